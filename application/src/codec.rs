@@ -1,0 +1,268 @@
+//! The language of the log: a commit as one line of JSON that carries its own version and checksum.
+//!
+//! The layout is described in `docs/storage-format.md`. Golden files of every version ever written must decode
+//! for ever, so a change here is a new version with an upcast, never an edit of an old one.
+
+use std::{borrow::Cow, io::Write as _};
+
+use bytes::Bytes;
+use chrono::{DateTime, SecondsFormat, Utc};
+use domain::{CategoryId, NewPet, Pet, PetEvent, PetId, PetName, PetStatus};
+use serde::{Deserialize, Serialize};
+use thiserror::Error;
+use uuid::Uuid;
+
+use crate::{
+    idempotency::RequestKey,
+    ports::{CommitId, Fault, LogError, Position, Record},
+    principal::KeyId,
+};
+
+/// One atomic batch of events from any number of callers.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Commit {
+    /// Where it stands in the log.
+    pub position: Position,
+    /// Its identity across nodes and histories.
+    pub id: CommitId,
+    /// When it was made. Never before the commit that precedes it.
+    pub time: DateTime<Utc>,
+    /// What happened, in order.
+    pub entries: Vec<Entry>,
+}
+
+/// An event and who asked for it.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Entry {
+    /// What happened.
+    pub event: PetEvent,
+    /// The API key that asked.
+    pub by: KeyId,
+    /// The key under which the request may be repeated.
+    pub request_key: Option<RequestKey>,
+}
+
+/// Why bytes are not a commit, named by what the reader does next.
+#[derive(Debug, Clone, PartialEq, Eq, Error)]
+pub enum DecodeError {
+    /// Not what was written: restore, or salvage what is sound.
+    #[error("{0}")]
+    Damaged(String),
+    /// Written by a newer program: upgrade this one.
+    #[error("it holds {what} of version {version}, which only a newer petstore understands")]
+    Newer {
+        /// The part that is too new.
+        what: String,
+        /// Its version.
+        version: u64,
+    },
+}
+
+impl DecodeError {
+    /// The same as trouble of the log at `position`.
+    pub fn at(&self, position: Position) -> LogError {
+        match self {
+            Self::Damaged(what) => {
+                LogError::new(Fault::Damaged, format!("the commit at position {position} is damaged: {what}"))
+            }
+            Self::Newer { .. } => LogError::new(
+                Fault::NewerFormat,
+                format!(
+                    "the commit at position {position} cannot be read: {self}; run that version or a later one"
+                ),
+            ),
+        }
+    }
+}
+
+/// The version of the envelope that is written.
+const VERSION: u64 = 1;
+/// What every version-1 record starts with.
+const PREFIX_V1: &[u8] = b"{\"v\":1,";
+/// The checksum stands in the last bytes of every record of every version: `,"crc32c":"` 8 digits `"}`.
+const CHECKSUM_OPEN: &[u8] = b",\"crc32c\":\"";
+const CHECKSUM_CLOSE: &[u8] = b"\"}";
+const CHECKSUM_LEN: usize = CHECKSUM_OPEN.len() + 8 + CHECKSUM_CLOSE.len();
+
+/// The most bytes an entry may take in a record, whatever is in it. Escaping at most doubles a text, since
+/// neither names nor request keys hold control characters.
+pub(crate) fn entry_size_bound(entry: &Entry) -> usize {
+    let PetEvent::Added(pet) = &entry.event;
+    let texts =
+        pet.details.name.as_str().len() + entry.request_key.as_ref().map_or(0, |key| key.as_str().len());
+    256 + 2 * (texts + entry.by.0.len())
+}
+
+/// Writes a commit down.
+pub fn encode(commit: &Commit) -> Record {
+    let mut bytes = Vec::with_capacity(128 + commit.entries.iter().map(entry_size_bound).sum::<usize>());
+    serde_json::to_writer(&mut bytes, &CommitV1::from(commit))
+        .expect("text keys and values always serialise");
+    bytes.pop(); // The closing brace: the checksum goes in before it.
+    let checksum = crc32c::crc32c(&bytes);
+    bytes.extend_from_slice(CHECKSUM_OPEN);
+    write!(bytes, "{checksum:08x}").expect("memory takes every write");
+    bytes.extend_from_slice(CHECKSUM_CLOSE);
+    Record { id: commit.id, bytes: Bytes::from(bytes) }
+}
+
+/// Reads a commit back. Checks the checksum first, then the version, then every rule of the domain.
+pub fn decode(bytes: &[u8]) -> Result<Commit, DecodeError> {
+    let damaged = |what: &str| DecodeError::Damaged(what.into());
+    let (body, checksum) = bytes
+        .split_at_checked(bytes.len().wrapping_sub(CHECKSUM_LEN))
+        .ok_or_else(|| damaged("it is too short to be a record"))?;
+    let written = checksum
+        .strip_prefix(CHECKSUM_OPEN)
+        .and_then(|rest| rest.strip_suffix(CHECKSUM_CLOSE))
+        .ok_or_else(|| damaged("it does not end with a checksum"))?;
+    if written != format!("{:08x}", crc32c::crc32c(body)).as_bytes() {
+        return Err(damaged("its checksum does not match its content"));
+    }
+    if !bytes.starts_with(PREFIX_V1) {
+        return Err(not_version_1(bytes));
+    }
+    let commit: CommitV1<'_> =
+        serde_json::from_slice(bytes).map_err(|error| unknown_content(bytes, &error))?;
+    commit.try_into()
+}
+
+#[derive(Serialize, Deserialize)]
+struct CommitV1<'a> {
+    v: u64,
+    position: u64,
+    id: Uuid,
+    #[serde(borrow)]
+    time: Cow<'a, str>,
+    #[serde(borrow)]
+    events: Vec<EventV1<'a>>,
+}
+
+#[derive(Serialize, Deserialize)]
+#[serde(rename_all = "camelCase")]
+struct EventV1<'a> {
+    #[serde(borrow)]
+    r#type: Cow<'a, str>,
+    v: u64,
+    pet: PetV1<'a>,
+    #[serde(borrow)]
+    by: Cow<'a, str>,
+    #[serde(borrow, default, skip_serializing_if = "Option::is_none")]
+    request_key: Option<Cow<'a, str>>,
+}
+
+#[derive(Serialize, Deserialize)]
+#[serde(rename_all = "camelCase")]
+struct PetV1<'a> {
+    id: i64,
+    #[serde(borrow)]
+    name: Cow<'a, str>,
+    category_id: i64,
+    #[serde(borrow, default, skip_serializing_if = "Option::is_none")]
+    status: Option<Cow<'a, str>>,
+}
+
+const PET_ADDED: (&str, u64) = ("pet_added", 1);
+
+impl<'a> From<&'a Commit> for CommitV1<'a> {
+    fn from(commit: &'a Commit) -> Self {
+        Self {
+            v: VERSION,
+            position: commit.position.0,
+            id: commit.id.0,
+            time: commit.time.to_rfc3339_opts(SecondsFormat::Micros, true).into(),
+            events: commit.entries.iter().map(EventV1::from).collect(),
+        }
+    }
+}
+
+impl<'a> From<&'a Entry> for EventV1<'a> {
+    fn from(entry: &'a Entry) -> Self {
+        let (name, version) = PET_ADDED;
+        let PetEvent::Added(pet) = &entry.event;
+        Self {
+            r#type: name.into(),
+            v: version,
+            pet: PetV1 {
+                id: pet.id.get(),
+                name: pet.details.name.as_str().into(),
+                category_id: pet.details.category_id.0,
+                status: pet.details.status.map(|status| status.as_str().into()),
+            },
+            by: (&*entry.by.0).into(),
+            request_key: entry.request_key.as_ref().map(|key| key.as_str().into()),
+        }
+    }
+}
+
+impl TryFrom<CommitV1<'_>> for Commit {
+    type Error = DecodeError;
+
+    fn try_from(commit: CommitV1<'_>) -> Result<Self, DecodeError> {
+        let time = DateTime::parse_from_rfc3339(&commit.time)
+            .map_err(|_| DecodeError::Damaged(format!("its time is {:?}", commit.time)))?;
+        Ok(Self {
+            position: Position(commit.position),
+            id: CommitId(commit.id),
+            time: time.to_utc(),
+            entries: commit.events.into_iter().map(Entry::try_from).collect::<Result<_, _>>()?,
+        })
+    }
+}
+
+impl TryFrom<EventV1<'_>> for Entry {
+    type Error = DecodeError;
+
+    fn try_from(event: EventV1<'_>) -> Result<Self, DecodeError> {
+        if (&*event.r#type, event.v) != PET_ADDED {
+            return Err(DecodeError::Newer {
+                what: format!("an event {:?}", event.r#type),
+                version: event.v,
+            });
+        }
+        let pet = event.pet;
+        let broken = |rule: String| DecodeError::Damaged(format!("pet {}: {rule}", pet.id));
+        let id = PetId::new(pet.id).map_err(|error| broken(error.to_string()))?;
+        let name = PetName::new(&*pet.name).map_err(|error| broken(format!("its name {error}")))?;
+        let status = pet.status.map(|text| text.parse::<PetStatus>()).transpose();
+        let status = status.map_err(|error| broken(format!("its status {error}")))?;
+        let request_key = event.request_key.map(|key| RequestKey::new(&*key)).transpose();
+        let request_key = request_key.map_err(|error| broken(format!("its request key {error}")))?;
+        let details = NewPet { name, category_id: CategoryId(pet.category_id), status };
+        let by = KeyId((&*event.by).into());
+        Ok(Self { event: PetEvent::Added(Pet { id, details }), by, request_key })
+    }
+}
+
+/// Says why a record with a sound checksum is not version 1: it is newer, or it is none of ours.
+fn not_version_1(bytes: &[u8]) -> DecodeError {
+    #[derive(Deserialize)]
+    struct Envelope {
+        v: u64,
+    }
+    match serde_json::from_slice::<Envelope>(bytes) {
+        Ok(Envelope { v }) if v > VERSION => DecodeError::Newer { what: "an envelope".into(), version: v },
+        Ok(_) | Err(_) => DecodeError::Damaged("it is not a petstore record".into()),
+    }
+}
+
+/// Says why a version-1 record cannot be read: an event that is too new, or plain nonsense.
+fn unknown_content(bytes: &[u8], error: &serde_json::Error) -> DecodeError {
+    #[derive(Deserialize)]
+    struct Envelope {
+        events: Vec<Tag>,
+    }
+    #[derive(Deserialize)]
+    struct Tag {
+        r#type: String,
+        v: u64,
+    }
+    let tags = serde_json::from_slice::<Envelope>(bytes).map(|envelope| envelope.events).unwrap_or_default();
+    match tags.into_iter().find(|tag| (tag.r#type.as_str(), tag.v) != PET_ADDED) {
+        Some(tag) => DecodeError::Newer { what: format!("an event {:?}", tag.r#type), version: tag.v },
+        None => DecodeError::Damaged(format!("its content is not a commit: {error}")),
+    }
+}
+
+#[cfg(test)]
+mod tests;

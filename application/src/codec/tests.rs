@@ -1,0 +1,136 @@
+//! The language of the log keeps its word: what was written stays readable, and damage is never read.
+
+use proptest::prelude::*;
+
+use super::*;
+
+/// The record that version 1 wrote for [`the_golden_commit`], byte for byte.
+const GOLDEN_V1: &[u8] = include_bytes!("../../golden/commit-v1.json");
+
+fn pet(id: i64, name: &str, category: i64, status: Option<PetStatus>) -> PetEvent {
+    let details = NewPet { name: PetName::new(name).unwrap(), category_id: CategoryId(category), status };
+    PetEvent::Added(Pet { id: PetId::new(id).unwrap(), details })
+}
+
+fn the_golden_commit() -> Commit {
+    let by = |id: &str| KeyId(id.into());
+    Commit {
+        position: Position(42),
+        id: CommitId("0192f0c1-2b3c-7def-8123-456789abcdef".parse().unwrap()),
+        time: "2026-01-02T03:04:05.678901Z".parse().unwrap(),
+        entries: vec![
+            Entry { event: pet(7, "Rex", 3, Some(PetStatus::Available)), by: by("k1"), request_key: None },
+            Entry {
+                event: pet(8, "Zoë \"the\\cat\" 🐈", i64::MIN, None),
+                by: by("k2"),
+                request_key: Some(RequestKey::new("order-17\"").unwrap()),
+            },
+        ],
+    }
+}
+
+/// A record with this body and a checksum that matches it.
+fn sealed(body: &str) -> Vec<u8> {
+    let open = body.strip_suffix('}').unwrap();
+    format!("{open},\"crc32c\":\"{:08x}\"}}", crc32c::crc32c(open.as_bytes())).into_bytes()
+}
+
+#[test]
+fn version_1_is_written_byte_for_byte_as_ever() {
+    assert_eq!(encode(&the_golden_commit()).bytes, GOLDEN_V1.trim_ascii_end());
+}
+
+#[test]
+fn version_1_is_read_for_ever() {
+    assert_eq!(decode(GOLDEN_V1.trim_ascii_end()), Ok(the_golden_commit()));
+}
+
+#[test]
+fn a_newer_envelope_is_named_and_never_skipped() {
+    let newer = DecodeError::Newer { what: "an envelope".into(), version: 2 };
+    assert_eq!(decode(&sealed(r#"{"v":2,"anything":[]}"#)), Err(newer));
+}
+
+#[test]
+fn a_newer_event_is_named_and_never_skipped() {
+    let envelope = |event: &str| {
+        format!(
+            r#"{{"v":1,"position":1,"id":"0192f0c1-2b3c-7def-8123-456789abcdef","time":"2026-01-02T03:04:05Z","events":[{event}]}}"#
+        )
+    };
+    for (event, what, version) in [
+        (r#"{"type":"pet_sold","v":1,"petId":4}"#, "an event \"pet_sold\"", 1),
+        (
+            r#"{"type":"pet_added","v":2,"pet":{"id":1,"name":"a","categoryId":1},"by":"k"}"#,
+            "an event \"pet_added\"",
+            2,
+        ),
+    ] {
+        let newer = DecodeError::Newer { what: what.into(), version };
+        assert_eq!(decode(&sealed(&envelope(event))), Err(newer), "{event}");
+    }
+}
+
+#[test]
+fn content_that_breaks_a_rule_of_the_domain_is_damage() {
+    let golden = str::from_utf8(GOLDEN_V1).unwrap();
+    let body = golden.split(",\"crc32c\"").next().unwrap();
+    for (sound, broken) in
+        [("\"id\":7", "\"id\":0"), ("\"Rex\"", "\" \""), ("available", "gone"), ("2026-01-02T", "yesterday")]
+    {
+        let record = sealed(&(body.replacen(sound, broken, 1) + "}"));
+        assert!(matches!(decode(&record), Err(DecodeError::Damaged(_))), "{broken}");
+    }
+}
+
+fn any_commit() -> impl Strategy<Value = Commit> {
+    let status = prop::option::of(prop::sample::select(PetStatus::ALL.to_vec()));
+    let event = (1..i64::MAX, "\\PC{0,40}[a-z]", any::<i64>(), status)
+        .prop_map(|(id, name, category, status)| pet(id, &name, category, status));
+    let key = prop::option::of("[!-~]{1,40}").prop_map(|key| key.map(|key| RequestKey::new(&*key).unwrap()));
+    let entry = (event, "[0-9a-f]{12}", key).prop_map(|(event, by, request_key)| Entry {
+        event,
+        by: KeyId(by.into()),
+        request_key,
+    });
+    (1..u64::MAX, any::<u128>(), 0..4_000_000_000_000_000_i64, prop::collection::vec(entry, 0..6)).prop_map(
+        |(position, id, micros, entries)| Commit {
+            position: Position(position),
+            id: CommitId(Uuid::from_u128(id)),
+            time: DateTime::from_timestamp_micros(micros).unwrap(),
+            entries,
+        },
+    )
+}
+
+proptest! {
+    #[test]
+    fn what_was_written_is_what_is_read(commit in any_commit()) {
+        prop_assert_eq!(decode(&encode(&commit).bytes), Ok(commit));
+    }
+
+    #[test]
+    fn an_entry_is_never_larger_than_its_bound(commit in any_commit()) {
+        let bound = 160 + commit.entries.iter().map(entry_size_bound).sum::<usize>();
+        prop_assert!(encode(&commit).bytes.len() <= bound);
+    }
+
+    #[test]
+    fn a_flipped_bit_is_never_read(commit in any_commit(), place in any::<prop::sample::Index>(), bit in 0..8u8) {
+        let mut bytes = encode(&commit).bytes.to_vec();
+        let index = place.index(bytes.len());
+        bytes[index] ^= 1 << bit;
+        prop_assert!(matches!(decode(&bytes), Err(DecodeError::Damaged(_))));
+    }
+
+    #[test]
+    fn a_cut_record_is_never_read(commit in any_commit(), place in any::<prop::sample::Index>()) {
+        let bytes = encode(&commit).bytes;
+        prop_assert!(decode(&bytes[..place.index(bytes.len())]).is_err());
+    }
+
+    #[test]
+    fn no_bytes_make_it_panic(bytes in prop::collection::vec(any::<u8>(), 0..200)) {
+        prop_assert!(decode(&bytes).is_err());
+    }
+}

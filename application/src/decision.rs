@@ -1,0 +1,192 @@
+//! What a batch of requests becomes: one commit, and an answer for each caller. Pure, given the time and an id.
+
+use std::collections::HashMap;
+
+use chrono::{DateTime, SubsecRound as _, Utc};
+use domain::{Pet, PetEvent};
+
+use crate::{
+    codec::{self, Commit, Entry},
+    idempotency::Caller,
+    pet_store::{CreateError, CreatePet, Created},
+    ports::CommitId,
+    projection::State,
+};
+
+/// The most events in one commit.
+pub(crate) const EVENTS_MAX: usize = 1_024;
+/// The most bytes of events in one commit.
+pub(crate) const BYTES_MAX: usize = 512 * 1024;
+
+/// A commit that is not stored yet, and what each of the first requests will be told once it is.
+#[derive(Debug)]
+pub(crate) struct Draft {
+    pub(crate) commit: Commit,
+    answers: Vec<Answer>,
+}
+
+#[derive(Debug)]
+enum Answer {
+    /// The pet of this entry of the commit, added for this request.
+    Added(usize),
+    /// The pet of this entry of the commit, added for an earlier request with the same key.
+    AddedInThisCommit(usize),
+    /// Needs nothing from the commit.
+    Settled(Result<Created, CreateError>),
+}
+
+impl Draft {
+    /// How many requests the commit covers: all, unless it would grow too large.
+    pub(crate) fn covered(&self) -> usize {
+        self.answers.len()
+    }
+
+    /// What to tell each covered request, in order, now that the commit is durable.
+    pub(crate) fn into_answers(self) -> impl Iterator<Item = Result<Created, CreateError>> {
+        let Self { commit, answers } = self;
+        answers.into_iter().map(move |answer| match answer {
+            Answer::Added(entry) => {
+                Ok(Created { pet: pet_of(&commit.entries[entry]).clone(), replayed: false })
+            }
+            Answer::AddedInThisCommit(entry) => {
+                Ok(Created { pet: pet_of(&commit.entries[entry]).clone(), replayed: true })
+            }
+            Answer::Settled(answer) => answer,
+        })
+    }
+}
+
+/// Decides as many of the requests as fit into one commit, each on the state that the ones before it leave.
+pub(crate) fn decide<'a>(
+    state: &State,
+    requests: impl Iterator<Item = &'a CreatePet>,
+    now: DateTime<Utc>,
+    id: CommitId,
+) -> Draft {
+    // The log keeps microseconds; a decision and its replay must see the same time.
+    let time = now.trunc_subsecs(6).max(state.time);
+    let mut inventory = state.inventory.clone();
+    let mut keys: HashMap<Caller, usize> = HashMap::new();
+    let mut entries: Vec<Entry> = Vec::new();
+    let mut answers = Vec::new();
+    let mut bytes = 0;
+    for request in requests {
+        let caller = request.request_key.clone().map(|key| (request.by.clone(), key));
+        if let Some(answer) =
+            caller.as_ref().and_then(|caller| answer_again(state, caller, request, time, &keys, &entries))
+        {
+            answers.push(answer);
+            continue;
+        }
+        let event = match inventory.create(request.pet.clone()) {
+            Ok(event) => event,
+            Err(exhausted) => {
+                answers.push(Answer::Settled(Err(exhausted.into())));
+                continue;
+            }
+        };
+        let entry = Entry { event, by: request.by.clone(), request_key: request.request_key.clone() };
+        bytes += codec::entry_size_bound(&entry);
+        if entries.len() == EVENTS_MAX || bytes > BYTES_MAX {
+            break;
+        }
+        inventory.apply(&entry.event).expect("a decision never contradicts the state it was made on");
+        if let Some(caller) = caller {
+            keys.insert(caller, entries.len());
+        }
+        answers.push(Answer::Added(entries.len()));
+        entries.push(entry);
+    }
+    Draft { commit: Commit { position: state.version.position.next(), id, time, entries }, answers }
+}
+
+/// The answer to a request whose key was used before, in the log or earlier in this batch.
+fn answer_again(
+    state: &State,
+    caller: &Caller,
+    request: &CreatePet,
+    time: DateTime<Utc>,
+    keys: &HashMap<Caller, usize>,
+    entries: &[Entry],
+) -> Option<Answer> {
+    let reused = Answer::Settled(Err(CreateError::RequestKeyReused));
+    if let Some(&entry) = keys.get(caller) {
+        let same = pet_of(&entries[entry]).details == request.pet;
+        return Some(if same { Answer::AddedInThisCommit(entry) } else { reused });
+    }
+    let pet = state.answered.find(caller, time)?;
+    let again = Answer::Settled(Ok(Created { pet: pet.clone(), replayed: true }));
+    Some(if pet.details == request.pet { again } else { reused })
+}
+
+fn pet_of(entry: &Entry) -> &Pet {
+    let PetEvent::Added(pet) = &entry.event;
+    pet
+}
+
+#[cfg(test)]
+mod tests {
+    use domain::{CategoryId, NewPet, PetName};
+    use uuid::Uuid;
+
+    use super::*;
+    use crate::{KeyId, RequestKey};
+
+    fn request(name: &str, key: Option<&str>) -> CreatePet {
+        CreatePet {
+            pet: NewPet { name: PetName::new(name).unwrap(), category_id: CategoryId(1), status: None },
+            by: KeyId("k".into()),
+            request_key: key.map(|key| RequestKey::new(key).unwrap()),
+        }
+    }
+
+    fn decided(requests: &[CreatePet]) -> Draft {
+        decide(&State::default(), requests.iter(), DateTime::UNIX_EPOCH, CommitId(Uuid::nil()))
+    }
+
+    fn told(draft: Draft) -> Vec<Result<(i64, bool), CreateError>> {
+        draft
+            .into_answers()
+            .map(|answer| answer.map(|created| (created.pet.id.get(), created.replayed)))
+            .collect()
+    }
+
+    #[test]
+    fn each_request_gets_a_pet_of_its_own() {
+        assert_eq!(
+            told(decided(&[request("a", None), request("a", None)])),
+            [Ok((1, false)), Ok((2, false))]
+        );
+    }
+
+    #[test]
+    fn one_key_twice_in_one_batch_makes_one_pet() {
+        let draft = decided(&[request("a", Some("x")), request("b", None), request("a", Some("x"))]);
+        assert_eq!(draft.commit.entries.len(), 2);
+        assert_eq!(told(draft), [Ok((1, false)), Ok((2, false)), Ok((1, true))]);
+    }
+
+    #[test]
+    fn one_key_for_two_pets_in_one_batch_is_refused() {
+        let draft = decided(&[request("a", Some("x")), request("b", Some("x"))]);
+        assert_eq!(told(draft), [Ok((1, false)), Err(CreateError::RequestKeyReused)]);
+    }
+
+    #[test]
+    fn a_commit_holds_no_more_than_its_bounds() {
+        let many = vec![request("a", None); EVENTS_MAX + 1];
+        assert_eq!(decided(&many).covered(), EVENTS_MAX);
+        let large = vec![request(&"\"".repeat(200), None); EVENTS_MAX];
+        let draft = decided(&large);
+        assert!(draft.covered() < EVENTS_MAX && draft.covered() > 0);
+        assert!(codec::encode(&draft.commit).bytes.len() <= BYTES_MAX + 160);
+    }
+
+    #[test]
+    fn commit_times_never_go_back() {
+        let late = DateTime::UNIX_EPOCH + chrono::TimeDelta::hours(1);
+        let state = State { time: late, ..State::default() };
+        let draft = decide(&state, [].into_iter(), DateTime::UNIX_EPOCH, CommitId(Uuid::nil()));
+        assert_eq!(draft.commit.time, late);
+    }
+}

@@ -1,0 +1,68 @@
+//! What a node can do right now, and why not, for probes and for requests that cannot be served.
+
+use tokio::sync::watch;
+
+use crate::ports::LogError;
+
+/// What a node can do right now. The default is a node in good health.
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+pub struct Health {
+    /// Why nothing can be written, if so.
+    pub writes: Option<LogError>,
+    /// Why nothing can be read, if so.
+    pub reads: Option<LogError>,
+}
+
+impl Health {
+    /// Why this node should get no traffic, if so: the graver reason first.
+    pub fn trouble(&self) -> Option<&LogError> {
+        self.reads.as_ref().or(self.writes.as_ref())
+    }
+}
+
+/// The health as the parts of a node report it. Logs each change once.
+#[derive(Debug, Default)]
+pub(crate) struct Monitor(watch::Sender<Health>);
+
+impl Monitor {
+    pub(crate) fn now(&self) -> Health {
+        self.0.borrow().clone()
+    }
+
+    /// Whether reads are refused, without copying why.
+    pub(crate) fn reads_refused(&self) -> Option<LogError> {
+        self.0.borrow().reads.clone()
+    }
+
+    pub(crate) fn writes_stopped(&self, error: &LogError) {
+        self.change(|health| health.writes = Some(error.clone()));
+    }
+
+    pub(crate) fn reads_stopped(&self, error: &LogError) {
+        self.change(|health| health.reads = Some(error.clone()));
+    }
+
+    pub(crate) fn writes_go_on(&self) {
+        self.change(|health| health.writes = None);
+    }
+
+    pub(crate) fn all_well(&self) {
+        self.change(|health| *health = Health::default());
+    }
+
+    fn change(&self, change: impl FnOnce(&mut Health)) {
+        self.0.send_if_modified(|health| {
+            let before = health.clone();
+            change(health);
+            match (before.trouble(), health.trouble()) {
+                (None, Some(error)) => tracing::error!(fault = %error.fault, "not ready: {error}"),
+                (Some(_), None) => tracing::info!("ready again"),
+                (Some(old), Some(new)) if old != new => {
+                    tracing::warn!(fault = %new.fault, "still not ready: {new}")
+                }
+                (Some(_), Some(_)) | (None, None) => {}
+            }
+            before != *health
+        });
+    }
+}

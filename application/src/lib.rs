@@ -1,0 +1,26 @@
+//! The use cases of the pet store and what they need from the world.
+//!
+//! Reading order: [`PetStore`] (what can be asked), [`ports`] (what is needed), `writer` (how a pet gets into
+//! the log), `decision` (what it becomes there), `projection` (the one place where state changes), `follower`
+//! (how the log gets into a node), [`codec`] (the language of the log), [`contract`] (what every log must do).
+
+pub mod codec;
+#[cfg(feature = "contract")]
+pub mod contract;
+mod decision;
+mod follower;
+mod health;
+mod idempotency;
+mod page;
+mod pet_store;
+pub mod ports;
+mod principal;
+mod projection;
+pub mod transfer;
+mod writer;
+
+pub use health::Health;
+pub use idempotency::{InvalidRequestKey, RequestKey};
+pub use page::{Limit, LimitOutOfRange, ListPets, Page, Version};
+pub use pet_store::{CreateError, CreatePet, Created, NotCaughtUp, PetStore};
+pub use principal::{KeyId, Principal, Scope, Scopes};

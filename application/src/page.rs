@@ -1,0 +1,65 @@
+//! Pages of pets: what a reader may ask for and what comes back.
+
+use domain::{Pet, PetId, PetStatus};
+use thiserror::Error;
+
+use crate::ports::{CommitId, Position};
+
+/// How many pets a page may hold.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Limit(usize);
+
+/// A page size outside the bounds.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Error)]
+#[error("must be between {min} and {max}", min = Limit::MIN, max = Limit::MAX)]
+pub struct LimitOutOfRange;
+
+impl Limit {
+    /// The smallest page.
+    pub const MIN: usize = 1;
+    /// The largest page.
+    pub const MAX: usize = 100;
+    /// The page of those who do not say.
+    pub const DEFAULT: Self = Self(20);
+
+    /// Accepts 1 to 100.
+    pub fn new(limit: usize) -> Result<Self, LimitOutOfRange> {
+        if (Self::MIN..=Self::MAX).contains(&limit) { Ok(Self(limit)) } else { Err(LimitOutOfRange) }
+    }
+
+    /// The number itself.
+    pub fn get(self) -> usize {
+        self.0
+    }
+}
+
+/// Asks for one page: the first `limit` pets with this status whose id is above `after`.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct ListPets {
+    /// The most pets to return.
+    pub limit: Limit,
+    /// Only pets with this status; `None` is all pets, those without a status too.
+    pub status: Option<PetStatus>,
+    /// The last id of the page before; `None` starts at the beginning.
+    pub after: Option<PetId>,
+}
+
+/// A moment in the history of one log.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+pub struct Version {
+    /// How many commits were applied.
+    pub position: Position,
+    /// The last of them. Tells two histories of the same length apart; `None` before the first.
+    pub commit: Option<CommitId>,
+}
+
+/// One page and where it was taken.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Page {
+    /// In ascending id order.
+    pub pets: Vec<Pet>,
+    /// Ask for the page after this id to go on; `None` on the last page.
+    pub next: Option<PetId>,
+    /// The state that the page shows.
+    pub version: Version,
+}

@@ -1,0 +1,107 @@
+//! The state of a node, and the one way to change it: writer and follower both come through
+//! [`Projection::apply`].
+
+use std::sync::Arc;
+
+use chrono::{DateTime, Utc};
+use domain::{Inventory, PetEvent};
+use parking_lot::Mutex;
+use tokio::sync::watch;
+
+use crate::{
+    codec::Commit,
+    idempotency::Answered,
+    page::Version,
+    ports::{Fault, LogError, Position, ReadModel},
+};
+
+/// Everything a node knows, all of it rebuilt from the log.
+pub(crate) struct Projection {
+    state: Mutex<State>,
+    read_model: Arc<dyn ReadModel>,
+    applied: watch::Sender<Position>,
+}
+
+/// What decisions are made on.
+#[derive(Debug, Default)]
+pub(crate) struct State {
+    /// The last commit that was applied.
+    pub(crate) version: Version,
+    /// When it was made.
+    pub(crate) time: DateTime<Utc>,
+    /// Which ids are taken.
+    pub(crate) inventory: Inventory,
+    /// Which requests were answered.
+    pub(crate) answered: Answered,
+}
+
+impl Projection {
+    pub(crate) fn new(read_model: Arc<dyn ReadModel>) -> Self {
+        read_model.clear();
+        Self { state: Mutex::default(), read_model, applied: watch::Sender::default() }
+    }
+
+    pub(crate) fn read_model(&self) -> &dyn ReadModel {
+        &*self.read_model
+    }
+
+    pub(crate) fn version(&self) -> Version {
+        self.state.lock().version
+    }
+
+    /// Tells when later positions are applied.
+    pub(crate) fn positions(&self) -> watch::Receiver<Position> {
+        self.applied.subscribe()
+    }
+
+    /// Looks at the state. Nothing can be applied meanwhile, so be quick.
+    pub(crate) fn look<T>(&self, at: impl FnOnce(&State) -> T) -> T {
+        at(&self.state.lock())
+    }
+
+    /// Applies a commit that is durable: skips it if it was applied before, refuses it whole if something is
+    /// missing before it or if it contradicts the history.
+    pub(crate) fn apply(&self, commit: &Commit) -> Result<(), LogError> {
+        let mut state = self.state.lock();
+        let last = state.version.position;
+        if commit.position <= last {
+            return Ok(());
+        }
+        if commit.position != last.next() {
+            let detail = format!(
+                "after position {last} the log goes on with {}: commits are missing",
+                commit.position
+            );
+            return Err(LogError::new(Fault::Damaged, detail));
+        }
+        let mut inventory = state.inventory.clone();
+        for entry in &commit.entries {
+            inventory.apply(&entry.event).map_err(|contradiction| {
+                LogError::new(
+                    Fault::Damaged,
+                    format!("the commit at position {} is not sound: {contradiction}", commit.position),
+                )
+            })?;
+        }
+        state.inventory = inventory;
+        for entry in &commit.entries {
+            if let Some(key) = &entry.request_key {
+                let PetEvent::Added(pet) = &entry.event;
+                state.answered.remember((entry.by.clone(), key.clone()), pet.clone(), commit.time);
+            }
+        }
+        state.time = commit.time;
+        state.version = Version { position: commit.position, commit: Some(commit.id) };
+        self.read_model.apply(commit);
+        self.applied.send_replace(commit.position);
+        Ok(())
+    }
+
+    /// Forgets everything, to be filled again from the start of the log.
+    pub(crate) fn reset(&self) {
+        let mut state = self.state.lock();
+        *state = State::default();
+        self.read_model.clear();
+        self.applied.send_replace(Position::START);
+    }
+}

@@ -1,0 +1,163 @@
+//! The aggregate: decides what happens when a pet is added, and remembers just enough to decide again.
+
+use thiserror::Error;
+
+use crate::{NewPet, Pet, PetEvent, PetId};
+
+/// All pets as one consistency boundary. It holds what decisions need, which is the last id handed out;
+/// what readers need is the read model's business.
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+pub struct Inventory {
+    last_id: Option<PetId>,
+}
+
+/// Every id there is was handed out.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Error)]
+#[error("every pet id has been handed out")]
+pub struct IdsExhausted;
+
+/// An event that cannot follow the ones before it: the history is not ours or not whole.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Error)]
+#[error("pet {added} was added although ids up to {last} are taken", added = added.get(), last = last.get())]
+pub struct Contradiction {
+    /// The id that was added.
+    pub added: PetId,
+    /// The last id that was taken before.
+    pub last: PetId,
+}
+
+impl Inventory {
+    /// Decides what adding this pet means: it gets the id after the last one. Changes nothing.
+    pub fn create(&self, details: NewPet) -> Result<PetEvent, IdsExhausted> {
+        let id = match self.last_id {
+            None => PetId::FIRST,
+            Some(last) => last.next().ok_or(IdsExhausted)?,
+        };
+        Ok(PetEvent::Added(Pet { id, details }))
+    }
+
+    /// Takes note of what happened. Refuses an id that is not above all before it, and then changes nothing.
+    pub fn apply(&mut self, event: &PetEvent) -> Result<(), Contradiction> {
+        match event {
+            PetEvent::Added(pet) => {
+                if let Some(last) = self.last_id.filter(|last| pet.id <= *last) {
+                    return Err(Contradiction { added: pet.id, last });
+                }
+                self.last_id = Some(pet.id);
+            }
+        }
+        Ok(())
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use proptest::prelude::*;
+
+    use super::*;
+    use crate::{CategoryId, PetName, PetStatus};
+
+    fn rex() -> NewPet {
+        NewPet { name: PetName::new("Rex").unwrap(), category_id: CategoryId(7), status: None }
+    }
+
+    fn added(id: i64) -> PetEvent {
+        PetEvent::Added(Pet { id: PetId::new(id).unwrap(), details: rex() })
+    }
+
+    /// An inventory in which pets with these ids were added.
+    fn given<const N: usize>(ids: [i64; N]) -> Inventory {
+        let mut inventory = Inventory::default();
+        for id in ids {
+            inventory.apply(&added(id)).unwrap();
+        }
+        inventory
+    }
+
+    #[test]
+    fn the_first_pet_is_number_one() {
+        assert_eq!(given([]).create(rex()), Ok(added(1)));
+    }
+
+    #[test]
+    fn identifiers_count_up_from_the_last_one() {
+        assert_eq!(given([1, 7]).create(rex()), Ok(added(8)));
+    }
+
+    #[test]
+    fn when_ids_run_out_nothing_is_decided() {
+        assert_eq!(given([i64::MAX]).create(rex()), Err(IdsExhausted));
+    }
+
+    #[test]
+    fn an_id_that_is_taken_contradicts_the_history() {
+        let mut inventory = given([1, 7]);
+        let before = inventory.clone();
+        for id in [1, 6, 7] {
+            let contradiction =
+                Contradiction { added: PetId::new(id).unwrap(), last: PetId::new(7).unwrap() };
+            assert_eq!(inventory.apply(&added(id)), Err(contradiction), "id {id}");
+        }
+        assert_eq!(inventory, before, "a refused event changes nothing");
+    }
+
+    prop_compose! {
+        fn any_pet()(
+            name in "\\PC{0,40}[a-z]",
+            category in any::<i64>(),
+            status in prop::option::of(prop::sample::select(PetStatus::ALL.to_vec())),
+        ) -> NewPet {
+            NewPet { name: PetName::new(name).unwrap(), category_id: CategoryId(category), status }
+        }
+    }
+
+    /// Lives through the additions: decides each one and applies what was decided.
+    fn live(pets: Vec<NewPet>) -> (Inventory, Vec<PetEvent>) {
+        let mut inventory = Inventory::default();
+        let mut history = Vec::new();
+        for details in pets {
+            let event = inventory.create(details).unwrap();
+            inventory.apply(&event).expect("a decision never contradicts the state it was made on");
+            history.push(event);
+        }
+        (inventory, history)
+    }
+
+    fn ids(history: &[PetEvent]) -> Vec<PetId> {
+        history.iter().map(|PetEvent::Added(pet)| pet.id).collect()
+    }
+
+    proptest! {
+        #[test]
+        fn ids_rise_strictly_and_are_never_reused(pets in prop::collection::vec(any_pet(), 0..50)) {
+            let (_, history) = live(pets);
+            prop_assert!(ids(&history).is_sorted_by(|earlier, later| earlier < later));
+        }
+
+        #[test]
+        fn replaying_a_history_gives_the_state_of_living_it(pets in prop::collection::vec(any_pet(), 0..50)) {
+            let (lived, history) = live(pets);
+            let mut replayed = Inventory::default();
+            for event in &history {
+                replayed.apply(event).unwrap();
+            }
+            prop_assert_eq!(replayed, lived);
+        }
+
+        #[test]
+        fn a_decision_never_contradicts_any_possible_history(
+            mut taken in prop::collection::btree_set(1..i64::MAX, 0..20),
+            pet in any_pet(),
+        ) {
+            let mut inventory = Inventory::default();
+            for id in &taken {
+                inventory.apply(&added(*id)).unwrap();
+            }
+            let event = inventory.create(pet.clone()).unwrap();
+            prop_assert_eq!(inventory.apply(&event), Ok(()));
+            let PetEvent::Added(decided) = event;
+            prop_assert!(taken.insert(decided.id.get()), "the id was free");
+            prop_assert_eq!(decided.details, pet, "the pet is what was asked for");
+        }
+    }
+}

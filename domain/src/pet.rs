@@ -1,0 +1,210 @@
+//! The values a pet is made of. Each one can only hold what its rule allows.
+
+use std::{fmt, str::FromStr, sync::Arc};
+
+use thiserror::Error;
+
+/// Identifies a pet. Assigned by the service, counted up from 1, never reused.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub struct PetId(i64);
+
+/// A number that no pet can have.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Error)]
+#[error("a pet id is at least 1, not {0}")]
+pub struct InvalidPetId(pub i64);
+
+impl PetId {
+    /// The id of the first pet of every inventory.
+    pub const FIRST: Self = Self(1);
+
+    /// Accepts every number from 1 on.
+    pub fn new(id: i64) -> Result<Self, InvalidPetId> {
+        if id >= Self::FIRST.0 { Ok(Self(id)) } else { Err(InvalidPetId(id)) }
+    }
+
+    /// The number itself.
+    pub fn get(self) -> i64 {
+        self.0
+    }
+
+    /// The id after this one, unless this is the last there is.
+    pub fn next(self) -> Option<Self> {
+        self.0.checked_add(1).map(Self)
+    }
+}
+
+/// What a pet is called: kept exactly as it was given. Cloning shares the text.
+#[derive(Clone, PartialEq, Eq, Hash)]
+pub struct PetName(Arc<str>);
+
+/// Why a text is not a pet's name.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Error)]
+pub enum InvalidPetName {
+    /// Nothing to see: empty, or white space only.
+    #[error("must contain at least one character that is not white space")]
+    Blank,
+    /// More characters than [`PetName::MAX_CHARS`].
+    #[error("must have at most {max} characters", max = PetName::MAX_CHARS)]
+    TooLong,
+    /// Line breaks, escapes, NUL and their like.
+    #[error("must not contain control characters")]
+    ControlCharacter,
+}
+
+impl PetName {
+    /// The longest name, in Unicode scalar values.
+    pub const MAX_CHARS: usize = 200;
+
+    /// Accepts 1 to 200 characters, at least one of them not white space, none of them a control character.
+    pub fn new(name: impl Into<Arc<str>>) -> Result<Self, InvalidPetName> {
+        let name = name.into();
+        if name.chars().all(char::is_whitespace) {
+            return Err(InvalidPetName::Blank);
+        }
+        if name.chars().nth(Self::MAX_CHARS).is_some() {
+            return Err(InvalidPetName::TooLong);
+        }
+        if name.chars().any(char::is_control) {
+            return Err(InvalidPetName::ControlCharacter);
+        }
+        Ok(Self(name))
+    }
+
+    /// The name as it was given.
+    pub fn as_str(&self) -> &str {
+        &self.0
+    }
+}
+
+impl fmt::Debug for PetName {
+    fn fmt(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(formatter, "{:?}", self.as_str())
+    }
+}
+
+/// Identifies the category a pet belongs to. Categories are kept elsewhere, so any number will do.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
+pub struct CategoryId(pub i64);
+
+/// Whether a pet can be had.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
+pub enum PetStatus {
+    /// For sale.
+    Available,
+    /// Promised to somebody.
+    Pending,
+    /// Gone to its new home.
+    Sold,
+}
+
+/// A text that names no status.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Error)]
+#[error("must be one of available, pending, sold")]
+pub struct UnknownPetStatus;
+
+impl PetStatus {
+    /// Every status there is.
+    pub const ALL: [Self; 3] = [Self::Available, Self::Pending, Self::Sold];
+
+    /// The word for it, in the interface and in the log.
+    pub fn as_str(self) -> &'static str {
+        match self {
+            Self::Available => "available",
+            Self::Pending => "pending",
+            Self::Sold => "sold",
+        }
+    }
+}
+
+impl FromStr for PetStatus {
+    type Err = UnknownPetStatus;
+
+    fn from_str(text: &str) -> Result<Self, UnknownPetStatus> {
+        Self::ALL.into_iter().find(|status| status.as_str() == text).ok_or(UnknownPetStatus)
+    }
+}
+
+/// What somebody who adds a pet tells about it.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct NewPet {
+    /// What the pet is called.
+    pub name: PetName,
+    /// The category it belongs to.
+    pub category_id: CategoryId,
+    /// Whether it can be had. A pet added without a status has none.
+    pub status: Option<PetStatus>,
+}
+
+/// A pet of the inventory.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Pet {
+    /// Assigned when the pet was added.
+    pub id: PetId,
+    /// What was told about it.
+    pub details: NewPet,
+}
+
+#[cfg(test)]
+mod tests {
+    use proptest::prelude::*;
+
+    use super::*;
+
+    /// Texts of all kinds around the rule: long and short, blank, with control characters, and plain ones.
+    fn any_text() -> impl Strategy<Value = String> {
+        prop_oneof![
+            any::<String>(),
+            "[ \t\u{a0}\u{2003}]{0,4}",
+            "\\PC{190,210}",
+            prop::collection::vec(any::<char>(), 0..8).prop_map(String::from_iter),
+            "[a-z]{1,5}[\0-\u{1f}\u{7f}-\u{9f}]?",
+        ]
+    }
+
+    proptest! {
+        #[test]
+        fn a_name_is_accepted_exactly_when_the_rule_says(text in any_text()) {
+            let length = text.chars().count();
+            let follows_the_rule = (1..=200).contains(&length)
+                && text.chars().any(|c| !c.is_whitespace())
+                && !text.chars().any(char::is_control);
+            prop_assert_eq!(PetName::new(text.as_str()).is_ok(), follows_the_rule);
+        }
+
+        #[test]
+        fn a_name_comes_back_exactly_as_given(text in any_text()) {
+            if let Ok(name) = PetName::new(text.as_str()) {
+                prop_assert_eq!(name.as_str(), text);
+            }
+        }
+
+        #[test]
+        fn only_the_three_words_are_a_status(text in any_text()) {
+            let expected = ["available", "pending", "sold"].contains(&text.as_str());
+            prop_assert_eq!(text.parse::<PetStatus>().is_ok(), expected);
+        }
+
+        #[test]
+        fn every_number_from_one_on_is_an_id(number in any::<i64>()) {
+            prop_assert_eq!(PetId::new(number).map(PetId::get), if number >= 1 { Ok(number) } else { Err(InvalidPetId(number)) });
+        }
+    }
+
+    #[test]
+    fn a_status_survives_the_way_through_its_text() {
+        for status in PetStatus::ALL {
+            assert_eq!(status.as_str().parse(), Ok(status));
+        }
+    }
+
+    #[test]
+    fn the_length_of_a_name_counts_characters_not_bytes() {
+        assert!(PetName::new("🐈".repeat(200)).is_ok());
+        assert_eq!(PetName::new("🐈".repeat(201)), Err(InvalidPetName::TooLong));
+    }
+
+    #[test]
+    fn the_last_id_has_no_next() {
+        assert_eq!(PetId(i64::MAX).next(), None);
+    }
+}
