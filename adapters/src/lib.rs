@@ -1,1 +1,3 @@
-//! x
+//! What connects the application to the world. The modules know the application, never each other.
+
+pub mod api_keys;
