@@ -1,1 +1,5 @@
-//! x
+//! What connects the application to the world. The modules never use each other; `bin` wires them together.
+
+pub mod event_log;
+pub mod read_model;
+pub mod system;
