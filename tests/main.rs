@@ -1,1 +1,3 @@
-//! x
+//! Everything a user can see, tested on the real program or on the crates' public interfaces.
+
+mod writer;

@@ -2,7 +2,7 @@
 
 use tokio::sync::watch;
 
-use crate::ports::LogError;
+use crate::ports::{Fault, LogError};
 
 /// What a node can do right now. The default is a node in good health.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
@@ -11,12 +11,14 @@ pub struct Health {
     pub writes: Option<LogError>,
     /// Why nothing can be read, if so.
     pub reads: Option<LogError>,
+    /// Why this node no longer knows what others wrote, if so.
+    pub sight: Option<LogError>,
 }
 
 impl Health {
     /// Why this node should get no traffic, if so: the graver reason first.
     pub fn trouble(&self) -> Option<&LogError> {
-        self.reads.as_ref().or(self.writes.as_ref())
+        self.reads.as_ref().or(self.writes.as_ref()).or(self.sight.as_ref())
     }
 }
 
@@ -29,15 +31,29 @@ impl Monitor {
         self.0.borrow().clone()
     }
 
-    /// Whether reads are refused, without copying why.
-    pub(crate) fn reads_refused(&self) -> Option<LogError> {
+    /// Why nothing can be read, if so.
+    pub(crate) fn reads(&self) -> Option<LogError> {
         self.0.borrow().reads.clone()
     }
 
+    /// Nothing can be written. If that is because this program is too old for the log, what it would show to
+    /// readers is no longer the truth either.
     pub(crate) fn writes_stopped(&self, error: &LogError) {
-        self.change(|health| health.writes = Some(error.clone()));
+        self.change(|health| {
+            health.writes = Some(error.clone());
+            health.reads = health.reads.take().or_else(|| too_new(error));
+        });
     }
 
+    /// The log is out of sight: what others write does not arrive here.
+    pub(crate) fn out_of_sight(&self, error: &LogError) {
+        self.change(|health| {
+            health.sight = Some(error.clone());
+            health.reads = health.reads.take().or_else(|| too_new(error));
+        });
+    }
+
+    /// What this node holds is not to be shown.
     pub(crate) fn reads_stopped(&self, error: &LogError) {
         self.change(|health| health.reads = Some(error.clone()));
     }
@@ -58,11 +74,15 @@ impl Monitor {
                 (None, Some(error)) => tracing::error!(fault = %error.fault, "not ready: {error}"),
                 (Some(_), None) => tracing::info!("ready again"),
                 (Some(old), Some(new)) if old != new => {
-                    tracing::warn!(fault = %new.fault, "still not ready: {new}")
+                    tracing::warn!(fault = %new.fault, "still not ready: {new}");
                 }
                 (Some(_), Some(_)) | (None, None) => {}
             }
             before != *health
         });
     }
+}
+
+fn too_new(error: &LogError) -> Option<LogError> {
+    (error.fault == Fault::NewerFormat).then(|| error.clone())
 }

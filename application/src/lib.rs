@@ -22,5 +22,5 @@ mod writer;
 pub use health::Health;
 pub use idempotency::{InvalidRequestKey, RequestKey};
 pub use page::{Limit, LimitOutOfRange, ListPets, Page, Version};
-pub use pet_store::{CreateError, CreatePet, Created, NotCaughtUp, PetStore};
+pub use pet_store::{CreateError, CreatePet, Created, NotCaughtUp, PetStore, Sharing};
 pub use principal::{KeyId, Principal, Scope, Scopes};

@@ -6,12 +6,12 @@ use domain::{IdsExhausted, NewPet, Pet, PetId};
 use thiserror::Error;
 use tokio::{
     sync::{mpsc, oneshot},
-    task::JoinHandle,
+    task::{JoinHandle, JoinSet},
     time,
 };
 
 use crate::{
-    follower,
+    follower::Follower,
     health::{Health, Monitor},
     idempotency::RequestKey,
     page::{ListPets, Page, Version},
@@ -23,11 +23,20 @@ use crate::{
 
 /// The pet store of one node: reads from memory, writes through the one writer.
 pub struct PetStore {
-    projection: Arc<Projection>,
-    monitor: Arc<Monitor>,
-    log: Arc<dyn EventLog>,
+    node: Follower,
     requests: mpsc::Sender<Request>,
     writer: JoinHandle<()>,
+    /// The follower of a shared log, if there is one; it ends with the store.
+    following: JoinSet<()>,
+}
+
+/// Who else may write to the log.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Sharing {
+    /// Nobody: the engine keeps others out.
+    Alone,
+    /// Other nodes: their commits are followed.
+    Shared,
 }
 
 /// Asks for a pet to be added.
@@ -83,26 +92,34 @@ impl PetStore {
         log: Arc<dyn EventLog>,
         read_model: Arc<dyn ReadModel>,
         clock: Arc<dyn Clock>,
+        sharing: Sharing,
     ) -> Result<Self, LogError> {
         let projection = Arc::new(Projection::new(read_model));
-        let monitor = Arc::new(Monitor::default());
-        follower::catch_up(&*log, &projection).await?;
+        let node = Follower { log, projection, monitor: Arc::default() };
+        node.catch_up().await?;
         let (requests, queue) = mpsc::channel(Self::QUEUE_MAX);
-        let writer = Writer::new(log.clone(), projection.clone(), clock, monitor.clone(), queue);
-        let writer = tokio::spawn(supervise(writer, monitor.clone()));
-        Ok(Self { projection, monitor, log, requests, writer })
+        let writer = Writer::new(node.clone(), clock, queue);
+        let writer = tokio::spawn(supervise(writer, node.monitor.clone()));
+        let mut following = JoinSet::new();
+        match sharing {
+            Sharing::Alone => {}
+            Sharing::Shared => {
+                following.spawn(node.clone().follow());
+            }
+        }
+        Ok(Self { node, requests, writer, following })
     }
 
     /// One page of pets.
     pub fn list(&self, query: &ListPets) -> Result<Page, Fault> {
         self.readable()?;
-        Ok(self.projection.read_model().list(query))
+        Ok(self.node.projection.read_model().list(query))
     }
 
     /// One pet.
     pub fn get(&self, id: PetId) -> Result<Option<Pet>, Fault> {
         self.readable()?;
-        Ok(self.projection.read_model().get(id))
+        Ok(self.node.projection.read_model().get(id))
     }
 
     /// Adds a pet. When this returns, the pet is durable and every later read of this node shows it.
@@ -121,7 +138,7 @@ impl PetStore {
 
     /// Waits until `position` is applied, so that its pets are seen here too.
     pub async fn caught_up(&self, position: Position, patience: Duration) -> Result<(), NotCaughtUp> {
-        let mut positions = self.projection.positions();
+        let mut positions = self.node.projection.positions();
         let reached = positions.wait_for(|applied| *applied >= position);
         match time::timeout(patience, reached).await {
             Ok(Ok(_)) => Ok(()),
@@ -131,33 +148,33 @@ impl PetStore {
 
     /// The last commit that readers see.
     pub fn version(&self) -> Version {
-        self.projection.read_model().version()
+        self.node.projection.read_model().version()
     }
 
     /// How many pets there are.
     pub fn count(&self) -> usize {
-        self.projection.read_model().count()
+        self.node.projection.read_model().count()
     }
 
     /// What this node can do right now.
     pub fn health(&self) -> Health {
-        self.monitor.now()
+        self.node.monitor.now()
     }
 
     /// What the log promises about an answered create.
     pub fn durability(&self) -> Durability {
-        self.log.durability()
+        self.node.log.durability()
     }
 
     /// Finishes what waits for the writer, then lets go of the log.
     pub async fn close(self) {
-        drop(self.requests);
+        drop((self.following, self.requests));
         // A panic of the writer was reported when it happened.
         let _ = self.writer.await;
     }
 
     fn readable(&self) -> Result<(), Fault> {
-        self.monitor.reads_refused().map_or(Ok(()), |error| Err(error.fault))
+        self.node.monitor.reads().map_or(Ok(()), |error| Err(error.fault))
     }
 }
 

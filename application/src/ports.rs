@@ -47,6 +47,7 @@ impl Position {
     pub const START: Self = Self(0);
 
     /// The position of the commit after this one.
+    #[must_use]
     pub fn next(self) -> Self {
         Self(self.0 + 1)
     }

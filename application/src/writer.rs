@@ -12,11 +12,9 @@ use uuid::Uuid;
 use crate::{
     codec,
     decision::{self, Draft, EVENTS_MAX},
-    follower,
-    health::Monitor,
+    follower::{self, Follower},
     pet_store::{CreateError, CreatePet, Created},
-    ports::{AppendError, Clock, CommitId, EventLog, Fault, LogError, Position, ReadBound, Record},
-    projection::Projection,
+    ports::{AppendError, Clock, CommitId, Fault, LogError, Position, ReadBound, Record},
 };
 
 /// How long to wait before asking a log that failed whether it works again.
@@ -29,10 +27,8 @@ pub(crate) struct Request {
 }
 
 pub(crate) struct Writer {
-    log: Arc<dyn EventLog>,
-    projection: Arc<Projection>,
+    follower: Follower,
     clock: Arc<dyn Clock>,
-    monitor: Arc<Monitor>,
     queue: mpsc::Receiver<Request>,
     waiting: VecDeque<Request>,
 }
@@ -47,14 +43,8 @@ enum Outcome {
 }
 
 impl Writer {
-    pub(crate) fn new(
-        log: Arc<dyn EventLog>,
-        projection: Arc<Projection>,
-        clock: Arc<dyn Clock>,
-        monitor: Arc<Monitor>,
-        queue: mpsc::Receiver<Request>,
-    ) -> Self {
-        Self { log, projection, clock, monitor, queue, waiting: VecDeque::new() }
+    pub(crate) fn new(follower: Follower, clock: Arc<dyn Clock>, queue: mpsc::Receiver<Request>) -> Self {
+        Self { follower, clock, queue, waiting: VecDeque::new() }
     }
 
     /// Writes until nobody can ask any more and everybody was answered.
@@ -80,12 +70,12 @@ impl Writer {
         let record = codec::encode(&draft.commit);
         let expected = Position(draft.commit.position.0 - 1);
         match self.store(expected, &record).await {
-            Outcome::Stored => match self.projection.apply(&draft.commit) {
+            Outcome::Stored => match self.follower.projection.apply(&draft.commit) {
                 Ok(()) => self.answer(draft),
                 Err(error) => self.recover(error).await,
             },
             Outcome::Overtaken => {
-                if let Err(error) = follower::catch_up(&*self.log, &self.projection).await {
+                if let Err(error) = self.follower.catch_up().await {
                     self.recover(error).await;
                 }
             }
@@ -100,14 +90,14 @@ impl Writer {
     fn decide(&self) -> Draft {
         let requests = self.waiting.iter().map(|request| &request.create);
         let (now, id) = (self.clock.now(), CommitId(Uuid::now_v7()));
-        self.projection.look(|state| decision::decide(state, requests, now, id))
+        self.follower.projection.look(|state| decision::decide(state, requests, now, id))
     }
 
     /// Appends the record, and finds out what became of it when the log cannot tell.
     async fn store(&self, expected: Position, record: &Record) -> Outcome {
         let mut in_doubt = false;
         loop {
-            let error = match self.log.append(expected, record).await {
+            let error = match self.follower.log.append(expected, record).await {
                 Ok(_) => return self.stored(in_doubt),
                 Err(AppendError::Closed(error)) => return Outcome::Closed(error),
                 Err(AppendError::Conflict) if !in_doubt => return Outcome::Overtaken,
@@ -119,11 +109,11 @@ impl Writer {
                 }
             };
             in_doubt = true;
-            self.monitor.writes_stopped(&error);
+            self.follower.monitor.writes_stopped(&error);
             match self.commit_at(expected.next()).await {
                 Some(id) if id == record.id => return self.stored(in_doubt),
                 Some(_) => {
-                    self.monitor.writes_go_on();
+                    self.follower.monitor.writes_go_on();
                     return Outcome::Overtaken;
                 }
                 None => time::sleep(RETRY_PAUSE).await,
@@ -133,7 +123,7 @@ impl Writer {
 
     fn stored(&self, was_in_doubt: bool) -> Outcome {
         if was_in_doubt {
-            self.monitor.writes_go_on();
+            self.follower.monitor.writes_go_on();
         }
         Outcome::Stored
     }
@@ -142,10 +132,10 @@ impl Writer {
     async fn commit_at(&self, position: Position) -> Option<CommitId> {
         let before = Position(position.0 - 1);
         loop {
-            let found = self.log.read(before, ReadBound::ONE).await;
+            let found = self.follower.log.read(before, ReadBound::ONE).await;
             match found.and_then(|records| records.first().map(follower::decode).transpose()) {
                 Ok(commit) => return commit.map(|commit| commit.id),
-                Err(error) => self.monitor.writes_stopped(&error),
+                Err(error) => self.follower.monitor.writes_stopped(&error),
             }
             time::sleep(RETRY_PAUSE).await;
         }
@@ -154,7 +144,7 @@ impl Writer {
     /// Refuses every request until the log is sound again and this node has caught up with it.
     async fn recover(&mut self, mut error: LogError) {
         loop {
-            self.monitor.writes_stopped(&error);
+            self.follower.monitor.writes_stopped(&error);
             self.refuse(self.waiting.len(), error.fault);
             let next_try = Instant::now() + RETRY_PAUSE;
             while let Ok(request) = time::timeout_at(next_try, self.queue.recv()).await {
@@ -162,12 +152,8 @@ impl Writer {
                 self.waiting.push_back(request);
                 self.refuse(1, error.fault);
             }
-            let sound = match self.log.head().await {
-                Ok(_) => follower::rejoin(&*self.log, &self.projection).await,
-                Err(error) => Err(error),
-            };
-            match sound {
-                Ok(()) => return self.monitor.writes_go_on(),
+            match self.follower.rejoin().await {
+                Ok(()) => return,
                 Err(again) => error = again,
             }
         }

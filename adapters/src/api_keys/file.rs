@@ -68,14 +68,14 @@ pub enum KeyFileError {
         what: String,
     },
     /// The system refused: see to it that the path can be used.
-    #[error("cannot {action} {path}: {source}; check the path and its permissions", path = .path.display())]
+    #[error("cannot {action} {path}: {cause}; check the path, its permissions and the free space", path = .path.display())]
     Io {
         /// What was tried.
         action: &'static str,
         /// Where.
         path: PathBuf,
         /// What the system said.
-        source: io::Error,
+        cause: io::Error,
     },
 }
 
@@ -265,7 +265,7 @@ impl LockedKeyFile {
 }
 
 pub(super) fn io_error(action: &'static str, path: &Path) -> impl FnOnce(io::Error) -> KeyFileError {
-    move |source| KeyFileError::Io { action, path: path.to_owned(), source }
+    move |cause| KeyFileError::Io { action, path: path.to_owned(), cause }
 }
 
 #[cfg(test)]

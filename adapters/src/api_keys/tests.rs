@@ -188,3 +188,20 @@ fn a_use_that_cannot_be_noted_disturbs_nobody_and_is_noted_later() {
     fixture.keys.save_last_uses();
     assert_eq!(fixture.file.last_uses().unwrap().len(), 1);
 }
+
+#[tokio::test]
+async fn the_watcher_puts_changes_in_force_and_notes_uses_by_itself() {
+    let fixture = Fixture::new();
+    assert!(fixture.opens(&fixture.first));
+    let watcher = tokio::spawn(fixture.keys.clone().watch());
+    let id = fixture.file.keys().unwrap()[0].id();
+    fixture.file.revoke(&id, fixture.clock.now()).unwrap();
+    let noticed = async {
+        let mut again = time::interval(Duration::from_millis(20));
+        while fixture.opens(&fixture.first) || fixture.file.last_uses().unwrap().is_empty() {
+            again.tick().await;
+        }
+    };
+    time::timeout(Duration::from_secs(60), noticed).await.expect("the change is noticed");
+    watcher.abort();
+}

@@ -1,0 +1,78 @@
+//! A log that lives as long as its process: for trying things out and for tests.
+
+use std::time::Duration;
+
+use application::ports::{
+    AppendError, Durability, DurabilityLevel, EventLog, LogError, Position, ReadBound, Record, StoredRecord,
+};
+use async_trait::async_trait;
+use bytes::Bytes;
+use parking_lot::RwLock;
+use tokio::{sync::watch, time};
+
+/// Keeps the log in memory. Nothing survives the process.
+#[derive(Debug, Default)]
+pub struct MemoryLog {
+    records: RwLock<Vec<Bytes>>,
+    head: watch::Sender<Position>,
+}
+
+#[async_trait]
+impl EventLog for MemoryLog {
+    async fn append(&self, expected: Position, record: &Record) -> Result<Position, AppendError> {
+        let mut records = self.records.write();
+        if expected != Position(records.len() as u64) {
+            return Err(AppendError::Conflict);
+        }
+        records.push(record.bytes.clone());
+        self.head.send_replace(expected.next());
+        Ok(expected.next())
+    }
+
+    async fn read(&self, after: Position, bound: ReadBound) -> Result<Vec<StoredRecord>, LogError> {
+        let records = self.records.read();
+        let start = usize::try_from(after.0).unwrap_or(usize::MAX).min(records.len());
+        let mut room = bound.bytes;
+        let mut found = Vec::new();
+        for (bytes, before) in records[start..].iter().zip(after.0..).take(bound.records) {
+            found.push(StoredRecord { position: Position(before + 1), bytes: bytes.clone() });
+            room = room.saturating_sub(bytes.len());
+            if room == 0 {
+                break;
+            }
+        }
+        Ok(found)
+    }
+
+    async fn head(&self) -> Result<Position, LogError> {
+        Ok(*self.head.borrow())
+    }
+
+    async fn wait_beyond(&self, position: Position, patience: Duration) -> Result<(), LogError> {
+        let mut heads = self.head.subscribe();
+        // Running out of patience is as good an end as any: waiting is only a hint.
+        let _ = time::timeout(patience, heads.wait_for(|head| *head > position)).await;
+        Ok(())
+    }
+
+    fn durability(&self) -> Durability {
+        Durability {
+            engine: "memory",
+            level: DurabilityLevel::Volatile,
+            promise: "NOT DURABLE: everything is gone when the process ends".into(),
+            facts: vec![],
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::sync::Arc;
+
+    use super::*;
+
+    #[tokio::test(flavor = "multi_thread")]
+    async fn the_memory_log_keeps_the_contract() {
+        application::contract::check_all(async || Arc::new(MemoryLog::default()) as Arc<dyn EventLog>).await;
+    }
+}

@@ -1,0 +1,14 @@
+//! What the operating system knows: the time.
+
+use application::ports::Clock;
+use chrono::{DateTime, Utc};
+
+/// The wall clock.
+#[derive(Debug, Clone, Copy, Default)]
+pub struct SystemClock;
+
+impl Clock for SystemClock {
+    fn now(&self) -> DateTime<Utc> {
+        Utc::now()
+    }
+}
