@@ -120,6 +120,11 @@ impl KeyFile {
         &self.path
     }
 
+    /// Where the secret of the first key is left.
+    pub fn first_key(&self) -> PathBuf {
+        private_file::folder_of(&self.path).join(KeyName::of_the_first_key().as_str())
+    }
+
     /// Every key there is, in the order of issue.
     pub fn keys(&self) -> Result<Vec<KeyRecord>, KeyFileError> {
         self.parse(&self.read()?)
@@ -154,7 +159,7 @@ impl KeyFile {
         let new = NewKey { name: KeyName::of_the_first_key(), scopes: Scopes::ReadWrite, expires: None };
         let Issued { key, record, .. } = self.make_key(new, &[], now)?;
         // The secret goes first: killed in between, the next start finds no key file and begins anew.
-        let path = private_file::folder_of(&self.path).join(record.name.as_str());
+        let path = self.first_key();
         let line = format!("{}\n", key.reveal());
         private_file::replace(&path, line.as_bytes()).map_err(io_error("write", &path))?;
         lock.store(&[record])?;
