@@ -59,7 +59,7 @@ struct Outline {
     method: Method,
     in_interface: bool,
     deprecated: bool,
-    /// The body may be left on the wire, so the connection cannot be used again after a refusal.
+    /// Whether an HTTP/1 body may be left on the wire: then nothing more can be read from the connection.
     body_may_stay: bool,
 }
 
@@ -98,7 +98,8 @@ impl Front {
                 .strip_prefix("/v1")
                 .is_some_and(|rest| rest.is_empty() || rest.starts_with('/')),
             deprecated: deprecation::is_deprecated(request.method(), path),
-            body_may_stay: size.lower() > DRAIN_MAX || request.headers().contains_key(EXPECT),
+            body_may_stay: request.version() < Version::HTTP_2
+                && (size.lower() > DRAIN_MAX || request.headers().contains_key(EXPECT)),
         }
     }
 
