@@ -1,0 +1,150 @@
+//! The folder of a store: what lies where, who may read it, and that only one process at a time opens it.
+
+use std::{
+    fs::{self, DirBuilder, File, OpenOptions, Permissions, TryLockError},
+    io,
+    os::unix::fs::{DirBuilderExt as _, OpenOptionsExt as _, PermissionsExt as _},
+    path::{Path, PathBuf},
+};
+
+use application::ports::{Fault, LogError};
+
+/// Only the user that runs the service may look inside.
+const FOLDER_MODE: u32 = 0o700;
+const FILE_MODE: u32 = 0o600;
+
+/// A store's folder, held by this process until it is dropped.
+#[derive(Debug)]
+pub(super) struct Folder {
+    path: PathBuf,
+    _lock: File,
+}
+
+impl Folder {
+    /// Opens the folder, and makes it if there is none.
+    pub(super) fn open_or_create(path: &Path) -> Result<Self, LogError> {
+        if path.exists() && !path.is_dir() {
+            return Err(not_a_folder(path));
+        }
+        create_folders(path).map_err(|error| unusable(path, &error))?;
+        let folder = Self::lock(path)?;
+        let engine = folder.engine();
+        if !engine.exists() {
+            create_folders(&engine).map_err(|error| unusable(path, &error))?;
+        }
+        Ok(folder)
+    }
+
+    /// Opens the folder of a store that exists already.
+    pub(super) fn open_existing(path: &Path) -> Result<Self, LogError> {
+        if path.exists() && !path.is_dir() {
+            return Err(not_a_folder(path));
+        }
+        if !path.join("sled").join("db").is_file() {
+            let detail = format!("there is no store at {}; check the path", path.display());
+            return Err(LogError::new(Fault::CannotOpen, detail));
+        }
+        Self::lock(path)
+    }
+
+    fn lock(path: &Path) -> Result<Self, LogError> {
+        let lock = path.join("lock");
+        let file = OpenOptions::new().write(true).create(true).truncate(false).mode(FILE_MODE).open(&lock);
+        let file = file.map_err(|error| unusable(path, &error))?;
+        match file.try_lock() {
+            Ok(()) => Ok(Self { path: path.into(), _lock: file }),
+            Err(TryLockError::WouldBlock) => {
+                let detail = format!(
+                    "the store {} is in use by another process; stop that process or choose another store",
+                    path.display()
+                );
+                Err(LogError::new(Fault::CannotOpen, detail))
+            }
+            Err(TryLockError::Error(error)) => Err(unusable(path, &error)),
+        }
+    }
+
+    pub(super) fn path(&self) -> &Path {
+        &self.path
+    }
+
+    /// Where sled keeps its files.
+    pub(super) fn engine(&self) -> PathBuf {
+        self.path.join("sled")
+    }
+
+    /// The file that holds every record.
+    pub(super) fn records(&self) -> PathBuf {
+        self.path.join("sled").join("db")
+    }
+
+    pub(super) fn mark(&self) -> PathBuf {
+        self.path.join("mark")
+    }
+
+    pub(super) fn ballast(&self) -> PathBuf {
+        self.path.join("ballast")
+    }
+
+    /// Stands there while the files may hold data that the disk does not have.
+    pub(super) fn suspicion(&self) -> PathBuf {
+        self.path.join("not-synced")
+    }
+
+    /// The files that sled made, without its folder for large values, which stays empty.
+    pub(super) fn engine_files(&self) -> io::Result<Vec<PathBuf>> {
+        let mut files = Vec::new();
+        for entry in fs::read_dir(self.engine())? {
+            let entry = entry?;
+            if entry.file_type()?.is_file() {
+                files.push(entry.path());
+            }
+        }
+        Ok(files)
+    }
+
+    /// Closes sled's files to everybody else, and brings them and the folders that name them to the disk.
+    pub(super) fn settle(&self) -> io::Result<()> {
+        for path in self.engine_files()? {
+            let file = File::open(&path)?;
+            file.set_permissions(Permissions::from_mode(FILE_MODE))?;
+            file.sync_all()?;
+        }
+        sync_folder(&self.engine())?;
+        sync_folder(&self.path)
+    }
+}
+
+/// Makes a file that only this user may read.
+pub(super) fn create_file(path: &Path) -> io::Result<File> {
+    OpenOptions::new().write(true).create(true).truncate(true).mode(FILE_MODE).open(path)
+}
+
+/// Makes the folder and those above it that are missing, and sees to it that a power cut cannot take them away.
+fn create_folders(path: &Path) -> io::Result<()> {
+    let missing: Vec<_> = path.ancestors().take_while(|folder| !folder.exists()).collect();
+    DirBuilder::new().recursive(true).mode(FOLDER_MODE).create(path)?;
+    for folder in missing {
+        let parent = folder.parent().filter(|parent| !parent.as_os_str().is_empty());
+        sync_folder(parent.unwrap_or(Path::new(".")))?;
+    }
+    Ok(())
+}
+
+fn sync_folder(path: &Path) -> io::Result<()> {
+    File::open(path)?.sync_all()
+}
+
+fn not_a_folder(path: &Path) -> LogError {
+    let detail = format!("{} is not a folder; choose another path for the store", path.display());
+    LogError::new(Fault::CannotOpen, detail)
+}
+
+fn unusable(path: &Path, error: &io::Error) -> LogError {
+    let detail = format!(
+        "the store {} cannot be written to ({error}); make the folder writable for this user or choose another \
+         path for the store",
+        path.display()
+    );
+    LogError::new(Fault::CannotOpen, detail)
+}

@@ -1,0 +1,326 @@
+//! The thread that owns sled: the only one that writes, and the one that opens the log again after a fault.
+
+use std::{
+    fmt,
+    path::Path,
+    sync::Arc,
+    time::{Duration, Instant},
+};
+
+use application::ports::{AppendError, Fault, LogError, Position, ReadBound, Record, StoredRecord};
+use parking_lot::RwLock;
+use tokio::{
+    runtime::Runtime,
+    sync::{mpsc, oneshot, watch},
+    time,
+};
+
+use super::{distrust, engine::Engine, folder::Folder, guard::io_trouble, space};
+use crate::event_log::high_water::{self, HighWater, Mark};
+
+/// How often the mark is synced while commits come in, and how long after the last one.
+const MARK_SYNC_PAUSE: Duration = Duration::from_secs(1);
+/// The pause before the log is opened again; it doubles with each failure.
+const REOPEN_PAUSE: Duration = Duration::from_secs(1);
+const REOPEN_PAUSE_MAX: Duration = Duration::from_secs(4);
+
+/// A caller that waits for its record to be stored.
+pub(super) struct Request {
+    pub(super) expected: Position,
+    pub(super) record: Record,
+    pub(super) reply: oneshot::Sender<Result<Position, AppendError>>,
+}
+
+/// What readers may look at.
+pub(super) struct Shared {
+    /// `None` while sled is being opened again.
+    pub(super) engine: RwLock<Option<Engine>>,
+    /// The last position that is durable.
+    pub(super) head: watch::Sender<Position>,
+    /// Why nothing can be written, if so.
+    pub(super) closed: RwLock<Option<LogError>>,
+}
+
+impl Shared {
+    /// Durable records after `after`, within `bound`. A failed engine still has them.
+    pub(super) fn read(&self, after: Position, bound: ReadBound) -> Result<Vec<StoredRecord>, LogError> {
+        let engine = self.engine.read();
+        let head = *self.head.borrow();
+        match &*engine {
+            Some(engine) => engine.read(after, head, bound),
+            None => Err(self.closed.read().clone().unwrap_or_else(being_opened)),
+        }
+    }
+}
+
+impl fmt::Debug for Shared {
+    fn fmt(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
+        formatter.debug_struct("Shared").field("head", &*self.head.borrow()).finish_non_exhaustive()
+    }
+}
+
+/// Who may be opened.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum Opening {
+    /// Any store; a missing one is made.
+    OrCreate,
+    /// Only a store that exists.
+    Existing,
+}
+
+/// The owner of a store. Everything here blocks, on a thread of its own.
+pub(super) struct Keeper {
+    folder: Folder,
+    mark: HighWater,
+    mark_synced: Instant,
+    trouble: Option<Trouble>,
+    shared: Arc<Shared>,
+}
+
+/// Why nothing is written, named by what is done about it.
+enum Trouble {
+    /// Look whether there is room again.
+    NoRoom,
+    /// Open the log again at the given time, with a longer pause next time.
+    Failed { again_at: Instant, pause: Duration },
+    /// Nothing helps but an operator.
+    Lost,
+}
+
+impl Keeper {
+    /// Opens the store at `path` and checks that it has lost nothing.
+    pub(super) fn open(path: &Path, opening: Opening) -> Result<Self, LogError> {
+        let folder = match opening {
+            Opening::OrCreate => Folder::open_or_create(path)?,
+            Opening::Existing => Folder::open_existing(path)?,
+        };
+        let mark = open_mark(&folder)?;
+        let (engine, tail) = open_engine(&folder, &mark)?;
+        let shared = Arc::new(Shared {
+            engine: RwLock::new(Some(engine)),
+            head: watch::Sender::new(tail.position),
+            closed: RwLock::new(None),
+        });
+        let mut keeper = Self { folder, mark, mark_synced: Instant::now(), trouble: None, shared };
+        keeper.go_on(tail)?;
+        Ok(keeper)
+    }
+
+    pub(super) fn shared(&self) -> Arc<Shared> {
+        self.shared.clone()
+    }
+
+    /// Serves until nobody can ask any more, then ends cleanly.
+    pub(super) fn run(mut self, runtime: &Runtime, mut requests: mpsc::Receiver<Request>) {
+        loop {
+            let next = runtime.block_on(async {
+                match self.next_chore() {
+                    Some(at) => time::timeout_at(at.into(), requests.recv()).await,
+                    None => Ok(requests.recv().await),
+                }
+            });
+            match next {
+                Ok(Some(request)) => {
+                    let outcome = self.append(request.expected, &request.record);
+                    // The caller may have gone away; the record is stored all the same.
+                    let _ = request.reply.send(outcome);
+                }
+                Ok(None) => return self.close(),
+                Err(_elapsed) => {}
+            }
+            self.do_chores();
+        }
+    }
+
+    fn append(&mut self, expected: Position, record: &Record) -> Result<Position, AppendError> {
+        if let Some(error) = self.shared.closed.read().clone() {
+            return Err(AppendError::Closed(error));
+        }
+        if expected != *self.shared.head.borrow() {
+            return Err(AppendError::Conflict);
+        }
+        if let Err(error) = space::check_room(&self.folder, record.bytes.len()) {
+            return Err(AppendError::Closed(self.stop(Trouble::NoRoom, error)));
+        }
+        let mark = Mark { position: expected.next(), commit: record.id };
+        match self.store(mark, record) {
+            Ok(()) => {
+                self.shared.head.send_replace(mark.position);
+                Ok(mark.position)
+            }
+            Err(error) => Err(AppendError::Closed(self.fail(error, REOPEN_PAUSE))),
+        }
+    }
+
+    fn store(&mut self, mark: Mark, record: &Record) -> Result<(), LogError> {
+        let engine = self.shared.engine.read();
+        let engine = engine.as_ref().expect("a log that is not closed has its engine");
+        engine.append(mark.position, record)?;
+        self.mark.raise(mark).map_err(|error| io_trouble("writing the high-water mark", &error))
+    }
+
+    /// When there is something to do even if nobody asks.
+    fn next_chore(&self) -> Option<Instant> {
+        match &self.trouble {
+            None if self.mark.is_synced() => None,
+            None => Some(self.mark_synced + MARK_SYNC_PAUSE),
+            Some(Trouble::NoRoom) => Some(Instant::now() + REOPEN_PAUSE),
+            Some(Trouble::Failed { again_at, .. }) => Some(*again_at),
+            Some(Trouble::Lost) => None,
+        }
+    }
+
+    fn do_chores(&mut self) {
+        match self.trouble {
+            None => self.sync_mark(),
+            Some(Trouble::NoRoom) => {
+                if space::check_room(&self.folder, 0).is_ok() {
+                    self.resume();
+                }
+            }
+            Some(Trouble::Failed { again_at, pause }) if again_at <= Instant::now() => self.reopen(pause),
+            Some(Trouble::Failed { .. } | Trouble::Lost) => {}
+        }
+    }
+
+    fn sync_mark(&mut self) {
+        if self.mark.is_synced() || self.mark_synced.elapsed() < MARK_SYNC_PAUSE {
+            return;
+        }
+        match self.mark.sync() {
+            Ok(()) => self.mark_synced = Instant::now(),
+            Err(error) => {
+                self.fail(io_trouble("syncing the high-water mark", &error), REOPEN_PAUSE);
+            }
+        }
+    }
+
+    /// Closes the log for writing, and says why to everybody who asks.
+    fn stop(&mut self, trouble: Trouble, error: LogError) -> LogError {
+        self.trouble = Some(trouble);
+        *self.shared.closed.write() = Some(error.clone());
+        error
+    }
+
+    /// Closes the log after a fault, until it was opened again.
+    fn fail(&mut self, error: LogError, pause: Duration) -> LogError {
+        if let Err(error) = distrust::declare(&self.folder) {
+            tracing::debug!("no word of the fault could be left for a later start: {error}");
+        }
+        self.stop(Trouble::Failed { again_at: Instant::now() + pause, pause }, error)
+    }
+
+    /// Opens the log again, unless the disk still fails: then the old engine goes on serving reads.
+    fn reopen(&mut self, pause: Duration) {
+        space::make_room_to_open(&self.folder);
+        let writable = distrust::declare(&self.folder);
+        let writable = writable.map_err(|error| io_trouble("opening the log again", &error));
+        match writable.and_then(|()| self.replace_engine()) {
+            Ok(()) => match space::check_room(&self.folder, 0) {
+                Ok(()) => self.resume(),
+                Err(error) => {
+                    self.stop(Trouble::NoRoom, error);
+                }
+            },
+            // Damage does not heal.
+            Err(error) if error.fault == Fault::Damaged => {
+                self.stop(Trouble::Lost, error);
+            }
+            Err(error) => {
+                self.fail(error, (2 * pause).min(REOPEN_PAUSE_MAX));
+            }
+        }
+    }
+
+    fn replace_engine(&mut self) -> Result<(), LogError> {
+        let mut place = self.shared.engine.write();
+        if let Some(engine) = place.take() {
+            engine.close();
+        }
+        self.mark.settle().map_err(|error| io_trouble("writing the high-water mark", &error))?;
+        let (engine, tail) = open_engine(&self.folder, &self.mark)?;
+        *place = Some(engine);
+        drop(place);
+        self.go_on(tail)
+    }
+
+    /// Takes note of everything the log holds, which is durable by now.
+    fn go_on(&mut self, tail: Mark) -> Result<(), LogError> {
+        if tail != self.mark.mark() {
+            let raised = self.mark.raise(tail).and_then(|()| self.mark.sync());
+            raised.map_err(|error| io_trouble("writing the high-water mark", &error))?;
+        }
+        self.shared.head.send_replace(tail.position);
+        space::take_ballast(&self.folder);
+        Ok(())
+    }
+
+    fn resume(&mut self) {
+        self.trouble = None;
+        *self.shared.closed.write() = None;
+        space::take_ballast(&self.folder);
+    }
+
+    fn close(mut self) {
+        if self.trouble.is_none()
+            && let Err(error) = self.mark.settle()
+        {
+            tracing::warn!("the high-water mark could not be synced at the end: {error}");
+        }
+        if let Some(engine) = self.shared.engine.write().take() {
+            engine.close();
+        }
+    }
+}
+
+/// Opens the mark. It is made before anything else of a store, so whoever has records has lost it.
+fn open_mark(folder: &Folder) -> Result<HighWater, LogError> {
+    let path = folder.mark();
+    if let Some(mark) = HighWater::open(&path)? {
+        return Ok(mark);
+    }
+    if folder.records().exists() {
+        return Err(high_water::missing(&path));
+    }
+    let made = HighWater::create(&path).and_then(|mark| folder.settle().map(|()| mark));
+    made.map_err(|error| io_trouble("making the store", &error))
+}
+
+/// Opens sled, and returns it with its last commit once everything in it is durable and nothing is missing.
+fn open_engine(folder: &Folder, mark: &HighWater) -> Result<(Engine, Mark), LogError> {
+    space::make_room_to_open(folder);
+    let doing = "bringing the log to the disk";
+    let distrusted = distrust::is_declared(folder);
+    if distrusted {
+        distrust::resolve(folder).map_err(|error| io_trouble(doing, &error))?;
+    }
+    let engine = Engine::open(folder)?;
+    let checked = check(&engine, mark).and_then(|tail| {
+        folder.settle().map_err(|error| io_trouble(doing, &error))?;
+        if distrusted {
+            distrust::withdraw(folder).map_err(|error| io_trouble(doing, &error))?;
+        }
+        Ok(tail)
+    });
+    match checked {
+        Ok(tail) => Ok((engine, tail)),
+        Err(error) => {
+            engine.close();
+            Err(error)
+        }
+    }
+}
+
+/// Finds the last commit, and that nothing which was acknowledged is missing.
+fn check(engine: &Engine, mark: &HighWater) -> Result<Mark, LogError> {
+    let tail = engine.tail()?;
+    let marked = mark.mark().position;
+    let within = Position::START < marked && marked <= tail.position;
+    let found = within.then(|| engine.commit_at(marked)).transpose()?;
+    mark.check(tail.position, found)?;
+    Ok(tail)
+}
+
+fn being_opened() -> LogError {
+    LogError::new(Fault::Unreachable, "the log is being opened again; try again in a moment")
+}

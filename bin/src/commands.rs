@@ -1,0 +1,3 @@
+//! The commands of the program, one module each.
+
+pub(crate) mod keys;
