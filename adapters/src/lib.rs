@@ -2,5 +2,6 @@
 
 pub mod api_keys;
 pub mod event_log;
+pub mod http;
 pub mod read_model;
 pub mod system;
