@@ -5,5 +5,3 @@ pub mod memory;
 #[cfg(feature = "postgres")]
 pub mod postgres;
 pub mod sled;
-#[cfg(feature = "sqlite")]
-pub mod sqlite;

@@ -125,13 +125,11 @@ impl PostgresLog {
         patience: Duration,
         answer: impl Future<Output = Result<T, tokio_postgres::Error>>,
     ) -> Result<T, LogError> {
-        match time::timeout(patience, answer).await {
-            Ok(answer) => answer.map_err(|error| trouble::of_query(session.server(), &error)),
-            Err(_) => {
-                session.hang_up();
-                Err(self.late("answering"))
-            }
-        }
+        let Ok(answer) = time::timeout(patience, answer).await else {
+            session.hang_up();
+            return Err(self.late("answering"));
+        };
+        answer.map_err(|error| trouble::of_query(session.server(), &error))
     }
 
     fn late(&self, doing: &str) -> LogError {

@@ -64,12 +64,11 @@ impl Facts {
         use DurabilityLevel::{Buffered, Replicated, Synced};
         let standbys = !self.synchronous_standby_names.is_empty();
         match (self.fsync.as_str(), self.persistence.as_str(), self.synchronous_commit.as_str()) {
-            ("off", _, _) => {
-                (Buffered, "NOT DURABLE: fsync is off, a power cut can lose or destroy everything that is stored")
-            }
-            (_, "u", _) => {
-                (Buffered, "NOT DURABLE: the table is UNLOGGED, a crash of the server empties it")
-            }
+            ("off", _, _) => (
+                Buffered,
+                "NOT DURABLE: fsync is off, a power cut can lose or destroy everything that is stored",
+            ),
+            (_, "u", _) => (Buffered, "NOT DURABLE: the table is UNLOGGED, a crash of the server empties it"),
             (_, _, "off") => (
                 Buffered,
                 "NOT DURABLE: synchronous_commit is off, a crash of the server takes back the last commits that \

@@ -24,9 +24,8 @@ pub(super) fn choose(
 }
 
 fn read(path: &PathBuf) -> Result<Passwords, LogError> {
-    let unusable = |why: String| {
-        LogError::new(Fault::CannotOpen, format!("the password file {} {why}", path.display()))
-    };
+    let unusable =
+        |why: String| LogError::new(Fault::CannotOpen, format!("the password file {} {why}", path.display()));
     let metadata = fs::metadata(path).map_err(|error| unusable(format!("cannot be read: {error}")))?;
     if metadata.permissions().mode() & 0o077 != 0 {
         return Err(unusable("is open to other users; close it with chmod 600".into()));

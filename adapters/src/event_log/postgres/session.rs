@@ -142,7 +142,10 @@ impl Session {
     pub(super) async fn read(&self, after: Position, bound: ReadBound) -> Result<Vec<StoredRecord>, Error> {
         let Ok(after) = i64::try_from(after.0) else { return Ok(vec![]) };
         let most = |bound: usize| i64::try_from(bound).unwrap_or(i64::MAX);
-        let rows = self.reading.query(&self.read, &[&after, &most(bound.records), &most(bound.bytes.max(1))]).await?;
+        let rows = self
+            .reading
+            .query(&self.read, &[&after, &most(bound.records), &most(bound.bytes.max(1))])
+            .await?;
         rows.iter()
             .map(|row| {
                 let bytes: &[u8] = row.try_get(1)?;

@@ -98,7 +98,8 @@ struct Url {
 
 impl Url {
     fn split(url: &str) -> Result<Self, LogError> {
-        let Some((_, body)) = url.split_once("://").filter(|(scheme, _)| matches!(*scheme, "postgres" | "postgresql"))
+        let Some((_, body)) =
+            url.split_once("://").filter(|(scheme, _)| matches!(*scheme, "postgres" | "postgresql"))
         else {
             return Err(unusable("a PostgreSQL URL starts with postgres://".into()));
         };
@@ -132,7 +133,8 @@ impl Url {
             Some("require" | "verify-ca") => Ok((SslMode::Require, Some(Trust::AnyNameOfTheRoots))),
             Some("verify-full") => Ok((SslMode::Require, Some(Trust::TheNameOnly))),
             Some(_) => Err(unusable(
-                "sslmode must be disable, prefer, require, verify-ca or verify-full in a PostgreSQL URL".into(),
+                "sslmode must be disable, prefer, require, verify-ca or verify-full in a PostgreSQL URL"
+                    .into(),
             )),
         }
     }

@@ -5,7 +5,7 @@ use std::{error::Error as _, io};
 use application::ports::{AppendError, Fault, LogError};
 use tokio_postgres::{
     Error,
-    error::{Severity, SqlState},
+    error::{DbError, Severity, SqlState},
 };
 
 /// No session came about.
@@ -39,12 +39,13 @@ pub(super) fn of_append(server: &str, error: &Error) -> AppendError {
         // A session that ends, for whatever reason, may have committed before.
         !matches!(error.parsed_severity(), Some(Severity::Fatal | Severity::Panic))
     });
-    let fault = match rolled_back.map(|error| error.code()) {
+    let fault = match rolled_back.map(DbError::code) {
         Some(code) if *code == SqlState::DISK_FULL => Fault::Full,
-        Some(code) if is_limit(code) => Fault::TooLarge,
-        Some(code) if matches!(class(code), "22" | "23" | "25" | "42" | "53" | "54") => Fault::WriteFailed,
+        Some(code) if class(code) == "54" => Fault::TooLarge,
+        Some(code) if matches!(class(code), "22" | "23" | "25" | "42" | "53") => Fault::WriteFailed,
         Some(_) | None => {
-            let detail = format!("PostgreSQL at {server} was lost while it stored a commit: {}", words(error));
+            let detail =
+                format!("PostgreSQL at {server} was lost while it stored a commit: {}", words(error));
             return AppendError::Unclear(LogError::new(Fault::Unreachable, detail));
         }
     };
@@ -69,8 +70,7 @@ pub(super) fn of_all(troubles: Vec<LogError>) -> LogError {
     LogError::new(fault, details.join("; "))
 }
 
-/// The error with its causes. None of them holds a password: the server is never sent one in clear that it would
-/// repeat, and neither is the URL.
+/// The error with its causes. None of them holds a password: neither the server nor its driver repeats one.
 pub(super) fn words(error: &Error) -> String {
     if let Some(error) = error.as_db_error() {
         return format!("{} (SQLSTATE {})", error.message(), error.code().code());
@@ -88,23 +88,24 @@ fn class(code: &SqlState) -> &str {
     code.code().get(..2).unwrap_or_default()
 }
 
-fn is_limit(code: &SqlState) -> bool {
-    class(code) == "54" || *code == SqlState::STRING_DATA_LENGTH_MISMATCH
-}
-
 /// A server that was asked for a session that can write, and has none to give.
 fn is_standby(error: &Error) -> bool {
-    let cause = error.source().and_then(|cause| cause.downcast_ref::<io::Error>());
-    cause.is_some_and(|cause| cause.kind() == io::ErrorKind::PermissionDenied)
+    io_cause(error).is_some_and(|cause| cause.kind() == io::ErrorKind::PermissionDenied)
 }
 
 /// Whether trying again may help: the line or the server is down, as opposed to a session that is refused.
 fn may_pass(error: &Error) -> bool {
-    match error.code() {
-        Some(code) => !matches!(class(code), "28" | "3D" | "42"),
-        None => {
-            let cause = error.source().and_then(|cause| cause.downcast_ref::<io::Error>());
-            error.is_closed() || cause.is_none_or(|cause| cause.get_ref().is_none_or(|cause| !cause.is::<rustls::Error>()))
-        }
+    if let Some(code) = error.code() {
+        return !matches!(class(code), "28" | "3D" | "42");
     }
+    error.is_closed() || io_cause(error).is_some_and(|cause| !is_tls(cause))
+}
+
+/// A handshake that failed: the other side is not whom we trust, or speaks no TLS that we know.
+fn is_tls(error: &io::Error) -> bool {
+    error.get_ref().and_then(|cause| cause.downcast_ref::<rustls::Error>()).is_some()
+}
+
+fn io_cause(error: &Error) -> Option<&io::Error> {
+    error.source()?.downcast_ref()
 }

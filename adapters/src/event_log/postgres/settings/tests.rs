@@ -10,7 +10,8 @@ fn parse(url: &str) -> Result<Settings, LogError> {
 
 #[test]
 fn every_host_of_the_url_becomes_a_target_of_its_own() {
-    let settings = parse("postgres://rex:bone@one:1111,two:2222,three/pets?options=-c%20work_mem%3D1MB").unwrap();
+    let settings =
+        parse("postgres://rex:bone@one:1111,two:2222,three/pets?options=-c%20work_mem%3D1MB").unwrap();
     assert_eq!(settings.servers(), "one:1111, two:2222, three:5432");
     for target in settings.targets() {
         assert_eq!(target.config.get_hosts().len(), 1);
@@ -34,7 +35,8 @@ fn every_sslmode_of_postgresql_is_understood() {
         assert_eq!(settings.targets()[0].tls.is_some(), encrypted, "{mode}");
     }
     for mode in ["verify-ca", "verify-full", "require"] {
-        let error = parse(&format!("postgres://host/pets?sslmode={mode}&sslrootcert=/does/not+exist")).unwrap_err();
+        let error =
+            parse(&format!("postgres://host/pets?sslmode={mode}&sslrootcert=/does/not+exist")).unwrap_err();
         assert!(error.detail.contains("/does/not+exist"), "{mode}: {error}");
     }
     assert!(parse("postgres://host/pets?sslmode=maybe").unwrap_err().detail.contains("verify-full"));
