@@ -5,3 +5,5 @@ pub mod memory;
 #[cfg(feature = "postgres")]
 pub mod postgres;
 pub mod sled;
+#[cfg(feature = "sqlite")]
+pub mod sqlite;
