@@ -2,4 +2,8 @@
 
 mod high_water;
 pub mod memory;
+#[cfg(feature = "postgres")]
+pub mod postgres;
 pub mod sled;
+#[cfg(feature = "sqlite")]
+pub mod sqlite;

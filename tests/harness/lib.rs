@@ -1,7 +1,11 @@
 //! The real program on a real socket and a real disk, for every test that needs one.
 
 mod http;
+mod postgres;
 mod program;
+mod proxy;
 
 pub use http::{Answer, Call, raw};
+pub use postgres::PostgresServer;
 pub use program::{App, Finished, petstore, program, release_program};
+pub use proxy::CutProxy;

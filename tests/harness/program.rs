@@ -235,7 +235,7 @@ impl Drop for App {
 }
 
 /// Looks until it sees something, and fails with the words of the expectation if that never happens.
-fn eventually<T>(expectation: &str, mut look: impl FnMut() -> Option<T>) -> T {
+pub(crate) fn eventually<T>(expectation: &str, mut look: impl FnMut() -> Option<T>) -> T {
     let deadline = Instant::now() + PATIENCE;
     loop {
         if let Some(seen) = look() {
