@@ -2,4 +2,6 @@
 
 mod high_water;
 pub mod memory;
+#[cfg(feature = "nats")]
+pub mod nats;
 pub mod sled;
