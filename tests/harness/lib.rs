@@ -2,6 +2,8 @@
 
 mod http;
 mod program;
+mod proxy;
 
 pub use http::{Answer, Call, raw};
 pub use program::{App, Finished, petstore, program};
+pub use proxy::CutProxy;
