@@ -1,9 +1,11 @@
 //! The real program on a real socket and a real disk, for every test that needs one.
 
 mod http;
+mod nats;
 mod program;
 mod proxy;
 
 pub use http::{Answer, Call, raw};
+pub use nats::{NatsCluster, NatsServer, NatsSync};
 pub use program::{App, Finished, petstore, program};
 pub use proxy::CutProxy;

@@ -185,10 +185,11 @@ impl EventLog for NatsLog {
 
     async fn head(&self) -> Result<Position, LogError> {
         // Answers may overtake each other, so what is compared is what was known before asking.
-        let (created, known) = (self.seen.lock().created, self.known());
+        let before = self.seen.lock().clone();
         let info = stream::ask_leader(&self.connection, &self.address).await?;
         let head = stream::head(&info)?;
-        let same_log = info.created == created && head >= known;
+        let known = Position(before.state.last_sequence);
+        let same_log = info.created == before.created && head >= known;
         let mut seen = self.seen.lock();
         let newest = seen.state.last_sequence;
         *seen = info;
