@@ -4,6 +4,7 @@
 mod architecture;
 mod authentication;
 mod create_pet;
+mod engines_nats;
 mod engines_sql;
 mod errors;
 mod get_pet;
