@@ -182,3 +182,6 @@ impl Watchdog {
         }
     }
 }
+
+#[cfg(test)]
+mod tests;

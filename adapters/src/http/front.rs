@@ -243,3 +243,6 @@ fn with_options(allow: &HeaderValue) -> HeaderValue {
     let methods = allow.to_str().unwrap_or_default().replace(',', ", ");
     HeaderValue::try_from(format!("{methods}, OPTIONS")).expect("method names are fit for a header")
 }
+
+#[cfg(test)]
+mod tests;

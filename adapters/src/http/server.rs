@@ -161,3 +161,6 @@ async fn all_ended(places: &Semaphore, count: usize) {
         future::pending::<()>().await;
     }
 }
+
+#[cfg(test)]
+mod tests;
