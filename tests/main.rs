@@ -11,4 +11,5 @@ mod list_pets;
 mod program;
 mod restart;
 mod state_machine;
+mod transfer;
 mod writer;

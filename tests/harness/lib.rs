@@ -4,4 +4,4 @@ mod http;
 mod program;
 
 pub use http::{Answer, Call, raw};
-pub use program::{App, Finished, petstore, program};
+pub use program::{App, Finished, petstore, program, release_program};

@@ -87,7 +87,7 @@ async fn walk(
     let style =
         ProgressStyle::with_template("{bar:40} {pos}/{len} commits, {eta} to go").expect("a fixed template");
     let progress = ProgressBar::new(log.head().await?.0).with_style(style);
-    let walked = transfer::walk(log, |record, _| {
+    let walked = transfer::walk(log, async |record, _| {
         progress.set_position(record.position.0);
         visit(record).map_err(WalkError::from)
     })
