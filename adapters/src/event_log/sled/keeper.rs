@@ -174,7 +174,7 @@ impl Keeper {
         match self.trouble {
             None => self.sync_mark(),
             Some(Trouble::NoRoom) => {
-                if space::check_room(&self.folder, 0).is_ok() {
+                if space::check_room_again(&self.folder).is_ok() {
                     self.resume();
                 }
             }
@@ -216,7 +216,7 @@ impl Keeper {
         let writable = distrust::declare(&self.folder);
         let writable = writable.map_err(|error| io_trouble("opening the log again", &error));
         match writable.and_then(|()| self.replace_engine()) {
-            Ok(()) => match space::check_room(&self.folder, 0) {
+            Ok(()) => match space::check_room_again(&self.folder) {
                 Ok(()) => self.resume(),
                 Err(error) => {
                     self.stop(Trouble::NoRoom, error);
