@@ -56,6 +56,12 @@ pub(super) fn check_room_again(folder: &Folder) -> Result<(), LogError> {
     require(folder, SPARE)
 }
 
+/// Fails as a full disk does if a copy of so many bytes would go below the floor.
+pub(super) fn check_room_for_copy(folder: &Folder, bytes: u64) -> io::Result<()> {
+    let space = Space::of(folder.path())?;
+    if space.free >= space.floor + bytes { Ok(()) } else { Err(io::ErrorKind::StorageFull.into()) }
+}
+
 fn require(folder: &Folder, bytes: u64) -> Result<(), LogError> {
     let space = Space::of(folder.path()).map_err(|error| unknown(folder, &error))?;
     if space.free >= space.floor + bytes {
