@@ -10,5 +10,6 @@ mod idempotency;
 mod list_pets;
 mod program;
 mod restart;
+mod simulation;
 mod state_machine;
 mod writer;
