@@ -12,6 +12,7 @@ mod idempotency;
 mod list_pets;
 mod program;
 mod restart;
+mod simulation;
 mod state_machine;
 mod transfer;
 mod writer;
