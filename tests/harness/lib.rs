@@ -1,7 +1,9 @@
 //! The real program on a real socket and a real disk, for every test that needs one.
 
+mod app;
 mod http;
 mod program;
 
+pub use app::App;
 pub use http::{Answer, Call, raw};
-pub use program::{App, Finished, petstore, program, release_program};
+pub use program::{Finished, eventually, petstore, program, release_program};
