@@ -3,6 +3,7 @@
 
 mod architecture;
 mod authentication;
+mod crash;
 mod create_pet;
 mod errors;
 mod get_pet;
