@@ -3,6 +3,7 @@
 
 mod architecture;
 mod authentication;
+mod crash;
 mod create_pet;
 mod engines_nats;
 mod engines_sql;
