@@ -1,3 +1,5 @@
-//! The commands of the program, one module each.
+//! What the program can be told to do, one file each.
 
 pub(crate) mod keys;
+pub(crate) mod log;
+pub(crate) mod serve;

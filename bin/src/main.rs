@@ -1,24 +1,26 @@
-//! The program `petstore`.
+//! The program `petstore`: arguments in [`config`], what they set in motion in [`commands`], which parts are
+//! plugged together in [`wire`].
 
 mod commands;
+mod config;
+mod wire;
 
-use clap::Parser;
+use std::process::ExitCode;
 
-#[derive(Parser)]
-#[command(version)]
-enum Command {
-    /// Manages API keys
-    #[command(subcommand)]
-    Keys(commands::keys::KeysCommand),
-}
+use clap::Parser as _;
+use config::{Cli, Command};
 
-fn main() -> std::process::ExitCode {
-    let Command::Keys(command) = Command::parse();
-    match commands::keys::run(command) {
-        Ok(()) => std::process::ExitCode::SUCCESS,
+fn main() -> ExitCode {
+    let outcome = match Cli::parse().command {
+        Command::Serve(arguments) => commands::serve::run(arguments),
+        Command::Keys(command) => commands::keys::run(command),
+        Command::Log(command) => commands::log::run(command),
+    };
+    match outcome {
+        Ok(()) => ExitCode::SUCCESS,
         Err(error) => {
-            eprintln!("error: {error:#}");
-            std::process::ExitCode::FAILURE
+            eprintln!("petstore: {error:#}");
+            ExitCode::FAILURE
         }
     }
 }

@@ -65,18 +65,19 @@ impl Call {
 
     /// Sends the request; `None` if nobody answers, or not with HTTP.
     pub fn try_send(&self) -> Option<Answer> {
-        let mut head = format!(
+        let mut request = format!(
             "{} {} HTTP/1.1\r\nHost: {}\r\nConnection: close\r\n",
             self.method, self.path, self.address
-        );
-        for (name, value) in &self.headers {
-            head += &format!("{name}: {value}\r\n");
+        )
+        .into_bytes();
+        let length = ("Content-Length".to_owned(), self.body.len().to_string());
+        let needs_length = !self.body.is_empty() || self.method == "POST";
+        for (name, value) in self.headers.iter().chain(needs_length.then_some(&length)) {
+            request.extend_from_slice(format!("{name}: {value}\r\n").as_bytes());
         }
-        if !self.body.is_empty() || self.method == "POST" {
-            head += &format!("Content-Length: {}\r\n", self.body.len());
-        }
-        head += "\r\n";
-        let answer = exchange(self.address, &[head.as_bytes(), &self.body].concat())?;
+        request.extend_from_slice(b"\r\n");
+        request.extend_from_slice(&self.body);
+        let answer = exchange(self.address, &request)?;
         Answer::parse(&answer, self.method == "HEAD")
     }
 }

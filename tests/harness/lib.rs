@@ -2,10 +2,12 @@
 
 mod http;
 mod nats;
+mod postgres;
 mod program;
 mod proxy;
 
 pub use http::{Answer, Call, raw};
 pub use nats::{NatsCluster, NatsServer, NatsSync};
-pub use program::{App, Finished, petstore, program};
+pub use postgres::PostgresServer;
+pub use program::{App, Finished, petstore, program, release_program};
 pub use proxy::CutProxy;

@@ -15,28 +15,46 @@ use tempfile::TempDir;
 use crate::http::Call;
 
 /// Longer than any start or stop takes on a busy machine.
-const PATIENCE: Duration = Duration::from_secs(60);
+const PATIENCE: Duration = Duration::from_mins(1);
 /// How often to look again for something that must happen soon.
 const GLANCE: Duration = Duration::from_millis(10);
 
 /// The program, built from the sources as they are now.
 pub fn program() -> &'static Path {
     static PROGRAM: OnceLock<PathBuf> = OnceLock::new();
-    PROGRAM.get_or_init(|| {
-        let cargo = std::env::var_os("CARGO").unwrap_or_else(|| "cargo".into());
-        let built = Command::new(cargo)
-            .args(["build", "--package", "bin", "--bin", "petstore", "--message-format", "json"])
-            .current_dir(Path::new(env!("CARGO_MANIFEST_DIR")).parent().expect("the workspace is the parent"))
-            .stderr(Stdio::inherit())
-            .output()
-            .expect("cargo runs");
-        assert!(built.status.success(), "the program builds");
-        String::from_utf8_lossy(&built.stdout)
-            .lines()
-            .filter_map(|line| serde_json::from_str::<serde_json::Value>(line).ok())
-            .find_map(|message| message["executable"].as_str().map(PathBuf::from))
-            .expect("cargo tells where the program is")
-    })
+    PROGRAM.get_or_init(|| build("dev"))
+}
+
+/// The program as it is meant to be run, for benchmarks.
+pub fn release_program() -> &'static Path {
+    static PROGRAM: OnceLock<PathBuf> = OnceLock::new();
+    PROGRAM.get_or_init(|| build("release"))
+}
+
+fn build(profile: &str) -> PathBuf {
+    let cargo = std::env::var_os("CARGO").unwrap_or_else(|| "cargo".into());
+    let built = Command::new(cargo)
+        .args([
+            "build",
+            "--package",
+            "bin",
+            "--bin",
+            "petstore",
+            "--message-format",
+            "json",
+            "--profile",
+            profile,
+        ])
+        .current_dir(Path::new(env!("CARGO_MANIFEST_DIR")).parent().expect("the workspace is the parent"))
+        .stderr(Stdio::inherit())
+        .output()
+        .expect("cargo runs");
+    assert!(built.status.success(), "the program builds");
+    String::from_utf8_lossy(&built.stdout)
+        .lines()
+        .filter_map(|line| serde_json::from_str::<serde_json::Value>(line).ok())
+        .find_map(|message| message["executable"].as_str().map(PathBuf::from))
+        .expect("cargo tells where the program is")
 }
 
 /// How a command of the program ended.
@@ -68,6 +86,7 @@ pub struct App {
     folder: TempDir,
     /// A key with every scope.
     pub key: String,
+    program: PathBuf,
     store: String,
     flags: Vec<String>,
 }
@@ -80,18 +99,23 @@ impl App {
 
     /// Starts on an empty sled store, with more flags.
     pub fn start_with(flags: &[&str]) -> Self {
+        Self::start_program(program(), flags)
+    }
+
+    /// Starts this build of the program on an empty sled store.
+    pub fn start_program(program: &Path, flags: &[&str]) -> Self {
         let folder = tempfile::tempdir().expect("a temporary folder");
         let store = format!("sled:{}", folder.path().join("log").display());
-        Self::start_on(&store, folder, flags)
+        Self::start_on(program, &store, folder, flags)
     }
 
     /// Starts on this store, with the files of the service in `folder`.
-    pub fn start_on(store: &str, folder: TempDir, flags: &[&str]) -> Self {
+    pub fn start_on(program: &Path, store: &str, folder: TempDir, flags: &[&str]) -> Self {
         let key = issue_key(&folder.path().join("keys.toml"), &["--name", "test"]);
         let flags: Vec<_> = flags.iter().map(|&flag| flag.to_owned()).collect();
-        let child = spawn(folder.path(), store, &flags);
-        let mut app =
-            Self { child, address: ([127, 0, 0, 1], 0).into(), folder, key, store: store.to_owned(), flags };
+        let child = spawn(program, folder.path(), store, &flags);
+        let (program, store) = (program.to_path_buf(), store.to_owned());
+        let mut app = Self { child, address: ([127, 0, 0, 1], 0).into(), folder, key, program, store, flags };
         app.wait_until_ready();
         app
     }
@@ -116,14 +140,12 @@ impl App {
 
     /// Waits for the process to end by itself.
     pub fn wait_until_ended(&mut self) -> ExitStatus {
-        let ended = eventually("the service ends", || self.child.try_wait().expect("a child can be asked"));
-        assert!(self.child.try_wait().is_ok());
-        ended
+        eventually("the service ends", || self.child.try_wait().expect("a child can be asked"))
     }
 
     /// Starts the service again on the same files, after it ended.
     pub fn start_again(&mut self) {
-        self.child = spawn(self.folder.path(), &self.store, &self.flags);
+        self.child = spawn(&self.program, self.folder.path(), &self.store, &self.flags);
         self.wait_until_ready();
     }
 
@@ -213,7 +235,7 @@ impl Drop for App {
 }
 
 /// Looks until it sees something, and fails with the words of the expectation if that never happens.
-fn eventually<T>(expectation: &str, mut look: impl FnMut() -> Option<T>) -> T {
+pub(crate) fn eventually<T>(expectation: &str, mut look: impl FnMut() -> Option<T>) -> T {
     let deadline = Instant::now() + PATIENCE;
     loop {
         if let Some(seen) = look() {
@@ -224,9 +246,9 @@ fn eventually<T>(expectation: &str, mut look: impl FnMut() -> Option<T>) -> T {
     }
 }
 
-fn spawn(folder: &Path, store: &str, flags: &[String]) -> Child {
+fn spawn(program: &Path, folder: &Path, store: &str, flags: &[String]) -> Child {
     let output = |name| File::create(folder.join(name)).expect("the folder can be written");
-    Command::new(program())
+    Command::new(program)
         .args(["serve", "--listen", "127.0.0.1:0", "--store", store, "--keys"])
         .arg(folder.join("keys.toml"))
         .args(flags)
