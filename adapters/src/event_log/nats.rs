@@ -28,7 +28,7 @@ use tokio::{
 
 use self::{
     address::Address,
-    connection::{Connection, Failure, unreachable},
+    connection::{ANSWER_PATIENCE, Connection, Failure, unreachable},
     durability::Syncing,
 };
 
@@ -152,7 +152,7 @@ impl EventLog for NatsLog {
         let mut headers = HeaderMap::new();
         headers.insert(NATS_EXPECTED_LAST_SEQUENCE, expected.0.to_string());
         let subject = stream::commits_subject(&self.address.stream);
-        match self.connection.request(subject, headers, record.bytes.clone()).await {
+        match self.connection.request(subject, headers, record.bytes.clone(), ANSWER_PATIENCE).await {
             Ok(answer) => self.outcome(expected, &answer.payload),
             Err(Failure::NotSent(error)) => Err(AppendError::NotStored(error)),
             Err(Failure::NoAnswer(error)) => Err(AppendError::Unclear(error)),

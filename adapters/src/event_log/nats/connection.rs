@@ -20,6 +20,10 @@ const GREETING_PATIENCE: Duration = Duration::from_secs(2);
 const CONNECT_PATIENCE: Duration = Duration::from_secs(5);
 /// How long an answer may take.
 pub(super) const ANSWER_PATIENCE: Duration = Duration::from_secs(3);
+/// Questions are asked again after each of these. While a new leader is elected nobody answers, and then it
+/// should be asked soon. Together they are the patience for an answer.
+const QUESTION_PATIENCES: [Duration; 3] =
+    [Duration::from_millis(500), Duration::from_secs(1), Duration::from_millis(1_500)];
 /// A silent server is asked for a sign of life so often, and left when three stay out.
 const PING_INTERVAL: Duration = Duration::from_secs(1);
 /// The pause before trying a server again doubles from the first to the last of these.
@@ -98,10 +102,11 @@ impl Connection {
         subject: String,
         headers: HeaderMap,
         payload: Bytes,
+        patience: Duration,
     ) -> Result<Message, Failure> {
         let mut losses = self.watch().map_err(Failure::NotSent)?;
         let request = Request::new().headers(headers).payload(payload);
-        let answer = time::timeout(ANSWER_PATIENCE, self.client.send_request(subject, request));
+        let answer = time::timeout(patience, self.client.send_request(subject, request));
         let answer = tokio::select! {
             biased;
             answer = answer => answer,
@@ -124,30 +129,29 @@ impl Connection {
                 }
             }),
             Err(_) => Err(Failure::NoAnswer(unreachable(format!(
-                "the NATS servers did not answer within {ANSWER_PATIENCE:?}"
+                "the NATS servers did not answer within {patience:?}"
             )))),
         }
     }
 
-    /// Asks the JetStream API.
+    /// Asks the JetStream API something that may be asked twice.
     pub(super) async fn ask<T: DeserializeOwned>(
         &self,
         what: &str,
         stream: &str,
         body: &impl Serialize,
     ) -> Result<T, ApiFailure> {
-        let body = serde_json::to_vec(body).expect("requests of ours always serialise");
+        let body = Bytes::from(serde_json::to_vec(body).expect("questions of ours always serialise"));
         let subject = format!("$JS.API.{what}.{stream}");
-        let answer = self.request(subject, HeaderMap::new(), body.into()).await?;
-        match serde_json::from_slice(&answer.payload) {
-            Ok(Response::Ok(answer)) => Ok(answer),
-            Ok(Response::Err { error }) => Err(ApiFailure::Refused(error)),
-            Err(error) => {
-                let detail =
-                    format!("the NATS server answered {what} in a way that is not understood: {error}");
-                Err(ApiFailure::Silent(unreachable(detail)))
+        let mut silence = unreachable("nobody was asked");
+        for patience in QUESTION_PATIENCES {
+            match self.request(subject.clone(), HeaderMap::new(), body.clone(), patience).await {
+                Ok(answer) => return understand(what, &answer.payload),
+                Err(Failure::NotSent(error)) => return Err(ApiFailure::Silent(error)),
+                Err(Failure::NoAnswer(error)) => silence = error,
             }
         }
+        Err(ApiFailure::Silent(silence))
     }
 
     /// Tells when the connection, which must be there now, is lost.
@@ -163,23 +167,20 @@ impl Connection {
     }
 }
 
-impl From<Failure> for LogError {
-    fn from(failure: Failure) -> Self {
-        match failure {
-            Failure::NotSent(error) | Failure::NoAnswer(error) => error,
-        }
-    }
-}
-
-impl From<Failure> for ApiFailure {
-    fn from(failure: Failure) -> Self {
-        Self::Silent(failure.into())
-    }
-}
-
 /// What to say when the servers do not answer as they should for now.
 pub(super) fn unreachable(detail: impl Into<String>) -> LogError {
     LogError::new(Fault::Unreachable, detail)
+}
+
+fn understand<T: DeserializeOwned>(what: &str, answer: &[u8]) -> Result<T, ApiFailure> {
+    match serde_json::from_slice(answer) {
+        Ok(Response::Ok(answer)) => Ok(answer),
+        Ok(Response::Err { error }) => Err(ApiFailure::Refused(error)),
+        Err(error) => {
+            let detail = format!("the NATS server answered {what} in a way that is not understood: {error}");
+            Err(ApiFailure::Silent(unreachable(detail)))
+        }
+    }
 }
 
 async fn options(address: &Address) -> Result<ConnectOptions, LogError> {
