@@ -3,6 +3,7 @@
 
 mod architecture;
 mod authentication;
+mod copy_circle;
 mod crash;
 mod create_pet;
 mod engines_nats;
@@ -12,6 +13,7 @@ mod file_log;
 mod get_pet;
 mod idempotency;
 mod list_pets;
+mod nodes;
 mod program;
 mod restart;
 mod simulation;
