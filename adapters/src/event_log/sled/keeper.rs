@@ -58,6 +58,16 @@ impl Shared {
             None => Err(self.closed.read().clone().unwrap_or_else(being_opened)),
         }
     }
+
+    /// Wakes those who wait for a write that has failed.
+    pub(super) fn nudge(&self) {
+        // Whoever holds the engine alone is closing or opening it, and waits for nothing.
+        if let Some(engine) = self.engine.try_read()
+            && let Some(engine) = &*engine
+        {
+            engine.nudge();
+        }
+    }
 }
 
 impl fmt::Debug for Shared {
