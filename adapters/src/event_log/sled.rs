@@ -13,6 +13,7 @@ mod inspect;
 mod keeper;
 mod opening;
 mod rehearsal;
+mod shared;
 mod space;
 #[cfg(test)]
 mod tests;
@@ -36,8 +37,9 @@ use tokio::{
     task, time,
 };
 
-use keeper::{Keeper, Request, Shared};
+use keeper::{Keeper, Request};
 use opening::Opening;
+use shared::Shared;
 
 /// The largest record: far more than the writer ever makes, and little enough to be held in memory a few times.
 pub const RECORD_MAX: usize = 8 * 1024 * 1024;
@@ -144,6 +146,9 @@ impl EventLog for SledLog {
     }
 
     async fn head(&self) -> Result<Position, LogError> {
+        if self.keeper.as_ref().is_some_and(JoinHandle::is_finished) {
+            return Err(stopped());
+        }
         match &*self.shared.closed.read() {
             Some(error) => Err(error.clone()),
             None => Ok(*self.shared.head.borrow()),
