@@ -1,1 +1,19 @@
-//! x
+//! Everything a user can see, tested on the real program or on the crates' public interfaces.
+#![expect(clippy::unwrap_used, reason = "a test that cannot go on has failed")]
+
+mod architecture;
+mod authentication;
+mod crash;
+mod create_pet;
+mod engines_nats;
+mod engines_sql;
+mod errors;
+mod get_pet;
+mod idempotency;
+mod list_pets;
+mod program;
+mod restart;
+mod simulation;
+mod state_machine;
+mod transfer;
+mod writer;

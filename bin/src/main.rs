@@ -1,1 +1,27 @@
-fn main() {}
+//! The program `petstore`: arguments in [`config`], what they set in motion in [`commands`], which parts are
+//! plugged together in [`wire`].
+
+mod commands;
+mod config;
+mod store_url;
+mod wire;
+
+use std::process::ExitCode;
+
+use clap::Parser as _;
+use config::{Cli, Command};
+
+fn main() -> ExitCode {
+    let outcome = match Cli::parse().command {
+        Command::Serve(arguments) => commands::serve::run(arguments),
+        Command::Keys(command) => commands::keys::run(command),
+        Command::Log(command) => commands::log::run(command),
+    };
+    match outcome {
+        Ok(()) => ExitCode::SUCCESS,
+        Err(error) => {
+            eprintln!("petstore: {error:#}");
+            ExitCode::FAILURE
+        }
+    }
+}

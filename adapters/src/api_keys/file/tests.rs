@@ -1,0 +1,220 @@
+//! How the key file is changed: by many at once, without loss, and never half.
+
+use std::{
+    os::unix::fs::{PermissionsExt as _, symlink},
+    sync::atomic::{AtomicBool, Ordering},
+    thread,
+};
+
+use tempfile::TempDir;
+
+use super::*;
+use crate::api_keys::key::KeyHash;
+
+fn new_key(name: &str) -> NewKey {
+    NewKey { name: name.parse().unwrap(), scopes: Scopes::Read, expires: None }
+}
+
+fn in_new_folder() -> (TempDir, KeyFile) {
+    let folder = TempDir::new().unwrap();
+    let file = KeyFile::at(folder.path().join("data/of/petstore/keys.toml"));
+    (folder, file)
+}
+
+fn mode(path: &Path) -> u32 {
+    fs::metadata(path).unwrap().permissions().mode() & 0o777
+}
+
+#[test]
+fn an_issued_key_stands_in_the_file_as_its_hash_only() {
+    let (_folder, file) = in_new_folder();
+    let now = Utc::now();
+    let issued = file.issue(new_key("shop"), now).unwrap();
+    assert_eq!(file.keys().unwrap(), std::slice::from_ref(&issued.record));
+    assert_eq!(issued.record.hash, issued.key.hash());
+    assert_eq!(issued.record.created, now.trunc_subsecs(0));
+    let text = fs::read_to_string(file.path()).unwrap();
+    assert!(!text.contains(issued.key.reveal()), "the file holds the secret");
+}
+
+#[test]
+fn files_are_for_their_owner_alone_and_so_are_new_folders() {
+    let (folder, file) = in_new_folder();
+    let first = file.issue_first(Utc::now()).unwrap().unwrap();
+    assert_eq!(mode(file.path()), 0o600);
+    assert_eq!(mode(&first), 0o600);
+    for below in ["data", "data/of", "data/of/petstore"] {
+        assert_eq!(mode(&folder.path().join(below)), 0o700, "{below}");
+    }
+}
+
+#[test]
+fn a_file_with_wide_permissions_is_narrowed_by_the_next_change() {
+    let (_folder, file) = in_new_folder();
+    file.issue(new_key("shop"), Utc::now()).unwrap();
+    fs::set_permissions(file.path(), fs::Permissions::from_mode(0o666)).unwrap();
+    file.issue(new_key("other"), Utc::now()).unwrap();
+    assert_eq!(mode(file.path()), 0o600);
+}
+
+#[test]
+fn keys_issued_at_the_same_time_are_all_there_and_no_reader_ever_sees_half_a_file() {
+    const THREADS: usize = 8;
+    const KEYS_EACH: usize = 6;
+    let (_folder, file) = in_new_folder();
+    file.issue(new_key("before"), Utc::now()).unwrap();
+    let done = AtomicBool::new(false);
+    let issue_some = || {
+        let issue = |_| file.issue(new_key("shop"), Utc::now()).map(|issued| issued.record.id());
+        (0..KEYS_EACH).map(issue).collect::<Result<Vec<KeyId>, _>>()
+    };
+    let issued: Vec<_> = thread::scope(|scope| {
+        scope.spawn(|| {
+            let mut seen = 0;
+            while !done.load(Ordering::Relaxed) {
+                let count = file.keys().expect("every state of the file is whole").len();
+                assert!(count >= seen, "{seen} keys became {count}");
+                seen = count;
+            }
+        });
+        let writers: Vec<_> = (0..THREADS).map(|_| scope.spawn(issue_some)).collect();
+        let issued = writers.into_iter().map(thread::ScopedJoinHandle::join).collect();
+        done.store(true, Ordering::Relaxed);
+        issued
+    });
+    let issued: Vec<KeyId> = issued.into_iter().flat_map(|ids| ids.unwrap().unwrap()).collect();
+    let stored: Vec<KeyId> = file.keys().unwrap().iter().map(KeyRecord::id).collect();
+    assert_eq!(stored.len(), 1 + THREADS * KEYS_EACH);
+    assert!(issued.iter().all(|id| stored.contains(id)));
+}
+
+#[test]
+fn a_name_may_be_given_again_and_active_namesakes_are_counted() {
+    let (_folder, file) = in_new_folder();
+    let first = file.issue(new_key("shop"), Utc::now()).unwrap();
+    let second = file.issue(new_key("shop"), Utc::now()).unwrap();
+    assert_eq!((first.namesakes, second.namesakes), (0, 1));
+    file.revoke(&first.record.id(), Utc::now()).unwrap();
+    file.revoke(&second.record.id(), Utc::now()).unwrap();
+    assert_eq!(file.issue(new_key("shop"), Utc::now()).unwrap().namesakes, 0);
+}
+
+#[test]
+fn a_revoked_key_keeps_its_entry_and_its_first_time() {
+    let (_folder, file) = in_new_folder();
+    let key = file.issue(new_key("shop"), Utc::now()).unwrap().record;
+    let now = Utc::now().trunc_subsecs(0);
+    let later = now + chrono::TimeDelta::hours(1);
+    let revoked = KeyRecord { revoked: Some(now), ..key };
+    assert_eq!(file.revoke(&revoked.id(), now).unwrap(), Revoked::Now(revoked.clone()));
+    assert_eq!(file.revoke(&revoked.id(), later).unwrap(), Revoked::Before(revoked.clone()));
+    assert_eq!(file.keys().unwrap(), [revoked]);
+}
+
+#[test]
+fn to_revoke_an_unknown_key_tells_which_there_are() {
+    let (_folder, file) = in_new_folder();
+    let key = file.issue(new_key("shop"), Utc::now()).unwrap().record;
+    let error = file.revoke(&KeyId("000000000000".into()), Utc::now()).unwrap_err();
+    assert!(matches!(error, RevokeError::Unknown(keys) if keys == [key]));
+}
+
+#[test]
+fn without_a_file_there_is_nothing_to_list_or_to_revoke_and_nothing_is_made() {
+    let (folder, file) = in_new_folder();
+    let revoked = file.revoke(&KeyId("000000000000".into()), Utc::now());
+    assert!(matches!(revoked, Err(RevokeError::File(KeyFileError::Missing(_)))));
+    assert!(matches!(file.keys(), Err(KeyFileError::Missing(_))));
+    assert_eq!(fs::read_dir(folder.path()).unwrap().count(), 0);
+}
+
+#[test]
+fn the_first_key_is_made_once_however_many_start_together() {
+    let (_folder, file) = in_new_folder();
+    let made: Vec<PathBuf> = thread::scope(|scope| {
+        let starts: Vec<_> = (0..4).map(|_| scope.spawn(|| file.issue_first(Utc::now()).unwrap())).collect();
+        starts.into_iter().filter_map(|start| start.join().unwrap()).collect()
+    });
+    let [path] = &made[..] else { panic!("{made:?} should be one") };
+    assert_eq!(*path, file.path().with_file_name("first-key"));
+    let secret = fs::read_to_string(path).unwrap();
+    let [record] = &file.keys().unwrap()[..] else { panic!("one key") };
+    assert_eq!(KeyHash::of_presented(secret.trim_end()), Some(record.hash));
+    assert_eq!((record.name.as_str(), record.scopes), ("first-key", Scopes::ReadWrite));
+}
+
+#[test]
+fn a_first_key_left_by_a_killed_start_is_replaced() {
+    let (_folder, file) = in_new_folder();
+    let path = file.issue_first(Utc::now()).unwrap().unwrap();
+    let stale = fs::read_to_string(&path).unwrap();
+    fs::remove_file(file.path()).unwrap();
+    assert_eq!(file.issue_first(Utc::now()).unwrap(), Some(path.clone()));
+    let fresh = fs::read_to_string(&path).unwrap();
+    assert_ne!(fresh, stale);
+    assert_eq!(KeyHash::of_presented(fresh.trim_end()), Some(file.keys().unwrap()[0].hash));
+}
+
+#[test]
+fn a_broken_file_is_never_replaced() {
+    let (_folder, file) = in_new_folder();
+    file.issue_first(Utc::now()).unwrap();
+    fs::write(file.path(), "version = ").unwrap();
+    assert_eq!(file.issue_first(Utc::now()).unwrap(), None);
+    let error = file.issue(new_key("shop"), Utc::now()).unwrap_err();
+    assert!(matches!(error, IssueError::File(KeyFileError::Broken { .. })), "{error}");
+    assert_eq!(fs::read_to_string(file.path()).unwrap(), "version = ");
+}
+
+#[test]
+fn what_a_killed_change_left_behind_is_no_hindrance() {
+    let (_folder, file) = in_new_folder();
+    file.issue(new_key("shop"), Utc::now()).unwrap();
+    fs::write(private_file::beside(file.path(), ".new"), "half a fi").unwrap();
+    file.issue(new_key("other"), Utc::now()).unwrap();
+    assert_eq!(file.keys().unwrap().len(), 2);
+}
+
+#[test]
+fn a_link_to_the_key_file_stays_a_link() {
+    let (folder, file) = in_new_folder();
+    file.issue(new_key("shop"), Utc::now()).unwrap();
+    let link = KeyFile::at(folder.path().join("link.toml"));
+    symlink(file.path(), link.path()).unwrap();
+    link.issue(new_key("other"), Utc::now()).unwrap();
+    assert!(fs::symlink_metadata(link.path()).unwrap().is_symlink());
+    assert_eq!(file.keys().unwrap().len(), 2);
+}
+
+#[test]
+fn what_is_no_key_file_is_refused_at_once() {
+    let folder = TempDir::new().unwrap();
+    let too_large = folder.path().join("large");
+    fs::File::create(&too_large).unwrap().set_len(KeyFile::BYTES_MAX + 1).unwrap();
+    for path in [folder.path(), Path::new("/dev/null"), &too_large] {
+        let error = KeyFile::at(path).keys().unwrap_err();
+        assert!(matches!(error, KeyFileError::Broken { .. }), "{error}");
+    }
+}
+
+#[test]
+fn a_full_file_takes_no_more_and_is_not_too_large_to_be_read() {
+    let name = "\"🐈".repeat(KeyName::MAX_CHARS / 2).parse::<KeyName>().unwrap();
+    let time = Some(Utc::now());
+    let hash = ApiKey::generate().unwrap().hash();
+    let longest = KeyRecord {
+        hash,
+        name: name.clone(),
+        scopes: Scopes::ReadWrite,
+        created: Utc::now(),
+        expires: time,
+        revoked: time,
+    };
+    let size = document::write(std::slice::from_ref(&longest)).len() as u64;
+    assert!(size * KeyFile::KEYS_MAX as u64 <= KeyFile::BYTES_MAX, "{size} bytes each");
+
+    let full = vec![longest; KeyFile::KEYS_MAX];
+    let file = KeyFile::at("keys.toml");
+    let new = NewKey { name, scopes: Scopes::Read, expires: None };
+    assert!(matches!(file.make_key(new, &full, Utc::now()), Err(IssueError::Full(_))));
+}

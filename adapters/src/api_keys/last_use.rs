@@ -1,0 +1,94 @@
+//! When each key was last used: kept in memory by the service, and now and then in a small file beside the key
+//! file, where `petstore keys list` finds it. Nodes that share the folder share the file; others each know their own.
+
+use std::{
+    collections::BTreeMap,
+    path::{Path, PathBuf},
+    sync::atomic::{AtomicI64, Ordering},
+};
+
+use application::KeyId;
+use chrono::{DateTime, Utc};
+use toml::value::Datetime;
+
+use super::{
+    document,
+    file::{KeyFile, KeyFileError, io_error},
+    private_file,
+};
+
+/// The time of the last use, to the second. Every request comes by here.
+#[derive(Debug)]
+pub(super) struct LastUse(AtomicI64);
+
+impl LastUse {
+    const NEVER: i64 = i64::MIN;
+
+    pub(super) fn set(&self, now: DateTime<Utc>) {
+        let now = now.timestamp();
+        // Most requests find this second noted already; not to write keeps the memory shared between the cores.
+        if self.0.load(Ordering::Relaxed) < now {
+            self.0.fetch_max(now, Ordering::Relaxed);
+        }
+    }
+
+    pub(super) fn get(&self) -> Option<DateTime<Utc>> {
+        match self.0.load(Ordering::Relaxed) {
+            Self::NEVER => None,
+            seconds => DateTime::from_timestamp(seconds, 0),
+        }
+    }
+}
+
+impl Default for LastUse {
+    fn default() -> Self {
+        Self(AtomicI64::new(Self::NEVER))
+    }
+}
+
+impl KeyFile {
+    /// When each key was last used, as far as it was noted: a running service is some seconds behind. Keys that
+    /// were never used are absent.
+    pub fn last_uses(&self) -> Result<BTreeMap<KeyId, DateTime<Utc>>, KeyFileError> {
+        read(&path_beside(&self.target()))
+    }
+
+    /// Notes later uses. `known` holds every key there is, so that the file does not outgrow the key file.
+    pub(super) fn note_uses(
+        &self,
+        known: &BTreeMap<KeyId, Option<DateTime<Utc>>>,
+    ) -> Result<(), KeyFileError> {
+        let lock = self.lock()?;
+        let path = path_beside(lock.path());
+        // What cannot be read tells nobody anything: begin anew.
+        let mut uses = read(&path).unwrap_or_default();
+        uses.retain(|id, _| known.contains_key(id));
+        for (id, used) in known {
+            if let Some(used) = used {
+                uses.entry(id.clone()).and_modify(|noted| *noted = (*noted).max(*used)).or_insert(*used);
+            }
+        }
+        let table: BTreeMap<&str, Datetime> =
+            uses.iter().map(|(id, used)| (&*id.0, document::time_to_toml(*used))).collect();
+        let text = toml::to_string(&table).expect("a table of times is always TOML");
+        private_file::replace(&path, text.as_bytes()).map_err(io_error("write", &path))
+    }
+}
+
+fn path_beside(key_file: &Path) -> PathBuf {
+    key_file.with_extension("last-used.toml")
+}
+
+fn read(path: &Path) -> Result<BTreeMap<KeyId, DateTime<Utc>>, KeyFileError> {
+    let content = match private_file::read(path, KeyFile::BYTES_MAX) {
+        Err(error) if error.kind() == std::io::ErrorKind::NotFound => return Ok(BTreeMap::new()),
+        found => found.map_err(io_error("read", path))?,
+    };
+    let broken = |what: String| KeyFileError::Broken { path: path.to_owned(), what };
+    let table: BTreeMap<String, Datetime> =
+        toml::from_slice(&content).map_err(|error| broken(error.message().to_owned()))?;
+    table
+        .into_iter()
+        .map(|(id, used)| Ok((KeyId(id.into()), document::time_from_toml(&used).map_err(broken)?)))
+        .collect()
+}

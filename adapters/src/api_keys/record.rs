@@ -1,0 +1,160 @@
+//! What is known about a key: everything but the key.
+
+use std::{fmt, str::FromStr};
+
+use application::{KeyId, Scopes};
+use chrono::{DateTime, Utc};
+use thiserror::Error;
+
+use super::key::KeyHash;
+
+/// One entry of the key file.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct KeyRecord {
+    /// Recognises the key.
+    pub hash: KeyHash,
+    /// What the operator calls it.
+    pub name: KeyName,
+    /// What it may do.
+    pub scopes: Scopes,
+    /// When it was issued.
+    pub created: DateTime<Utc>,
+    /// From when on it is no longer accepted by itself.
+    pub expires: Option<DateTime<Utc>>,
+    /// When it was taken back. A revoked key stays in the file, so that its id keeps its name.
+    pub revoked: Option<DateTime<Utc>>,
+}
+
+/// Whether a key opens anything.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum KeyState {
+    /// It is accepted.
+    Active,
+    /// Its time is over.
+    Expired,
+    /// It was taken back.
+    Revoked,
+}
+
+/// What an operator calls a key, to know whose it is.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct KeyName(String);
+
+/// Why a text is not a key's name.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Error)]
+pub enum InvalidKeyName {
+    /// Nothing to see: empty, or white space only.
+    #[error("a name must contain at least one character that is not white space")]
+    Blank,
+    /// More characters than [`KeyName::MAX_CHARS`].
+    #[error("a name must have at most {max} characters", max = KeyName::MAX_CHARS)]
+    TooLong,
+    /// Line breaks, escapes, NUL and their like.
+    #[error("a name must not contain control characters")]
+    ControlCharacter,
+}
+
+impl KeyRecord {
+    /// The identity of the key, the same on every node.
+    pub fn id(&self) -> KeyId {
+        self.hash.id()
+    }
+
+    /// Whether the key opens anything at the time `now`.
+    pub fn state(&self, now: DateTime<Utc>) -> KeyState {
+        if self.revoked.is_some() {
+            KeyState::Revoked
+        } else if self.expires.is_some_and(|end| end <= now) {
+            KeyState::Expired
+        } else {
+            KeyState::Active
+        }
+    }
+}
+
+impl fmt::Display for KeyState {
+    fn fmt(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
+        formatter.write_str(match self {
+            Self::Active => "active",
+            Self::Expired => "expired",
+            Self::Revoked => "revoked",
+        })
+    }
+}
+
+impl KeyName {
+    /// The longest name, in Unicode scalar values.
+    pub const MAX_CHARS: usize = 100;
+
+    /// What the key is called that the first start makes.
+    pub(super) fn of_the_first_key() -> Self {
+        Self("first-key".to_owned())
+    }
+
+    /// The name as it was given.
+    pub fn as_str(&self) -> &str {
+        &self.0
+    }
+}
+
+impl FromStr for KeyName {
+    type Err = InvalidKeyName;
+
+    fn from_str(text: &str) -> Result<Self, InvalidKeyName> {
+        if text.chars().all(char::is_whitespace) {
+            return Err(InvalidKeyName::Blank);
+        }
+        if text.chars().nth(Self::MAX_CHARS).is_some() {
+            return Err(InvalidKeyName::TooLong);
+        }
+        if text.chars().any(char::is_control) {
+            return Err(InvalidKeyName::ControlCharacter);
+        }
+        Ok(Self(text.to_owned()))
+    }
+}
+
+impl fmt::Display for KeyName {
+    fn fmt(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
+        self.0.fmt(formatter)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use chrono::TimeDelta;
+
+    use super::*;
+    use crate::api_keys::key::ApiKey;
+
+    #[test]
+    fn names_of_1_to_100_visible_characters_are_accepted() {
+        for text in ["a", "web shop", "Łódź 🐈", &"é".repeat(100)] {
+            assert_eq!(text.parse::<KeyName>().unwrap().as_str(), text);
+        }
+        for (text, why) in [
+            ("", InvalidKeyName::Blank),
+            (" \u{a0}", InvalidKeyName::Blank),
+            (&*"é".repeat(101), InvalidKeyName::TooLong),
+            ("a\nb", InvalidKeyName::ControlCharacter),
+            ("\u{1b}[31mred", InvalidKeyName::ControlCharacter),
+        ] {
+            assert_eq!(text.parse::<KeyName>(), Err(why), "{text:?}");
+        }
+    }
+
+    #[test]
+    fn a_key_is_active_until_it_expires_or_is_revoked() {
+        let created = DateTime::UNIX_EPOCH;
+        let end = created + TimeDelta::days(1);
+        let hash = ApiKey::generate().unwrap().hash();
+        let name = "shop".parse().unwrap();
+        let mut key =
+            KeyRecord { hash, name, scopes: Scopes::Read, created, expires: Some(end), revoked: None };
+        assert_eq!(key.state(end - TimeDelta::nanoseconds(1)), KeyState::Active);
+        assert_eq!(key.state(end), KeyState::Expired);
+        key.revoked = Some(created);
+        assert_eq!(key.state(created), KeyState::Revoked);
+        assert_eq!(key.state(end), KeyState::Revoked);
+    }
+}

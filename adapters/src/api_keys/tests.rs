@@ -1,0 +1,207 @@
+//! What a presented key opens, while the key file lives its life.
+
+use std::fs;
+
+use application::{Scope, Scopes};
+use chrono::TimeDelta;
+use tempfile::TempDir;
+
+use super::*;
+
+/// A clock that shows what it was set to.
+struct SetClock(Mutex<DateTime<Utc>>);
+
+impl Clock for SetClock {
+    fn now(&self) -> DateTime<Utc> {
+        *self.0.lock()
+    }
+}
+
+struct Fixture {
+    _folder: TempDir,
+    file: KeyFile,
+    clock: Arc<SetClock>,
+    keys: Arc<ApiKeys>,
+    /// A key for everything.
+    first: String,
+}
+
+impl Fixture {
+    fn new() -> Self {
+        let folder = TempDir::new().unwrap();
+        let file = KeyFile::at(folder.path().join("keys.toml"));
+        let clock = Arc::new(SetClock(Mutex::new(DateTime::from_timestamp(1_800_000_000, 0).unwrap())));
+        let first = fs::read_to_string(file.issue_first(clock.now()).unwrap().unwrap()).unwrap();
+        let keys = ApiKeys::open(file.path(), clock.clone()).unwrap();
+        Self { _folder: folder, file, clock, keys, first: first.trim_end().to_owned() }
+    }
+
+    fn issue(&self, name: &str, scopes: Scopes, expires: Option<DateTime<Utc>>) -> Issued {
+        let new = NewKey { name: name.parse().unwrap(), scopes, expires };
+        let issued = self.file.issue(new, self.clock.now()).unwrap();
+        self.keys.reload();
+        issued
+    }
+
+    fn opens(&self, key: &str) -> bool {
+        self.keys.authenticate(key).is_some()
+    }
+
+    fn advance(&self, by: TimeDelta) {
+        *self.clock.0.lock() += by;
+    }
+}
+
+#[test]
+fn a_key_stands_for_its_name_and_scopes() {
+    let fixture = Fixture::new();
+    let issued = fixture.issue("shop", Scopes::Read, None);
+    let principal = fixture.keys.authenticate(issued.key.reveal()).unwrap();
+    assert_eq!((&principal.id, &*principal.name), (&issued.record.id(), "shop"));
+    assert!(principal.scopes.allow(Scope::Read) && !principal.scopes.allow(Scope::Write));
+}
+
+#[test]
+fn only_known_keys_open_anything() {
+    let fixture = Fixture::new();
+    let stranger = ApiKey::generate().unwrap();
+    let hash = stranger.hash().to_string();
+    for key in ["", "petstore_", "first-key", stranger.reveal(), &hash, &fixture.first.to_uppercase()] {
+        assert!(!fixture.opens(key), "{key:?}");
+    }
+    assert!(!fixture.opens(&format!("{}\n", fixture.first)));
+    assert!(fixture.opens(&fixture.first));
+}
+
+#[test]
+fn a_hash_that_only_shares_its_id_with_a_known_one_opens_nothing() {
+    let fixture = Fixture::new();
+    let text = fs::read_to_string(fixture.file.path()).unwrap();
+    let hash = fixture.file.keys().unwrap()[0].hash.to_string();
+    let other = format!("{}{}", &hash[..12], "0".repeat(52));
+    fs::write(fixture.file.path(), text.replace(&hash, &other)).unwrap();
+    fixture.keys.reload();
+    assert!(!fixture.opens(&fixture.first));
+}
+
+#[test]
+fn a_revoked_key_is_refused_from_the_next_look_on() {
+    let fixture = Fixture::new();
+    let id = fixture.file.keys().unwrap()[0].id();
+    fixture.file.revoke(&id, fixture.clock.now()).unwrap();
+    fixture.keys.reload();
+    assert!(!fixture.opens(&fixture.first));
+}
+
+#[test]
+fn an_expired_key_is_refused_without_any_look_at_the_file() {
+    let fixture = Fixture::new();
+    let end = fixture.clock.now() + TimeDelta::seconds(30);
+    let issued = fixture.issue("visitor", Scopes::Read, Some(end));
+    assert!(fixture.opens(issued.key.reveal()));
+    fixture.advance(TimeDelta::seconds(30));
+    assert!(!fixture.opens(issued.key.reveal()));
+    assert!(fixture.opens(&fixture.first));
+}
+
+#[test]
+fn a_broken_or_vanished_file_leaves_the_old_keys_in_force_until_it_is_mended() {
+    let fixture = Fixture::new();
+    let good = fs::read(fixture.file.path()).unwrap();
+    let breakages: [&[u8]; 5] =
+        [b"", b"version = 1\n[[key]]", b"version = 2", b"\xff\xfe", &good[..good.len() - 9]];
+    for broken in breakages {
+        fs::write(fixture.file.path(), broken).unwrap();
+        fixture.keys.reload();
+        assert!(fixture.opens(&fixture.first), "{:?}", String::from_utf8_lossy(broken));
+    }
+    fs::remove_file(fixture.file.path()).unwrap();
+    fixture.keys.reload();
+    assert!(fixture.opens(&fixture.first));
+    assert!(!fixture.opens(ApiKey::generate().unwrap().reveal()));
+
+    fs::write(fixture.file.path(), good).unwrap();
+    let issued = fixture.issue("shop", Scopes::Read, None);
+    assert!(fixture.opens(&fixture.first) && fixture.opens(issued.key.reveal()));
+}
+
+#[test]
+fn a_file_without_keys_lets_nobody_in() {
+    let fixture = Fixture::new();
+    fs::write(fixture.file.path(), "version = 1").unwrap();
+    fixture.keys.reload();
+    assert!(!fixture.opens(&fixture.first));
+}
+
+#[test]
+fn without_a_sound_file_there_is_nothing_to_open() {
+    let fixture = Fixture::new();
+    fs::write(fixture.file.path(), "version").unwrap();
+    let broken = ApiKeys::open(fixture.file.path(), fixture.clock.clone());
+    assert!(matches!(broken.err(), Some(KeyFileError::Broken { .. })));
+    fs::remove_file(fixture.file.path()).unwrap();
+    let missing = ApiKeys::open(fixture.file.path(), fixture.clock.clone());
+    assert!(matches!(missing.err(), Some(KeyFileError::Missing(_))));
+}
+
+#[test]
+fn the_last_use_is_found_beside_the_key_file_and_survives_reloads_and_restarts() {
+    let fixture = Fixture::new();
+    let id = fixture.file.keys().unwrap()[0].id();
+    fixture.keys.save_last_uses();
+    assert_eq!(fixture.file.last_uses().unwrap(), BTreeMap::new());
+
+    let used = fixture.clock.now();
+    assert!(fixture.opens(&fixture.first));
+    let unused = fixture.issue("shop", Scopes::Read, None).record.id();
+    fixture.keys.save_last_uses();
+    assert_eq!(fixture.file.last_uses().unwrap(), BTreeMap::from([(id.clone(), used)]));
+
+    let restarted = ApiKeys::open(fixture.file.path(), fixture.clock.clone()).unwrap();
+    restarted.save_last_uses();
+    assert_eq!(fixture.file.last_uses().unwrap(), BTreeMap::from([(id, used)]));
+    assert!(!fixture.file.last_uses().unwrap().contains_key(&unused));
+}
+
+#[test]
+fn nodes_that_share_the_folder_keep_the_later_use() {
+    let fixture = Fixture::new();
+    let other = ApiKeys::open(fixture.file.path(), fixture.clock.clone()).unwrap();
+    assert!(fixture.opens(&fixture.first));
+    fixture.advance(TimeDelta::minutes(1));
+    assert!(other.authenticate(&fixture.first).is_some());
+    other.save_last_uses();
+    fixture.keys.save_last_uses();
+    let id = fixture.file.keys().unwrap()[0].id();
+    assert_eq!(fixture.file.last_uses().unwrap(), BTreeMap::from([(id, fixture.clock.now())]));
+}
+
+#[test]
+fn a_use_that_cannot_be_noted_disturbs_nobody_and_is_noted_later() {
+    let fixture = Fixture::new();
+    let in_the_way = fixture.file.path().with_extension("last-used.toml");
+    fs::create_dir(&in_the_way).unwrap();
+    assert!(fixture.opens(&fixture.first));
+    fixture.keys.save_last_uses();
+    assert!(fixture.opens(&fixture.first));
+    fs::remove_dir(&in_the_way).unwrap();
+    fixture.keys.save_last_uses();
+    assert_eq!(fixture.file.last_uses().unwrap().len(), 1);
+}
+
+#[tokio::test]
+async fn the_watcher_puts_changes_in_force_and_notes_uses_by_itself() {
+    let fixture = Fixture::new();
+    assert!(fixture.opens(&fixture.first));
+    let watcher = tokio::spawn(fixture.keys.clone().watch());
+    let id = fixture.file.keys().unwrap()[0].id();
+    fixture.file.revoke(&id, fixture.clock.now()).unwrap();
+    let noticed = async {
+        let mut again = time::interval(Duration::from_millis(20));
+        while fixture.opens(&fixture.first) || fixture.file.last_uses().unwrap().is_empty() {
+            again.tick().await;
+        }
+    };
+    time::timeout(Duration::from_mins(1), noticed).await.expect("the change is noticed");
+    watcher.abort();
+}

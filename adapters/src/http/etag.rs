@@ -1,0 +1,159 @@
+//! Cheap polling: an entity tag on every page and pet, and 304 for those who hold it already.
+
+use std::fmt::Write as _;
+
+use application::Version;
+use axum::http::{
+    HeaderMap, HeaderValue,
+    header::{ETAG, IF_NONE_MATCH},
+};
+use sha2::{Digest, Sha256};
+
+/// How this program writes pets. A change of the JSON changes the number, or old tags would match new bytes.
+const REPRESENTATION: u8 = 1;
+
+/// How many bytes of a pet's hash make its tag: enough that no two pets share one.
+const HASH_BYTES: usize = 16;
+
+/// A strong entity tag: the same tag at the same address means the same bytes.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(super) struct EntityTag(String);
+
+impl EntityTag {
+    /// The tag of a page taken at this version. The commit tells a restored or emptied store from the one before.
+    pub(super) fn of_version(version: &Version) -> Self {
+        let mut tag = format!("\"{REPRESENTATION}-{}", version.position);
+        if let Some(commit) = version.commit {
+            write!(tag, "-{}", commit.0.simple()).expect("a string takes everything");
+        }
+        tag.push('"');
+        Self(tag)
+    }
+
+    /// The tag of one pet, made from its JSON: a pet never changes, but another store has other pets.
+    pub(super) fn of_content(json: &[u8]) -> Self {
+        let mut tag = format!("\"{REPRESENTATION}-");
+        for byte in &Sha256::digest(json)[..HASH_BYTES] {
+            write!(tag, "{byte:02x}").expect("a string takes everything");
+        }
+        tag.push('"');
+        Self(tag)
+    }
+
+    /// Whether the client says that it holds what this tag stands for.
+    pub(super) fn is_held(&self, headers: &HeaderMap) -> bool {
+        headers.get_all(IF_NONE_MATCH).iter().any(|value| self.is_listed(value.as_bytes()))
+    }
+
+    /// Puts the tag into the answer.
+    pub(super) fn insert(self, headers: &mut HeaderMap) {
+        let value = HeaderValue::try_from(self.0).expect("digits, dashes and quotes are fit for a header");
+        headers.insert(ETAG, value);
+    }
+
+    /// Compares weakly, as `If-None-Match` wants it. A list that cannot be read holds nothing from there on.
+    fn is_listed(&self, mut list: &[u8]) -> bool {
+        if list.trim_ascii() == b"*" {
+            return true;
+        }
+        loop {
+            list = list.trim_ascii_start();
+            if let Some(rest) = list.strip_prefix(b",") {
+                list = rest;
+                continue;
+            }
+            let opaque = list.strip_prefix(b"W/").unwrap_or(list);
+            let Some(end) = closing_quote(opaque) else { return false };
+            let (tag, rest) = opaque.split_at(end + 1);
+            if tag == self.0.as_bytes() {
+                return true;
+            }
+            list = rest;
+        }
+    }
+}
+
+/// Where the tag that starts here ends. A comma within quotes does not end it.
+fn closing_quote(list: &[u8]) -> Option<usize> {
+    let inside = list.strip_prefix(b"\"")?;
+    inside.iter().position(|byte| *byte == b'"').map(|end| end + 1)
+}
+
+#[cfg(test)]
+mod tests {
+    use application::ports::{CommitId, Position};
+    use proptest::prelude::*;
+
+    use super::*;
+
+    fn headers(values: &[&str]) -> HeaderMap {
+        values.iter().map(|value| (IF_NONE_MATCH, HeaderValue::try_from(*value).unwrap())).collect()
+    }
+
+    fn tag() -> EntityTag {
+        EntityTag("\"1-7\"".into())
+    }
+
+    #[test]
+    fn a_tag_is_held_when_any_list_names_it() {
+        for values in [
+            &["\"1-7\""][..],
+            &["W/\"1-7\""],
+            &["*"],
+            &[" * "],
+            &["\"a\", \"1-7\""],
+            &["\"a,b\",W/\"1-7\""],
+            &[", ,\"1-7\""],
+            &["\"a\"", "\"1-7\""],
+            &["\"a\"\"1-7\""],
+        ] {
+            assert!(tag().is_held(&headers(values)), "{values:?}");
+        }
+    }
+
+    #[test]
+    fn other_tags_and_nonsense_hold_nothing() {
+        for values in [
+            &[][..],
+            &[""],
+            &["1-7"],
+            &["\"1-7"],
+            &["\"1-8\""],
+            &["w/\"1-7\""],
+            &["\"a\", *"],
+            &["'1-7'"],
+            &["W/"],
+        ] {
+            assert!(!tag().is_held(&headers(values)), "{values:?}");
+        }
+    }
+
+    #[test]
+    fn pages_of_other_versions_have_other_tags() {
+        let (one, other) = ("00000000000000000000000000000001", "00000000000000000000000000000002");
+        let tags = [(0, None), (1, Some(one)), (1, Some(other)), (2, Some(one))].map(|(position, commit)| {
+            let commit = commit.map(|id| CommitId(id.parse().unwrap()));
+            EntityTag::of_version(&Version { position: Position(position), commit })
+        });
+        for (index, tag) in tags.iter().enumerate() {
+            assert!(!tags[..index].contains(tag), "{tag:?}");
+        }
+        assert_eq!(tags[1].0, "\"1-1-00000000000000000000000000000001\"");
+    }
+
+    proptest! {
+        #[test]
+        fn a_tag_is_held_by_who_got_it_and_by_nobody_else(content in ".{0,20}", other in ".{0,20}") {
+            let mut answer = HeaderMap::new();
+            EntityTag::of_content(content.as_bytes()).insert(&mut answer);
+            let held: HeaderMap = [(IF_NONE_MATCH, answer[ETAG].clone())].into_iter().collect();
+            prop_assert!(EntityTag::of_content(content.as_bytes()).is_held(&held));
+            prop_assert_eq!(EntityTag::of_content(other.as_bytes()).is_held(&held), content == other);
+        }
+
+        #[test]
+        fn no_list_makes_it_panic(list in "[\"W/*, a17\\-]{0,30}") {
+            let _ = tag().is_held(&headers(&[&list]));
+        }
+    }
+}

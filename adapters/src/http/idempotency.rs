@@ -1,0 +1,76 @@
+//! The `Idempotency-Key` header: bare, or quoted as the draft of the standard wants it.
+
+use std::borrow::Cow;
+
+use application::RequestKey;
+use axum::http::{HeaderMap, HeaderName, HeaderValue};
+
+use super::error::Problem;
+
+const IDEMPOTENCY_KEY: HeaderName = HeaderName::from_static("idempotency-key");
+
+/// Marks an answer that was given before.
+pub(super) const REPLAYED: (HeaderName, HeaderValue) =
+    (HeaderName::from_static("idempotency-replayed"), HeaderValue::from_static("true"));
+
+/// The key of a request, if it has one.
+pub(super) fn request_key(headers: &HeaderMap) -> Result<Option<RequestKey>, Problem> {
+    let mut given = headers.get_all(IDEMPOTENCY_KEY).iter();
+    let Some(value) = given.next() else { return Ok(None) };
+    if given.next().is_some() {
+        return Err(Problem::invalid("Idempotency-Key must be given once"));
+    }
+    let key = value.to_str().ok().and_then(unquoted).unwrap_or_default();
+    let key = RequestKey::new(&*key);
+    key.map(Some).map_err(|rule| Problem::invalid(format!("Idempotency-Key {rule}")))
+}
+
+/// What stands between the quotes, or the text itself when there are none. `None` when the quotes do not match.
+fn unquoted(text: &str) -> Option<Cow<'_, str>> {
+    let Some(quoted) = text.strip_prefix('"') else { return Some(text.into()) };
+    let mut key = String::with_capacity(quoted.len());
+    let mut characters = quoted.chars();
+    loop {
+        match characters.next()? {
+            '"' => break,
+            '\\' => key.push(characters.next().filter(|escaped| matches!(escaped, '"' | '\\'))?),
+            character => key.push(character),
+        }
+    }
+    characters.next().is_none().then_some(key.into())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn read(values: &[&str]) -> Result<Option<String>, Problem> {
+        let headers =
+            values.iter().map(|value| (IDEMPOTENCY_KEY, HeaderValue::try_from(*value).unwrap())).collect();
+        request_key(&headers).map(|key| key.map(|key| key.as_str().to_owned()))
+    }
+
+    #[test]
+    fn a_key_is_the_same_bare_and_quoted() {
+        let longest = "k".repeat(255);
+        for (value, key) in [
+            ("8e03978e-40d5", "8e03978e-40d5"),
+            ("\"8e03978e-40d5\"", "8e03978e-40d5"),
+            (r#""a\"b\\c""#, r#"a"b\c"#),
+            (r#"a"b"#, r#"a"b"#),
+            (longest.as_str(), longest.as_str()),
+        ] {
+            assert_eq!(read(&[value]), Ok(Some(key.into())), "{value}");
+        }
+        assert_eq!(read(&[]), Ok(None));
+    }
+
+    #[test]
+    fn what_is_no_key_is_refused() {
+        let too_long = "k".repeat(256);
+        for value in ["", "\"\"", "\"a", "\"a\"b", "\"a b\"", "a b", "\"a\\b\"", "ä", "\"", &too_long] {
+            assert!(matches!(read(&[value]), Err(Problem::InvalidRequest(_))), "{value:?}");
+        }
+        assert!(read(&["a", "a"]).is_err(), "a key given twice");
+    }
+}

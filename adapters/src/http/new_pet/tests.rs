@@ -1,0 +1,157 @@
+//! A table of bodies, good and bad.
+
+use proptest::prelude::*;
+
+use super::*;
+
+fn refused(body: impl AsRef<[u8]>) -> String {
+    let body = body.as_ref();
+    parse(body).expect_err(&format!("{:?} should be refused", String::from_utf8_lossy(body)))
+}
+
+#[test]
+fn a_pet_is_read_with_and_without_status() {
+    let pet = parse(br#" { "name" : "Rex \"\u0041\ud83d\udc08 ", "categoryId" : 7 } "#).unwrap();
+    assert_eq!(pet.name.as_str(), "Rex \"A🐈 ");
+    assert_eq!((pet.category_id, pet.status), (CategoryId(7), None));
+    for status in PetStatus::ALL {
+        let body = format!(r#"{{"status":"{}","categoryId":-1.0,"name":"a"}}"#, status.as_str());
+        let pet = parse(body.as_bytes()).unwrap();
+        assert_eq!((pet.category_id, pet.status), (CategoryId(-1), Some(status)));
+    }
+}
+
+#[test]
+fn unknown_fields_are_ignored_also_twice() {
+    let body = br#"{"id":"x","name":"a","tags":[{"a":[1,2]}],"categoryId":1,"tags":null,"Name":3,"":0}"#;
+    assert!(parse(body).is_ok());
+}
+
+#[test]
+fn one_message_names_every_fault() {
+    assert_eq!(refused("{}"), "name is required; categoryId is required");
+    let message = refused(r#"{"name":"","categoryId":1.5,"status":"lost"}"#);
+    let (min, max) = (i64::MIN, i64::MAX);
+    assert_eq!(
+        message,
+        format!(
+            "name must contain at least one character that is not white space; \
+             categoryId must be an integer between {min} and {max}; \
+             status must be one of available, pending, sold"
+        )
+    );
+}
+
+#[test]
+fn faults_name_their_field() {
+    let cases = [
+        (r#"{"name":null,"categoryId":1}"#, "name must be a string"),
+        (r#"{"name":5,"categoryId":1}"#, "name must be a string"),
+        (r#"{"name":["a"],"categoryId":1}"#, "name must be a string"),
+        (r#"{"name":"\ud800","categoryId":1}"#, "name must consist of whole Unicode characters"),
+        (r#"{"name":"a\u0000","categoryId":1}"#, "name must not contain control characters"),
+        (r#"{"name":"a","name":"a","categoryId":1}"#, "name must be given once"),
+        (r#"{"name":"a","\u006eame":"a","categoryId":1}"#, "name must be given once"),
+        (r#"{"name":"a","categoryId":1,"categoryId":1}"#, "categoryId must be given once"),
+        (r#"{"name":"a","categoryId":1,"status":"sold","status":"sold"}"#, "status must be given once"),
+        (r#"{"name":"a","categoryId":null}"#, "categoryId must be an integer"),
+        (r#"{"name":"a","categoryId":"1"}"#, "categoryId must be an integer"),
+        (r#"{"name":"a","categoryId":true}"#, "categoryId must be an integer"),
+        (r#"{"name":"a","categoryId":9223372036854775808}"#, "categoryId must be an integer"),
+        (r#"{"name":"a","categoryId":1e999999999}"#, "categoryId must be an integer"),
+        (r#"{"name":"a","categoryId":1,"status":null}"#, "status must be one of available, pending, sold"),
+        (r#"{"name":"a","categoryId":1,"status":"Sold"}"#, "status must be one of available, pending, sold"),
+        (r#"{"name":"a","categoryId":1,"status":""}"#, "status must be one of available, pending, sold"),
+        (
+            r#"{"name":"a","categoryId":1,"status":["sold"]}"#,
+            "status must be one of available, pending, sold",
+        ),
+    ];
+    for (body, message) in cases {
+        let refusal = refused(body);
+        assert!(refusal.starts_with(message), "{body}: {refusal}");
+    }
+}
+
+#[test]
+fn an_empty_body_is_missing() {
+    for body in ["", " ", "\r\n\t"] {
+        assert_eq!(refused(body), "a body is required: a JSON object", "{body:?}");
+    }
+}
+
+#[test]
+fn what_is_no_object_is_refused() {
+    for body in [r#"["a",1]"#, r#"["a",1,null]"#, "[]", "1", "null", "true", r#""name""#] {
+        assert_eq!(refused(body), "the body must be a JSON object", "{body}");
+    }
+}
+
+#[test]
+fn what_is_no_json_is_refused() {
+    let bodies: [&[u8]; 12] = [
+        b"{",
+        b"name=a",
+        br#"{"name":"a","categoryId":1"#,
+        br#"{"name":"a","categoryId":1,}"#,
+        br#"{"name":"a","categoryId":1}x"#,
+        br#"{"name":"a","categoryId":1}{}"#,
+        br#"{"name":"a","categoryId":01}"#,
+        br#"{"name":"a","categoryId":NaN}"#,
+        b"{'name':'a','categoryId':1}",
+        b"{\"name\":\"a\nb\",\"categoryId\":1}",
+        b"\xef\xbb\xbf{\"name\":\"a\",\"categoryId\":1}",
+        br#"{"name":"a","categoryId":1,"x":tru}"#,
+    ];
+    for body in bodies {
+        let refusal = refused(body);
+        assert!(refusal.starts_with("the body must be valid JSON"), "{refusal}");
+    }
+}
+
+#[test]
+fn bytes_that_are_no_text_are_refused_wherever_they_stand() {
+    for body in [
+        &b"{\"name\":\"\xff\",\"categoryId\":1}"[..],
+        b"{\"name\":\"a\",\"categoryId\":1,\"x\":\"\xc3\"}",
+        b"\xff",
+    ] {
+        assert_eq!(refused(body), "the body must be UTF-8");
+    }
+}
+
+#[test]
+fn deep_nesting_is_refused_wherever_it_stands() {
+    let deep = format!("{}{}", "[".repeat(30_000), "]".repeat(30_000));
+    let bodies = [
+        deep.clone(),
+        format!(r#"{{"name":"a","categoryId":1,"x":{deep}}}"#),
+        format!(r#"{{"name":{deep},"categoryId":1}}"#),
+        r#"{"x":"#.repeat(10_000),
+    ];
+    for body in bodies {
+        assert!(refused(&body).contains("levels deep"), "{body:.40}");
+    }
+    let brackets_in_text = format!(r#"{{"name":"{}","categoryId":1}}"#, r#"\"["#.repeat(99));
+    assert!(parse(brackets_in_text.as_bytes()).is_ok());
+}
+
+proptest! {
+    #[test]
+    fn no_bytes_make_it_panic(body in prop::collection::vec(any::<u8>(), 0..200)) {
+        let _ = parse(&body);
+    }
+
+    #[test]
+    fn no_json_like_text_makes_it_panic(body in r#"[\{\}\[\]":, \\a-z0-9.eE+\-]{0,80}"#) {
+        let _ = parse(body.as_bytes());
+    }
+
+    #[test]
+    fn every_valid_name_and_category_comes_through(name in "\\PC{1,100}[a-z]", category: i64) {
+        let body = serde_json::json!({ "name": name, "categoryId": category }).to_string();
+        let pet = parse(body.as_bytes()).unwrap();
+        prop_assert_eq!(pet.name.as_str(), name);
+        prop_assert_eq!(pet.category_id, CategoryId(category));
+    }
+}

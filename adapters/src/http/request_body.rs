@@ -1,0 +1,243 @@
+//! Request bodies: how large they may be, how long they may take, and what happens to those nobody reads.
+
+use std::{
+    pin::Pin,
+    task::{Context, Poll, ready},
+    time::Duration,
+};
+
+use axum::{
+    body::{Body, Bytes},
+    http::{
+        HeaderMap, Version,
+        header::{CONTENT_ENCODING, CONTENT_TYPE, EXPECT},
+    },
+};
+use http_body_util::BodyExt;
+use hyper::body::{Body as HttpBody, Frame, Incoming, SizeHint};
+use thiserror::Error;
+use tokio::time::{self, Sleep};
+
+use super::{activity::InFlight, error::Problem};
+
+/// The largest body that is read. A pet takes less than 2 KiB.
+pub(super) const BODY_MAX: usize = 64 * 1024;
+
+/// How much of a body that was refused unread is taken off the wire all the same. A client that is still
+/// sending when the connection closes would see a broken pipe instead of the answer.
+pub(super) const DRAIN_MAX: u64 = 4 * 1024 * 1024;
+
+/// How long that may take.
+const DRAIN_PATIENCE: Duration = Duration::from_secs(5);
+
+/// Reads a JSON body whole.
+pub(super) async fn read_json(headers: &HeaderMap, body: Body) -> Result<Bytes, Problem> {
+    check_media_type(headers)?;
+    if body.size_hint().lower() > BODY_MAX as u64 {
+        return Err(Problem::PayloadTooLarge);
+    }
+    read(body).await
+}
+
+/// A body on its way in. If it is dropped before its end, a bounded rest is read and thrown away.
+pub(super) struct RequestBody {
+    incoming: Option<Incoming>,
+    patience: Duration,
+    deadline: Option<Pin<Box<Sleep>>>,
+    unread: Unread,
+    request: InFlight,
+}
+
+/// What becomes of a body that nobody reads to its end.
+enum Unread {
+    /// Its sender is sending already: take a bounded rest off the wire.
+    Drain,
+    /// Its sender waits to be asked for it: leave it.
+    Leave,
+}
+
+#[derive(Debug, Error)]
+#[error("the body took too long to arrive")]
+struct TooSlow;
+
+impl RequestBody {
+    /// Guards the body of a request with this head. `patience` is for all of it.
+    pub(super) fn guard(
+        request: hyper::Request<Incoming>,
+        patience: Duration,
+        in_flight: &InFlight,
+    ) -> hyper::Request<Body> {
+        let (parts, incoming) = request.into_parts();
+        let body = if incoming.is_end_stream() {
+            Body::empty()
+        } else {
+            // HTTP/2 could be told to stop, but not every client takes that for the end of a good answer.
+            let waits = parts.version < Version::HTTP_2 && parts.headers.contains_key(EXPECT);
+            let unread = if waits { Unread::Leave } else { Unread::Drain };
+            let incoming = Some(incoming);
+            Body::new(Self { incoming, patience, deadline: None, unread, request: in_flight.clone() })
+        };
+        hyper::Request::from_parts(parts, body)
+    }
+}
+
+impl HttpBody for RequestBody {
+    type Data = Bytes;
+    type Error = Box<dyn std::error::Error + Send + Sync>;
+
+    fn poll_frame(
+        mut self: Pin<&mut Self>,
+        context: &mut Context<'_>,
+    ) -> Poll<Option<Result<Frame<Bytes>, Self::Error>>> {
+        let this = &mut *self;
+        let Some(incoming) = &mut this.incoming else { return Poll::Ready(None) };
+        if let Poll::Ready(frame) = Pin::new(incoming).poll_frame(context) {
+            return Poll::Ready(frame.map(|frame| frame.map_err(Into::into)));
+        }
+        let deadline = this.deadline.get_or_insert_with(|| Box::pin(time::sleep(this.patience)));
+        ready!(deadline.as_mut().poll(context));
+        Poll::Ready(Some(Err(TooSlow.into())))
+    }
+
+    fn is_end_stream(&self) -> bool {
+        self.incoming.as_ref().is_none_or(HttpBody::is_end_stream)
+    }
+
+    fn size_hint(&self) -> SizeHint {
+        self.incoming.as_ref().map_or_else(SizeHint::default, HttpBody::size_hint)
+    }
+}
+
+impl Drop for RequestBody {
+    fn drop(&mut self) {
+        match (self.incoming.take(), &self.unread) {
+            (Some(incoming), Unread::Drain) if !incoming.is_end_stream() => {
+                tokio::spawn(drain(incoming, self.request.clone()));
+            }
+            (Some(_) | None, Unread::Drain | Unread::Leave) => {}
+        }
+    }
+}
+
+/// Reads and forgets. The request counts as being in flight meanwhile.
+async fn drain(mut incoming: Incoming, _request: InFlight) {
+    let all = async {
+        let mut drained = 0;
+        while let Some(Ok(frame)) = incoming.frame().await {
+            drained += frame.data_ref().map_or(0, |data| data.len() as u64);
+            if drained > DRAIN_MAX {
+                return;
+            }
+        }
+    };
+    // What is left when time is up is the client's loss.
+    let _ = time::timeout(DRAIN_PATIENCE, all).await;
+}
+
+/// Collects the frames. The usual body is one frame, which is not copied.
+async fn read(mut body: Body) -> Result<Bytes, Problem> {
+    let mut first = Bytes::new();
+    let mut more = Vec::new();
+    while let Some(frame) = body.frame().await {
+        let Ok(data) = frame.map_err(broken)?.into_data() else { continue };
+        if first.len() + more.len() + data.len() > BODY_MAX {
+            return Err(Problem::PayloadTooLarge);
+        }
+        if first.is_empty() && more.is_empty() {
+            first = data;
+        } else {
+            more.extend_from_slice(&std::mem::take(&mut first));
+            more.extend_from_slice(&data);
+        }
+    }
+    Ok(if more.is_empty() { first } else { more.into() })
+}
+
+fn broken(error: axum::Error) -> Problem {
+    if error.into_inner().is::<TooSlow>() {
+        Problem::RequestTimeout
+    } else {
+        Problem::invalid("the body must arrive whole and correctly framed")
+    }
+}
+
+fn check_media_type(headers: &HeaderMap) -> Result<(), Problem> {
+    if !headers.get_all(CONTENT_ENCODING).iter().all(|value| is_identity(value.as_bytes())) {
+        return Err(Problem::UnsupportedMediaType("the body must not be compressed: no Content-Encoding"));
+    }
+    let mut given = headers.get_all(CONTENT_TYPE).iter();
+    match (given.next().and_then(|value| value.to_str().ok()), given.next()) {
+        (Some(value), None) if is_json(value) => Ok(()),
+        (Some(_) | None, _) => {
+            Err(Problem::UnsupportedMediaType("the Content-Type must be application/json, in UTF-8"))
+        }
+    }
+}
+
+fn is_identity(coding: &[u8]) -> bool {
+    coding.trim_ascii().eq_ignore_ascii_case(b"identity")
+}
+
+/// `application/json`, whose charset can only be UTF-8. Other parameters mean nothing.
+fn is_json(media_type: &str) -> bool {
+    let mut parts = media_type.split(';').map(str::trim);
+    let is_json = parts.next().is_some_and(|essence| essence.eq_ignore_ascii_case("application/json"));
+    is_json
+        && parts.filter_map(|parameter| parameter.split_once('=')).all(|(name, value)| {
+            let charset = value.trim_matches('"');
+            !name.eq_ignore_ascii_case("charset") || charset.eq_ignore_ascii_case("utf-8")
+        })
+}
+
+#[cfg(test)]
+mod tests {
+    use axum::http::{HeaderName, HeaderValue};
+
+    use super::*;
+
+    fn check(headers: &[(HeaderName, &'static str)]) -> bool {
+        let headers =
+            headers.iter().map(|(name, value)| (name.clone(), HeaderValue::from_static(value))).collect();
+        check_media_type(&headers).is_ok()
+    }
+
+    #[test]
+    fn json_in_utf_8_is_taken() {
+        for value in [
+            "application/json",
+            "Application/JSON",
+            "application/json; charset=utf-8",
+            "application/json;charset=UTF-8",
+            "application/json ; Charset=\"utf-8\"",
+            "application/json;",
+            "application/json; profile=x",
+        ] {
+            assert!(check(&[(CONTENT_TYPE, value)]), "{value}");
+        }
+        assert!(check(&[(CONTENT_TYPE, "application/json"), (CONTENT_ENCODING, "Identity")]));
+    }
+
+    #[test]
+    fn other_media_types_charsets_and_codings_are_not() {
+        for value in [
+            "",
+            "text/plain",
+            "text/json",
+            "application/jsonp",
+            "application/json+x",
+            "application/vnd.api+json",
+            "application/x-www-form-urlencoded",
+            "application/json; charset=latin1",
+            "application/json; charset=utf-16",
+            "application/json; charset=",
+            "application/json, text/plain",
+        ] {
+            assert!(!check(&[(CONTENT_TYPE, value)]), "{value}");
+        }
+        assert!(!check(&[]), "no media type at all");
+        assert!(!check(&[(CONTENT_TYPE, "application/json"), (CONTENT_TYPE, "application/json")]));
+        for coding in ["gzip", "br", "identity, gzip", "", "deflate"] {
+            assert!(!check(&[(CONTENT_TYPE, "application/json"), (CONTENT_ENCODING, coding)]), "{coding}");
+        }
+    }
+}

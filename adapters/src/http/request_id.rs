@@ -1,0 +1,107 @@
+//! What ties an answer to the lines in the log: the request id, and the trace a client says it belongs to.
+
+use std::sync::atomic::{AtomicU64, Ordering};
+
+use axum::http::{HeaderMap, HeaderName, HeaderValue};
+
+/// Names a request in the answer and in the log.
+pub(super) const X_REQUEST_ID: HeaderName = HeaderName::from_static("x-request-id");
+
+/// The longest id taken from a client.
+const CLIENT_ID_MAX: usize = 64;
+
+const TRACEPARENT: HeaderName = HeaderName::from_static("traceparent");
+
+/// Hands out request ids that no other run of the program hands out.
+pub(super) struct RequestIds {
+    run: u64,
+    count: AtomicU64,
+}
+
+impl RequestIds {
+    pub(super) fn new() -> Self {
+        // Without random numbers no keys could be made either; an id that repeats after a restart does no harm.
+        let run = getrandom::u64().unwrap_or_default();
+        Self { run, count: AtomicU64::new(0) }
+    }
+
+    /// The client's own id if it is well-formed, so that nothing strange gets into logs; otherwise a new one.
+    pub(super) fn of(&self, headers: &HeaderMap) -> HeaderValue {
+        let mut given = headers.get_all(X_REQUEST_ID).iter();
+        match (given.next(), given.next()) {
+            (Some(id), None) if is_well_formed(id.as_bytes()) => id.clone(),
+            (Some(_) | None, _) => self.next(),
+        }
+    }
+
+    fn next(&self) -> HeaderValue {
+        let count = self.count.fetch_add(1, Ordering::Relaxed);
+        HeaderValue::try_from(format!("{:016x}-{count:x}", self.run)).expect("hex is fit for a header")
+    }
+}
+
+/// The trace id of a W3C `traceparent`, if there is a sound one.
+pub(super) fn trace_id(headers: &HeaderMap) -> Option<&str> {
+    let mut parts = headers.get(TRACEPARENT)?.to_str().ok()?.split('-');
+    let (version, trace, parent) = (parts.next()?, parts.next()?, parts.next()?);
+    let sound = is_hex(version, 2) && version != "ff" && is_hex(trace, 32) && is_hex(parent, 16);
+    let zero = trace.bytes().all(|byte| byte == b'0');
+    (sound && !zero && parts.next().is_some_and(|flags| is_hex(flags, 2))).then_some(trace)
+}
+
+fn is_well_formed(id: &[u8]) -> bool {
+    (1..=CLIENT_ID_MAX).contains(&id.len())
+        && id.iter().all(|byte| byte.is_ascii_alphanumeric() || b"._-".contains(byte))
+}
+
+fn is_hex(text: &str, length: usize) -> bool {
+    text.len() == length && text.bytes().all(|byte| matches!(byte, b'0'..=b'9' | b'a'..=b'f'))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn headers(name: &HeaderName, values: &[&str]) -> HeaderMap {
+        values.iter().map(|value| (name.clone(), HeaderValue::try_from(*value).unwrap())).collect()
+    }
+
+    #[test]
+    fn a_well_formed_id_of_the_client_is_kept() {
+        let longest = "x".repeat(CLIENT_ID_MAX);
+        for id in ["a", "0aZ._-9", &longest] {
+            assert_eq!(RequestIds::new().of(&headers(&X_REQUEST_ID, &[id])), id);
+        }
+    }
+
+    #[test]
+    fn anything_else_gets_an_id_of_ours() {
+        let too_long = "x".repeat(CLIENT_ID_MAX + 1);
+        let ids = RequestIds::new();
+        let mut met = Vec::new();
+        for values in [&[][..], &[""], &["a b"], &["a\"b"], &["ä"], &["{}"], &[&too_long], &["a", "a"]] {
+            let id = ids.of(&headers(&X_REQUEST_ID, values));
+            assert!(is_well_formed(id.as_bytes()) && !met.contains(&id), "{values:?}: {id:?}");
+            met.push(id);
+        }
+    }
+
+    #[test]
+    fn the_trace_is_taken_from_a_sound_traceparent_only() {
+        let trace = "4bf92f3577b34da6a3ce929d0e0e4736";
+        let sound = format!("00-{trace}-00f067aa0ba902b7-01");
+        assert_eq!(trace_id(&headers(&TRACEPARENT, &[&sound])), Some(trace));
+        for value in [
+            "",
+            "00",
+            trace,
+            "00-4bf92f3577b34da6a3ce929d0e0e473-00f067aa0ba902b7-01",
+            "00-4BF92F3577B34DA6A3CE929D0E0E4736-00f067aa0ba902b7-01",
+            "ff-4bf92f3577b34da6a3ce929d0e0e4736-00f067aa0ba902b7-01",
+            "00-00000000000000000000000000000000-00f067aa0ba902b7-01",
+            "00-4bf92f3577b34da6a3ce929d0e0e4736-00f067aa0ba902b7",
+        ] {
+            assert_eq!(trace_id(&headers(&TRACEPARENT, &[value])), None, "{value}");
+        }
+    }
+}

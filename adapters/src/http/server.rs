@@ -1,0 +1,167 @@
+//! The listener: accepts connections up to a cap, survives running out of file descriptors, and leaves in good
+//! order.
+
+use std::{io, pin::pin, sync::Arc, time::Duration};
+
+use axum::response::IntoResponse as _;
+use tokio::{
+    io::{AsyncReadExt as _, AsyncWriteExt as _},
+    net::{TcpListener, TcpStream},
+    sync::{Semaphore, watch},
+    time,
+};
+
+use super::{
+    activity::Patience,
+    connection::{Connections, Stage},
+    error::Problem,
+    front::Front,
+    service::Service,
+};
+
+/// How many connections that are one too many are told so at the same time. Others are closed without a word.
+const REFUSALS_MAX: usize = 256;
+
+/// How long a refused peer may take to read why.
+const REFUSAL_PATIENCE: Duration = Duration::from_secs(1);
+
+/// How long to wait before accepting again when the system has no more file descriptors: first and at most.
+const ACCEPT_PAUSE: (Duration, Duration) = (Duration::from_millis(50), Duration::from_secs(1));
+
+/// How the server treats its peers.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Settings {
+    /// How many connections may be open at once; one more gets 503.
+    pub connections_max: usize,
+    /// How long the head of a request may take, from its first byte, and the first byte of a connection.
+    pub head_timeout: Duration,
+    /// How long the body of a request may take.
+    pub body_timeout: Duration,
+    /// How long a connection may stay open with nothing to do.
+    pub idle_timeout: Duration,
+    /// How long a peer may take nothing of what is sent to it.
+    pub write_timeout: Duration,
+    /// How long requests in flight may take to finish once the server is told to end.
+    pub drain: Duration,
+}
+
+impl Default for Settings {
+    fn default() -> Self {
+        Self {
+            connections_max: 10_000,
+            head_timeout: Duration::from_secs(10),
+            body_timeout: Duration::from_secs(30),
+            idle_timeout: Duration::from_mins(1),
+            write_timeout: Duration::from_secs(30),
+            drain: Duration::from_secs(10),
+        }
+    }
+}
+
+impl Settings {
+    fn patience(&self) -> Patience {
+        let Self { head_timeout: head, body_timeout: body, idle_timeout: idle, write_timeout: write, .. } =
+            *self;
+        // Reading, working and writing may each take their time, but together they end.
+        Patience { head, request: body + idle + write, idle, write }
+    }
+}
+
+/// Serves until `shutdown` is done, then finishes what is in flight within [`Settings::drain`].
+pub async fn serve(
+    listener: TcpListener,
+    service: Arc<Service>,
+    settings: Settings,
+    shutdown: impl Future<Output = ()>,
+) {
+    let front = Front::new(service.clone());
+    let connections = Arc::new(Connections::new(front, settings.patience(), settings.body_timeout));
+    let places_max = u32::try_from(settings.connections_max).unwrap_or(u32::MAX);
+    let places = Arc::new(Semaphore::new(places_max as usize));
+    let refusals = Arc::new(Semaphore::new(REFUSALS_MAX));
+    let (stage, stages) = watch::channel(Stage::Serving);
+    let mut shutdown = pin!(shutdown);
+    loop {
+        let stream = tokio::select! {
+            biased;
+            () = &mut shutdown => break,
+            stream = accept(&listener) => stream,
+        };
+        if let Ok(place) = places.clone().try_acquire_owned() {
+            let (connections, stages) = (connections.clone(), stages.clone());
+            tokio::spawn(async move {
+                connections.run(stream, stages).await;
+                drop(place);
+            });
+        } else if let Ok(place) = refusals.clone().try_acquire_owned() {
+            tokio::spawn(async move {
+                // Who does not listen cannot be told.
+                let _ = time::timeout(REFUSAL_PATIENCE, refuse(stream)).await;
+                drop(place);
+            });
+        }
+    }
+    drop(listener);
+    service.drain();
+    stage.send_replace(Stage::Leaving);
+    if time::timeout(settings.drain, all_ended(&places, places_max)).await.is_err() {
+        let left = places_max as usize - places.available_permits();
+        tracing::warn!("{left} connections did not finish in time and are closed");
+        stage.send_replace(Stage::Gone);
+        all_ended(&places, places_max).await;
+    }
+}
+
+/// The next connection. A failure to accept is never the end: it is the peer's, or it passes.
+async fn accept(listener: &TcpListener) -> TcpStream {
+    let (mut pause, longest) = ACCEPT_PAUSE;
+    loop {
+        match listener.accept().await {
+            Ok((stream, _)) => {
+                // Answers are written whole, so waiting for more to send only delays them.
+                if let Err(error) = stream.set_nodelay(true) {
+                    tracing::debug!("no TCP_NODELAY: {error}");
+                }
+                return stream;
+            }
+            Err(error) if is_of_the_peer(&error) => {}
+            Err(error) => {
+                tracing::warn!("cannot accept connections for now: {error}");
+                time::sleep(pause).await;
+                pause = longest.min(pause * 2);
+            }
+        }
+    }
+}
+
+fn is_of_the_peer(error: &io::Error) -> bool {
+    use io::ErrorKind::{ConnectionAborted, ConnectionRefused, ConnectionReset, Interrupted};
+    matches!(error.kind(), ConnectionAborted | ConnectionRefused | ConnectionReset | Interrupted)
+}
+
+/// Says that there is no room, without reading what is asked, and waits for the peer to hang up: closing on
+/// unread bytes would take the answer back.
+async fn refuse(mut stream: TcpStream) -> io::Result<()> {
+    let problem = Problem::Busy("too many connections are open");
+    let (status, body) = (problem.status(), problem.body());
+    let mut answer = format!("HTTP/1.1 {status}\r\n").into_bytes();
+    for (name, value) in problem.into_response().headers() {
+        answer.extend([name.as_str().as_bytes(), b": ", value.as_bytes(), b"\r\n"].concat());
+    }
+    answer.extend(format!("content-length: {}\r\nconnection: close\r\n\r\n", body.len()).into_bytes());
+    answer.extend(body);
+    stream.write_all(&answer).await?;
+    stream.shutdown().await?;
+    let mut unread = [0; 1024];
+    while stream.read(&mut unread).await? > 0 {}
+    Ok(())
+}
+
+/// Returns when every place is free again.
+async fn all_ended(places: &Semaphore, count: u32) {
+    // Nobody closes the semaphore, so this is all permits and no error.
+    let _ = places.acquire_many(count).await;
+}
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,49 @@
+//! What every request can reach: the store once it is open, the keys, and whether the service is leaving.
+
+use std::sync::{
+    Arc, OnceLock,
+    atomic::{AtomicBool, Ordering},
+};
+
+use application::{PetStore, ports::Authenticator};
+
+use super::{error::Problem, request_id::RequestIds};
+
+/// The state of the HTTP port. It can answer probes before the store is open and while it is going away.
+pub struct Service {
+    pub(super) keys: Arc<dyn Authenticator>,
+    pub(super) ids: RequestIds,
+    store: OnceLock<Arc<PetStore>>,
+    draining: AtomicBool,
+}
+
+impl Service {
+    /// A service that is starting: it knows who may call, but has nothing to show yet.
+    pub fn new(keys: Arc<dyn Authenticator>) -> Self {
+        Self { keys, ids: RequestIds::new(), store: OnceLock::new(), draining: AtomicBool::new(false) }
+    }
+
+    /// Starts to serve the store. Only the first store counts.
+    pub fn open(&self, store: Arc<PetStore>) {
+        // Nothing else could be done with a second store than to ignore it.
+        let _ = self.store.set(store);
+    }
+
+    /// Says at `/readyz` that this node is leaving. It goes on serving until [`serve`](super::serve) is told to end.
+    pub fn drain(&self) {
+        self.draining.store(true, Ordering::Relaxed);
+    }
+
+    pub(super) fn is_draining(&self) -> bool {
+        self.draining.load(Ordering::Relaxed)
+    }
+
+    pub(super) fn opened(&self) -> Option<&PetStore> {
+        self.store.get().map(|store| &**store)
+    }
+
+    /// The store, or the answer for those who come too early.
+    pub(super) fn store(&self) -> Result<&PetStore, Problem> {
+        self.opened().ok_or(Problem::Unavailable("the service is starting".into()))
+    }
+}

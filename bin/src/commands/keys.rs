@@ -1,0 +1,178 @@
+//! `petstore keys`: issues, lists and revokes API keys. Works on the key file alone; a running service notices.
+
+mod lifetime;
+mod table;
+
+use std::{
+    io::{self, Write as _},
+    path::PathBuf,
+};
+
+use adapters::api_keys::{
+    Issued, KeyFile, KeyHash, KeyName, KeyRecord, KeyState, NewKey, RevokeError, Revoked,
+};
+use anyhow::{Context as _, anyhow};
+use application::{KeyId, Scopes};
+use chrono::{SecondsFormat, Utc};
+use clap::{Args, Subcommand, ValueEnum};
+
+use self::lifetime::Lifetime;
+
+/// What can be done about API keys.
+#[derive(Debug, Subcommand)]
+pub(crate) enum KeysCommand {
+    /// Makes a new key and prints it, alone, on the last line of the standard output
+    ///
+    /// The key is shown this once: only its hash is stored. A running service accepts it within two seconds.
+    Issue {
+        /// Whose key it is, to be told apart in lists and metrics: 1 to 100 characters
+        #[arg(long)]
+        name: KeyName,
+        /// What the key may do; repeat it or separate with commas [default: everything]
+        #[arg(long = "scope", value_name = "SCOPE", value_delimiter = ',')]
+        scopes: Vec<ScopeArgument>,
+        /// How long the key is valid, such as 12h, 90d or 1w: a whole number of s, m, h, d or w, at most ten years [default: for ever]
+        #[arg(long, value_name = "TIME")]
+        expires_in: Option<Lifetime>,
+        #[command(flatten)]
+        file: KeyFileArgument,
+    },
+    /// Shows every key: id, name, scopes, times and state, never the secret
+    ///
+    /// The last use is what the service has noted beside the key file; while it runs, it is up to ten seconds behind.
+    List {
+        #[command(flatten)]
+        file: KeyFileArgument,
+    },
+    /// Takes a key back for ever: a running service refuses it within two seconds
+    Revoke {
+        /// The id that `petstore keys list` shows, or the key itself
+        id: String,
+        #[command(flatten)]
+        file: KeyFileArgument,
+    },
+}
+
+/// Where the keys are.
+#[derive(Debug, Args)]
+pub(crate) struct KeyFileArgument {
+    /// The key file
+    #[arg(
+        long = "keys",
+        value_name = "FILE",
+        env = "PETSTORE_KEYS",
+        default_value = "petstore-data/keys.toml"
+    )]
+    path: PathBuf,
+}
+
+/// A scope as it is written on the command line.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
+pub(crate) enum ScopeArgument {
+    /// List and get pets
+    Read,
+    /// Add pets
+    Write,
+}
+
+/// Does what was asked.
+pub(crate) fn run(command: KeysCommand) -> anyhow::Result<()> {
+    match command {
+        KeysCommand::Issue { name, scopes, expires_in, file } => {
+            issue(&KeyFile::at(file.path), name, scopes_of(&scopes), expires_in)
+        }
+        KeysCommand::List { file } => list(&KeyFile::at(file.path)),
+        KeysCommand::Revoke { id, file } => revoke(&KeyFile::at(file.path), &id),
+    }
+}
+
+/// How many keys an error message names before it gives up and points to the list.
+const NAMED_MAX: usize = 10;
+
+fn issue(file: &KeyFile, name: KeyName, scopes: Scopes, lifetime: Option<Lifetime>) -> anyhow::Result<()> {
+    let now = Utc::now();
+    let expires = lifetime.map(|lifetime| lifetime.after(now));
+    let Issued { key, record, namesakes } = file.issue(NewKey { name, scopes, expires }, now)?;
+    let until = record.expires.map_or_else(
+        || "until it is revoked".to_owned(),
+        |end| format!("until {}", end.to_rfc3339_opts(SecondsFormat::Secs, true)),
+    );
+    let (id, name, scopes) = (record.id(), &record.name, table::scopes(record.scopes));
+    let mut words = io::stderr().lock();
+    if namesakes > 0 {
+        writeln!(
+            words,
+            "note: {namesakes} other active key(s) have this name; revoke what is no longer needed"
+        )?;
+    }
+    writeln!(words, "key {id} for {name}, {scopes}, {until}; keep it safe, it is not shown again:")?;
+    writeln!(io::stdout().lock(), "{}", key.reveal())
+        .with_context(|| format!("the key {id} could not be shown: revoke it and issue another"))
+}
+
+fn list(file: &KeyFile) -> anyhow::Result<()> {
+    let keys = file.keys()?;
+    let text = table::render(&keys, file.last_uses().ok().as_ref(), Utc::now());
+    match io::stdout().lock().write_all(text.as_bytes()) {
+        // Whoever reads, `head` for one, has seen enough.
+        Err(error) if error.kind() == io::ErrorKind::BrokenPipe => Ok(()),
+        written => written.context("cannot write the list to the standard output"),
+    }
+}
+
+fn revoke(file: &KeyFile, text: &str) -> anyhow::Result<()> {
+    // Somebody who found a key in the wrong place has the key, not its id.
+    let id = KeyHash::of_presented(text).map_or_else(|| KeyId(text.into()), |hash| hash.id());
+    let words = match file.revoke(&id, Utc::now()) {
+        Ok(Revoked::Now(key)) => {
+            format!("revoked {id} ({}); a running service refuses it within two seconds", key.name)
+        }
+        Ok(Revoked::Before(key)) => {
+            let when = key.revoked.map(|time| time.to_rfc3339_opts(SecondsFormat::Secs, true));
+            format!("{id} ({}) was already revoked at {}", key.name, when.unwrap_or_default())
+        }
+        Err(RevokeError::Unknown(keys)) => return Err(unknown_id(file, &keys)),
+        Err(RevokeError::File(error)) => return Err(error.into()),
+    };
+    writeln!(io::stdout().lock(), "{words}").context("cannot write to the standard output")
+}
+
+/// Never repeats what was given for an id: it may be a mistyped key.
+fn unknown_id(file: &KeyFile, keys: &[KeyRecord]) -> anyhow::Error {
+    let now = Utc::now();
+    let active: Vec<String> = keys
+        .iter()
+        .filter(|key| key.state(now) == KeyState::Active)
+        .map(|key| format!("{} ({})", key.id(), key.name))
+        .collect();
+    let path = file.path().display();
+    match active.len() {
+        0 => anyhow!("no key has this id: no active keys are left in {path}"),
+        1..=NAMED_MAX => {
+            anyhow!("no key has this id: the active keys in {path} are {}", active.join(", "))
+        }
+        count => anyhow!("no key has this id: `petstore keys list` shows the {count} active keys in {path}"),
+    }
+}
+
+fn scopes_of(given: &[ScopeArgument]) -> Scopes {
+    match (given.contains(&ScopeArgument::Read), given.contains(&ScopeArgument::Write)) {
+        (true, false) => Scopes::Read,
+        (false, true) => Scopes::Write,
+        (true, true) | (false, false) => Scopes::ReadWrite,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn no_scope_means_both() {
+        use ScopeArgument::{Read, Write};
+        assert_eq!(scopes_of(&[]), Scopes::ReadWrite);
+        assert_eq!(scopes_of(&[Read]), Scopes::Read);
+        assert_eq!(scopes_of(&[Write, Write]), Scopes::Write);
+        assert_eq!(scopes_of(&[Write, Read]), Scopes::ReadWrite);
+    }
+}

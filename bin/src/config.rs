@@ -1,0 +1,122 @@
+//! The arguments of the program. Every flag has an environment variable of the same name.
+
+use std::{
+    net::{SocketAddr, ToSocketAddrs as _},
+    path::PathBuf,
+    time::Duration,
+};
+
+use application::ports::DurabilityLevel;
+use clap::{Args, Parser, Subcommand, ValueEnum};
+
+use crate::{commands::keys::KeysCommand, store_url::StoreUrl};
+
+/// A durable pet-store inventory service: three HTTP operations on an append-only log.
+#[derive(Debug, Parser)]
+#[command(name = "petstore", version, propagate_version = true, max_term_width = 100)]
+pub(crate) struct Cli {
+    #[command(subcommand)]
+    pub(crate) command: Command,
+}
+
+#[derive(Debug, Subcommand)]
+pub(crate) enum Command {
+    /// Run the service until it is told to stop (SIGTERM or Ctrl-C).
+    Serve(ServeArguments),
+    /// Issue, list and revoke API keys. A running service takes note within two seconds.
+    #[command(subcommand)]
+    Keys(KeysCommand),
+    /// Look into a log that no service is using.
+    #[command(subcommand)]
+    Log(LogCommand),
+}
+
+#[derive(Debug, Args)]
+pub(crate) struct ServeArguments {
+    /// Address and port to listen on. Port 0 picks a free one.
+    #[arg(long, env = "PETSTORE_LISTEN", default_value = "127.0.0.1:8080", value_parser = address)]
+    pub(crate) listen: SocketAddr,
+    #[command(flatten)]
+    pub(crate) store: StoreArgument,
+    /// Refuse to start when the log promises less about an acknowledged commit.
+    #[arg(long, env = "PETSTORE_REQUIRE_DURABILITY", default_value = "volatile", value_name = "LEVEL")]
+    pub(crate) require_durability: RequiredDurability,
+    /// File with the API keys. If it does not exist, it is made, with a first key.
+    #[arg(long, env = "PETSTORE_KEYS", default_value = "petstore-data/keys.toml", value_name = "FILE")]
+    pub(crate) keys: PathBuf,
+    /// Serve plain HTTP on an address that other machines reach. Only when something in front does TLS.
+    #[arg(long, env = "PETSTORE_INSECURE_HTTP")]
+    pub(crate) insecure_http: bool,
+    /// The most connections at a time; more are told to come back.
+    #[arg(long, env = "PETSTORE_MAX_CONNECTIONS", default_value_t = 10_000, value_name = "N",
+          value_parser = clap::value_parser!(u32).range(1..))]
+    pub(crate) max_connections: u32,
+    /// How long to report "not ready" before the service stops accepting, e.g. 5s.
+    #[arg(long, env = "PETSTORE_DRAIN_DELAY", default_value = "0s", value_name = "TIME", value_parser = humantime::parse_duration)]
+    pub(crate) drain_delay: Duration,
+    /// How long requests in flight may take to finish when the service stops.
+    #[arg(long, env = "PETSTORE_DRAIN", default_value = "10s", value_name = "TIME", value_parser = humantime::parse_duration)]
+    pub(crate) drain: Duration,
+    /// What to log: off, error, warn, info, debug or trace.
+    #[arg(long, env = "PETSTORE_LOG", default_value = "info", value_name = "FILTER")]
+    pub(crate) log: String,
+    /// How to log, on standard error.
+    #[arg(long, env = "PETSTORE_LOG_FORMAT", default_value = "text", value_name = "FORMAT")]
+    pub(crate) log_format: LogFormat,
+}
+
+#[derive(Debug, Clone, Args)]
+pub(crate) struct StoreArgument {
+    /// Where the log is kept: sled:PATH, sqlite:PATH, <postgres://USER@HOST/DATABASE>, <nats://HOST:PORT/STREAM>,
+    /// or memory: (which forgets everything at the end). Passwords are better given in the environment.
+    #[arg(long, env = "PETSTORE_STORE", default_value = "sled:petstore-data/log", value_name = "URL")]
+    pub(crate) store: StoreUrl,
+}
+
+/// The same levels as [`DurabilityLevel`], as words.
+#[derive(Debug, Clone, Copy, ValueEnum)]
+pub(crate) enum RequiredDurability {
+    /// Anything goes.
+    Volatile,
+    /// Written, though perhaps acknowledged before it is on disk.
+    Buffered,
+    /// On disk before it is acknowledged.
+    Synced,
+    /// On the disks of a majority of machines before it is acknowledged.
+    Replicated,
+}
+
+impl From<RequiredDurability> for DurabilityLevel {
+    fn from(required: RequiredDurability) -> Self {
+        match required {
+            RequiredDurability::Volatile => Self::Volatile,
+            RequiredDurability::Buffered => Self::Buffered,
+            RequiredDurability::Synced => Self::Synced,
+            RequiredDurability::Replicated => Self::Replicated,
+        }
+    }
+}
+
+#[derive(Debug, Clone, Copy, ValueEnum)]
+pub(crate) enum LogFormat {
+    /// Lines to read.
+    Text,
+    /// One JSON object per line.
+    Json,
+}
+
+#[derive(Debug, Subcommand)]
+pub(crate) enum LogCommand {
+    /// Tell how large the log is, how old, and what its engine promises.
+    Stat(StoreArgument),
+    /// Read everything and check it: checksums, positions, contradictions. Prints a digest.
+    Verify(StoreArgument),
+    /// Write every commit as one line of JSON to standard output, and a manifest as the last line.
+    Export(StoreArgument),
+}
+
+fn address(text: &str) -> Result<SocketAddr, String> {
+    let rule = "write HOST:PORT, for example 127.0.0.1:8080";
+    let mut addresses = text.to_socket_addrs().map_err(|error| format!("{error}; {rule}"))?;
+    addresses.next().ok_or_else(|| format!("the host has no address; {rule}"))
+}

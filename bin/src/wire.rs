@@ -1,0 +1,132 @@
+//! The wiring diagram: the only place that names concrete adapters.
+
+use std::{
+    fs,
+    path::{Path, PathBuf},
+    sync::Arc,
+    time::Duration,
+};
+
+#[cfg(feature = "nats")]
+use adapters::event_log::nats::NatsLog;
+#[cfg(feature = "postgres")]
+use adapters::event_log::postgres::PostgresLog;
+#[cfg(feature = "sqlite")]
+use adapters::event_log::sqlite::SqliteLog;
+use adapters::{
+    api_keys::{ApiKeys, KeyFile},
+    event_log::{memory::MemoryLog, sled::SledLog},
+    read_model::MemoryReadModel,
+    system::SystemClock,
+};
+use application::{
+    PetStore,
+    ports::{Authenticator, Clock as _, DurabilityLevel, EventLog, Fault, LogError},
+};
+use tokio::time::{self, Instant};
+
+use crate::store_url::StoreUrl;
+
+/// How long an engine that is away at the start is waited for.
+const START_PATIENCE: Duration = Duration::from_secs(30);
+/// How long to wait before it is asked again.
+const START_PAUSE: Duration = Duration::from_millis(500);
+
+type Log = Arc<dyn EventLog>;
+
+/// Opens the log, making it if there is none.
+pub(crate) async fn open_log(url: &StoreUrl) -> Result<Log, LogError> {
+    match url {
+        StoreUrl::Sled(path) => embedded(path, SledLog::open).await,
+        #[cfg(feature = "sqlite")]
+        StoreUrl::Sqlite(path) => embedded(path, SqliteLog::open).await,
+        #[cfg(feature = "postgres")]
+        StoreUrl::Postgres(url) => Ok(Arc::new(PostgresLog::open(url).await?)),
+        #[cfg(feature = "nats")]
+        StoreUrl::Nats(url) => Ok(Arc::new(NatsLog::open(url).await?)),
+        StoreUrl::Memory => Ok(Arc::new(MemoryLog::default())),
+        #[cfg(not(all(feature = "sqlite", feature = "postgres", feature = "nats")))]
+        url => Err(left_out(url)),
+    }
+}
+
+/// Opens a log to look into it. A file that is not there is not made.
+pub(crate) async fn open_existing_log(url: &StoreUrl) -> Result<Log, LogError> {
+    match url {
+        StoreUrl::Sled(path) => embedded(path, SledLog::open_existing).await,
+        #[cfg(feature = "sqlite")]
+        StoreUrl::Sqlite(path) => embedded(path, SqliteLog::open_existing).await,
+        url => open_log(url).await,
+    }
+}
+
+/// Opens the log and replays it into a store that is ready to serve. Waits for an engine that is away, and
+/// refuses one that promises less than `required`.
+pub(crate) async fn open_store(url: &StoreUrl, required: DurabilityLevel) -> Result<PetStore, LogError> {
+    let deadline = Instant::now() + START_PATIENCE;
+    let log = loop {
+        match open_log(url).await {
+            Err(error) if error.fault == Fault::Unreachable && Instant::now() < deadline => {
+                tracing::warn!("waiting for the storage engine: {error}");
+                time::sleep(START_PAUSE).await;
+            }
+            opened => break opened?,
+        }
+    };
+    let durability = log.durability();
+    if durability.level < required {
+        let detail =
+            format!("--require-durability asks for more than {url} promises: {}", durability.promise);
+        return Err(LogError::new(Fault::CannotOpen, detail));
+    }
+    PetStore::open(log, Arc::<MemoryReadModel>::default(), Arc::new(SystemClock), url.sharing()).await
+}
+
+/// Embedded engines read their files while they open, so they do that where nobody else has to wait.
+async fn embedded<L: EventLog>(
+    path: &Path,
+    open: fn(PathBuf) -> Result<L, LogError>,
+) -> Result<Log, LogError> {
+    let path = path.to_path_buf();
+    let opened = tokio::task::spawn_blocking(move || open(path)).await;
+    Ok(Arc::new(opened.expect("opening a log never panics")?))
+}
+
+#[cfg(not(all(feature = "sqlite", feature = "postgres", feature = "nats")))]
+fn left_out(url: &StoreUrl) -> LogError {
+    LogError::new(
+        Fault::CannotOpen,
+        format!("this build cannot open {url}: build petstore with its default features"),
+    )
+}
+
+/// The API keys of the running service.
+pub(crate) struct Keys {
+    keys: Arc<ApiKeys>,
+    first_key: PathBuf,
+}
+
+impl Keys {
+    /// Takes the keys of the file, making it with a first key if there is none, and keeps up with it.
+    pub(crate) fn open(file: &Path) -> anyhow::Result<Self> {
+        KeyFile::at(file).issue_first(SystemClock.now())?;
+        let keys = ApiKeys::open(file, Arc::new(SystemClock))?;
+        tokio::spawn(keys.clone().watch());
+        Ok(Self { keys, first_key: KeyFile::at(file).first_key() })
+    }
+
+    pub(crate) fn authenticator(&self) -> Arc<dyn Authenticator> {
+        self.keys.clone()
+    }
+
+    /// The file with the first key, if that key is still good for something.
+    pub(crate) fn first_key_in_force(&self) -> Option<PathBuf> {
+        let key = fs::read_to_string(&self.first_key).ok()?;
+        self.keys.authenticate(key.trim()).map(|_| self.first_key.clone())
+    }
+
+    /// Notes when each key was last used.
+    pub(crate) fn close(&self) {
+        self.keys.save_last_uses();
+    }
+}

@@ -1,0 +1,133 @@
+//! The arrows of the architecture, checked on the sources: they point inward, and modules keep to themselves.
+
+use std::{
+    fs,
+    path::{Path, PathBuf},
+};
+
+fn root() -> &'static Path {
+    Path::new(env!("CARGO_MANIFEST_DIR")).parent().expect("the workspace is the parent")
+}
+
+/// Every Rust file below a folder, with its text.
+fn sources(folder: &str) -> Vec<(PathBuf, String)> {
+    let mut found = Vec::new();
+    let mut folders = vec![root().join(folder)];
+    while let Some(folder) = folders.pop() {
+        for entry in fs::read_dir(&folder).unwrap().map(Result::unwrap) {
+            let path = entry.path();
+            if path.is_dir() {
+                folders.push(path);
+            } else if path.extension().is_some_and(|extension| extension == "rs") {
+                let text = fs::read_to_string(&path).unwrap();
+                found.push((path, text));
+            }
+        }
+    }
+    assert!(!found.is_empty(), "{folder} has sources");
+    found
+}
+
+/// The crates that a crate needs at run time, from its manifest.
+fn dependencies(folder: &str) -> Vec<String> {
+    let manifest = fs::read_to_string(root().join(folder).join("Cargo.toml")).unwrap();
+    let section = manifest.split("\n[dependencies]\n").nth(1).expect("a section of dependencies");
+    let lines = section.lines().take_while(|line| !line.starts_with('['));
+    lines
+        .filter_map(|line| line.split(['.', ' ', '=']).next())
+        .filter(|name| !name.is_empty())
+        .map(str::to_owned)
+        .collect()
+}
+
+#[test]
+fn the_domain_knows_nobody() {
+    assert_eq!(dependencies("domain"), ["thiserror"]);
+}
+
+#[test]
+fn dependencies_point_inward() {
+    let ours = |folder| {
+        let mut ours: Vec<_> = dependencies(folder);
+        ours.retain(|name| ["domain", "application", "adapters", "bin"].contains(&name.as_str()));
+        ours
+    };
+    assert_eq!(ours("application"), ["domain"]);
+    assert_eq!(ours("adapters"), ["domain", "application"]);
+    assert_eq!(ours("bin"), ["domain", "application", "adapters"]);
+}
+
+#[test]
+fn the_application_knows_no_technology() {
+    let foreign = ["axum", "hyper", "sled", "rusqlite", "tokio-postgres", "async-nats", "clap"];
+    assert!(dependencies("application").iter().all(|name| !foreign.contains(&name.as_str())));
+}
+
+/// The module a file of `adapters` belongs to: engines are modules of their own.
+fn module_of(path: &Path) -> String {
+    let relative = path.strip_prefix(root().join("adapters/src")).unwrap().with_extension("");
+    let mut parts = relative.iter().map(|part| part.to_str().unwrap());
+    match (parts.next().unwrap(), parts.next()) {
+        ("event_log", Some(engine)) => format!("event_log::{engine}"),
+        (module, _) => module.to_owned(),
+    }
+}
+
+#[test]
+fn adapter_modules_never_use_each_other() {
+    // The high-water mark is a part that two engines share, not an adapter.
+    let shared = ["event_log::high_water"];
+    let files = sources("adapters/src");
+    let mut modules: Vec<_> = files.iter().map(|(path, _)| module_of(path)).collect();
+    modules.retain(|module| module != "lib" && module != "event_log");
+    modules.sort();
+    modules.dedup();
+    for (path, text) in &files {
+        let own = module_of(path);
+        for other in modules.iter().filter(|other| **other != own && !shared.contains(&other.as_str())) {
+            let grouped = other
+                .split("::")
+                .last()
+                .filter(|_| own.starts_with("event_log::") && other.starts_with("event_log::"));
+            assert!(!text.contains(&format!("crate::{other}")), "{} uses {other}", path.display());
+            assert!(
+                !grouped.is_some_and(|engine| text.contains(&format!("super::{engine}::"))),
+                "{} uses {other}",
+                path.display()
+            );
+        }
+    }
+}
+
+#[test]
+fn only_the_wiring_names_concrete_adapters() {
+    for (path, text) in sources("bin/src") {
+        let name = path.file_name().unwrap();
+        if name == "wire.rs" {
+            continue;
+        }
+        for concrete in
+            ["SledLog", "MemoryLog", "SqliteLog", "PostgresLog", "NatsLog", "MemoryReadModel", "SystemClock"]
+        {
+            assert!(!text.contains(concrete), "{} names {concrete}", path.display());
+        }
+    }
+}
+
+#[test]
+fn no_file_is_longer_than_400_lines() {
+    for folder in ["domain", "application", "adapters", "bin", "tests"] {
+        for (path, text) in sources(folder) {
+            assert!(text.lines().count() <= 400, "{} has {} lines", path.display(), text.lines().count());
+        }
+    }
+}
+
+#[test]
+fn every_file_says_what_it_is_for() {
+    for folder in ["domain/src", "application/src", "adapters/src", "bin/src", "tests"] {
+        for (path, text) in sources(folder) {
+            assert!(text.starts_with("//!"), "{} opens without //!", path.display());
+        }
+    }
+}

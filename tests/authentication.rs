@@ -1,0 +1,168 @@
+//! Who gets in: 401 before anything else under `/v1`, scopes, expiry, and changes without a restart.
+
+use std::{
+    fs,
+    os::unix::fs::PermissionsExt as _,
+    thread,
+    time::{Duration, Instant},
+};
+
+use harness::{App, petstore};
+
+/// The longest a change of the key file may take to be in force, with room for a busy machine.
+const SOON: Duration = Duration::from_secs(20);
+
+fn status_with(app: &App, key: &str) -> u16 {
+    app.anonymous("GET", "/v1/pets").header("Authorization", &format!("Bearer {key}")).send().status
+}
+
+fn wait_for_status(app: &App, key: &str, status: u16) {
+    let deadline = Instant::now() + SOON;
+    while status_with(app, key) != status {
+        assert!(Instant::now() < deadline, "a change of the key file is in force soon");
+        thread::sleep(Duration::from_millis(50));
+    }
+}
+
+#[test]
+fn without_a_valid_key_nothing_under_v1_is_told() {
+    let app = App::start();
+    let oversize = vec![b'x'; 100_000];
+    for (method, path, body) in [
+        ("GET", "/v1/pets", &b""[..]),
+        ("GET", "/v1/pets?limit=0", b""),
+        ("GET", "/v1/pets/1", b""),
+        ("GET", "/v1/store/orders", b""),
+        ("GET", "/v1/nothing", b""),
+        ("GET", "/v1", b""),
+        ("GET", "/v1/", b""),
+        ("DELETE", "/v1/pets", b""),
+        ("BREW", "/v1/pets", b""),
+        ("POST", "/v1/pets", b"{"),
+        ("POST", "/v1/pets", &oversize),
+    ] {
+        let answer = app.anonymous(method, path).body(body).send();
+        answer.error(401, "unauthorized");
+        assert_eq!(answer.header("www-authenticate"), Some("Bearer realm=\"petstore\""), "{method} {path}");
+        let answer = app.anonymous(method, path).header("Authorization", "Bearer wrong").body(body).send();
+        answer.error(401, "unauthorized");
+        let challenge = answer.header("www-authenticate").unwrap();
+        assert_eq!(challenge, "Bearer realm=\"petstore\", error=\"invalid_token\"", "{method} {path}");
+    }
+}
+
+#[test]
+fn only_a_bearer_key_given_once_gets_in() {
+    let app = App::start();
+    let key = app.key.clone();
+    for good in [format!("Bearer {key}"), format!("bearer {key}"), format!("BEARER  {key}")] {
+        assert_eq!(
+            app.anonymous("GET", "/v1/pets").header("Authorization", &good).send().status,
+            200,
+            "{good:?}"
+        );
+    }
+    let mut flipped = key.clone();
+    let last = flipped.pop().unwrap();
+    flipped.push(if last == 'a' { 'b' } else { 'a' });
+    for bad in [
+        String::new(),
+        "Bearer".into(),
+        "Bearer ".into(),
+        key.clone(),
+        format!("Basic {key}"),
+        format!("Bearer{key}"),
+        format!("Bearer {key}x"),
+        format!("Bearer {key} {key}"),
+        format!("Bearer \"{key}\""),
+        format!("Bearer {flipped}"),
+        format!("Bearer {}", key.to_uppercase()),
+        format!("Bearer {}", &key[..key.len() - 1]),
+    ] {
+        app.anonymous("GET", "/v1/pets").header("Authorization", &bad).send().error(401, "unauthorized");
+    }
+    let twice = app.call("GET", "/v1/pets").header("Authorization", &format!("Bearer {key}")).send();
+    twice.error(401, "unauthorized");
+    app.anonymous("GET", &format!("/v1/pets?access_token={key}")).send().error(401, "unauthorized");
+}
+
+#[test]
+fn a_key_may_do_what_its_scopes_say() {
+    let app = App::start();
+    let reader = app.issue_key(&["--name", "reader", "--scope", "read"]);
+    let writer = app.issue_key(&["--name", "writer", "--scope", "write"]);
+    wait_for_status(&app, &reader, 200);
+    let call = |key: &str, method: &str, path: &str| {
+        let call = app.anonymous(method, path).header("Authorization", &format!("Bearer {key}"));
+        if method == "POST" { call.json(r#"{"name":"a","categoryId":1}"#).send() } else { call.send() }
+    };
+    call(&reader, "POST", "/v1/pets").error(403, "forbidden");
+    assert_eq!(call(&writer, "POST", "/v1/pets").status, 201);
+    assert_eq!(call(&reader, "GET", "/v1/pets/1").status, 200);
+    for path in ["/v1/pets", "/v1/pets/1", "/v1/store/orders"] {
+        call(&writer, "GET", path).error(403, "forbidden");
+    }
+}
+
+#[test]
+fn a_revoked_key_stops_and_a_new_one_works_without_a_restart() {
+    let app = App::start();
+    let file = app.keys_file();
+    let other = app.issue_key(&["--name", "other"]);
+    wait_for_status(&app, &other, 200);
+    let listed = petstore(["keys", "list", "--keys", file.to_str().unwrap()]).stdout;
+    let id = listed.lines().find(|line| line.contains("other")).unwrap().split_whitespace().next().unwrap();
+    assert_eq!(petstore(["keys", "revoke", id, "--keys", file.to_str().unwrap()]).code, Some(0));
+    wait_for_status(&app, &other, 401);
+    assert_eq!(status_with(&app, &app.key), 200, "other keys are untouched");
+}
+
+#[test]
+fn an_expired_key_is_no_key() {
+    let app = App::start();
+    let brief = app.issue_key(&["--name", "brief", "--expires-in", "4s"]);
+    wait_for_status(&app, &brief, 200);
+    wait_for_status(&app, &brief, 401);
+}
+
+#[test]
+fn a_broken_or_vanished_key_file_changes_nothing() {
+    let app = App::start();
+    let file = app.keys_file();
+    let sound = fs::read(&file).unwrap();
+    for broken in [Some(&b"not [toml"[..]), Some(b""), None] {
+        match broken {
+            Some(bytes) => fs::write(&file, bytes).unwrap(),
+            None => fs::remove_file(&file).unwrap(),
+        }
+        let deadline = Instant::now() + SOON;
+        let warnings_before = app.printed().1.matches("WARN").count();
+        while app.printed().1.matches("WARN").count() == warnings_before
+            && broken.is_some_and(|bytes| !bytes.is_empty())
+        {
+            assert!(Instant::now() < deadline, "a broken key file is warned about");
+            thread::sleep(Duration::from_millis(50));
+        }
+        assert_eq!(status_with(&app, &app.key), 200, "{broken:?}: the old set stays in force");
+        assert_eq!(app.anonymous("GET", "/v1/pets").send().status, 401, "{broken:?}: never open to everyone");
+    }
+    fs::write(&file, sound).unwrap();
+    let other = app.issue_key(&["--name", "other"]);
+    wait_for_status(&app, &other, 200);
+}
+
+#[test]
+fn the_key_file_holds_no_key_and_is_private() {
+    let app = App::start();
+    let text = fs::read_to_string(app.keys_file()).unwrap();
+    assert!(!text.contains(&app.key));
+    assert_eq!(fs::metadata(app.keys_file()).unwrap().permissions().mode() & 0o777, 0o600);
+    let bits = app.key.rsplit('_').next().unwrap();
+    assert!(
+        bits.len() >= 32 && app.key.chars().all(|c| c.is_ascii_alphanumeric() || c == '_'),
+        "a double click selects it"
+    );
+    app.get("/v1/pets");
+    let (stdout, stderr) = app.printed();
+    assert!(!stdout.contains(&app.key) && !stderr.contains(&app.key), "logs never hold a key");
+}

@@ -1,0 +1,225 @@
+//! `POST /v1/pets`: what is accepted, what comes back, what is refused and in which words.
+
+use harness::App;
+use serde_json::{Value, json};
+
+#[test]
+fn a_pet_is_added_and_comes_back_with_its_id() {
+    let app = App::start();
+    let answer = app.post(r#"{"name":"Rex","categoryId":7,"status":"available"}"#);
+    assert_eq!(answer.status, 201, "{}", answer.text());
+    assert_eq!(answer.header("content-type"), Some("application/json"));
+    assert_eq!(answer.header("location"), Some("/v1/pets/1"));
+    assert_eq!(answer.json(), json!({"id": 1, "name": "Rex", "categoryId": 7, "status": "available"}));
+    assert_eq!(app.get("/v1/pets/1").json(), answer.json(), "the node that answered shows the pet at once");
+    assert_eq!(app.get("/v1/pets").json(), json!([answer.json()]));
+}
+
+#[test]
+fn a_pet_without_a_status_has_none() {
+    let app = App::start();
+    let answer = app.post(r#"{"name":"Rex","categoryId":7}"#);
+    assert_eq!(
+        answer.json(),
+        json!({"id": 1, "name": "Rex", "categoryId": 7}),
+        "the field is absent, not null"
+    );
+    for status in ["available", "pending", "sold"] {
+        assert_eq!(app.get(&format!("/v1/pets?status={status}")).json(), json!([]), "{status}");
+    }
+    assert_eq!(app.get("/v1/pets").json(), json!([answer.json()]), "it is in the unfiltered list");
+}
+
+#[test]
+fn a_name_comes_back_byte_for_byte() {
+    let app = App::start();
+    let longest = "🐈".repeat(200);
+    for name in [
+        "Rex",
+        " Rex ",
+        "Zoë \"the\\cat\"",
+        "e\u{301}\u{200b}\u{feff}",
+        "\u{2028}x",
+        "</script>",
+        longest.as_str(),
+    ] {
+        let answer = app.post(&json!({"name": name, "categoryId": 1}).to_string());
+        assert_eq!(answer.status, 201, "{name:?}: {}", answer.text());
+        let path = answer.header("location").unwrap().to_owned();
+        assert_eq!(app.get(&path).json()["name"], name);
+    }
+}
+
+#[test]
+fn category_ids_keep_every_digit() {
+    let app = App::start();
+    for (sent, kept) in [
+        ("9223372036854775807", "9223372036854775807"),
+        ("-9223372036854775808", "-9223372036854775808"),
+        ("0", "0"),
+        ("-0", "0"),
+        ("1.0", "1"),
+        ("1e3", "1000"),
+        ("9.223372036854775807e18", "9223372036854775807"),
+        ("9007199254740993.000", "9007199254740993"),
+    ] {
+        let answer = app.post(&format!(r#"{{"name":"a","categoryId":{sent}}}"#));
+        assert_eq!(answer.status, 201, "{sent}: {}", answer.text());
+        assert!(answer.text().contains(&format!("\"categoryId\":{kept}")), "{sent} became {}", answer.text());
+    }
+}
+
+#[test]
+fn every_fault_of_a_body_is_named_at_once() {
+    let app = App::start();
+    let message = app.post("{}").error(400, "invalid_request");
+    assert!(message.contains("name") && message.contains("categoryId"), "{message}");
+    let message = app.post(r#"{"name":"","categoryId":"x","status":"gone"}"#).error(400, "invalid_request");
+    assert!(["name", "categoryId", "status"].iter().all(|field| message.contains(field)), "{message}");
+}
+
+#[test]
+fn bad_bodies_are_refused_and_change_nothing() {
+    let app = App::start();
+    let too_long = format!(r#"{{"name":"{}","categoryId":1}}"#, "x".repeat(201));
+    let deep = format!(r#"{{"name":"a","categoryId":1,"x":{}1{}}}"#, "[".repeat(5_000), "]".repeat(4_999));
+    let bodies: &[&[u8]] = &[
+        b"",
+        b" ",
+        b"null",
+        b"1",
+        b"\"x\"",
+        b"[]",
+        br#"["a",1]"#,
+        br#"["a",1,null]"#,
+        br#"[{"name":"a","categoryId":1}]"#,
+        br#"{"name":"a","categoryId":1"#,
+        br#"{"name":"a","categoryId":1}}"#,
+        br#"{"name":"a","categoryId":1} x"#,
+        br#"{"name":"a","categoryId":1,}"#,
+        b"{'name':'a','categoryId':1}",
+        br#"{"name":"a"}"#,
+        br#"{"categoryId":1}"#,
+        br#"{"name":null,"categoryId":1}"#,
+        br#"{"name":"a","categoryId":null}"#,
+        br#"{"name":"a","categoryId":1,"status":null}"#,
+        br#"{"name":"a","categoryId":1,"status":"Sold"}"#,
+        br#"{"name":"a","categoryId":1,"status":""}"#,
+        br#"{"name":"a","categoryId":1,"status":["sold"]}"#,
+        br#"{"name":1,"categoryId":1}"#,
+        br#"{"name":["a"],"categoryId":1}"#,
+        br#"{"name":"","categoryId":1}"#,
+        br#"{"name":" \t ","categoryId":1}"#,
+        br#"{"name":"a\u0000","categoryId":1}"#,
+        br#"{"name":"a\nb","categoryId":1}"#,
+        br#"{"name":"a\u009f","categoryId":1}"#,
+        br#"{"name":"\ud800","categoryId":1}"#,
+        b"{\"name\":\"\xff\",\"categoryId\":1}",
+        b"\xef\xbb\xbf{\"name\":\"a\",\"categoryId\":1}",
+        too_long.as_bytes(),
+        br#"{"name":"a","categoryId":9223372036854775808}"#,
+        br#"{"name":"a","categoryId":-9223372036854775809}"#,
+        br#"{"name":"a","categoryId":1.5}"#,
+        br#"{"name":"a","categoryId":1e-1}"#,
+        br#"{"name":"a","categoryId":1e999999999999}"#,
+        br#"{"name":"a","categoryId":"1"}"#,
+        br#"{"name":"a","categoryId":true}"#,
+        br#"{"name":"a","categoryId":01}"#,
+        br#"{"name":"a","categoryId":+1}"#,
+        br#"{"name":"a","categoryId":NaN}"#,
+        br#"{"name":"a","name":"a","categoryId":1}"#,
+        br#"{"name":"a","categoryId":1,"categoryId":1}"#,
+        br#"{"name":"a","categoryId":1,"status":"sold","status":"sold"}"#,
+        br#"{"name":"a","categoryId":1,"n\u0061me":"b"}"#,
+        deep.as_bytes(),
+    ];
+    for body in bodies {
+        let answer = app.call("POST", "/v1/pets").json(*body).send();
+        assert_eq!(answer.status, 400, "{:?}: {}", String::from_utf8_lossy(body), answer.text());
+        answer.error(400, "invalid_request");
+    }
+    assert_eq!(app.get("/v1/pets").json(), json!([]), "nothing was added");
+}
+
+#[test]
+fn unknown_fields_are_ignored() {
+    let app = App::start();
+    let answer =
+        app.post(r#"{"name":"a","categoryId":1,"id":99,"photo":{"urls":[null,{"x":[1e999]}]},"":0}"#);
+    assert_eq!(answer.status, 201, "{}", answer.text());
+    assert_eq!(answer.json()["id"], 1, "ids are assigned by the service");
+}
+
+#[test]
+fn nesting_has_a_limit_that_is_told() {
+    let app = App::start();
+    let nested = |depth: usize| {
+        format!(r#"{{"name":"a","x":{}{},"categoryId":1}}"#, "[".repeat(depth), "]".repeat(depth))
+    };
+    assert_eq!(app.post(&nested(50)).status, 201);
+    let message = app.post(&nested(5_000)).error(400, "invalid_request");
+    assert!(message.contains("nested"), "{message}");
+}
+
+#[test]
+fn only_json_in_utf8_is_taken() {
+    let app = App::start();
+    let pet = r#"{"name":"a","categoryId":1}"#;
+    for good in [
+        "application/json",
+        "Application/JSON",
+        "application/json; charset=utf-8",
+        "application/json;charset=\"UTF-8\"",
+    ] {
+        let answer = app.call("POST", "/v1/pets").header("Content-Type", good).body(pet).send();
+        assert_eq!(answer.status, 201, "{good}: {}", answer.text());
+    }
+    for bad in
+        ["text/plain", "application/xml", "application/json; charset=latin1", "application/jsonx", "*/*", ""]
+    {
+        app.call("POST", "/v1/pets")
+            .header("Content-Type", bad)
+            .body(pet)
+            .send()
+            .error(415, "unsupported_media_type");
+    }
+    app.call("POST", "/v1/pets").body(pet).send().error(415, "unsupported_media_type");
+    app.call("POST", "/v1/pets")
+        .json(pet)
+        .header("Content-Encoding", "gzip")
+        .send()
+        .error(415, "unsupported_media_type");
+}
+
+#[test]
+fn a_body_may_have_64_kib_and_no_more() {
+    let app = App::start();
+    let filled = |size: usize| {
+        let empty = r#"{"name":"a","categoryId":1,"x":""}"#.len();
+        format!(r#"{{"name":"a","categoryId":1,"x":"{}"}}"#, "x".repeat(size - empty))
+    };
+    assert_eq!(app.post(&filled(65_536)).status, 201);
+    app.post(&filled(65_537)).error(413, "payload_too_large");
+    app.post(&filled(2_000_000)).error(413, "payload_too_large");
+}
+
+#[test]
+fn concurrent_creates_get_ids_of_their_own() {
+    let app = App::start();
+    let ids = std::thread::scope(|scope| {
+        let clients: Vec<_> = (0..8)
+            .map(|_| {
+                scope.spawn(|| {
+                    let create = || app.post(r#"{"name":"a","categoryId":1}"#).json()["id"].as_i64().unwrap();
+                    (0..25).map(|_| create()).collect::<Vec<_>>()
+                })
+            })
+            .collect();
+        let mut ids: Vec<_> = clients.into_iter().flat_map(|client| client.join().unwrap()).collect();
+        ids.sort_unstable();
+        ids
+    });
+    assert_eq!(ids, (1..=200).collect::<Vec<_>>());
+    let Value::Array(page) = app.get("/v1/pets?limit=100").json() else { panic!("a list is an array") };
+    assert_eq!(page.len(), 100);
+}

@@ -1,0 +1,55 @@
+//! `GET /v1/pets/{petId}`: found, not found, and on its way out.
+
+use harness::{Answer, App};
+
+fn assert_deprecated(answer: &Answer) {
+    assert_eq!(answer.header("deprecation"), Some("@1764892800"), "{answer:?}");
+    assert_eq!(answer.header("sunset"), Some("Thu, 05 Dec 2030 00:00:00 GMT"));
+    assert!(answer.all("link").contains(&"</v1/pets>; rel=\"successor-version\""));
+}
+
+#[test]
+fn a_pet_is_found_by_its_id_and_the_answer_says_that_this_will_end() {
+    let app = App::start();
+    let created = app.post(r#"{"name":"Rex","categoryId":7,"status":"sold"}"#);
+    let found = app.get("/v1/pets/1");
+    assert_eq!((found.status, &found.body), (200, &created.body));
+    assert_deprecated(&found);
+}
+
+#[test]
+fn what_is_no_id_of_a_pet_is_not_found() {
+    let app = App::start();
+    app.post(r#"{"name":"Rex","categoryId":7}"#);
+    for id in [
+        "2",
+        "0",
+        "-1",
+        "01",
+        "+1",
+        "1.0",
+        "1e0",
+        "%201",
+        "x",
+        "9223372036854775807",
+        "9223372036854775808",
+        "%FF",
+        "1%2F",
+        "%31%32",
+    ] {
+        let answer = app.get(&format!("/v1/pets/{id}"));
+        assert_eq!(answer.status, 404, "{id}: {}", answer.text());
+        answer.error(404, "not_found");
+        assert_deprecated(&answer);
+    }
+    for path in ["/v1/pets/1/", "/v1/pets/1/x", "/v1/pets/"] {
+        app.get(path).error(404, "not_found");
+    }
+}
+
+#[test]
+fn a_refused_answer_says_too_that_this_will_end() {
+    let answer = App::start().anonymous("GET", "/v1/pets/1").send();
+    answer.error(401, "unauthorized");
+    assert_deprecated(&answer);
+}

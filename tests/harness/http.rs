@@ -1,0 +1,172 @@
+//! A small HTTP client that shows answers as they are: status, headers, body, nothing followed or retried.
+
+use std::{
+    io::{Read as _, Write as _},
+    net::{SocketAddr, TcpStream},
+    time::Duration,
+};
+
+use serde_json::Value;
+
+/// No answer takes longer, not even one that waits for a timeout of the service.
+const PATIENCE: Duration = Duration::from_secs(90);
+
+/// A request in the making.
+#[derive(Debug, Clone)]
+pub struct Call {
+    address: SocketAddr,
+    method: String,
+    path: String,
+    headers: Vec<(String, String)>,
+    body: Vec<u8>,
+}
+
+/// An answer as it came.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Answer {
+    /// The status code.
+    pub status: u16,
+    /// Names in lower case, in the order they came.
+    pub headers: Vec<(String, String)>,
+    /// The bytes of the body.
+    pub body: Vec<u8>,
+}
+
+impl Call {
+    /// Starts a request.
+    pub fn new(address: SocketAddr, method: &str, path: &str) -> Self {
+        Self { address, method: method.into(), path: path.into(), headers: vec![], body: vec![] }
+    }
+
+    /// The same request for another path.
+    #[must_use]
+    pub fn to(&self, path: &str) -> Self {
+        Self { path: path.into(), ..self.clone() }
+    }
+
+    /// Adds a header; the same name may be added twice.
+    #[must_use]
+    pub fn header(mut self, name: &str, value: &str) -> Self {
+        self.headers.push((name.into(), value.into()));
+        self
+    }
+
+    /// Gives a body and says that it is JSON.
+    #[must_use]
+    pub fn json(self, body: impl Into<Vec<u8>>) -> Self {
+        self.header("Content-Type", "application/json").body(body)
+    }
+
+    /// Gives a body and says nothing about it.
+    #[must_use]
+    pub fn body(mut self, body: impl Into<Vec<u8>>) -> Self {
+        self.body = body.into();
+        self
+    }
+
+    /// Sends the request and reads the answer.
+    pub fn send(&self) -> Answer {
+        self.try_send().unwrap_or_else(|| panic!("{} {} is answered", self.method, self.path))
+    }
+
+    /// Sends the request; `None` if nobody answers, or not with HTTP.
+    pub fn try_send(&self) -> Option<Answer> {
+        let mut request = format!(
+            "{} {} HTTP/1.1\r\nHost: {}\r\nConnection: close\r\n",
+            self.method, self.path, self.address
+        )
+        .into_bytes();
+        let length = ("Content-Length".to_owned(), self.body.len().to_string());
+        let needs_length = !self.body.is_empty() || self.method == "POST";
+        for (name, value) in self.headers.iter().chain(needs_length.then_some(&length)) {
+            request.extend_from_slice(format!("{name}: {value}\r\n").as_bytes());
+        }
+        request.extend_from_slice(b"\r\n");
+        request.extend_from_slice(&self.body);
+        let answer = exchange(self.address, &request)?;
+        Answer::parse(&answer, self.method == "HEAD")
+    }
+}
+
+/// Sends these bytes as they are and returns everything that comes back until the service closes.
+pub fn raw(address: SocketAddr, bytes: &[u8]) -> Vec<u8> {
+    exchange(address, bytes).expect("the service accepts a connection")
+}
+
+fn exchange(address: SocketAddr, bytes: &[u8]) -> Option<Vec<u8>> {
+    let mut stream = TcpStream::connect(address).ok()?;
+    stream.set_read_timeout(Some(PATIENCE)).ok()?;
+    // The service may answer and close before it was told everything.
+    let _ = stream.write_all(bytes);
+    let mut answer = Vec::new();
+    // A reset ends the answer like any other end; what came before it counts.
+    let _ = stream.read_to_end(&mut answer);
+    Some(answer)
+}
+
+impl Answer {
+    /// Reads one answer from what a connection brought.
+    pub fn parse(bytes: &[u8], head_only: bool) -> Option<Self> {
+        let end = bytes.windows(4).position(|window| window == b"\r\n\r\n")?;
+        let head = str::from_utf8(&bytes[..end]).ok()?;
+        let mut lines = head.split("\r\n");
+        let status = lines.next()?.split(' ').nth(1)?.parse().ok()?;
+        let headers = lines
+            .map(|line| {
+                line.split_once(':').map(|(name, value)| (name.to_lowercase(), value.trim().to_owned()))
+            })
+            .collect::<Option<Vec<_>>>()?;
+        let mut answer = Self { status, headers, body: vec![] };
+        let rest = &bytes[end + 4..];
+        if !head_only {
+            answer.body = match answer.header("content-length") {
+                Some(length) => rest.get(..length.parse().ok()?)?.to_vec(),
+                None => rest.to_vec(),
+            };
+        }
+        Some(answer)
+    }
+
+    /// The value of a header that comes once.
+    pub fn header(&self, name: &str) -> Option<&str> {
+        let mut values =
+            self.headers.iter().filter(|(header, _)| header == name).map(|(_, value)| value.as_str());
+        let first = values.next();
+        assert_eq!(values.next(), None, "the header {name} comes once");
+        first
+    }
+
+    /// Every value of a header.
+    pub fn all(&self, name: &str) -> Vec<&str> {
+        self.headers.iter().filter(|(header, _)| header == name).map(|(_, value)| value.as_str()).collect()
+    }
+
+    /// The body as text.
+    pub fn text(&self) -> &str {
+        str::from_utf8(&self.body).expect("the body is UTF-8")
+    }
+
+    /// The body as JSON.
+    pub fn json(&self) -> Value {
+        serde_json::from_slice(&self.body).unwrap_or_else(|error| panic!("{error} in {:?}", self.text()))
+    }
+
+    /// The page after this one, from the `Link` header.
+    pub fn next(&self) -> Option<&str> {
+        let link = self.all("link").into_iter().find(|link| link.contains("rel=\"next\""))?;
+        link.strip_prefix('<')?.split_once('>').map(|(path, _)| path)
+    }
+
+    /// Asserts the Error shape with this code and status, and returns the message.
+    pub fn error(&self, status: u16, code: &str) -> String {
+        assert_eq!(self.status, status, "{}", self.text());
+        assert_eq!(self.header("content-type"), Some("application/json"));
+        let error = self.json();
+        assert_eq!(error["code"], code, "{error}");
+        assert_eq!(error["status"], status, "{error}");
+        assert_eq!(error.as_object().map(serde_json::Map::len), Some(3), "{error}");
+        let message = error["message"].as_str().expect("the message is text");
+        assert!(!message.is_empty());
+        message.to_owned()
+    }
+}

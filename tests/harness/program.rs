@@ -1,0 +1,86 @@
+//! Builds the program `petstore` and runs its commands.
+
+use std::{
+    path::{Path, PathBuf},
+    process::{Command, Stdio},
+    sync::OnceLock,
+    thread,
+    time::{Duration, Instant},
+};
+
+/// Longer than any start or stop takes on a busy machine.
+const PATIENCE: Duration = Duration::from_mins(1);
+/// How often to look again for something that must happen soon.
+const GLANCE: Duration = Duration::from_millis(10);
+
+/// The program, built from the sources as they are now, unless `PETSTORE_PROGRAM` names another one.
+pub fn program() -> &'static Path {
+    static PROGRAM: OnceLock<PathBuf> = OnceLock::new();
+    PROGRAM.get_or_init(|| std::env::var_os("PETSTORE_PROGRAM").map_or_else(|| build("dev"), PathBuf::from))
+}
+
+/// The program as it is meant to be run, for benchmarks.
+pub fn release_program() -> &'static Path {
+    static PROGRAM: OnceLock<PathBuf> = OnceLock::new();
+    PROGRAM.get_or_init(|| build("release"))
+}
+
+fn build(profile: &str) -> PathBuf {
+    let cargo = std::env::var_os("CARGO").unwrap_or_else(|| "cargo".into());
+    let built = Command::new(cargo)
+        .args([
+            "build",
+            "--package",
+            "bin",
+            "--bin",
+            "petstore",
+            "--message-format",
+            "json",
+            "--profile",
+            profile,
+        ])
+        .current_dir(Path::new(env!("CARGO_MANIFEST_DIR")).parent().expect("the workspace is the parent"))
+        .stderr(Stdio::inherit())
+        .output()
+        .expect("cargo runs");
+    assert!(built.status.success(), "the program builds");
+    String::from_utf8_lossy(&built.stdout)
+        .lines()
+        .filter_map(|line| serde_json::from_str::<serde_json::Value>(line).ok())
+        .find_map(|message| message["executable"].as_str().map(PathBuf::from))
+        .expect("cargo tells where the program is")
+}
+
+/// How a command of the program ended.
+#[derive(Debug)]
+pub struct Finished {
+    /// The exit code.
+    pub code: Option<i32>,
+    /// Everything on standard output.
+    pub stdout: String,
+    /// Everything on standard error.
+    pub stderr: String,
+}
+
+/// Runs a command of the program to its end.
+pub fn petstore<S: AsRef<std::ffi::OsStr>>(arguments: impl IntoIterator<Item = S>) -> Finished {
+    let output =
+        Command::new(program()).args(arguments).stdin(Stdio::null()).output().expect("the program runs");
+    Finished {
+        code: output.status.code(),
+        stdout: String::from_utf8(output.stdout).expect("standard output is UTF-8"),
+        stderr: String::from_utf8(output.stderr).expect("standard error is UTF-8"),
+    }
+}
+
+/// Looks until it sees something, and fails with the words of the expectation if that never happens.
+pub fn eventually<T>(expectation: &str, mut look: impl FnMut() -> Option<T>) -> T {
+    let deadline = Instant::now() + PATIENCE;
+    loop {
+        if let Some(seen) = look() {
+            return seen;
+        }
+        assert!(Instant::now() < deadline, "{expectation} within {PATIENCE:?}");
+        thread::sleep(GLANCE);
+    }
+}

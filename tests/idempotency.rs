@@ -1,0 +1,91 @@
+//! `Idempotency-Key`: a request can be sent again until its answer arrives, and makes one pet.
+
+use std::thread;
+
+use harness::{Answer, App, petstore};
+
+fn send(app: &App, api_key: &str, key: &str, body: &str) -> Answer {
+    let call = app.anonymous("POST", "/v1/pets").header("Authorization", &format!("Bearer {api_key}"));
+    call.header("Idempotency-Key", key).json(body).send()
+}
+
+const REX: &str = r#"{"name":"Rex","categoryId":7,"status":"sold"}"#;
+
+#[test]
+fn a_request_sent_again_gets_the_first_answer_again() {
+    let mut app = App::start();
+    let key = app.key.clone();
+    let first = send(&app, &key, "order-1", REX);
+    assert_eq!((first.status, first.header("idempotency-replayed")), (201, None));
+    for crash in [false, true, false] {
+        if crash {
+            app.crash();
+        }
+        // The same pet, written differently: what counts is what it says.
+        let again =
+            send(&app, &key, "\"order-1\"", r#"{ "status": "sold", "categoryId": 7.0, "name": "\u0052ex" }"#);
+        assert_eq!(
+            (again.status, again.header("idempotency-replayed")),
+            (201, Some("true")),
+            "{}",
+            again.text()
+        );
+        assert_eq!((&again.body, again.header("location")), (&first.body, first.header("location")));
+    }
+    send(&app, &key, "order-1", r#"{"name":"Bella","categoryId":7}"#).error(409, "idempotency_key_reused");
+    app.terminate();
+    let exported = petstore(["log", "export", "--store", app.store()]).stdout;
+    assert_eq!(exported.matches("pet_added").count(), 1, "one event: {exported}");
+}
+
+#[test]
+fn fifty_parallel_sends_make_one_pet() {
+    let app = App::start();
+    let ids: Vec<_> = thread::scope(|scope| {
+        let sends: Vec<_> = (0..50).map(|_| scope.spawn(|| send(&app, &app.key, "once", REX))).collect();
+        sends.into_iter().map(|send| send.join().unwrap().json()["id"].as_i64().unwrap()).collect()
+    });
+    assert_eq!(ids, vec![1; 50]);
+    assert_eq!(app.get("/v1/pets").json().as_array().unwrap().len(), 1);
+}
+
+#[test]
+fn keys_of_different_callers_are_independent() {
+    let app = App::start();
+    let other = app.issue_key(&["--name", "other"]);
+    let first = send(&app, &app.key, "a", REX);
+    let mut second = send(&app, &other, "a", REX);
+    // The new key is in force within two seconds.
+    while second.status == 401 {
+        second = send(&app, &other, "a", REX);
+    }
+    assert_eq!((first.json()["id"].as_i64(), second.json()["id"].as_i64()), (Some(1), Some(2)));
+}
+
+#[test]
+fn a_refused_request_leaves_its_key_free() {
+    let app = App::start();
+    send(&app, &app.key, "a", "{}").error(400, "invalid_request");
+    assert_eq!(send(&app, &app.key, "a", REX).status, 201);
+}
+
+#[test]
+fn a_key_has_1_to_255_visible_characters_and_is_given_once() {
+    let app = App::start();
+    for good in
+        ["a".repeat(255), "!~".into(), "\"quoted\"".into(), "550e8400-e29b-41d4-a716-446655440000".into()]
+    {
+        assert_eq!(send(&app, &app.key, &good, REX).status, 201, "{good}");
+    }
+    for bad in [String::new(), "\"\"".into(), "a".repeat(256), "a b".into(), "ä".into(), "\"a".into()] {
+        let message = send(&app, &app.key, &bad, REX).error(400, "invalid_request");
+        assert!(message.contains("Idempotency-Key"), "{bad:?}: {message}");
+    }
+    let twice = app
+        .call("POST", "/v1/pets")
+        .header("Idempotency-Key", "a")
+        .header("Idempotency-Key", "a")
+        .json(REX)
+        .send();
+    twice.error(400, "invalid_request");
+}

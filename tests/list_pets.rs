@@ -1,0 +1,137 @@
+//! `GET /v1/pets`: pages, filters, and the walk from the first to the last.
+
+use std::{
+    sync::atomic::{AtomicBool, Ordering},
+    thread,
+};
+
+use harness::App;
+use serde_json::{Value, json};
+
+fn ids(list: &Value) -> Vec<i64> {
+    list.as_array().expect("a list is an array").iter().map(|pet| pet["id"].as_i64().unwrap()).collect()
+}
+
+/// Follows `Link` from this page to the last.
+fn walk(app: &App, first: &str) -> Vec<i64> {
+    let mut walked = Vec::new();
+    let mut path = first.to_owned();
+    loop {
+        let page = app.get(&path);
+        assert_eq!(page.status, 200, "{path}: {}", page.text());
+        walked.extend(ids(&page.json()));
+        match page.next() {
+            Some(next) => next.clone_into(&mut path),
+            None => return walked,
+        }
+    }
+}
+
+#[test]
+fn an_empty_store_has_an_empty_list() {
+    let answer = App::start().get("/v1/pets");
+    assert_eq!((answer.status, answer.text()), (200, "[]"));
+    assert_eq!(answer.header("content-type"), Some("application/json"));
+    assert_eq!(answer.next(), None);
+}
+
+#[test]
+fn a_page_has_20_pets_unless_asked_otherwise() {
+    let app = App::start();
+    for _ in 0..21 {
+        app.post(r#"{"name":"a","categoryId":1}"#);
+    }
+    let page = app.get("/v1/pets");
+    assert_eq!(ids(&page.json()), (1..=20).collect::<Vec<_>>());
+    assert_eq!(page.next(), Some("/v1/pets?limit=20&after=20"));
+    let last = app.get("/v1/pets?limit=20&after=20");
+    assert_eq!((ids(&last.json()), last.next()), (vec![21], None));
+    assert_eq!(ids(&app.get("/v1/pets?limit=1").json()), [1]);
+    assert_eq!(ids(&app.get("/v1/pets?limit=100").json()).len(), 21);
+    assert_eq!(ids(&app.get("/v1/pets?after=9223372036854775807").json()), Vec::<i64>::new());
+    assert_eq!(ids(&app.get("/v1/pets?after=0&limit=2").json()), [1, 2]);
+}
+
+#[test]
+fn a_filter_shows_one_status_and_is_kept_from_page_to_page() {
+    let app = App::start();
+    for status in ["available", "pending", "sold"].iter().cycle().take(30) {
+        app.post(&json!({"name": "a", "categoryId": 1, "status": status}).to_string());
+    }
+    let page = app.get("/v1/pets?status=sold&limit=4");
+    assert_eq!(ids(&page.json()), [3, 6, 9, 12]);
+    assert_eq!(page.next(), Some("/v1/pets?limit=4&status=sold&after=12"));
+    assert_eq!(walk(&app, "/v1/pets?status=pending&limit=3"), (0..10).map(|n| 3 * n + 2).collect::<Vec<_>>());
+}
+
+#[test]
+fn pets_added_by_many_clients_are_walked_once_each_while_others_write() {
+    let app = App::start();
+    let more = AtomicBool::new(true);
+    let add = |count: usize, status: &str| {
+        let body = json!({"name": "a", "categoryId": 1, "status": status}).to_string();
+        (0..count).map(|_| app.post(&body).json()["id"].as_i64().unwrap()).collect::<Vec<_>>()
+    };
+    thread::scope(|scope| {
+        let clients: Vec<_> = (0..10).map(|_| scope.spawn(|| add(13, "sold"))).collect();
+        let mut sold: Vec<_> = clients.into_iter().flat_map(|client| client.join().unwrap()).collect();
+        sold.sort_unstable();
+        assert_eq!(sold.len(), 130);
+        scope.spawn(|| {
+            while more.load(Ordering::Relaxed) {
+                add(1, "available");
+            }
+        });
+        for limit in [7, 20, 100] {
+            assert_eq!(walk(&app, &format!("/v1/pets?status=sold&limit={limit}")), sold, "limit {limit}");
+            let all = walk(&app, &format!("/v1/pets?limit={limit}"));
+            assert!(all.is_sorted_by(|earlier, later| earlier < later), "in order, each once");
+            assert!(sold.iter().all(|id| all.binary_search(id).is_ok()), "nobody is left out");
+        }
+        more.store(false, Ordering::Relaxed);
+    });
+}
+
+#[test]
+fn bad_parameters_are_named_with_their_rule() {
+    let app = App::start();
+    for (query, named) in [
+        ("limit=0", "limit"),
+        ("limit=101", "limit"),
+        ("limit=-1", "limit"),
+        ("limit=%2B5", "limit"),
+        ("limit=+5", "limit"),
+        ("limit=05", "limit"),
+        ("limit=1e1", "limit"),
+        ("limit=1.0", "limit"),
+        ("limit=", "limit"),
+        ("limit", "limit"),
+        ("limit=%205", "limit"),
+        ("limit=99999999999999999999", "limit"),
+        ("limit=%FF", "limit"),
+        ("limit=1&limit=1", "limit"),
+        ("status=Sold", "status"),
+        ("status=", "status"),
+        ("status=sold&status=sold", "status"),
+        ("status=sold,pending", "status"),
+        ("after=-1", "after"),
+        ("after=x", "after"),
+        ("after=00", "after"),
+        ("after=9223372036854775808", "after"),
+        ("after=1&after=2", "after"),
+    ] {
+        let message = app.get(&format!("/v1/pets?{query}")).error(400, "invalid_request");
+        assert!(message.contains(named), "{query}: {message}");
+    }
+    let message = app.get("/v1/pets?limit=0&status=x&after=y").error(400, "invalid_request");
+    assert!(["limit", "status", "after"].iter().all(|name| message.contains(name)), "{message}");
+}
+
+#[test]
+fn unknown_parameters_are_ignored() {
+    let app = App::start();
+    for query in ["", "?", "?x=1", "?Limit=0", "?limit=5&&x", "?statu=x", "?%FF=1", "?offset=3&page=2"] {
+        assert_eq!(app.get(&format!("/v1/pets{query}")).status, 200, "{query}");
+    }
+    assert_eq!(app.get("/v1/pets?l%69mit=0").status, 400, "an encoded name is the name");
+}

@@ -1,0 +1,130 @@
+//! The program as an operator meets it: the first start, the words, the exit codes.
+
+use std::{
+    fs::{self, File},
+    os::unix::fs::PermissionsExt as _,
+    process::{Command, Stdio},
+    thread,
+    time::{Duration, Instant},
+};
+
+use harness::{petstore, program};
+
+#[test]
+fn the_first_start_makes_a_key_and_prints_a_line_that_works_when_pasted() {
+    let folder = tempfile::Builder::new().prefix("it's a folder ").tempdir().unwrap();
+    let output = File::create(folder.path().join("output")).unwrap();
+    let mut service = Command::new(program())
+        .args(["serve", "--listen", "127.0.0.1:0"])
+        .current_dir(folder.path())
+        .stdin(Stdio::null())
+        .stderr(output.try_clone().unwrap())
+        .stdout(output)
+        .spawn()
+        .unwrap();
+    let deadline = Instant::now() + Duration::from_mins(1);
+    let line = loop {
+        let printed = fs::read_to_string(folder.path().join("output")).unwrap();
+        if let Some(line) = printed.lines().find(|line| line.trim_start().starts_with("curl ")) {
+            break line.to_owned();
+        }
+        assert!(Instant::now() < deadline, "a curl line is printed: {printed}");
+        thread::sleep(Duration::from_millis(20));
+    };
+    let pasted = Command::new("bash")
+        .args(["-c", &format!("{line} --silent --show-error")])
+        .current_dir(folder.path())
+        .output()
+        .unwrap();
+    assert_eq!(
+        String::from_utf8_lossy(&pasted.stdout),
+        "[]",
+        "{line}: {}",
+        String::from_utf8_lossy(&pasted.stderr)
+    );
+    let data = folder.path().join("petstore-data");
+    let key = fs::read_to_string(data.join("first-key")).unwrap();
+    let printed = fs::read_to_string(folder.path().join("output")).unwrap();
+    assert!(!printed.contains(key.trim()), "no key in the output");
+    let mode = |name: &str| fs::metadata(data.join(name)).unwrap().permissions().mode() & 0o777;
+    assert_eq!((mode("first-key"), mode("keys.toml"), mode(".")), (0o600, 0o600, 0o700));
+    service.kill().unwrap();
+    service.wait().unwrap();
+}
+
+#[test]
+fn keys_are_issued_listed_and_revoked() {
+    let folder = tempfile::tempdir().unwrap();
+    let file = folder.path().join("new/keys.toml");
+    let file = file.to_str().unwrap();
+    let issued = petstore(["keys", "issue", "--name", "a", "--keys", file]);
+    assert_eq!(issued.code, Some(0), "{}", issued.stderr);
+    let key = issued.stdout.lines().last().unwrap();
+    assert!(key.starts_with("petstore_") && !key.contains(' '), "the key stands alone: {key}");
+    let listed = petstore(["keys", "list", "--keys", file]);
+    assert!(listed.stdout.contains(" a\n") && !listed.stdout.contains(key), "{}", listed.stdout);
+    assert_eq!(petstore(["keys", "revoke", "0000", "--keys", file]).code, Some(1));
+}
+
+#[test]
+fn wrong_usage_ends_with_2_and_a_hint() {
+    for wrong in [
+        vec![],
+        vec!["fly"],
+        vec!["serve", "--listen", "nowhere"],
+        vec!["serve", "--store", "tape:reel"],
+        vec!["serve", "--store", "sled:"],
+        vec!["serve", "--max-connections", "0"],
+        vec!["keys", "issue"],
+        vec!["keys", "issue", "--name", "a", "--scope", "fly"],
+        vec!["keys", "issue", "--name", "a", "--expires-in", "soon"],
+        vec!["log", "verify", "--store", "x"],
+    ] {
+        let told = petstore(&wrong);
+        assert_eq!(told.code, Some(2), "{wrong:?}: {}", told.stderr);
+        assert!(!told.stderr.is_empty(), "{wrong:?}");
+    }
+}
+
+#[test]
+fn every_command_explains_itself() {
+    for command in [
+        vec!["--help"],
+        vec!["serve", "--help"],
+        vec!["keys", "--help"],
+        vec!["keys", "issue", "--help"],
+        vec!["keys", "list", "--help"],
+        vec!["keys", "revoke", "--help"],
+        vec!["log", "--help"],
+        vec!["log", "stat", "--help"],
+        vec!["log", "verify", "--help"],
+        vec!["log", "export", "--help"],
+    ] {
+        let told = petstore(&command);
+        assert_eq!(told.code, Some(0), "{command:?}");
+        assert!(told.stdout.contains("Usage: petstore"), "{}", told.stdout);
+        for flag in
+            told.stdout.lines().filter(|line| line.trim_start().starts_with("--") && !line.contains("--help"))
+        {
+            let name = flag.trim_start().trim_start_matches('-').split([' ', '=']).next().unwrap();
+            let variable = format!("PETSTORE_{}", name.to_uppercase().replace('-', "_"));
+            let in_environment = command[0] != "keys" || name == "keys";
+            assert!(
+                !in_environment || told.stdout.contains(&variable),
+                "--{name} has {variable}: {}",
+                told.stdout
+            );
+        }
+    }
+    assert!(petstore(["--version"]).stdout.starts_with("petstore "));
+}
+
+#[test]
+fn plain_http_stays_on_this_machine_unless_told_otherwise() {
+    let folder = tempfile::tempdir().unwrap();
+    let keys = folder.path().join("keys.toml");
+    let refused =
+        petstore(["serve", "--listen", "0.0.0.0:0", "--store", "memory:", "--keys", keys.to_str().unwrap()]);
+    assert_eq!(refused.code, Some(1), "{refused:?}");
+    assert!(refused.stderr.contains("--insecure-http"), "{}", refused.stderr);
+}
