@@ -33,7 +33,7 @@ pub(super) fn guarded<T>(doing: &str, call: impl FnOnce() -> ::sled::Result<T>) 
         Ok(Err(error)) => Err(explain(doing, error)),
         Err(panic) => {
             let detail = format!(
-                "{doing} failed inside the storage engine ({}): its files are damaged; restore the store from a \
+                "{doing} failed inside the storage engine ({}): its files are probably damaged; restore the store from a \
                  backup, or salvage what is left into a new one",
                 words_of(&*panic)
             );

@@ -75,6 +75,19 @@ async fn an_unfinished_snapshot_of_sled_does_no_harm() {
     assert_eq!(log.head().await, Ok(Position(5)));
 }
 
+#[tokio::test]
+async fn a_store_whose_making_was_interrupted_opens() {
+    let folder = TempDir::new().unwrap();
+    store_of(folder.path(), 0).await;
+    let sled = folder.path().join("sled");
+    let settings = fs::read(sled.join("conf")).unwrap();
+    fs::remove_dir_all(&sled).unwrap();
+    fs::create_dir(&sled).unwrap();
+    fs::write(sled.join("conf"), &settings[..settings.len() - 4]).unwrap();
+    let log = SledLog::open(folder.path()).unwrap();
+    assert_eq!(log.head().await, Ok(Position::START));
+}
+
 /// What is done to a file.
 #[derive(Debug, Clone, Copy)]
 enum Damage {
