@@ -3,7 +3,9 @@
 
 mod architecture;
 mod authentication;
+mod crash;
 mod create_pet;
+mod engines_nats;
 mod engines_sql;
 mod errors;
 mod get_pet;
@@ -11,5 +13,7 @@ mod idempotency;
 mod list_pets;
 mod program;
 mod restart;
+mod simulation;
 mod state_machine;
+mod transfer;
 mod writer;

@@ -11,10 +11,7 @@ use indicatif::{ProgressBar, ProgressStyle};
 use serde_json::json;
 use thiserror::Error;
 
-use crate::{
-    config::LogCommand,
-    wire::{self, StoreUrl},
-};
+use crate::{config::LogCommand, store_url::StoreUrl, wire};
 
 #[tokio::main(flavor = "current_thread")]
 pub(crate) async fn run(command: LogCommand) -> anyhow::Result<()> {
@@ -87,7 +84,7 @@ async fn walk(
     let style =
         ProgressStyle::with_template("{bar:40} {pos}/{len} commits, {eta} to go").expect("a fixed template");
     let progress = ProgressBar::new(log.head().await?.0).with_style(style);
-    let walked = transfer::walk(log, |record, _| {
+    let walked = transfer::walk(log, async |record, _| {
         progress.set_position(record.position.0);
         visit(record).map_err(WalkError::from)
     })
