@@ -149,3 +149,64 @@ async fn the_durability_is_the_one_of_the_server() {
         }
     }
 }
+
+#[tokio::test(flavor = "multi_thread")]
+async fn tls_is_used_and_trust_is_what_the_url_says() {
+    let server = PostgresServer::start_with_tls();
+    let other = PostgresServer::start_with_tls();
+    let (ours, theirs) = (server.certificate(), other.certificate());
+    let url = server.url("postgres");
+    let by_name = url.replace("127.0.0.1", "localhost");
+    let encrypted = "SELECT bool_and(ssl) FROM pg_stat_ssl JOIN pg_stat_activity USING (pid) \
+                     WHERE application_name = 'petstore'";
+    for (url, answer) in [
+        (format!("{url}?sslmode=disable"), "f"),
+        (url.clone(), "t"),
+        (format!("{url}?sslmode=require"), "t"),
+        (format!("{url}?sslmode=verify-ca&sslrootcert={}", ours.display()), "t"),
+        (format!("{by_name}?sslmode=verify-full&sslrootcert={}", ours.display()), "t"),
+    ] {
+        let log = open(&url).await;
+        assert_eq!(log.head().await, Ok(Position::START));
+        assert_eq!(server.sql("postgres", encrypted), answer, "{url}");
+        drop(log);
+        super::nodes::eventually("the connections end", async || {
+            let left = "SELECT count(*) FROM pg_stat_activity WHERE application_name = 'petstore'";
+            (server.sql("postgres", left) == "0").then_some(()).ok_or(())
+        })
+        .await;
+    }
+    for url in [
+        format!("{url}?sslmode=verify-full&sslrootcert={}", ours.display()),
+        format!("{by_name}?sslmode=verify-full&sslrootcert={}", theirs.display()),
+        format!("{by_name}?sslmode=verify-ca&sslrootcert={}", theirs.display()),
+        format!("{by_name}?sslmode=require&sslrootcert={}", theirs.display()),
+        format!("{by_name}?sslmode=verify-full"),
+    ] {
+        let refused = PostgresLog::open(&url).await.unwrap_err();
+        assert_eq!(refused.fault, Fault::CannotOpen, "{url}: {refused}");
+        assert!(refused.detail.contains("certificate"), "{url}: {refused}");
+    }
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn tools_make_no_tables_and_a_log_that_has_vanished_is_no_empty_log() {
+    let mut server = PostgresServer::start();
+    let url = server.url("postgres");
+    let refused = PostgresLog::open_existing(&url).await.unwrap_err();
+    assert_eq!(refused.fault, Fault::CannotOpen);
+    assert!(refused.detail.contains("no log"), "{refused}");
+
+    let log = open(&url).await;
+    log.append(Position(0), &contract::record(1)).await.unwrap();
+    assert_eq!(PostgresLog::open_existing(&url).await.unwrap().head().await, Ok(Position(1)));
+    server.sql("postgres", "DROP TABLE petstore_schema, petstore_commits");
+    assert_eq!(log.head().await.unwrap_err().fault, Fault::CannotOpen);
+    server.stop();
+    server.start_again();
+    let gone = super::nodes::eventually("the server is back", async || match log.head().await {
+        Err(error) if error.fault == Fault::CannotOpen => Ok(error),
+        other => Err(other),
+    });
+    assert!(gone.await.detail.contains("no log"));
+}

@@ -23,6 +23,7 @@ use async_trait::async_trait;
 use tokio::time::{self, Instant};
 
 use link::Link;
+use schema::Tables;
 use session::Session;
 use settings::Settings;
 
@@ -46,8 +47,17 @@ impl PostgresLog {
     /// The password may also come from `PGPASSWORD`, or from the password file that `passfile` or `PGPASSFILE`
     /// name. An error of the kind [`Fault::Unreachable`] may pass: try again.
     pub async fn open(url: &str) -> Result<Self, LogError> {
+        Self::connect(url, Tables::OrCreate).await
+    }
+
+    /// The same for tools that look into a log: makes no tables.
+    pub async fn open_existing(url: &str) -> Result<Self, LogError> {
+        Self::connect(url, Tables::Existing).await
+    }
+
+    async fn connect(url: &str, tables: Tables) -> Result<Self, LogError> {
         let settings = Settings::parse(url, &|name| env::var(name).ok().filter(|value| !value.is_empty()))?;
-        Ok(Self { link: Link::open(settings).await? })
+        Ok(Self { link: Link::open(settings, tables).await? })
     }
 }
 

@@ -6,7 +6,7 @@ use application::ports::{Durability, LogError};
 use parking_lot::RwLock;
 use tokio::{sync::Mutex, time::Instant};
 
-use super::{session::Session, settings::Settings};
+use super::{schema::Tables, session::Session, settings::Settings};
 
 /// The pause after a vain try to connect; it doubles with each failure. Who asks meanwhile hears why at once.
 const RETRY_PAUSE: Duration = Duration::from_millis(100);
@@ -27,8 +27,8 @@ enum State {
 
 impl Link {
     /// Connects for the first time.
-    pub(super) async fn open(settings: Settings) -> Result<Self, LogError> {
-        let session = Session::open(&settings).await?;
+    pub(super) async fn open(settings: Settings, tables: Tables) -> Result<Self, LogError> {
+        let session = Session::open(&settings, tables).await?;
         let durability = RwLock::new(session.durability().clone());
         Ok(Self { settings, state: Mutex::new(State::Connected(Arc::new(session))), durability })
     }
@@ -42,7 +42,8 @@ impl Link {
             State::Connected(_) => RETRY_PAUSE,
             State::Lost { pause, .. } => (*pause * 2).min(RETRY_PAUSE_MAX),
         };
-        match Session::open(&self.settings).await {
+        // Tables that were there are not made anew: a log that has vanished is no empty log.
+        match Session::open(&self.settings, Tables::Existing).await {
             Ok(session) => {
                 let session = Arc::new(session);
                 *self.durability.write() = session.durability().clone();

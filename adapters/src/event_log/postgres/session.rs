@@ -14,7 +14,8 @@ use tokio::{
 use tokio_postgres::{AsyncMessage, Client, Connection, Error, NoTls, Statement, types::Type};
 
 use super::{
-    durability, schema,
+    durability,
+    schema::{self, Tables},
     settings::{Settings, Target},
     trouble,
 };
@@ -70,10 +71,10 @@ impl Drop for Driver {
 
 impl Session {
     /// Connects to the first server of the settings that can be written to.
-    pub(super) async fn open(settings: &Settings) -> Result<Self, LogError> {
+    pub(super) async fn open(settings: &Settings, tables: Tables) -> Result<Self, LogError> {
         let mut troubles: Vec<LogError> = Vec::new();
         for target in settings.targets() {
-            match time::timeout(target.patience, Self::open_at(target)).await {
+            match time::timeout(target.patience, Self::open_at(target, tables)).await {
                 Ok(Ok(session)) => return Ok(session),
                 Ok(Err(error)) => troubles.push(error),
                 Err(_) => {
@@ -85,7 +86,7 @@ impl Session {
         Err(trouble::of_all(troubles))
     }
 
-    async fn open_at(target: &Target) -> Result<Self, LogError> {
+    async fn open_at(target: &Target, tables: Tables) -> Result<Self, LogError> {
         let news = Arc::new(watch::Sender::new(Position::START));
         let ((appending, append_driver), (reading, read_driver)) =
             tokio::try_join!(connect(target, &news, APPEND_LIMIT), connect(target, &news, READ_LIMIT))?;
@@ -97,7 +98,7 @@ impl Session {
             );
             return Err(LogError::new(Fault::Unreachable, detail));
         }
-        schema::ensure(&appending, &target.server).await?;
+        schema::ensure(&appending, &target.server, tables).await?;
         let channel = schema::channel(&appending).await.map_err(failed)?;
         reading.batch_execute(&format!("LISTEN {channel}")).await.map_err(failed)?;
         let durability = durability::look_up(&appending).await.map_err(failed)?;
