@@ -91,7 +91,7 @@ impl Load {
         let told: Vec<_> = self.callers.join_all().await.into_iter().flatten().collect();
         let tally = self.acknowledged.borrow().clone();
         let mut logged = HashMap::new();
-        let summary = walk::<LogError>(log, |_, commit| {
+        let summary = walk::<LogError>(log, async |_, commit| {
             for entry in &commit.entries {
                 let PetEvent::Added(pet) = &entry.event;
                 let twice = logged.insert(pet.id, pet.details.name.as_str().to_owned());

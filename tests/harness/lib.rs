@@ -1,6 +1,7 @@
 //! The real program on a real socket and a real disk, for every test that needs one.
 
 mod app;
+mod engine;
 mod http;
 mod nats;
 mod postgres;
