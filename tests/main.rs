@@ -3,14 +3,17 @@
 
 mod architecture;
 mod authentication;
+mod copy_circle;
 mod crash;
 mod create_pet;
 mod engines_nats;
 mod engines_sql;
 mod errors;
+mod file_log;
 mod get_pet;
 mod idempotency;
 mod list_pets;
+mod nodes;
 mod program;
 mod restart;
 mod simulation;
