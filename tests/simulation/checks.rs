@@ -214,17 +214,19 @@ fn reads_show_the_durable_log(truth: &Truth, operations: &Operations) -> Verdict
 }
 
 fn reads_show_what_was_answered_before(truth: &Truth, operations: &Operations) -> Verdict {
+    let answered = operations.creates.iter().filter_map(|create| match &create.outcome {
+        Outcome::Answered(created) => Some((create, created, truth.place(&created.pet)?.0)),
+        Outcome::Refused(_) | Outcome::Lost => None,
+    });
+    let answered: Vec<_> = answered.collect();
     for read in &operations.reads {
-        let before = operations.creates.iter().filter(|create| {
-            // What another life of the node answered was there to be read when this one began, or it was not.
+        for (create, created, position) in &answered {
+            // What an earlier life of the node answered before this one began is there for this one to read.
             let by = if create.life == read.life { read.at } else { read.begun };
-            create.node == read.node && create.ended.tick < by
-        });
-        for create in before {
-            let Outcome::Answered(created) = &create.outcome else { continue };
-            let seen =
-                truth.place(&created.pet).is_some_and(|(position, _)| position <= read.version.position);
-            ensure(seen, || format!("node {} answered {created:?} and then did not show it", read.node))?;
+            let due = create.node == read.node && create.ended.tick < by;
+            ensure(!due || *position <= read.version.position, || {
+                format!("node {} answered {created:?} and then did not show it", read.node)
+            })?;
         }
     }
     Ok(())

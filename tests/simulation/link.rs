@@ -236,7 +236,7 @@ fn fate(chance: &mut Chance, faults: &Faults) -> Fate {
 /// How long one way takes: one more than nothing, so that nothing happens without time passing.
 fn delay(chance: &mut Chance, faults: &Faults) -> Duration {
     if chance.per_mille(faults.slow) {
-        chance.millis(500..=7_000)
+        chance.millis(500..=4_000)
     } else {
         chance.millis(1..=1 + faults.delay_max)
     }

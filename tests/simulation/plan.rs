@@ -78,24 +78,25 @@ pub(crate) enum End {
 }
 
 impl Plan {
-    /// By when everything that was planned has begun.
-    const SPAN: u64 = 20_000;
-
     pub(crate) fn of(chance: &mut Chance) -> Self {
         let sharing = if chance.per_mille(250) { Sharing::Alone } else { Sharing::Shared };
         let nodes = match sharing {
             Sharing::Alone => 1,
             Sharing::Shared => 1 + chance.index(3),
         };
-        let outages = (0..chance.pick(&[0, 0, 1, 2])).map(|_| Outage::of(chance, nodes)).collect();
+        let requests_per_client = 4 + chance.index(12);
+        let think_max = chance.pick(&[5, 100, 3_000]);
+        // About as long as the clients will be there, so that trouble meets them.
+        let span = 1_000 + requests_per_client as u64 * think_max / 2;
+        let outages = (0..chance.pick(&[0, 0, 1, 2])).map(|_| Outage::of(chance, span, nodes)).collect();
         let restarts =
-            (0..chance.pick(&[0, 0, 1, 2, 3])).map(|_| Restart::of(chance, nodes, sharing)).collect();
+            (0..chance.pick(&[0, 0, 1, 2, 3])).map(|_| Restart::of(chance, span, nodes, sharing)).collect();
         Self {
             sharing,
             nodes,
             clients: 1 + chance.index(5),
-            requests_per_client: 4 + chance.index(12),
-            think_max: chance.pick(&[5, 100, 3_000]),
+            requests_per_client,
+            think_max,
             faults: Faults::of(chance, sharing),
             outages,
             restarts,
@@ -146,9 +147,9 @@ impl Faults {
 }
 
 impl Outage {
-    fn of(chance: &mut Chance, nodes: usize) -> Self {
+    fn of(chance: &mut Chance, span: u64, nodes: usize) -> Self {
         Self {
-            at: chance.millis(0..=Plan::SPAN),
+            at: chance.millis(0..=span),
             lasts: chance.millis(100..=12_000),
             node: chance.per_mille(500).then(|| chance.index(nodes)),
         }
@@ -156,13 +157,13 @@ impl Outage {
 }
 
 impl Restart {
-    fn of(chance: &mut Chance, nodes: usize, sharing: Sharing) -> Self {
+    fn of(chance: &mut Chance, span: u64, nodes: usize, sharing: Sharing) -> Self {
         let ends: &[End] = match sharing {
             Sharing::Alone => &[End::Killed, End::Closed],
             Sharing::Shared => &[End::Killed, End::Closed, End::Replaced],
         };
         Self {
-            at: chance.millis(0..=Plan::SPAN),
+            at: chance.millis(0..=span),
             down: chance.millis(0..=3_000),
             node: chance.index(nodes),
             end: chance.pick(ends),
