@@ -12,4 +12,5 @@ mod program;
 mod restart;
 mod simulation;
 mod state_machine;
+mod trouble;
 mod writer;

@@ -52,7 +52,7 @@ impl Follower {
             self.projection.reset();
         }
         self.catch_up().await?;
-        self.monitor.all_well();
+        self.monitor.reads_go_on();
         Ok(())
     }
 
@@ -64,7 +64,10 @@ impl Follower {
             let news = if in_sight { self.news().await } else { self.rejoin().await };
             in_sight = news.is_ok();
             match news {
-                Ok(()) => confirmed = Instant::now(),
+                Ok(()) => {
+                    confirmed = Instant::now();
+                    self.monitor.in_sight();
+                }
                 Err(error) => {
                     if error.fault != Fault::Unreachable || confirmed.elapsed() > BLIND_MAX {
                         self.monitor.out_of_sight(&error);

@@ -153,7 +153,7 @@ impl Writer {
                 self.refuse(1, error.fault);
             }
             match self.follower.rejoin().await {
-                Ok(()) => return,
+                Ok(()) => return self.follower.monitor.writes_go_on(),
                 Err(again) => error = again,
             }
         }
