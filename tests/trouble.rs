@@ -8,12 +8,12 @@ use std::{
 
 use adapters::{event_log::memory::MemoryLog, read_model::MemoryReadModel, system::SystemClock};
 use application::{
-    CreateError, CreatePet, KeyId, PetStore, Sharing,
+    CreateError, CreatePet, KeyId, Limit, ListPets, PetStore, Sharing,
     ports::{AppendError, Durability, EventLog, Fault, LogError, Position, ReadBound, Record, StoredRecord},
 };
 use async_trait::async_trait;
 use domain::{CategoryId, NewPet, PetName};
-use tokio::time;
+use tokio::time::{self, Instant};
 
 /// A memory log that gets into trouble when it is told to, and out of it again.
 #[derive(Default)]
@@ -28,6 +28,14 @@ enum Trouble {
     None,
     /// Nothing gets through, and nobody can tell what became of an append.
     Away,
+    /// Nothing gets through, and that is certain.
+    Disconnected,
+    /// Appends get lost; everything else works.
+    LosesAppends,
+    /// An append takes a minute.
+    Slow,
+    /// Another node writes in a newer format, and the answer to ours is lost.
+    WrittenByANewerProgram,
     AppendsPanic,
     WaitsPanic,
 }
@@ -47,8 +55,13 @@ impl Troubled {
 
     fn reach(&self) -> Result<Arc<MemoryLog>, LogError> {
         match self.trouble() {
-            Trouble::Away => Err(LogError::new(Fault::Unreachable, "away")),
-            Trouble::None | Trouble::AppendsPanic | Trouble::WaitsPanic => Ok(self.log()),
+            Trouble::Away | Trouble::Disconnected => Err(LogError::new(Fault::Unreachable, "away")),
+            Trouble::None
+            | Trouble::LosesAppends
+            | Trouble::Slow
+            | Trouble::WrittenByANewerProgram
+            | Trouble::AppendsPanic
+            | Trouble::WaitsPanic => Ok(self.log()),
         }
     }
 }
@@ -59,7 +72,16 @@ impl EventLog for Troubled {
         let lost = LogError::new(Fault::Unreachable, "lost");
         match self.trouble() {
             Trouble::None | Trouble::WaitsPanic => self.log().append(expected, record).await,
-            Trouble::Away => Err(AppendError::Unclear(lost)),
+            Trouble::Away | Trouble::LosesAppends => Err(AppendError::Unclear(lost)),
+            Trouble::Disconnected => Err(AppendError::NotStored(lost)),
+            Trouble::Slow => {
+                time::sleep(Duration::from_secs(60)).await;
+                self.log().append(expected, record).await
+            }
+            Trouble::WrittenByANewerProgram => {
+                self.log().append(expected, &newer(record)).await?;
+                Err(AppendError::Unclear(lost))
+            }
             Trouble::AppendsPanic => panic!("the log has a bug"),
         }
     }
@@ -82,6 +104,14 @@ impl EventLog for Troubled {
     }
 }
 
+/// The same record as a program of the future would write it.
+fn newer(record: &Record) -> Record {
+    let text = String::from_utf8(record.bytes.to_vec()).unwrap().replace("{\"v\":1,", "{\"v\":2,");
+    let body = &text[..text.rfind(",\"crc32c\"").unwrap()];
+    let bytes = format!("{body},\"crc32c\":\"{:08x}\"}}", crc32c::crc32c(body.as_bytes()));
+    Record { id: record.id, bytes: bytes.into() }
+}
+
 async fn shared(log: &Arc<Troubled>) -> PetStore {
     open(log, Sharing::Shared).await
 }
@@ -97,6 +127,12 @@ async fn create(store: &PetStore) -> Result<i64, CreateError> {
     store.create(request).await.map(|created| created.pet.id.get())
 }
 
+/// The names that readers see.
+fn visible(store: &PetStore) -> Vec<String> {
+    let query = ListPets { limit: Limit::new(100).unwrap(), status: None, after: None };
+    store.list(&query).unwrap().pets.iter().map(|pet| pet.details.name.as_str().into()).collect()
+}
+
 fn fault(store: &PetStore) -> Option<Fault> {
     store.health().trouble().map(|error| error.fault)
 }
@@ -104,6 +140,89 @@ fn fault(store: &PetStore) -> Option<Fault> {
 /// Lets simulated time pass, more than enough for everything that is under way.
 async fn after_a_while() {
     time::sleep(Duration::from_secs(20)).await;
+}
+
+#[tokio::test(start_paused = true)]
+async fn an_engine_that_is_away_for_a_moment_costs_nobody_a_request() {
+    for trouble in [Trouble::Away, Trouble::Disconnected] {
+        let log = Arc::<Troubled>::default();
+        let store = shared(&log).await;
+        log.gets_into(trouble);
+        let back_soon = async {
+            time::sleep(Duration::from_secs(3)).await;
+            log.gets_into(Trouble::None);
+        };
+        let (first, second, ()) = tokio::join!(create(&store), create(&store), back_soon);
+        assert_eq!((first, second), (Ok(1), Ok(2)), "{trouble:?}");
+        after_a_while().await;
+        assert_eq!(fault(&store), None, "{trouble:?}");
+    }
+}
+
+#[tokio::test(start_paused = true)]
+async fn while_the_engine_stays_away_everybody_is_told_at_once() {
+    for trouble in [Trouble::Away, Trouble::Disconnected] {
+        let log = Arc::<Troubled>::default();
+        let store = shared(&log).await;
+        log.gets_into(trouble);
+        let unreachable = Err(CreateError::Unavailable(Fault::Unreachable));
+        assert_eq!(create(&store).await, unreachable, "{trouble:?}");
+        after_a_while().await;
+        assert_eq!(fault(&store), Some(Fault::Unreachable), "{trouble:?}");
+        let asked = Instant::now();
+        assert_eq!(create(&store).await, unreachable, "{trouble:?}");
+        assert_eq!(asked.elapsed(), Duration::ZERO, "{trouble:?}");
+    }
+}
+
+#[tokio::test(start_paused = true)]
+async fn nothing_is_stored_long_after_its_callers_were_told_that_it_failed() {
+    let log = Arc::<Troubled>::default();
+    let store = shared(&log).await;
+    log.gets_into(Trouble::LosesAppends);
+    assert_eq!(create(&store).await, Err(CreateError::Unavailable(Fault::Unreachable)));
+    after_a_while().await;
+    log.gets_into(Trouble::None);
+    after_a_while().await;
+    assert_eq!(log.head().await, Ok(Position(0)));
+    assert_eq!(create(&store).await, Ok(1), "and the writer is not stuck");
+}
+
+#[tokio::test(start_paused = true)]
+async fn closing_does_not_wait_for_an_engine_that_is_away() {
+    for (trouble, sharing) in [(Trouble::Away, Sharing::Shared), (Trouble::LosesAppends, Sharing::Alone)] {
+        let log = Arc::<Troubled>::default();
+        let store = open(&log, sharing).await;
+        log.gets_into(trouble);
+        let given_up = time::timeout(Duration::from_millis(100), create(&store)).await;
+        assert!(given_up.is_err(), "{trouble:?}: the request is in doubt");
+        let closed = time::timeout(Duration::from_secs(10), store.close()).await;
+        assert_eq!(closed, Ok(()), "{trouble:?}");
+    }
+}
+
+#[tokio::test(start_paused = true)]
+async fn an_append_that_hangs_is_reported_and_waited_for() {
+    let log = Arc::<Troubled>::default();
+    let store = open(&log, Sharing::Alone).await;
+    log.gets_into(Trouble::Slow);
+    assert_eq!(create(&store).await, Err(CreateError::Unavailable(Fault::Unreachable)));
+    time::sleep(Duration::from_secs(1)).await;
+    assert_eq!(fault(&store), Some(Fault::Unreachable));
+    time::sleep(Duration::from_secs(60)).await;
+    assert_eq!(fault(&store), None);
+    assert_eq!(visible(&store), ["Rex"], "what was stored in the end is shown");
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_doubt_ends_when_a_newer_program_has_written_there() {
+    let log = Arc::<Troubled>::default();
+    let store = open(&log, Sharing::Alone).await;
+    log.gets_into(Trouble::WrittenByANewerProgram);
+    assert_eq!(create(&store).await, Err(CreateError::Unavailable(Fault::NewerFormat)));
+    assert_eq!(fault(&store), Some(Fault::NewerFormat));
+    let query = ListPets { limit: Limit::DEFAULT, status: None, after: None };
+    assert_eq!(store.list(&query), Err(Fault::NewerFormat), "what it would show is no longer the truth");
 }
 
 #[tokio::test(start_paused = true)]

@@ -166,7 +166,7 @@ impl PetStore {
         self.node.log.durability()
     }
 
-    /// Finishes what waits for the writer, then lets go of the log.
+    /// Lets go of the log. Nobody waits for an answer any more, so what is still in doubt stays so.
     pub async fn close(self) {
         drop((self.following, self.requests));
         // A panic of the writer was reported when it happened.
