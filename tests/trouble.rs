@@ -8,7 +8,7 @@ use std::{
 
 use adapters::{event_log::memory::MemoryLog, read_model::MemoryReadModel, system::SystemClock};
 use application::{
-    CreateError, CreatePet, KeyId, Limit, ListPets, PetStore, Sharing,
+    CreateError, CreatePet, KeyId, Limit, ListPets, PetStore, Sharing, contract,
     ports::{AppendError, Durability, EventLog, Fault, LogError, Position, ReadBound, Record, StoredRecord},
 };
 use async_trait::async_trait;
@@ -51,6 +51,15 @@ impl Troubled {
 
     fn gets_into(&self, trouble: Trouble) {
         *self.trouble.lock().unwrap_or_else(PoisonError::into_inner) = trouble;
+    }
+
+    /// Puts a log with so many commits in the place of this one, and nobody notices.
+    async fn is_restored_with(&self, commits: u64) {
+        let other = MemoryLog::default();
+        for position in 1..=commits {
+            other.append(Position(position - 1), &contract::record(position)).await.unwrap();
+        }
+        *self.log.lock().unwrap_or_else(PoisonError::into_inner) = Arc::new(other);
     }
 
     fn reach(&self) -> Result<Arc<MemoryLog>, LogError> {
@@ -223,6 +232,43 @@ async fn a_doubt_ends_when_a_newer_program_has_written_there() {
     assert_eq!(fault(&store), Some(Fault::NewerFormat));
     let query = ListPets { limit: Limit::DEFAULT, status: None, after: None };
     assert_eq!(store.list(&query), Err(Fault::NewerFormat), "what it would show is no longer the truth");
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_log_that_was_restored_unseen_is_replayed_and_written_to() {
+    for commits in [0, 1, 2, 3, 4, 7] {
+        let log = Arc::<Troubled>::default();
+        let store = shared(&log).await;
+        for id in 1..=3 {
+            assert_eq!(create(&store).await, Ok(id));
+        }
+        log.is_restored_with(commits).await;
+        if commits == 3 {
+            // A log of the same length looks the same until somebody writes to it.
+            log.append(Position(3), &contract::record(4)).await.unwrap();
+        }
+        after_a_while().await;
+        let last = log.head().await.unwrap().0;
+        let expected: Vec<_> = (1..=last).map(|number| format!("pet {number}")).collect();
+        assert_eq!(visible(&store), expected, "restored with {commits}");
+        assert_eq!(create(&store).await, Ok(i64::try_from(last).unwrap() + 1), "restored with {commits}");
+        assert_eq!(fault(&store), None, "restored with {commits}");
+    }
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_writer_finds_out_by_itself_that_its_log_has_become_shorter() {
+    let log = Arc::<Troubled>::default();
+    // Nobody follows.
+    let store = open(&log, Sharing::Alone).await;
+    for id in 1..=3 {
+        assert_eq!(create(&store).await, Ok(id));
+    }
+    log.is_restored_with(1).await;
+    assert_eq!(create(&store).await, Err(CreateError::Unavailable(Fault::Diverged)));
+    after_a_while().await;
+    assert_eq!(create(&store).await, Ok(2));
+    assert_eq!(visible(&store), ["pet 1", "Rex"]);
 }
 
 #[tokio::test(start_paused = true)]

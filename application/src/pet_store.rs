@@ -95,7 +95,7 @@ impl PetStore {
         sharing: Sharing,
     ) -> Result<Self, LogError> {
         let projection = Arc::new(Projection::new(read_model));
-        let node = Follower { log, projection, monitor: Arc::default() };
+        let node = Follower::new(log, projection);
         node.catch_up().await?;
         let (requests, queue) = mpsc::channel(Self::QUEUE_MAX);
         let writer = Writer::new(node.clone(), clock, queue);

@@ -65,6 +65,9 @@ impl Writer {
     async fn write(&mut self) {
         // Who has gone away before any work was done need not be served.
         self.waiting.retain(|request| !request.reply.is_closed());
+        if let Err(error) = self.follower.compare().await {
+            return self.recover(error).await;
+        }
         let (base, draft) = self.decide();
         if draft.commit.entries.is_empty() {
             return self.answer(draft);
@@ -78,7 +81,7 @@ impl Writer {
                 }
             },
             Outcome::Overtaken => {
-                if let Err(error) = self.follower.catch_up().await {
+                if let Err(error) = self.follower.overtaken(base).await {
                     self.recover(error).await;
                 }
             }
@@ -157,11 +160,15 @@ impl Writer {
                     Some(Ok(commit)) if commit.id == draft.commit.id => return Some(Outcome::Stored),
                     Some(Ok(_)) => return Some(Outcome::Overtaken),
                     Some(Err(unreadable)) => return Some(Outcome::Closed(unreadable)),
-                    None if self.somebody_waits(draft) => {
-                        time::sleep(RETRY_PAUSE).await;
-                        return None;
-                    }
-                    None => return Some(Outcome::Closed(error)),
+                    None => match self.follower.divergence(base).await {
+                        Ok(Some(diverged)) => return Some(Outcome::Closed(diverged)),
+                        Ok(None) if self.somebody_waits(draft) => {
+                            time::sleep(RETRY_PAUSE).await;
+                            return None;
+                        }
+                        Ok(None) => return Some(Outcome::Closed(error)),
+                        Err(again) => error = again,
+                    },
                 },
                 Err(again) => error = again,
             }
