@@ -18,6 +18,7 @@ pub(crate) struct Plan {
     pub(crate) faults: Faults,
     pub(crate) outages: Vec<Outage>,
     pub(crate) restarts: Vec<Restart>,
+    pub(crate) restore: Option<Restore>,
     /// How wrong the clock of each node is, in seconds.
     pub(crate) skews: Vec<i64>,
     /// Per mille of the looks at a clock that make it jump.
@@ -57,6 +58,14 @@ pub(crate) struct Outage {
     pub(crate) node: Option<usize>,
 }
 
+/// The engine breaks down and comes back from a backup that lacks the last commits. What was answered and is not in
+/// the backup is lost, and no node may go on showing it.
+#[derive(Debug, Clone)]
+pub(crate) struct Restore {
+    pub(crate) outage: Outage,
+    pub(crate) drops: usize,
+}
+
 /// A node ends and comes back.
 #[derive(Debug, Clone)]
 pub(crate) struct Restart {
@@ -91,6 +100,10 @@ impl Plan {
         let outages = (0..chance.pick(&[0, 0, 1, 2])).map(|_| Outage::of(chance, span, nodes)).collect();
         let restarts =
             (0..chance.pick(&[0, 0, 1, 2, 3])).map(|_| Restart::of(chance, span, nodes, sharing)).collect();
+        let restore = (sharing == Sharing::Shared && chance.per_mille(80)).then(|| Restore {
+            outage: Outage { node: None, ..Outage::of(chance, span, nodes) },
+            drops: 1 + chance.index(6),
+        });
         Self {
             sharing,
             nodes,
@@ -100,6 +113,7 @@ impl Plan {
             faults: Faults::of(chance, sharing),
             outages,
             restarts,
+            restore,
             skews: (0..nodes).map(|_| chance.pick(&[0, 0, 1, -1, 60, -3_600])).collect(),
             clock_jumps: chance.pick(&[0, 0, 20]),
         }
@@ -107,7 +121,7 @@ impl Plan {
 
     /// Whether nothing at all goes wrong in this run, save that nodes compete.
     pub(crate) fn is_calm(&self) -> bool {
-        self.faults.is_calm() && self.outages.is_empty() && self.restarts.is_empty()
+        self.faults.is_calm() && self.outages.is_empty() && self.restarts.is_empty() && self.restore.is_none()
     }
 }
 
@@ -150,7 +164,7 @@ impl Outage {
     fn of(chance: &mut Chance, span: u64, nodes: usize) -> Self {
         Self {
             at: chance.millis(0..=span),
-            lasts: chance.millis(100..=12_000),
+            lasts: if chance.per_mille(100) { chance.millis(0..=40_000) } else { chance.millis(100..=8_000) },
             node: chance.per_mille(500).then(|| chance.index(nodes)),
         }
     }

@@ -11,13 +11,14 @@ use tokio::{runtime, task::JoinSet, time};
 
 use super::{
     chance::Chance,
-    checks::{self, Truth},
+    checks,
     client::Client,
     engine::Engine,
     history::History,
     journal::{Journal, Tally},
     node::Node,
     plan::{End, Plan},
+    truth::Truth,
     world::World,
 };
 
@@ -71,7 +72,7 @@ async fn live(plan: &Plan, mut chance: Chance, journal: &Arc<Journal>) -> Result
     let doubted = engine.doubted_and_stored() as u64;
     journal.count(|tally| tally.unclear_landed += doubted, format_args!("{doubted} doubts were stored"));
     let served = serves_again(&world).await;
-    let truth = Truth::of(engine.stored())?;
+    let truth = Truth::of(engine.logs())?;
     checks::check(plan, &truth, &world.history.take())?;
     served?;
     nodes_are_equal(&world, &truth)?;
@@ -120,6 +121,14 @@ fn trouble(plan: &Plan, engine: &Arc<Engine>, world: &Arc<World>) -> JoinSet<Res
         trouble.spawn(async move {
             time::sleep(outage.at).await;
             engine.go_away(&outage);
+            Ok(())
+        });
+    }
+    if let Some(restore) = plan.restore.clone() {
+        let engine = engine.clone();
+        trouble.spawn(async move {
+            time::sleep(restore.outage.at).await;
+            engine.restore(&restore);
             Ok(())
         });
     }
