@@ -19,4 +19,5 @@ mod restart;
 mod simulation;
 mod state_machine;
 mod transfer;
+mod trouble;
 mod writer;
