@@ -26,7 +26,7 @@ use super::pet;
 /// Callers of each store at once.
 const CALLERS: usize = 8;
 /// Longer than a cluster needs to find itself again, even on a busy machine.
-const PATIENCE: Duration = Duration::from_secs(120);
+const PATIENCE: Duration = Duration::from_mins(2);
 
 /// Callers of several stores at once, each with one request after another.
 pub(super) struct Load {
@@ -91,7 +91,7 @@ impl Load {
         let told: Vec<_> = self.callers.join_all().await.into_iter().flatten().collect();
         let tally = self.acknowledged.borrow().clone();
         let mut logged = HashMap::new();
-        let summary = walk::<LogError>(log, |_, commit| {
+        let summary = walk::<LogError>(log, async |_, commit| {
             for entry in &commit.entries {
                 let PetEvent::Added(pet) = &entry.event;
                 let twice = logged.insert(pet.id, pet.details.name.as_str().to_owned());
