@@ -12,7 +12,6 @@ use std::{
 
 use async_nats::jetstream;
 use rustix::process::{Pid, Signal, kill_process};
-use serde_json::Value;
 use tempfile::TempDir;
 use tokio::time::{self, Instant};
 
@@ -175,11 +174,6 @@ impl NatsServer {
             (health.status == 200).then_some(())
         })
         .await;
-    }
-
-    /// What the server tells about itself.
-    pub fn varz(&self) -> Value {
-        Call::new(self.monitor, "GET", "/varz").send().json()
     }
 
     fn signal(&self, signal: Signal) {

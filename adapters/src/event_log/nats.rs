@@ -70,7 +70,8 @@ impl NatsLog {
         let address = Address::parse(url, &|name| env::var(name).ok().filter(|value| !value.is_empty()))?;
         let connection = Connection::open(&address).await?;
         check_server(&connection)?;
-        let seen = stream::find_or_create(&connection, &address).await?;
+        stream::ensure(&connection, &address).await?;
+        let seen = stream::ask_leader(&connection, &address).await?;
         stream::head(&seen)?;
         let syncing = Arc::new(Syncing::look_up(&address).await?);
         let (heard, news) = watch::channel(());
