@@ -3,6 +3,7 @@
 
 mod architecture;
 mod authentication;
+mod crash;
 mod create_pet;
 mod engines_nats;
 mod engines_sql;
@@ -12,6 +13,7 @@ mod idempotency;
 mod list_pets;
 mod program;
 mod restart;
+mod simulation;
 mod state_machine;
 mod transfer;
 mod writer;
