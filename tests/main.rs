@@ -8,6 +8,7 @@ mod create_pet;
 mod engines_nats;
 mod engines_sql;
 mod errors;
+mod file_log;
 mod get_pet;
 mod idempotency;
 mod list_pets;

@@ -26,7 +26,7 @@ pub(crate) enum Command {
     /// Issue, list and revoke API keys. A running service takes note within two seconds.
     #[command(subcommand)]
     Keys(KeysCommand),
-    /// Look into a log that no service is using.
+    /// Check, export and move a log. A log on this machine's disk must not be in use.
     #[command(subcommand)]
     Log(LogCommand),
 }
@@ -113,6 +113,31 @@ pub(crate) enum LogCommand {
     Verify(StoreArgument),
     /// Write every commit as one line of JSON to standard output, and a manifest as the last line.
     Export(StoreArgument),
+    /// Put an exported history into an empty log, or go on where an earlier import stopped.
+    Import {
+        /// The exported file; - reads standard input.
+        #[arg(default_value = "-")]
+        file: PathBuf,
+        #[command(flatten)]
+        target: StoreArgument,
+    },
+    /// Copy a history into another engine, byte for byte, or go on where an earlier copy stopped.
+    Copy {
+        /// The log to copy.
+        #[arg(long, env = "PETSTORE_FROM", value_name = "URL")]
+        from: StoreUrl,
+        /// The log to fill: empty, or the beginning of the same history.
+        #[arg(long, env = "PETSTORE_TO", value_name = "URL")]
+        to: StoreUrl,
+    },
+    /// Print commits as they are made, as lines of JSON, until stopped. For engines that several processes may open.
+    Tail {
+        /// Begin after this position instead of now.
+        #[arg(long, env = "PETSTORE_AFTER", value_name = "POSITION")]
+        after: Option<u64>,
+        #[command(flatten)]
+        source: StoreArgument,
+    },
 }
 
 fn address(text: &str) -> Result<SocketAddr, String> {

@@ -24,6 +24,10 @@ use crate::{
 /// How long threads that hang may hold up the end of the program.
 const LAST_WAIT: Duration = Duration::from_secs(1);
 
+/// How often and how long the last requests are waited for to let go of the store.
+const CLOSE_TRIES_MAX: u32 = 100;
+const CLOSE_PAUSE: Duration = Duration::from_millis(10);
+
 pub(crate) fn run(arguments: ServeArguments) -> anyhow::Result<()> {
     if !arguments.listen.ip().is_loopback() && !arguments.insecure_http {
         bail!(
@@ -78,11 +82,21 @@ async fn serve(arguments: ServeArguments) -> anyhow::Result<()> {
     }
     drop(service);
     keys.close();
-    if let Some(store) = Arc::into_inner(store) {
-        store.close().await;
-    }
+    close(store).await;
     tracing::info!("stopped");
     Ok(())
+}
+
+/// Closes the store once the last request has let go of it. Connections that were cut off do so in a moment; what
+/// they may still hold after that ends with the process, and loses nothing that was answered.
+async fn close(mut store: Arc<PetStore>) {
+    for _ in 0..CLOSE_TRIES_MAX {
+        match Arc::try_unwrap(store) {
+            Ok(store) => return store.close().await,
+            Err(shared) => store = shared,
+        }
+        tokio::time::sleep(CLOSE_PAUSE).await;
+    }
 }
 
 /// Tells what is being served, and how to call it while the first key is still there.
