@@ -6,9 +6,10 @@ use std::{
     time::Duration,
 };
 
+use application::ports::DurabilityLevel;
 use clap::{Args, Parser, Subcommand, ValueEnum};
 
-use crate::{commands::keys::KeysCommand, wire::StoreUrl};
+use crate::{commands::keys::KeysCommand, store_url::StoreUrl};
 
 /// A durable pet-store inventory service: three HTTP operations on an append-only log.
 #[derive(Debug, Parser)]
@@ -37,6 +38,9 @@ pub(crate) struct ServeArguments {
     pub(crate) listen: SocketAddr,
     #[command(flatten)]
     pub(crate) store: StoreArgument,
+    /// Refuse to start when the log promises less about an acknowledged commit.
+    #[arg(long, env = "PETSTORE_REQUIRE_DURABILITY", default_value = "volatile", value_name = "LEVEL")]
+    pub(crate) require_durability: RequiredDurability,
     /// File with the API keys. If it does not exist, it is made, with a first key.
     #[arg(long, env = "PETSTORE_KEYS", default_value = "petstore-data/keys.toml", value_name = "FILE")]
     pub(crate) keys: PathBuf,
@@ -63,9 +67,34 @@ pub(crate) struct ServeArguments {
 
 #[derive(Debug, Clone, Args)]
 pub(crate) struct StoreArgument {
-    /// Where the log is kept: sled:PATH or memory: (which forgets everything at the end).
+    /// Where the log is kept: sled:PATH, sqlite:PATH, <postgres://USER@HOST/DATABASE>, <nats://HOST:PORT/STREAM>,
+    /// or memory: (which forgets everything at the end). Passwords are better given in the environment.
     #[arg(long, env = "PETSTORE_STORE", default_value = "sled:petstore-data/log", value_name = "URL")]
     pub(crate) store: StoreUrl,
+}
+
+/// The same levels as [`DurabilityLevel`], as words.
+#[derive(Debug, Clone, Copy, ValueEnum)]
+pub(crate) enum RequiredDurability {
+    /// Anything goes.
+    Volatile,
+    /// Written, though perhaps acknowledged before it is on disk.
+    Buffered,
+    /// On disk before it is acknowledged.
+    Synced,
+    /// On the disks of a majority of machines before it is acknowledged.
+    Replicated,
+}
+
+impl From<RequiredDurability> for DurabilityLevel {
+    fn from(required: RequiredDurability) -> Self {
+        match required {
+            RequiredDurability::Volatile => Self::Volatile,
+            RequiredDurability::Buffered => Self::Buffered,
+            RequiredDurability::Synced => Self::Synced,
+            RequiredDurability::Replicated => Self::Replicated,
+        }
+    }
 }
 
 #[derive(Debug, Clone, Copy, ValueEnum)]

@@ -11,6 +11,7 @@ use std::{
 use tempfile::TempDir;
 
 use crate::{
+    engine::Place,
     http::Call,
     program::{Finished, eventually, petstore, program},
 };
@@ -28,24 +29,29 @@ pub struct App {
     flags: Vec<String>,
     /// A command that runs the service instead of being it, a tracer for example.
     wrapper: Vec<String>,
+    /// The server that keeps the log, if it needs one.
+    place: Option<Place>,
 }
 
 impl App {
-    /// Starts on an empty sled store.
+    /// Starts on an empty store, kept by sled unless `PETSTORE_TEST_ENGINE` names another engine.
     pub fn start() -> Self {
         Self::start_with(&[])
     }
 
-    /// Starts on an empty sled store, with more flags.
+    /// Starts on an empty store, with more flags.
     pub fn start_with(flags: &[&str]) -> Self {
         Self::start_program(program(), flags)
     }
 
-    /// Starts this build of the program on an empty sled store.
+    /// Starts this build of the program on an empty store.
     pub fn start_program(program: &Path, flags: &[&str]) -> Self {
         let folder = tempfile::tempdir().expect("a temporary folder");
-        let store = format!("sled:{}", folder.path().join("log").display());
-        Self::start_on(program, &store, folder, flags)
+        let place = Place::new(folder.path());
+        let mut app = Self::stopped_on(program, &place.store, folder, flags);
+        app.place = Some(place);
+        app.start_again();
+        app
     }
 
     /// Starts on this store, with the files of the service in `folder`.
@@ -68,6 +74,7 @@ impl App {
             store: store.to_owned(),
             flags,
             wrapper: vec![],
+            place: None,
         }
     }
 

@@ -78,6 +78,7 @@ impl Front {
             trace_id = trace_id(request.headers()),
             method = %request.method(),
             path = request.uri().path(),
+            key = tracing::field::Empty,
         );
         let mut response = self.process(request, &outline).instrument(span.clone()).await;
         self.finish(&outline, &mut response);
@@ -103,18 +104,22 @@ impl Front {
         }
     }
 
-    async fn process(&self, mut request: Request, outline: &Outline) -> Response {
-        if let Err(problem) = self.admit(&mut request, outline).await {
-            return problem.into_response();
-        }
-        match survive(self.router.clone().oneshot(request)).await {
-            Ok(Ok(response)) => response,
-            Ok(Err(never)) => match never {},
-            Err(panic) => {
-                let id = outline.id.to_str().unwrap_or_default();
-                tracing::error!(request = id, "a request made the service panic: {}", words(&*panic));
-                Problem::Internal.into_response()
-            }
+    /// Turns a panic into an answer: a broken request must not take others with it.
+    async fn process(&self, request: Request, outline: &Outline) -> Response {
+        let answered = survive(self.route(request, outline)).await;
+        let answered = answered.unwrap_or_else(|panic| {
+            let id = outline.id.to_str().unwrap_or_default();
+            tracing::error!(request = id, "a request made the service panic: {}", words(&*panic));
+            Err(Problem::Internal)
+        });
+        answered.into_response()
+    }
+
+    async fn route(&self, mut request: Request, outline: &Outline) -> Result<Response, Problem> {
+        self.admit(&mut request, outline).await?;
+        match self.router.clone().oneshot(request).await {
+            Ok(response) => Ok(response),
+            Err(never) => match never {},
         }
     }
 
@@ -124,6 +129,7 @@ impl Front {
             return Ok(());
         }
         let principal = auth::authenticate(&*self.service.keys, request.headers())?;
+        tracing::Span::current().record("key", tracing::field::display(&principal.id));
         auth::authorize(&principal, request.method())?;
         let store = self.service.store()?;
         if let Some(position) = requested_position(request.headers())? {
@@ -136,10 +142,15 @@ impl Front {
 
     fn finish(&self, outline: &Outline, response: &mut Response) {
         let refused = response.status().is_client_error() || response.status().is_server_error();
+        let unmodified = response.status() == StatusCode::NOT_MODIFIED;
         if outline.method == Method::HEAD {
             remove_body(response);
         }
         let headers = response.headers_mut();
+        if unmodified {
+            // The length would be that of the page itself, which nobody has written; axum says 0.
+            headers.remove(CONTENT_LENGTH);
+        }
         headers.insert(X_REQUEST_ID, outline.id.clone());
         headers.extend([NOSNIFF]);
         headers.entry(CACHE_CONTROL).or_insert(NO_STORE);
@@ -203,7 +214,7 @@ fn requested_position(headers: &HeaderMap) -> Result<Option<Position>, Problem> 
     }
 }
 
-/// Runs a future to its end, or to its panic: a broken request must not take others with it.
+/// Runs a future to its end, or to its panic.
 async fn survive<T>(future: impl Future<Output = T>) -> Result<T, Box<dyn Any + Send>> {
     let mut future = pin!(future);
     std::future::poll_fn(move |context| {
@@ -234,3 +245,6 @@ fn with_options(allow: &HeaderValue) -> HeaderValue {
     let methods = allow.to_str().unwrap_or_default().replace(',', ", ");
     HeaderValue::try_from(format!("{methods}, OPTIONS")).expect("method names are fit for a header")
 }
+
+#[cfg(test)]
+mod tests;

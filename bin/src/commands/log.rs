@@ -11,10 +11,7 @@ use indicatif::{ProgressBar, ProgressStyle};
 use serde_json::json;
 use thiserror::Error;
 
-use crate::{
-    config::LogCommand,
-    wire::{self, StoreUrl},
-};
+use crate::{config::LogCommand, store_url::StoreUrl, wire};
 
 #[tokio::main(flavor = "current_thread")]
 pub(crate) async fn run(command: LogCommand) -> anyhow::Result<()> {

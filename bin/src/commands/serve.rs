@@ -58,7 +58,7 @@ async fn serve(arguments: ServeArguments) -> anyhow::Result<()> {
     }));
 
     let store = tokio::select! {
-        opened = wire::open_store(&arguments.store.store) => Arc::new(opened?),
+        opened = wire::open_store(&arguments.store.store, arguments.require_durability.into()) => Arc::new(opened?),
         () = end.received() => return Ok(()),
     };
     service.open(store.clone());
