@@ -6,6 +6,7 @@ mod authentication;
 mod copy_circle;
 mod crash;
 mod create_pet;
+mod engines;
 mod engines_nats;
 mod engines_sql;
 mod errors;
