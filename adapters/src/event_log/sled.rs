@@ -1,8 +1,9 @@
 //! The embedded log: sled in a folder of its own, with what sled does not do added around it.
 //!
-//! Reading order: this file (what callers see), `sled/keeper.rs` (the one thread that writes, and what it does after a
-//! fault), `sled/engine.rs` and `sled/chunks.rs` (what is asked of sled, and how a record lies in it), `sled/distrust.rs`
-//! (why a failed sync is not forgotten), `sled/folder.rs`, `sled/space.rs`, `sled/guard.rs` (the world around).
+//! Reading order: this file (what callers see), `keeper` (the one thread that writes, and what it does after
+//! a fault), `opening` (the way to an open store) with `distrust` (why a failed sync is not forgotten),
+//! `inspect` and `rehearsal` (why damage is not repaired away), `engine` and `chunks` (what is asked of sled,
+//! and how a record lies in it), then `folder`, `space` and `guard` (the world around).
 
 mod chunks;
 mod distrust;
@@ -41,11 +42,12 @@ use keeper::{Keeper, Request};
 use opening::Opening;
 use shared::Shared;
 
-/// The largest record: far more than the writer ever makes, and little enough to be held in memory a few times.
+/// The largest record: far more than the writer ever makes, and little enough to be held in memory a few
+/// times.
 pub const RECORD_MAX: usize = 8 * 1024 * 1024;
 /// Appends that may wait. There is one writer per node, so one is the rule.
 const QUEUE_MAX: usize = 16;
-/// How long an answer takes before something may be wrong.
+/// How long an answer may take before sled is reminded of it.
 const NUDGE_PAUSE: Duration = Duration::from_secs(1);
 
 /// A log in a folder. Holds the folder until it is dropped; dropping waits until everything is closed.
@@ -62,7 +64,8 @@ impl SledLog {
     /// Opens the store in the folder `path`, and makes one if there is none. Blocks while it does so.
     ///
     /// Refuses, with one sentence for the operator, a store that is in use, cannot be written to, or has lost
-    /// something. Call it within an async runtime, or a limit on file sizes ends the process when it is reached.
+    /// something. Call it within an async runtime, or a limit on file sizes ends the process when it is
+    /// reached.
     pub fn open(path: impl AsRef<Path>) -> Result<Self, LogError> {
         Self::start(path.as_ref(), Opening::OrCreate)
     }
@@ -101,9 +104,7 @@ impl SledLog {
             Err(_) => Err(stopped()),
         }
     }
-}
 
-impl SledLog {
     /// Waits for an answer that depends on sled, and reminds sled of whoever waits there.
     async fn nudging<T>(&self, answer: impl Future<Output = T>) -> T {
         let mut answer = pin!(answer);

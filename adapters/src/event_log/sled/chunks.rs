@@ -1,8 +1,8 @@
-//! How a record lies in sled: in chunks under `(position, chunk)`, the first of them led by the commit id and the
-//! length, so that a missing piece is noticed.
+//! How a record lies in sled: in chunks under `(position, chunk)`, the first of them led by the commit id and
+//! the length, so that a missing piece is noticed.
 //!
-//! sled puts large pages into files of their own, which it never syncs. A page holds up to 17 values, so chunks of
-//! 6 KiB keep every page below the 128 KiB from which that happens.
+//! sled puts large pages into files of their own, which it never syncs. A page holds up to 17 values, so
+//! chunks of 6 KiB keep every page below the 128 KiB from which that happens.
 
 use application::ports::{CommitId, Fault, LogError, Position, Record, StoredRecord};
 use bytes::Bytes;
@@ -101,8 +101,8 @@ impl Assembly {
 /// What is wrong with the record at `position`.
 pub(super) fn damaged(position: Position, what: &str) -> LogError {
     let detail = format!(
-        "the record at position {position} is damaged: {what}; restore the store from a backup, or salvage what is \
-         sound into a new one"
+        "the record at position {position} is damaged: {what}; restore the store from a backup, or salvage \
+         what is sound into a new one"
     );
     LogError::new(Fault::Damaged, detail)
 }

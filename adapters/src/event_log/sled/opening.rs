@@ -1,4 +1,5 @@
-//! The way to an open store, at the start and after a fault: nothing is served before it is known to be whole.
+//! The way to an open store, at the start and after a fault: nothing is served before it is known to be
+//! whole.
 
 use std::path::Path;
 
@@ -16,8 +17,8 @@ pub(super) enum Opening {
     Existing,
 }
 
-/// Opens the folder and the mark. The mark is made before anything else of a store, so who has records and no mark
-/// has lost it.
+/// Opens the folder and the mark. The mark is made before anything else of a store, so who has records and no
+/// mark has lost it.
 pub(super) fn open_folder(path: &Path, opening: Opening) -> Result<(Folder, HighWater), LogError> {
     let folder = match opening {
         Opening::OrCreate => Folder::open_or_create(path)?,

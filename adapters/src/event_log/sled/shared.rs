@@ -1,4 +1,5 @@
-//! What the keeper shares with everybody who asks: the engine to read from, how far it is durable, and what is wrong.
+//! What the keeper shares with everybody who asks: the engine to read from, how far it is durable, and what
+//! is wrong.
 
 use std::fmt;
 
