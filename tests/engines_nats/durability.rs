@@ -4,6 +4,8 @@ use adapters::event_log::nats::NatsLog;
 use application::ports::{Durability, DurabilityLevel, EventLog as _, Fault};
 use harness::{NatsCluster, NatsSync};
 
+use super::open_log;
+
 #[tokio::test(flavor = "multi_thread")]
 async fn a_single_server_is_told_as_it_is() {
     let cluster = NatsCluster::start(1, NatsSync::Default).await;
@@ -55,7 +57,7 @@ async fn the_operator_may_choose_the_number_of_copies() {
 }
 
 async fn promised(url: &str) -> Durability {
-    NatsLog::open(url).await.expect("the servers are there").durability()
+    open_log(url).await.durability()
 }
 
 fn fact<'a>(durability: &'a Durability, name: &str) -> &'a str {

@@ -70,7 +70,7 @@ async fn a_log_that_was_replaced_is_noticed_once_and_then_read() {
         log.append(Position(position - 1), &contract::record(position)).await.expect("the log is there");
     }
     cluster.jetstream().await.delete_stream("PETS").await.expect("a stream can be deleted");
-    assert_eq!(log.head().await.expect_err("there is no stream").fault, Fault::CannotOpen);
+    assert_eq!(log.head().await.expect_err("there is no stream").fault, Fault::Unreachable);
     let other = open(&cluster.url("PETS")).await;
     other.append(Position::START, &contract::record(1)).await.expect("the log is there");
     assert_eq!(log.head().await.expect_err("it is another log").fault, Fault::Diverged);

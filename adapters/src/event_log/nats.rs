@@ -40,6 +40,8 @@ use self::{
 const SERVER_MIN: (i64, i64) = (2, 11);
 /// How long to trust in being told about news before looking for them.
 const POLL_INTERVAL: Duration = Duration::from_millis(500);
+/// How long to wait before sending a commit again that found no leader.
+const LEADER_PAUSE: Duration = Duration::from_millis(100);
 /// Room for the one header of a commit beside its bytes.
 const HEADER_ROOM: usize = 128;
 /// The largest commits of the writer need so much.
@@ -74,23 +76,10 @@ impl NatsLog {
         let seen = stream::ask_leader(&connection, &address).await?;
         stream::head(&seen)?;
         let syncing = Arc::new(Syncing::look_up(&address).await?);
-        let (heard, news) = watch::channel(());
         let mut background = JoinSet::new();
-        let stored = connection.client.subscribe(stream::stored_subject(&address.stream)).await;
-        let mut stored = stored.map_err(|error| unreachable(format!("cannot listen for news: {error}")))?;
-        background.spawn(async move {
-            while stored.next().await.is_some() {
-                heard.send_replace(());
-            }
-        });
+        let news = listen(&connection, &address, &mut background).await?;
         if syncing.is_monitored() {
-            let syncing = syncing.clone();
-            background.spawn(async move {
-                loop {
-                    time::sleep(durability::REFRESH_INTERVAL).await;
-                    syncing.refresh().await;
-                }
-            });
+            background.spawn(keep_asking(syncing.clone()));
         }
         Ok(Self { address, connection, seen: Mutex::new(seen), syncing, news, _background: background })
     }
@@ -151,8 +140,9 @@ impl EventLog for NatsLog {
     /// A copy may be stored long after we gave up waiting: it sits in the queue of the client, in a server or on
     /// the way to the leader. It can do no harm. It is stored only if `expected` is the last sequence, a state
     /// that ends with the first commit after it and never returns, since nothing is ever deleted. So either it
-    /// becomes the commit at `expected + 1`, where whoever is in doubt looks for it, or it never lands. That is
-    /// also why there is no `Nats-Msg-Id`: an answer from the deduplication would be about older content.
+    /// becomes the commit at `expected + 1`, where whoever is in doubt looks for it, or it never lands; and the same
+    /// bytes may be sent again at the same place, since at most one copy finds the place free. There is no
+    /// `Nats-Msg-Id`: the deduplication comes before the expectation and would acknowledge older content.
     async fn append(&self, expected: Position, record: &Record) -> Result<Position, AppendError> {
         let most = self.connection.client.max_payload().saturating_sub(HEADER_ROOM);
         if record.bytes.len() > most {
@@ -163,10 +153,20 @@ impl EventLog for NatsLog {
         let mut headers = HeaderMap::new();
         headers.insert(NATS_EXPECTED_LAST_SEQUENCE, expected.0.to_string());
         let subject = stream::commits_subject(&self.address.stream);
-        match self.connection.request(subject, headers, record.bytes.clone(), ANSWER_PATIENCE).await {
-            Ok(answer) => self.outcome(expected, &answer.payload),
-            Err(Failure::NotSent(error)) => Err(AppendError::NotStored(error)),
-            Err(Failure::NoAnswer(error)) => Err(AppendError::Unclear(error)),
+        let deadline = Instant::now() + ANSWER_PATIENCE;
+        loop {
+            let (subject, headers, bytes) = (subject.clone(), headers.clone(), record.bytes.clone());
+            match self.connection.request(subject, headers, bytes, ANSWER_PATIENCE).await {
+                Ok(answer) => return self.outcome(expected, &answer.payload),
+                // A new leader makes itself known within a moment, and what nobody got may be sent again.
+                Err(Failure::NobodyListens(_)) if Instant::now() < deadline => {
+                    time::sleep(LEADER_PAUSE).await;
+                }
+                Err(Failure::NotSent(error) | Failure::NobodyListens(error)) => {
+                    return Err(AppendError::NotStored(error));
+                }
+                Err(Failure::NoAnswer(error)) => return Err(AppendError::Unclear(error)),
+            }
         }
     }
 
@@ -252,4 +252,28 @@ fn check_server(connection: &Connection) -> Result<(), LogError> {
         );
     }
     Ok(())
+}
+
+/// Hears of every commit that the leader stores.
+async fn listen(
+    connection: &Connection,
+    address: &Address,
+    background: &mut JoinSet<()>,
+) -> Result<watch::Receiver<()>, LogError> {
+    let stored = connection.client.subscribe(stream::stored_subject(&address.stream)).await;
+    let mut stored = stored.map_err(|error| unreachable(format!("cannot listen for news: {error}")))?;
+    let (heard, news) = watch::channel(());
+    background.spawn(async move {
+        while stored.next().await.is_some() {
+            heard.send_replace(());
+        }
+    });
+    Ok(news)
+}
+
+async fn keep_asking(syncing: Arc<Syncing>) {
+    loop {
+        time::sleep(durability::REFRESH_INTERVAL).await;
+        syncing.refresh().await;
+    }
 }

@@ -77,10 +77,13 @@ impl Syncing {
                 DurabilityLevel::Replicated,
                 format!("on the disks of a majority of {replicas} servers before it is acknowledged{source}"),
             ),
-            Verdict::Always(source) => (
-                DurabilityLevel::Synced,
-                format!("on disk before it is acknowledged, on a single server{source}"),
-            ),
+            Verdict::Always(source) => {
+                let where_to = if replicas == 2 { "both of two servers" } else { "a single server" };
+                (
+                    DurabilityLevel::Synced,
+                    format!("on the disk of {where_to} before it is acknowledged{source}"),
+                )
+            }
             Verdict::NotAlways(_) => (DurabilityLevel::Buffered, buffered(replicas)),
         };
         let sync = match verdict {

@@ -108,8 +108,7 @@ async fn create(connection: &Connection, address: &Address) -> Result<(), LogErr
 }
 
 fn too_few_servers(error: &jetstream::Error) -> bool {
-    [ErrorCode::STREAM_REPLICAS_NOT_SUPPORTED, ErrorCode::CLUSTER_NO_PEERS, ErrorCode::INSUFFICIENT_RESOURCES]
-        .contains(&error.error_code())
+    [ErrorCode::STREAM_REPLICAS_NOT_SUPPORTED, ErrorCode::CLUSTER_NO_PEERS].contains(&error.error_code())
 }
 
 /// How a stream must be: it keeps everything, in order, on disk, and nothing can be taken out of it.
@@ -176,11 +175,11 @@ fn refused(what: &str, address: &Address, failure: ApiFailure) -> LogError {
         ApiFailure::Silent(error) => error,
         ApiFailure::Refused(error) => {
             let fault = match error.error_code() {
-                ErrorCode::STREAM_NOT_FOUND
-                | ErrorCode::JETSTREAM_NOT_ENABLED
+                ErrorCode::JETSTREAM_NOT_ENABLED
                 | ErrorCode::JETSTREAM_NOT_ENABLED_FOR_ACCOUNT
                 | ErrorCode::STREAM_SUBJECT_OVERLAP
                 | ErrorCode::STREAM_REPLICAS_NOT_SUPPORTED => Fault::CannotOpen,
+                // Not even a stream that is not found is gone for certain: a new leader may just not know it yet.
                 _ => Fault::Unreachable,
             };
             LogError::new(fault, format!("NATS did not let us {what} stream {}: {error}", address.stream))
