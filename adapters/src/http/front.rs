@@ -28,9 +28,11 @@ use tower::ServiceExt as _;
 use tracing::Instrument as _;
 
 use super::{
-    auth, deprecation,
+    auth, cors, deprecation,
     error::Problem,
     number,
+    operation::Operation,
+    operators_router,
     pets::LOG_POSITION,
     request_body::DRAIN_MAX,
     request_id::{X_REQUEST_ID, trace_id},
@@ -57,8 +59,10 @@ pub(super) struct Front {
 struct Outline {
     id: HeaderValue,
     method: Method,
+    operation: Operation,
     in_interface: bool,
-    deprecated: bool,
+    /// The web page that asks, if it may.
+    page: Option<HeaderValue>,
     /// Whether an HTTP/1 body may be left on the wire: then nothing more can be read from the connection.
     body_may_stay: bool,
 }
@@ -66,6 +70,11 @@ struct Outline {
 impl Front {
     pub(super) fn new(service: Arc<Service>) -> Self {
         Self { router: router(service.clone()), service }
+    }
+
+    /// What those see who run the service.
+    pub(super) fn for_operators(service: Arc<Service>) -> Self {
+        Self { router: operators_router(service.clone()), service }
     }
 
     /// Answers a request, whatever happens.
@@ -81,9 +90,10 @@ impl Front {
         );
         let mut response = self.process(request, &outline).instrument(span.clone()).await;
         self.finish(&outline, &mut response);
+        let took = begun.elapsed();
+        self.service.metrics.answered(outline.operation, response.status(), took);
         span.in_scope(|| {
-            let micros = begun.elapsed().as_micros();
-            tracing::debug!(status = response.status().as_u16(), micros, "answered");
+            tracing::debug!(status = response.status().as_u16(), micros = took.as_micros(), "answered");
         });
         response
     }
@@ -97,7 +107,8 @@ impl Front {
             in_interface: path
                 .strip_prefix("/v1")
                 .is_some_and(|rest| rest.is_empty() || rest.starts_with('/')),
-            deprecated: deprecation::is_deprecated(request.method(), path),
+            operation: Operation::of(request.method(), path),
+            page: self.service.site.origins.allow(request.headers()),
             body_may_stay: request.version() < Version::HTTP_2
                 && (size.lower() > DRAIN_MAX || request.headers().contains_key(EXPECT)),
         }
@@ -115,6 +126,10 @@ impl Front {
     }
 
     async fn route(&self, mut request: Request, outline: &Outline) -> Result<Response, Problem> {
+        check_framing(&request)?;
+        if let Some(answer) = cors::preflight(&request, outline.page.as_ref()) {
+            return Ok(answer);
+        }
         self.admit(&mut request, outline).await?;
         match self.router.clone().oneshot(request).await {
             Ok(response) => Ok(response),
@@ -123,12 +138,14 @@ impl Front {
     }
 
     async fn admit(&self, request: &mut Request, outline: &Outline) -> Result<(), Problem> {
-        check_framing(request)?;
         if !outline.in_interface {
             return Ok(());
         }
         let principal = auth::authenticate(&*self.service.keys, request.headers())?;
         auth::authorize(&principal, request.method())?;
+        if outline.operation.is_deprecated() {
+            self.service.metrics.deprecated_call(&principal.name);
+        }
         let store = self.service.store()?;
         if let Some(position) = requested_position(request.headers())? {
             let caught_up = store.caught_up(position, POSITION_PATIENCE).await;
@@ -152,9 +169,10 @@ impl Front {
         headers.insert(X_REQUEST_ID, outline.id.clone());
         headers.extend([NOSNIFF]);
         headers.entry(CACHE_CONTROL).or_insert(NO_STORE);
-        if outline.deprecated {
+        if outline.operation.is_deprecated() {
             deprecation::announce(headers);
         }
+        self.service.site.origins.announce(outline.page.as_ref(), headers);
         if outline.in_interface
             && let Some(store) = self.service.opened()
         {
