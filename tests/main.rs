@@ -4,10 +4,12 @@
 mod architecture;
 mod authentication;
 mod create_pet;
+mod docs_page;
 mod errors;
 mod get_pet;
 mod idempotency;
 mod list_pets;
+mod openapi;
 mod program;
 mod restart;
 mod state_machine;

@@ -160,6 +160,13 @@ impl App {
         self.address
     }
 
+    /// Where the service shows probes and metrics, if it was started with `--ops-listen`.
+    pub fn operators(&self) -> SocketAddr {
+        let (stdout, _) = self.printed();
+        let line = stdout.lines().find_map(|line| line.strip_prefix("probes and metrics on http://"));
+        line.expect("--ops-listen was given").parse().expect("an address")
+    }
+
     /// The process id of the service.
     pub fn pid(&self) -> u32 {
         self.child.id()
@@ -206,6 +213,11 @@ impl App {
         self.call("GET", path).send()
     }
 
+    /// `GET` with another key.
+    pub fn get_as(&self, key: &str, path: &str) -> crate::Answer {
+        self.anonymous("GET", path).header("Authorization", &format!("Bearer {key}")).send()
+    }
+
     /// `POST /v1/pets` with the key and this body.
     pub fn post(&self, body: &str) -> crate::Answer {
         self.call("POST", "/v1/pets").json(body).send()
@@ -235,7 +247,7 @@ impl Drop for App {
 }
 
 /// Looks until it sees something, and fails with the words of the expectation if that never happens.
-fn eventually<T>(expectation: &str, mut look: impl FnMut() -> Option<T>) -> T {
+pub fn eventually<T>(expectation: &str, mut look: impl FnMut() -> Option<T>) -> T {
     let deadline = Instant::now() + PATIENCE;
     loop {
         if let Some(seen) = look() {
