@@ -3,12 +3,15 @@
 
 mod architecture;
 mod authentication;
+mod caching;
+mod cors;
 mod create_pet;
 mod docs_page;
 mod errors;
 mod get_pet;
 mod idempotency;
 mod list_pets;
+mod metrics;
 mod openapi;
 mod program;
 mod restart;
