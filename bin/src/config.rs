@@ -7,9 +7,10 @@ use std::{
 };
 
 use adapters::http::{Origin, ServerUrl, Site};
+use application::ports::DurabilityLevel;
 use clap::{Args, Parser, Subcommand, ValueEnum};
 
-use crate::{commands::keys::KeysCommand, wire::StoreUrl};
+use crate::{commands::keys::KeysCommand, store_url::StoreUrl};
 
 /// A durable pet-store inventory service: three HTTP operations on an append-only log.
 #[derive(Debug, Parser)]
@@ -26,7 +27,7 @@ pub(crate) enum Command {
     /// Issue, list and revoke API keys. A running service takes note within two seconds.
     #[command(subcommand)]
     Keys(KeysCommand),
-    /// Look into a log that no service is using.
+    /// Check, export and move a log. A log on this machine's disk must not be in use.
     #[command(subcommand)]
     Log(LogCommand),
     /// Print the interface as an OpenAPI 3.1 document, as the service shows it at /openapi.json.
@@ -43,6 +44,9 @@ pub(crate) struct ServeArguments {
     pub(crate) ops_listen: Option<SocketAddr>,
     #[command(flatten)]
     pub(crate) store: StoreArgument,
+    /// Refuse to start when the log promises less about an acknowledged commit.
+    #[arg(long, env = "PETSTORE_REQUIRE_DURABILITY", default_value = "volatile", value_name = "LEVEL")]
+    pub(crate) require_durability: RequiredDurability,
     /// File with the API keys. If it does not exist, it is made, with a first key.
     #[arg(long, env = "PETSTORE_KEYS", default_value = "petstore-data/keys.toml", value_name = "FILE")]
     pub(crate) keys: PathBuf,
@@ -86,7 +90,8 @@ pub(crate) struct AddressArguments {
 
 #[derive(Debug, Clone, Args)]
 pub(crate) struct StoreArgument {
-    /// Where the log is kept: sled:PATH or memory: (which forgets everything at the end).
+    /// Where the log is kept: sled:PATH, sqlite:PATH, <postgres://USER@HOST/DATABASE>, <nats://HOST:PORT/STREAM>,
+    /// or memory: (which forgets everything at the end). Passwords are better given in the environment.
     #[arg(long, env = "PETSTORE_STORE", default_value = "sled:petstore-data/log", value_name = "URL")]
     pub(crate) store: StoreUrl,
 }
@@ -101,6 +106,30 @@ impl AddressArguments {
     pub(crate) fn site(&self) -> Site {
         let Self { base_url, staging_url } = self.clone();
         Site { base_url, staging_url, ..Site::default() }
+    }
+}
+
+/// The same levels as [`DurabilityLevel`], as words.
+#[derive(Debug, Clone, Copy, ValueEnum)]
+pub(crate) enum RequiredDurability {
+    /// Anything goes.
+    Volatile,
+    /// Written, though perhaps acknowledged before it is on disk.
+    Buffered,
+    /// On disk before it is acknowledged.
+    Synced,
+    /// On the disks of a majority of machines before it is acknowledged.
+    Replicated,
+}
+
+impl From<RequiredDurability> for DurabilityLevel {
+    fn from(required: RequiredDurability) -> Self {
+        match required {
+            RequiredDurability::Volatile => Self::Volatile,
+            RequiredDurability::Buffered => Self::Buffered,
+            RequiredDurability::Synced => Self::Synced,
+            RequiredDurability::Replicated => Self::Replicated,
+        }
     }
 }
 
@@ -120,6 +149,31 @@ pub(crate) enum LogCommand {
     Verify(StoreArgument),
     /// Write every commit as one line of JSON to standard output, and a manifest as the last line.
     Export(StoreArgument),
+    /// Put an exported history into an empty log, or go on where an earlier import stopped.
+    Import {
+        /// The exported file; - reads standard input.
+        #[arg(default_value = "-")]
+        file: PathBuf,
+        #[command(flatten)]
+        target: StoreArgument,
+    },
+    /// Copy a history into another engine, byte for byte, or go on where an earlier copy stopped.
+    Copy {
+        /// The log to copy.
+        #[arg(long, env = "PETSTORE_FROM", value_name = "URL")]
+        from: StoreUrl,
+        /// The log to fill: empty, or the beginning of the same history.
+        #[arg(long, env = "PETSTORE_TO", value_name = "URL")]
+        to: StoreUrl,
+    },
+    /// Print commits as they are made, as lines of JSON, until stopped. For engines that several processes may open.
+    Tail {
+        /// Begin after this position instead of now.
+        #[arg(long, env = "PETSTORE_AFTER", value_name = "POSITION")]
+        after: Option<u64>,
+        #[command(flatten)]
+        source: StoreArgument,
+    },
 }
 
 fn address(text: &str) -> Result<SocketAddr, String> {

@@ -3,6 +3,7 @@
 
 mod commands;
 mod config;
+mod store_url;
 mod wire;
 
 use std::process::ExitCode;

@@ -38,6 +38,12 @@ impl Call {
         Self { address, method: method.into(), path: path.into(), headers: vec![], body: vec![] }
     }
 
+    /// The same request for another path.
+    #[must_use]
+    pub fn to(&self, path: &str) -> Self {
+        Self { path: path.into(), ..self.clone() }
+    }
+
     /// Adds a header; the same name may be added twice.
     #[must_use]
     pub fn header(mut self, name: &str, value: &str) -> Self {

@@ -178,3 +178,6 @@ fn read_slot(file: &File, slot: usize) -> Option<Mark> {
         commit: CommitId(Uuid::from_slice(commit).ok()?),
     })
 }
+
+#[cfg(test)]
+mod tests;

@@ -9,7 +9,10 @@ mod distrust;
 mod engine;
 mod folder;
 mod guard;
+mod inspect;
 mod keeper;
+mod opening;
+mod rehearsal;
 mod space;
 #[cfg(test)]
 mod tests;
@@ -32,7 +35,8 @@ use tokio::{
     task, time,
 };
 
-use keeper::{Keeper, Opening, Request, Shared};
+use keeper::{Keeper, Request, Shared};
+use opening::Opening;
 
 /// The largest record: far more than the writer ever makes, and little enough to be held in memory a few times.
 pub const RECORD_MAX: usize = 8 * 1024 * 1024;

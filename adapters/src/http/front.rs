@@ -87,6 +87,7 @@ impl Front {
             trace_id = trace_id(request.headers()),
             method = %request.method(),
             path = request.uri().path(),
+            key = tracing::field::Empty,
         );
         let mut response = self.process(request, &outline).instrument(span.clone()).await;
         self.finish(&outline, &mut response);
@@ -142,6 +143,7 @@ impl Front {
             return Ok(());
         }
         let principal = auth::authenticate(&*self.service.keys, request.headers())?;
+        tracing::Span::current().record("key", tracing::field::display(&principal.id));
         auth::authorize(&principal, request.method())?;
         if outline.operation.is_deprecated() {
             self.service.metrics.deprecated_call(&principal.name);

@@ -1,35 +1,34 @@
-//! `petstore log`: looks into a log without serving it.
+//! `petstore log`: looks into a log and moves whole histories, without serving them.
 
-use std::io::{self, BufWriter, Write as _};
+mod moving;
 
 use application::{
-    ports::{EventLog, Fault, LogError, StoredRecord},
+    ports::{EventLog, Fault, LogError},
     transfer::{self, Broken, Summary},
 };
-use chrono::{SecondsFormat, Utc};
+use chrono::SecondsFormat;
 use indicatif::{ProgressBar, ProgressStyle};
-use serde_json::json;
-use thiserror::Error;
 
-use crate::{
-    config::LogCommand,
-    wire::{self, StoreUrl},
-};
+use crate::{config::LogCommand, store_url::StoreUrl, wire};
 
-#[tokio::main(flavor = "current_thread")]
+#[tokio::main]
 pub(crate) async fn run(command: LogCommand) -> anyhow::Result<()> {
     match command {
         LogCommand::Stat(argument) => stat(&argument.store).await,
         LogCommand::Verify(argument) => verify(&argument.store).await,
-        LogCommand::Export(argument) => export(&argument.store).await,
+        LogCommand::Export(argument) => moving::export(&argument.store).await,
+        LogCommand::Import { file, target } => moving::import(&file, &target.store).await,
+        LogCommand::Copy { from, to } => moving::copy(&from, &to).await,
+        LogCommand::Tail { after, source } => moving::tail(&source.store, after).await,
     }
 }
 
 async fn stat(url: &StoreUrl) -> anyhow::Result<()> {
     let log = wire::open_existing_log(url).await?;
-    let summary = walk(&*log, |_| Ok(())).await?;
+    let summary = walk(&*log).await?;
     let durability = log.durability();
     println!("store       {url}");
+    println!("engine      {}", durability.engine);
     print_summary(&summary);
     println!("durability  {}", durability.promise);
     for (setting, value) in &durability.facts {
@@ -40,73 +39,42 @@ async fn stat(url: &StoreUrl) -> anyhow::Result<()> {
 
 async fn verify(url: &StoreUrl) -> anyhow::Result<()> {
     let log = wire::open_existing_log(url).await?;
-    let summary = walk(&*log, |_| Ok(())).await?;
+    let summary = walk(&*log).await?;
     println!("sound       {url}");
     print_summary(&summary);
     Ok(())
 }
 
-/// Each line is the stored bytes of one commit, which are JSON themselves, so that importing the lines gives
-/// back the very same log.
-async fn export(url: &StoreUrl) -> anyhow::Result<()> {
-    let log = wire::open_existing_log(url).await?;
-    let mut out = BufWriter::new(io::stdout().lock());
-    let summary = walk(&*log, |record| {
-        out.write_all(&record.bytes)?;
-        out.write_all(b"\n")
-    })
-    .await?;
-    let manifest = json!({ "manifest": {
-        "first": u64::from(summary.last.0 > 0),
-        "last": summary.last.0,
-        "commits": summary.last.0,
-        "events": summary.events,
-        "bytes": summary.bytes,
-        "sha256": summary.digest.to_string(),
-        "exported": Utc::now().to_rfc3339_opts(SecondsFormat::Secs, true),
-    }});
-    writeln!(out, "{manifest}")?;
-    out.flush()?;
-    Ok(())
-}
-
-/// What can end a walk: the log, or the place where its records go.
-#[derive(Debug, Error)]
-enum WalkError {
-    #[error(transparent)]
-    Log(#[from] LogError),
-    #[error("standard output cannot be written: {0}")]
-    Output(#[from] io::Error),
-}
-
-/// Reads the whole log, with a progress bar on a terminal.
-async fn walk(
-    log: &dyn EventLog,
-    mut visit: impl FnMut(&StoredRecord) -> io::Result<()>,
-) -> anyhow::Result<Summary> {
-    let style =
-        ProgressStyle::with_template("{bar:40} {pos}/{len} commits, {eta} to go").expect("a fixed template");
-    let progress = ProgressBar::new(log.head().await?.0).with_style(style);
-    let walked = transfer::walk(log, async |record, _| {
+/// Reads and checks the whole log.
+async fn walk(log: &dyn EventLog) -> anyhow::Result<Summary> {
+    let progress = progress_to(log).await?;
+    let walked = transfer::walk::<LogError>(log, async |record, _| {
         progress.set_position(record.position.0);
-        visit(record).map_err(WalkError::from)
+        Ok(())
     })
     .await;
     progress.finish_and_clear();
-    walked.map_err(explain)
+    walked.map_err(|broken| explain(&broken))
+}
+
+/// A bar that fills up to the head of the log, on a terminal.
+async fn progress_to(log: &dyn EventLog) -> Result<ProgressBar, LogError> {
+    let style =
+        ProgressStyle::with_template("{bar:40} {pos}/{len} commits, {eta} to go").expect("a fixed template");
+    Ok(ProgressBar::new(log.head().await?.0).with_style(style))
 }
 
 /// Says where the log stops being sound and what can be done.
-fn explain(broken: Broken<WalkError>) -> anyhow::Error {
+fn explain(broken: &Broken<LogError>) -> anyhow::Error {
     let Broken { sound, error } = broken;
-    match &error {
-        WalkError::Log(log) if log.fault == Fault::Damaged => anyhow::anyhow!(
-            "{log}; positions 1 to {} are sound (digest {}): restore a backup",
-            sound.last,
-            sound.digest
-        ),
-        WalkError::Log(_) | WalkError::Output(_) => error.into(),
+    if error.fault != Fault::Damaged {
+        return error.clone().into();
     }
+    anyhow::anyhow!(
+        "{error}; positions 1 to {} are sound (digest {}): restore a backup",
+        sound.last,
+        sound.digest
+    )
 }
 
 fn print_summary(summary: &Summary) {

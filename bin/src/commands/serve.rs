@@ -34,6 +34,10 @@ const LAST_WAIT: Duration = Duration::from_secs(1);
 /// How many connections operators and their machines may have open.
 const OPERATORS_MAX: usize = 100;
 
+/// How often and how long the last requests are waited for to let go of the store.
+const CLOSE_TRIES_MAX: u32 = 100;
+const CLOSE_PAUSE: Duration = Duration::from_millis(10);
+
 pub(crate) fn run(arguments: ServeArguments) -> anyhow::Result<()> {
     for address in [Some(arguments.listen), arguments.ops_listen].into_iter().flatten() {
         check_plain_http(address, &arguments)?;
@@ -65,7 +69,7 @@ async fn serve(arguments: ServeArguments) -> anyhow::Result<()> {
     }
 
     let store = tokio::select! {
-        opened = wire::open_store(&arguments.store.store) => Arc::new(opened?),
+        opened = wire::open_store(&arguments.store.store, arguments.require_durability.into()) => Arc::new(opened?),
         () = end.received() => return Ok(()),
     };
     service.open(store.clone());
@@ -89,9 +93,7 @@ async fn serve(arguments: ServeArguments) -> anyhow::Result<()> {
     }
     drop(service);
     keys.close();
-    if let Some(store) = Arc::into_inner(store) {
-        store.close().await;
-    }
+    close(store).await;
     tracing::info!("stopped");
     Ok(())
 }
@@ -112,6 +114,18 @@ async fn listen(address: SocketAddr, flag: &str) -> anyhow::Result<(TcpListener,
         .with_context(|| format!("cannot listen on {address}: choose another address with {flag}"))?;
     let address = listener.local_addr()?;
     Ok((listener, address))
+}
+
+/// Closes the store once the last request has let go of it. Connections that were cut off do so in a moment; what
+/// they may still hold after that ends with the process, and loses nothing that was answered.
+async fn close(mut store: Arc<PetStore>) {
+    for _ in 0..CLOSE_TRIES_MAX {
+        match Arc::try_unwrap(store) {
+            Ok(store) => return store.close().await,
+            Err(shared) => store = shared,
+        }
+        tokio::time::sleep(CLOSE_PAUSE).await;
+    }
 }
 
 /// Tells what is being served, and how to call it while the first key is still there.

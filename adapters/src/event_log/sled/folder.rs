@@ -86,6 +86,11 @@ impl Folder {
         self.path.join("ballast")
     }
 
+    /// A copy of sled's files to try something on.
+    pub(super) fn rehearsal(&self) -> PathBuf {
+        self.path.join("rehearsal")
+    }
+
     /// Stands there while the files may hold data that the disk does not have.
     pub(super) fn suspicion(&self) -> PathBuf {
         self.path.join("not-synced")
@@ -103,6 +108,16 @@ impl Folder {
         Ok(files)
     }
 
+    /// Removes what an interrupted start has left behind: sled takes an unfinished snapshot for a damaged one.
+    pub(super) fn remove_unfinished(&self) -> io::Result<()> {
+        for path in self.engine_files()? {
+            if path.extension().is_some_and(|extension| extension == "generating") {
+                fs::remove_file(path)?;
+            }
+        }
+        Ok(())
+    }
+
     /// Closes sled's files to everybody else, and brings them and the folders that name them to the disk.
     pub(super) fn settle(&self) -> io::Result<()> {
         for path in self.engine_files()? {
@@ -118,6 +133,11 @@ impl Folder {
 /// Makes a file that only this user may read.
 pub(super) fn create_file(path: &Path) -> io::Result<File> {
     OpenOptions::new().write(true).create(true).truncate(true).mode(FILE_MODE).open(path)
+}
+
+/// Makes a folder that only this user may look into.
+pub(super) fn create_folder(path: &Path) -> io::Result<()> {
+    DirBuilder::new().mode(FOLDER_MODE).create(path)
 }
 
 /// Makes the folder and those above it that are missing, and sees to it that a power cut cannot take them away.

@@ -94,7 +94,7 @@ fn silence_engine_panics() {
 
 fn explain(doing: &str, error: ::sled::Error) -> LogError {
     match error {
-        ::sled::Error::Io(error) => io_trouble(doing, &error),
+        ::sled::Error::Io(error) => io_trouble(doing, &original(error)),
         ::sled::Error::Corruption { .. } | ::sled::Error::CollectionNotFound(_) => LogError::new(
             Fault::Damaged,
             format!(
@@ -109,6 +109,13 @@ fn explain(doing: &str, error: ::sled::Error) -> LogError {
             LogError::new(Fault::WriteFailed, format!("{doing} failed: {}", one_line(&reason)))
         }
     }
+}
+
+/// sled hands errors of the system on as text that shows their code; what they were says more to people.
+fn original(error: io::Error) -> io::Error {
+    let text = error.to_string();
+    let code = text.split_once("code: ").and_then(|(_, rest)| rest.split(',').next()?.parse().ok());
+    code.map_or(error, io::Error::from_raw_os_error)
 }
 
 fn words_of(panic: &(dyn Any + Send)) -> String {

@@ -15,8 +15,15 @@ use tokio::{
     time,
 };
 
-use super::{distrust, engine::Engine, folder::Folder, guard::io_trouble, space};
-use crate::event_log::high_water::{self, HighWater, Mark};
+use super::{
+    distrust,
+    engine::Engine,
+    folder::Folder,
+    guard::io_trouble,
+    opening::{self, Opening},
+    space,
+};
+use crate::event_log::high_water::{HighWater, Mark};
 
 /// How often the mark is synced while commits come in, and how long after the last one.
 const MARK_SYNC_PAUSE: Duration = Duration::from_secs(1);
@@ -59,15 +66,6 @@ impl fmt::Debug for Shared {
     }
 }
 
-/// Who may be opened.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(super) enum Opening {
-    /// Any store; a missing one is made.
-    OrCreate,
-    /// Only a store that exists.
-    Existing,
-}
-
 /// The owner of a store. Everything here blocks, on a thread of its own.
 pub(super) struct Keeper {
     folder: Folder,
@@ -90,12 +88,8 @@ enum Trouble {
 impl Keeper {
     /// Opens the store at `path` and checks that it has lost nothing.
     pub(super) fn open(path: &Path, opening: Opening) -> Result<Self, LogError> {
-        let folder = match opening {
-            Opening::OrCreate => Folder::open_or_create(path)?,
-            Opening::Existing => Folder::open_existing(path)?,
-        };
-        let mark = open_mark(&folder)?;
-        let (engine, tail) = open_engine(&folder, &mark)?;
+        let (folder, mark) = opening::open_folder(path, opening)?;
+        let (engine, tail) = opening::open_engine(&folder, &mark)?;
         let shared = Arc::new(Shared {
             engine: RwLock::new(Some(engine)),
             head: watch::Sender::new(tail.position),
@@ -174,7 +168,7 @@ impl Keeper {
         match self.trouble {
             None => self.sync_mark(),
             Some(Trouble::NoRoom) => {
-                if space::check_room(&self.folder, 0).is_ok() {
+                if space::check_room_again(&self.folder).is_ok() {
                     self.resume();
                 }
             }
@@ -216,7 +210,7 @@ impl Keeper {
         let writable = distrust::declare(&self.folder);
         let writable = writable.map_err(|error| io_trouble("opening the log again", &error));
         match writable.and_then(|()| self.replace_engine()) {
-            Ok(()) => match space::check_room(&self.folder, 0) {
+            Ok(()) => match space::check_room_again(&self.folder) {
                 Ok(()) => self.resume(),
                 Err(error) => {
                     self.stop(Trouble::NoRoom, error);
@@ -238,7 +232,7 @@ impl Keeper {
             engine.close();
         }
         self.mark.settle().map_err(|error| io_trouble("writing the high-water mark", &error))?;
-        let (engine, tail) = open_engine(&self.folder, &self.mark)?;
+        let (engine, tail) = opening::open_engine(&self.folder, &self.mark)?;
         *place = Some(engine);
         drop(place);
         self.go_on(tail)
@@ -271,54 +265,6 @@ impl Keeper {
             engine.close();
         }
     }
-}
-
-/// Opens the mark. It is made before anything else of a store, so whoever has records has lost it.
-fn open_mark(folder: &Folder) -> Result<HighWater, LogError> {
-    let path = folder.mark();
-    if let Some(mark) = HighWater::open(&path)? {
-        return Ok(mark);
-    }
-    if folder.records().exists() {
-        return Err(high_water::missing(&path));
-    }
-    let made = HighWater::create(&path).and_then(|mark| folder.settle().map(|()| mark));
-    made.map_err(|error| io_trouble("making the store", &error))
-}
-
-/// Opens sled, and returns it with its last commit once everything in it is durable and nothing is missing.
-fn open_engine(folder: &Folder, mark: &HighWater) -> Result<(Engine, Mark), LogError> {
-    space::make_room_to_open(folder);
-    let doing = "bringing the log to the disk";
-    let distrusted = distrust::is_declared(folder);
-    if distrusted {
-        distrust::resolve(folder).map_err(|error| io_trouble(doing, &error))?;
-    }
-    let engine = Engine::open(folder)?;
-    let checked = check(&engine, mark).and_then(|tail| {
-        folder.settle().map_err(|error| io_trouble(doing, &error))?;
-        if distrusted {
-            distrust::withdraw(folder).map_err(|error| io_trouble(doing, &error))?;
-        }
-        Ok(tail)
-    });
-    match checked {
-        Ok(tail) => Ok((engine, tail)),
-        Err(error) => {
-            engine.close();
-            Err(error)
-        }
-    }
-}
-
-/// Finds the last commit, and that nothing which was acknowledged is missing.
-fn check(engine: &Engine, mark: &HighWater) -> Result<Mark, LogError> {
-    let tail = engine.tail()?;
-    let marked = mark.mark().position;
-    let within = Position::START < marked && marked <= tail.position;
-    let found = within.then(|| engine.commit_at(marked)).transpose()?;
-    mark.check(tail.position, found)?;
-    Ok(tail)
 }
 
 fn being_opened() -> LogError {

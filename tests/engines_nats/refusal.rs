@@ -1,0 +1,1 @@
+//! What is refused at the door, and with which words.

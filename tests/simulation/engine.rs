@@ -1,0 +1,249 @@
+//! The simulated engine: what is durable, who can reach it, and which fault strikes next. It keeps the port's
+//! promises and not a bit more, and it lets a node see the commits of others later than the port asks for.
+
+use std::{
+    sync::{Arc, Mutex, MutexGuard, PoisonError},
+    time::Duration,
+};
+
+use application::{
+    Sharing,
+    codec::{self, Commit},
+    ports::{AppendError, CommitId, Fault, LogError, Position, ReadBound, Record, StoredRecord},
+};
+use tokio::{
+    sync::Notify,
+    time::{self, Instant},
+};
+
+use super::{
+    chance::Chance,
+    history,
+    journal::{Journal, Tick},
+    plan::{Faults, Outage, Plan},
+};
+
+pub(crate) struct Engine {
+    pub(crate) journal: Arc<Journal>,
+    pub(crate) sharing: Sharing,
+    state: Mutex<State>,
+    /// Wakes who waits for a record. Not a `watch`, which wakes its waiters in random order.
+    news: Notify,
+}
+
+struct State {
+    stored: Vec<Stored>,
+    chance: Chance,
+    faults: Faults,
+    /// Until when each node cannot reach the engine.
+    away: Vec<Instant>,
+    closed: Option<Closed>,
+    /// The last position that each node was shown.
+    seen: Vec<usize>,
+    /// Records that somebody was told might be stored.
+    doubted: Vec<CommitId>,
+}
+
+/// A durable record.
+#[derive(Clone)]
+pub(crate) struct Stored {
+    pub(crate) commit: Commit,
+    /// When it became durable.
+    pub(crate) at: Tick,
+    record: Record,
+}
+
+/// The log failed. When it opens again, the record that it failed on is there or not.
+struct Closed {
+    kept: Option<Record>,
+}
+
+/// What becomes of an append.
+#[derive(Debug, Clone, Copy)]
+pub(crate) enum Fate {
+    Carried,
+    RequestLost,
+    AnswerLost,
+    LandsLate(Duration),
+    Refused,
+    Closes { keeps: bool, opens_after: Duration },
+}
+
+impl Engine {
+    pub(crate) fn new(plan: &Plan, chance: Chance, journal: Arc<Journal>) -> Arc<Self> {
+        let state = State {
+            stored: Vec::new(),
+            chance,
+            faults: plan.faults.clone(),
+            away: vec![Instant::now(); plan.nodes],
+            closed: None,
+            seen: vec![0; plan.nodes],
+            doubted: Vec::new(),
+        };
+        Arc::new(Self { journal, sharing: plan.sharing, news: Notify::new(), state: Mutex::new(state) })
+    }
+
+    /// Everything that is durable now.
+    pub(crate) fn stored(&self) -> Vec<Stored> {
+        self.state().stored.clone()
+    }
+
+    /// Of the records that somebody was told might be stored, how many are.
+    pub(crate) fn doubted_and_stored(&self) -> usize {
+        let state = self.state();
+        let is_stored = |id: &&CommitId| state.stored.iter().any(|stored| stored.commit.id == **id);
+        state.doubted.iter().filter(is_stored).count()
+    }
+
+    /// Stores a record that has arrived, if its turn is now.
+    pub(crate) fn store(&self, expected: Position, record: &Record) -> Result<Position, AppendError> {
+        let state = self.state();
+        if state.closed.is_some() {
+            return Err(AppendError::Closed(Self::closed()));
+        }
+        if expected.0 != state.stored.len() as u64 {
+            return Err(AppendError::Conflict);
+        }
+        drop(state);
+        self.keep(record);
+        Ok(expected.next())
+    }
+
+    /// The log fails on this record, if it would have stored it.
+    pub(crate) fn close(
+        &self,
+        expected: Position,
+        record: &Record,
+        keeps: bool,
+    ) -> Result<Position, AppendError> {
+        let mut state = self.state();
+        if expected.0 == state.stored.len() as u64 && state.closed.is_none() {
+            state.closed = Some(Closed { kept: keeps.then(|| record.clone()) });
+            return Err(AppendError::Closed(Self::closed()));
+        }
+        drop(state);
+        self.store(expected, record)
+    }
+
+    /// Opens a log that failed.
+    pub(crate) fn open(&self) {
+        let Some(Closed { kept }) = self.state().closed.take() else { return };
+        let fate = if kept.is_some() { "there" } else { "gone" };
+        self.journal.note(format_args!("the log is open again, what it failed on is {fate}"));
+        if let Some(record) = kept {
+            self.keep(&record);
+        }
+    }
+
+    fn keep(&self, record: &Record) {
+        let commit = codec::decode(&record.bytes).expect("nodes send sound commits");
+        let names: Vec<_> = history::pets(&commit).map(|pet| pet.details.name.as_str().to_owned()).collect();
+        let line = format_args!("stored {}: {}", commit.position, names.join(", "));
+        let at = self.journal.count(|tally| tally.commits += 1, line);
+        self.state().stored.push(Stored { commit, at, record: record.clone() });
+        self.news.notify_waiters();
+    }
+
+    pub(crate) fn read(&self, node: usize, after: Position, bound: ReadBound) -> Vec<StoredRecord> {
+        let mut state = self.state();
+        let visible = state.visible(node);
+        let start = usize::try_from(after.0).expect("tests are small").min(visible);
+        let most = bound.records.min(1 + state.chance.index(8));
+        let range = start..visible.min(start + most);
+        state.seen[node] = state.seen[node].max(range.end);
+        let places = range.clone().map(|place| Position(place as u64 + 1));
+        let bytes = state.stored[range].iter().map(|stored| stored.record.bytes.clone());
+        places.zip(bytes).map(|(position, bytes)| StoredRecord { position, bytes }).collect()
+    }
+
+    /// The head as this node sees it, unless the log is closed.
+    pub(crate) fn head(&self, node: usize) -> Result<Position, LogError> {
+        let mut state = self.state();
+        if state.closed.is_some() {
+            return Err(Self::closed());
+        }
+        let visible = state.visible(node);
+        state.seen[node] = visible;
+        Ok(Position(visible as u64))
+    }
+
+    /// Returns when there is something beyond `position`, or after `patience`.
+    pub(crate) async fn beyond(&self, position: Position, patience: Duration) {
+        let end = Instant::now() + patience;
+        loop {
+            let news = self.news.notified();
+            let there = self.state().stored.len() as u64 > position.0;
+            if there || time::timeout_at(end, news).await.is_err() {
+                return;
+            }
+        }
+    }
+
+    /// Takes note of what a node was told about its append.
+    pub(crate) fn told(&self, node: usize, record: &Record, outcome: &Result<Position, AppendError>) {
+        let mut state = self.state();
+        match outcome {
+            Ok(position) => {
+                let seen = usize::try_from(position.0).expect("tests are small");
+                state.seen[node] = state.seen[node].max(seen);
+            }
+            Err(AppendError::Unclear(_)) if !state.doubted.contains(&record.id) => {
+                state.doubted.push(record.id)
+            }
+            Err(
+                AppendError::Unclear(_)
+                | AppendError::Conflict
+                | AppendError::NotStored(_)
+                | AppendError::Closed(_),
+            ) => {}
+        }
+    }
+
+    pub(crate) fn go_away(&self, outage: &Outage) {
+        self.journal.count(|tally| tally.outages += 1, format_args!("the engine goes away: {outage:?}"));
+        let until = Instant::now() + outage.lasts;
+        for (node, away) in self.state().away.iter_mut().enumerate() {
+            if outage.node.is_none_or(|only| only == node) {
+                *away = until.max(*away);
+            }
+        }
+    }
+
+    pub(crate) fn is_away(&self, node: usize) -> bool {
+        Instant::now() < self.state().away[node]
+    }
+
+    /// From now on nothing new goes wrong.
+    pub(crate) fn heal(&self) {
+        self.journal.note(format_args!("the faults end"));
+        let mut state = self.state();
+        state.faults = Faults::default();
+        state.away.fill(Instant::now());
+    }
+
+    /// Draws with the rates that are in force.
+    pub(crate) fn draw<T>(&self, draw: impl FnOnce(&mut Chance, &Faults) -> T) -> T {
+        let state = &mut *self.state();
+        draw(&mut state.chance, &state.faults)
+    }
+
+    fn closed() -> LogError {
+        LogError::new(Fault::WriteFailed, "the log is closed")
+    }
+
+    fn state(&self) -> MutexGuard<'_, State> {
+        self.state.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+impl State {
+    /// How much of the log a node is shown: all of it or, now and then, less, but never less than before.
+    fn visible(&mut self, node: usize) -> usize {
+        let all = self.stored.len();
+        if self.chance.per_mille(self.faults.stale) {
+            all.saturating_sub(1 + self.chance.index(3)).max(self.seen[node])
+        } else {
+            all
+        }
+    }
+}

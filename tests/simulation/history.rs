@@ -1,0 +1,85 @@
+//! What clients did and what they were shown, to be held against the log when the run is over.
+
+use std::sync::{Mutex, PoisonError};
+
+use application::{CreateError, CreatePet, Created, ListPets, Page, Version, codec::Commit, ports::Fault};
+use domain::{Pet, PetEvent, PetId};
+
+use super::journal::Tick;
+
+#[derive(Default)]
+pub(crate) struct History(Mutex<Operations>);
+
+#[derive(Default)]
+pub(crate) struct Operations {
+    pub(crate) creates: Vec<Create>,
+    pub(crate) reads: Vec<Read>,
+}
+
+/// A request to add a pet.
+pub(crate) struct Create {
+    pub(crate) node: usize,
+    /// Which of the node's lives.
+    pub(crate) life: usize,
+    pub(crate) request: CreatePet,
+    pub(crate) sent: Moment,
+    pub(crate) ended: Moment,
+    pub(crate) outcome: Outcome,
+}
+
+/// When something happened, on the logical and on the simulated clock.
+#[derive(Debug, Clone, Copy)]
+pub(crate) struct Moment {
+    pub(crate) tick: Tick,
+    pub(crate) millis: u64,
+}
+
+#[derive(Debug)]
+pub(crate) enum Outcome {
+    Answered(Created),
+    Refused(CreateError),
+    /// The node was killed, or the client went away before the answer came.
+    Lost,
+}
+
+/// Something that a node showed to a reader.
+pub(crate) struct Read {
+    pub(crate) node: usize,
+    /// Which of the node's lives.
+    pub(crate) life: usize,
+    /// When that life began to read the log.
+    pub(crate) begun: Tick,
+    pub(crate) at: Tick,
+    /// What the node said it was showing.
+    pub(crate) version: Version,
+    pub(crate) shown: Shown,
+}
+
+pub(crate) enum Shown {
+    Page(ListPets, Page),
+    Pet(PetId, Option<Pet>),
+    Nothing(Fault),
+}
+
+impl History {
+    pub(crate) fn created(&self, create: Create) {
+        self.0.lock().unwrap_or_else(PoisonError::into_inner).creates.push(create);
+    }
+
+    pub(crate) fn read(&self, read: Read) {
+        self.0.lock().unwrap_or_else(PoisonError::into_inner).reads.push(read);
+    }
+
+    /// Everything that was noted, now that the run is over.
+    pub(crate) fn take(&self) -> Operations {
+        std::mem::take(&mut *self.0.lock().unwrap_or_else(PoisonError::into_inner))
+    }
+}
+
+/// The pets that a commit added.
+pub(crate) fn pets(commit: &Commit) -> impl Iterator<Item = &Pet> {
+    commit.entries.iter().map(|entry| {
+        let PetEvent::Added(pet) = &entry.event;
+        pet
+    })
+}

@@ -1,0 +1,163 @@
+//! A node of the simulation: the real `PetStore` on the real read model, with a clock that is wrong, through several
+//! lives.
+
+use std::{
+    sync::{
+        Arc, Mutex, PoisonError,
+        atomic::{AtomicUsize, Ordering},
+    },
+    time::Duration,
+};
+
+use adapters::read_model::MemoryReadModel;
+use application::{PetStore, ports::Clock};
+use chrono::{DateTime, TimeDelta, Utc};
+use tokio::{
+    sync::{Mutex as AsyncMutex, Notify},
+    time::{self, Instant},
+};
+
+use super::{
+    chance::Chance,
+    engine::Engine,
+    journal::Tick,
+    link::Link,
+    plan::{End, Plan},
+};
+
+/// How long the supervisor of a node waits before it starts it again.
+const START_PAUSE: Duration = Duration::from_millis(200);
+/// How long a node may take to end in order, once no request is in flight: three slow calls to the engine.
+pub(crate) const CLOSING_MAX: Duration = Duration::from_secs(45);
+
+pub(crate) struct Node {
+    pub(crate) index: usize,
+    engine: Arc<Engine>,
+    clock: Arc<WrongClock>,
+    life: Mutex<Option<Arc<Life>>>,
+    lives: AtomicUsize,
+    /// Held while the node is between two lives.
+    restarting: AsyncMutex<()>,
+}
+
+/// A node from a start to its end.
+pub(crate) struct Life {
+    pub(crate) number: usize,
+    /// When the node began to read the log.
+    pub(crate) begun: Tick,
+    pub(crate) store: PetStore,
+    link: Arc<Link>,
+    killed: Notify,
+}
+
+impl Life {
+    /// Returns when the node is killed.
+    pub(crate) async fn killed(&self) {
+        let killed = self.killed.notified();
+        if self.link.is_alive() {
+            killed.await;
+        }
+    }
+}
+
+impl Node {
+    pub(crate) fn new(index: usize, engine: Arc<Engine>, plan: &Plan, chance: Chance) -> Arc<Self> {
+        let clock = Arc::new(WrongClock {
+            start: Instant::now(),
+            jumps: plan.clock_jumps,
+            state: Mutex::new((TimeDelta::seconds(plan.skews[index]), chance)),
+        });
+        Arc::new(Self {
+            index,
+            engine,
+            clock,
+            life: Mutex::default(),
+            lives: AtomicUsize::new(0),
+            restarting: AsyncMutex::default(),
+        })
+    }
+
+    /// The node as it can be reached now; `None` while it is down.
+    pub(crate) fn life(&self) -> Option<Arc<Life>> {
+        self.life.lock().unwrap_or_else(PoisonError::into_inner).clone()
+    }
+
+    /// Opens the store, again and again until the engine lets it.
+    pub(crate) async fn start(&self) {
+        let number = self.lives.fetch_add(1, Ordering::SeqCst) + 1;
+        let begun = self.engine.journal.note(format_args!("node {} starts life {number}", self.index));
+        let link = Link::new(self.engine.clone(), self.index);
+        let store = loop {
+            let read_model = Arc::<MemoryReadModel>::default();
+            match PetStore::open(link.clone(), read_model, self.clock.clone(), self.engine.sharing).await {
+                Ok(store) => break store,
+                Err(_) => time::sleep(START_PAUSE).await,
+            }
+        };
+        self.engine.journal.note(format_args!("node {} serves", self.index));
+        let life = Life { number, begun, store, link, killed: Notify::new() };
+        *self.life.lock().unwrap_or_else(PoisonError::into_inner) = Some(Arc::new(life));
+    }
+
+    /// Ends the node's life and starts the next one.
+    pub(crate) async fn restart(&self, end: End, down: Duration) -> Result<(), String> {
+        let _restarting = self.restarting.lock().await;
+        self.end(end).await?;
+        time::sleep(down).await;
+        self.start().await;
+        Ok(())
+    }
+
+    /// Ends the node's life. Fails if it should have ended in order and does not come to an end.
+    pub(crate) async fn end(&self, end: End) -> Result<(), String> {
+        let Some(life) = self.life.lock().unwrap_or_else(PoisonError::into_inner).take() else {
+            return Ok(());
+        };
+        self.engine
+            .journal
+            .count(|tally| tally.restarts += 1, format_args!("node {} ends: {end:?}", self.index));
+        match end {
+            End::Killed => {
+                life.link.cut();
+                life.killed.notify_waiters();
+                Ok(())
+            }
+            End::Replaced => Ok(()),
+            End::Closed => {
+                let life = sole_owner(life).await;
+                let closing = time::timeout(CLOSING_MAX, life.store.close()).await;
+                closing.map_err(|_| format!("node {} does not end when it is told to", self.index))
+            }
+        }
+    }
+}
+
+/// Waits until every request in flight was answered.
+async fn sole_owner(mut life: Arc<Life>) -> Life {
+    loop {
+        match Arc::try_unwrap(life) {
+            Ok(life) => return life,
+            Err(shared) => life = shared,
+        }
+        time::sleep(Duration::from_millis(50)).await;
+    }
+}
+
+/// A clock that is off from the start and may jump, by minutes at most.
+struct WrongClock {
+    start: Instant,
+    /// Per mille of the looks at it.
+    jumps: u64,
+    state: Mutex<(TimeDelta, Chance)>,
+}
+
+impl Clock for WrongClock {
+    fn now(&self) -> DateTime<Utc> {
+        let (skew, chance) = &mut *self.state.lock().unwrap_or_else(PoisonError::into_inner);
+        if chance.per_mille(self.jumps) {
+            *skew = TimeDelta::seconds(chance.pick(&[-300, -60, 0, 60, 300]));
+        }
+        let elapsed = TimeDelta::from_std(self.start.elapsed()).expect("a run takes minutes");
+        DateTime::UNIX_EPOCH + TimeDelta::days(20_000) + *skew + elapsed
+    }
+}

@@ -1,0 +1,171 @@
+//! What a seed decides before its run starts: how many take part, how often each fault strikes, and what happens to
+//! the nodes and the engine when. Half of the faults are absent from any one run, so that no fault hides another.
+
+use std::time::Duration;
+
+use application::Sharing;
+
+use super::chance::Chance;
+
+/// The whole run in numbers.
+#[derive(Debug, Clone)]
+pub(crate) struct Plan {
+    pub(crate) sharing: Sharing,
+    pub(crate) nodes: usize,
+    pub(crate) clients: usize,
+    pub(crate) requests_per_client: usize,
+    pub(crate) think_max: u64,
+    pub(crate) faults: Faults,
+    pub(crate) outages: Vec<Outage>,
+    pub(crate) restarts: Vec<Restart>,
+    /// How wrong the clock of each node is, in seconds.
+    pub(crate) skews: Vec<i64>,
+    /// Per mille of the looks at a clock that make it jump.
+    pub(crate) clock_jumps: u64,
+}
+
+/// How often a call meets each fault, per mille, and how long calls take, in milliseconds.
+#[derive(Debug, Clone, Default)]
+pub(crate) struct Faults {
+    pub(crate) delay_max: u64,
+    /// The call takes seconds.
+    pub(crate) slow: u64,
+    /// The append is not stored and nobody can tell.
+    pub(crate) request_lost: u64,
+    /// The append is stored, if its turn has come, and nobody is told.
+    pub(crate) answer_lost: u64,
+    /// The append is stored seconds after its outcome was called unclear.
+    pub(crate) lands_late: u64,
+    /// The append is refused and the log stays sound.
+    pub(crate) refused: u64,
+    /// The append closes the log, which opens again by itself, with the record or without it.
+    pub(crate) closes: u64,
+    /// A read, a look at the head or a wait fails.
+    pub(crate) read_fails: u64,
+    /// A read or a look at the head shows less than there is, though never less than this node saw before.
+    pub(crate) stale: u64,
+    /// A wait is not woken by what it waits for.
+    pub(crate) deaf: u64,
+}
+
+/// The engine cannot be reached for a while.
+#[derive(Debug, Clone)]
+pub(crate) struct Outage {
+    pub(crate) at: Duration,
+    pub(crate) lasts: Duration,
+    /// The only node it is away for; `None` is all of them.
+    pub(crate) node: Option<usize>,
+}
+
+/// A node ends and comes back.
+#[derive(Debug, Clone)]
+pub(crate) struct Restart {
+    pub(crate) at: Duration,
+    pub(crate) down: Duration,
+    pub(crate) node: usize,
+    pub(crate) end: End,
+}
+
+/// How the life of a node ends.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum End {
+    /// kill -9: whatever it was doing is cut off, whatever it had sent is on its way.
+    Killed,
+    /// In order: requests are finished first.
+    Closed,
+    /// Let go of while the next life starts already, as in a rolling upgrade.
+    Replaced,
+}
+
+impl Plan {
+    /// By when everything that was planned has begun.
+    const SPAN: u64 = 20_000;
+
+    pub(crate) fn of(chance: &mut Chance) -> Self {
+        let sharing = if chance.per_mille(250) { Sharing::Alone } else { Sharing::Shared };
+        let nodes = match sharing {
+            Sharing::Alone => 1,
+            Sharing::Shared => 1 + chance.index(3),
+        };
+        let outages = (0..chance.pick(&[0, 0, 1, 2])).map(|_| Outage::of(chance, nodes)).collect();
+        let restarts =
+            (0..chance.pick(&[0, 0, 1, 2, 3])).map(|_| Restart::of(chance, nodes, sharing)).collect();
+        Self {
+            sharing,
+            nodes,
+            clients: 1 + chance.index(5),
+            requests_per_client: 4 + chance.index(12),
+            think_max: chance.pick(&[5, 100, 3_000]),
+            faults: Faults::of(chance, sharing),
+            outages,
+            restarts,
+            skews: (0..nodes).map(|_| chance.pick(&[0, 0, 1, -1, 60, -3_600])).collect(),
+            clock_jumps: chance.pick(&[0, 0, 20]),
+        }
+    }
+
+    /// Whether nothing at all goes wrong in this run, save that nodes compete.
+    pub(crate) fn is_calm(&self) -> bool {
+        self.faults.is_calm() && self.outages.is_empty() && self.restarts.is_empty()
+    }
+}
+
+impl Faults {
+    fn of(chance: &mut Chance, sharing: Sharing) -> Self {
+        let delay_max = chance.pick(&[0, 2, 20, 200]);
+        if chance.per_mille(50) {
+            return Self { delay_max, ..Self::default() };
+        }
+        let mut rate = || chance.pick(&[0, 0, 0, 10, 50, 200]);
+        let faults = Self {
+            delay_max,
+            slow: rate() / 5,
+            request_lost: rate(),
+            answer_lost: rate(),
+            lands_late: rate(),
+            refused: rate() / 5,
+            closes: rate() / 5,
+            read_fails: rate(),
+            stale: rate(),
+            deaf: rate(),
+        };
+        match sharing {
+            // What nobody shares is in this machine: nothing of it is on its way for long.
+            Sharing::Alone => Self { lands_late: 0, stale: 0, ..faults },
+            Sharing::Shared => faults,
+        }
+    }
+
+    fn is_calm(&self) -> bool {
+        let Self { delay_max: _, slow, request_lost, answer_lost, lands_late, .. } = self;
+        let Self { refused, closes, read_fails, stale, deaf: _, .. } = self;
+        [slow, request_lost, answer_lost, lands_late, refused, closes, read_fails, stale]
+            .iter()
+            .all(|rate| **rate == 0)
+    }
+}
+
+impl Outage {
+    fn of(chance: &mut Chance, nodes: usize) -> Self {
+        Self {
+            at: chance.millis(0..=Plan::SPAN),
+            lasts: chance.millis(100..=12_000),
+            node: chance.per_mille(500).then(|| chance.index(nodes)),
+        }
+    }
+}
+
+impl Restart {
+    fn of(chance: &mut Chance, nodes: usize, sharing: Sharing) -> Self {
+        let ends: &[End] = match sharing {
+            Sharing::Alone => &[End::Killed, End::Closed],
+            Sharing::Shared => &[End::Killed, End::Closed, End::Replaced],
+        };
+        Self {
+            at: chance.millis(0..=Plan::SPAN),
+            down: chance.millis(0..=3_000),
+            node: chance.index(nodes),
+            end: chance.pick(ends),
+        }
+    }
+}

@@ -1,0 +1,176 @@
+//! One run from its seed to the verdict.
+
+use std::{
+    sync::{Arc, atomic::AtomicU64},
+    time::Duration,
+};
+
+use application::{CreatePet, KeyId, Limit, ListPets};
+use domain::{CategoryId, NewPet, PetName};
+use tokio::{runtime, task::JoinSet, time};
+
+use super::{
+    chance::Chance,
+    checks::{self, Truth},
+    client::Client,
+    engine::Engine,
+    history::History,
+    journal::{Journal, Tally},
+    node::{CLOSING_MAX, Node},
+    plan::{End, Plan},
+    world::World,
+};
+
+/// How long after the last fault every node must be well: longer than the slowest call takes to end.
+const RECOVERY_MAX: Duration = Duration::from_secs(30);
+/// How long after the last create every node must show it: two polls.
+const NEWS_MAX: Duration = Duration::from_secs(2);
+
+/// What came of a run.
+pub(crate) struct Report {
+    pub(crate) tally: Tally,
+    /// The same for every run of the seed.
+    pub(crate) hash: u64,
+    pub(crate) lines: Vec<String>,
+    pub(crate) verdict: Result<(), String>,
+}
+
+/// Lives through everything that the seed holds, on a clock that takes no time.
+pub(crate) fn run(seed: u64) -> Report {
+    // One thread and a clock that stands still from the very start: the order of events depends on nothing else.
+    let runtime = runtime::Builder::new_current_thread().enable_time().start_paused(true).build();
+    runtime.expect("a runtime without I/O always starts").block_on(async {
+        let mut chance = Chance::new(seed);
+        let plan = Plan::of(&mut chance);
+        let journal = Arc::new(Journal::new());
+        journal.note(format_args!("{plan:?}"));
+        let verdict = live(&plan, chance, &journal).await;
+        Report { tally: journal.tally(), hash: journal.hash(), lines: journal.lines(), verdict }
+    })
+}
+
+async fn live(plan: &Plan, mut chance: Chance, journal: &Arc<Journal>) -> Result<(), String> {
+    let engine = Engine::new(plan, chance.fork(), journal.clone());
+    let nodes: Vec<_> =
+        (0..plan.nodes).map(|index| Node::new(index, engine.clone(), plan, chance.fork())).collect();
+    for node in &nodes {
+        node.start().await;
+    }
+    let world =
+        World { journal: journal.clone(), history: History::default(), nodes, pets: AtomicU64::new(0) };
+    let world = Arc::new(world);
+    let watchers = watch(&world, &mut chance);
+    let trouble = trouble(plan, &engine, &world);
+    let clients = serve(plan, &world, &mut chance);
+    clients.join_all().await;
+    let ends: Result<(), String> = trouble.join_all().await.into_iter().collect();
+    ends?;
+    engine.heal();
+    drop(watchers);
+    time::sleep(RECOVERY_MAX).await;
+    let doubted = engine.doubted_and_stored() as u64;
+    journal.count(|tally| tally.unclear_landed += doubted, format_args!("{doubted} doubts were stored"));
+    let served = serves_again(&world).await;
+    let truth = Truth::of(engine.stored())?;
+    checks::check(plan, &truth, &world.history.take())?;
+    served?;
+    nodes_are_equal(&world, &truth)?;
+    for node in &world.nodes {
+        time::timeout(CLOSING_MAX, node.end(End::Closed)).await.map_err(|_| "a node does not end")??;
+    }
+    Ok(())
+}
+
+/// Starts everybody who looks at the nodes all the time.
+fn watch(world: &Arc<World>, chance: &mut Chance) -> JoinSet<()> {
+    let mut watchers = JoinSet::new();
+    for node in world.nodes.clone() {
+        let (world, mut chance) = (world.clone(), chance.fork());
+        watchers.spawn(async move {
+            let limit = Limit::new(1).expect("within the bounds");
+            loop {
+                time::sleep(chance.millis(1..=200)).await;
+                world.list(&node, ListPets { limit, status: None, after: None });
+            }
+        });
+    }
+    watchers
+}
+
+fn serve(plan: &Plan, world: &Arc<World>, chance: &mut Chance) -> JoinSet<()> {
+    let mut clients = JoinSet::new();
+    for number in 0..plan.clients {
+        let client = Client {
+            world: world.clone(),
+            name: format!("client-{number}"),
+            chance: chance.fork(),
+            think_max: plan.think_max,
+            keyed: vec![],
+        };
+        clients.spawn(client.live(plan.requests_per_client));
+    }
+    clients
+}
+
+/// Starts the outages and restarts, each at its time.
+fn trouble(plan: &Plan, engine: &Arc<Engine>, world: &Arc<World>) -> JoinSet<Result<(), String>> {
+    let mut trouble = JoinSet::new();
+    for outage in plan.outages.clone() {
+        let engine = engine.clone();
+        trouble.spawn(async move {
+            time::sleep(outage.at).await;
+            engine.go_away(&outage);
+            Ok(())
+        });
+    }
+    for restart in plan.restarts.clone() {
+        let node = world.nodes[restart.node].clone();
+        trouble.spawn(async move {
+            time::sleep(restart.at).await;
+            node.restart(restart.end, restart.down).await
+        });
+    }
+    trouble
+}
+
+/// Whether every node is well now that the faults are over, and adds a pet.
+async fn serves_again(world: &World) -> Result<(), String> {
+    for node in &world.nodes {
+        let life = node.life().ok_or_else(|| format!("node {} is down", node.index))?;
+        if let Some(trouble) = life.store.health().trouble() {
+            return Err(format!("node {} is still not well: {trouble:?}", node.index));
+        }
+        let name = PetName::new(format!("last of node {}", node.index)).expect("a plain name");
+        let pet = NewPet { name, category_id: CategoryId(0), status: None };
+        let request = CreatePet { pet, by: KeyId("last".into()), request_key: None };
+        let created = world.create(node, request, None).await;
+        created.ok_or_else(|| format!("node {} adds no pets any more", node.index))?;
+    }
+    time::sleep(NEWS_MAX).await;
+    Ok(())
+}
+
+/// Whether every node holds exactly what the log holds.
+fn nodes_are_equal(world: &World, truth: &Truth) -> Result<(), String> {
+    for node in &world.nodes {
+        let life = node.life().ok_or_else(|| format!("node {} is down", node.index))?;
+        let version = life.store.version();
+        let expected = truth.at(version)?;
+        let mut held = Vec::new();
+        let mut query =
+            ListPets { limit: Limit::new(Limit::MAX).expect("the most"), status: None, after: None };
+        loop {
+            let page =
+                life.store.list(&query).map_err(|fault| format!("node {} refuses: {fault}", node.index))?;
+            held.extend(page.pets);
+            query.after = page.next;
+            if page.next.is_none() {
+                break;
+            }
+        }
+        if version.position != truth.head() || held != expected || life.store.count() != expected.len() {
+            return Err(format!("node {} ends with {version:?} of {}", node.index, truth.head()));
+        }
+    }
+    Ok(())
+}

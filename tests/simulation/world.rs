@@ -1,0 +1,109 @@
+//! What clients share: the nodes they ask, and the history in which everything they do is noted.
+
+use std::{
+    sync::{Arc, atomic::AtomicU64},
+    time::Duration,
+};
+
+use application::{CreatePet, Created, ListPets, Version};
+use domain::PetId;
+use tokio::time;
+
+use super::{
+    history::{Create, History, Moment, Outcome, Read, Shown},
+    journal::Journal,
+    node::{Life, Node},
+};
+
+pub(crate) struct World {
+    pub(crate) journal: Arc<Journal>,
+    pub(crate) history: History,
+    pub(crate) nodes: Vec<Arc<Node>>,
+    /// How many different pets were asked for.
+    pub(crate) pets: AtomicU64,
+}
+
+impl World {
+    /// Sends a request, and notes what became of it. The client goes away after `gives_up`.
+    pub(crate) async fn create(
+        &self,
+        node: &Node,
+        request: CreatePet,
+        gives_up: Option<Duration>,
+    ) -> Option<Created> {
+        let life = node.life()?;
+        let sent = self.asked(node, &request);
+        let outcome = outcome(&life, request.clone(), gives_up.unwrap_or(Duration::MAX)).await;
+        let ended = self.ended(node, &request, &outcome);
+        let created = match &outcome {
+            Outcome::Answered(created) => Some(created.clone()),
+            Outcome::Refused(_) | Outcome::Lost => None,
+        };
+        self.history.created(Create { node: node.index, life: life.number, request, sent, ended, outcome });
+        created
+    }
+
+    pub(crate) fn list(&self, node: &Node, query: ListPets) {
+        let Some(life) = node.life() else { return };
+        let version = life.store.version();
+        let shown = match life.store.list(&query) {
+            Ok(page) => Shown::Page(query, page),
+            Err(fault) => Shown::Nothing(fault),
+        };
+        self.shown(node, &life, version, shown);
+    }
+
+    pub(crate) fn get(&self, node: &Node, id: PetId) {
+        let Some(life) = node.life() else { return };
+        let version = life.store.version();
+        let shown = match life.store.get(id) {
+            Ok(pet) => Shown::Pet(id, pet),
+            Err(fault) => Shown::Nothing(fault),
+        };
+        self.shown(node, &life, version, shown);
+    }
+
+    fn asked(&self, node: &Node, request: &CreatePet) -> Moment {
+        let CreatePet { pet, request_key, .. } = request;
+        let line = format_args!("node {} is asked for {:?} under {request_key:?}", node.index, pet.name);
+        self.moment(self.journal.count(|tally| tally.creates += 1, line))
+    }
+
+    fn ended(&self, node: &Node, request: &CreatePet, outcome: &Outcome) -> Moment {
+        let line = format_args!("node {} is done with {:?}: {outcome:?}", node.index, request.pet.name);
+        self.moment(self.journal.count(
+            |tally| match outcome {
+                Outcome::Answered(created) => {
+                    tally.answered += 1;
+                    tally.replayed += u64::from(created.replayed);
+                }
+                Outcome::Refused(_) => tally.refused += 1,
+                Outcome::Lost => tally.lost += 1,
+            },
+            line,
+        ))
+    }
+
+    fn shown(&self, node: &Node, life: &Life, version: Version, shown: Shown) {
+        let line = format_args!("node {} shows {}", node.index, version.position);
+        let at = self.journal.count(|tally| tally.reads += 1, line);
+        let Life { number, begun, .. } = *life;
+        self.history.read(Read { node: node.index, life: number, begun, at, version, shown });
+    }
+
+    fn moment(&self, tick: u64) -> Moment {
+        Moment { tick, millis: self.journal.millis() }
+    }
+}
+
+async fn outcome(life: &Life, request: CreatePet, patience: Duration) -> Outcome {
+    tokio::select! {
+        biased;
+        () = life.killed() => Outcome::Lost,
+        answer = time::timeout(patience, life.store.create(request)) => match answer {
+            Ok(Ok(created)) => Outcome::Answered(created),
+            Ok(Err(error)) => Outcome::Refused(error),
+            Err(_) => Outcome::Lost,
+        },
+    }
+}
