@@ -7,8 +7,13 @@
 //! to), `load` (who asks), `disk` (disks whose power can be cut); then the parts, each in a file of its own.
 
 mod disk;
+mod full_disk;
+mod injected;
 mod kills;
 mod ledger;
 mod load;
 mod part;
 mod power_cuts;
+mod short_writes;
+mod syncs;
+mod trace;

@@ -1,6 +1,8 @@
 //! The log in NATS JetStream, on one real server and on a cluster of three.
 
+mod access;
 mod crash;
+mod durability;
 mod load;
 mod lost_answer;
 mod refusal;

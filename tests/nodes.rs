@@ -109,7 +109,7 @@ fn a_request_key_works_across_nodes() {
         };
         assert_eq!((again.status, &again.body), (201, &first.body));
         assert_eq!(again.header("idempotency-replayed"), Some("true"));
-        assert_eq!(all_ids(&nodes[1]), [1]);
+        assert_eq!(all_ids(&nodes[0]), [1]);
     });
 }
 

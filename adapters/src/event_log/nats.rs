@@ -1,4 +1,8 @@
 //! A log in a stream of NATS JetStream: one message per commit, its sequence is the position.
+//!
+//! Reading order: this file (what callers see), `nats/stream.rs` (how the stream must be, and its head),
+//! `nats/reading.rs` (records), `nats/connection.rs` (what became of a request), `nats/durability.rs` and
+//! `nats/monitoring.rs` (what an acknowledgement is worth), `nats/address.rs` (the URL).
 
 mod address;
 mod connection;
@@ -7,7 +11,7 @@ mod monitoring;
 mod reading;
 mod stream;
 
-use std::{fmt, sync::Arc, time::Duration};
+use std::{env, fmt, sync::Arc, time::Duration};
 
 use application::ports::{
     AppendError, Durability, EventLog, Fault, LogError, Position, ReadBound, Record, StoredRecord,
@@ -55,12 +59,19 @@ pub struct NatsLog {
 }
 
 impl NatsLog {
-    /// Connects to the cluster and finds or makes the stream. Fails within seconds when nobody answers.
+    /// Connects to one of the servers of a `nats://[user:password@]host:port[,host:port]/STREAM` URL and finds or
+    /// makes the stream. Fails within seconds when nobody answers: that may pass, try again.
+    ///
+    /// A user without a password is a token, unless the password comes from `NATS_PASSWORD` or the option
+    /// `password-file`. Other options: `creds` (a credentials file), `tls=required` or `tls=first`, `ca`, `cert`
+    /// and `key` (PEM files), `replicas` (of a stream that has to be made), `monitor=host:port[,host:port]` (to
+    /// check how the servers sync) and `sync=always` (to state it).
     pub async fn open(url: &str) -> Result<Self, LogError> {
-        let address = Address::parse(url)?;
+        let address = Address::parse(url, &|name| env::var(name).ok().filter(|value| !value.is_empty()))?;
         let connection = Connection::open(&address).await?;
         check_server(&connection)?;
-        let seen = stream::find_or_create(&connection, &address).await?;
+        stream::ensure(&connection, &address).await?;
+        let seen = stream::ask_leader(&connection, &address).await?;
         stream::head(&seen)?;
         let syncing = Arc::new(Syncing::look_up(&address).await?);
         let (heard, news) = watch::channel(());

@@ -13,12 +13,14 @@ mod inspect;
 mod keeper;
 mod opening;
 mod rehearsal;
+mod shared;
 mod space;
 #[cfg(test)]
 mod tests;
 
 use std::{
     path::{Path, PathBuf},
+    pin::pin,
     sync::Arc,
     thread::{self, JoinHandle},
     time::Duration,
@@ -35,13 +37,16 @@ use tokio::{
     task, time,
 };
 
-use keeper::{Keeper, Request, Shared};
+use keeper::{Keeper, Request};
 use opening::Opening;
+use shared::Shared;
 
 /// The largest record: far more than the writer ever makes, and little enough to be held in memory a few times.
 pub const RECORD_MAX: usize = 8 * 1024 * 1024;
 /// Appends that may wait. There is one writer per node, so one is the rule.
 const QUEUE_MAX: usize = 16;
+/// How long an answer takes before something may be wrong.
+const NUDGE_PAUSE: Duration = Duration::from_secs(1);
 
 /// A log in a folder. Holds the folder until it is dropped; dropping waits until everything is closed.
 #[derive(Debug)]
@@ -98,6 +103,19 @@ impl SledLog {
     }
 }
 
+impl SledLog {
+    /// Waits for an answer that depends on sled, and reminds sled of whoever waits there.
+    async fn nudging<T>(&self, answer: impl Future<Output = T>) -> T {
+        let mut answer = pin!(answer);
+        loop {
+            match time::timeout(NUDGE_PAUSE, &mut answer).await {
+                Ok(answer) => return answer,
+                Err(_elapsed) => self.shared.nudge(),
+            }
+        }
+    }
+}
+
 fn open_keeper(path: &Path, opening: Opening) -> Result<(Keeper, runtime::Runtime), LogError> {
     let waiting = runtime::Builder::new_current_thread().enable_time().build();
     let waiting = waiting.map_err(|error| no_thread(&error))?;
@@ -112,20 +130,25 @@ impl EventLog for SledLog {
                 format!("a record of {} bytes is over the limit of {RECORD_MAX}", record.bytes.len());
             return Err(AppendError::NotStored(LogError::new(Fault::TooLarge, detail)));
         }
+        // The keeper may be busy opening the log again.
+        self.head().await.map_err(AppendError::Closed)?;
         let (reply, outcome) = oneshot::channel();
         let requests = self.requests.as_ref().expect("only dropping takes the queue away");
         let request = Request { expected, record: record.clone(), reply };
         requests.send(request).await.map_err(|_| AppendError::Closed(stopped()))?;
-        outcome.await.map_err(|_| AppendError::Closed(stopped()))?
+        self.nudging(outcome).await.map_err(|_| AppendError::Closed(stopped()))?
     }
 
     async fn read(&self, after: Position, bound: ReadBound) -> Result<Vec<StoredRecord>, LogError> {
         let shared = self.shared.clone();
         // sled reads from disk, so not on a thread that others wait for.
-        task::spawn_blocking(move || shared.read(after, bound)).await.map_err(|_| stopped())?
+        self.nudging(task::spawn_blocking(move || shared.read(after, bound))).await.map_err(|_| stopped())?
     }
 
     async fn head(&self) -> Result<Position, LogError> {
+        if self.keeper.as_ref().is_some_and(JoinHandle::is_finished) {
+            return Err(stopped());
+        }
         match &*self.shared.closed.read() {
             Some(error) => Err(error.clone()),
             None => Ok(*self.shared.head.borrow()),

@@ -225,6 +225,12 @@ fn report(event: &Event) {
     match event {
         Event::Connected => tracing::info!("connected to NATS"),
         Event::Disconnected => tracing::warn!("the connection to NATS was lost: reconnecting"),
-        other => tracing::debug!("NATS client: {other}"),
+        // Permissions that are missing are told in this way only: the request itself stays without an answer.
+        Event::ServerError(error) => tracing::warn!("NATS server: {error}"),
+        Event::LameDuckMode
+        | Event::Draining
+        | Event::Closed
+        | Event::SlowConsumer(_)
+        | Event::ClientError(_) => tracing::debug!("NATS client: {event}"),
     }
 }

@@ -7,6 +7,7 @@ use std::{collections::BTreeMap, time::Duration};
 use application::ports::{Durability, DurabilityLevel, Fault, LogError};
 use async_nats::jetstream::stream::Info;
 use parking_lot::Mutex;
+use tokio::task::JoinSet;
 
 use super::{
     address::Address,
@@ -50,10 +51,11 @@ impl Syncing {
         }
     }
 
-    /// Asks again. A server that does not answer keeps what it said before.
+    /// Asks again, all at once. A server that does not answer keeps what it said before.
     pub(super) async fn refresh(&self) {
-        for monitor in &self.monitors {
-            match monitoring::ask(monitor).await {
+        let mut answers: JoinSet<_> = self.monitors.iter().cloned().map(monitoring::ask).collect();
+        while let Some(Ok((monitor, answer))) = answers.join_next().await {
+            match answer {
                 Ok((server, setting)) => {
                     self.checked.lock().insert(server, setting);
                 }

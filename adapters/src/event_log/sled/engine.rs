@@ -82,6 +82,14 @@ impl Engine {
         Ok(found)
     }
 
+    /// Wakes the threads that wait for a write that has failed: sled does not always do that. Never waits itself.
+    pub(super) fn nudge(&self) {
+        if self.db.context.global_error().is_err() {
+            // Fails at once, and wakes everybody on the way.
+            let _ = guarded("waking up the log", || self.db.flush());
+        }
+    }
+
     /// Gives everything back. What is not on disk by now is none of ours.
     pub(super) fn close(self) {
         // sled syncs once more as it goes, and panics if that fails: nothing that was acknowledged depends on it.

@@ -108,10 +108,13 @@ impl Folder {
         Ok(files)
     }
 
-    /// Removes what an interrupted start has left behind: sled takes an unfinished snapshot for a damaged one.
+    /// Removes what an interrupted start has left behind and sled would take for damage: an unfinished snapshot, and
+    /// settings that may be cut short, since sled writes them before it makes the file for records.
     pub(super) fn remove_unfinished(&self) -> io::Result<()> {
+        let never_used = !self.records().exists();
         for path in self.engine_files()? {
-            if path.extension().is_some_and(|extension| extension == "generating") {
+            let is_snapshot = path.extension().is_some_and(|extension| extension == "generating");
+            if never_used || is_snapshot {
                 fs::remove_file(path)?;
             }
         }

@@ -33,7 +33,7 @@ pub(super) fn guarded<T>(doing: &str, call: impl FnOnce() -> ::sled::Result<T>) 
         Ok(Err(error)) => Err(explain(doing, error)),
         Err(panic) => {
             let detail = format!(
-                "{doing} failed inside the storage engine ({}): its files are damaged; restore the store from a \
+                "{doing} failed inside the storage engine ({}): its files are probably damaged; restore the store from a \
                  backup, or salvage what is left into a new one",
                 words_of(&*panic)
             );
@@ -45,22 +45,14 @@ pub(super) fn guarded<T>(doing: &str, call: impl FnOnce() -> ::sled::Result<T>) 
 /// An error of the system while something was done with a file of the store.
 pub(super) fn io_trouble(doing: &str, error: &io::Error) -> LogError {
     match error.kind() {
-        io::ErrorKind::StorageFull | io::ErrorKind::QuotaExceeded => LogError::new(
-            Fault::Full,
-            format!(
-                "{doing} failed ({error}): the disk is full; free some space, and writing goes on by itself"
-            ),
-        ),
+        io::ErrorKind::StorageFull | io::ErrorKind::QuotaExceeded => {
+            LogError::new(Fault::Full, format!("{doing} failed ({error}): the disk is full; free some space"))
+        }
         io::ErrorKind::FileTooLarge => LogError::new(
             Fault::WriteFailed,
             format!("{doing} failed ({error}): a limit on file sizes is in force; raise it (ulimit -f)"),
         ),
-        _ => LogError::new(
-            Fault::WriteFailed,
-            format!(
-                "{doing} failed ({error}): check the disk; the log is opened again by itself when it can be"
-            ),
-        ),
+        _ => LogError::new(Fault::WriteFailed, format!("{doing} failed ({error}): check the disk")),
     }
 }
 

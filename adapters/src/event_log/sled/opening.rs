@@ -2,7 +2,7 @@
 
 use std::path::Path;
 
-use application::ports::LogError;
+use application::ports::{LogError, Position};
 
 use super::{distrust, engine::Engine, folder::Folder, guard::io_trouble, rehearsal, space};
 use crate::event_log::high_water::{self, HighWater, Mark};
@@ -38,6 +38,10 @@ pub(super) fn open_folder(path: &Path, opening: Opening) -> Result<(Folder, High
 /// Opens sled, and returns it with its last commit once everything in it is durable and nothing is missing.
 pub(super) fn open_engine(folder: &Folder, mark: &HighWater) -> Result<(Engine, Mark), LogError> {
     let trouble = |error| io_trouble("bringing the log to the disk", &error);
+    if !folder.records().exists() {
+        // sled would make a new file in the place of a lost one.
+        mark.check(Position::START, None)?;
+    }
     space::make_room_to_open(folder);
     folder.remove_unfinished().map_err(trouble)?;
     let distrusted = distrust::is_declared(folder);
