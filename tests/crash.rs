@@ -6,6 +6,7 @@
 //! Reading order: `part` (how long, which seed, what is counted), `ledger` (what was answered, and what that obliges
 //! to), `load` (who asks), `disk` (disks whose power can be cut); then the parts, each in a file of its own.
 
+mod damage;
 mod disk;
 mod full_disk;
 mod injected;

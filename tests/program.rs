@@ -99,6 +99,7 @@ fn every_command_explains_itself() {
         vec!["log", "stat", "--help"],
         vec!["log", "verify", "--help"],
         vec!["log", "export", "--help"],
+        vec!["log", "salvage", "--help"],
     ] {
         let told = petstore(&command);
         assert_eq!(told.code, Some(0), "{command:?}");

@@ -109,10 +109,24 @@ pub(crate) enum LogFormat {
 pub(crate) enum LogCommand {
     /// Tell how large the log is, how old, and what its engine promises.
     Stat(StoreArgument),
-    /// Read everything and check it: checksums, positions, contradictions. Prints a digest.
+    /// Read everything and check it: checksums, positions, contradictions, the high-water mark. Prints a digest, or
+    /// the first bad position and what can be saved.
     Verify(StoreArgument),
     /// Write every commit as one line of JSON to standard output, and a manifest as the last line.
     Export(StoreArgument),
+    /// Copy what is sound of a damaged log into a new store, and tell what could not be read. The damaged one is not
+    /// changed.
+    Salvage(SalvageArguments),
+}
+
+#[derive(Debug, Args)]
+pub(crate) struct SalvageArguments {
+    /// The damaged store.
+    #[arg(long, env = "PETSTORE_FROM", value_name = "URL")]
+    pub(crate) from: StoreUrl,
+    /// A store that does not exist yet, or that an earlier try has begun to fill.
+    #[arg(long, env = "PETSTORE_TO", value_name = "URL")]
+    pub(crate) to: StoreUrl,
 }
 
 fn address(text: &str) -> Result<SocketAddr, String> {

@@ -13,6 +13,7 @@ mod inspect;
 mod keeper;
 mod opening;
 mod rehearsal;
+mod remains;
 mod space;
 #[cfg(test)]
 mod tests;
@@ -34,6 +35,8 @@ use tokio::{
     sync::{mpsc, oneshot},
     task, time,
 };
+
+pub use remains::SledRemains;
 
 use keeper::{Keeper, Request, Shared};
 use opening::Opening;
