@@ -1,18 +1,26 @@
 //! The log in NATS JetStream, on one real server and on a cluster of three.
 
+mod access;
 mod crash;
+mod durability;
 mod load;
 mod lost_answer;
 mod refusal;
 mod sharing;
 
-use std::sync::{
-    Arc,
-    atomic::{AtomicUsize, Ordering},
+use std::{
+    sync::{
+        Arc,
+        atomic::{AtomicUsize, Ordering},
+    },
+    time::{Duration, Instant},
 };
 
 use adapters::{event_log::nats::NatsLog, read_model::MemoryReadModel, system::SystemClock};
-use application::{CreatePet, KeyId, PetStore, Sharing, contract, ports::EventLog};
+use application::{
+    CreatePet, KeyId, PetStore, Sharing, contract,
+    ports::{EventLog, Fault},
+};
 use domain::{CategoryId, NewPet, PetName};
 use harness::{NatsCluster, NatsSync};
 
@@ -34,7 +42,20 @@ async fn keeps_the_contract(cluster: &NatsCluster) {
 }
 
 async fn open(url: &str) -> Arc<dyn EventLog> {
-    Arc::new(NatsLog::open(url).await.expect("the servers are there"))
+    Arc::new(open_log(url).await)
+}
+
+/// Opens the log, and tries again for as long as the service would when servers have only just been started.
+async fn open_log(url: &str) -> NatsLog {
+    let deadline = Instant::now() + Duration::from_secs(30);
+    loop {
+        match NatsLog::open(url).await {
+            Ok(log) => return log,
+            Err(error) => {
+                assert!(error.fault == Fault::Unreachable && Instant::now() < deadline, "{error}");
+            }
+        }
+    }
 }
 
 /// A node that shares the log with others.

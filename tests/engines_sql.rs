@@ -2,4 +2,5 @@
 
 mod nodes;
 mod postgres;
+mod postgres_failover;
 mod postgres_faults;

@@ -100,6 +100,9 @@ fn every_command_explains_itself() {
         vec!["log", "verify", "--help"],
         vec!["log", "export", "--help"],
         vec!["log", "salvage", "--help"],
+        vec!["log", "import", "--help"],
+        vec!["log", "copy", "--help"],
+        vec!["log", "tail", "--help"],
     ] {
         let told = petstore(&command);
         assert_eq!(told.code, Some(0), "{command:?}");

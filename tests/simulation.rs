@@ -29,6 +29,7 @@ mod link;
 mod node;
 mod plan;
 mod run;
+mod truth;
 mod world;
 
 use std::{

@@ -1,13 +1,24 @@
 //! How the log gets into a node: replay at the start, catching up before a decision is made again, and
 //! following a log that other nodes write to. Written once for every engine.
 
-use std::{sync::Arc, time::Duration};
+use std::{
+    cmp,
+    sync::{
+        Arc,
+        atomic::{AtomicBool, Ordering},
+    },
+    time::Duration,
+};
 
-use tokio::time::{self, Instant};
+use tokio::{
+    sync::Mutex,
+    time::{self, Instant},
+};
 
 use crate::{
     codec,
     health::Monitor,
+    page::Version,
     ports::{EventLog, Fault, LogError, Position, ReadBound, StoredRecord},
     projection::Projection,
 };
@@ -16,6 +27,8 @@ use crate::{
 const PATIENCE: Duration = Duration::from_secs(1);
 /// How long to wait after an error.
 const RETRY_PAUSE: Duration = Duration::from_millis(250);
+/// How long to wait for a commit that was stored and is not shown yet.
+const LAG_PAUSE: Duration = Duration::from_millis(20);
 /// How long a node may go without a confirmed head before it calls itself not ready.
 const BLIND_MAX: Duration = Duration::from_secs(5);
 
@@ -25,47 +38,80 @@ pub(crate) struct Follower {
     pub(crate) log: Arc<dyn EventLog>,
     pub(crate) projection: Arc<Projection>,
     pub(crate) monitor: Arc<Monitor>,
+    /// Held from reading to applying: nothing that was read before a reset is applied after it.
+    turn: Arc<Mutex<()>>,
+    /// Whether the log has answered ever since it was last compared with what was applied.
+    in_sight: Arc<AtomicBool>,
 }
 
 impl Follower {
+    pub(crate) fn new(log: Arc<dyn EventLog>, projection: Arc<Projection>) -> Self {
+        let in_sight = Arc::new(AtomicBool::new(true));
+        Self { log, projection, monitor: Arc::default(), turn: Arc::default(), in_sight }
+    }
+
     /// Applies everything the log has beyond what was applied so far.
     pub(crate) async fn catch_up(&self) -> Result<(), LogError> {
-        loop {
-            let records = self.log.read(self.projection.version().position, ReadBound::BATCH).await?;
-            if records.is_empty() {
-                return Ok(());
-            }
-            for record in &records {
-                self.projection.apply(&decode(record)?)?;
-            }
-            // A long replay must not keep other tasks of this worker waiting.
-            tokio::task::yield_now().await;
+        let _turn = self.turn.lock().await;
+        while self.read_on().await? {}
+        Ok(())
+    }
+
+    /// Applies what another node wrote right after `base`, or the first part of it.
+    pub(crate) async fn overtaken(&self, base: Version) -> Result<(), LogError> {
+        let news = {
+            let _turn = self.turn.lock().await;
+            self.read_on().await?
+        };
+        if news || self.projection.version() != base {
+            return Ok(());
         }
+        // Something stands there or the log has become shorter, and only the first of these passes with time.
+        if let Some(diverged) = self.divergence(base).await? {
+            return Err(diverged);
+        }
+        time::sleep(LAG_PAUSE).await;
+        Ok(())
+    }
+
+    /// Makes sure, before anything is appended, that the log is still the one that was read, if it was out of
+    /// sight in between.
+    pub(crate) async fn compare(&self) -> Result<(), LogError> {
+        if self.in_sight.load(Ordering::Relaxed) {
+            return Ok(());
+        }
+        self.divergence(self.projection.version()).await?.map_or(Ok(()), Err)
     }
 
     /// Catches up after the log was out of sight. If it is no longer the log that was read before, everything
     /// is dropped and replayed, and nothing is read meanwhile: events that no longer exist must not be served.
     pub(crate) async fn rejoin(&self) -> Result<(), LogError> {
+        // A log that failed says here whether it was opened again.
         self.log.head().await?;
-        if let Some(diverged) = self.divergence().await? {
+        let _turn = self.turn.lock().await;
+        if let Some(diverged) = self.divergence(self.projection.version()).await? {
             self.monitor.reads_stopped(&diverged);
             self.projection.reset();
         }
-        self.catch_up().await?;
-        self.monitor.all_well();
+        while self.read_on().await? {}
+        self.in_sight.store(true, Ordering::Relaxed);
+        self.monitor.reads_go_on();
         Ok(())
     }
 
     /// Keeps up with a log that others write to, for as long as it is polled.
     pub(crate) async fn follow(self) {
         let mut confirmed = Instant::now();
-        let mut in_sight = true;
         loop {
-            let news = if in_sight { self.news().await } else { self.rejoin().await };
-            in_sight = news.is_ok();
+            let news =
+                if self.in_sight.load(Ordering::Relaxed) { self.news().await } else { self.rejoin().await };
             match news {
-                Ok(()) => confirmed = Instant::now(),
+                Ok(()) => {
+                    confirmed = Instant::now();
+                    self.monitor.in_sight();
+                }
                 Err(error) => {
+                    self.in_sight.store(false, Ordering::Relaxed);
                     if error.fault != Fault::Unreachable || confirmed.elapsed() > BLIND_MAX {
                         self.monitor.out_of_sight(&error);
                     }
@@ -77,24 +123,51 @@ impl Follower {
 
     async fn news(&self) -> Result<(), LogError> {
         self.log.wait_beyond(self.projection.version().position, PATIENCE).await?;
-        if self.log.head().await? > self.projection.version().position {
-            self.catch_up().await?;
+        let head = self.log.head().await?;
+        let version = self.projection.version();
+        match head.cmp(&version.position) {
+            cmp::Ordering::Greater => self.catch_up().await,
+            cmp::Ordering::Equal => Ok(()),
+            // Late news of the head, or a log that has become shorter.
+            cmp::Ordering::Less => self.divergence(version).await?.map_or(Ok(()), Err),
         }
-        Ok(())
     }
 
-    /// How the log differs, at the last applied position, from what was applied.
-    async fn divergence(&self) -> Result<Option<LogError>, LogError> {
+    /// Reads and applies the next commits, and tells whether there were any.
+    async fn read_on(&self) -> Result<bool, LogError> {
         let version = self.projection.version();
+        let records = self.log.read(version.position, ReadBound::BATCH).await?;
+        if records.is_empty() {
+            return Ok(false);
+        }
+        // An engine may have been restored behind our back, and its commits do not continue our history then.
+        if let Some(diverged) = self.divergence(version).await? {
+            return Err(diverged);
+        }
+        for record in &records {
+            self.projection.apply(&decode(record)?)?;
+        }
+        // A long replay must not keep other tasks of this worker waiting.
+        tokio::task::yield_now().await;
+        Ok(true)
+    }
+
+    /// How the log differs from what was applied, at the version that was applied last.
+    pub(crate) async fn divergence(&self, version: Version) -> Result<Option<LogError>, LogError> {
         let Some(applied) = version.commit else { return Ok(None) };
-        let before = Position(version.position.0 - 1);
+        let position = version.position;
+        let before = Position(position.0 - 1);
         let found = self.log.read(before, ReadBound::ONE).await?.first().map(decode).transpose()?;
         let what = match found {
             Some(commit) if commit.id == applied => return Ok(None),
             Some(_) => "holds another commit",
+            None if self.log.head().await? >= position => {
+                let detail = format!("the log does not show the commit at position {position} for now");
+                return Err(LogError::new(Fault::Unreachable, detail));
+            }
             None => "no longer holds a commit",
         };
-        let detail = format!("the log {what} at position {}: replaying it from the start", version.position);
+        let detail = format!("the log {what} at position {position}: replaying it from the start");
         Ok(Some(LogError::new(Fault::Diverged, detail)))
     }
 }

@@ -22,7 +22,8 @@ impl Health {
     }
 }
 
-/// The health as the parts of a node report it. Logs each change once.
+/// The health as the parts of a node report it: `writes` is the writer's to set and to clear, `sight` the
+/// follower's, and `reads` belongs to whoever compares the node with the log. Logs each change once.
 #[derive(Debug, Default)]
 pub(crate) struct Monitor(watch::Sender<Health>);
 
@@ -62,8 +63,12 @@ impl Monitor {
         self.change(|health| health.writes = None);
     }
 
-    pub(crate) fn all_well(&self) {
-        self.change(|health| *health = Health::default());
+    pub(crate) fn in_sight(&self) {
+        self.change(|health| health.sight = None);
+    }
+
+    pub(crate) fn reads_go_on(&self) {
+        self.change(|health| health.reads = None);
     }
 
     fn change(&self, change: impl FnOnce(&mut Health)) {

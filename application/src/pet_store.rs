@@ -6,7 +6,7 @@ use domain::{IdsExhausted, NewPet, Pet, PetId};
 use thiserror::Error;
 use tokio::{
     sync::{mpsc, oneshot},
-    task::{JoinHandle, JoinSet},
+    task::{JoinError, JoinHandle, JoinSet},
     time,
 };
 
@@ -95,16 +95,16 @@ impl PetStore {
         sharing: Sharing,
     ) -> Result<Self, LogError> {
         let projection = Arc::new(Projection::new(read_model));
-        let node = Follower { log, projection, monitor: Arc::default() };
+        let node = Follower::new(log, projection);
         node.catch_up().await?;
         let (requests, queue) = mpsc::channel(Self::QUEUE_MAX);
         let writer = Writer::new(node.clone(), clock, queue);
-        let writer = tokio::spawn(supervise(writer, node.monitor.clone()));
+        let writer = tokio::spawn(supervise_writer(writer, node.monitor.clone()));
         let mut following = JoinSet::new();
         match sharing {
             Sharing::Alone => {}
             Sharing::Shared => {
-                following.spawn(node.clone().follow());
+                following.spawn(supervise_follower(node.clone()));
             }
         }
         Ok(Self { node, requests, writer, following })
@@ -156,6 +156,11 @@ impl PetStore {
         self.node.projection.read_model().count()
     }
 
+    /// How many creates wait for the writer.
+    pub fn waiting(&self) -> usize {
+        Self::QUEUE_MAX - self.requests.capacity()
+    }
+
     /// What this node can do right now.
     pub fn health(&self) -> Health {
         self.node.monitor.now()
@@ -166,7 +171,7 @@ impl PetStore {
         self.node.log.durability()
     }
 
-    /// Finishes what waits for the writer, then lets go of the log.
+    /// Lets go of the log. Nobody waits for an answer any more, so what is still in doubt stays so.
     pub async fn close(self) {
         drop((self.following, self.requests));
         // A panic of the writer was reported when it happened.
@@ -179,9 +184,24 @@ impl PetStore {
 }
 
 /// Runs the writer. If it panics, nobody is left to write: say so instead of dying silently.
-async fn supervise(writer: Writer, monitor: Arc<Monitor>) {
+async fn supervise_writer(writer: Writer, monitor: Arc<Monitor>) {
     if let Err(panic) = tokio::spawn(writer.run()).await {
-        let detail = format!("the writer stopped ({panic}): restart the service and report this");
-        monitor.writes_stopped(&LogError::new(Fault::Stopped, detail));
+        monitor.writes_stopped(&stopped("writer", &panic));
     }
+}
+
+/// Runs the follower. If it panics, nobody looks any more at what others write: say so too.
+async fn supervise_follower(node: Follower) {
+    let monitor = node.monitor.clone();
+    // A set, not a task of its own: it ends with the store.
+    let mut following = JoinSet::new();
+    following.spawn(node.follow());
+    if let Some(Err(panic)) = following.join_next().await {
+        monitor.out_of_sight(&stopped("follower", &panic));
+    }
+}
+
+fn stopped(part: &str, panic: &JoinError) -> LogError {
+    let detail = format!("the {part} stopped ({panic}): restart the service and report this");
+    LogError::new(Fault::Stopped, detail)
 }

@@ -1,7 +1,7 @@
 //! The one writer of a node: takes everything that waits, decides it on the current state, appends one commit,
 //! applies it, and only then answers. Group commit for every engine.
 
-use std::{collections::VecDeque, sync::Arc, time::Duration};
+use std::{collections::VecDeque, ops::ControlFlow, pin::pin, sync::Arc, time::Duration};
 
 use tokio::{
     sync::{mpsc, oneshot},
@@ -13,8 +13,10 @@ use crate::{
     codec,
     decision::{self, Draft, EVENTS_MAX},
     follower::{self, Follower},
-    pet_store::{CreateError, CreatePet, Created},
+    page::Version,
+    pet_store::{CreateError, CreatePet, Created, PetStore},
     ports::{AppendError, Clock, CommitId, Fault, LogError, Position, ReadBound, Record},
+    projection::State,
 };
 
 /// How long to wait before asking a log that failed whether it works again.
@@ -63,45 +65,57 @@ impl Writer {
     async fn write(&mut self) {
         // Who has gone away before any work was done need not be served.
         self.waiting.retain(|request| !request.reply.is_closed());
-        let draft = self.decide();
+        if let Err(error) = self.follower.compare().await {
+            return self.recover(error).await;
+        }
+        let (base, draft) = self.decide();
         if draft.commit.entries.is_empty() {
             return self.answer(draft);
         }
-        let record = codec::encode(&draft.commit);
-        let expected = Position(draft.commit.position.0 - 1);
-        match self.store(expected, &record).await {
+        match self.store(base, &draft).await {
             Outcome::Stored => match self.follower.projection.apply(&draft.commit) {
                 Ok(()) => self.answer(draft),
-                Err(error) => self.recover(error).await,
+                Err(error) => {
+                    self.refuse(draft.covered(), error.fault);
+                    self.recover(error).await;
+                }
             },
             Outcome::Overtaken => {
-                if let Err(error) = self.follower.catch_up().await {
+                if let Err(error) = self.follower.overtaken(base).await {
                     self.recover(error).await;
                 }
             }
+            Outcome::NotStored(error) if error.fault == Fault::Unreachable => self.recover(error).await,
             Outcome::NotStored(error) => {
                 tracing::warn!("a commit of {} events was refused: {error}", draft.commit.entries.len());
                 self.refuse(draft.covered(), error.fault);
             }
-            Outcome::Closed(error) => self.recover(error).await,
+            Outcome::Closed(error) => {
+                self.refuse(draft.covered(), error.fault);
+                self.recover(error).await;
+            }
         }
     }
 
-    fn decide(&self) -> Draft {
+    /// The next commit, and the version that it follows.
+    fn decide(&self) -> (Version, Draft) {
         let requests = self.waiting.iter().map(|request| &request.create);
         let (now, id) = (self.clock.now(), CommitId(Uuid::now_v7()));
-        self.follower.projection.look(|state| decision::decide(state, requests, now, id))
+        let decide = |state: &State| (state.version, decision::decide(state, requests, now, id));
+        self.follower.projection.look(decide)
     }
 
-    /// Appends the record, and finds out what became of it when the log cannot tell.
-    async fn store(&self, expected: Position, record: &Record) -> Outcome {
+    /// Stores the commit right after `base`, and finds out what became of it when the log cannot tell.
+    async fn store(&self, base: Version, draft: &Draft) -> Outcome {
+        let monitor = &self.follower.monitor;
+        let record = codec::encode(&draft.commit);
         let mut in_doubt = false;
-        loop {
-            let error = match self.follower.log.append(expected, record).await {
-                Ok(_) => return self.stored(in_doubt),
-                Err(AppendError::Closed(error)) => return Outcome::Closed(error),
-                Err(AppendError::Conflict) if !in_doubt => return Outcome::Overtaken,
-                Err(AppendError::NotStored(error)) if !in_doubt => return Outcome::NotStored(error),
+        let outcome = loop {
+            let error = match self.append(base.position, &record).await {
+                Ok(_) => break Outcome::Stored,
+                Err(AppendError::Closed(error)) => break Outcome::Closed(error),
+                Err(AppendError::Conflict) if !in_doubt => break Outcome::Overtaken,
+                Err(AppendError::NotStored(error)) if !in_doubt => break Outcome::NotStored(error),
                 Err(AppendError::Unclear(error) | AppendError::NotStored(error)) => error,
                 // The first copy may have landed after it was looked for.
                 Err(AppendError::Conflict) => {
@@ -109,54 +123,97 @@ impl Writer {
                 }
             };
             in_doubt = true;
-            self.follower.monitor.writes_stopped(&error);
-            match self.commit_at(expected.next()).await {
-                Some(id) if id == record.id => return self.stored(in_doubt),
-                Some(_) => {
-                    self.follower.monitor.writes_go_on();
-                    return Outcome::Overtaken;
-                }
-                None => time::sleep(RETRY_PAUSE).await,
+            monitor.writes_stopped(&error);
+            if let Some(outcome) = self.find_out(base, draft, error).await {
+                break outcome;
             }
+        };
+        match outcome {
+            Outcome::Stored | Outcome::Overtaken | Outcome::NotStored(_) => monitor.writes_go_on(),
+            // Recovery says when writes go on.
+            Outcome::Closed(_) => {}
         }
+        outcome
     }
 
-    fn stored(&self, was_in_doubt: bool) -> Outcome {
-        if was_in_doubt {
-            self.follower.monitor.writes_go_on();
+    /// Appends, and reports an append that takes longer than its callers wait. It is never given up: what was
+    /// begun may still be stored.
+    async fn append(&self, expected: Position, record: &Record) -> Result<Position, AppendError> {
+        let mut appending = pin!(self.follower.log.append(expected, record));
+        if let Ok(outcome) = time::timeout(PetStore::WRITE_PATIENCE, &mut appending).await {
+            return outcome;
         }
-        Outcome::Stored
+        let slow = LogError::new(Fault::Unreachable, "the log has been storing a commit for seconds");
+        self.follower.monitor.writes_stopped(&slow);
+        appending.await
     }
 
-    /// Which commit stands at `position`, asked until the log answers.
-    async fn commit_at(&self, position: Position) -> Option<CommitId> {
-        let before = Position(position.0 - 1);
+    /// Looks for a commit whose append ended in doubt. `None`: it is not there, and may be sent again.
+    ///
+    /// Once nobody waits for the commit any more it is let be, stored or not: all its callers were told that it
+    /// may still appear, and nothing is stored for them long after.
+    async fn find_out(&self, base: Version, draft: &Draft, doubt: LogError) -> Option<Outcome> {
+        let mut error = doubt;
         loop {
-            let found = self.follower.log.read(before, ReadBound::ONE).await;
-            match found.and_then(|records| records.first().map(follower::decode).transpose()) {
-                Ok(commit) => return commit.map(|commit| commit.id),
-                Err(error) => self.follower.monitor.writes_stopped(&error),
+            match self.follower.log.read(base.position, ReadBound::ONE).await {
+                Ok(records) => match records.first().map(follower::decode) {
+                    Some(Ok(commit)) if commit.id == draft.commit.id => return Some(Outcome::Stored),
+                    Some(Ok(_)) => return Some(Outcome::Overtaken),
+                    Some(Err(unreadable)) => return Some(Outcome::Closed(unreadable)),
+                    None => match self.follower.divergence(base).await {
+                        Ok(Some(diverged)) => return Some(Outcome::Closed(diverged)),
+                        Ok(None) if self.somebody_waits(draft) => {
+                            time::sleep(RETRY_PAUSE).await;
+                            return None;
+                        }
+                        Ok(None) => return Some(Outcome::Closed(error)),
+                        Err(again) => error = again,
+                    },
+                },
+                Err(again) => error = again,
             }
+            if !self.somebody_waits(draft) {
+                return Some(Outcome::Closed(error));
+            }
+            self.follower.monitor.writes_stopped(&error);
             time::sleep(RETRY_PAUSE).await;
         }
     }
 
-    /// Refuses every request until the log is sound again and this node has caught up with it.
+    fn somebody_waits(&self, draft: &Draft) -> bool {
+        self.waiting.iter().take(draft.covered()).any(|request| !request.reply.is_closed())
+    }
+
+    /// Waits until the log is sound again and this node has caught up with it. A log that is merely away for a
+    /// moment is waited for, and the requests with it; otherwise every request is refused at once.
     async fn recover(&mut self, mut error: LogError) {
+        let begun = Instant::now();
         loop {
             self.follower.monitor.writes_stopped(&error);
-            self.refuse(self.waiting.len(), error.fault);
-            let next_try = Instant::now() + RETRY_PAUSE;
-            while let Ok(request) = time::timeout_at(next_try, self.queue.recv()).await {
-                let Some(request) = request else { return };
-                self.waiting.push_back(request);
-                self.refuse(1, error.fault);
+            let for_a_moment =
+                error.fault == Fault::Unreachable && begun.elapsed() < PetStore::WRITE_PATIENCE;
+            if for_a_moment && !self.queue.is_closed() {
+                time::sleep(RETRY_PAUSE).await;
+            } else if self.refuse_all(error.fault).await.is_break() {
+                return;
             }
             match self.follower.rejoin().await {
-                Ok(()) => return,
+                Ok(()) => return self.follower.monitor.writes_go_on(),
                 Err(again) => error = again,
             }
         }
+    }
+
+    /// Refuses who waits and who comes before it is time to try again. Breaks when nobody can come any more.
+    async fn refuse_all(&mut self, fault: Fault) -> ControlFlow<()> {
+        self.refuse(self.waiting.len(), fault);
+        let next_try = Instant::now() + RETRY_PAUSE;
+        while let Ok(request) = time::timeout_at(next_try, self.queue.recv()).await {
+            let Some(request) = request else { return ControlFlow::Break(()) };
+            self.waiting.push_back(request);
+            self.refuse(1, fault);
+        }
+        ControlFlow::Continue(())
     }
 
     fn answer(&mut self, draft: Draft) {

@@ -74,8 +74,8 @@ pub(crate) struct Remains {
     pub(crate) end_is_known: bool,
 }
 
-/// Looks for everything that can be read, without changing the store. Engines that repair and copy on their own only
-/// tell what they would serve.
+/// Looks for everything that can be read, without changing the store. Engines that repair and copy on their
+/// own only tell what they would serve.
 pub(crate) async fn find_remains(url: &StoreUrl) -> Result<Remains, LogError> {
     match url {
         StoreUrl::Sled(path) => {

@@ -259,8 +259,8 @@ fn copy(from: &Path, to: &Path) {
     let _ = fs::remove_file(to.join("ballast"));
 }
 
-/// Changes a letter of a name in the middle of the history, so that neither the engine nor the chunk tells: only the
-/// checksum of the record still can. Returns the position.
+/// Changes a letter of a name in the middle of the history, so that neither the engine nor the chunk tells:
+/// only the checksum of the record still can. Returns the position.
 fn change_a_record(store: &Path) -> u64 {
     const CHECKSUM: std::ops::Range<usize> = 36..40;
     let database = sled::open(store.join("sled")).expect("a sound database");

@@ -20,8 +20,8 @@ pub(crate) struct Load {
 }
 
 impl Load {
-    /// Starts so many writers, and one reader that holds the service to what it shows. `round` keeps the names of
-    /// this load apart from those of others in the same ledger.
+    /// Starts so many writers, and one reader that holds the service to what it shows. `round` keeps the
+    /// names of this load apart from those of others in the same ledger.
     pub(crate) fn start(app: &App, ledger: &Arc<Ledger>, round: u64, writers: u64) -> Self {
         let stop = Arc::new(AtomicBool::new(false));
         let post = app.call("POST", "/v1/pets");

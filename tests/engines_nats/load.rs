@@ -26,7 +26,7 @@ use super::pet;
 /// Callers of each store at once.
 const CALLERS: usize = 8;
 /// Longer than a cluster needs to find itself again, even on a busy machine.
-const PATIENCE: Duration = Duration::from_secs(120);
+const PATIENCE: Duration = Duration::from_mins(2);
 
 /// Callers of several stores at once, each with one request after another.
 pub(super) struct Load {

@@ -3,7 +3,7 @@
 use std::{future::Future, sync::Arc, time::Duration};
 
 use adapters::{event_log::postgres::PostgresLog, read_model::MemoryReadModel, system::SystemClock};
-use application::{CreateError, CreatePet, KeyId, Limit, ListPets, PetStore, Sharing};
+use application::{CreateError, CreatePet, KeyId, Limit, ListPets, PetStore, Sharing, ports::Fault};
 use domain::{CategoryId, NewPet, Pet, PetName};
 use tokio::time::{self, Instant};
 
@@ -28,15 +28,19 @@ pub(super) async fn create(store: &PetStore, name: &str) -> Result<Pet, CreateEr
 
 /// Every pet that readers of the node see.
 pub(super) fn pets(store: &PetStore) -> Vec<Pet> {
+    try_pets(store).unwrap()
+}
+
+/// The same, if they see anything at all.
+pub(super) fn try_pets(store: &PetStore) -> Result<Vec<Pet>, Fault> {
     let mut all = Vec::new();
     let mut after = None;
     loop {
-        let page =
-            store.list(&ListPets { limit: Limit::new(Limit::MAX).unwrap(), status: None, after }).unwrap();
+        let page = store.list(&ListPets { limit: Limit::new(Limit::MAX).unwrap(), status: None, after })?;
         all.extend(page.pets);
         after = page.next;
         if after.is_none() {
-            return all;
+            return Ok(all);
         }
     }
 }

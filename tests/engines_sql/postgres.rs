@@ -5,12 +5,12 @@ use std::{collections::HashSet, sync::Arc};
 use adapters::event_log::postgres::PostgresLog;
 use application::{
     contract,
-    ports::{DurabilityLevel, EventLog, Fault, Position},
+    ports::{DurabilityLevel, EventLog, Fault, Position, ReadBound},
 };
 use harness::PostgresServer;
 use tokio::{sync::Mutex, task::JoinSet};
 
-use super::nodes::{PATIENCE, create, node, pets};
+use super::nodes::{PATIENCE, create, eventually, node, pets};
 
 async fn open(url: &str) -> Arc<dyn EventLog> {
     Arc::new(PostgresLog::open(url).await.unwrap())
@@ -107,7 +107,7 @@ async fn a_deleted_row_is_damage() {
     }
     server.sql("postgres", "DELETE FROM petstore_commits WHERE position = 2");
 
-    let damaged = log.read(Position(1), application::ports::ReadBound::BATCH).await.unwrap_err();
+    let damaged = log.read(Position(1), ReadBound::BATCH).await.unwrap_err();
 
     assert_eq!(damaged.fault, Fault::Damaged);
     assert!(damaged.detail.contains("position 2"), "{damaged}");
@@ -133,19 +133,87 @@ async fn a_session_that_is_refused_says_why_and_tells_no_password() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn the_durability_is_the_one_of_the_server() {
-    for (settings, level) in [
-        (&[][..], DurabilityLevel::Synced),
-        (&["synchronous_commit=off"][..], DurabilityLevel::Buffered),
-        (&["fsync=off"][..], DurabilityLevel::Buffered),
+async fn the_durability_is_what_the_server_really_does() {
+    let mut server = PostgresServer::start();
+    let (hasty, forgetful) = (server.create_database(), server.create_database());
+    server.sql("postgres", &format!("ALTER DATABASE {hasty} SET synchronous_commit = off"));
+    drop(open(&server.url(&forgetful)).await);
+    server.sql(&forgetful, "ALTER TABLE petstore_commits SET UNLOGGED");
+    for (database, level, fact) in [
+        ("postgres", DurabilityLevel::Synced, ("synchronous_commit", "on")),
+        (&hasty, DurabilityLevel::Buffered, ("synchronous_commit", "off")),
+        (&forgetful, DurabilityLevel::Buffered, ("table", "UNLOGGED")),
     ] {
-        let server = PostgresServer::start_with(settings);
-        let durability = open(&server.url("postgres")).await.durability();
-        assert_eq!(durability.level, level, "{settings:?}: {durability:?}");
+        let durability = open(&server.url(database)).await.durability();
+        assert_eq!(durability.level, level, "{durability:?}");
         assert_eq!(durability.promise.contains("NOT DURABLE"), level == DurabilityLevel::Buffered);
-        for setting in settings {
-            let (name, value) = setting.split_once('=').unwrap();
-            assert!(durability.facts.contains(&(name.into(), value.into())), "{durability:?}");
-        }
+        assert!(durability.facts.contains(&(fact.0.into(), fact.1.into())), "{durability:?}");
     }
+
+    server.sql("postgres", "ALTER SYSTEM SET fsync = off");
+    server.stop();
+    server.start_again();
+    let durability = open(&server.url("postgres")).await.durability();
+    assert_eq!(durability.level, DurabilityLevel::Buffered, "{durability:?}");
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn tls_is_used_and_trust_is_what_the_url_says() {
+    let server = PostgresServer::start_with_tls();
+    let other = PostgresServer::start_with_tls();
+    let (ours, theirs) = (server.certificate(), other.certificate());
+    let url = server.url("postgres");
+    let by_name = url.replace("127.0.0.1", "localhost");
+    let encrypted = "SELECT bool_and(ssl) FROM pg_stat_ssl JOIN pg_stat_activity USING (pid) \
+                     WHERE application_name = 'petstore'";
+    for (url, answer) in [
+        (format!("{url}?sslmode=disable"), "f"),
+        (url.clone(), "t"),
+        (format!("{url}?sslmode=require"), "t"),
+        (format!("{url}?sslmode=verify-ca&sslrootcert={}", ours.display()), "t"),
+        (format!("{by_name}?sslmode=verify-full&sslrootcert={}", ours.display()), "t"),
+    ] {
+        let log = open(&url).await;
+        assert_eq!(log.head().await, Ok(Position::START));
+        assert_eq!(server.sql("postgres", encrypted), answer, "{url}");
+        drop(log);
+        eventually("the connections end", async || {
+            let left = "SELECT count(*) FROM pg_stat_activity WHERE application_name = 'petstore'";
+            (server.sql("postgres", left) == "0").then_some(()).ok_or(())
+        })
+        .await;
+    }
+    for url in [
+        format!("{url}?sslmode=verify-full&sslrootcert={}", ours.display()),
+        format!("{by_name}?sslmode=verify-full&sslrootcert={}", theirs.display()),
+        format!("{by_name}?sslmode=verify-ca&sslrootcert={}", theirs.display()),
+        format!("{by_name}?sslmode=require&sslrootcert={}", theirs.display()),
+        format!("{by_name}?sslmode=verify-full"),
+    ] {
+        let refused = PostgresLog::open(&url).await.unwrap_err();
+        assert_eq!(refused.fault, Fault::CannotOpen, "{url}: {refused}");
+        assert!(refused.detail.contains("certificate"), "{url}: {refused}");
+    }
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn tools_make_no_tables_and_a_log_that_has_vanished_is_no_empty_log() {
+    let mut server = PostgresServer::start();
+    let url = server.url("postgres");
+    let refused = PostgresLog::open_existing(&url).await.unwrap_err();
+    assert_eq!(refused.fault, Fault::CannotOpen);
+    assert!(refused.detail.contains("no log"), "{refused}");
+
+    let log = open(&url).await;
+    log.append(Position(0), &contract::record(1)).await.unwrap();
+    assert_eq!(PostgresLog::open_existing(&url).await.unwrap().head().await, Ok(Position(1)));
+    server.sql("postgres", "DROP TABLE petstore_schema, petstore_commits");
+    assert_eq!(log.head().await.unwrap_err().fault, Fault::CannotOpen);
+    server.stop();
+    server.start_again();
+    let gone = eventually("the server is back", async || match log.head().await {
+        Err(error) if error.fault == Fault::CannotOpen => Ok(error),
+        other => Err(other),
+    });
+    assert!(gone.await.detail.contains("no log"));
 }

@@ -1,8 +1,11 @@
 //! The PostgreSQL log when the server or the way to it fails.
 
-use std::sync::{
-    Arc,
-    atomic::{AtomicBool, Ordering},
+use std::{
+    net::TcpListener,
+    sync::{
+        Arc,
+        atomic::{AtomicBool, Ordering},
+    },
 };
 
 use adapters::event_log::postgres::PostgresLog;
@@ -168,11 +171,7 @@ async fn a_server_that_is_away_is_unreachable_until_it_is_back() {
 async fn the_server_that_can_be_written_to_is_found_among_several() {
     let read_only = PostgresServer::start_with(&["default_transaction_read_only=on"]);
     let primary = PostgresServer::start();
-    let gone = {
-        let mut server = PostgresServer::start();
-        server.stop();
-        server.address()
-    };
+    let gone = TcpListener::bind("127.0.0.1:0").and_then(|listener| listener.local_addr()).unwrap();
     let servers = format!("{gone},{},{}", read_only.address(), primary.address());
     let url = primary.url("postgres").replace(&primary.address().to_string(), &servers);
 

@@ -83,8 +83,8 @@ impl App {
         store.clone_into(&mut self.store);
     }
 
-    /// From the next start on, the service is run by this command, which gets its command line. It must let the
-    /// service have its own process id, or signals hit the wrong one.
+    /// From the next start on, the service is run by this command, which gets its command line. It must let
+    /// the service have its own process id, or signals hit the wrong one.
     pub fn run_by(&mut self, wrapper: &[String]) {
         self.wrapper = wrapper.to_vec();
     }
@@ -125,8 +125,8 @@ impl App {
         });
     }
 
-    /// Starts the service again and waits until it answers reads; whether it takes writes is another question.
-    /// Tells how it ended if it did not come that far.
+    /// Starts the service again and waits until it answers reads; whether it takes writes is another
+    /// question. Tells how it ended if it did not come that far.
     pub fn try_start_again(&mut self) -> Result<(), Finished> {
         self.begin();
         self.wait_until_listening()?;
@@ -164,6 +164,13 @@ impl App {
     /// Where the service listens.
     pub fn address(&self) -> SocketAddr {
         self.address
+    }
+
+    /// Where the service shows probes and metrics, if it was started with `--ops-listen`.
+    pub fn operators(&self) -> SocketAddr {
+        let (stdout, _) = self.printed();
+        let line = stdout.lines().find_map(|line| line.strip_prefix("probes and metrics on http://"));
+        line.expect("--ops-listen was given").parse().expect("an address")
     }
 
     /// The process id of the service.
@@ -210,6 +217,11 @@ impl App {
     /// `GET` with the key.
     pub fn get(&self, path: &str) -> crate::Answer {
         self.call("GET", path).send()
+    }
+
+    /// `GET` with another key.
+    pub fn get_as(&self, key: &str, path: &str) -> crate::Answer {
+        self.anonymous("GET", path).header("Authorization", &format!("Bearer {key}")).send()
     }
 
     /// `POST /v1/pets` with the key and this body.

@@ -18,8 +18,11 @@ use crate::program::eventually;
 
 const USER: &str = "petstore";
 const PASSWORD: &str = "hunter2";
-/// What the server prints once it can be used.
-const READY: &str = "database system is ready to accept connections";
+/// What the server prints once it can be used; a standby says that they are read-only.
+const READY: [&str; 2] = [
+    "database system is ready to accept connections",
+    "database system is ready to accept read-only connections",
+];
 /// What a server prints when the processes of the one that was killed have not all noticed yet.
 const NOT_YET: &str = "pre-existing shared memory block";
 
@@ -41,24 +44,53 @@ impl PostgresServer {
 
     /// Makes and starts a server with these settings (`name=value`).
     pub fn start_with(settings: &[&str]) -> Self {
-        let folder = tempfile::tempdir().expect("a temporary folder");
-        if let Some((user, group)) = other_user() {
-            chown(folder.path(), Some(user), Some(group)).expect("root may give a folder away");
-        }
-        let password = folder.path().join("password");
-        fs::write(&password, PASSWORD).expect("the folder can be written");
-        let made = tool("initdb")
-            .args(["--username", USER, "--auth", "scram-sha-256", "--no-sync", "--no-locale"])
-            .args(["--encoding", "UTF8", "--pwfile"])
-            .arg(&password)
-            .arg("--pgdata")
+        let folder = folder();
+        make_data(folder.path());
+        let settings = settings.iter().map(|&setting| setting.to_owned()).collect();
+        Self::run(folder, settings)
+    }
+
+    /// Makes and starts a server that speaks TLS as `localhost`; its certificate is [`certificate`](Self::certificate).
+    pub fn start_with_tls() -> Self {
+        let folder = folder();
+        make_data(folder.path());
+        let made = as_other_user(Command::new("openssl"))
+            .args([
+                "req",
+                "-x509",
+                "-newkey",
+                "ec",
+                "-pkeyopt",
+                "ec_paramgen_curve:P-256",
+                "-nodes",
+                "-days",
+                "2",
+            ])
+            .args(["-subj", "/CN=localhost", "-addext", "subjectAltName=DNS:localhost"])
+            .args(["-addext", "basicConstraints=critical,CA:FALSE", "-keyout", "key.pem", "-out", "cert.pem"])
+            .current_dir(folder.path())
+            .output()
+            .expect("openssl runs");
+        assert!(made.status.success(), "openssl: {}", String::from_utf8_lossy(&made.stderr));
+        let file = |name: &str| folder.path().join(name).display().to_string();
+        let (certificate, key) = (file("cert.pem"), file("key.pem"));
+        let settings =
+            vec!["ssl=on".into(), format!("ssl_cert_file={certificate}"), format!("ssl_key_file={key}")];
+        Self::run(folder, settings)
+    }
+
+    /// Copies a running server and starts the copy as its standby, called `standby`.
+    pub fn standby_of(primary: &Self) -> Self {
+        let folder = folder();
+        let copied = tool("pg_basebackup")
+            .args(["--dbname", &primary.url("postgres"), "--write-recovery-conf", "--checkpoint", "fast"])
+            .args(["--no-sync", "--pgdata"])
             .arg(folder.path().join("data"))
             .current_dir(folder.path())
             .output()
-            .expect("initdb runs");
-        assert!(made.status.success(), "initdb: {}", String::from_utf8_lossy(&made.stderr));
-        let settings = settings.iter().map(|&setting| setting.to_owned()).collect();
-        Self::run(folder, settings)
+            .expect("pg_basebackup runs");
+        assert!(copied.status.success(), "pg_basebackup: {}", String::from_utf8_lossy(&copied.stderr));
+        Self::run(folder, vec!["cluster_name=standby".into()])
     }
 
     fn run(folder: TempDir, settings: Vec<String>) -> Self {
@@ -87,6 +119,16 @@ impl PostgresServer {
     pub fn start_again(&mut self) {
         self.child = spawn(self.folder.path(), self.address, &self.settings);
         self.wait_until_ready();
+    }
+
+    /// Makes the primary out of a standby, and waits until it is.
+    pub fn promote(&self) {
+        assert_eq!(self.sql("postgres", "SELECT pg_promote()"), "t");
+    }
+
+    /// The certificate of a server that speaks TLS, as a PEM file.
+    pub fn certificate(&self) -> PathBuf {
+        self.folder.path().join("cert.pem")
     }
 
     /// Where the server listens.
@@ -131,7 +173,7 @@ impl PostgresServer {
                 assert!(log.contains(NOT_YET), "PostgreSQL ended with {status}: {log}");
                 self.child = spawn(self.folder.path(), self.address, &self.settings);
             }
-            log.contains(READY).then_some(())
+            READY.iter().any(|ready| log.contains(ready)).then_some(())
         });
     }
 }
@@ -142,6 +184,30 @@ impl Drop for PostgresServer {
         let _ = self.child.kill();
         let _ = self.child.wait();
     }
+}
+
+/// A temporary folder that the server may use.
+fn folder() -> TempDir {
+    let folder = tempfile::tempdir().expect("a temporary folder");
+    if let Some((user, group)) = other_user() {
+        chown(folder.path(), Some(user), Some(group)).expect("root may give a folder away");
+    }
+    folder
+}
+
+fn make_data(folder: &Path) {
+    let password = folder.join("password");
+    fs::write(&password, PASSWORD).expect("the folder can be written");
+    let made = tool("initdb")
+        .args(["--username", USER, "--auth", "scram-sha-256", "--no-sync", "--no-locale"])
+        .args(["--encoding", "UTF8", "--pwfile"])
+        .arg(&password)
+        .arg("--pgdata")
+        .arg(folder.join("data"))
+        .current_dir(folder)
+        .output()
+        .expect("initdb runs");
+    assert!(made.status.success(), "initdb: {}", String::from_utf8_lossy(&made.stderr));
 }
 
 fn spawn(folder: &Path, address: SocketAddr, settings: &[String]) -> Child {
@@ -169,7 +235,10 @@ fn url(address: SocketAddr, database: &str) -> String {
 
 /// A program of PostgreSQL, as a user that it is willing to run as.
 fn tool(name: &str) -> Command {
-    let mut command = Command::new(find(name));
+    as_other_user(Command::new(find(name)))
+}
+
+fn as_other_user(mut command: Command) -> Command {
     if let Some((user, group)) = other_user() {
         command.uid(user).gid(group);
     }

@@ -16,37 +16,34 @@ const GLANCE: Duration = Duration::from_millis(10);
 /// The program, built from the sources as they are now, unless `PETSTORE_PROGRAM` names another one.
 pub fn program() -> &'static Path {
     static PROGRAM: OnceLock<PathBuf> = OnceLock::new();
-    PROGRAM.get_or_init(|| std::env::var_os("PETSTORE_PROGRAM").map_or_else(|| build("dev"), PathBuf::from))
+    // With the same selection as the tests themselves, so that dependencies are compiled once for both.
+    let build = || build(&["--workspace", "--all-features", "--bins", "--tests"]);
+    PROGRAM.get_or_init(|| std::env::var_os("PETSTORE_PROGRAM").map_or_else(build, PathBuf::from))
 }
 
 /// The program as it is meant to be run, for benchmarks.
 pub fn release_program() -> &'static Path {
     static PROGRAM: OnceLock<PathBuf> = OnceLock::new();
-    PROGRAM.get_or_init(|| build("release"))
+    PROGRAM.get_or_init(|| build(&["--package", "bin", "--release"]))
 }
 
-fn build(profile: &str) -> PathBuf {
+fn build(selection: &[&str]) -> PathBuf {
     let cargo = std::env::var_os("CARGO").unwrap_or_else(|| "cargo".into());
     let built = Command::new(cargo)
-        .args([
-            "build",
-            "--package",
-            "bin",
-            "--bin",
-            "petstore",
-            "--message-format",
-            "json",
-            "--profile",
-            profile,
-        ])
+        .args(["build", "--message-format", "json"])
+        .args(selection)
         .current_dir(Path::new(env!("CARGO_MANIFEST_DIR")).parent().expect("the workspace is the parent"))
         .stderr(Stdio::inherit())
         .output()
         .expect("cargo runs");
     assert!(built.status.success(), "the program builds");
+    let is_program = |message: &serde_json::Value| {
+        message["target"]["name"] == "petstore" && message["profile"]["test"] == false
+    };
     String::from_utf8_lossy(&built.stdout)
         .lines()
         .filter_map(|line| serde_json::from_str::<serde_json::Value>(line).ok())
+        .filter(is_program)
         .find_map(|message| message["executable"].as_str().map(PathBuf::from))
         .expect("cargo tells where the program is")
 }

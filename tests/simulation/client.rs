@@ -37,6 +37,7 @@ impl Client {
         let request = self.request(None);
         let node = self.node();
         let gives_up = self.chance.per_mille(100).then(|| self.chance.millis(0..=1_000));
+        self.peek(&node);
         if let Some(created) = self.world.create(&node, request, gives_up).await {
             self.world.get(&node, created.pet.id);
         }
@@ -100,6 +101,16 @@ impl Client {
             after: self.chance.per_mille(300).then_some(id),
         };
         self.world.list(&node, query);
+    }
+
+    /// A look while a request is on its way.
+    fn peek(&mut self, node: &Arc<Node>) {
+        let (world, node, soon) = (self.world.clone(), node.clone(), self.chance.millis(0..=10));
+        let query = ListPets { limit: Limit::DEFAULT, status: None, after: None };
+        tokio::spawn(async move {
+            time::sleep(soon).await;
+            world.list(&node, query);
+        });
     }
 
     fn node(&mut self) -> Arc<Node> {

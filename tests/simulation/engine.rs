@@ -20,19 +20,25 @@ use super::{
     chance::Chance,
     history,
     journal::{Journal, Tick},
-    plan::{Faults, Outage, Plan},
+    plan::{Faults, Outage, Plan, Restore},
 };
 
 pub(crate) struct Engine {
     pub(crate) journal: Arc<Journal>,
     pub(crate) sharing: Sharing,
     state: Mutex<State>,
+    /// Breaks every call that is on its way.
+    broken: Notify,
     /// Wakes who waits for a record. Not a `watch`, which wakes its waiters in random order.
     news: Notify,
 }
 
 struct State {
     stored: Vec<Stored>,
+    /// Since when it is the log.
+    since: Tick,
+    /// What the log was before each time it was restored.
+    past: Vec<Log>,
     chance: Chance,
     faults: Faults,
     /// Until when each node cannot reach the engine.
@@ -42,6 +48,13 @@ struct State {
     seen: Vec<usize>,
     /// Records that somebody was told might be stored.
     doubted: Vec<CommitId>,
+}
+
+/// What the log held from one restore to the next.
+#[derive(Clone)]
+pub(crate) struct Log {
+    pub(crate) since: Tick,
+    pub(crate) commits: Vec<Stored>,
 }
 
 /// A durable record.
@@ -73,6 +86,8 @@ impl Engine {
     pub(crate) fn new(plan: &Plan, chance: Chance, journal: Arc<Journal>) -> Arc<Self> {
         let state = State {
             stored: Vec::new(),
+            since: 0,
+            past: Vec::new(),
             chance,
             faults: plan.faults.clone(),
             away: vec![Instant::now(); plan.nodes],
@@ -80,12 +95,25 @@ impl Engine {
             seen: vec![0; plan.nodes],
             doubted: Vec::new(),
         };
-        Arc::new(Self { journal, sharing: plan.sharing, news: Notify::new(), state: Mutex::new(state) })
+        Arc::new(Self {
+            journal,
+            sharing: plan.sharing,
+            broken: Notify::new(),
+            news: Notify::new(),
+            state: Mutex::new(state),
+        })
     }
 
-    /// Everything that is durable now.
-    pub(crate) fn stored(&self) -> Vec<Stored> {
-        self.state().stored.clone()
+    /// Every log there was: the last is the one there is now, the others were cut short by a restore.
+    pub(crate) fn logs(&self) -> Vec<Log> {
+        let state = self.state();
+        let last = Log { since: state.since, commits: state.stored.clone() };
+        state.past.iter().cloned().chain([last]).collect()
+    }
+
+    /// How often the log was restored: what was sent before does not arrive after.
+    pub(crate) fn age(&self) -> usize {
+        self.state().past.len()
     }
 
     /// Of the records that somebody was told might be stored, how many are.
@@ -188,7 +216,7 @@ impl Engine {
                 state.seen[node] = state.seen[node].max(seen);
             }
             Err(AppendError::Unclear(_)) if !state.doubted.contains(&record.id) => {
-                state.doubted.push(record.id)
+                state.doubted.push(record.id);
             }
             Err(
                 AppendError::Unclear(_)
@@ -206,6 +234,32 @@ impl Engine {
             if outage.node.is_none_or(|only| only == node) {
                 *away = until.max(*away);
             }
+        }
+    }
+
+    /// Puts a backup in the place of the log.
+    pub(crate) fn restore(&self, restore: &Restore) {
+        self.go_away(&restore.outage);
+        let mut state = self.state();
+        let left = state.stored.len().saturating_sub(restore.drops);
+        let at =
+            self.journal.count(|tally| tally.restores += 1, format_args!("the log is restored to {left}"));
+        let past = Log { since: state.since, commits: state.stored.clone() };
+        state.past.push(past);
+        state.stored.truncate(left);
+        state.since = at;
+        state.closed = None;
+        state.seen.iter_mut().for_each(|seen| *seen = left.min(*seen));
+        drop(state);
+        self.broken.notify_waiters();
+    }
+
+    /// The call, unless the way to the engine breaks before it ends.
+    pub(crate) async fn unless_broken<T>(&self, call: impl Future<Output = T>) -> Option<T> {
+        tokio::select! {
+            biased;
+            () = self.broken.notified() => None,
+            answer = call => Some(answer),
         }
     }
 

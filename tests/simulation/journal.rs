@@ -42,6 +42,7 @@ pub(crate) struct Tally {
     pub(crate) closed: u64,
     pub(crate) restarts: u64,
     pub(crate) outages: u64,
+    pub(crate) restores: u64,
 }
 
 impl Journal {
@@ -103,6 +104,7 @@ impl AddAssign for Tally {
         self.closed += other.closed;
         self.restarts += other.restarts;
         self.outages += other.outages;
+        self.restores += other.restores;
     }
 }
 
@@ -111,7 +113,7 @@ impl fmt::Display for Tally {
         write!(
             formatter,
             "{} creates ({} answered, {} of them replayed; {} refused, {} lost), {} reads, {} commits, {} unclear outcomes \
-             ({} had landed), {} conflicts, {} closed logs, {} outages, {} restarts",
+             ({} had landed), {} conflicts, {} closed logs, {} outages, {} restored logs, {} restarts",
             self.creates,
             self.answered,
             self.replayed,
@@ -124,6 +126,7 @@ impl fmt::Display for Tally {
             self.conflicts,
             self.closed,
             self.outages,
+            self.restores,
             self.restarts,
         )
     }

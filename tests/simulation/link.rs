@@ -37,6 +37,8 @@ pub(crate) struct Link {
 struct Sending {
     node: usize,
     alive: Arc<AtomicBool>,
+    /// The age of the log it was meant for.
+    age: usize,
     expected: Position,
     record: Record,
     fate: Fate,
@@ -66,11 +68,12 @@ impl Link {
         self.alive.load(Ordering::SeqCst)
     }
 
-    async fn while_alive<T>(&self, call: impl Future<Output = T>) -> T {
+    /// The call, unless the process dies or the way to the engine breaks.
+    async fn reach<T, E>(&self, call: impl Future<Output = Result<T, E>>, broken: E) -> Result<T, E> {
         if self.is_alive() {
-            let answer = call.await;
+            let answer = self.engine.unless_broken(call).await;
             if self.is_alive() {
-                return answer;
+                return answer.unwrap_or(Err(broken));
             }
         }
         future::pending().await
@@ -90,55 +93,69 @@ impl Link {
 #[async_trait]
 impl EventLog for Link {
     async fn append(&self, expected: Position, record: &Record) -> Appended {
-        self.while_alive(async {
-            let sending = self.engine.draw(|chance, faults| Sending {
-                node: self.node,
-                alive: self.alive.clone(),
-                expected,
-                record: record.clone(),
-                fate: fate(chance, faults),
-                there: delay(chance, faults),
-                back: delay(chance, faults),
-                certain: chance.per_mille(500),
-            });
-            let (tell, told) = oneshot::channel();
-            // What was sent goes its way, whatever becomes of the sender.
-            tokio::spawn(carry(self.engine.clone(), sending, tell));
-            told.await.expect("every append ends")
-        })
+        self.reach(
+            async {
+                let age = self.engine.age();
+                let sending = self.engine.draw(|chance, faults| Sending {
+                    node: self.node,
+                    alive: self.alive.clone(),
+                    age,
+                    expected,
+                    record: record.clone(),
+                    fate: fate(chance, faults),
+                    there: delay(chance, faults),
+                    back: delay(chance, faults),
+                    certain: chance.per_mille(500),
+                });
+                let (tell, told) = oneshot::channel();
+                // What was sent goes its way, whatever becomes of the sender.
+                tokio::spawn(carry(self.engine.clone(), sending, tell));
+                told.await.expect("every append ends")
+            },
+            unclear(),
+        )
         .await
     }
 
     async fn read(&self, after: Position, bound: ReadBound) -> Result<Vec<StoredRecord>, LogError> {
-        self.while_alive(async {
-            self.travel().await?;
-            let found = self.engine.read(self.node, after, bound);
-            self.travel().await?;
-            Ok(found)
-        })
+        self.reach(
+            async {
+                self.travel().await?;
+                let found = self.engine.read(self.node, after, bound);
+                self.travel().await?;
+                Ok(found)
+            },
+            unreachable(),
+        )
         .await
     }
 
     async fn head(&self) -> Result<Position, LogError> {
-        self.while_alive(async {
-            self.travel().await?;
-            let head = self.engine.head(self.node)?;
-            self.travel().await?;
-            Ok(head)
-        })
+        self.reach(
+            async {
+                self.travel().await?;
+                let head = self.engine.head(self.node)?;
+                self.travel().await?;
+                Ok(head)
+            },
+            unreachable(),
+        )
         .await
     }
 
     async fn wait_beyond(&self, position: Position, patience: Duration) -> Result<(), LogError> {
-        self.while_alive(async {
-            self.travel().await?;
-            if self.engine.draw(|chance, faults| chance.per_mille(faults.deaf)) {
-                time::sleep(patience).await;
-            } else {
-                self.engine.beyond(position, patience).await;
-            }
-            self.travel().await
-        })
+        self.reach(
+            async {
+                self.travel().await?;
+                if self.engine.draw(|chance, faults| chance.per_mille(faults.deaf)) {
+                    time::sleep(patience).await;
+                } else {
+                    self.engine.beyond(position, patience).await;
+                }
+                self.travel().await
+            },
+            unreachable(),
+        )
         .await
     }
 
@@ -164,19 +181,25 @@ async fn carry(engine: Arc<Engine>, sending: Sending, tell: oneshot::Sender<Appe
     let answer_lost = engine.is_away(sending.node) && !matches!(outcome, Err(AppendError::NotStored(_)));
     let outcome = if answer_lost { Err(unclear()) } else { outcome };
     report(&engine, &sending, &outcome);
+    let in_doubt = matches!(outcome, Err(AppendError::Unclear(_)));
     // Nobody listens if the sender was killed.
     let _ = tell.send(outcome);
-    if let Fate::LandsLate(later) = sending.fate {
+    if let Fate::LandsLate(later) = sending.fate
+        && in_doubt
+    {
         time::sleep(later).await;
-        let _ = engine.store(sending.expected, &sending.record);
+        if sending.age == engine.age() {
+            let _ = engine.store(sending.expected, &sending.record);
+        }
     }
 }
 
 /// What happens to an append at the engine.
 fn arrive(engine: &Arc<Engine>, sending: &Sending) -> Appended {
     let Sending { expected, record, fate, .. } = sending;
-    if engine.sharing == Sharing::Alone && !sending.alive.load(Ordering::SeqCst) {
-        // The engine was part of the process and died with it.
+    // An engine that is part of the process dies with it, and a broken way carries nothing.
+    let died = engine.sharing == Sharing::Alone && !sending.alive.load(Ordering::SeqCst);
+    if died || sending.age != engine.age() {
         return Err(unclear());
     }
     match *fate {
@@ -236,7 +259,7 @@ fn fate(chance: &mut Chance, faults: &Faults) -> Fate {
 /// How long one way takes: one more than nothing, so that nothing happens without time passing.
 fn delay(chance: &mut Chance, faults: &Faults) -> Duration {
     if chance.per_mille(faults.slow) {
-        chance.millis(500..=7_000)
+        chance.millis(500..=4_000)
     } else {
         chance.millis(1..=1 + faults.delay_max)
     }

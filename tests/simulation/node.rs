@@ -27,8 +27,8 @@ use super::{
 
 /// How long the supervisor of a node waits before it starts it again.
 const START_PAUSE: Duration = Duration::from_millis(200);
-/// How long a node may take to end in order, once no request is in flight: three slow calls to the engine.
-pub(crate) const CLOSING_MAX: Duration = Duration::from_secs(45);
+/// How long a node may take to end in order, once no request is in flight: two slow calls to the engine.
+const CLOSING_MAX: Duration = Duration::from_secs(20);
 
 pub(crate) struct Node {
     pub(crate) index: usize,
@@ -102,6 +102,7 @@ impl Node {
     /// Ends the node's life and starts the next one.
     pub(crate) async fn restart(&self, end: End, down: Duration) -> Result<(), String> {
         let _restarting = self.restarting.lock().await;
+        self.engine.journal.count(|tally| tally.restarts += 1, format_args!("node {} restarts", self.index));
         self.end(end).await?;
         time::sleep(down).await;
         self.start().await;
@@ -113,9 +114,7 @@ impl Node {
         let Some(life) = self.life.lock().unwrap_or_else(PoisonError::into_inner).take() else {
             return Ok(());
         };
-        self.engine
-            .journal
-            .count(|tally| tally.restarts += 1, format_args!("node {} ends: {end:?}", self.index));
+        self.engine.journal.note(format_args!("node {} is {end:?}", self.index));
         match end {
             End::Killed => {
                 life.link.cut();

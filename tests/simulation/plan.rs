@@ -18,6 +18,7 @@ pub(crate) struct Plan {
     pub(crate) faults: Faults,
     pub(crate) outages: Vec<Outage>,
     pub(crate) restarts: Vec<Restart>,
+    pub(crate) restore: Option<Restore>,
     /// How wrong the clock of each node is, in seconds.
     pub(crate) skews: Vec<i64>,
     /// Per mille of the looks at a clock that make it jump.
@@ -57,6 +58,14 @@ pub(crate) struct Outage {
     pub(crate) node: Option<usize>,
 }
 
+/// The engine breaks down and comes back from a backup that lacks the last commits. What was answered and is not in
+/// the backup is lost, and no node may go on showing it.
+#[derive(Debug, Clone)]
+pub(crate) struct Restore {
+    pub(crate) outage: Outage,
+    pub(crate) drops: usize,
+}
+
 /// A node ends and comes back.
 #[derive(Debug, Clone)]
 pub(crate) struct Restart {
@@ -78,27 +87,33 @@ pub(crate) enum End {
 }
 
 impl Plan {
-    /// By when everything that was planned has begun.
-    const SPAN: u64 = 20_000;
-
     pub(crate) fn of(chance: &mut Chance) -> Self {
         let sharing = if chance.per_mille(250) { Sharing::Alone } else { Sharing::Shared };
         let nodes = match sharing {
             Sharing::Alone => 1,
             Sharing::Shared => 1 + chance.index(3),
         };
-        let outages = (0..chance.pick(&[0, 0, 1, 2])).map(|_| Outage::of(chance, nodes)).collect();
+        let requests_per_client = 4 + chance.index(12);
+        let think_max = chance.pick(&[5, 100, 3_000]);
+        // About as long as the clients will be there, so that trouble meets them.
+        let span = 1_000 + requests_per_client as u64 * think_max / 2;
+        let outages = (0..chance.pick(&[0, 0, 1, 2])).map(|_| Outage::of(chance, span, nodes)).collect();
         let restarts =
-            (0..chance.pick(&[0, 0, 1, 2, 3])).map(|_| Restart::of(chance, nodes, sharing)).collect();
+            (0..chance.pick(&[0, 0, 1, 2, 3])).map(|_| Restart::of(chance, span, nodes, sharing)).collect();
+        let restore = (sharing == Sharing::Shared && chance.per_mille(80)).then(|| Restore {
+            outage: Outage { node: None, ..Outage::of(chance, span, nodes) },
+            drops: 1 + chance.index(6),
+        });
         Self {
             sharing,
             nodes,
             clients: 1 + chance.index(5),
-            requests_per_client: 4 + chance.index(12),
-            think_max: chance.pick(&[5, 100, 3_000]),
+            requests_per_client,
+            think_max,
             faults: Faults::of(chance, sharing),
             outages,
             restarts,
+            restore,
             skews: (0..nodes).map(|_| chance.pick(&[0, 0, 1, -1, 60, -3_600])).collect(),
             clock_jumps: chance.pick(&[0, 0, 20]),
         }
@@ -106,7 +121,7 @@ impl Plan {
 
     /// Whether nothing at all goes wrong in this run, save that nodes compete.
     pub(crate) fn is_calm(&self) -> bool {
-        self.faults.is_calm() && self.outages.is_empty() && self.restarts.is_empty()
+        self.faults.is_calm() && self.outages.is_empty() && self.restarts.is_empty() && self.restore.is_none()
     }
 }
 
@@ -146,23 +161,23 @@ impl Faults {
 }
 
 impl Outage {
-    fn of(chance: &mut Chance, nodes: usize) -> Self {
+    fn of(chance: &mut Chance, span: u64, nodes: usize) -> Self {
         Self {
-            at: chance.millis(0..=Plan::SPAN),
-            lasts: chance.millis(100..=12_000),
+            at: chance.millis(0..=span),
+            lasts: if chance.per_mille(100) { chance.millis(0..=40_000) } else { chance.millis(100..=8_000) },
             node: chance.per_mille(500).then(|| chance.index(nodes)),
         }
     }
 }
 
 impl Restart {
-    fn of(chance: &mut Chance, nodes: usize, sharing: Sharing) -> Self {
+    fn of(chance: &mut Chance, span: u64, nodes: usize, sharing: Sharing) -> Self {
         let ends: &[End] = match sharing {
             Sharing::Alone => &[End::Killed, End::Closed],
             Sharing::Shared => &[End::Killed, End::Closed, End::Replaced],
         };
         Self {
-            at: chance.millis(0..=Plan::SPAN),
+            at: chance.millis(0..=span),
             down: chance.millis(0..=3_000),
             node: chance.index(nodes),
             end: chance.pick(ends),

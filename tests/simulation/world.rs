@@ -85,8 +85,10 @@ impl World {
     }
 
     fn shown(&self, node: &Node, life: &Life, version: Version, shown: Shown) {
-        let line = format_args!("node {} shows {}", node.index, version.position);
-        let at = self.journal.count(|tally| tally.reads += 1, line);
+        let position = version.position;
+        let at = self
+            .journal
+            .count(|tally| tally.reads += 1, format_args!("node {} shows {position}", node.index));
         let Life { number, begun, .. } = *life;
         self.history.read(Read { node: node.index, life: number, begun, at, version, shown });
     }

@@ -1,4 +1,8 @@
 //! A log in a stream of NATS JetStream: one message per commit, its sequence is the position.
+//!
+//! Reading order: this file (what callers see), `nats/stream.rs` (how the stream must be, and its head),
+//! `nats/reading.rs` (records), `nats/connection.rs` (what became of a request), `nats/durability.rs` and
+//! `nats/monitoring.rs` (what an acknowledgement is worth), `nats/address.rs` (the URL).
 
 mod address;
 mod connection;
@@ -7,7 +11,7 @@ mod monitoring;
 mod reading;
 mod stream;
 
-use std::{fmt, sync::Arc, time::Duration};
+use std::{env, fmt, sync::Arc, time::Duration};
 
 use application::ports::{
     AppendError, Durability, EventLog, Fault, LogError, Position, ReadBound, Record, StoredRecord,
@@ -36,6 +40,8 @@ use self::{
 const SERVER_MIN: (i64, i64) = (2, 11);
 /// How long to trust in being told about news before looking for them.
 const POLL_INTERVAL: Duration = Duration::from_millis(500);
+/// How long to wait before sending a commit again that found no leader.
+const LEADER_PAUSE: Duration = Duration::from_millis(100);
 /// Room for the one header of a commit beside its bytes.
 const HEADER_ROOM: usize = 128;
 /// The largest commits of the writer need so much.
@@ -55,31 +61,25 @@ pub struct NatsLog {
 }
 
 impl NatsLog {
-    /// Connects to the cluster and finds or makes the stream. Fails within seconds when nobody answers.
+    /// Connects to one of the servers of a `nats://[user:password@]host:port[,host:port]/STREAM` URL and finds or
+    /// makes the stream. Fails within seconds when nobody answers: that may pass, try again.
+    ///
+    /// A user without a password is a token, unless the password comes from `NATS_PASSWORD` or the option
+    /// `password-file`. Other options: `creds` (a credentials file), `tls=required` or `tls=first`, `ca`, `cert`
+    /// and `key` (PEM files), `replicas` (of a stream that has to be made), `monitor=host:port[,host:port]` (to
+    /// check how the servers sync) and `sync=always` (to state it).
     pub async fn open(url: &str) -> Result<Self, LogError> {
-        let address = Address::parse(url)?;
+        let address = Address::parse(url, &|name| env::var(name).ok().filter(|value| !value.is_empty()))?;
         let connection = Connection::open(&address).await?;
         check_server(&connection)?;
-        let seen = stream::find_or_create(&connection, &address).await?;
+        stream::ensure(&connection, &address).await?;
+        let seen = stream::ask_leader(&connection, &address).await?;
         stream::head(&seen)?;
         let syncing = Arc::new(Syncing::look_up(&address).await?);
-        let (heard, news) = watch::channel(());
         let mut background = JoinSet::new();
-        let stored = connection.client.subscribe(stream::stored_subject(&address.stream)).await;
-        let mut stored = stored.map_err(|error| unreachable(format!("cannot listen for news: {error}")))?;
-        background.spawn(async move {
-            while stored.next().await.is_some() {
-                heard.send_replace(());
-            }
-        });
+        let news = listen(&connection, &address, &mut background).await?;
         if syncing.is_monitored() {
-            let syncing = syncing.clone();
-            background.spawn(async move {
-                loop {
-                    time::sleep(durability::REFRESH_INTERVAL).await;
-                    syncing.refresh().await;
-                }
-            });
+            background.spawn(keep_asking(syncing.clone()));
         }
         Ok(Self { address, connection, seen: Mutex::new(seen), syncing, news, _background: background })
     }
@@ -140,8 +140,9 @@ impl EventLog for NatsLog {
     /// A copy may be stored long after we gave up waiting: it sits in the queue of the client, in a server or on
     /// the way to the leader. It can do no harm. It is stored only if `expected` is the last sequence, a state
     /// that ends with the first commit after it and never returns, since nothing is ever deleted. So either it
-    /// becomes the commit at `expected + 1`, where whoever is in doubt looks for it, or it never lands. That is
-    /// also why there is no `Nats-Msg-Id`: an answer from the deduplication would be about older content.
+    /// becomes the commit at `expected + 1`, where whoever is in doubt looks for it, or it never lands; and the same
+    /// bytes may be sent again at the same place, since at most one copy finds the place free. There is no
+    /// `Nats-Msg-Id`: the deduplication comes before the expectation and would acknowledge older content.
     async fn append(&self, expected: Position, record: &Record) -> Result<Position, AppendError> {
         let most = self.connection.client.max_payload().saturating_sub(HEADER_ROOM);
         if record.bytes.len() > most {
@@ -152,10 +153,20 @@ impl EventLog for NatsLog {
         let mut headers = HeaderMap::new();
         headers.insert(NATS_EXPECTED_LAST_SEQUENCE, expected.0.to_string());
         let subject = stream::commits_subject(&self.address.stream);
-        match self.connection.request(subject, headers, record.bytes.clone(), ANSWER_PATIENCE).await {
-            Ok(answer) => self.outcome(expected, &answer.payload),
-            Err(Failure::NotSent(error)) => Err(AppendError::NotStored(error)),
-            Err(Failure::NoAnswer(error)) => Err(AppendError::Unclear(error)),
+        let deadline = Instant::now() + ANSWER_PATIENCE;
+        loop {
+            let (subject, headers, bytes) = (subject.clone(), headers.clone(), record.bytes.clone());
+            match self.connection.request(subject, headers, bytes, ANSWER_PATIENCE).await {
+                Ok(answer) => return self.outcome(expected, &answer.payload),
+                // A new leader makes itself known within a moment, and what nobody got may be sent again.
+                Err(Failure::NobodyListens(_)) if Instant::now() < deadline => {
+                    time::sleep(LEADER_PAUSE).await;
+                }
+                Err(Failure::NotSent(error) | Failure::NobodyListens(error)) => {
+                    return Err(AppendError::NotStored(error));
+                }
+                Err(Failure::NoAnswer(error)) => return Err(AppendError::Unclear(error)),
+            }
         }
     }
 
@@ -241,4 +252,28 @@ fn check_server(connection: &Connection) -> Result<(), LogError> {
         );
     }
     Ok(())
+}
+
+/// Hears of every commit that the leader stores.
+async fn listen(
+    connection: &Connection,
+    address: &Address,
+    background: &mut JoinSet<()>,
+) -> Result<watch::Receiver<()>, LogError> {
+    let stored = connection.client.subscribe(stream::stored_subject(&address.stream)).await;
+    let mut stored = stored.map_err(|error| unreachable(format!("cannot listen for news: {error}")))?;
+    let (heard, news) = watch::channel(());
+    background.spawn(async move {
+        while stored.next().await.is_some() {
+            heard.send_replace(());
+        }
+    });
+    Ok(news)
+}
+
+async fn keep_asking(syncing: Arc<Syncing>) {
+    loop {
+        time::sleep(durability::REFRESH_INTERVAL).await;
+        syncing.refresh().await;
+    }
 }

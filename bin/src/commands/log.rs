@@ -1,6 +1,6 @@
-//! `petstore log`: looks into a log without serving it. One file for each command.
+//! `petstore log`: looks into a log, moves whole histories and saves damaged ones, without serving them.
 
-mod export;
+mod moving;
 mod salvage;
 mod stat;
 mod tell;
@@ -9,12 +9,15 @@ mod walk;
 
 use crate::config::LogCommand;
 
-#[tokio::main(flavor = "current_thread")]
+#[tokio::main]
 pub(crate) async fn run(command: LogCommand) -> anyhow::Result<()> {
     match command {
         LogCommand::Stat(argument) => stat::run(&argument.store).await,
         LogCommand::Verify(argument) => verify::run(&argument.store).await,
-        LogCommand::Export(argument) => export::run(&argument.store).await,
-        LogCommand::Salvage(arguments) => salvage::run(&arguments).await,
+        LogCommand::Export(argument) => moving::export(&argument.store).await,
+        LogCommand::Import { file, target } => moving::import(&file, &target.store).await,
+        LogCommand::Copy { from, to } => moving::copy(&from, &to).await,
+        LogCommand::Salvage { from, to } => salvage::run(&from, &to).await,
+        LogCommand::Tail { after, source } => moving::tail(&source.store, after).await,
     }
 }

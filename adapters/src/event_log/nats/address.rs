@@ -62,7 +62,8 @@ const STREAM_NAME_MAX: usize = 64;
 const REPLICAS_MAX: usize = 5;
 
 impl Address {
-    pub(super) fn parse(url: &str) -> Result<Self, LogError> {
+    /// Reads the URL. A user without a password gets it from `NATS_PASSWORD`, if `environment` has one.
+    pub(super) fn parse(url: &str, environment: &dyn Fn(&str) -> Option<String>) -> Result<Self, LogError> {
         let rest = url.strip_prefix("nats://").ok_or_else(|| {
             wrong("must look like nats://[user:password@]host:port[,host:port]/STREAM[?option=value]")
         })?;
@@ -83,6 +84,10 @@ impl Address {
             monitors: vec![],
         };
         address.apply(query)?;
+        address.identity = match (address.identity, environment("NATS_PASSWORD")) {
+            (Identity::Token(user), Some(password)) => Identity::Password { user, password },
+            (identity, _) => identity,
+        };
         Ok(address)
     }
 
@@ -191,9 +196,13 @@ fn wrong(rule: impl fmt::Display) -> LogError {
 mod tests {
     use super::*;
 
+    fn parse(url: &str) -> Result<Address, LogError> {
+        Address::parse(url, &|_| None)
+    }
+
     #[test]
     fn a_url_names_servers_and_stream() {
-        let address = Address::parse("nats://one:4222,[::1]:4223,three/PETS").unwrap();
+        let address = parse("nats://one:4222,[::1]:4223,three/PETS").unwrap();
         assert_eq!(address.servers, ["one:4222", "[::1]:4223", "three"]);
         assert_eq!(address.stream, "PETS");
         assert!(address.identity == Identity::Nobody);
@@ -202,7 +211,7 @@ mod tests {
     #[test]
     fn options_are_taken_over() {
         let url = "nats://n/S?tls=first&ca=a.pem&cert=b&key=c&creds=d&replicas=5&sync=always&monitor=x:1,y:2";
-        let address = Address::parse(url).unwrap();
+        let address = parse(url).unwrap();
         let client = Some(("b".into(), "c".into()));
         assert_eq!(address.tls, Tls { demand: TlsDemand::First, ca: Some("a.pem".into()), client });
         assert!(address.identity == Identity::Credentials("d".into()));
@@ -212,11 +221,14 @@ mod tests {
 
     #[test]
     fn secrets_are_decoded_and_never_shown() {
-        let address = Address::parse("nats://joe:pa%3F/ss@one/S").unwrap();
+        let address = parse("nats://joe:pa%3F/ss@one/S").unwrap();
         let password = "pa?/ss".into();
         assert!(address.identity == Identity::Password { user: "joe".into(), password });
         assert_eq!(format!("{address:?}"), "nats://***@one/S");
-        let file = Address::parse("nats://joe@one/S?password-file=f").unwrap();
+        let environment = |name: &str| (name == "NATS_PASSWORD").then(|| "pass".into());
+        let environment = Address::parse("nats://joe@one/S", &environment).unwrap();
+        assert!(environment.identity == Identity::Password { user: "joe".into(), password: "pass".into() });
+        let file = parse("nats://joe@one/S?password-file=f").unwrap();
         assert!(file.identity == Identity::PasswordFile { user: "joe".into(), file: "f".into() });
     }
 
@@ -237,7 +249,7 @@ mod tests {
             "nats://joe:secret@one/S?unknown=x",
             "nats://joe:secret@one/S?password-file=x",
         ] {
-            let Err(error) = Address::parse(url) else { panic!("{url} was accepted") };
+            let Err(error) = parse(url) else { panic!("{url} was accepted") };
             assert_eq!(error.fault, Fault::CannotOpen, "{url}");
             assert!(!error.detail.contains("secret"), "{url}: {error}");
         }

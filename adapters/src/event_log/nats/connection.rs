@@ -38,8 +38,10 @@ pub(super) struct Connection {
 
 /// Why a request has no answer, by what can be said about it.
 pub(super) enum Failure {
-    /// It reached nobody and never will.
+    /// It never left this process.
     NotSent(LogError),
+    /// It was sent, and the servers know nobody to give it to: it is gone.
+    NobodyListens(LogError),
     /// It may have been heard, or may yet be.
     NoAnswer(LogError),
 }
@@ -118,7 +120,7 @@ impl Connection {
             Ok(Ok(message)) => Ok(message),
             Ok(Err(error)) => Err(match error.kind() {
                 RequestErrorKind::NoResponders => {
-                    Failure::NotSent(unreachable("no NATS server is in charge of the stream for now"))
+                    Failure::NobodyListens(unreachable("no NATS server is in charge of the stream for now"))
                 }
                 RequestErrorKind::MaxPayloadExceeded => Failure::NotSent(LogError::new(
                     Fault::TooLarge,
@@ -147,7 +149,9 @@ impl Connection {
         for patience in QUESTION_PATIENCES {
             match self.request(subject.clone(), HeaderMap::new(), body.clone(), patience).await {
                 Ok(answer) => return understand(what, &answer.payload),
-                Err(Failure::NotSent(error)) => return Err(ApiFailure::Silent(error)),
+                Err(Failure::NotSent(error) | Failure::NobodyListens(error)) => {
+                    return Err(ApiFailure::Silent(error));
+                }
                 Err(Failure::NoAnswer(error)) => silence = error,
             }
         }
@@ -225,6 +229,12 @@ fn report(event: &Event) {
     match event {
         Event::Connected => tracing::info!("connected to NATS"),
         Event::Disconnected => tracing::warn!("the connection to NATS was lost: reconnecting"),
-        other => tracing::debug!("NATS client: {other}"),
+        // Permissions that are missing are told in this way only: the request itself stays without an answer.
+        Event::ServerError(error) => tracing::warn!("NATS server: {error}"),
+        Event::LameDuckMode
+        | Event::Draining
+        | Event::Closed
+        | Event::SlowConsumer(_)
+        | Event::ClientError(_) => tracing::debug!("NATS client: {event}"),
     }
 }

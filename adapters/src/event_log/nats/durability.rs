@@ -7,6 +7,7 @@ use std::{collections::BTreeMap, time::Duration};
 use application::ports::{Durability, DurabilityLevel, Fault, LogError};
 use async_nats::jetstream::stream::Info;
 use parking_lot::Mutex;
+use tokio::task::JoinSet;
 
 use super::{
     address::Address,
@@ -50,10 +51,11 @@ impl Syncing {
         }
     }
 
-    /// Asks again. A server that does not answer keeps what it said before.
+    /// Asks again, all at once. A server that does not answer keeps what it said before.
     pub(super) async fn refresh(&self) {
-        for monitor in &self.monitors {
-            match monitoring::ask(monitor).await {
+        let mut answers: JoinSet<_> = self.monitors.iter().cloned().map(monitoring::ask).collect();
+        while let Some(Ok((monitor, answer))) = answers.join_next().await {
+            match answer {
                 Ok((server, setting)) => {
                     self.checked.lock().insert(server, setting);
                 }
@@ -75,10 +77,13 @@ impl Syncing {
                 DurabilityLevel::Replicated,
                 format!("on the disks of a majority of {replicas} servers before it is acknowledged{source}"),
             ),
-            Verdict::Always(source) => (
-                DurabilityLevel::Synced,
-                format!("on disk before it is acknowledged, on a single server{source}"),
-            ),
+            Verdict::Always(source) => {
+                let where_to = if replicas == 2 { "both of two servers" } else { "a single server" };
+                (
+                    DurabilityLevel::Synced,
+                    format!("on the disk of {where_to} before it is acknowledged{source}"),
+                )
+            }
             Verdict::NotAlways(_) => (DurabilityLevel::Buffered, buffered(replicas)),
         };
         let sync = match verdict {

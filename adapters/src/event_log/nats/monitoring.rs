@@ -51,9 +51,16 @@ struct Config {
     sync_interval: u64,
 }
 
-/// The name and the setting of the server whose monitoring listens on `host`.
-pub(super) async fn ask(host: &str) -> io::Result<(String, SyncSetting)> {
-    let page = time::timeout(PATIENCE, get(host, "/varz")).await??;
+/// The name and the setting of the server whose monitoring listens on `host`, together with the host.
+pub(super) async fn ask(host: String) -> (String, io::Result<(String, SyncSetting)>) {
+    let answer = match time::timeout(PATIENCE, get(&host, "/varz")).await {
+        Ok(page) => page.and_then(|page| understand(&page)),
+        Err(late) => Err(late.into()),
+    };
+    (host, answer)
+}
+
+fn understand(page: &str) -> io::Result<(String, SyncSetting)> {
     let body = page.split_once("\r\n\r\n").map_or("", |(_, body)| body);
     let Varz { server_name, jetstream: JetStream { config } } =
         serde_json::from_str(body).map_err(io::Error::other)?;

@@ -15,7 +15,7 @@ use super::connection::{ANSWER_PATIENCE, ApiFailure, Connection, unreachable};
 
 /// The most that is asked for at once, so that a server need not hold more for one slow reader.
 const BYTES_MAX: usize = 8 * 1024 * 1024;
-
+/// Well below what the client holds for a subscription before it drops messages.
 const RECORDS_MAX: usize = 16_384;
 
 #[derive(Serialize)]

@@ -28,10 +28,10 @@ pub(super) fn stored_subject(stream: &str) -> String {
     format!("petstore.{stream}.stored")
 }
 
-/// Finds the stream or makes it. Several nodes may do so at once: the same request made twice is made once.
-pub(super) async fn find_or_create(connection: &Connection, address: &Address) -> Result<Info, LogError> {
+/// Makes the stream unless it is there. Several nodes may do so at once: the same request made twice is made once.
+pub(super) async fn ensure(connection: &Connection, address: &Address) -> Result<(), LogError> {
     match connection.ask::<Info>("STREAM.INFO", &address.stream, &()).await {
-        Ok(info) => Ok(info),
+        Ok(_) => Ok(()),
         Err(ApiFailure::Refused(error)) if error.error_code() == ErrorCode::STREAM_NOT_FOUND => {
             create(connection, address).await
         }
@@ -84,31 +84,31 @@ pub(super) fn head(info: &Info) -> Result<Position, LogError> {
     Ok(Position(state.last_sequence))
 }
 
-async fn create(connection: &Connection, address: &Address) -> Result<Info, LogError> {
-    let wanted = address.replicas.unwrap_or(REPLICAS);
+async fn create(connection: &Connection, address: &Address) -> Result<(), LogError> {
+    let create = async |replicas| {
+        let config = config(&address.stream, replicas);
+        connection.ask::<Info>("STREAM.CREATE", &address.stream, &config).await
+    };
     let servers = connection.client.server_info().connect_urls.len().max(address.servers.len());
-    match connection.ask("STREAM.CREATE", &address.stream, &config(&address.stream, wanted)).await {
-        Ok(info) => Ok(info),
-        // Who names or sees three servers wants three copies, and waits until they can be had.
-        Err(ApiFailure::Refused(error))
-            if address.replicas.is_none() && servers < REPLICAS && too_few_servers(&error) =>
-        {
-            let single = config(&address.stream, 1);
-            let made = connection.ask("STREAM.CREATE", &address.stream, &single).await;
-            made.map_err(|failure| refused("make", address, failure))
-        }
+    let mut made = create(address.replicas.unwrap_or(REPLICAS)).await;
+    // Who names or sees three servers wants three copies, and waits until they can be had.
+    if let Err(ApiFailure::Refused(error)) = &made
+        && address.replicas.is_none()
+        && servers < REPLICAS
+        && too_few_servers(error)
+    {
+        made = create(1).await;
+    }
+    match made {
+        Ok(_) => Ok(()),
         // Another node was faster, with another number of servers in sight.
-        Err(ApiFailure::Refused(error)) if error.error_code() == ErrorCode::STREAM_NAME_EXIST => {
-            let found = connection.ask("STREAM.INFO", &address.stream, &()).await;
-            found.map_err(|failure| refused("find", address, failure))
-        }
+        Err(ApiFailure::Refused(error)) if error.error_code() == ErrorCode::STREAM_NAME_EXIST => Ok(()),
         Err(failure) => Err(refused("make", address, failure)),
     }
 }
 
 fn too_few_servers(error: &jetstream::Error) -> bool {
-    [ErrorCode::STREAM_REPLICAS_NOT_SUPPORTED, ErrorCode::CLUSTER_NO_PEERS, ErrorCode::INSUFFICIENT_RESOURCES]
-        .contains(&error.error_code())
+    [ErrorCode::STREAM_REPLICAS_NOT_SUPPORTED, ErrorCode::CLUSTER_NO_PEERS].contains(&error.error_code())
 }
 
 /// How a stream must be: it keeps everything, in order, on disk, and nothing can be taken out of it.
@@ -175,11 +175,11 @@ fn refused(what: &str, address: &Address, failure: ApiFailure) -> LogError {
         ApiFailure::Silent(error) => error,
         ApiFailure::Refused(error) => {
             let fault = match error.error_code() {
-                ErrorCode::STREAM_NOT_FOUND
-                | ErrorCode::JETSTREAM_NOT_ENABLED
+                ErrorCode::JETSTREAM_NOT_ENABLED
                 | ErrorCode::JETSTREAM_NOT_ENABLED_FOR_ACCOUNT
                 | ErrorCode::STREAM_SUBJECT_OVERLAP
                 | ErrorCode::STREAM_REPLICAS_NOT_SUPPORTED => Fault::CannotOpen,
+                // Not even a stream that is not found is gone for certain: a new leader may just not know it yet.
                 _ => Fault::Unreachable,
             };
             LogError::new(fault, format!("NATS did not let us {what} stream {}: {error}", address.stream))

@@ -2,15 +2,21 @@
 
 use std::{sync::Arc, time::Duration};
 
-use application::ports::{Durability, LogError};
+use application::ports::{Durability, Fault, LogError};
 use parking_lot::RwLock;
-use tokio::{sync::Mutex, time::Instant};
+use tokio::{
+    sync::Mutex,
+    time::{self, Instant},
+};
 
-use super::{session::Session, settings::Settings};
+use super::{schema::Tables, seen::Seen, session::Session, settings::Settings, trouble};
 
 /// The pause after a vain try to connect; it doubles with each failure. Who asks meanwhile hears why at once.
 const RETRY_PAUSE: Duration = Duration::from_millis(100);
 const RETRY_PAUSE_MAX: Duration = Duration::from_secs(1);
+
+/// How long a new server may take to tell whether it has the commit that was seen last.
+const COMPARE_PATIENCE: Duration = Duration::from_secs(2);
 
 /// The way to the server. Connects when it is used, so whoever polls it finds the server again.
 pub(super) struct Link {
@@ -18,6 +24,7 @@ pub(super) struct Link {
     state: Mutex<State>,
     /// What the server of the last session promised.
     durability: RwLock<Durability>,
+    seen: parking_lot::Mutex<Seen>,
 }
 
 enum State {
@@ -27,10 +34,15 @@ enum State {
 
 impl Link {
     /// Connects for the first time.
-    pub(super) async fn open(settings: Settings) -> Result<Self, LogError> {
-        let session = Session::open(&settings).await?;
+    pub(super) async fn open(settings: Settings, tables: Tables) -> Result<Self, LogError> {
+        let session = Session::open(&settings, tables).await?;
         let durability = RwLock::new(session.durability().clone());
-        Ok(Self { settings, state: Mutex::new(State::Connected(Arc::new(session))), durability })
+        Ok(Self {
+            settings,
+            state: Mutex::new(State::Connected(Arc::new(session))),
+            durability,
+            seen: parking_lot::Mutex::default(),
+        })
     }
 
     /// The session that is open, or a new one.
@@ -42,7 +54,7 @@ impl Link {
             State::Connected(_) => RETRY_PAUSE,
             State::Lost { pause, .. } => (*pause * 2).min(RETRY_PAUSE_MAX),
         };
-        match Session::open(&self.settings).await {
+        match self.reconnect().await {
             Ok(session) => {
                 let session = Arc::new(session);
                 *self.durability.write() = session.durability().clone();
@@ -54,6 +66,26 @@ impl Link {
                 Err(error)
             }
         }
+    }
+
+    async fn reconnect(&self) -> Result<Session, LogError> {
+        // Tables that were there are not made anew: a log that has vanished is no empty log.
+        let session = Session::open(&self.settings, Tables::Existing).await?;
+        let last = self.seen.lock().last();
+        if let Some((position, _)) = last {
+            let Ok(found) = time::timeout(COMPARE_PATIENCE, session.commit_at(position)).await else {
+                let detail = format!("PostgreSQL at {} does not answer", session.server());
+                return Err(LogError::new(Fault::Unreachable, detail));
+            };
+            let found = found.map_err(|error| trouble::of_query(session.server(), &error))?;
+            self.seen.lock().compare(found);
+        }
+        Ok(session)
+    }
+
+    /// What callers were given so far.
+    pub(super) fn seen(&self) -> parking_lot::MutexGuard<'_, Seen> {
+        self.seen.lock()
     }
 
     pub(super) fn durability(&self) -> Durability {

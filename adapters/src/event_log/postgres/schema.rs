@@ -22,11 +22,30 @@ const CREATE: &str = "\
     INSERT INTO petstore_schema SELECT 1 WHERE NOT EXISTS (SELECT 1 FROM petstore_schema); \
     COMMIT";
 
+/// Which tables will do.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum Tables {
+    /// Any; missing ones are made.
+    OrCreate,
+    /// Only those that exist.
+    Existing,
+}
+
 /// Sees to it that the tables are there, in a version that this program knows.
-pub(super) async fn ensure(client: &Client, server: &str) -> Result<(), LogError> {
+pub(super) async fn ensure(client: &Client, server: &str, tables: Tables) -> Result<(), LogError> {
     let failed = |error: Error| trouble::of_query(server, &error);
-    if !exists(client).await.map_err(failed)? {
-        client.batch_execute(CREATE).await.map_err(|error| cannot_create(server, &error))?;
+    let exist = exist(client).await.map_err(failed)?;
+    match tables {
+        Tables::OrCreate if !exist => {
+            client.batch_execute(CREATE).await.map_err(|error| cannot_create(server, &error))?;
+        }
+        Tables::Existing if !exist => {
+            let detail = format!(
+                "there is no log in the database at {server}; check the URL, or start the service to make one"
+            );
+            return Err(LogError::new(Fault::CannotOpen, detail));
+        }
+        Tables::OrCreate | Tables::Existing => {}
     }
     let versions = "SELECT max(version) FROM petstore_schema";
     let version: Option<i32> =
@@ -57,7 +76,7 @@ pub(super) async fn channel(client: &Client) -> Result<String, Error> {
     client.query_one(channel, &[]).await?.try_get(0)
 }
 
-async fn exists(client: &Client) -> Result<bool, Error> {
+async fn exist(client: &Client) -> Result<bool, Error> {
     // The table with the version is made last.
     client.query_one("SELECT to_regclass('petstore_schema') IS NOT NULL", &[]).await?.try_get(0)
 }

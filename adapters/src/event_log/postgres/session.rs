@@ -1,9 +1,16 @@
 //! Two connections to one server and what is asked over them: one only appends, so that nothing delays a commit;
 //! the other reads and listens. They live and die together.
 
-use std::{future, sync::Arc, time::Duration};
+use std::{
+    future,
+    sync::{
+        Arc,
+        atomic::{AtomicBool, Ordering},
+    },
+    time::Duration,
+};
 
-use application::ports::{Durability, Fault, LogError, Position, ReadBound, Record, StoredRecord};
+use application::ports::{CommitId, Durability, Fault, LogError, Position, ReadBound, Record, StoredRecord};
 use bytes::Bytes;
 use tokio::{
     io::{AsyncRead, AsyncWrite},
@@ -14,7 +21,8 @@ use tokio::{
 use tokio_postgres::{AsyncMessage, Client, Connection, Error, NoTls, Statement, types::Type};
 
 use super::{
-    durability, schema,
+    durability,
+    schema::{self, Tables},
     settings::{Settings, Target},
     trouble,
 };
@@ -35,12 +43,13 @@ const APPEND: &str = "\
 
 /// The sizes decide how many rows come, before any of the bytes are looked at.
 const READ: &str = "\
-    SELECT position, bytes FROM (\
-        SELECT position, bytes, \
+    SELECT position, bytes, id FROM (\
+        SELECT position, bytes, id, \
             sum(octet_length(bytes)) OVER (ORDER BY position) - octet_length(bytes) AS bytes_before \
         FROM petstore_commits WHERE position > $1 ORDER BY position LIMIT $2) AS batch \
     WHERE bytes_before < $3 ORDER BY position";
 
+const COMMIT_AT: &str = "SELECT id FROM petstore_commits WHERE position = $1";
 const HEAD: &str = "SELECT coalesce(max(position), 0) FROM petstore_commits";
 
 /// An open session with one server.
@@ -57,6 +66,15 @@ pub(super) struct Session {
     news: Arc<watch::Sender<Position>>,
     durability: Durability,
     drivers: [Driver; 2],
+    hung_up: AtomicBool,
+}
+
+/// Records that stand next to each other.
+#[derive(Default)]
+pub(super) struct Batch {
+    pub(super) records: Vec<StoredRecord>,
+    /// The id of the last record.
+    pub(super) last: Option<CommitId>,
 }
 
 /// The task that moves the bytes of one connection. The connection ends with it.
@@ -70,10 +88,10 @@ impl Drop for Driver {
 
 impl Session {
     /// Connects to the first server of the settings that can be written to.
-    pub(super) async fn open(settings: &Settings) -> Result<Self, LogError> {
+    pub(super) async fn open(settings: &Settings, tables: Tables) -> Result<Self, LogError> {
         let mut troubles: Vec<LogError> = Vec::new();
         for target in settings.targets() {
-            match time::timeout(target.patience, Self::open_at(target)).await {
+            match time::timeout(target.patience, Self::open_at(target, tables)).await {
                 Ok(Ok(session)) => return Ok(session),
                 Ok(Err(error)) => troubles.push(error),
                 Err(_) => {
@@ -85,7 +103,7 @@ impl Session {
         Err(trouble::of_all(troubles))
     }
 
-    async fn open_at(target: &Target) -> Result<Self, LogError> {
+    async fn open_at(target: &Target, tables: Tables) -> Result<Self, LogError> {
         let news = Arc::new(watch::Sender::new(Position::START));
         let ((appending, append_driver), (reading, read_driver)) =
             tokio::try_join!(connect(target, &news, APPEND_LIMIT), connect(target, &news, READ_LIMIT))?;
@@ -97,7 +115,7 @@ impl Session {
             );
             return Err(LogError::new(Fault::Unreachable, detail));
         }
-        schema::ensure(&appending, &target.server).await?;
+        schema::ensure(&appending, &target.server, tables).await?;
         let channel = schema::channel(&appending).await.map_err(failed)?;
         reading.batch_execute(&format!("LISTEN {channel}")).await.map_err(failed)?;
         let durability = durability::look_up(&appending).await.map_err(failed)?;
@@ -115,6 +133,7 @@ impl Session {
             news,
             durability,
             drivers: [append_driver, read_driver],
+            hung_up: AtomicBool::new(false),
         };
         // Listening goes first: what is not in this head will be told of.
         let head = session.head().await.map_err(failed)?;
@@ -138,20 +157,27 @@ impl Session {
         }))
     }
 
-    /// Records after `after`, within `bound`.
-    pub(super) async fn read(&self, after: Position, bound: ReadBound) -> Result<Vec<StoredRecord>, Error> {
-        let Ok(after) = i64::try_from(after.0) else { return Ok(vec![]) };
+    /// Records after `after`, within `bound`, and the id of the last of them.
+    pub(super) async fn read(&self, after: Position, bound: ReadBound) -> Result<Batch, Error> {
+        let Ok(after) = i64::try_from(after.0) else { return Ok(Batch::default()) };
         let most = |bound: usize| i64::try_from(bound).unwrap_or(i64::MAX);
         let rows = self
             .reading
             .query(&self.read, &[&after, &most(bound.records), &most(bound.bytes.max(1))])
             .await?;
-        rows.iter()
-            .map(|row| {
-                let bytes: &[u8] = row.try_get(1)?;
-                Ok(StoredRecord { position: position(row.try_get(0)?), bytes: Bytes::copy_from_slice(bytes) })
-            })
-            .collect()
+        let last = rows.last().map(|row| row.try_get(2)).transpose()?.map(CommitId);
+        let records = rows.iter().map(|row| {
+            let bytes: &[u8] = row.try_get(1)?;
+            Ok(StoredRecord { position: position(row.try_get(0)?), bytes: Bytes::copy_from_slice(bytes) })
+        });
+        Ok(Batch { records: records.collect::<Result<_, Error>>()?, last })
+    }
+
+    /// Which commit stands at `position`, if any.
+    pub(super) async fn commit_at(&self, position: Position) -> Result<Option<CommitId>, Error> {
+        let Ok(position) = i64::try_from(position.0) else { return Ok(None) };
+        let row = self.reading.query_opt(COMMIT_AT, &[&position]).await?;
+        row.map(|row| row.try_get(0).map(CommitId)).transpose()
     }
 
     /// The last position.
@@ -176,11 +202,12 @@ impl Session {
     }
 
     pub(super) fn is_open(&self) -> bool {
-        !self.appending.is_closed() && !self.reading.is_closed()
+        !self.hung_up.load(Ordering::Relaxed) && !self.appending.is_closed() && !self.reading.is_closed()
     }
 
     /// Ends the session at once. What the server was doing for it may still happen.
     pub(super) fn hang_up(&self) {
+        self.hung_up.store(true, Ordering::Relaxed);
         for driver in &self.drivers {
             driver.0.abort();
         }

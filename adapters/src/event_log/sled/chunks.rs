@@ -1,9 +1,9 @@
-//! How a record lies in sled: in chunks under `(position, chunk)`. Every chunk says of which commit it is which part, and
-//! carries a checksum, so that a missing or foreign piece is noticed, and so that a chunk is recognised even where sled's
-//! own structure is destroyed: see [`remains`](super::remains).
+//! How a record lies in sled: in chunks under `(position, chunk)`. Every chunk says of which commit it is
+//! which part, and carries a checksum, so that a missing or foreign piece is noticed, and so that a chunk is
+//! recognised even where sled's own structure is destroyed: see [`remains`](super::remains).
 //!
-//! sled puts large pages into files of their own, which it never syncs. A page holds up to 17 values, so chunks of
-//! 6 KiB keep every page below the 128 KiB from which that happens.
+//! sled puts large pages into files of their own, which it never syncs. A page holds up to 17 values, so
+//! chunks of 6 KiB keep every page below the 128 KiB from which that happens.
 
 use application::ports::{CommitId, Fault, LogError, Position, Record, StoredRecord};
 use bytes::Bytes;
@@ -18,7 +18,8 @@ pub(super) const MAGIC: [u8; 4] = *b"\xFFpet";
 
 const ID_LEN: usize = 16;
 const CHECKSUM_LEN: usize = 4;
-/// Magic, position, number of the chunk, commit id, length of the record, checksum of all that and the payload.
+/// Magic, position, number of the chunk, commit id, length of the record, checksum of all that and the
+/// payload.
 const HEADER_LEN: usize = MAGIC.len() + 8 + 4 + ID_LEN + 4 + CHECKSUM_LEN;
 const PAYLOAD_MAX: usize = CHUNK_MAX - HEADER_LEN;
 const KEY_LEN: usize = 8 + 4;
@@ -167,8 +168,8 @@ impl Assembly {
 /// What is wrong with the record at `position`.
 pub(super) fn damaged(position: Position, what: &str) -> LogError {
     let detail = format!(
-        "the record at position {position} is damaged: {what}; restore the store from a backup, or salvage what is \
-         sound into a new one"
+        "the record at position {position} is damaged: {what}; restore the store from a backup, or salvage \
+         what is sound into a new one"
     );
     LogError::new(Fault::Damaged, detail)
 }

@@ -1,15 +1,17 @@
 //! What to do with files after a write or sync has failed.
 //!
-//! When a sync fails, Linux keeps the data in its cache and marks it clean: every reader sees it, the next sync
-//! succeeds, and the disk does not have it. A log that was opened on top of such data would acknowledge commits whose
-//! predecessors vanish with the power. So before the files are opened again, every byte is read twice, through the
-//! cache and past it. Where the two differ, the cached bytes, which are what was written last, are dropped from the
-//! cache and written anew; then everything is synced and compared once more. Only if the disk holds what readers see,
-//! the files are trusted. Whether they are a sound log is for the usual checks to say.
+//! When a sync fails, Linux keeps the data in its cache and marks it clean: every reader sees it, the next
+//! sync succeeds, and the disk does not have it. A log that was opened on top of such data would acknowledge
+//! commits whose predecessors vanish with the power. So before the files are opened again, every byte is read
+//! twice, through the cache and past it. Where the two differ, the cached bytes, which are what was written
+//! last, are dropped from the cache and written anew; then everything is synced and compared once more. Only
+//! if the disk holds what readers see, the files are trusted. Whether they are a sound log is for the usual
+//! checks to say.
 //!
-//! Dropping from the cache is necessary: on ext4 the block of a failed first write stays marked as never written while
-//! the cached page believes otherwise, so writing the page again succeeds, and the block still reads as zeros after
-//! the next mount. It is not sufficient: the kernel need not follow the advice. Hence the second comparison.
+//! Dropping from the cache is necessary: on ext4 the block of a failed first write stays marked as never
+//! written while the cached page believes otherwise, so writing the page again succeeds, and the block still
+//! reads as zeros after the next mount. It is not sufficient: the kernel need not follow the advice. Hence
+//! the second comparison.
 
 use std::{
     fs::{self, File, OpenOptions},
@@ -31,8 +33,8 @@ const BLOCK: usize = 1024 * 1024;
 /// Reading past the cache needs memory and offsets at multiples of the disk's block size; none is larger.
 const ALIGNMENT: usize = 4_096;
 
-const WORD: &str = "A write or sync failed: the files of this store may show data that the disk does not have. They \
-                    are compared with the disk before they are opened again.\n";
+const WORD: &str = "A write or sync failed: the files of this store may show data that the disk does not \
+                    have. They are compared with the disk before they are opened again.\n";
 
 /// Leaves word for later starts that the files cannot be trusted. Succeeds only if the disk takes writes.
 pub(super) fn declare(folder: &Folder) -> io::Result<()> {
@@ -61,7 +63,8 @@ pub(super) fn withdraw(folder: &Folder) -> io::Result<()> {
 
 fn bring_to_disk(path: &Path) -> io::Result<()> {
     let cached = OpenOptions::new().read(true).write(true).open(path)?;
-    // Only what is clean can be compared and dropped. That this sync succeeds proves nothing about what failed before.
+    // Only what is clean can be compared and dropped. That this sync succeeds proves nothing about what
+    // failed before.
     cached.sync_all()?;
     let Some(disk) = open_past_cache(path)? else {
         // Not every file system can be read past the cache. There the advice has to do.

@@ -25,7 +25,8 @@ pub(super) struct Engine {
 }
 
 impl Engine {
-    /// Opens sled's files in `path`, or makes them. Nothing is durable yet. Errors speak of the store `store`.
+    /// Opens sled's files in `path`, or makes them. Nothing is durable yet. Errors speak of the store
+    /// `store`.
     pub(super) fn open(path: &Path, store: &Path) -> Result<Self, LogError> {
         let doing = format!("opening the log {}", store.display());
         // Every flush is ours; a background flusher would only sync twice.
@@ -82,9 +83,19 @@ impl Engine {
         Ok(found)
     }
 
+    /// Wakes the threads that wait for a write that has failed: sled does not always do that. Never waits
+    /// itself.
+    pub(super) fn nudge(&self) {
+        if self.db.context.global_error().is_err() {
+            // Fails at once, and wakes everybody on the way.
+            let _ = guarded("waking up the log", || self.db.flush());
+        }
+    }
+
     /// Gives everything back. What is not on disk by now is none of ours.
     pub(super) fn close(self) {
-        // sled syncs once more as it goes, and panics if that fails: nothing that was acknowledged depends on it.
+        // sled syncs once more as it goes, and panics if that fails: nothing that was acknowledged depends on
+        // it.
         if let Err(error) = guarded("closing the log", move || {
             drop(self);
             Ok(())

@@ -102,10 +102,14 @@ impl Folder {
         Ok(files)
     }
 
-    /// Removes what an interrupted start has left behind: sled takes an unfinished snapshot for a damaged one.
+    /// Removes what an interrupted start has left behind and sled would take for damage: an unfinished
+    /// snapshot, and settings that may be cut short, since sled writes them before it makes the file for
+    /// records.
     pub(super) fn remove_unfinished(&self) -> io::Result<()> {
+        let never_used = !self.records().exists();
         for path in self.engine_files()? {
-            if path.extension().is_some_and(|extension| extension == "generating") {
+            let is_snapshot = path.extension().is_some_and(|extension| extension == "generating");
+            if never_used || is_snapshot {
                 fs::remove_file(path)?;
             }
         }
@@ -143,7 +147,8 @@ pub(super) fn create_folder(path: &Path) -> io::Result<()> {
     DirBuilder::new().mode(FOLDER_MODE).create(path)
 }
 
-/// Makes the folder and those above it that are missing, and sees to it that a power cut cannot take them away.
+/// Makes the folder and those above it that are missing, and sees to it that a power cut cannot take them
+/// away.
 fn create_folders(path: &Path) -> io::Result<()> {
     let missing: Vec<_> = path.ancestors().take_while(|folder| !folder.exists()).collect();
     DirBuilder::new().recursive(true).mode(FOLDER_MODE).create(path)?;
@@ -173,8 +178,8 @@ fn not_a_folder(path: &Path) -> LogError {
 
 fn unusable(path: &Path, error: &io::Error) -> LogError {
     let detail = format!(
-        "the store {} cannot be written to ({error}); make the folder writable for this user or choose another \
-         path for the store",
+        "the store {} cannot be written to ({error}); make the folder writable for this user or choose \
+         another path for the store",
         path.display()
     );
     LogError::new(Fault::CannotOpen, detail)

@@ -1,26 +1,24 @@
 //! The thread that owns sled: the only one that writes, and the one that opens the log again after a fault.
 
 use std::{
-    fmt,
     path::Path,
     sync::Arc,
     time::{Duration, Instant},
 };
 
-use application::ports::{AppendError, Fault, LogError, Position, ReadBound, Record, StoredRecord};
-use parking_lot::RwLock;
+use application::ports::{AppendError, Fault, LogError, Position, Record};
 use tokio::{
     runtime::Runtime,
-    sync::{mpsc, oneshot, watch},
+    sync::{mpsc, oneshot},
     time,
 };
 
 use super::{
     distrust,
-    engine::Engine,
     folder::Folder,
     guard::io_trouble,
     opening::{self, Opening},
+    shared::Shared,
     space,
 };
 use crate::event_log::high_water::{HighWater, Mark};
@@ -36,34 +34,6 @@ pub(super) struct Request {
     pub(super) expected: Position,
     pub(super) record: Record,
     pub(super) reply: oneshot::Sender<Result<Position, AppendError>>,
-}
-
-/// What readers may look at.
-pub(super) struct Shared {
-    /// `None` while sled is being opened again.
-    pub(super) engine: RwLock<Option<Engine>>,
-    /// The last position that is durable.
-    pub(super) head: watch::Sender<Position>,
-    /// Why nothing can be written, if so.
-    pub(super) closed: RwLock<Option<LogError>>,
-}
-
-impl Shared {
-    /// Durable records after `after`, within `bound`. A failed engine still has them.
-    pub(super) fn read(&self, after: Position, bound: ReadBound) -> Result<Vec<StoredRecord>, LogError> {
-        let engine = self.engine.read();
-        let head = *self.head.borrow();
-        match &*engine {
-            Some(engine) => engine.read(after, head, bound),
-            None => Err(self.closed.read().clone().unwrap_or_else(being_opened)),
-        }
-    }
-}
-
-impl fmt::Debug for Shared {
-    fn fmt(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
-        formatter.debug_struct("Shared").field("head", &*self.head.borrow()).finish_non_exhaustive()
-    }
 }
 
 /// The owner of a store. Everything here blocks, on a thread of its own.
@@ -90,13 +60,14 @@ impl Keeper {
     pub(super) fn open(path: &Path, opening: Opening) -> Result<Self, LogError> {
         let (folder, mark) = opening::open_folder(path, opening)?;
         let (engine, tail) = opening::open_engine(&folder, &mark)?;
-        let shared = Arc::new(Shared {
-            engine: RwLock::new(Some(engine)),
-            head: watch::Sender::new(tail.position),
-            closed: RwLock::new(None),
-        });
+        let shared = Arc::new(Shared::new(engine, tail.position));
         let mut keeper = Self { folder, mark, mark_synced: Instant::now(), trouble: None, shared };
         keeper.go_on(tail)?;
+        match opening {
+            Opening::OrCreate => space::take_ballast(&keeper.folder),
+            // Who only looks changes nothing that need not change.
+            Opening::Existing => {}
+        }
         Ok(keeper)
     }
 
@@ -142,7 +113,7 @@ impl Keeper {
                 self.shared.head.send_replace(mark.position);
                 Ok(mark.position)
             }
-            Err(error) => Err(AppendError::Closed(self.fail(error, REOPEN_PAUSE))),
+            Err(error) => Err(AppendError::Closed(self.fail(&error, REOPEN_PAUSE))),
         }
     }
 
@@ -184,7 +155,7 @@ impl Keeper {
         match self.mark.sync() {
             Ok(()) => self.mark_synced = Instant::now(),
             Err(error) => {
-                self.fail(io_trouble("syncing the high-water mark", &error), REOPEN_PAUSE);
+                self.fail(&io_trouble("syncing the high-water mark", &error), REOPEN_PAUSE);
             }
         }
     }
@@ -197,11 +168,13 @@ impl Keeper {
     }
 
     /// Closes the log after a fault, until it was opened again.
-    fn fail(&mut self, error: LogError, pause: Duration) -> LogError {
+    fn fail(&mut self, error: &LogError, pause: Duration) -> LogError {
         if let Err(error) = distrust::declare(&self.folder) {
             tracing::debug!("no word of the fault could be left for a later start: {error}");
         }
-        self.stop(Trouble::Failed { again_at: Instant::now() + pause, pause }, error)
+        let detail = format!("{error}; the log is opened again by itself once that works");
+        let trouble = Trouble::Failed { again_at: Instant::now() + pause, pause };
+        self.stop(trouble, LogError::new(error.fault, detail))
     }
 
     /// Opens the log again, unless the disk still fails: then the old engine goes on serving reads.
@@ -221,20 +194,16 @@ impl Keeper {
                 self.stop(Trouble::Lost, error);
             }
             Err(error) => {
-                self.fail(error, (2 * pause).min(REOPEN_PAUSE_MAX));
+                self.fail(&error, (2 * pause).min(REOPEN_PAUSE_MAX));
             }
         }
     }
 
     fn replace_engine(&mut self) -> Result<(), LogError> {
-        let mut place = self.shared.engine.write();
-        if let Some(engine) = place.take() {
-            engine.close();
-        }
+        self.close_engine();
         self.mark.settle().map_err(|error| io_trouble("writing the high-water mark", &error))?;
         let (engine, tail) = opening::open_engine(&self.folder, &self.mark)?;
-        *place = Some(engine);
-        drop(place);
+        *self.shared.engine.write() = Some(engine);
         self.go_on(tail)
     }
 
@@ -245,7 +214,6 @@ impl Keeper {
             raised.map_err(|error| io_trouble("writing the high-water mark", &error))?;
         }
         self.shared.head.send_replace(tail.position);
-        space::take_ballast(&self.folder);
         Ok(())
     }
 
@@ -256,17 +224,22 @@ impl Keeper {
     }
 
     fn close(mut self) {
-        if self.trouble.is_none()
-            && let Err(error) = self.mark.settle()
-        {
+        let settled = match self.trouble {
+            None | Some(Trouble::NoRoom) => self.mark.settle(),
+            // The next start looks at everything anyway.
+            Some(Trouble::Failed { .. } | Trouble::Lost) => Ok(()),
+        };
+        if let Err(error) = settled {
             tracing::warn!("the high-water mark could not be synced at the end: {error}");
         }
-        if let Some(engine) = self.shared.engine.write().take() {
+        self.close_engine();
+    }
+
+    fn close_engine(&self) {
+        // Waits for readers, and keeps them waiting no longer than that.
+        let engine = self.shared.engine.write().take();
+        if let Some(engine) = engine {
             engine.close();
         }
     }
-}
-
-fn being_opened() -> LogError {
-    LogError::new(Fault::Unreachable, "the log is being opened again; try again in a moment")
 }

@@ -1,8 +1,9 @@
-//! The way to an open store, at the start and after a fault: nothing is served before it is known to be whole.
+//! The way to an open store, at the start and after a fault: nothing is served before it is known to be
+//! whole.
 
 use std::path::Path;
 
-use application::ports::LogError;
+use application::ports::{LogError, Position};
 
 use super::{distrust, engine::Engine, folder::Folder, guard::io_trouble, rehearsal, space};
 use crate::event_log::high_water::{self, HighWater, Mark};
@@ -16,8 +17,8 @@ pub(super) enum Opening {
     Existing,
 }
 
-/// Opens the folder and the mark. The mark is made before anything else of a store, so who has records and no mark
-/// has lost it.
+/// Opens the folder and the mark. The mark is made before anything else of a store, so who has records and no
+/// mark has lost it.
 pub(super) fn open_folder(path: &Path, opening: Opening) -> Result<(Folder, HighWater), LogError> {
     let folder = match opening {
         Opening::OrCreate => Folder::open_or_create(path)?,
@@ -38,6 +39,10 @@ pub(super) fn open_folder(path: &Path, opening: Opening) -> Result<(Folder, High
 /// Opens sled, and returns it with its last commit once everything in it is durable and nothing is missing.
 pub(super) fn open_engine(folder: &Folder, mark: &HighWater) -> Result<(Engine, Mark), LogError> {
     let trouble = |error| io_trouble("bringing the log to the disk", &error);
+    if !folder.records().exists() {
+        // sled would make a new file in the place of a lost one.
+        mark.check(Position::START, None)?;
+    }
     space::make_room_to_open(folder);
     folder.remove_unfinished().map_err(trouble)?;
     let distrusted = distrust::is_declared(folder);

@@ -17,8 +17,9 @@ use crate::event_log::high_water::HighWater;
 
 /// Refuses a store that has lost something, with all its files untouched.
 ///
-/// Without room for a copy there is no rehearsal: a store that was hit by a power cut on a full disk opens, and one
-/// that was damaged on a full disk is refused too, but sled may have overwritten what follows the damage.
+/// Without room for a copy there is no rehearsal: a store that was hit by a power cut on a full disk opens,
+/// and one that was damaged on a full disk is refused too, but sled may have overwritten what follows the
+/// damage.
 pub(super) fn rehearse_if_odd(folder: &Folder, mark: &HighWater) -> Result<(), LogError> {
     let doing = "looking at the log before opening it";
     let odd = inspect::first_oddity(folder).map_err(|error| io_trouble(doing, &error))?;

@@ -1,8 +1,10 @@
-//! What is left of a store that cannot be opened any more: the chunks that still lie in sled's file, found without sled.
+//! What is left of a store that cannot be opened any more: the chunks that still lie in sled's file, found
+//! without sled.
 //!
-//! Nothing is written, not even a lock. Chunks are recognised by what they say of themselves and by their checksum, so
-//! damage costs the records that it hits and no others, whatever it does to sled's pages, headers and snapshots. Old
-//! copies of a chunk, which sled leaves behind when it moves pages, are as good as new ones.
+//! Nothing is written, not even a lock. Chunks are recognised by what they say of themselves and by their
+//! checksum, so damage costs the records that it hits and no others, whatever it does to sled's pages,
+//! headers and snapshots. Old copies of a chunk, which sled leaves behind when it moves pages, are as good as
+//! new ones.
 
 use std::{
     fs::File,
@@ -75,7 +77,8 @@ impl SledRemains {
         self.0.mark.map_or(last, |mark| last.max(mark.position))
     }
 
-    /// Whether there is a mark that tells where the log ended. Without one, what is missing at the end is unknown.
+    /// Whether there is a mark that tells where the log ended. Without one, what is missing at the end is
+    /// unknown.
     pub fn end_is_known(&self) -> bool {
         self.0.mark.is_some()
     }
@@ -197,9 +200,9 @@ fn pieces(file: &File) -> io::Result<Vec<(Header, u64)>> {
 
 /// Puts chunks together to one whole record per position.
 ///
-/// A position can have two commits in the file: one that was never acknowledged, because the process ended while it was
-/// written, and the one that took its place. The mark knows which one counts at its own position; elsewhere it is the
-/// one that was made later, which its id tells.
+/// A position can have two commits in the file: one that was never acknowledged, because the process ended
+/// while it was written, and the one that took its place. The mark knows which one counts at its own
+/// position; elsewhere it is the one that was made later, which its id tells.
 fn whole_records(mut pieces: Vec<(Header, u64)>, mark: Option<Mark>) -> Vec<Whole> {
     let commit = |header: &Header| (header.mark.position, header.mark.commit.0, header.len);
     pieces.sort_unstable_by_key(|(header, place)| (commit(header), header.number, *place));

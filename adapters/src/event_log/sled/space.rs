@@ -1,4 +1,5 @@
-//! Room on the disk: a floor under which nothing is written, and a ballast that makes room to open a full store.
+//! Room on the disk: a floor under which nothing is written, and a ballast that makes room to open a full
+//! store.
 
 use std::{fs, io, io::Write as _, path::Path};
 
@@ -10,8 +11,8 @@ use super::folder::{Folder, create_file};
 const KIB: u64 = 1024;
 const MIB: u64 = 1024 * KIB;
 
-/// Free space that is never written into: a sixteenth of the disk, within these bounds. The lower one covers what
-/// one more commit and one more start of the engine need, and leaves most of a 16 MiB disk usable.
+/// Free space that is never written into: a sixteenth of the disk, within these bounds. The lower one covers
+/// what one more commit and one more start of the engine need, and leaves most of a 16 MiB disk usable.
 const FLOOR_SHARE: u64 = 16;
 const FLOOR_MIN: u64 = 2 * MIB;
 const FLOOR_MAX: u64 = 64 * MIB;
@@ -51,7 +52,8 @@ pub(super) fn check_room(folder: &Folder, record: usize) -> Result<(), LogError>
     require(folder, AMPLIFICATION * record as u64)
 }
 
-/// Whether writing may go on after there was no room: only with some to spare, or the next record ends it again.
+/// Whether writing may go on after there was no room: only with some to spare, or the next record ends it
+/// again.
 pub(super) fn check_room_again(folder: &Folder) -> Result<(), LogError> {
     require(folder, SPARE)
 }
@@ -68,7 +70,8 @@ fn require(folder: &Folder, bytes: u64) -> Result<(), LogError> {
         return Ok(());
     }
     let detail = format!(
-        "only {} KiB are left on the disk of {}, and {} KiB stay free; free some space, and writing goes on by itself",
+        "only {} KiB are left on the disk of {}, and {} KiB stay free; free some space, and writing goes on by \
+         itself",
         space.free / KIB,
         folder.path().display(),
         space.floor / KIB

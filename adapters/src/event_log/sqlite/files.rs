@@ -2,7 +2,7 @@
 
 use std::{
     ffi::OsString,
-    fs::{self, DirBuilder, File, OpenOptions, TryLockError},
+    fs::{DirBuilder, File, OpenOptions, TryLockError},
     io,
     os::unix::fs::{DirBuilderExt as _, OpenOptionsExt as _},
     path::{Path, PathBuf},
@@ -16,7 +16,7 @@ use super::trouble::io_trouble;
 /// Only the user that runs the service may look inside. SQLite gives its own files the mode of the database.
 const FOLDER_MODE: u32 = 0o700;
 const FILE_MODE: u32 = 0o600;
-/// What must be free, beside what waits in the write-ahead log, before a log that ran out of room goes on.
+/// What must be free before a log that ran out of room goes on.
 const ROOM_MIN: u64 = 1024 * 1024;
 
 /// Who may be opened.
@@ -81,12 +81,11 @@ impl Files {
         File::open(folder_of(&self.database))?.sync_all()
     }
 
-    /// Whether the disk has room for what waits in the write-ahead log, and for some more.
+    /// Whether the disk has room for more.
     pub(super) fn check_room(&self) -> Result<(), LogError> {
         let doing = "looking for room on the disk";
         let disk = statvfs(folder_of(&self.database)).map_err(|error| io_trouble(doing, &error.into()))?;
-        let waiting = fs::metadata(beside(&self.database, "-wal")).map_or(0, |metadata| metadata.len());
-        if disk.f_bavail * disk.f_frsize >= waiting + ROOM_MIN {
+        if disk.f_bavail * disk.f_frsize >= ROOM_MIN {
             return Ok(());
         }
         let detail = format!(

@@ -165,10 +165,13 @@ impl Keeper {
         error
     }
 
-    /// Opens the log again, unless the disk is still full: then the old reader goes on.
+    /// Opens the log again, unless the disk still fails: then the old reader goes on.
     fn reopen(&mut self, pause: Duration) {
-        let reopened = self.files.check_room().and_then(|()| self.replace_engine());
-        match reopened {
+        let works = self.files.check_room().and_then(|()| match &self.engine {
+            Some(engine) => engine.checkpoint("PASSIVE"),
+            None => Ok(()),
+        });
+        match works.and_then(|()| self.replace_engine()) {
             Ok(()) => {
                 self.trouble = None;
                 *self.shared.closed.write() = None;

@@ -2,7 +2,7 @@
 
 use std::{fs, os::unix::fs::PermissionsExt as _, sync::Arc};
 
-use application::{contract, ports::EventLog};
+use application::{codec, contract, ports::EventLog};
 use rusqlite::Connection;
 use tempfile::TempDir;
 
@@ -137,6 +137,71 @@ async fn a_missing_row_is_damage() {
     let damaged = log.read(Position(1), ReadBound::BATCH).await.unwrap_err();
     assert_eq!(damaged.fault, Fault::Damaged);
     assert!(damaged.detail.contains("position 2"), "{damaged}");
+}
+
+/// The files as they would be found if the process ended right now.
+fn as_after_a_crash(path: &Path, into: &Path) -> std::path::PathBuf {
+    fs::create_dir(into).unwrap();
+    for file in fs::read_dir(path.parent().unwrap()).unwrap().map(Result::unwrap) {
+        fs::copy(file.path(), into.join(file.file_name())).unwrap();
+    }
+    into.join(path.file_name().unwrap())
+}
+
+#[tokio::test]
+async fn what_was_acknowledged_survives_a_crash_and_a_cut_write_ahead_log_is_noticed() {
+    let (folder, path) = folder();
+    let log = SqliteLog::open(&path).unwrap();
+    fill(&log, 10).await;
+    let crashed = as_after_a_crash(&path, &folder.path().join("crashed"));
+    let cut = as_after_a_crash(&path, &folder.path().join("cut"));
+    drop(log);
+
+    assert_eq!(sound_history(&crashed).await.unwrap().len(), 10);
+
+    let wal = fs::OpenOptions::new().write(true).open(cut.with_extension("db-wal")).unwrap();
+    wal.set_len(wal.metadata().unwrap().len() - 1).unwrap();
+    let refused = sound_history(&cut).await.unwrap_err();
+    assert_eq!(refused.fault, Fault::Damaged);
+    assert!(refused.detail.contains("ends at position 9"), "{refused}");
+}
+
+/// Everything in the log, if it can be read and every record is what was written.
+async fn sound_history(path: &Path) -> Result<Vec<StoredRecord>, LogError> {
+    let log = SqliteLog::open(path)?;
+    let mut found: Vec<StoredRecord> = Vec::new();
+    loop {
+        let records = log.read(Position(found.len() as u64), ReadBound::BATCH).await?;
+        for record in &records {
+            codec::decode(&record.bytes).map_err(|error| error.at(record.position))?;
+        }
+        if records.is_empty() {
+            return Ok(found);
+        }
+        found.extend(records);
+    }
+}
+
+#[tokio::test]
+async fn a_flipped_bit_never_gives_another_history() {
+    const FLIPS: usize = 150;
+    let (_folder, path) = folder();
+    fill(&SqliteLog::open(&path).unwrap(), 100).await;
+    let whole = sound_history(&path).await.unwrap();
+    assert_eq!(whole.len(), 100);
+    let (database, mark) = (fs::read(&path).unwrap(), path.with_extension("db.mark"));
+    let sound_mark = fs::read(&mark).unwrap();
+    for flip in 0..FLIPS {
+        // A prime step, so that every bit of a byte and every part of a page has its turn.
+        let place = flip * 7919 % database.len();
+        let mut damaged = database.clone();
+        damaged[place] ^= 1 << (flip % 8);
+        fs::write(&path, &damaged).unwrap();
+        fs::write(&mark, &sound_mark).unwrap();
+        if let Ok(history) = sound_history(&path).await {
+            assert_eq!(history, whole, "bit {} of byte {place} was flipped", flip % 8);
+        }
+    }
 }
 
 #[tokio::test]

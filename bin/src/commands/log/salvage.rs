@@ -1,4 +1,5 @@
-//! `petstore log salvage`: copies what is sound of a damaged log into a new one, and tells what could not be read.
+//! `petstore log salvage`: copies what is sound of a damaged log into a new one, and tells what could not be
+//! read.
 
 use anyhow::bail;
 use application::{
@@ -11,12 +12,11 @@ use super::{
     walk::{self, Progress},
 };
 use crate::{
-    config::SalvageArguments,
+    store_url::StoreUrl,
     wire::{self, Remains},
 };
 
-pub(super) async fn run(arguments: &SalvageArguments) -> anyhow::Result<()> {
-    let SalvageArguments { from, to } = arguments;
+pub(super) async fn run(from: &StoreUrl, to: &StoreUrl) -> anyhow::Result<()> {
     if from == to {
         bail!("--from and --to are the same store: a damaged log is salvaged into a new one");
     }
@@ -39,7 +39,8 @@ pub(super) async fn run(arguments: &SalvageArguments) -> anyhow::Result<()> {
     Ok(())
 }
 
-/// Tells what a salvage would save and what not. `seen` is the first bad position that the engine has met, if any.
+/// Tells what a salvage would save and what not. `seen` is the first bad position that the engine has met, if
+/// any.
 pub(super) async fn survey(remains: &Remains, seen: Option<Position>) {
     let sound = match walk::to_the_end(&*remains.log).await {
         Ok(sound) | Err(Broken { sound, .. }) => sound,

@@ -8,6 +8,7 @@ pub(super) async fn run(url: &StoreUrl) -> anyhow::Result<()> {
     let summary = walk::to_the_end(&*log).await?;
     let durability = log.durability();
     tell::line("store", url);
+    tell::line("engine", durability.engine);
     tell::summary(&summary);
     tell::line("durability", durability.promise);
     for (setting, value) in &durability.facts {

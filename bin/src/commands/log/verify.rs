@@ -1,4 +1,5 @@
-//! `petstore log verify`: reads everything and checks it. If it is damaged, tells where, and what can be saved.
+//! `petstore log verify`: reads everything and checks it. If it is damaged, tells where, and what can be
+//! saved.
 
 use application::{ports::Fault, transfer::Broken};
 

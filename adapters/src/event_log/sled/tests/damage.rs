@@ -22,7 +22,6 @@ async fn a_log_that_ends_before_its_mark_is_refused() {
     let refused = SledLog::open(&short).unwrap_err();
     assert_eq!(refused.fault, Fault::Damaged);
     assert!(refused.detail.contains("ends at position 5, but commits up to 7"), "{refused}");
-    fs::copy(short.join("mark"), folder.path().join("kept")).unwrap();
     assert!(SledLog::open(&long).is_ok(), "the other store is as it was");
 }
 
@@ -67,12 +66,52 @@ async fn a_log_without_a_readable_mark_is_refused_and_left_alone() {
 }
 
 #[tokio::test]
+async fn a_log_that_has_vanished_is_refused_and_not_made_anew() {
+    let folder = TempDir::new().unwrap();
+    store_of(folder.path(), 5).await;
+    fs::remove_file(folder.path().join("sled").join("db")).unwrap();
+    let before = contents(folder.path());
+    let refused = SledLog::open(folder.path()).unwrap_err();
+    assert!(refused.detail.contains("ends at position 0, but commits up to 5"), "{refused}");
+    assert!(contents(folder.path()) == before, "a refused store stays as it is");
+}
+
+#[tokio::test]
 async fn an_unfinished_snapshot_of_sled_does_no_harm() {
     let folder = TempDir::new().unwrap();
     store_of(folder.path(), 5).await;
     fs::write(folder.path().join("sled").join("snap.00000000000FFFFF.generating"), "half of").unwrap();
     let log = SledLog::open(folder.path()).unwrap();
     assert_eq!(log.head().await, Ok(Position(5)));
+}
+
+#[tokio::test]
+async fn a_store_whose_making_was_interrupted_opens() {
+    let folder = TempDir::new().unwrap();
+    store_of(folder.path(), 0).await;
+    let sled = folder.path().join("sled");
+    let settings = fs::read(sled.join("conf")).unwrap();
+    fs::remove_dir_all(&sled).unwrap();
+    fs::create_dir(&sled).unwrap();
+    fs::write(sled.join("conf"), &settings[..settings.len() - 4]).unwrap();
+    let log = SledLog::open(folder.path()).unwrap();
+    assert_eq!(log.head().await, Ok(Position::START));
+}
+
+#[tokio::test]
+async fn a_store_that_was_closed_is_not_taken_for_an_odd_one() {
+    let folder = TempDir::new().unwrap();
+    for round in 0..3 {
+        let log = SledLog::open(folder.path()).unwrap();
+        for position in round * 50..round * 50 + 50 {
+            // Large enough to fill several of sled's segments, and to have it use some of them again.
+            let large = Record { bytes: vec![b'x'; 30_000].into(), ..record(position + 1) };
+            log.append(Position(position), &large).await.unwrap();
+        }
+        drop(log);
+        let held = folder::Folder::open_existing(folder.path()).unwrap();
+        assert_eq!(inspect::first_oddity(&held).unwrap(), None, "after round {round}");
+    }
 }
 
 /// What is done to a file.

@@ -10,8 +10,8 @@ use super::*;
 /// Longer than a sound log needs to be open again, even on a busy machine.
 const PATIENCE: Duration = Duration::from_mins(1);
 
-/// A limit on file sizes makes real writes fail, and lifting it makes them work again, but it holds for a whole
-/// process: the test runs itself again in a process of its own.
+/// A limit on file sizes makes real writes fail, and lifting it makes them work again, but it holds for a
+/// whole process: the test runs itself again in a process of its own.
 #[test]
 fn a_failed_write_closes_the_log_until_it_was_opened_again_by_itself() {
     const STORE: &str = "PETSTORE_TEST_STORE";
