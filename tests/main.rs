@@ -3,19 +3,27 @@
 
 mod architecture;
 mod authentication;
+mod caching;
+mod clients;
 mod copy_circle;
+mod cors;
 mod crash;
 mod create_pet;
+mod docs_page;
 mod engines;
 mod engines_nats;
 mod engines_sql;
 mod errors;
 mod file_log;
+mod fuzzing;
 mod get_pet;
 mod idempotency;
 mod list_pets;
+mod metrics;
 mod nodes;
+mod openapi;
 mod program;
+mod raw;
 mod restart;
 mod simulation;
 mod state_machine;

@@ -6,6 +6,7 @@ use std::{
     time::Duration,
 };
 
+use adapters::http::{Origin, ServerUrl, Site};
 use application::ports::DurabilityLevel;
 use clap::{Args, Parser, Subcommand, ValueEnum};
 
@@ -29,6 +30,8 @@ pub(crate) enum Command {
     /// Check, export and move a log. A log on this machine's disk must not be in use.
     #[command(subcommand)]
     Log(LogCommand),
+    /// Print the interface as an OpenAPI 3.1 document, as the service shows it at /openapi.json.
+    Openapi(AddressArguments),
 }
 
 #[derive(Debug, Args)]
@@ -36,6 +39,9 @@ pub(crate) struct ServeArguments {
     /// Address and port to listen on. Port 0 picks a free one.
     #[arg(long, env = "PETSTORE_LISTEN", default_value = "127.0.0.1:8080", value_parser = address)]
     pub(crate) listen: SocketAddr,
+    /// Address and port for probes and metrics, for those who run the service [default: none]
+    #[arg(long, env = "PETSTORE_OPS_LISTEN", value_name = "ADDR", value_parser = address)]
+    pub(crate) ops_listen: Option<SocketAddr>,
     #[command(flatten)]
     pub(crate) store: StoreArgument,
     /// Refuse to start when the log promises less about an acknowledged commit.
@@ -57,6 +63,12 @@ pub(crate) struct ServeArguments {
     /// How long requests in flight may take to finish when the service stops.
     #[arg(long, env = "PETSTORE_DRAIN", default_value = "10s", value_name = "TIME", value_parser = humantime::parse_duration)]
     pub(crate) drain: Duration,
+    #[command(flatten)]
+    pub(crate) addresses: AddressArguments,
+    /// Origins of web pages that may call the service from a browser, e.g. `https://shop.example.com`; repeat it or
+    /// separate with commas; * is every page [default: none]
+    #[arg(long, env = "PETSTORE_CORS_ORIGIN", value_name = "ORIGIN", value_delimiter = ',')]
+    pub(crate) cors_origin: Vec<Origin>,
     /// What to log: off, error, warn, info, debug or trace.
     #[arg(long, env = "PETSTORE_LOG", default_value = "info", value_name = "FILTER")]
     pub(crate) log: String,
@@ -65,12 +77,36 @@ pub(crate) struct ServeArguments {
     pub(crate) log_format: LogFormat,
 }
 
+/// Where the service can be reached from outside. Only the OpenAPI document and the page at /docs tell it.
+#[derive(Debug, Clone, Args)]
+pub(crate) struct AddressArguments {
+    /// Public address of the production service, ending in /v1, for the OpenAPI document.
+    #[arg(long, env = "PETSTORE_BASE_URL", value_name = "URL")]
+    pub(crate) base_url: Option<ServerUrl>,
+    /// Public address of the staging service, ending in /v1, for the OpenAPI document.
+    #[arg(long, env = "PETSTORE_STAGING_URL", value_name = "URL")]
+    pub(crate) staging_url: Option<ServerUrl>,
+}
+
 #[derive(Debug, Clone, Args)]
 pub(crate) struct StoreArgument {
     /// Where the log is kept: sled:PATH, sqlite:PATH, <postgres://USER@HOST/DATABASE>, <nats://HOST:PORT/STREAM>,
     /// or memory: (which forgets everything at the end). Passwords are better given in the environment.
     #[arg(long, env = "PETSTORE_STORE", default_value = "sled:petstore-data/log", value_name = "URL")]
     pub(crate) store: StoreUrl,
+}
+
+impl ServeArguments {
+    pub(crate) fn site(&self) -> Site {
+        Site { origins: self.cors_origin.iter().cloned().collect(), ..self.addresses.site() }
+    }
+}
+
+impl AddressArguments {
+    pub(crate) fn site(&self) -> Site {
+        let Self { base_url, staging_url } = self.clone();
+        Site { base_url, staging_url, ..Site::default() }
+    }
 }
 
 /// The same levels as [`DurabilityLevel`], as words.

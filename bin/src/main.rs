@@ -16,6 +16,7 @@ fn main() -> ExitCode {
         Command::Serve(arguments) => commands::serve::run(arguments),
         Command::Keys(command) => commands::keys::run(command),
         Command::Log(command) => commands::log::run(command),
+        Command::Openapi(arguments) => commands::openapi::run(&arguments),
     };
     match outcome {
         Ok(()) => ExitCode::SUCCESS,

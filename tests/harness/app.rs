@@ -166,6 +166,13 @@ impl App {
         self.address
     }
 
+    /// Where the service shows probes and metrics, if it was started with `--ops-listen`.
+    pub fn operators(&self) -> SocketAddr {
+        let (stdout, _) = self.printed();
+        let line = stdout.lines().find_map(|line| line.strip_prefix("probes and metrics on http://"));
+        line.expect("--ops-listen was given").parse().expect("an address")
+    }
+
     /// The process id of the service.
     pub fn pid(&self) -> u32 {
         self.child.as_ref().expect("the service was started").id()
@@ -210,6 +217,11 @@ impl App {
     /// `GET` with the key.
     pub fn get(&self, path: &str) -> crate::Answer {
         self.call("GET", path).send()
+    }
+
+    /// `GET` with another key.
+    pub fn get_as(&self, key: &str, path: &str) -> crate::Answer {
+        self.anonymous("GET", path).header("Authorization", &format!("Bearer {key}")).send()
     }
 
     /// `POST /v1/pets` with the key and this body.

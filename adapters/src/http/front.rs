@@ -19,7 +19,10 @@ use axum::{
     extract::Request,
     http::{
         HeaderMap, HeaderName, HeaderValue, Method, StatusCode, Version,
-        header::{ALLOW, CACHE_CONTROL, CONNECTION, CONTENT_LENGTH, EXPECT, HOST, X_CONTENT_TYPE_OPTIONS},
+        header::{
+            ALLOW, CACHE_CONTROL, CONNECTION, CONTENT_LENGTH, EXPECT, HOST, TRANSFER_ENCODING,
+            X_CONTENT_TYPE_OPTIONS,
+        },
         uri::Authority,
     },
     response::{IntoResponse, Response},
@@ -28,9 +31,11 @@ use tower::ServiceExt as _;
 use tracing::Instrument as _;
 
 use super::{
-    auth, deprecation,
+    auth, cors, deprecation,
     error::Problem,
     number,
+    operation::Operation,
+    operators_router,
     pets::LOG_POSITION,
     request_body::DRAIN_MAX,
     request_id::{X_REQUEST_ID, trace_id},
@@ -57,8 +62,10 @@ pub(super) struct Front {
 struct Outline {
     id: HeaderValue,
     method: Method,
+    operation: Operation,
     in_interface: bool,
-    deprecated: bool,
+    /// The web page that asks, if it may.
+    page: Option<HeaderValue>,
     /// Whether an HTTP/1 body may be left on the wire: then nothing more can be read from the connection.
     body_may_stay: bool,
 }
@@ -66,6 +73,11 @@ struct Outline {
 impl Front {
     pub(super) fn new(service: Arc<Service>) -> Self {
         Self { router: router(service.clone()), service }
+    }
+
+    /// What those see who run the service.
+    pub(super) fn for_operators(service: Arc<Service>) -> Self {
+        Self { router: operators_router(service.clone()), service }
     }
 
     /// Answers a request, whatever happens.
@@ -82,9 +94,10 @@ impl Front {
         );
         let mut response = self.process(request, &outline).instrument(span.clone()).await;
         self.finish(&outline, &mut response);
+        let took = begun.elapsed();
+        self.service.metrics.answered(outline.operation, response.status(), took);
         span.in_scope(|| {
-            let micros = begun.elapsed().as_micros();
-            tracing::debug!(status = response.status().as_u16(), micros, "answered");
+            tracing::debug!(status = response.status().as_u16(), micros = took.as_micros(), "answered");
         });
         response
     }
@@ -98,9 +111,12 @@ impl Front {
             in_interface: path
                 .strip_prefix("/v1")
                 .is_some_and(|rest| rest.is_empty() || rest.starts_with('/')),
-            deprecated: deprecation::is_deprecated(request.method(), path),
+            operation: Operation::of(request.method(), path),
+            page: self.service.site.origins.allow(request.headers()),
             body_may_stay: request.version() < Version::HTTP_2
-                && (size.lower() > DRAIN_MAX || request.headers().contains_key(EXPECT)),
+                && (size.lower() > DRAIN_MAX
+                    || request.headers().contains_key(EXPECT)
+                    || !is_coding_clear(request.headers())),
         }
     }
 
@@ -116,6 +132,10 @@ impl Front {
     }
 
     async fn route(&self, mut request: Request, outline: &Outline) -> Result<Response, Problem> {
+        check_framing(&request)?;
+        if let Some(answer) = cors::preflight(&request, outline.page.as_ref()) {
+            return Ok(answer);
+        }
         self.admit(&mut request, outline).await?;
         match self.router.clone().oneshot(request).await {
             Ok(response) => Ok(response),
@@ -124,13 +144,15 @@ impl Front {
     }
 
     async fn admit(&self, request: &mut Request, outline: &Outline) -> Result<(), Problem> {
-        check_framing(request)?;
         if !outline.in_interface {
             return Ok(());
         }
         let principal = auth::authenticate(&*self.service.keys, request.headers())?;
         tracing::Span::current().record("key", tracing::field::display(&principal.id));
         auth::authorize(&principal, request.method())?;
+        if outline.operation.is_deprecated() {
+            self.service.metrics.deprecated_call(&principal.name);
+        }
         let store = self.service.store()?;
         if let Some(position) = requested_position(request.headers())? {
             let caught_up = store.caught_up(position, POSITION_PATIENCE).await;
@@ -154,9 +176,10 @@ impl Front {
         headers.insert(X_REQUEST_ID, outline.id.clone());
         headers.extend([NOSNIFF]);
         headers.entry(CACHE_CONTROL).or_insert(NO_STORE);
-        if outline.deprecated {
+        if outline.operation.is_deprecated() {
             deprecation::announce(headers);
         }
+        self.service.site.origins.announce(outline.page.as_ref(), headers);
         if outline.in_interface
             && let Some(store) = self.service.opened()
         {
@@ -185,10 +208,13 @@ pub(super) async fn no_such_path() -> Problem {
     Problem::NotFound("there is nothing at this address")
 }
 
-/// Refuses what leaves in doubt whom a request is for. HTTP/1.0 did not have to say it.
+/// Refuses what leaves in doubt whom a request is for, or where it ends. HTTP/1.0 did not have to say it.
 fn check_framing(request: &Request) -> Result<(), Problem> {
     if request.headers().len() > HEADERS_MAX {
         return Err(Problem::invalid(format!("a request must have at most {HEADERS_MAX} header fields")));
+    }
+    if !is_coding_clear(request.headers()) {
+        return Err(Problem::invalid("Transfer-Encoding must be chunked, once, and nothing else"));
     }
     let mut hosts = request.headers().get_all(HOST).iter();
     match (hosts.next(), hosts.next()) {
@@ -196,6 +222,17 @@ fn check_framing(request: &Request) -> Result<(), Problem> {
         (Some(_), _) => Err(Problem::invalid("Host must be given once and name a host")),
         (None, _) if request.version() == Version::HTTP_11 => Err(Problem::invalid("Host is required")),
         (None, _) => Ok(()),
+    }
+}
+
+/// Whether everybody on the way reads the same body: others may undo codings that we do not know. A length beside
+/// the coding does not get here; the parser drops it and closes the connection.
+fn is_coding_clear(headers: &HeaderMap) -> bool {
+    let mut codings = headers.get_all(TRANSFER_ENCODING).iter();
+    match (codings.next(), codings.next()) {
+        (None, _) => true,
+        (Some(coding), None) => coding.as_bytes().trim_ascii().eq_ignore_ascii_case(b"chunked"),
+        (Some(_), Some(_)) => false,
     }
 }
 

@@ -74,7 +74,26 @@ pub async fn serve(
     settings: Settings,
     shutdown: impl Future<Output = ()>,
 ) {
-    let front = Front::new(service.clone());
+    run(listener, Front::new(service.clone()), service, settings, shutdown).await;
+}
+
+/// Serves probes and metrics in the same way, to those who run the service.
+pub async fn serve_operators(
+    listener: TcpListener,
+    service: Arc<Service>,
+    settings: Settings,
+    shutdown: impl Future<Output = ()>,
+) {
+    run(listener, Front::for_operators(service.clone()), service, settings, shutdown).await;
+}
+
+async fn run(
+    listener: TcpListener,
+    front: Front,
+    service: Arc<Service>,
+    settings: Settings,
+    shutdown: impl Future<Output = ()>,
+) {
     let connections = Arc::new(Connections::new(front, settings.patience(), settings.body_timeout));
     let places_max = u32::try_from(settings.connections_max).unwrap_or(u32::MAX);
     let places = Arc::new(Semaphore::new(places_max as usize));

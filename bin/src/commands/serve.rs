@@ -2,7 +2,9 @@
 
 use std::{
     io::{self, IsTerminal as _},
+    net::SocketAddr,
     path::Path,
+    pin::Pin,
     sync::Arc,
     time::Duration,
 };
@@ -13,6 +15,8 @@ use application::PetStore;
 use tokio::{
     net::TcpListener,
     signal::unix::{Signal, SignalKind, signal},
+    sync::oneshot,
+    task::JoinHandle,
 };
 use tracing_subscriber::EnvFilter;
 
@@ -21,20 +25,22 @@ use crate::{
     wire::{self, Keys},
 };
 
+/// What ends a server.
+type Stopped = Pin<Box<dyn Future<Output = ()> + Send>>;
+
 /// How long threads that hang may hold up the end of the program.
 const LAST_WAIT: Duration = Duration::from_secs(1);
+
+/// How many connections operators and their machines may have open.
+const OPERATORS_MAX: usize = 100;
 
 /// How often and how long the last requests are waited for to let go of the store.
 const CLOSE_TRIES_MAX: u32 = 100;
 const CLOSE_PAUSE: Duration = Duration::from_millis(10);
 
 pub(crate) fn run(arguments: ServeArguments) -> anyhow::Result<()> {
-    if !arguments.listen.ip().is_loopback() && !arguments.insecure_http {
-        bail!(
-            "{} is reachable from other machines and plain HTTP shows the API keys to the network: \
-             listen on 127.0.0.1, or say --insecure-http if something in front does TLS",
-            arguments.listen
-        );
+    for address in [Some(arguments.listen), arguments.ops_listen].into_iter().flatten() {
+        check_plain_http(address, &arguments)?;
     }
     start_logging(&arguments)?;
     let runtime = tokio::runtime::Runtime::new().context("the runtime cannot start")?;
@@ -46,20 +52,21 @@ pub(crate) fn run(arguments: ServeArguments) -> anyhow::Result<()> {
 async fn serve(arguments: ServeArguments) -> anyhow::Result<()> {
     let mut end = EndSignals::new()?;
     let keys = Keys::open(&arguments.keys)?;
-    let listener = TcpListener::bind(arguments.listen).await.with_context(|| {
-        format!("cannot listen on {}: choose another address with --listen", arguments.listen)
-    })?;
-    let address = listener.local_addr()?;
+    let (listener, address) = listen(arguments.listen, "--listen").await?;
     println!("petstore {} listens on http://{address}", env!("CARGO_PKG_VERSION"));
 
-    let service = Arc::new(Service::new(keys.authenticator()));
-    let (stop, stopped) = tokio::sync::oneshot::channel::<()>();
+    let service = Arc::new(Service::new(keys.authenticator()).with_site(arguments.site()));
     let connections_max = arguments.max_connections as usize;
     let settings = Settings { connections_max, drain: arguments.drain, ..Settings::default() };
-    let server = tokio::spawn(http::serve(listener, service.clone(), settings, async {
-        // A dropped sender means the same as a word: it is over.
-        let _ = stopped.await;
-    }));
+    let server = Server::start(|stopped| http::serve(listener, service.clone(), settings, stopped));
+    let mut operators = None;
+    if let Some(address) = arguments.ops_listen {
+        let (listener, address) = listen(address, "--ops-listen").await?;
+        println!("probes and metrics on http://{address}");
+        let settings = Settings { connections_max: OPERATORS_MAX, ..settings };
+        let serve = |stopped| http::serve_operators(listener, service.clone(), settings, stopped);
+        operators = Some(Server::start(serve));
+    }
 
     let store = tokio::select! {
         opened = wire::open_store(&arguments.store.store, arguments.require_durability.into()) => Arc::new(opened?),
@@ -73,11 +80,15 @@ async fn serve(arguments: ServeArguments) -> anyhow::Result<()> {
     service.drain();
     let leave = async {
         tokio::time::sleep(arguments.drain_delay).await;
-        drop(stop);
-        server.await
+        server.end().await?;
+        // Operators watch the service until it has answered everybody.
+        match operators {
+            Some(operators) => operators.end().await,
+            None => Ok(()),
+        }
     };
     tokio::select! {
-        ended = leave => ended.context("the HTTP port failed")?,
+        ended = leave => ended?,
         () = end.received() => bail!("told to stop twice: ended at once"),
     }
     drop(service);
@@ -85,6 +96,24 @@ async fn serve(arguments: ServeArguments) -> anyhow::Result<()> {
     close(store).await;
     tracing::info!("stopped");
     Ok(())
+}
+
+fn check_plain_http(address: SocketAddr, arguments: &ServeArguments) -> anyhow::Result<()> {
+    if address.ip().is_loopback() || arguments.insecure_http {
+        return Ok(());
+    }
+    bail!(
+        "{address} is reachable from other machines and plain HTTP shows the API keys to the network: \
+         listen on 127.0.0.1, or say --insecure-http if something in front does TLS"
+    )
+}
+
+async fn listen(address: SocketAddr, flag: &str) -> anyhow::Result<(TcpListener, SocketAddr)> {
+    let listener = TcpListener::bind(address)
+        .await
+        .with_context(|| format!("cannot listen on {address}: choose another address with {flag}"))?;
+    let address = listener.local_addr()?;
+    Ok((listener, address))
 }
 
 /// Closes the store once the last request has let go of it. Connections that were cut off do so in a moment; what
@@ -108,6 +137,7 @@ fn greet(arguments: &ServeArguments, store: &PetStore, url: &str, keys: &Keys) {
         store.count(),
         store.version().position
     );
+    println!("The interface, to read and to try: {url}/docs");
     if let Some(file) = keys.first_key_in_force() {
         println!("\nTry it:\n  curl -H \"Authorization: Bearer $(cat {})\" {url}/v1/pets", quoted(&file));
     }
@@ -129,6 +159,29 @@ fn start_logging(arguments: &ServeArguments) -> anyhow::Result<()> {
         LogFormat::Json => log.json().init(),
     }
     Ok(())
+}
+
+/// A listener that is served until it is told to stop.
+struct Server {
+    stop: oneshot::Sender<()>,
+    ended: JoinHandle<()>,
+}
+
+impl Server {
+    fn start<S>(serve: impl FnOnce(Stopped) -> S) -> Self
+    where
+        S: Future<Output = ()> + Send + 'static,
+    {
+        let (stop, stopped) = oneshot::channel();
+        // A dropped sender means the same as a word: it is over.
+        let stopped = Box::pin(async { drop(stopped.await) });
+        Self { stop, ended: tokio::spawn(serve(stopped)) }
+    }
+
+    async fn end(self) -> anyhow::Result<()> {
+        drop(self.stop);
+        self.ended.await.context("the HTTP port failed")
+    }
 }
 
 /// SIGTERM and SIGINT, whichever comes first.
