@@ -99,6 +99,7 @@ fn every_command_explains_itself() {
         vec!["log", "stat", "--help"],
         vec!["log", "verify", "--help"],
         vec!["log", "export", "--help"],
+        vec!["log", "salvage", "--help"],
         vec!["log", "import", "--help"],
         vec!["log", "copy", "--help"],
         vec!["log", "tail", "--help"],

@@ -145,7 +145,8 @@ pub(crate) enum LogFormat {
 pub(crate) enum LogCommand {
     /// Tell how large the log is, how old, and what its engine promises.
     Stat(StoreArgument),
-    /// Read everything and check it: checksums, positions, contradictions. Prints a digest.
+    /// Read everything and check it: checksums, positions, contradictions, the high-water mark. Prints a
+    /// digest, or the first bad position and what can be saved.
     Verify(StoreArgument),
     /// Write every commit as one line of JSON to standard output, and a manifest as the last line.
     Export(StoreArgument),
@@ -163,6 +164,16 @@ pub(crate) enum LogCommand {
         #[arg(long, env = "PETSTORE_FROM", value_name = "URL")]
         from: StoreUrl,
         /// The log to fill: empty, or the beginning of the same history.
+        #[arg(long, env = "PETSTORE_TO", value_name = "URL")]
+        to: StoreUrl,
+    },
+    /// Copy what is sound of a damaged log into a new one, and tell what could not be read. Changes nothing in
+    /// the damaged one.
+    Salvage {
+        /// The damaged log.
+        #[arg(long, env = "PETSTORE_FROM", value_name = "URL")]
+        from: StoreUrl,
+        /// The log to fill: a new one, or one that an earlier try has begun to fill.
         #[arg(long, env = "PETSTORE_TO", value_name = "URL")]
         to: StoreUrl,
     },

@@ -15,13 +15,16 @@ use adapters::event_log::postgres::PostgresLog;
 use adapters::event_log::sqlite::SqliteLog;
 use adapters::{
     api_keys::{ApiKeys, KeyFile},
-    event_log::{memory::MemoryLog, sled::SledLog},
+    event_log::{
+        memory::MemoryLog,
+        sled::{SledLog, SledRemains},
+    },
     read_model::MemoryReadModel,
     system::SystemClock,
 };
 use application::{
     PetStore,
-    ports::{Authenticator, Clock as _, DurabilityLevel, EventLog, Fault, LogError},
+    ports::{Authenticator, Clock as _, DurabilityLevel, EventLog, Fault, LogError, Position},
 };
 use tokio::time::{self, Instant};
 
@@ -57,6 +60,35 @@ pub(crate) async fn open_existing_log(url: &StoreUrl) -> Result<Log, LogError> {
         #[cfg(feature = "sqlite")]
         StoreUrl::Sqlite(path) => embedded(path, SqliteLog::open_existing).await,
         url => open_log(url).await,
+    }
+}
+
+/// What can still be read of a log that may be damaged.
+pub(crate) struct Remains {
+    pub(crate) log: Log,
+    /// How far the log is known to have reached.
+    pub(crate) reach: Position,
+    /// Ranges of positions up to there that cannot be read.
+    pub(crate) missing: Vec<(Position, Position)>,
+    /// Whether it is known where the log ended.
+    pub(crate) end_is_known: bool,
+}
+
+/// Looks for everything that can be read, without changing the store. Engines that repair and copy on their
+/// own only tell what they would serve.
+pub(crate) async fn find_remains(url: &StoreUrl) -> Result<Remains, LogError> {
+    match url {
+        StoreUrl::Sled(path) => {
+            let path = path.clone();
+            let found = tokio::task::spawn_blocking(move || SledRemains::find(path)).await;
+            let found = found.expect("looking at files never panics")?;
+            let (reach, missing, end_is_known) = (found.reach(), found.missing(), found.end_is_known());
+            Ok(Remains { log: Arc::new(found), reach, missing, end_is_known })
+        }
+        url => {
+            let log = open_existing_log(url).await?;
+            Ok(Remains { reach: log.head().await?, log, missing: vec![], end_is_known: true })
+        }
     }
 }
 

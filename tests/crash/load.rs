@@ -20,8 +20,8 @@ pub(crate) struct Load {
 }
 
 impl Load {
-    /// Starts so many writers, and one reader that holds the service to what it shows. `round` keeps the names of
-    /// this load apart from those of others in the same ledger.
+    /// Starts so many writers, and one reader that holds the service to what it shows. `round` keeps the
+    /// names of this load apart from those of others in the same ledger.
     pub(crate) fn start(app: &App, ledger: &Arc<Ledger>, round: u64, writers: u64) -> Self {
         let stop = Arc::new(AtomicBool::new(false));
         let post = app.call("POST", "/v1/pets");
@@ -69,12 +69,12 @@ pub(crate) fn create(post: &Call, ledger: &Ledger, name: &str) -> Option<u16> {
 
 /// Reads on from the last pet that is known, as fast as it is answered.
 fn watch(list: &Call, ledger: &Ledger, stop: &AtomicBool) {
-    let mut last = ledger.last_id();
+    let mut seen = ledger.last_id();
     while !stop.load(Ordering::Relaxed) {
-        let Some(page) = list.to(&format!("/v1/pets?limit=100&after={last}")).try_send() else { return };
+        let Some(page) = list.to(&format!("/v1/pets?limit=100&after={seen}")).try_send() else { return };
         assert_eq!(page.status, 200, "reads go on: {}", page.text());
         let Value::Array(pets) = page.json() else { panic!("a list is an array: {}", page.text()) };
         ledger.show(&pets);
-        last = pets.last().map_or(last, |pet| pet["id"].as_i64().expect("ids are integers"));
+        seen = pets.last().map_or(seen, |pet| pet["id"].as_i64().expect("ids are integers"));
     }
 }

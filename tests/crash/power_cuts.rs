@@ -1,6 +1,8 @@
-//! Power cuts: the file system under the store stops from one moment to the next, and only what was synced is left.
+//! Power cuts: the file system under the store stops from one moment to the next, and only what was synced is
+//! left.
 //!
-//! A kill cannot show that a sync is missing, since the kernel still writes what the process left behind. This can.
+//! A kill cannot show that a sync is missing, since the kernel still writes what the process left behind.
+//! This can.
 
 use std::{sync::Arc, thread, time::Duration};
 

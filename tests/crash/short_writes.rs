@@ -1,7 +1,8 @@
-//! Writes that write less than they were asked to: in between, and before a limit that lets nothing more through.
+//! Writes that write less than they were asked to: in between, and before a limit that lets nothing more
+//! through.
 //!
-//! The tracer cannot do this fairly: it can only claim a short write that never happened. So here the kernel is really
-//! asked for less, and really has a limit.
+//! The tracer cannot do this fairly: it can only claim a short write that never happened. So here the kernel
+//! is really asked for less, and really has a limit.
 
 use std::{path::Path, process::Command, sync::Arc};
 

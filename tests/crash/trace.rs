@@ -13,8 +13,8 @@ use harness::eventually;
 pub(crate) struct Tracer(Vec<String>);
 
 impl Tracer {
-    /// Follows all threads and writes to this file. The service stays a child of its own parent, and the tracer goes
-    /// when it is told to.
+    /// Follows all threads and writes to this file. The service stays a child of its own parent, and the
+    /// tracer goes when it is told to.
     pub(crate) fn new(file: &Path) -> Self {
         let file = file.to_str().expect("temporary folders have plain names");
         Self(["strace", "-D", "-I2", "-f", "-q", "-y", "-s", "1000", "-o", file].map(str::to_owned).into())

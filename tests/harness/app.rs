@@ -83,8 +83,8 @@ impl App {
         store.clone_into(&mut self.store);
     }
 
-    /// From the next start on, the service is run by this command, which gets its command line. It must let the
-    /// service have its own process id, or signals hit the wrong one.
+    /// From the next start on, the service is run by this command, which gets its command line. It must let
+    /// the service have its own process id, or signals hit the wrong one.
     pub fn run_by(&mut self, wrapper: &[String]) {
         self.wrapper = wrapper.to_vec();
     }
@@ -125,8 +125,8 @@ impl App {
         });
     }
 
-    /// Starts the service again and waits until it answers reads; whether it takes writes is another question.
-    /// Tells how it ended if it did not come that far.
+    /// Starts the service again and waits until it answers reads; whether it takes writes is another
+    /// question. Tells how it ended if it did not come that far.
     pub fn try_start_again(&mut self) -> Result<(), Finished> {
         self.begin();
         self.wait_until_listening()?;

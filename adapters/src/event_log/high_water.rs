@@ -79,6 +79,12 @@ impl HighWater {
         Ok(Some(Self { file, mark, slot: SLOTS - 1 - slot, synced: true }))
     }
 
+    /// Reads the mark of a store that is only looked at; `None` if it cannot be read.
+    pub(crate) fn peek(path: &Path) -> Option<Mark> {
+        let file = File::open(path).ok()?;
+        (0..SLOTS).filter_map(|slot| read_slot(&file, slot)).max_by_key(|mark| mark.position)
+    }
+
     /// How far the log is known to reach.
     pub(crate) fn mark(&self) -> Mark {
         self.mark

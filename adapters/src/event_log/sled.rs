@@ -14,6 +14,7 @@ mod inspect;
 mod keeper;
 mod opening;
 mod rehearsal;
+mod remains;
 mod shared;
 mod space;
 #[cfg(test)]
@@ -37,6 +38,8 @@ use tokio::{
     sync::{mpsc, oneshot},
     task, time,
 };
+
+pub use remains::SledRemains;
 
 use keeper::{Keeper, Request};
 use opening::Opening;

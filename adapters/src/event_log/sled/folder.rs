@@ -53,13 +53,7 @@ impl Folder {
         let file = file.map_err(|error| unusable(path, &error))?;
         match file.try_lock() {
             Ok(()) => Ok(Self { path: path.into(), _lock: file }),
-            Err(TryLockError::WouldBlock) => {
-                let detail = format!(
-                    "the store {} is in use by another process; stop that process or choose another store",
-                    path.display()
-                );
-                Err(LogError::new(Fault::CannotOpen, detail))
-            }
+            Err(TryLockError::WouldBlock) => Err(in_use(path)),
             Err(TryLockError::Error(error)) => Err(unusable(path, &error)),
         }
     }
@@ -134,6 +128,15 @@ impl Folder {
     }
 }
 
+/// Refuses a store that another process has open. Changes nothing, so the answer holds only for the moment.
+pub(super) fn check_unused(path: &Path) -> Result<(), LogError> {
+    match File::open(path.join("lock")).map(|lock| lock.try_lock_shared()) {
+        Ok(Err(TryLockError::WouldBlock)) => Err(in_use(path)),
+        // Without a lock that can be read nobody has the store open, or nobody can tell.
+        Ok(Ok(()) | Err(TryLockError::Error(_))) | Err(_) => Ok(()),
+    }
+}
+
 /// Makes a file that only this user may read.
 pub(super) fn create_file(path: &Path) -> io::Result<File> {
     OpenOptions::new().write(true).create(true).truncate(true).mode(FILE_MODE).open(path)
@@ -158,6 +161,14 @@ fn create_folders(path: &Path) -> io::Result<()> {
 
 fn sync_folder(path: &Path) -> io::Result<()> {
     File::open(path)?.sync_all()
+}
+
+fn in_use(path: &Path) -> LogError {
+    let detail = format!(
+        "the store {} is in use by another process; stop that process or choose another store",
+        path.display()
+    );
+    LogError::new(Fault::CannotOpen, detail)
 }
 
 fn not_a_folder(path: &Path) -> LogError {

@@ -14,7 +14,7 @@ use application::{
 };
 use chrono::Utc;
 
-use super::{print_summary, progress_to};
+use super::{tell, walk::Progress};
 use crate::{store_url::StoreUrl, wire};
 
 /// How long to wait for news before looking for them.
@@ -22,12 +22,9 @@ const TAIL_PATIENCE: Duration = Duration::from_secs(1);
 
 pub(super) async fn export(url: &StoreUrl) -> anyhow::Result<()> {
     let log = wire::open_existing_log(url).await?;
-    let progress = progress_to(&*log).await?;
+    let progress = Progress::start(&*log).await?;
     let out = BufWriter::new(io::stdout().lock());
-    let exported =
-        transfer::export(&*log, out, Utc::now(), |position| progress.set_position(position.0)).await;
-    progress.finish_and_clear();
-    exported?;
+    transfer::export(&*log, out, Utc::now(), |position| progress.at(position)).await?;
     Ok(())
 }
 
@@ -40,20 +37,19 @@ pub(super) async fn import(file: &Path, url: &StoreUrl) -> anyhow::Result<()> {
     };
     let log = wire::open_log(url).await?;
     let imported = transfer::import(lines, &*log, |_| {}).await?;
-    println!("imported    {url}");
-    print_summary(&imported);
+    tell::line("imported", url);
+    tell::summary(&imported);
     Ok(())
 }
 
 pub(super) async fn copy(from: &StoreUrl, to: &StoreUrl) -> anyhow::Result<()> {
     let source = wire::open_existing_log(from).await?;
     let target = wire::open_log(to).await?;
-    let progress = progress_to(&*source).await?;
-    let copied = transfer::copy(&*source, &*target, |position| progress.set_position(position.0)).await;
-    progress.finish_and_clear();
-    let copied = copied?;
-    println!("copied      {from} to {to}");
-    print_summary(&copied);
+    let progress = Progress::start(&*source).await?;
+    let copied = transfer::copy(&*source, &*target, |position| progress.at(position)).await?;
+    drop(progress);
+    tell::line("copied", format!("{from} to {to}"));
+    tell::summary(&copied);
     Ok(())
 }
 
