@@ -27,6 +27,8 @@ use super::pet;
 const CALLERS: usize = 8;
 /// Longer than a cluster needs to find itself again, even on a busy machine.
 const PATIENCE: Duration = Duration::from_mins(2);
+/// How often to look again for something that must happen soon.
+const GLANCE: Duration = Duration::from_millis(10);
 
 /// Callers of several stores at once, each with one request after another.
 pub(super) struct Load {
@@ -81,7 +83,12 @@ impl Load {
         let reached = time::timeout(PATIENCE, reached).await;
         reached.expect("stores without a log refuse").expect("the load goes on");
         for store in &self.stores {
-            assert!(store.health().trouble().is_some(), "a store without its log says so");
+            let says_so = async {
+                while store.health().trouble().is_none() {
+                    time::sleep(GLANCE).await;
+                }
+            };
+            time::timeout(PATIENCE, says_so).await.expect("a store without its log says so");
         }
     }
 

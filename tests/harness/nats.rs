@@ -11,7 +11,7 @@ use std::{
 };
 
 use async_nats::jetstream;
-use rustix::process::{Pid, Signal, kill_process};
+use rustix::process::{Pid, Signal, WaitOptions, kill_process, waitpid};
 use tempfile::TempDir;
 use tokio::time::{self, Instant};
 
@@ -160,6 +160,9 @@ impl NatsServer {
     /// Stops the process where it stands: it keeps its connections and says nothing.
     pub fn freeze(&self) {
         self.signal(Signal::STOP);
+        // Threads stop one by one; the parent is told when the last one did.
+        let stopped = waitpid(Some(self.pid()), WaitOptions::UNTRACED).expect("a child can be waited for");
+        assert!(stopped.is_some_and(|(_, status)| status.stopped()), "the server stops");
     }
 
     /// Lets a frozen process go on.
@@ -177,8 +180,11 @@ impl NatsServer {
     }
 
     fn signal(&self, signal: Signal) {
-        let pid = i32::try_from(self.child.id()).ok().and_then(Pid::from_raw).expect("a child has a pid");
-        kill_process(pid, signal).expect("the server is running");
+        kill_process(self.pid(), signal).expect("the server is running");
+    }
+
+    fn pid(&self) -> Pid {
+        Pid::from_child(&self.child)
     }
 }
 
