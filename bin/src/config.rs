@@ -69,8 +69,8 @@ pub(crate) struct ServeArguments {
     /// separate with commas; * is every page [default: none]
     #[arg(long, env = "PETSTORE_CORS_ORIGIN", value_name = "ORIGIN", value_delimiter = ',')]
     pub(crate) cors_origin: Vec<Origin>,
-    /// What to log: off, error, warn, info, debug or trace.
-    #[arg(long, env = "PETSTORE_LOG", default_value = "info", value_name = "FILTER")]
+    /// What to log: off, error, warn, info, debug or trace, for everything or by module.
+    #[arg(long, env = "PETSTORE_LOG", default_value = "info,async_nats=warn", value_name = "FILTER")]
     pub(crate) log: String,
     /// How to log, on standard error.
     #[arg(long, env = "PETSTORE_LOG_FORMAT", default_value = "text", value_name = "FORMAT")]
