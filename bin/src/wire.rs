@@ -59,6 +59,8 @@ pub(crate) async fn open_existing_log(url: &StoreUrl) -> Result<Log, LogError> {
         StoreUrl::Sled(path) => embedded(path, SledLog::open_existing).await,
         #[cfg(feature = "sqlite")]
         StoreUrl::Sqlite(path) => embedded(path, SqliteLog::open_existing).await,
+        #[cfg(feature = "postgres")]
+        StoreUrl::Postgres(url) => Ok(Arc::new(PostgresLog::open_existing(url).await?)),
         url => open_log(url).await,
     }
 }
