@@ -51,7 +51,7 @@ impl FileLog {
             file.set_len(whole as u64)?;
             file.sync_all()?;
             File::open(path.parent().unwrap_or(Path::new(".")))?.sync_all()?;
-            Ok((file, bytes[..whole].iter().filter(|byte| **byte == b'\n').count() as u64))
+            Ok((file, bytes[..whole].split_inclusive(|byte| *byte == b'\n').count() as u64))
         };
         let (file, records) = opened().map_err(|error| {
             LogError::new(Fault::CannotOpen, format!("the log {} cannot be opened: {error}", path.display()))
