@@ -95,6 +95,7 @@ fn every_command_explains_itself() {
         vec!["keys", "issue", "--help"],
         vec!["keys", "list", "--help"],
         vec!["keys", "revoke", "--help"],
+        vec!["openapi", "--help"],
         vec!["log", "--help"],
         vec!["log", "stat", "--help"],
         vec!["log", "verify", "--help"],

@@ -16,7 +16,7 @@ use crate::{http::Call, program::eventually};
 const ELEMENT: &str = "element-6066-11e4-a52e-4f735466cecf";
 
 /// The size of the window: wide enough for a page, high enough to see most of one at once.
-const WINDOW: &str = "--window-size=1280,2000";
+const WINDOW: &str = "--window-size=1280,1640";
 
 /// One browser with one empty profile. It ends when dropped.
 pub struct Browser {

@@ -20,7 +20,6 @@ SwaggerUIBundle({
   presets: [SwaggerUIBundle.presets.apis],
   plugins: [HideTryIt],
   deepLinking: true,
-  displayRequestDuration: true,
   showExtensions: true,
   // The key is typed once and forgotten with the page: it is stored nowhere.
   persistAuthorization: false,
