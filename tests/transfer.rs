@@ -119,6 +119,7 @@ async fn an_export_that_is_not_whole_is_refused_where_it_breaks() {
                 + 1,
         ),
         (String::new(), 1),
+        (text.clone() + &text, 11),
     ] {
         let refused = transfer::import(broken.as_bytes(), &MemoryLog::default(), |_| {}).await;
         let Err(Broken { error: ExportError::NotAnExport { line, .. }, sound }) = refused else {

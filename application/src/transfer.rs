@@ -63,9 +63,17 @@ pub async fn walk<E: std::error::Error + From<LogError>>(
     mut visit: impl AsyncFnMut(&StoredRecord, &Commit) -> Result<(), E>,
 ) -> Result<Summary, Broken<E>> {
     let mut check = Check::default();
+    let mut bound = ReadBound::BATCH;
     let ended = async {
         loop {
-            let records = log.read(check.sound.last, ReadBound::BATCH).await?;
+            let records = match log.read(check.sound.last, bound).await {
+                // Something in the batch is damaged; what comes before it is not.
+                Err(error) if error.fault == Fault::Damaged && bound != ReadBound::ONE => {
+                    bound = ReadBound::ONE;
+                    continue;
+                }
+                records => records?,
+            };
             if records.is_empty() {
                 return Ok(());
             }

@@ -70,7 +70,8 @@ pub(crate) struct ServeArguments {
     #[arg(long, env = "PETSTORE_CORS_ORIGIN", value_name = "ORIGIN", value_delimiter = ',')]
     pub(crate) cors_origin: Vec<Origin>,
     /// What to log: off, error, warn, info, debug or trace, for everything or by module.
-    #[arg(long, env = "PETSTORE_LOG", default_value = "info,async_nats=warn", value_name = "FILTER")]
+    #[arg(long, env = "PETSTORE_LOG", default_value = "info,async_nats=warn", value_name = "FILTER",
+          value_parser = log_filter)]
     pub(crate) log: String,
     /// How to log, on standard error.
     #[arg(long, env = "PETSTORE_LOG_FORMAT", default_value = "text", value_name = "FORMAT")]
@@ -185,6 +186,13 @@ pub(crate) enum LogCommand {
         #[command(flatten)]
         source: StoreArgument,
     },
+}
+
+/// A level for everything comes first, so that a misspelt one is not taken for the name of a module.
+fn log_filter(text: &str) -> Result<String, String> {
+    let level = text.split(',').next().unwrap_or_default();
+    let known = ["off", "error", "warn", "info", "debug", "trace"].contains(&level);
+    if known { Ok(text.to_owned()) } else { Err("begin with off, error, warn, info, debug or trace".into()) }
 }
 
 fn address(text: &str) -> Result<SocketAddr, String> {

@@ -3,6 +3,7 @@
 
 mod commands;
 mod config;
+mod say;
 mod store_url;
 mod wire;
 
@@ -21,7 +22,7 @@ fn main() -> ExitCode {
     match outcome {
         Ok(()) => ExitCode::SUCCESS,
         Err(error) => {
-            eprintln!("petstore: {error:#}");
+            say::trouble(format_args!("petstore: {error:#}"));
             ExitCode::FAILURE
         }
     }

@@ -29,11 +29,15 @@ impl FromStr for StoreUrl {
 
     fn from_str(url: &str) -> Result<Self, String> {
         let url_of = |rest: &str| rest.strip_prefix("//").is_some_and(|host| !host.is_empty());
+        let names_a_stream = |rest: &str| {
+            let place = rest.split('?').next().unwrap_or_default();
+            place[2..].split_once('/').is_some_and(|(_, stream)| !stream.is_empty())
+        };
         match url.split_once(':') {
             Some(("sled", path)) if !path.is_empty() => Ok(Self::Sled(path.into())),
             Some(("sqlite", path)) if !path.is_empty() => Ok(Self::Sqlite(path.into())),
             Some(("postgres" | "postgresql", rest)) if url_of(rest) => Ok(Self::Postgres(url.into())),
-            Some(("nats", rest)) if url_of(rest) => Ok(Self::Nats(url.into())),
+            Some(("nats", rest)) if url_of(rest) && names_a_stream(rest) => Ok(Self::Nats(url.into())),
             Some(("memory", "")) => Ok(Self::Memory),
             Some(_) | None => Err("write sled:PATH, sqlite:PATH, postgres://USER@HOST/DATABASE, \
                                    nats://HOST:PORT/STREAM or memory:"
@@ -77,9 +81,19 @@ mod tests {
         for url in ["sled:a/b", "sqlite:/x.db", "memory:", "postgres://h/db", "nats://h:4222,i:4222/PETS"] {
             assert_eq!(url.parse::<StoreUrl>().map(|parsed| parsed.to_string()), Ok(url.to_owned()));
         }
-        for url in
-            ["", "x", "sled:", "sqlite:", "memory:x", "postgres:", "postgres://", "nats:h", "tape:reel"]
-        {
+        for url in [
+            "",
+            "x",
+            "sled:",
+            "sqlite:",
+            "memory:x",
+            "postgres:",
+            "postgres://",
+            "nats:h",
+            "nats://h",
+            "nats://h/",
+            "tape:reel",
+        ] {
             assert!(url.parse::<StoreUrl>().is_err(), "{url}");
         }
     }

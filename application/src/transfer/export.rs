@@ -93,6 +93,9 @@ pub async fn import(
                 if !fits(&manifest, &check.summary()) {
                     return Err(wrong("is a manifest of something else: lines were lost or changed".into()));
                 }
+                if file.read_until(b'\n', &mut line)? > 0 {
+                    return Err(wrong("is a manifest, but not the last line".into()));
+                }
                 return Ok(intake.nothing_beyond(check.sound.last).await?);
             }
             let record = StoredRecord { position, bytes: Bytes::copy_from_slice(bytes) };

@@ -22,6 +22,7 @@ use tracing_subscriber::EnvFilter;
 
 use crate::{
     config::{LogFormat, ServeArguments},
+    say,
     wire::{self, Keys},
 };
 
@@ -53,7 +54,7 @@ async fn serve(arguments: ServeArguments) -> anyhow::Result<()> {
     let mut end = EndSignals::new()?;
     let keys = Keys::open(&arguments.keys)?;
     let (listener, address) = listen(arguments.listen, "--listen").await?;
-    println!("petstore {} listens on http://{address}", env!("CARGO_PKG_VERSION"));
+    say::line(format_args!("petstore {} starts on http://{address}", env!("CARGO_PKG_VERSION")));
 
     let service = Arc::new(Service::new(keys.authenticator()).with_site(arguments.site()));
     let connections_max = arguments.max_connections as usize;
@@ -62,7 +63,7 @@ async fn serve(arguments: ServeArguments) -> anyhow::Result<()> {
     let mut operators = None;
     if let Some(address) = arguments.ops_listen {
         let (listener, address) = listen(address, "--ops-listen").await?;
-        println!("probes and metrics on http://{address}");
+        say::line(format_args!("probes and metrics on http://{address}"));
         let settings = Settings { connections_max: OPERATORS_MAX, ..settings };
         let serve = |stopped| http::serve_operators(listener, service.clone(), settings, stopped);
         operators = Some(Server::start(serve));
@@ -131,15 +132,12 @@ async fn close(mut store: Arc<PetStore>) {
 /// Tells what is being served, and how to call it while the first key is still there.
 fn greet(arguments: &ServeArguments, store: &PetStore, url: &str, keys: &Keys) {
     let promise = store.durability().promise;
-    println!(
-        "{}: {} pets at position {}; {promise}",
-        arguments.store.store,
-        store.count(),
-        store.version().position
-    );
-    println!("The interface, to read and to try: {url}/docs");
+    let (url_of_store, count, position) = (&arguments.store.store, store.count(), store.version().position);
+    say::line(format_args!("ready: {count} pets at position {position} in {url_of_store} ({promise})"));
+    say::line(format_args!("The interface, to read and to try: {url}/docs"));
     if let Some(file) = keys.first_key_in_force() {
-        println!("\nTry it:\n  curl -H \"Authorization: Bearer $(cat {})\" {url}/v1/pets", quoted(&file));
+        let file = quoted(&file);
+        say::line(format_args!("\nTry it:\n  curl -H \"Authorization: Bearer $(cat {file})\" {url}/v1/pets"));
     }
 }
 
@@ -153,7 +151,9 @@ fn quoted(path: &Path) -> String {
 fn start_logging(arguments: &ServeArguments) -> anyhow::Result<()> {
     let filter = EnvFilter::try_new(&arguments.log)
         .with_context(|| format!("--log {} is no filter: write for example info or debug", arguments.log))?;
-    let log = tracing_subscriber::fmt().with_env_filter(filter).with_writer(io::stderr);
+    // A log that nobody reads any more must not end the service.
+    let log =
+        tracing_subscriber::fmt().with_env_filter(filter).with_writer(io::stderr).log_internal_errors(false);
     match arguments.log_format {
         LogFormat::Text => log.with_ansi(io::stderr().is_terminal()).init(),
         LogFormat::Json => log.json().init(),

@@ -9,6 +9,7 @@ use std::{
 
 use anyhow::Context as _;
 use application::{
+    Sharing,
     ports::{Position, ReadBound},
     transfer,
 };
@@ -55,6 +56,9 @@ pub(super) async fn copy(from: &StoreUrl, to: &StoreUrl) -> anyhow::Result<()> {
 
 /// Prints commits as they come, until somebody stops it.
 pub(super) async fn tail(url: &StoreUrl, after: Option<u64>) -> anyhow::Result<()> {
+    if url.sharing() == Sharing::Alone {
+        anyhow::bail!("nobody else can write to {url} while this looks at it: use petstore log export");
+    }
     let log = wire::open_existing_log(url).await?;
     let mut last = match after {
         Some(after) => Position(after),

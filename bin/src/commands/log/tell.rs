@@ -5,8 +5,10 @@ use std::fmt::Display;
 use application::{ports::Position, transfer::Summary};
 use chrono::SecondsFormat;
 
+use crate::say;
+
 pub(super) fn line(name: &str, fact: impl Display) {
-    println!("{name:<11} {fact}");
+    say::line(format_args!("{name:<11} {fact}"));
 }
 
 pub(super) fn summary(summary: &Summary) {
