@@ -160,3 +160,18 @@ fn an_engine_that_acknowledges_too_early_is_labelled_and_can_be_refused() {
     assert_eq!(refused.code, Some(1), "{refused:?}");
     assert!(refused.stderr.contains("--require-durability"), "{}", refused.stderr);
 }
+
+#[test]
+fn looking_for_a_log_that_is_not_there_makes_none() {
+    let mut postgres = PostgresServer::start();
+    let database = postgres.create_database();
+    let runtime = tokio::runtime::Runtime::new().unwrap();
+    let cluster = runtime.block_on(NatsCluster::start(1, NatsSync::Always));
+    for url in [postgres.url(&database), cluster.url("NOWHERE")] {
+        for _ in 0..2 {
+            let told = petstore(["log", "verify", "--store", &url]);
+            assert_eq!(told.code, Some(1), "{told:?}");
+            assert_eq!(told.stderr.trim().lines().count(), 1, "one sentence: {}", told.stderr);
+        }
+    }
+}

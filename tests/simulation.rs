@@ -23,6 +23,7 @@ mod chance;
 mod checks;
 mod client;
 mod engine;
+mod fairness;
 mod history;
 mod journal;
 mod link;
@@ -68,6 +69,23 @@ fn the_same_seed_gives_the_same_life() {
         let differs = once.lines.iter().zip(&again.lines).find(|(once, again)| once != again);
         assert_eq!(differs, None, "seed {seed}");
         assert_eq!(once.hash, again.hash, "seed {seed}");
+    }
+}
+
+#[test]
+fn nodes_that_write_all_at_once_share_the_log() {
+    for (seed, nodes) in (1..=20).zip([2, 3].into_iter().cycle()) {
+        let shares = fairness::contest(seed, &vec![0; nodes]);
+        let fair = shares.iter().sum::<u64>() / nodes as u64;
+        assert!(shares.iter().all(|share| *share > fair / 4), "seed {seed}: {shares:?}");
+    }
+}
+
+#[test]
+fn a_node_far_away_joins_although_others_write_all_the_time() {
+    for seed in 1..=5 {
+        let shares = fairness::contest(seed, &[0, 0, 20]);
+        assert!(shares[0] + shares[1] > 0, "seed {seed}: the others go on, {shares:?}");
     }
 }
 

@@ -50,27 +50,24 @@ impl Follower {
         Self { log, projection, monitor: Arc::default(), turn: Arc::default(), in_sight }
     }
 
-    /// Applies everything the log has beyond what was applied so far.
+    /// Applies everything that the log holds by now.
     pub(crate) async fn catch_up(&self) -> Result<(), LogError> {
+        let head = self.log.head().await?;
         let _turn = self.turn.lock().await;
-        while self.read_on().await? {}
-        Ok(())
+        self.read_up_to(head).await
     }
 
-    /// Applies what another node wrote right after `base`, or the first part of it.
+    /// Applies what another node wrote right after `base`, or the first part of it. One read, since every moment
+    /// spent here is a chance for the others to be faster again.
     pub(crate) async fn overtaken(&self, base: Version) -> Result<(), LogError> {
         let news = {
             let _turn = self.turn.lock().await;
             self.read_on().await?
         };
-        if news || self.projection.version() != base {
-            return Ok(());
+        if !news && self.projection.version() == base {
+            // It was stored and is not shown yet.
+            time::sleep(LAG_PAUSE).await;
         }
-        // Something stands there or the log has become shorter, and only the first of these passes with time.
-        if let Some(diverged) = self.divergence(base).await? {
-            return Err(diverged);
-        }
-        time::sleep(LAG_PAUSE).await;
         Ok(())
     }
 
@@ -87,13 +84,13 @@ impl Follower {
     /// is dropped and replayed, and nothing is read meanwhile: events that no longer exist must not be served.
     pub(crate) async fn rejoin(&self) -> Result<(), LogError> {
         // A log that failed says here whether it was opened again.
-        self.log.head().await?;
+        let head = self.log.head().await?;
         let _turn = self.turn.lock().await;
         if let Some(diverged) = self.divergence(self.projection.version()).await? {
             self.monitor.reads_stopped(&diverged);
             self.projection.reset();
         }
-        while self.read_on().await? {}
+        self.read_up_to(head).await?;
         self.in_sight.store(true, Ordering::Relaxed);
         self.monitor.reads_go_on();
         Ok(())
@@ -126,50 +123,96 @@ impl Follower {
         let head = self.log.head().await?;
         let version = self.projection.version();
         match head.cmp(&version.position) {
-            cmp::Ordering::Greater => self.catch_up().await,
+            cmp::Ordering::Greater => {
+                let _turn = self.turn.lock().await;
+                self.read_on().await.map(|_| ())
+            }
             cmp::Ordering::Equal => Ok(()),
             // Late news of the head, or a log that has become shorter.
             cmp::Ordering::Less => self.divergence(version).await?.map_or(Ok(()), Err),
         }
     }
 
+    /// Up to there and no further than needed: others may write faster than this node reads the last of it.
+    async fn read_up_to(&self, head: Position) -> Result<(), LogError> {
+        while self.projection.version().position < head {
+            if !self.read_on().await? {
+                return Err(not_shown(head));
+            }
+        }
+        Ok(())
+    }
+
     /// Reads and applies the next commits, and tells whether there were any.
     async fn read_on(&self) -> Result<bool, LogError> {
         let version = self.projection.version();
-        let records = self.log.read(version.position, ReadBound::BATCH).await?;
-        if records.is_empty() {
-            return Ok(false);
-        }
-        // An engine may have been restored behind our back, and its commits do not continue our history then.
-        if let Some(diverged) = self.divergence(version).await? {
-            return Err(diverged);
-        }
+        let records = match version.commit {
+            None => self.log.read(Position::START, ReadBound::BATCH).await?,
+            Some(_) => self.read_after(version).await?,
+        };
         for record in &records {
             self.projection.apply(&decode(record)?)?;
         }
         // A long replay must not keep other tasks of this worker waiting.
         tokio::task::yield_now().await;
-        Ok(true)
+        Ok(!records.is_empty())
+    }
+
+    /// The next records, read along with the last one that was applied: an engine may be restored from a backup
+    /// behind our back, and what it holds then does not continue our history.
+    async fn read_after(&self, version: Version) -> Result<Vec<StoredRecord>, LogError> {
+        let mut records = self.log.read(before(version.position), ReadBound::BATCH).await?;
+        if let Some(diverged) = self.difference(version, records.first()).await? {
+            return Err(diverged);
+        }
+        let news = records.split_off(1);
+        if !news.is_empty() {
+            return Ok(news);
+        }
+        // One record is all that an engine owes, so there may be more.
+        let news = self.log.read(version.position, ReadBound::BATCH).await?;
+        if !news.is_empty()
+            && let Some(diverged) = self.divergence(version).await?
+        {
+            return Err(diverged);
+        }
+        Ok(news)
     }
 
     /// How the log differs from what was applied, at the version that was applied last.
     pub(crate) async fn divergence(&self, version: Version) -> Result<Option<LogError>, LogError> {
-        let Some(applied) = version.commit else { return Ok(None) };
-        let position = version.position;
-        let before = Position(position.0 - 1);
-        let found = self.log.read(before, ReadBound::ONE).await?.first().map(decode).transpose()?;
-        let what = match found {
+        if version.commit.is_none() {
+            return Ok(None);
+        }
+        let found = self.log.read(before(version.position), ReadBound::ONE).await?;
+        self.difference(version, found.first()).await
+    }
+
+    async fn difference(
+        &self,
+        version: Version,
+        found: Option<&StoredRecord>,
+    ) -> Result<Option<LogError>, LogError> {
+        let (Version { position, .. }, Some(applied)) = (version, version.commit) else { return Ok(None) };
+        let what = match found.map(decode).transpose()? {
             Some(commit) if commit.id == applied => return Ok(None),
             Some(_) => "holds another commit",
-            None if self.log.head().await? >= position => {
-                let detail = format!("the log does not show the commit at position {position} for now");
-                return Err(LogError::new(Fault::Unreachable, detail));
-            }
+            None if self.log.head().await? >= position => return Err(not_shown(position)),
             None => "no longer holds a commit",
         };
         let detail = format!("the log {what} at position {position}: replaying it from the start");
         Ok(Some(LogError::new(Fault::Diverged, detail)))
     }
+}
+
+/// The log lags behind itself, which passes.
+fn not_shown(position: Position) -> LogError {
+    let detail = format!("the log does not show the commit at position {position} for now");
+    LogError::new(Fault::Unreachable, detail)
+}
+
+fn before(position: Position) -> Position {
+    Position(position.0.saturating_sub(1))
 }
 
 /// Reads a stored record and checks that it stands where it says.

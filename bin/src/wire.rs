@@ -53,12 +53,16 @@ pub(crate) async fn open_log(url: &StoreUrl) -> Result<Log, LogError> {
     }
 }
 
-/// Opens a log to look into it. A file that is not there is not made.
+/// Opens a log to look into it. One that is not there is not made.
 pub(crate) async fn open_existing_log(url: &StoreUrl) -> Result<Log, LogError> {
     match url {
         StoreUrl::Sled(path) => embedded(path, SledLog::open_existing).await,
         #[cfg(feature = "sqlite")]
         StoreUrl::Sqlite(path) => embedded(path, SqliteLog::open_existing).await,
+        #[cfg(feature = "postgres")]
+        StoreUrl::Postgres(url) => Ok(Arc::new(PostgresLog::open_existing(url).await?)),
+        #[cfg(feature = "nats")]
+        StoreUrl::Nats(url) => Ok(Arc::new(NatsLog::open_existing(url).await?)),
         url => open_log(url).await,
     }
 }

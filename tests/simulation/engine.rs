@@ -26,6 +26,7 @@ use super::{
 pub(crate) struct Engine {
     pub(crate) journal: Arc<Journal>,
     pub(crate) sharing: Sharing,
+    distances: Vec<u64>,
     state: Mutex<State>,
     /// Breaks every call that is on its way.
     broken: Notify,
@@ -98,6 +99,7 @@ impl Engine {
         Arc::new(Self {
             journal,
             sharing: plan.sharing,
+            distances: plan.distances.clone(),
             broken: Notify::new(),
             news: Notify::new(),
             state: Mutex::new(state),
@@ -279,6 +281,18 @@ impl Engine {
     pub(crate) fn draw<T>(&self, draw: impl FnOnce(&mut Chance, &Faults) -> T) -> T {
         let state = &mut *self.state();
         draw(&mut state.chance, &state.faults)
+    }
+
+    /// How long one way takes: at least a moment, so that nothing happens without time passing.
+    pub(crate) fn delay(&self, node: usize) -> Duration {
+        let delay = self.draw(|chance, faults| {
+            if chance.per_mille(faults.slow) {
+                chance.millis(500..=4_000)
+            } else {
+                chance.millis(1..=1 + faults.delay_max)
+            }
+        });
+        delay + Duration::from_millis(self.distances[node])
     }
 
     fn closed() -> LogError {

@@ -81,11 +81,8 @@ impl Link {
 
     /// One way between the node and the engine.
     async fn travel(&self) -> Result<(), LogError> {
-        let (time, fails) = self.engine.draw(|chance, faults| {
-            let fails = chance.per_mille(faults.read_fails / 2);
-            (delay(chance, faults), fails)
-        });
-        time::sleep(time).await;
+        time::sleep(self.engine.delay(self.node)).await;
+        let fails = self.engine.draw(|chance, faults| chance.per_mille(faults.read_fails / 2));
         if fails || self.engine.is_away(self.node) { Err(unreachable()) } else { Ok(()) }
     }
 }
@@ -95,18 +92,17 @@ impl EventLog for Link {
     async fn append(&self, expected: Position, record: &Record) -> Appended {
         self.reach(
             async {
-                let age = self.engine.age();
-                let sending = self.engine.draw(|chance, faults| Sending {
+                let sending = Sending {
                     node: self.node,
                     alive: self.alive.clone(),
-                    age,
+                    age: self.engine.age(),
                     expected,
                     record: record.clone(),
-                    fate: fate(chance, faults),
-                    there: delay(chance, faults),
-                    back: delay(chance, faults),
-                    certain: chance.per_mille(500),
-                });
+                    fate: self.engine.draw(fate),
+                    there: self.engine.delay(self.node),
+                    back: self.engine.delay(self.node),
+                    certain: self.engine.draw(|chance, _| chance.per_mille(500)),
+                };
                 let (tell, told) = oneshot::channel();
                 // What was sent goes its way, whatever becomes of the sender.
                 tokio::spawn(carry(self.engine.clone(), sending, tell));
@@ -253,15 +249,6 @@ fn fate(chance: &mut Chance, faults: &Faults) -> Fate {
         Fate::Closes { keeps: chance.per_mille(500), opens_after: chance.millis(0..=4_000) }
     } else {
         Fate::Carried
-    }
-}
-
-/// How long one way takes: one more than nothing, so that nothing happens without time passing.
-fn delay(chance: &mut Chance, faults: &Faults) -> Duration {
-    if chance.per_mille(faults.slow) {
-        chance.millis(500..=4_000)
-    } else {
-        chance.millis(1..=1 + faults.delay_max)
     }
 }
 

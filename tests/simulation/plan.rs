@@ -19,6 +19,8 @@ pub(crate) struct Plan {
     pub(crate) outages: Vec<Outage>,
     pub(crate) restarts: Vec<Restart>,
     pub(crate) restore: Option<Restore>,
+    /// How far each node is from the engine: milliseconds that every way takes in addition.
+    pub(crate) distances: Vec<u64>,
     /// How wrong the clock of each node is, in seconds.
     pub(crate) skews: Vec<i64>,
     /// Per mille of the looks at a clock that make it jump.
@@ -114,6 +116,7 @@ impl Plan {
             outages,
             restarts,
             restore,
+            distances: (0..nodes).map(|_| chance.pick(&[0, 0, 0, 5, 50])).collect(),
             skews: (0..nodes).map(|_| chance.pick(&[0, 0, 1, -1, 60, -3_600])).collect(),
             clock_jumps: chance.pick(&[0, 0, 20]),
         }

@@ -69,10 +69,18 @@ impl NatsLog {
     /// and `key` (PEM files), `replicas` (of a stream that has to be made), `monitor=host:port[,host:port]` (to
     /// check how the servers sync) and `sync=always` (to state it).
     pub async fn open(url: &str) -> Result<Self, LogError> {
-        let address = Address::parse(url, &|name| env::var(name).ok().filter(|value| !value.is_empty()))?;
-        let connection = Connection::open(&address).await?;
-        check_server(&connection)?;
+        let (address, connection) = connect(url).await?;
         stream::ensure(&connection, &address).await?;
+        Self::attach(address, connection).await
+    }
+
+    /// The same for tools that look into a log: a stream that is not there is not made.
+    pub async fn open_existing(url: &str) -> Result<Self, LogError> {
+        let (address, connection) = connect(url).await?;
+        Self::attach(address, connection).await
+    }
+
+    async fn attach(address: Address, connection: Connection) -> Result<Self, LogError> {
         let seen = stream::ask_leader(&connection, &address).await?;
         stream::head(&seen)?;
         let syncing = Arc::new(Syncing::look_up(&address).await?);
@@ -230,6 +238,13 @@ impl EventLog for NatsLog {
     fn durability(&self) -> Durability {
         self.syncing.durability(&self.seen.lock())
     }
+}
+
+async fn connect(url: &str) -> Result<(Address, Connection), LogError> {
+    let address = Address::parse(url, &|name| env::var(name).ok().filter(|value| !value.is_empty()))?;
+    let connection = Connection::open(&address).await?;
+    check_server(&connection)?;
+    Ok((address, connection))
 }
 
 impl fmt::Debug for NatsLog {

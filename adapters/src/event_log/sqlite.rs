@@ -50,7 +50,8 @@ impl SqliteLog {
     /// Opens the log in the file `path`, and makes one if there is none. Blocks while it does so.
     ///
     /// Refuses, with one sentence for the operator, a log that is in use, cannot be written to, or has lost
-    /// something, and a file that is no log.
+    /// something, and a file that is no log. Call it within an async runtime, or a limit on file sizes ends the
+    /// process when it is reached.
     pub fn open(path: impl AsRef<Path>) -> Result<Self, LogError> {
         Self::start(path.as_ref(), Opening::OrCreate)
     }
@@ -61,6 +62,7 @@ impl SqliteLog {
     }
 
     fn start(path: &Path, opening: Opening) -> Result<Self, LogError> {
+        files::survive_the_file_size_limit();
         let path = path.to_path_buf();
         let waiting = runtime::Builder::new_current_thread().enable_time().build();
         let waiting = waiting.map_err(|error| no_thread(&error))?;

@@ -14,7 +14,7 @@ use crate::event_log::high_water::Mark;
 /// The most bytes under one key.
 pub(super) const CHUNK_MAX: usize = 6 * 1024;
 /// What every chunk starts with. No text in UTF-8 holds it.
-pub(super) const MAGIC: [u8; 4] = *b"\xFFpet";
+const MAGIC: [u8; 4] = *b"\xFFpet";
 
 const ID_LEN: usize = 16;
 const CHECKSUM_LEN: usize = 4;
@@ -45,6 +45,12 @@ pub(super) fn batch(position: Position, record: &Record) -> ::sled::Batch {
         batch.insert(&key(position, number), Header { mark, number, len }.lead(payload));
     }
     batch
+}
+
+/// Where chunks may start in the bytes of a file.
+pub(super) fn find(bytes: &[u8]) -> impl Iterator<Item = usize> {
+    let starts = bytes.windows(MAGIC.len()).enumerate().filter(|(_, window)| *window == MAGIC);
+    starts.map(|(at, _)| at)
 }
 
 /// What a chunk says about itself.

@@ -17,7 +17,10 @@ use std::{
     io::{self, Read as _, Seek as _, SeekFrom},
 };
 
-use super::folder::Folder;
+use application::ports::Position;
+
+use super::{chunks, folder::Folder};
+use crate::event_log::high_water::Mark;
 
 /// The size of sled's segments: its default, spelled out because the file cannot be read with another.
 pub(super) const SEGMENT: usize = 512 * 1024;
@@ -28,8 +31,9 @@ const MESSAGE_HEADER_MAX: usize = 32;
 const KIND_CLOSING: u8 = 2;
 const KINDS: std::ops::RangeInclusive<u8> = 1..=11;
 
-/// The place of the first thing in sled's file that a clean run would not leave there, if any.
-pub(super) fn first_oddity(folder: &Folder) -> io::Result<Option<u64>> {
+/// The place of the first thing in sled's file that a clean run would not leave there, if any. A file that
+/// does not hold the commit of the `mark` was cut off.
+pub(super) fn first_oddity(folder: &Folder, mark: Mark) -> io::Result<Option<u64>> {
     let file = match File::open(folder.records()) {
         Ok(file) => file,
         Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(None),
@@ -47,6 +51,9 @@ pub(super) fn first_oddity(folder: &Folder) -> io::Result<Option<u64>> {
         if odd {
             return Ok(Some(offset));
         }
+    }
+    if mark.position > Position::START && !holds(&file, segments.values().rev(), mark)? {
+        return Ok(Some(len));
     }
     // What sled's snapshot covers is not read when it opens, and so not repaired.
     let covered = newest_snapshot(folder)?;
@@ -66,6 +73,18 @@ pub(super) fn first_oddity(folder: &Folder) -> io::Result<Option<u64>> {
         }
     }
     Ok((reached < covered).then_some(len))
+}
+
+/// Whether a chunk of the commit is in one of the segments. It is in one of the newest if all is well.
+fn holds<'a>(file: &File, offsets: impl Iterator<Item = &'a u64>, mark: Mark) -> io::Result<bool> {
+    for offset in offsets {
+        let slot = read(file, *offset, SEGMENT)?;
+        let mut chunks = chunks::find(&slot).filter_map(|at| chunks::Header::parse(&slot[at..]));
+        if chunks.any(|(header, _)| header.mark == mark) {
+            return Ok(true);
+        }
+    }
+    Ok(false)
 }
 
 /// So many bytes at `offset`, or as many as there are.

@@ -22,7 +22,7 @@ use crate::event_log::high_water::HighWater;
 /// damage.
 pub(super) fn rehearse_if_odd(folder: &Folder, mark: &HighWater) -> Result<(), LogError> {
     let doing = "looking at the log before opening it";
-    let odd = inspect::first_oddity(folder).map_err(|error| io_trouble(doing, &error))?;
+    let odd = inspect::first_oddity(folder, mark.mark()).map_err(|error| io_trouble(doing, &error))?;
     let Some(at) = odd else { return Ok(()) };
     let copy = Copy { path: folder.rehearsal() };
     tracing::info!(

@@ -24,7 +24,7 @@ use bytes::Bytes;
 use tokio::task;
 
 use super::{
-    chunks::{self, CHUNK_MAX, Header, MAGIC},
+    chunks::{self, CHUNK_MAX, Header},
     folder,
 };
 use crate::event_log::high_water::{HighWater, Mark};
@@ -185,8 +185,7 @@ fn pieces(file: &File) -> io::Result<Vec<(Header, u64)>> {
     loop {
         let read = read_at(file, &mut block, offset)?;
         let bytes = &block[..read];
-        let starts = bytes.iter().enumerate().take(BLOCK).filter(|(_, byte)| **byte == MAGIC[0]);
-        for (at, _) in starts {
+        for at in chunks::find(bytes).take_while(|at| *at < BLOCK) {
             if let Some((header, _)) = Header::parse(&bytes[at..]) {
                 pieces.push((header, offset + at as u64));
             }

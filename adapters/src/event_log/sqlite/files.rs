@@ -9,7 +9,11 @@ use std::{
 };
 
 use application::ports::{Fault, LogError};
-use rustix::fs::statvfs;
+use rustix::{fs::statvfs, process::Signal};
+use tokio::{
+    runtime::Handle,
+    signal::unix::{SignalKind, signal},
+};
 
 use super::trouble::io_trouble;
 
@@ -93,6 +97,17 @@ impl Files {
             self.database.display()
         );
         Err(LogError::new(Fault::Full, detail))
+    }
+}
+
+/// A file-size limit sends a signal that ends the process. With a handler in place the write fails instead, and a
+/// failed write is something the log can deal with. Without an async runtime nothing is done: offline tools may end.
+pub(super) fn survive_the_file_size_limit() {
+    if Handle::try_current().is_ok() {
+        // The handler stays for as long as the process runs, though nobody listens.
+        if let Err(error) = signal(SignalKind::from_raw(Signal::XFSZ.as_raw())) {
+            tracing::warn!("a file-size limit would end this process: {error}");
+        }
     }
 }
 

@@ -1,0 +1,79 @@
+//! Nodes that write as fast as they can, all at once: does each get through, and can another one join?
+
+use std::{
+    sync::{
+        Arc,
+        atomic::{AtomicU64, Ordering},
+    },
+    time::Duration,
+};
+
+use application::{CreatePet, KeyId, Sharing};
+use domain::{CategoryId, NewPet, PetName};
+use tokio::{runtime, task::JoinSet, time};
+
+use super::{
+    chance::Chance,
+    engine::Engine,
+    journal::Journal,
+    node::Node,
+    plan::{Faults, Plan},
+};
+
+/// How long the contest lasts, on the simulated clock.
+const CONTEST: Duration = Duration::from_secs(2);
+/// How long a node may take to join.
+const START_MAX: Duration = Duration::from_secs(10);
+/// How many clients each node has that never pause.
+const CLIENTS: usize = 4;
+
+/// How many creates each of the nodes answered. The nodes stand at these distances from the engine, and each joins when
+/// the ones before it are at full speed.
+pub(crate) fn contest(seed: u64, distances: &[u64]) -> Vec<u64> {
+    let plan = Plan {
+        sharing: Sharing::Shared,
+        nodes: distances.len(),
+        clients: 0,
+        requests_per_client: 0,
+        think_max: 0,
+        faults: Faults { delay_max: 2, ..Faults::default() },
+        outages: vec![],
+        restarts: vec![],
+        restore: None,
+        distances: distances.to_vec(),
+        skews: vec![0; distances.len()],
+        clock_jumps: 0,
+    };
+    let runtime = runtime::Builder::new_current_thread().enable_time().start_paused(true).build();
+    runtime.expect("a runtime without I/O always starts").block_on(async {
+        let mut chance = Chance::new(seed);
+        let engine = Engine::new(&plan, chance.fork(), Arc::new(Journal::new()));
+        let mut clients = JoinSet::new();
+        let mut shares = Vec::new();
+        for index in 0..plan.nodes {
+            let node = Node::new(index, engine.clone(), &plan, chance.fork());
+            time::timeout(START_MAX, node.start()).await.expect("a node joins although others write");
+            let share = Arc::<AtomicU64>::default();
+            for _ in 0..CLIENTS {
+                clients.spawn(compete(node.clone(), share.clone()));
+            }
+            shares.push(share);
+        }
+        let before: Vec<_> = shares.iter().map(|share| share.load(Ordering::SeqCst)).collect();
+        time::sleep(CONTEST).await;
+        shares.iter().zip(before).map(|(share, before)| share.load(Ordering::SeqCst) - before).collect()
+    })
+}
+
+async fn compete(node: Arc<Node>, share: Arc<AtomicU64>) {
+    let name = PetName::new("Rex").expect("a plain name");
+    let pet = NewPet { name, category_id: CategoryId(1), status: None };
+    let request = CreatePet { pet, by: KeyId("rival".into()), request_key: None };
+    while let Some(life) = node.life() {
+        match life.store.create(request.clone()).await {
+            Ok(_) => drop(share.fetch_add(1, Ordering::SeqCst)),
+            // Time must pass, or nothing else happens.
+            Err(_) => time::sleep(Duration::from_millis(1)).await,
+        }
+    }
+}
