@@ -84,3 +84,55 @@ fn the_page_shows_what_is_deprecated_and_what_cannot_be_tried() {
     assert_eq!(browser.count(&format!("{orders} .try-out__btn, {orders} .execute")), 0, "nothing to try");
     assert!(browser.text(&orders).contains("experimental"));
 }
+
+#[test]
+fn the_page_may_run_and_call_nothing_foreign() {
+    let app = App::start_with(&["--base-url", "https://pets.example.com/v1"]);
+    let page = app.anonymous("GET", "/docs").send();
+    assert_eq!((page.status, page.header("content-type")), (200, Some("text/html; charset=utf-8")));
+    let policy = page.header("content-security-policy").unwrap();
+    assert!(policy.starts_with("default-src 'none';") && !policy.contains("unsafe"), "{policy}");
+    assert!(
+        policy.contains("connect-src 'self' https://pets.example.com;"),
+        "the document's servers: {policy}"
+    );
+    assert!(policy.contains("frame-ancestors 'none'"), "{policy}");
+    assert_eq!(page.header("x-frame-options"), Some("DENY"));
+    assert_eq!(page.header("referrer-policy"), Some("no-referrer"));
+    let text = page.text();
+    assert!(!text.contains("://"), "nothing is loaded from elsewhere: {text}");
+    let redirect = app.anonymous("GET", "/docs/").send();
+    assert_eq!((redirect.status, redirect.header("location")), (308, Some("../docs")));
+    app.anonymous("GET", "/docs/nothing.js").send().error(404, "not_found");
+}
+
+#[test]
+fn the_files_of_the_page_are_sent_small_and_kept() {
+    let app = App::start();
+    let page = app.anonymous("GET", "/docs").send();
+    let links = page.text().split(['"']).filter(|link| link.starts_with("docs/"));
+    let links: Vec<_> = links.map(|link| format!("/{link}")).collect();
+    assert_eq!(links.len(), 5, "{links:?}");
+    for link in links {
+        let plain = app.anonymous("GET", &link).send();
+        let packed = app.anonymous("GET", &link).header("Accept-Encoding", "br, gzip").send();
+        assert_eq!((plain.status, packed.status), (200, 200), "{link}");
+        assert_eq!(plain.header("content-encoding"), None, "{link} is for everybody");
+        let tag = packed.header("etag").unwrap();
+        let again =
+            app.anonymous("GET", &link).header("Accept-Encoding", "gzip").header("If-None-Match", tag).send();
+        assert_eq!(again.status, 304, "{link}");
+        let caching = packed.header("cache-control").unwrap();
+        if link.contains("swagger-ui") {
+            assert_eq!(packed.header("content-encoding"), Some("gzip"), "{link}");
+            assert!(packed.body.len() * 3 < plain.body.len(), "{link}");
+            assert_ne!(plain.header("etag"), Some(tag), "other bytes, other tag");
+            assert!(
+                packed.all("vary").contains(&"Accept-Encoding") && caching.contains("immutable"),
+                "{link}"
+            );
+        } else {
+            assert_eq!((&plain.body, caching), (&packed.body, "no-cache"), "{link}");
+        }
+    }
+}

@@ -97,3 +97,34 @@ impl Counts {
 pub(super) async fn show(State(service): State<Arc<Service>>) -> Response {
     ([(CONTENT_TYPE, OPENMETRICS)], exposition::render(&service)).into_response()
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn callers_beyond_the_limit_are_counted_together() {
+        let metrics = Metrics::new();
+        for number in 0..CALLERS_MAX + 7 {
+            metrics.deprecated_call(&format!("key {number}"));
+        }
+        metrics.deprecated_call("key 0");
+        let callers = metrics.deprecated.read();
+        assert_eq!(callers.len(), CALLERS_MAX + 1);
+        assert_eq!(callers[OTHER_CALLERS].load(Relaxed), 7);
+        assert_eq!(callers["key 0"].load(Relaxed), 2);
+    }
+
+    #[test]
+    fn an_answer_is_counted_in_the_bucket_whose_bound_it_reaches() {
+        let metrics = Metrics::new();
+        let counts = &metrics.operations[Operation::ListPets as usize];
+        for (micros, bucket) in [(0, 0), (100, 0), (101, 1), (5_000_000, 13), (5_000_001, 14)] {
+            let before = counts.buckets[bucket].load(Relaxed);
+            metrics.answered(Operation::ListPets, StatusCode::OK, Duration::from_micros(micros));
+            assert_eq!(counts.buckets[bucket].load(Relaxed), before + 1, "{micros}");
+        }
+        assert_eq!(counts.statuses[100].load(Relaxed), 5);
+        assert_eq!(counts.micros.load(Relaxed), 10_000_202);
+    }
+}
