@@ -39,6 +39,21 @@ fn a_request_sent_again_gets_the_first_answer_again() {
 }
 
 #[test]
+fn a_request_sent_again_gets_the_first_answer_also_on_another_engine() {
+    let mut app = App::start();
+    let key = app.key.clone();
+    let first = send(&app, &key, "order-1", REX);
+    app.terminate();
+    let copy = format!("sqlite:{}", app.folder().join("copy").display());
+    assert_eq!(petstore(["log", "copy", "--from", app.store(), "--to", &copy]).code, Some(0));
+    app.use_store(&copy);
+    app.start_again();
+    let again = send(&app, &key, "order-1", REX);
+    assert_eq!((&again.body, again.header("idempotency-replayed")), (&first.body, Some("true")));
+    send(&app, &key, "order-1", r#"{"name":"Bella","categoryId":7}"#).error(409, "idempotency_key_reused");
+}
+
+#[test]
 fn fifty_parallel_sends_make_one_pet() {
     let app = App::start();
     let ids: Vec<_> = thread::scope(|scope| {

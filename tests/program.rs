@@ -75,6 +75,8 @@ fn wrong_usage_ends_with_2_and_a_hint() {
         vec!["serve", "--store", "tape:reel"],
         vec!["serve", "--store", "sled:"],
         vec!["serve", "--max-connections", "0"],
+        vec!["serve", "--log", "nonsense"],
+        vec!["serve", "--store", "nats://127.0.0.1:4222"],
         vec!["keys", "issue"],
         vec!["keys", "issue", "--name", "a", "--scope", "fly"],
         vec!["keys", "issue", "--name", "a", "--expires-in", "soon"],
@@ -95,10 +97,15 @@ fn every_command_explains_itself() {
         vec!["keys", "issue", "--help"],
         vec!["keys", "list", "--help"],
         vec!["keys", "revoke", "--help"],
+        vec!["openapi", "--help"],
         vec!["log", "--help"],
         vec!["log", "stat", "--help"],
         vec!["log", "verify", "--help"],
         vec!["log", "export", "--help"],
+        vec!["log", "salvage", "--help"],
+        vec!["log", "import", "--help"],
+        vec!["log", "copy", "--help"],
+        vec!["log", "tail", "--help"],
     ] {
         let told = petstore(&command);
         assert_eq!(told.code, Some(0), "{command:?}");
@@ -127,4 +134,27 @@ fn plain_http_stays_on_this_machine_unless_told_otherwise() {
         petstore(["serve", "--listen", "0.0.0.0:0", "--store", "memory:", "--keys", keys.to_str().unwrap()]);
     assert_eq!(refused.code, Some(1), "{refused:?}");
     assert!(refused.stderr.contains("--insecure-http"), "{}", refused.stderr);
+}
+
+#[test]
+fn nobody_has_to_read_what_the_program_says() {
+    let folder = tempfile::tempdir().unwrap();
+    let (store, keys) = (folder.path().join("log"), folder.path().join("keys.toml"));
+    let mut service = Command::new(program())
+        .args(["serve", "--listen", "127.0.0.1:0", "--store", &format!("sled:{}", store.display()), "--keys"])
+        .arg(&keys)
+        .stdin(Stdio::null())
+        .stdout(Stdio::piped())
+        .stderr(Stdio::piped())
+        .spawn()
+        .unwrap();
+    // Both readers are gone before a word is said.
+    drop((service.stdout.take(), service.stderr.take()));
+    while !store.join("mark").exists() {
+        assert!(service.try_wait().unwrap().is_none(), "the service goes on");
+        thread::sleep(Duration::from_millis(20));
+    }
+    let pid = service.id().to_string();
+    assert!(Command::new("kill").args(["-s", "TERM", &pid]).status().unwrap().success());
+    assert_eq!(service.wait().unwrap().code(), Some(0));
 }

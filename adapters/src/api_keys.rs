@@ -104,8 +104,11 @@ impl ApiKeys {
                 _ = save.tick() => Self::save_last_uses,
             };
             let keys = self.clone();
-            if let Err(panic) = task::spawn_blocking(move || work(&keys)).await {
-                tracing::error!("looking after the API keys failed ({panic}): report this");
+            // A program that ends cancels the work, which is no fault.
+            if let Err(ended) = task::spawn_blocking(move || work(&keys)).await
+                && ended.is_panic()
+            {
+                tracing::error!("looking after the API keys failed ({ended}): report this");
             }
         }
     }

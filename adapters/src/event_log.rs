@@ -2,4 +2,10 @@
 
 mod high_water;
 pub mod memory;
+#[cfg(feature = "nats")]
+pub mod nats;
+#[cfg(feature = "postgres")]
+pub mod postgres;
 pub mod sled;
+#[cfg(feature = "sqlite")]
+pub mod sqlite;

@@ -156,6 +156,11 @@ impl PetStore {
         self.node.projection.read_model().count()
     }
 
+    /// How many creates wait for the writer.
+    pub fn waiting(&self) -> usize {
+        Self::QUEUE_MAX - self.requests.capacity()
+    }
+
     /// What this node can do right now.
     pub fn health(&self) -> Health {
         self.node.monitor.now()

@@ -82,7 +82,7 @@ pub struct StoredRecord {
 }
 
 /// How much one read may return.
-#[derive(Debug, Clone, Copy)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct ReadBound {
     /// At most so many records.
     pub records: usize,

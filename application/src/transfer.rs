@@ -1,11 +1,19 @@
-//! Walking a whole log without serving it: the base of verify, export and every move between engines.
+//! Whole histories: walking one to check it, copying one into another engine, writing one to a file and back.
+//!
+//! The digest over the stored bytes is what proves that two logs are the same, whatever engine keeps them.
 
-use std::fmt;
+mod export;
+mod intake;
+
+use std::{fmt, ops::AsyncFnMut};
 
 use chrono::{DateTime, Utc};
 use domain::Inventory;
 use sha2::{Digest as _, Sha256};
 use thiserror::Error;
+
+pub use export::{ExportError, export, import};
+pub use intake::{CopyError, copy};
 
 use crate::{
     codec::Commit,
@@ -38,7 +46,7 @@ impl fmt::Display for Digest {
     }
 }
 
-/// A walk that did not reach the end of the log.
+/// A walk that did not reach the end of the history.
 #[derive(Debug, Error)]
 #[error("{error}")]
 pub struct Broken<E: std::error::Error> {
@@ -52,51 +60,78 @@ pub struct Broken<E: std::error::Error> {
 /// version, its place, and that it does not contradict the ones before it. The first fault ends the walk.
 pub async fn walk<E: std::error::Error + From<LogError>>(
     log: &dyn EventLog,
-    mut visit: impl FnMut(&StoredRecord, &Commit) -> Result<(), E>,
+    mut visit: impl AsyncFnMut(&StoredRecord, &Commit) -> Result<(), E>,
 ) -> Result<Summary, Broken<E>> {
-    let mut inventory = Inventory::default();
-    let mut sound = Summary::default();
-    let mut digest = Sha256::new();
+    let mut check = Check::default();
+    let mut bound = ReadBound::BATCH;
     let ended = async {
         loop {
-            let records = log.read(sound.last, ReadBound::BATCH).await?;
+            let records = match log.read(check.sound.last, bound).await {
+                // Something in the batch is damaged; what comes before it is not.
+                Err(error) if error.fault == Fault::Damaged && bound != ReadBound::ONE => {
+                    bound = ReadBound::ONE;
+                    continue;
+                }
+                records => records?,
+            };
             if records.is_empty() {
                 return Ok(());
             }
             for record in &records {
-                let commit = checked(record, sound.last, &mut inventory)?;
-                visit(record, &commit)?;
-                digest.update(&record.bytes);
-                sound.last = record.position;
-                sound.events += commit.entries.len() as u64;
-                sound.bytes += record.bytes.len() as u64;
-                sound.span = Some((sound.span.map_or(commit.time, |(first, _)| first), commit.time));
+                let commit = check.follows(record)?;
+                visit(record, &commit).await?;
+                check.take(record, &commit);
             }
         }
-    }
-    .await;
-    sound.digest = Digest(digest.finalize().into());
-    match ended {
-        Ok(()) => Ok(sound),
-        Err(error) => Err(Broken { sound, error }),
-    }
+    };
+    let ended = ended.await;
+    check.end(ended)
 }
 
-/// What the record says, if it can follow `last` in a sound history.
-fn checked(record: &StoredRecord, last: Position, inventory: &mut Inventory) -> Result<Commit, LogError> {
-    let commit = follower::decode(record)?;
-    let position = record.position;
-    if position != last.next() {
-        let detail = format!("after position {last} the log goes on with {position}: commits are missing");
-        return Err(LogError::new(Fault::Damaged, detail));
+/// Checks a history record by record, and sums it up.
+#[derive(Default)]
+struct Check {
+    inventory: Inventory,
+    sound: Summary,
+    digest: Sha256,
+}
+
+impl Check {
+    /// What the record says, if it can follow the ones taken so far.
+    fn follows(&mut self, record: &StoredRecord) -> Result<Commit, LogError> {
+        let commit = follower::decode(record)?;
+        let (position, last) = (record.position, self.sound.last);
+        if position != last.next() {
+            let detail =
+                format!("after position {last} the log goes on with {position}: commits are missing");
+            return Err(LogError::new(Fault::Damaged, detail));
+        }
+        for entry in &commit.entries {
+            self.inventory.apply(&entry.event).map_err(|contradiction| {
+                let detail = format!("the commit at position {position} is not sound: {contradiction}");
+                LogError::new(Fault::Damaged, detail)
+            })?;
+        }
+        Ok(commit)
     }
-    for entry in &commit.entries {
-        inventory.apply(&entry.event).map_err(|contradiction| {
-            LogError::new(
-                Fault::Damaged,
-                format!("the commit at position {position} is not sound: {contradiction}"),
-            )
-        })?;
+
+    fn take(&mut self, record: &StoredRecord, commit: &Commit) {
+        self.digest.update(&record.bytes);
+        let sound = &mut self.sound;
+        sound.last = record.position;
+        sound.events += commit.entries.len() as u64;
+        sound.bytes += record.bytes.len() as u64;
+        sound.span = Some((sound.span.map_or(commit.time, |(first, _)| first), commit.time));
     }
-    Ok(commit)
+
+    fn summary(&self) -> Summary {
+        Summary { digest: Digest(self.digest.clone().finalize().into()), ..self.sound.clone() }
+    }
+
+    fn end<E: std::error::Error>(self, ended: Result<(), E>) -> Result<Summary, Broken<E>> {
+        match ended {
+            Ok(()) => Ok(self.summary()),
+            Err(error) => Err(Broken { sound: self.summary(), error }),
+        }
+    }
 }

@@ -2,4 +2,5 @@
 
 pub(crate) mod keys;
 pub(crate) mod log;
+pub(crate) mod openapi;
 pub(crate) mod serve;

@@ -3,6 +3,8 @@
 
 mod commands;
 mod config;
+mod say;
+mod store_url;
 mod wire;
 
 use std::process::ExitCode;
@@ -15,11 +17,12 @@ fn main() -> ExitCode {
         Command::Serve(arguments) => commands::serve::run(arguments),
         Command::Keys(command) => commands::keys::run(command),
         Command::Log(command) => commands::log::run(command),
+        Command::Openapi(arguments) => commands::openapi::run(&arguments),
     };
     match outcome {
         Ok(()) => ExitCode::SUCCESS,
         Err(error) => {
-            eprintln!("petstore: {error:#}");
+            say::trouble(format_args!("petstore: {error:#}"));
             ExitCode::FAILURE
         }
     }

@@ -1,89 +1,139 @@
 //! The wiring diagram: the only place that names concrete adapters.
 
 use std::{
-    fmt, fs,
+    fs,
     path::{Path, PathBuf},
-    str::FromStr,
     sync::Arc,
+    time::Duration,
 };
 
+#[cfg(feature = "nats")]
+use adapters::event_log::nats::NatsLog;
+#[cfg(feature = "postgres")]
+use adapters::event_log::postgres::PostgresLog;
+#[cfg(feature = "sqlite")]
+use adapters::event_log::sqlite::SqliteLog;
 use adapters::{
     api_keys::{ApiKeys, KeyFile},
-    event_log::{memory::MemoryLog, sled::SledLog},
+    event_log::{
+        memory::MemoryLog,
+        sled::{SledLog, SledRemains},
+    },
     read_model::MemoryReadModel,
     system::SystemClock,
 };
 use application::{
-    PetStore, Sharing,
-    ports::{Authenticator, Clock as _, EventLog, LogError},
+    PetStore,
+    ports::{Authenticator, Clock as _, DurabilityLevel, EventLog, Fault, LogError, Position},
 };
+use tokio::time::{self, Instant};
 
-/// Which engine keeps the log, and where.
-#[derive(Debug, Clone, PartialEq, Eq)]
-pub(crate) enum StoreUrl {
-    Sled(PathBuf),
-    Memory,
-}
+use crate::store_url::StoreUrl;
 
-impl FromStr for StoreUrl {
-    type Err = String;
+/// How long an engine that is away at the start is waited for.
+const START_PATIENCE: Duration = Duration::from_secs(30);
+/// How long to wait before it is asked again.
+const START_PAUSE: Duration = Duration::from_millis(500);
 
-    fn from_str(url: &str) -> Result<Self, String> {
-        match url.split_once(':') {
-            Some(("sled", path)) if !path.is_empty() => Ok(Self::Sled(path.into())),
-            Some(("memory", "")) => Ok(Self::Memory),
-            Some(_) | None => Err("write sled:PATH or memory:".into()),
-        }
-    }
-}
-
-impl fmt::Display for StoreUrl {
-    fn fmt(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
-        match self {
-            Self::Sled(path) => write!(formatter, "sled:{}", path.display()),
-            Self::Memory => formatter.write_str("memory:"),
-        }
-    }
-}
-
-impl StoreUrl {
-    fn sharing(&self) -> Sharing {
-        match self {
-            Self::Sled(_) | Self::Memory => Sharing::Alone,
-        }
-    }
-}
+type Log = Arc<dyn EventLog>;
 
 /// Opens the log, making it if there is none.
-pub(crate) async fn open_log(url: &StoreUrl) -> Result<Arc<dyn EventLog>, LogError> {
+pub(crate) async fn open_log(url: &StoreUrl) -> Result<Log, LogError> {
     match url {
-        StoreUrl::Sled(path) => sled(path, SledLog::open).await,
+        StoreUrl::Sled(path) => embedded(path, SledLog::open).await,
+        #[cfg(feature = "sqlite")]
+        StoreUrl::Sqlite(path) => embedded(path, SqliteLog::open).await,
+        #[cfg(feature = "postgres")]
+        StoreUrl::Postgres(url) => Ok(Arc::new(PostgresLog::open(url).await?)),
+        #[cfg(feature = "nats")]
+        StoreUrl::Nats(url) => Ok(Arc::new(NatsLog::open(url).await?)),
         StoreUrl::Memory => Ok(Arc::new(MemoryLog::default())),
+        #[cfg(not(all(feature = "sqlite", feature = "postgres", feature = "nats")))]
+        url => Err(left_out(url)),
     }
 }
 
-/// Opens a log that must be there already, to look into it.
-pub(crate) async fn open_existing_log(url: &StoreUrl) -> Result<Arc<dyn EventLog>, LogError> {
+/// Opens a log to look into it. One that is not there is not made.
+pub(crate) async fn open_existing_log(url: &StoreUrl) -> Result<Log, LogError> {
     match url {
-        StoreUrl::Sled(path) => sled(path, SledLog::open_existing).await,
-        StoreUrl::Memory => Ok(Arc::new(MemoryLog::default())),
+        StoreUrl::Sled(path) => embedded(path, SledLog::open_existing).await,
+        #[cfg(feature = "sqlite")]
+        StoreUrl::Sqlite(path) => embedded(path, SqliteLog::open_existing).await,
+        #[cfg(feature = "postgres")]
+        StoreUrl::Postgres(url) => Ok(Arc::new(PostgresLog::open_existing(url).await?)),
+        #[cfg(feature = "nats")]
+        StoreUrl::Nats(url) => Ok(Arc::new(NatsLog::open_existing(url).await?)),
+        url => open_log(url).await,
     }
 }
 
-/// sled reads its files while it opens, so it does that where nobody else has to wait.
-async fn sled(
+/// What can still be read of a log that may be damaged.
+pub(crate) struct Remains {
+    pub(crate) log: Log,
+    /// How far the log is known to have reached.
+    pub(crate) reach: Position,
+    /// Ranges of positions up to there that cannot be read.
+    pub(crate) missing: Vec<(Position, Position)>,
+    /// Whether it is known where the log ended.
+    pub(crate) end_is_known: bool,
+}
+
+/// Looks for everything that can be read, without changing the store. Engines that repair and copy on their
+/// own only tell what they would serve.
+pub(crate) async fn find_remains(url: &StoreUrl) -> Result<Remains, LogError> {
+    match url {
+        StoreUrl::Sled(path) => {
+            let path = path.clone();
+            let found = tokio::task::spawn_blocking(move || SledRemains::find(path)).await;
+            let found = found.expect("looking at files never panics")?;
+            let (reach, missing, end_is_known) = (found.reach(), found.missing(), found.end_is_known());
+            Ok(Remains { log: Arc::new(found), reach, missing, end_is_known })
+        }
+        url => {
+            let log = open_existing_log(url).await?;
+            Ok(Remains { reach: log.head().await?, log, missing: vec![], end_is_known: true })
+        }
+    }
+}
+
+/// Opens the log and replays it into a store that is ready to serve. Waits for an engine that is away, and
+/// refuses one that promises less than `required`.
+pub(crate) async fn open_store(url: &StoreUrl, required: DurabilityLevel) -> Result<PetStore, LogError> {
+    let deadline = Instant::now() + START_PATIENCE;
+    let log = loop {
+        match open_log(url).await {
+            Err(error) if error.fault == Fault::Unreachable && Instant::now() < deadline => {
+                tracing::warn!("waiting for the storage engine: {error}");
+                time::sleep(START_PAUSE).await;
+            }
+            opened => break opened?,
+        }
+    };
+    let durability = log.durability();
+    if durability.level < required {
+        let detail =
+            format!("--require-durability asks for more than {url} promises: {}", durability.promise);
+        return Err(LogError::new(Fault::CannotOpen, detail));
+    }
+    PetStore::open(log, Arc::<MemoryReadModel>::default(), Arc::new(SystemClock), url.sharing()).await
+}
+
+/// Embedded engines read their files while they open, so they do that where nobody else has to wait.
+async fn embedded<L: EventLog>(
     path: &Path,
-    open: fn(PathBuf) -> Result<SledLog, LogError>,
-) -> Result<Arc<dyn EventLog>, LogError> {
+    open: fn(PathBuf) -> Result<L, LogError>,
+) -> Result<Log, LogError> {
     let path = path.to_path_buf();
     let opened = tokio::task::spawn_blocking(move || open(path)).await;
     Ok(Arc::new(opened.expect("opening a log never panics")?))
 }
 
-/// Opens the log and replays it into a store that is ready to serve.
-pub(crate) async fn open_store(url: &StoreUrl) -> Result<PetStore, LogError> {
-    let log = open_log(url).await?;
-    PetStore::open(log, Arc::<MemoryReadModel>::default(), Arc::new(SystemClock), url.sharing()).await
+#[cfg(not(all(feature = "sqlite", feature = "postgres", feature = "nats")))]
+fn left_out(url: &StoreUrl) -> LogError {
+    LogError::new(
+        Fault::CannotOpen,
+        format!("this build cannot open {url}: build petstore with its default features"),
+    )
 }
 
 /// The API keys of the running service.

@@ -1,7 +1,7 @@
 //! A small HTTP client that shows answers as they are: status, headers, body, nothing followed or retried.
 
 use std::{
-    io::{Read as _, Write as _},
+    io::{ErrorKind, Read as _, Write as _},
     net::{SocketAddr, TcpStream},
     time::Duration,
 };
@@ -36,6 +36,12 @@ impl Call {
     /// Starts a request.
     pub fn new(address: SocketAddr, method: &str, path: &str) -> Self {
         Self { address, method: method.into(), path: path.into(), headers: vec![], body: vec![] }
+    }
+
+    /// The same request for another path.
+    #[must_use]
+    pub fn to(&self, path: &str) -> Self {
+        Self { path: path.into(), ..self.clone() }
     }
 
     /// Adds a header; the same name may be added twice.
@@ -77,24 +83,38 @@ impl Call {
         }
         request.extend_from_slice(b"\r\n");
         request.extend_from_slice(&self.body);
-        let answer = exchange(self.address, &request)?;
-        Answer::parse(&answer, self.method == "HEAD")
+        let head_only = self.method == "HEAD";
+        // Not every server closes when it is asked to: an answer that tells its length is over when that is there.
+        let whole = |answer: &[u8]| {
+            let parsed = Answer::parse(answer, head_only);
+            parsed.is_some_and(|answer| answer.header("content-length").is_some())
+        };
+        let answer = exchange(self.address, &request, whole)?;
+        Answer::parse(&answer, head_only)
     }
 }
 
 /// Sends these bytes as they are and returns everything that comes back until the service closes.
 pub fn raw(address: SocketAddr, bytes: &[u8]) -> Vec<u8> {
-    exchange(address, bytes).expect("the service accepts a connection")
+    exchange(address, bytes, |_| false).expect("the service accepts a connection")
 }
 
-fn exchange(address: SocketAddr, bytes: &[u8]) -> Option<Vec<u8>> {
+/// Reads until the answer is whole, or until the connection ends.
+fn exchange(address: SocketAddr, bytes: &[u8], whole: impl Fn(&[u8]) -> bool) -> Option<Vec<u8>> {
     let mut stream = TcpStream::connect(address).ok()?;
     stream.set_read_timeout(Some(PATIENCE)).ok()?;
     // The service may answer and close before it was told everything.
     let _ = stream.write_all(bytes);
     let mut answer = Vec::new();
-    // A reset ends the answer like any other end; what came before it counts.
-    let _ = stream.read_to_end(&mut answer);
+    let mut part = vec![0; 64 * 1024];
+    while !whole(&answer) {
+        match stream.read(&mut part) {
+            Err(error) if error.kind() == ErrorKind::Interrupted => {}
+            // A reset ends the answer like any other end; what came before it counts.
+            Ok(0) | Err(_) => break,
+            Ok(length) => answer.extend_from_slice(&part[..length]),
+        }
+    }
     Some(answer)
 }
 

@@ -1,7 +1,20 @@
 //! The real program on a real socket and a real disk, for every test that needs one.
 
+mod app;
+mod browser;
+mod engine;
 mod http;
+mod nats;
+mod postgres;
 mod program;
+mod proxy;
+mod tools;
 
+pub use app::App;
+pub use browser::Browser;
 pub use http::{Answer, Call, raw};
-pub use program::{App, Finished, petstore, program};
+pub use nats::{NatsCluster, NatsServer, NatsSync};
+pub use postgres::PostgresServer;
+pub use program::{Finished, eventually, petstore, program, release_program};
+pub use proxy::CutProxy;
+pub use tools::{python_tool, root, succeed};

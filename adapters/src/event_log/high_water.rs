@@ -1,10 +1,11 @@
 //! The high-water mark of an embedded log: how far the log is known to reach, in a small file beside it.
 //!
-//! Checksums and contiguous positions cannot see that the end of a log is missing. The mark can: it is written
-//! after each commit is durable and before anybody is told, so a log that ends before its mark has lost something.
+//! Checksums and contiguous positions cannot see that the end of a log is missing. The mark can: it is
+//! written after each commit is durable and before anybody is told, so a log that ends before its mark has
+//! lost something.
 //!
-//! The file holds two slots. Between two syncs only one of them is written, so the other always holds a mark that
-//! reached the disk whole: a torn write costs the last second of marks, never the mark.
+//! The file holds two slots. Between two syncs only one of them is written, so the other always holds a mark
+//! that reached the disk whole: a torn write costs the last second of marks, never the mark.
 
 use std::{
     fs::{self, File, OpenOptions},
@@ -78,6 +79,12 @@ impl HighWater {
         Ok(Some(Self { file, mark, slot: SLOTS - 1 - slot, synced: true }))
     }
 
+    /// Reads the mark of a store that is only looked at; `None` if it cannot be read.
+    pub(crate) fn peek(path: &Path) -> Option<Mark> {
+        let file = File::open(path).ok()?;
+        (0..SLOTS).filter_map(|slot| read_slot(&file, slot)).max_by_key(|mark| mark.position)
+    }
+
     /// How far the log is known to reach.
     pub(crate) fn mark(&self) -> Mark {
         self.mark
@@ -122,8 +129,8 @@ impl HighWater {
             _ if position == Position::START => return Ok(()),
             Some(found) if found == commit => return Ok(()),
             Some(found) => format!(
-                "at position {position} stands commit {}, but {} was acknowledged there: this is another log, or \
-                 its end was lost and written anew; restore the whole store from a backup",
+                "at position {position} stands commit {}, but {} was acknowledged there: this is another \
+                 log, or its end was lost and written anew; restore the whole store from a backup",
                 found.0, commit.0
             ),
             None => format!(
@@ -138,8 +145,8 @@ impl HighWater {
 /// A log that holds something has lost its mark.
 pub(crate) fn missing(path: &Path) -> LogError {
     let detail = format!(
-        "the high-water mark {} is missing, so nobody can tell whether the end of the log is lost; restore the \
-         file from a backup of the store, or salvage the log into a new one",
+        "the high-water mark {} is missing, so nobody can tell whether the end of the log is lost; restore \
+         the file from a backup of the store, or salvage the log into a new one",
         path.display()
     );
     LogError::new(Fault::Damaged, detail)
@@ -147,8 +154,8 @@ pub(crate) fn missing(path: &Path) -> LogError {
 
 fn unreadable(path: &Path) -> LogError {
     let detail = format!(
-        "the high-water mark {} is damaged in both of its slots, so nobody can tell whether the end of the log is \
-         lost; restore the file from a backup of the store, or salvage the log into a new one",
+        "the high-water mark {} is damaged in both of its slots, so nobody can tell whether the end of the \
+         log is lost; restore the file from a backup of the store, or salvage the log into a new one",
         path.display()
     );
     LogError::new(Fault::Damaged, detail)
@@ -178,3 +185,6 @@ fn read_slot(file: &File, slot: usize) -> Option<Mark> {
         commit: CommitId(Uuid::from_slice(commit).ok()?),
     })
 }
+
+#[cfg(test)]
+mod tests;

@@ -1,21 +1,28 @@
 //! The embedded log: sled in a folder of its own, with what sled does not do added around it.
 //!
-//! Reading order: this file (what callers see), `sled/keeper.rs` (the one thread that writes, and what it does after a
-//! fault), `sled/engine.rs` and `sled/chunks.rs` (what is asked of sled, and how a record lies in it), `sled/distrust.rs`
-//! (why a failed sync is not forgotten), `sled/folder.rs`, `sled/space.rs`, `sled/guard.rs` (the world around).
+//! Reading order: this file (what callers see), `keeper` (the one thread that writes, and what it does after
+//! a fault), `opening` (the way to an open store) with `distrust` (why a failed sync is not forgotten),
+//! `inspect` and `rehearsal` (why damage is not repaired away), `engine` and `chunks` (what is asked of sled,
+//! and how a record lies in it), then `folder`, `space` and `guard` (the world around).
 
 mod chunks;
 mod distrust;
 mod engine;
 mod folder;
 mod guard;
+mod inspect;
 mod keeper;
+mod opening;
+mod rehearsal;
+mod remains;
+mod shared;
 mod space;
 #[cfg(test)]
 mod tests;
 
 use std::{
     path::{Path, PathBuf},
+    pin::pin,
     sync::Arc,
     thread::{self, JoinHandle},
     time::Duration,
@@ -32,12 +39,19 @@ use tokio::{
     task, time,
 };
 
-use keeper::{Keeper, Opening, Request, Shared};
+pub use remains::SledRemains;
 
-/// The largest record: far more than the writer ever makes, and little enough to be held in memory a few times.
+use keeper::{Keeper, Request};
+use opening::Opening;
+use shared::Shared;
+
+/// The largest record: far more than the writer ever makes, and little enough to be held in memory a few
+/// times.
 pub const RECORD_MAX: usize = 8 * 1024 * 1024;
 /// Appends that may wait. There is one writer per node, so one is the rule.
 const QUEUE_MAX: usize = 16;
+/// How long an answer may take before sled is reminded of it.
+const NUDGE_PAUSE: Duration = Duration::from_secs(1);
 
 /// A log in a folder. Holds the folder until it is dropped; dropping waits until everything is closed.
 #[derive(Debug)]
@@ -53,7 +67,8 @@ impl SledLog {
     /// Opens the store in the folder `path`, and makes one if there is none. Blocks while it does so.
     ///
     /// Refuses, with one sentence for the operator, a store that is in use, cannot be written to, or has lost
-    /// something. Call it within an async runtime, or a limit on file sizes ends the process when it is reached.
+    /// something. Call it within an async runtime, or a limit on file sizes ends the process when it is
+    /// reached.
     pub fn open(path: impl AsRef<Path>) -> Result<Self, LogError> {
         Self::start(path.as_ref(), Opening::OrCreate)
     }
@@ -92,6 +107,17 @@ impl SledLog {
             Err(_) => Err(stopped()),
         }
     }
+
+    /// Waits for an answer that depends on sled, and reminds sled of whoever waits there.
+    async fn nudging<T>(&self, answer: impl Future<Output = T>) -> T {
+        let mut answer = pin!(answer);
+        loop {
+            match time::timeout(NUDGE_PAUSE, &mut answer).await {
+                Ok(answer) => return answer,
+                Err(_elapsed) => self.shared.nudge(),
+            }
+        }
+    }
 }
 
 fn open_keeper(path: &Path, opening: Opening) -> Result<(Keeper, runtime::Runtime), LogError> {
@@ -108,20 +134,25 @@ impl EventLog for SledLog {
                 format!("a record of {} bytes is over the limit of {RECORD_MAX}", record.bytes.len());
             return Err(AppendError::NotStored(LogError::new(Fault::TooLarge, detail)));
         }
+        // The keeper may be busy opening the log again.
+        self.head().await.map_err(AppendError::Closed)?;
         let (reply, outcome) = oneshot::channel();
         let requests = self.requests.as_ref().expect("only dropping takes the queue away");
         let request = Request { expected, record: record.clone(), reply };
         requests.send(request).await.map_err(|_| AppendError::Closed(stopped()))?;
-        outcome.await.map_err(|_| AppendError::Closed(stopped()))?
+        self.nudging(outcome).await.map_err(|_| AppendError::Closed(stopped()))?
     }
 
     async fn read(&self, after: Position, bound: ReadBound) -> Result<Vec<StoredRecord>, LogError> {
         let shared = self.shared.clone();
         // sled reads from disk, so not on a thread that others wait for.
-        task::spawn_blocking(move || shared.read(after, bound)).await.map_err(|_| stopped())?
+        self.nudging(task::spawn_blocking(move || shared.read(after, bound))).await.map_err(|_| stopped())?
     }
 
     async fn head(&self) -> Result<Position, LogError> {
+        if self.keeper.as_ref().is_some_and(JoinHandle::is_finished) {
+            return Err(stopped());
+        }
         match &*self.shared.closed.read() {
             Some(error) => Err(error.clone()),
             None => Ok(*self.shared.head.borrow()),

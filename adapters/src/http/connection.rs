@@ -64,7 +64,8 @@ pub(super) struct Connections {
 impl Connections {
     pub(super) fn new(front: Front, patience: Patience, body_patience: Duration) -> Self {
         let mut builder = auto::Builder::new(TokioExecutor::new());
-        builder.http1().max_headers(HEADERS_MAX).max_buf_size(HEAD_MAX);
+        // A client that says it has no more to send still wants its answer.
+        builder.http1().max_headers(HEADERS_MAX).max_buf_size(HEAD_MAX).half_close(true);
         builder
             .http2()
             .max_concurrent_streams(STREAMS_MAX)
@@ -181,3 +182,6 @@ impl Watchdog {
         }
     }
 }
+
+#[cfg(test)]
+mod tests;

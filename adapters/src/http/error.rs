@@ -6,7 +6,7 @@ use application::{CreateError, Scope, ports::Fault};
 use axum::{
     http::{
         HeaderValue, StatusCode,
-        header::{CONTENT_TYPE, RETRY_AFTER, WWW_AUTHENTICATE},
+        header::{CONNECTION, CONTENT_TYPE, RETRY_AFTER, WWW_AUTHENTICATE},
     },
     response::{IntoResponse, Response},
 };
@@ -123,6 +123,12 @@ impl Problem {
     }
 }
 
+/// The answer of a probe that says no. Its body is its own: it tells more than a refusal.
+pub(super) fn not_ready(report: Vec<u8>) -> Response {
+    let headers = [(CONTENT_TYPE, JSON), (RETRY_AFTER, RETRY_AFTER_SECONDS)];
+    (StatusCode::SERVICE_UNAVAILABLE, headers, report).into_response()
+}
+
 impl IntoResponse for Problem {
     fn into_response(self) -> Response {
         let status = self.status();
@@ -138,11 +144,14 @@ impl IntoResponse for Problem {
             Self::Busy(_) | Self::Unavailable(_) | Self::NotCaughtUp => {
                 headers.insert(RETRY_AFTER, RETRY_AFTER_SECONDS);
             }
+            // What is still to come of the body would be taken for the next request. HTTP/2 knows no such header.
+            Self::RequestTimeout => {
+                headers.insert(CONNECTION, HeaderValue::from_static("close"));
+            }
             Self::InvalidRequest(_)
             | Self::Forbidden(_)
             | Self::NotFound(_)
             | Self::MethodNotAllowed
-            | Self::RequestTimeout
             | Self::IdempotencyKeyReused
             | Self::PayloadTooLarge
             | Self::UnsupportedMediaType(_)

@@ -19,7 +19,10 @@ use axum::{
     extract::Request,
     http::{
         HeaderMap, HeaderName, HeaderValue, Method, StatusCode, Version,
-        header::{ALLOW, CACHE_CONTROL, CONNECTION, CONTENT_LENGTH, EXPECT, HOST, X_CONTENT_TYPE_OPTIONS},
+        header::{
+            ALLOW, CACHE_CONTROL, CONNECTION, CONTENT_LENGTH, EXPECT, HOST, TRANSFER_ENCODING,
+            X_CONTENT_TYPE_OPTIONS,
+        },
         uri::Authority,
     },
     response::{IntoResponse, Response},
@@ -28,9 +31,11 @@ use tower::ServiceExt as _;
 use tracing::Instrument as _;
 
 use super::{
-    auth, deprecation,
+    auth, cors, deprecation,
     error::Problem,
     number,
+    operation::Operation,
+    operators_router,
     pets::LOG_POSITION,
     request_body::DRAIN_MAX,
     request_id::{X_REQUEST_ID, trace_id},
@@ -57,15 +62,22 @@ pub(super) struct Front {
 struct Outline {
     id: HeaderValue,
     method: Method,
+    operation: Operation,
     in_interface: bool,
-    deprecated: bool,
-    /// The body may be left on the wire, so the connection cannot be used again after a refusal.
+    /// The web page that asks, if it may.
+    page: Option<HeaderValue>,
+    /// Whether an HTTP/1 body may be left on the wire: then nothing more can be read from the connection.
     body_may_stay: bool,
 }
 
 impl Front {
     pub(super) fn new(service: Arc<Service>) -> Self {
         Self { router: router(service.clone()), service }
+    }
+
+    /// What those see who run the service.
+    pub(super) fn for_operators(service: Arc<Service>) -> Self {
+        Self { router: operators_router(service.clone()), service }
     }
 
     /// Answers a request, whatever happens.
@@ -78,12 +90,14 @@ impl Front {
             trace_id = trace_id(request.headers()),
             method = %request.method(),
             path = request.uri().path(),
+            key = tracing::field::Empty,
         );
         let mut response = self.process(request, &outline).instrument(span.clone()).await;
         self.finish(&outline, &mut response);
+        let took = begun.elapsed();
+        self.service.metrics.answered(outline.operation, response.status(), took);
         span.in_scope(|| {
-            let micros = begun.elapsed().as_micros();
-            tracing::debug!(status = response.status().as_u16(), micros, "answered");
+            tracing::debug!(status = response.status().as_u16(), micros = took.as_micros(), "answered");
         });
         response
     }
@@ -97,33 +111,48 @@ impl Front {
             in_interface: path
                 .strip_prefix("/v1")
                 .is_some_and(|rest| rest.is_empty() || rest.starts_with('/')),
-            deprecated: deprecation::is_deprecated(request.method(), path),
-            body_may_stay: size.lower() > DRAIN_MAX || request.headers().contains_key(EXPECT),
+            operation: Operation::of(request.method(), path),
+            page: self.service.site.origins.allow(request.headers()),
+            body_may_stay: request.version() < Version::HTTP_2
+                && (size.lower() > DRAIN_MAX
+                    || request.headers().contains_key(EXPECT)
+                    || !is_coding_clear(request.headers())),
         }
     }
 
-    async fn process(&self, mut request: Request, outline: &Outline) -> Response {
-        if let Err(problem) = self.admit(&mut request, outline).await {
-            return problem.into_response();
+    /// Turns a panic into an answer: a broken request must not take others with it.
+    async fn process(&self, request: Request, outline: &Outline) -> Response {
+        let answered = survive(self.route(request, outline)).await;
+        let answered = answered.unwrap_or_else(|panic| {
+            let id = outline.id.to_str().unwrap_or_default();
+            tracing::error!(request = id, "a request made the service panic: {}", words(&*panic));
+            Err(Problem::Internal)
+        });
+        answered.into_response()
+    }
+
+    async fn route(&self, mut request: Request, outline: &Outline) -> Result<Response, Problem> {
+        check_framing(&request)?;
+        if let Some(answer) = cors::preflight(&request, outline.page.as_ref()) {
+            return Ok(answer);
         }
-        match survive(self.router.clone().oneshot(request)).await {
-            Ok(Ok(response)) => response,
-            Ok(Err(never)) => match never {},
-            Err(panic) => {
-                let id = outline.id.to_str().unwrap_or_default();
-                tracing::error!(request = id, "a request made the service panic: {}", words(&*panic));
-                Problem::Internal.into_response()
-            }
+        self.admit(&mut request, outline).await?;
+        match self.router.clone().oneshot(request).await {
+            Ok(response) => Ok(response),
+            Err(never) => match never {},
         }
     }
 
     async fn admit(&self, request: &mut Request, outline: &Outline) -> Result<(), Problem> {
-        check_framing(request)?;
         if !outline.in_interface {
             return Ok(());
         }
         let principal = auth::authenticate(&*self.service.keys, request.headers())?;
+        tracing::Span::current().record("key", tracing::field::display(&principal.id));
         auth::authorize(&principal, request.method())?;
+        if outline.operation.is_deprecated() {
+            self.service.metrics.deprecated_call(&principal.name);
+        }
         let store = self.service.store()?;
         if let Some(position) = requested_position(request.headers())? {
             let caught_up = store.caught_up(position, POSITION_PATIENCE).await;
@@ -135,16 +164,22 @@ impl Front {
 
     fn finish(&self, outline: &Outline, response: &mut Response) {
         let refused = response.status().is_client_error() || response.status().is_server_error();
+        let unmodified = response.status() == StatusCode::NOT_MODIFIED;
         if outline.method == Method::HEAD {
             remove_body(response);
         }
         let headers = response.headers_mut();
+        if unmodified {
+            // The length would be that of the page itself, which nobody has written; axum says 0.
+            headers.remove(CONTENT_LENGTH);
+        }
         headers.insert(X_REQUEST_ID, outline.id.clone());
         headers.extend([NOSNIFF]);
         headers.entry(CACHE_CONTROL).or_insert(NO_STORE);
-        if outline.deprecated {
+        if outline.operation.is_deprecated() {
             deprecation::announce(headers);
         }
+        self.service.site.origins.announce(outline.page.as_ref(), headers);
         if outline.in_interface
             && let Some(store) = self.service.opened()
         {
@@ -173,10 +208,13 @@ pub(super) async fn no_such_path() -> Problem {
     Problem::NotFound("there is nothing at this address")
 }
 
-/// Refuses what leaves in doubt whom a request is for. HTTP/1.0 did not have to say it.
+/// Refuses what leaves in doubt whom a request is for, or where it ends. HTTP/1.0 did not have to say it.
 fn check_framing(request: &Request) -> Result<(), Problem> {
     if request.headers().len() > HEADERS_MAX {
         return Err(Problem::invalid(format!("a request must have at most {HEADERS_MAX} header fields")));
+    }
+    if !is_coding_clear(request.headers()) {
+        return Err(Problem::invalid("Transfer-Encoding must be chunked, once, and nothing else"));
     }
     let mut hosts = request.headers().get_all(HOST).iter();
     match (hosts.next(), hosts.next()) {
@@ -184,6 +222,17 @@ fn check_framing(request: &Request) -> Result<(), Problem> {
         (Some(_), _) => Err(Problem::invalid("Host must be given once and name a host")),
         (None, _) if request.version() == Version::HTTP_11 => Err(Problem::invalid("Host is required")),
         (None, _) => Ok(()),
+    }
+}
+
+/// Whether everybody on the way reads the same body: others may undo codings that we do not know. A length beside
+/// the coding does not get here; the parser drops it and closes the connection.
+fn is_coding_clear(headers: &HeaderMap) -> bool {
+    let mut codings = headers.get_all(TRANSFER_ENCODING).iter();
+    match (codings.next(), codings.next()) {
+        (None, _) => true,
+        (Some(coding), None) => coding.as_bytes().trim_ascii().eq_ignore_ascii_case(b"chunked"),
+        (Some(_), Some(_)) => false,
     }
 }
 
@@ -202,7 +251,7 @@ fn requested_position(headers: &HeaderMap) -> Result<Option<Position>, Problem> 
     }
 }
 
-/// Runs a future to its end, or to its panic: a broken request must not take others with it.
+/// Runs a future to its end, or to its panic.
 async fn survive<T>(future: impl Future<Output = T>) -> Result<T, Box<dyn Any + Send>> {
     let mut future = pin!(future);
     std::future::poll_fn(move |context| {
@@ -233,3 +282,6 @@ fn with_options(allow: &HeaderValue) -> HeaderValue {
     let methods = allow.to_str().unwrap_or_default().replace(',', ", ");
     HeaderValue::try_from(format!("{methods}, OPTIONS")).expect("method names are fit for a header")
 }
+
+#[cfg(test)]
+mod tests;

@@ -9,12 +9,15 @@ use application::{
 };
 use axum::{
     extract::State,
-    http::{StatusCode, header::CONTENT_TYPE},
+    http::header::CONTENT_TYPE,
     response::{IntoResponse, Response},
 };
 use serde::Serialize;
 
-use super::{error::JSON, service::Service};
+use super::{
+    error::{JSON, not_ready},
+    service::Service,
+};
 
 /// What a probe learns. The fields after `reason` are there once the store is open.
 #[derive(Serialize)]
@@ -38,22 +41,19 @@ struct Promise {
 
 /// `GET /livez`: 200 as long as anything works at all.
 pub(super) async fn live() -> Response {
-    answer(StatusCode::OK, &Report::new("alive", None))
+    Report::new("alive", None).into_ok()
 }
 
 /// `GET /readyz`: 200 when this node reads and writes as it should.
 pub(super) async fn ready(State(service): State<Arc<Service>>) -> Response {
     let store = service.opened();
     let fault = store.and_then(|store| store.health().trouble().map(|error| error.fault.to_string()));
-    let (status, report) = match (service.is_draining(), store, fault) {
-        (true, _, fault) => (StatusCode::SERVICE_UNAVAILABLE, Report::new("draining", fault)),
-        (false, None, _) => (StatusCode::SERVICE_UNAVAILABLE, Report::new("starting", None)),
-        (false, Some(_), Some(fault)) => {
-            (StatusCode::SERVICE_UNAVAILABLE, Report::new("unavailable", Some(fault)))
-        }
-        (false, Some(_), None) => (StatusCode::OK, Report::new("ready", None)),
-    };
-    answer(status, &report.of(store))
+    match (service.is_draining(), store, fault) {
+        (true, _, fault) => not_ready(Report::new("draining", fault).of(store).json()),
+        (false, None, _) => not_ready(Report::new("starting", None).json()),
+        (false, Some(_), Some(fault)) => not_ready(Report::new("unavailable", Some(fault)).of(store).json()),
+        (false, Some(_), None) => Report::new("ready", None).of(store).into_ok(),
+    }
 }
 
 impl Report {
@@ -71,6 +71,14 @@ impl Report {
             ..self
         }
     }
+
+    fn json(&self) -> Vec<u8> {
+        serde_json::to_vec(self).expect("texts and a number are always JSON")
+    }
+
+    fn into_ok(self) -> Response {
+        ([(CONTENT_TYPE, JSON)], self.json()).into_response()
+    }
 }
 
 fn word(level: DurabilityLevel) -> &'static str {
@@ -80,9 +88,4 @@ fn word(level: DurabilityLevel) -> &'static str {
         DurabilityLevel::Synced => "synced",
         DurabilityLevel::Replicated => "replicated",
     }
-}
-
-fn answer(status: StatusCode, report: &Report) -> Response {
-    let body = serde_json::to_vec(report).expect("texts and a number are always JSON");
-    (status, [(CONTENT_TYPE, JSON)], body).into_response()
 }

@@ -9,6 +9,9 @@ use super::error::Problem;
 
 const IDEMPOTENCY_KEY: HeaderName = HeaderName::from_static("idempotency-key");
 
+/// What a key looks like: bare, or quoted with quotes and backslashes escaped. For the OpenAPI document.
+pub(super) const PATTERN: &str = r#"^([!#-~][!-~]{0,254}|"([!#-\[\]-~]|\\["\\]){1,255}")$"#;
+
 /// Marks an answer that was given before.
 pub(super) const REPLAYED: (HeaderName, HeaderValue) =
     (HeaderName::from_static("idempotency-replayed"), HeaderValue::from_static("true"));
@@ -72,5 +75,28 @@ mod tests {
             assert!(matches!(read(&[value]), Err(Problem::InvalidRequest(_))), "{value:?}");
         }
         assert!(read(&["a", "a"]).is_err(), "a key given twice");
+    }
+
+    #[test]
+    fn the_pattern_matches_exactly_the_keys() {
+        let pattern = regex::Regex::new(PATTERN).unwrap();
+        let ascii = (' '..='~').flat_map(|one| (' '..='~').map(move |two| [one, two]));
+        let quoted = ascii.clone().map(|[one, two]| format!("\"{one}{two}\""));
+        let lengths = [0, 1, 254, 255, 256, 257].map(|length| "k".repeat(length));
+        let longest = lengths.iter().map(|key| format!("\"{key}\""));
+        let escaped = [255, 256].map(|length| format!("\"{}\"", r#"\""#.repeat(length)));
+        for value in ascii
+            .clone()
+            .map(String::from_iter)
+            .chain(quoted)
+            .chain(longest)
+            .chain(lengths.clone())
+            .chain(escaped)
+        {
+            // Blanks around a value are not part of it.
+            if value == value.trim() {
+                assert_eq!(pattern.is_match(&value), read(&[&value]).is_ok(), "{value:?}");
+            }
+        }
     }
 }

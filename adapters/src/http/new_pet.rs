@@ -17,6 +17,9 @@ const NESTING_MAX: usize = 64;
 /// Reads a pet. The error is fit for the client.
 pub(super) fn parse(body: &[u8]) -> Result<NewPet, String> {
     let text = std::str::from_utf8(body).map_err(|_| "the body must be UTF-8")?;
+    if text.trim().is_empty() {
+        return Err("a body is required: a JSON object".into());
+    }
     if nesting(text) > NESTING_MAX {
         return Err(format!("the body must be nested at most {NESTING_MAX} levels deep"));
     }

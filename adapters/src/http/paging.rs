@@ -22,9 +22,9 @@ pub(super) fn parse(query: Option<&str>) -> Result<ListPets, String> {
             "after" => once(&mut seen.after).and_then(|()| after(&value)).map(|after| list.after = after),
             _ => Ok(()),
         };
-        if let Err(rule) = read {
-            faults.push(format!("{name} {rule}"));
-        }
+        let fault = read.map_err(|rule| format!("{name} {rule}")).err();
+        // A parameter given a thousand times is told once.
+        faults.extend(fault.filter(|fault| !faults.contains(fault)));
     }
     if faults.is_empty() { Ok(list) } else { Err(faults.join("; ")) }
 }

@@ -5,9 +5,9 @@ use std::sync::Arc;
 use application::{CreatePet, Principal};
 use axum::{
     body::Body,
-    extract::{RawPathParams, RawQuery, Request, State},
+    extract::{RawPathParams, Request, State, rejection::RawPathParamsRejection},
     http::{
-        HeaderMap, HeaderName, HeaderValue, StatusCode,
+        HeaderName, HeaderValue, StatusCode,
         header::{CACHE_CONTROL, CONTENT_TYPE, LINK, LOCATION},
     },
     response::{IntoResponse, Response},
@@ -30,15 +30,11 @@ const REVALIDATE: HeaderValue = HeaderValue::from_static("private, no-cache");
 const NO_SUCH_PET: Problem = Problem::NotFound("there is no such pet");
 
 /// `GET /v1/pets`.
-pub(super) async fn list(
-    State(service): State<Arc<Service>>,
-    RawQuery(query): RawQuery,
-    headers: HeaderMap,
-) -> Result<Response, Problem> {
-    let query = paging::parse(query.as_deref()).map_err(Problem::invalid)?;
+pub(super) async fn list(State(service): State<Arc<Service>>, request: Request) -> Result<Response, Problem> {
+    let query = paging::parse(request.uri().query()).map_err(Problem::invalid)?;
     let page = service.store()?.list(&query)?;
     let tag = EntityTag::of_version(&page.version);
-    let mut response = if tag.is_held(&headers) {
+    let mut response = if tag.is_held(request.headers()) {
         StatusCode::NOT_MODIFIED.into_response()
     } else {
         json(StatusCode::OK, pet_json::pets(&page.pets))
@@ -77,15 +73,15 @@ pub(super) async fn create(
 /// `GET /v1/pets/{petId}`. Deprecated; `front` says so.
 pub(super) async fn get(
     State(service): State<Arc<Service>>,
-    path: Result<RawPathParams, axum::extract::rejection::RawPathParamsRejection>,
-    headers: HeaderMap,
+    path: Result<RawPathParams, RawPathParamsRejection>,
+    request: Request,
 ) -> Result<Response, Problem> {
     let path = path.map_err(|_| NO_SUCH_PET)?;
     let id = path.iter().next().and_then(|(_, text)| pet_id(text)).ok_or(NO_SUCH_PET)?;
     let pet = service.store()?.get(id)?.ok_or(NO_SUCH_PET)?;
     let body = pet_json::pet(&pet);
     let tag = EntityTag::of_content(&body);
-    let mut response = if tag.is_held(&headers) {
+    let mut response = if tag.is_held(request.headers()) {
         StatusCode::NOT_MODIFIED.into_response()
     } else {
         json(StatusCode::OK, body)

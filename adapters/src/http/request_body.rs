@@ -52,7 +52,7 @@ pub(super) struct RequestBody {
 enum Unread {
     /// Its sender is sending already: take a bounded rest off the wire.
     Drain,
-    /// Its sender waits to be asked for it, or can be told to stop: leave it.
+    /// Its sender waits to be asked for it: leave it.
     Leave,
 }
 
@@ -71,8 +71,9 @@ impl RequestBody {
         let body = if incoming.is_end_stream() {
             Body::empty()
         } else {
-            let stoppable = parts.version >= Version::HTTP_2 || parts.headers.contains_key(EXPECT);
-            let unread = if stoppable { Unread::Leave } else { Unread::Drain };
+            // HTTP/2 could be told to stop, but not every client takes that for the end of a good answer.
+            let waits = parts.version < Version::HTTP_2 && parts.headers.contains_key(EXPECT);
+            let unread = if waits { Unread::Leave } else { Unread::Drain };
             let incoming = Some(incoming);
             Body::new(Self { incoming, patience, deadline: None, unread, request: in_flight.clone() })
         };

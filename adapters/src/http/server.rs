@@ -1,8 +1,9 @@
 //! The listener: accepts connections up to a cap, survives running out of file descriptors, and leaves in good
 //! order.
 
-use std::{future, io, pin::pin, sync::Arc, time::Duration};
+use std::{io, pin::pin, sync::Arc, time::Duration};
 
+use axum::response::IntoResponse as _;
 use tokio::{
     io::{AsyncReadExt as _, AsyncWriteExt as _},
     net::{TcpListener, TcpStream},
@@ -73,9 +74,29 @@ pub async fn serve(
     settings: Settings,
     shutdown: impl Future<Output = ()>,
 ) {
-    let front = Front::new(service.clone());
+    run(listener, Front::new(service.clone()), service, settings, shutdown).await;
+}
+
+/// Serves probes and metrics in the same way, to those who run the service.
+pub async fn serve_operators(
+    listener: TcpListener,
+    service: Arc<Service>,
+    settings: Settings,
+    shutdown: impl Future<Output = ()>,
+) {
+    run(listener, Front::for_operators(service.clone()), service, settings, shutdown).await;
+}
+
+async fn run(
+    listener: TcpListener,
+    front: Front,
+    service: Arc<Service>,
+    settings: Settings,
+    shutdown: impl Future<Output = ()>,
+) {
     let connections = Arc::new(Connections::new(front, settings.patience(), settings.body_timeout));
-    let places = Arc::new(Semaphore::new(settings.connections_max));
+    let places_max = u32::try_from(settings.connections_max).unwrap_or(u32::MAX);
+    let places = Arc::new(Semaphore::new(places_max as usize));
     let refusals = Arc::new(Semaphore::new(REFUSALS_MAX));
     let (stage, stages) = watch::channel(Stage::Serving);
     let mut shutdown = pin!(shutdown);
@@ -102,11 +123,11 @@ pub async fn serve(
     drop(listener);
     service.drain();
     stage.send_replace(Stage::Leaving);
-    if time::timeout(settings.drain, all_ended(&places, settings.connections_max)).await.is_err() {
-        let left = settings.connections_max - places.available_permits();
+    if time::timeout(settings.drain, all_ended(&places, places_max)).await.is_err() {
+        let left = places_max as usize - places.available_permits();
         tracing::warn!("{left} connections did not finish in time and are closed");
         stage.send_replace(Stage::Gone);
-        all_ended(&places, settings.connections_max).await;
+        all_ended(&places, places_max).await;
     }
 }
 
@@ -142,22 +163,24 @@ fn is_of_the_peer(error: &io::Error) -> bool {
 async fn refuse(mut stream: TcpStream) -> io::Result<()> {
     let problem = Problem::Busy("too many connections are open");
     let (status, body) = (problem.status(), problem.body());
-    let head = format!(
-        "HTTP/1.1 {status}\r\ncontent-type: application/json\r\ncontent-length: {}\r\nretry-after: 1\r\n\
-         cache-control: no-store\r\nconnection: close\r\n\r\n",
-        body.len()
-    );
-    stream.write_all(&[head.as_bytes(), &body].concat()).await?;
+    let mut answer = format!("HTTP/1.1 {status}\r\n").into_bytes();
+    for (name, value) in problem.into_response().headers() {
+        answer.extend([name.as_str().as_bytes(), b": ", value.as_bytes(), b"\r\n"].concat());
+    }
+    answer.extend(format!("content-length: {}\r\nconnection: close\r\n\r\n", body.len()).into_bytes());
+    answer.extend(body);
+    stream.write_all(&answer).await?;
     stream.shutdown().await?;
     let mut unread = [0; 1024];
     while stream.read(&mut unread).await? > 0 {}
     Ok(())
 }
 
-async fn all_ended(places: &Semaphore, count: usize) {
-    let count = u32::try_from(count).expect("no machine has so many connections");
-    if places.acquire_many(count).await.is_err() {
-        // The semaphore is never closed, so this is never reached; waiting is what was promised.
-        future::pending::<()>().await;
-    }
+/// Returns when every place is free again.
+async fn all_ended(places: &Semaphore, count: u32) {
+    // Nobody closes the semaphore, so this is all permits and no error.
+    let _ = places.acquire_many(count).await;
 }
+
+#[cfg(test)]
+mod tests;

@@ -7,12 +7,14 @@ use std::sync::{
 
 use application::{PetStore, ports::Authenticator};
 
-use super::{error::Problem, request_id::RequestIds};
+use super::{error::Problem, metrics::Metrics, request_id::RequestIds, site::Site};
 
 /// The state of the HTTP port. It can answer probes before the store is open and while it is going away.
 pub struct Service {
     pub(super) keys: Arc<dyn Authenticator>,
     pub(super) ids: RequestIds,
+    pub(super) metrics: Metrics,
+    pub(super) site: Site,
     store: OnceLock<Arc<PetStore>>,
     draining: AtomicBool,
 }
@@ -20,7 +22,20 @@ pub struct Service {
 impl Service {
     /// A service that is starting: it knows who may call, but has nothing to show yet.
     pub fn new(keys: Arc<dyn Authenticator>) -> Self {
-        Self { keys, ids: RequestIds::new(), store: OnceLock::new(), draining: AtomicBool::new(false) }
+        Self {
+            keys,
+            ids: RequestIds::new(),
+            metrics: Metrics::new(),
+            site: Site::default(),
+            store: OnceLock::new(),
+            draining: AtomicBool::new(false),
+        }
+    }
+
+    /// The same service, shown to the world like this.
+    #[must_use]
+    pub fn with_site(self, site: Site) -> Self {
+        Self { site, ..self }
     }
 
     /// Starts to serve the store. Only the first store counts.
@@ -36,6 +51,11 @@ impl Service {
 
     pub(super) fn is_draining(&self) -> bool {
         self.draining.load(Ordering::Relaxed)
+    }
+
+    /// Whether this node reads and writes as it should, and means to go on.
+    pub(super) fn is_ready(&self) -> bool {
+        !self.is_draining() && self.opened().is_some_and(|store| store.health().trouble().is_none())
     }
 
     pub(super) fn opened(&self) -> Option<&PetStore> {

@@ -26,13 +26,13 @@ pub(crate) enum KeysCommand {
     /// The key is shown this once: only its hash is stored. A running service accepts it within two seconds.
     Issue {
         /// Whose key it is, to be told apart in lists and metrics: 1 to 100 characters
-        #[arg(long)]
+        #[arg(long, env = "PETSTORE_NAME")]
         name: KeyName,
         /// What the key may do; repeat it or separate with commas [default: everything]
-        #[arg(long = "scope", value_name = "SCOPE", value_delimiter = ',')]
+        #[arg(long = "scope", env = "PETSTORE_SCOPE", value_name = "SCOPE", value_delimiter = ',')]
         scopes: Vec<ScopeArgument>,
         /// How long the key is valid, such as 12h, 90d or 1w: a whole number of s, m, h, d or w, at most ten years [default: for ever]
-        #[arg(long, value_name = "TIME")]
+        #[arg(long, env = "PETSTORE_EXPIRES_IN", value_name = "TIME")]
         expires_in: Option<Lifetime>,
         #[command(flatten)]
         file: KeyFileArgument,

@@ -2,7 +2,9 @@
 
 use std::{
     io::{self, IsTerminal as _},
+    net::SocketAddr,
     path::Path,
+    pin::Pin,
     sync::Arc,
     time::Duration,
 };
@@ -13,24 +15,33 @@ use application::PetStore;
 use tokio::{
     net::TcpListener,
     signal::unix::{Signal, SignalKind, signal},
+    sync::oneshot,
+    task::JoinHandle,
 };
 use tracing_subscriber::EnvFilter;
 
 use crate::{
     config::{LogFormat, ServeArguments},
+    say,
     wire::{self, Keys},
 };
+
+/// What ends a server.
+type Stopped = Pin<Box<dyn Future<Output = ()> + Send>>;
 
 /// How long threads that hang may hold up the end of the program.
 const LAST_WAIT: Duration = Duration::from_secs(1);
 
+/// How many connections operators and their machines may have open.
+const OPERATORS_MAX: usize = 100;
+
+/// How often and how long the last requests are waited for to let go of the store.
+const CLOSE_TRIES_MAX: u32 = 100;
+const CLOSE_PAUSE: Duration = Duration::from_millis(10);
+
 pub(crate) fn run(arguments: ServeArguments) -> anyhow::Result<()> {
-    if !arguments.listen.ip().is_loopback() && !arguments.insecure_http {
-        bail!(
-            "{} is reachable from other machines and plain HTTP shows the API keys to the network: \
-             listen on 127.0.0.1, or say --insecure-http if something in front does TLS",
-            arguments.listen
-        );
+    for address in [Some(arguments.listen), arguments.ops_listen].into_iter().flatten() {
+        check_plain_http(address, &arguments)?;
     }
     start_logging(&arguments)?;
     let runtime = tokio::runtime::Runtime::new().context("the runtime cannot start")?;
@@ -42,23 +53,24 @@ pub(crate) fn run(arguments: ServeArguments) -> anyhow::Result<()> {
 async fn serve(arguments: ServeArguments) -> anyhow::Result<()> {
     let mut end = EndSignals::new()?;
     let keys = Keys::open(&arguments.keys)?;
-    let listener = TcpListener::bind(arguments.listen).await.with_context(|| {
-        format!("cannot listen on {}: choose another address with --listen", arguments.listen)
-    })?;
-    let address = listener.local_addr()?;
-    println!("petstore {} listens on http://{address}", env!("CARGO_PKG_VERSION"));
+    let (listener, address) = listen(arguments.listen, "--listen").await?;
+    say::line(format_args!("petstore {} starts on http://{address}", env!("CARGO_PKG_VERSION")));
 
-    let service = Arc::new(Service::new(keys.authenticator()));
-    let (stop, stopped) = tokio::sync::oneshot::channel::<()>();
+    let service = Arc::new(Service::new(keys.authenticator()).with_site(arguments.site()));
     let connections_max = arguments.max_connections as usize;
     let settings = Settings { connections_max, drain: arguments.drain, ..Settings::default() };
-    let server = tokio::spawn(http::serve(listener, service.clone(), settings, async {
-        // A dropped sender means the same as a word: it is over.
-        let _ = stopped.await;
-    }));
+    let server = Server::start(|stopped| http::serve(listener, service.clone(), settings, stopped));
+    let mut operators = None;
+    if let Some(address) = arguments.ops_listen {
+        let (listener, address) = listen(address, "--ops-listen").await?;
+        say::line(format_args!("probes and metrics on http://{address}"));
+        let settings = Settings { connections_max: OPERATORS_MAX, ..settings };
+        let serve = |stopped| http::serve_operators(listener, service.clone(), settings, stopped);
+        operators = Some(Server::start(serve));
+    }
 
     let store = tokio::select! {
-        opened = wire::open_store(&arguments.store.store) => Arc::new(opened?),
+        opened = wire::open_store(&arguments.store.store, arguments.require_durability.into()) => Arc::new(opened?),
         () = end.received() => return Ok(()),
     };
     service.open(store.clone());
@@ -69,33 +81,63 @@ async fn serve(arguments: ServeArguments) -> anyhow::Result<()> {
     service.drain();
     let leave = async {
         tokio::time::sleep(arguments.drain_delay).await;
-        drop(stop);
-        server.await
+        server.end().await?;
+        // Operators watch the service until it has answered everybody.
+        match operators {
+            Some(operators) => operators.end().await,
+            None => Ok(()),
+        }
     };
     tokio::select! {
-        ended = leave => ended.context("the HTTP port failed")?,
+        ended = leave => ended?,
         () = end.received() => bail!("told to stop twice: ended at once"),
     }
     drop(service);
     keys.close();
-    if let Some(store) = Arc::into_inner(store) {
-        store.close().await;
-    }
+    close(store).await;
     tracing::info!("stopped");
     Ok(())
+}
+
+fn check_plain_http(address: SocketAddr, arguments: &ServeArguments) -> anyhow::Result<()> {
+    if address.ip().is_loopback() || arguments.insecure_http {
+        return Ok(());
+    }
+    bail!(
+        "{address} is reachable from other machines and plain HTTP shows the API keys to the network: \
+         listen on 127.0.0.1, or say --insecure-http if something in front does TLS"
+    )
+}
+
+async fn listen(address: SocketAddr, flag: &str) -> anyhow::Result<(TcpListener, SocketAddr)> {
+    let listener = TcpListener::bind(address)
+        .await
+        .with_context(|| format!("cannot listen on {address}: choose another address with {flag}"))?;
+    let address = listener.local_addr()?;
+    Ok((listener, address))
+}
+
+/// Closes the store once the last request has let go of it. Connections that were cut off do so in a moment; what
+/// they may still hold after that ends with the process, and loses nothing that was answered.
+async fn close(mut store: Arc<PetStore>) {
+    for _ in 0..CLOSE_TRIES_MAX {
+        match Arc::try_unwrap(store) {
+            Ok(store) => return store.close().await,
+            Err(shared) => store = shared,
+        }
+        tokio::time::sleep(CLOSE_PAUSE).await;
+    }
 }
 
 /// Tells what is being served, and how to call it while the first key is still there.
 fn greet(arguments: &ServeArguments, store: &PetStore, url: &str, keys: &Keys) {
     let promise = store.durability().promise;
-    println!(
-        "{}: {} pets at position {}; {promise}",
-        arguments.store.store,
-        store.count(),
-        store.version().position
-    );
+    let (url_of_store, count, position) = (&arguments.store.store, store.count(), store.version().position);
+    say::line(format_args!("ready: {count} pets at position {position} in {url_of_store} ({promise})"));
+    say::line(format_args!("The interface, to read and to try: {url}/docs"));
     if let Some(file) = keys.first_key_in_force() {
-        println!("\nTry it:\n  curl -H \"Authorization: Bearer $(cat {})\" {url}/v1/pets", quoted(&file));
+        let file = quoted(&file);
+        say::line(format_args!("\nTry it:\n  curl -H \"Authorization: Bearer $(cat {file})\" {url}/v1/pets"));
     }
 }
 
@@ -109,12 +151,37 @@ fn quoted(path: &Path) -> String {
 fn start_logging(arguments: &ServeArguments) -> anyhow::Result<()> {
     let filter = EnvFilter::try_new(&arguments.log)
         .with_context(|| format!("--log {} is no filter: write for example info or debug", arguments.log))?;
-    let log = tracing_subscriber::fmt().with_env_filter(filter).with_writer(io::stderr);
+    // A log that nobody reads any more must not end the service.
+    let log =
+        tracing_subscriber::fmt().with_env_filter(filter).with_writer(io::stderr).log_internal_errors(false);
     match arguments.log_format {
         LogFormat::Text => log.with_ansi(io::stderr().is_terminal()).init(),
         LogFormat::Json => log.json().init(),
     }
     Ok(())
+}
+
+/// A listener that is served until it is told to stop.
+struct Server {
+    stop: oneshot::Sender<()>,
+    ended: JoinHandle<()>,
+}
+
+impl Server {
+    fn start<S>(serve: impl FnOnce(Stopped) -> S) -> Self
+    where
+        S: Future<Output = ()> + Send + 'static,
+    {
+        let (stop, stopped) = oneshot::channel();
+        // A dropped sender means the same as a word: it is over.
+        let stopped = Box::pin(async { drop(stopped.await) });
+        Self { stop, ended: tokio::spawn(serve(stopped)) }
+    }
+
+    async fn end(self) -> anyhow::Result<()> {
+        drop(self.stop);
+        self.ended.await.context("the HTTP port failed")
+    }
 }
 
 /// SIGTERM and SIGINT, whichever comes first.

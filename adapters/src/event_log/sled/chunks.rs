@@ -1,8 +1,9 @@
-//! How a record lies in sled: in chunks under `(position, chunk)`, the first of them led by the commit id and the
-//! length, so that a missing piece is noticed.
+//! How a record lies in sled: in chunks under `(position, chunk)`. Every chunk says of which commit it is
+//! which part, and carries a checksum, so that a missing or foreign piece is noticed, and so that a chunk is
+//! recognised even where sled's own structure is destroyed: see [`remains`](super::remains).
 //!
-//! sled puts large pages into files of their own, which it never syncs. A page holds up to 17 values, so chunks of
-//! 6 KiB keep every page below the 128 KiB from which that happens.
+//! sled puts large pages into files of their own, which it never syncs. A page holds up to 17 values, so
+//! chunks of 6 KiB keep every page below the 128 KiB from which that happens.
 
 use application::ports::{CommitId, Fault, LogError, Position, Record, StoredRecord};
 use bytes::Bytes;
@@ -12,9 +13,15 @@ use crate::event_log::high_water::Mark;
 
 /// The most bytes under one key.
 pub(super) const CHUNK_MAX: usize = 6 * 1024;
+/// What every chunk starts with. No text in UTF-8 holds it.
+const MAGIC: [u8; 4] = *b"\xFFpet";
 
 const ID_LEN: usize = 16;
-const LEADER_LEN: usize = ID_LEN + 4;
+const CHECKSUM_LEN: usize = 4;
+/// Magic, position, number of the chunk, commit id, length of the record, checksum of all that and the
+/// payload.
+const HEADER_LEN: usize = MAGIC.len() + 8 + 4 + ID_LEN + 4 + CHECKSUM_LEN;
+const PAYLOAD_MAX: usize = CHUNK_MAX - HEADER_LEN;
 const KEY_LEN: usize = 8 + 4;
 
 /// The first key of a position.
@@ -29,22 +36,91 @@ pub(super) fn position_of(key: &[u8]) -> Option<Position> {
 
 /// The whole record as one atomic batch.
 pub(super) fn batch(position: Position, record: &Record) -> ::sled::Batch {
+    let mark = Mark { position, commit: record.id };
     let len = u32::try_from(record.bytes.len()).expect("records are limited to far less than 4 GiB");
-    let (first, rest) = record.bytes.split_at(record.bytes.len().min(CHUNK_MAX - LEADER_LEN));
-    let leader = [record.id.0.as_bytes().as_slice(), &len.to_be_bytes(), first].concat();
     let mut batch = ::sled::Batch::default();
-    batch.insert(&key(position, 0), leader);
-    for (chunk, number) in rest.chunks(CHUNK_MAX).zip(1..) {
-        batch.insert(&key(position, number), chunk);
+    // A record without a byte still has a chunk that says so.
+    let payloads = record.bytes.chunks(PAYLOAD_MAX).chain(record.bytes.is_empty().then_some(&[][..]));
+    for (payload, number) in payloads.zip(0..) {
+        batch.insert(&key(position, number), Header { mark, number, len }.lead(payload));
     }
     batch
+}
+
+/// Where chunks may start in the bytes of a file.
+pub(super) fn find(bytes: &[u8]) -> impl Iterator<Item = usize> {
+    let starts = bytes.windows(MAGIC.len()).enumerate().filter(|(_, window)| *window == MAGIC);
+    starts.map(|(at, _)| at)
+}
+
+/// What a chunk says about itself.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) struct Header {
+    pub(super) mark: Mark,
+    /// Which part of the record it is, counted from 0.
+    pub(super) number: u32,
+    /// How long the whole record is.
+    pub(super) len: u32,
+}
+
+impl Header {
+    /// Reads the sound chunk that `bytes` start with; what follows it does not matter.
+    pub(super) fn parse(bytes: &[u8]) -> Option<(Self, &[u8])> {
+        let rest = bytes.strip_prefix(&MAGIC)?;
+        let (position, rest) = rest.split_first_chunk::<8>()?;
+        let (number, rest) = rest.split_first_chunk::<4>()?;
+        let (id, rest) = rest.split_first_chunk::<ID_LEN>()?;
+        let (len, rest) = rest.split_first_chunk::<4>()?;
+        let (checksum, rest) = rest.split_first_chunk::<CHECKSUM_LEN>()?;
+        let header = Self {
+            mark: Mark {
+                position: Position(u64::from_be_bytes(*position)),
+                commit: CommitId(Uuid::from_bytes(*id)),
+            },
+            number: u32::from_be_bytes(*number),
+            len: u32::from_be_bytes(*len),
+        };
+        let payload = rest.get(..header.payload_len()?)?;
+        (header.checksum(payload) == *checksum).then_some((header, payload))
+    }
+
+    /// How many chunks the record has.
+    pub(super) fn chunks(&self) -> usize {
+        (self.len as usize).div_ceil(PAYLOAD_MAX).max(1)
+    }
+
+    /// How many bytes of the record this chunk holds, if there can be such a chunk.
+    fn payload_len(&self) -> Option<usize> {
+        let number = self.number as usize;
+        let rest = || self.len as usize - number * PAYLOAD_MAX;
+        (number < self.chunks()).then(|| rest().min(PAYLOAD_MAX))
+    }
+
+    /// The chunk: this header, then the payload.
+    fn lead(&self, payload: &[u8]) -> Vec<u8> {
+        let mut chunk = Vec::with_capacity(HEADER_LEN + payload.len());
+        chunk.extend_from_slice(&self.fields());
+        chunk.extend_from_slice(&self.checksum(payload));
+        chunk.extend_from_slice(payload);
+        chunk
+    }
+
+    fn checksum(&self, payload: &[u8]) -> [u8; CHECKSUM_LEN] {
+        crc32c::crc32c_append(crc32c::crc32c(&self.fields()), payload).to_be_bytes()
+    }
+
+    fn fields(&self) -> Vec<u8> {
+        let Self { mark, number, len } = self;
+        let (position, id) = (mark.position.0.to_be_bytes(), mark.commit.0.as_bytes());
+        [&MAGIC[..], &position, &number.to_be_bytes(), id, &len.to_be_bytes()].concat()
+    }
 }
 
 /// A record that is being put together from its chunks.
 #[derive(Debug)]
 pub(super) struct Assembly {
     mark: Mark,
-    len: usize,
+    len: u32,
     bytes: Vec<u8>,
     next: u32,
 }
@@ -56,14 +132,12 @@ impl Assembly {
         if **found != first_key(position) {
             return Err(damaged(position, "it is missing"));
         }
-        let (id, rest) =
-            value.split_first_chunk::<ID_LEN>().ok_or_else(|| damaged(position, "its start is missing"))?;
-        let (len, bytes) =
-            rest.split_first_chunk::<4>().ok_or_else(|| damaged(position, "its start is missing"))?;
-        let mark = Mark { position, commit: CommitId(Uuid::from_bytes(*id)) };
-        let mut assembly = Self { mark, len: u32::from_be_bytes(*len) as usize, bytes: Vec::new(), next: 1 };
-        assembly.take(bytes)?;
-        Ok(assembly)
+        match Header::parse(value) {
+            Some((header, payload)) if header.mark.position == position && header.number == 0 => {
+                Ok(Self { mark: header.mark, len: header.len, bytes: payload.to_vec(), next: 1 })
+            }
+            Some(_) | None => Err(damaged(position, "its first part is not what was written")),
+        }
     }
 
     /// Adds the next pair.
@@ -72,12 +146,19 @@ impl Assembly {
         if **found != key(self.mark.position, self.next) {
             return Err(damaged(self.mark.position, "a part of it is missing"));
         }
+        let expected = Header { mark: self.mark, number: self.next, len: self.len };
+        match Header::parse(value) {
+            Some((header, payload)) if header == expected => self.bytes.extend_from_slice(payload),
+            Some(_) | None => {
+                return Err(damaged(self.mark.position, "a part of it is not what was written"));
+            }
+        }
         self.next += 1;
-        self.take(value)
+        Ok(())
     }
 
     pub(super) fn is_complete(&self) -> bool {
-        self.bytes.len() == self.len
+        self.bytes.len() == self.len as usize
     }
 
     /// Which commit it is.
@@ -88,21 +169,13 @@ impl Assembly {
     pub(super) fn finish(self) -> StoredRecord {
         StoredRecord { position: self.mark.position, bytes: Bytes::from(self.bytes) }
     }
-
-    fn take(&mut self, bytes: &[u8]) -> Result<(), LogError> {
-        self.bytes.extend_from_slice(bytes);
-        if self.bytes.len() > self.len {
-            return Err(damaged(self.mark.position, "it is longer than what was written"));
-        }
-        Ok(())
-    }
 }
 
 /// What is wrong with the record at `position`.
 pub(super) fn damaged(position: Position, what: &str) -> LogError {
     let detail = format!(
-        "the record at position {position} is damaged: {what}; restore the store from a backup, or salvage what is \
-         sound into a new one"
+        "the record at position {position} is damaged: {what}; restore the store from a backup, or salvage \
+         what is sound into a new one"
     );
     LogError::new(Fault::Damaged, detail)
 }

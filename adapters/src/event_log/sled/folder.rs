@@ -53,13 +53,7 @@ impl Folder {
         let file = file.map_err(|error| unusable(path, &error))?;
         match file.try_lock() {
             Ok(()) => Ok(Self { path: path.into(), _lock: file }),
-            Err(TryLockError::WouldBlock) => {
-                let detail = format!(
-                    "the store {} is in use by another process; stop that process or choose another store",
-                    path.display()
-                );
-                Err(LogError::new(Fault::CannotOpen, detail))
-            }
+            Err(TryLockError::WouldBlock) => Err(in_use(path)),
             Err(TryLockError::Error(error)) => Err(unusable(path, &error)),
         }
     }
@@ -86,6 +80,11 @@ impl Folder {
         self.path.join("ballast")
     }
 
+    /// A copy of sled's files to try something on.
+    pub(super) fn rehearsal(&self) -> PathBuf {
+        self.path.join("rehearsal")
+    }
+
     /// Stands there while the files may hold data that the disk does not have.
     pub(super) fn suspicion(&self) -> PathBuf {
         self.path.join("not-synced")
@@ -103,6 +102,20 @@ impl Folder {
         Ok(files)
     }
 
+    /// Removes what an interrupted start has left behind and sled would take for damage: an unfinished
+    /// snapshot, and settings that may be cut short, since sled writes them before it makes the file for
+    /// records.
+    pub(super) fn remove_unfinished(&self) -> io::Result<()> {
+        let never_used = !self.records().exists();
+        for path in self.engine_files()? {
+            let is_snapshot = path.extension().is_some_and(|extension| extension == "generating");
+            if never_used || is_snapshot {
+                fs::remove_file(path)?;
+            }
+        }
+        Ok(())
+    }
+
     /// Closes sled's files to everybody else, and brings them and the folders that name them to the disk.
     pub(super) fn settle(&self) -> io::Result<()> {
         for path in self.engine_files()? {
@@ -115,12 +128,27 @@ impl Folder {
     }
 }
 
+/// Refuses a store that another process has open. Changes nothing, so the answer holds only for the moment.
+pub(super) fn check_unused(path: &Path) -> Result<(), LogError> {
+    match File::open(path.join("lock")).map(|lock| lock.try_lock_shared()) {
+        Ok(Err(TryLockError::WouldBlock)) => Err(in_use(path)),
+        // Without a lock that can be read nobody has the store open, or nobody can tell.
+        Ok(Ok(()) | Err(TryLockError::Error(_))) | Err(_) => Ok(()),
+    }
+}
+
 /// Makes a file that only this user may read.
 pub(super) fn create_file(path: &Path) -> io::Result<File> {
     OpenOptions::new().write(true).create(true).truncate(true).mode(FILE_MODE).open(path)
 }
 
-/// Makes the folder and those above it that are missing, and sees to it that a power cut cannot take them away.
+/// Makes a folder that only this user may look into.
+pub(super) fn create_folder(path: &Path) -> io::Result<()> {
+    DirBuilder::new().mode(FOLDER_MODE).create(path)
+}
+
+/// Makes the folder and those above it that are missing, and sees to it that a power cut cannot take them
+/// away.
 fn create_folders(path: &Path) -> io::Result<()> {
     let missing: Vec<_> = path.ancestors().take_while(|folder| !folder.exists()).collect();
     DirBuilder::new().recursive(true).mode(FOLDER_MODE).create(path)?;
@@ -135,6 +163,14 @@ fn sync_folder(path: &Path) -> io::Result<()> {
     File::open(path)?.sync_all()
 }
 
+fn in_use(path: &Path) -> LogError {
+    let detail = format!(
+        "the store {} is in use by another process; stop that process or choose another store",
+        path.display()
+    );
+    LogError::new(Fault::CannotOpen, detail)
+}
+
 fn not_a_folder(path: &Path) -> LogError {
     let detail = format!("{} is not a folder; choose another path for the store", path.display());
     LogError::new(Fault::CannotOpen, detail)
@@ -142,8 +178,8 @@ fn not_a_folder(path: &Path) -> LogError {
 
 fn unusable(path: &Path, error: &io::Error) -> LogError {
     let detail = format!(
-        "the store {} cannot be written to ({error}); make the folder writable for this user or choose another \
-         path for the store",
+        "the store {} cannot be written to ({error}); make the folder writable for this user or choose \
+         another path for the store",
         path.display()
     );
     LogError::new(Fault::CannotOpen, detail)

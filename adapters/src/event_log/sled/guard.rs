@@ -1,4 +1,5 @@
-//! A wall around the engine: what it throws becomes one sentence, never a dead thread and never noise for users.
+//! A wall around the engine: what it throws becomes one sentence, never a dead thread and never noise for
+//! users.
 
 use std::{
     any::Any,
@@ -20,8 +21,8 @@ thread_local! {
     static GUARDED: Cell<bool> = const { Cell::new(false) };
 }
 
-/// Calls the engine. It panics where others return errors: a panic becomes `Damaged`, since what makes it panic is
-/// nearly always a file that does not hold what was written.
+/// Calls the engine. It panics where others return errors: a panic becomes `Damaged`, since what makes it
+/// panic is nearly always a file that does not hold what was written.
 pub(super) fn guarded<T>(doing: &str, call: impl FnOnce() -> ::sled::Result<T>) -> Result<T, LogError> {
     silence_engine_panics();
     GUARDED.set(true);
@@ -33,8 +34,8 @@ pub(super) fn guarded<T>(doing: &str, call: impl FnOnce() -> ::sled::Result<T>) 
         Ok(Err(error)) => Err(explain(doing, error)),
         Err(panic) => {
             let detail = format!(
-                "{doing} failed inside the storage engine ({}): its files are damaged; restore the store from a \
-                 backup, or salvage what is left into a new one",
+                "{doing} failed inside the storage engine ({}): its files are probably damaged; restore the \
+                 store from a backup, or salvage what is left into a new one",
                 words_of(&*panic)
             );
             Err(LogError::new(Fault::Damaged, detail))
@@ -45,27 +46,20 @@ pub(super) fn guarded<T>(doing: &str, call: impl FnOnce() -> ::sled::Result<T>) 
 /// An error of the system while something was done with a file of the store.
 pub(super) fn io_trouble(doing: &str, error: &io::Error) -> LogError {
     match error.kind() {
-        io::ErrorKind::StorageFull | io::ErrorKind::QuotaExceeded => LogError::new(
-            Fault::Full,
-            format!(
-                "{doing} failed ({error}): the disk is full; free some space, and writing goes on by itself"
-            ),
-        ),
+        io::ErrorKind::StorageFull | io::ErrorKind::QuotaExceeded => {
+            LogError::new(Fault::Full, format!("{doing} failed ({error}): the disk is full; free some space"))
+        }
         io::ErrorKind::FileTooLarge => LogError::new(
             Fault::WriteFailed,
             format!("{doing} failed ({error}): a limit on file sizes is in force; raise it (ulimit -f)"),
         ),
-        _ => LogError::new(
-            Fault::WriteFailed,
-            format!(
-                "{doing} failed ({error}): check the disk; the log is opened again by itself when it can be"
-            ),
-        ),
+        _ => LogError::new(Fault::WriteFailed, format!("{doing} failed ({error}): check the disk")),
     }
 }
 
-/// A file-size limit sends a signal that ends the process. With a handler in place the write fails instead, and a
-/// failed write is something the log can deal with. Without an async runtime nothing is done: offline tools may end.
+/// A file-size limit sends a signal that ends the process. With a handler in place the write fails instead,
+/// and a failed write is something the log can deal with. Without an async runtime nothing is done: offline
+/// tools may end.
 pub(super) fn survive_the_file_size_limit() {
     if Handle::try_current().is_ok() {
         // The handler stays for as long as the process runs, though nobody listens.
@@ -75,8 +69,8 @@ pub(super) fn survive_the_file_size_limit() {
     }
 }
 
-/// Keeps panics that end in [`guarded`], and those of the engine's own threads, which its callers hear of, out of
-/// the standard error stream. All other panics are reported as before.
+/// Keeps panics that end in [`guarded`], and those of the engine's own threads, which its callers hear of,
+/// out of the standard error stream. All other panics are reported as before.
 fn silence_engine_panics() {
     static SILENCED: Once = Once::new();
     SILENCED.call_once(|| {
@@ -94,12 +88,12 @@ fn silence_engine_panics() {
 
 fn explain(doing: &str, error: ::sled::Error) -> LogError {
     match error {
-        ::sled::Error::Io(error) => io_trouble(doing, &error),
+        ::sled::Error::Io(error) => io_trouble(doing, &original(error)),
         ::sled::Error::Corruption { .. } | ::sled::Error::CollectionNotFound(_) => LogError::new(
             Fault::Damaged,
             format!(
-                "{doing} failed: the files of the storage engine are damaged; restore the store from a backup, or \
-                 salvage what is left into a new one"
+                "{doing} failed: the files of the storage engine are damaged; restore the store from a \
+                 backup, or salvage what is left into a new one"
             ),
         ),
         ::sled::Error::Unsupported(reason) => {
@@ -109,6 +103,13 @@ fn explain(doing: &str, error: ::sled::Error) -> LogError {
             LogError::new(Fault::WriteFailed, format!("{doing} failed: {}", one_line(&reason)))
         }
     }
+}
+
+/// sled hands errors of the system on as text that shows their code; what they were says more to people.
+fn original(error: io::Error) -> io::Error {
+    let text = error.to_string();
+    let code = text.split_once("code: ").and_then(|(_, rest)| rest.split(',').next()?.parse().ok());
+    code.map_or(error, io::Error::from_raw_os_error)
 }
 
 fn words_of(panic: &(dyn Any + Send)) -> String {

@@ -1,22 +1,27 @@
 //! The thread that owns sled: the only one that writes, and the one that opens the log again after a fault.
 
 use std::{
-    fmt,
     path::Path,
     sync::Arc,
     time::{Duration, Instant},
 };
 
-use application::ports::{AppendError, Fault, LogError, Position, ReadBound, Record, StoredRecord};
-use parking_lot::RwLock;
+use application::ports::{AppendError, Fault, LogError, Position, Record};
 use tokio::{
     runtime::Runtime,
-    sync::{mpsc, oneshot, watch},
+    sync::{mpsc, oneshot},
     time,
 };
 
-use super::{distrust, engine::Engine, folder::Folder, guard::io_trouble, space};
-use crate::event_log::high_water::{self, HighWater, Mark};
+use super::{
+    distrust,
+    folder::Folder,
+    guard::io_trouble,
+    opening::{self, Opening},
+    shared::Shared,
+    space,
+};
+use crate::event_log::high_water::{HighWater, Mark};
 
 /// How often the mark is synced while commits come in, and how long after the last one.
 const MARK_SYNC_PAUSE: Duration = Duration::from_secs(1);
@@ -29,43 +34,6 @@ pub(super) struct Request {
     pub(super) expected: Position,
     pub(super) record: Record,
     pub(super) reply: oneshot::Sender<Result<Position, AppendError>>,
-}
-
-/// What readers may look at.
-pub(super) struct Shared {
-    /// `None` while sled is being opened again.
-    pub(super) engine: RwLock<Option<Engine>>,
-    /// The last position that is durable.
-    pub(super) head: watch::Sender<Position>,
-    /// Why nothing can be written, if so.
-    pub(super) closed: RwLock<Option<LogError>>,
-}
-
-impl Shared {
-    /// Durable records after `after`, within `bound`. A failed engine still has them.
-    pub(super) fn read(&self, after: Position, bound: ReadBound) -> Result<Vec<StoredRecord>, LogError> {
-        let engine = self.engine.read();
-        let head = *self.head.borrow();
-        match &*engine {
-            Some(engine) => engine.read(after, head, bound),
-            None => Err(self.closed.read().clone().unwrap_or_else(being_opened)),
-        }
-    }
-}
-
-impl fmt::Debug for Shared {
-    fn fmt(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
-        formatter.debug_struct("Shared").field("head", &*self.head.borrow()).finish_non_exhaustive()
-    }
-}
-
-/// Who may be opened.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(super) enum Opening {
-    /// Any store; a missing one is made.
-    OrCreate,
-    /// Only a store that exists.
-    Existing,
 }
 
 /// The owner of a store. Everything here blocks, on a thread of its own.
@@ -90,19 +58,16 @@ enum Trouble {
 impl Keeper {
     /// Opens the store at `path` and checks that it has lost nothing.
     pub(super) fn open(path: &Path, opening: Opening) -> Result<Self, LogError> {
-        let folder = match opening {
-            Opening::OrCreate => Folder::open_or_create(path)?,
-            Opening::Existing => Folder::open_existing(path)?,
-        };
-        let mark = open_mark(&folder)?;
-        let (engine, tail) = open_engine(&folder, &mark)?;
-        let shared = Arc::new(Shared {
-            engine: RwLock::new(Some(engine)),
-            head: watch::Sender::new(tail.position),
-            closed: RwLock::new(None),
-        });
+        let (folder, mark) = opening::open_folder(path, opening)?;
+        let (engine, tail) = opening::open_engine(&folder, &mark)?;
+        let shared = Arc::new(Shared::new(engine, tail.position));
         let mut keeper = Self { folder, mark, mark_synced: Instant::now(), trouble: None, shared };
         keeper.go_on(tail)?;
+        match opening {
+            Opening::OrCreate => space::take_ballast(&keeper.folder),
+            // Who only looks changes nothing that need not change.
+            Opening::Existing => {}
+        }
         Ok(keeper)
     }
 
@@ -148,7 +113,7 @@ impl Keeper {
                 self.shared.head.send_replace(mark.position);
                 Ok(mark.position)
             }
-            Err(error) => Err(AppendError::Closed(self.fail(error, REOPEN_PAUSE))),
+            Err(error) => Err(AppendError::Closed(self.fail(&error, REOPEN_PAUSE))),
         }
     }
 
@@ -174,7 +139,7 @@ impl Keeper {
         match self.trouble {
             None => self.sync_mark(),
             Some(Trouble::NoRoom) => {
-                if space::check_room(&self.folder, 0).is_ok() {
+                if space::check_room_again(&self.folder).is_ok() {
                     self.resume();
                 }
             }
@@ -190,7 +155,7 @@ impl Keeper {
         match self.mark.sync() {
             Ok(()) => self.mark_synced = Instant::now(),
             Err(error) => {
-                self.fail(io_trouble("syncing the high-water mark", &error), REOPEN_PAUSE);
+                self.fail(&io_trouble("syncing the high-water mark", &error), REOPEN_PAUSE);
             }
         }
     }
@@ -203,11 +168,13 @@ impl Keeper {
     }
 
     /// Closes the log after a fault, until it was opened again.
-    fn fail(&mut self, error: LogError, pause: Duration) -> LogError {
+    fn fail(&mut self, error: &LogError, pause: Duration) -> LogError {
         if let Err(error) = distrust::declare(&self.folder) {
             tracing::debug!("no word of the fault could be left for a later start: {error}");
         }
-        self.stop(Trouble::Failed { again_at: Instant::now() + pause, pause }, error)
+        let detail = format!("{error}; the log is opened again by itself once that works");
+        let trouble = Trouble::Failed { again_at: Instant::now() + pause, pause };
+        self.stop(trouble, LogError::new(error.fault, detail))
     }
 
     /// Opens the log again, unless the disk still fails: then the old engine goes on serving reads.
@@ -216,7 +183,7 @@ impl Keeper {
         let writable = distrust::declare(&self.folder);
         let writable = writable.map_err(|error| io_trouble("opening the log again", &error));
         match writable.and_then(|()| self.replace_engine()) {
-            Ok(()) => match space::check_room(&self.folder, 0) {
+            Ok(()) => match space::check_room_again(&self.folder) {
                 Ok(()) => self.resume(),
                 Err(error) => {
                     self.stop(Trouble::NoRoom, error);
@@ -227,20 +194,16 @@ impl Keeper {
                 self.stop(Trouble::Lost, error);
             }
             Err(error) => {
-                self.fail(error, (2 * pause).min(REOPEN_PAUSE_MAX));
+                self.fail(&error, (2 * pause).min(REOPEN_PAUSE_MAX));
             }
         }
     }
 
     fn replace_engine(&mut self) -> Result<(), LogError> {
-        let mut place = self.shared.engine.write();
-        if let Some(engine) = place.take() {
-            engine.close();
-        }
+        self.close_engine();
         self.mark.settle().map_err(|error| io_trouble("writing the high-water mark", &error))?;
-        let (engine, tail) = open_engine(&self.folder, &self.mark)?;
-        *place = Some(engine);
-        drop(place);
+        let (engine, tail) = opening::open_engine(&self.folder, &self.mark)?;
+        *self.shared.engine.write() = Some(engine);
         self.go_on(tail)
     }
 
@@ -251,7 +214,6 @@ impl Keeper {
             raised.map_err(|error| io_trouble("writing the high-water mark", &error))?;
         }
         self.shared.head.send_replace(tail.position);
-        space::take_ballast(&self.folder);
         Ok(())
     }
 
@@ -262,65 +224,22 @@ impl Keeper {
     }
 
     fn close(mut self) {
-        if self.trouble.is_none()
-            && let Err(error) = self.mark.settle()
-        {
+        let settled = match self.trouble {
+            None | Some(Trouble::NoRoom) => self.mark.settle(),
+            // The next start looks at everything anyway.
+            Some(Trouble::Failed { .. } | Trouble::Lost) => Ok(()),
+        };
+        if let Err(error) = settled {
             tracing::warn!("the high-water mark could not be synced at the end: {error}");
         }
-        if let Some(engine) = self.shared.engine.write().take() {
+        self.close_engine();
+    }
+
+    fn close_engine(&self) {
+        // Waits for readers, and keeps them waiting no longer than that.
+        let engine = self.shared.engine.write().take();
+        if let Some(engine) = engine {
             engine.close();
         }
     }
-}
-
-/// Opens the mark. It is made before anything else of a store, so whoever has records has lost it.
-fn open_mark(folder: &Folder) -> Result<HighWater, LogError> {
-    let path = folder.mark();
-    if let Some(mark) = HighWater::open(&path)? {
-        return Ok(mark);
-    }
-    if folder.records().exists() {
-        return Err(high_water::missing(&path));
-    }
-    let made = HighWater::create(&path).and_then(|mark| folder.settle().map(|()| mark));
-    made.map_err(|error| io_trouble("making the store", &error))
-}
-
-/// Opens sled, and returns it with its last commit once everything in it is durable and nothing is missing.
-fn open_engine(folder: &Folder, mark: &HighWater) -> Result<(Engine, Mark), LogError> {
-    space::make_room_to_open(folder);
-    let doing = "bringing the log to the disk";
-    let distrusted = distrust::is_declared(folder);
-    if distrusted {
-        distrust::resolve(folder).map_err(|error| io_trouble(doing, &error))?;
-    }
-    let engine = Engine::open(folder)?;
-    let checked = check(&engine, mark).and_then(|tail| {
-        folder.settle().map_err(|error| io_trouble(doing, &error))?;
-        if distrusted {
-            distrust::withdraw(folder).map_err(|error| io_trouble(doing, &error))?;
-        }
-        Ok(tail)
-    });
-    match checked {
-        Ok(tail) => Ok((engine, tail)),
-        Err(error) => {
-            engine.close();
-            Err(error)
-        }
-    }
-}
-
-/// Finds the last commit, and that nothing which was acknowledged is missing.
-fn check(engine: &Engine, mark: &HighWater) -> Result<Mark, LogError> {
-    let tail = engine.tail()?;
-    let marked = mark.mark().position;
-    let within = Position::START < marked && marked <= tail.position;
-    let found = within.then(|| engine.commit_at(marked)).transpose()?;
-    mark.check(tail.position, found)?;
-    Ok(tail)
-}
-
-fn being_opened() -> LogError {
-    LogError::new(Fault::Unreachable, "the log is being opened again; try again in a moment")
 }

@@ -1,4 +1,5 @@
-//! Room on the disk: a floor under which nothing is written, and a ballast that makes room to open a full store.
+//! Room on the disk: a floor under which nothing is written, and a ballast that makes room to open a full
+//! store.
 
 use std::{fs, io, io::Write as _, path::Path};
 
@@ -7,10 +8,11 @@ use rustix::fs::{FallocateFlags, fallocate, statvfs};
 
 use super::folder::{Folder, create_file};
 
-const MIB: u64 = 1024 * 1024;
+const KIB: u64 = 1024;
+const MIB: u64 = 1024 * KIB;
 
-/// Free space that is never written into: a sixteenth of the disk, within these bounds. The lower one covers what
-/// one more commit and one more start of the engine need, and leaves most of a 16 MiB disk usable.
+/// Free space that is never written into: a sixteenth of the disk, within these bounds. The lower one covers
+/// what one more commit and one more start of the engine need, and leaves most of a 16 MiB disk usable.
 const FLOOR_SHARE: u64 = 16;
 const FLOOR_MIN: u64 = 2 * MIB;
 const FLOOR_MAX: u64 = 64 * MIB;
@@ -18,10 +20,13 @@ const FLOOR_MAX: u64 = 64 * MIB;
 /// The ballast: enough for what the engine writes when it opens (the end of a segment and a snapshot of its
 /// page table, which takes a few bytes per commit).
 const BALLAST_SHARE: u64 = 4;
-const _: () = assert!(FLOOR_MIN / BALLAST_SHARE >= 512 * 1024, "the ballast covers a segment of the engine");
+const _: () = assert!(FLOOR_MIN / BALLAST_SHARE >= 512 * KIB, "the ballast covers a segment of the engine");
 
 /// What a commit may take on disk, as a multiple of its size: the engine rewrites a page now and then.
 const AMPLIFICATION: u64 = 4;
+
+/// What must be free beyond the floor before writing goes on.
+const SPARE: u64 = MIB / 2;
 
 /// What is free, and how much of that must stay free.
 #[derive(Debug, Clone, Copy)]
@@ -44,15 +49,32 @@ impl Space {
 
 /// Refuses a record that the disk has no room for, before anything is written.
 pub(super) fn check_room(folder: &Folder, record: usize) -> Result<(), LogError> {
+    require(folder, AMPLIFICATION * record as u64)
+}
+
+/// Whether writing may go on after there was no room: only with some to spare, or the next record ends it
+/// again.
+pub(super) fn check_room_again(folder: &Folder) -> Result<(), LogError> {
+    require(folder, SPARE)
+}
+
+/// Fails as a full disk does if a copy of so many bytes would go below the floor.
+pub(super) fn check_room_for_copy(folder: &Folder, bytes: u64) -> io::Result<()> {
+    let space = Space::of(folder.path())?;
+    if space.free >= space.floor + bytes { Ok(()) } else { Err(io::ErrorKind::StorageFull.into()) }
+}
+
+fn require(folder: &Folder, bytes: u64) -> Result<(), LogError> {
     let space = Space::of(folder.path()).map_err(|error| unknown(folder, &error))?;
-    if space.free >= space.floor + AMPLIFICATION * record as u64 {
+    if space.free >= space.floor + bytes {
         return Ok(());
     }
     let detail = format!(
-        "only {} MiB are left on the disk of {}, and {} MiB stay free; free some space, and writing goes on by itself",
-        space.free / MIB,
+        "only {} KiB are left on the disk of {}, and {} KiB stay free; free some space, and writing goes on by \
+         itself",
+        space.free / KIB,
         folder.path().display(),
-        space.floor / MIB
+        space.floor / KIB
     );
     Err(LogError::new(Fault::Full, detail))
 }

@@ -1,0 +1,257 @@
+//! The store URL `nats://[user:password@]host:port[,host:port…]/STREAM[?option=value&…]`.
+
+use std::{fmt, path::PathBuf};
+
+use application::ports::{Fault, LogError};
+use percent_encoding::percent_decode_str;
+
+/// Where the log is and how to get there. `Debug` and `Display` tell no secrets.
+#[derive(Clone, PartialEq, Eq)]
+pub(super) struct Address {
+    /// `host:port` of the servers to start with; the others of the cluster are discovered.
+    pub(super) servers: Vec<String>,
+    /// The name of the stream.
+    pub(super) stream: String,
+    pub(super) identity: Identity,
+    pub(super) tls: Tls,
+    /// How many copies the operator wants (`replicas=3`), if the stream has to be made.
+    pub(super) replicas: Option<usize>,
+    /// The operator's word that every server runs with `sync_interval: always` (`sync=always`).
+    pub(super) sync_stated: bool,
+    /// `host:port` of the servers' monitoring (`monitor=host:8222,…`), to check how they sync.
+    pub(super) monitors: Vec<String>,
+}
+
+/// Who we are to the servers.
+#[derive(Clone, PartialEq, Eq)]
+pub(super) enum Identity {
+    Nobody,
+    Token(String),
+    Password { user: String, password: String },
+    PasswordFile { user: String, file: PathBuf },
+    Credentials(PathBuf),
+}
+
+/// How the connection is protected.
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+pub(super) struct Tls {
+    pub(super) demand: TlsDemand,
+    /// Trust only certificates signed by this one; otherwise what the system trusts.
+    pub(super) ca: Option<PathBuf>,
+    /// Our own certificate and its key.
+    pub(super) client: Option<(PathBuf, PathBuf)>,
+}
+
+/// Whether the connection must be encrypted.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+pub(super) enum TlsDemand {
+    /// As the server demands.
+    #[default]
+    ServerDecides,
+    /// Refuse to go on without (`tls=required`).
+    Required,
+    /// Encrypt before the first word (`tls=first`), for servers with `handshake_first`.
+    First,
+}
+
+const OPTIONS: &str =
+    "tls=required, tls=first, ca, cert, key, creds, password-file, replicas, sync=always, monitor";
+/// Stream names become part of subjects, so they hold neither dots nor wildcards.
+const STREAM_NAME_MAX: usize = 64;
+/// More copies than this a server does not keep.
+const REPLICAS_MAX: usize = 5;
+
+impl Address {
+    /// Reads the URL. A user without a password gets it from `NATS_PASSWORD`, if `environment` has one.
+    pub(super) fn parse(url: &str, environment: &dyn Fn(&str) -> Option<String>) -> Result<Self, LogError> {
+        let rest = url.strip_prefix("nats://").ok_or_else(|| {
+            wrong("must look like nats://[user:password@]host:port[,host:port]/STREAM[?option=value]")
+        })?;
+        let (rest, query) = rest.split_once('?').unwrap_or((rest, ""));
+        let (authority, stream) =
+            rest.rsplit_once('/').ok_or_else(|| wrong("must name a stream, as in nats://host:4222/PETS"))?;
+        let (user_info, servers) = match authority.rsplit_once('@') {
+            Some((user_info, servers)) => (Some(user_info), servers),
+            None => (None, authority),
+        };
+        let mut address = Self {
+            servers: hosts(servers)?,
+            stream: stream_name(stream)?,
+            identity: user_info.map_or(Ok(Identity::Nobody), identity)?,
+            tls: Tls::default(),
+            replicas: None,
+            sync_stated: false,
+            monitors: vec![],
+        };
+        address.apply(query)?;
+        address.identity = match (address.identity, environment("NATS_PASSWORD")) {
+            (Identity::Token(user), Some(password)) => Identity::Password { user, password },
+            (identity, _) => identity,
+        };
+        Ok(address)
+    }
+
+    fn apply(&mut self, query: &str) -> Result<(), LogError> {
+        let (mut cert, mut key) = (None, None);
+        for (option, value) in form_urlencoded::parse(query.as_bytes()) {
+            match (&*option, &*value) {
+                (_, "") => return Err(wrong("must have a value for each option")),
+                ("tls", "required") => self.tls.demand = TlsDemand::Required,
+                ("tls", "first") => self.tls.demand = TlsDemand::First,
+                ("ca", file) => self.tls.ca = Some(file.into()),
+                ("cert", file) => cert = Some(file.into()),
+                ("key", file) => key = Some(file.into()),
+                ("creds", file) => self.identify(|_| Some(Identity::Credentials(file.into())))?,
+                ("password-file", file) => self.identify(|identity| match identity {
+                    // A user without a password is parsed as a token.
+                    Identity::Token(user) => {
+                        Some(Identity::PasswordFile { user: user.clone(), file: file.into() })
+                    }
+                    Identity::Nobody
+                    | Identity::Password { .. }
+                    | Identity::PasswordFile { .. }
+                    | Identity::Credentials(_) => None,
+                })?,
+                ("replicas", number) => self.replicas = Some(replicas(number)?),
+                ("sync", "always") => self.sync_stated = true,
+                ("monitor", servers) => self.monitors = hosts(servers)?,
+                // What is unknown is not repeated: it may be the end of a password that was not escaped.
+                _ => return Err(wrong(format!("takes only the options {OPTIONS}"))),
+            }
+        }
+        self.tls.client = match (cert, key) {
+            (Some(cert), Some(key)) => Some((cert, key)),
+            (None, None) => None,
+            (Some(_), None) | (None, Some(_)) => {
+                return Err(wrong("must have both cert and key, or neither"));
+            }
+        };
+        Ok(())
+    }
+
+    fn identify(&mut self, how: impl FnOnce(&Identity) -> Option<Identity>) -> Result<(), LogError> {
+        let refined = how(&self.identity)
+            .ok_or_else(|| wrong("must name a user, and no password, for the password file"))?;
+        self.identity = refined;
+        Ok(())
+    }
+}
+
+/// The URL without its secrets, for errors and logs.
+impl fmt::Display for Address {
+    fn fmt(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let who = match self.identity {
+            Identity::Nobody | Identity::Credentials(_) => "",
+            Identity::Token(_) | Identity::Password { .. } | Identity::PasswordFile { .. } => "***@",
+        };
+        write!(formatter, "nats://{who}{}/{}", self.servers.join(","), self.stream)
+    }
+}
+
+impl fmt::Debug for Address {
+    fn fmt(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
+        fmt::Display::fmt(self, formatter)
+    }
+}
+
+fn identity(user_info: &str) -> Result<Identity, LogError> {
+    let decode = |text: &str| {
+        let decoded = percent_decode_str(text).decode_utf8();
+        decoded.map(String::from).map_err(|_| wrong("has a user or password that is not UTF-8"))
+    };
+    Ok(match user_info.split_once(':') {
+        Some((user, password)) => Identity::Password { user: decode(user)?, password: decode(password)? },
+        None => Identity::Token(decode(user_info)?),
+    })
+}
+
+fn hosts(list: &str) -> Result<Vec<String>, LogError> {
+    let sound = |host: &str| !host.is_empty() && !host.contains(['/', '@', '#']);
+    if !list.split(',').all(sound) {
+        return Err(wrong("must name its servers as host:port[,host:port]; escape / @ # ? in a password"));
+    }
+    Ok(list.split(',').map(String::from).collect())
+}
+
+fn stream_name(name: &str) -> Result<String, LogError> {
+    let sound = |character: char| character.is_ascii_alphanumeric() || matches!(character, '-' | '_');
+    if name.is_empty() || name.len() > STREAM_NAME_MAX || !name.chars().all(sound) {
+        return Err(wrong(format!(
+            "must end with a stream name of 1 to {STREAM_NAME_MAX} letters, digits, - and _"
+        )));
+    }
+    Ok(name.into())
+}
+
+fn replicas(number: &str) -> Result<usize, LogError> {
+    let sound = number.parse().ok().filter(|number| (1..=REPLICAS_MAX).contains(number));
+    sound.ok_or_else(|| wrong(format!("must have replicas between 1 and {REPLICAS_MAX}")))
+}
+
+fn wrong(rule: impl fmt::Display) -> LogError {
+    LogError::new(Fault::CannotOpen, format!("the store URL {rule}"))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn parse(url: &str) -> Result<Address, LogError> {
+        Address::parse(url, &|_| None)
+    }
+
+    #[test]
+    fn a_url_names_servers_and_stream() {
+        let address = parse("nats://one:4222,[::1]:4223,three/PETS").unwrap();
+        assert_eq!(address.servers, ["one:4222", "[::1]:4223", "three"]);
+        assert_eq!(address.stream, "PETS");
+        assert!(address.identity == Identity::Nobody);
+    }
+
+    #[test]
+    fn options_are_taken_over() {
+        let url = "nats://n/S?tls=first&ca=a.pem&cert=b&key=c&creds=d&replicas=5&sync=always&monitor=x:1,y:2";
+        let address = parse(url).unwrap();
+        let client = Some(("b".into(), "c".into()));
+        assert_eq!(address.tls, Tls { demand: TlsDemand::First, ca: Some("a.pem".into()), client });
+        assert!(address.identity == Identity::Credentials("d".into()));
+        assert_eq!((address.replicas, address.sync_stated), (Some(5), true));
+        assert_eq!(address.monitors, ["x:1", "y:2"]);
+    }
+
+    #[test]
+    fn secrets_are_decoded_and_never_shown() {
+        let address = parse("nats://joe:pa%3F/ss@one/S").unwrap();
+        let password = "pa?/ss".into();
+        assert!(address.identity == Identity::Password { user: "joe".into(), password });
+        assert_eq!(format!("{address:?}"), "nats://***@one/S");
+        let environment = |name: &str| (name == "NATS_PASSWORD").then(|| "pass".into());
+        let environment = Address::parse("nats://joe@one/S", &environment).unwrap();
+        assert!(environment.identity == Identity::Password { user: "joe".into(), password: "pass".into() });
+        let file = parse("nats://joe@one/S?password-file=f").unwrap();
+        assert!(file.identity == Identity::PasswordFile { user: "joe".into(), file: "f".into() });
+    }
+
+    #[test]
+    fn wrong_urls_are_refused_without_telling_a_secret() {
+        for url in [
+            "nats:secret",
+            "nats://joe:secret@one",
+            "nats://joe:secret@/S",
+            "nats://joe:x/x?secret@one/S",
+            "nats://joe:secret@one,/S",
+            "nats://joe:secret@one/",
+            "nats://joe:secret@one/a.b",
+            "nats://joe:secret@one/S?tls=maybe",
+            "nats://joe:secret@one/S?cert=x",
+            "nats://joe:secret@one/S?replicas=9",
+            "nats://joe:secret@one/S?creds=",
+            "nats://joe:secret@one/S?unknown=x",
+            "nats://joe:secret@one/S?password-file=x",
+        ] {
+            let Err(error) = parse(url) else { panic!("{url} was accepted") };
+            assert_eq!(error.fault, Fault::CannotOpen, "{url}");
+            assert!(!error.detail.contains("secret"), "{url}: {error}");
+        }
+    }
+}

@@ -1,0 +1,106 @@
+//! Reading records: many at a time from whichever replica is near, or one from the leader, who lags behind
+//! nobody.
+
+use application::ports::{Fault, LogError, Position, ReadBound, StoredRecord};
+use async_nats::{
+    Message,
+    header::NATS_SEQUENCE,
+    jetstream::{ErrorCode, message::StreamMessage, stream::RawMessage},
+};
+use futures_util::StreamExt as _;
+use serde::{Deserialize, Serialize};
+use tokio::time;
+
+use super::connection::{ANSWER_PATIENCE, ApiFailure, Connection, unreachable};
+
+/// The most that is asked for at once, so that a server need not hold more for one slow reader.
+const BYTES_MAX: usize = 8 * 1024 * 1024;
+/// Well below what the client holds for a subscription before it drops messages.
+const RECORDS_MAX: usize = 16_384;
+
+#[derive(Serialize)]
+struct BatchRequest {
+    seq: u64,
+    batch: usize,
+    max_bytes: usize,
+}
+
+#[derive(Serialize)]
+struct OneRequest {
+    seq: u64,
+}
+
+#[derive(Deserialize)]
+struct OneAnswer {
+    message: RawMessage,
+}
+
+/// Records after `after` as one replica has them, up to the first gap. That replica may lag behind the leader,
+/// or may not answer: then there are fewer, or none.
+pub(super) async fn from_any_replica(
+    connection: &Connection,
+    stream: &str,
+    after: Position,
+    bound: ReadBound,
+) -> Result<Vec<StoredRecord>, LogError> {
+    let mut losses = connection.watch()?;
+    let client = &connection.client;
+    let inbox = client.new_inbox();
+    let request = BatchRequest {
+        seq: after.next().0,
+        batch: bound.records.min(RECORDS_MAX),
+        max_bytes: bound.bytes.min(BYTES_MAX),
+    };
+    let request = serde_json::to_vec(&request).expect("numbers always serialise");
+    let failed = |error: &dyn std::error::Error| unreachable(format!("no connection to read: {error}"));
+    let mut answers = client.subscribe(inbox.clone()).await.map_err(|error| failed(&error))?;
+    let subject = format!("$JS.API.DIRECT.GET.{stream}");
+    client.publish_with_reply(subject, inbox, request.into()).await.map_err(|error| failed(&error))?;
+    let mut found = Vec::new();
+    let mut last = after;
+    loop {
+        let answer = tokio::select! {
+            biased;
+            answer = time::timeout(ANSWER_PATIENCE, answers.next()) => answer.ok().flatten(),
+            _ = losses.changed() => None,
+        };
+        // Silence or a gap only end the batch, as its end does: what came before is sound. A status tells the
+        // end of the batch, or that there is nothing, or nobody to ask.
+        let Some(answer) = answer.filter(|answer| answer.status.is_none()) else { break };
+        if sequence(&answer) != Some(last.next().0) {
+            break;
+        }
+        last = last.next();
+        found.push(StoredRecord { position: last, bytes: answer.payload });
+        if found.len() == bound.records {
+            break;
+        }
+    }
+    Ok(found)
+}
+
+/// The record at `position` as the leader of the stream has it.
+pub(super) async fn from_leader(
+    connection: &Connection,
+    stream: &str,
+    position: Position,
+) -> Result<Option<StoredRecord>, LogError> {
+    let request = OneRequest { seq: position.0 };
+    match connection.ask::<OneAnswer>("STREAM.MSG.GET", stream, &request).await {
+        Ok(answer) => {
+            let message = StreamMessage::try_from(answer.message).map_err(|error| {
+                LogError::new(Fault::Damaged, format!("the message at {position} cannot be read: {error}"))
+            })?;
+            Ok(Some(StoredRecord { position, bytes: message.payload }))
+        }
+        Err(ApiFailure::Refused(error)) if error.error_code() == ErrorCode::NO_MESSAGE_FOUND => Ok(None),
+        Err(ApiFailure::Refused(error)) => {
+            Err(unreachable(format!("NATS did not let us read stream {stream}: {error}")))
+        }
+        Err(ApiFailure::Silent(error)) => Err(error),
+    }
+}
+
+fn sequence(message: &Message) -> Option<u64> {
+    message.headers.as_ref()?.get(NATS_SEQUENCE)?.as_str().parse().ok()
+}

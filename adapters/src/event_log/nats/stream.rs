@@ -1,0 +1,188 @@
+//! The stream that holds the log: how it must be set up, and what its leader says about it.
+
+use std::time::Duration;
+
+use application::ports::{Fault, LogError, Position};
+use async_nats::jetstream::{
+    self, ErrorCode,
+    stream::{Config, DiscardPolicy, Info, PersistenceMode, Republish, RetentionPolicy, StorageType},
+};
+
+use super::{
+    address::Address,
+    connection::{ApiFailure, Connection, unreachable},
+};
+
+/// Copies of a new stream, when there are servers enough: one may be lost without a stop.
+const REPLICAS: usize = 3;
+/// A replica that its leader has not heard for so long does not count for the majority. Three heartbeats.
+const CONTACT_MAX: Duration = Duration::from_secs(3);
+
+/// Where the commits of a store go. Nobody else uses these subjects, so stores can share a cluster.
+pub(super) fn commits_subject(stream: &str) -> String {
+    format!("petstore.{stream}.commits")
+}
+
+/// Where the leader tells, without the content, that a commit was stored.
+pub(super) fn stored_subject(stream: &str) -> String {
+    format!("petstore.{stream}.stored")
+}
+
+/// Makes the stream unless it is there. Several nodes may do so at once: the same request made twice is made once.
+pub(super) async fn ensure(connection: &Connection, address: &Address) -> Result<(), LogError> {
+    match connection.ask::<Info>("STREAM.INFO", &address.stream, &()).await {
+        Ok(_) => Ok(()),
+        Err(ApiFailure::Refused(error)) if error.error_code() == ErrorCode::STREAM_NOT_FOUND => {
+            create(connection, address).await
+        }
+        Err(failure) => Err(refused("find", address, failure)),
+    }
+}
+
+/// What the leader says about the stream. Fails if there is none or if it has lost its majority: it may then
+/// have been replaced without knowing it.
+pub(super) async fn ask_leader(connection: &Connection, address: &Address) -> Result<Info, LogError> {
+    let info: Info = match connection.ask("STREAM.INFO", &address.stream, &()).await {
+        Ok(info) => info,
+        Err(failure) => return Err(refused("see", address, failure)),
+    };
+    let replicas = info.cluster.as_ref().map_or(&[][..], |cluster| &cluster.replicas);
+    let heard = replicas.iter().filter(|peer| !peer.offline && peer.active < CONTACT_MAX).count();
+    if 2 * (heard + 1) <= replicas.len() + 1 {
+        return Err(unreachable(format!(
+            "the leader of stream {} is in touch with {heard} of its {} replicas: no majority",
+            address.stream,
+            replicas.len()
+        )));
+    }
+    Ok(info)
+}
+
+/// The head of the log, if the stream is set up as we need it and nothing is missing in it.
+pub(super) fn head(info: &Info) -> Result<Position, LogError> {
+    let name = &info.config.name;
+    let departures = departures(&info.config);
+    if !departures.is_empty() {
+        return Err(LogError::new(
+            Fault::CannotOpen,
+            format!(
+                "stream {name} is not fit to hold a log ({}): correct it or name another stream",
+                departures.join(", ")
+            ),
+        ));
+    }
+    let state = &info.state;
+    if state.messages != state.last_sequence || (state.messages > 0 && state.first_sequence != 1) {
+        return Err(LogError::new(
+            Fault::Damaged,
+            format!(
+                "stream {name} holds {} messages from {} to {}: commits are missing, restore it from a backup",
+                state.messages, state.first_sequence, state.last_sequence
+            ),
+        ));
+    }
+    Ok(Position(state.last_sequence))
+}
+
+async fn create(connection: &Connection, address: &Address) -> Result<(), LogError> {
+    let create = async |replicas| {
+        let config = config(&address.stream, replicas);
+        connection.ask::<Info>("STREAM.CREATE", &address.stream, &config).await
+    };
+    let servers = connection.client.server_info().connect_urls.len().max(address.servers.len());
+    let mut made = create(address.replicas.unwrap_or(REPLICAS)).await;
+    // Who names or sees three servers wants three copies, and waits until they can be had.
+    if let Err(ApiFailure::Refused(error)) = &made
+        && address.replicas.is_none()
+        && servers < REPLICAS
+        && too_few_servers(error)
+    {
+        made = create(1).await;
+    }
+    match made {
+        Ok(_) => Ok(()),
+        // Another node was faster, with another number of servers in sight.
+        Err(ApiFailure::Refused(error)) if error.error_code() == ErrorCode::STREAM_NAME_EXIST => Ok(()),
+        Err(failure) => Err(refused("make", address, failure)),
+    }
+}
+
+fn too_few_servers(error: &jetstream::Error) -> bool {
+    [ErrorCode::STREAM_REPLICAS_NOT_SUPPORTED, ErrorCode::CLUSTER_NO_PEERS].contains(&error.error_code())
+}
+
+/// How a stream must be: it keeps everything, in order, on disk, and nothing can be taken out of it.
+fn config(stream: &str, replicas: usize) -> Config {
+    let commits = commits_subject(stream);
+    Config {
+        name: stream.into(),
+        description: Some("The log of a petstore: one message per commit".into()),
+        subjects: vec![commits.clone()],
+        retention: RetentionPolicy::Limits,
+        storage: StorageType::File,
+        num_replicas: replicas,
+        max_messages: -1,
+        max_bytes: -1,
+        max_messages_per_subject: -1,
+        max_consumers: -1,
+        discard: DiscardPolicy::New,
+        deny_delete: true,
+        deny_purge: true,
+        allow_direct: true,
+        republish: Some(Republish {
+            source: commits,
+            destination: stored_subject(stream),
+            headers_only: true,
+        }),
+        ..Config::default()
+    }
+}
+
+/// What of a stream's settings would break our promises, each as the rule that it breaks.
+fn departures(config: &Config) -> Vec<&'static str> {
+    let rules = [
+        (
+            config.subjects == [commits_subject(&config.name)],
+            "its only subject must be petstore.NAME.commits",
+        ),
+        (config.retention == RetentionPolicy::Limits, "retention must be limits"),
+        (config.storage == StorageType::File, "storage must be file"),
+        (config.persist_mode != Some(PersistenceMode::Async), "persist_mode must not be async"),
+        (config.max_messages <= 0, "max_msgs must be unlimited"),
+        (config.max_bytes <= 0, "max_bytes must be unlimited"),
+        (config.max_messages_per_subject <= 0, "max_msgs_per_subject must be unlimited"),
+        (config.max_message_size <= 0, "max_msg_size must be unlimited"),
+        (config.max_age.is_zero(), "max_age must be unlimited"),
+        (config.discard == DiscardPolicy::New, "discard must be new"),
+        (config.deny_delete, "deny_delete must be set"),
+        (config.deny_purge, "deny_purge must be set"),
+        (!config.allow_rollup, "allow_rollup_hdrs must not be set"),
+        (!config.allow_message_ttl, "allow_msg_ttl must not be set"),
+        (!config.allow_message_counter, "allow_msg_counter must not be set"),
+        (!config.allow_message_schedules, "allow_msg_schedules must not be set"),
+        (!config.no_ack, "no_ack must not be set"),
+        (!config.sealed, "it must not be sealed"),
+        (config.mirror.is_none(), "it must not be a mirror"),
+        (config.sources.as_ref().is_none_or(Vec::is_empty), "it must have no sources"),
+        (config.subject_transform.is_none(), "it must have no subject_transform"),
+        (config.first_sequence.is_none_or(|first| first <= 1), "first_seq must be 1"),
+    ];
+    rules.into_iter().filter_map(|(kept, rule)| (!kept).then_some(rule)).collect()
+}
+
+fn refused(what: &str, address: &Address, failure: ApiFailure) -> LogError {
+    match failure {
+        ApiFailure::Silent(error) => error,
+        ApiFailure::Refused(error) => {
+            let fault = match error.error_code() {
+                ErrorCode::JETSTREAM_NOT_ENABLED
+                | ErrorCode::JETSTREAM_NOT_ENABLED_FOR_ACCOUNT
+                | ErrorCode::STREAM_SUBJECT_OVERLAP
+                | ErrorCode::STREAM_REPLICAS_NOT_SUPPORTED => Fault::CannotOpen,
+                // Not even a stream that is not found is gone for certain: a new leader may just not know it yet.
+                _ => Fault::Unreachable,
+            };
+            LogError::new(fault, format!("NATS did not let us {what} stream {}: {error}", address.stream))
+        }
+    }
+}

@@ -1,0 +1,94 @@
+//! The password file of PostgreSQL's own clients: lines of `host:port:database:user:password`.
+
+use std::{fs, os::unix::fs::PermissionsExt as _, path::PathBuf};
+
+use application::ports::{Fault, LogError};
+
+use super::settings::Environment;
+
+/// The lines of a password file.
+pub(super) struct Passwords(Vec<[String; 5]>);
+
+/// Reads the file that was named, or else the one that `PGPASSFILE` names, or else `~/.pgpass` if there is one.
+pub(super) fn choose(
+    named: Option<PathBuf>,
+    environment: Environment<'_>,
+) -> Result<Option<Passwords>, LogError> {
+    if let Some(path) = named.or_else(|| environment("PGPASSFILE").map(PathBuf::from)) {
+        return read(&path).map(Some);
+    }
+    let path = environment("HOME").map(|home| PathBuf::from(home).join(".pgpass"));
+    let Some(path) = path.filter(|path| path.exists()) else { return Ok(None) };
+    // Nobody asked for this file, so nothing depends on it.
+    Ok(read(&path).inspect_err(|error| tracing::warn!("{error}")).ok())
+}
+
+fn read(path: &PathBuf) -> Result<Passwords, LogError> {
+    let unusable =
+        |why: String| LogError::new(Fault::CannotOpen, format!("the password file {} {why}", path.display()));
+    let metadata = fs::metadata(path).map_err(|error| unusable(format!("cannot be read: {error}")))?;
+    if metadata.permissions().mode() & 0o077 != 0 {
+        return Err(unusable("is open to other users; close it with chmod 600".into()));
+    }
+    let text = fs::read_to_string(path).map_err(|error| unusable(format!("cannot be read: {error}")))?;
+    Ok(Passwords::parse(&text))
+}
+
+impl Passwords {
+    fn parse(text: &str) -> Self {
+        Self(text.lines().filter(|line| !line.starts_with('#')).filter_map(fields).collect())
+    }
+
+    /// The password of the first line that fits.
+    pub(super) fn find(&self, host: &str, port: u16, database: &str, user: &str) -> Option<&str> {
+        let port = port.to_string();
+        let fits = |pattern: &str, value: &str| pattern == "*" || pattern == value;
+        self.0.iter().find_map(|[of_host, of_port, of_database, of_user, password]| {
+            let line_fits = fits(of_host, host)
+                && fits(of_port, &port)
+                && fits(of_database, database)
+                && fits(of_user, user);
+            line_fits.then_some(password.as_str())
+        })
+    }
+}
+
+/// Splits a line at its colons; a backslash takes the meaning from a colon or a backslash.
+fn fields(line: &str) -> Option<[String; 5]> {
+    let mut fields = vec![String::new()];
+    let mut characters = line.chars();
+    while let Some(character) = characters.next() {
+        match character {
+            ':' => fields.push(String::new()),
+            '\\' => fields.last_mut()?.extend(characters.next()),
+            _ => fields.last_mut()?.push(character),
+        }
+    }
+    fields.try_into().ok()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_first_line_that_fits_gives_the_password() {
+        let file = Passwords::parse(
+            "# comment\n\
+             db1:5432:pets:rex:one\n\
+             db1:*:*:rex:two\\:\\\\three\n\
+             a line that is none\n\
+             *:*:*:*:last\n",
+        );
+        for (host, port, database, user, password) in [
+            ("db1", 5432, "pets", "rex", "one"),
+            ("db1", 5433, "pets", "rex", "two:\\three"),
+            ("db1", 5432, "cats", "rex", "two:\\three"),
+            ("db2", 5432, "pets", "rex", "last"),
+            ("db1", 5432, "pets", "tom", "last"),
+        ] {
+            let found = file.find(host, port, database, user);
+            assert_eq!(found, Some(password), "{host}:{port}:{database}:{user}");
+        }
+    }
+}

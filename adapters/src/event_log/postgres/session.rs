@@ -1,0 +1,287 @@
+//! Two connections to one server and what is asked over them: one only appends, so that nothing delays a commit;
+//! the other reads and listens. They live and die together.
+
+use std::{
+    future,
+    sync::{
+        Arc,
+        atomic::{AtomicBool, Ordering},
+    },
+    time::Duration,
+};
+
+use application::ports::{CommitId, Durability, Fault, LogError, Position, ReadBound, Record, StoredRecord};
+use bytes::Bytes;
+use tokio::{
+    io::{AsyncRead, AsyncWrite},
+    sync::watch,
+    task::AbortHandle,
+    time,
+};
+use tokio_postgres::{AsyncMessage, Client, Connection, Error, NoTls, Statement, types::Type};
+
+use super::{
+    durability,
+    schema::{self, Tables},
+    settings::{Settings, Target},
+    trouble,
+};
+
+/// How long the server works on a statement. A little less than its client waits for it, so that nothing goes on
+/// for a client that has given up.
+const APPEND_LIMIT: Duration = Duration::from_secs(3);
+const READ_LIMIT: Duration = Duration::from_secs(14);
+
+/// Positions come from the primary key, never from a sequence: those become visible out of order. The condition
+/// keeps gaps out, which the key alone would allow; and whoever sees a row sees the ones before it.
+const APPEND: &str = "\
+    WITH stored AS (\
+        INSERT INTO petstore_commits (position, id, bytes) \
+        SELECT $1 + 1, $2, $3 WHERE $1 = 0 OR EXISTS (SELECT 1 FROM petstore_commits WHERE position = $1) \
+        ON CONFLICT (position) DO NOTHING RETURNING position) \
+    SELECT pg_notify($4, position::text) FROM stored";
+
+/// The sizes decide how many rows come, before any of the bytes are looked at.
+const READ: &str = "\
+    SELECT position, bytes, id FROM (\
+        SELECT position, bytes, id, \
+            sum(octet_length(bytes)) OVER (ORDER BY position) - octet_length(bytes) AS bytes_before \
+        FROM petstore_commits WHERE position > $1 ORDER BY position LIMIT $2) AS batch \
+    WHERE bytes_before < $3 ORDER BY position";
+
+const COMMIT_AT: &str = "SELECT id FROM petstore_commits WHERE position = $1";
+const HEAD: &str = "SELECT coalesce(max(position), 0) FROM petstore_commits";
+
+/// An open session with one server.
+pub(super) struct Session {
+    server: String,
+    appending: Client,
+    append: Statement,
+    /// Where nodes tell each other about commits: the table has an oid of its own, so nobody else uses it.
+    channel: String,
+    reading: Client,
+    read: Statement,
+    head: Statement,
+    /// The last position that was told of. Sessions do not share it: another server may know less.
+    news: Arc<watch::Sender<Position>>,
+    durability: Durability,
+    drivers: [Driver; 2],
+    hung_up: AtomicBool,
+}
+
+/// Records that stand next to each other.
+#[derive(Default)]
+pub(super) struct Batch {
+    pub(super) records: Vec<StoredRecord>,
+    /// The id of the last record.
+    pub(super) last: Option<CommitId>,
+}
+
+/// The task that moves the bytes of one connection. The connection ends with it.
+struct Driver(AbortHandle);
+
+impl Drop for Driver {
+    fn drop(&mut self) {
+        self.0.abort();
+    }
+}
+
+impl Session {
+    /// Connects to the first server of the settings that can be written to.
+    pub(super) async fn open(settings: &Settings, tables: Tables) -> Result<Self, LogError> {
+        let mut troubles: Vec<LogError> = Vec::new();
+        for target in settings.targets() {
+            match time::timeout(target.patience, Self::open_at(target, tables)).await {
+                Ok(Ok(session)) => return Ok(session),
+                Ok(Err(error)) => troubles.push(error),
+                Err(_) => {
+                    let detail = format!("PostgreSQL at {} does not answer", target.server);
+                    troubles.push(LogError::new(Fault::Unreachable, detail));
+                }
+            }
+        }
+        Err(trouble::of_all(troubles))
+    }
+
+    async fn open_at(target: &Target, tables: Tables) -> Result<Self, LogError> {
+        let news = Arc::new(watch::Sender::new(Position::START));
+        let ((appending, append_driver), (reading, read_driver)) =
+            tokio::try_join!(connect(target, &news, APPEND_LIMIT), connect(target, &news, READ_LIMIT))?;
+        let failed = |error: Error| trouble::of_query(&target.server, &error);
+        if server_start(&appending).await.map_err(failed)? != server_start(&reading).await.map_err(failed)? {
+            let detail = format!(
+                "two connections to {} reached two PostgreSQL servers; name each server in the URL",
+                target.server
+            );
+            return Err(LogError::new(Fault::Unreachable, detail));
+        }
+        schema::ensure(&appending, &target.server, tables).await?;
+        let channel = schema::channel(&appending).await.map_err(failed)?;
+        reading.batch_execute(&format!("LISTEN {channel}")).await.map_err(failed)?;
+        let durability = durability::look_up(&appending).await.map_err(failed)?;
+        let session = Self {
+            server: target.server.clone(),
+            append: appending
+                .prepare_typed(APPEND, &[Type::INT8, Type::UUID, Type::BYTEA, Type::TEXT])
+                .await
+                .map_err(failed)?,
+            channel,
+            read: reading.prepare_typed(READ, &[Type::INT8; 3]).await.map_err(failed)?,
+            head: reading.prepare(HEAD).await.map_err(failed)?,
+            appending,
+            reading,
+            news,
+            durability,
+            drivers: [append_driver, read_driver],
+            hung_up: AtomicBool::new(false),
+        };
+        // Listening goes first: what is not in this head will be told of.
+        let head = session.head().await.map_err(failed)?;
+        tell(&session.news, head);
+        Ok(session)
+    }
+
+    /// Stores the record after `expected`; `None` if that is not the head.
+    pub(super) async fn append(
+        &self,
+        expected: Position,
+        record: &Record,
+    ) -> Result<Option<Position>, Error> {
+        let Ok(position) = i64::try_from(expected.0) else { return Ok(None) };
+        let bytes = &*record.bytes;
+        let row =
+            self.appending.query_opt(&self.append, &[&position, &record.id.0, &bytes, &self.channel]).await?;
+        Ok(row.map(|_| {
+            tell(&self.news, expected.next());
+            expected.next()
+        }))
+    }
+
+    /// Records after `after`, within `bound`, and the id of the last of them.
+    pub(super) async fn read(&self, after: Position, bound: ReadBound) -> Result<Batch, Error> {
+        let Ok(after) = i64::try_from(after.0) else { return Ok(Batch::default()) };
+        let most = |bound: usize| i64::try_from(bound).unwrap_or(i64::MAX);
+        let rows = self
+            .reading
+            .query(&self.read, &[&after, &most(bound.records), &most(bound.bytes.max(1))])
+            .await?;
+        let last = rows.last().map(|row| row.try_get(2)).transpose()?.map(CommitId);
+        let records = rows.iter().map(|row| {
+            let bytes: &[u8] = row.try_get(1)?;
+            Ok(StoredRecord { position: position(row.try_get(0)?), bytes: Bytes::copy_from_slice(bytes) })
+        });
+        Ok(Batch { records: records.collect::<Result<_, Error>>()?, last })
+    }
+
+    /// Which commit stands at `position`, if any.
+    pub(super) async fn commit_at(&self, position: Position) -> Result<Option<CommitId>, Error> {
+        let Ok(position) = i64::try_from(position.0) else { return Ok(None) };
+        let row = self.reading.query_opt(COMMIT_AT, &[&position]).await?;
+        row.map(|row| row.try_get(0).map(CommitId)).transpose()
+    }
+
+    /// The last position.
+    pub(super) async fn head(&self) -> Result<Position, Error> {
+        let told = *self.news.borrow();
+        let head = position(self.reading.query_one(&self.head, &[]).await?.try_get(0)?);
+        // What a true notification tells can be read. Forget a false one, or it would wake everybody for ever.
+        self.news.send_if_modified(|news| {
+            let believed = *news == told && head < told;
+            if believed {
+                *news = head;
+            }
+            believed
+        });
+        Ok(head)
+    }
+
+    /// Waits until a position beyond this one is told of, for ever if need be.
+    pub(super) async fn news_beyond(&self, position: Position) {
+        // The sender lives in this session, so the wait does not end without news.
+        let _ = self.news.subscribe().wait_for(|news| *news > position).await;
+    }
+
+    pub(super) fn is_open(&self) -> bool {
+        !self.hung_up.load(Ordering::Relaxed) && !self.appending.is_closed() && !self.reading.is_closed()
+    }
+
+    /// Ends the session at once. What the server was doing for it may still happen.
+    pub(super) fn hang_up(&self) {
+        self.hung_up.store(true, Ordering::Relaxed);
+        for driver in &self.drivers {
+            driver.0.abort();
+        }
+    }
+
+    pub(super) fn server(&self) -> &str {
+        &self.server
+    }
+
+    pub(super) fn durability(&self) -> &Durability {
+        &self.durability
+    }
+}
+
+async fn connect(
+    target: &Target,
+    news: &Arc<watch::Sender<Position>>,
+    limit: Duration,
+) -> Result<(Client, Driver), LogError> {
+    let failed = |error: Error| trouble::of_connect(&target.server, &error);
+    let (client, driver) = match &target.tls {
+        None => {
+            let (client, connection) = target.config.connect(NoTls).await.map_err(failed)?;
+            (client, tokio::spawn(drive(connection, news.clone())))
+        }
+        Some(tls) => {
+            let (client, connection) = target.config.connect(tls.clone()).await.map_err(failed)?;
+            (client, tokio::spawn(drive(connection, news.clone())))
+        }
+    };
+    let driver = Driver(driver.abort_handle());
+    let limit = limit.as_millis();
+    let settings = format!(
+        "SET statement_timeout = {limit}; SET lock_timeout = {limit}; \
+         SET default_transaction_isolation = 'read committed'; SET client_min_messages = warning"
+    );
+    client.batch_execute(&settings).await.map_err(failed)?;
+    Ok((client, driver))
+}
+
+/// Moves the bytes of one connection until it ends, and passes on what is told of.
+async fn drive<S, T>(mut connection: Connection<S, T>, news: Arc<watch::Sender<Position>>)
+where
+    S: AsyncRead + AsyncWrite + Unpin,
+    T: AsyncRead + AsyncWrite + Unpin,
+{
+    loop {
+        match future::poll_fn(|context| connection.poll_message(context)).await {
+            Some(Ok(AsyncMessage::Notification(told))) => {
+                if let Ok(told) = told.payload().parse() {
+                    tell(&news, Position(told));
+                }
+            }
+            Some(Ok(AsyncMessage::Notice(notice))) => tracing::debug!("PostgreSQL: {notice}"),
+            Some(Ok(_)) => {}
+            // Whoever waits for an answer on this connection gets the same error.
+            Some(Err(_)) | None => return,
+        }
+    }
+}
+
+fn tell(news: &watch::Sender<Position>, told: Position) {
+    news.send_if_modified(|news| {
+        let newer = told > *news;
+        *news = told.max(*news);
+        newer
+    });
+}
+
+/// Tells servers apart: no two started within the same microsecond.
+async fn server_start(client: &Client) -> Result<String, Error> {
+    client.query_one("SELECT pg_postmaster_start_time()::text", &[]).await?.try_get(0)
+}
+
+fn position(stored: i64) -> Position {
+    Position(u64::try_from(stored).expect("the table holds no position below 1"))
+}

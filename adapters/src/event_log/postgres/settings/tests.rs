@@ -1,0 +1,92 @@
+//! What URLs and the environment become.
+
+use tempfile::NamedTempFile;
+
+use super::*;
+
+fn parse(url: &str) -> Result<Settings, LogError> {
+    Settings::parse(url, &|_| None)
+}
+
+#[test]
+fn every_host_of_the_url_becomes_a_target_of_its_own() {
+    let settings =
+        parse("postgres://rex:bone@one:1111,two:2222,three/pets?options=-c%20work_mem%3D1MB").unwrap();
+    assert_eq!(settings.servers(), "one:1111, two:2222, three:5432");
+    for target in settings.targets() {
+        assert_eq!(target.config.get_hosts().len(), 1);
+        assert_eq!(target.config.get_user(), Some("rex"));
+        assert_eq!(target.config.get_password(), Some(&b"bone"[..]));
+        assert_eq!(target.config.get_dbname(), Some("pets"));
+        assert_eq!(target.config.get_options(), Some("-c work_mem=1MB"));
+        assert_eq!(target.config.get_target_session_attrs(), TargetSessionAttrs::ReadWrite);
+    }
+}
+
+#[test]
+fn every_sslmode_of_postgresql_is_understood() {
+    for (mode, expected, encrypted) in [
+        ("disable", SslMode::Disable, false),
+        ("prefer", SslMode::Prefer, true),
+        ("require", SslMode::Require, true),
+    ] {
+        let settings = parse(&format!("postgres://host/pets?sslmode={mode}")).unwrap();
+        assert_eq!(settings.targets()[0].config.get_ssl_mode(), expected, "{mode}");
+        assert_eq!(settings.targets()[0].tls.is_some(), encrypted, "{mode}");
+    }
+    for mode in ["verify-ca", "verify-full", "require"] {
+        let error =
+            parse(&format!("postgres://host/pets?sslmode={mode}&sslrootcert=/does/not+exist")).unwrap_err();
+        assert!(error.detail.contains("/does/not+exist"), "{mode}: {error}");
+    }
+    assert!(parse("postgres://host/pets?sslmode=maybe").unwrap_err().detail.contains("verify-full"));
+}
+
+#[test]
+fn the_password_comes_from_the_url_or_the_environment_or_a_file() {
+    let file = NamedTempFile::new().unwrap();
+    std::fs::write(&file, "two:5432:pets:rex:of the file\n").unwrap();
+    let path = file.path().display().to_string();
+    let password = |settings: &Settings, nth: usize| {
+        settings.targets()[nth].config.get_password().map(|bytes| String::from_utf8_lossy(bytes).into_owned())
+    };
+
+    let of_file = parse(&format!("postgres://rex@one,two/pets?passfile={path}")).unwrap();
+    assert_eq!((password(&of_file, 0), password(&of_file, 1)), (None, Some("of the file".into())));
+
+    let environment = |name: &str| match name {
+        "PGPASSWORD" => Some("of the environment".to_owned()),
+        "PGPASSFILE" => Some(path.clone()),
+        _ => None,
+    };
+    let of_environment = Settings::parse("postgres://rex@two/pets", &environment).unwrap();
+    assert_eq!(password(&of_environment, 0), Some("of the environment".into()));
+    let of_url = Settings::parse("postgres://rex:of%20the%20url@two/pets", &environment).unwrap();
+    assert_eq!(password(&of_url, 0), Some("of the url".into()));
+}
+
+#[test]
+fn a_password_file_that_others_may_read_is_refused() {
+    use std::os::unix::fs::PermissionsExt as _;
+    let file = NamedTempFile::new().unwrap();
+    std::fs::set_permissions(&file, std::fs::Permissions::from_mode(0o644)).unwrap();
+    let error = parse(&format!("postgres://rex@two/pets?passfile={}", file.path().display())).unwrap_err();
+    assert!(error.detail.contains("chmod 600"), "{error}");
+}
+
+#[test]
+fn passwords_show_up_nowhere() {
+    for url in [
+        "postgres://rex:hunter2@host/pets",
+        "postgres://rex:hunter2@host/pets?sslmode=nonsense",
+        "postgres://rex:hunter2@host/pets?nonsense=1",
+        "postgres://rex:hunter2@host:port/pets",
+        "postgres://rex:why?hunter2@host/pets",
+        "postgres://rex:why/hunter2@host/pets",
+        "postgres://rex:hunter2@",
+        "http://rex:hunter2@host",
+    ] {
+        let shown = format!("{:?}", parse(url));
+        assert!(!shown.contains("hunter2"), "{url} shows {shown}");
+    }
+}

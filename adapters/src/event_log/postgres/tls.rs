@@ -1,0 +1,130 @@
+//! TLS to the server, with the four kinds of trust that PostgreSQL's own clients know.
+
+use std::{path::PathBuf, sync::Arc};
+
+use application::ports::{Fault, LogError};
+use rustls::{
+    CertificateError, ClientConfig, DigitallySignedStruct, Error, RootCertStore, SignatureScheme,
+    client::{
+        WebPkiServerVerifier,
+        danger::{HandshakeSignatureValid, ServerCertVerified, ServerCertVerifier},
+    },
+    crypto::{CryptoProvider, ring, verify_tls12_signature, verify_tls13_signature},
+    pki_types::{CertificateDer, ServerName, UnixTime, pem::PemObject as _},
+};
+use tokio_postgres_rustls::MakeRustlsConnect;
+
+/// Which servers are spoken to.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum Trust {
+    /// Every server: encrypted, but it may be anybody.
+    Anybody,
+    /// Servers whose certificate comes from one of the roots, whatever its name.
+    AnyNameOfTheRoots,
+    /// The server whose certificate comes from one of the roots and bears the name in the URL.
+    TheNameOnly,
+}
+
+/// Who may vouch for a server.
+#[derive(Debug)]
+pub(super) enum Roots {
+    OfTheSystem,
+    In(PathBuf),
+}
+
+/// What makes TLS connections with this trust.
+pub(super) fn connector(trust: Trust, roots: &Roots) -> Result<MakeRustlsConnect, LogError> {
+    let provider = Arc::new(ring::default_provider());
+    let verifier = match trust {
+        Trust::Anybody => Verifier { provider: provider.clone(), roots: None },
+        Trust::AnyNameOfTheRoots | Trust::TheNameOnly => {
+            let verifier = WebPkiServerVerifier::builder_with_provider(load(roots)?.into(), provider.clone());
+            let verifier = verifier.build().map_err(|error| unusable(roots, &error.to_string()))?;
+            Verifier { provider: provider.clone(), roots: Some((verifier, trust)) }
+        }
+    };
+    let config = ClientConfig::builder_with_provider(provider)
+        .with_safe_default_protocol_versions()
+        .expect("the provider supports the default versions")
+        .dangerous()
+        .with_custom_certificate_verifier(Arc::new(verifier))
+        .with_no_client_auth();
+    Ok(MakeRustlsConnect::new(config))
+}
+
+fn load(roots: &Roots) -> Result<RootCertStore, LogError> {
+    let mut store = RootCertStore::empty();
+    match roots {
+        Roots::OfTheSystem => {
+            store.add_parsable_certificates(rustls_native_certs::load_native_certs().certs);
+        }
+        Roots::In(path) => {
+            let certificates = CertificateDer::pem_file_iter(path)
+                .and_then(Iterator::collect::<Result<Vec<_>, _>>)
+                .map_err(|error| unusable(roots, &error.to_string()))?;
+            store.add_parsable_certificates(certificates);
+        }
+    }
+    if store.is_empty() { Err(unusable(roots, "there are none")) } else { Ok(store) }
+}
+
+fn unusable(roots: &Roots, why: &str) -> LogError {
+    let whose = match roots {
+        Roots::OfTheSystem => "of this system".into(),
+        Roots::In(path) => format!("in {}", path.display()),
+    };
+    let detail =
+        format!("the root certificates {whose} cannot be used: {why}; name a PEM file with sslrootcert");
+    LogError::new(Fault::CannotOpen, detail)
+}
+
+/// Checks a server's certificate as far as the trust demands it. Signatures are always checked.
+#[derive(Debug)]
+struct Verifier {
+    provider: Arc<CryptoProvider>,
+    roots: Option<(Arc<WebPkiServerVerifier>, Trust)>,
+}
+
+impl ServerCertVerifier for Verifier {
+    fn verify_server_cert(
+        &self,
+        end_entity: &CertificateDer<'_>,
+        intermediates: &[CertificateDer<'_>],
+        server_name: &ServerName<'_>,
+        ocsp_response: &[u8],
+        now: UnixTime,
+    ) -> Result<ServerCertVerified, Error> {
+        let Some((roots, trust)) = &self.roots else { return Ok(ServerCertVerified::assertion()) };
+        let verified = roots.verify_server_cert(end_entity, intermediates, server_name, ocsp_response, now);
+        match verified {
+            Err(Error::InvalidCertificate(
+                CertificateError::NotValidForName | CertificateError::NotValidForNameContext { .. },
+            )) if *trust == Trust::AnyNameOfTheRoots => Ok(ServerCertVerified::assertion()),
+            verified => verified,
+        }
+    }
+
+    fn verify_tls12_signature(
+        &self,
+        message: &[u8],
+        certificate: &CertificateDer<'_>,
+        signature: &DigitallySignedStruct,
+    ) -> Result<HandshakeSignatureValid, Error> {
+        let algorithms = &self.provider.signature_verification_algorithms;
+        verify_tls12_signature(message, certificate, signature, algorithms)
+    }
+
+    fn verify_tls13_signature(
+        &self,
+        message: &[u8],
+        certificate: &CertificateDer<'_>,
+        signature: &DigitallySignedStruct,
+    ) -> Result<HandshakeSignatureValid, Error> {
+        let algorithms = &self.provider.signature_verification_algorithms;
+        verify_tls13_signature(message, certificate, signature, algorithms)
+    }
+
+    fn supported_verify_schemes(&self) -> Vec<SignatureScheme> {
+        self.provider.signature_verification_algorithms.supported_schemes()
+    }
+}

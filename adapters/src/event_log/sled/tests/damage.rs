@@ -1,0 +1,208 @@
+//! Whatever happens to the files: a shorter or another history is never served without a word.
+
+use std::{
+    collections::BTreeMap,
+    fs,
+    path::{Path, PathBuf},
+};
+
+use proptest::{prelude::*, test_runner::TestRunner};
+use tokio::runtime::Runtime;
+
+use super::*;
+use crate::event_log::high_water::HighWater;
+
+#[tokio::test]
+async fn a_log_that_ends_before_its_mark_is_refused() {
+    let folder = TempDir::new().unwrap();
+    let (short, long) = (folder.path().join("short"), folder.path().join("long"));
+    store_of(&short, 5).await;
+    copy(&short, &long);
+    store_of(&long, 7).await;
+    fs::copy(long.join("mark"), short.join("mark")).unwrap();
+    let refused = SledLog::open(&short).unwrap_err();
+    assert_eq!(refused.fault, Fault::Damaged);
+    assert!(refused.detail.contains("ends at position 5, but commits up to 7"), "{refused}");
+    assert!(SledLog::open(&long).is_ok(), "the other store is as it was");
+}
+
+#[tokio::test]
+async fn a_log_with_another_commit_at_its_mark_is_refused() {
+    let folder = TempDir::new().unwrap();
+    let (one, other) = (folder.path().join("one"), folder.path().join("other"));
+    store_of(&one, 5).await;
+    store_of(&other, 5).await;
+    fs::copy(one.join("mark"), other.join("mark")).unwrap();
+    let refused = SledLog::open(&other).unwrap_err();
+    assert_eq!(refused.fault, Fault::Damaged);
+    assert!(refused.detail.contains("at position 5 stands commit"), "{refused}");
+}
+
+#[tokio::test]
+async fn a_log_ahead_of_its_mark_is_fine() {
+    let folder = TempDir::new().unwrap();
+    store_of(folder.path(), 5).await;
+    let kept = fs::read(folder.path().join("mark")).unwrap();
+    store_of(folder.path(), 8).await;
+    fs::write(folder.path().join("mark"), kept).unwrap();
+    let log = SledLog::open(folder.path()).unwrap();
+    assert_eq!(log.head().await, Ok(Position(8)));
+}
+
+#[tokio::test]
+async fn a_log_without_a_readable_mark_is_refused_and_left_alone() {
+    let folder = TempDir::new().unwrap();
+    store_of(folder.path(), 5).await;
+    let mark = folder.path().join("mark");
+    for (damage, words) in [(None, "is missing"), (Some("both slots gone"), "damaged in both of its slots")] {
+        let _ = fs::remove_file(&mark);
+        if let Some(content) = damage {
+            fs::write(&mark, content).unwrap();
+        }
+        let before = contents(folder.path());
+        let refused = SledLog::open(folder.path()).unwrap_err();
+        assert!(refused.detail.contains(words), "{refused}");
+        assert!(contents(folder.path()) == before, "{words}: a refused store stays as it is");
+    }
+}
+
+#[tokio::test]
+async fn a_log_that_has_vanished_is_refused_and_not_made_anew() {
+    let folder = TempDir::new().unwrap();
+    store_of(folder.path(), 5).await;
+    fs::remove_file(folder.path().join("sled").join("db")).unwrap();
+    let before = contents(folder.path());
+    let refused = SledLog::open(folder.path()).unwrap_err();
+    assert!(refused.detail.contains("ends at position 0, but commits up to 5"), "{refused}");
+    assert!(contents(folder.path()) == before, "a refused store stays as it is");
+}
+
+#[tokio::test]
+async fn an_unfinished_snapshot_of_sled_does_no_harm() {
+    let folder = TempDir::new().unwrap();
+    store_of(folder.path(), 5).await;
+    fs::write(folder.path().join("sled").join("snap.00000000000FFFFF.generating"), "half of").unwrap();
+    let log = SledLog::open(folder.path()).unwrap();
+    assert_eq!(log.head().await, Ok(Position(5)));
+}
+
+#[tokio::test]
+async fn a_store_whose_making_was_interrupted_opens() {
+    let folder = TempDir::new().unwrap();
+    store_of(folder.path(), 0).await;
+    let sled = folder.path().join("sled");
+    let settings = fs::read(sled.join("conf")).unwrap();
+    fs::remove_dir_all(&sled).unwrap();
+    fs::create_dir(&sled).unwrap();
+    fs::write(sled.join("conf"), &settings[..settings.len() - 4]).unwrap();
+    let log = SledLog::open(folder.path()).unwrap();
+    assert_eq!(log.head().await, Ok(Position::START));
+}
+
+#[tokio::test]
+async fn a_store_that_was_closed_is_not_taken_for_an_odd_one() {
+    let folder = TempDir::new().unwrap();
+    for round in 0..3 {
+        let log = SledLog::open(folder.path()).unwrap();
+        for position in round * 50..round * 50 + 50 {
+            // Large enough to fill several of sled's segments, and to have it use some of them again.
+            let large = Record { bytes: vec![b'x'; 30_000].into(), ..record(position + 1) };
+            log.append(Position(position), &large).await.unwrap();
+        }
+        drop(log);
+        let held = folder::Folder::open_existing(folder.path()).unwrap();
+        let mark = HighWater::peek(&held.mark()).unwrap();
+        assert_eq!(inspect::first_oddity(&held, mark).unwrap(), None, "after round {round}");
+    }
+}
+
+/// What is done to a file.
+#[derive(Debug, Clone, Copy)]
+enum Damage {
+    FlipBit { place: usize, bit: u8 },
+    CutTo { len: usize },
+    Zero { place: usize, len: usize },
+}
+
+#[test]
+fn damage_is_noticed_or_harmless_and_a_refused_store_stays_as_it_is() {
+    let folder = TempDir::new().unwrap();
+    let (store, trial) = (folder.path().join("store"), folder.path().join("trial"));
+    let runtime = Runtime::new().unwrap();
+    let whole = runtime.block_on(async {
+        store_of(&store, 150).await;
+        // Opened before, so that some of it is covered by sled's snapshot and some is not.
+        store_of(&store, 400).await;
+        read_all(&SledLog::open(&store).unwrap()).await.unwrap()
+    });
+    let size = fs::metadata(store.join("sled").join("db")).unwrap().len();
+    let size = usize::try_from(size).unwrap();
+    let damage = prop_oneof![
+        4 => (0..size, 0..8_u8).prop_map(|(place, bit)| Damage::FlipBit { place, bit }),
+        1 => (0..size).prop_map(|len| Damage::CutTo { len }),
+        1 => (0..size, 1..5_000_usize).prop_map(|(place, len)| Damage::Zero { place, len }),
+    ];
+    let config = ProptestConfig {
+        cases: 60,
+        failure_persistence: None,
+        max_shrink_iters: 0,
+        ..ProptestConfig::default()
+    };
+    let checked = TestRunner::new(config).run(&damage, |damage| {
+        let _ = fs::remove_dir_all(&trial);
+        copy(&store, &trial);
+        inflict(damage, &trial.join("sled").join("db"));
+        let before = contents(&trial);
+        match SledLog::open(&trial) {
+            Ok(log) => match runtime.block_on(read_all(&log)) {
+                Ok(read) => prop_assert!(read == whole, "{} records were served", read.len()),
+                Err(error) => prop_assert_eq!(error.fault, Fault::Damaged),
+            },
+            Err(refused) => {
+                prop_assert_eq!(refused.fault, Fault::Damaged, "{}", refused);
+                prop_assert!(!refused.detail.contains('\n'), "{}", refused);
+                prop_assert!(contents(&trial) == before, "a refused store stays as it is: {}", refused);
+            }
+        }
+        Ok(())
+    });
+    checked.unwrap_or_else(|error| panic!("{error}"));
+}
+
+fn inflict(damage: Damage, path: &Path) {
+    let mut bytes = fs::read(path).unwrap();
+    match damage {
+        Damage::FlipBit { place, bit } => bytes[place] ^= 1 << bit,
+        Damage::CutTo { len } => bytes.truncate(len),
+        Damage::Zero { place, len } => {
+            let end = bytes.len().min(place + len);
+            bytes[place..end].fill(0);
+        }
+    }
+    fs::write(path, bytes).unwrap();
+}
+
+fn copy(from: &Path, to: &Path) {
+    fs::create_dir_all(to).unwrap();
+    for entry in from.read_dir().unwrap().map(Result::unwrap) {
+        let to = to.join(entry.file_name());
+        if entry.file_type().unwrap().is_dir() {
+            copy(&entry.path(), &to);
+        } else if entry.file_name() != "ballast" {
+            fs::copy(entry.path(), to).unwrap();
+        }
+    }
+}
+
+/// Every file below the folder with all its bytes, but for the ballast, which holds nothing.
+fn contents(folder: &Path) -> BTreeMap<PathBuf, Vec<u8>> {
+    let mut found = BTreeMap::new();
+    for entry in folder.read_dir().unwrap().map(Result::unwrap) {
+        if entry.file_type().unwrap().is_dir() {
+            found.extend(contents(&entry.path()));
+        } else if entry.file_name() != "ballast" {
+            found.insert(entry.path(), fs::read(entry.path()).unwrap());
+        }
+    }
+    found
+}

@@ -1,0 +1,75 @@
+//! What is opened, what is refused, and who may look inside.
+
+use std::{
+    fs,
+    os::unix::fs::{MetadataExt as _, PermissionsExt as _},
+};
+
+use super::*;
+
+#[tokio::test]
+async fn a_store_in_use_is_refused_until_it_is_closed() {
+    let folder = TempDir::new().unwrap();
+    let first = SledLog::open(folder.path()).unwrap();
+    let refused = SledLog::open(folder.path()).unwrap_err();
+    assert_eq!(refused.fault, Fault::CannotOpen);
+    assert!(refused.detail.contains("in use by another process"), "{refused}");
+    append_up_to(&first, 3).await;
+    drop(first);
+    let again = SledLog::open(folder.path()).unwrap();
+    assert_eq!(again.head().await, Ok(Position(3)), "the refused start has changed nothing");
+}
+
+#[test]
+fn what_is_not_a_folder_is_refused_in_words() {
+    let folder = TempDir::new().unwrap();
+    let file = folder.path().join("file");
+    fs::write(&file, "something").unwrap();
+    for (path, words) in [(file.clone(), "is not a folder"), (file.join("below"), "cannot be written to")] {
+        let refused = SledLog::open(&path).unwrap_err();
+        assert_eq!(refused.fault, Fault::CannotOpen, "{}", path.display());
+        assert!(refused.detail.contains(words), "{refused}");
+    }
+    assert_eq!(fs::read_to_string(&file).unwrap(), "something");
+}
+
+#[test]
+fn tools_do_not_make_a_store_where_there_is_none() {
+    let folder = TempDir::new().unwrap();
+    let path = folder.path().join("typo");
+    let refused = SledLog::open_existing(&path).unwrap_err();
+    assert!(refused.detail.contains("there is no store"), "{refused}");
+    assert!(!path.exists());
+    assert!(SledLog::open_existing(folder.path()).is_err(), "an empty folder is no store");
+    assert_eq!(folder.path().read_dir().unwrap().count(), 0);
+}
+
+#[tokio::test]
+async fn nobody_else_may_look_inside() {
+    let folder = TempDir::new().unwrap();
+    let path = folder.path().join("data").join("log");
+    for _ in 0..2 {
+        let log = SledLog::open(&path).unwrap();
+        let head = log.head().await.unwrap().0;
+        append_up_to(&log, head + 2).await;
+    }
+    let mode = |path: &Path| path.metadata().unwrap().permissions().mode() & 0o777;
+    for folder in [path.parent().unwrap(), &path, &path.join("sled")] {
+        assert_eq!(mode(folder), 0o700, "{}", folder.display());
+    }
+    for folder in [&path, &path.join("sled")] {
+        for entry in folder.read_dir().unwrap().map(Result::unwrap) {
+            if entry.file_type().unwrap().is_file() {
+                assert_eq!(mode(&entry.path()), 0o600, "{}", entry.path().display());
+            }
+        }
+    }
+}
+
+#[test]
+fn ballast_takes_real_space() {
+    let folder = TempDir::new().unwrap();
+    drop(SledLog::open(folder.path()).unwrap());
+    let ballast = folder.path().join("ballast").metadata().unwrap();
+    assert!(ballast.blocks() * 512 >= ballast.len(), "a hole would free nothing");
+}

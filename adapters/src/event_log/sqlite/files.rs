@@ -1,0 +1,150 @@
+//! The files of a log: the database, and beside it the high-water mark and a lock that lets one process in.
+
+use std::{
+    ffi::OsString,
+    fs::{DirBuilder, File, OpenOptions, TryLockError},
+    io,
+    os::unix::fs::{DirBuilderExt as _, OpenOptionsExt as _},
+    path::{Path, PathBuf},
+};
+
+use application::ports::{Fault, LogError};
+use rustix::{fs::statvfs, process::Signal};
+use tokio::{
+    runtime::Handle,
+    signal::unix::{SignalKind, signal},
+};
+
+use super::trouble::io_trouble;
+
+/// Only the user that runs the service may look inside. SQLite gives its own files the mode of the database.
+const FOLDER_MODE: u32 = 0o700;
+const FILE_MODE: u32 = 0o600;
+/// What must be free before a log that ran out of room goes on.
+const ROOM_MIN: u64 = 1024 * 1024;
+
+/// Who may be opened.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum Opening {
+    /// Any log; a missing one is made.
+    OrCreate,
+    /// Only a log that exists.
+    Existing,
+}
+
+/// The files of one log, held by this process until it is dropped.
+#[derive(Debug)]
+pub(super) struct Files {
+    database: PathBuf,
+    _lock: File,
+}
+
+impl Files {
+    /// Takes hold of the files, and makes an empty database if there is none.
+    ///
+    /// Nobody may open the database by other means than SQLite from here on: closing it would give up the locks that
+    /// SQLite has on it.
+    pub(super) fn open(path: &Path, opening: Opening) -> Result<Self, LogError> {
+        let there = path.exists();
+        if there && !path.is_file() {
+            let detail = format!("{} is not a file; choose another path for the log", path.display());
+            return Err(LogError::new(Fault::CannotOpen, detail));
+        }
+        if !there && opening == Opening::Existing {
+            let detail = format!("there is no log at {}; check the path", path.display());
+            return Err(LogError::new(Fault::CannotOpen, detail));
+        }
+        let unusable = |error: io::Error| {
+            let detail = format!(
+                "the log {} cannot be written to ({error}); make the file and its folder writable for this user or \
+                 choose another path",
+                path.display()
+            );
+            LogError::new(Fault::CannotOpen, detail)
+        };
+        create_folders(folder_of(path)).map_err(unusable)?;
+        let lock = lock(path, unusable)?;
+        // Created here rather than by SQLite, so that nobody else can open it even for a moment.
+        let database = OpenOptions::new().write(true).create(true).truncate(false).mode(FILE_MODE).open(path);
+        database.and_then(|file| file.sync_all()).map_err(unusable)?;
+        let files = Self { database: path.into(), _lock: lock };
+        files.sync_folder().map_err(unusable)?;
+        Ok(files)
+    }
+
+    pub(super) fn database(&self) -> &Path {
+        &self.database
+    }
+
+    pub(super) fn mark(&self) -> PathBuf {
+        beside(&self.database, ".mark")
+    }
+
+    /// Brings the names of the files to the disk.
+    pub(super) fn sync_folder(&self) -> io::Result<()> {
+        File::open(folder_of(&self.database))?.sync_all()
+    }
+
+    /// Whether the disk has room for more.
+    pub(super) fn check_room(&self) -> Result<(), LogError> {
+        let doing = "looking for room on the disk";
+        let disk = statvfs(folder_of(&self.database)).map_err(|error| io_trouble(doing, &error.into()))?;
+        if disk.f_bavail * disk.f_frsize >= ROOM_MIN {
+            return Ok(());
+        }
+        let detail = format!(
+            "the disk of {} is full; free some space, and writing goes on by itself",
+            self.database.display()
+        );
+        Err(LogError::new(Fault::Full, detail))
+    }
+}
+
+/// A file-size limit sends a signal that ends the process. With a handler in place the write fails instead, and a
+/// failed write is something the log can deal with. Without an async runtime nothing is done: offline tools may end.
+pub(super) fn survive_the_file_size_limit() {
+    if Handle::try_current().is_ok() {
+        // The handler stays for as long as the process runs, though nobody listens.
+        if let Err(error) = signal(SignalKind::from_raw(Signal::XFSZ.as_raw())) {
+            tracing::warn!("a file-size limit would end this process: {error}");
+        }
+    }
+}
+
+fn lock(path: &Path, unusable: impl Fn(io::Error) -> LogError) -> Result<File, LogError> {
+    let lock = beside(path, ".lock");
+    let file = OpenOptions::new().write(true).create(true).truncate(false).mode(FILE_MODE).open(lock);
+    let file = file.map_err(&unusable)?;
+    match file.try_lock() {
+        Ok(()) => Ok(file),
+        Err(TryLockError::WouldBlock) => {
+            let detail = format!(
+                "the log {} is in use by another process; stop that process or choose another path",
+                path.display()
+            );
+            Err(LogError::new(Fault::CannotOpen, detail))
+        }
+        Err(TryLockError::Error(error)) => Err(unusable(error)),
+    }
+}
+
+/// Makes the folder and those above it that are missing, and sees to it that a power cut cannot take them away.
+fn create_folders(path: &Path) -> io::Result<()> {
+    let missing: Vec<_> = path.ancestors().take_while(|folder| !folder.exists()).collect();
+    DirBuilder::new().recursive(true).mode(FOLDER_MODE).create(path)?;
+    for folder in missing {
+        File::open(folder_of(folder))?.sync_all()?;
+    }
+    Ok(())
+}
+
+fn folder_of(path: &Path) -> &Path {
+    path.parent().filter(|folder| !folder.as_os_str().is_empty()).unwrap_or(Path::new("."))
+}
+
+/// The path with something added to the name of the file.
+fn beside(path: &Path, ending: &str) -> PathBuf {
+    let mut name = OsString::from(path);
+    name.push(ending);
+    name.into()
+}

@@ -1,0 +1,65 @@
+//! Reads records beside the one that writes, over a connection of its own.
+
+use std::path::Path;
+
+use application::ports::{Fault, LogError, Position, ReadBound, StoredRecord};
+use bytes::Bytes;
+use rusqlite::{Connection, Error, OpenFlags};
+
+use super::{
+    engine::{BUSY_PATIENCE, position},
+    trouble::explain,
+};
+
+const READ: &str = "SELECT position, bytes FROM commits WHERE position > ?1 ORDER BY position";
+
+/// A connection that reads.
+#[derive(Debug)]
+pub(super) struct Reader(Connection);
+
+impl Reader {
+    /// Connects to a database that an [`Engine`] has prepared.
+    pub(super) fn connect(path: &Path) -> Result<Self, LogError> {
+        let connect = || {
+            let flags = OpenFlags::SQLITE_OPEN_READ_ONLY | OpenFlags::SQLITE_OPEN_NO_MUTEX;
+            let connection = Connection::open_with_flags(path, flags)?;
+            connection.busy_timeout(BUSY_PATIENCE)?;
+            connection.pragma_update(None, "cell_size_check", true)?;
+            connection.pragma_update(None, "trusted_schema", false)?;
+            Ok(connection)
+        };
+        connect()
+            .map(Self)
+            .map_err(|error: Error| explain(&format!("opening {} for reading", path.display()), &error))
+    }
+
+    /// Records after `after`, within `bound`.
+    pub(super) fn read(&self, after: Position, bound: ReadBound) -> Result<Vec<StoredRecord>, LogError> {
+        let found = self.rows(after, bound).map_err(|error| explain("reading the log", &error))?;
+        for (record, expected) in found.iter().zip(after.0 + 1..) {
+            if record.position != Position(expected) {
+                let detail = format!(
+                    "position {expected} is missing from the log; restore it from a backup, or salvage what is left \
+                     into a new one"
+                );
+                return Err(LogError::new(Fault::Damaged, detail));
+            }
+        }
+        Ok(found)
+    }
+
+    fn rows(&self, after: Position, bound: ReadBound) -> Result<Vec<StoredRecord>, Error> {
+        let Ok(after) = i64::try_from(after.0) else { return Ok(vec![]) };
+        let mut statement = self.0.prepare_cached(READ)?;
+        let mut rows = statement.query([after])?;
+        let mut found = Vec::new();
+        let mut room = bound.bytes;
+        while found.len() < bound.records && (room > 0 || found.is_empty()) {
+            let Some(row) = rows.next()? else { break };
+            let bytes = Bytes::copy_from_slice(row.get_ref(1)?.as_blob()?);
+            room = room.saturating_sub(bytes.len());
+            found.push(StoredRecord { position: position(row, 0)?, bytes });
+        }
+        Ok(found)
+    }
+}

@@ -1,0 +1,229 @@
+//! The SQLite log against its contract and against what the world does to it.
+
+use std::{fs, os::unix::fs::PermissionsExt as _, sync::Arc};
+
+use application::{codec, contract, ports::EventLog};
+use rusqlite::Connection;
+use tempfile::TempDir;
+
+use super::*;
+
+fn folder() -> (TempDir, std::path::PathBuf) {
+    let folder = TempDir::new().unwrap();
+    let path = folder.path().join("deep").join("pets.db");
+    (folder, path)
+}
+
+async fn fill(log: &SqliteLog, count: u64) {
+    for position in 0..count {
+        log.append(Position(position), &contract::record(position + 1)).await.unwrap();
+    }
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn the_sqlite_log_keeps_the_contract() {
+    let folder = TempDir::new().unwrap();
+    let fresh = async || {
+        let path = tempfile::tempdir_in(&folder).unwrap().keep().join("pets.db");
+        Arc::new(SqliteLog::open(path).unwrap()) as Arc<dyn EventLog>
+    };
+    contract::check_all(fresh).await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_reopened_log_holds_everything() {
+    let (_folder, path) = folder();
+    let open = async || Arc::new(SqliteLog::open(&path).unwrap()) as Arc<dyn EventLog>;
+    contract::a_reopened_log_holds_everything(open).await;
+}
+
+#[tokio::test]
+async fn a_log_that_is_in_use_is_refused() {
+    let (_folder, path) = folder();
+    let log = SqliteLog::open(&path).unwrap();
+    let refused = SqliteLog::open(&path).unwrap_err();
+    assert_eq!(refused.fault, Fault::CannotOpen);
+    assert!(refused.detail.contains("in use"), "{refused}");
+    drop(log);
+    SqliteLog::open(&path).unwrap();
+}
+
+#[tokio::test]
+async fn nobody_else_may_look_into_the_files() {
+    let (_folder, path) = folder();
+    let log = SqliteLog::open(&path).unwrap();
+    fill(&log, 1).await;
+    let mode = |path: &Path| fs::metadata(path).unwrap().permissions().mode() & 0o777;
+    assert_eq!(mode(path.parent().unwrap()), 0o700);
+    let files: Vec<_> =
+        fs::read_dir(path.parent().unwrap()).unwrap().map(|file| file.unwrap().path()).collect();
+    assert!(files.len() >= 4, "{files:?}");
+    for file in files {
+        assert_eq!(mode(&file), 0o600, "{file:?}");
+    }
+}
+
+#[tokio::test]
+async fn a_log_that_is_shorter_than_its_mark_is_refused_and_left_as_it_is() {
+    let (_folder, path) = folder();
+    fill(&SqliteLog::open(&path).unwrap(), 3).await;
+    Connection::open(&path).unwrap().execute("DELETE FROM commits WHERE position = 3", []).unwrap();
+    let before = fs::read(&path).unwrap();
+
+    let refused = SqliteLog::open(&path).unwrap_err();
+
+    assert_eq!(refused.fault, Fault::Damaged);
+    assert!(refused.detail.contains("ends at position 2") && refused.detail.contains('3'), "{refused}");
+    assert_eq!(fs::read(&path).unwrap(), before);
+}
+
+#[tokio::test]
+async fn a_log_that_was_replaced_by_an_empty_file_is_refused() {
+    let (_folder, path) = folder();
+    fill(&SqliteLog::open(&path).unwrap(), 3).await;
+    fs::write(&path, "").unwrap();
+    let refused = SqliteLog::open(&path).unwrap_err();
+    assert_eq!(refused.fault, Fault::Damaged);
+    assert_eq!(fs::read(&path).unwrap(), b"", "it is left as it is");
+}
+
+#[tokio::test]
+async fn a_log_without_its_mark_is_refused() {
+    let (_folder, path) = folder();
+    fill(&SqliteLog::open(&path).unwrap(), 1).await;
+    fs::remove_file(path.with_extension("db.mark")).unwrap();
+    let refused = SqliteLog::open(&path).unwrap_err();
+    assert_eq!(refused.fault, Fault::Damaged);
+    assert!(refused.detail.contains("mark"), "{refused}");
+}
+
+#[tokio::test]
+async fn files_that_are_no_log_are_refused_and_left_as_they_are() {
+    let (_folder, path) = folder();
+    fs::create_dir_all(path.parent().unwrap()).unwrap();
+    fs::write(&path, "a diary, not a database").unwrap();
+    let refused = SqliteLog::open(&path).unwrap_err();
+    assert!(refused.detail.contains("not a petstore log"), "{refused}");
+    assert_eq!(fs::read(&path).unwrap(), b"a diary, not a database");
+
+    fs::remove_file(&path).unwrap();
+    Connection::open(&path).unwrap().execute_batch("CREATE TABLE diary (day TEXT)").unwrap();
+    let refused = SqliteLog::open(&path).unwrap_err();
+    assert_eq!(refused.fault, Fault::CannotOpen);
+    assert!(refused.detail.contains("not a petstore log"), "{refused}");
+
+    assert!(SqliteLog::open(path.parent().unwrap()).unwrap_err().detail.contains("not a file"));
+    let nothing = path.with_extension("nothing");
+    assert!(SqliteLog::open_existing(&nothing).unwrap_err().detail.contains("no log at"));
+    assert!(!nothing.exists());
+}
+
+#[tokio::test]
+async fn a_log_of_a_newer_version_is_refused() {
+    let (_folder, path) = folder();
+    fill(&SqliteLog::open(&path).unwrap(), 1).await;
+    Connection::open(&path).unwrap().pragma_update(None, "user_version", 2).unwrap();
+    let refused = SqliteLog::open(&path).unwrap_err();
+    assert_eq!(refused.fault, Fault::NewerFormat);
+    assert!(refused.detail.contains("version 2"), "{refused}");
+}
+
+#[tokio::test]
+async fn a_missing_row_is_damage() {
+    let (_folder, path) = folder();
+    fill(&SqliteLog::open(&path).unwrap(), 3).await;
+    Connection::open(&path).unwrap().execute("DELETE FROM commits WHERE position = 2", []).unwrap();
+    let log = SqliteLog::open(&path).unwrap();
+    let damaged = log.read(Position(1), ReadBound::BATCH).await.unwrap_err();
+    assert_eq!(damaged.fault, Fault::Damaged);
+    assert!(damaged.detail.contains("position 2"), "{damaged}");
+}
+
+/// The files as they would be found if the process ended right now.
+fn as_after_a_crash(path: &Path, into: &Path) -> std::path::PathBuf {
+    fs::create_dir(into).unwrap();
+    for file in fs::read_dir(path.parent().unwrap()).unwrap().map(Result::unwrap) {
+        fs::copy(file.path(), into.join(file.file_name())).unwrap();
+    }
+    into.join(path.file_name().unwrap())
+}
+
+#[tokio::test]
+async fn what_was_acknowledged_survives_a_crash_and_a_cut_write_ahead_log_is_noticed() {
+    let (folder, path) = folder();
+    let log = SqliteLog::open(&path).unwrap();
+    fill(&log, 10).await;
+    let crashed = as_after_a_crash(&path, &folder.path().join("crashed"));
+    let cut = as_after_a_crash(&path, &folder.path().join("cut"));
+    drop(log);
+
+    assert_eq!(sound_history(&crashed).await.unwrap().len(), 10);
+
+    let wal = fs::OpenOptions::new().write(true).open(cut.with_extension("db-wal")).unwrap();
+    wal.set_len(wal.metadata().unwrap().len() - 1).unwrap();
+    let refused = sound_history(&cut).await.unwrap_err();
+    assert_eq!(refused.fault, Fault::Damaged);
+    assert!(refused.detail.contains("ends at position 9"), "{refused}");
+}
+
+/// Everything in the log, if it can be read and every record is what was written.
+async fn sound_history(path: &Path) -> Result<Vec<StoredRecord>, LogError> {
+    let log = SqliteLog::open(path)?;
+    let mut found: Vec<StoredRecord> = Vec::new();
+    loop {
+        let records = log.read(Position(found.len() as u64), ReadBound::BATCH).await?;
+        for record in &records {
+            codec::decode(&record.bytes).map_err(|error| error.at(record.position))?;
+        }
+        if records.is_empty() {
+            return Ok(found);
+        }
+        found.extend(records);
+    }
+}
+
+#[tokio::test]
+async fn a_flipped_bit_never_gives_another_history() {
+    const FLIPS: usize = 150;
+    let (_folder, path) = folder();
+    fill(&SqliteLog::open(&path).unwrap(), 100).await;
+    let whole = sound_history(&path).await.unwrap();
+    assert_eq!(whole.len(), 100);
+    let (database, mark) = (fs::read(&path).unwrap(), path.with_extension("db.mark"));
+    let sound_mark = fs::read(&mark).unwrap();
+    for flip in 0..FLIPS {
+        // A prime step, so that every bit of a byte and every part of a page has its turn.
+        let place = flip * 7919 % database.len();
+        let mut damaged = database.clone();
+        damaged[place] ^= 1 << (flip % 8);
+        fs::write(&path, &damaged).unwrap();
+        fs::write(&mark, &sound_mark).unwrap();
+        if let Ok(history) = sound_history(&path).await {
+            assert_eq!(history, whole, "bit {} of byte {place} was flipped", flip % 8);
+        }
+    }
+}
+
+#[tokio::test]
+async fn the_write_ahead_log_is_moved_into_the_database_now_and_then() {
+    let (_folder, path) = folder();
+    let log = SqliteLog::open(&path).unwrap();
+    let large = || Record { id: contract::record(1).id, bytes: vec![b'x'; 600 * 1024].into() };
+    for position in 0..20 {
+        log.append(Position(position), &large()).await.unwrap();
+    }
+    drop(log);
+    let log = SqliteLog::open(&path).unwrap();
+    assert_eq!(log.head().await, Ok(Position(20)));
+    assert!(fs::metadata(&path).unwrap().len() > 12_000_000 - 600 * 1024, "everything is in the database");
+}
+
+#[tokio::test]
+async fn the_durability_is_what_is_in_force() {
+    let (_folder, path) = folder();
+    let durability = SqliteLog::open(&path).unwrap().durability();
+    assert_eq!(durability.level, application::ports::DurabilityLevel::Synced);
+    for fact in [("journal_mode", "wal"), ("synchronous", "FULL")] {
+        assert!(durability.facts.contains(&(fact.0.into(), fact.1.into())), "{durability:?}");
+    }
+}

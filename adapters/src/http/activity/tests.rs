@@ -1,0 +1,93 @@
+//! How long a connection may go on, state by state.
+
+use super::*;
+
+const PATIENCE: Patience = Patience {
+    head: Duration::from_secs(10),
+    request: Duration::from_secs(200),
+    idle: Duration::from_mins(1),
+    write: Duration::from_secs(30),
+};
+
+/// How long the connection may go on like that, in whole seconds from now.
+fn patience_left(activity: &Activity) -> u64 {
+    (activity.deadline(&PATIENCE) - Instant::now()).as_secs() + 1
+}
+
+#[test]
+fn a_new_connection_owes_a_head_and_bytes_do_not_prolong_it() {
+    let activity = Activity::new();
+    let deadline = activity.deadline(&PATIENCE);
+    assert_eq!(patience_left(&activity), 10);
+    for byte in *b"GET / HTTP/1.1\r\nx: " {
+        activity.received(&[byte]);
+    }
+    assert_eq!(activity.deadline(&PATIENCE), deadline);
+}
+
+#[test]
+fn a_connection_idles_after_its_last_request_until_the_next_byte() {
+    let activity = Activity::new();
+    activity.received(b"GET / HTTP/1.1\r\n\r\n");
+    let request = activity.begin();
+    let body = request.clone();
+    assert_eq!(patience_left(&activity), 200);
+    drop(request);
+    assert_eq!(patience_left(&activity), 200, "the body is still on its way");
+    drop(body);
+    assert_eq!(patience_left(&activity), 60);
+    activity.received(b"");
+    assert_eq!(patience_left(&activity), 60, "nothing came");
+    activity.received(b"G");
+    assert_eq!(patience_left(&activity), 10);
+}
+
+#[test]
+fn bytes_that_come_during_a_request_owe_no_head_yet() {
+    let activity = Activity::new();
+    let request = activity.begin();
+    activity.received(b"GET /next");
+    drop(request);
+    assert_eq!(patience_left(&activity), 60);
+}
+
+#[test]
+fn a_peer_that_takes_nothing_is_stalled_whatever_else_goes_on() {
+    let activity = Activity::new();
+    let _request = activity.begin();
+    activity.wrote(&Poll::Pending);
+    let deadline = activity.deadline(&PATIENCE);
+    assert_eq!(patience_left(&activity), 30);
+    activity.wrote(&Poll::Pending);
+    activity.received(b"PING");
+    assert_eq!(activity.deadline(&PATIENCE), deadline, "only taking something helps");
+    activity.wrote(&Poll::Ready(Ok(1)));
+    assert_eq!(patience_left(&activity), 200);
+}
+
+#[test]
+fn http2_idles_from_its_preface_on_however_that_arrives() {
+    for split in 1..HTTP2_PREFACE.len() {
+        let (first, second) = HTTP2_PREFACE.split_at(split);
+        let activity = Activity::new();
+        activity.received(first);
+        assert_eq!(patience_left(&activity), 10, "{split} bytes of the preface");
+        activity.received(second);
+        assert_eq!(patience_left(&activity), 60);
+        activity.received(b"a head in frames");
+        assert_eq!(patience_left(&activity), 60);
+    }
+}
+
+#[test]
+fn the_oldest_request_in_flight_counts() {
+    let activity = Activity::new();
+    let oldest = activity.begin();
+    let deadline = activity.deadline(&PATIENCE);
+    let younger = activity.begin();
+    assert_eq!(activity.deadline(&PATIENCE), deadline);
+    drop(oldest);
+    assert!(activity.deadline(&PATIENCE) >= deadline);
+    drop(younger);
+    assert_eq!(patience_left(&activity), 60);
+}

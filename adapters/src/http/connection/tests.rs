@@ -1,0 +1,187 @@
+//! Whole connections over a pipe in memory. Where a timeout is to fire, all others are too long to.
+
+use application::{Principal, ports::Authenticator};
+use tokio::{
+    io::{AsyncReadExt as _, AsyncWriteExt as _, DuplexStream},
+    task::JoinHandle,
+};
+
+use super::*;
+use crate::http::Service;
+
+const NEVER: Duration = Duration::from_hours(1);
+const SOON: Duration = Duration::from_millis(20);
+const PATIENT: Patience = Patience { head: NEVER, request: NEVER, idle: NEVER, write: NEVER };
+const LIVEZ: &str = "GET /livez HTTP/1.1\r\nhost: x\r\n\r\n";
+
+struct NoKeys;
+
+impl Authenticator for NoKeys {
+    fn authenticate(&self, _: &str) -> Option<Arc<Principal>> {
+        None
+    }
+}
+
+/// A client at the other end of a connection.
+struct Peer {
+    stream: DuplexStream,
+    stage: watch::Sender<Stage>,
+    server: JoinHandle<()>,
+}
+
+impl Peer {
+    fn connect(patience: Patience) -> Self {
+        let (stream, theirs) = tokio::io::duplex(1024);
+        let (stage, stages) = watch::channel(Stage::Serving);
+        let front = Front::new(Arc::new(Service::new(Arc::new(NoKeys))));
+        let connections = Arc::new(Connections::new(front, patience, NEVER));
+        let server = tokio::spawn(connections.run(theirs, stages));
+        Self { stream, stage, server }
+    }
+
+    async fn send(&mut self, text: &str) {
+        self.stream.write_all(text.as_bytes()).await.unwrap();
+    }
+
+    /// Reads up to the end of this text.
+    async fn read_past(&mut self, text: &str) -> String {
+        let mut read = Vec::new();
+        while !read.ends_with(text.as_bytes()) {
+            read.push(self.stream.read_u8().await.unwrap());
+        }
+        String::from_utf8(read).unwrap()
+    }
+
+    /// Reads until the server closes, and sees that nothing is left of the connection.
+    async fn read_to_the_end(mut self) -> String {
+        let mut read = String::new();
+        self.stream.read_to_string(&mut read).await.unwrap();
+        self.server.await.unwrap();
+        read
+    }
+}
+
+#[tokio::test]
+async fn a_peer_that_never_speaks_is_closed() {
+    let peer = Peer::connect(Patience { head: SOON, ..PATIENT });
+    assert_eq!(peer.read_to_the_end().await, "");
+}
+
+#[tokio::test]
+async fn half_a_head_is_closed() {
+    let mut peer = Peer::connect(Patience { head: SOON, ..PATIENT });
+    peer.send("GET /livez HTTP/1.1\r\nhost").await;
+    assert_eq!(peer.read_to_the_end().await, "");
+}
+
+#[tokio::test]
+async fn a_connection_that_idles_too_long_is_closed_after_its_answer() {
+    let mut peer = Peer::connect(Patience { idle: SOON, ..PATIENT });
+    peer.send(LIVEZ).await;
+    assert!(peer.read_to_the_end().await.ends_with(r#"{"status":"alive"}"#));
+}
+
+#[tokio::test]
+async fn half_of_the_next_head_is_closed_too() {
+    let mut peer = Peer::connect(Patience { head: SOON, ..PATIENT });
+    peer.send(LIVEZ).await;
+    peer.read_past("}").await;
+    peer.send("GET").await;
+    assert_eq!(peer.read_to_the_end().await, "");
+}
+
+#[tokio::test]
+async fn a_peer_that_takes_no_answer_is_closed() {
+    let mut peer = Peer::connect(Patience { write: SOON, ..PATIENT });
+    let (_, mut sending) = tokio::io::split(peer.stream);
+    // The pipe holds the answers to a few requests; then the server cannot write, and so does not read.
+    while sending.write_all(LIVEZ.as_bytes()).await.is_ok() {}
+    (&mut peer.server).await.unwrap();
+}
+
+#[tokio::test]
+async fn pipelined_requests_are_answered_in_order() {
+    let mut peer = Peer::connect(PATIENT);
+    let ids = ["a", "b", "c"];
+    peer.send(&ids.map(|id| LIVEZ.replace("host", &format!("x-request-id: {id}\r\nhost"))).concat()).await;
+    for id in ids {
+        let answer = peer.read_past("}").await;
+        assert!(answer.contains(&format!("x-request-id: {id}\r\n")), "{answer}");
+    }
+}
+
+#[tokio::test]
+async fn a_refused_body_is_taken_off_the_wire_so_that_the_connection_can_go_on() {
+    let mut peer = Peer::connect(PATIENT);
+    let size = 1024 * 1024;
+    peer.send(&format!("POST /v1/pets HTTP/1.1\r\nhost: x\r\ncontent-length: {size}\r\n\r\n")).await;
+    peer.send(&"x".repeat(size)).await;
+    assert!(peer.read_past("}").await.starts_with("HTTP/1.1 401"));
+    peer.send(LIVEZ).await;
+    assert!(peer.read_past("}").await.starts_with("HTTP/1.1 200"));
+}
+
+#[tokio::test]
+async fn a_refused_body_that_is_too_large_to_drain_is_the_last_of_its_connection() {
+    let mut peer = Peer::connect(PATIENT);
+    peer.send("POST /v1/pets HTTP/1.1\r\nhost: x\r\ncontent-length: 10000000000\r\n\r\n").await;
+    assert!(peer.read_past("}").await.contains("connection: close"));
+}
+
+#[tokio::test]
+async fn a_body_that_waits_to_be_asked_for_is_not_asked_for_in_vain() {
+    let mut peer = Peer::connect(PATIENT);
+    peer.send("POST /v1/pets HTTP/1.1\r\nhost: x\r\nexpect: 100-continue\r\ncontent-length: 9\r\n\r\n").await;
+    let answer = peer.read_to_the_end().await;
+    assert!(answer.starts_with("HTTP/1.1 401") && answer.contains("connection: close"), "{answer}");
+}
+
+#[tokio::test]
+async fn what_the_parser_refuses_gets_its_own_short_answer() {
+    let (too_many, too_large) = ("x: 1\r\n".repeat(HEADERS_MAX), "x".repeat(HEAD_MAX));
+    for (request, status) in [
+        ("nonsense\r\n\r\n".to_owned(), "400"),
+        (format!("GET /livez HTTP/1.1\r\nhost: x\r\n{too_many}\r\n"), "431"),
+        (format!("GET /livez HTTP/1.1\r\nhost: x\r\nx: {too_large}\r\n\r\n"), "431"),
+        ("POST / HTTP/1.1\r\nhost: x\r\ncontent-length: 1\r\ncontent-length: 2\r\n\r\n".to_owned(), "400"),
+    ] {
+        let peer = Peer::connect(PATIENT);
+        let (mut reading, mut sending) = tokio::io::split(peer.stream);
+        // The server may hang up before it has read everything.
+        tokio::spawn(async move { sending.write_all(request.as_bytes()).await });
+        let mut answer = String::new();
+        reading.read_to_string(&mut answer).await.unwrap();
+        assert!(answer.starts_with(&format!("HTTP/1.1 {status}")), "{answer}");
+    }
+}
+
+#[tokio::test]
+async fn an_idle_connection_ends_when_the_server_leaves() {
+    let mut peer = Peer::connect(PATIENT);
+    peer.send(LIVEZ).await;
+    peer.read_past("}").await;
+    peer.stage.send_replace(Stage::Leaving);
+    assert_eq!(peer.read_to_the_end().await, "");
+}
+
+#[tokio::test]
+async fn a_request_that_has_begun_to_arrive_is_answered_when_the_server_leaves() {
+    let mut peer = Peer::connect(PATIENT);
+    let (first, second) = LIVEZ.split_at(20);
+    peer.send(first).await;
+    // One thread runs both sides: the server reads what was sent, and then sees the stage, when it is its turn.
+    tokio::task::yield_now().await;
+    peer.stage.send_replace(Stage::Leaving);
+    tokio::task::yield_now().await;
+    peer.send(second).await;
+    let answer = peer.read_to_the_end().await;
+    assert!(answer.starts_with("HTTP/1.1 200") && answer.contains("connection: close"), "{answer}");
+}
+
+#[tokio::test]
+async fn whatever_is_left_ends_when_the_server_is_gone() {
+    let mut peer = Peer::connect(PATIENT);
+    peer.send("GET /livez HTTP/1.1\r\n").await;
+    peer.stage.send_replace(Stage::Gone);
+    assert_eq!(peer.read_to_the_end().await, "");
+}

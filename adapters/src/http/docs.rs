@@ -1,0 +1,101 @@
+//! The page at `/docs`: Swagger UI with our document, from this very program. Nothing is loaded from anywhere else,
+//! and the content security policy keeps it that way.
+//!
+//! The two Swagger UI files are the published ones of the npm package swagger-ui-dist, gzipped (see NOTICE).
+
+use std::sync::Arc;
+
+use axum::{
+    Router,
+    http::{
+        HeaderMap, HeaderName, HeaderValue, StatusCode,
+        header::{CONTENT_SECURITY_POLICY, LOCATION, REFERRER_POLICY, X_FRAME_OPTIONS},
+    },
+    response::{IntoResponse as _, Response},
+    routing::{MethodRouter, get},
+};
+
+use super::{
+    asset::{Asset, Caching},
+    service::Service,
+    site::Site,
+};
+
+const JAVASCRIPT: &str = "text/javascript; charset=utf-8";
+const CSS: &str = "text/css; charset=utf-8";
+const OPENER_POLICY: HeaderName = HeaderName::from_static("cross-origin-opener-policy");
+
+/// The addresses that describe the interface: for programs, and for people.
+pub(super) fn router(document: String, site: &Site) -> Router<Arc<Service>> {
+    use Caching::{Immutable, Revalidated};
+    let page = Asset::plain("text/html; charset=utf-8", Revalidated, include_str!("docs/page.html"));
+    let bundle = include_bytes!("docs/swagger-ui-bundle.js.gz");
+    let style = include_bytes!("docs/swagger-ui.css.gz");
+    let licences = include_str!("docs/swagger-ui-bundle.js.LICENSE.txt");
+    Router::new()
+        .route("/openapi.json", file(Asset::plain("application/json", Revalidated, document)))
+        .route("/docs", file(page.with_headers(protection(site))))
+        .route("/docs/", get(page_address))
+        .route("/docs/page.js", file(Asset::plain(JAVASCRIPT, Revalidated, include_str!("docs/page.js"))))
+        .route("/docs/page.css", file(Asset::plain(CSS, Revalidated, include_str!("docs/page.css"))))
+        .route(
+            "/docs/icon.svg",
+            file(Asset::plain("image/svg+xml", Revalidated, include_str!("docs/icon.svg"))),
+        )
+        .route("/docs/swagger-ui-5.34.1.js", file(Asset::gzipped(JAVASCRIPT, Immutable, bundle)))
+        .route("/docs/swagger-ui-5.34.1.css", file(Asset::gzipped(CSS, Immutable, style)))
+        .route(
+            "/docs/swagger-ui-bundle.js.LICENSE.txt",
+            file(Asset::plain("text/plain; charset=utf-8", Revalidated, licences)),
+        )
+}
+
+/// The files of the page are named relative to it, so it has one address only.
+async fn page_address() -> Response {
+    (StatusCode::PERMANENT_REDIRECT, [(LOCATION, "../docs")]).into_response()
+}
+
+fn file(asset: Asset) -> MethodRouter<Arc<Service>> {
+    let asset = Arc::new(asset);
+    get(async move |headers: HeaderMap| asset.answer(&headers))
+}
+
+/// What the page may do: run and show what comes from here, and call this service and those in the document.
+fn protection(site: &Site) -> [(HeaderName, HeaderValue); 4] {
+    let servers = [&site.base_url, &site.staging_url].into_iter().flatten();
+    let servers: String = servers.flat_map(|url| [" ", url.origin()]).collect();
+    let policy = format!(
+        "default-src 'none'; script-src 'self'; style-src 'self'; img-src 'self' data:; connect-src 'self'{servers}; \
+         base-uri 'none'; form-action 'none'; frame-ancestors 'none'"
+    );
+    [
+        (CONTENT_SECURITY_POLICY, HeaderValue::try_from(policy).expect("addresses are plain ASCII")),
+        (REFERRER_POLICY, HeaderValue::from_static("no-referrer")),
+        (X_FRAME_OPTIONS, HeaderValue::from_static("DENY")),
+        (OPENER_POLICY, HeaderValue::from_static("same-origin")),
+    ]
+}
+
+#[cfg(test)]
+mod tests {
+    use std::io::Read as _;
+
+    use axum::body::Bytes;
+    use flate2::read::GzDecoder;
+    use sha2::{Digest as _, Sha256};
+
+    /// The sums are those of the files in the npm package swagger-ui-dist 5.34.1.
+    #[test]
+    fn the_embedded_files_are_the_published_ones() {
+        let bundle: &[u8] = include_bytes!("docs/swagger-ui-bundle.js.gz");
+        let style = include_bytes!("docs/swagger-ui.css.gz");
+        for (packed, sum) in [
+            (bundle, "36eeb4d5640b9c036b1d0f854499af1cceebbdb260b790a03a18be5e8488fbf5"),
+            (style, "c3cfe8248c4b0b89673600fb829924eafbac6de4bc4b2b06f5f5243483074d0a"),
+        ] {
+            let mut plain = Vec::new();
+            GzDecoder::new(packed).read_to_end(&mut plain).unwrap();
+            assert_eq!(format!("{:x}", Bytes::copy_from_slice(&Sha256::digest(&plain))), sum);
+        }
+    }
+}

@@ -1,0 +1,175 @@
+//! What every request meets, shown on a service whose store is not open yet.
+
+use application::{KeyId, Principal, Scopes, ports::Authenticator};
+use axum::http::header::{AUTHORIZATION, CONTENT_TYPE, LINK, RETRY_AFTER, WWW_AUTHENTICATE};
+use http_body_util::BodyExt as _;
+use serde_json::{Value, json};
+
+use super::*;
+
+/// Knows one key, and breaks at another.
+struct Keys;
+
+impl Authenticator for Keys {
+    fn authenticate(&self, key: &str) -> Option<Arc<Principal>> {
+        assert_ne!(key, "breaks");
+        let principal = Principal { id: KeyId("1".into()), name: "reader".into(), scopes: Scopes::Read };
+        (key == "reads").then(|| principal.into())
+    }
+}
+
+fn front() -> Front {
+    Front::new(Arc::new(Service::new(Arc::new(Keys))))
+}
+
+fn request(method: &str, path: &str) -> Request {
+    let builder = Request::builder().method(method).uri(path).header(HOST, "localhost");
+    builder.body(Body::empty()).unwrap()
+}
+
+fn with(mut request: Request, name: HeaderName, value: &'static str) -> Request {
+    request.headers_mut().append(name, HeaderValue::from_static(value));
+    request
+}
+
+fn with_key(request: Request) -> Request {
+    with(request, AUTHORIZATION, "Bearer reads")
+}
+
+async fn answer(request: Request) -> Response {
+    front().answer(request).await
+}
+
+async fn body(response: Response) -> Value {
+    assert_eq!(response.headers()[CONTENT_TYPE], "application/json");
+    serde_json::from_slice(&response.into_body().collect().await.unwrap().to_bytes()).unwrap()
+}
+
+#[tokio::test]
+async fn without_a_key_nobody_learns_which_addresses_exist() {
+    let first = answer(request("GET", "/v1/pets")).await;
+    let status = first.status();
+    assert_eq!(first.headers()[WWW_AUTHENTICATE], r#"Bearer realm="petstore""#);
+    let expected = body(first).await;
+    assert_eq!((expected["status"].as_u64(), &expected["code"]), (Some(401), &json!("unauthorized")));
+    for (method, path) in [
+        ("GET", "/v1"),
+        ("GET", "/v1/"),
+        ("GET", "/v1/nothing"),
+        ("DELETE", "/v1/pets"),
+        ("POST", "/v1/pets?x"),
+    ] {
+        let response = answer(request(method, path)).await;
+        assert_eq!(response.status(), status, "{method} {path}");
+        assert_eq!(body(response).await, expected, "{method} {path}");
+    }
+}
+
+#[tokio::test]
+async fn with_a_key_the_scope_and_the_store_come_before_the_address() {
+    let forbidden = answer(with_key(request("POST", "/v1/nothing"))).await;
+    assert_eq!(body(forbidden).await["code"], "forbidden");
+    let starting = answer(with_key(request("GET", "/v1/nothing"))).await;
+    assert_eq!(starting.headers()[RETRY_AFTER], "1");
+    assert_eq!(body(starting).await["code"], "unavailable");
+}
+
+#[tokio::test]
+async fn outside_the_interface_no_key_is_needed() {
+    for (method, path, status) in [
+        ("GET", "/livez", 200),
+        ("GET", "/readyz", 503),
+        ("GET", "/", 404),
+        ("GET", "/v1pets", 404),
+        ("GET", "/V1/pets", 404),
+        ("DELETE", "/livez", 405),
+        ("OPTIONS", "/livez", 204),
+    ] {
+        let response = answer(request(method, path)).await;
+        assert_eq!(response.status(), status, "{method} {path}");
+    }
+}
+
+#[tokio::test]
+async fn a_method_that_is_not_there_is_told_which_ones_are() {
+    for method in ["DELETE", "OPTIONS", "BREW"] {
+        let response = answer(request(method, "/livez")).await;
+        assert_eq!(response.headers()[ALLOW], "GET, HEAD, OPTIONS", "{method}");
+    }
+}
+
+#[tokio::test]
+async fn whom_a_request_is_for_must_be_clear() {
+    let one_host = request("GET", "/livez");
+    assert_eq!(answer(one_host).await.status(), 200);
+    let two_hosts = with(request("GET", "/livez"), HOST, "localhost");
+    assert_eq!(body(answer(two_hosts).await).await["code"], "invalid_request");
+    for host in ["a b", "user@host", "a/b"] {
+        let mut strange = request("GET", "/livez");
+        strange.headers_mut().insert(HOST, HeaderValue::from_static(host));
+        assert_eq!(answer(strange).await.status(), 400, "{host}");
+    }
+    for (version, status) in [(Version::HTTP_10, 200), (Version::HTTP_11, 400), (Version::HTTP_2, 200)] {
+        let mut no_host = request("GET", "/livez");
+        no_host.headers_mut().remove(HOST);
+        *no_host.version_mut() = version;
+        assert_eq!(answer(no_host).await.status(), status, "{version:?}");
+    }
+}
+
+#[tokio::test]
+async fn a_panic_is_an_answer_and_the_next_request_is_served() {
+    let front = front();
+    let broken = front.answer(with(request("GET", "/v1/pets"), AUTHORIZATION, "Bearer breaks")).await;
+    let error = body(broken).await;
+    assert_eq!((error["status"].as_u64(), &error["code"]), (Some(500), &json!("internal")));
+    assert!(!error["message"].as_str().unwrap().contains("breaks"), "causes are not shown");
+    assert_eq!(front.answer(request("GET", "/livez")).await.status(), 200);
+}
+
+#[tokio::test]
+async fn every_answer_of_the_deprecated_operation_says_so() {
+    for request in [request("GET", "/v1/pets/1"), with_key(request("HEAD", "/v1/pets/x"))] {
+        let response = answer(request).await;
+        assert_eq!(response.headers()["deprecation"], "@1764892800");
+        assert_eq!(response.headers()["sunset"], "Thu, 05 Dec 2030 00:00:00 GMT");
+        assert_eq!(response.headers()[LINK], r#"</v1/pets>; rel="successor-version""#);
+    }
+    assert!(!answer(request("GET", "/v1/pets")).await.headers().contains_key("deprecation"));
+}
+
+#[tokio::test]
+async fn head_has_the_headers_of_get_and_no_body() {
+    for path in ["/livez", "/nothing", "/v1/pets"] {
+        let get = answer(request("GET", path)).await;
+        let head = answer(request("HEAD", path)).await;
+        assert_eq!(head.status(), get.status(), "{path}");
+        let length = get.into_body().collect().await.unwrap().to_bytes().len();
+        assert_eq!(head.headers()[CONTENT_LENGTH], length.to_string(), "{path}");
+        assert!(head.into_body().collect().await.unwrap().to_bytes().is_empty(), "{path}");
+    }
+}
+
+#[tokio::test]
+async fn every_answer_carries_the_common_headers() {
+    for path in ["/livez", "/nothing", "/v1/pets"] {
+        let response = answer(with(request("GET", path), X_REQUEST_ID, "my.id")).await;
+        assert_eq!(response.headers()[X_REQUEST_ID], "my.id", "{path}");
+        assert_eq!(response.headers()[X_CONTENT_TYPE_OPTIONS], "nosniff", "{path}");
+        assert_eq!(response.headers()[CACHE_CONTROL], "no-store", "{path}");
+    }
+}
+
+#[test]
+fn a_position_is_one_plain_number() {
+    let read = |values: &[&'static str]| {
+        let headers = values.iter().map(|value| (LOG_POSITION, HeaderValue::from_static(value))).collect();
+        requested_position(&headers)
+    };
+    assert_eq!(read(&[]), Ok(None));
+    assert_eq!(read(&["0"]), Ok(Some(Position(0))));
+    assert_eq!(read(&["18446744073709551615"]), Ok(Some(Position(u64::MAX))));
+    for values in [&[""][..], &["x"], &["-1"], &["01"], &["1.0"], &["18446744073709551616"], &["1", "1"]] {
+        assert!(read(values).is_err(), "{values:?}");
+    }
+}

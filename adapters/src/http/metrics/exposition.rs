@@ -1,0 +1,120 @@
+//! The counters as text, in the `OpenMetrics` format.
+
+use std::{
+    fmt::{Display, Write as _},
+    sync::atomic::Ordering::Relaxed,
+};
+
+use application::PetStore;
+
+use super::{BUCKETS, Counts, Metrics, STATUS_MIN};
+use crate::http::{operation::Operation, service::Service};
+
+/// Everything there is to know, as of now.
+pub(super) fn render(service: &Service) -> String {
+    let mut text = Text::default();
+    text.family("petstore_build", "info", "The program.");
+    text.sample("petstore_build_info", &[("version", env!("CARGO_PKG_VERSION"))], 1);
+    requests(&mut text, &service.metrics);
+    durations(&mut text, &service.metrics);
+    deprecated_calls(&mut text, &service.metrics);
+    text.family("petstore_ready", "gauge", "1 when this node reads and writes as it should.");
+    text.sample("petstore_ready", &[], u8::from(service.is_ready()));
+    if let Some(store) = service.opened() {
+        state(&mut text, store);
+    }
+    text.finish()
+}
+
+fn requests(text: &mut Text, metrics: &Metrics) {
+    text.family("petstore_http_requests", "counter", "Answers by operation and status.");
+    for (operation, counts) in each(metrics) {
+        for (status, count) in (STATUS_MIN..).zip(counts.statuses.iter()) {
+            let count = count.load(Relaxed);
+            if count > 0 {
+                let labels = [("operation", operation.name()), ("status", &status.to_string())];
+                text.sample("petstore_http_requests_total", &labels, count);
+            }
+        }
+    }
+}
+
+fn durations(text: &mut Text, metrics: &Metrics) {
+    let name = "petstore_http_request_duration_seconds";
+    text.family(name, "histogram", "From the head of a request to its answer, by operation.");
+    for (operation, counts) in each(metrics) {
+        let mut total = 0;
+        for (index, count) in counts.buckets.iter().enumerate() {
+            total += count.load(Relaxed);
+            let bound = BUCKETS.get(index).map_or("+Inf".to_owned(), |micros| seconds(*micros));
+            text.sample(&format!("{name}_bucket"), &[("operation", operation.name()), ("le", &bound)], total);
+        }
+        let operation = [("operation", operation.name())];
+        text.sample(&format!("{name}_count"), &operation, total);
+        text.sample(&format!("{name}_sum"), &operation, seconds(counts.micros.load(Relaxed)));
+    }
+}
+
+fn deprecated_calls(text: &mut Text, metrics: &Metrics) {
+    let help = "Calls of operations that will be removed, by the name of the API key.";
+    text.family("petstore_deprecated_calls", "counter", help);
+    for (caller, count) in &*metrics.deprecated.read() {
+        let labels = [("operation", Operation::GetPet.name()), ("key", caller.as_str())];
+        text.sample("petstore_deprecated_calls_total", &labels, count.load(Relaxed));
+    }
+}
+
+fn state(text: &mut Text, store: &PetStore) {
+    text.family("petstore_pets", "gauge", "Pets in the inventory.");
+    text.sample("petstore_pets", &[], store.count());
+    text.family("petstore_log_position", "gauge", "The last commit that readers see.");
+    text.sample("petstore_log_position", &[], store.version().position);
+    text.family("petstore_writer_queue", "gauge", "Creates that wait for the writer.");
+    text.sample("petstore_writer_queue", &[], store.waiting());
+    text.family("petstore_writer_queue_limit", "gauge", "How many may wait; one more is told to come back.");
+    text.sample("petstore_writer_queue_limit", &[], PetStore::QUEUE_MAX);
+}
+
+/// The operations that were called at all.
+fn each(metrics: &Metrics) -> impl Iterator<Item = (Operation, &Counts)> {
+    let called = |counts: &Counts| counts.buckets.iter().any(|count| count.load(Relaxed) > 0);
+    Operation::ALL.into_iter().zip(&metrics.operations).filter(move |(_, counts)| called(counts))
+}
+
+/// Microseconds, written as seconds without rounding.
+fn seconds(micros: u64) -> String {
+    format!("{}.{:06}", micros / 1_000_000, micros % 1_000_000)
+}
+
+#[derive(Default)]
+struct Text(String);
+
+impl Text {
+    fn family(&mut self, name: &str, kind: &str, help: &str) {
+        self.line(format_args!("# TYPE {name} {kind}"));
+        self.line(format_args!("# HELP {name} {help}"));
+    }
+
+    fn sample(&mut self, name: &str, labels: &[(&str, &str)], value: impl Display) {
+        let labels: Vec<_> =
+            labels.iter().map(|(label, value)| format!("{label}=\"{}\"", escaped(value))).collect();
+        if labels.is_empty() {
+            self.line(format_args!("{name} {value}"));
+        } else {
+            self.line(format_args!("{name}{{{}}} {value}", labels.join(",")));
+        }
+    }
+
+    fn line(&mut self, line: impl Display) {
+        writeln!(self.0, "{line}").expect("a string takes everything");
+    }
+
+    fn finish(mut self) -> String {
+        self.line("# EOF");
+        self.0
+    }
+}
+
+fn escaped(value: &str) -> String {
+    value.replace('\\', r"\\").replace('"', r#"\""#).replace('\n', r"\n")
+}

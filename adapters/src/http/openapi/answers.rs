@@ -1,0 +1,125 @@
+//! What operations answer, by status. Refusals are described by the very problems that cause them, so status,
+//! code and words are those of `error`.
+
+use std::collections::BTreeMap;
+
+use axum::http::StatusCode;
+use serde_json::Value;
+use utoipa::openapi::{
+    Content, RefOr, Response, ResponseBuilder, Responses, Schema, content::ContentBuilder,
+    example::ExampleBuilder,
+};
+
+use super::{
+    headers::{self, Named},
+    schemas::named,
+};
+use crate::http::error::Problem;
+
+const JSON: &str = "application/json";
+
+/// The answers of one operation.
+pub(super) struct Answers {
+    /// What every one of them carries.
+    headers: Vec<Named>,
+    by_status: BTreeMap<String, RefOr<Response>>,
+}
+
+impl Answers {
+    /// Of an operation like any other.
+    pub(super) fn new() -> Self {
+        let headers = vec![headers::REQUEST_ID, headers::LOG_POSITION, headers::CACHE_CONTROL];
+        Self { headers, by_status: BTreeMap::new() }
+    }
+
+    /// Of an operation that says with every answer that it will end.
+    pub(super) fn deprecated() -> Self {
+        let mut answers = Self::new();
+        answers.headers.extend([headers::DEPRECATION, headers::SUNSET, headers::SUCCESSOR]);
+        answers
+    }
+
+    /// A success with a body.
+    pub(super) fn success(
+        self,
+        status: StatusCode,
+        description: &str,
+        headers: &[Named],
+        schema: impl Into<RefOr<Schema>>,
+        example: Value,
+    ) -> Self {
+        let content = ContentBuilder::new().schema(Some(schema)).example(Some(example)).build();
+        self.add(status, description, headers, Some(content))
+    }
+
+    /// What those get who hold the content already.
+    pub(super) fn not_modified(self, headers: &[Named]) -> Self {
+        let description = "What the `If-None-Match` header names is still what stands here.";
+        self.add(StatusCode::NOT_MODIFIED, description, headers, None)
+    }
+
+    /// The refusals, each with a name for its example.
+    pub(super) fn refused(self, problems: impl IntoIterator<Item = (&'static str, Problem)>) -> Self {
+        let mut by_status = BTreeMap::<StatusCode, Vec<_>>::new();
+        for (name, problem) in problems {
+            by_status.entry(problem.status()).or_default().push((name, problem));
+        }
+        by_status.into_iter().fold(self, |answers, (status, problems)| {
+            let (description, headers) = refusal(status);
+            answers.add(status, description, headers, Some(error(problems)))
+        })
+    }
+
+    fn add(
+        mut self,
+        status: StatusCode,
+        description: &str,
+        headers: &[Named],
+        content: Option<Content>,
+    ) -> Self {
+        let answer = ResponseBuilder::new().description(description);
+        let answer = self.headers.iter().chain(headers).fold(answer, |answer, header| header.of(answer));
+        let answer = match content {
+            Some(content) => answer.content(JSON, content),
+            None => answer,
+        };
+        self.by_status.insert(status.as_str().to_owned(), answer.into());
+        self
+    }
+}
+
+impl From<Answers> for Responses {
+    fn from(answers: Answers) -> Self {
+        answers.by_status.into_iter().collect()
+    }
+}
+
+/// The Error body, with one example for each problem.
+fn error(problems: Vec<(&'static str, Problem)>) -> Content {
+    let examples = problems.into_iter().map(|(name, problem)| {
+        let body: Value = serde_json::from_slice(&problem.body()).expect("the Error body is JSON");
+        (name, ExampleBuilder::new().value(Some(body)).build())
+    });
+    ContentBuilder::new().schema(Some(named("Error"))).examples_from_iter(examples).build()
+}
+
+/// What a status means here, whichever operation answers with it, and the headers it always has.
+fn refusal(status: StatusCode) -> (&'static str, &'static [Named]) {
+    match status {
+        StatusCode::BAD_REQUEST => ("The request contains invalid values or lacks required ones.", &[]),
+        StatusCode::UNAUTHORIZED => ("Missing or invalid API key.", &[headers::CHALLENGE]),
+        StatusCode::FORBIDDEN => ("The API key is not for this kind of request.", &[]),
+        StatusCode::NOT_FOUND => ("The requested resource could not be found.", &[]),
+        StatusCode::REQUEST_TIMEOUT => ("The body took too long to arrive.", &[]),
+        StatusCode::CONFLICT => ("The `Idempotency-Key` was used for another animal.", &[]),
+        StatusCode::PAYLOAD_TOO_LARGE => ("The body is too large.", &[]),
+        StatusCode::UNSUPPORTED_MEDIA_TYPE => ("The body is not plain JSON in UTF-8.", &[]),
+        StatusCode::INTERNAL_SERVER_ERROR => ("Something went wrong on our side.", &[]),
+        StatusCode::NOT_IMPLEMENTED => ("The operation exists, but is not described yet.", &[]),
+        StatusCode::SERVICE_UNAVAILABLE => (
+            "The service cannot do this now. Nothing is lost by trying again later.",
+            &[headers::RETRY_AFTER],
+        ),
+        status => unreachable!("no operation refuses with {status}"),
+    }
+}

@@ -1,0 +1,102 @@
+//! The headers of answers, each described once.
+
+use std::collections::BTreeMap;
+
+use serde_json::{Value, json};
+use utoipa::openapi::{Header, ObjectBuilder, Ref, RefOr, ResponseBuilder};
+
+use super::schemas::{int64, text};
+
+/// A header of some answer: its name on the wire, and its name in the document.
+#[derive(Debug, Clone, Copy)]
+pub(super) struct Named {
+    wire: &'static str,
+    document: &'static str,
+}
+
+pub(super) const REQUEST_ID: Named = Named::new("X-Request-Id", "RequestId");
+pub(super) const LOG_POSITION: Named = Named::new("Log-Position", "LogPosition");
+pub(super) const CACHE_CONTROL: Named = Named::new("Cache-Control", "CacheControl");
+pub(super) const ETAG: Named = Named::new("ETag", "EntityTag");
+pub(super) const NEXT_PAGE: Named = Named::new("Link", "NextPage");
+pub(super) const LOCATION: Named = Named::new("Location", "Location");
+pub(super) const REPLAYED: Named = Named::new("Idempotency-Replayed", "IdempotencyReplayed");
+pub(super) const RETRY_AFTER: Named = Named::new("Retry-After", "RetryAfter");
+pub(super) const CHALLENGE: Named = Named::new("WWW-Authenticate", "Challenge");
+pub(super) const DEPRECATION: Named = Named::new("Deprecation", "Deprecation");
+pub(super) const SUNSET: Named = Named::new("Sunset", "Sunset");
+pub(super) const SUCCESSOR: Named = Named::new("Link", "Successor");
+
+impl Named {
+    const fn new(wire: &'static str, document: &'static str) -> Self {
+        Self { wire, document }
+    }
+
+    /// Says that the answer has this header.
+    pub(super) fn of(self, answer: ResponseBuilder) -> ResponseBuilder {
+        answer.header_ref(self.wire, Ref::new(format!("#/components/headers/{}", self.document)))
+    }
+}
+
+/// The headers by their names in the document.
+pub(super) fn all() -> BTreeMap<String, RefOr<Header>> {
+    let headers = [
+        (
+            REQUEST_ID,
+            text(),
+            "Names the request, here and in the log of the service. A well-formed id of the client's own \
+            (1 to 64 letters, digits, `.`, `_`, `-`) is kept.",
+            json!("6d1f0c2ab9e84f35-2a"),
+        ),
+        (
+            LOG_POSITION,
+            int64(0, i64::MAX),
+            "The last change that this answer takes into account. Sent back in a request, it \
+            makes any node wait until it shows that change too.",
+            json!(128),
+        ),
+        (CACHE_CONTROL, text(), "Whether the answer may be kept.", json!("private, no-cache")),
+        (
+            ETAG,
+            text(),
+            "Stands for this very content. Send it back as `If-None-Match` to be told only of changes.",
+            json!("\"1-128-0199f3a0d6f17c3c8a52b1c9d7e4f601\""),
+        ),
+        (
+            NEXT_PAGE,
+            text(),
+            "Where the next page is; absent on the last page.",
+            json!("</v1/pets?limit=20&after=41>; rel=\"next\""),
+        ),
+        (LOCATION, text(), "The address of the new animal.", json!("/v1/pets/41")),
+        (
+            REPLAYED,
+            text().enum_values(Some(["true"])),
+            "There when the same request was answered before: nothing was added \
+            this time.",
+            json!("true"),
+        ),
+        (RETRY_AFTER, int64(0, i64::MAX), "After so many seconds it is worth trying again.", json!(1)),
+        (CHALLENGE, text(), "How to say who calls.", json!("Bearer realm=\"petstore\"")),
+        (DEPRECATION, text(), "Since when the operation is deprecated (RFC 9745).", json!("@1764892800")),
+        (
+            SUNSET,
+            text(),
+            "When the operation will be removed (RFC 8594).",
+            json!("Thu, 05 Dec 2030 00:00:00 GMT"),
+        ),
+        (SUCCESSOR, text(), "What to use instead.", json!("</v1/pets>; rel=\"successor-version\"")),
+    ];
+    headers
+        .map(|(named, schema, description, example)| {
+            (named.document.into(), header(schema, description, example))
+        })
+        .into()
+}
+
+fn header(schema: ObjectBuilder, description: &str, example: Value) -> RefOr<Header> {
+    let mut header = Header::new(schema);
+    header.description = Some(description.into());
+    header.example = Some(example);
+    RefOr::T(header)
+}

@@ -1,0 +1,96 @@
+//! The listener, over real sockets.
+
+use std::net::SocketAddr;
+
+use application::{Principal, ports::Authenticator};
+use tokio::{sync::oneshot, task::JoinHandle};
+
+use super::*;
+
+const LIVEZ: &[u8] = b"GET /livez HTTP/1.1\r\nhost: x\r\n\r\n";
+
+struct NoKeys;
+
+impl Authenticator for NoKeys {
+    fn authenticate(&self, _: &str) -> Option<Arc<Principal>> {
+        None
+    }
+}
+
+struct Server {
+    address: SocketAddr,
+    service: Arc<Service>,
+    shutdown: oneshot::Sender<()>,
+    task: JoinHandle<()>,
+}
+
+async fn start(settings: Settings) -> Server {
+    let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
+    let address = listener.local_addr().unwrap();
+    let service = Arc::new(Service::new(Arc::new(NoKeys)));
+    let (shutdown, told) = oneshot::channel();
+    let task = tokio::spawn(serve(listener, service.clone(), settings, async { told.await.unwrap() }));
+    Server { address, service, shutdown, task }
+}
+
+impl Server {
+    /// A connection that was really accepted: it has had an answer.
+    async fn connect(&self) -> TcpStream {
+        let mut stream = TcpStream::connect(self.address).await.unwrap();
+        stream.write_all(LIVEZ).await.unwrap();
+        let mut answer = [0; 15];
+        stream.read_exact(&mut answer).await.unwrap();
+        assert_eq!(&answer, b"HTTP/1.1 200 OK");
+        stream
+    }
+}
+
+#[tokio::test]
+async fn one_connection_too_many_is_told_so_and_a_free_place_is_used_again() {
+    let server = start(Settings { connections_max: 2, ..Settings::default() }).await;
+    let (first, _second) = (server.connect().await, server.connect().await);
+
+    let mut third = TcpStream::connect(server.address).await.unwrap();
+    third.write_all(LIVEZ).await.unwrap();
+    let mut answer = String::new();
+    third.read_to_string(&mut answer).await.unwrap();
+    let (head, body) = answer.split_once("\r\n\r\n").unwrap();
+    assert!(head.starts_with("HTTP/1.1 503") && head.contains("retry-after: 1"), "{head}");
+    let error: serde_json::Value = serde_json::from_str(body).unwrap();
+    assert_eq!(error["code"], "busy");
+
+    drop(first);
+    while !answered(server.address).await {}
+}
+
+/// Whether a new connection gets a place; the server may not have noticed yet that one is free.
+async fn answered(address: SocketAddr) -> bool {
+    let mut stream = TcpStream::connect(address).await.unwrap();
+    stream.write_all(LIVEZ).await.unwrap();
+    let mut status = [0; 12];
+    stream.read_exact(&mut status).await.unwrap();
+    &status == b"HTTP/1.1 200"
+}
+
+#[tokio::test]
+async fn a_server_that_is_told_to_end_closes_idle_connections_and_returns() {
+    let server = start(Settings::default()).await;
+    let mut idle = server.connect().await;
+    server.shutdown.send(()).unwrap();
+    server.task.await.unwrap();
+    assert!(server.service.is_draining());
+    idle.read_to_end(&mut Vec::new()).await.unwrap();
+    assert!(TcpStream::connect(server.address).await.is_err(), "nobody listens any more");
+}
+
+#[tokio::test]
+async fn what_does_not_finish_in_time_is_closed() {
+    let server = start(Settings { drain: Duration::ZERO, ..Settings::default() }).await;
+    let mut slow = TcpStream::connect(server.address).await.unwrap();
+    slow.write_all(&LIVEZ[..20]).await.unwrap();
+    let _accepted_after_it = server.connect().await;
+    server.shutdown.send(()).unwrap();
+    server.task.await.unwrap();
+    // The peer sees the end, or a reset when what it sent was never read.
+    let _ = slow.read_to_end(&mut Vec::new()).await;
+}

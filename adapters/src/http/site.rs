@@ -1,0 +1,100 @@
+//! How the service shows itself to the world: its public addresses, and the web pages that may call it.
+
+use std::{fmt, str::FromStr};
+
+use axum::http::{Uri, uri::Scheme};
+use thiserror::Error;
+
+use super::cors::Origins;
+
+/// What an operator decides about how the service is reached.
+#[derive(Debug, Clone, Default)]
+pub struct Site {
+    /// Where the production service is, for the OpenAPI document.
+    pub base_url: Option<ServerUrl>,
+    /// Where the staging service is, for the OpenAPI document.
+    pub staging_url: Option<ServerUrl>,
+    /// The web pages that may call this service from a browser.
+    pub origins: Origins,
+}
+
+/// The public address of a service, ending in the version of its interface.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct ServerUrl(String);
+
+/// A text that is no such address.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Error)]
+#[error("write http(s)://HOST[:PORT][/PATH]/v1: the address must end in /v1")]
+pub struct InvalidServerUrl;
+
+impl ServerUrl {
+    /// The address as it was given, without a slash at its end.
+    pub fn as_str(&self) -> &str {
+        &self.0
+    }
+
+    /// Its scheme, host and port: what a browser asks for permission to call.
+    pub(super) fn origin(&self) -> &str {
+        let host = self.0.find("://").map_or(0, |scheme| scheme + "://".len());
+        let end = self.0[host..].find('/').map_or(self.0.len(), |path| host + path);
+        &self.0[..end]
+    }
+}
+
+impl FromStr for ServerUrl {
+    type Err = InvalidServerUrl;
+
+    fn from_str(text: &str) -> Result<Self, InvalidServerUrl> {
+        let text = text.trim_end_matches('/');
+        let uri: Uri = text.parse().map_err(|_| InvalidServerUrl)?;
+        let web = uri.scheme().is_some_and(|scheme| [Scheme::HTTP, Scheme::HTTPS].contains(scheme));
+        let host =
+            uri.authority().is_some_and(|host| !host.as_str().contains('@') && !host.host().is_empty());
+        let plain = |c: char| c.is_ascii_alphanumeric() || "-._~:/[]".contains(c);
+        // A quote, a comma or a semicolon would mean something in the headers that name the address.
+        if web && host && uri.path().ends_with("/v1") && text.chars().all(plain) {
+            Ok(Self(text.to_owned()))
+        } else {
+            Err(InvalidServerUrl)
+        }
+    }
+}
+
+impl fmt::Display for ServerUrl {
+    fn fmt(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
+        self.0.fmt(formatter)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn an_address_ends_in_the_version() {
+        for (text, origin) in [
+            ("https://pets.example.com/v1", "https://pets.example.com"),
+            ("https://pets.example.com/v1/", "https://pets.example.com"),
+            ("http://127.0.0.1:8080/v1", "http://127.0.0.1:8080"),
+            ("http://[::1]:80/api/v1", "http://[::1]:80"),
+        ] {
+            let url: ServerUrl = text.parse().unwrap();
+            assert_eq!((url.as_str(), url.origin()), (text.trim_end_matches('/'), origin));
+        }
+        for text in [
+            "",
+            "/v1",
+            "pets.example.com/v1",
+            "ftp://pets.example.com/v1",
+            "https://pets.example.com",
+            "https://pets.example.com/v1x",
+            "https://pets.example.com/v1?a=b",
+            "https://pets.example.com/v1#a",
+            "https://a:b@pets.example.com/v1",
+            "https://pets.example.com/;script-src/v1",
+            "https:///v1",
+        ] {
+            assert_eq!(text.parse::<ServerUrl>(), Err(InvalidServerUrl), "{text}");
+        }
+    }
+}

@@ -1,0 +1,133 @@
+//! A history as a file: the records, one per line, and a manifest as the last line.
+
+use std::io::{self, BufRead, Write};
+
+use bytes::Bytes;
+use chrono::{DateTime, SecondsFormat, Utc};
+use serde::{Deserialize, Serialize};
+use thiserror::Error;
+
+use super::{Broken, Check, CopyError, Summary, intake::Intake, walk};
+use crate::ports::{EventLog, LogError, Position, StoredRecord};
+
+/// Why a history was not written to a file or not read from one.
+#[derive(Debug, Error)]
+pub enum ExportError {
+    /// The log that is exported cannot be read.
+    #[error(transparent)]
+    Log(#[from] LogError),
+    /// The file cannot be read or written.
+    #[error("the file: {0}")]
+    File(#[from] io::Error),
+    /// The file is not a whole export.
+    #[error("line {line} of the file {what}")]
+    NotAnExport {
+        /// Where, counted from 1.
+        line: u64,
+        /// What is wrong with it.
+        what: String,
+    },
+    /// The history cannot go into the target.
+    #[error(transparent)]
+    Target(#[from] CopyError),
+}
+
+/// The last line of an export: how to tell that nothing is missing.
+#[derive(Serialize, Deserialize)]
+struct LastLine {
+    manifest: Manifest,
+}
+
+#[derive(Serialize, Deserialize)]
+struct Manifest {
+    first: u64,
+    last: u64,
+    commits: u64,
+    events: u64,
+    bytes: u64,
+    sha256: String,
+    exported: String,
+}
+
+/// Writes the log to `file`. Each line is the stored bytes of one commit, which are JSON themselves, so that
+/// importing the lines gives back the very same log.
+pub async fn export(
+    log: &dyn EventLog,
+    mut file: impl Write,
+    now: DateTime<Utc>,
+    mut progress: impl FnMut(Position),
+) -> Result<Summary, Broken<ExportError>> {
+    let summary = walk(log, async |record, _| {
+        file.write_all(&record.bytes)?;
+        file.write_all(b"\n")?;
+        progress(record.position);
+        Ok(())
+    })
+    .await?;
+    match write_manifest(&mut file, &summary, now) {
+        Ok(()) => Ok(summary),
+        Err(error) => Err(Broken { sound: summary, error: error.into() }),
+    }
+}
+
+/// Reads an export into `to`. Goes on where an earlier import stopped; refuses a target that holds anything else,
+/// and a file that does not end with a manifest which fits it.
+pub async fn import(
+    mut file: impl BufRead,
+    to: &dyn EventLog,
+    mut progress: impl FnMut(Position),
+) -> Result<Summary, Broken<ExportError>> {
+    let mut check = Check::default();
+    let mut intake = Intake::new(to);
+    let ended = async {
+        let mut line = Vec::new();
+        loop {
+            let position = check.sound.last.next();
+            let wrong = |what: String| ExportError::NotAnExport { line: position.0, what };
+            line.clear();
+            if file.read_until(b'\n', &mut line)? == 0 {
+                return Err(wrong("is missing: an export ends with a manifest".into()));
+            }
+            let bytes = line.strip_suffix(b"\n").unwrap_or(&line);
+            if let Ok(LastLine { manifest }) = serde_json::from_slice(bytes) {
+                if !fits(&manifest, &check.summary()) {
+                    return Err(wrong("is a manifest of something else: lines were lost or changed".into()));
+                }
+                if file.read_until(b'\n', &mut line)? > 0 {
+                    return Err(wrong("is a manifest, but not the last line".into()));
+                }
+                return Ok(intake.nothing_beyond(check.sound.last).await?);
+            }
+            let record = StoredRecord { position, bytes: Bytes::copy_from_slice(bytes) };
+            let commit =
+                check.follows(&record).map_err(|error| wrong(format!("is not a commit: {error}")))?;
+            intake.take(&record, commit.id).await?;
+            check.take(&record, &commit);
+            progress(position);
+        }
+    };
+    let ended = ended.await;
+    check.end(ended)
+}
+
+fn fits(manifest: &Manifest, summary: &Summary) -> bool {
+    manifest.last == summary.last.0
+        && manifest.commits == summary.last.0
+        && manifest.events == summary.events
+        && manifest.sha256 == summary.digest.to_string()
+}
+
+fn write_manifest(file: &mut impl Write, summary: &Summary, now: DateTime<Utc>) -> io::Result<()> {
+    let manifest = Manifest {
+        first: u64::from(summary.last > Position::START),
+        last: summary.last.0,
+        commits: summary.last.0,
+        events: summary.events,
+        bytes: summary.bytes,
+        sha256: summary.digest.to_string(),
+        exported: now.to_rfc3339_opts(SecondsFormat::Secs, true),
+    };
+    serde_json::to_writer(&mut *file, &LastLine { manifest })?;
+    file.write_all(b"\n")?;
+    file.flush()
+}

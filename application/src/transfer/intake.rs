@@ -1,0 +1,111 @@
+//! Putting a history into a log that may hold the beginning of it already.
+
+use std::{collections::VecDeque, time::Duration};
+
+use thiserror::Error;
+use tokio::time;
+
+use super::{Broken, Summary, walk};
+use crate::ports::{AppendError, CommitId, EventLog, LogError, Position, ReadBound, Record, StoredRecord};
+
+/// How often an append is tried whose outcome stays unknown.
+const TRIES_MAX: u32 = 20;
+/// The pause between two tries.
+const RETRY_PAUSE: Duration = Duration::from_millis(500);
+
+/// Why a history was not copied, named by whose trouble it is.
+#[derive(Debug, Error)]
+pub enum CopyError {
+    /// The log that is copied cannot be read.
+    #[error("the source: {0}")]
+    Source(#[from] LogError),
+    /// The log that is filled cannot be written or read.
+    #[error("the target: {0}")]
+    Target(LogError),
+    /// The target holds something that the source does not: it is left as it is.
+    #[error("the target holds another history from position {0} on: choose an empty one")]
+    AnotherHistory(Position),
+    /// Somebody else writes to the target.
+    #[error("somebody else writes to the target, at position {0}: stop that and start again")]
+    TargetInUse(Position),
+}
+
+/// Copies `from` into `to`, byte for byte. Goes on where an earlier copy stopped; refuses a target that holds
+/// anything else.
+pub async fn copy(
+    from: &dyn EventLog,
+    to: &dyn EventLog,
+    mut progress: impl FnMut(Position),
+) -> Result<Summary, Broken<CopyError>> {
+    let mut intake = Intake::new(to);
+    let summary = walk(from, async |record, commit| {
+        intake.take(record, commit.id).await?;
+        progress(record.position);
+        Ok(())
+    })
+    .await?;
+    match intake.nothing_beyond(summary.last).await {
+        Ok(()) => Ok(summary),
+        Err(error) => Err(Broken { sound: summary, error }),
+    }
+}
+
+/// Takes the records of a history in order: compares those that the target has, appends those that it lacks.
+pub(super) struct Intake<'a> {
+    to: &'a dyn EventLog,
+    /// What the target holds next.
+    held: VecDeque<StoredRecord>,
+}
+
+impl<'a> Intake<'a> {
+    pub(super) fn new(to: &'a dyn EventLog) -> Self {
+        Self { to, held: VecDeque::new() }
+    }
+
+    pub(super) async fn take(&mut self, record: &StoredRecord, id: CommitId) -> Result<(), CopyError> {
+        let before = Position(record.position.0 - 1);
+        match self.held_after(before).await? {
+            Some(held) if held == *record => Ok(()),
+            Some(_) => Err(CopyError::AnotherHistory(record.position)),
+            None => append(self.to, before, &Record { id, bytes: record.bytes.clone() }).await,
+        }
+    }
+
+    /// The target must end where the history ends.
+    pub(super) async fn nothing_beyond(&mut self, last: Position) -> Result<(), CopyError> {
+        match self.held_after(last).await? {
+            Some(_) => Err(CopyError::AnotherHistory(last.next())),
+            None => Ok(()),
+        }
+    }
+
+    async fn held_after(&mut self, position: Position) -> Result<Option<StoredRecord>, CopyError> {
+        if self.held.is_empty() {
+            self.held = self.to.read(position, ReadBound::BATCH).await.map_err(CopyError::Target)?.into();
+        }
+        Ok(self.held.pop_front())
+    }
+}
+
+/// Appends the record, and finds out what became of it when the log cannot tell.
+async fn append(to: &dyn EventLog, before: Position, record: &Record) -> Result<(), CopyError> {
+    let mut in_doubt = None;
+    for _ in 0..TRIES_MAX {
+        match to.append(before, record).await {
+            Ok(_) => return Ok(()),
+            Err(AppendError::Unclear(error)) => in_doubt = Some(error),
+            Err(AppendError::Conflict) => {}
+            Err(AppendError::NotStored(error) | AppendError::Closed(error)) => {
+                return Err(CopyError::Target(error));
+            }
+        }
+        match to.read(before, ReadBound::ONE).await {
+            Ok(found) if found.first().is_some_and(|found| found.bytes == record.bytes) => return Ok(()),
+            Ok(found) if found.is_empty() && in_doubt.is_some() => {}
+            Ok(_) => return Err(CopyError::TargetInUse(before.next())),
+            Err(error) => in_doubt = Some(error),
+        }
+        time::sleep(RETRY_PAUSE).await;
+    }
+    Err(in_doubt.map_or(CopyError::TargetInUse(before.next()), CopyError::Target))
+}

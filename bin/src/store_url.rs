@@ -1,0 +1,112 @@
+//! Where a log is kept, in one word on the command line.
+
+use std::{fmt, path::PathBuf, str::FromStr};
+
+use application::Sharing;
+
+/// Which engine keeps the log, and where.
+#[derive(Clone, PartialEq, Eq)]
+pub(crate) enum StoreUrl {
+    Sled(PathBuf),
+    Sqlite(PathBuf),
+    Postgres(String),
+    Nats(String),
+    Memory,
+}
+
+impl StoreUrl {
+    /// Whether other nodes may write to the same log.
+    pub(crate) fn sharing(&self) -> Sharing {
+        match self {
+            Self::Sled(_) | Self::Sqlite(_) | Self::Memory => Sharing::Alone,
+            Self::Postgres(_) | Self::Nats(_) => Sharing::Shared,
+        }
+    }
+}
+
+impl FromStr for StoreUrl {
+    type Err = String;
+
+    fn from_str(url: &str) -> Result<Self, String> {
+        let url_of = |rest: &str| rest.strip_prefix("//").is_some_and(|host| !host.is_empty());
+        let names_a_stream = |rest: &str| {
+            let place = rest.split('?').next().unwrap_or_default();
+            place[2..].split_once('/').is_some_and(|(_, stream)| !stream.is_empty())
+        };
+        match url.split_once(':') {
+            Some(("sled", path)) if !path.is_empty() => Ok(Self::Sled(path.into())),
+            Some(("sqlite", path)) if !path.is_empty() => Ok(Self::Sqlite(path.into())),
+            Some(("postgres" | "postgresql", rest)) if url_of(rest) => Ok(Self::Postgres(url.into())),
+            Some(("nats", rest)) if url_of(rest) && names_a_stream(rest) => Ok(Self::Nats(url.into())),
+            Some(("memory", "")) => Ok(Self::Memory),
+            Some(_) | None => Err("write sled:PATH, sqlite:PATH, postgres://USER@HOST/DATABASE, \
+                                   nats://HOST:PORT/STREAM or memory:"
+                .into()),
+        }
+    }
+}
+
+/// As it was given, but without anything that may be a secret.
+impl fmt::Display for StoreUrl {
+    fn fmt(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Sled(path) => write!(formatter, "sled:{}", path.display()),
+            Self::Sqlite(path) => write!(formatter, "sqlite:{}", path.display()),
+            Self::Postgres(url) | Self::Nats(url) => formatter.write_str(&redacted(url)),
+            Self::Memory => formatter.write_str("memory:"),
+        }
+    }
+}
+
+/// Command lines are printed with their arguments when they are wrong.
+impl fmt::Debug for StoreUrl {
+    fn fmt(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
+        fmt::Display::fmt(self, formatter)
+    }
+}
+
+/// The URL without user, password and parameters. A password may hold any character, so the last `@` counts.
+fn redacted(url: &str) -> String {
+    let (scheme, rest) = url.split_once("://").unwrap_or(("", url));
+    let rest = rest.rsplit_once('@').map_or(rest, |(_, after)| after);
+    format!("{scheme}://{}", rest.split('?').next().unwrap_or_default())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn every_engine_has_a_scheme() {
+        for url in ["sled:a/b", "sqlite:/x.db", "memory:", "postgres://h/db", "nats://h:4222,i:4222/PETS"] {
+            assert_eq!(url.parse::<StoreUrl>().map(|parsed| parsed.to_string()), Ok(url.to_owned()));
+        }
+        for url in [
+            "",
+            "x",
+            "sled:",
+            "sqlite:",
+            "memory:x",
+            "postgres:",
+            "postgres://",
+            "nats:h",
+            "nats://h",
+            "nats://h/",
+            "tape:reel",
+        ] {
+            assert!(url.parse::<StoreUrl>().is_err(), "{url}");
+        }
+    }
+
+    #[test]
+    fn a_secret_is_never_shown() {
+        for url in [
+            "postgres://me:s3cret@h/db",
+            "postgres://me:p@s3cret@h/db?password=s3cret",
+            "nats://s3cret@h/S?creds=s3cret",
+        ] {
+            let parsed: StoreUrl = url.parse().unwrap();
+            assert!(!format!("{parsed} {parsed:?}").contains("s3cret"), "{parsed}");
+        }
+    }
+}

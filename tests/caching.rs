@@ -1,0 +1,166 @@
+//! Cheap polling and the headers around it: entity tags, 304, `HEAD`, `OPTIONS`, caching, request ids, traces.
+
+use harness::{Answer, App};
+
+const REX: &str = r#"{"name":"Rex","categoryId":7,"status":"sold"}"#;
+
+/// The headers that tell something about the content, not about this one answer.
+fn of_the_content(answer: &Answer) -> Vec<(String, String)> {
+    let others = ["date", "x-request-id", "content-type", "content-length", "connection"];
+    let headers = answer.headers.iter().filter(|(name, _)| !others.contains(&name.as_str()));
+    headers.cloned().collect()
+}
+
+fn if_none_match(app: &App, path: &str, tag: &str) -> Answer {
+    app.call("GET", path).header("If-None-Match", tag).send()
+}
+
+#[test]
+fn who_holds_a_page_or_a_pet_is_told_only_of_changes() {
+    let app = App::start();
+    for _ in 0..3 {
+        app.post(REX);
+    }
+    for path in ["/v1/pets", "/v1/pets?limit=1", "/v1/pets?limit=1&status=sold&after=1", "/v1/pets/1"] {
+        let whole = app.get(path);
+        let tag = whole.header("etag").unwrap();
+        assert!(tag.starts_with('"') && tag.ends_with('"'), "{path}: a strong tag, {tag}");
+        assert_eq!(whole.header("cache-control"), Some("private, no-cache"), "{path}");
+        for held in [tag.to_owned(), format!("W/{tag}"), format!("\"x\", {tag}"), "*".into()] {
+            let unchanged = if_none_match(&app, path, &held);
+            assert_eq!((unchanged.status, unchanged.body.len()), (304, 0), "{path} {held}");
+            assert_eq!(of_the_content(&unchanged), of_the_content(&whole), "{path} {held}");
+        }
+        for other in ["\"x\"", "", tag.trim_matches('"')] {
+            assert_eq!(if_none_match(&app, path, other).body, whole.body, "{path} {other:?}");
+        }
+    }
+}
+
+#[test]
+fn a_new_pet_changes_every_list_and_no_pet() {
+    let app = App::start();
+    app.post(REX);
+    let tags =
+        || ["/v1/pets", "/v1/pets?status=sold"].map(|path| app.get(path).header("etag").unwrap().to_owned());
+    let (lists, pet) = (tags(), app.get("/v1/pets/1").header("etag").unwrap().to_owned());
+    app.post(REX);
+    assert!(tags().iter().all(|tag| !lists.contains(tag)));
+    assert_eq!(if_none_match(&app, "/v1/pets/1", &pet).status, 304);
+}
+
+#[test]
+fn another_history_of_the_same_length_has_other_tags() {
+    let tags = [App::start(), App::start()].map(|app| {
+        app.post(REX);
+        app.get("/v1/pets").header("etag").unwrap().to_owned()
+    });
+    assert_ne!(tags[0], tags[1], "a restored or emptied store never matches");
+}
+
+#[test]
+fn a_tag_outlives_a_restart() {
+    let mut app = App::start();
+    app.post(REX);
+    let tag = app.get("/v1/pets").header("etag").unwrap().to_owned();
+    app.crash();
+    assert_eq!(if_none_match(&app, "/v1/pets", &tag).status, 304);
+}
+
+#[test]
+fn head_is_get_without_the_body() {
+    let app = App::start();
+    app.post(REX);
+    for path in [
+        "/v1/pets",
+        "/v1/pets/1",
+        "/v1/pets/2",
+        "/v1/store/orders",
+        "/v1/nowhere",
+        "/readyz",
+        "/openapi.json",
+        "/docs",
+    ] {
+        let (get, head) = (app.get(path), app.call("HEAD", path).send());
+        assert_eq!((get.status, of_the_content(&get)), (head.status, of_the_content(&head)), "{path}");
+        for name in ["content-type", "content-length"] {
+            assert_eq!(get.header(name), head.header(name), "{path} {name}");
+        }
+    }
+    let page = app.get("/v1/pets");
+    let head = app.call("HEAD", "/v1/pets").header("If-None-Match", page.header("etag").unwrap()).send();
+    assert_eq!(head.status, 304);
+}
+
+#[test]
+fn options_tells_what_an_address_allows_to_those_who_may_know() {
+    let app = App::start();
+    for (path, allow) in [
+        ("/v1/pets", "GET, HEAD, POST, OPTIONS"),
+        ("/v1/pets/1", "GET, HEAD, OPTIONS"),
+        ("/v1/store/orders", "GET, HEAD, OPTIONS"),
+        ("/livez", "GET, HEAD, OPTIONS"),
+        ("/openapi.json", "GET, HEAD, OPTIONS"),
+        ("/docs", "GET, HEAD, OPTIONS"),
+    ] {
+        let options = app.call("OPTIONS", path).send();
+        assert_eq!((options.status, options.body.len()), (204, 0), "{path}");
+        let mut told: Vec<_> = options.header("allow").unwrap().split(", ").collect();
+        let mut expected: Vec<_> = allow.split(", ").collect();
+        told.sort_unstable();
+        expected.sort_unstable();
+        assert_eq!(told, expected, "{path}");
+    }
+    app.anonymous("OPTIONS", "/v1/pets").send().error(401, "unauthorized");
+    app.call("OPTIONS", "/v1/nowhere").send().error(404, "not_found");
+}
+
+#[test]
+fn what_was_refused_or_created_is_not_kept() {
+    let app = App::start();
+    for answer in
+        [app.post(REX), app.post("{}"), app.get("/v1/nowhere"), app.anonymous("GET", "/v1/pets").send()]
+    {
+        assert_eq!(answer.header("cache-control"), Some("no-store"), "{answer:?}");
+        assert_eq!(answer.header("etag"), None);
+    }
+}
+
+#[test]
+fn every_answer_names_its_request() {
+    let app = App::start();
+    let mut met = Vec::new();
+    for path in ["/v1/pets", "/v1/nowhere", "/livez", "/docs"] {
+        let id = app.get(path).header("x-request-id").unwrap().to_owned();
+        assert!(!met.contains(&id), "{path} has an id of its own");
+        met.push(id);
+    }
+    let with_id = |id: &str| app.call("GET", "/v1/pets").header("X-Request-Id", id).send();
+    assert_eq!(with_id("Order_7.retry-2").header("x-request-id"), Some("Order_7.retry-2"));
+    for bad in ["", "a b", "a\"b", "<script>", &"x".repeat(65), "ä"] {
+        assert_ne!(with_id(bad).header("x-request-id"), Some(bad), "{bad:?} gets into no log");
+    }
+}
+
+#[test]
+fn a_trace_is_taken_into_the_log_and_nonsense_is_not() {
+    let app = App::start_with(&["--log", "debug", "--log-format", "json"]);
+    let trace = "4bf92f3577b34da6a3ce929d0e0e4736";
+    let traced = |parent: &str, id: &str| {
+        app.call("GET", "/v1/pets").header("traceparent", parent).header("X-Request-Id", id).send()
+    };
+    traced(&format!("00-{trace}-00f067aa0ba902b7-01"), "request-with-trace");
+    traced("00-nonsense\"-00f067aa0ba902b7-01", "request-with-nonsense");
+    let line = |id: &str| {
+        harness::eventually("the request is logged", || {
+            let (_, log) = app.printed();
+            let line = log.lines().find(|line| line.contains(id) && line.contains("answered"));
+            line.map(str::to_owned)
+        })
+    };
+    let logged: serde_json::Value = serde_json::from_str(&line("request-with-trace")).unwrap();
+    assert_eq!(logged["span"]["trace_id"], trace, "{logged}");
+    assert_eq!(logged["fields"]["status"], 200, "{logged}");
+    assert!(!line("request-with-nonsense").contains("nonsense\\\""));
+    assert!(!app.printed().1.contains(&app.key), "no key in the log");
+}

@@ -1,0 +1,140 @@
+//! A disk that fills up: writes are refused, reads go on, and freed space is all it takes to write again.
+
+use std::{
+    fs::File,
+    io::Write as _,
+    path::{Path, PathBuf},
+    time::Instant,
+};
+
+use harness::{App, eventually, program};
+
+use super::{
+    disk::{Disk, Format},
+    ledger::Ledger,
+    load::create,
+    part::{self, Part, Rounds, Tally},
+};
+
+const DISK_MIB: u64 = 16;
+
+/// How the disk got full.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Filled {
+    /// By the pets, up to the space that the service keeps free.
+    ByPets,
+    /// By others, to the last byte, while the service runs.
+    ByOthers,
+    /// By others, and then the service is killed and has to start on the full disk.
+    BeforeTheStart,
+}
+
+#[test]
+fn a_full_disk_stops_writes_until_there_is_space_again() {
+    let ways = [Filled::ByPets, Filled::ByOthers, Filled::BeforeTheStart];
+    let mut part = Part::begin("full disk", Rounds { short: 3, full: 30 });
+    let mut tally = Tally::default();
+    let disk = match Disk::new(Format::Ext4, DISK_MIB) {
+        Ok(disk) => disk,
+        Err(reason) => return part::not_run("full disk", &reason),
+    };
+    let mut bench = Bench::new(disk);
+    for round in 0..part.rounds {
+        let way = ways[usize::try_from(round % 3).expect("one of three")];
+        bench.round(way, &mut tally);
+        part.check(&tally);
+    }
+    part.end(&tally);
+}
+
+struct Bench {
+    app: App,
+    disk: Disk,
+    ledger: Ledger,
+    names: u64,
+}
+
+impl Bench {
+    fn new(disk: Disk) -> Self {
+        let store = format!("sled:{}", disk.path().join("log").display());
+        let app = App::start_on(program(), &store, tempfile::tempdir().expect("a temporary folder"), &[]);
+        Self { app, disk, ledger: Ledger::default(), names: 0 }
+    }
+
+    /// Fills the disk, sees the service refuse and go on reading, frees space, and sees it write again.
+    fn round(&mut self, way: Filled, tally: &mut Tally) {
+        self.create_some(20);
+        let filler = match way {
+            Filled::ByPets => {
+                // Others take most of the disk, so that few pets are enough to come to its end.
+                let filler = self.fill(3 * 1024 * 1024);
+                eventually("the disk is full", || (self.create_next() == Some(503)).then_some(()));
+                filler
+            }
+            Filled::ByOthers => self.fill(0),
+            Filled::BeforeTheStart => {
+                let filler = self.fill(0);
+                self.app.kill();
+                if let Err(refusal) = self.app.try_start_again() {
+                    tally.refused_opens.push(refusal.stderr);
+                    return;
+                }
+                filler
+            }
+        };
+        for _ in 0..3 {
+            assert_eq!(self.create_next(), Some(503), "{way:?}: no room, no pet");
+        }
+        let ready = self.app.anonymous("GET", "/readyz").send();
+        assert_eq!(ready.status, 503, "{way:?}");
+        assert!(ready.text().contains("full"), "{way:?}: the reason is told: {}", ready.text());
+        assert_eq!(self.app.anonymous("GET", "/livez").send().status, 200, "{way:?}");
+        assert_eq!(self.app.get("/v1/pets").status, 200, "{way:?}: reads go on");
+        std::fs::remove_file(filler).expect("the filler is ours");
+        let freed = Instant::now();
+        eventually("writes go on without a restart", || (self.create_next() == Some(201)).then_some(()));
+        tally.count(
+            "ms from free space to the next 201",
+            u64::try_from(freed.elapsed().as_millis()).expect("short"),
+        );
+        tally.rounds += 1;
+        self.create_some(20);
+        self.app.kill();
+        match self.app.try_start_again() {
+            Ok(()) => self.ledger.settle(&self.app, tally),
+            Err(refusal) => tally.refused_opens.push(refusal.stderr),
+        }
+    }
+
+    fn create_some(&mut self, count: u64) {
+        for _ in 0..count {
+            assert_eq!(self.create_next(), Some(201), "there is room: {:?}", self.app.printed());
+        }
+    }
+
+    fn create_next(&mut self) -> Option<u16> {
+        self.names += 1;
+        // As long as names may be, so that few of them fill much.
+        let name = format!("{:🐕>200}", self.names);
+        create(&self.app.call("POST", "/v1/pets"), &self.ledger, &name)
+    }
+
+    /// Fills the disk with a file up to so many bytes.
+    fn fill(&self, left: u64) -> PathBuf {
+        let path = self.disk.path().join("filler");
+        let mut file = File::create(&path).expect("a new file");
+        let block = vec![0xAA; 64 * 1024];
+        while free(&self.disk.path()) > left && file.write(&block).is_ok_and(|written| written > 0) {
+            file.sync_all().expect("what was taken is there");
+        }
+        path
+    }
+}
+
+/// What is free on the disk of this path.
+fn free(path: &Path) -> u64 {
+    let told =
+        std::process::Command::new("df").args(["--output=avail", "-B1"]).arg(path).output().expect("df runs");
+    let text = String::from_utf8_lossy(&told.stdout).into_owned();
+    text.lines().nth(1).and_then(|line| line.trim().parse().ok()).expect("df tells what is free")
+}

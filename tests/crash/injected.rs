@@ -1,0 +1,292 @@
+//! System calls that fail, are interrupted or end the process, at the N-th time a thread makes them.
+//!
+//! Only faults that a kernel may really show: a call that reports an error without having been made, that is
+//! interrupted, or that never returns. (A call that claims success without having been made is not among
+//! them: no program can survive a kernel that lies.)
+
+use std::{
+    fs,
+    path::{Path, PathBuf},
+    sync::{Arc, Mutex},
+    thread,
+};
+
+use harness::{App, eventually, program};
+
+use super::{
+    ledger::Ledger,
+    load::create,
+    part::{self, Part, Rounds, Tally},
+    trace::{self, Tracer, has_strace},
+};
+
+/// Rounds at a time: a service that waits until it may open its log again leaves the processor to the others.
+const LANES: u64 = 4;
+const WRITERS: u64 = 2;
+/// Creates per writer before a fault that was not met counts as out of reach.
+const CREATES_MAX: u64 = 40;
+
+/// The calls that make and fill a store, those first that a signal may interrupt on a disk.
+const CALLS: [&str; 9] =
+    ["pwrite64", "fdatasync", "fsync", "write", "fallocate", "openat", "rename", "sync_file_range", "mkdir"];
+const INTERRUPTIBLE: usize = 5;
+
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Fault {
+    Error(&'static str),
+    /// EINTR: the call has to be made again, and nobody may notice.
+    Interruption,
+    Kill,
+}
+
+/// What fails when: the `nth` time that a thread makes the call on the store.
+#[derive(Debug, Clone, Copy)]
+struct Point {
+    call: &'static str,
+    fault: Fault,
+    nth: u64,
+}
+
+/// All points, the early ones first. A call that was not made so often is not tried later.
+struct Points {
+    rows: Vec<(&'static str, Fault)>,
+    next: usize,
+    nth: u64,
+    left: u64,
+}
+
+#[test]
+fn a_call_that_fails_at_any_point_loses_nothing_and_invents_nothing() {
+    let part = Part::begin("faults", Rounds { short: 44, full: 500 });
+    if !has_strace() {
+        return part::not_run("faults", "there is no strace");
+    }
+    let points = Mutex::new(Points::new(part.rounds));
+    let shared = Mutex::new((part, Tally::default()));
+    thread::scope(|scope| {
+        for _ in 0..LANES {
+            scope.spawn(|| {
+                let mut lane = Lane::new();
+                while let Some(point) = next(&points) {
+                    let tally = lane.round(point);
+                    let mut shared = shared.lock().expect("no lane has failed");
+                    match tally {
+                        Some(tally) => shared.1.join(tally),
+                        None => points.lock().expect("no lane has failed").out_of_reach(point),
+                    }
+                    let (part, tally) = &mut *shared;
+                    part.check(tally);
+                }
+            });
+        }
+    });
+    let (part, tally) = shared.into_inner().expect("no lane has failed");
+    assert_eq!(tally.rounds, part.rounds, "enough points are within reach");
+    part.end(&tally);
+}
+
+#[test]
+fn what_cannot_be_synced_is_never_acknowledged_and_never_shown() {
+    if !has_strace() {
+        return part::not_run("a sync that always fails", "there is no strace");
+    }
+    let mut lane = Lane::new();
+    let store = lane.begin_new_store();
+    let tracer = Tracer::new(&lane.trace()).calls("fdatasync").inject("fdatasync:error=EIO");
+    lane.app.run_by(&tracer.within(&store).command());
+    lane.app.start_again();
+    let post = lane.app.call("POST", "/v1/pets");
+    for count in 0..5 {
+        assert_eq!(create(&post, &lane.ledger, &format!("pet {count}")), Some(503));
+        assert_eq!(lane.app.get("/v1/pets").text(), "[]", "what is not durable is not shown");
+        assert_eq!(lane.app.anonymous("GET", "/livez").send().status, 200);
+        assert_eq!(lane.app.anonymous("GET", "/readyz").send().status, 503);
+    }
+    lane.app.kill();
+    let mut tally = Tally::default();
+    lane.recover(&mut tally);
+    assert!(tally.is_clean(), "{tally:#?}");
+}
+
+fn next(points: &Mutex<Points>) -> Option<Point> {
+    points.lock().expect("no lane has failed").next()
+}
+
+impl Points {
+    fn new(wanted: u64) -> Self {
+        let faults = [Fault::Error("EIO"), Fault::Kill, Fault::Error("ENOSPC")];
+        let rows = faults.iter().flat_map(|fault| CALLS.map(|call| (call, *fault)));
+        let interruptions = CALLS[..INTERRUPTIBLE].iter().map(|call| (*call, Fault::Interruption));
+        let rows = rows.chain(interruptions).collect();
+        Self { rows, next: 0, nth: 1, left: wanted }
+    }
+
+    fn next(&mut self) -> Option<Point> {
+        if self.next >= self.rows.len() {
+            (self.next, self.nth) = (0, self.nth + 1);
+        }
+        if self.left == 0 || self.rows.is_empty() {
+            return None;
+        }
+        let (call, fault) = self.rows[self.next];
+        self.next += 1;
+        self.left -= 1;
+        Some(Point { call, fault, nth: self.nth })
+    }
+
+    fn out_of_reach(&mut self, point: Point) {
+        self.left += 1;
+        if let Some(row) = self.rows.iter().position(|row| *row == (point.call, point.fault)) {
+            self.rows.remove(row);
+            self.next -= usize::from(row < self.next);
+        }
+    }
+}
+
+/// A service and its stores, one fault after the other.
+struct Lane {
+    app: App,
+    ledger: Arc<Ledger>,
+    stores: u64,
+}
+
+impl Lane {
+    fn new() -> Self {
+        let folder = tempfile::tempdir().expect("a temporary folder");
+        let app = App::stopped_on(program(), "memory:", folder, &[]);
+        Self { app, ledger: Arc::default(), stores: 0 }
+    }
+
+    /// Lets the fault happen and looks at what is left; `None` if it did not happen.
+    fn round(&mut self, point: Point) -> Option<Tally> {
+        // Odd points meet a store in the making, even ones a store with a history.
+        let store = self.begin_new_store();
+        if point.nth.is_multiple_of(2) {
+            self.app.run_by(&[]);
+            self.app.start_again();
+            self.write("before");
+            self.app.kill();
+        }
+        let fault = match point.fault {
+            Fault::Error(error) => format!("error={error}"),
+            Fault::Interruption => "error=EINTR".to_owned(),
+            Fault::Kill => "signal=KILL".to_owned(),
+        };
+        let what = format!("{}:{fault}:when={}", point.call, point.nth);
+        let tracer = Tracer::new(&self.trace()).calls(point.call).inject(&what).within(&store);
+        self.app.run_by(&tracer.command());
+        let mut tally = Tally { rounds: 1, ..Tally::default() };
+        match self.app.try_start_again() {
+            Ok(()) => self.live_with(point, &mut tally),
+            Err(ended) => {
+                tally.count("refused or killed at the start", 1);
+                let words = ended.stderr.trim();
+                assert!(!words.contains("panicked"), "{point:?}: {words}");
+                assert!(
+                    point.fault == Fault::Kill || (ended.code == Some(1) && words.lines().count() == 1),
+                    "{point:?}: one sentence and exit code 1: {ended:?}"
+                );
+                assert_ne!(point.fault, Fault::Interruption, "{point:?} goes unnoticed: {words}");
+            }
+        }
+        self.app.kill();
+        let happened = self.happened(point.fault, &tally);
+        self.recover(&mut tally);
+        happened.then_some(tally)
+    }
+
+    /// Writes until the fault is met, and waits until the service is well again.
+    fn live_with(&mut self, point: Point, tally: &mut Tally) {
+        let met = self.write("under");
+        match met {
+            Met::Nothing => {}
+            Met::Refusal => {
+                tally.count("refusing and back by themselves", 1);
+                assert_ne!(
+                    point.fault,
+                    Fault::Interruption,
+                    "{point:?} goes unnoticed: {:?}",
+                    self.app.printed()
+                );
+                assert_eq!(self.app.get("/v1/pets").status, 200, "{point:?}: reads go on");
+                assert_eq!(self.app.anonymous("GET", "/livez").send().status, 200, "{point:?}");
+                // The fault is over, also for threads that have not met it yet.
+                trace::detach(self.app.pid());
+                let (post, ledger) = (self.app.call("POST", "/v1/pets"), &self.ledger);
+                let mut tries = 0..;
+                eventually(&format!("writes go on after {point:?}"), || {
+                    let name = format!("again {}", tries.next().expect("endless"));
+                    (create(&post, ledger, &name) == Some(201)).then_some(())
+                });
+            }
+            Met::End => {
+                tally.count("killed at work", 1);
+                assert_eq!(
+                    point.fault,
+                    Fault::Kill,
+                    "{point:?}: only a kill ends it: {:?}",
+                    self.app.printed()
+                );
+            }
+        }
+    }
+
+    /// Lets a few writers create until one is not answered with 201.
+    fn write(&self, prefix: &str) -> Met {
+        let writers: Vec<_> = (0..WRITERS)
+            .map(|writer| {
+                let (ledger, post) = (self.ledger.clone(), self.app.call("POST", "/v1/pets"));
+                let prefix = prefix.to_owned();
+                thread::spawn(move || {
+                    for count in 0..CREATES_MAX {
+                        match create(&post, &ledger, &format!("{prefix} {writer}-{count}")) {
+                            Some(201) => {}
+                            Some(_) => return Met::Refusal,
+                            None => return Met::End,
+                        }
+                    }
+                    Met::Nothing
+                })
+            })
+            .collect();
+        writers.into_iter().map(|writer| writer.join().expect("writers do not panic")).max().expect("some")
+    }
+
+    /// Starts the service without any fault, which must work, and settles.
+    fn recover(&mut self, tally: &mut Tally) {
+        self.app.run_by(&[]);
+        match self.app.try_start_again() {
+            Ok(()) => self.ledger.settle(&self.app, tally),
+            Err(refusal) => tally.refused_opens.push(refusal.stderr),
+        }
+        self.app.kill();
+    }
+
+    fn happened(&self, fault: Fault, tally: &Tally) -> bool {
+        let trace = fs::read_to_string(self.trace()).expect("the tracer writes before the service goes on");
+        match fault {
+            Fault::Error(_) | Fault::Interruption => trace.contains("(INJECTED)"),
+            Fault::Kill => tally.more.iter().any(|(what, _)| what.contains("killed")),
+        }
+    }
+
+    fn begin_new_store(&mut self) -> PathBuf {
+        self.stores += 1;
+        let store = self.app.folder().join(self.stores.to_string());
+        self.app.use_store(&format!("sled:{}", store.display()));
+        self.ledger = Arc::default();
+        store
+    }
+
+    fn trace(&self) -> PathBuf {
+        Path::new(self.app.folder()).join("trace")
+    }
+}
+
+/// How writing ended, the graver the greater.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
+enum Met {
+    Nothing,
+    Refusal,
+    End,
+}

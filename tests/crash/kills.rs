@@ -1,0 +1,51 @@
+//! kill -9 at random moments, again and again on one store.
+
+use std::{sync::Arc, thread, time::Duration};
+
+use harness::{App, petstore};
+
+use super::{
+    ledger::Ledger,
+    load::Load,
+    part::{Part, Rounds, Tally},
+};
+
+const WRITERS: u64 = 8;
+/// How long the service may live under load: from not at all to some hundred commits.
+const LIFE_MAX: Duration = Duration::from_millis(200);
+/// How long a start may take before it is killed too: about as long as starts take.
+const START_MAX: Duration = Duration::from_millis(40);
+/// Every so many rounds the service is killed while it starts.
+const INTERRUPTED_STARTS: u64 = 4;
+
+#[test]
+fn a_kill_at_any_moment_loses_nothing_and_invents_nothing() {
+    let mut part = Part::begin("kills", Rounds { short: 24, full: 1_000 });
+    let mut tally = Tally::default();
+    let mut dice = part.dice(0);
+    let ledger = Arc::new(Ledger::default());
+    let mut app = App::start();
+    while tally.rounds < part.rounds {
+        let load = Load::start(&app, &ledger, tally.rounds, WRITERS);
+        thread::sleep(dice.moment(LIFE_MAX));
+        app.kill();
+        load.stop();
+        tally.rounds += 1;
+        if tally.rounds.is_multiple_of(INTERRUPTED_STARTS) {
+            app.begin();
+            thread::sleep(dice.moment(START_MAX));
+            app.kill();
+            tally.rounds += 1;
+        }
+        if let Err(refusal) = app.try_start_again() {
+            tally.refused_opens.push(refusal.stderr);
+            part.check(&tally);
+        }
+        ledger.settle(&app, &mut tally);
+        part.check(&tally);
+    }
+    app.kill();
+    let verified = petstore(["log", "verify", "--store", app.store()]);
+    assert_eq!(verified.code, Some(0), "positions have no gaps: {}", verified.stderr);
+    part.end(&tally);
+}

@@ -1,0 +1,166 @@
+//! One part of the suite: how many rounds, from which seed, and what was counted.
+
+use std::{
+    env,
+    fmt::{self, Display},
+    io::{self, IsTerminal as _, Write as _},
+    str::FromStr,
+    time::{Duration, Instant, SystemTime, UNIX_EPOCH},
+};
+
+use super::ledger::Findings;
+
+/// `full` asks for the full form.
+const FORM: &str = "PETSTORE_CRASH";
+/// Makes all choices of a run those of an earlier one, as far as they are not a matter of timing.
+const SEED: &str = "PETSTORE_CRASH_SEED";
+/// How often a long run says how far it is.
+const PROGRESS_PAUSE: Duration = Duration::from_secs(10);
+
+/// How many rounds each form has.
+#[derive(Debug, Clone, Copy)]
+pub(crate) struct Rounds {
+    pub(crate) short: u64,
+    pub(crate) full: u64,
+}
+
+/// A part that is being run.
+pub(crate) struct Part {
+    name: &'static str,
+    pub(crate) rounds: u64,
+    seed: u64,
+    started: Instant,
+    shown: Instant,
+    long: bool,
+}
+
+/// What a part has counted so far.
+#[derive(Debug, Default)]
+pub(crate) struct Tally {
+    pub(crate) rounds: u64,
+    pub(crate) acknowledged: u64,
+    pub(crate) findings: Findings,
+    /// Starts that failed although nothing stood in the way any more.
+    pub(crate) refused_opens: Vec<String>,
+    /// What only this part counts.
+    pub(crate) more: Vec<(&'static str, u64)>,
+}
+
+/// Random choices that a seed determines.
+#[derive(Debug, Clone)]
+pub(crate) struct Dice(u64);
+
+impl Part {
+    /// Starts a part. `PETSTORE_CRASH_<NAME>` changes its number of rounds.
+    pub(crate) fn begin(name: &'static str, rounds: Rounds) -> Self {
+        let full = env::var(FORM).is_ok_and(|form| form == "full");
+        let usual = if full { rounds.full } else { rounds.short };
+        let chosen: Option<u64> = variable(&format!("{FORM}_{}", name.replace(' ', "_").to_uppercase()));
+        let rounds = chosen.unwrap_or(usual);
+        let seed = variable(SEED).unwrap_or_else(|| {
+            let now = SystemTime::now().duration_since(UNIX_EPOCH).expect("the clock is past 1970");
+            u64::from(now.subsec_nanos())
+        });
+        let now = Instant::now();
+        Self { name, rounds, seed, started: now, shown: now, long: full || chosen.is_some() }
+    }
+
+    /// The choices of one round, or of one of several lanes.
+    pub(crate) fn dice(&self, salt: u64) -> Dice {
+        Dice(self.seed ^ salt.wrapping_mul(0x9e37_79b9_7f4a_7c15))
+    }
+
+    /// Ends the run if anything was found, and says now and then how far it is.
+    pub(crate) fn check(&mut self, tally: &Tally) {
+        assert!(tally.is_clean(), "{} with seed {}: {tally:#?}", self.name, self.seed);
+        let terminal = io::stderr().is_terminal();
+        if self.long && (terminal || self.shown.elapsed() > PROGRESS_PAUSE) {
+            self.shown = Instant::now();
+            let (start, end) = if terminal { ("\r", "") } else { ("", "\n") };
+            tell(&format!("{start}crash: {} {}/{}: {tally}{end}", self.name, tally.rounds, self.rounds));
+        }
+    }
+
+    /// Tells what was counted.
+    pub(crate) fn end(mut self, tally: &Tally) {
+        self.long = false;
+        self.check(tally);
+        let seconds = self.started.elapsed().as_secs();
+        tell(&format!("\ncrash: {}: {tally} (seed {}, {seconds} s)\n", self.name, self.seed));
+    }
+}
+
+/// Says loudly that a part was not run. Where the gate runs, that is a failure.
+pub(crate) fn not_run(name: &str, reason: &str) {
+    assert!(!env::var("CI").is_ok_and(|ci| ci == "true"), "{name} must run here, but {reason}");
+    tell(&format!("\ncrash: {name}: NOT RUN, {reason}\n"));
+}
+
+/// Writes past the test runner, which keeps to itself what a passing test prints.
+fn tell(text: &str) {
+    let mut stderr = io::stderr().lock();
+    // Nobody may be listening; the assertions count.
+    let _ = stderr.write_all(text.as_bytes()).and_then(|()| stderr.flush());
+}
+
+fn variable<T: FromStr>(name: &str) -> Option<T> {
+    let text = env::var(name).ok()?;
+    Some(text.parse().ok().unwrap_or_else(|| panic!("{name}={text} is not a number")))
+}
+
+impl Tally {
+    pub(crate) fn is_clean(&self) -> bool {
+        self.findings.is_clean() && self.refused_opens.is_empty()
+    }
+
+    /// Adds to a count of this part's own.
+    pub(crate) fn count(&mut self, what: &'static str, more: u64) {
+        match self.more.iter_mut().find(|(name, _)| *name == what) {
+            Some((_, count)) => *count += more,
+            None => self.more.push((what, more)),
+        }
+    }
+
+    /// Takes over what another lane has counted.
+    pub(crate) fn join(&mut self, other: Self) {
+        self.rounds += other.rounds;
+        self.acknowledged += other.acknowledged;
+        self.findings.join(other.findings);
+        self.refused_opens.extend(other.refused_opens);
+        for (what, count) in other.more {
+            self.count(what, count);
+        }
+    }
+}
+
+impl Display for Tally {
+    fn fmt(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(formatter, "{} rounds", self.rounds)?;
+        for (what, count) in &self.more {
+            write!(formatter, ", {count} {what}")?;
+        }
+        write!(formatter, ", {} acknowledged, {}", self.acknowledged, self.findings)?;
+        write!(formatter, ", {} refused opens", self.refused_opens.len())
+    }
+}
+
+impl Dice {
+    /// A number below `limit`.
+    pub(crate) fn below(&mut self, limit: u64) -> u64 {
+        self.0 = self.0.wrapping_add(0x9e37_79b9_7f4a_7c15);
+        let mut mixed = self.0;
+        mixed = (mixed ^ (mixed >> 30)).wrapping_mul(0xbf58_476d_1ce4_e5b9);
+        mixed = (mixed ^ (mixed >> 27)).wrapping_mul(0x94d0_49bb_1331_11eb);
+        (mixed ^ (mixed >> 31)) % limit
+    }
+
+    /// A while, shorter than `limit`.
+    pub(crate) fn moment(&mut self, limit: Duration) -> Duration {
+        Duration::from_micros(self.below(u64::try_from(limit.as_micros()).expect("moments are short")))
+    }
+
+    /// One of these.
+    pub(crate) fn one_of<'a, T>(&mut self, choices: &'a [T]) -> &'a T {
+        &choices[usize::try_from(self.below(choices.len() as u64)).expect("an index of a slice")]
+    }
+}

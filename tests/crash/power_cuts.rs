@@ -1,0 +1,124 @@
+//! Power cuts: the file system under the store stops from one moment to the next, and only what was synced is
+//! left.
+//!
+//! A kill cannot show that a sync is missing, since the kernel still writes what the process left behind.
+//! This can.
+
+use std::{sync::Arc, thread, time::Duration};
+
+use harness::{App, petstore, program};
+
+use super::{
+    disk::{Disk, Format},
+    ledger::Ledger,
+    load::{Load, create},
+    part::{self, Part, Rounds, Tally},
+};
+
+const WRITERS: u64 = 8;
+/// How long the service may live under load.
+const LIFE_MAX: Duration = Duration::from_millis(200);
+/// How soon the power goes after the first answer that a store ever gave.
+const FIRST_MAX: Duration = Duration::from_millis(100);
+/// Room for xfs, which takes no less, and for a few thousand pets.
+const DISK_MIB: u64 = 320;
+
+#[test]
+fn a_power_cut_under_load_loses_nothing_and_invents_nothing() {
+    let rounds = Rounds { short: 16, full: 150 };
+    on_both_disks("power cuts", rounds, |bench, round| {
+        // Every other round goes on with the store of the round before.
+        if round % 4 < 2 {
+            bench.begin_new_store(round);
+        }
+        bench.app.start_again();
+        let load = Load::start(&bench.app, &bench.ledger, round, WRITERS);
+        thread::sleep(bench.dice.moment(LIFE_MAX));
+        bench.disk().cut_power();
+        bench.app.kill();
+        load.stop();
+    });
+}
+
+#[test]
+fn a_power_cut_right_after_the_first_answer_ever_loses_nothing() {
+    let rounds = Rounds { short: 8, full: 50 };
+    on_both_disks("first cuts", rounds, |bench, round| {
+        bench.begin_new_store(round);
+        bench.app.start_again();
+        let post = bench.app.call("POST", "/v1/pets");
+        assert_eq!(create(&post, &bench.ledger, "first"), Some(201));
+        thread::sleep(bench.dice.moment(FIRST_MAX));
+        bench.disk().cut_power();
+        bench.app.kill();
+    });
+}
+
+/// A service on a disk whose power can be cut.
+struct Bench {
+    app: App,
+    /// `None` only while it is being mounted again.
+    disk: Option<Disk>,
+    ledger: Arc<Ledger>,
+    dice: part::Dice,
+}
+
+/// Runs rounds that end with a cut, on ext4 and xfs by turns, and settles after each.
+fn on_both_disks(name: &'static str, rounds: Rounds, mut until_cut: impl FnMut(&mut Bench, u64)) {
+    let mut part = Part::begin(name, rounds);
+    let mut tally = Tally::default();
+    let benches: Result<Vec<_>, _> =
+        [Format::Ext4, Format::Xfs].map(|format| Bench::new(format, &part)).into_iter().collect();
+    let mut benches = match benches {
+        Ok(benches) => benches,
+        Err(reason) => return part::not_run(name, &reason),
+    };
+    let kinds = benches.len() as u64;
+    for round in 0..part.rounds {
+        let bench = &mut benches[usize::try_from(round % kinds).expect("one of two")];
+        until_cut(bench, round);
+        bench.restart_disk();
+        tally.rounds += 1;
+        if let Err(refusal) = bench.app.try_start_again() {
+            tally.refused_opens.push(refusal.stderr);
+            part.check(&tally);
+        }
+        bench.ledger.settle(&bench.app, &mut tally);
+        part.check(&tally);
+        bench.app.kill();
+    }
+    for bench in &benches {
+        let verified = petstore(["log", "verify", "--store", bench.app.store()]);
+        assert_eq!(verified.code, Some(0), "positions have no gaps: {}", verified.stderr);
+    }
+    part.end(&tally);
+}
+
+impl Bench {
+    fn new(format: Format, part: &Part) -> Result<Self, String> {
+        let disk = Disk::new(format, DISK_MIB)?;
+        let folder = tempfile::tempdir().expect("a temporary folder");
+        let app = App::stopped_on(program(), "memory:", folder, &[]);
+        let dice = part.dice(format as u64);
+        Ok(Self { app, disk: Some(disk), ledger: Arc::default(), dice })
+    }
+
+    fn disk(&self) -> &Disk {
+        self.disk.as_ref().expect("the disk is away only while it is mounted again")
+    }
+
+    fn restart_disk(&mut self) {
+        self.disk = self.disk.take().map(Disk::restart);
+    }
+
+    /// The next start makes a store where nothing was, two folders deep; the one before is given up.
+    fn begin_new_store(&mut self, round: u64) {
+        let path = self.disk().path();
+        for entry in path.read_dir().expect("a mounted disk").flatten() {
+            // Some file systems have a folder of their own, which may not go.
+            let _ = std::fs::remove_dir_all(entry.path());
+        }
+        self.app.use_store(&format!("sled:{}", path.join(format!("{round}/log")).display()));
+        self.ledger = Arc::default();
+    }
+}

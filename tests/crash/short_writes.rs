@@ -1,0 +1,109 @@
+//! Writes that write less than they were asked to: in between, and before a limit that lets nothing more
+//! through.
+//!
+//! The tracer cannot do this fairly: it can only claim a short write that never happened. So here the kernel
+//! is really asked for less, and really has a limit.
+
+use std::{path::Path, process::Command, sync::Arc};
+
+use harness::{App, eventually, petstore, program};
+
+use super::{
+    ledger::Ledger,
+    load::create,
+    part::{self, Part, Rounds, Tally},
+};
+
+/// Creates per round: enough to be in the middle of several writes of every kind.
+const CREATES: u64 = 40;
+/// A limit below which not even an empty store fits, and one that a few dozen pets reach.
+const LIMITS: std::ops::Range<u64> = 8_192..40_000;
+
+#[test]
+fn a_write_that_is_cut_in_two_goes_unnoticed() {
+    let mut part = Part::begin("short writes", Rounds { short: 6, full: 60 });
+    let mut tally = Tally::default();
+    let mut app = stopped_app();
+    let library = match shortener(app.folder()) {
+        Ok(library) => library,
+        Err(reason) => return part::not_run("short writes", &reason),
+    };
+    while tally.rounds < part.rounds {
+        tally.rounds += 1;
+        let ledger = begin_new_store(&mut app, tally.rounds);
+        let every = tally.rounds;
+        app.run_by(&["env".into(), library.clone(), format!("SHORT_WRITES={every}")]);
+        app.start_again();
+        let post = app.call("POST", "/v1/pets");
+        for count in 0..CREATES {
+            let status = create(&post, &ledger, &format!("pet {count}"));
+            assert_eq!(status, Some(201), "every {every}th write is short: {:?}", app.printed());
+        }
+        settle(&mut app, &ledger, &mut tally);
+        part.check(&tally);
+    }
+    part.end(&tally);
+}
+
+#[test]
+fn a_limit_on_file_sizes_stops_writes_and_nothing_else() {
+    let mut part = Part::begin("file limits", Rounds { short: 6, full: 60 });
+    let mut tally = Tally::default();
+    let mut dice = part.dice(0);
+    let mut app = stopped_app();
+    while tally.rounds < part.rounds {
+        tally.rounds += 1;
+        let ledger = begin_new_store(&mut app, tally.rounds);
+        let limit = LIMITS.start + dice.below(LIMITS.end - LIMITS.start);
+        app.run_by(&["prlimit".into(), format!("--fsize={limit}:unlimited")]);
+        app.start_again();
+        let post = app.call("POST", "/v1/pets");
+        let mut names = (0_u64..).map(|count| format!("pet {count}"));
+        let mut next = || create(&post, &ledger, &names.next().expect("endless"));
+        eventually("the limit is reached", || (next() == Some(503)).then_some(()));
+        assert_eq!(app.get("/v1/pets").status, 200, "reads go on");
+        assert_eq!(app.anonymous("GET", "/livez").send().status, 200);
+        assert_eq!(app.anonymous("GET", "/readyz").send().status, 503);
+        let lifted =
+            Command::new("prlimit").args([&format!("--pid={}", app.pid()), "--fsize=unlimited"]).status();
+        assert!(lifted.expect("prlimit runs").success());
+        eventually("writes go on without a restart", || (next() == Some(201)).then_some(()));
+        settle(&mut app, &ledger, &mut tally);
+        part.check(&tally);
+    }
+    part.end(&tally);
+}
+
+fn stopped_app() -> App {
+    App::stopped_on(program(), "memory:", tempfile::tempdir().expect("a temporary folder"), &[])
+}
+
+fn begin_new_store(app: &mut App, round: u64) -> Arc<Ledger> {
+    app.use_store(&format!("sled:{}", app.folder().join(round.to_string()).display()));
+    Arc::default()
+}
+
+/// Kills the service, starts it without any hindrance, and compares.
+fn settle(app: &mut App, ledger: &Ledger, tally: &mut Tally) {
+    app.kill();
+    app.run_by(&[]);
+    match app.try_start_again() {
+        Ok(()) => ledger.settle(app, tally),
+        Err(refusal) => tally.refused_opens.push(refusal.stderr),
+    }
+    app.kill();
+    let verified = petstore(["log", "verify", "--store", app.store()]);
+    assert_eq!(verified.code, Some(0), "positions have no gaps: {}", verified.stderr);
+}
+
+/// Builds the library that shortens writes; returns the setting that loads it.
+fn shortener(folder: &Path) -> Result<String, String> {
+    let source = Path::new(env!("CARGO_MANIFEST_DIR")).join("crash/short_writes.c");
+    let library = folder.join("short_writes.so");
+    let built = Command::new("cc").args(["-shared", "-fPIC", "-O2", "-o"]).arg(&library).arg(source).output();
+    let built = built.map_err(|error| format!("cc: {error}"))?;
+    if !built.status.success() {
+        return Err(String::from_utf8_lossy(&built.stderr).into_owned());
+    }
+    Ok(format!("LD_PRELOAD={}", library.display()))
+}

@@ -1,0 +1,138 @@
+//! `/docs` in a real browser: it loads, takes a key once, and calls the running service, all from one place.
+
+use std::{env, fs};
+
+use harness::{App, Browser, root};
+use serde_json::{Value, json};
+
+/// Says where to put a picture of the page, for example `docs/docs-page.png`.
+const SCREENSHOT: &str = "PETSTORE_SCREENSHOT";
+
+/// An operation on the page.
+fn operation(id: &str) -> String {
+    format!("#operations-animals-{id}")
+}
+
+/// Opens an operation and executes it.
+fn execute(browser: &Browser, id: &str) {
+    let operation = operation(id);
+    browser.click(&format!("{operation} .opblock-summary-control"));
+    browser.click(&format!("{operation} .try-out__btn"));
+    browser.click(&format!("{operation} .execute"));
+}
+
+/// The status and the body that the page shows.
+fn answer(browser: &Browser, id: &str) -> (String, Value) {
+    let answer = format!("{} .live-responses-table", operation(id));
+    let status = browser.text(&format!("{answer} tbody .response-col_status"));
+    let body = browser.text(&format!("{answer} tbody .highlight-code code"));
+    let status = status.split_ascii_whitespace().next().unwrap_or_default().to_owned();
+    (status, serde_json::from_str(&body).unwrap_or_else(|error| panic!("{error} in {body:?}")))
+}
+
+#[test]
+fn the_page_takes_a_key_once_and_calls_the_service() {
+    let app = App::start();
+    let origin = format!("http://{}/", app.address());
+    let browser = Browser::start();
+    browser.open(&format!("{origin}docs"));
+
+    browser.click(".auth-wrapper .authorize");
+    browser.fill("#auth-bearer-value", &app.key);
+    browser.click(".auth-btn-wrapper .authorize");
+    browser.click(".auth-btn-wrapper .btn-done");
+
+    execute(&browser, "createPet");
+    let rex = json!({ "id": 1, "name": "Rex", "categoryId": 7, "status": "available" });
+    assert_eq!(answer(&browser, "createPet"), ("201".into(), rex.clone()));
+    execute(&browser, "listPets");
+    assert_eq!(answer(&browser, "listPets"), ("200".into(), json!([rex])));
+    assert_eq!(app.get("/v1/pets").json(), json!([rex]), "the pet is really there");
+
+    assert_eq!(browser.complaints(), Vec::<String>::new(), "the page complains about nothing");
+    let requested = browser.requested();
+    assert!(requested.iter().any(|url| *url == format!("{origin}v1/pets")), "{requested:?}");
+    for url in requested {
+        assert!(url.starts_with(&origin) || url.starts_with("data:"), "the page asks {url}");
+    }
+    let stored =
+        browser.run("return JSON.stringify([{...localStorage}, {...sessionStorage}, document.cookie])");
+    assert!(!stored.to_string().contains(&app.key), "the key is stored nowhere: {stored}");
+    if let Some(path) = env::var_os(SCREENSHOT) {
+        browser.click("#operations-animals-createPet .opblock-summary-control");
+        browser.run("document.querySelector('.scheme-container').scrollIntoView()");
+        fs::write(root().join(path), browser.screenshot()).unwrap();
+    }
+}
+
+#[test]
+fn the_page_shows_what_is_deprecated_and_what_cannot_be_tried() {
+    let app = App::start();
+    let browser = Browser::start();
+    browser.open(&format!("http://{}/docs", app.address()));
+
+    let get_pet = operation("getPet");
+    browser.see(&format!("{get_pet}.opblock-deprecated"));
+    browser.click(&format!("{get_pet} .opblock-summary-control"));
+    browser.see(&format!("{get_pet} .try-out__btn"));
+    let text = browser.text(&get_pet);
+    assert!(text.contains("Deprecated") && text.contains("2030-12-05"), "{text}");
+
+    let orders = operation("listOrders");
+    browser.click(&format!("{orders} .opblock-summary-control"));
+    browser.see(&format!("{orders} .opblock-section"));
+    assert_eq!(browser.count(&format!("{orders} .try-out__btn, {orders} .execute")), 0, "nothing to try");
+    assert!(browser.text(&orders).contains("experimental"));
+}
+
+#[test]
+fn the_page_may_run_and_call_nothing_foreign() {
+    let app = App::start_with(&["--base-url", "https://pets.example.com/v1"]);
+    let page = app.anonymous("GET", "/docs").send();
+    assert_eq!((page.status, page.header("content-type")), (200, Some("text/html; charset=utf-8")));
+    let policy = page.header("content-security-policy").unwrap();
+    assert!(policy.starts_with("default-src 'none';") && !policy.contains("unsafe"), "{policy}");
+    assert!(
+        policy.contains("connect-src 'self' https://pets.example.com;"),
+        "the document's servers: {policy}"
+    );
+    assert!(policy.contains("frame-ancestors 'none'"), "{policy}");
+    assert_eq!(page.header("x-frame-options"), Some("DENY"));
+    assert_eq!(page.header("referrer-policy"), Some("no-referrer"));
+    let text = page.text();
+    assert!(!text.contains("://"), "nothing is loaded from elsewhere: {text}");
+    let redirect = app.anonymous("GET", "/docs/").send();
+    assert_eq!((redirect.status, redirect.header("location")), (308, Some("../docs")));
+    app.anonymous("GET", "/docs/nothing.js").send().error(404, "not_found");
+}
+
+#[test]
+fn the_files_of_the_page_are_sent_small_and_kept() {
+    let app = App::start();
+    let page = app.anonymous("GET", "/docs").send();
+    let links = page.text().split(['"']).filter(|link| link.starts_with("docs/"));
+    let links: Vec<_> = links.map(|link| format!("/{link}")).collect();
+    assert_eq!(links.len(), 5, "{links:?}");
+    for link in links {
+        let plain = app.anonymous("GET", &link).send();
+        let packed = app.anonymous("GET", &link).header("Accept-Encoding", "br, gzip").send();
+        assert_eq!((plain.status, packed.status), (200, 200), "{link}");
+        assert_eq!(plain.header("content-encoding"), None, "{link} is for everybody");
+        let tag = packed.header("etag").unwrap();
+        let again =
+            app.anonymous("GET", &link).header("Accept-Encoding", "gzip").header("If-None-Match", tag).send();
+        assert_eq!(again.status, 304, "{link}");
+        let caching = packed.header("cache-control").unwrap();
+        if link.contains("swagger-ui") {
+            assert_eq!(packed.header("content-encoding"), Some("gzip"), "{link}");
+            assert!(packed.body.len() * 3 < plain.body.len(), "{link}");
+            assert_ne!(plain.header("etag"), Some(tag), "other bytes, other tag");
+            assert!(
+                packed.all("vary").contains(&"Accept-Encoding") && caching.contains("immutable"),
+                "{link}"
+            );
+        } else {
+            assert_eq!((&plain.body, caching), (&packed.body, "no-cache"), "{link}");
+        }
+    }
+}

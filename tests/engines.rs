@@ -1,0 +1,46 @@
+//! One URL changes the engine and nothing else: the tests of the interface pass on each of them, unchanged.
+
+use std::process::Command;
+
+use harness::program;
+
+/// The tests that any engine must pass: everything a client can see.
+const INTERFACE: [&str; 3] = ["create_pet::", "get_pet::", "list_pets::"];
+/// The ones that only an engine can pass which outlives the process.
+const DURABLE: [&str; 1] = ["idempotency::"];
+
+/// Runs tests of this very program again, with their services on another engine.
+fn pass_on(engine: &str, tests: &[&str]) {
+    // By this name it is found even if it was built anew meanwhile.
+    let run = Command::new("/proc/self/exe")
+        .args(tests)
+        .env("PETSTORE_TEST_ENGINE", engine)
+        .env("PETSTORE_PROGRAM", program())
+        .output()
+        .unwrap();
+    let told = String::from_utf8_lossy(&run.stdout);
+    let summary = told.lines().find(|line| line.starts_with("test result:")).unwrap_or("no summary");
+    println!("{engine}: {summary}");
+    assert!(run.status.success(), "{engine}: {told}\n{}", String::from_utf8_lossy(&run.stderr));
+    assert!(!summary.contains(" 0 passed"), "{engine}: {summary}");
+}
+
+#[test]
+fn the_interface_is_the_same_in_memory() {
+    pass_on("memory", &INTERFACE);
+}
+
+#[test]
+fn the_interface_is_the_same_on_sqlite() {
+    pass_on("sqlite", &[&INTERFACE[..], &DURABLE].concat());
+}
+
+#[test]
+fn the_interface_is_the_same_on_postgres() {
+    pass_on("postgres", &[&INTERFACE[..], &DURABLE].concat());
+}
+
+#[test]
+fn the_interface_is_the_same_on_nats() {
+    pass_on("nats", &[&INTERFACE[..], &DURABLE].concat());
+}

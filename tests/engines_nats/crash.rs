@@ -1,0 +1,85 @@
+//! Servers that die under load: whatever was acknowledged is there, in order, and nobody restarts petstore.
+
+use application::PetStore;
+use harness::{NatsCluster, NatsSync};
+
+use super::{load::Load, open, open_store};
+
+/// Acknowledged pets that show that the stores are at work.
+const SOME: usize = 200;
+
+#[tokio::test(flavor = "multi_thread")]
+async fn nothing_is_lost_when_the_leader_is_killed() {
+    let mut cluster = NatsCluster::start(3, NatsSync::Default).await;
+    let load = Load::start(two_stores(&cluster).await);
+    load.goes_on(SOME).await;
+    let leader = cluster.leader_of("PETS").await;
+    cluster.servers_mut()[leader].kill();
+    load.goes_on(SOME).await;
+    cluster.servers_mut()[leader].start_again();
+    cluster.servers()[leader].wait_until_ready().await;
+    load.goes_on(SOME).await;
+    load.holds_in(&*open(&cluster.url("PETS")).await, "leader killed").await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn nothing_is_lost_when_a_follower_is_killed() {
+    let mut cluster = NatsCluster::start(3, NatsSync::Always).await;
+    let load = Load::start(two_stores(&cluster).await);
+    load.goes_on(SOME).await;
+    let follower = (cluster.leader_of("PETS").await + 1) % 3;
+    cluster.servers_mut()[follower].kill();
+    load.goes_on(SOME).await;
+    cluster.servers_mut()[follower].start_again();
+    cluster.servers()[follower].wait_until_ready().await;
+    load.goes_on(SOME).await;
+    load.holds_in(&*open(&cluster.url("PETS")).await, "follower killed").await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn two_servers_of_three_may_die_and_come_back() {
+    let mut cluster = NatsCluster::start(3, NatsSync::Default).await;
+    let load = Load::start(two_stores(&cluster).await);
+    load.goes_on(SOME).await;
+    let survivor = cluster.leader_of("PETS").await;
+    let dead = [(survivor + 1) % 3, (survivor + 2) % 3];
+    for server in dead {
+        cluster.servers_mut()[server].kill();
+    }
+    load.is_refused_everywhere().await;
+    for server in dead {
+        cluster.servers_mut()[server].start_again();
+    }
+    load.goes_on(SOME).await;
+    load.holds_in(&*open(&cluster.url("PETS")).await, "two of three killed").await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn all_servers_may_die_and_come_back() {
+    let mut cluster = NatsCluster::start(3, NatsSync::Default).await;
+    let load = Load::start(two_stores(&cluster).await);
+    load.goes_on(SOME).await;
+    cluster.servers_mut().iter_mut().for_each(harness::NatsServer::kill);
+    load.is_refused_everywhere().await;
+    cluster.servers_mut().iter_mut().for_each(harness::NatsServer::start_again);
+    load.goes_on(SOME).await;
+    load.holds_in(&*open(&cluster.url("PETS")).await, "all three killed").await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_leader_that_freezes_is_replaced() {
+    let cluster = NatsCluster::start(3, NatsSync::Default).await;
+    let load = Load::start(two_stores(&cluster).await);
+    load.goes_on(SOME).await;
+    let leader = cluster.leader_of("PETS").await;
+    cluster.servers()[leader].freeze();
+    load.goes_on(SOME).await;
+    cluster.servers()[leader].thaw();
+    load.goes_on(SOME).await;
+    load.holds_in(&*open(&cluster.url("PETS")).await, "leader frozen").await;
+}
+
+async fn two_stores(cluster: &NatsCluster) -> Vec<PetStore> {
+    let url = cluster.url("PETS");
+    vec![open_store(&url).await, open_store(&url).await]
+}

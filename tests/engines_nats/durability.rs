@@ -1,0 +1,66 @@
+//! What is promised about an acknowledged pet: checked, stated, or plainly not known.
+
+use adapters::event_log::nats::NatsLog;
+use application::ports::{Durability, DurabilityLevel, EventLog as _, Fault};
+use harness::{NatsCluster, NatsSync};
+
+use super::open_log;
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_single_server_is_told_as_it_is() {
+    let cluster = NatsCluster::start(1, NatsSync::Default).await;
+    let durability = promised(&cluster.url("PETS")).await;
+    assert_eq!((durability.engine, durability.level), ("nats", DurabilityLevel::Buffered));
+    assert!(durability.promise.contains("ACKNOWLEDGED BEFORE IT IS ON DISK"), "{durability:?}");
+    assert!(durability.promise.contains("ONE server"), "{durability:?}");
+    assert_eq!(fact(&durability, "replicas"), "1");
+    assert_eq!(fact(&durability, "storage"), "file");
+    assert!(fact(&durability, "sync_interval").starts_with("UNKNOWN"), "{durability:?}");
+    let checked = promised(&format!("{}?monitor={}", cluster.url("PETS"), cluster.monitors())).await;
+    assert_eq!(checked.level, DurabilityLevel::Buffered);
+    assert_eq!(fact(&checked, "sync_interval"), "120s (checked on n1)");
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn three_servers_keep_three_copies_and_say_when_they_sync() {
+    let cluster = NatsCluster::start(3, NatsSync::Always).await;
+    let unknown = promised(&cluster.url("PETS")).await;
+    assert_eq!(fact(&unknown, "replicas"), "3");
+    assert_eq!(unknown.level, DurabilityLevel::Buffered, "what is not known is not promised");
+    assert!(unknown.promise.contains("simultaneous power cut"), "{unknown:?}");
+    let stated = promised(&format!("{}?sync=always", cluster.url("PETS"))).await;
+    assert_eq!(stated.level, DurabilityLevel::Replicated);
+    assert!(stated.promise.contains("stated by the operator, not checked"), "{stated:?}");
+    let checked = promised(&format!("{}?monitor={}", cluster.url("PETS"), cluster.monitors())).await;
+    assert_eq!(checked.level, DurabilityLevel::Replicated);
+    assert_eq!(fact(&checked, "sync_interval"), "always (checked)");
+    let two = cluster.monitors().rsplit_once(',').expect("three monitors").0.to_owned();
+    let partly = promised(&format!("{}?monitor={two}", cluster.url("PETS"))).await;
+    assert_eq!(partly.level, DurabilityLevel::Buffered, "one unknown server is enough");
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_server_that_contradicts_the_operator_is_not_opened() {
+    let cluster = NatsCluster::start(1, NatsSync::Default).await;
+    let url = format!("{}?sync=always&monitor={}", cluster.url("PETS"), cluster.monitors());
+    let error = NatsLog::open(&url).await.expect_err("the server syncs later");
+    assert_eq!(error.fault, Fault::CannotOpen);
+    assert!(error.detail.contains("every 120s"), "{error}");
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn the_operator_may_choose_the_number_of_copies() {
+    let cluster = NatsCluster::start(3, NatsSync::Always).await;
+    let durability = promised(&format!("{}?replicas=1&sync=always", cluster.url("PETS"))).await;
+    assert_eq!(fact(&durability, "replicas"), "1");
+    assert_eq!(durability.level, DurabilityLevel::Synced);
+}
+
+async fn promised(url: &str) -> Durability {
+    open_log(url).await.durability()
+}
+
+fn fact<'a>(durability: &'a Durability, name: &str) -> &'a str {
+    let fact = durability.facts.iter().find(|(fact, _)| fact == name);
+    fact.map(|(_, value)| value.as_str()).expect("the fact is told")
+}

@@ -1,0 +1,164 @@
+//! Callers that never stop asking, and what they were told.
+
+use std::{
+    collections::HashMap,
+    sync::{
+        Arc,
+        atomic::{AtomicBool, Ordering},
+    },
+    time::Duration,
+};
+
+use application::{
+    CreateError, PetStore,
+    ports::{EventLog, Fault, LogError, Position},
+    transfer::walk,
+};
+use domain::{PetEvent, PetId};
+use tokio::{
+    sync::watch,
+    task::JoinSet,
+    time::{self, Instant},
+};
+
+use super::pet;
+
+/// Callers of each store at once.
+const CALLERS: usize = 8;
+/// Longer than a cluster needs to find itself again, even on a busy machine.
+const PATIENCE: Duration = Duration::from_mins(2);
+/// How often to look again for something that must happen soon.
+const GLANCE: Duration = Duration::from_millis(10);
+
+/// Callers of several stores at once, each with one request after another.
+pub(super) struct Load {
+    stores: Vec<Arc<PetStore>>,
+    callers: JoinSet<Vec<(PetId, String)>>,
+    acknowledged: Arc<watch::Sender<Tally>>,
+    stop: Arc<AtomicBool>,
+}
+
+/// How often a store said yes, and the longest time in which none did.
+#[derive(Debug, Clone)]
+struct Tally {
+    count: usize,
+    last: Instant,
+    stall: Duration,
+    /// How often each store could not reach its log.
+    refused: Vec<usize>,
+}
+
+impl Load {
+    /// Starts asking.
+    pub(super) fn start(stores: Vec<PetStore>) -> Self {
+        let stores: Vec<_> = stores.into_iter().map(Arc::new).collect();
+        let tally =
+            Tally { count: 0, last: Instant::now(), stall: Duration::ZERO, refused: vec![0; stores.len()] };
+        let acknowledged = Arc::new(watch::Sender::new(tally));
+        let stop = Arc::new(AtomicBool::new(false));
+        let mut callers = JoinSet::new();
+        for (index, store) in stores.iter().enumerate() {
+            for caller in 0..CALLERS {
+                let (store, acknowledged, stop) = (store.clone(), acknowledged.clone(), stop.clone());
+                callers.spawn(ask((index, caller), store, acknowledged, stop));
+            }
+        }
+        Self { stores, callers, acknowledged, stop }
+    }
+
+    /// Returns after so many more pets were acknowledged.
+    pub(super) async fn goes_on(&self, more: usize) {
+        let mut tallies = self.acknowledged.subscribe();
+        let goal = tallies.borrow().count + more;
+        let reached = time::timeout(PATIENCE, tallies.wait_for(|tally| tally.count >= goal)).await;
+        reached.expect("the stores accept pets again, without a restart").expect("the load goes on");
+    }
+
+    /// Returns after every store refused a pet because it cannot reach its log, and says so to operators.
+    pub(super) async fn is_refused_everywhere(&self) {
+        let mut tallies = self.acknowledged.subscribe();
+        let before = tallies.borrow().refused.clone();
+        let reached =
+            tallies.wait_for(|tally| tally.refused.iter().zip(&before).all(|(now, before)| now > before));
+        let reached = time::timeout(PATIENCE, reached).await;
+        reached.expect("stores without a log refuse").expect("the load goes on");
+        for store in &self.stores {
+            let says_so = async {
+                while store.health().trouble().is_none() {
+                    time::sleep(GLANCE).await;
+                }
+            };
+            time::timeout(PATIENCE, says_so).await.expect("a store without its log says so");
+        }
+    }
+
+    /// Stops asking, then holds what was acknowledged against what every store and the log itself show.
+    pub(super) async fn holds_in(self, log: &dyn EventLog, what: &str) {
+        self.stop.store(true, Ordering::Relaxed);
+        let told: Vec<_> = self.callers.join_all().await.into_iter().flatten().collect();
+        let tally = self.acknowledged.borrow().clone();
+        let mut logged = HashMap::new();
+        let summary = walk::<LogError>(log, async |_, commit| {
+            for entry in &commit.entries {
+                let PetEvent::Added(pet) = &entry.event;
+                let twice = logged.insert(pet.id, pet.details.name.as_str().to_owned());
+                assert_eq!(twice, None, "the id {:?} is given once", pet.id);
+            }
+            Ok(())
+        });
+        let summary = summary.await.expect("the log is sound from the first commit to the last");
+        let present = told.iter().filter(|(id, name)| logged.get(id) == Some(name)).count();
+        println!(
+            "{what}: acknowledged {}, present {present}, in {} commits, {} pets in all; longest stall {:.1} s",
+            told.len(),
+            summary.last,
+            logged.len(),
+            tally.stall.as_secs_f64(),
+        );
+        assert_eq!(present, told.len(), "every acknowledged pet is in the log under its id");
+        for store in &self.stores {
+            shows_everything(store, summary.last, &logged).await;
+        }
+    }
+}
+
+/// Waits until the store has caught up, then compares all its pets with the log.
+async fn shows_everything(store: &PetStore, last: Position, logged: &HashMap<PetId, String>) {
+    store.caught_up(last, PATIENCE).await.expect("every store sees everything");
+    assert_eq!(store.count(), logged.len(), "a store shows as many pets as the log holds");
+    for (id, name) in logged {
+        let shown = store.get(*id).expect("a store that caught up can be read");
+        assert_eq!(shown.map(|pet| pet.details.name.as_str().to_owned()).as_ref(), Some(name));
+    }
+}
+
+async fn ask(
+    (index, caller): (usize, usize),
+    store: Arc<PetStore>,
+    acknowledged: Arc<watch::Sender<Tally>>,
+    stop: Arc<AtomicBool>,
+) -> Vec<(PetId, String)> {
+    let mut told = Vec::new();
+    for number in 0.. {
+        if stop.load(Ordering::Relaxed) {
+            break;
+        }
+        let name = format!("{index}-{caller}-{number}");
+        match store.create(pet(&name)).await {
+            Ok(created) => {
+                told.push((created.pet.id, name));
+                acknowledged.send_modify(|tally| {
+                    tally.count += 1;
+                    tally.stall = tally.stall.max(tally.last.elapsed());
+                    tally.last = Instant::now();
+                });
+            }
+            // The pet may appear later, under another number nobody was told: that is for the caller to find out.
+            Err(CreateError::Unavailable(Fault::Unreachable)) => {
+                acknowledged.send_modify(|tally| tally.refused[index] += 1);
+            }
+            Err(error) => panic!("a create ends well or finds nobody: {error:?}"),
+        }
+    }
+    told
+}

@@ -1,0 +1,132 @@
+//! What is refused at the door or later, and with which words.
+
+use std::time::{Duration, Instant};
+
+use adapters::event_log::nats::NatsLog;
+use application::{
+    contract,
+    ports::{AppendError, EventLog, Fault, LogError, Position, Record},
+};
+use async_nats::jetstream::stream::{Config, DiscardPolicy, RetentionPolicy, StorageType};
+use harness::{NatsCluster, NatsSync};
+
+use super::open;
+
+type Change = fn(&mut Config);
+
+/// A server that is away must be noticed in less, on a busy machine too: it is what a start waits for its engine.
+const FEW_SECONDS: Duration = Duration::from_secs(30);
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_stream_with_foreign_settings_is_refused() {
+    let cluster = NatsCluster::start(1, NatsSync::Default).await;
+    let jetstream = cluster.jetstream().await;
+    let cases: [(&str, Change); 9] = [
+        ("its only subject", |config| config.subjects.push("more.>".into())),
+        ("retention", |config| config.retention = RetentionPolicy::WorkQueue),
+        ("storage", |config| config.storage = StorageType::Memory),
+        ("max_msgs must", |config| config.max_messages = 1_000_000),
+        ("max_bytes", |config| config.max_bytes = 1_000_000_000),
+        ("max_age", |config| config.max_age = Duration::from_hours(24 * 365)),
+        ("discard", |config| config.discard = DiscardPolicy::Old),
+        ("deny_delete", |config| config.deny_delete = false),
+        ("first_seq", |config| config.first_sequence = Some(1_000)),
+    ];
+    for (number, (rule, spoil)) in cases.into_iter().enumerate() {
+        let name = format!("FOREIGN{number}");
+        let mut config = sound_config(&name);
+        spoil(&mut config);
+        jetstream.create_stream(config).await.expect("the server accepts such a stream");
+        let error = refused(&cluster.url(&name)).await;
+        assert_eq!(error.fault, Fault::CannotOpen, "{error}");
+        assert!(error.detail.contains(rule) && error.detail.contains(&name), "{rule}: {error}");
+    }
+    jetstream.create_stream(sound_config("FINE")).await.expect("the server accepts such a stream");
+    open(&cluster.url("FINE")).await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_stream_that_lost_a_message_is_damaged() {
+    let cluster = NatsCluster::start(1, NatsSync::Default).await;
+    let jetstream = cluster.jetstream().await;
+    let mut config = sound_config("HOLED");
+    config.deny_delete = false;
+    let stream = jetstream.create_stream(config).await.expect("the server accepts such a stream");
+    for _ in 0..3 {
+        let stored = jetstream.publish("petstore.HOLED.commits", "x".into()).await.expect("it is sent");
+        stored.await.expect("it is stored");
+    }
+    stream.delete_message(2).await.expect("a message can be deleted");
+    jetstream.update_stream(sound_config("HOLED")).await.expect("deletes can be denied from now on");
+    let error = refused(&cluster.url("HOLED")).await;
+    assert_eq!(error.fault, Fault::Damaged, "{error}");
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_log_that_was_replaced_is_noticed_once_and_then_read() {
+    let cluster = NatsCluster::start(1, NatsSync::Default).await;
+    let log = open(&cluster.url("PETS")).await;
+    for position in 1..=3 {
+        log.append(Position(position - 1), &contract::record(position)).await.expect("the log is there");
+    }
+    cluster.jetstream().await.delete_stream("PETS").await.expect("a stream can be deleted");
+    assert_eq!(log.head().await.expect_err("there is no stream").fault, Fault::Unreachable);
+    let other = open(&cluster.url("PETS")).await;
+    other.append(Position::START, &contract::record(1)).await.expect("the log is there");
+    assert_eq!(log.head().await.expect_err("it is another log").fault, Fault::Diverged);
+    assert_eq!(log.head().await, Ok(Position(1)));
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_server_that_is_away_is_noticed_in_seconds() {
+    let mut cluster = NatsCluster::start(1, NatsSync::Default).await;
+    let log = open(&cluster.url("PETS")).await;
+    cluster.servers()[0].freeze();
+    let asked = Instant::now();
+    assert_eq!(no_head(&*log).await.fault, Fault::Unreachable);
+    assert_eq!(refused(&cluster.url("PETS")).await.fault, Fault::Unreachable);
+    assert!(asked.elapsed() < FEW_SECONDS * 2, "a silent server took {:?}", asked.elapsed());
+    cluster.servers()[0].thaw();
+    cluster.servers_mut()[0].kill();
+    let asked = Instant::now();
+    assert_eq!(no_head(&*log).await.fault, Fault::Unreachable);
+    assert_eq!(refused(&cluster.url("PETS")).await.fault, Fault::Unreachable);
+    assert!(asked.elapsed() < FEW_SECONDS, "a dead server took {:?}", asked.elapsed());
+}
+
+/// Why the log has no head. The threads of a server do not stop all at once: it may answer a last time.
+async fn no_head(log: &dyn EventLog) -> LogError {
+    loop {
+        if let Err(error) = log.head().await {
+            return error;
+        }
+    }
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_record_that_the_server_does_not_take_is_refused_and_the_log_goes_on() {
+    let cluster = NatsCluster::start_with(1, NatsSync::Default, "max_payload: 256KB").await;
+    let log = open(&cluster.url("PETS")).await;
+    let sized = |bytes| Record { bytes: vec![b'x'; bytes].into(), ..contract::record(1) };
+    match log.append(Position::START, &sized(300_000)).await {
+        Err(AppendError::NotStored(error)) => assert_eq!(error.fault, Fault::TooLarge, "{error}"),
+        other => panic!("too large is certainly not stored: {other:?}"),
+    }
+    assert_eq!(log.append(Position::START, &sized(250_000)).await, Ok(Position(1)));
+}
+
+/// The settings that petstore itself gives a stream, as another client would write them.
+fn sound_config(name: &str) -> Config {
+    Config {
+        name: name.into(),
+        subjects: vec![format!("petstore.{name}.commits")],
+        discard: DiscardPolicy::New,
+        deny_delete: true,
+        deny_purge: true,
+        ..Config::default()
+    }
+}
+
+async fn refused(url: &str) -> LogError {
+    NatsLog::open(url).await.expect_err("this is refused")
+}

@@ -1,0 +1,6 @@
+//! The log in SQLite and in PostgreSQL: on real files and real servers, undisturbed and disturbed.
+
+mod nodes;
+mod postgres;
+mod postgres_failover;
+mod postgres_faults;

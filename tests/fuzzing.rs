@@ -1,0 +1,86 @@
+//! The service against its own document: schemathesis makes up requests, good and bad, and every answer must be one
+//! that the document describes.
+//!
+//! `PETSTORE_FUZZ_CASES=20000 tests/run fuzzing -- --nocapture` is the long run.
+
+use std::{env, fmt::Write as _, fs, thread};
+
+use harness::{App, Call, python_tool, succeed};
+
+/// How many cases at least; the variable asks for more.
+const CASES: usize = 2_000;
+const CASES_VARIABLE: &str = "PETSTORE_FUZZ_CASES";
+
+/// As many runs at a time as schemathesis can use of a small machine, each with a seed of its own.
+const SEEDS: [usize; 2] = [20_301_205, 41];
+
+/// How many operations are called; store orders are left out, since 501 is what they are described to answer.
+const OPERATIONS: usize = 3;
+
+#[test]
+fn every_answer_to_made_up_requests_is_described() {
+    let cases = env::var(CASES_VARIABLE).map_or(CASES, |text| text.parse().expect("a number of cases"));
+    let app = App::start_with(&["--ops-listen", "127.0.0.1:0"]);
+    let run = |seed| {
+        thread::spawn({
+            let (url, key) = (format!("http://{}", app.address()), app.key.clone());
+            move || fuzz(&url, &key, seed, cases.div_ceil(SEEDS.len() * OPERATIONS))
+        })
+    };
+    let summaries = SEEDS.map(run).map(|run| run.join().expect("schemathesis finds nothing"));
+    let ran: usize = summaries.iter().map(|summary| passed(summary)).sum();
+    for summary in summaries {
+        println!("{}", &summary[summary.find("= SUMMARY =").unwrap_or(0)..]);
+    }
+    println!("{ran} cases, 0 failures");
+    assert!(ran >= cases, "{ran} cases are fewer than {cases}");
+    assert_no_server_errors(&app);
+}
+
+/// Runs schemathesis, and returns what it printed. Any finding fails the test with its words.
+fn fuzz(url: &str, key: &str, seed: usize, examples: usize) -> String {
+    let folder = tempfile::tempdir().unwrap();
+    let settings = folder.path().join("schemathesis.toml");
+    fs::write(&settings, settings_for(examples)).unwrap();
+    let schemathesis = &mut python_tool("schemathesis");
+    schemathesis
+        .current_dir(folder.path())
+        .arg("--config-file")
+        .arg(&settings)
+        .args(["run", &format!("{url}/openapi.json"), "--url", &format!("{url}/v1")])
+        .args(["--header", &format!("Authorization: Bearer {key}")])
+        .args(["--checks", "all", "--exclude-path", "/store/orders", "--no-color"])
+        .args(["--seed", &seed.to_string(), "--max-examples", &examples.to_string()]);
+    succeed(schemathesis)
+}
+
+/// Walks through several operations cost more than single calls, so they are fewer.
+fn settings_for(examples: usize) -> String {
+    let mut settings = String::from("continue-on-failure = true\n");
+    write!(settings, "[phases.stateful.generation]\nmax-examples = {}\n", examples.div_ceil(20)).unwrap();
+    settings
+}
+
+/// How many cases the summary counts, all of them passed.
+fn passed(summary: &str) -> usize {
+    let line = summary.lines().find(|line| line.contains(" generated, ")).expect("the cases are counted");
+    let number = |text: &str| text.trim().split(' ').next().unwrap().parse::<usize>().unwrap();
+    let mut counts = line.split(',');
+    let (generated, passed) = (number(counts.next().unwrap()), number(counts.next().unwrap()));
+    assert_eq!(generated, passed, "{summary}");
+    passed
+}
+
+/// Looks at what the service itself has counted: strangers may overlook something.
+fn assert_no_server_errors(app: &App) {
+    let metrics = Call::new(app.operators(), "GET", "/metrics").send();
+    let counted = metrics.text().lines().filter(|line| line.starts_with("petstore_http_requests_total"));
+    // A probe that was asked before the service was ready has said so.
+    let counted = counted.filter(|line| !line.contains("operation=\"observe\""));
+    let mut total = 0;
+    for line in counted {
+        assert!(!line.contains("status=\"5"), "{line}");
+        total += line.rsplit(' ').next().unwrap().parse::<usize>().unwrap();
+    }
+    assert!(total >= CASES, "the service has counted {total} requests");
+}

@@ -1,0 +1,271 @@
+//! The running service as a test holds it: started, stopped, killed, called.
+
+use std::{
+    ffi::OsStr,
+    fs::{self, File},
+    net::SocketAddr,
+    path::{Path, PathBuf},
+    process::{Child, Command, ExitStatus, Stdio},
+};
+
+use tempfile::TempDir;
+
+use crate::{
+    engine::Place,
+    http::Call,
+    program::{Finished, eventually, petstore, program},
+};
+
+/// A running service with a folder and an API key of its own. Killed when dropped.
+pub struct App {
+    /// `None` before the first start.
+    child: Option<Child>,
+    address: SocketAddr,
+    folder: TempDir,
+    /// A key with every scope.
+    pub key: String,
+    program: PathBuf,
+    store: String,
+    flags: Vec<String>,
+    /// A command that runs the service instead of being it, a tracer for example.
+    wrapper: Vec<String>,
+    /// The server that keeps the log, if it needs one.
+    place: Option<Place>,
+}
+
+impl App {
+    /// Starts on an empty store, kept by sled unless `PETSTORE_TEST_ENGINE` names another engine.
+    pub fn start() -> Self {
+        Self::start_with(&[])
+    }
+
+    /// Starts on an empty store, with more flags.
+    pub fn start_with(flags: &[&str]) -> Self {
+        Self::start_program(program(), flags)
+    }
+
+    /// Starts this build of the program on an empty store.
+    pub fn start_program(program: &Path, flags: &[&str]) -> Self {
+        let folder = tempfile::tempdir().expect("a temporary folder");
+        let place = Place::new(folder.path());
+        let mut app = Self::stopped_on(program, &place.store, folder, flags);
+        app.place = Some(place);
+        app.start_again();
+        app
+    }
+
+    /// Starts on this store, with the files of the service in `folder`.
+    pub fn start_on(program: &Path, store: &str, folder: TempDir, flags: &[&str]) -> Self {
+        let mut app = Self::stopped_on(program, store, folder, flags);
+        app.start_again();
+        app
+    }
+
+    /// A service that has not been started yet.
+    pub fn stopped_on(program: &Path, store: &str, folder: TempDir, flags: &[&str]) -> Self {
+        let key = issue_key(&folder.path().join("keys.toml"), &["--name", "test"]);
+        let flags = flags.iter().map(|&flag| flag.to_owned()).collect();
+        Self {
+            child: None,
+            address: ([127, 0, 0, 1], 0).into(),
+            folder,
+            key,
+            program: program.to_path_buf(),
+            store: store.to_owned(),
+            flags,
+            wrapper: vec![],
+            place: None,
+        }
+    }
+
+    /// From the next start on, the store is kept here.
+    pub fn use_store(&mut self, store: &str) {
+        store.clone_into(&mut self.store);
+    }
+
+    /// From the next start on, the service is run by this command, which gets its command line. It must let
+    /// the service have its own process id, or signals hit the wrong one.
+    pub fn run_by(&mut self, wrapper: &[String]) {
+        self.wrapper = wrapper.to_vec();
+    }
+
+    /// Ends the process without warning.
+    pub fn kill(&mut self) {
+        let child = self.child();
+        child.kill().expect("a child can be killed");
+        child.wait().expect("a killed process ends");
+    }
+
+    /// Asks the process to end and waits until it has.
+    pub fn terminate(&mut self) -> ExitStatus {
+        self.signal("TERM");
+        self.wait_until_ended()
+    }
+
+    /// Sends a signal by name.
+    pub fn signal(&self, name: &str) {
+        let pid = self.pid().to_string();
+        assert!(Command::new("kill").args(["-s", name, &pid]).status().expect("kill runs").success());
+    }
+
+    /// Waits for the process to end by itself.
+    pub fn wait_until_ended(&mut self) -> ExitStatus {
+        let child = self.child();
+        eventually("the service ends", || child.try_wait().expect("a child can be asked"))
+    }
+
+    /// Starts the service again on the same files, after it ended.
+    pub fn start_again(&mut self) {
+        self.begin();
+        if let Err(ended) = self.wait_until_listening() {
+            panic!("the service ended with {:?}: {}", ended.code, ended.stderr);
+        }
+        eventually("the service is ready", || {
+            (self.anonymous("GET", "/readyz").try_send()?.status == 200).then_some(())
+        });
+    }
+
+    /// Starts the service again and waits until it answers reads; whether it takes writes is another
+    /// question. Tells how it ended if it did not come that far.
+    pub fn try_start_again(&mut self) -> Result<(), Finished> {
+        self.begin();
+        self.wait_until_listening()?;
+        eventually("the service serves or ends", || {
+            let serves =
+                self.call("GET", "/v1/pets?limit=1").try_send().is_some_and(|answer| answer.status == 200);
+            let ended = self.ended();
+            (serves || ended.is_some()).then(|| ended.map_or(Ok(()), Err))
+        })
+    }
+
+    /// Starts the service and does not wait for anything.
+    pub fn begin(&mut self) {
+        let output = |name| File::create(self.folder.path().join(name)).expect("the folder can be written");
+        let mut words = self.wrapper.iter().map(OsStr::new).chain([self.program.as_os_str()]);
+        let child = Command::new(words.next().expect("the program is always there"))
+            .args(words)
+            .args(["serve", "--listen", "127.0.0.1:0", "--store", &self.store, "--keys"])
+            .arg(self.keys_file())
+            .args(&self.flags)
+            .stdin(Stdio::null())
+            .stdout(output("stdout"))
+            .stderr(output("stderr"))
+            .spawn()
+            .expect("the program starts");
+        self.child = Some(child);
+    }
+
+    /// Kills the service and starts it again.
+    pub fn crash(&mut self) {
+        self.kill();
+        self.start_again();
+    }
+
+    /// Where the service listens.
+    pub fn address(&self) -> SocketAddr {
+        self.address
+    }
+
+    /// Where the service shows probes and metrics, if it was started with `--ops-listen`.
+    pub fn operators(&self) -> SocketAddr {
+        let (stdout, _) = self.printed();
+        let line = stdout.lines().find_map(|line| line.strip_prefix("probes and metrics on http://"));
+        line.expect("--ops-listen was given").parse().expect("an address")
+    }
+
+    /// The process id of the service.
+    pub fn pid(&self) -> u32 {
+        self.child.as_ref().expect("the service was started").id()
+    }
+
+    /// The URL of the store.
+    pub fn store(&self) -> &str {
+        &self.store
+    }
+
+    /// The folder with all files of the service.
+    pub fn folder(&self) -> &Path {
+        self.folder.path()
+    }
+
+    /// The file with the API keys.
+    pub fn keys_file(&self) -> PathBuf {
+        self.folder.path().join("keys.toml")
+    }
+
+    /// What the service has printed since its last start, standard output and standard error.
+    pub fn printed(&self) -> (String, String) {
+        let read = |name| fs::read_to_string(self.folder.path().join(name)).expect("the output is kept");
+        (read("stdout"), read("stderr"))
+    }
+
+    /// Makes another key.
+    pub fn issue_key(&self, arguments: &[&str]) -> String {
+        issue_key(&self.keys_file(), arguments)
+    }
+
+    /// A call with the key of this service.
+    pub fn call(&self, method: &str, path: &str) -> Call {
+        self.anonymous(method, path).header("Authorization", &format!("Bearer {}", self.key))
+    }
+
+    /// A call without a key.
+    pub fn anonymous(&self, method: &str, path: &str) -> Call {
+        Call::new(self.address, method, path)
+    }
+
+    /// `GET` with the key.
+    pub fn get(&self, path: &str) -> crate::Answer {
+        self.call("GET", path).send()
+    }
+
+    /// `GET` with another key.
+    pub fn get_as(&self, key: &str, path: &str) -> crate::Answer {
+        self.anonymous("GET", path).header("Authorization", &format!("Bearer {key}")).send()
+    }
+
+    /// `POST /v1/pets` with the key and this body.
+    pub fn post(&self, body: &str) -> crate::Answer {
+        self.call("POST", "/v1/pets").json(body).send()
+    }
+
+    fn wait_until_listening(&mut self) -> Result<(), Finished> {
+        self.address = eventually("the service listens", || {
+            if let Some(ended) = self.ended() {
+                return Some(Err(ended));
+            }
+            let (stdout, _) = self.printed();
+            let address = stdout.split("http://").nth(1)?.split_ascii_whitespace().next()?;
+            address.parse().ok().map(Ok)
+        })?;
+        Ok(())
+    }
+
+    /// How the service ended, if it did.
+    fn ended(&mut self) -> Option<Finished> {
+        let status = self.child().try_wait().expect("a child can be asked")?;
+        let (stdout, stderr) = self.printed();
+        Some(Finished { code: status.code(), stdout, stderr })
+    }
+
+    fn child(&mut self) -> &mut Child {
+        self.child.as_mut().expect("the service was started")
+    }
+}
+
+impl Drop for App {
+    fn drop(&mut self) {
+        if let Some(child) = &mut self.child {
+            // It may have ended already, which is just as well.
+            let _ = child.kill();
+            let _ = child.wait();
+        }
+    }
+}
+
+fn issue_key(file: &Path, arguments: &[&str]) -> String {
+    let file = file.to_str().expect("temporary folders have plain names");
+    let issued = petstore(["keys", "issue", "--keys", file].iter().chain(arguments));
+    assert_eq!(issued.code, Some(0), "a key is issued: {}", issued.stderr);
+    issued.stdout.lines().last().expect("the key is the last line").to_owned()
+}

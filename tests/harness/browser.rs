@@ -1,0 +1,191 @@
+//! A real browser, driven over the `WebDriver` protocol: headless Chromium behind its own `chromedriver`.
+
+use std::{
+    fs::{self, File},
+    net::SocketAddr,
+    process::{Child, Command, Stdio},
+};
+
+use base64::{Engine as _, prelude::BASE64_STANDARD};
+use serde_json::{Value, json};
+use tempfile::TempDir;
+
+use crate::{http::Call, program::eventually};
+
+/// How a `WebDriver` element is named in JSON.
+const ELEMENT: &str = "element-6066-11e4-a52e-4f735466cecf";
+
+/// The size of the window: wide enough for a page, high enough to see most of one at once.
+const WINDOW: &str = "--window-size=1280,1640";
+
+/// One browser with one empty profile. It ends when dropped.
+pub struct Browser {
+    driver: Child,
+    address: SocketAddr,
+    session: String,
+    /// The profile and the driver's output.
+    _folder: TempDir,
+}
+
+impl Browser {
+    /// Starts the browser.
+    pub fn start() -> Self {
+        let folder = tempfile::tempdir().expect("a temporary folder");
+        let log = folder.path().join("chromedriver.log");
+        let driver = Command::new("chromedriver")
+            .arg("--port=0")
+            .stdin(Stdio::null())
+            .stdout(File::create(&log).expect("the folder can be written"))
+            .stderr(Stdio::null())
+            .spawn()
+            .expect("chromedriver runs; tests/run installs it");
+        let port: u16 = eventually("chromedriver tells its port", || {
+            let printed = fs::read_to_string(&log).ok()?;
+            printed.split_once("successfully on port ")?.1.split_once('.')?.0.parse().ok()
+        });
+        let profile = format!("--user-data-dir={}", folder.path().join("profile").display());
+        let address = ([127, 0, 0, 1], port).into();
+        let mut browser = Self { driver, address, session: String::new(), _folder: folder };
+        let capabilities = json!({ "alwaysMatch": {
+            "goog:chromeOptions": { "args": arguments(&profile) },
+            "goog:loggingPrefs": { "browser": "ALL", "performance": "ALL" },
+        }});
+        let session = browser.ask("POST", "/session", &json!({ "capabilities": capabilities }));
+        session["sessionId"].as_str().expect("a session has an id").clone_into(&mut browser.session);
+        browser
+    }
+
+    /// Loads a page.
+    pub fn open(&self, url: &str) {
+        self.command("POST", "url", &json!({ "url": url }));
+    }
+
+    /// Waits until an element is there.
+    pub fn see(&self, selector: &str) {
+        self.element(selector);
+    }
+
+    /// Clicks on an element as soon as it can be clicked.
+    pub fn click(&self, selector: &str) {
+        let element = self.element(selector);
+        eventually(&format!("{selector} can be clicked"), || {
+            self.try_command("POST", &format!("element/{element}/click"), &json!({})).ok()
+        });
+    }
+
+    /// Types into an element.
+    pub fn fill(&self, selector: &str, text: &str) {
+        let element = self.element(selector);
+        self.command("POST", &format!("element/{element}/clear"), &json!({}));
+        self.command("POST", &format!("element/{element}/value"), &json!({ "text": text }));
+    }
+
+    /// The text that an element shows.
+    pub fn text(&self, selector: &str) -> String {
+        let element = self.element(selector);
+        let text = self.command("GET", &format!("element/{element}/text"), &Value::Null);
+        text.as_str().expect("a text").to_owned()
+    }
+
+    /// How many elements there are now.
+    pub fn count(&self, selector: &str) -> usize {
+        let found = self.command("POST", "elements", &by(selector));
+        found.as_array().expect("a list of elements").len()
+    }
+
+    /// What a piece of JavaScript returns.
+    pub fn run(&self, script: &str) -> Value {
+        self.command("POST", "execute/sync", &json!({ "script": script, "args": [] }))
+    }
+
+    /// What the page has complained about since it was asked last: errors, warnings, violated policies.
+    pub fn complaints(&self) -> Vec<String> {
+        let entries = self.log("browser");
+        let complaints = entries.iter().filter(|entry| entry["level"] != "INFO" && entry["level"] != "DEBUG");
+        complaints.map(|entry| entry["message"].to_string()).collect()
+    }
+
+    /// Every address that the browser has sent a request to since it was asked last. Its own pages are no
+    /// addresses.
+    pub fn requested(&self) -> Vec<String> {
+        let events = self.log("performance");
+        let events = events.iter().filter_map(|entry| {
+            let event: Value = serde_json::from_str(entry["message"].as_str()?).ok()?;
+            let event = &event["message"];
+            let sent = event["method"] == "Network.requestWillBeSent";
+            sent.then(|| event["params"]["request"]["url"].as_str().unwrap_or_default().to_owned())
+        });
+        events.filter(|url| !url.starts_with("chrome:")).collect()
+    }
+
+    /// The window as a PNG.
+    pub fn screenshot(&self) -> Vec<u8> {
+        let picture = self.command("GET", "screenshot", &Value::Null);
+        BASE64_STANDARD.decode(picture.as_str().expect("a text")).expect("a picture in Base64")
+    }
+
+    fn element(&self, selector: &str) -> String {
+        eventually(&format!("{selector} is on the page"), || {
+            let found = self.try_command("POST", "element", &by(selector)).ok()?;
+            found[ELEMENT].as_str().map(str::to_owned)
+        })
+    }
+
+    fn log(&self, kind: &str) -> Vec<Value> {
+        let entries = self.command("POST", "se/log", &json!({ "type": kind }));
+        entries.as_array().expect("a list of entries").clone()
+    }
+
+    fn command(&self, method: &str, command: &str, parameters: &Value) -> Value {
+        self.try_command(method, command, parameters)
+            .unwrap_or_else(|error| panic!("the browser does {command}: {error}"))
+    }
+
+    fn try_command(&self, method: &str, command: &str, parameters: &Value) -> Result<Value, Value> {
+        self.try_ask(method, &format!("/session/{}/{command}", self.session), parameters)
+    }
+
+    fn ask(&self, method: &str, path: &str, parameters: &Value) -> Value {
+        self.try_ask(method, path, parameters).unwrap_or_else(|error| panic!("{method} {path}: {error}"))
+    }
+
+    fn try_ask(&self, method: &str, path: &str, parameters: &Value) -> Result<Value, Value> {
+        let call = Call::new(self.address, method, path);
+        let call = if parameters.is_null() { call } else { call.json(parameters.to_string()) };
+        let answer = call.send();
+        let value = answer.json()["value"].take();
+        if answer.status == 200 { Ok(value) } else { Err(value) }
+    }
+}
+
+impl Drop for Browser {
+    fn drop(&mut self) {
+        // Ending the session ends the browser; a test that failed may have lost it already.
+        let path = format!("/session/{}", self.session);
+        let _ = Call::new(self.address, "DELETE", &path).try_send();
+        let _ = self.driver.kill();
+        let _ = self.driver.wait();
+    }
+}
+
+/// No sandbox, since tests may run as root; nothing that calls home.
+fn arguments(profile: &str) -> [&str; 12] {
+    [
+        "--headless",
+        "--no-sandbox",
+        "--disable-gpu",
+        "--disable-dev-shm-usage",
+        "--disable-quic",
+        "--no-first-run",
+        "--disable-background-networking",
+        "--disable-component-update",
+        "--disable-sync",
+        "--hide-scrollbars",
+        WINDOW,
+        profile,
+    ]
+}
+
+fn by(selector: &str) -> Value {
+    json!({ "using": "css selector", "value": selector })
+}

@@ -1,0 +1,43 @@
+//! Where a test's service keeps its log: an engine for everybody, chosen by the environment.
+
+use std::{env, path::Path};
+
+use crate::{NatsCluster, NatsSync, PostgresServer};
+
+/// Names the engine that tests which do not care use: `sled` (if not set), `sqlite`, `postgres`, `nats` or `memory`.
+const ENGINE: &str = "PETSTORE_TEST_ENGINE";
+
+/// A place for one log, with the server that keeps it if it needs one.
+pub(crate) struct Place {
+    pub(crate) store: String,
+    _server: Option<Server>,
+}
+
+#[expect(dead_code, reason = "held for their end")]
+enum Server {
+    Postgres(PostgresServer),
+    Nats(NatsCluster),
+}
+
+impl Place {
+    /// A fresh place; files go into `folder`.
+    pub(crate) fn new(folder: &Path) -> Self {
+        let engine = env::var(ENGINE).unwrap_or_else(|_| "sled".into());
+        let in_folder = |scheme: &str| format!("{scheme}:{}", folder.join("log").display());
+        match engine.as_str() {
+            "sled" | "sqlite" => Self { store: in_folder(&engine), _server: None },
+            "memory" => Self { store: "memory:".into(), _server: None },
+            "postgres" => {
+                let mut server = PostgresServer::start();
+                let database = server.create_database();
+                Self { store: server.url(&database), _server: Some(Server::Postgres(server)) }
+            }
+            "nats" => {
+                let runtime = tokio::runtime::Runtime::new().expect("a runtime");
+                let cluster = runtime.block_on(NatsCluster::start(1, NatsSync::Always));
+                Self { store: cluster.url("PETS"), _server: Some(Server::Nats(cluster)) }
+            }
+            other => panic!("{ENGINE}={other} names no engine"),
+        }
+    }
+}

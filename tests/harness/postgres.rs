@@ -1,0 +1,274 @@
+//! A PostgreSQL server of the machine, in a temporary folder and on a free port.
+
+use std::{
+    env,
+    fs::{self, File},
+    net::{Ipv4Addr, SocketAddr, TcpListener},
+    os::unix::{
+        fs::{MetadataExt as _, chown},
+        process::CommandExt as _,
+    },
+    path::{Path, PathBuf},
+    process::{Child, Command, Stdio},
+};
+
+use tempfile::TempDir;
+
+use crate::program::eventually;
+
+const USER: &str = "petstore";
+const PASSWORD: &str = "hunter2";
+/// What the server prints once it can be used; a standby says that they are read-only.
+const READY: [&str; 2] = [
+    "database system is ready to accept connections",
+    "database system is ready to accept read-only connections",
+];
+/// What a server prints when the processes of the one that was killed have not all noticed yet.
+const NOT_YET: &str = "pre-existing shared memory block";
+
+/// A running server. Killed and removed when dropped.
+#[derive(Debug)]
+pub struct PostgresServer {
+    child: Child,
+    address: SocketAddr,
+    folder: TempDir,
+    settings: Vec<String>,
+    databases: u32,
+}
+
+impl PostgresServer {
+    /// Makes and starts a server with the settings it has out of the box. Panics if the machine has none.
+    pub fn start() -> Self {
+        Self::start_with(&[])
+    }
+
+    /// Makes and starts a server with these settings (`name=value`).
+    pub fn start_with(settings: &[&str]) -> Self {
+        let folder = folder();
+        make_data(folder.path());
+        let settings = settings.iter().map(|&setting| setting.to_owned()).collect();
+        Self::run(folder, settings)
+    }
+
+    /// Makes and starts a server that speaks TLS as `localhost`; its certificate is [`certificate`](Self::certificate).
+    pub fn start_with_tls() -> Self {
+        let folder = folder();
+        make_data(folder.path());
+        let made = as_other_user(Command::new("openssl"))
+            .args([
+                "req",
+                "-x509",
+                "-newkey",
+                "ec",
+                "-pkeyopt",
+                "ec_paramgen_curve:P-256",
+                "-nodes",
+                "-days",
+                "2",
+            ])
+            .args(["-subj", "/CN=localhost", "-addext", "subjectAltName=DNS:localhost"])
+            .args(["-addext", "basicConstraints=critical,CA:FALSE", "-keyout", "key.pem", "-out", "cert.pem"])
+            .current_dir(folder.path())
+            .output()
+            .expect("openssl runs");
+        assert!(made.status.success(), "openssl: {}", String::from_utf8_lossy(&made.stderr));
+        let file = |name: &str| folder.path().join(name).display().to_string();
+        let (certificate, key) = (file("cert.pem"), file("key.pem"));
+        let settings =
+            vec!["ssl=on".into(), format!("ssl_cert_file={certificate}"), format!("ssl_key_file={key}")];
+        Self::run(folder, settings)
+    }
+
+    /// Copies a running server and starts the copy as its standby, called `standby`.
+    pub fn standby_of(primary: &Self) -> Self {
+        let folder = folder();
+        let copied = tool("pg_basebackup")
+            .args(["--dbname", &primary.url("postgres"), "--write-recovery-conf", "--checkpoint", "fast"])
+            .args(["--no-sync", "--pgdata"])
+            .arg(folder.path().join("data"))
+            .current_dir(folder.path())
+            .output()
+            .expect("pg_basebackup runs");
+        assert!(copied.status.success(), "pg_basebackup: {}", String::from_utf8_lossy(&copied.stderr));
+        Self::run(folder, vec!["cluster_name=standby".into()])
+    }
+
+    fn run(folder: TempDir, settings: Vec<String>) -> Self {
+        let free = TcpListener::bind((Ipv4Addr::LOCALHOST, 0)).and_then(|listener| listener.local_addr());
+        let address = free.expect("a free loopback port");
+        let child = spawn(folder.path(), address, &settings);
+        let mut server = Self { child, address, folder, settings, databases: 0 };
+        server.wait_until_ready();
+        server
+    }
+
+    /// Ends the server without warning.
+    pub fn kill(&mut self) {
+        self.child.kill().expect("the server was running");
+        self.child.wait().expect("a killed process ends");
+    }
+
+    /// Asks the server to end, which cuts all connections, and waits until it has.
+    pub fn stop(&mut self) {
+        let pid = self.child.id().to_string();
+        assert!(Command::new("kill").args(["-s", "INT", &pid]).status().expect("kill runs").success());
+        self.child.wait().expect("a server that is asked to end does so");
+    }
+
+    /// Starts the server again on the same data and port, after it ended.
+    pub fn start_again(&mut self) {
+        self.child = spawn(self.folder.path(), self.address, &self.settings);
+        self.wait_until_ready();
+    }
+
+    /// Makes the primary out of a standby, and waits until it is.
+    pub fn promote(&self) {
+        assert_eq!(self.sql("postgres", "SELECT pg_promote()"), "t");
+    }
+
+    /// The certificate of a server that speaks TLS, as a PEM file.
+    pub fn certificate(&self) -> PathBuf {
+        self.folder.path().join("cert.pem")
+    }
+
+    /// Where the server listens.
+    pub fn address(&self) -> SocketAddr {
+        self.address
+    }
+
+    /// Makes an empty database and returns its name.
+    pub fn create_database(&mut self) -> String {
+        self.databases += 1;
+        let name = format!("pets{}", self.databases);
+        self.sql("postgres", &format!("CREATE DATABASE {name}"));
+        name
+    }
+
+    /// The URL of a database of this server.
+    pub fn url(&self, database: &str) -> String {
+        url(self.address, database)
+    }
+
+    /// The URL of a database of this server, as it is reached through `address`.
+    pub fn url_through(&self, address: SocketAddr, database: &str) -> String {
+        url(address, database)
+    }
+
+    /// Runs SQL as the owner of everything and returns what it prints, without headings.
+    pub fn sql(&self, database: &str, statement: &str) -> String {
+        let done = tool("psql")
+            .args(["--no-psqlrc", "--quiet", "--tuples-only", "--no-align", "--command", statement])
+            .arg(self.url(database))
+            .current_dir(self.folder.path())
+            .output()
+            .expect("psql runs");
+        assert!(done.status.success(), "{statement}: {}", String::from_utf8_lossy(&done.stderr));
+        String::from_utf8(done.stdout).expect("psql prints UTF-8").trim().to_owned()
+    }
+
+    fn wait_until_ready(&mut self) {
+        eventually("PostgreSQL is ready", || {
+            let log = fs::read_to_string(self.folder.path().join("log")).expect("the output is kept");
+            if let Some(status) = self.child.try_wait().expect("a child can be asked") {
+                assert!(log.contains(NOT_YET), "PostgreSQL ended with {status}: {log}");
+                self.child = spawn(self.folder.path(), self.address, &self.settings);
+            }
+            READY.iter().any(|ready| log.contains(ready)).then_some(())
+        });
+    }
+}
+
+impl Drop for PostgresServer {
+    fn drop(&mut self) {
+        // It may have ended already, which is just as well.
+        let _ = self.child.kill();
+        let _ = self.child.wait();
+    }
+}
+
+/// A temporary folder that the server may use.
+fn folder() -> TempDir {
+    let folder = tempfile::tempdir().expect("a temporary folder");
+    if let Some((user, group)) = other_user() {
+        chown(folder.path(), Some(user), Some(group)).expect("root may give a folder away");
+    }
+    folder
+}
+
+fn make_data(folder: &Path) {
+    let password = folder.join("password");
+    fs::write(&password, PASSWORD).expect("the folder can be written");
+    let made = tool("initdb")
+        .args(["--username", USER, "--auth", "scram-sha-256", "--no-sync", "--no-locale"])
+        .args(["--encoding", "UTF8", "--pwfile"])
+        .arg(&password)
+        .arg("--pgdata")
+        .arg(folder.join("data"))
+        .current_dir(folder)
+        .output()
+        .expect("initdb runs");
+    assert!(made.status.success(), "initdb: {}", String::from_utf8_lossy(&made.stderr));
+}
+
+fn spawn(folder: &Path, address: SocketAddr, settings: &[String]) -> Child {
+    let log = File::create(folder.join("log")).expect("the folder can be written");
+    let mut command = tool("postgres");
+    command.arg("-D").arg(folder.join("data")).args(["-p", &address.port().to_string()]);
+    for setting in ["listen_addresses=127.0.0.1", "unix_socket_directories="] {
+        command.args(["-c", setting]);
+    }
+    for setting in settings {
+        command.args(["-c", setting]);
+    }
+    command
+        .current_dir(folder)
+        .stdin(Stdio::null())
+        .stdout(log.try_clone().expect("a file can be shared"))
+        .stderr(log)
+        .spawn()
+        .expect("PostgreSQL starts")
+}
+
+fn url(address: SocketAddr, database: &str) -> String {
+    format!("postgres://{USER}:{PASSWORD}@{address}/{database}")
+}
+
+/// A program of PostgreSQL, as a user that it is willing to run as.
+fn tool(name: &str) -> Command {
+    as_other_user(Command::new(find(name)))
+}
+
+fn as_other_user(mut command: Command) -> Command {
+    if let Some((user, group)) = other_user() {
+        command.uid(user).gid(group);
+    }
+    command
+}
+
+fn find(name: &str) -> PathBuf {
+    let mut places: Vec<PathBuf> = fs::read_dir("/usr/lib/postgresql")
+        .map(|versions| versions.filter_map(Result::ok).map(|version| version.path().join("bin")).collect())
+        .unwrap_or_default();
+    // The latest version goes first.
+    places.sort_by_key(|place| {
+        place.parent().and_then(Path::file_name).and_then(|version| version.to_str()?.parse::<u32>().ok())
+    });
+    places.reverse();
+    places.extend(env::split_paths(&env::var_os("PATH").unwrap_or_default()));
+    let found = places.into_iter().map(|place| place.join(name)).find(|path| path.is_file());
+    found.unwrap_or_else(|| panic!("no {name} here: install PostgreSQL (apt-get install postgresql)"))
+}
+
+/// PostgreSQL refuses to run as root: the user and group to be instead, if this is root.
+fn other_user() -> Option<(u32, u32)> {
+    if fs::metadata("/proc/self").expect("every process can be looked at").uid() != 0 {
+        return None;
+    }
+    let users = fs::read_to_string("/etc/passwd").expect("the users can be listed");
+    let ids = |name: &str| {
+        let user = users.lines().find(|line| line.split(':').next() == Some(name))?;
+        let mut fields = user.split(':').skip(2);
+        Some((fields.next()?.parse().ok()?, fields.next()?.parse().ok()?))
+    };
+    Some(ids("postgres").or_else(|| ids("nobody")).expect("there is a user postgres or nobody"))
+}

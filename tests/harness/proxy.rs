@@ -1,0 +1,213 @@
+//! A TCP proxy that stands between a client and a server and disturbs them in exactly the way a test asks for.
+
+use std::{
+    io,
+    net::{Ipv4Addr, SocketAddr},
+    sync::{
+        Arc, Mutex,
+        atomic::{AtomicBool, Ordering},
+    },
+};
+
+use tokio::{
+    io::{AsyncReadExt as _, AsyncWriteExt as _},
+    net::{
+        TcpListener, TcpStream,
+        tcp::{OwnedReadHalf, OwnedWriteHalf},
+    },
+    sync::watch,
+    task::JoinSet,
+};
+
+/// How many bytes are forwarded at a time.
+const CHUNK: usize = 16 * 1024;
+
+/// Forwards connections to one server until it is told otherwise. Ends with all its connections when dropped.
+#[derive(Debug)]
+pub struct CutProxy {
+    address: SocketAddr,
+    line: Arc<Line>,
+    _accepting: JoinSet<()>,
+}
+
+#[derive(Debug)]
+struct Line {
+    upstream: SocketAddr,
+    state: watch::Sender<State>,
+    /// The request whose answer will be lost.
+    doomed: Mutex<Option<Vec<u8>>>,
+    lost_answers: watch::Sender<usize>,
+}
+
+#[derive(Debug, Clone, Copy, Default)]
+struct State {
+    traffic: Traffic,
+    /// Rises with every cut: connections of an earlier count are over.
+    cuts: u64,
+}
+
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+enum Traffic {
+    #[default]
+    Flows,
+    /// Nothing passes and nobody is told: a network that swallows packets.
+    Frozen,
+    /// Who comes is sent away at once.
+    Refused,
+}
+
+impl CutProxy {
+    /// Listens on a free port of the loopback address and forwards to `upstream`.
+    pub async fn start(upstream: SocketAddr) -> Self {
+        let listener = TcpListener::bind((Ipv4Addr::LOCALHOST, 0)).await.expect("a free loopback port");
+        let address = listener.local_addr().expect("a bound listener has an address");
+        let line = Arc::new(Line {
+            upstream,
+            state: watch::Sender::default(),
+            doomed: Mutex::default(),
+            lost_answers: watch::Sender::default(),
+        });
+        let mut accepting = JoinSet::new();
+        accepting.spawn(accept(listener, line.clone()));
+        Self { address, line, _accepting: accepting }
+    }
+
+    /// Where clients connect.
+    pub fn address(&self) -> SocketAddr {
+        self.address
+    }
+
+    /// Ends every connection there is. New ones are forwarded as before.
+    pub fn cut(&self) {
+        self.line.state.send_modify(|state| state.cuts += 1);
+    }
+
+    /// Ends every connection there is and sends new ones away until [`heal`](Self::heal).
+    pub fn refuse(&self) {
+        self.line.state.send_modify(|state| {
+            state.cuts += 1;
+            state.traffic = Traffic::Refused;
+        });
+    }
+
+    /// Holds back every byte in both directions, without a word to anybody, until [`heal`](Self::heal).
+    pub fn freeze(&self) {
+        self.line.state.send_modify(|state| state.traffic = Traffic::Frozen);
+    }
+
+    /// Lets everything pass again.
+    pub fn heal(&self) {
+        self.line.state.send_modify(|state| state.traffic = Traffic::Flows);
+    }
+
+    /// Waits for a request that holds `request`, lets the server have it, and cuts its connection as soon as the
+    /// server answers: the client never learns what became of it. Happens once.
+    pub fn lose_the_answer_to(&self, request: impl Into<Vec<u8>>) {
+        *self.line.doomed.lock().expect("no panic while it was held") = Some(request.into());
+    }
+
+    /// How many answers were lost by [`lose_the_answer_to`](Self::lose_the_answer_to).
+    pub fn lost_answers(&self) -> usize {
+        *self.line.lost_answers.borrow()
+    }
+}
+
+async fn accept(listener: TcpListener, line: Arc<Line>) {
+    let mut connections = JoinSet::new();
+    while let Ok((client, _)) = listener.accept().await {
+        let refused = line.state.borrow().traffic == Traffic::Refused;
+        if !refused {
+            connections.spawn(forward(client, line.clone()));
+        }
+        while connections.try_join_next().is_some() {}
+    }
+}
+
+/// Forwards one connection until one side ends it or it is cut.
+async fn forward(client: TcpStream, line: Arc<Line>) {
+    let mut state = line.state.subscribe();
+    let born = state.borrow().cuts;
+    let both_ways = async {
+        passable(&line).await;
+        let server = TcpStream::connect(line.upstream).await?;
+        let (from_client, to_client) = client.into_split();
+        let (from_server, to_server) = server.into_split();
+        // Whether the answer that comes next is to be lost.
+        let doomed = AtomicBool::new(false);
+        tokio::select! {
+            end = requests(from_client, to_server, &line, &doomed) => end,
+            end = answers(from_server, to_client, &line, &doomed) => end,
+        }
+    };
+    tokio::select! {
+        // Whoever ended it: the other side sees its connection end, which is all there is to tell.
+        _ = both_ways => {}
+        _ = state.wait_for(|state| state.cuts != born) => {}
+    }
+}
+
+async fn requests(
+    mut from: OwnedReadHalf,
+    mut to: OwnedWriteHalf,
+    line: &Line,
+    doomed: &AtomicBool,
+) -> io::Result<()> {
+    let mut chunk = vec![0; CHUNK];
+    // What was sent before, as far as it may be the start of the request that is waited for.
+    let mut recent = Vec::new();
+    loop {
+        let count = from.read(&mut chunk).await?;
+        if count == 0 {
+            return Ok(());
+        }
+        recent.extend_from_slice(&chunk[..count]);
+        let hit = line.is_doomed(&recent);
+        recent.drain(..recent.len().saturating_sub(CHUNK));
+        passable(line).await;
+        to.write_all(&chunk[..count]).await?;
+        if hit {
+            // Not earlier: the server must have the request. Not missed: answers are looked at by this same task.
+            doomed.store(true, Ordering::Relaxed);
+        }
+    }
+}
+
+async fn answers(
+    mut from: OwnedReadHalf,
+    mut to: OwnedWriteHalf,
+    line: &Line,
+    doomed: &AtomicBool,
+) -> io::Result<()> {
+    let mut chunk = vec![0; CHUNK];
+    loop {
+        let count = from.read(&mut chunk).await?;
+        if count == 0 {
+            return Ok(());
+        }
+        if doomed.load(Ordering::Relaxed) {
+            line.lost_answers.send_modify(|count| *count += 1);
+            return Ok(());
+        }
+        passable(line).await;
+        to.write_all(&chunk[..count]).await?;
+    }
+}
+
+async fn passable(line: &Line) {
+    let mut state = line.state.subscribe();
+    // The sender lives as long as the line, so the wait ends only when traffic flows.
+    let _ = state.wait_for(|state| state.traffic == Traffic::Flows).await;
+}
+
+impl Line {
+    /// Whether `sent` ends the wait for the request whose answer is to be lost.
+    fn is_doomed(&self, sent: &[u8]) -> bool {
+        let mut doomed = self.doomed.lock().expect("no panic while it was held");
+        let hit =
+            doomed.as_ref().is_some_and(|request| sent.windows(request.len()).any(|part| part == request));
+        if hit {
+            *doomed = None;
+        }
+        hit
+    }
+}

@@ -1,0 +1,177 @@
+//! Several nodes on one log: what one answers, the others show, and nobody gets another's id.
+
+use std::{
+    collections::BTreeSet,
+    sync::Mutex,
+    thread,
+    time::{Duration, Instant},
+};
+
+use harness::{App, NatsCluster, NatsSync, PostgresServer, eventually, petstore, program};
+use serde_json::json;
+
+fn node(store: &str) -> App {
+    App::start_on(program(), store, tempfile::tempdir().unwrap(), &[])
+}
+
+/// Runs `check` with nodes on PostgreSQL, then with nodes on a JetStream cluster of three.
+fn on_shared_engines(nodes: usize, check: impl Fn(&[App])) {
+    let mut postgres = PostgresServer::start();
+    let database = postgres.create_database();
+    let url = postgres.url(&database);
+    check(&(0..nodes).map(|_| node(&url)).collect::<Vec<_>>());
+    let runtime = tokio::runtime::Runtime::new().unwrap();
+    let cluster = runtime.block_on(NatsCluster::start(3, NatsSync::Always));
+    let url = cluster.url("PETS");
+    check(&(0..nodes).map(|_| node(&url)).collect::<Vec<_>>());
+}
+
+fn all_ids(app: &App) -> Vec<i64> {
+    let mut ids = Vec::new();
+    let mut path = "/v1/pets?limit=100".to_owned();
+    loop {
+        let page = app.get(&path);
+        assert_eq!(page.status, 200, "{}", page.text());
+        ids.extend(page.json().as_array().unwrap().iter().map(|pet| pet["id"].as_i64().unwrap()));
+        match page.next() {
+            Some(next) => next.clone_into(&mut path),
+            None => return ids,
+        }
+    }
+}
+
+#[test]
+fn what_one_node_answers_another_shows_at_once_to_who_brings_the_position() {
+    on_shared_engines(2, |nodes| {
+        for _ in 0..10 {
+            let created = nodes[0].post(r#"{"name":"Rex","categoryId":7}"#);
+            assert_eq!(created.status, 201, "{}", created.text());
+            let position = created.header("log-position").unwrap();
+            let path = created.header("location").unwrap();
+            let found = nodes[1].call("GET", path).header("Log-Position", position).send();
+            assert_eq!((found.status, &found.body), (200, &created.body), "{}", found.text());
+        }
+        let ahead = nodes[1].call("GET", "/v1/pets").header("Log-Position", "1000000").send();
+        ahead.error(503, "not_caught_up");
+        assert!(ahead.header("retry-after").is_some());
+    });
+}
+
+#[test]
+fn four_nodes_that_write_at_once_lose_nothing_and_share_no_id() {
+    on_shared_engines(4, |nodes| {
+        let answered = Mutex::new(Vec::new());
+        thread::scope(|scope| {
+            for node in nodes {
+                for _ in 0..4 {
+                    scope.spawn(|| {
+                        for _ in 0..10 {
+                            let answer = node.post(r#"{"name":"Rex","categoryId":7}"#);
+                            assert_eq!(answer.status, 201, "{}", answer.text());
+                            let position: u64 = answer.header("log-position").unwrap().parse().unwrap();
+                            answered.lock().unwrap().push((answer.json()["id"].as_i64().unwrap(), position));
+                        }
+                    });
+                }
+            }
+        });
+        let answered = answered.into_inner().unwrap();
+        let ids: BTreeSet<_> = answered.iter().map(|(id, _)| *id).collect();
+        assert_eq!(ids.len(), 160, "every id is given once");
+        let last = answered.iter().map(|(_, position)| *position).max().unwrap().to_string();
+        for node in nodes {
+            assert_eq!(node.call("GET", "/v1/pets").header("Log-Position", &last).send().status, 200);
+            assert_eq!(all_ids(node), ids.iter().copied().collect::<Vec<_>>(), "every node shows every pet");
+        }
+    });
+}
+
+#[test]
+fn a_request_key_works_across_nodes() {
+    on_shared_engines(2, |nodes| {
+        // One API key on both nodes: the key file is what they share.
+        let keys = std::fs::read(nodes[0].keys_file()).unwrap();
+        std::fs::write(nodes[1].keys_file(), keys).unwrap();
+        let send = |node: &App| {
+            let call = node
+                .anonymous("POST", "/v1/pets")
+                .header("Authorization", &format!("Bearer {}", nodes[0].key));
+            call.header("Idempotency-Key", "order-1").json(r#"{"name":"Rex","categoryId":7}"#).send()
+        };
+        let first = send(&nodes[0]);
+        let deadline = Instant::now() + Duration::from_secs(20);
+        let again = loop {
+            let again = send(&nodes[1]);
+            if again.status != 401 {
+                break again;
+            }
+            assert!(Instant::now() < deadline, "a changed key file is in force soon");
+        };
+        assert_eq!((again.status, &again.body), (201, &first.body));
+        assert_eq!(again.header("idempotency-replayed"), Some("true"));
+        assert_eq!(all_ids(&nodes[0]), [1]);
+    });
+}
+
+#[test]
+fn a_node_that_loses_its_engine_says_so_keeps_reading_and_recovers() {
+    let mut server = PostgresServer::start();
+    let database = server.create_database();
+    let app = node(&server.url(&database));
+    assert_eq!(app.post(r#"{"name":"Rex","categoryId":7}"#).status, 201);
+    server.kill();
+    // The server's processes do not end all at once: it may take a last pet.
+    let refused = eventually("a server that is gone takes no pets", || {
+        let answer = app.post(r#"{"name":"Bella","categoryId":7}"#);
+        (answer.status != 201).then_some(answer)
+    });
+    refused.error(503, "unavailable");
+    assert!(refused.header("retry-after").is_some());
+    let wait_for = |status: u16| {
+        eventually(&format!("/readyz says {status}"), || {
+            (app.anonymous("GET", "/readyz").send().status == status).then_some(())
+        });
+    };
+    wait_for(503);
+    assert_eq!(app.get("/v1/pets/1").status, 200, "reads go on from memory");
+    assert_eq!(app.anonymous("GET", "/livez").send().status, 200);
+    server.start_again();
+    wait_for(200);
+    assert_eq!(app.post(r#"{"name":"Bella","categoryId":7}"#).status, 201, "without a restart");
+}
+
+#[test]
+fn an_engine_that_acknowledges_too_early_is_labelled_and_can_be_refused() {
+    let runtime = tokio::runtime::Runtime::new().unwrap();
+    let cluster = runtime.block_on(NatsCluster::start(1, NatsSync::Default));
+    let app = node(&cluster.url("PETS"));
+    let ready = app.anonymous("GET", "/readyz").send().json();
+    assert_eq!(
+        (&ready["engine"], &ready["durability"]["level"]),
+        (&json!("nats"), &json!("buffered")),
+        "{ready}"
+    );
+    let folder = tempfile::tempdir().unwrap();
+    let keys = folder.path().join("keys.toml");
+    let url = cluster.url("PETS");
+    let arguments =
+        ["serve", "--listen", "127.0.0.1:0", "--store", &url, "--require-durability", "synced", "--keys"];
+    let refused = petstore(arguments.into_iter().chain([keys.to_str().unwrap()]));
+    assert_eq!(refused.code, Some(1), "{refused:?}");
+    assert!(refused.stderr.contains("--require-durability"), "{}", refused.stderr);
+}
+
+#[test]
+fn looking_for_a_log_that_is_not_there_makes_none() {
+    let mut postgres = PostgresServer::start();
+    let database = postgres.create_database();
+    let runtime = tokio::runtime::Runtime::new().unwrap();
+    let cluster = runtime.block_on(NatsCluster::start(1, NatsSync::Always));
+    for url in [postgres.url(&database), cluster.url("NOWHERE")] {
+        for _ in 0..2 {
+            let told = petstore(["log", "verify", "--store", &url]);
+            assert_eq!(told.code, Some(1), "{told:?}");
+            assert_eq!(told.stderr.trim().lines().count(), 1, "one sentence: {}", told.stderr);
+        }
+    }
+}

@@ -1,0 +1,231 @@
+//! The OpenAPI document: the committed one is the real one, it says what the interface says, and it fits the
+//! routes, to the judgement of a public validator too.
+
+use std::{collections::BTreeSet, fs};
+
+use harness::{Answer, App, petstore, python_tool, root, succeed};
+use serde_json::{Value, json};
+
+fn document() -> Value {
+    serde_json::from_str(&petstore(["openapi"]).stdout).unwrap()
+}
+
+/// Every operation of the document: path, method, description.
+fn operations(document: &Value) -> Vec<(&str, &str, &Value)> {
+    let paths = document["paths"].as_object().unwrap().iter();
+    paths
+        .flat_map(|(path, item)| {
+            let operations = item.as_object().unwrap().iter();
+            operations.map(move |(method, operation)| (path.as_str(), method.as_str(), operation))
+        })
+        .collect()
+}
+
+fn operation<'a>(document: &'a Value, id: &str) -> &'a Value {
+    let found = operations(document).into_iter().find(|(_, _, operation)| operation["operationId"] == id);
+    found.unwrap_or_else(|| panic!("there is {id}")).2
+}
+
+/// Where two documents differ, by JSON pointer.
+fn differences(committed: &Value, real: &Value, pointer: &str, found: &mut Vec<String>) {
+    match (committed, real) {
+        (Value::Object(old), Value::Object(new)) => {
+            for key in old.keys().chain(new.keys()).collect::<BTreeSet<_>>() {
+                let pointer = format!("{pointer}/{}", key.replace('~', "~0").replace('/', "~1"));
+                differences(&committed[key.as_str()], &real[key.as_str()], &pointer, found);
+            }
+        }
+        (Value::Array(old), Value::Array(new)) if old.len() == new.len() => {
+            for (index, (old, new)) in old.iter().zip(new).enumerate() {
+                differences(old, new, &format!("{pointer}/{index}"), found);
+            }
+        }
+        (old, new) if old == new => {}
+        (old, new) => found.push(format!("{pointer}\n  committed: {old}\n  real:      {new}")),
+    }
+}
+
+#[test]
+fn the_committed_document_is_the_real_one() {
+    let path = root().join("docs/openapi.json");
+    let committed = fs::read_to_string(&path).unwrap();
+    let real = petstore(["openapi"]).stdout;
+    let mut found = Vec::new();
+    differences(&serde_json::from_str(&committed).unwrap(), &document(), "", &mut found);
+    assert!(
+        committed == real,
+        "the interface changed: if that is meant, run `petstore openapi > docs/openapi.json` and say it in \
+         CHANGELOG.md\n{}",
+        found.join("\n")
+    );
+}
+
+#[test]
+fn a_public_validator_finds_nothing_wrong() {
+    let validator = &mut python_tool("openapi-spec-validator");
+    let verdict = succeed(validator.arg("--errors=all").arg(root().join("docs/openapi.json")));
+    assert!(verdict.trim_end().ends_with(": OK"), "{verdict}");
+}
+
+#[test]
+fn the_service_shows_the_same_document_to_everybody() {
+    let app = App::start();
+    let shown = app.anonymous("GET", "/openapi.json").send();
+    assert_eq!((shown.status, shown.header("content-type")), (200, Some("application/json")));
+    assert_eq!(shown.text(), petstore(["openapi"]).stdout);
+    let again = app.anonymous("GET", "/openapi.json").header("If-None-Match", shown.header("etag").unwrap());
+    assert_eq!(again.send().status, 304);
+    assert_eq!(app.anonymous("HEAD", "/openapi.json").send().status, 200);
+    app.anonymous("POST", "/openapi.json").send().error(405, "method_not_allowed");
+}
+
+#[test]
+fn servers_end_in_the_version_and_are_those_the_operator_names() {
+    let urls = |document: &Value| {
+        let servers = document["servers"].as_array().unwrap().iter();
+        servers.map(|server| server["url"].as_str().unwrap().to_owned()).collect::<Vec<_>>()
+    };
+    assert_eq!(urls(&document()), ["/v1"]);
+    let flags =
+        ["--base-url", "https://pets.example.com/v1", "--staging-url", "https://staging.example.com/v1"];
+    let expected = ["/v1", "https://pets.example.com/v1", "https://staging.example.com/v1"];
+    let printed = petstore(["openapi"].iter().chain(&flags)).stdout;
+    assert_eq!(urls(&serde_json::from_str(&printed).unwrap()), expected);
+    let app = App::start_with(&flags);
+    assert_eq!(urls(&app.anonymous("GET", "/openapi.json").send().json()), expected);
+    assert_eq!(petstore(["openapi", "--base-url", "https://pets.example.com"]).code, Some(2));
+}
+
+#[test]
+fn it_says_what_the_interface_says() {
+    let document = document();
+    assert_eq!((&document["openapi"], &document["info"]["version"]), (&json!("3.1.0"), &json!("1.0.0")));
+    assert_eq!(document["components"]["securitySchemes"]["bearer"]["scheme"], "bearer");
+    let named: Vec<_> = operations(&document)
+        .iter()
+        .map(|(path, method, of)| (*path, *method, of["operationId"].clone()))
+        .collect();
+    assert_eq!(
+        named,
+        [
+            ("/pets", "get", json!("listPets")),
+            ("/pets", "post", json!("createPet")),
+            ("/pets/{petId}", "get", json!("getPet")),
+            ("/store/orders", "get", json!("listOrders")),
+        ]
+    );
+    for (_, _, operation) in operations(&document) {
+        let id = &operation["operationId"];
+        assert_eq!(
+            (&operation["tags"], &operation["security"]),
+            (&json!(["animals"]), &json!([{ "bearer": [] }]))
+        );
+        let deprecated = id == "getPet";
+        assert_eq!(operation["deprecated"] == true, deprecated, "{id}");
+        assert_eq!(operation["x-deprecated-sunset"] == "2030-12-05", deprecated, "{id}");
+        let hidden = id == "listOrders";
+        assert_eq!(operation["x-hideTryItPanel"] == true, hidden, "{id}");
+        assert_eq!(operation["x-stability"] == "experimental", hidden, "{id}");
+    }
+    let limit = &operation(&document, "listPets")["parameters"][0]["schema"];
+    assert_eq!(
+        (&limit["minimum"], &limit["maximum"], &limit["default"]),
+        (&json!(1), &json!(100), &json!(20))
+    );
+    let schemas = &document["components"]["schemas"];
+    assert_eq!(schemas["PetStatus"]["enum"], json!(["available", "pending", "sold"]));
+    assert_eq!(schemas["NewPet"]["required"], json!(["name", "categoryId"]));
+    assert_eq!(schemas["Pet"]["allOf"][0]["$ref"], "#/components/schemas/NewPet");
+    assert_eq!(schemas["Error"]["required"], json!(["code", "message", "status"]));
+}
+
+#[test]
+fn routes_and_document_agree() {
+    let app = App::start();
+    app.post(r#"{"name":"Rex","categoryId":7}"#);
+    let document = document();
+    let paths: BTreeSet<_> = operations(&document).iter().map(|(path, _, _)| *path).collect();
+    for path in paths {
+        let real = format!("/v1{}", path.replace("{petId}", "1"));
+        let here = operations(&document).into_iter().filter(|(other, _, _)| *other == path);
+        let mut described: BTreeSet<_> = here.map(|(_, method, _)| method.to_uppercase()).collect();
+        if described.contains("GET") {
+            described.insert("HEAD".into());
+        }
+        described.insert("OPTIONS".into());
+        let allow = app.call("OPTIONS", &real).send();
+        let allowed: BTreeSet<_> = allow.header("allow").unwrap().split(", ").map(str::to_owned).collect();
+        assert_eq!(allowed, described, "{path}");
+    }
+}
+
+/// Asserts that the document knows this answer of this operation, with its headers, its code and its body.
+fn assert_described(document: &Value, id: &str, answer: &Answer) {
+    let described = &operation(document, id)["responses"][answer.status.to_string()];
+    assert!(described.is_object(), "{id} can answer {}: {answer:?}", answer.status);
+    let headers = described["headers"].as_object().unwrap().keys();
+    let headers: BTreeSet<_> = headers.map(|name| name.to_lowercase()).collect();
+    let of_the_connection =
+        ["content-type", "content-length", "date", "connection", "x-content-type-options"];
+    for (name, _) in answer.headers.iter().filter(|(name, _)| !of_the_connection.contains(&name.as_str())) {
+        assert!(headers.contains(name), "{id} {} has {name}", answer.status);
+    }
+    let optional = ["link", "idempotency-replayed"];
+    for name in headers.iter().filter(|name| !optional.contains(&name.as_str())) {
+        assert!(!answer.all(name).is_empty(), "{id} {} has {name}: {answer:?}", answer.status);
+    }
+    assert_eq!(described.get("content").is_some(), !answer.body.is_empty(), "{id} {}", answer.status);
+    if let Some(examples) = described["content"]["application/json"]["examples"].as_object() {
+        let codes: BTreeSet<_> =
+            examples.values().map(|example| example["value"]["code"].to_string()).collect();
+        assert!(
+            codes.contains(&answer.json()["code"].to_string()),
+            "{id}: {} is none of {codes:?}",
+            answer.text()
+        );
+    }
+}
+
+#[test]
+fn every_kind_of_answer_is_described() {
+    let app = App::start();
+    let document = document();
+    let pet = r#"{"name":"Rex","categoryId":7}"#;
+    let post =
+        |key: &str, body: &str| app.call("POST", "/v1/pets").header("Idempotency-Key", key).json(body).send();
+    let reader = app.issue_key(&["--name", "reader", "--scope", "read"]);
+    let writer = app.issue_key(&["--name", "writer", "--scope", "write"]);
+    harness::eventually("the new keys are in force", || {
+        (app.get_as(&reader, "/v1/pets").status == 200).then_some(())
+    });
+    let bearer = |key: &str| format!("Bearer {key}");
+    for answer in [
+        post("a", pet),
+        post("a", pet),
+        post("a", r#"{"name":"Bella","categoryId":7}"#),
+        post("b", "{}"),
+        app.call("POST", "/v1/pets").body(pet).send(),
+        app.post(&" ".repeat(70_000)),
+        app.anonymous("POST", "/v1/pets").json(pet).send(),
+        app.anonymous("POST", "/v1/pets").header("Authorization", &bearer(&reader)).json(pet).send(),
+        app.call("POST", "/v1/pets").header("Log-Position", "9").json(pet).send(),
+    ] {
+        assert_described(&document, "createPet", &answer);
+    }
+    for (id, path) in [("listPets", "/v1/pets"), ("getPet", "/v1/pets/1"), ("listOrders", "/v1/store/orders")]
+    {
+        for answer in [
+            app.get(path),
+            app.call("GET", path).header("If-None-Match", "*").send(),
+            app.call("GET", path).header("Log-Position", "x").send(),
+            app.call("GET", path).header("Log-Position", "9").send(),
+            app.anonymous("GET", path).send(),
+            app.get_as("nonsense", path),
+            app.get_as(&writer, path),
+        ] {
+            assert_described(&document, id, &answer);
+        }
+    }
+    assert_described(&document, "getPet", &app.get("/v1/pets/2"));
+    assert_described(&document, "listPets", &app.get("/v1/pets?limit=0"));
+}

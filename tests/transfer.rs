@@ -1,0 +1,130 @@
+//! Moving histories: a copy is the same bytes, goes on where it stopped, and never mixes two histories.
+
+use std::sync::Arc;
+
+use adapters::event_log::{memory::MemoryLog, sled::SledLog};
+use application::{
+    contract,
+    ports::{EventLog, Position, ReadBound},
+    transfer::{self, Broken, CopyError, ExportError, Summary},
+};
+use chrono::DateTime;
+
+async fn history(commits: u64) -> MemoryLog {
+    let log = MemoryLog::default();
+    add(&log, 0, commits).await;
+    log
+}
+
+async fn add(log: &dyn EventLog, from: u64, to: u64) {
+    for position in from..to {
+        log.append(Position(position), &contract::record(position + 1)).await.unwrap();
+    }
+}
+
+async fn summary(log: &dyn EventLog) -> Summary {
+    transfer::walk::<application::ports::LogError>(log, async |_, _| Ok(())).await.unwrap()
+}
+
+async fn exported(log: &dyn EventLog) -> Vec<u8> {
+    let mut file = Vec::new();
+    transfer::export(log, &mut file, DateTime::UNIX_EPOCH, |_| {}).await.unwrap();
+    file
+}
+
+#[tokio::test]
+async fn a_copy_is_the_same_bytes_on_every_engine() {
+    let folder = tempfile::tempdir().unwrap();
+    let first = history(300).await;
+    let second = Arc::new(SledLog::open(folder.path().join("log")).unwrap());
+    let third = MemoryLog::default();
+    let mut seen = Vec::new();
+    transfer::copy(&first, &*second, |position| seen.push(position.0)).await.unwrap();
+    assert_eq!(seen, (1..=300).collect::<Vec<_>>(), "progress is told");
+    let copied = transfer::copy(&*second, &third, |_| {}).await.unwrap();
+    assert_eq!(copied, summary(&first).await);
+    assert_eq!(
+        first.read(Position::START, ReadBound::BATCH).await.unwrap(),
+        third.read(Position::START, ReadBound::BATCH).await.unwrap()
+    );
+}
+
+#[tokio::test]
+async fn a_copy_goes_on_where_it_stopped() {
+    let from = history(20).await;
+    let to = MemoryLog::default();
+    transfer::copy(&from, &to, |_| {}).await.unwrap();
+    add(&from, 20, 50).await;
+    let again = transfer::copy(&from, &to, |_| {}).await.unwrap();
+    assert_eq!((again.last, again), (Position(50), summary(&to).await));
+}
+
+#[tokio::test]
+async fn a_target_with_another_history_is_left_as_it_is() {
+    let from = history(20).await;
+    let other = history(5).await;
+    let before = summary(&other).await;
+    let refused = transfer::copy(&from, &other, |_| {}).await;
+    assert!(
+        matches!(refused, Err(Broken { error: CopyError::AnotherHistory(Position(1)), .. })),
+        "{refused:?}"
+    );
+    let longer = MemoryLog::default();
+    transfer::copy(&from, &longer, |_| {}).await.unwrap();
+    add(&longer, 20, 21).await;
+    let refused = transfer::copy(&from, &longer, |_| {}).await;
+    assert!(
+        matches!(refused, Err(Broken { error: CopyError::AnotherHistory(Position(21)), .. })),
+        "{refused:?}"
+    );
+    assert_eq!(summary(&other).await, before);
+}
+
+#[tokio::test]
+async fn an_export_restores_the_very_same_log() {
+    let from = history(30).await;
+    let file = exported(&from).await;
+    let to = MemoryLog::default();
+    let imported = transfer::import(&file[..], &to, |_| {}).await.unwrap();
+    assert_eq!(imported, summary(&from).await);
+    assert_eq!(exported(&to).await, file);
+    transfer::import(&file[..], &to, |_| {}).await.expect("importing again changes nothing");
+}
+
+#[tokio::test]
+async fn an_export_that_is_not_whole_is_refused_where_it_breaks() {
+    let file = exported(&history(10).await).await;
+    let text = String::from_utf8(file).unwrap();
+    let lines: Vec<_> = text.lines().collect();
+    let without = |line: usize| {
+        let kept: Vec<_> =
+            lines.iter().enumerate().filter(|(nth, _)| *nth != line).map(|(_, text)| *text).collect();
+        kept.join("\n") + "\n"
+    };
+    for (broken, at) in [
+        (without(10), 11),
+        (without(9), 10),
+        (without(4), 5),
+        (text.replacen("pet 3", "pet X", 1), 3),
+        (
+            text[..text.len() / 2].to_owned(),
+            lines
+                .iter()
+                .scan(0, |sum, line| {
+                    *sum += line.len() + 1;
+                    Some(*sum)
+                })
+                .position(|end| end > text.len() / 2)
+                .unwrap() as u64
+                + 1,
+        ),
+        (String::new(), 1),
+        (text.clone() + &text, 11),
+    ] {
+        let refused = transfer::import(broken.as_bytes(), &MemoryLog::default(), |_| {}).await;
+        let Err(Broken { error: ExportError::NotAnExport { line, .. }, sound }) = refused else {
+            panic!("{refused:?}")
+        };
+        assert_eq!((line, sound.last), (at, Position(at - 1)));
+    }
+}
