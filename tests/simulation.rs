@@ -30,6 +30,7 @@ mod link;
 mod node;
 mod plan;
 mod run;
+mod sending;
 mod truth;
 mod world;
 
@@ -39,7 +40,8 @@ use std::{
 };
 
 use journal::Tally;
-use run::{Report, run};
+use plan::Lie;
+use run::{Report, run, run_on};
 
 /// How many seeds are run when nobody says: five to ten seconds' worth without optimisation.
 const SEEDS: u64 = 1_000;
@@ -69,6 +71,20 @@ fn the_same_seed_gives_the_same_life() {
         let differs = once.lines.iter().zip(&again.lines).find(|(once, again)| once != again);
         assert_eq!(differs, None, "seed {seed}");
         assert_eq!(once.hash, again.hash, "seed {seed}");
+    }
+}
+
+#[test]
+fn an_engine_that_lies_is_found_out() {
+    for lie in [
+        Lie::AnswersBeforeItStores,
+        Lie::CallsDoubtsStored,
+        Lie::CallsDoubtsNotStored,
+        Lie::ForgetsTheLastRecord,
+    ] {
+        let broken = (1..=300).find_map(|seed| Some((seed, run_on(seed, Some(lie)).verdict.err()?)));
+        let (seed, broken) = broken.unwrap_or_else(|| panic!("{lie:?} went unnoticed"));
+        println!("{lie:?} is found out with seed {seed}: {broken}");
     }
 }
 

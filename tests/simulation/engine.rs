@@ -20,12 +20,13 @@ use super::{
     chance::Chance,
     history,
     journal::{Journal, Tick},
-    plan::{Faults, Outage, Plan, Restore},
+    plan::{Faults, Lie, Outage, Plan, Restore},
 };
 
 pub(crate) struct Engine {
     pub(crate) journal: Arc<Journal>,
     pub(crate) sharing: Sharing,
+    pub(crate) lie: Option<Lie>,
     distances: Vec<u64>,
     state: Mutex<State>,
     /// Breaks every call that is on its way.
@@ -69,18 +70,8 @@ pub(crate) struct Stored {
 
 /// The log failed. When it opens again, the record that it failed on is there or not.
 struct Closed {
+    fault: Fault,
     kept: Option<Record>,
-}
-
-/// What becomes of an append.
-#[derive(Debug, Clone, Copy)]
-pub(crate) enum Fate {
-    Carried,
-    RequestLost,
-    AnswerLost,
-    LandsLate(Duration),
-    Refused,
-    Closes { keeps: bool, opens_after: Duration },
 }
 
 impl Engine {
@@ -99,6 +90,7 @@ impl Engine {
         Arc::new(Self {
             journal,
             sharing: plan.sharing,
+            lie: plan.lie,
             distances: plan.distances.clone(),
             broken: Notify::new(),
             news: Notify::new(),
@@ -128,8 +120,8 @@ impl Engine {
     /// Stores a record that has arrived, if its turn is now.
     pub(crate) fn store(&self, expected: Position, record: &Record) -> Result<Position, AppendError> {
         let state = self.state();
-        if state.closed.is_some() {
-            return Err(AppendError::Closed(Self::closed()));
+        if let Some(closed) = &state.closed {
+            return Err(AppendError::Closed(closed.error()));
         }
         if expected.0 != state.stored.len() as u64 {
             return Err(AppendError::Conflict);
@@ -148,16 +140,27 @@ impl Engine {
     ) -> Result<Position, AppendError> {
         let mut state = self.state();
         if expected.0 == state.stored.len() as u64 && state.closed.is_none() {
-            state.closed = Some(Closed { kept: keeps.then(|| record.clone()) });
-            return Err(AppendError::Closed(Self::closed()));
+            let fault = state.chance.pick(&[Fault::WriteFailed, Fault::Full, Fault::Unreachable]);
+            let closed = Closed { fault, kept: keeps.then(|| record.clone()) };
+            let error = closed.error();
+            state.closed = Some(closed);
+            return Err(AppendError::Closed(error));
         }
         drop(state);
         self.store(expected, record)
     }
 
+    /// A process that has the engine in it starts.
+    pub(crate) fn start(&self) {
+        self.open();
+        if self.lie == Some(Lie::ForgetsTheLastRecord) {
+            self.state().stored.pop();
+        }
+    }
+
     /// Opens a log that failed.
     pub(crate) fn open(&self) {
-        let Some(Closed { kept }) = self.state().closed.take() else { return };
+        let Some(Closed { kept, .. }) = self.state().closed.take() else { return };
         let fate = if kept.is_some() { "there" } else { "gone" };
         self.journal.note(format_args!("the log is open again, what it failed on is {fate}"));
         if let Some(record) = kept {
@@ -189,8 +192,8 @@ impl Engine {
     /// The head as this node sees it, unless the log is closed.
     pub(crate) fn head(&self, node: usize) -> Result<Position, LogError> {
         let mut state = self.state();
-        if state.closed.is_some() {
-            return Err(Self::closed());
+        if let Some(closed) = &state.closed {
+            return Err(closed.error());
         }
         let visible = state.visible(node);
         state.seen[node] = visible;
@@ -295,12 +298,14 @@ impl Engine {
         delay + Duration::from_millis(self.distances[node])
     }
 
-    fn closed() -> LogError {
-        LogError::new(Fault::WriteFailed, "the log is closed")
-    }
-
     fn state(&self) -> MutexGuard<'_, State> {
         self.state.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+impl Closed {
+    fn error(&self) -> LogError {
+        LogError::new(self.fault, "the log is closed")
     }
 }
 

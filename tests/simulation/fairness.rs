@@ -43,6 +43,7 @@ pub(crate) fn contest(seed: u64, distances: &[u64]) -> Vec<u64> {
         distances: distances.to_vec(),
         skews: vec![0; distances.len()],
         clock_jumps: 0,
+        lie: None,
     };
     let runtime = runtime::Builder::new_current_thread().enable_time().start_paused(true).build();
     runtime.expect("a runtime without I/O always starts").block_on(async {
@@ -52,7 +53,8 @@ pub(crate) fn contest(seed: u64, distances: &[u64]) -> Vec<u64> {
         let mut shares = Vec::new();
         for index in 0..plan.nodes {
             let node = Node::new(index, engine.clone(), &plan, chance.fork());
-            time::timeout(START_MAX, node.start()).await.expect("a node joins although others write");
+            let started = time::timeout(START_MAX, node.start()).await;
+            assert_eq!(started, Ok(Ok(())), "a node joins although others write");
             let share = Arc::<AtomicU64>::default();
             for _ in 0..CLIENTS {
                 clients.spawn(compete(node.clone(), share.clone()));

@@ -25,6 +25,8 @@ use super::{
     plan::{End, Plan},
 };
 
+/// How long a node may fail to start: longer than all outages of a run together.
+const STARTING_MAX: Duration = Duration::from_mins(3);
 /// How long the supervisor of a node waits before it starts it again.
 const START_PAUSE: Duration = Duration::from_millis(200);
 /// How long a node may take to end in order, once no request is in flight: two slow calls to the engine.
@@ -82,8 +84,9 @@ impl Node {
         self.life.lock().unwrap_or_else(PoisonError::into_inner).clone()
     }
 
-    /// Opens the store, again and again until the engine lets it.
-    pub(crate) async fn start(&self) {
+    /// Opens the store, again and again until the engine lets it. Fails if it never does.
+    pub(crate) async fn start(&self) -> Result<(), String> {
+        let give_up = Instant::now() + STARTING_MAX;
         let number = self.lives.fetch_add(1, Ordering::SeqCst) + 1;
         let begun = self.engine.journal.note(format_args!("node {} starts life {number}", self.index));
         let link = Link::new(self.engine.clone(), self.index);
@@ -91,12 +94,14 @@ impl Node {
             let read_model = Arc::<MemoryReadModel>::default();
             match PetStore::open(link.clone(), read_model, self.clock.clone(), self.engine.sharing).await {
                 Ok(store) => break store,
-                Err(_) => time::sleep(START_PAUSE).await,
+                Err(_) if Instant::now() < give_up => time::sleep(START_PAUSE).await,
+                Err(error) => return Err(format!("node {} does not start: {error}", self.index)),
             }
         };
         self.engine.journal.note(format_args!("node {} serves", self.index));
         let life = Life { number, begun, store, link, killed: Notify::new() };
         *self.life.lock().unwrap_or_else(PoisonError::into_inner) = Some(Arc::new(life));
+        Ok(())
     }
 
     /// Ends the node's life and starts the next one.
@@ -105,8 +110,7 @@ impl Node {
         self.engine.journal.count(|tally| tally.restarts += 1, format_args!("node {} restarts", self.index));
         self.end(end).await?;
         time::sleep(down).await;
-        self.start().await;
-        Ok(())
+        self.start().await
     }
 
     /// Ends the node's life. Fails if it should have ended in order and does not come to an end.

@@ -25,6 +25,20 @@ pub(crate) struct Plan {
     pub(crate) skews: Vec<i64>,
     /// Per mille of the looks at a clock that make it jump.
     pub(crate) clock_jumps: u64,
+    pub(crate) lie: Option<Lie>,
+}
+
+/// A promise of the port that the engine does not keep, to see whether anybody notices.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Lie {
+    /// Appends are acknowledged before they are stored.
+    AnswersBeforeItStores,
+    /// Appends that may have been stored are called stored.
+    CallsDoubtsStored,
+    /// Appends that may have been stored are called not stored.
+    CallsDoubtsNotStored,
+    /// The last record is gone when the process starts again.
+    ForgetsTheLastRecord,
 }
 
 /// How often a call meets each fault, per mille, and how long calls take, in milliseconds.
@@ -119,6 +133,7 @@ impl Plan {
             distances: (0..nodes).map(|_| chance.pick(&[0, 0, 0, 5, 50])).collect(),
             skews: (0..nodes).map(|_| chance.pick(&[0, 0, 1, -1, 60, -3_600])).collect(),
             clock_jumps: chance.pick(&[0, 0, 20]),
+            lie: None,
         }
     }
 

@@ -17,7 +17,7 @@ use super::{
     history::History,
     journal::{Journal, Tally},
     node::Node,
-    plan::{End, Plan},
+    plan::{End, Lie, Plan},
     truth::Truth,
     world::World,
 };
@@ -38,11 +38,16 @@ pub(crate) struct Report {
 
 /// Lives through everything that the seed holds, on a clock that takes no time.
 pub(crate) fn run(seed: u64) -> Report {
+    run_on(seed, None)
+}
+
+/// The same on an engine that lies.
+pub(crate) fn run_on(seed: u64, lie: Option<Lie>) -> Report {
     // One thread and a clock that stands still from the very start: the order of events depends on nothing else.
     let runtime = runtime::Builder::new_current_thread().enable_time().start_paused(true).build();
     runtime.expect("a runtime without I/O always starts").block_on(async {
         let mut chance = Chance::new(seed);
-        let plan = Plan::of(&mut chance);
+        let plan = Plan { lie, ..Plan::of(&mut chance) };
         let journal = Arc::new(Journal::new());
         journal.note(format_args!("{plan:?}"));
         let verdict = live(&plan, chance, &journal).await;
@@ -55,7 +60,7 @@ async fn live(plan: &Plan, mut chance: Chance, journal: &Arc<Journal>) -> Result
     let nodes: Vec<_> =
         (0..plan.nodes).map(|index| Node::new(index, engine.clone(), plan, chance.fork())).collect();
     for node in &nodes {
-        node.start().await;
+        node.start().await?;
     }
     let world =
         World { journal: journal.clone(), history: History::default(), nodes, pets: AtomicU64::new(0) };

@@ -1,0 +1,184 @@
+//! The way of an append to the engine, the answer's way back, and everything that can happen to both.
+
+use std::{
+    sync::{
+        Arc,
+        atomic::{AtomicBool, Ordering},
+    },
+    time::Duration,
+};
+
+use application::{
+    Sharing,
+    ports::{AppendError, Fault, LogError, Position, Record},
+};
+use tokio::{sync::oneshot, time};
+
+use super::{
+    chance::Chance,
+    engine::Engine,
+    journal::Tally,
+    plan::{Faults, Lie},
+};
+
+/// An append on its way.
+struct Sending {
+    node: usize,
+    alive: Arc<AtomicBool>,
+    /// The age of the log it was meant for.
+    age: usize,
+    expected: Position,
+    record: Record,
+    fate: Fate,
+    there: Duration,
+    back: Duration,
+    /// Whether the sender can tell that the engine was not reached.
+    certain: bool,
+}
+
+/// What becomes of an append.
+#[derive(Debug, Clone, Copy)]
+enum Fate {
+    Carried,
+    RequestLost,
+    AnswerLost,
+    LandsLate(Duration),
+    Refused,
+    Closes { keeps: bool, opens_after: Duration },
+}
+
+type Appended = Result<Position, AppendError>;
+
+/// Sends a record, and waits for what is told about it.
+pub(crate) async fn send(
+    engine: &Arc<Engine>,
+    node: usize,
+    alive: Arc<AtomicBool>,
+    expected: Position,
+    record: &Record,
+) -> Appended {
+    let sending = Sending {
+        node,
+        alive,
+        age: engine.age(),
+        expected,
+        record: record.clone(),
+        fate: engine.draw(fate),
+        there: engine.delay(node),
+        back: engine.delay(node),
+        certain: engine.draw(|chance, _| chance.per_mille(500)),
+    };
+    let (tell, told) = oneshot::channel();
+    // What was sent goes its way, whatever becomes of the sender.
+    tokio::spawn(carry(engine.clone(), sending, tell));
+    if engine.lie == Some(Lie::AnswersBeforeItStores) {
+        return Ok(expected.next());
+    }
+    told.await.expect("every append ends")
+}
+
+/// Takes an append to the engine and the answer back.
+async fn carry(engine: Arc<Engine>, sending: Sending, tell: oneshot::Sender<Appended>) {
+    time::sleep(sending.there).await;
+    let outcome = if engine.is_away(sending.node) {
+        Err(if sending.certain { AppendError::NotStored(unreachable()) } else { unclear() })
+    } else {
+        arrive(&engine, &sending)
+    };
+    time::sleep(sending.back).await;
+    let answer_lost = engine.is_away(sending.node) && !matches!(outcome, Err(AppendError::NotStored(_)));
+    let outcome = if answer_lost { Err(unclear()) } else { outcome };
+    report(&engine, &sending, &outcome);
+    let in_doubt = matches!(outcome, Err(AppendError::Unclear(_)));
+    // Nobody listens if the sender was killed.
+    let _ = tell.send(lied(&engine, &sending, outcome));
+    if let Fate::LandsLate(later) = sending.fate
+        && in_doubt
+    {
+        time::sleep(later).await;
+        if sending.age == engine.age() {
+            let _ = engine.store(sending.expected, &sending.record);
+        }
+    }
+}
+
+/// What happens to an append at the engine.
+fn arrive(engine: &Arc<Engine>, sending: &Sending) -> Appended {
+    let Sending { expected, record, fate, .. } = sending;
+    // An engine that is part of the process dies with it, and a broken way carries nothing.
+    let died = engine.sharing == Sharing::Alone && !sending.alive.load(Ordering::SeqCst);
+    if died || sending.age != engine.age() {
+        return Err(unclear());
+    }
+    match *fate {
+        Fate::Carried => engine.store(*expected, record),
+        Fate::RequestLost | Fate::LandsLate(_) => Err(unclear()),
+        Fate::AnswerLost => {
+            let _ = engine.store(*expected, record);
+            Err(unclear())
+        }
+        Fate::Refused => {
+            Err(AppendError::NotStored(LogError::new(Fault::TooLarge, "not a record for this engine")))
+        }
+        Fate::Closes { keeps, opens_after } => {
+            let outcome = engine.close(*expected, record, keeps);
+            if matches!(outcome, Err(AppendError::Closed(_))) {
+                let engine = engine.clone();
+                tokio::spawn(async move {
+                    time::sleep(opens_after).await;
+                    engine.open();
+                });
+            }
+            outcome
+        }
+    }
+}
+
+/// What an engine that lies makes of an outcome.
+fn lied(engine: &Engine, sending: &Sending, outcome: Appended) -> Appended {
+    match (outcome, engine.lie) {
+        (Err(AppendError::Unclear(_)), Some(Lie::CallsDoubtsStored)) => Ok(sending.expected.next()),
+        (Err(AppendError::Unclear(error)), Some(Lie::CallsDoubtsNotStored)) => {
+            Err(AppendError::NotStored(error))
+        }
+        (outcome, _) => outcome,
+    }
+}
+
+fn report(engine: &Engine, sending: &Sending, outcome: &Appended) {
+    let Sending { node, expected, record, fate, .. } = sending;
+    let count = |tally: &mut Tally| match outcome {
+        Ok(_) | Err(AppendError::NotStored(_)) => {}
+        Err(AppendError::Conflict) => tally.conflicts += 1,
+        Err(AppendError::Unclear(_)) => tally.unclear += 1,
+        Err(AppendError::Closed(_)) => tally.closed += 1,
+    };
+    engine.told(*node, record, outcome);
+    engine
+        .journal
+        .count(count, format_args!("node {node} appends after {expected}: {fate:?}, told {outcome:?}"));
+}
+
+fn fate(chance: &mut Chance, faults: &Faults) -> Fate {
+    if chance.per_mille(faults.request_lost) {
+        Fate::RequestLost
+    } else if chance.per_mille(faults.answer_lost) {
+        Fate::AnswerLost
+    } else if chance.per_mille(faults.lands_late) {
+        Fate::LandsLate(chance.millis(0..=3_000))
+    } else if chance.per_mille(faults.refused) {
+        Fate::Refused
+    } else if chance.per_mille(faults.closes) {
+        Fate::Closes { keeps: chance.per_mille(500), opens_after: chance.millis(0..=4_000) }
+    } else {
+        Fate::Carried
+    }
+}
+
+pub(crate) fn unclear() -> AppendError {
+    AppendError::Unclear(LogError::new(Fault::Unreachable, "the answer was lost"))
+}
+
+pub(crate) fn unreachable() -> LogError {
+    LogError::new(Fault::Unreachable, "the engine cannot be reached")
+}
