@@ -26,7 +26,7 @@ pub(crate) struct Rounds {
 
 /// A part that is being run.
 pub(crate) struct Part {
-    name: &'static str,
+    pub(crate) name: &'static str,
     pub(crate) rounds: u64,
     seed: u64,
     started: Instant,
@@ -124,6 +124,15 @@ impl Tally {
         match self.more.iter_mut().find(|(name, _)| *name == what) {
             Some((_, count)) => *count += more,
             None => self.more.push((what, more)),
+        }
+    }
+
+    /// Keeps the longest of several times.
+    pub(crate) fn longest(&mut self, what: &'static str, time: Duration) {
+        let milliseconds = u64::try_from(time.as_millis()).expect("tests do not run for ages");
+        match self.more.iter_mut().find(|(name, _)| *name == what) {
+            Some((_, longest)) => *longest = milliseconds.max(*longest),
+            None => self.more.push((what, milliseconds)),
         }
     }
 

@@ -47,6 +47,14 @@ impl Engine {
             self.db.apply_batch(chunks::batch(position, record))?;
             self.db.flush()
         })?;
+        #[cfg(planted_bugs)]
+        if application::planted::is("skip-our-sync") {
+            return Ok(());
+        }
+        #[cfg(planted_bugs)]
+        if application::planted::is("retry-a-failed-sync") {
+            let _ = self.records.sync_data();
+        }
         self.records.sync_data().map_err(|error| io_trouble("syncing the log", &error))
     }
 
