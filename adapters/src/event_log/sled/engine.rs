@@ -51,10 +51,6 @@ impl Engine {
         if application::planted::is("skip-our-sync") {
             return Ok(());
         }
-        #[cfg(planted_bugs)]
-        if application::planted::is("retry-a-failed-sync") {
-            let _ = self.records.sync_data();
-        }
         self.records.sync_data().map_err(|error| io_trouble("syncing the log", &error))
     }
 
