@@ -11,7 +11,8 @@ use super::{
     trouble::explain,
 };
 
-const READ: &str = "SELECT position, bytes FROM commits WHERE position > ?1 ORDER BY position";
+const READ: &str =
+    "SELECT position, bytes FROM commits WHERE position > ?1 AND position <= ?2 ORDER BY position";
 
 const LAST: &str = "SELECT max(position) FROM commits";
 
@@ -35,9 +36,14 @@ impl Reader {
             .map_err(|error: Error| explain(&format!("opening {} for reading", path.display()), &error))
     }
 
-    /// Records after `after`, within `bound`.
-    pub(super) fn read(&self, after: Position, bound: ReadBound) -> Result<Vec<StoredRecord>, LogError> {
-        let found = self.rows(after, bound).map_err(|error| explain("reading the log", &error))?;
+    /// Records after `after` up to `last`, within `bound`.
+    pub(super) fn read(
+        &self,
+        after: Position,
+        last: Position,
+        bound: ReadBound,
+    ) -> Result<Vec<StoredRecord>, LogError> {
+        let found = self.rows(after, last, bound).map_err(|error| explain("reading the log", &error))?;
         for (record, expected) in found.iter().zip(after.0 + 1..) {
             if record.position != Position(expected) {
                 let detail = format!(
@@ -57,10 +63,11 @@ impl Reader {
         Ok(Position(u64::try_from(last).unwrap_or(0)))
     }
 
-    fn rows(&self, after: Position, bound: ReadBound) -> Result<Vec<StoredRecord>, Error> {
+    fn rows(&self, after: Position, last: Position, bound: ReadBound) -> Result<Vec<StoredRecord>, Error> {
         let Ok(after) = i64::try_from(after.0) else { return Ok(vec![]) };
+        let last = i64::try_from(last.0).unwrap_or(i64::MAX);
         let mut statement = self.0.prepare_cached(READ)?;
-        let mut rows = statement.query([after])?;
+        let mut rows = statement.query([after, last])?;
         let mut found = Vec::new();
         let mut room = bound.bytes;
         while found.len() < bound.records && (room > 0 || found.is_empty()) {

@@ -18,6 +18,9 @@ use super::{
 };
 use crate::event_log::high_water::HighWater;
 
+/// Whoever looks for remains takes what there is.
+const EVERYTHING: Position = Position(u64::MAX);
+
 /// The readable records of a SQLite file that nobody has open.
 #[derive(Debug, Clone)]
 pub struct SqliteRemains(Arc<Found>);
@@ -99,10 +102,10 @@ impl EventLog for SqliteRemains {
 impl Found {
     fn read(&self, after: Position, bound: ReadBound) -> Result<Vec<StoredRecord>, LogError> {
         let reader = self.reader.lock();
-        let found = match reader.read(after, bound) {
+        let found = match reader.read(after, EVERYTHING, bound) {
             Ok(found) => found,
             // One by one, to come as close to the damage as possible.
-            Err(_) => reader.read(after, ReadBound::ONE)?,
+            Err(_) => reader.read(after, EVERYTHING, ReadBound::ONE)?,
         };
         if found.is_empty() && after < self.reach {
             let detail = format!("position {} is missing from the log", after.next());

@@ -42,7 +42,8 @@ impl Shared {
     /// Durable records after `after`, within `bound`. A log that cannot be written to still has them.
     pub(super) fn read(&self, after: Position, bound: ReadBound) -> Result<Vec<StoredRecord>, LogError> {
         match &*self.reader.lock() {
-            Some(reader) => reader.read(after, bound),
+            // A row is there a moment before its append has succeeded; nobody may see it earlier than the head.
+            Some(reader) => reader.read(after, *self.head.borrow(), bound),
             None => Err(self.closed.read().clone().unwrap_or_else(being_opened)),
         }
     }
