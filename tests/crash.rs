@@ -11,6 +11,7 @@
 
 mod damage;
 mod disk;
+mod failing_disk;
 mod full_disk;
 mod injected;
 mod kills;
@@ -19,5 +20,6 @@ mod load;
 mod part;
 mod power_cuts;
 mod short_writes;
+mod sqlite_damage;
 mod syncs;
 mod trace;

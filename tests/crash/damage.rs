@@ -124,7 +124,7 @@ fn starts_with_number(text: &str, number: usize) -> bool {
     text.split(|c: char| !c.is_ascii_digit()).next() == Some(&number.to_string())
 }
 
-fn assert_refused(refused: &Finished, what: &str) {
+pub(super) fn assert_refused(refused: &Finished, what: &str) {
     assert_eq!(refused.code, Some(1), "{what}: {}", refused.stderr);
     assert!(!refused.stderr.contains("panicked"), "{what}: {}", refused.stderr);
     let sentences = refused.stderr.lines().filter(|line| line.starts_with("petstore: "));
@@ -222,7 +222,7 @@ impl Store {
 }
 
 /// The lines of an export that hold commits.
-fn commits(export: &Finished) -> Vec<String> {
+pub(super) fn commits(export: &Finished) -> Vec<String> {
     assert_eq!(export.code, Some(0), "{}", export.stderr);
     export.stdout.lines().filter(|line| line.starts_with("{\"v\":")).map(str::to_owned).collect()
 }

@@ -1,6 +1,8 @@
 //! Disks of our own, in files: their power can be cut, and they can be as small as a test needs them.
 
 use std::{
+    fs::{self, File},
+    io::Write as _,
     path::{Path, PathBuf},
     process::{Command, Output},
 };
@@ -18,22 +20,61 @@ pub(crate) enum Format {
 /// A file system in a file, mounted until it is dropped.
 pub(crate) struct Disk {
     folder: TempDir,
-    mounted: bool,
+    /// What is mounted, the last one on top.
+    mounts: Vec<PathBuf>,
 }
+
+/// A failing disk has so much of its space really there, for what the file system itself needs.
+const ALWAYS_THERE: &str = "24M";
+/// The memory that a failing disk lies in, and how large it claims to be.
+const FAILING_MEMORY: &str = "size=64M";
+const FAILING_MIB: u64 = 256;
 
 impl Disk {
     /// Makes a disk; tells why not if this machine does not let us.
     pub(crate) fn new(format: Format, mebibytes: u64) -> Result<Self, String> {
         let folder = tempfile::tempdir().expect("a temporary folder");
-        let disk = Self { folder, mounted: false };
-        run("truncate", &["-s", &format!("{mebibytes}M"), text(&disk.image())])?;
+        let mut disk = Self { folder, mounts: vec![] };
+        disk.make_image(mebibytes)?;
         match format {
             // Nothing is kept back for the administrator, so that a full disk is full for everybody.
             Format::Ext4 => run("mkfs.ext4", &["-q", "-F", "-m", "0", text(&disk.image())])?,
             Format::Xfs => run("mkfs.xfs", &["-q", text(&disk.image())])?,
         }
-        run("mkdir", &[text(&disk.path())])?;
-        disk.mount()
+        disk.mount()?;
+        Ok(disk)
+    }
+
+    /// Makes a disk that can be told to fail: its sectors are memory that comes into being when they are
+    /// first written, and [`fail`](Self::fail) takes all the memory that is left. Then a sync of new data
+    /// fails, the next one succeeds, and the data is gone, as on disks whose sectors go bad.
+    pub(crate) fn new_failing() -> Result<Self, String> {
+        let folder = tempfile::tempdir().expect("a temporary folder");
+        let mut disk = Self { folder, mounts: vec![] };
+        let memory = disk.memory();
+        run("mkdir", &[text(&memory)])?;
+        run("mount", &["-t", "tmpfs", "-o", FAILING_MEMORY, "tmpfs", text(&memory)])?;
+        disk.mounts.push(memory);
+        disk.make_image(FAILING_MIB)?;
+        // The file system's own tables and journal lie together at the start, where the disk never fails.
+        let tables =
+            ["-b", "4096", "-J", "size=4", "-E", "packed_meta_blocks=1,lazy_itable_init=0,nodiscard"];
+        run("mkfs.ext4", &[&["-q", "-F", "-m", "0"], &tables[..], &[text(&disk.image())]].concat())?;
+        run("fallocate", &["-o", "0", "-l", ALWAYS_THERE, text(&disk.image())])?;
+        disk.mount()?;
+        Ok(disk)
+    }
+
+    /// From now on, sectors that were never written before cannot be written.
+    pub(crate) fn fail(&self) {
+        let mut filler = File::create(self.memory().join("filler")).expect("a new file");
+        let block = vec![0xAA; 4_096];
+        while filler.write_all(&block).is_ok() {}
+    }
+
+    /// The disk works again.
+    pub(crate) fn heal(&self) {
+        fs::remove_file(self.memory().join("filler")).expect("the filler is ours");
     }
 
     /// Where it is mounted.
@@ -48,33 +89,39 @@ impl Disk {
     }
 
     /// Mounts the disk again, as after a restart of the machine. Nobody may use it any more.
-    pub(crate) fn restart(mut self) -> Self {
-        self.unmount();
-        self.mount().expect("what was mounted once can be mounted again")
-    }
-
-    fn mount(mut self) -> Result<Self, String> {
-        run("mount", &["-o", "loop", text(&self.image()), text(&self.path())])?;
-        self.mounted = true;
-        Ok(self)
-    }
-
-    fn unmount(&mut self) {
+    pub(crate) fn restart(&mut self) {
         // A process that was killed may still be letting go of its files.
         eventually("nobody uses the disk", || run("umount", &[text(&self.path())]).ok());
-        self.mounted = false;
+        self.mounts.pop();
+        self.mount().expect("what was mounted once can be mounted again");
+    }
+
+    fn make_image(&self, mebibytes: u64) -> Result<(), String> {
+        run("mkdir", &[text(&self.path())])?;
+        run("truncate", &["-s", &format!("{mebibytes}M"), text(&self.image())])
+    }
+
+    fn mount(&mut self) -> Result<(), String> {
+        run("mount", &["-o", "loop", text(&self.image()), text(&self.path())])?;
+        self.mounts.push(self.path());
+        Ok(())
+    }
+
+    fn memory(&self) -> PathBuf {
+        self.folder.path().join("memory")
     }
 
     fn image(&self) -> PathBuf {
-        self.folder.path().join("image")
+        let memory = self.memory();
+        if memory.exists() { memory.join("image") } else { self.folder.path().join("image") }
     }
 }
 
 impl Drop for Disk {
     fn drop(&mut self) {
-        if self.mounted {
+        for mount in self.mounts.iter().rev() {
             // A failed test may have left somebody on it.
-            let _ = run("umount", &["--lazy", text(&self.path())]);
+            let _ = run("umount", &["--lazy", text(mount)]);
         }
     }
 }

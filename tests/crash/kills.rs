@@ -2,7 +2,7 @@
 
 use std::{sync::Arc, thread, time::Duration};
 
-use harness::{App, petstore};
+use harness::{App, petstore, program};
 
 use super::{
     ledger::Ledger,
@@ -20,11 +20,21 @@ const INTERRUPTED_STARTS: u64 = 4;
 
 #[test]
 fn a_kill_at_any_moment_loses_nothing_and_invents_nothing() {
-    let mut part = Part::begin("kills", Rounds { short: 24, full: 1_000 });
+    kill_again_and_again("sled", Part::begin("kills", Rounds { short: 24, full: 1_000 }));
+}
+
+#[test]
+fn a_kill_at_any_moment_loses_nothing_with_sqlite_either() {
+    kill_again_and_again("sqlite", Part::begin("sqlite kills", Rounds { short: 8, full: 200 }));
+}
+
+fn kill_again_and_again(engine: &str, mut part: Part) {
     let mut tally = Tally::default();
     let mut dice = part.dice(0);
     let ledger = Arc::new(Ledger::default());
-    let mut app = App::start();
+    let folder = tempfile::tempdir().expect("a temporary folder");
+    let store = format!("{engine}:{}", folder.path().join("log").display());
+    let mut app = App::start_on(program(), &store, folder, &[]);
     while tally.rounds < part.rounds {
         let load = Load::start(&app, &ledger, tally.rounds, WRITERS);
         thread::sleep(dice.moment(LIFE_MAX));

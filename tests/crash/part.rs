@@ -26,7 +26,7 @@ pub(crate) struct Rounds {
 
 /// A part that is being run.
 pub(crate) struct Part {
-    name: &'static str,
+    pub(crate) name: &'static str,
     pub(crate) rounds: u64,
     seed: u64,
     started: Instant,
@@ -46,6 +46,15 @@ pub(crate) struct Tally {
     pub(crate) more: Vec<(&'static str, u64)>,
 }
 
+/// The short form makes the same choices every time, so that a change that fails it has broken something; the
+/// full form looks elsewhere each time.
+const SHORT_SEED: u64 = 20_301_205;
+
+fn seed_of_the_moment() -> u64 {
+    let now = SystemTime::now().duration_since(UNIX_EPOCH).expect("the clock is past 1970");
+    u64::from(now.subsec_nanos())
+}
+
 /// Random choices that a seed determines.
 #[derive(Debug, Clone)]
 pub(crate) struct Dice(u64);
@@ -57,10 +66,7 @@ impl Part {
         let usual = if full { rounds.full } else { rounds.short };
         let chosen: Option<u64> = variable(&format!("{FORM}_{}", name.replace(' ', "_").to_uppercase()));
         let rounds = chosen.unwrap_or(usual);
-        let seed = variable(SEED).unwrap_or_else(|| {
-            let now = SystemTime::now().duration_since(UNIX_EPOCH).expect("the clock is past 1970");
-            u64::from(now.subsec_nanos())
-        });
+        let seed = variable(SEED).unwrap_or_else(|| if full { seed_of_the_moment() } else { SHORT_SEED });
         let now = Instant::now();
         Self { name, rounds, seed, started: now, shown: now, long: full || chosen.is_some() }
     }
@@ -118,6 +124,15 @@ impl Tally {
         match self.more.iter_mut().find(|(name, _)| *name == what) {
             Some((_, count)) => *count += more,
             None => self.more.push((what, more)),
+        }
+    }
+
+    /// Keeps the longest of several times.
+    pub(crate) fn longest(&mut self, what: &'static str, time: Duration) {
+        let milliseconds = u64::try_from(time.as_millis()).expect("tests do not run for ages");
+        match self.more.iter_mut().find(|(name, _)| *name == what) {
+            Some((_, longest)) => *longest = milliseconds.max(*longest),
+            None => self.more.push((what, milliseconds)),
         }
     }
 

@@ -25,31 +25,43 @@ const DISK_MIB: u64 = 320;
 
 #[test]
 fn a_power_cut_under_load_loses_nothing_and_invents_nothing() {
-    let rounds = Rounds { short: 16, full: 150 };
-    on_both_disks("power cuts", rounds, |bench, round| {
+    under_load("sled", Part::begin("power cuts", Rounds { short: 16, full: 150 }));
+}
+
+#[test]
+fn a_power_cut_right_after_the_first_answer_ever_loses_nothing() {
+    right_after_the_first_answer("sled", Part::begin("first cuts", Rounds { short: 8, full: 50 }));
+}
+
+#[test]
+fn a_power_cut_loses_nothing_with_sqlite_either() {
+    under_load("sqlite", Part::begin("sqlite cuts", Rounds { short: 6, full: 60 }));
+    right_after_the_first_answer("sqlite", Part::begin("sqlite first cuts", Rounds { short: 2, full: 20 }));
+}
+
+fn under_load(engine: &str, part: Part) {
+    on_both_disks(part, |bench, round| {
         // Every other round goes on with the store of the round before.
         if round % 4 < 2 {
-            bench.begin_new_store(round);
+            bench.begin_new_store(engine, round);
         }
         bench.app.start_again();
         let load = Load::start(&bench.app, &bench.ledger, round, WRITERS);
         thread::sleep(bench.dice.moment(LIFE_MAX));
-        bench.disk().cut_power();
+        bench.disk.cut_power();
         bench.app.kill();
         load.stop();
     });
 }
 
-#[test]
-fn a_power_cut_right_after_the_first_answer_ever_loses_nothing() {
-    let rounds = Rounds { short: 8, full: 50 };
-    on_both_disks("first cuts", rounds, |bench, round| {
-        bench.begin_new_store(round);
+fn right_after_the_first_answer(engine: &str, part: Part) {
+    on_both_disks(part, |bench, round| {
+        bench.begin_new_store(engine, round);
         bench.app.start_again();
         let post = bench.app.call("POST", "/v1/pets");
         assert_eq!(create(&post, &bench.ledger, "first"), Some(201));
         thread::sleep(bench.dice.moment(FIRST_MAX));
-        bench.disk().cut_power();
+        bench.disk.cut_power();
         bench.app.kill();
     });
 }
@@ -57,27 +69,25 @@ fn a_power_cut_right_after_the_first_answer_ever_loses_nothing() {
 /// A service on a disk whose power can be cut.
 struct Bench {
     app: App,
-    /// `None` only while it is being mounted again.
-    disk: Option<Disk>,
+    disk: Disk,
     ledger: Arc<Ledger>,
     dice: part::Dice,
 }
 
 /// Runs rounds that end with a cut, on ext4 and xfs by turns, and settles after each.
-fn on_both_disks(name: &'static str, rounds: Rounds, mut until_cut: impl FnMut(&mut Bench, u64)) {
-    let mut part = Part::begin(name, rounds);
+fn on_both_disks(mut part: Part, mut until_cut: impl FnMut(&mut Bench, u64)) {
     let mut tally = Tally::default();
     let benches: Result<Vec<_>, _> =
         [Format::Ext4, Format::Xfs].map(|format| Bench::new(format, &part)).into_iter().collect();
     let mut benches = match benches {
         Ok(benches) => benches,
-        Err(reason) => return part::not_run(name, &reason),
+        Err(reason) => return part::not_run(part.name, &reason),
     };
     let kinds = benches.len() as u64;
     for round in 0..part.rounds {
         let bench = &mut benches[usize::try_from(round % kinds).expect("one of two")];
         until_cut(bench, round);
-        bench.restart_disk();
+        bench.disk.restart();
         tally.rounds += 1;
         if let Err(refusal) = bench.app.try_start_again() {
             tally.refused_opens.push(refusal.stderr);
@@ -100,25 +110,17 @@ impl Bench {
         let folder = tempfile::tempdir().expect("a temporary folder");
         let app = App::stopped_on(program(), "memory:", folder, &[]);
         let dice = part.dice(format as u64);
-        Ok(Self { app, disk: Some(disk), ledger: Arc::default(), dice })
-    }
-
-    fn disk(&self) -> &Disk {
-        self.disk.as_ref().expect("the disk is away only while it is mounted again")
-    }
-
-    fn restart_disk(&mut self) {
-        self.disk = self.disk.take().map(Disk::restart);
+        Ok(Self { app, disk, ledger: Arc::default(), dice })
     }
 
     /// The next start makes a store where nothing was, two folders deep; the one before is given up.
-    fn begin_new_store(&mut self, round: u64) {
-        let path = self.disk().path();
+    fn begin_new_store(&mut self, engine: &str, round: u64) {
+        let path = self.disk.path();
         for entry in path.read_dir().expect("a mounted disk").flatten() {
             // Some file systems have a folder of their own, which may not go.
             let _ = std::fs::remove_dir_all(entry.path());
         }
-        self.app.use_store(&format!("sled:{}", path.join(format!("{round}/log")).display()));
+        self.app.use_store(&format!("{engine}:{}", path.join(format!("{round}/log")).display()));
         self.ledger = Arc::default();
     }
 }

@@ -8,6 +8,7 @@ mod engine;
 mod files;
 mod keeper;
 mod reader;
+mod remains;
 mod shared;
 #[cfg(test)]
 mod tests;
@@ -29,6 +30,8 @@ use tokio::{
     sync::{mpsc, oneshot},
     task, time,
 };
+
+pub use remains::SqliteRemains;
 
 use files::Opening;
 use keeper::Keeper;

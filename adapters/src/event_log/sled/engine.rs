@@ -47,6 +47,10 @@ impl Engine {
             self.db.apply_batch(chunks::batch(position, record))?;
             self.db.flush()
         })?;
+        #[cfg(planted_bugs)]
+        if application::planted::is("skip-our-sync") {
+            return Ok(());
+        }
         self.records.sync_data().map_err(|error| io_trouble("syncing the log", &error))
     }
 

@@ -12,7 +12,7 @@
 //! first two as varints.
 
 use std::{
-    collections::BTreeMap,
+    collections::{BTreeMap, BTreeSet},
     fs::File,
     io::{self, Read as _, Seek as _, SeekFrom},
 };
@@ -75,13 +75,18 @@ pub(super) fn first_oddity(folder: &Folder, mark: Mark) -> io::Result<Option<u64
     Ok((reached < covered).then_some(len))
 }
 
-/// Whether a chunk of the commit is in one of the segments. It is in one of the newest if all is well.
+/// Whether the commit is in these segments, whole. It is in the newest ones if all is well.
 fn holds<'a>(file: &File, offsets: impl Iterator<Item = &'a u64>, mark: Mark) -> io::Result<bool> {
+    let mut found = BTreeSet::new();
     for offset in offsets {
         let slot = read(file, *offset, SEGMENT)?;
-        let mut chunks = chunks::find(&slot).filter_map(|at| chunks::Header::parse(&slot[at..]));
-        if chunks.any(|(header, _)| header.mark == mark) {
-            return Ok(true);
+        for (header, _) in chunks::find(&slot).filter_map(|at| chunks::Header::parse(&slot[at..])) {
+            if header.mark == mark {
+                found.insert(header.number);
+                if found.len() == header.chunks() {
+                    return Ok(true);
+                }
+            }
         }
     }
     Ok(false)

@@ -46,6 +46,8 @@ pub(super) fn open_engine(folder: &Folder, mark: &HighWater) -> Result<(Engine, 
     space::make_room_to_open(folder);
     folder.remove_unfinished().map_err(trouble)?;
     let distrusted = distrust::is_declared(folder);
+    #[cfg(planted_bugs)]
+    let distrusted = distrusted && !application::planted::is("trust-the-cache-after-a-failed-sync");
     if distrusted {
         distrust::resolve(folder).map_err(trouble)?;
     }

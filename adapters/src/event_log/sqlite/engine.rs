@@ -1,7 +1,7 @@
 //! What is asked of SQLite: one table, one row per commit.
 //!
-//! A commit is synced before it is visible: SQLite syncs its write-ahead log first and tells readers then. So what a
-//! reader sees cannot be taken back.
+//! A commit is synced before it is visible: SQLite syncs its write-ahead log first and tells readers then. So
+//! what a reader sees cannot be taken back.
 
 use std::{path::Path, time::Duration};
 
@@ -75,9 +75,9 @@ impl Engine {
 
     /// Sets up a connection so that commits are durable, and makes the table if there is nothing yet.
     ///
-    /// Whatever waits in the write-ahead log is then moved into the database and synced there. After a sync that
-    /// failed, the cache of the system may show pages of it that the disk does not have; a later commit on top of
-    /// them would be lost with them.
+    /// Whatever waits in the write-ahead log is then moved into the database and synced there. After a sync
+    /// that failed, the cache of the system may show pages of it that the disk does not have; a later commit
+    /// on top of them would be lost with them.
     pub(super) fn prepare(&self, content: Content) -> Result<(), LogError> {
         let prepare = || {
             let mode: String =

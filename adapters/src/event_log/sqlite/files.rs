@@ -42,8 +42,8 @@ pub(super) struct Files {
 impl Files {
     /// Takes hold of the files, and makes an empty database if there is none.
     ///
-    /// Nobody may open the database by other means than SQLite from here on: closing it would give up the locks that
-    /// SQLite has on it.
+    /// Nobody may open the database by other means than SQLite from here on: closing it would give up the
+    /// locks that SQLite has on it.
     pub(super) fn open(path: &Path, opening: Opening) -> Result<Self, LogError> {
         let there = path.exists();
         if there && !path.is_file() {
@@ -77,7 +77,7 @@ impl Files {
     }
 
     pub(super) fn mark(&self) -> PathBuf {
-        beside(&self.database, ".mark")
+        mark_of(&self.database)
     }
 
     /// Brings the names of the files to the disk.
@@ -111,24 +111,41 @@ pub(super) fn survive_the_file_size_limit() {
     }
 }
 
+/// Refuses a log that another process has open. Changes nothing, so the answer holds only for the moment.
+pub(super) fn check_unused(path: &Path) -> Result<(), LogError> {
+    match File::open(beside(path, ".lock")).map(|lock| lock.try_lock_shared()) {
+        Ok(Err(TryLockError::WouldBlock)) => Err(in_use(path)),
+        // Without a lock that can be read nobody has the log open, or nobody can tell.
+        Ok(Ok(()) | Err(TryLockError::Error(_))) | Err(_) => Ok(()),
+    }
+}
+
+/// Where the high-water mark of a log lies.
+pub(super) fn mark_of(path: &Path) -> PathBuf {
+    beside(path, ".mark")
+}
+
 fn lock(path: &Path, unusable: impl Fn(io::Error) -> LogError) -> Result<File, LogError> {
     let lock = beside(path, ".lock");
     let file = OpenOptions::new().write(true).create(true).truncate(false).mode(FILE_MODE).open(lock);
     let file = file.map_err(&unusable)?;
     match file.try_lock() {
         Ok(()) => Ok(file),
-        Err(TryLockError::WouldBlock) => {
-            let detail = format!(
-                "the log {} is in use by another process; stop that process or choose another path",
-                path.display()
-            );
-            Err(LogError::new(Fault::CannotOpen, detail))
-        }
+        Err(TryLockError::WouldBlock) => Err(in_use(path)),
         Err(TryLockError::Error(error)) => Err(unusable(error)),
     }
 }
 
-/// Makes the folder and those above it that are missing, and sees to it that a power cut cannot take them away.
+fn in_use(path: &Path) -> LogError {
+    let detail = format!(
+        "the log {} is in use by another process; stop that process or choose another path",
+        path.display()
+    );
+    LogError::new(Fault::CannotOpen, detail)
+}
+
+/// Makes the folder and those above it that are missing, and sees to it that a power cut cannot take them
+/// away.
 fn create_folders(path: &Path) -> io::Result<()> {
     let missing: Vec<_> = path.ancestors().take_while(|folder| !folder.exists()).collect();
     DirBuilder::new().recursive(true).mode(FOLDER_MODE).create(path)?;
@@ -143,7 +160,7 @@ fn folder_of(path: &Path) -> &Path {
 }
 
 /// The path with something added to the name of the file.
-fn beside(path: &Path, ending: &str) -> PathBuf {
+pub(super) fn beside(path: &Path, ending: &str) -> PathBuf {
     let mut name = OsString::from(path);
     name.push(ending);
     name.into()

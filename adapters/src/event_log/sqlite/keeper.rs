@@ -1,4 +1,5 @@
-//! The thread that owns the database: the only one that writes, and the one that opens the log again after a fault.
+//! The thread that owns the database: the only one that writes, and the one that opens the log again after a
+//! fault.
 
 use std::{
     path::Path,

@@ -13,6 +13,8 @@ use super::{
 
 const READ: &str = "SELECT position, bytes FROM commits WHERE position > ?1 ORDER BY position";
 
+const LAST: &str = "SELECT max(position) FROM commits";
+
 /// A connection that reads.
 #[derive(Debug)]
 pub(super) struct Reader(Connection);
@@ -46,6 +48,13 @@ impl Reader {
             }
         }
         Ok(found)
+    }
+
+    /// The last position there is, whether or not all before it can be read.
+    pub(super) fn last(&self) -> Result<Position, LogError> {
+        let last = self.0.query_row(LAST, [], |row| Ok(row.get::<_, Option<i64>>(0)?.unwrap_or(0)));
+        let last = last.map_err(|error| explain("reading the log", &error))?;
+        Ok(Position(u64::try_from(last).unwrap_or(0)))
     }
 
     fn rows(&self, after: Position, bound: ReadBound) -> Result<Vec<StoredRecord>, Error> {

@@ -76,8 +76,11 @@ fn tell_what_is_sound(sound: &Summary, remains: &Remains) {
 
 /// What cannot be read, or does not say what it should.
 fn missing(sound: &Summary, remains: &Remains) -> Vec<(Position, Position)> {
-    let mut missing = remains.missing.clone();
     let first_bad = sound.last.next();
+    let Some(mut missing) = remains.missing.clone() else {
+        // Nobody can look beyond the damage.
+        return if first_bad <= remains.reach { vec![(first_bad, remains.reach)] } else { vec![] };
+    };
     let found = !missing.iter().any(|(first, last)| (*first..=*last).contains(&first_bad));
     if first_bad <= remains.reach && found {
         missing.insert(0, (first_bad, first_bad));

@@ -1,0 +1,89 @@
+//! A disk whose sync fails once and then claims that all is well, while the data is gone.
+//!
+//! This is how Linux treats a write that failed: it tells one sync about it, keeps the page in its cache, and
+//! calls it clean. Whoever tries the sync again, or opens the files again and trusts what it reads,
+//! acknowledges data that vanishes with the power.
+
+use std::{sync::Arc, thread, time::Duration};
+
+use harness::{App, eventually, petstore, program};
+
+use super::{
+    disk::Disk,
+    ledger::Ledger,
+    load::{Load, create},
+    part::{self, Part, Rounds, Tally},
+};
+
+const WRITERS: u64 = 4;
+/// Long enough for some commits, and for the disk to fail under one of them.
+const LIFE: Duration = Duration::from_millis(150);
+/// Creates that are tried on the failing disk, and again when it works.
+const TRIES: u64 = 20;
+
+#[test]
+fn nothing_is_built_on_data_that_a_failed_sync_has_lost() {
+    let mut part = Part::begin("failed syncs", Rounds { short: 4, full: 40 });
+    let mut tally = Tally::default();
+    let disk = match Disk::new_failing() {
+        Ok(disk) => disk,
+        Err(reason) => return part::not_run("failed syncs", &reason),
+    };
+    let mut bench = Bench::new(disk);
+    while tally.rounds < part.rounds {
+        bench.round(&mut tally);
+        part.check(&tally);
+    }
+    bench.app.kill();
+    let verified = petstore(["log", "verify", "--store", bench.app.store()]);
+    assert_eq!(verified.code, Some(0), "positions have no gaps: {}", verified.stderr);
+    part.end(&tally);
+}
+
+struct Bench {
+    app: App,
+    disk: Disk,
+    ledger: Arc<Ledger>,
+}
+
+impl Bench {
+    fn new(disk: Disk) -> Self {
+        let store = format!("sled:{}", disk.path().join("log").display());
+        let app = App::start_on(program(), &store, tempfile::tempdir().expect("a temporary folder"), &[]);
+        Self { app, disk, ledger: Arc::default() }
+    }
+
+    /// Lets the disk fail and work again under load, then cuts the power and looks at what is left.
+    fn round(&mut self, tally: &mut Tally) {
+        let round = tally.rounds;
+        tally.rounds += 1;
+        let load = Load::start(&self.app, &self.ledger, round, WRITERS);
+        thread::sleep(LIFE);
+        self.disk.fail();
+        let refused = self.create(&format!("{round} failing"));
+        self.disk.heal();
+        load.stop();
+        // A disk that fails for one moment only is allowed to go unnoticed, but not to lose anything.
+        tally.count("refused on the failing disk", refused);
+        let (post, mut tries) = (self.app.call("POST", "/v1/pets"), 0_u64..);
+        eventually("writes go on without a restart", || {
+            let name = format!("{round} again {}", tries.next().expect("endless"));
+            (create(&post, &self.ledger, &name) == Some(201)).then_some(())
+        });
+        self.create(&format!("{round} healed"));
+        self.disk.cut_power();
+        self.app.kill();
+        self.disk.restart();
+        match self.app.try_start_again() {
+            Ok(()) => self.ledger.settle(&self.app, tally),
+            Err(refusal) => tally.refused_opens.push(refusal.stderr),
+        }
+    }
+
+    /// Asks for some pets, and returns how many were refused.
+    fn create(&self, prefix: &str) -> u64 {
+        let post = self.app.call("POST", "/v1/pets");
+        let statuses = (0..TRIES).map(|count| create(&post, &self.ledger, &format!("{prefix} {count}")));
+        statuses.filter(|status| *status != Some(201)).count() as u64
+    }
+}
