@@ -34,6 +34,8 @@ enum Trouble {
     LosesAppends,
     /// An append takes a minute.
     Slow,
+    /// The next append takes a second, and meanwhile another node stores a commit.
+    OvertakenOnce,
     /// Another node writes in a newer format, and the answer to ours is lost.
     WrittenByANewerProgram,
     AppendsPanic,
@@ -68,6 +70,7 @@ impl Troubled {
             Trouble::None
             | Trouble::LosesAppends
             | Trouble::Slow
+            | Trouble::OvertakenOnce
             | Trouble::WrittenByANewerProgram
             | Trouble::AppendsPanic
             | Trouble::WaitsPanic => Ok(self.log()),
@@ -86,6 +89,12 @@ impl EventLog for Troubled {
             Trouble::Slow => {
                 time::sleep(Duration::from_mins(1)).await;
                 self.log().append(expected, record).await
+            }
+            Trouble::OvertakenOnce => {
+                time::sleep(Duration::from_secs(1)).await;
+                self.gets_into(Trouble::None);
+                self.log().append(expected, &contract::record(expected.0 + 1)).await?;
+                Err(AppendError::Conflict)
             }
             Trouble::WrittenByANewerProgram => {
                 self.log().append(expected, &newer(record)).await?;
@@ -221,6 +230,19 @@ async fn an_append_that_hangs_is_reported_and_waited_for() {
     time::sleep(Duration::from_mins(1)).await;
     assert_eq!(fault(&store), None);
     assert_eq!(visible(&store), ["Rex"], "what was stored in the end is shown");
+}
+
+#[tokio::test(start_paused = true)]
+async fn who_comes_while_a_commit_is_overtaken_shares_the_next_try() {
+    let log = Arc::<Troubled>::default();
+    let store = open(&log, Sharing::Alone).await;
+    log.gets_into(Trouble::OvertakenOnce);
+    let later = async {
+        time::sleep(Duration::from_millis(500)).await;
+        create(&store).await
+    };
+    assert_eq!(tokio::join!(create(&store), later), (Ok(2), Ok(3)));
+    assert_eq!(log.head().await, Ok(Position(2)), "the other node's commit and one more");
 }
 
 #[tokio::test(start_paused = true)]

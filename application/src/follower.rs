@@ -119,7 +119,12 @@ impl Follower {
     }
 
     async fn news(&self) -> Result<(), LogError> {
-        self.log.wait_beyond(self.projection.version().position, PATIENCE).await?;
+        let known = self.projection.version().position;
+        self.log.wait_beyond(known, PATIENCE).await?;
+        if self.projection.version().position > known {
+            // It was this node that wrote: if others did too, the next wait ends at once.
+            return Ok(());
+        }
         let head = self.log.head().await?;
         let version = self.projection.version();
         match head.cmp(&version.position) {

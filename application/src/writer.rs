@@ -57,6 +57,12 @@ impl Writer {
                 return;
             }
             self.waiting.extend(arrived.drain(..));
+            // Those whose commit was overtaken, or was too small for them, share the next one with who came since.
+            while self.waiting.len() < EVENTS_MAX
+                && let Ok(request) = self.queue.try_recv()
+            {
+                self.waiting.push_back(request);
+            }
             self.write().await;
         }
     }
