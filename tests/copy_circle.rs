@@ -1,14 +1,23 @@
 //! One history through every engine and back: the same digest everywhere, the same bytes at the end.
+//!
+//! `PETSTORE_CIRCLE_PETS=100000 tests/run copy_circle -- --nocapture` takes a larger history and shows the digests.
+
+use std::{env, time::Instant};
 
 use harness::{App, Finished, NatsCluster, NatsSync, PostgresServer, petstore};
 
-/// How many pets make the circle.
+/// How many pets make the circle when nobody says, and how many clients add them.
 const PETS: usize = 2_000;
+const CLIENTS: usize = 32;
 
 fn digest(told: &Finished) -> String {
     assert_eq!(told.code, Some(0), "{}", told.stderr);
     let line = told.stdout.lines().find(|line| line.starts_with("digest")).expect("a digest is printed");
     line.split_whitespace().last().unwrap().to_owned()
+}
+
+fn scheme(store: &str) -> &str {
+    store.split(':').next().unwrap()
 }
 
 fn commits(store: &str) -> String {
@@ -19,6 +28,7 @@ fn commits(store: &str) -> String {
 
 #[test]
 fn a_history_goes_through_every_engine_and_comes_back_byte_for_byte() {
+    let pets = env::var("PETSTORE_CIRCLE_PETS").map_or(PETS, |pets| pets.parse().expect("a number of pets"));
     let mut postgres = PostgresServer::start();
     let database = postgres.create_database();
     let runtime = tokio::runtime::Runtime::new().unwrap();
@@ -29,10 +39,10 @@ fn a_history_goes_through_every_engine_and_comes_back_byte_for_byte() {
     let mut app =
         App::start_on(harness::program(), &file("sled", "first"), tempfile::tempdir().unwrap(), &[]);
     std::thread::scope(|scope| {
-        for client in 0..8 {
+        for client in 0..CLIENTS {
             let app = &app;
             scope.spawn(move || {
-                for pet in 0..PETS / 8 {
+                for pet in 0..pets.div_ceil(CLIENTS) {
                     let body =
                         format!(r#"{{"name":"pet {client}-{pet} 🐈","categoryId":{pet},"status":"sold"}}"#);
                     assert_eq!(app.post(&body).status, 201);
@@ -50,9 +60,13 @@ fn a_history_goes_through_every_engine_and_comes_back_byte_for_byte() {
         file("sled", "last"),
     ];
     let first = digest(&petstore(["log", "verify", "--store", &circle[0]]));
+    println!("copy circle: {pets} pets, digest in {:<8} {first}", scheme(&circle[0]));
     for step in circle.windows(2) {
+        let begun = Instant::now();
         let copied = digest(&petstore(["log", "copy", "--from", &step[0], "--to", &step[1]]));
+        let seconds = begun.elapsed().as_secs_f64();
         let verified = digest(&petstore(["log", "verify", "--store", &step[1]]));
+        println!("copy circle: copied in {seconds:>6.1} s, digest in {:<8} {verified}", scheme(&step[1]));
         assert_eq!((&copied, &verified), (&first, &first), "{} to {}", step[0], step[1]);
         let again = digest(&petstore(["log", "copy", "--from", &step[0], "--to", &step[1]]));
         assert_eq!(again, first, "a copy that is complete changes nothing");

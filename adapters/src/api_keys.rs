@@ -120,7 +120,7 @@ impl ApiKeys {
             if content != seen.content {
                 let count = self.put_in_force(&content)?;
                 seen.content = content;
-                tracing::info!("the key file changed: {count} keys are in force");
+                tracing::info!("the key file changed; keys in force: {count}");
             }
             Ok(())
         });

@@ -108,6 +108,39 @@ fn what_cannot_be_synced_is_never_acknowledged_and_never_shown() {
     assert!(tally.is_clean(), "{tally:#?}");
 }
 
+/// The kernel reports a failed write to one sync and calls the page clean: the next sync succeeds, the data is gone.
+#[test]
+fn a_sync_that_failed_is_never_made_again_into_a_success() {
+    if !has_strace() {
+        return part::not_run("a sync that fails once", "there is no strace");
+    }
+    let mut lane = Lane::new();
+    let mut met_at_work = 0;
+    for nth in 1..=8 {
+        let store = lane.begin_new_store();
+        let what = format!("fdatasync:error=EIO:when={nth}");
+        let tracer = Tracer::new(&lane.trace()).calls("fdatasync").inject(&what).within(&store);
+        lane.app.run_by(&tracer.command());
+        if lane.app.try_start_again().is_err() {
+            continue;
+        }
+        let at_start = lane.injected();
+        let post = lane.app.call("POST", "/v1/pets");
+        let refused = (0..CREATES_MAX)
+            .filter(|count| create(&post, &lane.ledger, &format!("pet {nth}-{count}")) != Some(201))
+            .count();
+        if lane.injected() > at_start {
+            met_at_work += 1;
+            assert!(refused > 0, "sync {nth} failed, and every create was acknowledged");
+        }
+        lane.app.kill();
+        let mut tally = Tally::default();
+        lane.recover(&mut tally);
+        assert!(tally.is_clean(), "sync {nth}: {tally:#?}");
+    }
+    assert!(met_at_work >= 3, "only {met_at_work} of the failing syncs were those of commits");
+}
+
 fn next(points: &Mutex<Points>) -> Option<Point> {
     points.lock().expect("no lane has failed").next()
 }
@@ -263,11 +296,16 @@ impl Lane {
     }
 
     fn happened(&self, fault: Fault, tally: &Tally) -> bool {
-        let trace = fs::read_to_string(self.trace()).expect("the tracer writes before the service goes on");
         match fault {
-            Fault::Error(_) | Fault::Interruption => trace.contains("(INJECTED)"),
+            Fault::Error(_) | Fault::Interruption => self.injected() > 0,
             Fault::Kill => tally.more.iter().any(|(what, _)| what.contains("killed")),
         }
+    }
+
+    /// How often the fault has happened so far.
+    fn injected(&self) -> usize {
+        let trace = fs::read_to_string(self.trace()).expect("the tracer writes before the service goes on");
+        trace.matches("(INJECTED)").count()
     }
 
     fn begin_new_store(&mut self) -> PathBuf {

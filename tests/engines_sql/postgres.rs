@@ -5,7 +5,7 @@ use std::{collections::HashSet, sync::Arc};
 use adapters::event_log::postgres::PostgresLog;
 use application::{
     contract,
-    ports::{DurabilityLevel, EventLog, Fault, Position, ReadBound},
+    ports::{AppendError, DurabilityLevel, EventLog, Fault, Position, ReadBound},
 };
 use harness::PostgresServer;
 use tokio::{sync::Mutex, task::JoinSet};
@@ -111,6 +111,23 @@ async fn a_deleted_row_is_damage() {
 
     assert_eq!(damaged.fault, Fault::Damaged);
     assert!(damaged.detail.contains("position 2"), "{damaged}");
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn nothing_is_stored_on_top_of_another_history() {
+    let server = PostgresServer::start();
+    let log = open(&server.url("postgres")).await;
+    log.append(Position(0), &contract::record(1)).await.unwrap();
+    server.sql("postgres", "UPDATE petstore_commits SET id = gen_random_uuid() WHERE position = 1");
+
+    let refused = log.append(Position(1), &contract::record(2)).await;
+
+    assert_eq!(
+        refused,
+        Err(AppendError::Conflict),
+        "as if another node had been faster: reading on tells more"
+    );
+    assert_eq!(log.head().await, Ok(Position(1)));
 }
 
 #[tokio::test(flavor = "multi_thread")]

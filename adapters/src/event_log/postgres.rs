@@ -68,8 +68,12 @@ impl EventLog for PostgresLog {
     async fn append(&self, expected: Position, record: &Record) -> Result<Position, AppendError> {
         // Nothing was sent yet, so whatever goes wrong here has stored nothing.
         let session = self.link.session().await.map_err(AppendError::NotStored)?;
-        self.link.seen().check(expected).map_err(AppendError::Closed)?;
-        match time::timeout(APPEND_PATIENCE, session.append(expected, record)).await {
+        let before = {
+            let seen = self.link.seen();
+            seen.check(expected).map_err(AppendError::Closed)?;
+            seen.last().filter(|(last, _)| *last == expected).map(|(_, commit)| commit)
+        };
+        match time::timeout(APPEND_PATIENCE, session.append(expected, before, record)).await {
             Ok(Ok(Some(position))) => {
                 self.link.seen().given(position, record.id);
                 Ok(position)

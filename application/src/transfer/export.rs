@@ -17,7 +17,7 @@ pub enum ExportError {
     #[error(transparent)]
     Log(#[from] LogError),
     /// The file cannot be read or written.
-    #[error("the file: {0}")]
+    #[error("the file cannot be read or written: {0}")]
     File(#[from] io::Error),
     /// The file is not a whole export.
     #[error("line {line} of the file {what}")]

@@ -33,11 +33,13 @@ const APPEND_LIMIT: Duration = Duration::from_secs(3);
 const READ_LIMIT: Duration = Duration::from_secs(14);
 
 /// Positions come from the primary key, never from a sequence: those become visible out of order. The condition
-/// keeps gaps out, which the key alone would allow; and whoever sees a row sees the ones before it.
+/// keeps gaps out, which the key alone would allow; and whoever sees a row sees the ones before it. Who knows the
+/// commit before names it, so that nothing is stored on top of another history than the one it was decided on.
 const APPEND: &str = "\
     WITH stored AS (\
         INSERT INTO petstore_commits (position, id, bytes) \
-        SELECT $1 + 1, $2, $3 WHERE $1 = 0 OR EXISTS (SELECT 1 FROM petstore_commits WHERE position = $1) \
+        SELECT $1 + 1, $2, $3 WHERE $1 = 0 OR EXISTS (\
+            SELECT 1 FROM petstore_commits WHERE position = $1 AND id = coalesce($5, id)) \
         ON CONFLICT (position) DO NOTHING RETURNING position) \
     SELECT pg_notify($4, position::text) FROM stored";
 
@@ -122,7 +124,7 @@ impl Session {
         let session = Self {
             server: target.server.clone(),
             append: appending
-                .prepare_typed(APPEND, &[Type::INT8, Type::UUID, Type::BYTEA, Type::TEXT])
+                .prepare_typed(APPEND, &[Type::INT8, Type::UUID, Type::BYTEA, Type::TEXT, Type::UUID])
                 .await
                 .map_err(failed)?,
             channel,
@@ -141,16 +143,20 @@ impl Session {
         Ok(session)
     }
 
-    /// Stores the record after `expected`; `None` if that is not the head.
+    /// Stores the record after `expected`, where `before` stands as far as is known; `None` if that is not the head.
     pub(super) async fn append(
         &self,
         expected: Position,
+        before: Option<CommitId>,
         record: &Record,
     ) -> Result<Option<Position>, Error> {
         let Ok(position) = i64::try_from(expected.0) else { return Ok(None) };
         let bytes = &*record.bytes;
-        let row =
-            self.appending.query_opt(&self.append, &[&position, &record.id.0, &bytes, &self.channel]).await?;
+        let before = before.map(|commit| commit.0);
+        let row = self
+            .appending
+            .query_opt(&self.append, &[&position, &record.id.0, &bytes, &self.channel, &before])
+            .await?;
         Ok(row.map(|_| {
             tell(&self.news, expected.next());
             expected.next()

@@ -51,7 +51,16 @@ impl Engine {
         if application::planted::is("skip-our-sync") {
             return Ok(());
         }
-        self.records.sync_data().map_err(|error| io_trouble("syncing the log", &error))
+        let synced = self.records.sync_data();
+        #[cfg(planted_bugs)]
+        let synced = synced.or_else(|error| {
+            if application::planted::is("retry-a-failed-sync") {
+                self.records.sync_data()
+            } else {
+                Err(error)
+            }
+        });
+        synced.map_err(|error| io_trouble("syncing the log", &error))
     }
 
     /// Finds the last commit, and that nothing which was acknowledged is missing.

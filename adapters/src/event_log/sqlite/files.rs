@@ -54,6 +54,15 @@ impl Files {
             let detail = format!("there is no log at {}; check the path", path.display());
             return Err(LogError::new(Fault::CannotOpen, detail));
         }
+        if !there && mark_of(path).exists() {
+            let detail = format!(
+                "the log {} is gone, but its high-water mark {} is there; restore the log from a backup, or delete the \
+                 mark too if the log was deleted on purpose",
+                path.display(),
+                mark_of(path).display()
+            );
+            return Err(LogError::new(Fault::Damaged, detail));
+        }
         let unusable = |error: io::Error| {
             let detail = format!(
                 "the log {} cannot be written to ({error}); make the file and its folder writable for this user or \

@@ -88,6 +88,17 @@ async fn a_log_that_was_replaced_by_an_empty_file_is_refused() {
 }
 
 #[tokio::test]
+async fn a_log_that_was_deleted_is_refused_and_not_made_anew() {
+    let (_folder, path) = folder();
+    fill(&SqliteLog::open(&path).unwrap(), 3).await;
+    fs::remove_file(&path).unwrap();
+    let refused = SqliteLog::open(&path).unwrap_err();
+    assert_eq!(refused.fault, Fault::Damaged);
+    assert!(refused.detail.contains("is gone"), "{refused}");
+    assert!(!path.exists(), "nothing pretends to be the log");
+}
+
+#[tokio::test]
 async fn a_log_without_its_mark_is_refused() {
     let (_folder, path) = folder();
     fill(&SqliteLog::open(&path).unwrap(), 1).await;
