@@ -123,6 +123,14 @@ fn a_node_far_away_joins_although_others_write_all_the_time() {
     }
 }
 
+#[test]
+fn a_node_some_way_off_gets_its_turn_although_a_closer_one_never_stops_writing() {
+    for seed in 1..=2 {
+        let shares = fairness::contest(seed, &[0, 2]);
+        assert!(shares[1] > 4, "seed {seed}: {shares:?}");
+    }
+}
+
 /// Runs a seed; a panic anywhere in it is printed with the seed too.
 fn tried(seed: u64) -> Report {
     match panic::catch_unwind(AssertUnwindSafe(|| run(seed))) {

@@ -19,6 +19,7 @@ pub mod ports;
 mod principal;
 mod projection;
 pub mod transfer;
+mod turns;
 mod writer;
 
 pub use health::Health;

@@ -102,7 +102,7 @@ impl PetStore {
             node.projection.forget_ids();
         }
         let (requests, queue) = mpsc::channel(Self::QUEUE_MAX);
-        let writer = Writer::new(node.clone(), clock, queue);
+        let writer = Writer::new(node.clone(), clock, queue, sharing);
         let writer = tokio::spawn(supervise_writer(writer, node.monitor.clone()));
         let mut following = JoinSet::new();
         match sharing {

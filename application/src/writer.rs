@@ -14,9 +14,10 @@ use crate::{
     decision::{self, Draft, EVENTS_MAX},
     follower::{self, Follower},
     page::Version,
-    pet_store::{CreateError, CreatePet, Created, PetStore},
+    pet_store::{CreateError, CreatePet, Created, PetStore, Sharing},
     ports::{AppendError, Clock, CommitId, Fault, LogError, Position, ReadBound, Record},
     projection::State,
+    turns::Turns,
 };
 
 /// How long to wait before asking a log that failed whether it works again.
@@ -33,6 +34,8 @@ pub(crate) struct Writer {
     clock: Arc<dyn Clock>,
     queue: mpsc::Receiver<Request>,
     waiting: VecDeque<Request>,
+    /// `None` if nobody else writes to the log.
+    turns: Option<Turns>,
 }
 
 /// How an append ended, once every doubt was resolved.
@@ -45,8 +48,17 @@ enum Outcome {
 }
 
 impl Writer {
-    pub(crate) fn new(follower: Follower, clock: Arc<dyn Clock>, queue: mpsc::Receiver<Request>) -> Self {
-        Self { follower, clock, queue, waiting: VecDeque::new() }
+    pub(crate) fn new(
+        follower: Follower,
+        clock: Arc<dyn Clock>,
+        queue: mpsc::Receiver<Request>,
+        sharing: Sharing,
+    ) -> Self {
+        let turns = match sharing {
+            Sharing::Alone => None,
+            Sharing::Shared => Some(Turns::new()),
+        };
+        Self { follower, clock, queue, waiting: VecDeque::new(), turns }
     }
 
     /// Writes until nobody can ask any more and everybody was answered.
@@ -84,7 +96,12 @@ impl Writer {
         }
         match self.store(base, &draft).await {
             Outcome::Stored => match self.follower.projection.apply(&draft.commit) {
-                Ok(()) => self.answer(draft),
+                Ok(()) => {
+                    self.answer(draft);
+                    if let Some(turns) = &mut self.turns {
+                        turns.stored(base, &self.follower).await;
+                    }
+                }
                 Err(error) => {
                     self.refuse(draft.covered(), error.fault);
                     self.recover(error).await;

@@ -27,85 +27,127 @@ use harness::{NatsCluster, NatsSync, PostgresServer};
 use tokio::task::JoinSet;
 
 const CALLERS: usize = 256;
-const TIME: Duration = Duration::from_secs(4);
+const ROUNDS: usize = 3;
+const ROUND: Duration = Duration::from_secs(3);
 
 #[tokio::main]
 async fn main() {
-    println!("{CALLERS} callers, {} s a row, in one process on this machine\n", TIME.as_secs());
+    let folder = tempfile::tempdir().expect("a temporary folder");
+    let path = folder.path();
+    let sled = SledLog::open(path.join("sled")).expect("sled opens");
+    let sqlite = SqliteLog::open(path.join("sqlite.db")).expect("SQLite opens");
+    // The yardstick goes first.
+    let mut rows = vec![
+        Row::new("memory", vec![Arc::new(MemoryLog::default())], Sharing::Alone).await,
+        Row::new("sled", vec![Arc::new(sled)], Sharing::Alone).await,
+        Row::new("sqlite", vec![Arc::new(sqlite)], Sharing::Alone).await,
+    ];
+    let mut postgres = PostgresServer::start();
+    let careful = NatsCluster::start(3, NatsSync::Always).await;
+    let careless = NatsCluster::start(3, NatsSync::Default).await;
+    for nodes in [1, 2, 4] {
+        let database = postgres.create_database();
+        let url = postgres.url(&database);
+        let logs = open_all(nodes, async || PostgresLog::open(&url).await.expect("PostgreSQL answers")).await;
+        rows.push(Row::new("postgres", logs, Sharing::Shared).await);
+    }
+    for (name, cluster) in [("nats R3, sync always", &careful), ("nats R3, default", &careless)] {
+        for nodes in [1, 2, 4] {
+            let url = cluster.url(&format!("PETS{nodes}"));
+            let logs = open_all(nodes, async || NatsLog::open(&url).await.expect("JetStream answers")).await;
+            rows.push(Row::new(name, logs, Sharing::Shared).await);
+        }
+    }
+    println!(
+        "{CALLERS} callers, all nodes in one process on this machine; medians of {ROUNDS} interleaved rounds of {} s\n",
+        ROUND.as_secs()
+    );
+    for _ in 0..ROUNDS {
+        for row in &mut rows {
+            row.measure().await;
+        }
+    }
     println!(
         "{:<22} {:>5} {:>10} {:>7} {:>10} {:>9}",
         "engine", "nodes", "creates/s", "ratio", "conflicts", "p99 ms"
     );
-    let folder = tempfile::tempdir().expect("a temporary folder");
-    let path = folder.path().to_path_buf();
-    let memory = row("memory", vec![Arc::new(MemoryLog::default())], Sharing::Alone, None).await;
-    let base = Some(memory);
-    let sled = SledLog::open(path.join("sled")).expect("sled opens");
-    row("sled", vec![Arc::new(sled)], Sharing::Alone, base).await;
-    let sqlite = SqliteLog::open(path.join("sqlite.db")).expect("SQLite opens");
-    row("sqlite", vec![Arc::new(sqlite)], Sharing::Alone, base).await;
-    let mut postgres = PostgresServer::start();
-    for nodes in [1, 2, 4] {
-        let database = postgres.create_database();
-        let url = postgres.url(&database);
-        let mut logs: Vec<Arc<dyn EventLog>> = Vec::new();
-        for _ in 0..nodes {
-            logs.push(Arc::new(PostgresLog::open(&url).await.expect("PostgreSQL answers")));
-        }
-        row("postgres", logs, Sharing::Shared, base).await;
-    }
-    for (name, sync) in [("nats R3, sync always", NatsSync::Always), ("nats R3, default", NatsSync::Default)]
-    {
-        let cluster = NatsCluster::start(3, sync).await;
-        for nodes in [1, 2, 4] {
-            let url = cluster.url(&format!("PETS{nodes}"));
-            let mut logs: Vec<Arc<dyn EventLog>> = Vec::new();
-            for _ in 0..nodes {
-                logs.push(Arc::new(NatsLog::open(&url).await.expect("JetStream answers")));
-            }
-            row(name, logs, Sharing::Shared, base).await;
-        }
+    let yardstick = median(&rows[0].rates);
+    for row in &rows {
+        println!(
+            "{:<22} {:>5} {:>10.0} {:>7.2} {:>9.0}% {:>9.1}",
+            row.name,
+            row.stores.len(),
+            median(&row.rates),
+            median(&row.rates) / yardstick,
+            100.0 * median(&row.conflicts),
+            median(&row.p99s),
+        );
     }
 }
 
-/// Measures one row of the table and returns its rate.
-async fn row(name: &str, logs: Vec<Arc<dyn EventLog>>, sharing: Sharing, yardstick: Option<f64>) -> f64 {
-    let counts = Arc::new(Counts::default());
-    let mut stores = Vec::new();
-    for log in logs {
-        let log = Arc::new(Counted { log, counts: counts.clone() });
-        let store =
-            PetStore::open(log, Arc::<MemoryReadModel>::default(), Arc::new(SystemClock), sharing).await;
-        stores.push(Arc::new(store.expect("an empty log opens")));
+async fn open_all<L: EventLog + 'static>(nodes: usize, open: impl AsyncFn() -> L) -> Vec<Arc<dyn EventLog>> {
+    let mut logs: Vec<Arc<dyn EventLog>> = Vec::new();
+    for _ in 0..nodes {
+        logs.push(Arc::new(open().await));
     }
-    let begun = Instant::now();
-    let mut callers = JoinSet::new();
-    for caller in 0..CALLERS {
-        let store = stores[caller % stores.len()].clone();
-        callers.spawn(async move {
-            let mut latencies = Vec::new();
-            while begun.elapsed() < TIME {
-                let asked = Instant::now();
-                store.create(rex()).await.expect("a sound engine takes every pet");
-                latencies.push(asked.elapsed());
-            }
-            latencies
-        });
+    logs
+}
+
+/// Some nodes on one log, and what was measured of them in each round.
+struct Row {
+    name: &'static str,
+    stores: Vec<Arc<PetStore>>,
+    counts: Arc<Counts>,
+    rates: Vec<f64>,
+    conflicts: Vec<f64>,
+    p99s: Vec<f64>,
+}
+
+impl Row {
+    async fn new(name: &'static str, logs: Vec<Arc<dyn EventLog>>, sharing: Sharing) -> Self {
+        let counts = Arc::<Counts>::default();
+        let mut stores = Vec::new();
+        for log in logs {
+            let log = Arc::new(Counted { log, counts: counts.clone() });
+            let read_model = Arc::<MemoryReadModel>::default();
+            let store = PetStore::open(log, read_model, Arc::new(SystemClock), sharing).await;
+            stores.push(Arc::new(store.expect("an empty log opens")));
+        }
+        Self { name, stores, counts, rates: vec![], conflicts: vec![], p99s: vec![] }
     }
-    let mut latencies: Vec<_> = callers.join_all().await.concat();
-    let elapsed = begun.elapsed();
-    latencies.sort_unstable();
-    let rate = ratio(latencies.len() as u64, 1) / elapsed.as_secs_f64();
-    let (appends, conflicts) =
-        (counts.appends.load(Ordering::Relaxed), counts.conflicts.load(Ordering::Relaxed));
-    println!(
-        "{name:<22} {:>5} {rate:>10.0} {:>7.2} {:>9.0}% {:>9.1}",
-        stores.len(),
-        rate / yardstick.unwrap_or(rate),
-        100.0 * ratio(conflicts, appends),
-        latencies[latencies.len() * 99 / 100].as_secs_f64() * 1e3,
-    );
-    rate
+
+    async fn measure(&mut self) {
+        let begun = Instant::now();
+        let mut callers = JoinSet::new();
+        for caller in 0..CALLERS {
+            let store = self.stores[caller % self.stores.len()].clone();
+            callers.spawn(async move {
+                let mut latencies = Vec::new();
+                while begun.elapsed() < ROUND {
+                    let asked = Instant::now();
+                    store.create(rex()).await.expect("a sound engine takes every pet");
+                    latencies.push(asked.elapsed());
+                }
+                latencies
+            });
+        }
+        let mut latencies: Vec<_> = callers.join_all().await.concat();
+        let elapsed = begun.elapsed();
+        latencies.sort_unstable();
+        let (appends, conflicts) = (
+            self.counts.appends.swap(0, Ordering::Relaxed),
+            self.counts.conflicts.swap(0, Ordering::Relaxed),
+        );
+        self.rates.push(ratio(latencies.len() as u64, 1) / elapsed.as_secs_f64());
+        self.conflicts.push(ratio(conflicts, appends));
+        self.p99s.push(latencies[latencies.len() * 99 / 100].as_secs_f64() * 1e3);
+    }
+}
+
+fn median(values: &[f64]) -> f64 {
+    let mut sorted = values.to_vec();
+    sorted.sort_unstable_by(f64::total_cmp);
+    sorted[sorted.len() / 2]
 }
 
 fn rex() -> CreatePet {

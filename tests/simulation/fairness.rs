@@ -21,7 +21,7 @@ use super::{
 };
 
 /// How long the contest lasts, on the simulated clock.
-const CONTEST: Duration = Duration::from_secs(2);
+const CONTEST: Duration = Duration::from_secs(10);
 /// How long a node may take to join.
 const START_MAX: Duration = Duration::from_secs(10);
 /// How many clients each node has that never pause.

@@ -205,7 +205,16 @@ impl EventLog for NatsLog {
     async fn head(&self) -> Result<Position, LogError> {
         // Answers may overtake each other, so what is compared is what was known before asking.
         let before = self.seen.lock().clone();
-        let info = stream::ask_leader(&self.connection, &self.address).await?;
+        let info = match stream::ask_leader(&self.connection, &self.address).await {
+            Ok(info) => info,
+            Err(error) => {
+                if error.fault == Fault::Unreachable {
+                    self.connection.leader_missed().await;
+                }
+                return Err(error);
+            }
+        };
+        self.connection.leader_heard();
         let head = stream::head(&info)?;
         let known = Position(before.state.last_sequence);
         let same_log = info.created == before.created && head >= known;

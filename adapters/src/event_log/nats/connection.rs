@@ -1,16 +1,26 @@
 //! The connection to the servers: made once, kept up by itself, and honest about what became of a request.
 
-use std::time::Duration;
+use std::{
+    future::{self, Ready},
+    sync::atomic::{AtomicUsize, Ordering},
+    time::Duration,
+};
 
 use application::ports::{Fault, LogError};
 use async_nats::{
-    Client, ConnectErrorKind, ConnectOptions, Event, HeaderMap, Message, Request, RequestErrorKind,
+    Client, ConnectErrorKind, ConnectOptions, Event, HeaderMap, Message, ReconnectToServer, Request,
+    RequestErrorKind, Server, ServerInfo,
     connection::State,
     jetstream::{self, response::Response},
 };
 use bytes::Bytes;
+use parking_lot::Mutex;
 use serde::{Serialize, de::DeserializeOwned};
-use tokio::{fs, sync::watch, time};
+use tokio::{
+    fs,
+    sync::watch,
+    time::{self, Instant},
+};
 
 use super::address::{Address, Identity, TlsDemand};
 
@@ -26,6 +36,8 @@ const QUESTION_PATIENCES: [Duration; 3] =
     [Duration::from_millis(500), Duration::from_secs(1), Duration::from_millis(1_500)];
 /// A silent server is asked for a sign of life so often, and left when three stay out.
 const PING_INTERVAL: Duration = Duration::from_secs(1);
+/// Without word of a leader for so long, another server is tried. About as long as an election.
+const LEADERLESS_MAX: Duration = Duration::from_secs(5);
 /// The pause before trying a server again doubles from the first to the last of these.
 const RECONNECT_PAUSE: (Duration, Duration) = (Duration::from_millis(20), Duration::from_millis(500));
 
@@ -34,6 +46,8 @@ pub(super) struct Connection {
     pub(super) client: Client,
     /// Counts how often the connection was lost.
     losses: watch::Receiver<u64>,
+    /// When a leader was heard of, or another server was tried.
+    hopeful: Mutex<Instant>,
 }
 
 /// Why a request has no answer, by what can be said about it.
@@ -65,6 +79,7 @@ impl Connection {
             .request_timeout(None)
             .ping_interval(PING_INTERVAL)
             .reconnect_delay_callback(reconnect_pause)
+            .reconnect_to_server_callback(one_after_the_other())
             .event_callback(move |event| {
                 report(&event);
                 if event == Event::Disconnected {
@@ -74,7 +89,7 @@ impl Connection {
             });
         let connecting = time::timeout(CONNECT_PATIENCE, options.connect(&address.servers));
         match connecting.await {
-            Ok(Ok(client)) => Ok(Self { client, losses }),
+            Ok(Ok(client)) => Ok(Self { client, losses, hopeful: Mutex::new(Instant::now()) }),
             Ok(Err(error)) => {
                 let fault = match error.kind() {
                     ConnectErrorKind::Dns
@@ -158,6 +173,29 @@ impl Connection {
         Err(ApiFailure::Silent(silence))
     }
 
+    /// Takes note that the servers have a leader, and that it can be reached.
+    pub(super) fn leader_heard(&self) {
+        *self.hopeful.lock() = Instant::now();
+    }
+
+    /// Takes note that no leader can be reached. A server that is cut off from the others still answers its
+    /// clients, so the client has no reason of its own to leave it.
+    pub(super) async fn leader_missed(&self) {
+        let hopeless = {
+            let mut hopeful = self.hopeful.lock();
+            let hopeless = hopeful.elapsed() > LEADERLESS_MAX;
+            if hopeless {
+                *hopeful = Instant::now();
+            }
+            hopeless
+        };
+        if hopeless && self.client.connection_state() == State::Connected {
+            tracing::warn!("this NATS server knows no leader of the stream: trying another one");
+            // It fails only when the client has ended, and then every request says so.
+            let _ = self.client.force_reconnect().await;
+        }
+    }
+
     /// Tells when the connection, which must be there now, is lost.
     pub(super) fn watch(&self) -> Result<watch::Receiver<u64>, LogError> {
         let mut losses = self.losses.clone();
@@ -223,6 +261,17 @@ fn reconnect_pause(attempt: usize) -> Duration {
     let (first, last) = RECONNECT_PAUSE;
     let doublings = u32::try_from(attempt.saturating_sub(1)).unwrap_or(u32::MAX);
     first.saturating_mul(2_u32.saturating_pow(doublings)).min(last)
+}
+
+/// The first server is anyone. Later ones take turns: the client itself prefers servers that never failed, and would go
+/// back for ever to one that answers and is of no use.
+fn one_after_the_other() -> impl Fn(Vec<Server>, ServerInfo) -> Ready<Option<ReconnectToServer>> {
+    let calls = AtomicUsize::new(0);
+    move |servers, _| {
+        let next = calls.fetch_add(1, Ordering::Relaxed).checked_sub(1);
+        let server = next.and_then(|next| servers.get(next % servers.len()));
+        future::ready(server.map(|server| ReconnectToServer { addr: server.addr.clone(), delay: None }))
+    }
 }
 
 fn report(event: &Event) {

@@ -46,6 +46,10 @@ pub(super) async fn ask_leader(connection: &Connection, address: &Address) -> Re
         Ok(info) => info,
         Err(failure) => return Err(refused("see", address, failure)),
     };
+    // A server that was the leader until it lost the others goes on answering, and knows of none.
+    if info.cluster.as_ref().is_some_and(|cluster| cluster.leader.as_ref().is_none_or(String::is_empty)) {
+        return Err(unreachable(format!("stream {} has no leader for now", address.stream)));
+    }
     let replicas = info.cluster.as_ref().map_or(&[][..], |cluster| &cluster.replicas);
     let heard = replicas.iter().filter(|peer| !peer.offline && peer.active < CONTACT_MAX).count();
     if 2 * (heard + 1) <= replicas.len() + 1 {
