@@ -97,6 +97,12 @@ impl Lineage {
         Some(&self.pets[..*count])
     }
 
+    /// Whether this version was in this log already at that time.
+    pub(crate) fn held(&self, version: Version, at: Tick) -> bool {
+        let held = |index: usize| self.commits.get(index).is_some_and(|stored| stored.at <= at);
+        self.at(version).is_some() && version.position.0.checked_sub(1).is_none_or(|last| held(last as usize))
+    }
+
     pub(crate) fn place(&self, pet: &Pet) -> Option<(Position, Tick)> {
         self.places.get(pet.details.name.as_str()).copied()
     }
