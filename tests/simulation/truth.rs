@@ -99,8 +99,8 @@ impl Lineage {
 
     /// Whether this version was in this log already at that time.
     pub(crate) fn held(&self, version: Version, at: Tick) -> bool {
-        let held = |index: usize| self.commits.get(index).is_some_and(|stored| stored.at <= at);
-        self.at(version).is_some() && version.position.0.checked_sub(1).is_none_or(|last| held(last as usize))
+        let stored = self.commits.iter().find(|stored| stored.commit.position == version.position);
+        self.at(version).is_some() && stored.is_none_or(|stored| stored.at <= at)
     }
 
     pub(crate) fn place(&self, pet: &Pet) -> Option<(Position, Tick)> {

@@ -146,11 +146,9 @@ async fn in_time<T>(
     otherwise: &str,
     answer: impl Future<Output = Result<T, tokio_postgres::Error>>,
 ) -> Result<T, LogError> {
-    match time::timeout(patience, answer).await {
-        Ok(answer) => answer.map_err(|error| trouble::of_query(session.server(), &error)),
-        Err(_) => {
-            let detail = format!("PostgreSQL at {} {otherwise}", session.server());
-            Err(LogError::new(Fault::Unreachable, detail))
-        }
-    }
+    let Ok(answer) = time::timeout(patience, answer).await else {
+        let detail = format!("PostgreSQL at {} {otherwise}", session.server());
+        return Err(LogError::new(Fault::Unreachable, detail));
+    };
+    answer.map_err(|error| trouble::of_query(session.server(), &error))
 }
