@@ -1,4 +1,4 @@
-//! The wiring diagram: the only place that names concrete adapters.
+//! The wiring diagram: the only place that names storage engines.
 
 use std::{
     fs,
