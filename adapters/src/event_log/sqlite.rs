@@ -1,12 +1,14 @@
 //! A log in one SQLite file, one row per commit, for those who like to look at their data with common tools.
 //!
 //! Reading order: this file (what callers see), `sqlite/keeper.rs` (the one thread that writes, and what it does
-//! after a fault), `sqlite/engine.rs` and `sqlite/reader.rs` (what is asked of SQLite), `sqlite/trouble.rs` (what
-//! its errors mean), `sqlite/shared.rs` (what passes between threads), `sqlite/files.rs` (the files around it).
+//! after a fault), `sqlite/opening.rs` (the way to an open log), `sqlite/engine.rs` and `sqlite/reader.rs` (what is
+//! asked of SQLite), `sqlite/trouble.rs` (what its errors mean), `sqlite/shared.rs` (what passes between threads),
+//! `sqlite/files.rs` (the files around it).
 
 mod engine;
 mod files;
 mod keeper;
+mod opening;
 mod reader;
 mod remains;
 mod shared;

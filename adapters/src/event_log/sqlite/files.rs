@@ -75,10 +75,8 @@ impl Files {
         let lock = lock(path, unusable)?;
         // Created here rather than by SQLite, so that nobody else can open it even for a moment.
         let database = OpenOptions::new().write(true).create(true).truncate(false).mode(FILE_MODE).open(path);
-        database.and_then(|file| file.sync_all()).map_err(unusable)?;
-        let files = Self { database: path.into(), _lock: lock };
-        files.sync_folder().map_err(unusable)?;
-        Ok(files)
+        database.map_err(unusable)?;
+        Ok(Self { database: path.into(), _lock: lock })
     }
 
     pub(super) fn database(&self) -> &Path {
@@ -87,6 +85,32 @@ impl Files {
 
     pub(super) fn mark(&self) -> PathBuf {
         mark_of(&self.database)
+    }
+
+    /// Whether there is nothing in the database. SQLite would take that for a new one, and delete what waits.
+    pub(super) fn is_empty(&self) -> bool {
+        self.database.metadata().is_ok_and(|about| about.len() == 0)
+    }
+
+    /// How many bytes wait in the write-ahead log.
+    pub(super) fn waiting(&self) -> u64 {
+        self.write_ahead_log().metadata().map_or(0, |about| about.len())
+    }
+
+    /// Brings to the disk what a process that was killed has left in the cache of the system.
+    pub(super) fn sync(&self) -> io::Result<()> {
+        for path in [self.database.clone(), self.write_ahead_log()] {
+            match File::open(path) {
+                Ok(file) => file.sync_all()?,
+                Err(error) if error.kind() == io::ErrorKind::NotFound => {}
+                Err(error) => return Err(error),
+            }
+        }
+        self.sync_folder()
+    }
+
+    fn write_ahead_log(&self) -> PathBuf {
+        beside(&self.database, "-wal")
     }
 
     /// Brings the names of the files to the disk.

@@ -7,18 +7,18 @@ use std::{
     time::{Duration, Instant},
 };
 
-use application::ports::{AppendError, Durability, Fault, LogError, Position, Record};
+use application::ports::{AppendError, Fault, LogError, Position, Record};
 use rusqlite::ErrorCode;
 use tokio::{runtime::Runtime, sync::mpsc, time};
 
 use super::{
-    engine::{Content, Engine},
+    engine::Engine,
     files::{Files, Opening},
-    reader::Reader,
+    opening::{Opened, open_engine, open_mark},
     shared::{Request, Shared},
     trouble::{explain, io_trouble},
 };
-use crate::event_log::high_water::{self, HighWater, Mark};
+use crate::event_log::high_water::{HighWater, Mark};
 
 /// How often the mark is synced while commits come in, and how long after the last one.
 const MARK_SYNC_PAUSE: Duration = Duration::from_secs(1);
@@ -26,7 +26,7 @@ const MARK_SYNC_PAUSE: Duration = Duration::from_secs(1);
 const REOPEN_PAUSE: Duration = Duration::from_secs(1);
 const REOPEN_PAUSE_MAX: Duration = Duration::from_secs(4);
 /// After so many bytes the write-ahead log is moved into the database, while nobody waits for it.
-const CHECKPOINT_BYTES: usize = 4 * 1024 * 1024;
+const CHECKPOINT_BYTES: u64 = 4 * 1024 * 1024;
 
 /// The owner of a log. Everything here blocks, on a thread of its own.
 pub(super) struct Keeper {
@@ -36,7 +36,9 @@ pub(super) struct Keeper {
     /// `None` while the database is being opened again.
     engine: Option<Engine>,
     /// How much was written since the last checkpoint.
-    written: usize,
+    written: u64,
+    /// Whether anything was stored. Whoever only looks leaves everything as it is, damage above all.
+    appended: bool,
     trouble: Option<Trouble>,
     shared: Arc<Shared>,
 }
@@ -53,16 +55,17 @@ impl Keeper {
     /// Opens the log in the file `path` and checks that it has lost nothing.
     pub(super) fn open(path: &Path, opening: Opening) -> Result<Self, LogError> {
         let files = Files::open(path, opening)?;
-        let (engine, content) = Engine::connect(files.database())?;
-        let mut mark = open_mark(&files, content)?;
-        let (reader, durability, tail) = prepare(&engine, content, &files, &mut mark)?;
+        let mut mark = open_mark(&files)?;
+        let Opened { engine, reader, durability, tail } = open_engine(&files, &mut mark)?;
         let shared = Arc::new(Shared::new(reader, durability, tail.position));
+        let written = files.waiting();
         Ok(Self {
             files,
             mark,
             mark_synced: Instant::now(),
             engine: Some(engine),
-            written: 0,
+            written,
+            appended: false,
             trouble: None,
             shared,
         })
@@ -104,7 +107,8 @@ impl Keeper {
             Ok(false) => return Err(AppendError::Conflict),
             Err(error) => return Err(self.refused(&error)),
         }
-        self.written += record.bytes.len();
+        self.appended = true;
+        self.written += record.bytes.len() as u64;
         let mark = Mark { position: expected.next(), commit: record.id };
         if let Err(error) = self.mark.raise(mark) {
             let error = io_trouble("writing the high-water mark", &error);
@@ -169,7 +173,7 @@ impl Keeper {
     /// Opens the log again, unless the disk still fails: then the old reader goes on.
     fn reopen(&mut self, pause: Duration) {
         let works = self.files.check_room().and_then(|()| match &self.engine {
-            Some(engine) => engine.checkpoint("PASSIVE"),
+            Some(engine) => engine.checkpoint("PASSIVE").map(drop),
             None => Ok(()),
         });
         match works.and_then(|()| self.replace_engine()) {
@@ -193,8 +197,8 @@ impl Keeper {
         // Every connection has to go, so that what they have cached goes with them.
         drop((place.take(), self.engine.take()));
         self.mark.settle().map_err(|error| io_trouble("writing the high-water mark", &error))?;
-        let (engine, content) = Engine::connect(self.files.database())?;
-        let (reader, durability, tail) = prepare(&engine, content, &self.files, &mut self.mark)?;
+        let Opened { engine, reader, durability, tail } = open_engine(&self.files, &mut self.mark)?;
+        engine.checkpoint("TRUNCATE")?;
         engine.prove_writable()?;
         *place = Some(reader);
         self.engine = Some(engine);
@@ -205,54 +209,18 @@ impl Keeper {
     }
 
     fn close(mut self) {
-        if self.trouble.is_none()
+        // The reader goes first: nobody may be in the way of what is moved into the database.
+        drop(self.shared.reader.lock().take());
+        let Some(engine) = self.engine.take().filter(|_| self.trouble.is_none()) else { return };
+        if self.appended
             && let Err(error) = self.mark.settle()
         {
             tracing::warn!("the high-water mark could not be synced at the end: {error}");
         }
-        // The reader goes first: whoever is last moves everything into the database.
-        drop(self.shared.reader.lock().take());
-        drop(self.engine.take());
-    }
-}
-
-/// Opens the mark. It is made before the table, so whoever has a table has lost it.
-fn open_mark(files: &Files, content: Content) -> Result<HighWater, LogError> {
-    let path = files.mark();
-    if let Some(mark) = HighWater::open(&path)? {
-        return Ok(mark);
-    }
-    match content {
-        Content::Log => Err(high_water::missing(&path)),
-        Content::Nothing => {
-            let made = HighWater::create(&path).and_then(|mark| files.sync_folder().map(|()| mark));
-            made.map_err(|error| io_trouble("making the log", &error))
+        if (self.appended || self.files.waiting() == 0)
+            && let Err(error) = engine.finish()
+        {
+            tracing::warn!("the log could not be closed cleanly: {error}");
         }
     }
-}
-
-/// Makes sure that everything in the log is durable and nothing is missing.
-fn prepare(
-    engine: &Engine,
-    content: Content,
-    files: &Files,
-    mark: &mut HighWater,
-) -> Result<(Reader, Durability, Mark), LogError> {
-    // Checked before anything is changed: a log that has lost something is left as it is.
-    let tail = match content {
-        Content::Nothing => Mark::START,
-        Content::Log => engine.tail()?,
-    };
-    let found = match content {
-        Content::Nothing => None,
-        Content::Log => engine.commit_at(mark.mark().position)?,
-    };
-    mark.check(tail.position, found)?;
-    engine.prepare(content)?;
-    files.sync_folder().map_err(|error| io_trouble("bringing the log to the disk", &error))?;
-    if tail != mark.mark() {
-        let raised = mark.raise(tail).and_then(|()| mark.sync());
-        raised.map_err(|error| io_trouble("writing the high-water mark", &error))?;
-    }
-    Ok((Reader::connect(files.database())?, engine.durability(files.database())?, tail))
 }
