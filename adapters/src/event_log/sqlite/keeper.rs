@@ -16,17 +16,25 @@ use super::{
     files::{Files, Opening},
     opening::{Opened, open_engine, open_mark},
     shared::{Request, Shared},
-    trouble::{explain, io_trouble},
+    trouble::explain,
 };
-use crate::event_log::high_water::{HighWater, Mark};
+use crate::event_log::{
+    disk::io_trouble,
+    distrust,
+    high_water::{HighWater, Mark},
+    space,
+};
 
 /// How often the mark is synced while commits come in, and how long after the last one.
 const MARK_SYNC_PAUSE: Duration = Duration::from_secs(1);
 /// The pause before the log is opened again; it doubles with each failure.
 const REOPEN_PAUSE: Duration = Duration::from_secs(1);
 const REOPEN_PAUSE_MAX: Duration = Duration::from_secs(4);
-/// After so many bytes the write-ahead log is moved into the database, while nobody waits for it.
-const CHECKPOINT_BYTES: u64 = 4 * 1024 * 1024;
+/// After so many bytes the write-ahead log is moved into the database. Less than what stays free on any disk, so
+/// that there is always room for it.
+const CHECKPOINT_BYTES: u64 = 1024 * 1024;
+/// What a commit takes in the write-ahead log beyond its own size: the rest of its pages, and one or two above.
+const COMMIT_OVERHEAD: u64 = 8 * 1024;
 
 /// The owner of a log. Everything here blocks, on a thread of its own.
 pub(super) struct Keeper {
@@ -37,14 +45,16 @@ pub(super) struct Keeper {
     engine: Option<Engine>,
     /// How much was written since the last checkpoint.
     written: u64,
-    /// Whether anything was stored. Whoever only looks leaves everything as it is, damage above all.
-    appended: bool,
+    /// Whether anything was made or stored. Whoever only looks leaves everything as it is, damage above all.
+    changed: bool,
     trouble: Option<Trouble>,
     shared: Arc<Shared>,
 }
 
 /// Why nothing is written, named by what is done about it.
 enum Trouble {
+    /// Look whether there is room again.
+    NoRoom,
     /// Open the log again at the given time, with a longer pause next time.
     Failed { again_at: Instant, pause: Duration },
     /// Nothing helps but an operator.
@@ -56,8 +66,14 @@ impl Keeper {
     pub(super) fn open(path: &Path, opening: Opening) -> Result<Self, LogError> {
         let files = Files::open(path, opening)?;
         let mut mark = open_mark(&files)?;
+        let changed = files.is_empty();
         let Opened { engine, reader, durability, tail } = open_engine(&files, &mut mark)?;
         let shared = Arc::new(Shared::new(reader, durability, tail.position));
+        match opening {
+            Opening::OrCreate => space::take_ballast(files.database(), &files.ballast()),
+            // Who only looks changes nothing that need not change.
+            Opening::Existing => {}
+        }
         let written = files.waiting();
         Ok(Self {
             files,
@@ -65,7 +81,7 @@ impl Keeper {
             mark_synced: Instant::now(),
             engine: Some(engine),
             written,
-            appended: false,
+            changed,
             trouble: None,
             shared,
         })
@@ -101,18 +117,21 @@ impl Keeper {
         if let Some(error) = self.shared.closed.read().clone() {
             return Err(AppendError::Closed(error));
         }
+        if let Err(error) = space::check_room(self.files.database(), record.bytes.len()) {
+            return Err(AppendError::Closed(self.stop(Trouble::NoRoom, error)));
+        }
         let engine = self.engine.as_ref().expect("a log that is not closed has its engine");
         match engine.append(expected, record) {
             Ok(true) => {}
             Ok(false) => return Err(AppendError::Conflict),
             Err(error) => return Err(self.refused(&error)),
         }
-        self.appended = true;
-        self.written += record.bytes.len() as u64;
+        self.changed = true;
+        self.written += record.bytes.len() as u64 + COMMIT_OVERHEAD;
         let mark = Mark { position: expected.next(), commit: record.id };
         if let Err(error) = self.mark.raise(mark) {
             let error = io_trouble("writing the high-water mark", &error);
-            return Err(AppendError::Closed(self.fail(error, REOPEN_PAUSE)));
+            return Err(AppendError::Closed(self.fail(&error, REOPEN_PAUSE)));
         }
         self.shared.head.send_replace(mark.position);
         Ok(mark.position)
@@ -125,7 +144,7 @@ impl Keeper {
             Some(ErrorCode::TooBig | ErrorCode::DatabaseBusy | ErrorCode::DatabaseLocked) => {
                 AppendError::NotStored(explained)
             }
-            Some(_) | None => AppendError::Closed(self.fail(explained, REOPEN_PAUSE)),
+            Some(_) | None => AppendError::Closed(self.fail(&explained, REOPEN_PAUSE)),
         }
     }
 
@@ -134,6 +153,7 @@ impl Keeper {
         match &self.trouble {
             None if self.mark.is_synced() => None,
             None => Some(self.mark_synced + MARK_SYNC_PAUSE),
+            Some(Trouble::NoRoom) => Some(Instant::now() + REOPEN_PAUSE),
             Some(Trouble::Failed { again_at, .. }) => Some(*again_at),
             Some(Trouble::Lost) => None,
         }
@@ -143,7 +163,12 @@ impl Keeper {
         match self.trouble {
             None => {
                 if let Err(error) = self.tidy() {
-                    self.fail(error, REOPEN_PAUSE);
+                    self.fail(&error, REOPEN_PAUSE);
+                }
+            }
+            Some(Trouble::NoRoom) => {
+                if space::check_room_again(self.files.database()).is_ok() {
+                    self.resume();
                 }
             }
             Some(Trouble::Failed { again_at, pause }) if again_at <= Instant::now() => self.reopen(pause),
@@ -163,33 +188,47 @@ impl Keeper {
         Ok(())
     }
 
-    /// Closes the log after a fault, until it was opened again, and says why to everybody who asks.
-    fn fail(&mut self, error: LogError, pause: Duration) -> LogError {
-        self.trouble = Some(Trouble::Failed { again_at: Instant::now() + pause, pause });
+    /// Closes the log for writing, and says why to everybody who asks.
+    fn stop(&mut self, trouble: Trouble, error: LogError) -> LogError {
+        self.trouble = Some(trouble);
         *self.shared.closed.write() = Some(error.clone());
         error
     }
 
+    /// Closes the log after a fault, until it was opened again.
+    fn fail(&mut self, error: &LogError, pause: Duration) -> LogError {
+        distrust::declare_if_possible(&self.files.suspicion());
+        let detail = format!("{error}; the log is opened again by itself once that works");
+        let trouble = Trouble::Failed { again_at: Instant::now() + pause, pause };
+        self.stop(trouble, LogError::new(error.fault, detail))
+    }
+
     /// Opens the log again, unless the disk still fails: then the old reader goes on.
     fn reopen(&mut self, pause: Duration) {
-        let works = self.files.check_room().and_then(|()| match &self.engine {
-            Some(engine) => engine.checkpoint("PASSIVE").map(drop),
-            None => Ok(()),
-        });
-        match works.and_then(|()| self.replace_engine()) {
-            Ok(()) => {
-                self.trouble = None;
-                *self.shared.closed.write() = None;
+        space::make_room_to_open(self.files.database(), &self.files.ballast());
+        let writable = distrust::declare(&self.files.suspicion());
+        let writable = writable.map_err(|error| io_trouble("opening the log again", &error));
+        match writable.and_then(|()| self.replace_engine()) {
+            Ok(()) => match space::check_room_again(self.files.database()) {
+                Ok(()) => self.resume(),
+                Err(error) => {
+                    self.stop(Trouble::NoRoom, error);
+                }
+            },
+            // Damage does not heal.
+            Err(error) if error.fault == Fault::Damaged => {
+                self.stop(Trouble::Lost, error);
             }
             Err(error) => {
-                // Damage does not heal.
-                let lost = error.fault == Fault::Damaged;
-                self.fail(error, (2 * pause).min(REOPEN_PAUSE_MAX));
-                if lost {
-                    self.trouble = Some(Trouble::Lost);
-                }
+                self.fail(&error, (2 * pause).min(REOPEN_PAUSE_MAX));
             }
         }
+    }
+
+    fn resume(&mut self) {
+        self.trouble = None;
+        *self.shared.closed.write() = None;
+        space::take_ballast(self.files.database(), &self.files.ballast());
     }
 
     fn replace_engine(&mut self) -> Result<(), LogError> {
@@ -198,11 +237,10 @@ impl Keeper {
         drop((place.take(), self.engine.take()));
         self.mark.settle().map_err(|error| io_trouble("writing the high-water mark", &error))?;
         let Opened { engine, reader, durability, tail } = open_engine(&self.files, &mut self.mark)?;
-        engine.checkpoint("TRUNCATE")?;
         engine.prove_writable()?;
         *place = Some(reader);
         self.engine = Some(engine);
-        self.written = 0;
+        self.written = self.files.waiting();
         *self.shared.durability.write() = durability;
         self.shared.head.send_replace(tail.position);
         Ok(())
@@ -211,16 +249,20 @@ impl Keeper {
     fn close(mut self) {
         // The reader goes first: nobody may be in the way of what is moved into the database.
         drop(self.shared.reader.lock().take());
-        let Some(engine) = self.engine.take().filter(|_| self.trouble.is_none()) else { return };
-        if self.appended
-            && let Err(error) = self.mark.settle()
-        {
-            tracing::warn!("the high-water mark could not be synced at the end: {error}");
-        }
-        if (self.appended || self.files.waiting() == 0)
-            && let Err(error) = engine.finish()
-        {
-            tracing::warn!("the log could not be closed cleanly: {error}");
+        let Some(engine) = self.engine.take() else { return };
+        let ended = match self.trouble {
+            None | Some(Trouble::NoRoom) if self.changed => self
+                .mark
+                .settle()
+                .map_err(|error| io_trouble("writing the high-water mark", &error))
+                .and_then(|()| engine.finish()),
+            None | Some(Trouble::NoRoom) if self.files.waiting() == 0 => engine.finish(),
+            // What waits goes on waiting; after a fault, the next start looks at everything anyway.
+            None | Some(Trouble::NoRoom | Trouble::Failed { .. } | Trouble::Lost) => Ok(()),
+        };
+        if let Err(error) = ended {
+            distrust::declare_after(error.fault, &self.files.suspicion());
+            tracing::warn!("the log could not be closed cleanly, and loses nothing by that: {error}");
         }
     }
 }

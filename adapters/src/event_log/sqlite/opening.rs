@@ -7,9 +7,13 @@ use super::{
     engine::{Content, Engine},
     files::Files,
     reader::Reader,
-    trouble::io_trouble,
 };
-use crate::event_log::high_water::{self, HighWater, Mark};
+use crate::event_log::{
+    disk::io_trouble,
+    distrust,
+    high_water::{self, HighWater, Mark},
+    space,
+};
 
 /// A log that has lost nothing.
 pub(super) struct Opened {
@@ -34,12 +38,26 @@ pub(super) fn open_mark(files: &Files) -> Result<HighWater, LogError> {
     made.map_err(|error| io_trouble("making the log", &error))
 }
 
-/// Opens the database, and makes sure that everything in it is durable and nothing is missing.
+/// Opens the database, and makes sure that everything in it is durable and nothing is missing. Nobody may have
+/// it open.
+///
+/// After a fault the database and the write-ahead log are first brought to the disk and compared with it. A
+/// commit after one that only the cache has would be lost with it, and so would one that was moved into pages
+/// of the database which only the cache has, as soon as the write-ahead log is begun anew.
 pub(super) fn open_engine(files: &Files, mark: &mut HighWater) -> Result<Opened, LogError> {
+    try_to_open(files, mark).inspect_err(|error| distrust::declare_after(error.fault, &files.suspicion()))
+}
+
+fn try_to_open(files: &Files, mark: &mut HighWater) -> Result<Opened, LogError> {
     let trouble = |error| io_trouble("bringing the log to the disk", &error);
     if files.is_empty() {
         // SQLite would begin anew, and delete what waits beside a lost database.
         mark.check(Position::START, None)?;
+    }
+    space::make_room_to_open(files.database(), &files.ballast());
+    let distrusted = distrust::is_declared(&files.suspicion());
+    if distrusted {
+        distrust::resolve(&files.parts()).map_err(trouble)?;
     }
     files.sync().map_err(trouble)?;
     let (engine, content) = Engine::connect(files)?;
@@ -51,6 +69,9 @@ pub(super) fn open_engine(files: &Files, mark: &mut HighWater) -> Result<Opened,
     engine.prepare(content)?;
     // SQLite does not care whether the name of its write-ahead log reaches the disk.
     files.sync_folder().map_err(trouble)?;
+    if distrusted {
+        distrust::withdraw(&files.suspicion()).map_err(trouble)?;
+    }
     if tail != mark.mark() {
         let raised = mark.raise(tail).and_then(|()| mark.sync());
         raised.map_err(|error| io_trouble("writing the high-water mark", &error))?;
