@@ -60,7 +60,7 @@ fn a_call_that_fails_at_any_point_loses_nothing_and_invents_nothing() {
 
 #[test]
 fn a_call_that_fails_at_any_point_loses_nothing_with_sqlite_either() {
-    let_calls_fail(Engine::Sqlite, Part::begin("sqlite faults", Rounds { short: 40, full: 400 }));
+    let_calls_fail(Engine::Sqlite, Part::begin("sqlite faults", Rounds { short: 40, full: 200 }));
 }
 
 fn let_calls_fail(engine: Engine, part: Part) {
