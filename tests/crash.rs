@@ -16,6 +16,7 @@ mod failing_disk;
 mod full_disk;
 mod injected;
 mod kills;
+mod leaving;
 mod ledger;
 mod load;
 mod part;

@@ -7,7 +7,7 @@ use harness::program;
 /// The tests that any engine must pass: everything a client can see.
 const INTERFACE: [&str; 3] = ["create_pet::", "get_pet::", "list_pets::"];
 /// The ones that only an engine can pass which outlives the process.
-const DURABLE: [&str; 1] = ["idempotency::"];
+const DURABLE: [&str; 4] = ["idempotency::", "caching::", "restart::a_clean_end", "restart::a_kill"];
 
 /// Runs tests of this very program again, with their services on another engine.
 fn pass_on(engine: &str, tests: &[&str]) {

@@ -4,3 +4,4 @@ mod nodes;
 mod postgres;
 mod postgres_failover;
 mod postgres_faults;
+mod postgres_restore;

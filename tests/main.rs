@@ -17,6 +17,7 @@ mod errors;
 mod file_log;
 mod fuzzing;
 mod get_pet;
+mod http2;
 mod idempotency;
 mod list_pets;
 mod metrics;

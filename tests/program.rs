@@ -8,7 +8,7 @@ use std::{
     time::{Duration, Instant},
 };
 
-use harness::{petstore, program};
+use harness::{App, petstore, program};
 
 #[test]
 fn the_first_start_makes_a_key_and_prints_a_line_that_works_when_pasted() {
@@ -157,4 +157,66 @@ fn nobody_has_to_read_what_the_program_says() {
     let pid = service.id().to_string();
     assert!(Command::new("kill").args(["-s", "TERM", &pid]).status().unwrap().success());
     assert_eq!(service.wait().unwrap().code(), Some(0));
+}
+
+#[test]
+fn no_password_is_printed() {
+    for url in ["nats://me:s3cret@host:4222", "pg://me:s3cret@host/pets"] {
+        let refused = petstore(["log", "stat", "--store", url]);
+        assert_eq!(refused.code, Some(2), "{refused:?}");
+        assert!(
+            refused.stderr.contains("--store") && refused.stderr.contains("STREAM"),
+            "{}",
+            refused.stderr
+        );
+        assert!(!refused.stderr.contains("s3cret"), "{}", refused.stderr);
+    }
+    for (variable, command) in
+        [("PETSTORE_STORE", ["serve", "--help"].as_slice()), ("PETSTORE_FROM", &["log", "copy", "--help"])]
+    {
+        let help = Command::new(program())
+            .args(command)
+            .env(variable, "nats://me:s3cret@host:4222/PETS")
+            .output()
+            .unwrap();
+        let help = String::from_utf8(help.stdout).unwrap();
+        assert!(help.contains(variable) && !help.contains("s3cret"), "{help}");
+    }
+}
+
+#[test]
+fn a_log_is_not_copied_onto_itself() {
+    let folder = tempfile::tempdir().unwrap();
+    let store = |name: &str| format!("sled:{}", folder.path().join(name).display());
+    App::start_on(program(), &store("log"), tempfile::tempdir().unwrap(), &[]).terminate();
+    let refused = petstore(["log", "copy", "--from", &store("log"), "--to", &store("./log")]);
+    assert_eq!(refused.code, Some(1), "{refused:?}");
+    assert!(refused.stderr.contains("the same log"), "{}", refused.stderr);
+    let copied = petstore(["log", "copy", "--from", &store("log"), "--to", &store("other")]);
+    assert_eq!(copied.code, Some(0), "{copied:?}");
+}
+
+#[test]
+fn a_file_that_is_no_whole_export_leaves_no_store_behind() {
+    let folder = tempfile::tempdir().unwrap();
+    let mut app = App::start_on(
+        program(),
+        &format!("sled:{}", folder.path().join("log").display()),
+        tempfile::tempdir().unwrap(),
+        &[],
+    );
+    for _ in 0..3 {
+        assert_eq!(app.post(r#"{"name":"Rex","categoryId":7}"#).status, 201);
+    }
+    app.terminate();
+    let export = petstore(["log", "export", "--store", app.store()]).stdout;
+    let cut = folder.path().join("cut.jsonl");
+    let lines: Vec<_> = export.lines().collect();
+    std::fs::write(&cut, lines[..lines.len() - 1].join("\n")).unwrap();
+    let target = folder.path().join("target");
+    let store = format!("sled:{}", target.display());
+    let refused = petstore(["log", "import", cut.to_str().unwrap(), "--store", &store]);
+    assert_eq!(refused.code, Some(1), "{refused:?}");
+    assert!(refused.stderr.contains("no whole export"), "{}", refused.stderr);
+    assert!(!target.exists(), "nothing that looks whole and is not");
 }

@@ -132,9 +132,8 @@ impl Follower {
                 let _turn = self.turn.lock().await;
                 self.read_on().await.map(|_| ())
             }
-            cmp::Ordering::Equal => Ok(()),
-            // Late news of the head, or a log that has become shorter.
-            cmp::Ordering::Less => self.divergence(version).await?.map_or(Ok(()), Err),
+            // Nothing new, late news of the head, or a log that was replaced by another one, not longer than this.
+            cmp::Ordering::Equal | cmp::Ordering::Less => self.divergence(version).await?.map_or(Ok(()), Err),
         }
     }
 

@@ -135,7 +135,7 @@ impl LogError {
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Error)]
 pub enum Fault {
     /// The engine does not answer for now.
-    #[error("the storage engine cannot be reached")]
+    #[error("the storage engine does not answer")]
     Unreachable,
     /// A write or a sync failed.
     #[error("the storage failed to write")]

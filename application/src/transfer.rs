@@ -12,7 +12,7 @@ use domain::Inventory;
 use sha2::{Digest as _, Sha256};
 use thiserror::Error;
 
-pub use export::{ExportError, export, import};
+pub use export::{ExportError, check_export, export, import};
 pub use intake::{CopyError, copy};
 
 use crate::{

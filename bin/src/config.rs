@@ -93,7 +93,13 @@ pub(crate) struct AddressArguments {
 pub(crate) struct StoreArgument {
     /// Where the log is kept: sled:PATH, sqlite:PATH, <postgres://USER@HOST/DATABASE>, <nats://HOST:PORT/STREAM>,
     /// or memory: (which forgets everything at the end). Passwords are better given in the environment.
-    #[arg(long, env = "PETSTORE_STORE", default_value = "sled:petstore-data/log", value_name = "URL")]
+    #[arg(
+        long,
+        env = "PETSTORE_STORE",
+        hide_env_values = true,
+        default_value = "sled:petstore-data/log",
+        value_name = "URL"
+    )]
     pub(crate) store: StoreUrl,
 }
 
@@ -162,20 +168,20 @@ pub(crate) enum LogCommand {
     /// Copy a history into another engine, byte for byte, or go on where an earlier copy stopped.
     Copy {
         /// The log to copy.
-        #[arg(long, env = "PETSTORE_FROM", value_name = "URL")]
+        #[arg(long, env = "PETSTORE_FROM", hide_env_values = true, value_name = "URL")]
         from: StoreUrl,
         /// The log to fill: empty, or the beginning of the same history.
-        #[arg(long, env = "PETSTORE_TO", value_name = "URL")]
+        #[arg(long, env = "PETSTORE_TO", hide_env_values = true, value_name = "URL")]
         to: StoreUrl,
     },
     /// Copy what is sound of a damaged log into a new one, and tell what could not be read. Changes nothing in
     /// the damaged one.
     Salvage {
         /// The damaged log.
-        #[arg(long, env = "PETSTORE_FROM", value_name = "URL")]
+        #[arg(long, env = "PETSTORE_FROM", hide_env_values = true, value_name = "URL")]
         from: StoreUrl,
         /// The log to fill: a new one, or one that an earlier try has begun to fill.
-        #[arg(long, env = "PETSTORE_TO", value_name = "URL")]
+        #[arg(long, env = "PETSTORE_TO", hide_env_values = true, value_name = "URL")]
         to: StoreUrl,
     },
     /// Print commits as they are made, as lines of JSON, until stopped. For engines that several processes may open.

@@ -1,8 +1,12 @@
 //! Where a log is kept, in one word on the command line.
 
-use std::{fmt, path::PathBuf, str::FromStr};
+use std::{ffi::OsStr, fmt, path::PathBuf, str::FromStr};
 
 use application::Sharing;
+use clap::{
+    builder::{TypedValueParser, ValueParserFactory},
+    error::ErrorKind,
+};
 
 /// Which engine keeps the log, and where.
 #[derive(Clone, PartialEq, Eq)]
@@ -21,6 +25,51 @@ impl StoreUrl {
             Self::Sled(_) | Self::Sqlite(_) | Self::Memory => Sharing::Alone,
             Self::Postgres(_) | Self::Nats(_) => Sharing::Shared,
         }
+    }
+}
+
+impl StoreUrl {
+    /// Whether both are the same place, as far as can be told without asking a server.
+    pub(crate) fn is_same_as(&self, other: &Self) -> bool {
+        let real = |path: &PathBuf| path.canonicalize().unwrap_or_else(|_| path.clone());
+        match (self, other) {
+            (Self::Sled(one), Self::Sled(other)) | (Self::Sqlite(one), Self::Sqlite(other)) => {
+                real(one) == real(other)
+            }
+            (Self::Memory, Self::Memory) => false,
+            (one, other) => one == other,
+        }
+    }
+}
+
+impl ValueParserFactory for StoreUrl {
+    type Parser = StoreUrlReader;
+
+    fn value_parser() -> StoreUrlReader {
+        StoreUrlReader
+    }
+}
+
+/// Reads a store URL from the command line. Unlike clap's own reader it does not repeat what was wrong: there may be a
+/// password in it.
+#[derive(Debug, Clone)]
+pub(crate) struct StoreUrlReader;
+
+impl TypedValueParser for StoreUrlReader {
+    type Value = StoreUrl;
+
+    fn parse_ref(
+        &self,
+        command: &clap::Command,
+        argument: Option<&clap::Arg>,
+        value: &OsStr,
+    ) -> Result<StoreUrl, clap::Error> {
+        let parsed = value.to_str().ok_or_else(|| "it is not UTF-8".to_owned()).and_then(str::parse);
+        parsed.map_err(|reason: String| {
+            let flag = argument.map(clap::Arg::to_string).unwrap_or_default();
+            let words = format!("the value of '{flag}' is no store: {reason}\n");
+            clap::Error::raw(ErrorKind::ValueValidation, words).with_cmd(command)
+        })
     }
 }
 

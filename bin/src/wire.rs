@@ -1,4 +1,4 @@
-//! The wiring diagram: the only place that names concrete adapters.
+//! The wiring diagram: the only place that names storage engines.
 
 use std::{
     fs,
@@ -104,15 +104,23 @@ pub(crate) async fn find_remains(url: &StoreUrl) -> Result<Remains, LogError> {
 /// refuses one that promises less than `required`.
 pub(crate) async fn open_store(url: &StoreUrl, required: DurabilityLevel) -> Result<PetStore, LogError> {
     let deadline = Instant::now() + START_PATIENCE;
-    let log = loop {
-        match open_log(url).await {
+    let mut told = None;
+    loop {
+        match try_to_open_store(url, required).await {
             Err(error) if error.fault == Fault::Unreachable && Instant::now() < deadline => {
-                tracing::warn!("waiting for the storage engine: {error}");
+                if told.as_ref() != Some(&error) {
+                    tracing::warn!("waiting for the storage engine: {error}");
+                }
+                told = Some(error);
                 time::sleep(START_PAUSE).await;
             }
-            opened => break opened?,
+            opened => return opened,
         }
-    };
+    }
+}
+
+async fn try_to_open_store(url: &StoreUrl, required: DurabilityLevel) -> Result<PetStore, LogError> {
+    let log = open_log(url).await?;
     let durability = log.durability();
     if durability.level < required {
         let detail =

@@ -1,6 +1,9 @@
 //! The PostgreSQL log with a standby that takes over.
 
-use application::ports::{DurabilityLevel, Position};
+use application::{
+    CreateError,
+    ports::{DurabilityLevel, Fault, Position},
+};
 use harness::PostgresServer;
 
 use super::nodes::{PATIENCE, create, eventually, node, pets, try_pets};
@@ -66,4 +69,42 @@ async fn a_promoted_standby_that_has_lost_commits_is_replayed_from_the_start() {
     .await;
     let next = eventually("writing goes on", || create(&store, "after the failover")).await;
     assert_eq!((next.id.get(), store.version().position), (2, Position(2)));
+}
+
+/// PostgreSQL keeps such a commit and calls it a success: only a warning tells.
+#[tokio::test(flavor = "multi_thread")]
+async fn a_commit_whose_wait_for_the_standbys_was_broken_off_is_not_acknowledged() {
+    let mut primary = PostgresServer::start();
+    let store = node(&primary.url("postgres")).await;
+    create(&store, "before").await.unwrap();
+    set_standby(&primary, "nobody");
+
+    let canceled = tokio::join!(create(&store, "canceled"), break_off(&primary)).0;
+    assert_eq!(canceled, Err(CreateError::Unavailable(Fault::Unreachable)));
+
+    let waiting = tokio::spawn({
+        let store = store.clone();
+        async move { create(&store, "cut off").await }
+    });
+    primary.stop();
+    primary.start_again();
+    assert_eq!(waiting.await.unwrap(), Err(CreateError::Unavailable(Fault::Unreachable)));
+    assert!(store.health().trouble().is_some(), "a node that cannot write says so");
+
+    set_standby(&primary, "");
+    eventually("writing goes on", || create(&store, "after")).await;
+}
+
+fn set_standby(primary: &PostgresServer, name: &str) {
+    primary.sql("postgres", &format!("ALTER SYSTEM SET synchronous_standby_names = '{name}'"));
+    primary.sql("postgres", "SELECT pg_reload_conf()");
+}
+
+/// Ends the wait of a commit as an impatient administrator would.
+async fn break_off(primary: &PostgresServer) {
+    let cancel = "SELECT pg_cancel_backend(pid) FROM pg_stat_activity WHERE wait_event = 'SyncRep'";
+    eventually("a commit waits for the standbys", async || {
+        if primary.sql("postgres", cancel).starts_with('t') { Ok(()) } else { Err("nobody waits") }
+    })
+    .await;
 }

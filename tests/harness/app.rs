@@ -229,7 +229,8 @@ impl App {
         self.call("POST", "/v1/pets").json(body).send()
     }
 
-    fn wait_until_listening(&mut self) -> Result<(), Finished> {
+    /// Waits until the service answers at all, ready or not, or tells how it ended.
+    pub fn wait_until_listening(&mut self) -> Result<(), Finished> {
         self.address = eventually("the service listens", || {
             if let Some(ended) = self.ended() {
                 return Some(Err(ended));

@@ -167,8 +167,10 @@ fn reads_show_what_was_answered_before(truth: &Truth, operations: &Operations) -
 
 fn reads_never_go_back(truth: &Truth, operations: &Operations) -> Verdict {
     let mut last = HashMap::new();
-    for Read { node, life, version, .. } in &operations.reads {
-        let before = last.insert((node, life), *version).filter(|before| truth.last().at(*before).is_some());
+    for Read { node, life, version, at, .. } in &operations.reads {
+        // A commit that a restore took away may come back: who saw it before that may see less in between.
+        let before = last.insert((node, life), (*version, *at));
+        let before = before.filter(|(before, at)| truth.last().held(*before, *at)).map(|(before, _)| before);
         let goes_on = before.is_none_or(|before| before.position <= version.position);
         ensure(goes_on, || format!("node {node} went back from {before:?} to {version:?}"))?;
     }

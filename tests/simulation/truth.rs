@@ -97,6 +97,12 @@ impl Lineage {
         Some(&self.pets[..*count])
     }
 
+    /// Whether this version was in this log already at that time.
+    pub(crate) fn held(&self, version: Version, at: Tick) -> bool {
+        let stored = self.commits.iter().find(|stored| stored.commit.position == version.position);
+        self.at(version).is_some() && stored.is_none_or(|stored| stored.at <= at)
+    }
+
     pub(crate) fn place(&self, pet: &Pet) -> Option<(Position, Tick)> {
         self.places.get(pet.details.name.as_str()).copied()
     }

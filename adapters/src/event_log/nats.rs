@@ -185,7 +185,13 @@ impl EventLog for NatsLog {
         }
         let stream = &self.address.stream;
         if bound.records > 1 {
-            let found = reading::from_any_replica(&self.connection, stream, after, bound).await?;
+            let mut found = reading::from_any_replica(&self.connection, stream, after, bound).await?;
+            // A replica may have a commit a moment before the leader, who would then seem to have lost it.
+            if found.last().is_some_and(|record| record.position > self.known()) {
+                self.head().await?;
+                let known = self.known();
+                found.retain(|record| record.position <= known);
+            }
             if !found.is_empty() {
                 return Ok(found);
             }

@@ -71,9 +71,17 @@ impl EventLog for PostgresLog {
         let before = {
             let seen = self.link.seen();
             seen.check(expected).map_err(AppendError::Closed)?;
-            seen.last().filter(|(last, _)| *last == expected).map(|(_, commit)| commit)
+            seen.commit_at(expected)
         };
         match time::timeout(APPEND_PATIENCE, session.append(expected, before, record)).await {
+            Ok(Ok(Some(_))) if session.has_warned() => {
+                session.hang_up();
+                let detail = format!(
+                    "PostgreSQL at {} stored a commit and warned: its standbys may not have it",
+                    session.server()
+                );
+                Err(AppendError::Unclear(LogError::new(Fault::Unreachable, detail)))
+            }
             Ok(Ok(Some(position))) => {
                 self.link.seen().given(position, record.id);
                 Ok(position)
@@ -117,7 +125,9 @@ impl EventLog for PostgresLog {
 
     async fn head(&self) -> Result<Position, LogError> {
         let session = self.link.session().await?;
-        self.ask(&session, HEAD_PATIENCE, session.head()).await
+        let head = self.ask(&session, HEAD_PATIENCE, session.head()).await?;
+        self.link.refresh_durability(&session).await;
+        Ok(head)
     }
 
     async fn wait_beyond(&self, position: Position, patience: Duration) -> Result<(), LogError> {

@@ -7,7 +7,7 @@ use axum::{
     body::Body,
     extract::{RawPathParams, Request, State, rejection::RawPathParamsRejection},
     http::{
-        HeaderName, HeaderValue, StatusCode,
+        HeaderMap, HeaderName, HeaderValue, StatusCode,
         header::{CACHE_CONTROL, CONTENT_TYPE, LINK, LOCATION},
     },
     response::{IntoResponse, Response},
@@ -76,19 +76,29 @@ pub(super) async fn get(
     path: Result<RawPathParams, RawPathParamsRejection>,
     request: Request,
 ) -> Result<Response, Problem> {
-    let path = path.map_err(|_| NO_SUCH_PET)?;
-    let id = path.iter().next().and_then(|(_, text)| pet_id(text)).ok_or(NO_SUCH_PET)?;
-    let pet = service.store()?.get(id)?.ok_or(NO_SUCH_PET)?;
-    let body = pet_json::pet(&pet);
+    let store = service.store()?;
+    // Taken first: a pet that is not found was not there at this position.
+    let position = store.version().position;
+    let id = path.ok().and_then(|path| path.iter().next().and_then(|(_, text)| pet_id(text)));
+    let mut response = match id.map(|id| store.get(id)).transpose()?.flatten() {
+        Some(pet) => tagged(pet_json::pet(&pet), request.headers()),
+        None => NO_SUCH_PET.into_response(),
+    };
+    response.headers_mut().insert(LOG_POSITION, position.0.into());
+    Ok(response)
+}
+
+/// A pet, unless the client holds it already.
+fn tagged(body: Vec<u8>, asked: &HeaderMap) -> Response {
     let tag = EntityTag::of_content(&body);
-    let mut response = if tag.is_held(request.headers()) {
+    let mut response = if tag.is_held(asked) {
         StatusCode::NOT_MODIFIED.into_response()
     } else {
         json(StatusCode::OK, body)
     };
     tag.insert(response.headers_mut());
     response.headers_mut().insert(CACHE_CONTROL, REVALIDATE);
-    Ok(response)
+    response
 }
 
 /// What is no id can name no pet.

@@ -1,6 +1,6 @@
 //! A history as a file: the records, one per line, and a manifest as the last line.
 
-use std::io::{self, BufRead, Write};
+use std::io::{self, BufRead, Read as _, Write};
 
 use bytes::Bytes;
 use chrono::{DateTime, SecondsFormat, Utc};
@@ -8,7 +8,15 @@ use serde::{Deserialize, Serialize};
 use thiserror::Error;
 
 use super::{Broken, Check, CopyError, Summary, intake::Intake, walk};
-use crate::ports::{EventLog, LogError, Position, StoredRecord};
+use crate::{
+    codec::Commit,
+    ports::{EventLog, LogError, Position, StoredRecord},
+};
+
+/// A line is a commit, and commits are far smaller than this: whatever is longer is no export.
+const LINE_MAX: u64 = 64 * 1024 * 1024;
+/// How the last line begins.
+const MANIFEST: &[u8] = br#"{"manifest""#;
 
 /// Why a history was not written to a file or not read from one.
 #[derive(Debug, Error)]
@@ -71,39 +79,63 @@ pub async fn export(
 }
 
 /// Reads an export into `to`. Goes on where an earlier import stopped; refuses a target that holds anything else,
-/// and a file that does not end with a manifest which fits it.
+/// and a file that does not end with a manifest which fits it. Only the end of the file tells that, so whatever can be
+/// read twice should be [checked](check_export) first.
 pub async fn import(
-    mut file: impl BufRead,
+    file: impl BufRead,
     to: &dyn EventLog,
     mut progress: impl FnMut(Position),
 ) -> Result<Summary, Broken<ExportError>> {
-    let mut check = Check::default();
     let mut intake = Intake::new(to);
+    let summary = read(file, async |record, commit| {
+        intake.take(record, commit.id).await?;
+        progress(record.position);
+        Ok(())
+    })
+    .await?;
+    match intake.nothing_beyond(summary.last).await {
+        Ok(()) => Ok(summary),
+        Err(error) => Err(Broken { sound: summary, error: error.into() }),
+    }
+}
+
+/// Reads an export to its end, and tells whether it is whole.
+pub async fn check_export(file: impl BufRead) -> Result<Summary, Broken<ExportError>> {
+    read(file, async |_, _| Ok(())).await
+}
+
+async fn read(
+    mut file: impl BufRead,
+    mut visit: impl AsyncFnMut(&StoredRecord, &Commit) -> Result<(), ExportError>,
+) -> Result<Summary, Broken<ExportError>> {
+    let mut check = Check::default();
     let ended = async {
         let mut line = Vec::new();
         loop {
             let position = check.sound.last.next();
             let wrong = |what: String| ExportError::NotAnExport { line: position.0, what };
             line.clear();
-            if file.read_until(b'\n', &mut line)? == 0 {
-                return Err(wrong("is missing: an export ends with a manifest".into()));
+            if file.by_ref().take(LINE_MAX).read_until(b'\n', &mut line)? == 0 {
+                return Err(wrong("is missing: an export ends with a manifest; export again".into()));
             }
             let bytes = line.strip_suffix(b"\n").unwrap_or(&line);
-            if let Ok(LastLine { manifest }) = serde_json::from_slice(bytes) {
-                if !fits(&manifest, &check.summary()) {
-                    return Err(wrong("is a manifest of something else: lines were lost or changed".into()));
+            if bytes.starts_with(MANIFEST) {
+                let manifest = serde_json::from_slice(bytes).map(|LastLine { manifest }| manifest);
+                if !manifest.is_ok_and(|manifest| fits(&manifest, &check.summary())) {
+                    return Err(wrong(
+                        "is a manifest of something else: lines were lost or changed; export again".into(),
+                    ));
                 }
-                if file.read_until(b'\n', &mut line)? > 0 {
+                if !file.fill_buf()?.is_empty() {
                     return Err(wrong("is a manifest, but not the last line".into()));
                 }
-                return Ok(intake.nothing_beyond(check.sound.last).await?);
+                return Ok(());
             }
             let record = StoredRecord { position, bytes: Bytes::copy_from_slice(bytes) };
             let commit =
                 check.follows(&record).map_err(|error| wrong(format!("is not a commit: {error}")))?;
-            intake.take(&record, commit.id).await?;
+            visit(&record, &commit).await?;
             check.take(&record, &commit);
-            progress(position);
         }
     };
     let ended = ended.await;
@@ -111,7 +143,9 @@ pub async fn import(
 }
 
 fn fits(manifest: &Manifest, summary: &Summary) -> bool {
-    manifest.last == summary.last.0
+    manifest.first == u64::from(summary.last > Position::START)
+        && manifest.last == summary.last.0
+        && manifest.bytes == summary.bytes
         && manifest.commits == summary.last.0
         && manifest.events == summary.events
         && manifest.sha256 == summary.digest.to_string()

@@ -5,6 +5,7 @@ use std::{
     net::SocketAddr,
     path::Path,
     pin::Pin,
+    process,
     sync::Arc,
     time::Duration,
 };
@@ -34,6 +35,9 @@ const LAST_WAIT: Duration = Duration::from_secs(1);
 
 /// How many connections operators and their machines may have open.
 const OPERATORS_MAX: usize = 100;
+
+/// How long the log may take for what was begun, once nobody waits for it any more.
+const CLOSE_PATIENCE: Duration = Duration::from_secs(10);
 
 /// How often and how long the last requests are waited for to let go of the store.
 const CLOSE_TRIES_MAX: u32 = 100;
@@ -83,20 +87,35 @@ async fn serve(arguments: ServeArguments) -> anyhow::Result<()> {
         tokio::time::sleep(arguments.drain_delay).await;
         server.end().await?;
         // Operators watch the service until it has answered everybody.
-        match operators {
-            Some(operators) => operators.end().await,
-            None => Ok(()),
+        if let Some(operators) = operators {
+            operators.end().await?;
+        }
+        drop(service);
+        let close = async {
+            // Files are written here, and a disk that hangs must not keep the signals waiting.
+            tokio::task::spawn_blocking(move || keys.close()).await?;
+            close(store).await;
+            anyhow::Ok(())
+        };
+        match tokio::time::timeout(CLOSE_PATIENCE, close).await {
+            Ok(closed) => closed,
+            Err(_) => {
+                end_at_once("the last commit did not end in time: it was never answered, and may be lost")
+            }
         }
     };
     tokio::select! {
         ended = leave => ended?,
-        () = end.received() => bail!("told to stop twice: ended at once"),
+        () = end.received() => end_at_once("told to stop twice: ended at once"),
     }
-    drop(service);
-    keys.close();
-    close(store).await;
     tracing::info!("stopped");
     Ok(())
+}
+
+/// Ends the program without closing anything: what hangs would only be waited for.
+fn end_at_once(reason: &str) -> ! {
+    say::trouble(format_args!("petstore: {reason}"));
+    process::exit(1)
 }
 
 fn check_plain_http(address: SocketAddr, arguments: &ServeArguments) -> anyhow::Result<()> {

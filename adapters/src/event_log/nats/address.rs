@@ -114,7 +114,7 @@ impl Address {
                 })?,
                 ("replicas", number) => self.replicas = Some(replicas(number)?),
                 ("sync", "always") => self.sync_stated = true,
-                ("monitor", servers) => self.monitors = hosts(servers)?,
+                ("monitor", servers) => self.monitors.extend(hosts(servers)?),
                 // What is unknown is not repeated: it may be the end of a password that was not escaped.
                 _ => return Err(wrong(format!("takes only the options {OPTIONS}"))),
             }

@@ -29,6 +29,7 @@ pub(super) struct Syncing {
 enum Verdict {
     Always(&'static str),
     NotAlways(String),
+    Unknown(String),
 }
 
 impl Syncing {
@@ -85,10 +86,11 @@ impl Syncing {
                 )
             }
             Verdict::NotAlways(_) => (DurabilityLevel::Buffered, buffered(replicas)),
+            Verdict::Unknown(_) => (DurabilityLevel::Buffered, format!("PERHAPS {}", buffered(replicas))),
         };
         let sync = match verdict {
             Verdict::Always(source) => format!("always{source}"),
-            Verdict::NotAlways(what) => what,
+            Verdict::NotAlways(what) | Verdict::Unknown(what) => what,
         };
         let facts = [
             ("replicas", replicas.to_string()),
@@ -116,9 +118,9 @@ impl Syncing {
             None if !settings.is_empty() => Verdict::Always(" (checked)"),
             Some(_) | None if self.stated => Verdict::Always(" (stated by the operator, not checked)"),
             Some((server, _)) if !checked.is_empty() => {
-                Verdict::NotAlways(format!("UNKNOWN for {server}: its monitoring did not answer"))
+                Verdict::Unknown(format!("UNKNOWN for {server}: its monitoring did not answer"))
             }
-            Some(_) | None => Verdict::NotAlways(
+            Some(_) | None => Verdict::Unknown(
                 "UNKNOWN: not to be read from here; by default servers acknowledge before they sync".into(),
             ),
         }

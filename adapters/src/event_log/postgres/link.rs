@@ -17,13 +17,17 @@ const RETRY_PAUSE_MAX: Duration = Duration::from_secs(1);
 
 /// How long a new server may take to tell whether it has the commit that was seen last.
 const COMPARE_PATIENCE: Duration = Duration::from_secs(2);
+/// How long its standbys may take to have what it has.
+const STANDBY_PATIENCE: Duration = Duration::from_secs(4);
+/// How old the news about its settings may be.
+const DURABILITY_AGE_MAX: Duration = Duration::from_secs(5);
 
 /// The way to the server. Connects when it is used, so whoever polls it finds the server again.
 pub(super) struct Link {
     settings: Settings,
     state: Mutex<State>,
-    /// What the server of the last session promised.
-    durability: RwLock<Durability>,
+    /// What the server of the last session promised, and when.
+    durability: RwLock<(Durability, Instant)>,
     seen: parking_lot::Mutex<Seen>,
 }
 
@@ -36,7 +40,10 @@ impl Link {
     /// Connects for the first time.
     pub(super) async fn open(settings: Settings, tables: Tables) -> Result<Self, LogError> {
         let session = Session::open(&settings, tables).await?;
-        let durability = RwLock::new(session.durability().clone());
+        let durability = RwLock::new((durability_of(&session).await?, Instant::now()));
+        if tables == Tables::OrCreate {
+            wait_for_standbys(&session).await?;
+        }
         Ok(Self {
             settings,
             state: Mutex::new(State::Connected(Arc::new(session))),
@@ -57,7 +64,6 @@ impl Link {
         match self.reconnect().await {
             Ok(session) => {
                 let session = Arc::new(session);
-                *self.durability.write() = session.durability().clone();
                 *state = State::Connected(session.clone());
                 Ok(session)
             }
@@ -73,14 +79,35 @@ impl Link {
         let session = Session::open(&self.settings, Tables::Existing).await?;
         let last = self.seen.lock().last();
         if let Some((position, _)) = last {
-            let Ok(found) = time::timeout(COMPARE_PATIENCE, session.commit_at(position)).await else {
-                let detail = format!("PostgreSQL at {} does not answer", session.server());
-                return Err(LogError::new(Fault::Unreachable, detail));
-            };
-            let found = found.map_err(|error| trouble::of_query(session.server(), &error))?;
+            let found =
+                in_time(&session, COMPARE_PATIENCE, "does not answer", session.commit_at(position)).await?;
             self.seen.lock().compare(found);
         }
+        self.note(durability_of(&session).await?);
+        wait_for_standbys(&session).await?;
         Ok(session)
+    }
+
+    /// Asks the server from time to time what it does: its settings can be changed while it runs.
+    pub(super) async fn refresh_durability(&self, session: &Session) {
+        if self.durability.read().1.elapsed() >= DURABILITY_AGE_MAX
+            && let Ok(durability) = durability_of(session).await
+        {
+            self.note(durability);
+        }
+    }
+
+    fn note(&self, durability: Durability) {
+        let mut noted = self.durability.write();
+        if durability.level != noted.0.level {
+            tracing::warn!(
+                "the durability has changed from {:?} to {:?}: {}",
+                noted.0.level,
+                durability.level,
+                durability.promise
+            );
+        }
+        *noted = (durability, Instant::now());
     }
 
     /// What callers were given so far.
@@ -89,11 +116,39 @@ impl Link {
     }
 
     pub(super) fn durability(&self) -> Durability {
-        self.durability.read().clone()
+        self.durability.read().0.clone()
     }
 
     /// All servers of the URL, for sentences.
     pub(super) fn servers(&self) -> String {
         self.settings.servers()
     }
+}
+
+async fn durability_of(session: &Session) -> Result<Durability, LogError> {
+    in_time(session, COMPARE_PATIENCE, "does not answer", session.durability()).await
+}
+
+async fn wait_for_standbys(session: &Session) -> Result<(), LogError> {
+    in_time(session, STANDBY_PATIENCE, "waits for its synchronous standbys", session.wait_for_standbys())
+        .await?;
+    if session.has_warned() {
+        let detail =
+            format!("PostgreSQL at {} has stopped waiting for its synchronous standbys", session.server());
+        return Err(LogError::new(Fault::Unreachable, detail));
+    }
+    Ok(())
+}
+
+async fn in_time<T>(
+    session: &Session,
+    patience: Duration,
+    otherwise: &str,
+    answer: impl Future<Output = Result<T, tokio_postgres::Error>>,
+) -> Result<T, LogError> {
+    let Ok(answer) = time::timeout(patience, answer).await else {
+        let detail = format!("PostgreSQL at {} {otherwise}", session.server());
+        return Err(LogError::new(Fault::Unreachable, detail));
+    };
+    answer.map_err(|error| trouble::of_query(session.server(), &error))
 }

@@ -7,6 +7,8 @@ use application::ports::{CommitId, Fault, LogError, Position};
 #[derive(Debug, Default)]
 pub(super) struct Seen {
     last: Option<(Position, CommitId)>,
+    /// What was read or stored most recently, be it new or old.
+    newest: Option<(Position, CommitId)>,
     /// The position at which another history has taken the place of the one that was seen. Whoever stands there or
     /// beyond stands on commits that are gone, and must not go on from there.
     lost: Option<Position>,
@@ -16,6 +18,11 @@ impl Seen {
     /// The commit that the next server must have.
     pub(super) fn last(&self) -> Option<(Position, CommitId)> {
         self.last
+    }
+
+    /// The commit at `position`, if it is the one that was read or stored most recently.
+    pub(super) fn commit_at(&self, position: Position) -> Option<CommitId> {
+        self.newest.filter(|(newest, _)| *newest == position).map(|(_, commit)| commit)
     }
 
     /// The server in use now has `found` at the position of the last commit.
@@ -36,9 +43,10 @@ impl Seen {
 
     /// Callers were given this commit, and everything before it that they did not have yet.
     pub(super) fn given(&mut self, position: Position, commit: CommitId) {
+        self.newest = Some((position, commit));
         let from = self.lost.or_else(|| self.last.map(|(last, _)| last.next())).unwrap_or_default();
         if position >= from {
-            *self = Self { last: Some((position, commit)), lost: None };
+            (self.last, self.lost) = (self.newest, None);
         }
     }
 }
@@ -91,9 +99,10 @@ mod tests {
     }
 
     #[test]
-    fn who_reads_old_commits_again_changes_nothing() {
+    fn who_reads_old_commits_again_changes_nothing_but_what_was_read_most_recently() {
         let mut seen = seen_up_to(3);
-        seen.given(Position(1), commit(1));
+        seen.given(Position(1), commit(11));
         assert_eq!(seen.last(), Some((Position(3), commit(3))));
+        assert_eq!((seen.commit_at(Position(1)), seen.commit_at(Position(3))), (Some(commit(11)), None));
     }
 }

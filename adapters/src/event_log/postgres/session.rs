@@ -51,6 +51,8 @@ const READ: &str = "\
         FROM petstore_commits WHERE position > $1 ORDER BY position LIMIT $2) AS batch \
     WHERE bytes_before < $3 ORDER BY position";
 
+/// Something to wait for that is no commit of ours: every commit waits for the standbys, with all that is before it.
+const MARK: &str = "SELECT pg_logical_emit_message(true, 'petstore', '')";
 const COMMIT_AT: &str = "SELECT id FROM petstore_commits WHERE position = $1";
 const HEAD: &str = "SELECT coalesce(max(position), 0) FROM petstore_commits";
 
@@ -66,7 +68,9 @@ pub(super) struct Session {
     head: Statement,
     /// The last position that was told of. Sessions do not share it: another server may know less.
     news: Arc<watch::Sender<Position>>,
-    durability: Durability,
+    /// Whether the server has warned the connection that appends. It says so when a commit did not wait for the
+    /// standbys after all, and calls the commit a success.
+    warned: Arc<AtomicBool>,
     drivers: [Driver; 2],
     hung_up: AtomicBool,
 }
@@ -107,8 +111,12 @@ impl Session {
 
     async fn open_at(target: &Target, tables: Tables) -> Result<Self, LogError> {
         let news = Arc::new(watch::Sender::new(Position::START));
-        let ((appending, append_driver), (reading, read_driver)) =
-            tokio::try_join!(connect(target, &news, APPEND_LIMIT), connect(target, &news, READ_LIMIT))?;
+        let (append_ears, read_ears) = (Ears::new(&news), Ears::new(&news));
+        let warned = append_ears.warned.clone();
+        let ((appending, append_driver), (reading, read_driver)) = tokio::try_join!(
+            connect(target, append_ears, APPEND_LIMIT),
+            connect(target, read_ears, READ_LIMIT)
+        )?;
         let failed = |error: Error| trouble::of_query(&target.server, &error);
         if server_start(&appending).await.map_err(failed)? != server_start(&reading).await.map_err(failed)? {
             let detail = format!(
@@ -120,7 +128,6 @@ impl Session {
         schema::ensure(&appending, &target.server, tables).await?;
         let channel = schema::channel(&appending).await.map_err(failed)?;
         reading.batch_execute(&format!("LISTEN {channel}")).await.map_err(failed)?;
-        let durability = durability::look_up(&appending).await.map_err(failed)?;
         let session = Self {
             server: target.server.clone(),
             append: appending
@@ -133,7 +140,7 @@ impl Session {
             appending,
             reading,
             news,
-            durability,
+            warned,
             drivers: [append_driver, read_driver],
             hung_up: AtomicBool::new(false),
         };
@@ -153,6 +160,7 @@ impl Session {
         let Ok(position) = i64::try_from(expected.0) else { return Ok(None) };
         let bytes = &*record.bytes;
         let before = before.map(|commit| commit.0);
+        self.warned.store(false, Ordering::Relaxed);
         let row = self
             .appending
             .query_opt(&self.append, &[&position, &record.id.0, &bytes, &self.channel, &before])
@@ -161,6 +169,18 @@ impl Session {
             tell(&self.news, expected.next());
             expected.next()
         }))
+    }
+
+    /// Waits until the synchronous standbys have everything that this server has. After a broken connection or a
+    /// restart it may hold commits that never waited for them, and whoever reads those takes them for stored.
+    pub(super) async fn wait_for_standbys(&self) -> Result<(), Error> {
+        self.warned.store(false, Ordering::Relaxed);
+        self.appending.query_one(MARK, &[]).await.map(|_| ())
+    }
+
+    /// Whether the server has warned of an append.
+    pub(super) fn has_warned(&self) -> bool {
+        self.warned.load(Ordering::Relaxed)
     }
 
     /// Records after `after`, within `bound`, and the id of the last of them.
@@ -223,25 +243,34 @@ impl Session {
         &self.server
     }
 
-    pub(super) fn durability(&self) -> &Durability {
-        &self.durability
+    /// What the server does before it acknowledges a commit.
+    pub(super) async fn durability(&self) -> Result<Durability, Error> {
+        durability::look_up(&self.reading).await
     }
 }
 
-async fn connect(
-    target: &Target,
-    news: &Arc<watch::Sender<Position>>,
-    limit: Duration,
-) -> Result<(Client, Driver), LogError> {
+/// Who hears what a server says without being asked. It comes before the answer that it is about.
+struct Ears {
+    news: Arc<watch::Sender<Position>>,
+    warned: Arc<AtomicBool>,
+}
+
+impl Ears {
+    fn new(news: &Arc<watch::Sender<Position>>) -> Self {
+        Self { news: news.clone(), warned: Arc::default() }
+    }
+}
+
+async fn connect(target: &Target, ears: Ears, limit: Duration) -> Result<(Client, Driver), LogError> {
     let failed = |error: Error| trouble::of_connect(&target.server, &error);
     let (client, driver) = match &target.tls {
         None => {
             let (client, connection) = target.config.connect(NoTls).await.map_err(failed)?;
-            (client, tokio::spawn(drive(connection, news.clone())))
+            (client, tokio::spawn(drive(connection, ears)))
         }
         Some(tls) => {
             let (client, connection) = target.config.connect(tls.clone()).await.map_err(failed)?;
-            (client, tokio::spawn(drive(connection, news.clone())))
+            (client, tokio::spawn(drive(connection, ears)))
         }
     };
     let driver = Driver(driver.abort_handle());
@@ -255,7 +284,7 @@ async fn connect(
 }
 
 /// Moves the bytes of one connection until it ends, and passes on what is told of.
-async fn drive<S, T>(mut connection: Connection<S, T>, news: Arc<watch::Sender<Position>>)
+async fn drive<S, T>(mut connection: Connection<S, T>, ears: Ears)
 where
     S: AsyncRead + AsyncWrite + Unpin,
     T: AsyncRead + AsyncWrite + Unpin,
@@ -264,10 +293,13 @@ where
         match future::poll_fn(|context| connection.poll_message(context)).await {
             Some(Ok(AsyncMessage::Notification(told))) => {
                 if let Ok(told) = told.payload().parse() {
-                    tell(&news, Position(told));
+                    tell(&ears.news, Position(told));
                 }
             }
-            Some(Ok(AsyncMessage::Notice(notice))) => tracing::debug!("PostgreSQL: {notice}"),
+            Some(Ok(AsyncMessage::Notice(notice))) => {
+                tracing::warn!("PostgreSQL: {notice}");
+                ears.warned.store(true, Ordering::Relaxed);
+            }
             Some(Ok(_)) => {}
             // Whoever waits for an answer on this connection gets the same error.
             Some(Err(_)) | None => return,
@@ -289,5 +321,6 @@ async fn server_start(client: &Client) -> Result<String, Error> {
 }
 
 fn position(stored: i64) -> Position {
-    Position(u64::try_from(stored).expect("the table holds no position below 1"))
+    // The table takes none below 1; if somebody has changed that, the gap is noticed.
+    Position(u64::try_from(stored).unwrap_or_default())
 }

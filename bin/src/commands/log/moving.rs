@@ -2,16 +2,16 @@
 
 use std::{
     fs::File,
-    io::{self, BufRead, BufReader, BufWriter, Write as _},
+    io::{self, BufRead, BufReader, BufWriter, Seek as _, Write as _},
     path::Path,
     time::Duration,
 };
 
-use anyhow::Context as _;
+use anyhow::{Context as _, anyhow, bail};
 use application::{
     Sharing,
     ports::{Position, ReadBound},
-    transfer,
+    transfer::{self, Broken, ExportError},
 };
 use chrono::Utc;
 
@@ -25,31 +25,59 @@ pub(super) async fn export(url: &StoreUrl) -> anyhow::Result<()> {
     let log = wire::open_existing_log(url).await?;
     let progress = Progress::start(&*log).await?;
     let out = BufWriter::new(io::stdout().lock());
-    transfer::export(&*log, out, Utc::now(), |position| progress.at(position)).await?;
-    Ok(())
+    match transfer::export(&*log, out, Utc::now(), |position| progress.at(position)).await {
+        Err(Broken { error: ExportError::File(error), .. }) if error.kind() == io::ErrorKind::BrokenPipe => {
+            bail!("whoever reads the export has stopped: what was written is not whole")
+        }
+        exported => exported.map(|_| ()).map_err(Into::into),
+    }
 }
 
 pub(super) async fn import(file: &Path, url: &StoreUrl) -> anyhow::Result<()> {
-    let lines: Box<dyn BufRead> = if file == Path::new("-") {
-        Box::new(io::stdin().lock())
-    } else {
-        let opened = File::open(file).with_context(|| format!("{} cannot be opened", file.display()))?;
-        Box::new(BufReader::new(opened))
-    };
+    if file == Path::new("-") {
+        return take_in(io::stdin().lock(), url).await;
+    }
+    let cannot_open = || format!("{} cannot be opened", file.display());
+    let mut opened = File::open(file).with_context(cannot_open)?;
+    if opened.metadata().with_context(cannot_open)?.is_file() {
+        // A target that looks whole and is not would be worse than none.
+        transfer::check_export(BufReader::new(&opened))
+            .await
+            .map_err(|broken| anyhow!("{} is no whole export: {broken}", file.display()))?;
+        opened.rewind()?;
+    }
+    take_in(BufReader::new(opened), url).await
+}
+
+async fn take_in(lines: impl BufRead, url: &StoreUrl) -> anyhow::Result<()> {
     let log = wire::open_log(url).await?;
-    let imported = transfer::import(lines, &*log, |_| {}).await?;
+    let imported = transfer::import(lines, &*log, |_| {}).await.map_err(|broken| match &broken.error {
+        ExportError::Target(_) => anyhow!("{broken}"),
+        ExportError::Log(_) | ExportError::File(_) | ExportError::NotAnExport { .. } => anyhow!(
+            "{broken}; {url} now holds the history up to position {}, and importing a whole export goes on from there",
+            broken.sound.last
+        ),
+    })?;
     tell::line("imported", url);
     tell::summary(&imported);
     Ok(())
 }
 
 pub(super) async fn copy(from: &StoreUrl, to: &StoreUrl) -> anyhow::Result<()> {
+    if from.is_same_as(to) {
+        bail!("--from and --to are the same log: choose another one to copy it to");
+    }
     let source = wire::open_existing_log(from).await?;
     let target = wire::open_log(to).await?;
+    let before = target.head().await?;
     let progress = Progress::start(&*source).await?;
     let copied = transfer::copy(&*source, &*target, |position| progress.at(position)).await?;
     drop(progress);
-    tell::line("copied", format!("{from} to {to}"));
+    if before == copied.last {
+        tell::line("copied", format!("nothing: {to} held everything of {from} already"));
+    } else {
+        tell::line("copied", format!("{from} to {to}"));
+    }
     tell::summary(&copied);
     Ok(())
 }
@@ -57,7 +85,7 @@ pub(super) async fn copy(from: &StoreUrl, to: &StoreUrl) -> anyhow::Result<()> {
 /// Prints commits as they come, until somebody stops it.
 pub(super) async fn tail(url: &StoreUrl, after: Option<u64>) -> anyhow::Result<()> {
     if url.sharing() == Sharing::Alone {
-        anyhow::bail!("nobody else can write to {url} while this looks at it: use petstore log export");
+        bail!("nobody else can write to {url} while this looks at it: use petstore log export");
     }
     let log = wire::open_existing_log(url).await?;
     let mut last = match after {

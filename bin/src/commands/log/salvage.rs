@@ -17,7 +17,7 @@ use crate::{
 };
 
 pub(super) async fn run(from: &StoreUrl, to: &StoreUrl) -> anyhow::Result<()> {
-    if from == to {
+    if from.is_same_as(to) {
         bail!("--from and --to are the same store: a damaged log is salvaged into a new one");
     }
     let remains = wire::find_remains(from).await?;

@@ -1,0 +1,58 @@
+//! A service that is told to stop while its disk is slow.
+
+use std::{process::ExitStatus, thread, time::Duration};
+
+use harness::{Answer, App, program};
+
+use super::{
+    engine::Engine,
+    part,
+    trace::{Tracer, has_strace},
+};
+
+/// Long enough that a request which was just sent has come to its sync.
+const A_MOMENT: Duration = Duration::from_millis(500);
+
+#[test]
+fn a_create_that_was_begun_is_answered_before_the_service_ends() {
+    let Some((answer, ended, _)) = leave_with_a_create_in_flight(2, &["TERM"]) else { return };
+    assert_eq!(answer.map(|answer| answer.status), Some(201));
+    assert_eq!(ended.code(), Some(0));
+}
+
+#[test]
+fn a_second_signal_ends_a_service_whose_disk_hangs() {
+    let Some((answer, ended, stderr)) = leave_with_a_create_in_flight(12, &["TERM", "INT"]) else { return };
+    assert!(answer.is_none_or(|answer| answer.status != 201), "nothing is acknowledged that was not synced");
+    assert_eq!(ended.code(), Some(1), "{stderr}");
+    assert!(stderr.contains("told to stop twice"), "{stderr}");
+}
+
+/// What became of a create and of the service, on a store whose every sync takes so many seconds, when signals come one after
+/// the other; and what the service said.
+fn leave_with_a_create_in_flight(
+    seconds: u64,
+    signals: &[&str],
+) -> Option<(Option<Answer>, ExitStatus, String)> {
+    if !has_strace() {
+        part::not_run("a slow disk", "there is no strace");
+        return None;
+    }
+    let folder = tempfile::tempdir().expect("a temporary folder");
+    let (store, trace) = (folder.path().join("log"), folder.path().join("trace"));
+    let mut app = App::start_on(program(), &Engine::Sled.url(&store), folder, &["--drain", "5s"]);
+    app.kill();
+    let slow = format!("fdatasync:delay_enter={}", 1_000_000 * seconds);
+    app.run_by(
+        &Tracer::new(&trace).calls("fdatasync").inject(&slow).only(&Engine::Sled.files(&store)).command(),
+    );
+    app.start_again();
+    let post = app.call("POST", "/v1/pets").json(r#"{"name":"Rex","categoryId":7}"#);
+    let create = thread::spawn(move || post.try_send());
+    for signal in signals {
+        thread::sleep(A_MOMENT);
+        app.signal(signal);
+    }
+    let ended = app.wait_until_ended();
+    Some((create.join().expect("callers do not panic"), ended, app.printed().1))
+}

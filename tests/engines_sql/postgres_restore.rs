@@ -1,0 +1,44 @@
+//! A database that is restored or replaced while nodes use it.
+
+use harness::PostgresServer;
+
+use super::nodes::{create, eventually, node, pets, try_pets};
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_node_goes_on_writing_past_the_head_that_a_restore_took_away() {
+    let server = PostgresServer::start();
+    let store = node(&server.url("postgres")).await;
+    for count in 1..=6 {
+        create(&store, &format!("before {count}")).await.unwrap();
+    }
+    server.sql("postgres", "DELETE FROM petstore_commits WHERE position > 3");
+    eventually("the pets that are gone are no longer shown", async || {
+        let shown = try_pets(&store).map_err(|fault| fault.to_string())?.len();
+        if shown == 3 { Ok(()) } else { Err(format!("{shown} pets")) }
+    })
+    .await;
+    eventually("writing goes on", || create(&store, "after 4")).await;
+    for count in 5..=8 {
+        create(&store, &format!("after {count}")).await.unwrap();
+    }
+    assert_eq!(pets(&store), pets(&*node(&server.url("postgres")).await), "that is what is stored");
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_node_that_only_reads_notices_another_history_of_the_same_length() {
+    let mut server = PostgresServer::start();
+    let other = server.create_database();
+    let store = node(&server.url("postgres")).await;
+    create(&store, "ours").await.unwrap();
+    let elsewhere = node(&server.url(&other)).await;
+    create(&elsewhere, "theirs").await.unwrap();
+    let column = |what: &str| server.sql(&other, &format!("SELECT {what} FROM petstore_commits"));
+    let (id, bytes) = (column("id"), column("encode(bytes, 'hex')"));
+    let replaced = format!("UPDATE petstore_commits SET id = '{id}', bytes = decode('{bytes}', 'hex')");
+    server.sql("postgres", &replaced);
+    eventually("the other history is shown", async || {
+        let shown = try_pets(&store).map_err(|fault| fault.to_string())?;
+        if shown == pets(&elsewhere) { Ok(()) } else { Err(format!("{shown:?}")) }
+    })
+    .await;
+}

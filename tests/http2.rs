@@ -1,0 +1,56 @@
+//! The same interface over HTTP/2, asked by a stranger's client: curl.
+
+use std::process::Command;
+
+use harness::{App, succeed};
+
+/// Status, protocol version and body of what curl got.
+fn curl(app: &App, path: &str, more: &[&str]) -> (String, String, String) {
+    let told = succeed(
+        Command::new("curl")
+            .args([
+                "--silent",
+                "--show-error",
+                "--http2-prior-knowledge",
+                "--write-out",
+                "\n%{http_code} %{http_version}",
+            ])
+            .args(["--header", &format!("Authorization: Bearer {}", app.key)])
+            .args(more)
+            .arg(format!("http://{}{path}", app.address())),
+    );
+    let (body, end) = told.rsplit_once('\n').unwrap();
+    let (status, version) = end.split_once(' ').unwrap();
+    (status.into(), version.into(), body.into())
+}
+
+#[test]
+fn pets_are_added_and_listed_over_http_2() {
+    let app = App::start();
+    let json = ["--header", "Content-Type: application/json", "--data"];
+    let pet = r#"{"name":"Rex","categoryId":7}"#;
+    let (status, version, body) = curl(&app, "/v1/pets", &[&json[..], &[pet]].concat());
+    assert_eq!((status.as_str(), version.as_str()), ("201", "2"), "{body}");
+    assert_eq!(curl(&app, "/v1/pets", &[]).2, app.get("/v1/pets").text(), "the same list");
+}
+
+#[test]
+fn refusals_over_http_2_have_the_error_shape_too() {
+    let app = App::start();
+    let folder = tempfile::tempdir().unwrap();
+    let large = folder.path().join("large.json");
+    std::fs::write(&large, format!(r#"{{"name":"{}"}}"#, "x".repeat(2_000_000))).unwrap();
+    let large = format!("@{}", large.display());
+    let json = ["--header", "Content-Type: application/json", "--data"];
+    for (path, more, status, code) in [
+        ("/v1/pets", [&json[..], &["{}"]].concat(), "400", "invalid_request"),
+        ("/v1/pets", [&json[..], &[large.as_str()]].concat(), "413", "payload_too_large"),
+        ("/v1/nothing", vec![], "404", "not_found"),
+        ("/v1/pets", vec!["--header", "Authorization: Bearer twice"], "401", "unauthorized"),
+    ] {
+        let (got, version, body) = curl(&app, path, &more);
+        assert_eq!((got.as_str(), version.as_str()), (status, "2"), "{body}");
+        let error: serde_json::Value = serde_json::from_str(&body).unwrap();
+        assert_eq!(error["code"], code, "{body}");
+    }
+}
