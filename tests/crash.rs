@@ -6,11 +6,12 @@
 //! or one part for longer.
 //!
 //! Reading order: `part` (how long, which seed, what is counted), `ledger` (what was answered, and what that
-//! obliges to), `load` (who asks), `disk` (disks whose power can be cut); then the parts, each in a file of
-//! its own.
+//! obliges to), `load` (who asks), `engine` (on what), `disk` (disks whose power can be cut); then the parts,
+//! each in a file of its own.
 
 mod damage;
 mod disk;
+mod engine;
 mod failing_disk;
 mod full_disk;
 mod injected;

@@ -1,5 +1,7 @@
 //! Engines that keep the log: each stores the same bytes and looks inside nothing.
 
+mod disk;
+mod distrust;
 mod high_water;
 pub mod memory;
 #[cfg(feature = "nats")]
@@ -9,5 +11,6 @@ pub mod planted;
 #[cfg(feature = "postgres")]
 pub mod postgres;
 pub mod sled;
+mod space;
 #[cfg(feature = "sqlite")]
 pub mod sqlite;

@@ -133,7 +133,7 @@ pub(super) fn assert_refused(refused: &Finished, what: &str) {
 
 /// How the service ended that filled a store.
 #[derive(Debug, Clone, Copy)]
-enum End {
+pub(super) enum End {
     Clean,
     Kill,
 }
@@ -228,7 +228,7 @@ pub(super) fn commits(export: &Finished) -> Vec<String> {
 }
 
 /// Every file below a folder and what is in it.
-fn contents(folder: &Path) -> BTreeMap<PathBuf, Vec<u8>> {
+pub(super) fn contents(folder: &Path) -> BTreeMap<PathBuf, Vec<u8>> {
     let mut found = BTreeMap::new();
     for entry in fs::read_dir(folder).expect("a folder").map(Result::unwrap) {
         let path = entry.path();
@@ -242,17 +242,17 @@ fn contents(folder: &Path) -> BTreeMap<PathBuf, Vec<u8>> {
 }
 
 /// The files that differ.
-fn changes(one: &BTreeMap<PathBuf, Vec<u8>>, other: &BTreeMap<PathBuf, Vec<u8>>) -> Vec<PathBuf> {
+pub(super) fn changes(one: &BTreeMap<PathBuf, Vec<u8>>, other: &BTreeMap<PathBuf, Vec<u8>>) -> Vec<PathBuf> {
     let differs = |path: &&PathBuf| one.get(*path) != other.get(*path);
     one.keys().chain(other.keys()).filter(differs).cloned().collect()
 }
 
-fn no_changes() -> Vec<PathBuf> {
+pub(super) fn no_changes() -> Vec<PathBuf> {
     vec![]
 }
 
 /// Copies a store without its ballast, which holds nothing.
-fn copy(from: &Path, to: &Path) {
+pub(super) fn copy(from: &Path, to: &Path) {
     let copied = Command::new("cp").arg("-r").args([from, to]).status();
     assert!(copied.expect("cp runs").success());
     // A full disk may have taken it away.

@@ -29,6 +29,10 @@ const ALWAYS_THERE: &str = "24M";
 /// The memory that a failing disk lies in, and how large it claims to be.
 const FAILING_MEMORY: &str = "size=64M";
 const FAILING_MIB: u64 = 256;
+/// The loop device calls a write a success if only its beginning found memory. Where each write is one page of
+/// memory, there is no beginning: it fails as a whole, and says so.
+const PAGE_KIB: &str = "4";
+const USUAL_KIB: &str = "1280";
 
 impl Disk {
     /// Makes a disk; tells why not if this machine does not let us.
@@ -90,6 +94,7 @@ impl Disk {
 
     /// Mounts the disk again, as after a restart of the machine. Nobody may use it any more.
     pub(crate) fn restart(&mut self) {
+        self.lift_limit();
         // A process that was killed may still be letting go of its files.
         eventually("nobody uses the disk", || run("umount", &[text(&self.path())]).ok());
         self.mounts.pop();
@@ -104,7 +109,24 @@ impl Disk {
     fn mount(&mut self) -> Result<(), String> {
         run("mount", &["-o", "loop", text(&self.image()), text(&self.path())])?;
         self.mounts.push(self.path());
-        Ok(())
+        if self.memory().exists() { self.limit_writes(PAGE_KIB) } else { Ok(()) }
+    }
+
+    /// Limits what the device writes at a time. The limit stays with the device, whoever uses it next.
+    fn limit_writes(&self, kibibytes: &str) -> Result<(), String> {
+        let told = Command::new("findmnt").args(["-n", "-o", "SOURCE"]).arg(self.path()).output();
+        let told = told.map_err(|error| format!("findmnt: {error}"))?;
+        let device = String::from_utf8_lossy(&told.stdout).trim().replace("/dev/", "");
+        fs::write(format!("/sys/block/{device}/queue/max_sectors_kb"), kibibytes)
+            .map_err(|error| format!("the writes of {device} cannot be limited: {error}"))
+    }
+
+    /// Gives the device back as it was.
+    fn lift_limit(&self) {
+        if self.memory().exists() {
+            // A slow device harms nobody.
+            let _ = self.limit_writes(USUAL_KIB);
+        }
     }
 
     fn memory(&self) -> PathBuf {
@@ -119,6 +141,7 @@ impl Disk {
 
 impl Drop for Disk {
     fn drop(&mut self) {
+        self.lift_limit();
         for mount in self.mounts.iter().rev() {
             // A failed test may have left somebody on it.
             let _ = run("umount", &["--lazy", text(mount)]);

@@ -11,6 +11,7 @@ use harness::{App, eventually, program};
 
 use super::{
     disk::{Disk, Format},
+    engine::Engine,
     ledger::Ledger,
     load::create,
     part::{self, Part, Rounds, Tally},
@@ -32,16 +33,24 @@ enum Filled {
 
 #[test]
 fn a_full_disk_stops_writes_until_there_is_space_again() {
+    fill_again_and_again(Engine::chosen(), Part::begin("full disk", Rounds { short: 3, full: 30 }));
+}
+
+#[test]
+fn a_full_disk_stops_writes_to_sqlite_until_there_is_space_again() {
+    fill_again_and_again(Engine::Sqlite, Part::begin("sqlite full disk", Rounds { short: 3, full: 30 }));
+}
+
+fn fill_again_and_again(engine: Engine, mut part: Part) {
     let ways = [Filled::ByPets, Filled::ByOthers, Filled::BeforeTheStart];
-    let mut part = Part::begin("full disk", Rounds { short: 3, full: 30 });
     let mut tally = Tally::default();
     while tally.rounds < part.rounds {
         // Pets stay, so a disk is really full after some rounds.
         let disk = match Disk::new(Format::Ext4, DISK_MIB) {
             Ok(disk) => disk,
-            Err(reason) => return part::not_run("full disk", &reason),
+            Err(reason) => return part::not_run(part.name, &reason),
         };
-        let mut bench = Bench::new(disk);
+        let mut bench = Bench::new(engine, disk);
         for way in ways.repeat(ROUNDS_PER_DISK / ways.len()) {
             if tally.rounds < part.rounds {
                 bench.round(way, &mut tally);
@@ -60,8 +69,8 @@ struct Bench {
 }
 
 impl Bench {
-    fn new(disk: Disk) -> Self {
-        let store = format!("sled:{}", disk.path().join("log").display());
+    fn new(engine: Engine, disk: Disk) -> Self {
+        let store = engine.url(&disk.path().join("log"));
         let app = App::start_on(program(), &store, tempfile::tempdir().expect("a temporary folder"), &[]);
         Self { app, disk, ledger: Ledger::default(), names: 0 }
     }

@@ -6,6 +6,7 @@
 
 use std::{
     fs,
+    ops::RangeInclusive,
     path::{Path, PathBuf},
     sync::{Arc, Mutex},
     thread,
@@ -14,6 +15,7 @@ use std::{
 use harness::{App, eventually, program};
 
 use super::{
+    engine::Engine,
     ledger::Ledger,
     load::create,
     part::{self, Part, Rounds, Tally},
@@ -25,11 +27,6 @@ const LANES: u64 = 4;
 const WRITERS: u64 = 2;
 /// Creates per writer before a fault that was not met counts as out of reach.
 const CREATES_MAX: u64 = 40;
-
-/// The calls that make and fill a store, those first that a signal may interrupt on a disk.
-const CALLS: [&str; 9] =
-    ["pwrite64", "fdatasync", "fsync", "write", "fallocate", "openat", "rename", "sync_file_range", "mkdir"];
-const INTERRUPTIBLE: usize = 5;
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Fault {
@@ -52,21 +49,30 @@ struct Points {
     rows: Vec<(&'static str, Fault)>,
     next: usize,
     nth: u64,
+    stride: u64,
     left: u64,
 }
 
 #[test]
 fn a_call_that_fails_at_any_point_loses_nothing_and_invents_nothing() {
-    let part = Part::begin("faults", Rounds { short: 44, full: 500 });
+    let_calls_fail(Engine::chosen(), Part::begin("faults", Rounds { short: 44, full: 500 }));
+}
+
+#[test]
+fn a_call_that_fails_at_any_point_loses_nothing_with_sqlite_either() {
+    let_calls_fail(Engine::Sqlite, Part::begin("sqlite faults", Rounds { short: 40, full: 200 }));
+}
+
+fn let_calls_fail(engine: Engine, part: Part) {
     if !has_strace() {
-        return part::not_run("faults", "there is no strace");
+        return part::not_run(part.name, "there is no strace");
     }
-    let points = Mutex::new(Points::new(part.rounds));
+    let points = Mutex::new(Points::new(engine, &part));
     let shared = Mutex::new((part, Tally::default()));
     thread::scope(|scope| {
         for _ in 0..LANES {
             scope.spawn(|| {
-                let mut lane = Lane::new();
+                let mut lane = Lane::new(engine);
                 while let Some(point) = next(&points) {
                     let tally = lane.round(point);
                     let mut shared = shared.lock().expect("no lane has failed");
@@ -87,13 +93,28 @@ fn a_call_that_fails_at_any_point_loses_nothing_and_invents_nothing() {
 
 #[test]
 fn what_cannot_be_synced_is_never_acknowledged_and_never_shown() {
+    let mut lane = Lane::new(Engine::Sled);
+    let store = lane.begin_new_store();
+    let_every_sync_fail(lane, &Engine::Sled.files(&store));
+}
+
+#[test]
+fn what_cannot_be_synced_is_never_acknowledged_and_never_shown_with_sqlite_either() {
+    let mut lane = Lane::new(Engine::Sqlite);
+    let store = lane.begin_new_store();
+    // Making a log needs syncs that succeed.
+    lane.app.start_again();
+    assert_eq!(lane.app.terminate().code(), Some(0));
+    let_every_sync_fail(lane, &[store.join("pets-wal")]);
+}
+
+fn let_every_sync_fail(mut lane: Lane, files: &[PathBuf]) {
     if !has_strace() {
         return part::not_run("a sync that always fails", "there is no strace");
     }
-    let mut lane = Lane::new();
-    let store = lane.begin_new_store();
-    let tracer = Tracer::new(&lane.trace()).calls("fdatasync").inject("fdatasync:error=EIO");
-    lane.app.run_by(&tracer.within(&store).command());
+    let sync = lane.engine.sync();
+    let tracer = Tracer::new(&lane.trace()).calls(sync).inject(&format!("{sync}:error=EIO"));
+    lane.app.run_by(&tracer.only(files).command());
     lane.app.start_again();
     let post = lane.app.call("POST", "/v1/pets");
     for count in 0..5 {
@@ -111,15 +132,25 @@ fn what_cannot_be_synced_is_never_acknowledged_and_never_shown() {
 /// The kernel reports a failed write to one sync and calls the page clean: the next sync succeeds, the data is gone.
 #[test]
 fn a_sync_that_failed_is_never_made_again_into_a_success() {
+    let_one_sync_fail(Engine::Sled, 1..=8);
+}
+
+#[test]
+fn a_sync_that_failed_is_never_made_again_into_a_success_with_sqlite_either() {
+    let_one_sync_fail(Engine::Sqlite, 11..=18);
+}
+
+fn let_one_sync_fail(engine: Engine, which: RangeInclusive<u64>) {
     if !has_strace() {
         return part::not_run("a sync that fails once", "there is no strace");
     }
-    let mut lane = Lane::new();
+    let mut lane = Lane::new(engine);
     let mut met_at_work = 0;
-    for nth in 1..=8 {
+    for nth in which {
         let store = lane.begin_new_store();
-        let what = format!("fdatasync:error=EIO:when={nth}");
-        let tracer = Tracer::new(&lane.trace()).calls("fdatasync").inject(&what).within(&store);
+        let what = format!("{}:error=EIO:when={nth}", engine.sync());
+        let tracer = Tracer::new(&lane.trace()).calls(engine.sync()).inject(&what);
+        let tracer = tracer.only(&engine.files(&store));
         lane.app.run_by(&tracer.command());
         if lane.app.try_start_again().is_err() {
             continue;
@@ -146,17 +177,18 @@ fn next(points: &Mutex<Points>) -> Option<Point> {
 }
 
 impl Points {
-    fn new(wanted: u64) -> Self {
+    fn new(engine: Engine, part: &Part) -> Self {
         let faults = [Fault::Error("EIO"), Fault::Kill, Fault::Error("ENOSPC")];
-        let rows = faults.iter().flat_map(|fault| CALLS.map(|call| (call, *fault)));
-        let interruptions = CALLS[..INTERRUPTIBLE].iter().map(|call| (*call, Fault::Interruption));
+        let rows = faults.iter().flat_map(|fault| engine.calls().iter().map(|call| (*call, *fault)));
+        let interruptions = engine.interruptible().iter().map(|call| (*call, Fault::Interruption));
         let rows = rows.chain(interruptions).collect();
-        Self { rows, next: 0, nth: 1, left: wanted }
+        let stride = engine.stride();
+        Self { rows, next: 0, nth: 1 + part.dice(0).below(stride), stride, left: part.rounds }
     }
 
     fn next(&mut self) -> Option<Point> {
         if self.next >= self.rows.len() {
-            (self.next, self.nth) = (0, self.nth + 1);
+            (self.next, self.nth) = (0, self.nth + self.stride);
         }
         if self.left == 0 || self.rows.is_empty() {
             return None;
@@ -178,16 +210,17 @@ impl Points {
 
 /// A service and its stores, one fault after the other.
 struct Lane {
+    engine: Engine,
     app: App,
     ledger: Arc<Ledger>,
     stores: u64,
 }
 
 impl Lane {
-    fn new() -> Self {
+    fn new(engine: Engine) -> Self {
         let folder = tempfile::tempdir().expect("a temporary folder");
         let app = App::stopped_on(program(), "memory:", folder, &[]);
-        Self { app, ledger: Arc::default(), stores: 0 }
+        Self { engine, app, ledger: Arc::default(), stores: 0 }
     }
 
     /// Lets the fault happen and looks at what is left; `None` if it did not happen.
@@ -206,7 +239,8 @@ impl Lane {
             Fault::Kill => "signal=KILL".to_owned(),
         };
         let what = format!("{}:{fault}:when={}", point.call, point.nth);
-        let tracer = Tracer::new(&self.trace()).calls(point.call).inject(&what).within(&store);
+        let tracer = Tracer::new(&self.trace()).calls(point.call).inject(&what);
+        let tracer = tracer.only(&self.engine.files(&store));
         self.app.run_by(&tracer.command());
         let mut tally = Tally { rounds: 1, ..Tally::default() };
         match self.app.try_start_again() {
@@ -311,7 +345,7 @@ impl Lane {
     fn begin_new_store(&mut self) -> PathBuf {
         self.stores += 1;
         let store = self.app.folder().join(self.stores.to_string());
-        self.app.use_store(&format!("sled:{}", store.display()));
+        self.app.use_store(&self.engine.url(&store));
         self.ledger = Arc::default();
         store
     }

@@ -5,6 +5,7 @@ use std::{sync::Arc, thread, time::Duration};
 use harness::{App, petstore, program};
 
 use super::{
+    engine::Engine,
     ledger::Ledger,
     load::Load,
     part::{Part, Rounds, Tally},
@@ -20,20 +21,20 @@ const INTERRUPTED_STARTS: u64 = 4;
 
 #[test]
 fn a_kill_at_any_moment_loses_nothing_and_invents_nothing() {
-    kill_again_and_again("sled", Part::begin("kills", Rounds { short: 24, full: 1_000 }));
+    kill_again_and_again(Engine::chosen(), Part::begin("kills", Rounds { short: 24, full: 1_000 }));
 }
 
 #[test]
 fn a_kill_at_any_moment_loses_nothing_with_sqlite_either() {
-    kill_again_and_again("sqlite", Part::begin("sqlite kills", Rounds { short: 8, full: 200 }));
+    kill_again_and_again(Engine::Sqlite, Part::begin("sqlite kills", Rounds { short: 8, full: 200 }));
 }
 
-fn kill_again_and_again(engine: &str, mut part: Part) {
+fn kill_again_and_again(engine: Engine, mut part: Part) {
     let mut tally = Tally::default();
     let mut dice = part.dice(0);
     let ledger = Arc::new(Ledger::default());
     let folder = tempfile::tempdir().expect("a temporary folder");
-    let store = format!("{engine}:{}", folder.path().join("log").display());
+    let store = engine.url(&folder.path().join("log"));
     let mut app = App::start_on(program(), &store, folder, &[]);
     while tally.rounds < part.rounds {
         let load = Load::start(&app, &ledger, tally.rounds, WRITERS);

@@ -5,6 +5,7 @@ use std::{process::ExitStatus, thread, time::Duration};
 use harness::{Answer, App, program};
 
 use super::{
+    engine::Engine,
     part,
     trace::{Tracer, has_strace},
 };
@@ -39,10 +40,12 @@ fn leave_with_a_create_in_flight(
     }
     let folder = tempfile::tempdir().expect("a temporary folder");
     let (store, trace) = (folder.path().join("log"), folder.path().join("trace"));
-    let mut app = App::start_on(program(), &format!("sled:{}", store.display()), folder, &["--drain", "5s"]);
+    let mut app = App::start_on(program(), &Engine::Sled.url(&store), folder, &["--drain", "5s"]);
     app.kill();
     let slow = format!("fdatasync:delay_enter={}", 1_000_000 * seconds);
-    app.run_by(&Tracer::new(&trace).calls("fdatasync").inject(&slow).within(&store).command());
+    app.run_by(
+        &Tracer::new(&trace).calls("fdatasync").inject(&slow).only(&Engine::Sled.files(&store)).command(),
+    );
     app.start_again();
     let post = app.call("POST", "/v1/pets").json(r#"{"name":"Rex","categoryId":7}"#);
     let create = thread::spawn(move || post.try_send());

@@ -10,6 +10,7 @@ use harness::{App, petstore, program};
 
 use super::{
     disk::{Disk, Format},
+    engine::Engine,
     ledger::Ledger,
     load::{Load, create},
     part::{self, Part, Rounds, Tally},
@@ -25,21 +26,24 @@ const DISK_MIB: u64 = 320;
 
 #[test]
 fn a_power_cut_under_load_loses_nothing_and_invents_nothing() {
-    under_load("sled", Part::begin("power cuts", Rounds { short: 16, full: 150 }));
+    under_load(Engine::chosen(), Part::begin("power cuts", Rounds { short: 16, full: 150 }));
 }
 
 #[test]
 fn a_power_cut_right_after_the_first_answer_ever_loses_nothing() {
-    right_after_the_first_answer("sled", Part::begin("first cuts", Rounds { short: 8, full: 50 }));
+    right_after_the_first_answer(Engine::chosen(), Part::begin("first cuts", Rounds { short: 8, full: 50 }));
 }
 
 #[test]
 fn a_power_cut_loses_nothing_with_sqlite_either() {
-    under_load("sqlite", Part::begin("sqlite cuts", Rounds { short: 6, full: 60 }));
-    right_after_the_first_answer("sqlite", Part::begin("sqlite first cuts", Rounds { short: 2, full: 20 }));
+    under_load(Engine::Sqlite, Part::begin("sqlite cuts", Rounds { short: 6, full: 60 }));
+    right_after_the_first_answer(
+        Engine::Sqlite,
+        Part::begin("sqlite first cuts", Rounds { short: 2, full: 20 }),
+    );
 }
 
-fn under_load(engine: &str, part: Part) {
+fn under_load(engine: Engine, part: Part) {
     on_both_disks(part, |bench, round| {
         // Every other round goes on with the store of the round before.
         if round % 4 < 2 {
@@ -54,7 +58,7 @@ fn under_load(engine: &str, part: Part) {
     });
 }
 
-fn right_after_the_first_answer(engine: &str, part: Part) {
+fn right_after_the_first_answer(engine: Engine, part: Part) {
     on_both_disks(part, |bench, round| {
         bench.begin_new_store(engine, round);
         bench.app.start_again();
@@ -114,13 +118,13 @@ impl Bench {
     }
 
     /// The next start makes a store where nothing was, two folders deep; the one before is given up.
-    fn begin_new_store(&mut self, engine: &str, round: u64) {
+    fn begin_new_store(&mut self, engine: Engine, round: u64) {
         let path = self.disk.path();
         for entry in path.read_dir().expect("a mounted disk").flatten() {
             // Some file systems have a folder of their own, which may not go.
             let _ = std::fs::remove_dir_all(entry.path());
         }
-        self.app.use_store(&format!("{engine}:{}", path.join(format!("{round}/log")).display()));
+        self.app.use_store(&engine.url(&path.join(format!("{round}/log"))));
         self.ledger = Arc::default();
     }
 }

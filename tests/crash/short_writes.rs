@@ -9,6 +9,7 @@ use std::{path::Path, process::Command, sync::Arc};
 use harness::{App, eventually, petstore, program};
 
 use super::{
+    engine::Engine,
     ledger::Ledger,
     load::create,
     part::{self, Part, Rounds, Tally},
@@ -16,21 +17,37 @@ use super::{
 
 /// Creates per round: enough to be in the middle of several writes of every kind.
 const CREATES: u64 = 40;
-/// A limit below which not even an empty store fits, and one that a few dozen pets reach.
-const LIMITS: std::ops::Range<u64> = 8_192..40_000;
 
 #[test]
 fn a_write_that_is_cut_in_two_goes_unnoticed() {
-    let mut part = Part::begin("short writes", Rounds { short: 6, full: 60 });
+    shorten_writes(Engine::chosen(), Part::begin("short writes", Rounds { short: 6, full: 60 }));
+}
+
+#[test]
+fn a_write_to_sqlite_that_is_cut_in_two_goes_unnoticed() {
+    shorten_writes(Engine::Sqlite, Part::begin("sqlite short writes", Rounds { short: 3, full: 60 }));
+}
+
+#[test]
+fn a_limit_on_file_sizes_stops_writes_and_nothing_else() {
+    limit_files(Engine::chosen(), Part::begin("file limits", Rounds { short: 6, full: 60 }));
+}
+
+#[test]
+fn a_limit_on_file_sizes_stops_writes_to_sqlite_and_nothing_else() {
+    limit_files(Engine::Sqlite, Part::begin("sqlite file limits", Rounds { short: 3, full: 60 }));
+}
+
+fn shorten_writes(engine: Engine, mut part: Part) {
     let mut tally = Tally::default();
     let mut app = stopped_app();
     let library = match shortener(app.folder()) {
         Ok(library) => library,
-        Err(reason) => return part::not_run("short writes", &reason),
+        Err(reason) => return part::not_run(part.name, &reason),
     };
     while tally.rounds < part.rounds {
         tally.rounds += 1;
-        let ledger = begin_new_store(&mut app, tally.rounds);
+        let ledger = begin_new_store(&mut app, engine, tally.rounds);
         let every = tally.rounds;
         app.run_by(&["env".into(), library.clone(), format!("SHORT_WRITES={every}")]);
         app.start_again();
@@ -45,16 +62,15 @@ fn a_write_that_is_cut_in_two_goes_unnoticed() {
     part.end(&tally);
 }
 
-#[test]
-fn a_limit_on_file_sizes_stops_writes_and_nothing_else() {
-    let mut part = Part::begin("file limits", Rounds { short: 6, full: 60 });
+fn limit_files(engine: Engine, mut part: Part) {
+    let limits = engine.file_limits();
     let mut tally = Tally::default();
     let mut dice = part.dice(0);
     let mut app = stopped_app();
     while tally.rounds < part.rounds {
         tally.rounds += 1;
-        let ledger = begin_new_store(&mut app, tally.rounds);
-        let limit = LIMITS.start + dice.below(LIMITS.end - LIMITS.start);
+        let ledger = begin_new_store(&mut app, engine, tally.rounds);
+        let limit = limits.start + dice.below(limits.end - limits.start);
         app.run_by(&["prlimit".into(), format!("--fsize={limit}:unlimited")]);
         app.start_again();
         let post = app.call("POST", "/v1/pets");
@@ -78,8 +94,8 @@ fn stopped_app() -> App {
     App::stopped_on(program(), "memory:", tempfile::tempdir().expect("a temporary folder"), &[])
 }
 
-fn begin_new_store(app: &mut App, round: u64) -> Arc<Ledger> {
-    app.use_store(&format!("sled:{}", app.folder().join(round.to_string()).display()));
+fn begin_new_store(app: &mut App, engine: Engine, round: u64) -> Arc<Ledger> {
+    app.use_store(&engine.url(&app.folder().join(round.to_string())));
     Arc::default()
 }
 

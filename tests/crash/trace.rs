@@ -32,16 +32,9 @@ impl Tracer {
         self
     }
 
-    /// Looks only at calls that concern the store in this folder.
-    pub(crate) fn within(mut self, store: &Path) -> Self {
-        // What a store may hold, and what this one holds beyond that.
-        let usual = ["", "lock", "mark", "mark.new", "ballast", "not-synced", "sled", "sled/db", "sled/conf"];
-        let mut paths: Vec<PathBuf> = usual.iter().map(|name| store.join(name)).collect();
-        for folder in [store.to_path_buf(), store.join("sled")] {
-            let entries = fs::read_dir(folder).into_iter().flatten().flatten();
-            paths.extend(entries.map(|entry| entry.path()));
-        }
-        for path in paths {
+    /// Looks only at calls that concern these files.
+    pub(crate) fn only(mut self, files: &[PathBuf]) -> Self {
+        for path in files {
             let path = path.to_str().expect("temporary folders have plain names").trim_end_matches('/');
             self.0.extend(["-P".to_owned(), path.to_owned()]);
         }

@@ -1,12 +1,11 @@
 //! The embedded log: sled in a folder of its own, with what sled does not do added around it.
 //!
 //! Reading order: this file (what callers see), `keeper` (the one thread that writes, and what it does after
-//! a fault), `opening` (the way to an open store) with `distrust` (why a failed sync is not forgotten),
+//! a fault), `opening` (the way to an open store) with `../distrust` (why a failed sync is not forgotten),
 //! `inspect` and `rehearsal` (why damage is not repaired away), `engine` and `chunks` (what is asked of sled,
-//! and how a record lies in it), then `folder`, `space` and `guard` (the world around).
+//! and how a record lies in it), then `folder`, `guard` and `../space` (the world around).
 
 mod chunks;
-mod distrust;
 mod engine;
 mod folder;
 mod guard;
@@ -16,7 +15,6 @@ mod opening;
 mod rehearsal;
 mod remains;
 mod shared;
-mod space;
 #[cfg(test)]
 mod tests;
 
@@ -44,6 +42,8 @@ pub use remains::SledRemains;
 use keeper::{Keeper, Request};
 use opening::Opening;
 use shared::Shared;
+
+use super::disk;
 
 /// The largest record: far more than the writer ever makes, and little enough to be held in memory a few
 /// times.
@@ -79,7 +79,7 @@ impl SledLog {
     }
 
     fn start(path: &Path, opening: Opening) -> Result<Self, LogError> {
-        guard::survive_the_file_size_limit();
+        disk::survive_the_file_size_limit();
         let path = path.to_path_buf();
         let (requests, queue) = mpsc::channel(QUEUE_MAX);
         let (opened, outcome) = std::sync::mpsc::channel();

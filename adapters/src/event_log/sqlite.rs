@@ -1,12 +1,14 @@
 //! A log in one SQLite file, one row per commit, for those who like to look at their data with common tools.
 //!
 //! Reading order: this file (what callers see), `sqlite/keeper.rs` (the one thread that writes, and what it does
-//! after a fault), `sqlite/engine.rs` and `sqlite/reader.rs` (what is asked of SQLite), `sqlite/trouble.rs` (what
-//! its errors mean), `sqlite/shared.rs` (what passes between threads), `sqlite/files.rs` (the files around it).
+//! after a fault), `sqlite/opening.rs` (the way to an open log), `sqlite/engine.rs` and `sqlite/reader.rs` (what is
+//! asked of SQLite), `sqlite/trouble.rs` (what its errors mean), `sqlite/shared.rs` (what passes between threads),
+//! `sqlite/files.rs` (the files around it). What a failed sync means is in `distrust.rs`, beside this file.
 
 mod engine;
 mod files;
 mod keeper;
+mod opening;
 mod reader;
 mod remains;
 mod shared;
@@ -37,6 +39,8 @@ use files::Opening;
 use keeper::Keeper;
 use shared::{Request, Shared};
 
+use super::disk;
+
 /// Appends that may wait. There is one writer per node, so one is the rule.
 const QUEUE_MAX: usize = 16;
 
@@ -65,7 +69,7 @@ impl SqliteLog {
     }
 
     fn start(path: &Path, opening: Opening) -> Result<Self, LogError> {
-        files::survive_the_file_size_limit();
+        disk::survive_the_file_size_limit();
         let path = path.to_path_buf();
         let waiting = runtime::Builder::new_current_thread().enable_time().build();
         let waiting = waiting.map_err(|error| no_thread(&error))?;

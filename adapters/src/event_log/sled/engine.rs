@@ -9,10 +9,13 @@ use application::ports::{CommitId, LogError, Position, ReadBound, Record, Stored
 
 use super::{
     chunks::{self, Assembly},
-    guard::{guarded, io_trouble},
+    guard::guarded,
     inspect::SEGMENT,
 };
-use crate::event_log::high_water::{HighWater, Mark};
+use crate::event_log::{
+    disk::io_trouble,
+    high_water::{HighWater, Mark},
+};
 
 /// How much of the log sled keeps in memory. The log is read once, at the start; the rest is writing.
 const CACHE_BYTES: u64 = 64 * 1024 * 1024;

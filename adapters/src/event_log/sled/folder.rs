@@ -9,9 +9,7 @@ use std::{
 
 use application::ports::{Fault, LogError};
 
-/// Only the user that runs the service may look inside.
-const FOLDER_MODE: u32 = 0o700;
-const FILE_MODE: u32 = 0o600;
+use crate::event_log::disk::{FILE_MODE, FOLDER_MODE, create_folders, sync_folder};
 
 /// A store's folder, held by this process until it is dropped.
 #[derive(Debug)]
@@ -137,30 +135,9 @@ pub(super) fn check_unused(path: &Path) -> Result<(), LogError> {
     }
 }
 
-/// Makes a file that only this user may read.
-pub(super) fn create_file(path: &Path) -> io::Result<File> {
-    OpenOptions::new().write(true).create(true).truncate(true).mode(FILE_MODE).open(path)
-}
-
 /// Makes a folder that only this user may look into.
 pub(super) fn create_folder(path: &Path) -> io::Result<()> {
     DirBuilder::new().mode(FOLDER_MODE).create(path)
-}
-
-/// Makes the folder and those above it that are missing, and sees to it that a power cut cannot take them
-/// away.
-fn create_folders(path: &Path) -> io::Result<()> {
-    let missing: Vec<_> = path.ancestors().take_while(|folder| !folder.exists()).collect();
-    DirBuilder::new().recursive(true).mode(FOLDER_MODE).create(path)?;
-    for folder in missing {
-        let parent = folder.parent().filter(|parent| !parent.as_os_str().is_empty());
-        sync_folder(parent.unwrap_or(Path::new(".")))?;
-    }
-    Ok(())
-}
-
-fn sync_folder(path: &Path) -> io::Result<()> {
-    File::open(path)?.sync_all()
 }
 
 fn in_use(path: &Path) -> LogError {

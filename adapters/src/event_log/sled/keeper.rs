@@ -14,14 +14,16 @@ use tokio::{
 };
 
 use super::{
-    distrust,
     folder::Folder,
-    guard::io_trouble,
     opening::{self, Opening},
     shared::Shared,
+};
+use crate::event_log::{
+    disk::io_trouble,
+    distrust,
+    high_water::{HighWater, Mark},
     space,
 };
-use crate::event_log::high_water::{HighWater, Mark};
 
 /// How often the mark is synced while commits come in, and how long after the last one.
 const MARK_SYNC_PAUSE: Duration = Duration::from_secs(1);
@@ -64,7 +66,7 @@ impl Keeper {
         let mut keeper = Self { folder, mark, mark_synced: Instant::now(), trouble: None, shared };
         keeper.go_on(tail)?;
         match opening {
-            Opening::OrCreate => space::take_ballast(&keeper.folder),
+            Opening::OrCreate => space::take_ballast(keeper.folder.path(), &keeper.folder.ballast()),
             // Who only looks changes nothing that need not change.
             Opening::Existing => {}
         }
@@ -104,7 +106,7 @@ impl Keeper {
         if expected != *self.shared.head.borrow() {
             return Err(AppendError::Conflict);
         }
-        if let Err(error) = space::check_room(&self.folder, record.bytes.len()) {
+        if let Err(error) = space::check_room(self.folder.path(), record.bytes.len()) {
             return Err(AppendError::Closed(self.stop(Trouble::NoRoom, error)));
         }
         let mark = Mark { position: expected.next(), commit: record.id };
@@ -139,7 +141,7 @@ impl Keeper {
         match self.trouble {
             None => self.sync_mark(),
             Some(Trouble::NoRoom) => {
-                if space::check_room_again(&self.folder).is_ok() {
+                if space::check_room_again(self.folder.path()).is_ok() {
                     self.resume();
                 }
             }
@@ -169,9 +171,7 @@ impl Keeper {
 
     /// Closes the log after a fault, until it was opened again.
     fn fail(&mut self, error: &LogError, pause: Duration) -> LogError {
-        if let Err(error) = distrust::declare(&self.folder) {
-            tracing::debug!("no word of the fault could be left for a later start: {error}");
-        }
+        distrust::declare_if_possible(&self.folder.suspicion());
         let detail = format!("{error}; the log is opened again by itself once that works");
         let trouble = Trouble::Failed { again_at: Instant::now() + pause, pause };
         self.stop(trouble, LogError::new(error.fault, detail))
@@ -179,11 +179,11 @@ impl Keeper {
 
     /// Opens the log again, unless the disk still fails: then the old engine goes on serving reads.
     fn reopen(&mut self, pause: Duration) {
-        space::make_room_to_open(&self.folder);
-        let writable = distrust::declare(&self.folder);
+        space::make_room_to_open(self.folder.path(), &self.folder.ballast());
+        let writable = distrust::declare(&self.folder.suspicion());
         let writable = writable.map_err(|error| io_trouble("opening the log again", &error));
         match writable.and_then(|()| self.replace_engine()) {
-            Ok(()) => match space::check_room_again(&self.folder) {
+            Ok(()) => match space::check_room_again(self.folder.path()) {
                 Ok(()) => self.resume(),
                 Err(error) => {
                     self.stop(Trouble::NoRoom, error);
@@ -220,7 +220,7 @@ impl Keeper {
     fn resume(&mut self) {
         self.trouble = None;
         *self.shared.closed.write() = None;
-        space::take_ballast(&self.folder);
+        space::take_ballast(self.folder.path(), &self.folder.ballast());
     }
 
     fn close(mut self) {

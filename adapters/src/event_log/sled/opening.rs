@@ -5,8 +5,13 @@ use std::path::Path;
 
 use application::ports::{LogError, Position};
 
-use super::{distrust, engine::Engine, folder::Folder, guard::io_trouble, rehearsal, space};
-use crate::event_log::high_water::{self, HighWater, Mark};
+use super::{engine::Engine, folder::Folder, rehearsal};
+use crate::event_log::{
+    disk::io_trouble,
+    distrust,
+    high_water::{self, HighWater, Mark},
+    space,
+};
 
 /// Which stores may be opened.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -38,25 +43,27 @@ pub(super) fn open_folder(path: &Path, opening: Opening) -> Result<(Folder, High
 
 /// Opens sled, and returns it with its last commit once everything in it is durable and nothing is missing.
 pub(super) fn open_engine(folder: &Folder, mark: &HighWater) -> Result<(Engine, Mark), LogError> {
+    try_to_open(folder, mark).inspect_err(|error| distrust::declare_after(error.fault, &folder.suspicion()))
+}
+
+fn try_to_open(folder: &Folder, mark: &HighWater) -> Result<(Engine, Mark), LogError> {
     let trouble = |error| io_trouble("bringing the log to the disk", &error);
     if !folder.records().exists() {
         // sled would make a new file in the place of a lost one.
         mark.check(Position::START, None)?;
     }
-    space::make_room_to_open(folder);
+    space::make_room_to_open(folder.path(), &folder.ballast());
     folder.remove_unfinished().map_err(trouble)?;
-    let distrusted = distrust::is_declared(folder);
-    #[cfg(planted_bugs)]
-    let distrusted = distrusted && !application::planted::is("trust-the-cache-after-a-failed-sync");
+    let distrusted = distrust::is_declared(&folder.suspicion());
     if distrusted {
-        distrust::resolve(folder).map_err(trouble)?;
+        folder.engine_files().and_then(|files| distrust::resolve(&files)).map_err(trouble)?;
     }
     rehearsal::rehearse_if_odd(folder, mark)?;
     let engine = Engine::open(&folder.engine(), folder.path())?;
     let checked = engine.check(mark).and_then(|tail| {
         folder.settle().map_err(trouble)?;
         if distrusted {
-            distrust::withdraw(folder).map_err(trouble)?;
+            distrust::withdraw(&folder.suspicion()).map_err(trouble)?;
         }
         Ok(tail)
     });

@@ -10,10 +10,9 @@ use application::ports::{LogError, Position, ReadBound};
 use super::{
     engine::Engine,
     folder::{Folder, create_folder},
-    guard::io_trouble,
-    inspect, space,
+    inspect,
 };
-use crate::event_log::high_water::HighWater;
+use crate::event_log::{disk::io_trouble, high_water::HighWater, space};
 
 /// Refuses a store that has lost something, with all its files untouched.
 ///
@@ -65,7 +64,7 @@ impl Copy {
         for file in &files {
             size += file.metadata()?.len();
         }
-        space::check_room_for_copy(folder, size)?;
+        space::check_room_for_copy(folder.path(), size)?;
         create_folder(&self.path)?;
         for file in &files {
             let name = file.file_name().expect("files of a folder have names");

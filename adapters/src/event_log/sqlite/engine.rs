@@ -6,10 +6,10 @@
 use std::{path::Path, time::Duration};
 
 use application::ports::{CommitId, Durability, DurabilityLevel, Fault, LogError, Position, Record};
-use rusqlite::{Connection, Error, OpenFlags, OptionalExtension as _, Row, params};
+use rusqlite::{Connection, Error, OpenFlags, OptionalExtension as _, Row, config::DbConfig, params};
 use uuid::Uuid;
 
-use super::trouble::explain;
+use super::{files::Files, trouble::explain};
 use crate::event_log::high_water::Mark;
 
 /// What marks a database as ours: the letters "pets".
@@ -49,15 +49,20 @@ pub(super) enum Content {
 }
 
 impl Engine {
-    /// Connects to the database and looks what it is, without changing anything.
-    pub(super) fn connect(path: &Path) -> Result<(Self, Content), LogError> {
+    /// Connects to the database and looks what it is, without changing anything: what waits in the write-ahead log
+    /// stays there, even if this connection is closed again.
+    pub(super) fn connect(files: &Files) -> Result<(Self, Content), LogError> {
+        let path = files.database();
         let doing = format!("opening {}", path.display());
+        let explained = |error: Error| explain(&doing, &error);
         // No URIs: a path is a path.
         let flags = OpenFlags::SQLITE_OPEN_READ_WRITE | OpenFlags::SQLITE_OPEN_NO_MUTEX;
-        let connection = Connection::open_with_flags(path, flags).map_err(|error| explain(&doing, &error))?;
-        match look(&connection).map_err(|error| explain(&doing, &error))? {
-            (0, 0, 0) => Ok((Self(connection), Content::Nothing)),
-            (APPLICATION_ID, VERSION, _) => Ok((Self(connection), Content::Log)),
+        let engine = Self(Connection::open_with_flags(path, flags).map_err(explained)?);
+        // An empty one that SQLite makes now goes again.
+        engine.keep_waiting(files.waiting() > 0).map_err(explained)?;
+        match look(&engine.0).map_err(explained)? {
+            (0, 0, 0) => Ok((engine, Content::Nothing)),
+            (APPLICATION_ID, VERSION, _) => Ok((engine, Content::Log)),
             (APPLICATION_ID, version, _) if version > VERSION => {
                 let detail = format!(
                     "the log {} has version {version}, this program knows {VERSION}; run the petstore that made it \
@@ -73,11 +78,8 @@ impl Engine {
         }
     }
 
-    /// Sets up a connection so that commits are durable, and makes the table if there is nothing yet.
-    ///
-    /// Whatever waits in the write-ahead log is then moved into the database and synced there. After a sync
-    /// that failed, the cache of the system may show pages of it that the disk does not have; a later commit
-    /// on top of them would be lost with them.
+    /// Sets up a connection so that commits are durable, and makes the table if there is nothing yet. A log that is
+    /// there stays as it is: whoever reads it may still find damage.
     pub(super) fn prepare(&self, content: Content) -> Result<(), LogError> {
         let prepare = || {
             let mode: String =
@@ -94,6 +96,7 @@ impl Engine {
             if content == Content::Nothing {
                 self.0.execute_batch(CREATE)?;
             }
+            self.keep_waiting(true)?;
             Ok(None)
         };
         let refused = prepare().map_err(|error: Error| explain("setting up the log", &error))?;
@@ -103,7 +106,7 @@ impl Engine {
             );
             return Err(LogError::new(Fault::CannotOpen, detail));
         }
-        self.checkpoint("TRUNCATE")
+        Ok(())
     }
 
     /// Writes something that changes nothing, and syncs it: proof that the disk takes writes.
@@ -121,12 +124,26 @@ impl Engine {
         Ok(rows == 1)
     }
 
-    /// Moves what waits in the write-ahead log into the database, as far as readers allow.
-    pub(super) fn checkpoint(&self, mode: &str) -> Result<(), LogError> {
+    /// Moves what waits in the write-ahead log into the database, as far as readers allow; `false` if they do not.
+    pub(super) fn checkpoint(&self, mode: &str) -> Result<bool, LogError> {
         let checkpoint = format!("PRAGMA wal_checkpoint({mode})");
         self.0
-            .query_row(&checkpoint, [], |_| Ok(()))
+            .query_row(&checkpoint, [], |row| Ok(row.get::<_, i64>(0)? == 0))
             .map_err(|error| explain("moving commits into the database", &error))
+    }
+
+    /// Moves everything into the database and closes it, so that nobody needs the write-ahead log any more.
+    pub(super) fn finish(self) -> Result<(), LogError> {
+        if self.checkpoint("TRUNCATE")? {
+            self.keep_waiting(false).map_err(|error| explain("closing the log", &error))?;
+        }
+        Ok(())
+    }
+
+    /// Whether closing leaves the write-ahead log alone. Otherwise SQLite moves it into the database and deletes it,
+    /// and tells nobody if that fails.
+    fn keep_waiting(&self, keep: bool) -> Result<(), Error> {
+        self.0.set_db_config(DbConfig::SQLITE_DBCONFIG_NO_CKPT_ON_CLOSE, keep).map(drop)
     }
 
     /// The last commit.

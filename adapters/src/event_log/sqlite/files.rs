@@ -2,26 +2,15 @@
 
 use std::{
     ffi::OsString,
-    fs::{DirBuilder, File, OpenOptions, TryLockError},
+    fs::{File, OpenOptions, TryLockError},
     io,
-    os::unix::fs::{DirBuilderExt as _, OpenOptionsExt as _},
+    os::unix::fs::OpenOptionsExt as _,
     path::{Path, PathBuf},
 };
 
 use application::ports::{Fault, LogError};
-use rustix::{fs::statvfs, process::Signal};
-use tokio::{
-    runtime::Handle,
-    signal::unix::{SignalKind, signal},
-};
 
-use super::trouble::io_trouble;
-
-/// Only the user that runs the service may look inside. SQLite gives its own files the mode of the database.
-const FOLDER_MODE: u32 = 0o700;
-const FILE_MODE: u32 = 0o600;
-/// What must be free before a log that ran out of room goes on.
-const ROOM_MIN: u64 = 1024 * 1024;
+use crate::event_log::disk::{self, FILE_MODE, create_folders, folder_of};
 
 /// Who may be opened.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -41,9 +30,6 @@ pub(super) struct Files {
 
 impl Files {
     /// Takes hold of the files, and makes an empty database if there is none.
-    ///
-    /// Nobody may open the database by other means than SQLite from here on: closing it would give up the
-    /// locks that SQLite has on it.
     pub(super) fn open(path: &Path, opening: Opening) -> Result<Self, LogError> {
         let there = path.exists();
         if there && !path.is_file() {
@@ -73,12 +59,11 @@ impl Files {
         };
         create_folders(folder_of(path)).map_err(unusable)?;
         let lock = lock(path, unusable)?;
-        // Created here rather than by SQLite, so that nobody else can open it even for a moment.
+        // Created here rather than by SQLite, so that nobody else can open it even for a moment. SQLite gives its
+        // own files the mode of the database.
         let database = OpenOptions::new().write(true).create(true).truncate(false).mode(FILE_MODE).open(path);
-        database.and_then(|file| file.sync_all()).map_err(unusable)?;
-        let files = Self { database: path.into(), _lock: lock };
-        files.sync_folder().map_err(unusable)?;
-        Ok(files)
+        database.map_err(unusable)?;
+        Ok(Self { database: path.into(), _lock: lock })
     }
 
     pub(super) fn database(&self) -> &Path {
@@ -89,34 +74,49 @@ impl Files {
         mark_of(&self.database)
     }
 
+    /// Whether there is nothing in the database. SQLite would take that for a new one, and delete what waits.
+    pub(super) fn is_empty(&self) -> bool {
+        self.database.metadata().is_ok_and(|about| about.len() == 0)
+    }
+
+    /// How many bytes wait in the write-ahead log.
+    pub(super) fn waiting(&self) -> u64 {
+        self.write_ahead_log().metadata().map_or(0, |about| about.len())
+    }
+
+    /// Space that is given back when the disk is full.
+    pub(super) fn ballast(&self) -> PathBuf {
+        beside(&self.database, ".ballast")
+    }
+
+    /// Stands there while the files may hold data that the disk does not have.
+    pub(super) fn suspicion(&self) -> PathBuf {
+        beside(&self.database, ".not-synced")
+    }
+
+    /// The files that make up the log, without the index, which SQLite makes anew. Nobody may open them while
+    /// SQLite has the database open: closing it would give up the locks that SQLite has on it.
+    pub(super) fn parts(&self) -> Vec<PathBuf> {
+        // The journal is there only while a database is being made.
+        let journal = beside(&self.database, "-journal");
+        let mut parts = vec![self.database.clone(), self.write_ahead_log(), journal];
+        parts.retain(|part| part.exists());
+        parts
+    }
+
+    /// Brings to the disk what a process that was killed has left in the cache of the system.
+    pub(super) fn sync(&self) -> io::Result<()> {
+        self.parts().iter().try_for_each(|part| File::open(part)?.sync_all())?;
+        self.sync_folder()
+    }
+
     /// Brings the names of the files to the disk.
     pub(super) fn sync_folder(&self) -> io::Result<()> {
-        File::open(folder_of(&self.database))?.sync_all()
+        disk::sync_folder(folder_of(&self.database))
     }
 
-    /// Whether the disk has room for more.
-    pub(super) fn check_room(&self) -> Result<(), LogError> {
-        let doing = "looking for room on the disk";
-        let disk = statvfs(folder_of(&self.database)).map_err(|error| io_trouble(doing, &error.into()))?;
-        if disk.f_bavail * disk.f_frsize >= ROOM_MIN {
-            return Ok(());
-        }
-        let detail = format!(
-            "the disk of {} is full; free some space, and writing goes on by itself",
-            self.database.display()
-        );
-        Err(LogError::new(Fault::Full, detail))
-    }
-}
-
-/// A file-size limit sends a signal that ends the process. With a handler in place the write fails instead, and a
-/// failed write is something the log can deal with. Without an async runtime nothing is done: offline tools may end.
-pub(super) fn survive_the_file_size_limit() {
-    if Handle::try_current().is_ok() {
-        // The handler stays for as long as the process runs, though nobody listens.
-        if let Err(error) = signal(SignalKind::from_raw(Signal::XFSZ.as_raw())) {
-            tracing::warn!("a file-size limit would end this process: {error}");
-        }
+    fn write_ahead_log(&self) -> PathBuf {
+        beside(&self.database, "-wal")
     }
 }
 
@@ -151,21 +151,6 @@ fn in_use(path: &Path) -> LogError {
         path.display()
     );
     LogError::new(Fault::CannotOpen, detail)
-}
-
-/// Makes the folder and those above it that are missing, and sees to it that a power cut cannot take them
-/// away.
-fn create_folders(path: &Path) -> io::Result<()> {
-    let missing: Vec<_> = path.ancestors().take_while(|folder| !folder.exists()).collect();
-    DirBuilder::new().recursive(true).mode(FOLDER_MODE).create(path)?;
-    for folder in missing {
-        File::open(folder_of(folder))?.sync_all()?;
-    }
-    Ok(())
-}
-
-fn folder_of(path: &Path) -> &Path {
-    path.parent().filter(|folder| !folder.as_os_str().is_empty()).unwrap_or(Path::new("."))
 }
 
 /// The path with something added to the name of the file.

@@ -7,26 +7,34 @@ use std::{
     time::{Duration, Instant},
 };
 
-use application::ports::{AppendError, Durability, Fault, LogError, Position, Record};
+use application::ports::{AppendError, Fault, LogError, Position, Record};
 use rusqlite::ErrorCode;
 use tokio::{runtime::Runtime, sync::mpsc, time};
 
 use super::{
-    engine::{Content, Engine},
+    engine::Engine,
     files::{Files, Opening},
-    reader::Reader,
+    opening::{Opened, open_engine, open_mark},
     shared::{Request, Shared},
-    trouble::{explain, io_trouble},
+    trouble::explain,
 };
-use crate::event_log::high_water::{self, HighWater, Mark};
+use crate::event_log::{
+    disk::io_trouble,
+    distrust,
+    high_water::{HighWater, Mark},
+    space,
+};
 
 /// How often the mark is synced while commits come in, and how long after the last one.
 const MARK_SYNC_PAUSE: Duration = Duration::from_secs(1);
 /// The pause before the log is opened again; it doubles with each failure.
 const REOPEN_PAUSE: Duration = Duration::from_secs(1);
 const REOPEN_PAUSE_MAX: Duration = Duration::from_secs(4);
-/// After so many bytes the write-ahead log is moved into the database, while nobody waits for it.
-const CHECKPOINT_BYTES: usize = 4 * 1024 * 1024;
+/// After so many bytes the write-ahead log is moved into the database. Less than what stays free on any disk, so
+/// that there is always room for it.
+const CHECKPOINT_BYTES: u64 = 1024 * 1024;
+/// What a commit takes in the write-ahead log beyond its own size: the rest of its pages, and one or two above.
+const COMMIT_OVERHEAD: u64 = 8 * 1024;
 
 /// The owner of a log. Everything here blocks, on a thread of its own.
 pub(super) struct Keeper {
@@ -36,13 +44,17 @@ pub(super) struct Keeper {
     /// `None` while the database is being opened again.
     engine: Option<Engine>,
     /// How much was written since the last checkpoint.
-    written: usize,
+    written: u64,
+    /// Whether anything was made or stored. Whoever only looks leaves everything as it is, damage above all.
+    changed: bool,
     trouble: Option<Trouble>,
     shared: Arc<Shared>,
 }
 
 /// Why nothing is written, named by what is done about it.
 enum Trouble {
+    /// Look whether there is room again.
+    NoRoom,
     /// Open the log again at the given time, with a longer pause next time.
     Failed { again_at: Instant, pause: Duration },
     /// Nothing helps but an operator.
@@ -53,16 +65,23 @@ impl Keeper {
     /// Opens the log in the file `path` and checks that it has lost nothing.
     pub(super) fn open(path: &Path, opening: Opening) -> Result<Self, LogError> {
         let files = Files::open(path, opening)?;
-        let (engine, content) = Engine::connect(files.database())?;
-        let mut mark = open_mark(&files, content)?;
-        let (reader, durability, tail) = prepare(&engine, content, &files, &mut mark)?;
+        let mut mark = open_mark(&files)?;
+        let changed = files.is_empty();
+        let Opened { engine, reader, durability, tail } = open_engine(&files, &mut mark)?;
         let shared = Arc::new(Shared::new(reader, durability, tail.position));
+        match opening {
+            Opening::OrCreate => space::take_ballast(files.database(), &files.ballast()),
+            // Who only looks changes nothing that need not change.
+            Opening::Existing => {}
+        }
+        let written = files.waiting();
         Ok(Self {
             files,
             mark,
             mark_synced: Instant::now(),
             engine: Some(engine),
-            written: 0,
+            written,
+            changed,
             trouble: None,
             shared,
         })
@@ -98,17 +117,21 @@ impl Keeper {
         if let Some(error) = self.shared.closed.read().clone() {
             return Err(AppendError::Closed(error));
         }
+        if let Err(error) = space::check_room(self.files.database(), record.bytes.len()) {
+            return Err(AppendError::Closed(self.stop(Trouble::NoRoom, error)));
+        }
         let engine = self.engine.as_ref().expect("a log that is not closed has its engine");
         match engine.append(expected, record) {
             Ok(true) => {}
             Ok(false) => return Err(AppendError::Conflict),
             Err(error) => return Err(self.refused(&error)),
         }
-        self.written += record.bytes.len();
+        self.changed = true;
+        self.written += record.bytes.len() as u64 + COMMIT_OVERHEAD;
         let mark = Mark { position: expected.next(), commit: record.id };
         if let Err(error) = self.mark.raise(mark) {
             let error = io_trouble("writing the high-water mark", &error);
-            return Err(AppendError::Closed(self.fail(error, REOPEN_PAUSE)));
+            return Err(AppendError::Closed(self.fail(&error, REOPEN_PAUSE)));
         }
         self.shared.head.send_replace(mark.position);
         Ok(mark.position)
@@ -121,7 +144,7 @@ impl Keeper {
             Some(ErrorCode::TooBig | ErrorCode::DatabaseBusy | ErrorCode::DatabaseLocked) => {
                 AppendError::NotStored(explained)
             }
-            Some(_) | None => AppendError::Closed(self.fail(explained, REOPEN_PAUSE)),
+            Some(_) | None => AppendError::Closed(self.fail(&explained, REOPEN_PAUSE)),
         }
     }
 
@@ -130,6 +153,7 @@ impl Keeper {
         match &self.trouble {
             None if self.mark.is_synced() => None,
             None => Some(self.mark_synced + MARK_SYNC_PAUSE),
+            Some(Trouble::NoRoom) => Some(Instant::now() + REOPEN_PAUSE),
             Some(Trouble::Failed { again_at, .. }) => Some(*again_at),
             Some(Trouble::Lost) => None,
         }
@@ -139,7 +163,12 @@ impl Keeper {
         match self.trouble {
             None => {
                 if let Err(error) = self.tidy() {
-                    self.fail(error, REOPEN_PAUSE);
+                    self.fail(&error, REOPEN_PAUSE);
+                }
+            }
+            Some(Trouble::NoRoom) => {
+                if space::check_room_again(self.files.database()).is_ok() {
+                    self.resume();
                 }
             }
             Some(Trouble::Failed { again_at, pause }) if again_at <= Instant::now() => self.reopen(pause),
@@ -159,33 +188,47 @@ impl Keeper {
         Ok(())
     }
 
-    /// Closes the log after a fault, until it was opened again, and says why to everybody who asks.
-    fn fail(&mut self, error: LogError, pause: Duration) -> LogError {
-        self.trouble = Some(Trouble::Failed { again_at: Instant::now() + pause, pause });
+    /// Closes the log for writing, and says why to everybody who asks.
+    fn stop(&mut self, trouble: Trouble, error: LogError) -> LogError {
+        self.trouble = Some(trouble);
         *self.shared.closed.write() = Some(error.clone());
         error
     }
 
+    /// Closes the log after a fault, until it was opened again.
+    fn fail(&mut self, error: &LogError, pause: Duration) -> LogError {
+        distrust::declare_if_possible(&self.files.suspicion());
+        let detail = format!("{error}; the log is opened again by itself once that works");
+        let trouble = Trouble::Failed { again_at: Instant::now() + pause, pause };
+        self.stop(trouble, LogError::new(error.fault, detail))
+    }
+
     /// Opens the log again, unless the disk still fails: then the old reader goes on.
     fn reopen(&mut self, pause: Duration) {
-        let works = self.files.check_room().and_then(|()| match &self.engine {
-            Some(engine) => engine.checkpoint("PASSIVE"),
-            None => Ok(()),
-        });
-        match works.and_then(|()| self.replace_engine()) {
-            Ok(()) => {
-                self.trouble = None;
-                *self.shared.closed.write() = None;
+        space::make_room_to_open(self.files.database(), &self.files.ballast());
+        let writable = distrust::declare(&self.files.suspicion());
+        let writable = writable.map_err(|error| io_trouble("opening the log again", &error));
+        match writable.and_then(|()| self.replace_engine()) {
+            Ok(()) => match space::check_room_again(self.files.database()) {
+                Ok(()) => self.resume(),
+                Err(error) => {
+                    self.stop(Trouble::NoRoom, error);
+                }
+            },
+            // Damage does not heal.
+            Err(error) if error.fault == Fault::Damaged => {
+                self.stop(Trouble::Lost, error);
             }
             Err(error) => {
-                // Damage does not heal.
-                let lost = error.fault == Fault::Damaged;
-                self.fail(error, (2 * pause).min(REOPEN_PAUSE_MAX));
-                if lost {
-                    self.trouble = Some(Trouble::Lost);
-                }
+                self.fail(&error, (2 * pause).min(REOPEN_PAUSE_MAX));
             }
         }
+    }
+
+    fn resume(&mut self) {
+        self.trouble = None;
+        *self.shared.closed.write() = None;
+        space::take_ballast(self.files.database(), &self.files.ballast());
     }
 
     fn replace_engine(&mut self) -> Result<(), LogError> {
@@ -193,66 +236,33 @@ impl Keeper {
         // Every connection has to go, so that what they have cached goes with them.
         drop((place.take(), self.engine.take()));
         self.mark.settle().map_err(|error| io_trouble("writing the high-water mark", &error))?;
-        let (engine, content) = Engine::connect(self.files.database())?;
-        let (reader, durability, tail) = prepare(&engine, content, &self.files, &mut self.mark)?;
+        let Opened { engine, reader, durability, tail } = open_engine(&self.files, &mut self.mark)?;
         engine.prove_writable()?;
         *place = Some(reader);
         self.engine = Some(engine);
-        self.written = 0;
+        self.written = self.files.waiting();
         *self.shared.durability.write() = durability;
         self.shared.head.send_replace(tail.position);
         Ok(())
     }
 
     fn close(mut self) {
-        if self.trouble.is_none()
-            && let Err(error) = self.mark.settle()
-        {
-            tracing::warn!("the high-water mark could not be synced at the end: {error}");
-        }
-        // The reader goes first: whoever is last moves everything into the database.
+        // The reader goes first: nobody may be in the way of what is moved into the database.
         drop(self.shared.reader.lock().take());
-        drop(self.engine.take());
-    }
-}
-
-/// Opens the mark. It is made before the table, so whoever has a table has lost it.
-fn open_mark(files: &Files, content: Content) -> Result<HighWater, LogError> {
-    let path = files.mark();
-    if let Some(mark) = HighWater::open(&path)? {
-        return Ok(mark);
-    }
-    match content {
-        Content::Log => Err(high_water::missing(&path)),
-        Content::Nothing => {
-            let made = HighWater::create(&path).and_then(|mark| files.sync_folder().map(|()| mark));
-            made.map_err(|error| io_trouble("making the log", &error))
+        let Some(engine) = self.engine.take() else { return };
+        let ended = match self.trouble {
+            None | Some(Trouble::NoRoom) if self.changed => self
+                .mark
+                .settle()
+                .map_err(|error| io_trouble("writing the high-water mark", &error))
+                .and_then(|()| engine.finish()),
+            None | Some(Trouble::NoRoom) if self.files.waiting() == 0 => engine.finish(),
+            // What waits goes on waiting; after a fault, the next start looks at everything anyway.
+            None | Some(Trouble::NoRoom | Trouble::Failed { .. } | Trouble::Lost) => Ok(()),
+        };
+        if let Err(error) = ended {
+            distrust::declare_after(error.fault, &self.files.suspicion());
+            tracing::warn!("the log could not be closed cleanly, and loses nothing by that: {error}");
         }
     }
-}
-
-/// Makes sure that everything in the log is durable and nothing is missing.
-fn prepare(
-    engine: &Engine,
-    content: Content,
-    files: &Files,
-    mark: &mut HighWater,
-) -> Result<(Reader, Durability, Mark), LogError> {
-    // Checked before anything is changed: a log that has lost something is left as it is.
-    let tail = match content {
-        Content::Nothing => Mark::START,
-        Content::Log => engine.tail()?,
-    };
-    let found = match content {
-        Content::Nothing => None,
-        Content::Log => engine.commit_at(mark.mark().position)?,
-    };
-    mark.check(tail.position, found)?;
-    engine.prepare(content)?;
-    files.sync_folder().map_err(|error| io_trouble("bringing the log to the disk", &error))?;
-    if tail != mark.mark() {
-        let raised = mark.raise(tail).and_then(|()| mark.sync());
-        raised.map_err(|error| io_trouble("writing the high-water mark", &error))?;
-    }
-    Ok((Reader::connect(files.database())?, engine.durability(files.database())?, tail))
 }

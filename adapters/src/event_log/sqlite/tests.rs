@@ -88,6 +88,32 @@ async fn a_log_that_was_replaced_by_an_empty_file_is_refused() {
 }
 
 #[tokio::test]
+async fn a_log_whose_database_was_emptied_after_a_crash_keeps_what_waits_beside_it() {
+    let (folder, path) = folder();
+    let log = SqliteLog::open(&path).unwrap();
+    fill(&log, 3).await;
+    let path = as_after_a_crash(&path, &folder.path().join("crashed"));
+    fs::write(&path, "").unwrap();
+    let waiting = fs::read(path.with_extension("db-wal")).unwrap();
+    assert_eq!(SqliteLog::open(&path).unwrap_err().fault, Fault::Damaged);
+    fs::remove_file(path.with_extension("db.mark")).unwrap();
+    assert_eq!(SqliteLog::open(&path).unwrap_err().fault, Fault::Damaged);
+    assert!(fs::read(path.with_extension("db-wal")).unwrap() == waiting, "it is left as it is");
+}
+
+#[tokio::test]
+async fn whoever_only_reads_a_log_leaves_it_as_it_is() {
+    let (folder, path) = folder();
+    let log = SqliteLog::open(&path).unwrap();
+    fill(&log, 3).await;
+    let path = as_after_a_crash(&path, &folder.path().join("crashed"));
+    let files = ["db", "db-wal", "db.mark"].map(|ending| path.with_extension(ending));
+    let before = files.clone().map(|file| fs::read(file).unwrap());
+    assert_eq!(sound_history(&path).await.unwrap().len(), 3);
+    assert!(files.map(|file| fs::read(file).unwrap()) == before, "no file has changed");
+}
+
+#[tokio::test]
 async fn a_log_that_was_deleted_is_refused_and_not_made_anew() {
     let (_folder, path) = folder();
     fill(&SqliteLog::open(&path).unwrap(), 3).await;
@@ -137,6 +163,17 @@ async fn a_log_of_a_newer_version_is_refused() {
     let refused = SqliteLog::open(&path).unwrap_err();
     assert_eq!(refused.fault, Fault::NewerFormat);
     assert!(refused.detail.contains("version 2"), "{refused}");
+}
+
+#[tokio::test]
+async fn rows_that_a_damaged_page_hides_are_missing_and_not_the_end() {
+    let (_folder, path) = folder();
+    fill(&SqliteLog::open(&path).unwrap(), 3).await;
+    let log = SqliteLog::open(&path).unwrap();
+    Connection::open(&path).unwrap().execute("DELETE FROM commits WHERE position > 1", []).unwrap();
+    let damaged = log.read(Position(1), ReadBound::BATCH).await.unwrap_err();
+    assert!(damaged.detail.contains("position 2"), "{damaged}");
+    assert_eq!(log.read(Position(3), ReadBound::BATCH).await.unwrap(), []);
 }
 
 #[tokio::test]

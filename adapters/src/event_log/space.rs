@@ -6,7 +6,7 @@ use std::{fs, io, io::Write as _, path::Path};
 use application::ports::{Fault, LogError};
 use rustix::fs::{FallocateFlags, fallocate, statvfs};
 
-use super::folder::{Folder, create_file};
+use super::disk::create_file;
 
 const KIB: u64 = 1024;
 const MIB: u64 = 1024 * KIB;
@@ -17,12 +17,12 @@ const FLOOR_SHARE: u64 = 16;
 const FLOOR_MIN: u64 = 2 * MIB;
 const FLOOR_MAX: u64 = 64 * MIB;
 
-/// The ballast: enough for what the engine writes when it opens (the end of a segment and a snapshot of its
-/// page table, which takes a few bytes per commit).
+/// The ballast: enough for what an engine writes when it opens. For sled that is the end of a segment and a
+/// snapshot of its page table, which takes a few bytes per commit; for SQLite an index of its write-ahead log.
 const BALLAST_SHARE: u64 = 4;
-const _: () = assert!(FLOOR_MIN / BALLAST_SHARE >= 512 * KIB, "the ballast covers a segment of the engine");
+const _: () = assert!(FLOOR_MIN / BALLAST_SHARE >= 512 * KIB, "the ballast covers a segment of sled");
 
-/// What a commit may take on disk, as a multiple of its size: the engine rewrites a page now and then.
+/// What a commit may take on disk, as a multiple of its size: engines rewrite a page now and then.
 const AMPLIFICATION: u64 = 4;
 
 /// What must be free beyond the floor before writing goes on.
@@ -48,24 +48,24 @@ impl Space {
 }
 
 /// Refuses a record that the disk has no room for, before anything is written.
-pub(super) fn check_room(folder: &Folder, record: usize) -> Result<(), LogError> {
-    require(folder, AMPLIFICATION * record as u64)
+pub(crate) fn check_room(store: &Path, record: usize) -> Result<(), LogError> {
+    require(store, AMPLIFICATION * record as u64)
 }
 
 /// Whether writing may go on after there was no room: only with some to spare, or the next record ends it
 /// again.
-pub(super) fn check_room_again(folder: &Folder) -> Result<(), LogError> {
-    require(folder, SPARE)
+pub(crate) fn check_room_again(store: &Path) -> Result<(), LogError> {
+    require(store, SPARE)
 }
 
 /// Fails as a full disk does if a copy of so many bytes would go below the floor.
-pub(super) fn check_room_for_copy(folder: &Folder, bytes: u64) -> io::Result<()> {
-    let space = Space::of(folder.path())?;
+pub(crate) fn check_room_for_copy(store: &Path, bytes: u64) -> io::Result<()> {
+    let space = Space::of(store)?;
     if space.free >= space.floor + bytes { Ok(()) } else { Err(io::ErrorKind::StorageFull.into()) }
 }
 
-fn require(folder: &Folder, bytes: u64) -> Result<(), LogError> {
-    let space = Space::of(folder.path()).map_err(|error| unknown(folder, &error))?;
+fn require(store: &Path, bytes: u64) -> Result<(), LogError> {
+    let space = Space::of(store).map_err(|error| unknown(store, &error))?;
     if space.free >= space.floor + bytes {
         return Ok(());
     }
@@ -73,36 +73,32 @@ fn require(folder: &Folder, bytes: u64) -> Result<(), LogError> {
         "only {} KiB are left on the disk of {}, and {} KiB stay free; free some space, and writing goes on by \
          itself",
         space.free / KIB,
-        folder.path().display(),
+        store.display(),
         space.floor / KIB
     );
     Err(LogError::new(Fault::Full, detail))
 }
 
 /// Gives the ballast up if the disk is so full that the engine could not even be opened.
-pub(super) fn make_room_to_open(folder: &Folder) {
-    if Space::of(folder.path()).is_ok_and(|space| space.free < space.ballast()) {
+pub(crate) fn make_room_to_open(store: &Path, ballast: &Path) {
+    if Space::of(store).is_ok_and(|space| space.free < space.ballast()) {
         // There may be none left; then opening has to do with what there is.
-        if fs::remove_file(folder.ballast()).is_ok() {
-            tracing::warn!(
-                "the disk of {} is full: gave up the ballast to open the log",
-                folder.path().display()
-            );
+        if fs::remove_file(ballast).is_ok() {
+            tracing::warn!("the disk of {} is full: gave up the ballast to open the log", store.display());
         }
     }
 }
 
 /// Takes ballast on board if there is none and the disk has room for it.
-pub(super) fn take_ballast(folder: &Folder) {
-    let path = folder.ballast();
-    let Ok(space) = Space::of(folder.path()) else { return };
-    if path.exists() || space.free < space.floor + space.ballast() {
+pub(crate) fn take_ballast(store: &Path, ballast: &Path) {
+    let Ok(space) = Space::of(store) else { return };
+    if ballast.exists() || space.free < space.floor + space.ballast() {
         return;
     }
-    if let Err(error) = fill(&path, space.ballast()) {
-        tracing::warn!("no ballast could be put into {}: {error}", path.display());
+    if let Err(error) = fill(ballast, space.ballast()) {
+        tracing::warn!("no ballast could be put into {}: {error}", ballast.display());
         // A part of it would only look like ballast.
-        let _ = fs::remove_file(&path);
+        let _ = fs::remove_file(ballast);
     }
 }
 
@@ -119,7 +115,7 @@ fn fill(path: &Path, len: u64) -> io::Result<()> {
     Ok(())
 }
 
-fn unknown(folder: &Folder, error: &io::Error) -> LogError {
-    let detail = format!("the disk of {} does not tell its free space: {error}", folder.path().display());
+fn unknown(store: &Path, error: &io::Error) -> LogError {
+    let detail = format!("the disk of {} does not tell its free space: {error}", store.display());
     LogError::new(Fault::WriteFailed, detail)
 }

@@ -18,15 +18,16 @@ use std::{
     io::{self, Write as _},
     num::NonZeroU64,
     os::unix::fs::{FileExt as _, OpenOptionsExt as _},
-    path::Path,
+    path::{Path, PathBuf},
 };
 
+use application::ports::Fault;
 use rustix::{
     fs::{Advice, OFlags, fadvise},
     io::Errno,
 };
 
-use super::folder::{Folder, create_file};
+use super::disk::create_file;
 
 /// How much is compared at a time.
 const BLOCK: usize = 1024 * 1024;
@@ -37,28 +38,51 @@ const WORD: &str = "A write or sync failed: the files of this store may show dat
                     have. They are compared with the disk before they are opened again.\n";
 
 /// Leaves word for later starts that the files cannot be trusted. Succeeds only if the disk takes writes.
-pub(super) fn declare(folder: &Folder) -> io::Result<()> {
-    let mut file = create_file(&folder.suspicion())?;
+pub(crate) fn declare(word: &Path) -> io::Result<()> {
+    let mut file = create_file(word)?;
     file.write_all(WORD.as_bytes())?;
     file.sync_all()
 }
 
-/// Whether this or an earlier process has left such word.
-pub(super) fn is_declared(folder: &Folder) -> bool {
-    folder.suspicion().exists()
+/// Leaves such word if the disk lets us.
+pub(crate) fn declare_if_possible(word: &Path) {
+    if let Err(error) = declare(word) {
+        tracing::debug!("no word of the fault could be left for a later start: {error}");
+    }
 }
 
-/// Makes the disk hold what readers see, and proves it.
-pub(super) fn resolve(folder: &Folder) -> io::Result<()> {
-    for path in folder.engine_files()? {
-        bring_to_disk(&path)?;
+/// Leaves such word if opening the log has failed with this and the disk is to blame: the next start must not
+/// mistake its own sync, which may succeed, for the one that failed.
+pub(crate) fn declare_after(fault: Fault, word: &Path) {
+    match fault {
+        Fault::WriteFailed | Fault::Full => declare_if_possible(word),
+        Fault::Unreachable
+        | Fault::Damaged
+        | Fault::Diverged
+        | Fault::NewerFormat
+        | Fault::CannotOpen
+        | Fault::TooLarge
+        | Fault::Stopped => {}
     }
-    Ok(())
+}
+
+/// Whether this or an earlier process has left such word.
+pub(crate) fn is_declared(word: &Path) -> bool {
+    #[cfg(planted_bugs)]
+    if application::planted::is("trust-the-cache-after-a-failed-sync") {
+        return false;
+    }
+    word.exists()
+}
+
+/// Makes the disk hold what readers of these files see, and proves it.
+pub(crate) fn resolve(files: &[PathBuf]) -> io::Result<()> {
+    files.iter().try_for_each(|path| bring_to_disk(path))
 }
 
 /// The files can be trusted again.
-pub(super) fn withdraw(folder: &Folder) -> io::Result<()> {
-    fs::remove_file(folder.suspicion())
+pub(crate) fn withdraw(word: &Path) -> io::Result<()> {
+    fs::remove_file(word)
 }
 
 fn bring_to_disk(path: &Path) -> io::Result<()> {
