@@ -2,6 +2,8 @@
 
 use std::{
     collections::BTreeSet,
+    io::{BufRead as _, BufReader},
+    process::{Command, Stdio},
     sync::Mutex,
     thread,
     time::{Duration, Instant},
@@ -197,4 +199,36 @@ fn a_node_that_starts_before_its_engine_waits_for_it() {
         (app.anonymous("GET", "/readyz").send().status == 200).then_some(())
     });
     assert_eq!(app.post(r#"{"name":"Rex","categoryId":7}"#).status, 201);
+}
+
+#[test]
+fn tail_shows_the_last_commits_and_then_the_new_ones() {
+    let server = PostgresServer::start();
+    let app = node(&server.url("postgres"));
+    for count in 1..=12 {
+        assert_eq!(app.post(&format!(r#"{{"name":"pet {count}","categoryId":7}}"#)).status, 201);
+    }
+    let mut tail = Command::new(program())
+        .args(["log", "tail", "--store", app.store()])
+        .stdout(Stdio::piped())
+        .spawn()
+        .unwrap();
+    let mut lines = BufReader::new(tail.stdout.take().unwrap()).lines().map(Result::unwrap);
+    for count in 3..=12 {
+        assert!(lines.next().unwrap().contains(&format!("\"pet {count}\"")));
+    }
+    assert_eq!(app.post(r#"{"name":"news","categoryId":7}"#).status, 201);
+    assert!(lines.next().unwrap().contains("\"news\""));
+    tail.kill().unwrap();
+    tail.wait().unwrap();
+
+    let embedded = tempfile::tempdir().unwrap();
+    let store = format!("sqlite:{}", embedded.path().join("log.db").display());
+    assert_eq!(petstore(["log", "copy", "--from", app.store(), "--to", &store]).code, Some(0));
+    let shown = petstore(["log", "tail", "--after", "11", "--store", &store]);
+    assert_eq!(
+        (shown.code, shown.stdout.lines().count()),
+        (Some(0), 2),
+        "it ends after the last one: {shown:?}"
+    );
 }

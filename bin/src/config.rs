@@ -184,9 +184,10 @@ pub(crate) enum LogCommand {
         #[arg(long, env = "PETSTORE_TO", hide_env_values = true, value_name = "URL")]
         to: StoreUrl,
     },
-    /// Print commits as they are made, as lines of JSON, until stopped. For engines that several processes may open.
+    /// Print the last commits as lines of JSON, then those that are made, until stopped. With an embedded engine, which
+    /// one process holds at a time, it ends after the last commit.
     Tail {
-        /// Begin after this position instead of now.
+        /// Begin after this position instead of ten commits before the end.
         #[arg(long, env = "PETSTORE_AFTER", value_name = "POSITION")]
         after: Option<u64>,
         #[command(flatten)]

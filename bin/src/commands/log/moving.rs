@@ -10,7 +10,7 @@ use std::{
 use anyhow::{Context as _, anyhow, bail};
 use application::{
     Sharing,
-    ports::{Position, ReadBound},
+    ports::{Position, ReadBound, StoredRecord},
     transfer::{self, Broken, ExportError},
 };
 use chrono::Utc;
@@ -18,6 +18,8 @@ use chrono::Utc;
 use super::{tell, walk::Progress};
 use crate::{store_url::StoreUrl, wire};
 
+/// How many commits are shown before the new ones.
+const TAIL_COMMITS: u64 = 10;
 /// How long to wait for news before looking for them.
 const TAIL_PATIENCE: Duration = Duration::from_secs(1);
 
@@ -35,23 +37,27 @@ pub(super) async fn export(url: &StoreUrl) -> anyhow::Result<()> {
 
 pub(super) async fn import(file: &Path, url: &StoreUrl) -> anyhow::Result<()> {
     if file == Path::new("-") {
-        return take_in(io::stdin().lock(), url).await;
+        return take_in(io::stdin().lock(), url, Progress::open_end()).await;
     }
     let cannot_open = || format!("{} cannot be opened", file.display());
     let mut opened = File::open(file).with_context(cannot_open)?;
+    let mut progress = Progress::open_end();
     if opened.metadata().with_context(cannot_open)?.is_file() {
         // A target that looks whole and is not would be worse than none.
-        transfer::check_export(BufReader::new(&opened))
+        let whole = transfer::check_export(BufReader::new(&opened))
             .await
             .map_err(|broken| anyhow!("{} is no whole export: {broken}", file.display()))?;
+        progress = Progress::up_to(whole.last);
         opened.rewind()?;
     }
-    take_in(BufReader::new(opened), url).await
+    take_in(BufReader::new(opened), url, progress).await
 }
 
-async fn take_in(lines: impl BufRead, url: &StoreUrl) -> anyhow::Result<()> {
+async fn take_in(lines: impl BufRead, url: &StoreUrl, progress: Progress) -> anyhow::Result<()> {
     let log = wire::open_log(url).await?;
-    let imported = transfer::import(lines, &*log, |_| {}).await.map_err(|broken| match &broken.error {
+    let imported = transfer::import(lines, &*log, |position| progress.at(position)).await;
+    drop(progress);
+    let imported = imported.map_err(|broken| match &broken.error {
         ExportError::Target(_) => anyhow!("{broken}"),
         ExportError::Log(_) | ExportError::File(_) | ExportError::NotAnExport { .. } => anyhow!(
             "{broken}; {url} now holds the history up to position {}, and importing a whole export goes on from there",
@@ -82,24 +88,33 @@ pub(super) async fn copy(from: &StoreUrl, to: &StoreUrl) -> anyhow::Result<()> {
     Ok(())
 }
 
-/// Prints commits as they come, until somebody stops it.
+/// Prints the last commits, then those that come, until somebody stops it. Nobody else can write to an embedded log while
+/// this looks at it, so there it ends.
 pub(super) async fn tail(url: &StoreUrl, after: Option<u64>) -> anyhow::Result<()> {
-    if url.sharing() == Sharing::Alone {
-        bail!("nobody else can write to {url} while this looks at it: use petstore log export");
-    }
     let log = wire::open_existing_log(url).await?;
-    let mut last = match after {
-        Some(after) => Position(after),
-        None => log.head().await?,
-    };
-    let mut out = io::stdout().lock();
+    let head = log.head().await?;
+    let mut last = Position(after.unwrap_or(head.0.saturating_sub(TAIL_COMMITS)));
     loop {
-        for record in log.read(last, ReadBound::BATCH).await? {
-            out.write_all(&record.bytes)?;
-            out.write_all(b"\n")?;
-            last = record.position;
+        let records = log.read(last, ReadBound::BATCH).await?;
+        match print(&records) {
+            // Whoever has seen enough stops reading.
+            Err(error) if error.kind() == io::ErrorKind::BrokenPipe => return Ok(()),
+            printed => printed?,
         }
-        out.flush()?;
-        log.wait_beyond(last, TAIL_PATIENCE).await?;
+        last = records.last().map_or(last, |record| record.position);
+        match url.sharing() {
+            Sharing::Alone if last >= head => return Ok(()),
+            Sharing::Alone => {}
+            Sharing::Shared => log.wait_beyond(last, TAIL_PATIENCE).await?,
+        }
     }
+}
+
+fn print(records: &[StoredRecord]) -> io::Result<()> {
+    let mut out = io::stdout().lock();
+    for record in records {
+        out.write_all(&record.bytes)?;
+        out.write_all(b"\n")?;
+    }
+    out.flush()
 }

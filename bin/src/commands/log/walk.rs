@@ -23,10 +23,21 @@ pub(super) async fn to_the_end(log: &dyn EventLog) -> Result<Summary, Broken<Log
 pub(super) struct Progress(ProgressBar);
 
 impl Progress {
+    /// On the way to the end of this log.
     pub(super) async fn start(log: &dyn EventLog) -> Result<Self, LogError> {
+        Ok(Self::up_to(log.head().await?))
+    }
+
+    /// On the way to this position.
+    pub(super) fn up_to(last: Position) -> Self {
         let style = ProgressStyle::with_template("{bar:40} {pos}/{len} commits, {eta} to go");
-        let style = style.expect("a fixed template");
-        Ok(Self(ProgressBar::new(log.head().await?.0).with_style(style)))
+        Self(ProgressBar::new(last.0).with_style(style.expect("a fixed template")))
+    }
+
+    /// On the way to an end that nobody knows yet.
+    pub(super) fn open_end() -> Self {
+        let style = ProgressStyle::with_template("{spinner} {pos} commits");
+        Self(ProgressBar::new_spinner().with_style(style.expect("a fixed template")))
     }
 
     pub(super) fn at(&self, position: Position) {
