@@ -120,7 +120,7 @@ fn a_revoked_key_stops_and_a_new_one_works_without_a_restart() {
 #[test]
 fn an_expired_key_is_no_key() {
     let app = App::start();
-    let brief = app.issue_key(&["--name", "brief", "--expires-in", "4s"]);
+    let brief = app.issue_key(&["--name", "brief", "--expires-in", "10s"]);
     wait_for_status(&app, &brief, 200);
     wait_for_status(&app, &brief, 401);
 }

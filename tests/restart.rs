@@ -117,6 +117,7 @@ fn a_flipped_bit_never_shortens_the_history_silently() {
         }
         fs::remove_dir_all(copy).unwrap();
     }
+    assert!(refused > 0, "flips in the middle of records are noticed");
     println!("40 flipped bits: {refused} refused, {} harmless, 0 silent", 40 - refused);
 }
 
