@@ -160,7 +160,7 @@ fn a_body_that_does_not_come_is_a_timeout() {
 #[test]
 fn more_connections_than_allowed_are_told_to_come_back() {
     let app = App::start_with(&["--max-connections", "3"]);
-    let hold = || {
+    let connect = || {
         let mut stream = TcpStream::connect(app.address()).unwrap();
         stream.write_all(b"GET /livez HTTP/1.1\r\nHost: a\r\n\r\n").unwrap();
         let mut first = [0; 12];
@@ -168,7 +168,7 @@ fn more_connections_than_allowed_are_told_to_come_back() {
         (&first == b"HTTP/1.1 200").then_some(stream)
     };
     // Connections that were closed a moment ago may still count.
-    let held: Vec<_> = (0..3).map(|_| eventually("there is a place", hold)).collect();
+    let held: Vec<_> = (0..3).map(|_| eventually("there is a place", connect)).collect();
     let answer = app.anonymous("GET", "/livez").send();
     answer.error(503, "busy");
     assert!(answer.header("retry-after").is_some());
