@@ -1,6 +1,6 @@
 //! The HTTP port: the pet store as a JSON interface under `/v1`, its description, and probes beside it.
 //!
-//! Reading order: [`router`] (what there is), `front` (what happens to every request), `pets` (the operations),
+//! Reading order: [`router`] (what there is), `pipeline` (what happens to every request), `pets` (the operations),
 //! `new_pet` and `paging` (what clients may send), `error` (every refusal), `openapi` (the same for programs to
 //! read), then [`serve`] and `connection` (how requests get here, and what slow or silent peers are allowed to do).
 
@@ -13,7 +13,7 @@ mod deprecation;
 mod docs;
 mod error;
 mod etag;
-mod front;
+mod pipeline;
 mod health;
 mod idempotency;
 mod metrics;
@@ -58,7 +58,7 @@ fn interface() -> OpenApiRouter<Arc<Service>> {
     OpenApiRouter::with_openapi(openapi::frame()).routes(pets.into()).routes(pet.into()).routes(orders.into())
 }
 
-/// Every address there is. What is asked of a request before it gets here is the business of `front`.
+/// Every address there is. What is asked of a request before it gets here is the business of `pipeline`.
 fn router(service: Arc<Service>) -> Router {
     let (interface, document) = interface().split_for_parts();
     let document = openapi::render(document, &service.site);
@@ -76,5 +76,5 @@ fn probes() -> Router<Arc<Service>> {
 
 /// Answers everything else in the Error shape.
 fn closed(router: Router<Arc<Service>>, service: Arc<Service>) -> Router {
-    router.method_not_allowed_fallback(front::other_method).fallback(front::no_such_path).with_state(service)
+    router.method_not_allowed_fallback(pipeline::other_method).fallback(pipeline::no_such_path).with_state(service)
 }

@@ -26,7 +26,7 @@ use tokio::{
 
 use super::{
     activity::{Activity, InFlight, Patience, Watched},
-    front::{Front, HEADERS_MAX},
+    pipeline::{Front, HEADERS_MAX},
     request_body::RequestBody,
 };
 

@@ -70,7 +70,7 @@ pub(super) async fn create(
     Ok(response)
 }
 
-/// `GET /v1/pets/{petId}`. Deprecated; `front` says so.
+/// `GET /v1/pets/{petId}`. Deprecated; `pipeline` says so.
 pub(super) async fn get(
     State(service): State<Arc<Service>>,
     path: Result<RawPathParams, RawPathParamsRejection>,

@@ -15,7 +15,7 @@ use super::{
     activity::Patience,
     connection::{Connections, Stage},
     error::Problem,
-    front::Front,
+    pipeline::Front,
     service::Service,
 };
 
