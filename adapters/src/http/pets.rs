@@ -59,7 +59,8 @@ pub(super) async fn create(
     let request_key = idempotency::request_key(&parts.headers)?;
     let body = request_body::read_json(&parts.headers, body).await?;
     let pet = new_pet::parse(&body).map_err(Problem::invalid)?;
-    let created = service.store()?.create(CreatePet { pet, by: principal.id.clone(), request_key }).await?;
+    let created =
+        service.store()?.create(CreatePet { pet, by: principal.owner.clone(), request_key }).await?;
     let mut response = json(StatusCode::CREATED, pet_json::pet(&created.pet));
     let location = format!("/v1/pets/{}", created.pet.id.get());
     let location = HeaderValue::try_from(location).expect("an address of digits is fit for a header");
