@@ -47,7 +47,7 @@ pub(super) fn create(call: Call) -> Pending {
         let body = request_body::read_json(&parts.headers, body).await?;
         let pet = new_pet::parse(&body).map_err(Problem::invalid)?;
         let created =
-            call.store.create(CreatePet { pet, by: call.principal.id.clone(), request_key }).await?;
+            call.store.create(CreatePet { pet, by: call.principal.owner.clone(), request_key }).await?;
         let mut response = json(StatusCode::CREATED, pet_json::pet(&created.pet));
         let location = format!("/v1/pets/{}", created.pet.id.get());
         let location = HeaderValue::try_from(location).expect("an address of digits is fit for a header");

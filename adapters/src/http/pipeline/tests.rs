@@ -1,6 +1,6 @@
 //! What every request meets, shown on a service whose store is not open yet.
 
-use application::{KeyId, Principal, Scopes, ports::Authenticator};
+use application::{KeyId, Principal, Scope, ports::Authenticator};
 use axum::{
     body::Body,
     http::header::{AUTHORIZATION, CONTENT_TYPE, LINK, RETRY_AFTER, WWW_AUTHENTICATE},
@@ -17,7 +17,9 @@ struct Keys;
 impl Authenticator for Keys {
     fn authenticate(&self, key: &str) -> Option<Arc<Principal>> {
         assert_ne!(key, "breaks");
-        let principal = Principal { id: KeyId("1".into()), name: "reader".into(), scopes: Scopes::Read };
+        let id = KeyId("1".into());
+        let principal =
+            Principal { owner: id.clone(), id, name: "reader".into(), scopes: Scope::Read.into() };
         (key == "reads").then(|| principal.into())
     }
 }
