@@ -18,6 +18,7 @@ mod etag;
 mod exposition;
 mod health;
 mod idempotency;
+mod limits;
 mod metrics;
 mod new_pet;
 mod number;
@@ -39,7 +40,7 @@ use axum::Router;
 use tokio::net::TcpListener;
 
 pub use cors::{InvalidOrigin, Origin, Origins};
-pub use server::Settings;
+pub use limits::Settings;
 pub use service::Service;
 pub use site::{InvalidServerUrl, ServerUrl, Site};
 

@@ -18,7 +18,6 @@ use std::{
     pin::Pin,
     sync::Arc,
     task::{Context, Poll},
-    time::Duration,
 };
 
 use parking_lot::Mutex;
@@ -27,16 +26,9 @@ use tokio::{
     time::Instant,
 };
 
-const HTTP2_PREFACE: &[u8] = b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n";
+use super::limits::Settings;
 
-/// How long each state may last.
-#[derive(Debug, Clone, Copy)]
-pub(super) struct Patience {
-    pub(super) head: Duration,
-    pub(super) request: Duration,
-    pub(super) idle: Duration,
-    pub(super) write: Duration,
-}
+const HTTP2_PREFACE: &[u8] = b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n";
 
 /// The state of one connection, shared by its stream, its requests and its watchdog.
 pub(super) struct Activity(Mutex<State>);
@@ -86,14 +78,14 @@ impl Activity {
     }
 
     /// When the state it is in now will have lasted too long.
-    pub(super) fn deadline(&self, patience: &Patience) -> Instant {
+    pub(super) fn deadline(&self, settings: &Settings) -> Instant {
         let state = self.0.lock();
         let deadline = match (state.in_flight.first(), &state.waiting) {
-            (Some((_, since)), _) => *since + patience.request,
-            (None, Waiting::ForHead(since)) => *since + patience.head,
-            (None, Waiting::ForAnything(since)) => *since + patience.idle,
+            (Some((_, since)), _) => *since + settings.request_timeout(),
+            (None, Waiting::ForHead(since)) => *since + settings.head_timeout,
+            (None, Waiting::ForAnything(since)) => *since + settings.idle_timeout,
         };
-        state.stalled.map_or(deadline, |since| deadline.min(since + patience.write))
+        state.stalled.map_or(deadline, |since| deadline.min(since + settings.write_timeout))
     }
 
     fn received(&self, bytes: &[u8]) {

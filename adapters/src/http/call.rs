@@ -1,7 +1,7 @@
 //! The steps that a request under `/v1` goes through before its operation: key, scope, store, position. In this
 //! order, so that nobody without a key learns which addresses exist.
 
-use std::{sync::Arc, time::Duration};
+use std::sync::Arc;
 
 use application::{PetStore, Principal, ports::Position};
 use axum::{
@@ -12,15 +12,13 @@ use axum::{
 use super::{
     auth,
     error::Problem,
+    limits::POSITION_PATIENCE,
     number,
     route::{Endpoint, Lifecycle},
 };
 
 /// In a response, the last commit it shows; in a request, the commit that the response must show at least.
 pub(super) const LOG_POSITION: HeaderName = HeaderName::from_static("log-position");
-
-/// How long a request waits for the position it asks for.
-const POSITION_PATIENCE: Duration = Duration::from_secs(1);
 
 /// A request of a known caller to an open store.
 pub(super) struct Call {

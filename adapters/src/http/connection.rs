@@ -6,7 +6,6 @@ use std::{
     pin::Pin,
     sync::Arc,
     task::{Context, Poll, ready},
-    time::Duration,
 };
 
 use axum::{
@@ -28,22 +27,11 @@ use tokio::{
 };
 
 use super::{
-    activity::{Activity, InFlight, Patience, Watched},
-    pipeline::{self, HEADERS_MAX},
+    activity::{Activity, InFlight, Watched},
+    limits::{CONNECTION_WINDOW, HEAD_MAX, HEADERS_MAX, STREAM_WINDOW, STREAMS_MAX, Settings},
+    pipeline,
     request_body::RequestBody,
 };
-
-/// The most bytes the head of a request may take.
-const HEAD_MAX: usize = 16 * 1024;
-
-/// How many HTTP/2 requests may be open at once on one connection.
-const STREAMS_MAX: u32 = 128;
-
-/// How much of a body an HTTP/2 peer may send before anybody reads it: a whole one.
-const STREAM_WINDOW: u32 = 64 * 1024;
-
-/// The same for all bodies of a connection together.
-const CONNECTION_WINDOW: u32 = 1024 * 1024;
 
 /// What is expected of connections.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -60,12 +48,11 @@ pub(super) enum Stage {
 pub(super) struct Connections {
     router: Router,
     builder: auto::Builder<TokioExecutor>,
-    patience: Patience,
-    body_patience: Duration,
+    settings: Settings,
 }
 
 impl Connections {
-    pub(super) fn new(router: Router, patience: Patience, body_patience: Duration) -> Self {
+    pub(super) fn new(router: Router, settings: Settings) -> Self {
         let mut builder = auto::Builder::new(TokioExecutor::new());
         // A client that says it has no more to send still wants its answer.
         builder.http1().max_headers(HEADERS_MAX).max_buf_size(HEAD_MAX).half_close(true);
@@ -75,7 +62,7 @@ impl Connections {
             .max_header_list_size(u32::try_from(HEAD_MAX).expect("a small constant"))
             .initial_stream_window_size(STREAM_WINDOW)
             .initial_connection_window_size(CONNECTION_WINDOW);
-        Self { router, builder, patience, body_patience }
+        Self { router, builder, settings }
     }
 
     /// Serves a connection until it ends, is overdue, or is told to go.
@@ -84,7 +71,7 @@ impl Connections {
         S: AsyncRead + AsyncWrite + Unpin + Send + 'static,
     {
         let activity = Activity::new();
-        let mut watchdog = Watchdog::new(activity.clone(), self.patience);
+        let mut watchdog = Watchdog::new(activity.clone(), self.settings);
         let io = TokioIo::new(Watched { stream, activity: activity.clone() });
         let connections = self.clone();
         let service = service_fn(move |request| connections.clone().answer(request, activity.begin()));
@@ -122,7 +109,7 @@ impl Connections {
         request: hyper::Request<Incoming>,
         in_flight: InFlight,
     ) -> Result<hyper::Response<ResponseBody>, Infallible> {
-        let request = RequestBody::guard(request, self.body_patience, &in_flight);
+        let request = RequestBody::guard(request, self.settings.body_timeout, &in_flight);
         let response = pipeline::route(&self.router, request).await;
         Ok(response.map(|body| ResponseBody { body, _request: in_flight }))
     }
@@ -158,20 +145,20 @@ impl HttpBody for ResponseBody {
 /// ring early, and then looks at what is going on.
 struct Watchdog {
     activity: Arc<Activity>,
-    patience: Patience,
+    settings: Settings,
     alarm: Pin<Box<Sleep>>,
 }
 
 impl Watchdog {
-    fn new(activity: Arc<Activity>, patience: Patience) -> Self {
-        let alarm = Box::pin(time::sleep_until(activity.deadline(&patience)));
-        Self { activity, patience, alarm }
+    fn new(activity: Arc<Activity>, settings: Settings) -> Self {
+        let alarm = Box::pin(time::sleep_until(activity.deadline(&settings)));
+        Self { activity, settings, alarm }
     }
 
     /// Ready when the connection is overdue.
     fn poll(&mut self, context: &mut Context<'_>) -> Poll<()> {
         loop {
-            let deadline = self.activity.deadline(&self.patience);
+            let deadline = self.activity.deadline(&self.settings);
             if deadline < self.alarm.deadline() {
                 self.alarm.as_mut().reset(deadline);
             }
@@ -181,7 +168,7 @@ impl Watchdog {
                 return Poll::Ready(());
             }
             // An HTTP/2 stream may end without the connection being polled: be back before it has idled too long.
-            self.alarm.as_mut().reset(deadline.min(now + self.patience.idle));
+            self.alarm.as_mut().reset(deadline.min(now + self.settings.idle_timeout));
         }
     }
 }

@@ -5,12 +5,14 @@ use std::borrow::Cow;
 use application::{CreateError, Scope, ports::Fault};
 use axum::{
     http::{
-        HeaderValue, StatusCode,
+        HeaderName, HeaderValue, StatusCode,
         header::{CONNECTION, CONTENT_TYPE, RETRY_AFTER, WWW_AUTHENTICATE},
     },
     response::{IntoResponse, Response},
 };
 use serde::Serialize;
+
+use super::limits::BODY_MAX;
 
 /// The media type of every body this service sends.
 pub(super) const JSON: HeaderValue = HeaderValue::from_static("application/json");
@@ -56,38 +58,48 @@ impl Problem {
     }
 
     pub(super) fn status(&self) -> StatusCode {
+        self.kind().0
+    }
+
+    /// The status and the code.
+    fn kind(&self) -> (StatusCode, &'static str) {
         match self {
-            Self::InvalidRequest(_) => StatusCode::BAD_REQUEST,
-            Self::MissingKey | Self::InvalidKey => StatusCode::UNAUTHORIZED,
-            Self::Forbidden(_) => StatusCode::FORBIDDEN,
-            Self::NotFound(_) => StatusCode::NOT_FOUND,
-            Self::MethodNotAllowed => StatusCode::METHOD_NOT_ALLOWED,
-            Self::RequestTimeout => StatusCode::REQUEST_TIMEOUT,
-            Self::IdempotencyKeyReused => StatusCode::CONFLICT,
-            Self::PayloadTooLarge => StatusCode::PAYLOAD_TOO_LARGE,
-            Self::UnsupportedMediaType(_) => StatusCode::UNSUPPORTED_MEDIA_TYPE,
-            Self::Internal => StatusCode::INTERNAL_SERVER_ERROR,
-            Self::NotImplemented(_) => StatusCode::NOT_IMPLEMENTED,
-            Self::Busy(_) | Self::Unavailable(_) | Self::NotCaughtUp => StatusCode::SERVICE_UNAVAILABLE,
+            Self::InvalidRequest(_) => (StatusCode::BAD_REQUEST, "invalid_request"),
+            Self::MissingKey | Self::InvalidKey => (StatusCode::UNAUTHORIZED, "unauthorized"),
+            Self::Forbidden(_) => (StatusCode::FORBIDDEN, "forbidden"),
+            Self::NotFound(_) => (StatusCode::NOT_FOUND, "not_found"),
+            Self::MethodNotAllowed => (StatusCode::METHOD_NOT_ALLOWED, "method_not_allowed"),
+            Self::RequestTimeout => (StatusCode::REQUEST_TIMEOUT, "request_timeout"),
+            Self::IdempotencyKeyReused => (StatusCode::CONFLICT, "idempotency_key_reused"),
+            Self::PayloadTooLarge => (StatusCode::PAYLOAD_TOO_LARGE, "payload_too_large"),
+            Self::UnsupportedMediaType(_) => (StatusCode::UNSUPPORTED_MEDIA_TYPE, "unsupported_media_type"),
+            Self::Internal => (StatusCode::INTERNAL_SERVER_ERROR, "internal"),
+            Self::NotImplemented(_) => (StatusCode::NOT_IMPLEMENTED, "not_implemented"),
+            Self::Busy(_) => (StatusCode::SERVICE_UNAVAILABLE, "busy"),
+            Self::Unavailable(_) => (StatusCode::SERVICE_UNAVAILABLE, "unavailable"),
+            Self::NotCaughtUp => (StatusCode::SERVICE_UNAVAILABLE, "not_caught_up"),
         }
     }
 
-    fn code(&self) -> &'static str {
+    /// What the client needs besides the body.
+    fn header(&self) -> Option<(HeaderName, HeaderValue)> {
         match self {
-            Self::InvalidRequest(_) => "invalid_request",
-            Self::MissingKey | Self::InvalidKey => "unauthorized",
-            Self::Forbidden(_) => "forbidden",
-            Self::NotFound(_) => "not_found",
-            Self::MethodNotAllowed => "method_not_allowed",
-            Self::RequestTimeout => "request_timeout",
-            Self::IdempotencyKeyReused => "idempotency_key_reused",
-            Self::PayloadTooLarge => "payload_too_large",
-            Self::UnsupportedMediaType(_) => "unsupported_media_type",
-            Self::Internal => "internal",
-            Self::NotImplemented(_) => "not_implemented",
-            Self::Busy(_) => "busy",
-            Self::Unavailable(_) => "unavailable",
-            Self::NotCaughtUp => "not_caught_up",
+            Self::MissingKey => Some((WWW_AUTHENTICATE, CHALLENGE)),
+            Self::InvalidKey => Some((WWW_AUTHENTICATE, CHALLENGE_INVALID_KEY)),
+            Self::Busy(_) | Self::Unavailable(_) | Self::NotCaughtUp => {
+                Some((RETRY_AFTER, RETRY_AFTER_SECONDS))
+            }
+            // The rest of the body would be taken for the next request. hyper drops the header on HTTP/2.
+            Self::RequestTimeout => Some((CONNECTION, HeaderValue::from_static("close"))),
+            Self::InvalidRequest(_)
+            | Self::Forbidden(_)
+            | Self::NotFound(_)
+            | Self::MethodNotAllowed
+            | Self::IdempotencyKeyReused
+            | Self::PayloadTooLarge
+            | Self::UnsupportedMediaType(_)
+            | Self::Internal
+            | Self::NotImplemented(_) => None,
         }
     }
 
@@ -107,7 +119,7 @@ impl Problem {
                 "the Idempotency-Key was used for another pet: choose a new one".into()
             }
             Self::PayloadTooLarge => {
-                let kib = super::request_body::BODY_MAX / 1024;
+                let kib = BODY_MAX / 1024;
                 format!("the body must be at most {kib} KiB").into()
             }
             Self::Internal => "something went wrong on our side".into(),
@@ -117,8 +129,8 @@ impl Problem {
 
     /// The Error body.
     pub(super) fn body(&self) -> Vec<u8> {
-        let message = &*self.message();
-        let error = Error { code: self.code(), message, status: self.status().as_u16() };
+        let (status, code) = self.kind();
+        let error = Error { code, message: &self.message(), status: status.as_u16() };
         serde_json::to_vec(&error).expect("text and a number are always JSON")
     }
 }
@@ -131,33 +143,8 @@ pub(super) fn not_ready(report: Vec<u8>) -> Response {
 
 impl IntoResponse for Problem {
     fn into_response(self) -> Response {
-        let status = self.status();
-        let mut response = (status, [(CONTENT_TYPE, JSON)], self.body()).into_response();
-        let headers = response.headers_mut();
-        match self {
-            Self::MissingKey => {
-                headers.insert(WWW_AUTHENTICATE, CHALLENGE);
-            }
-            Self::InvalidKey => {
-                headers.insert(WWW_AUTHENTICATE, CHALLENGE_INVALID_KEY);
-            }
-            Self::Busy(_) | Self::Unavailable(_) | Self::NotCaughtUp => {
-                headers.insert(RETRY_AFTER, RETRY_AFTER_SECONDS);
-            }
-            // What is still to come of the body would be taken for the next request. HTTP/2 knows no such header.
-            Self::RequestTimeout => {
-                headers.insert(CONNECTION, HeaderValue::from_static("close"));
-            }
-            Self::InvalidRequest(_)
-            | Self::Forbidden(_)
-            | Self::NotFound(_)
-            | Self::MethodNotAllowed
-            | Self::IdempotencyKeyReused
-            | Self::PayloadTooLarge
-            | Self::UnsupportedMediaType(_)
-            | Self::Internal
-            | Self::NotImplemented(_) => {}
-        }
+        let mut response = (self.status(), [(CONTENT_TYPE, JSON)], self.body()).into_response();
+        response.headers_mut().extend(self.header());
         response
     }
 }

@@ -28,13 +28,10 @@ use super::{
     call::{LOG_POSITION, admit, is_in_interface},
     cors, deprecation,
     error::Problem,
-    request_body::DRAIN_MAX,
+    limits::{DRAIN_MAX, HEADERS_MAX},
     request_id::{X_REQUEST_ID, trace_id},
     route::{Endpoint, Handler, Lifecycle},
 };
-
-/// How many header fields a request may have. HTTP/1 requests with more do not get past the parser.
-pub(super) const HEADERS_MAX: usize = 64;
 
 const NO_STORE: HeaderValue = HeaderValue::from_static("no-store");
 const NOSNIFF: (HeaderName, HeaderValue) = (X_CONTENT_TYPE_OPTIONS, HeaderValue::from_static("nosniff"));

@@ -1,6 +1,8 @@
-//! Request bodies: how large they may be, how long they may take, and what happens to those nobody reads.
+//! Request bodies: media type, size, time, and what happens to the rest of a body that is not read.
 
 use std::{
+    error::Error,
+    iter,
     pin::Pin,
     task::{Context, Poll, ready},
     time::Duration,
@@ -13,22 +15,16 @@ use axum::{
         header::{CONTENT_ENCODING, CONTENT_TYPE, EXPECT},
     },
 };
-use http_body_util::BodyExt;
+use http_body_util::{BodyExt as _, LengthLimitError};
 use hyper::body::{Body as HttpBody, Frame, Incoming, SizeHint};
 use thiserror::Error;
 use tokio::time::{self, Sleep};
 
-use super::{activity::InFlight, error::Problem};
-
-/// The largest body that is read. A pet takes less than 2 KiB.
-pub(super) const BODY_MAX: usize = 64 * 1024;
-
-/// How much of a body that was refused unread is taken off the wire all the same. A client that is still
-/// sending when the connection closes would see a broken pipe instead of the answer.
-pub(super) const DRAIN_MAX: u64 = 4 * 1024 * 1024;
-
-/// How long that may take.
-const DRAIN_PATIENCE: Duration = Duration::from_secs(5);
+use super::{
+    activity::InFlight,
+    error::Problem,
+    limits::{BODY_MAX, DRAIN_MAX, DRAIN_PATIENCE},
+};
 
 /// Reads a JSON body whole.
 pub(super) async fn read_json(headers: &HeaderMap, body: Body) -> Result<Bytes, Problem> {
@@ -36,10 +32,10 @@ pub(super) async fn read_json(headers: &HeaderMap, body: Body) -> Result<Bytes, 
     if body.size_hint().lower() > BODY_MAX as u64 {
         return Err(Problem::PayloadTooLarge);
     }
-    read(body).await
+    axum::body::to_bytes(body, BODY_MAX).await.map_err(|error| broken(&error))
 }
 
-/// A body on its way in. If it is dropped before its end, a bounded rest is read and thrown away.
+/// A request body. If it is dropped before its end, a bounded rest is read and discarded.
 pub(super) struct RequestBody {
     incoming: Option<Incoming>,
     patience: Duration,
@@ -48,11 +44,11 @@ pub(super) struct RequestBody {
     request: InFlight,
 }
 
-/// What becomes of a body that nobody reads to its end.
+/// What to do with the rest of a body.
 enum Unread {
-    /// Its sender is sending already: take a bounded rest off the wire.
+    /// The client is already sending it: take it off the wire.
     Drain,
-    /// Its sender waits to be asked for it: leave it.
+    /// The client waits for `100 Continue` before it sends it: leave it.
     Leave,
 }
 
@@ -61,7 +57,7 @@ enum Unread {
 struct TooSlow;
 
 impl RequestBody {
-    /// Guards the body of a request with this head. `patience` is for all of it.
+    /// Wraps the body of a request. The whole body must arrive within `patience`.
     pub(super) fn guard(
         request: hyper::Request<Incoming>,
         patience: Duration,
@@ -71,7 +67,7 @@ impl RequestBody {
         let body = if incoming.is_end_stream() {
             Body::empty()
         } else {
-            // HTTP/2 could be told to stop, but not every client takes that for the end of a good answer.
+            // An HTTP/2 stream could be reset, but some clients would then drop the response, too.
             let waits = parts.version < Version::HTTP_2 && parts.headers.contains_key(EXPECT);
             let unread = if waits { Unread::Leave } else { Unread::Drain };
             let incoming = Some(incoming);
@@ -83,7 +79,7 @@ impl RequestBody {
 
 impl HttpBody for RequestBody {
     type Data = Bytes;
-    type Error = Box<dyn std::error::Error + Send + Sync>;
+    type Error = Box<dyn Error + Send + Sync>;
 
     fn poll_frame(
         mut self: Pin<&mut Self>,
@@ -119,7 +115,7 @@ impl Drop for RequestBody {
     }
 }
 
-/// Reads and forgets. The request counts as being in flight meanwhile.
+/// Reads and discards. The request stays in flight meanwhile.
 async fn drain(mut incoming: Incoming, _request: InFlight) {
     let all = async {
         let mut drained = 0;
@@ -130,31 +126,15 @@ async fn drain(mut incoming: Incoming, _request: InFlight) {
             }
         }
     };
-    // What is left when time is up is the client's loss.
+    // A client that is slower than this may not see the response.
     let _ = time::timeout(DRAIN_PATIENCE, all).await;
 }
 
-/// Collects the frames. The usual body is one frame, which is not copied.
-async fn read(mut body: Body) -> Result<Bytes, Problem> {
-    let mut first = Bytes::new();
-    let mut more = Vec::new();
-    while let Some(frame) = body.frame().await {
-        let Ok(data) = frame.map_err(broken)?.into_data() else { continue };
-        if first.len() + more.len() + data.len() > BODY_MAX {
-            return Err(Problem::PayloadTooLarge);
-        }
-        if first.is_empty() && more.is_empty() {
-            first = data;
-        } else {
-            more.extend_from_slice(&std::mem::take(&mut first));
-            more.extend_from_slice(&data);
-        }
-    }
-    Ok(if more.is_empty() { first } else { more.into() })
-}
-
-fn broken(error: axum::Error) -> Problem {
-    if error.into_inner().is::<TooSlow>() {
+fn broken(error: &axum::Error) -> Problem {
+    let causes = || iter::successors(Some(error as &dyn Error), |&cause| cause.source());
+    if causes().any(<dyn Error>::is::<LengthLimitError>) {
+        Problem::PayloadTooLarge
+    } else if causes().any(<dyn Error>::is::<TooSlow>) {
         Problem::RequestTimeout
     } else {
         Problem::invalid("the body must arrive whole and correctly framed")
@@ -178,7 +158,7 @@ fn is_identity(coding: &[u8]) -> bool {
     coding.trim_ascii().eq_ignore_ascii_case(b"identity")
 }
 
-/// `application/json`, whose charset can only be UTF-8. Other parameters mean nothing.
+/// `application/json`, in UTF-8 if a charset is named. Other parameters are ignored.
 fn is_json(media_type: &str) -> bool {
     let mut parts = media_type.split(';').map(str::trim);
     let is_json = parts.next().is_some_and(|essence| essence.eq_ignore_ascii_case("application/json"));

@@ -12,9 +12,9 @@ use tokio::{
 };
 
 use super::{
-    activity::Patience,
     connection::{Connections, Stage},
     error::Problem,
+    limits::Settings,
     service::Service,
 };
 
@@ -27,45 +27,6 @@ const REFUSAL_PATIENCE: Duration = Duration::from_secs(1);
 /// How long to wait before accepting again when the system has no more file descriptors: first and at most.
 const ACCEPT_PAUSE: (Duration, Duration) = (Duration::from_millis(50), Duration::from_secs(1));
 
-/// How the server treats its peers.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub struct Settings {
-    /// How many connections may be open at once; one more gets 503.
-    pub connections_max: usize,
-    /// How long the head of a request may take, from its first byte, and the first byte of a connection.
-    pub head_timeout: Duration,
-    /// How long the body of a request may take.
-    pub body_timeout: Duration,
-    /// How long a connection may stay open with nothing to do.
-    pub idle_timeout: Duration,
-    /// How long a peer may take nothing of what is sent to it.
-    pub write_timeout: Duration,
-    /// How long requests in flight may take to finish once the server is told to end.
-    pub drain: Duration,
-}
-
-impl Default for Settings {
-    fn default() -> Self {
-        Self {
-            connections_max: 10_000,
-            head_timeout: Duration::from_secs(10),
-            body_timeout: Duration::from_secs(30),
-            idle_timeout: Duration::from_mins(1),
-            write_timeout: Duration::from_secs(30),
-            drain: Duration::from_secs(10),
-        }
-    }
-}
-
-impl Settings {
-    fn patience(&self) -> Patience {
-        let Self { head_timeout: head, body_timeout: body, idle_timeout: idle, write_timeout: write, .. } =
-            *self;
-        // Reading, working and writing may each take their time, but together they end.
-        Patience { head, request: body + idle + write, idle, write }
-    }
-}
-
 /// Serves this router until `shutdown` is done, then finishes what is in flight within [`Settings::drain`].
 pub(super) async fn run(
     listener: TcpListener,
@@ -74,7 +35,7 @@ pub(super) async fn run(
     settings: Settings,
     shutdown: impl Future<Output = ()>,
 ) {
-    let connections = Arc::new(Connections::new(router, settings.patience(), settings.body_timeout));
+    let connections = Arc::new(Connections::new(router, settings));
     let places_max = u32::try_from(settings.connections_max).unwrap_or(u32::MAX);
     let places = Arc::new(Semaphore::new(places_max as usize));
     let refusals = Arc::new(Semaphore::new(REFUSALS_MAX));

@@ -1,12 +1,17 @@
 //! How long a connection may go on, state by state.
 
+use std::time::Duration;
+
 use super::*;
 
-const PATIENCE: Patience = Patience {
-    head: Duration::from_secs(10),
-    request: Duration::from_secs(200),
-    idle: Duration::from_mins(1),
-    write: Duration::from_secs(30),
+/// A request may take 200 seconds in all.
+const PATIENCE: Settings = Settings {
+    connections_max: 1,
+    head_timeout: Duration::from_secs(10),
+    body_timeout: Duration::from_secs(110),
+    idle_timeout: Duration::from_mins(1),
+    write_timeout: Duration::from_secs(30),
+    drain: Duration::ZERO,
 };
 
 /// How long the connection may go on like that, in whole seconds from now.

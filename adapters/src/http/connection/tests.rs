@@ -1,5 +1,7 @@
 //! Whole connections over a pipe in memory. Where a timeout is to fire, all others are too long to.
 
+use std::time::Duration;
+
 use application::{Principal, ports::Authenticator};
 use tokio::{
     io::{AsyncReadExt as _, AsyncWriteExt as _, DuplexStream},
@@ -11,7 +13,14 @@ use crate::http::{Service, public_router};
 
 const NEVER: Duration = Duration::from_hours(1);
 const SOON: Duration = Duration::from_millis(20);
-const PATIENT: Patience = Patience { head: NEVER, request: NEVER, idle: NEVER, write: NEVER };
+const PATIENT: Settings = Settings {
+    connections_max: 1,
+    head_timeout: NEVER,
+    body_timeout: NEVER,
+    idle_timeout: NEVER,
+    write_timeout: NEVER,
+    drain: NEVER,
+};
 const LIVEZ: &str = "GET /livez HTTP/1.1\r\nhost: x\r\n\r\n";
 
 struct NoKeys;
@@ -30,11 +39,11 @@ struct Peer {
 }
 
 impl Peer {
-    fn connect(patience: Patience) -> Self {
+    fn connect(settings: Settings) -> Self {
         let (stream, theirs) = tokio::io::duplex(1024);
         let (stage, stages) = watch::channel(Stage::Serving);
         let router = public_router(&Arc::new(Service::new(Arc::new(NoKeys))));
-        let connections = Arc::new(Connections::new(router, patience, NEVER));
+        let connections = Arc::new(Connections::new(router, settings));
         let server = tokio::spawn(connections.run(theirs, stages));
         Self { stream, stage, server }
     }
@@ -63,27 +72,27 @@ impl Peer {
 
 #[tokio::test]
 async fn a_peer_that_never_speaks_is_closed() {
-    let peer = Peer::connect(Patience { head: SOON, ..PATIENT });
+    let peer = Peer::connect(Settings { head_timeout: SOON, ..PATIENT });
     assert_eq!(peer.read_to_the_end().await, "");
 }
 
 #[tokio::test]
 async fn half_a_head_is_closed() {
-    let mut peer = Peer::connect(Patience { head: SOON, ..PATIENT });
+    let mut peer = Peer::connect(Settings { head_timeout: SOON, ..PATIENT });
     peer.send("GET /livez HTTP/1.1\r\nhost").await;
     assert_eq!(peer.read_to_the_end().await, "");
 }
 
 #[tokio::test]
 async fn a_connection_that_idles_too_long_is_closed_after_its_answer() {
-    let mut peer = Peer::connect(Patience { idle: SOON, ..PATIENT });
+    let mut peer = Peer::connect(Settings { idle_timeout: SOON, ..PATIENT });
     peer.send(LIVEZ).await;
     assert!(peer.read_to_the_end().await.ends_with(r#"{"status":"alive"}"#));
 }
 
 #[tokio::test]
 async fn half_of_the_next_head_is_closed_too() {
-    let mut peer = Peer::connect(Patience { head: SOON, ..PATIENT });
+    let mut peer = Peer::connect(Settings { head_timeout: SOON, ..PATIENT });
     peer.send(LIVEZ).await;
     peer.read_past("}").await;
     peer.send("GET").await;
@@ -92,7 +101,7 @@ async fn half_of_the_next_head_is_closed_too() {
 
 #[tokio::test]
 async fn a_peer_that_takes_no_answer_is_closed() {
-    let mut peer = Peer::connect(Patience { write: SOON, ..PATIENT });
+    let mut peer = Peer::connect(Settings { write_timeout: SOON, ..PATIENT });
     let (_, mut sending) = tokio::io::split(peer.stream);
     // The pipe holds the answers to a few requests; then the server cannot write, and so does not read.
     while sending.write_all(LIVEZ.as_bytes()).await.is_ok() {}

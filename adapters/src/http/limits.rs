@@ -1,0 +1,68 @@
+//! The limits of the HTTP port: how large a request may be, and how long peers may take.
+
+use std::time::Duration;
+
+/// How many bytes the head of a request may have.
+pub(super) const HEAD_MAX: usize = 16 * 1024;
+
+/// How many header fields a request may have. HTTP/1 requests with more do not get past the parser.
+pub(super) const HEADERS_MAX: usize = 64;
+
+/// How many bytes of a body are read. A pet takes less than 2 KiB.
+pub(super) const BODY_MAX: usize = 64 * 1024;
+
+/// How many bytes of an unread body are taken off the wire after an error response. A client that is still sending
+/// when the connection closes would see a broken pipe instead of the response.
+pub(super) const DRAIN_MAX: u64 = 4 * 1024 * 1024;
+
+/// How long that may take.
+pub(super) const DRAIN_PATIENCE: Duration = Duration::from_secs(5);
+
+/// How many HTTP/2 requests may be open at once on one connection.
+pub(super) const STREAMS_MAX: u32 = 128;
+
+/// How much of a body an HTTP/2 peer may send before the service reads it: a whole one.
+pub(super) const STREAM_WINDOW: u32 = 64 * 1024;
+
+/// The same for all bodies of a connection together.
+pub(super) const CONNECTION_WINDOW: u32 = 1024 * 1024;
+
+/// How long a request waits for the log position it asks for.
+pub(super) const POSITION_PATIENCE: Duration = Duration::from_secs(1);
+
+/// The limits that an operator or a test may choose.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Settings {
+    /// How many connections may be open at once; one more gets 503.
+    pub connections_max: usize,
+    /// How long the head of a request may take, from its first byte, and the first byte of a connection.
+    pub head_timeout: Duration,
+    /// How long the body of a request may take.
+    pub body_timeout: Duration,
+    /// How long a connection may stay open with nothing to do.
+    pub idle_timeout: Duration,
+    /// How long a peer may take nothing of what is sent to it.
+    pub write_timeout: Duration,
+    /// How long requests in flight may take to finish once the server is told to end.
+    pub drain: Duration,
+}
+
+impl Default for Settings {
+    fn default() -> Self {
+        Self {
+            connections_max: 10_000,
+            head_timeout: Duration::from_secs(10),
+            body_timeout: Duration::from_secs(30),
+            idle_timeout: Duration::from_mins(1),
+            write_timeout: Duration::from_secs(30),
+            drain: Duration::from_secs(10),
+        }
+    }
+}
+
+impl Settings {
+    /// How long a request may be in flight: reading, working and writing may each take their time, but they end.
+    pub(super) fn request_timeout(&self) -> Duration {
+        self.body_timeout + self.idle_timeout + self.write_timeout
+    }
+}
