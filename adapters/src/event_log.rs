@@ -2,6 +2,8 @@
 
 mod disk;
 mod distrust;
+#[cfg(any(feature = "nats", feature = "postgres"))]
+mod environment;
 mod high_water;
 pub mod memory;
 #[cfg(feature = "nats")]

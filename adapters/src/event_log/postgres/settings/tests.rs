@@ -1,4 +1,4 @@
-//! What URLs and the environment become.
+//! How URLs and the environment are understood.
 
 use tempfile::NamedTempFile;
 
