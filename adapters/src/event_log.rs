@@ -5,6 +5,8 @@ mod distrust;
 #[cfg(any(feature = "nats", feature = "postgres"))]
 mod environment;
 mod high_water;
+#[cfg(any(feature = "nats", feature = "postgres"))]
+mod loopback;
 pub mod memory;
 #[cfg(feature = "nats")]
 pub mod nats;

@@ -5,7 +5,7 @@ use std::{fmt, path::PathBuf};
 use application::ports::{Fault, LogError};
 use percent_encoding::percent_decode_str;
 
-use crate::event_log::environment::Environment;
+use crate::event_log::{environment::Environment, loopback::is_loopback};
 
 /// The servers, the stream and how to connect. `Debug` and `Display` show no secrets.
 #[derive(Clone, PartialEq, Eq)]
@@ -47,17 +47,19 @@ pub(super) struct Tls {
 /// Whether the connection must be encrypted.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub(super) enum TlsDemand {
-    /// If the server demands it.
+    /// If the server demands it. The default, if all servers are on this machine.
     #[default]
     ServerDecides,
-    /// Always (`tls=required`).
+    /// The same on a network that the operator trusts (`tls=off`).
+    Waived,
+    /// Always, with a certificate that is trusted (`tls=required`). The default on a network.
     Required,
     /// Always, with the handshake before the server's greeting (`tls=first`), for servers with `handshake_first`.
     First,
 }
 
 const OPTIONS: &str =
-    "tls=required, tls=first, ca, cert, key, creds, password-file, replicas, sync=always, monitor";
+    "tls=off, tls=required, tls=first, ca, cert, key, creds, password-file, replicas, sync=always, monitor";
 /// Stream names become part of subjects, so they contain neither dots nor wildcards.
 const STREAM_NAME_MAX: usize = 64;
 /// JetStream supports no more.
@@ -86,6 +88,12 @@ impl Address {
             monitors: vec![],
         };
         address.apply(query)?;
+        // Otherwise whoever sits between could pretend to be a server without TLS.
+        if address.tls.demand == TlsDemand::ServerDecides
+            && !address.servers.iter().all(|server| is_local(server))
+        {
+            address.tls.demand = TlsDemand::Required;
+        }
         address.identity = match (address.identity, environment("NATS_PASSWORD")) {
             (Identity::Token(user), Some(password)) => Identity::Password { user, password },
             (identity, _) => identity,
@@ -98,6 +106,7 @@ impl Address {
         for (option, value) in form_urlencoded::parse(query.as_bytes()) {
             match (&*option, &*value) {
                 (_, "") => return Err(wrong("must give each option a value")),
+                ("tls", "off") => self.tls.demand = TlsDemand::Waived,
                 ("tls", "required") => self.tls.demand = TlsDemand::Required,
                 ("tls", "first") => self.tls.demand = TlsDemand::First,
                 ("ca", file) => self.tls.ca = Some(file.into()),
@@ -176,6 +185,15 @@ fn hosts(list: &str) -> Result<Vec<String>, LogError> {
     Ok(list.split(',').map(String::from).collect())
 }
 
+/// Whether `host:port` or `host` is on this machine.
+fn is_local(server: &str) -> bool {
+    let host = match server.rsplit_once(':') {
+        Some((host, port)) if port.parse::<u16>().is_ok() => host,
+        Some(_) | None => server,
+    };
+    is_loopback(host)
+}
+
 fn stream_name(name: &str) -> Result<String, LogError> {
     let sound = |character: char| character.is_ascii_alphanumeric() || matches!(character, '-' | '_');
     if name.is_empty() || name.len() > STREAM_NAME_MAX || !name.chars().all(sound) {
@@ -220,6 +238,20 @@ mod tests {
         assert!(address.identity == Identity::Credentials("d".into()));
         assert_eq!((address.replicas, address.sync_stated), (Some(5), true));
         assert_eq!(address.monitors, ["x:1", "y:2"]);
+    }
+
+    #[test]
+    fn on_a_network_tls_is_the_default() {
+        for (servers, demand) in [
+            ("localhost,127.0.0.1:1,[::1]:2", TlsDemand::ServerDecides),
+            ("one", TlsDemand::Required),
+            ("10.0.0.1:4222", TlsDemand::Required),
+            ("localhost:4222,[fd00::1]:4222", TlsDemand::Required),
+        ] {
+            assert_eq!(parse(&format!("nats://{servers}/S")).unwrap().tls.demand, demand, "{servers}");
+            let waived = parse(&format!("nats://{servers}/S?tls=off")).unwrap().tls.demand;
+            assert_eq!(waived, TlsDemand::Waived, "{servers}");
+        }
     }
 
     #[test]

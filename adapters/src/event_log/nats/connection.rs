@@ -1,17 +1,20 @@
 //! The connection to the servers: it reconnects by itself, and says what is known about a failed request.
 
 use std::{
+    error::Error as _,
     future::{self, Ready},
+    io,
     sync::atomic::{AtomicUsize, Ordering},
     time::Duration,
 };
 
 use application::ports::{Fault, LogError};
 use async_nats::{
-    Client, ConnectErrorKind, ConnectOptions, Event, HeaderMap, Message, ReconnectToServer, Request,
-    RequestErrorKind, Server, ServerInfo,
+    Client, ConnectError, ConnectErrorKind, ConnectOptions, Event, HeaderMap, Message, ReconnectToServer,
+    Request, RequestErrorKind, Server, ServerInfo,
     connection::State,
     jetstream::{self, response::Response},
+    rustls,
 };
 use bytes::Bytes;
 use parking_lot::Mutex;
@@ -23,6 +26,7 @@ use tokio::{
 };
 
 use super::address::{Address, Identity, TlsDemand};
+use crate::event_log::loopback::is_loopback;
 
 /// How long one server may take to accept a connection.
 const GREETING_TIMEOUT: Duration = Duration::from_secs(2);
@@ -79,7 +83,7 @@ impl Connection {
             .request_timeout(None)
             .ping_interval(PING_INTERVAL)
             .reconnect_delay_callback(reconnect_pause)
-            .reconnect_to_server_callback(round_robin())
+            .reconnect_to_server_callback(round_robin(address.tls.demand))
             .event_callback(move |event| {
                 report(&event);
                 if event == Event::Disconnected {
@@ -90,6 +94,13 @@ impl Connection {
         let connecting = time::timeout(CONNECT_TIMEOUT, options.connect(&address.servers));
         match connecting.await {
             Ok(Ok(client)) => Ok(Self { client, losses, leader_seen: Mutex::new(Instant::now()) }),
+            Ok(Err(error)) if failed_handshake(&error) => Err(LogError::new(
+                Fault::CannotOpen,
+                format!(
+                    "no connection to {address}: {error}; name the issuer of its certificate with ca=FILE, or say \
+                     tls=off if the network is trusted"
+                ),
+            )),
             Ok(Err(error)) => {
                 let fault = match error.kind() {
                     ConnectErrorKind::Dns
@@ -214,6 +225,14 @@ pub(super) fn unreachable(detail: impl Into<String>) -> LogError {
     LogError::new(Fault::Unreachable, detail)
 }
 
+/// Whether TLS is the reason: the server has none, or its certificate is not trusted.
+fn failed_handshake(error: &ConnectError) -> bool {
+    let cause =
+        error.source().and_then(|cause| cause.downcast_ref::<io::Error>()).and_then(io::Error::get_ref);
+    error.kind() == ConnectErrorKind::Tls
+        || cause.and_then(|cause| cause.downcast_ref::<rustls::Error>()).is_some()
+}
+
 fn parse<T: DeserializeOwned>(what: &str, answer: &[u8]) -> Result<T, ApiFailure> {
     match serde_json::from_slice(answer) {
         Ok(Response::Ok(answer)) => Ok(answer),
@@ -244,7 +263,7 @@ async fn options(address: &Address) -> Result<ConnectOptions, LogError> {
         }
     };
     options = match address.tls.demand {
-        TlsDemand::ServerDecides => options,
+        TlsDemand::ServerDecides | TlsDemand::Waived => options,
         TlsDemand::Required => options.require_tls(true),
         TlsDemand::First => options.require_tls(true).tls_first(),
     };
@@ -264,10 +283,14 @@ fn reconnect_pause(attempt: usize) -> Duration {
 }
 
 /// The first server is the client's choice; after that servers take turns. The client by itself prefers servers that
-/// never failed, and would return for ever to one that answers but has no leader.
-fn round_robin() -> impl Fn(Vec<Server>, ServerInfo) -> Ready<Option<ReconnectToServer>> {
+/// never failed, and would return for ever to one that answers but has no leader. Servers that it has heard of and that
+/// are on a network are left out if the connection need not be encrypted.
+fn round_robin(demand: TlsDemand) -> impl Fn(Vec<Server>, ServerInfo) -> Ready<Option<ReconnectToServer>> {
     let calls = AtomicUsize::new(0);
-    move |servers, _| {
+    move |mut servers, _| {
+        if demand == TlsDemand::ServerDecides {
+            servers.retain(|server| is_loopback(server.addr.host()));
+        }
         let next = calls.fetch_add(1, Ordering::Relaxed).checked_sub(1);
         let server = next.and_then(|next| servers.get(next % servers.len()));
         future::ready(server.map(|server| ReconnectToServer { addr: server.addr.clone(), delay: None }))

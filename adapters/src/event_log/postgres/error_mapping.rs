@@ -16,7 +16,12 @@ pub(super) fn connect_error(server: &str, error: &Error) -> LogError {
         );
         return LogError::new(Fault::Unreachable, detail);
     }
-    let detail = format!("PostgreSQL at {server} cannot be reached: {}", describe(error));
+    let what_to_do = if failed_handshake(error) {
+        "; name the issuer of its certificate with sslrootcert=FILE, or say sslmode=disable if the network is trusted"
+    } else {
+        ""
+    };
+    let detail = format!("PostgreSQL at {server} cannot be reached: {}{what_to_do}", describe(error));
     LogError::new(if may_pass(error) { Fault::Unreachable } else { Fault::CannotOpen }, detail)
 }
 
@@ -98,12 +103,13 @@ fn may_pass(error: &Error) -> bool {
     if let Some(code) = error.code() {
         return !matches!(class(code), "28" | "3D" | "42");
     }
-    error.is_closed() || io_cause(error).is_some_and(|cause| !is_tls(cause))
+    error.is_closed() || (io_cause(error).is_some() && !failed_handshake(error))
 }
 
-/// Whether the TLS handshake failed: the certificate is not trusted, or no common version was found.
-fn is_tls(error: &io::Error) -> bool {
-    error.get_ref().and_then(|cause| cause.downcast_ref::<rustls::Error>()).is_some()
+/// Whether TLS is the reason: the server has none, its certificate is not trusted, or no common version was found.
+fn failed_handshake(error: &Error) -> bool {
+    let by_the_library = || io_cause(error)?.get_ref()?.downcast_ref::<rustls::Error>();
+    error.to_string().starts_with("error performing TLS handshake") || by_the_library().is_some()
 }
 
 fn io_cause(error: &Error) -> Option<&io::Error> {

@@ -13,7 +13,7 @@ use super::{
     error_mapping, passfile,
     tls::{self, Roots, Trust},
 };
-use crate::event_log::environment::Environment;
+use crate::event_log::{environment::Environment, loopback::is_loopback};
 
 /// How long opening a session with the only server may take, unless the URL has a `connect_timeout`.
 const CONNECT_TIMEOUT: Duration = Duration::from_secs(3);
@@ -60,12 +60,8 @@ impl Settings {
         if !url.rest.contains("target_session_attrs=") {
             config.target_session_attrs(TargetSessionAttrs::ReadWrite);
         }
-        let (mode, trust) = url.tls()?;
-        config.ssl_mode(mode);
-        let tls = trust.map(|trust| tls::connector(trust, &url.roots())).transpose()?;
         let passwords = passfile::choose(url.passfile.clone(), environment)?;
-        let targets = separate(&config, tls.as_ref(), passwords.as_ref())?;
-        Ok(Self { targets })
+        Ok(Self { targets: targets(&url, &config, passwords.as_ref())? })
     }
 
     pub(super) fn targets(&self) -> &[Target] {
@@ -123,19 +119,27 @@ impl Url {
         Ok(split)
     }
 
-    /// Whether to encrypt, and which certificates to trust. Names and meanings are those of PostgreSQL's own clients.
-    fn tls(&self) -> Result<(SslMode, Option<Trust>), LogError> {
-        match self.sslmode.as_deref() {
-            Some("disable") => Ok((SslMode::Disable, None)),
-            None | Some("prefer") => Ok((SslMode::Prefer, Some(Trust::Any))),
-            Some("require") if self.sslrootcert.is_none() => Ok((SslMode::Require, Some(Trust::Any))),
-            Some("require" | "verify-ca") => Ok((SslMode::Require, Some(Trust::Issuer))),
-            Some("verify-full") => Ok((SslMode::Require, Some(Trust::IssuerAndName))),
-            Some(_) => Err(unusable(
-                "sslmode must be disable, prefer, require, verify-ca or verify-full in a PostgreSQL URL"
-                    .into(),
-            )),
+    /// Whether to encrypt the connection to `host`, and which certificates to trust. The modes are those of PostgreSQL's
+    /// own clients, but on a network the default is `verify-full`, and modes that accept any certificate are refused:
+    /// whoever sits between could pretend to be the server.
+    fn encryption(&self, host: &str) -> Result<(SslMode, Option<Trust>), LogError> {
+        let modes = "disable, prefer, require, verify-ca or verify-full";
+        let (mode, trust) = match self.sslmode.as_deref() {
+            Some("disable") => return Ok((SslMode::Disable, None)),
+            None if is_loopback(host) => (SslMode::Prefer, Trust::Any),
+            Some("prefer") => (SslMode::Prefer, Trust::Any),
+            Some("require") if self.sslrootcert.is_none() => (SslMode::Require, Trust::Any),
+            Some("require" | "verify-ca") => (SslMode::Require, Trust::Issuer),
+            None | Some("verify-full") => (SslMode::Require, Trust::IssuerAndName),
+            Some(_) => return Err(unusable(format!("sslmode must be {modes} in a PostgreSQL URL"))),
+        };
+        if trust == Trust::Any && !is_loopback(host) {
+            return Err(unusable(format!(
+                "this sslmode accepts any certificate, so {host} could be an impostor: use sslmode=verify-full with \
+                 sslrootcert=FILE, or sslmode=disable if the network is trusted"
+            )));
         }
+        Ok((mode, Some(trust)))
     }
 
     fn roots(&self) -> Roots {
@@ -147,9 +151,9 @@ impl Url {
 }
 
 /// Makes one configuration per server, so that a silent server cannot use up the time of the others.
-fn separate(
+fn targets(
+    url: &Url,
     all: &Config,
-    tls: Option<&MakeRustlsConnect>,
     passwords: Option<&passfile::Passwords>,
 ) -> Result<Vec<Target>, LogError> {
     let hosts = all.get_hosts();
@@ -170,11 +174,12 @@ fn separate(
         config.port(port);
         let (name, tls) = match host {
             Host::Tcp(name) => {
-                config.host(name);
-                (name.clone(), tls.cloned())
+                let (mode, trust) = url.encryption(name)?;
+                config.host(name).ssl_mode(mode);
+                (name.clone(), trust.map(|trust| tls::connector(trust, &url.roots())).transpose()?)
             }
             Host::Unix(path) => {
-                config.host_path(path);
+                config.host_path(path).ssl_mode(SslMode::Disable);
                 (path.display().to_string(), None)
             }
         };
@@ -186,15 +191,14 @@ fn separate(
             config.password(password);
         }
         let connect_timeout = all.get_connect_timeout().copied().unwrap_or(timeout);
-        Target { server: format!("{name}:{port}"), config, tls, connect_timeout }
+        Ok(Target { server: format!("{name}:{port}"), config, tls, connect_timeout })
     });
-    Ok(targets.collect())
+    targets.collect()
 }
 
 fn without_hosts(all: &Config) -> Config {
     let mut one = Config::new();
-    one.ssl_mode(all.get_ssl_mode())
-        .ssl_negotiation(all.get_ssl_negotiation())
+    one.ssl_negotiation(all.get_ssl_negotiation())
         .channel_binding(all.get_channel_binding())
         .target_session_attrs(all.get_target_session_attrs())
         .keepalives(all.get_keepalives())
