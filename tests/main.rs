@@ -27,6 +27,7 @@ mod program;
 mod raw;
 mod restart;
 mod simulation;
+mod slow_peers;
 mod state_machine;
 mod transfer;
 mod trouble;

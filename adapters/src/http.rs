@@ -36,7 +36,6 @@ mod site;
 
 use std::sync::Arc;
 
-use axum::Router;
 use tokio::net::TcpListener;
 
 pub use cors::{InvalidOrigin, Origin, Origins};
@@ -46,7 +45,7 @@ pub use site::{InvalidServerUrl, ServerUrl, Site};
 
 use route::{
     Handler::{Public, Read, Write},
-    Route,
+    Route, Routers,
 };
 
 /// The operations of the interface.
@@ -79,7 +78,7 @@ pub async fn serve(
     settings: Settings,
     shutdown: impl Future<Output = ()>,
 ) {
-    server::run(listener, public_router(&service), service, settings, shutdown).await;
+    server::run(listener, public_routers(&service), service, settings, shutdown).await;
 }
 
 /// Serves probes and metrics to operators, on a listener of their own.
@@ -89,15 +88,21 @@ pub async fn serve_operators(
     settings: Settings,
     shutdown: impl Future<Output = ()>,
 ) {
-    server::run(listener, operators_router(&service), service, settings, shutdown).await;
+    server::run(listener, operators_routers(&service), service, settings, shutdown).await;
 }
 
-fn public_router(service: &Arc<Service>) -> Router {
+fn public_routers(service: &Arc<Service>) -> Routers {
     let docs = docs::routes(document(&service.site), &service.site);
-    route::router(interface().into_iter().chain(probes()).chain(docs), service)
+    Routers {
+        serving: route::router(interface().into_iter().chain(probes()).chain(docs), service),
+        shedding: route::shedding_router(probes(), service),
+    }
 }
 
-fn operators_router(service: &Arc<Service>) -> Router {
-    let metrics = Route::get("/metrics", "observe", Public(exposition::show));
-    route::router(probes().into_iter().chain([metrics]), service)
+fn operators_routers(service: &Arc<Service>) -> Routers {
+    let metrics = || [Route::get("/metrics", "observe", Public(exposition::show))];
+    Routers {
+        serving: route::router(probes().into_iter().chain(metrics()), service),
+        shedding: route::shedding_router(probes().into_iter().chain(metrics()), service),
+    }
 }

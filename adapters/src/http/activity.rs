@@ -1,46 +1,69 @@
-//! What a connection is doing, and until when it may go on like that.
+//! What a connection is doing, and how long it may go on.
 //!
-//! hyper closes no peer that sends nothing, its header timeout also ends idle connections, and it has no timeout
-//! for writing. So the connection is watched from both sides: the stream reports bytes ([`Watched`]), the service
-//! reports requests ([`InFlight`]), and from the two follows what the peer owes next:
+//! hyper closes no peer that sends nothing, its header timeout also ends idle connections, and it has no timeout for
+//! writing: an HTTP/2 peer that opens its windows by one byte takes nothing, and the whole response stays in memory.
+//! So the connection is watched from three sides: the stream reports bytes ([`Watched`]), the service reports
+//! requests ([`InFlight`]), and each piece of a response reports how much of it was sent ([`Chunk`]).
 //!
 //! | state | begins | may last |
 //! |---|---|---|
-//! | head | with the connection, and with the first byte after idling; more bytes do not prolong it | `head` |
-//! | request in flight | when its head is complete, until its answer was handed over and its body read | `request` |
-//! | idle | when nothing is in flight any more | `idle` |
-//! | stalled | when the peer takes none of what is to be written, whatever else goes on | `write` |
+//! | head | with the connection, and with the first byte after idling; more bytes do not prolong it | `head_timeout` |
+//! | request in flight | when its head is complete, until the peer took its response and its body was read | `request_timeout` |
+//! | response not taken | with the response, and again with each part of it that the peer takes | `write_timeout` |
+//! | idle | when nothing is in flight any more | `idle_timeout` |
+//! | stalled | when the socket takes no bytes, whatever else goes on | `write_timeout` |
 //!
 //! An HTTP/2 connection is idle when no stream is open: its heads come in frames that only hyper understands.
 
 use std::{
     io::{self, IoSlice},
     pin::Pin,
-    sync::Arc,
+    sync::{
+        Arc,
+        atomic::{AtomicUsize, Ordering::Relaxed},
+    },
     task::{Context, Poll},
 };
 
+use axum::body::Bytes;
+use hyper::body::Buf;
 use parking_lot::Mutex;
 use tokio::{
     io::{AsyncRead, AsyncWrite, ReadBuf},
     time::Instant,
 };
 
-use super::limits::Settings;
+use super::limits::{PRESSURE, PRESSURE_TIMEOUT, Settings, UNSENT_MAX, UNSENT_PER_CONNECTION_MAX};
 
 const HTTP2_PREFACE: &[u8] = b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n";
 
+/// How many bytes of responses the peers have not taken yet.
+pub(super) type Unsent = AtomicUsize;
+
 /// The state of one connection, shared by its stream, its requests and its watchdog.
-pub(super) struct Activity(Mutex<State>);
+pub(super) struct Activity {
+    state: Mutex<State>,
+    unsent: Unsent,
+    /// The same for all connections of the service.
+    unsent_in_all: Arc<Unsent>,
+}
 
 struct State {
     waiting: Waiting,
     protocol: Protocol,
     /// Oldest first.
-    in_flight: Vec<(u64, Instant)>,
+    in_flight: Vec<Flight>,
     /// Requests begun so far; their numbers tell them apart.
     begun: u64,
     stalled: Option<Instant>,
+}
+
+/// One request.
+struct Flight {
+    number: u64,
+    since: Instant,
+    /// When the peer could take the response, or took a part of it, for the last time.
+    sending: Option<Instant>,
 }
 
 /// What is waited for while nothing is in flight.
@@ -56,43 +79,69 @@ enum Protocol {
     Http2,
 }
 
+/// When to close a connection, and when to look at it again: memory pressure may bring the end forward.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) struct Deadline {
+    pub(super) close: Instant,
+    pub(super) look: Instant,
+}
+
 impl Activity {
     /// A new connection owes a head.
-    pub(super) fn new() -> Arc<Self> {
-        Arc::new(Self(Mutex::new(State {
+    pub(super) fn new(unsent_in_all: Arc<Unsent>) -> Arc<Self> {
+        let state = State {
             waiting: Waiting::ForHead(Instant::now()),
             protocol: Protocol::Unknown(0),
             in_flight: Vec::with_capacity(1),
             begun: 0,
             stalled: None,
-        })))
+        };
+        Arc::new(Self { state: Mutex::new(state), unsent: Unsent::new(0), unsent_in_all })
     }
 
     /// A request begins. It is in flight until the last clone of the guard is gone.
     pub(super) fn begin(self: &Arc<Self>) -> InFlight {
-        let mut state = self.0.lock();
+        let mut state = self.state.lock();
         state.begun += 1;
         let number = state.begun;
-        state.in_flight.push((number, Instant::now()));
+        state.in_flight.push(Flight { number, since: Instant::now(), sending: None });
         InFlight(Arc::new(Guard { activity: self.clone(), number }))
     }
 
-    /// When the state it is in now will have lasted too long.
-    pub(super) fn deadline(&self, settings: &Settings) -> Instant {
-        let state = self.0.lock();
-        let deadline = match (state.in_flight.first(), &state.waiting) {
-            (Some((_, since)), _) => *since + settings.request_timeout(),
+    /// Whether another response may be made. Otherwise the memory for it is not there.
+    pub(super) fn has_room(&self) -> bool {
+        self.unsent.load(Relaxed) < UNSENT_PER_CONNECTION_MAX && self.unsent_in_all.load(Relaxed) < UNSENT_MAX
+    }
+
+    /// When the present state will have lasted too long.
+    pub(super) fn deadline(&self, settings: &Settings) -> Deadline {
+        let patience = if self.unsent_in_all.load(Relaxed) < PRESSURE {
+            settings.write_timeout
+        } else {
+            PRESSURE_TIMEOUT
+        };
+        let state = self.state.lock();
+        let mut close = match (state.in_flight.first(), &state.waiting) {
+            (Some(oldest), _) => oldest.since + settings.request_timeout(),
             (None, Waiting::ForHead(since)) => *since + settings.head_timeout,
             (None, Waiting::ForAnything(since)) => *since + settings.idle_timeout,
         };
-        state.stalled.map_or(deadline, |since| deadline.min(since + settings.write_timeout))
+        let mut look = close;
+        if let Some(since) = state.in_flight.iter().filter_map(|flight| flight.sending).min() {
+            close = close.min(since + patience);
+            look = close.min(since + PRESSURE_TIMEOUT);
+        }
+        if let Some(since) = state.stalled {
+            close = close.min(since + settings.write_timeout);
+        }
+        Deadline { close, look: look.min(close) }
     }
 
     fn received(&self, bytes: &[u8]) {
         if bytes.is_empty() {
             return;
         }
-        let mut state = self.0.lock();
+        let mut state = self.state.lock();
         state.recognise(bytes);
         match (&state.protocol, &state.waiting) {
             (Protocol::Http1 | Protocol::Unknown(_), Waiting::ForAnything(_))
@@ -106,7 +155,7 @@ impl Activity {
     }
 
     fn wrote(&self, outcome: &Poll<io::Result<usize>>) {
-        let mut state = self.0.lock();
+        let mut state = self.state.lock();
         match outcome {
             Poll::Pending => {
                 state.stalled.get_or_insert_with(Instant::now);
@@ -115,11 +164,20 @@ impl Activity {
         }
     }
 
+    fn sending(&self, number: u64) {
+        let mut state = self.state.lock();
+        if let Some(flight) = state.in_flight.iter_mut().find(|flight| flight.number == number) {
+            flight.sending = Some(Instant::now());
+        }
+    }
+
     fn end(&self, number: u64) {
-        let mut state = self.0.lock();
-        state.in_flight.retain(|(other, _)| *other != number);
+        let mut state = self.state.lock();
+        let Some(index) = state.in_flight.iter().position(|flight| flight.number == number) else { return };
+        let flight = state.in_flight.remove(index);
         if state.in_flight.is_empty() {
-            state.waiting = Waiting::ForAnything(Instant::now());
+            // The clock is not read again: the response was sent a moment ago.
+            state.waiting = Waiting::ForAnything(flight.sending.unwrap_or_else(Instant::now));
         }
     }
 }
@@ -141,16 +199,68 @@ impl State {
 
 /// Keeps a request in flight.
 #[derive(Clone)]
-pub(super) struct InFlight(#[expect(dead_code, reason = "held for its end")] Arc<Guard>);
+pub(super) struct InFlight(Arc<Guard>);
 
 struct Guard {
     activity: Arc<Activity>,
     number: u64,
 }
 
+impl InFlight {
+    pub(super) fn has_room(&self) -> bool {
+        self.0.activity.has_room()
+    }
+
+    /// The response is there: from now on the peer may take it.
+    pub(super) fn sending(&self) {
+        self.0.activity.sending(self.0.number);
+    }
+}
+
 impl Drop for Guard {
     fn drop(&mut self) {
         self.activity.end(self.number);
+    }
+}
+
+/// A piece of a response on its way to the peer. Its request is in flight until the piece was sent.
+pub(super) struct Chunk {
+    bytes: Bytes,
+    /// How much memory it holds. Files are shared by all responses and count nothing.
+    held: usize,
+    request: InFlight,
+}
+
+impl Chunk {
+    pub(super) fn new(bytes: Bytes, request: InFlight) -> Self {
+        let held = if bytes.is_unique() { bytes.len() } else { 0 };
+        request.0.activity.unsent.fetch_add(held, Relaxed);
+        request.0.activity.unsent_in_all.fetch_add(held, Relaxed);
+        Self { bytes, held, request }
+    }
+}
+
+impl Buf for Chunk {
+    fn remaining(&self) -> usize {
+        self.bytes.remaining()
+    }
+
+    fn chunk(&self) -> &[u8] {
+        self.bytes.chunk()
+    }
+
+    fn advance(&mut self, count: usize) {
+        self.bytes.advance(count);
+        if count > 0 && self.bytes.has_remaining() {
+            self.request.sending();
+        }
+    }
+}
+
+impl Drop for Chunk {
+    fn drop(&mut self) {
+        self.request.0.activity.unsent.fetch_sub(self.held, Relaxed);
+        self.request.0.activity.unsent_in_all.fetch_sub(self.held, Relaxed);
     }
 }
 

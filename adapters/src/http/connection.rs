@@ -8,10 +8,7 @@ use std::{
     task::{Context, Poll, ready},
 };
 
-use axum::{
-    Router,
-    body::{Body, Bytes},
-};
+use axum::body::{Body, Bytes};
 use hyper::{
     body::{Body as HttpBody, Frame, Incoming, SizeHint},
     service::service_fn,
@@ -27,10 +24,14 @@ use tokio::{
 };
 
 use super::{
-    activity::{Activity, InFlight, Watched},
-    limits::{CONNECTION_WINDOW, HEAD_MAX, HEADERS_MAX, STREAM_WINDOW, STREAMS_MAX, Settings},
+    activity::{Activity, Chunk, Deadline, InFlight, Watched},
+    limits::{
+        CONNECTION_WINDOW, HEAD_MAX, HEADERS_MAX, PRESSURE_TIMEOUT, STREAM_WINDOW, STREAMS_MAX, Settings,
+    },
     pipeline,
     request_body::RequestBody,
+    route::Routers,
+    service::Service,
 };
 
 /// What is expected of connections.
@@ -46,13 +47,14 @@ pub(super) enum Stage {
 
 /// What all connections share.
 pub(super) struct Connections {
-    router: Router,
+    routers: Routers,
+    service: Arc<Service>,
     builder: auto::Builder<TokioExecutor>,
     settings: Settings,
 }
 
 impl Connections {
-    pub(super) fn new(router: Router, settings: Settings) -> Self {
+    pub(super) fn new(routers: Routers, service: Arc<Service>, settings: Settings) -> Self {
         let mut builder = auto::Builder::new(TokioExecutor::new());
         // A client that says it has no more to send still wants its answer.
         builder.http1().max_headers(HEADERS_MAX).max_buf_size(HEAD_MAX).half_close(true);
@@ -62,7 +64,7 @@ impl Connections {
             .max_header_list_size(u32::try_from(HEAD_MAX).expect("a small constant"))
             .initial_stream_window_size(STREAM_WINDOW)
             .initial_connection_window_size(CONNECTION_WINDOW);
-        Self { router, builder, settings }
+        Self { routers, service, builder, settings }
     }
 
     /// Serves a connection until it ends, is overdue, or is told to go.
@@ -70,7 +72,7 @@ impl Connections {
     where
         S: AsyncRead + AsyncWrite + Unpin + Send + 'static,
     {
-        let activity = Activity::new();
+        let activity = Activity::new(self.service.unsent.clone());
         let mut watchdog = Watchdog::new(activity.clone(), self.settings);
         let io = TokioIo::new(Watched { stream, activity: activity.clone() });
         let connections = self.clone();
@@ -110,26 +112,30 @@ impl Connections {
         in_flight: InFlight,
     ) -> Result<hyper::Response<ResponseBody>, Infallible> {
         let request = RequestBody::guard(request, self.settings.body_timeout, &in_flight);
-        let response = pipeline::route(&self.router, request).await;
-        Ok(response.map(|body| ResponseBody { body, _request: in_flight }))
+        let router = if in_flight.has_room() { &self.routers.serving } else { &self.routers.shedding };
+        let response = pipeline::route(router, request).await;
+        in_flight.sending();
+        Ok(response.map(|body| ResponseBody { body, request: in_flight }))
     }
 }
 
-/// A body on its way out. The request is in flight until it was handed over.
+/// A response body. Its request is in flight until the peer has taken the last piece of it.
 struct ResponseBody {
     body: Body,
-    _request: InFlight,
+    request: InFlight,
 }
 
 impl HttpBody for ResponseBody {
-    type Data = Bytes;
+    type Data = Chunk;
     type Error = axum::Error;
 
     fn poll_frame(
         mut self: Pin<&mut Self>,
         context: &mut Context<'_>,
-    ) -> Poll<Option<Result<Frame<Bytes>, axum::Error>>> {
-        Pin::new(&mut self.body).poll_frame(context)
+    ) -> Poll<Option<Result<Frame<Chunk>, axum::Error>>> {
+        let frame = ready!(Pin::new(&mut self.body).poll_frame(context));
+        let tracked = |frame: Frame<Bytes>| frame.map_data(|bytes| Chunk::new(bytes, self.request.clone()));
+        Poll::Ready(frame.map(|frame| frame.map(tracked)))
     }
 
     fn is_end_stream(&self) -> bool {
@@ -147,28 +153,31 @@ struct Watchdog {
     activity: Arc<Activity>,
     settings: Settings,
     alarm: Pin<Box<Sleep>>,
+    /// When the alarm rang last: it never rings twice at once.
+    looked: Instant,
 }
 
 impl Watchdog {
     fn new(activity: Arc<Activity>, settings: Settings) -> Self {
-        let alarm = Box::pin(time::sleep_until(activity.deadline(&settings)));
-        Self { activity, settings, alarm }
+        let alarm = Box::pin(time::sleep_until(activity.deadline(&settings).look));
+        Self { activity, settings, alarm, looked: Instant::now() }
     }
 
     /// Ready when the connection is overdue.
     fn poll(&mut self, context: &mut Context<'_>) -> Poll<()> {
         loop {
-            let deadline = self.activity.deadline(&self.settings);
-            if deadline < self.alarm.deadline() {
-                self.alarm.as_mut().reset(deadline);
+            let Deadline { close, look } = self.activity.deadline(&self.settings);
+            let ring = look.max(self.looked + PRESSURE_TIMEOUT).min(close);
+            if ring < self.alarm.deadline() {
+                self.alarm.as_mut().reset(ring);
             }
             ready!(self.alarm.as_mut().poll(context));
-            let now = Instant::now();
-            if deadline <= now {
+            self.looked = Instant::now();
+            if close <= self.looked {
                 return Poll::Ready(());
             }
             // An HTTP/2 stream may end without the connection being polled: be back before it has idled too long.
-            self.alarm.as_mut().reset(deadline.min(now + self.settings.idle_timeout));
+            self.alarm.as_mut().reset(close.min(self.looked + self.settings.idle_timeout));
         }
     }
 }

@@ -33,6 +33,9 @@ pub(super) fn show(service: &Service) -> Response {
     deprecated_calls(&mut text, &called);
     text.family("petstore_ready", "gauge", "1 when this node reads and writes as it should.");
     text.sample("petstore_ready", &[], u8::from(service.is_ready()));
+    let help = "Bytes of responses that clients have not taken yet.";
+    text.family("petstore_http_unsent_bytes", "gauge", help);
+    text.sample("petstore_http_unsent_bytes", &[], service.unsent.load(Relaxed));
     if let Some(store) = service.opened() {
         state(&mut text, store);
     }

@@ -27,6 +27,17 @@ pub(super) const STREAM_WINDOW: u32 = 64 * 1024;
 /// The same for all bodies of a connection together.
 pub(super) const CONNECTION_WINDOW: u32 = 1024 * 1024;
 
+/// How many bytes of responses one connection may leave untaken before its requests get 503: a large page on each of
+/// its streams.
+pub(super) const UNSENT_PER_CONNECTION_MAX: usize = 4 * 1024 * 1024;
+
+/// The same for all connections together, before every request gets 503.
+pub(super) const UNSENT_MAX: usize = 64 * 1024 * 1024;
+
+/// From here on, peers that take nothing of a response are closed after [`PRESSURE_TIMEOUT`].
+pub(super) const PRESSURE: usize = UNSENT_MAX / 2;
+pub(super) const PRESSURE_TIMEOUT: Duration = Duration::from_secs(1);
+
 /// How long a request waits for the log position it asks for.
 pub(super) const POSITION_PATIENCE: Duration = Duration::from_secs(1);
 

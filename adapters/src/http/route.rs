@@ -90,18 +90,42 @@ impl Route {
     }
 }
 
+/// The routers of one listener.
+pub(super) struct Routers {
+    pub(super) serving: Router,
+    /// For requests that come when there is no memory for their responses: probes, and 503 for the rest.
+    pub(super) shedding: Router,
+}
+
 /// A router with these rows. Everything else gets 404 or 405.
 pub(super) fn router(rows: impl IntoIterator<Item = Route>, service: &Arc<Service>) -> Router {
+    build(rows, service, [Handler::Missing(no_such_path), Handler::Missing(no_such_method)])
+}
+
+/// A router with these rows. Everything else gets 503.
+pub(super) fn shedding_router(rows: impl IntoIterator<Item = Route>, service: &Arc<Service>) -> Router {
+    build(rows, service, [Handler::Public(busy), Handler::Public(busy)])
+}
+
+fn build(
+    rows: impl IntoIterator<Item = Route>,
+    service: &Arc<Service>,
+    [no_path, no_method]: [Handler; 2],
+) -> Router {
     let endpoint = |name, lifecycle, handler| {
         let counts = service.metrics.counts(name);
         let endpoint = Arc::new(Endpoint { service: service.clone(), counts, lifecycle, handler });
         move |request: Request| pipeline::answer(endpoint, request)
     };
-    let missing = |refusal| endpoint(OTHER, Lifecycle::Supported, Handler::Missing(refusal));
+    let other = |handler| endpoint(OTHER, Lifecycle::Supported, handler);
     let router = rows.into_iter().fold(Router::new(), |router, route| {
         router.route(route.path, on(route.filter, endpoint(route.name, route.lifecycle, route.handler)))
     });
-    router.fallback(missing(no_such_path)).method_not_allowed_fallback(missing(no_such_method))
+    router.fallback(other(no_path)).method_not_allowed_fallback(other(no_method))
+}
+
+fn busy(_: &Service) -> Response {
+    Problem::Busy("too many responses are waiting to be read").into_response()
 }
 
 fn no_such_path(_: &Method) -> Result<Response, Problem> {

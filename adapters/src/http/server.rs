@@ -3,7 +3,7 @@
 
 use std::{io, pin::pin, sync::Arc, time::Duration};
 
-use axum::{Router, response::IntoResponse as _};
+use axum::response::IntoResponse as _;
 use tokio::{
     io::{AsyncReadExt as _, AsyncWriteExt as _},
     net::{TcpListener, TcpStream},
@@ -15,6 +15,7 @@ use super::{
     connection::{Connections, Stage},
     error::Problem,
     limits::Settings,
+    route::Routers,
     service::Service,
 };
 
@@ -27,15 +28,15 @@ const REFUSAL_PATIENCE: Duration = Duration::from_secs(1);
 /// How long to wait before accepting again when the system has no more file descriptors: first and at most.
 const ACCEPT_PAUSE: (Duration, Duration) = (Duration::from_millis(50), Duration::from_secs(1));
 
-/// Serves this router until `shutdown` is done, then finishes what is in flight within [`Settings::drain`].
+/// Serves until `shutdown` is done, then finishes what is in flight within [`Settings::drain`].
 pub(super) async fn run(
     listener: TcpListener,
-    router: Router,
+    routers: Routers,
     service: Arc<Service>,
     settings: Settings,
     shutdown: impl Future<Output = ()>,
 ) {
-    let connections = Arc::new(Connections::new(router, settings));
+    let connections = Arc::new(Connections::new(routers, service.clone(), settings));
     let places_max = u32::try_from(settings.connections_max).unwrap_or(u32::MAX);
     let places = Arc::new(Semaphore::new(places_max as usize));
     let refusals = Arc::new(Semaphore::new(REFUSALS_MAX));

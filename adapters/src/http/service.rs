@@ -7,7 +7,7 @@ use std::sync::{
 
 use application::{PetStore, ports::Authenticator};
 
-use super::{error::Problem, metrics::Metrics, request_id::RequestIds, site::Site};
+use super::{activity::Unsent, error::Problem, metrics::Metrics, request_id::RequestIds, site::Site};
 
 /// The state of the HTTP port. It can answer probes before the store is open and while it is going away.
 pub struct Service {
@@ -15,6 +15,7 @@ pub struct Service {
     pub(super) ids: RequestIds,
     pub(super) metrics: Metrics,
     pub(super) site: Site,
+    pub(super) unsent: Arc<Unsent>,
     store: OnceLock<Arc<PetStore>>,
     draining: AtomicBool,
 }
@@ -27,6 +28,7 @@ impl Service {
             ids: RequestIds::new(),
             metrics: Metrics::default(),
             site: Site::default(),
+            unsent: Arc::default(),
             store: OnceLock::new(),
             draining: AtomicBool::new(false),
         }

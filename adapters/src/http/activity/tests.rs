@@ -16,12 +16,12 @@ const PATIENCE: Settings = Settings {
 
 /// How long the connection may go on like that, in whole seconds from now.
 fn patience_left(activity: &Activity) -> u64 {
-    (activity.deadline(&PATIENCE) - Instant::now()).as_secs() + 1
+    (activity.deadline(&PATIENCE).close - Instant::now()).as_secs() + 1
 }
 
 #[test]
 fn a_new_connection_owes_a_head_and_bytes_do_not_prolong_it() {
-    let activity = Activity::new();
+    let activity = Activity::new(Arc::default());
     let deadline = activity.deadline(&PATIENCE);
     assert_eq!(patience_left(&activity), 10);
     for byte in *b"GET / HTTP/1.1\r\nx: " {
@@ -32,7 +32,7 @@ fn a_new_connection_owes_a_head_and_bytes_do_not_prolong_it() {
 
 #[test]
 fn a_connection_idles_after_its_last_request_until_the_next_byte() {
-    let activity = Activity::new();
+    let activity = Activity::new(Arc::default());
     activity.received(b"GET / HTTP/1.1\r\n\r\n");
     let request = activity.begin();
     let body = request.clone();
@@ -49,7 +49,7 @@ fn a_connection_idles_after_its_last_request_until_the_next_byte() {
 
 #[test]
 fn bytes_that_come_during_a_request_owe_no_head_yet() {
-    let activity = Activity::new();
+    let activity = Activity::new(Arc::default());
     let request = activity.begin();
     activity.received(b"GET /next");
     drop(request);
@@ -58,7 +58,7 @@ fn bytes_that_come_during_a_request_owe_no_head_yet() {
 
 #[test]
 fn a_peer_that_takes_nothing_is_stalled_whatever_else_goes_on() {
-    let activity = Activity::new();
+    let activity = Activity::new(Arc::default());
     let _request = activity.begin();
     activity.wrote(&Poll::Pending);
     let deadline = activity.deadline(&PATIENCE);
@@ -74,7 +74,7 @@ fn a_peer_that_takes_nothing_is_stalled_whatever_else_goes_on() {
 fn http2_idles_from_its_preface_on_however_that_arrives() {
     for split in 1..HTTP2_PREFACE.len() {
         let (first, second) = HTTP2_PREFACE.split_at(split);
-        let activity = Activity::new();
+        let activity = Activity::new(Arc::default());
         activity.received(first);
         assert_eq!(patience_left(&activity), 10, "{split} bytes of the preface");
         activity.received(second);
@@ -86,13 +86,13 @@ fn http2_idles_from_its_preface_on_however_that_arrives() {
 
 #[test]
 fn the_oldest_request_in_flight_counts() {
-    let activity = Activity::new();
+    let activity = Activity::new(Arc::default());
     let oldest = activity.begin();
     let deadline = activity.deadline(&PATIENCE);
     let younger = activity.begin();
     assert_eq!(activity.deadline(&PATIENCE), deadline);
     drop(oldest);
-    assert!(activity.deadline(&PATIENCE) >= deadline);
+    assert!(activity.deadline(&PATIENCE).close >= deadline.close);
     drop(younger);
     assert_eq!(patience_left(&activity), 60);
 }

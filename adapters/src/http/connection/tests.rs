@@ -3,13 +3,18 @@
 use std::time::Duration;
 
 use application::{Principal, ports::Authenticator};
+use axum::http::{Method, Request, Response};
+use h2::{
+    RecvStream,
+    client::{self, SendRequest},
+};
 use tokio::{
     io::{AsyncReadExt as _, AsyncWriteExt as _, DuplexStream},
     task::JoinHandle,
 };
 
 use super::*;
-use crate::http::{Service, public_router};
+use crate::http::{Service, public_routers};
 
 const NEVER: Duration = Duration::from_hours(1);
 const SOON: Duration = Duration::from_millis(20);
@@ -42,8 +47,8 @@ impl Peer {
     fn connect(settings: Settings) -> Self {
         let (stream, theirs) = tokio::io::duplex(1024);
         let (stage, stages) = watch::channel(Stage::Serving);
-        let router = public_router(&Arc::new(Service::new(Arc::new(NoKeys))));
-        let connections = Arc::new(Connections::new(router, settings));
+        let service = Arc::new(Service::new(Arc::new(NoKeys)));
+        let connections = Arc::new(Connections::new(public_routers(&service), service, settings));
         let server = tokio::spawn(connections.run(theirs, stages));
         Self { stream, stage, server }
     }
@@ -193,4 +198,48 @@ async fn whatever_is_left_ends_when_the_server_is_gone() {
     peer.send("GET /livez HTTP/1.1\r\n").await;
     peer.stage.send_replace(Stage::Gone);
     assert_eq!(peer.read_to_the_end().await, "");
+}
+
+/// The window of the peer lets through so many bytes of each response.
+async fn http2(stream: DuplexStream, window: u32) -> (SendRequest<Bytes>, JoinHandle<Result<(), h2::Error>>) {
+    let (requests, connection) =
+        client::Builder::new().initial_window_size(window).handshake(stream).await.unwrap();
+    (requests, tokio::spawn(connection))
+}
+
+async fn ask(requests: &mut SendRequest<Bytes>, method: Method, path: &str) -> Option<Response<RecvStream>> {
+    let request = Request::builder().method(method).uri(format!("http://x{path}")).body(()).unwrap();
+    let (response, _) = requests.clone().ready().await.ok()?.send_request(request, true).ok()?;
+    response.await.ok()
+}
+
+#[tokio::test]
+async fn an_http2_peer_that_takes_no_response_is_closed_however_often_it_asks() {
+    for window in [0, 1] {
+        let peer = Peer::connect(Settings { write_timeout: SOON, ..PATIENT });
+        let (mut requests, driver) = http2(peer.stream, window).await;
+        let untaken = ask(&mut requests, Method::GET, "/openapi.json").await.unwrap();
+        assert_eq!(untaken.status(), 200);
+        let asking = async { while ask(&mut requests, Method::HEAD, "/livez").await.is_some() {} };
+        time::timeout(Duration::from_secs(10), asking).await.expect("the connection is closed in time");
+        peer.server.await.unwrap();
+        drop((untaken, driver));
+    }
+}
+
+/// The clock stands still while anybody has something to do.
+#[tokio::test(start_paused = true)]
+async fn an_http2_peer_may_take_its_response_slowly() {
+    let write_timeout = Duration::from_secs(30);
+    let peer = Peer::connect(Settings { write_timeout, ..PATIENT });
+    let (mut requests, _driver) = http2(peer.stream, 1_000).await;
+    let mut body = ask(&mut requests, Method::GET, "/openapi.json").await.unwrap().into_body();
+    let begun = Instant::now();
+    while let Some(piece) = body.data().await {
+        time::sleep(write_timeout / 2).await;
+        body.flow_control().release_capacity(piece.unwrap().len()).unwrap();
+    }
+    assert!(begun.elapsed() > write_timeout * 2, "each piece counts, not all of them together");
+    time::sleep(write_timeout * 2).await;
+    assert!(ask(&mut requests, Method::HEAD, "/livez").await.is_some(), "what was taken is no longer owed");
 }

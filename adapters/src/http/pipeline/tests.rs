@@ -9,7 +9,7 @@ use http_body_util::BodyExt as _;
 use serde_json::{Value, json};
 
 use super::*;
-use crate::http::{Service, public_router};
+use crate::http::{Service, public_routers};
 
 /// Knows one key, and breaks at another.
 struct Keys;
@@ -25,7 +25,7 @@ impl Authenticator for Keys {
 }
 
 fn router() -> Router {
-    public_router(&Arc::new(Service::new(Arc::new(Keys))))
+    public_routers(&Arc::new(Service::new(Arc::new(Keys)))).serving
 }
 
 fn request(method: &str, path: &str) -> Request {
@@ -180,7 +180,7 @@ async fn a_request_is_counted_under_the_name_of_its_route() {
     ] {
         for (method, path) in methods.iter().flat_map(|method| paths.iter().map(move |path| (method, path))) {
             let service = Arc::new(Service::new(Arc::new(Keys)));
-            route(&public_router(&service), request(method, path)).await;
+            route(&public_routers(&service).serving, request(method, path)).await;
             let counted: Vec<_> = service.metrics.called().into_iter().map(|(name, _)| name).collect();
             assert_eq!(counted, [name], "{method} {path}");
         }

@@ -1,0 +1,106 @@
+//! Peers that ask and do not take the responses: what they can hold of the service is bounded, and comes back.
+
+use std::{fs, net::SocketAddr, time::Duration};
+
+use axum::{
+    body::Bytes,
+    http::{Request, Response},
+};
+use h2::{RecvStream, client};
+use harness::{App, eventually};
+use tokio::{
+    net::TcpStream,
+    task::{AbortHandle, JoinSet},
+    time::timeout,
+};
+
+const CONNECTIONS: usize = 50;
+const STREAMS: usize = 127;
+/// Longer than a busy machine takes for all pages.
+const PATIENCE: Duration = Duration::from_mins(3);
+const MIB: u64 = 1024 * 1024;
+
+/// An HTTP/2 connection whose streams take one byte each.
+struct SlowPeer {
+    taken: Vec<Response<RecvStream>>,
+    driver: AbortHandle,
+}
+
+impl Drop for SlowPeer {
+    fn drop(&mut self) {
+        self.driver.abort();
+    }
+}
+
+impl SlowPeer {
+    /// Asks for the largest page on every stream. A connection that the service closes has fewer responses.
+    async fn ask(address: SocketAddr, key: String) -> Self {
+        let stream = TcpStream::connect(address).await.unwrap();
+        let (mut requests, connection) =
+            client::Builder::new().initial_window_size(1).handshake::<_, Bytes>(stream).await.unwrap();
+        let driver = tokio::spawn(connection).abort_handle();
+        let mut peer = Self { taken: Vec::new(), driver };
+        let mut pending = Vec::new();
+        for _ in 0..STREAMS {
+            let request = Request::get(format!("http://{address}/v1/pets?limit=100"))
+                .header("Authorization", format!("Bearer {key}"))
+                .body(())
+                .unwrap();
+            let Ok(ready) = requests.ready().await else { break };
+            requests = ready;
+            pending.extend(requests.send_request(request, true).map(|(response, _)| response));
+        }
+        for response in pending {
+            peer.taken.extend(timeout(PATIENCE, response).await.unwrap());
+        }
+        peer
+    }
+}
+
+fn resident(app: &App) -> u64 {
+    let status = fs::read_to_string(format!("/proc/{}/status", app.pid())).unwrap();
+    let line = status.lines().find_map(|line| line.strip_prefix("VmRSS:")).unwrap();
+    line.trim().trim_end_matches(" kB").parse::<u64>().unwrap() * 1024
+}
+
+/// A service whose largest page takes 85 KB.
+fn with_large_pages() -> App {
+    let app = App::start();
+    let name = "🐈".repeat(200);
+    for _ in 0..100 {
+        assert_eq!(app.post(&format!(r#"{{"name":"{name}","categoryId":7}}"#)).status, 201);
+    }
+    app
+}
+
+#[test]
+fn responses_that_nobody_takes_hold_little_memory_and_give_it_back() {
+    let app = with_large_pages();
+    let runtime = tokio::runtime::Runtime::new().unwrap();
+    let before = resident(&app);
+    let peers = runtime.block_on(async {
+        let mut asking = JoinSet::new();
+        for _ in 0..CONNECTIONS {
+            asking.spawn(SlowPeer::ask(app.address(), app.key.clone()));
+        }
+        asking.join_all().await
+    });
+    let held = resident(&app);
+    let statuses = |status| {
+        peers.iter().flat_map(|peer| &peer.taken).filter(|response| response.status() == status).count()
+    };
+    let (served, busy) = (statuses(200), statuses(503));
+    println!(
+        "resident memory: {} MiB before, {} MiB held; {served} pages, {busy} busy",
+        before / MIB,
+        held / MIB
+    );
+    assert!(held < before + 160 * MIB, "{} MiB are held by {served} pages", held / MIB);
+    assert!(served > 0 && busy > 0, "{served} pages, {busy} busy");
+    assert_eq!(app.anonymous("GET", "/livez").send().status, 200, "probes are answered under load");
+
+    drop(peers);
+    eventually("others are served again", || (app.get("/v1/pets?limit=100").status == 200).then_some(()));
+    eventually("the memory is given back", || (resident(&app) < before + 48 * MIB).then_some(()));
+    println!("resident memory: {} MiB after the peers have gone", resident(&app) / MIB);
+}
