@@ -19,6 +19,7 @@ mod fuzzing;
 mod get_pet;
 mod http2;
 mod idempotency;
+mod inventory_page;
 mod list_pets;
 mod metrics;
 mod nodes;

@@ -16,6 +16,7 @@ mod etag;
 mod front;
 mod health;
 mod idempotency;
+mod inventory;
 mod metrics;
 mod new_pet;
 mod number;
@@ -62,7 +63,13 @@ fn interface() -> OpenApiRouter<Arc<Service>> {
 fn router(service: Arc<Service>) -> Router {
     let (interface, document) = interface().split_for_parts();
     let document = openapi::render(document, &service.site);
-    closed(interface.merge(docs::router(document, &service.site)).merge(probes()), service)
+    closed(
+        interface
+            .merge(docs::router(document, &service.site))
+            .merge(inventory::router(&service.site))
+            .merge(probes()),
+        service,
+    )
 }
 
 /// What operators see on a listener of their own.

@@ -17,4 +17,4 @@ pub use nats::{NatsCluster, NatsServer, NatsSync};
 pub use postgres::PostgresServer;
 pub use program::{Finished, eventually, petstore, program, release_program};
 pub use proxy::CutProxy;
-pub use tools::{python_tool, root, succeed};
+pub use tools::{node_module, python_tool, root, succeed};

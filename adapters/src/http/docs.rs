@@ -21,14 +21,15 @@ use super::{
     site::Site,
 };
 
-const JAVASCRIPT: &str = "text/javascript; charset=utf-8";
-const CSS: &str = "text/css; charset=utf-8";
+pub(super) const HTML: &str = "text/html; charset=utf-8";
+pub(super) const JAVASCRIPT: &str = "text/javascript; charset=utf-8";
+pub(super) const CSS: &str = "text/css; charset=utf-8";
 const OPENER_POLICY: HeaderName = HeaderName::from_static("cross-origin-opener-policy");
 
 /// The addresses that describe the interface: for programs, and for people.
 pub(super) fn router(document: String, site: &Site) -> Router<Arc<Service>> {
     use Caching::{Immutable, Revalidated};
-    let page = Asset::plain("text/html; charset=utf-8", Revalidated, include_str!("docs/page.html"));
+    let page = Asset::plain(HTML, Revalidated, include_str!("docs/page.html"));
     let bundle = include_bytes!("docs/swagger-ui-bundle.js.gz");
     let style = include_bytes!("docs/swagger-ui.css.gz");
     let licences = include_str!("docs/swagger-ui-bundle.js.LICENSE.txt");
@@ -55,13 +56,13 @@ async fn page_address() -> Response {
     (StatusCode::PERMANENT_REDIRECT, [(LOCATION, "../docs")]).into_response()
 }
 
-fn file(asset: Asset) -> MethodRouter<Arc<Service>> {
+pub(super) fn file(asset: Asset) -> MethodRouter<Arc<Service>> {
     let asset = Arc::new(asset);
     get(async move |headers: HeaderMap| asset.answer(&headers))
 }
 
 /// What the page may do: run and show what comes from here, and call this service and those in the document.
-fn protection(site: &Site) -> [(HeaderName, HeaderValue); 4] {
+pub(super) fn protection(site: &Site) -> [(HeaderName, HeaderValue); 4] {
     let servers = [&site.base_url, &site.staging_url].into_iter().flatten();
     let servers: String = servers.flat_map(|url| [" ", url.origin()]).collect();
     let policy = format!(
