@@ -16,7 +16,7 @@ mod session;
 mod settings;
 mod tls;
 
-use std::{cmp::Ordering, env, fmt, sync::Arc, time::Duration};
+use std::{cmp::Ordering, fmt, sync::Arc, time::Duration};
 
 use application::ports::{
     AppendError, Durability, EventLog, Fault, LogError, Position, ReadBound, Record, StoredRecord,
@@ -24,6 +24,7 @@ use application::ports::{
 use async_trait::async_trait;
 use tokio::time::{self, Instant};
 
+use super::environment;
 use link::Link;
 use schema::Tables;
 use session::{Batch, Session};
@@ -58,7 +59,7 @@ impl PostgresLog {
     }
 
     async fn connect(url: &str, tables: Tables) -> Result<Self, LogError> {
-        let settings = Settings::parse(url, &|name| env::var(name).ok().filter(|value| !value.is_empty()))?;
+        let settings = Settings::parse(url, &environment::of_this_process)?;
         Ok(Self { link: Link::open(settings, tables).await? })
     }
 }

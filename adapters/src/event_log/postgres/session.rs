@@ -96,7 +96,7 @@ impl Session {
     pub(super) async fn open(settings: &Settings, tables: Tables) -> Result<Self, LogError> {
         let mut errors: Vec<LogError> = Vec::new();
         for target in settings.targets() {
-            match time::timeout(target.patience, Self::open_at(target, tables)).await {
+            match time::timeout(target.connect_timeout, Self::open_at(target, tables)).await {
                 Ok(Ok(session)) => return Ok(session),
                 Ok(Err(error)) => errors.push(error),
                 Err(_) => {
