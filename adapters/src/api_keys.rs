@@ -92,17 +92,20 @@ impl ApiKeys {
         Ok(Arc::new(keys))
     }
 
-    /// Reloads the file and writes the last uses at intervals, for as long as it is polled.
+    /// Reloads the file and writes the last uses at intervals, for as long as it is polled. The two never wait for
+    /// each other: writing needs a lock that another process may hold, and a revoked key must be refused meanwhile.
     pub async fn watch(self: Arc<Self>) {
-        let mut reload = time::interval(Self::RELOAD_EVERY);
-        let mut save = time::interval(Self::SAVE_EVERY);
-        reload.set_missed_tick_behavior(MissedTickBehavior::Delay);
-        save.set_missed_tick_behavior(MissedTickBehavior::Delay);
+        tokio::join!(
+            self.repeat(Self::RELOAD_EVERY, Self::reload),
+            self.repeat(Self::SAVE_EVERY, Self::save_last_uses)
+        );
+    }
+
+    async fn repeat(self: &Arc<Self>, every: Duration, work: fn(&Self)) {
+        let mut interval = time::interval(every);
+        interval.set_missed_tick_behavior(MissedTickBehavior::Delay);
         loop {
-            let work = tokio::select! {
-                _ = reload.tick() => Self::reload,
-                _ = save.tick() => Self::save_last_uses,
-            };
+            interval.tick().await;
             let keys = self.clone();
             // A runtime that shuts down cancels the work, which is not an error.
             if let Err(ended) = task::spawn_blocking(move || work(&keys)).await

@@ -3,6 +3,7 @@
 use std::{
     fs, io,
     path::{Path, PathBuf},
+    time::Duration,
 };
 
 use application::{KeyId, Scopes};
@@ -67,6 +68,9 @@ pub enum KeyFileError {
         /// What is wrong with it.
         what: String,
     },
+    /// Another process is changing it: try again.
+    #[error("another process holds the lock {path}: try again when it has ended", path = .0.display())]
+    Locked(PathBuf),
     /// The system refused: check the path.
     #[error("cannot {action} {path}: {cause}; check the path, its permissions and the free space", path = .path.display())]
     Io {
@@ -110,6 +114,9 @@ impl KeyFile {
     /// The largest file: more than the most entries with the longest names need.
     pub const BYTES_MAX: u64 = 8 * 1024 * 1024;
 
+    /// How long a change waits for another one. Changes take milliseconds.
+    const LOCK_PATIENCE: Duration = Duration::from_secs(10);
+
     /// The key file at `path`, which need not exist yet.
     pub fn at(path: impl Into<PathBuf>) -> Self {
         Self { path: path.into() }
@@ -133,7 +140,7 @@ impl KeyFile {
     /// Adds a new key. Creates the file and its folder if they are missing.
     pub fn issue(&self, new: NewKey, now: DateTime<Utc>) -> Result<Issued, IssueError> {
         self.create_folder()?;
-        let lock = self.lock()?;
+        let lock = self.lock(Self::LOCK_PATIENCE)?;
         let mut records = match lock.keys() {
             Err(KeyFileError::Missing(_)) => Vec::new(),
             found => found?,
@@ -152,7 +159,7 @@ impl KeyFile {
             return Ok(None);
         }
         self.create_folder()?;
-        let lock = self.lock()?;
+        let lock = self.lock(Self::LOCK_PATIENCE)?;
         if self.exists() {
             return Ok(None);
         }
@@ -170,7 +177,7 @@ impl KeyFile {
     pub fn revoke(&self, id: &KeyId, now: DateTime<Utc>) -> Result<Revoked, RevokeError> {
         // Without a file there is nothing to revoke, and perhaps no folder for the lock.
         self.read()?;
-        let lock = self.lock()?;
+        let lock = self.lock(Self::LOCK_PATIENCE)?;
         let mut records = lock.keys()?;
         let Some(record) = records.iter_mut().find(|record| record.id() == *id) else {
             return Err(RevokeError::Unknown(records));
@@ -200,12 +207,15 @@ impl KeyFile {
         Ok(records)
     }
 
-    /// Waits until no other process changes this file or the files that belong to it.
-    pub(super) fn lock(&self) -> Result<LockedKeyFile, KeyFileError> {
+    /// Waits until no other process changes this file or the files that belong to it. Reading needs no lock.
+    pub(super) fn lock(&self, patience: Duration) -> Result<LockedKeyFile, KeyFileError> {
         let target = Self::at(self.target());
         let path = private_files::beside(&target.path, ".lock");
-        let lock = private_files::lock(&path).map_err(io_error("lock", &path))?;
-        Ok(LockedKeyFile { target, _lock: lock })
+        match private_files::lock(&path, patience) {
+            Ok(lock) => Ok(LockedKeyFile { target, _lock: lock }),
+            Err(error) if error.kind() == io::ErrorKind::WouldBlock => Err(KeyFileError::Locked(path)),
+            Err(error) => Err(io_error("lock", &path)(error)),
+        }
     }
 
     /// The file behind all links: this one is locked and changed, whichever path leads to it.

@@ -5,6 +5,7 @@ use std::{
     collections::BTreeMap,
     path::{Path, PathBuf},
     sync::atomic::{AtomicI64, Ordering},
+    time::Duration,
 };
 
 use application::KeyId;
@@ -16,6 +17,9 @@ use super::{
     file::{KeyFile, KeyFileError, io_error},
 };
 use crate::private_files;
+
+/// How long recording waits for a change of the key file. It is tried again soon.
+const LOCK_PATIENCE: Duration = Duration::from_secs(1);
 
 /// The time of the last use, to the second. Every request updates it.
 #[derive(Debug)]
@@ -59,7 +63,7 @@ impl KeyFile {
         &self,
         known: &BTreeMap<KeyId, Option<DateTime<Utc>>>,
     ) -> Result<(), KeyFileError> {
-        let lock = self.lock()?;
+        let lock = self.lock(LOCK_PATIENCE)?;
         let path = path_beside(lock.path());
         // A file that cannot be read is of no use to anybody, so it is replaced.
         let mut uses = read(&path).unwrap_or_default();
