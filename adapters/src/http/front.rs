@@ -125,7 +125,7 @@ impl Front {
         let answered = survive(self.route(request, outline)).await;
         let answered = answered.unwrap_or_else(|panic| {
             let id = outline.id.to_str().unwrap_or_default();
-            tracing::error!(request = id, "a request made the service panic: {}", words(&*panic));
+            tracing::error!(request = id, "a request handler panicked: {}", words(&*panic));
             Err(Problem::Internal)
         });
         answered.into_response()
@@ -214,13 +214,17 @@ fn check_framing(request: &Request) -> Result<(), Problem> {
         return Err(Problem::invalid(format!("a request must have at most {HEADERS_MAX} header fields")));
     }
     if !is_coding_clear(request.headers()) {
-        return Err(Problem::invalid("Transfer-Encoding must be chunked, once, and nothing else"));
+        return Err(Problem::invalid("Transfer-Encoding must be exactly chunked"));
     }
     let mut hosts = request.headers().get_all(HOST).iter();
     match (hosts.next(), hosts.next()) {
         (Some(host), None) if is_host(host.as_bytes()) => Ok(()),
-        (Some(_), _) => Err(Problem::invalid("Host must be given once and name a host")),
-        (None, _) if request.version() == Version::HTTP_11 => Err(Problem::invalid("Host is required")),
+        (Some(_), _) => {
+            Err(Problem::invalid("there must be exactly one Host header, and it must name a valid host"))
+        }
+        (None, _) if request.version() == Version::HTTP_11 => {
+            Err(Problem::invalid("a Host header is required"))
+        }
         (None, _) => Ok(()),
     }
 }
@@ -247,7 +251,7 @@ fn requested_position(headers: &HeaderMap) -> Result<Option<Position>, Problem> 
     let position = value.to_str().ok().and_then(number::plain).filter(|_| given.next().is_none());
     match position {
         Some(position) => Ok(Some(Position(position))),
-        None => Err(Problem::invalid("Log-Position must be given once and be an integer of at least 0")),
+        None => Err(Problem::invalid("Log-Position must be a single integer of at least 0")),
     }
 }
 

@@ -4,5 +4,5 @@ use super::error::Problem;
 
 /// `GET /v1/store/orders`.
 pub(super) async fn list() -> Problem {
-    Problem::NotImplemented("store orders are not described yet")
+    Problem::NotImplemented("store orders are reserved and not implemented yet")
 }

@@ -27,7 +27,7 @@ pub(super) const LOG_POSITION: HeaderName = HeaderName::from_static("log-positio
 /// Keep it, but ask every time whether it still holds: the tag makes that cheap.
 const REVALIDATE: HeaderValue = HeaderValue::from_static("private, no-cache");
 
-const NO_SUCH_PET: Problem = Problem::NotFound("there is no such pet");
+const NO_SUCH_PET: Problem = Problem::NotFound("no pet has this id");
 
 /// `GET /v1/pets`.
 pub(super) async fn list(State(service): State<Arc<Service>>, request: Request) -> Result<Response, Problem> {

@@ -1,4 +1,5 @@
-//! What can be asked: one function for each operation.
+//! The operations, one function each. Sentences from the interface specification are quoted as they are, and those
+//! say *animal*; everything else says *pet*.
 
 use application::{Limit, Scope};
 use axum::http::StatusCode;
@@ -22,8 +23,8 @@ use crate::http::{deprecation, error::Problem, idempotency};
 
 /// `GET /pets`.
 pub(in crate::http) fn list_pets() -> Operation {
-    let description = "Animals in ascending order of their ids, `limit` of them at most. The `Link` header leads to \
-        the next page, with the same filter and limit; on the last page it is absent.";
+    let description = "Returns at most `limit` pets, sorted by ascending id. The `Link` header holds the URL of the next \
+        page, with the same filter and limit; the last page has none.";
     operation("listPets", "List all animals", description)
         .parameters(Some([limit(), status(), after(), if_none_match()]))
         .responses(
@@ -44,10 +45,10 @@ pub(in crate::http) fn list_pets() -> Operation {
 
 /// `POST /pets`.
 pub(in crate::http) fn create_pet() -> Operation {
-    let description = "The animal is durable when the answer arrives. With an `Idempotency-Key` the request can be \
-        sent again until an answer comes, and adds one animal.";
+    let description = "The pet is stored durably before the response is sent. A request with an `Idempotency-Key` can be \
+        repeated until a response arrives, and adds one pet.";
     let body = RequestBodyBuilder::new()
-        .description(Some("The animal to add."))
+        .description(Some("The pet to add."))
         .required(Some(Required::True))
         .content("application/json", new_pet());
     operation("createPet", "Add an animal", description)
@@ -69,7 +70,7 @@ pub(in crate::http) fn create_pet() -> Operation {
                     ("too_large", Problem::PayloadTooLarge),
                     (
                         "not_json",
-                        Problem::UnsupportedMediaType("the Content-Type must be application/json, in UTF-8"),
+                        Problem::UnsupportedMediaType("Content-Type must be application/json in UTF-8"),
                     ),
                 ])
                 .refused(everywhere(Scope::Write)),
@@ -79,8 +80,8 @@ pub(in crate::http) fn create_pet() -> Operation {
 
 /// `GET /pets/{petId}`.
 pub(in crate::http) fn get_pet() -> Operation {
-    let description = "**Deprecated**: to be removed on 5 December 2030. Use `GET /pets` with the `status` filter \
-        instead. Every answer says so in its `Deprecation`, `Sunset` and `Link` headers.";
+    let description = "**Deprecated**: will be removed on 5 December 2030. Use `GET /pets` with the `status` filter \
+        instead. Every response has `Deprecation`, `Sunset` and `Link` headers that say so.";
     operation("getPet", "Get an animal", description)
         .deprecated(Some(Deprecated::True))
         .extensions(Some(extensions([("x-deprecated-sunset", deprecation::SUNSET_DATE.into())])))
@@ -90,11 +91,8 @@ pub(in crate::http) fn get_pet() -> Operation {
                 .success(StatusCode::OK, "The requested animal.", &[ETAG], named("Pet"), rex())
                 .not_modified(&[ETAG])
                 .refused([
-                    (
-                        "bad_position",
-                        Problem::invalid("Log-Position must be given once and be an integer of at least 0"),
-                    ),
-                    ("no_such_pet", Problem::NotFound("there is no such pet")),
+                    ("bad_position", Problem::invalid("Log-Position must be a single integer of at least 0")),
+                    ("no_such_pet", Problem::NotFound("no pet has this id")),
                 ])
                 .refused(everywhere(Scope::Read)),
         )
@@ -103,18 +101,18 @@ pub(in crate::http) fn get_pet() -> Operation {
 
 /// `GET /store/orders`.
 pub(in crate::http) fn list_orders() -> Operation {
-    let description = "Nobody has described yet what stands here. The answer is 501.";
+    let description = "Reserved: not specified yet. Returns 501.";
     let marks = [("x-stability", "experimental".into()), ("x-hideTryItPanel", true.into())];
     operation("listOrders", "List store orders", description)
         .extensions(Some(extensions(marks)))
         .responses(
             Answers::new()
                 .refused([
+                    ("bad_position", Problem::invalid("Log-Position must be a single integer of at least 0")),
                     (
-                        "bad_position",
-                        Problem::invalid("Log-Position must be given once and be an integer of at least 0"),
+                        "reserved",
+                        Problem::NotImplemented("store orders are reserved and not implemented yet"),
                     ),
-                    ("not_described", Problem::NotImplemented("store orders are not described yet")),
                 ])
                 .refused(everywhere(Scope::Read)),
         )
@@ -138,7 +136,7 @@ fn everywhere(scope: Scope) -> [(&'static str, Problem); 7] {
         ("missing_scope", Problem::Forbidden(scope)),
         ("internal", Problem::Internal),
         ("busy", Problem::Busy("too many requests are waiting")),
-        ("unavailable", Problem::Unavailable("the storage failed to write".into())),
+        ("unavailable", Problem::Unavailable("a write to storage failed".into())),
         ("not_caught_up", Problem::NotCaughtUp),
     ]
 }
@@ -154,8 +152,8 @@ fn status() -> Parameter {
 }
 
 fn after() -> Parameter {
-    let description = "The page starts after the animal with this id. The `Link` header fills it in; 0, or nothing, \
-        starts at the beginning.";
+    let description = "Returns pets whose id is greater than this one. The `Link` header of each page sets it for the next; \
+        0 or no value starts at the first pet.";
     query("after", description).schema(Some(int64(0, i64::MAX))).build()
 }
 
@@ -171,16 +169,16 @@ fn pet_id() -> Parameter {
 }
 
 fn if_none_match() -> Parameter {
-    let description = "The `ETag` of what the client holds already. If nothing has changed, the answer is 304, \
+    let description = "The `ETag` of the copy that the client already has. If it is still current, the response is 304 \
         without a body.";
     header("If-None-Match", description).schema(Some(text())).build()
 }
 
 fn idempotency_key() -> Parameter {
-    let description = "Makes the request safe to repeat: 1 to 255 visible ASCII characters, bare or quoted, chosen by \
-        the client, a UUID for example. The same key with the same animal gets the first answer again, for 24 \
-        hours, with `Idempotency-Replayed: true`; with another animal it is refused (409). Keys of different API \
-        keys are independent.";
+    let description = "Makes the request safe to repeat. The client chooses the key, for example a UUID: 1 to 255 visible \
+        ASCII characters, with or without quotes. For 24 hours, the same key with the same pet returns the first \
+        response again, with `Idempotency-Replayed: true`; with a different pet it returns 409. Each API key has \
+        its own set of idempotency keys.";
     header("Idempotency-Key", description)
         .schema(Some(text().pattern(Some(idempotency::PATTERN))))
         .example(Some(json!("8e03978e-40d5-43e8-bc93-6894a57f9324")))
