@@ -108,7 +108,7 @@ impl ApiKeys {
             if let Err(ended) = task::spawn_blocking(move || work(&keys)).await
                 && ended.is_panic()
             {
-                tracing::error!("looking after the API keys failed ({ended}): report this");
+                tracing::error!("the task that reloads API keys failed ({ended}): please report this");
             }
         }
     }
@@ -120,14 +120,16 @@ impl ApiKeys {
             if content != seen.content {
                 let count = self.put_in_force(&content)?;
                 seen.content = content;
-                tracing::info!("the key file changed; keys in force: {count}");
+                tracing::info!("the key file has changed: {count} keys are active");
             }
             Ok(())
         });
         match seen.trouble.note(outcome.as_ref().err()) {
             Change::None => {}
-            Change::Worse(error) => tracing::warn!("the keys read before stay in force: {error}"),
-            Change::Better => tracing::info!("the key file is in order again"),
+            Change::Worse(error) => {
+                tracing::warn!("the API keys cannot be reloaded, so the previous ones stay in force: {error}")
+            }
+            Change::Better => tracing::info!("the key file can be read again"),
         }
     }
 
@@ -145,8 +147,8 @@ impl ApiKeys {
         }
         match saved.trouble.note(outcome.as_ref().err()) {
             Change::None => {}
-            Change::Worse(error) => tracing::warn!("the last use of API keys is not noted: {error}"),
-            Change::Better => tracing::info!("the last use of API keys is noted again"),
+            Change::Worse(error) => tracing::warn!("the last use of API keys cannot be recorded: {error}"),
+            Change::Better => tracing::info!("the last use of API keys is recorded again"),
         }
     }
 
@@ -155,7 +157,9 @@ impl ApiKeys {
         let records = self.file.parse(content)?;
         if private_file::is_writable_by_others(self.file.path()) {
             let path = self.file.path().display();
-            tracing::warn!("others may write to {path} and so give themselves keys: chmod 600 {path}");
+            tracing::warn!(
+                "other users can write to {path} and so create keys for themselves: run chmod 600 {path}"
+            );
         }
         let now = self.clock.now();
         let active = records.iter().filter(|record| record.state(now) == KeyState::Active).count();

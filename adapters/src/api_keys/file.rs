@@ -57,7 +57,7 @@ pub enum Revoked {
 #[derive(Debug, Error)]
 pub enum KeyFileError {
     /// There is none: make one.
-    #[error("there is no key file {path}: make one with `petstore keys issue`, or correct --keys", path = .0.display())]
+    #[error("there is no key file {path}: create one with `petstore keys issue`, or correct --keys", path = .0.display())]
     Missing(PathBuf),
     /// What it says cannot be trusted: mend it or restore it.
     #[error("the key file {path} cannot be used: {what}; correct it or restore a copy", path = .path.display())]
@@ -83,10 +83,10 @@ pub enum KeyFileError {
 #[derive(Debug, Error)]
 pub enum IssueError {
     /// No room: remove entries that are of no use any more.
-    #[error("the key file {path} already holds {max} keys, which is the most: delete the entries of revoked or expired keys from it", path = .0.display(), max = KeyFile::KEYS_MAX)]
+    #[error("the key file {path} already holds {max} keys, which is the maximum: delete entries of revoked or expired keys", path = .0.display(), max = KeyFile::KEYS_MAX)]
     Full(PathBuf),
     /// The system gives no random numbers, so no key would be a secret.
-    #[error("the system's source of randomness failed: {0}; try again")]
+    #[error("the system's random number generator failed: {0}; try again")]
     NoRandomness(getrandom::Error),
     /// The file cannot be used.
     #[error(transparent)]
@@ -239,7 +239,7 @@ impl KeyFile {
 
     fn create_folder(&self) -> Result<(), KeyFileError> {
         let folder = private_file::folder_of(&self.path);
-        private_file::create_folder(folder).map_err(io_error("make the folder", folder))
+        private_file::create_folder(folder).map_err(io_error("create the folder", folder))
     }
 
     fn broken(&self, what: String) -> KeyFileError {
