@@ -1,4 +1,5 @@
-//! What connects the application to the world. The modules never use each other; `bin` wires them together.
+//! The adapters: HTTP, storage engines, read model, API keys, clock. The modules never use each other; `bin` connects
+//! them.
 
 pub mod api_keys;
 pub mod event_log;
