@@ -1,8 +1,9 @@
-//! The adapters: HTTP, storage engines, read model, API keys, clock. The modules never use each other; `bin` connects
-//! them.
+//! The adapters: HTTP, storage engines, read model, API keys, clock. The modules never use each other,
+//! except for the leaf `private_files`; `bin` connects them.
 
 pub mod api_keys;
 pub mod event_log;
 pub mod http;
+mod private_files;
 pub mod read_model;
 pub mod system;
