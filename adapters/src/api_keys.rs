@@ -127,7 +127,9 @@ impl ApiKeys {
         match seen.trouble.note(outcome.as_ref().err()) {
             Change::None => {}
             Change::Worse(error) => {
-                tracing::warn!("the API keys cannot be reloaded, so the previous ones stay in force: {error}")
+                tracing::warn!(
+                    "the API keys cannot be reloaded, so the previous ones stay in force: {error}"
+                );
             }
             Change::Better => tracing::info!("the key file can be read again"),
         }
