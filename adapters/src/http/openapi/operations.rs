@@ -5,30 +5,27 @@ use application::{Limit, Scope};
 use axum::http::StatusCode;
 use serde_json::{Value, json};
 use utoipa::openapi::{
-    Content, Deprecated, Required,
+    Content, Required,
     content::ContentBuilder,
-    extensions::Extensions,
-    path::{Operation, OperationBuilder, Parameter, ParameterBuilder, ParameterIn},
+    path::{OperationBuilder, Parameter, ParameterBuilder, ParameterIn},
     request_body::RequestBodyBuilder,
 };
 
 use super::{
-    ANIMALS,
     answers::Answers,
     headers::{ETAG, LOCATION, NEXT_PAGE, REPLAYED},
     schemas::{int64, named, page, rex, text},
-    security,
 };
-use crate::http::{deprecation, error::Problem, idempotency};
+use crate::http::{error::Problem, idempotency};
 
 /// `GET /pets`.
-pub(in crate::http) fn list_pets() -> Operation {
+pub(in crate::http) fn list_pets() -> OperationBuilder {
     let description = "Returns at most `limit` pets, sorted by ascending id. The `Link` header holds the URL of the next \
         page, with the same filter and limit; the last page has none.";
-    operation("listPets", "List all animals", description)
+    operation("List all animals", description)
         .parameters(Some([limit(), status(), after(), if_none_match()]))
         .responses(
-            Answers::new()
+            Answers::default()
                 .success(
                     StatusCode::OK,
                     "A paginated list of animals.",
@@ -40,22 +37,21 @@ pub(in crate::http) fn list_pets() -> Operation {
                 .refused([("bad_limit", Problem::invalid("limit must be between 1 and 100"))])
                 .refused(everywhere(Scope::Read)),
         )
-        .build()
 }
 
 /// `POST /pets`.
-pub(in crate::http) fn create_pet() -> Operation {
+pub(in crate::http) fn create_pet() -> OperationBuilder {
     let description = "The pet is stored durably before the response is sent. A request with an `Idempotency-Key` can be \
         repeated until a response arrives, and adds one pet.";
     let body = RequestBodyBuilder::new()
         .description(Some("The pet to add."))
         .required(Some(Required::True))
         .content("application/json", new_pet());
-    operation("createPet", "Add an animal", description)
+    operation("Add an animal", description)
         .parameter(idempotency_key())
         .request_body(Some(body.build()))
         .responses(
-            Answers::new()
+            Answers::default()
                 .success(
                     StatusCode::CREATED,
                     "Animal added; the body includes the assigned `id`.",
@@ -75,57 +71,40 @@ pub(in crate::http) fn create_pet() -> Operation {
                 ])
                 .refused(everywhere(Scope::Write)),
         )
-        .build()
 }
 
 /// `GET /pets/{petId}`.
-pub(in crate::http) fn get_pet() -> Operation {
+pub(in crate::http) fn get_pet() -> OperationBuilder {
     let description = "**Deprecated**: will be removed on 5 December 2030. Use `GET /pets` with the `status` filter \
         instead. Every response has `Deprecation`, `Sunset` and `Link` headers that say so.";
-    operation("getPet", "Get an animal", description)
-        .deprecated(Some(Deprecated::True))
-        .extensions(Some(extensions([("x-deprecated-sunset", deprecation::SUNSET_DATE.into())])))
-        .parameters(Some([pet_id(), if_none_match()]))
-        .responses(
-            Answers::deprecated()
-                .success(StatusCode::OK, "The requested animal.", &[ETAG], named("Pet"), rex())
-                .not_modified(&[ETAG])
-                .refused([
-                    ("bad_position", Problem::invalid("Log-Position must be a single integer of at least 0")),
-                    ("no_such_pet", Problem::NotFound("no pet has this id")),
-                ])
-                .refused(everywhere(Scope::Read)),
-        )
-        .build()
+    operation("Get an animal", description).parameters(Some([pet_id(), if_none_match()])).responses(
+        Answers::default()
+            .success(StatusCode::OK, "The requested animal.", &[ETAG], named("Pet"), rex())
+            .not_modified(&[ETAG])
+            .refused([
+                ("bad_position", Problem::invalid("Log-Position must be a single integer of at least 0")),
+                ("no_such_pet", Problem::NotFound("no pet has this id")),
+            ])
+            .refused(everywhere(Scope::Read)),
+    )
 }
 
 /// `GET /store/orders`.
-pub(in crate::http) fn list_orders() -> Operation {
+pub(in crate::http) fn list_orders() -> OperationBuilder {
     let description = "Reserved: not specified yet. Returns 501.";
-    let marks = [("x-stability", "experimental".into()), ("x-hideTryItPanel", true.into())];
-    operation("listOrders", "List store orders", description)
-        .extensions(Some(extensions(marks)))
-        .responses(
-            Answers::new()
-                .refused([
-                    ("bad_position", Problem::invalid("Log-Position must be a single integer of at least 0")),
-                    (
-                        "reserved",
-                        Problem::NotImplemented("store orders are reserved and not implemented yet"),
-                    ),
-                ])
-                .refused(everywhere(Scope::Read)),
-        )
-        .build()
+    let marks: [(_, Value); 2] = [("x-stability", "experimental".into()), ("x-hideTryItPanel", true.into())];
+    operation("List store orders", description).extensions(Some(marks.into_iter().collect())).responses(
+        Answers::default()
+            .refused([
+                ("bad_position", Problem::invalid("Log-Position must be a single integer of at least 0")),
+                ("reserved", Problem::NotImplemented("store orders are reserved and not implemented yet")),
+            ])
+            .refused(everywhere(Scope::Read)),
+    )
 }
 
-fn operation(id: &str, summary: &str, description: &str) -> OperationBuilder {
-    OperationBuilder::new()
-        .operation_id(Some(id))
-        .tag(ANIMALS)
-        .summary(Some(summary))
-        .description(Some(description))
-        .security(security())
+fn operation(summary: &str, description: &str) -> OperationBuilder {
+    OperationBuilder::new().summary(Some(summary)).description(Some(description))
 }
 
 /// What any request can be refused for.
@@ -204,8 +183,4 @@ fn optional(place: ParameterIn, name: &str, description: &str) -> ParameterBuild
 fn new_pet() -> Content {
     let example = json!({ "name": "Rex", "categoryId": 7, "status": "available" });
     ContentBuilder::new().schema(Some(named("NewPet"))).example(Some(example)).build()
-}
-
-fn extensions<const N: usize>(marks: [(&'static str, Value); N]) -> Extensions {
-    marks.into_iter().collect()
 }
