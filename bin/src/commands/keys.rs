@@ -1,4 +1,4 @@
-//! `petstore keys`: issues, lists and revokes API keys. Works on the key file alone; a running service notices.
+//! `petstore keys`: issues, lists and revokes API keys. It changes the key file, and a running service reloads it.
 
 mod lifetime;
 mod table;
@@ -18,7 +18,7 @@ use clap::{Args, Subcommand, ValueEnum};
 
 use self::lifetime::Lifetime;
 
-/// What can be done about API keys.
+/// The subcommands.
 #[derive(Debug, Subcommand)]
 pub(crate) enum KeysCommand {
     /// Create a key and print it, alone, on the last line of standard output.
@@ -75,7 +75,7 @@ pub(crate) enum ScopeArgument {
     Write,
 }
 
-/// Does what was asked.
+/// Runs the subcommand.
 pub(crate) fn run(command: KeysCommand) -> anyhow::Result<()> {
     match command {
         KeysCommand::Issue { name, scopes, expires_in, file } => {
@@ -86,7 +86,7 @@ pub(crate) fn run(command: KeysCommand) -> anyhow::Result<()> {
     }
 }
 
-/// How many keys an error message names before it gives up and points to the list.
+/// How many keys an error message names at most, before it points to the list instead.
 const NAMED_MAX: usize = 10;
 
 fn issue(file: &KeyFile, name: KeyName, scopes: Scopes, lifetime: Option<Lifetime>) -> anyhow::Result<()> {
@@ -117,14 +117,14 @@ fn list(file: &KeyFile) -> anyhow::Result<()> {
     let keys = file.keys()?;
     let text = table::render(&keys, file.last_uses().ok().as_ref(), Utc::now());
     match io::stdout().lock().write_all(text.as_bytes()) {
-        // Whoever reads, `head` for one, has seen enough.
+        // The reader, `head` for example, has seen enough.
         Err(error) if error.kind() == io::ErrorKind::BrokenPipe => Ok(()),
         written => written.context("cannot write the list to standard output"),
     }
 }
 
 fn revoke(file: &KeyFile, text: &str) -> anyhow::Result<()> {
-    // Somebody who found a key in the wrong place has the key, not its id.
+    // Whoever finds a leaked key has the key, not its id.
     let id = KeyHash::of_presented(text).map_or_else(|| KeyId(text.into()), |hash| hash.id());
     let words = match file.revoke(&id, Utc::now()) {
         Ok(Revoked::Now(key)) => {
@@ -140,7 +140,7 @@ fn revoke(file: &KeyFile, text: &str) -> anyhow::Result<()> {
     writeln!(io::stdout().lock(), "{words}").context("cannot write to standard output")
 }
 
-/// Never repeats what was given for an id: it may be a mistyped key.
+/// Never repeats the given id: it may be a mistyped key.
 fn unknown_id(file: &KeyFile, keys: &[KeyRecord]) -> anyhow::Error {
     let now = Utc::now();
     let active: Vec<String> = keys
@@ -171,7 +171,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn no_scope_means_both() {
+    fn no_scope_means_read_and_write() {
         use ScopeArgument::{Read, Write};
         assert_eq!(scopes_of(&[]), Scopes::READ_WRITE);
         assert_eq!(scopes_of(&[Read]), Scope::Read.into());
