@@ -23,6 +23,7 @@ mod list_pets;
 mod metrics;
 mod nodes;
 mod openapi;
+mod planted;
 mod program;
 mod raw;
 mod restart;
