@@ -1,6 +1,9 @@
-//! Strangers' programs that judge or use the service. `tests/run` installs them under `target/tools`.
+//! Third-party programs that judge or use the service. `tests/run` installs them under `target/tools`.
 
 use std::{
+    env,
+    fs::File,
+    io::{self, Write as _},
     path::{Path, PathBuf},
     process::{Command, Output},
 };
@@ -12,6 +15,13 @@ pub fn python_tool(name: &str) -> Command {
     let mut command = Command::new(path);
     command.env("PYTHONDONTWRITEBYTECODE", "1").env("PYTHONIOENCODING", "utf-8");
     command
+}
+
+/// A file of an npm package.
+pub fn node_module(file: &str) -> PathBuf {
+    let path = root().join("target/tools/node/node_modules").join(file);
+    assert!(path.exists(), "{} is missing: tests/run installs it", path.display());
+    path
 }
 
 /// Runs a command to its end, and returns what it printed. Anything but success fails the test with its words.
@@ -27,4 +37,14 @@ pub fn succeed(command: &mut Command) -> String {
 pub fn root() -> PathBuf {
     let tests = Path::new(env!("CARGO_MANIFEST_DIR"));
     tests.parent().expect("the workspace is the parent").to_path_buf()
+}
+
+/// Says loudly that this machine cannot run a test. In CI that is a failure.
+pub fn not_run(name: &str, reason: &str) {
+    assert!(!env::var("CI").is_ok_and(|ci| ci == "true"), "{name} must run here, but {reason}");
+    // Past the test runner, which keeps to itself what a passing test prints. Nobody may be reading.
+    let _ = io::stderr().write_all(format!("\n{name}: NOT RUN, {reason}\n").as_bytes());
+    let list = File::options().create(true).append(true).open(root().join("target/tmp/not-run"));
+    // `tests/run` repeats the list at the end; whoever runs one test sees the line above.
+    let _ = list.and_then(|mut list| writeln!(list, "{name}: {reason}"));
 }

@@ -1,6 +1,6 @@
-//! What the text of a key file may and may not say.
+//! Which texts are key files.
 
-use application::Scopes;
+use application::{Scope, Scopes};
 use chrono::TimeDelta;
 use proptest::prelude::*;
 
@@ -27,7 +27,7 @@ fn any_time() -> impl Strategy<Value = DateTime<Utc>> {
 
 fn any_record() -> impl Strategy<Value = KeyRecord> {
     let name = "\\PC{1,100}".prop_filter_map("a name", |text| text.parse::<KeyName>().ok());
-    let scopes = prop_oneof![Just(Scopes::Read), Just(Scopes::Write), Just(Scopes::ReadWrite)];
+    let scopes = prop_oneof![Just(Scope::Read.into()), Just(Scope::Write.into()), Just(Scopes::READ_WRITE)];
     let times = (any_time(), prop::option::of(any_time()), prop::option::of(any_time()));
     (name, scopes, times).prop_map(|(name, scopes, (created, expires, revoked))| {
         let hash = ApiKey::generate().expect("the system has randomness").hash();
@@ -39,7 +39,7 @@ proptest! {
     #![proptest_config(ProptestConfig::with_cases(64))]
 
     #[test]
-    fn every_set_of_keys_survives_the_way_through_the_text(records in prop::collection::vec(any_record(), 0..5)) {
+    fn every_set_of_keys_is_read_back_from_its_text(records in prop::collection::vec(any_record(), 0..5)) {
         prop_assert_eq!(parse(write(&records).as_bytes()), Ok(records));
     }
 
@@ -53,7 +53,7 @@ proptest! {
 fn the_documented_example_is_read() {
     let [key] = &parse(EXAMPLE.as_bytes()).unwrap()[..] else { panic!("one key") };
     assert_eq!(key.name.as_str(), "web shop");
-    assert_eq!(key.scopes, Scopes::ReadWrite);
+    assert_eq!(key.scopes, Scopes::READ_WRITE);
     assert_eq!(key.expires.unwrap().to_rfc3339(), "2027-01-02T03:04:05+00:00");
 }
 
@@ -68,9 +68,9 @@ fn whatever_is_not_understood_completely_is_refused_with_its_reason() {
     for (from, to, reason) in [
         (EXAMPLE, "", "line 1: missing field `version`"),
         (EXAMPLE, "version = 0", "version 0 never existed"),
-        (EXAMPLE, "version = 2\nnews = true", "it is of version 2, which only a newer petstore understands"),
+        (EXAMPLE, "version = 2\nnews = true", "it has version 2, which only a newer petstore understands"),
         (EXAMPLE, "version = 1\nkeys = []", "line 2: unknown field `keys`, expected `version` or `key`"),
-        (EXAMPLE, &twice, "key 2: the id 9f86d081884c stands there twice"),
+        (EXAMPLE, &twice, "key 2: the id 9f86d081884c occurs twice"),
         ("[[key]]", "[[key]", "line 4: "),
         ("revoked", "revokd", "line 11: unknown field `revokd`"),
         ("\"web shop\"", "\"\"", "key 1: a name must contain at least one character"),
