@@ -49,7 +49,7 @@ pub enum DecodeError {
     #[error("{0}")]
     Damaged(String),
     /// Written by a newer program: upgrade this one.
-    #[error("it holds {what} of version {version}, which only a newer petstore understands")]
+    #[error("it contains {what} of version {version}, which requires a newer petstore")]
     Newer {
         /// The part that is too new.
         what: String,

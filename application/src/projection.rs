@@ -67,10 +67,7 @@ impl Projection {
             return Ok(());
         }
         if commit.position != last.next() {
-            let detail = format!(
-                "after position {last} the log goes on with {}: commits are missing",
-                commit.position
-            );
+            let detail = format!("position {last} is followed by {}: commits are missing", commit.position);
             return Err(LogError::new(Fault::Damaged, detail));
         }
         let mut inventory = state.inventory.clone();
@@ -78,7 +75,7 @@ impl Projection {
             inventory.apply(&entry.event).map_err(|contradiction| {
                 LogError::new(
                     Fault::Damaged,
-                    format!("the commit at position {} is not sound: {contradiction}", commit.position),
+                    format!("the commit at position {} is invalid: {contradiction}", commit.position),
                 )
             })?;
         }

@@ -109,7 +109,7 @@ impl Writer {
             }
             Outcome::NotStored(error) if error.fault == Fault::Unreachable => self.recover(error).await,
             Outcome::NotStored(error) => {
-                tracing::warn!("a commit of {} events was refused: {error}", draft.commit.entries.len());
+                tracing::warn!("a commit of {} events was rejected: {error}", draft.commit.entries.len());
                 self.refuse(draft.covered(), error.fault);
             }
             Outcome::Closed(error) => {

@@ -151,7 +151,7 @@ async fn off_the_runtime<T: Send + 'static>(
 fn left_out(url: &StoreUrl) -> LogError {
     LogError::new(
         Fault::CannotOpen,
-        format!("this build cannot open {url}: build petstore with its default features"),
+        format!("this build does not support {url}: build petstore with its default features"),
     )
 }
 
