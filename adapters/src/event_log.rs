@@ -1,8 +1,7 @@
 //! Engines that keep the log: each stores the same bytes and looks inside nothing.
 
 mod disk;
-mod distrust;
-mod high_water;
+mod embedded;
 pub mod memory;
 #[cfg(feature = "nats")]
 pub mod nats;
@@ -11,6 +10,5 @@ pub mod planted;
 #[cfg(feature = "postgres")]
 pub mod postgres;
 pub mod sled;
-mod space;
 #[cfg(feature = "sqlite")]
 pub mod sqlite;

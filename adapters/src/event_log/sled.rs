@@ -1,7 +1,7 @@
 //! The embedded log: sled in a folder of its own, with what sled does not do added around it.
 //!
 //! Reading order: this file (what callers see), `keeper` (the one thread that writes, and what it does after
-//! a fault), `opening` (the way to an open store) with `../distrust` (why a failed sync is not forgotten),
+//! a fault), `opening` (the way to an open store) with `../embedded/failed_sync` (why a failed sync is not forgotten),
 //! `inspect` and `rehearsal` (why damage is not repaired away), `engine` and `chunks` (what is asked of sled,
 //! and how a record lies in it), then `folder`, `guard` and `../space` (the world around).
 

@@ -3,7 +3,7 @@
 //! Reading order: this file (what callers see), `sqlite/keeper.rs` (the one thread that writes, and what it does
 //! after a fault), `sqlite/opening.rs` (the way to an open log), `sqlite/engine.rs` and `sqlite/reader.rs` (what is
 //! asked of SQLite), `sqlite/trouble.rs` (what its errors mean), `sqlite/shared.rs` (what passes between threads),
-//! `sqlite/files.rs` (the files around it). What a failed sync means is in `distrust.rs`, beside this file.
+//! `sqlite/files.rs` (the files around it). What a failed sync means is in `embedded/failed_sync.rs`.
 
 mod engine;
 mod files;

@@ -9,7 +9,7 @@ use application::ports::{CommitId, Fault, LogError, Position, Record, StoredReco
 use bytes::Bytes;
 use uuid::Uuid;
 
-use crate::event_log::high_water::Mark;
+use crate::event_log::embedded::high_water::Mark;
 
 /// The most bytes under one key.
 pub(super) const CHUNK_MAX: usize = 6 * 1024;

@@ -14,7 +14,7 @@ use super::{
 };
 use crate::event_log::{
     disk::io_trouble,
-    high_water::{HighWater, Mark},
+    embedded::high_water::{HighWater, Mark},
 };
 
 /// How much of the log sled keeps in memory. The log is read once, at the start; the rest is writing.

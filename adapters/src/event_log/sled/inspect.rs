@@ -20,7 +20,7 @@ use std::{
 use application::ports::Position;
 
 use super::{chunks, folder::Folder};
-use crate::event_log::high_water::Mark;
+use crate::event_log::embedded::high_water::Mark;
 
 /// The size of sled's segments: its default, spelled out because the file cannot be read with another.
 pub(super) const SEGMENT: usize = 512 * 1024;

@@ -8,9 +8,11 @@ use application::ports::{LogError, Position};
 use super::{engine::Engine, folder::Folder, rehearsal};
 use crate::event_log::{
     disk::io_trouble,
-    distrust,
-    high_water::{self, HighWater, Mark},
-    space,
+    embedded::{
+        failed_sync,
+        high_water::{self, HighWater, Mark},
+        space,
+    },
 };
 
 /// Which stores may be opened.
@@ -43,7 +45,8 @@ pub(super) fn open_folder(path: &Path, opening: Opening) -> Result<(Folder, High
 
 /// Opens sled, and returns it with its last commit once everything in it is durable and nothing is missing.
 pub(super) fn open_engine(folder: &Folder, mark: &HighWater) -> Result<(Engine, Mark), LogError> {
-    try_to_open(folder, mark).inspect_err(|error| distrust::declare_after(error.fault, &folder.suspicion()))
+    try_to_open(folder, mark)
+        .inspect_err(|error| failed_sync::declare_after(error.fault, &folder.suspicion()))
 }
 
 fn try_to_open(folder: &Folder, mark: &HighWater) -> Result<(Engine, Mark), LogError> {
@@ -54,16 +57,16 @@ fn try_to_open(folder: &Folder, mark: &HighWater) -> Result<(Engine, Mark), LogE
     }
     space::make_room_to_open(folder.path(), &folder.ballast());
     folder.remove_unfinished().map_err(trouble)?;
-    let distrusted = distrust::is_declared(&folder.suspicion());
+    let distrusted = failed_sync::is_declared(&folder.suspicion());
     if distrusted {
-        folder.engine_files().and_then(|files| distrust::resolve(&files)).map_err(trouble)?;
+        folder.engine_files().and_then(|files| failed_sync::resolve(&files)).map_err(trouble)?;
     }
     rehearsal::rehearse_if_odd(folder, mark)?;
     let engine = Engine::open(&folder.engine(), folder.path())?;
     let checked = engine.check(mark).and_then(|tail| {
         folder.settle().map_err(trouble)?;
         if distrusted {
-            distrust::withdraw(&folder.suspicion()).map_err(trouble)?;
+            failed_sync::withdraw(&folder.suspicion()).map_err(trouble)?;
         }
         Ok(tail)
     });

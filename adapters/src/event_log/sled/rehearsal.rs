@@ -12,7 +12,10 @@ use super::{
     folder::{Folder, create_folder},
     inspect,
 };
-use crate::event_log::{disk::io_trouble, high_water::HighWater, space};
+use crate::event_log::{
+    disk::io_trouble,
+    embedded::{high_water::HighWater, space},
+};
 
 /// Refuses a store that has lost something, with all its files untouched.
 ///

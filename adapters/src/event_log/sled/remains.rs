@@ -27,7 +27,7 @@ use super::{
     chunks::{self, CHUNK_MAX, Header},
     folder,
 };
-use crate::event_log::high_water::{HighWater, Mark};
+use crate::event_log::embedded::high_water::{HighWater, Mark};
 
 /// So much of the file is looked at in one go, and a chunk more, so that none is missed between two blocks.
 const BLOCK: usize = 4 * 1024 * 1024;

@@ -10,7 +10,7 @@ use rusqlite::{Connection, Error, OpenFlags, OptionalExtension as _, Row, config
 use uuid::Uuid;
 
 use super::{files::Files, trouble::explain};
-use crate::event_log::high_water::Mark;
+use crate::event_log::embedded::high_water::Mark;
 
 /// What marks a database as ours: the letters "pets".
 const APPLICATION_ID: i32 = 0x7065_7473;

@@ -20,9 +20,11 @@ use super::{
 };
 use crate::event_log::{
     disk::io_trouble,
-    distrust,
-    high_water::{HighWater, Mark},
-    space,
+    embedded::{
+        failed_sync,
+        high_water::{HighWater, Mark},
+        space,
+    },
 };
 
 /// How often the mark is synced while commits come in, and how long after the last one.
@@ -197,7 +199,7 @@ impl Keeper {
 
     /// Closes the log after a fault, until it was opened again.
     fn fail(&mut self, error: &LogError, pause: Duration) -> LogError {
-        distrust::declare_if_possible(&self.files.suspicion());
+        failed_sync::declare_if_possible(&self.files.suspicion());
         let detail = format!("{error}; the log is opened again by itself once that works");
         let trouble = Trouble::Failed { again_at: Instant::now() + pause, pause };
         self.stop(trouble, LogError::new(error.fault, detail))
@@ -206,7 +208,7 @@ impl Keeper {
     /// Opens the log again, unless the disk still fails: then the old reader goes on.
     fn reopen(&mut self, pause: Duration) {
         space::make_room_to_open(self.files.database(), &self.files.ballast());
-        let writable = distrust::declare(&self.files.suspicion());
+        let writable = failed_sync::declare(&self.files.suspicion());
         let writable = writable.map_err(|error| io_trouble("opening the log again", &error));
         match writable.and_then(|()| self.replace_engine()) {
             Ok(()) => match space::check_room_again(self.files.database()) {
@@ -261,7 +263,7 @@ impl Keeper {
             None | Some(Trouble::NoRoom | Trouble::Failed { .. } | Trouble::Lost) => Ok(()),
         };
         if let Err(error) = ended {
-            distrust::declare_after(error.fault, &self.files.suspicion());
+            failed_sync::declare_after(error.fault, &self.files.suspicion());
             tracing::warn!("the log could not be closed cleanly, and loses nothing by that: {error}");
         }
     }

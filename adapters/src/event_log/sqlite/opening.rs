@@ -10,9 +10,11 @@ use super::{
 };
 use crate::event_log::{
     disk::io_trouble,
-    distrust,
-    high_water::{self, HighWater, Mark},
-    space,
+    embedded::{
+        failed_sync,
+        high_water::{self, HighWater, Mark},
+        space,
+    },
 };
 
 /// A log that has lost nothing.
@@ -45,7 +47,7 @@ pub(super) fn open_mark(files: &Files) -> Result<HighWater, LogError> {
 /// commit after one that only the cache has would be lost with it, and so would one that was moved into pages
 /// of the database which only the cache has, as soon as the write-ahead log is begun anew.
 pub(super) fn open_engine(files: &Files, mark: &mut HighWater) -> Result<Opened, LogError> {
-    try_to_open(files, mark).inspect_err(|error| distrust::declare_after(error.fault, &files.suspicion()))
+    try_to_open(files, mark).inspect_err(|error| failed_sync::declare_after(error.fault, &files.suspicion()))
 }
 
 fn try_to_open(files: &Files, mark: &mut HighWater) -> Result<Opened, LogError> {
@@ -55,9 +57,9 @@ fn try_to_open(files: &Files, mark: &mut HighWater) -> Result<Opened, LogError> 
         mark.check(Position::START, None)?;
     }
     space::make_room_to_open(files.database(), &files.ballast());
-    let distrusted = distrust::is_declared(&files.suspicion());
+    let distrusted = failed_sync::is_declared(&files.suspicion());
     if distrusted {
-        distrust::resolve(&files.parts()).map_err(trouble)?;
+        failed_sync::resolve(&files.parts()).map_err(trouble)?;
     }
     files.sync().map_err(trouble)?;
     let (engine, content) = Engine::connect(files)?;
@@ -70,7 +72,7 @@ fn try_to_open(files: &Files, mark: &mut HighWater) -> Result<Opened, LogError> 
     // SQLite does not care whether the name of its write-ahead log reaches the disk.
     files.sync_folder().map_err(trouble)?;
     if distrusted {
-        distrust::withdraw(&files.suspicion()).map_err(trouble)?;
+        failed_sync::withdraw(&files.suspicion()).map_err(trouble)?;
     }
     if tail != mark.mark() {
         let raised = mark.raise(tail).and_then(|()| mark.sync());

@@ -16,7 +16,7 @@ use super::{
     files::{beside, check_unused, mark_of},
     reader::Reader,
 };
-use crate::event_log::high_water::HighWater;
+use crate::event_log::embedded::high_water::HighWater;
 
 /// The readable records of a SQLite file that nobody has open.
 #[derive(Debug, Clone)]

@@ -10,7 +10,7 @@ use proptest::{prelude::*, test_runner::TestRunner};
 use tokio::runtime::Runtime;
 
 use super::*;
-use crate::event_log::high_water::HighWater;
+use crate::event_log::embedded::high_water::HighWater;
 
 #[tokio::test]
 async fn a_log_that_ends_before_its_mark_is_refused() {

@@ -6,7 +6,7 @@ use std::{fs, io, io::Write as _, path::Path};
 use application::ports::{Fault, LogError};
 use rustix::fs::{FallocateFlags, fallocate, statvfs};
 
-use super::disk::create_file;
+use crate::event_log::disk::create_file;
 
 const KIB: u64 = 1024;
 const MIB: u64 = 1024 * KIB;

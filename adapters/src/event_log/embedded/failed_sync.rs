@@ -27,7 +27,7 @@ use rustix::{
     io::Errno,
 };
 
-use super::disk::create_file;
+use crate::event_log::disk::create_file;
 
 /// How much is compared at a time.
 const BLOCK: usize = 1024 * 1024;
