@@ -1,7 +1,7 @@
 //! Engines that keep the log: each stores the same bytes and looks inside nothing.
 
 mod disk;
-mod embedded;
+pub mod embedded;
 pub mod memory;
 #[cfg(feature = "nats")]
 pub mod nats;
@@ -12,3 +12,12 @@ pub mod postgres;
 pub mod sled;
 #[cfg(feature = "sqlite")]
 pub mod sqlite;
+
+/// What to do when there is no log yet.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum IfMissing {
+    /// Create it.
+    Create,
+    /// Fail, so that a tool that only looks creates nothing.
+    Refuse,
+}

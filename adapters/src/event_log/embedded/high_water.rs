@@ -19,19 +19,40 @@ use uuid::Uuid;
 
 /// A commit and where it stands.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) struct Mark {
-    pub(crate) position: Position,
-    pub(crate) commit: CommitId,
+pub struct Mark {
+    /// Its position.
+    pub position: Position,
+    /// Its id.
+    pub commit: CommitId,
 }
 
 impl Mark {
     /// The mark of a log that holds nothing.
-    pub(crate) const START: Self = Self { position: Position::START, commit: CommitId(Uuid::nil()) };
+    pub const START: Self = Self { position: Position::START, commit: CommitId(Uuid::nil()) };
+
+    /// Checks that a log which ends at `head`, and holds `found` at this position, has lost nothing.
+    pub fn check(self, head: Position, found: Option<CommitId>) -> Result<(), LogError> {
+        let Self { position, commit } = self;
+        let detail = match found {
+            _ if position == Position::START => return Ok(()),
+            Some(found) if found == commit => return Ok(()),
+            Some(found) => format!(
+                "at position {position} stands commit {}, but {} was acknowledged there: this is another \
+                 log, or its end was lost and written anew; restore the whole store from a backup",
+                found.0, commit.0
+            ),
+            None => format!(
+                "the log ends at position {head}, but commits up to {position} were acknowledged: its end is \
+                 lost; restore the store from a backup, or salvage what is left into a new one"
+            ),
+        };
+        Err(LogError::new(Fault::Damaged, detail))
+    }
 }
 
 /// The file that holds the mark.
 #[derive(Debug)]
-pub(crate) struct HighWater {
+pub(super) struct HighWater {
     file: File,
     mark: Mark,
     /// The slot to write to; the other one is on disk.
@@ -47,7 +68,7 @@ const SLOT_LEN: usize = MAGIC.len() + 8 + 16 + 4;
 
 impl HighWater {
     /// Makes the mark of an empty log, whole or not at all. The caller syncs the folder.
-    pub(crate) fn create(path: &Path) -> io::Result<Self> {
+    pub(super) fn create(path: &Path) -> io::Result<Self> {
         let unfinished = path.with_extension("new");
         let file = open_with(OpenOptions::new().write(true).create(true).truncate(true), &unfinished)?;
         for slot in 0..SLOTS {
@@ -59,7 +80,7 @@ impl HighWater {
     }
 
     /// Opens the mark; `None` if there is none.
-    pub(crate) fn open(path: &Path) -> Result<Option<Self>, LogError> {
+    pub(super) fn open(path: &Path) -> Result<Option<Self>, LogError> {
         let cannot_open = |error: io::Error| {
             let detail = format!("the high-water mark {} cannot be opened: {error}", path.display());
             LogError::new(Fault::CannotOpen, detail)
@@ -80,30 +101,30 @@ impl HighWater {
     }
 
     /// Reads the mark of a store that is only looked at; `None` if it cannot be read.
-    pub(crate) fn peek(path: &Path) -> Option<Mark> {
+    pub(super) fn peek(path: &Path) -> Option<Mark> {
         let file = File::open(path).ok()?;
         (0..SLOTS).filter_map(|slot| read_slot(&file, slot)).max_by_key(|mark| mark.position)
     }
 
     /// How far the log is known to reach.
-    pub(crate) fn mark(&self) -> Mark {
+    pub(super) fn mark(&self) -> Mark {
         self.mark
     }
 
     /// Whether the mark would survive a power cut as it is.
-    pub(crate) fn is_synced(&self) -> bool {
+    pub(super) fn is_synced(&self) -> bool {
         self.synced
     }
 
     /// Notes that the log reaches `mark`. Survives the process; [`sync`](Self::sync) makes it survive more.
-    pub(crate) fn raise(&mut self, mark: Mark) -> io::Result<()> {
+    pub(super) fn raise(&mut self, mark: Mark) -> io::Result<()> {
         self.mark = mark;
         self.synced = false;
         write_slot(&self.file, self.slot, mark)
     }
 
     /// Brings the mark to the disk. From now on the other slot is written.
-    pub(crate) fn sync(&mut self) -> io::Result<()> {
+    pub(super) fn sync(&mut self) -> io::Result<()> {
         if !self.synced {
             self.file.sync_data()?;
             self.synced = true;
@@ -114,40 +135,17 @@ impl HighWater {
 
     /// Writes the mark into both slots, so that it survives the loss of either: at a clean end, and after a
     /// failed sync, which may have left the cache and the disk at odds.
-    pub(crate) fn settle(&mut self) -> io::Result<()> {
+    pub(super) fn settle(&mut self) -> io::Result<()> {
         for _ in 0..SLOTS {
             self.raise(self.mark)?;
             self.sync()?;
         }
         Ok(())
     }
-
-    /// Checks that a log which ends at `head`, and holds `found` at the mark's position, has lost nothing.
-    pub(crate) fn check(&self, head: Position, found: Option<CommitId>) -> Result<(), LogError> {
-        let Mark { position, commit } = self.mark;
-        #[cfg(planted_bugs)]
-        if application::planted::is("ignore-the-high-water-mark") {
-            return Ok(());
-        }
-        let detail = match found {
-            _ if position == Position::START => return Ok(()),
-            Some(found) if found == commit => return Ok(()),
-            Some(found) => format!(
-                "at position {position} stands commit {}, but {} was acknowledged there: this is another \
-                 log, or its end was lost and written anew; restore the whole store from a backup",
-                found.0, commit.0
-            ),
-            None => format!(
-                "the log ends at position {head}, but commits up to {position} were acknowledged: its end is \
-                 lost; restore the store from a backup, or salvage what is left into a new one"
-            ),
-        };
-        Err(LogError::new(Fault::Damaged, detail))
-    }
 }
 
 /// A log that holds something has lost its mark.
-pub(crate) fn missing(path: &Path) -> LogError {
+pub(super) fn missing(path: &Path) -> LogError {
     let detail = format!(
         "the high-water mark {} is missing, so nobody can tell whether the end of the log is lost; restore \
          the file from a backup of the store, or salvage the log into a new one",

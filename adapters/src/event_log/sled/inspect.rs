@@ -19,8 +19,8 @@ use std::{
 
 use application::ports::Position;
 
-use super::{chunks, folder::Folder};
-use crate::event_log::embedded::high_water::Mark;
+use super::{Sled, chunks, records};
+use crate::event_log::embedded::{Engine as _, Layout, Mark};
 
 /// The size of sled's segments: its default, spelled out because the file cannot be read with another.
 pub(super) const SEGMENT: usize = 512 * 1024;
@@ -33,8 +33,8 @@ const KINDS: std::ops::RangeInclusive<u8> = 1..=11;
 
 /// The place of the first thing in sled's file that a clean run would not leave there, if any. A file that
 /// does not hold the commit of the `mark` was cut off.
-pub(super) fn first_oddity(folder: &Folder, mark: Mark) -> io::Result<Option<u64>> {
-    let file = match File::open(folder.records()) {
+pub(super) fn first_oddity(layout: &Layout, mark: Mark) -> io::Result<Option<u64>> {
+    let file = match File::open(records(layout)) {
         Ok(file) => file,
         Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(None),
         Err(error) => return Err(error),
@@ -56,7 +56,7 @@ pub(super) fn first_oddity(folder: &Folder, mark: Mark) -> io::Result<Option<u64
         return Ok(Some(len));
     }
     // What sled's snapshot covers is not read when it opens, and so not repaired.
-    let covered = newest_snapshot(folder)?;
+    let covered = newest_snapshot(layout)?;
     let mut segments = segments.split_off(&(covered / SEGMENT as u64)).into_iter().peekable();
     // The snapshot may end with a segment; otherwise the one it ends in must be there.
     let mut reached = covered / SEGMENT as u64 * SEGMENT as u64;
@@ -159,8 +159,8 @@ fn varint(bytes: &mut &[u8]) -> Option<u64> {
 }
 
 /// The sequence number up to which sled's snapshot knows the file. Snapshots carry it in their names.
-fn newest_snapshot(folder: &Folder) -> io::Result<u64> {
-    let files = folder.engine_files()?;
+fn newest_snapshot(layout: &Layout) -> io::Result<u64> {
+    let files = Sled::files(layout)?;
     let sequences = files.iter().filter_map(|path| {
         let name = path.file_name()?.to_str()?;
         u64::from_str_radix(name.strip_prefix("snap.")?, 16).ok()

@@ -1,49 +1,16 @@
-//! The embedded log against its contract and against what the world does to it.
+//! What is true of sled alone: how records are stored, and what damage does to its files.
 
 mod damage;
-mod faults;
 mod folders;
 
-use std::{path::Path, sync::Arc};
-
 use application::{
-    contract::{self, record},
-    ports::EventLog,
+    contract::record,
+    ports::{EventLog as _, Fault, ReadBound, StoredRecord},
 };
 use tempfile::TempDir;
 
 use super::*;
-
-#[tokio::test(flavor = "multi_thread")]
-async fn the_embedded_log_keeps_the_contract() {
-    let folder = TempDir::new().unwrap();
-    let fresh = async || {
-        let path = tempfile::tempdir_in(&folder).unwrap().keep();
-        Arc::new(SledLog::open(path).unwrap()) as Arc<dyn EventLog>
-    };
-    contract::check_all(fresh).await;
-}
-
-#[tokio::test(flavor = "multi_thread")]
-async fn a_reopened_log_holds_everything() {
-    let folder = TempDir::new().unwrap();
-    let path = folder.path().join("a").join("b");
-    let open = async || Arc::new(SledLog::open(&path).unwrap()) as Arc<dyn EventLog>;
-    contract::a_reopened_log_holds_everything(open).await;
-}
-
-#[tokio::test]
-async fn a_record_over_the_limit_is_refused_and_the_log_goes_on() {
-    let folder = TempDir::new().unwrap();
-    let log = SledLog::open(folder.path()).unwrap();
-    let huge = Record { bytes: vec![b'x'; RECORD_MAX + 1].into(), ..record(1) };
-    let refused = log.append(Position::START, &huge).await;
-    assert!(
-        matches!(&refused, Err(AppendError::NotStored(error)) if error.fault == Fault::TooLarge),
-        "{refused:?}"
-    );
-    assert_eq!(log.append(Position::START, &record(1)).await, Ok(Position(1)));
-}
+use crate::event_log::embedded::RECORD_MAX;
 
 #[tokio::test]
 async fn a_record_of_the_largest_size_survives_a_restart_without_files_of_its_own() {
