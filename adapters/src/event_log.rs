@@ -1,6 +1,5 @@
 //! Engines that keep the log: each stores the same bytes and looks inside nothing.
 
-mod disk;
 pub mod embedded;
 pub mod memory;
 #[cfg(feature = "nats")]

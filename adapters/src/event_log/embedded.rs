@@ -13,6 +13,7 @@ mod copy;
 mod engine;
 mod failed_sync;
 mod high_water;
+mod io_error;
 mod layout;
 mod opening;
 mod owner;
@@ -20,7 +21,7 @@ mod panics;
 mod reading;
 mod salvage;
 mod shared;
-pub(crate) mod space;
+mod space;
 #[cfg(test)]
 mod tests;
 
@@ -46,11 +47,11 @@ use tokio::{
 pub use copy::Copy;
 pub use engine::{Closing, Engine, SYNCED};
 pub use high_water::Mark;
+pub use io_error::io_error;
 pub use layout::{Layout, sync_files};
 pub use reading::{Records, Visit, damaged};
 pub use salvage::{Remains, SalvagedLog};
 
-pub(crate) use copy::copy_files;
 pub(crate) use opening::{check, close};
 pub(crate) use panics::{one_line, silence_panics};
 pub(crate) use reading::read_within;
@@ -58,7 +59,7 @@ pub(crate) use reading::read_within;
 use owner::{Owner, Request};
 use shared::Shared;
 
-use super::{IfMissing, disk};
+use super::IfMissing;
 
 /// The largest record: far more than the writer ever makes, and little enough to be held in memory a few times.
 pub const RECORD_MAX: usize = 8 * 1024 * 1024;
@@ -90,7 +91,7 @@ impl<E: Engine> EmbeddedLog<E> {
     }
 
     fn start(path: &Path, if_missing: IfMissing) -> Result<Self, LogError> {
-        disk::survive_the_file_size_limit();
+        io_error::survive_the_file_size_limit();
         let (requests, queue) = mpsc::channel(QUEUE_MAX);
         let (opened, outcome) = std::sync::mpsc::channel();
         let path = path.to_path_buf();

@@ -23,13 +23,12 @@ use std::{
 
 use application::ports::{CommitId, Durability, DurabilityLevel, LogError, Position, Record};
 
-use super::{
-    disk::{create_folders, io_trouble},
-    embedded::{
-        Closing, EmbeddedLog, Engine, Layout, Mark, Records, Remains, SYNCED, Visit, damaged, silence_panics,
-        sync_files,
-    },
+use super::embedded::{
+    Closing, EmbeddedLog, Engine, Layout, Mark, Records, Remains, SYNCED, Visit, damaged, io_error,
+    silence_panics, sync_files,
 };
+use crate::private_files::create_folders;
+
 use chunks::Assembly;
 use error_mapping::log_error;
 use inspect::SEGMENT;
@@ -56,25 +55,36 @@ impl Engine for Sled {
         Ok(records(layout).is_file())
     }
 
+    /// Without the folder for large values, which stays empty.
     fn files(layout: &Layout) -> io::Result<Vec<PathBuf>> {
-        files_in(&folder(layout))
+        let mut files = Vec::new();
+        let entries = match fs::read_dir(folder(layout)) {
+            Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(files),
+            entries => entries?,
+        };
+        for entry in entries {
+            let entry = entry?;
+            if entry.file_type()?.is_file() {
+                files.push(entry.path());
+            }
+        }
+        Ok(files)
     }
 
     fn open(layout: &Layout, acknowledged: Mark) -> Result<Self, LogError> {
-        let io_error = |error| io_trouble("opening the log", &error);
         if !records(layout).exists() {
             // sled would create a new file in the place of a lost one.
             acknowledged.check(Position::START, None)?;
-            create_folders(&folder(layout)).map_err(io_error)?;
+            create_folders(&folder(layout)).map_err(io_error("creating the log"))?;
         }
-        remove_unfinished(layout).map_err(io_error)?;
+        remove_unfinished(layout).map_err(io_error("opening the log"))?;
         rehearsal::rehearse_if_odd(layout, acknowledged)?;
-        Self::open_in(&folder(layout))
+        Self::open_in(layout)
     }
 
     fn prepare(&self, layout: &Layout) -> Result<(), LogError> {
         let synced = Self::files(layout).and_then(|files| sync_files(&folder(layout), &files));
-        synced.map_err(|error| io_trouble("bringing the log to the disk", &error))
+        synced.map_err(io_error("bringing the log to the disk"))
     }
 
     fn last(&self) -> Result<Mark, LogError> {
@@ -94,7 +104,7 @@ impl Engine for Sled {
     fn append(&self, at: Mark, record: &Record) -> Result<(), LogError> {
         let written = self.db.apply_batch(chunks::batch(at, record)).and_then(|()| self.db.flush());
         written.map_err(log_error("writing to the log"))?;
-        self.records.sync_data().map_err(|error| io_trouble("syncing the log", &error))
+        self.records.sync_data().map_err(io_error("syncing the log"))
     }
 
     /// sled does not always wake its callers when a write fails.
@@ -134,18 +144,18 @@ impl Records for Sled {
 }
 
 impl Sled {
-    /// Opens sled's files in this folder, or creates them. Nothing is durable yet.
-    fn open_in(folder: &Path) -> Result<Self, LogError> {
+    /// Opens sled's files, or creates them. Nothing is durable yet.
+    fn open_in(layout: &Layout) -> Result<Self, LogError> {
         silence_own_threads();
         // Every flush is ours; a background flusher would only sync twice.
         let config = ::sled::Config::new()
-            .path(folder)
+            .path(folder(layout))
             .cache_capacity(CACHE_BYTES)
             .segment_size(SEGMENT)
             .flush_every_ms(None);
         let db = config.open().map_err(log_error("opening the log"))?;
-        let records = OpenOptions::new().write(true).open(folder.join("db"));
-        Ok(Self { db, records: records.map_err(|error| io_trouble("opening the log", &error))? })
+        let records = OpenOptions::new().write(true).open(self::records(layout));
+        Ok(Self { db, records: records.map_err(io_error("opening the log"))? })
     }
 
     fn assemble(&self, position: Position) -> Result<Assembly, LogError> {
@@ -188,22 +198,6 @@ fn folder(layout: &Layout) -> PathBuf {
 /// The file that holds every record.
 fn records(layout: &Layout) -> PathBuf {
     folder(layout).join("db")
-}
-
-/// The files that sled created in its folder, without the folder for large values, which stays empty.
-fn files_in(folder: &Path) -> io::Result<Vec<PathBuf>> {
-    let mut files = Vec::new();
-    let entries = match fs::read_dir(folder) {
-        Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(files),
-        entries => entries?,
-    };
-    for entry in entries {
-        let entry = entry?;
-        if entry.file_type()?.is_file() {
-            files.push(entry.path());
-        }
-    }
-    Ok(files)
 }
 
 /// Removes what an interrupted start has left behind and sled would take for damage: an unfinished snapshot, and

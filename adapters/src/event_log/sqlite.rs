@@ -19,10 +19,11 @@ use application::ports::{CommitId, Durability, DurabilityLevel, LogError, Positi
 use parking_lot::Mutex;
 use rusqlite::{Connection, OptionalExtension as _, params};
 
-use super::{
-    disk::{create_file, io_trouble},
-    embedded::{Closing, Copy, EmbeddedLog, Engine, Layout, Mark, Records, Remains, SYNCED, Visit},
+use super::embedded::{
+    Closing, Copy, EmbeddedLog, Engine, Layout, Mark, Records, Remains, SYNCED, Visit, io_error,
 };
+use crate::private_files::create_file;
+
 use connection::{Content, Reader, VERSION, Wal};
 use error_mapping::log_error;
 
@@ -83,7 +84,7 @@ impl Engine for Sqlite {
             acknowledged.check(Position::START, None)?;
             // Created here rather than by SQLite, so that no other user can open it even for a moment. SQLite gives its
             // own files the mode of the database.
-            create_file(path).map_err(|error| io_trouble("creating the log", &error))?;
+            create_file(path).map_err(io_error("creating the log"))?;
         }
         let written = AtomicU64::new(length(&wal));
         let (writer, content) = connection::open(path, &wal)?;
@@ -151,7 +152,7 @@ impl Engine for Sqlite {
 
     /// Reads a copy: SQLite may repair while it reads, and what is damaged is to stay as it is.
     fn salvage(layout: &Layout, _: Option<Mark>) -> Result<Remains, LogError> {
-        let copy = Copy::of::<Self>(layout)?;
+        let copy = Copy::temporary::<Self>(layout)?;
         let reader = Reader::connect(&copy.layout.path)?;
         // Where even the last position cannot be told, the mark has to do.
         let last = reader.last().unwrap_or(Position::START);

@@ -170,7 +170,7 @@ fn a_broken_file_is_never_replaced() {
 fn what_a_killed_change_left_behind_is_no_hindrance() {
     let (_folder, file) = in_new_folder();
     file.issue(new_key("shop"), Utc::now()).unwrap();
-    fs::write(private_file::beside(file.path(), ".new"), "half a fi").unwrap();
+    fs::write(private_files::beside(file.path(), ".new"), "half a fi").unwrap();
     file.issue(new_key("other"), Utc::now()).unwrap();
     assert_eq!(file.keys().unwrap().len(), 2);
 }

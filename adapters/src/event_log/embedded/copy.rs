@@ -1,53 +1,76 @@
-//! Copies of a store's files, for what may change them.
+//! Copies of a store's files, to try on what may change them.
 
 use std::{
-    fs, io,
+    fs::{self, DirBuilder},
+    io,
+    os::unix::fs::DirBuilderExt as _,
     path::{Path, PathBuf},
 };
 
 use application::ports::{Fault, LogError};
-use tempfile::TempDir;
 
-use super::{engine::Engine, layout::Layout};
+use super::{engine::Engine, layout::Layout, space};
+use crate::private_files::FOLDER_MODE;
 
-/// A copy in the folder for temporary files. It goes away by itself.
+/// A copy of what the engine stores, without mark and lock. It goes away by itself.
 #[derive(Debug)]
 pub struct Copy {
-    /// Where it is.
+    /// Where its files are.
     pub layout: Layout,
-    _folder: TempDir,
+    folder: PathBuf,
 }
 
 impl Copy {
-    /// Copies the files of the engine, without mark and lock.
-    pub fn of<E: Engine>(layout: &Layout) -> Result<Self, LogError> {
-        let copy = || {
-            let folder = tempfile::tempdir()?;
-            copy_files(&E::files(layout)?, &layout.folder, folder.path())?;
-            let path = folder.path().join(below(&layout.folder, &layout.path));
-            Ok(Self { layout: E::layout(&path), _folder: folder })
-        };
-        copy().map_err(|error: io::Error| {
+    /// A copy in the folder for temporary files.
+    pub fn temporary<E: Engine>(store: &Layout) -> Result<Self, LogError> {
+        let folder = tempfile::tempdir().map(tempfile::TempDir::keep);
+        folder.and_then(|folder| Self::make::<E>(store, folder)).map_err(|error| {
             let detail = format!(
                 "the store {} cannot be copied to the folder for temporary files: {error}; check the path, and that \
                  there is room (TMPDIR names another folder)",
-                layout.path.display()
+                store.path.display()
             );
             LogError::new(Fault::CannotOpen, detail)
         })
     }
+
+    /// A copy in a folder of its own beside the files of the store.
+    pub fn beside<E: Engine>(store: &Layout, name: &str) -> io::Result<Self> {
+        let folder = store.folder.join(name);
+        // A process that was killed may have left one.
+        remove(&folder)?;
+        DirBuilder::new().mode(FOLDER_MODE).create(&folder)?;
+        Self::make::<E>(store, folder)
+    }
+
+    fn make<E: Engine>(store: &Layout, folder: PathBuf) -> io::Result<Self> {
+        let layout = E::layout(&folder.join(below(&store.folder, &store.path)));
+        let copy = Self { layout, folder };
+        let files = E::files(store)?;
+        let size = files.iter().try_fold(0, |size, file| io::Result::Ok(size + file.metadata()?.len()))?;
+        space::check_room_for_copy(&copy.folder, size)?;
+        for file in &files {
+            let to = copy.folder.join(below(&store.folder, file));
+            to.parent().map_or(Ok(()), fs::create_dir_all)?;
+            fs::copy(file, to)?;
+        }
+        Ok(copy)
+    }
 }
 
-/// Copies files, which are below the folder `from`, to the same places below `to`.
-pub(crate) fn copy_files(files: &[PathBuf], from: &Path, to: &Path) -> io::Result<()> {
-    for file in files {
-        let copy = to.join(below(from, file));
-        if let Some(folder) = copy.parent() {
-            fs::create_dir_all(folder)?;
+impl Drop for Copy {
+    fn drop(&mut self) {
+        if let Err(error) = remove(&self.folder) {
+            tracing::warn!("the copy {} could not be removed: {error}", self.folder.display());
         }
-        fs::copy(file, copy)?;
     }
-    Ok(())
+}
+
+fn remove(folder: &Path) -> io::Result<()> {
+    match fs::remove_dir_all(folder) {
+        Err(error) if error.kind() != io::ErrorKind::NotFound => Err(error),
+        Ok(()) | Err(_) => Ok(()),
+    }
 }
 
 /// The path as seen from the folder. A file in the working directory has no folder in front of its name.

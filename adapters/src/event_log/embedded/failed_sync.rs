@@ -27,7 +27,7 @@ use rustix::{
     io::Errno,
 };
 
-use crate::event_log::disk::create_file;
+use crate::private_files::create_file;
 
 /// How much is compared at a time.
 const BLOCK: usize = 1024 * 1024;

@@ -7,15 +7,12 @@
 //! The file holds two slots. Between two syncs only one of them is written, so the other always holds a mark
 //! that reached the disk whole: a torn write costs the last second of marks, never the mark.
 
-use std::{
-    fs::{self, File, OpenOptions},
-    io,
-    os::unix::fs::{FileExt as _, OpenOptionsExt as _},
-    path::Path,
-};
+use std::{fs::File, io, os::unix::fs::FileExt as _, path::Path};
 
 use application::ports::{CommitId, Fault, LogError, Position};
 use uuid::Uuid;
+
+use crate::private_files;
 
 /// A commit and where it stands.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -67,15 +64,11 @@ const MAGIC: &[u8; 8] = b"petmark1";
 const SLOT_LEN: usize = MAGIC.len() + 8 + 16 + 4;
 
 impl HighWater {
-    /// Makes the mark of an empty log, whole or not at all. The caller syncs the folder.
+    /// Creates the mark of an empty log, whole or not at all.
     pub(super) fn create(path: &Path) -> io::Result<Self> {
-        let unfinished = path.with_extension("new");
-        let file = open_with(OpenOptions::new().write(true).create(true).truncate(true), &unfinished)?;
-        for slot in 0..SLOTS {
-            write_slot(&file, slot, Mark::START)?;
-        }
-        file.sync_all()?;
-        fs::rename(&unfinished, path)?;
+        let file = private_files::replace_with(path, |file| {
+            (0..SLOTS).try_for_each(|slot| write_slot(file, slot, Mark::START))
+        })?;
         Ok(Self { file, mark: Mark::START, slot: 0, synced: true })
     }
 
@@ -85,7 +78,7 @@ impl HighWater {
             let detail = format!("the high-water mark {} cannot be opened: {error}", path.display());
             LogError::new(Fault::CannotOpen, detail)
         };
-        let file = match open_with(OpenOptions::new().read(true).write(true), path) {
+        let file = match private_files::open(path) {
             Ok(file) => file,
             Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(None),
             Err(error) => return Err(cannot_open(error)),
@@ -102,7 +95,7 @@ impl HighWater {
 
     /// Reads the mark of a store that is only looked at; `None` if it cannot be read.
     pub(super) fn peek(path: &Path) -> Option<Mark> {
-        let file = File::open(path).ok()?;
+        let file = private_files::open_to_read(path).ok()?;
         (0..SLOTS).filter_map(|slot| read_slot(&file, slot)).max_by_key(|mark| mark.position)
     }
 
@@ -161,10 +154,6 @@ fn unreadable(path: &Path) -> LogError {
         path.display()
     );
     LogError::new(Fault::Damaged, detail)
-}
-
-fn open_with(options: &mut OpenOptions, path: &Path) -> io::Result<File> {
-    options.mode(0o600).open(path)
 }
 
 fn write_slot(file: &File, slot: usize, mark: Mark) -> io::Result<()> {

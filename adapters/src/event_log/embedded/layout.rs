@@ -1,16 +1,18 @@
 //! Which file of a store is where, who may read it, and that only one process at a time opens it.
 
 use std::{
-    fs::{File, OpenOptions, Permissions, TryLockError},
+    fs::{File, Permissions, TryLockError},
     io,
-    os::unix::fs::{OpenOptionsExt as _, PermissionsExt as _},
+    os::unix::fs::PermissionsExt as _,
     path::{Path, PathBuf},
 };
 
 use application::ports::{Fault, LogError};
 
 use super::failed_sync;
-use crate::event_log::disk::{FILE_MODE, create_folders, folder_of, sync_folder};
+use crate::private_files::{
+    FILE_MODE, beside, create_folders, folder_of, open_or_create, open_to_read, sync_folder,
+};
 
 /// Where a store keeps what.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -75,11 +77,8 @@ impl Layout {
 
     /// Creates the folder if it is missing, and keeps other processes out until the file is dropped.
     pub(super) fn lock(&self) -> Result<File, LogError> {
-        let lock = || {
-            create_folders(&self.folder)?;
-            OpenOptions::new().write(true).create(true).truncate(false).mode(FILE_MODE).open(&self.lock)
-        };
-        let lock = lock().map_err(|error| self.not_writable(&error))?;
+        let lock = create_folders(&self.folder).and_then(|()| open_or_create(&self.lock));
+        let lock = lock.map_err(|error| self.not_writable(&error))?;
         match lock.try_lock() {
             Ok(()) => Ok(lock),
             Err(TryLockError::WouldBlock) => Err(self.in_use()),
@@ -89,7 +88,7 @@ impl Layout {
 
     /// Refuses a store that another process has open. Changes nothing, so the answer holds only for the moment.
     pub(super) fn check_unused(&self) -> Result<(), LogError> {
-        match File::open(&self.lock).map(|lock| lock.try_lock_shared()) {
+        match open_to_read(&self.lock).map(|lock| lock.try_lock_shared()) {
             Ok(Err(TryLockError::WouldBlock)) => Err(self.in_use()),
             // Without a lock that can be read nobody has the store open, or nobody can tell.
             Ok(Ok(()) | Err(TryLockError::Error(_))) | Err(_) => Ok(()),
@@ -128,11 +127,4 @@ pub fn sync_files(folder: &Path, files: &[PathBuf]) -> io::Result<()> {
         file.sync_all()?;
     }
     sync_folder(folder)
-}
-
-/// The path with something added to the name of the file.
-fn beside(path: &Path, ending: &str) -> PathBuf {
-    let mut name = path.as_os_str().to_owned();
-    name.push(ending);
-    name.into()
 }

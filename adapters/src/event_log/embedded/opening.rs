@@ -9,13 +9,11 @@ use super::{
     engine::{Closing, Engine},
     failed_sync,
     high_water::{self, HighWater, Mark},
+    io_error::io_error,
     layout::{Layout, sync_files},
     panics, space,
 };
-use crate::event_log::{
-    IfMissing,
-    disk::{io_trouble, sync_folder},
-};
+use crate::{event_log::IfMissing, private_files::sync_folder};
 
 /// A store that this process has to itself, as long as it holds the lock.
 pub(super) struct Store {
@@ -45,11 +43,7 @@ pub(super) fn open_store<E: Engine>(path: &Path, if_missing: IfMissing) -> Resul
     let (mark, is_new) = match HighWater::open(&layout.mark)? {
         Some(mark) => (mark, false),
         None if exists()? => return Err(high_water::missing(&layout.mark)),
-        None => {
-            let made =
-                HighWater::create(&layout.mark).and_then(|mark| sync_folder(&layout.folder).map(|()| mark));
-            (made.map_err(|error| io_trouble("creating the store", &error))?, true)
-        }
+        None => (HighWater::create(&layout.mark).map_err(io_error("creating the store"))?, true),
     };
     Ok(Store { layout, mark, is_new, _lock: lock })
 }
@@ -64,21 +58,21 @@ pub(super) fn open_engine<E: Engine>(store: &Store) -> Result<Opened<E>, LogErro
 }
 
 fn try_to_open<E: Engine>(Store { layout, mark, .. }: &Store) -> Result<Opened<E>, LogError> {
-    let io_error = |error| io_trouble("bringing the log to the disk", &error);
+    let not_synced = io_error("bringing the log to the disk");
     space::make_room_to_open(&layout.folder, &layout.ballast);
     let distrusted = failed_sync::is_declared(&layout.not_synced);
     if distrusted {
-        E::files(layout).and_then(|files| failed_sync::resolve(&files)).map_err(io_error)?;
+        E::files(layout).and_then(|files| failed_sync::resolve(&files)).map_err(&not_synced)?;
     }
     // A process that was killed may have left its last writes in the cache of the system.
-    E::files(layout).and_then(|files| sync_files(&layout.folder, &files)).map_err(io_error)?;
+    E::files(layout).and_then(|files| sync_files(&layout.folder, &files)).map_err(&not_synced)?;
     let doing = format!("opening the store {}", layout.path.display());
     let engine = panics::reading(&doing, || E::open(layout, mark.mark()))?;
     let checked = check(&engine, mark.mark()).and_then(|last| {
         panics::writing("preparing the log", || engine.prepare(layout))?;
-        sync_folder(&layout.folder).map_err(io_error)?;
+        sync_folder(&layout.folder).map_err(&not_synced)?;
         if distrusted {
-            failed_sync::withdraw(&layout.not_synced).map_err(io_error)?;
+            failed_sync::withdraw(&layout.not_synced).map_err(&not_synced)?;
         }
         Ok(last)
     });

@@ -18,12 +18,13 @@ use super::{
     engine::{Closing, Engine},
     failed_sync,
     high_water::Mark,
+    io_error::io_error,
     opening::{self, Opened, Store},
     panics,
     shared::Shared,
     space,
 };
-use crate::event_log::{IfMissing, disk::io_trouble};
+use crate::event_log::IfMissing;
 
 /// How often the mark is synced while commits come in, and how long after the last one.
 const MARK_SYNC_PAUSE: Duration = Duration::from_secs(1);
@@ -144,7 +145,7 @@ impl<E: Engine> Owner<E> {
     fn store(&mut self, at: Mark, record: &Record) -> Result<(), LogError> {
         self.changed = true;
         self.with_engine("writing to the log", |engine| engine.append(at, record))?;
-        self.store.mark.raise(at).map_err(|error| io_trouble("writing the high-water mark", &error))
+        self.store.mark.raise(at).map_err(io_error("writing the high-water mark"))
     }
 
     fn with_engine<T>(
@@ -187,7 +188,7 @@ impl<E: Engine> Owner<E> {
 
     fn tidy(&mut self) -> Result<(), LogError> {
         if !self.store.mark.is_synced() && self.mark_synced.elapsed() >= MARK_SYNC_PAUSE {
-            self.store.mark.sync().map_err(|error| io_trouble("syncing the high-water mark", &error))?;
+            self.store.mark.sync().map_err(io_error("syncing the high-water mark"))?;
             self.mark_synced = Instant::now();
         }
         self.with_engine("tidying up the log", Engine::tidy)
@@ -213,7 +214,7 @@ impl<E: Engine> Owner<E> {
         let layout = &self.store.layout;
         space::make_room_to_open(&layout.folder, &layout.ballast);
         let writable = failed_sync::declare(&layout.not_synced);
-        let writable = writable.map_err(|error| io_trouble("opening the log again", &error));
+        let writable = writable.map_err(io_error("opening the log again"));
         match writable.and_then(|()| self.replace_engine()) {
             Ok(()) => match space::check_room_again(&self.store.layout.folder) {
                 Ok(()) => self.resume(),
@@ -234,7 +235,7 @@ impl<E: Engine> Owner<E> {
     fn replace_engine(&mut self) -> Result<(), LogError> {
         // What it has cached goes with it. It failed before, so that it fails to close is no news.
         self.close_engine(Closing::AsIs).unwrap_or_else(|error| tracing::debug!("{error}"));
-        self.store.mark.settle().map_err(|error| io_trouble("writing the high-water mark", &error))?;
+        self.store.mark.settle().map_err(io_error("writing the high-water mark"))?;
         let Opened { engine, last } = opening::open_engine(&self.store)?;
         *self.shared.engine.write() = Some(engine);
         self.go_on_from(last)
@@ -245,7 +246,7 @@ impl<E: Engine> Owner<E> {
         let mark = &mut self.store.mark;
         if last != mark.mark() {
             let raised = mark.raise(last).and_then(|()| mark.sync());
-            raised.map_err(|error| io_trouble("writing the high-water mark", &error))?;
+            raised.map_err(io_error("writing the high-water mark"))?;
         }
         self.shared.head.send_replace(last.position);
         Ok(())
@@ -267,7 +268,7 @@ impl<E: Engine> Owner<E> {
                 .store
                 .mark
                 .settle()
-                .map_err(|error| io_trouble("writing the high-water mark", &error))
+                .map_err(io_error("writing the high-water mark"))
                 .and_then(|()| self.close_engine(Closing::Tidy)),
             State::Open | State::Full => self.close_engine(Closing::AsIs),
             // The next start looks at everything anyway.

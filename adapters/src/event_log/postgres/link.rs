@@ -9,7 +9,7 @@ use tokio::{
     time::{self, Instant},
 };
 
-use super::{schema::Tables, seen::Seen, session::Session, settings::Settings, trouble};
+use super::{error_mapping, schema::Tables, seen::Seen, session::Session, settings::Settings};
 
 /// The pause after a vain try to connect; it doubles with each failure. Who asks meanwhile hears why at once.
 const RETRY_PAUSE: Duration = Duration::from_millis(100);
@@ -150,5 +150,5 @@ async fn in_time<T>(
         let detail = format!("PostgreSQL at {} {otherwise}", session.server());
         return Err(LogError::new(Fault::Unreachable, detail));
     };
-    answer.map_err(|error| trouble::of_query(session.server(), &error))
+    answer.map_err(|error| error_mapping::query_error(session.server(), &error))
 }

@@ -3,7 +3,7 @@
 use application::ports::{Fault, LogError};
 use tokio_postgres::{Client, Error, error::SqlState};
 
-use super::trouble;
+use super::error_mapping;
 
 /// The table that holds the commits.
 pub(super) const COMMITS: &str = "petstore_commits";
@@ -33,7 +33,7 @@ pub(super) enum Tables {
 
 /// Sees to it that the tables are there, in a version that this program knows.
 pub(super) async fn ensure(client: &Client, server: &str, tables: Tables) -> Result<(), LogError> {
-    let failed = |error: Error| trouble::of_query(server, &error);
+    let failed = |error: Error| error_mapping::query_error(server, &error);
     let exist = exist(client).await.map_err(failed)?;
     match tables {
         Tables::OrCreate if !exist => {
@@ -86,9 +86,9 @@ fn cannot_create(server: &str, error: &Error) -> LogError {
         let detail = format!(
             "the user may not make tables in PostgreSQL at {server} ({}); grant it CREATE on the schema for the \
              first start",
-            trouble::words(error)
+            error_mapping::describe(error)
         );
         return LogError::new(Fault::CannotOpen, detail);
     }
-    trouble::of_query(server, error)
+    error_mapping::query_error(server, error)
 }

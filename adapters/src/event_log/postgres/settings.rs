@@ -44,7 +44,7 @@ impl Settings {
     pub(super) fn parse(url: &str, environment: Environment<'_>) -> Result<Self, LogError> {
         let url = Url::split(url)?;
         let mut config: Config = url.rest.parse().map_err(|error: tokio_postgres::Error| {
-            unusable(format!("the PostgreSQL URL cannot be used: {}", super::trouble::words(&error)))
+            unusable(format!("the PostgreSQL URL cannot be used: {}", super::error_mapping::describe(&error)))
         })?;
         if config.get_user().is_none()
             && let Some(user) = environment("PGUSER").or_else(|| environment("USER"))

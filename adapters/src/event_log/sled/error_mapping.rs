@@ -4,12 +4,12 @@ use std::io;
 
 use application::ports::{Fault, LogError};
 
-use crate::event_log::{disk::io_trouble, embedded::one_line};
+use crate::event_log::embedded::{io_error, one_line};
 
 /// Turns an error of sled while it was `doing` something into one of the log.
 pub(super) fn log_error(doing: &str) -> impl Fn(::sled::Error) -> LogError {
     move |error| match error {
-        ::sled::Error::Io(error) => io_trouble(doing, &original(error)),
+        ::sled::Error::Io(error) => io_error(doing)(original(error)),
         ::sled::Error::Corruption { .. } | ::sled::Error::CollectionNotFound(_) => LogError::new(
             Fault::Damaged,
             format!(

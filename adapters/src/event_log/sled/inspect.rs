@@ -14,7 +14,8 @@
 use std::{
     collections::{BTreeMap, BTreeSet},
     fs::File,
-    io::{self, Read as _, Seek as _, SeekFrom},
+    io,
+    os::unix::fs::FileExt as _,
 };
 
 use application::ports::Position;
@@ -93,10 +94,18 @@ fn holds<'a>(file: &File, offsets: impl Iterator<Item = &'a u64>, mark: Mark) ->
 }
 
 /// So many bytes at `offset`, or as many as there are.
-fn read(mut file: &File, offset: u64, len: usize) -> io::Result<Vec<u8>> {
-    let mut bytes = Vec::with_capacity(len);
-    file.seek(SeekFrom::Start(offset))?;
-    file.take(len as u64).read_to_end(&mut bytes)?;
+pub(super) fn read(file: &File, offset: u64, len: usize) -> io::Result<Vec<u8>> {
+    let mut bytes = vec![0; len];
+    let mut filled = 0;
+    while filled < len {
+        match file.read_at(&mut bytes[filled..], offset + filled as u64) {
+            Ok(0) => break,
+            Ok(read) => filled += read,
+            Err(error) if error.kind() == io::ErrorKind::Interrupted => {}
+            Err(error) => return Err(error),
+        }
+    }
+    bytes.truncate(filled);
     Ok(bytes)
 }
 

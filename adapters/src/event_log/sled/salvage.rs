@@ -6,12 +6,15 @@
 //! headers and snapshots. Old copies of a chunk, which sled leaves behind when it moves pages, are as good as
 //! new ones.
 
-use std::{fs::File, io, os::unix::fs::FileExt as _};
+use std::{fs::File, io};
 
 use application::ports::{Fault, LogError, Position, StoredRecord};
 use bytes::Bytes;
 
-use super::chunks::{self, CHUNK_MAX, Header};
+use super::{
+    chunks::{self, CHUNK_MAX, Header},
+    inspect::read,
+};
 use crate::event_log::embedded::{Layout, Mark, Records, Remains, Visit, damaged};
 
 /// So much of the file is looked at in one go, and a chunk more, so that none is missed between two blocks.
@@ -67,13 +70,11 @@ impl Found {
     fn assemble(&self, record: &Whole) -> Result<Bytes, LogError> {
         let mut bytes = Vec::with_capacity(record.len as usize);
         for (place, number) in record.places.iter().zip(0..) {
-            let mut chunk = vec![0; CHUNK_MAX];
-            let read = read_at(&self.file, &mut chunk, *place);
-            let read = read.map_err(|error| {
+            let chunk = read(&self.file, *place, CHUNK_MAX).map_err(|error| {
                 damaged(record.mark.position, &format!("a part of it cannot be read ({error})"))
             })?;
             let expected = Header { mark: record.mark, number, len: record.len };
-            match Header::parse(&chunk[..read]) {
+            match Header::parse(&chunk) {
                 Some((header, payload)) if header == expected => bytes.extend_from_slice(payload),
                 Some(_) | None => {
                     return Err(damaged(record.mark.position, "the file changed while it was read"));
@@ -87,17 +88,15 @@ impl Found {
 /// Every sound chunk in the file and where it starts.
 fn pieces(file: &File) -> io::Result<Vec<(Header, u64)>> {
     let mut pieces = Vec::new();
-    let mut block = vec![0; BLOCK + CHUNK_MAX];
     let mut offset = 0;
     loop {
-        let read = read_at(file, &mut block, offset)?;
-        let bytes = &block[..read];
-        for at in chunks::find(bytes).take_while(|at| *at < BLOCK) {
+        let bytes = read(file, offset, BLOCK + CHUNK_MAX)?;
+        for at in chunks::find(&bytes).take_while(|at| *at < BLOCK) {
             if let Some((header, _)) = Header::parse(&bytes[at..]) {
                 pieces.push((header, offset + at as u64));
             }
         }
-        if read <= BLOCK {
+        if bytes.len() <= BLOCK {
             return Ok(pieces);
         }
         offset += BLOCK as u64;
@@ -127,18 +126,4 @@ fn whole_records(mut pieces: Vec<(Header, u64)>, mark: Option<Mark>) -> Vec<Whol
         records.push(Whole { mark: first.mark, len: first.len, places });
     }
     records
-}
-
-/// Fills the buffer as far as the file goes.
-fn read_at(file: &File, buffer: &mut [u8], offset: u64) -> io::Result<usize> {
-    let mut len = 0;
-    while len < buffer.len() {
-        match file.read_at(&mut buffer[len..], offset + len as u64) {
-            Ok(0) => break,
-            Ok(read) => len += read,
-            Err(error) if error.kind() == io::ErrorKind::Interrupted => {}
-            Err(error) => return Err(error),
-        }
-    }
-    Ok(len)
 }

@@ -9,19 +9,19 @@ use tokio_postgres::{
 };
 
 /// No session came about.
-pub(super) fn of_connect(server: &str, error: &Error) -> LogError {
+pub(super) fn connect_error(server: &str, error: &Error) -> LogError {
     if is_standby(error) {
         let detail = format!(
             "PostgreSQL at {server} is a standby or read-only; name the primary, or all servers, in the URL"
         );
         return LogError::new(Fault::Unreachable, detail);
     }
-    let detail = format!("PostgreSQL at {server} cannot be reached: {}", words(error));
+    let detail = format!("PostgreSQL at {server} cannot be reached: {}", describe(error));
     LogError::new(if may_pass(error) { Fault::Unreachable } else { Fault::CannotOpen }, detail)
 }
 
 /// Something that is no append failed.
-pub(super) fn of_query(server: &str, error: &Error) -> LogError {
+pub(super) fn query_error(server: &str, error: &Error) -> LogError {
     let fault = match error.code() {
         None => Fault::Unreachable,
         Some(code) => match class(code) {
@@ -30,11 +30,11 @@ pub(super) fn of_query(server: &str, error: &Error) -> LogError {
             _ => Fault::Unreachable,
         },
     };
-    LogError::new(fault, format!("PostgreSQL at {server} failed: {}", words(error)))
+    LogError::new(fault, format!("PostgreSQL at {server} failed: {}", describe(error)))
 }
 
 /// An append failed. Unless the server says that it rolled back, nobody knows what became of it.
-pub(super) fn of_append(server: &str, error: &Error) -> AppendError {
+pub(super) fn append_error(server: &str, error: &Error) -> AppendError {
     let rolled_back = error.as_db_error().filter(|error| {
         // A session that ends, for whatever reason, may have committed before.
         !matches!(error.parsed_severity(), Some(Severity::Fatal | Severity::Panic))
@@ -45,12 +45,12 @@ pub(super) fn of_append(server: &str, error: &Error) -> AppendError {
         Some(code) if matches!(class(code), "22" | "23" | "25" | "42" | "53") => Fault::WriteFailed,
         Some(_) | None => {
             let detail =
-                format!("PostgreSQL at {server} was lost while it stored a commit: {}", words(error));
+                format!("PostgreSQL at {server} was lost while it stored a commit: {}", describe(error));
             return AppendError::Unclear(LogError::new(Fault::Unreachable, detail));
         }
     };
     let what_to_do = if is_read_only(error) { "; name the primary, or all servers, in the URL" } else { "" };
-    let detail = format!("PostgreSQL at {server} refused a commit: {}{what_to_do}", words(error));
+    let detail = format!("PostgreSQL at {server} refused a commit: {}{what_to_do}", describe(error));
     AppendError::NotStored(LogError::new(fault, detail))
 }
 
@@ -60,18 +60,18 @@ pub(super) fn is_read_only(error: &Error) -> bool {
 }
 
 /// No server gave a session: if any of them may do so later, that is what counts.
-pub(super) fn of_all(troubles: Vec<LogError>) -> LogError {
-    let fault = if troubles.iter().any(|trouble| trouble.fault == Fault::Unreachable) {
+pub(super) fn combined(errors: Vec<LogError>) -> LogError {
+    let fault = if errors.iter().any(|error| error.fault == Fault::Unreachable) {
         Fault::Unreachable
     } else {
-        troubles.first().map_or(Fault::CannotOpen, |trouble| trouble.fault)
+        errors.first().map_or(Fault::CannotOpen, |error| error.fault)
     };
-    let details: Vec<_> = troubles.into_iter().map(|trouble| trouble.detail).collect();
+    let details: Vec<_> = errors.into_iter().map(|error| error.detail).collect();
     LogError::new(fault, details.join("; "))
 }
 
 /// The error with its causes. None of them holds a password: neither the server nor its driver repeats one.
-pub(super) fn words(error: &Error) -> String {
+pub(super) fn describe(error: &Error) -> String {
     if let Some(error) = error.as_db_error() {
         return format!("{} (SQLSTATE {})", error.message(), error.code().code());
     }
