@@ -23,7 +23,7 @@ mod salvage;
 mod shared;
 mod space;
 #[cfg(test)]
-mod tests;
+pub(crate) mod tests;
 
 use std::{
     fmt,
@@ -45,7 +45,7 @@ use tokio::{
 };
 
 pub use copy::Copy;
-pub use engine::{Closing, Engine, SYNCED};
+pub use engine::{Closing, Engine};
 pub use high_water::Mark;
 pub use io_error::io_error;
 pub use layout::{Layout, sync_files};

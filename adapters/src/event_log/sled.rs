@@ -21,11 +21,11 @@ use std::{
     thread,
 };
 
-use application::ports::{CommitId, Durability, DurabilityLevel, LogError, Position, Record};
+use application::ports::{CommitId, LogError, Position, Record};
 
 use super::embedded::{
-    Closing, EmbeddedLog, Engine, Layout, Mark, Records, Remains, SYNCED, Visit, damaged, io_error,
-    silence_panics, sync_files,
+    Closing, EmbeddedLog, Engine, Layout, Mark, Records, Remains, Visit, damaged, io_error, silence_panics,
+    sync_files,
 };
 use crate::private_files::create_folders;
 
@@ -47,6 +47,8 @@ pub struct Sled {
 }
 
 impl Engine for Sled {
+    const NAME: &'static str = "sled";
+
     fn layout(path: &Path) -> Layout {
         Layout::in_folder(path)
     }
@@ -115,9 +117,8 @@ impl Engine for Sled {
         }
     }
 
-    fn durability(&self) -> Durability {
-        let facts = vec![("sync".into(), "flush and fdatasync before every acknowledgement".into())];
-        Durability { engine: "sled", level: DurabilityLevel::Synced, promise: SYNCED.into(), facts }
+    fn facts(&self) -> Vec<(&'static str, String)> {
+        vec![("sync", "flush and fdatasync before every acknowledgement".to_owned())]
     }
 
     /// sled syncs once more as it goes, and panics if that fails: nothing that was acknowledged depends on it.

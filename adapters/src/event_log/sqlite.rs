@@ -15,16 +15,14 @@ use std::{
     sync::atomic::{AtomicU64, Ordering::Relaxed},
 };
 
-use application::ports::{CommitId, Durability, DurabilityLevel, LogError, Position, Record};
+use application::ports::{CommitId, LogError, Position, Record};
 use parking_lot::Mutex;
 use rusqlite::{Connection, OptionalExtension as _, params};
 
-use super::embedded::{
-    Closing, Copy, EmbeddedLog, Engine, Layout, Mark, Records, Remains, SYNCED, Visit, io_error,
-};
+use super::embedded::{Closing, Copy, EmbeddedLog, Engine, Layout, Mark, Records, Remains, Visit, io_error};
 use crate::private_files::create_file;
 
-use connection::{Content, Reader, VERSION, Wal};
+use connection::{Content, Reader, VERSION};
 use error_mapping::log_error;
 
 /// After so many bytes the write-ahead log is moved into the database. Less than what stays free on any disk, so that
@@ -34,6 +32,7 @@ const CHECKPOINT_BYTES: u64 = 1024 * 1024;
 const COMMIT_OVERHEAD: u64 = 8 * 1024;
 
 const CREATE: &str = "\
+    PRAGMA journal_mode = WAL; \
     BEGIN IMMEDIATE; \
     CREATE TABLE commits (position INTEGER PRIMARY KEY CHECK (position > 0), id BLOB NOT NULL, bytes BLOB NOT NULL) STRICT; \
     PRAGMA application_id = 0x70657473; \
@@ -57,6 +56,8 @@ pub struct Sqlite {
 }
 
 impl Engine for Sqlite {
+    const NAME: &'static str = "sqlite";
+
     fn layout(path: &Path) -> Layout {
         Layout::beside_file(path)
     }
@@ -132,11 +133,10 @@ impl Engine for Sqlite {
         Ok(())
     }
 
-    fn durability(&self) -> Durability {
+    fn facts(&self) -> Vec<(&'static str, String)> {
         let facts =
             [("sqlite_version", rusqlite::version()), ("journal_mode", "wal"), ("synchronous", "FULL")];
-        let facts = facts.map(|(setting, value)| (setting.to_owned(), value.to_owned())).into();
-        Durability { engine: "sqlite", level: DurabilityLevel::Synced, promise: SYNCED.into(), facts }
+        facts.map(|(setting, value)| (setting, value.to_owned())).into()
     }
 
     fn close(self, closing: Closing) -> Result<(), LogError> {
@@ -147,7 +147,7 @@ impl Engine for Sqlite {
             Closing::Tidy => connection::checkpoint(&writer, "TRUNCATE")?,
             Closing::AsIs => length(&self.wal) == 0,
         };
-        connection::on_close(&writer, if is_empty { Wal::Removed } else { Wal::Kept })
+        connection::on_close(&writer, if is_empty { Closing::Tidy } else { Closing::AsIs })
     }
 
     /// Reads a copy: SQLite may repair while it reads, and what is damaged is to stay as it is.
@@ -155,7 +155,7 @@ impl Engine for Sqlite {
         let copy = Copy::temporary::<Self>(layout)?;
         let reader = Reader::connect(&copy.layout.path)?;
         // Where even the last position cannot be told, the mark has to do.
-        let last = reader.last().unwrap_or(Position::START);
+        let last = connection::last(&reader.0.lock()).map_or(Position::START, |last| last.position);
         Ok(Remains { records: Box::new(reader), last, found: None, copy: Some(copy) })
     }
 }

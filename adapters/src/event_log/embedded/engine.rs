@@ -5,13 +5,9 @@ use std::{
     path::{Path, PathBuf},
 };
 
-use application::ports::{CommitId, Durability, LogError, Position, Record};
+use application::ports::{CommitId, LogError, Position, Record};
 
 use super::{high_water::Mark, layout::Layout, reading::Records, salvage::Remains};
-
-/// What an engine promises that syncs before it returns from [`append`](Engine::append).
-pub const SYNCED: &str = "every acknowledged commit is on this machine's disk: it survives kill -9 and power cuts, as \
-                          far as the disk keeps what it says it has synced";
 
 /// A storage engine in files of this machine. It may block, and it may panic: every call is made on a thread that may
 /// wait, and a panic becomes an error.
@@ -19,6 +15,9 @@ pub const SYNCED: &str = "every acknowledged commit is on this machine's disk: i
 /// One thread calls [`append`](Self::append) and [`tidy`](Self::tidy); others read meanwhile. After an error or a panic
 /// of either, the engine goes on serving reads until it is closed and opened again.
 pub trait Engine: Records + Sized {
+    /// The scheme of its URLs.
+    const NAME: &'static str;
+
     /// Where the files of the store that an operator calls `path` are.
     fn layout(path: &Path) -> Layout;
 
@@ -56,8 +55,8 @@ pub trait Engine: Records + Sized {
     /// Wakes callers that hang inside the engine after a failed write, without waiting itself.
     fn unblock(&self) {}
 
-    /// What an acknowledgement of this engine means.
-    fn durability(&self) -> Durability;
+    /// What was looked up to know that a stored record is durable: setting and value.
+    fn facts(&self) -> Vec<(&'static str, String)>;
 
     /// Closes the engine.
     fn close(self, closing: Closing) -> Result<(), LogError>;

@@ -1,11 +1,14 @@
 //! What the thread that owns an engine shares with all others: the engine to read from, how far it is durable, and why
 //! nothing can be written.
 
-use application::ports::{Durability, Fault, LogError, Position, ReadBound, StoredRecord};
+use application::ports::{Durability, DurabilityLevel, Fault, LogError, Position, ReadBound, StoredRecord};
 use parking_lot::RwLock;
 use tokio::sync::watch;
 
 use super::{engine::Engine, layout::Layout, reading::read_within};
+
+const PROMISE: &str = "every acknowledged commit is on this machine's disk: it survives kill -9 and power cuts, as far \
+                       as the disk keeps what it says it has synced";
 
 /// What other threads may look at.
 pub(super) struct Shared<E> {
@@ -20,11 +23,15 @@ pub(super) struct Shared<E> {
 
 impl<E: Engine> Shared<E> {
     pub(super) fn new(engine: E, layout: &Layout, head: Position) -> Self {
-        let mut durability = engine.durability();
-        durability.facts.extend([
-            ("store".to_owned(), layout.path.display().to_string()),
-            ("high-water mark".to_owned(), "written with every commit, synced every second".to_owned()),
-        ]);
+        let store = ("store", layout.path.display().to_string());
+        let mark = ("high-water mark", "written with every commit, synced every second".to_owned());
+        let facts = engine.facts().into_iter().chain([store, mark]);
+        let durability = Durability {
+            engine: E::NAME,
+            level: DurabilityLevel::Synced,
+            promise: PROMISE.into(),
+            facts: facts.map(|(setting, value)| (setting.to_owned(), value)).collect(),
+        };
         let engine = RwLock::new(Some(engine));
         Self { engine, head: watch::Sender::new(head), closed: RwLock::new(None), durability }
     }

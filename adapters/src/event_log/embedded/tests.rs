@@ -1,4 +1,4 @@
-//! What holds for a log on any embedded engine, shown on each of them.
+//! What holds for a log on any embedded engine. Each engine runs all of it: [`check_engine!`].
 
 mod faults;
 mod panics;
@@ -9,6 +9,37 @@ use application::contract::{self, record};
 use tempfile::TempDir;
 
 use super::*;
+
+pub(crate) use faults::*;
+pub(crate) use panics::*;
+
+/// Runs every test on an engine.
+macro_rules! check_engine {
+    ($engine:ty) => {
+        $crate::event_log::embedded::tests::run_on! { $engine:
+            the_log_keeps_the_contract,
+            a_reopened_log_holds_everything,
+            a_record_over_the_limit_is_refused_and_the_log_goes_on,
+            a_store_in_use_is_refused_until_it_is_closed,
+            a_store_that_an_earlier_process_left_in_doubt_is_compared_with_the_disk_and_opens,
+            a_failed_write_closes_the_log_until_it_was_opened_again_by_itself,
+            an_engine_that_panics_while_it_writes_closes_the_log_which_is_then_opened_again,
+            an_engine_that_panics_while_it_reads_makes_that_read_fail_and_no_other,
+            a_thread_that_cannot_go_on_stops_the_log_for_good,
+        }
+    };
+}
+pub(crate) use check_engine;
+
+macro_rules! run_on {
+    ($engine:ty: $($test:ident),* $(,)?) => {$(
+        #[tokio::test(flavor = "multi_thread")]
+        async fn $test() {
+            $crate::event_log::embedded::tests::$test::<$engine>().await;
+        }
+    )*};
+}
+pub(crate) use run_on;
 
 /// A store of this engine that has the folder to itself.
 fn store<E: Engine>(folder: &TempDir) -> PathBuf {
@@ -36,35 +67,7 @@ async fn read_all<E: Engine>(log: &EmbeddedLog<E>) -> Result<Vec<StoredRecord>, 
     }
 }
 
-/// Runs a test, which is generic over the engine, on every engine.
-macro_rules! on_every_engine {
-    ($($test:ident),* $(,)?) => {
-        mod sled {
-            $(#[tokio::test(flavor = "multi_thread")]
-            async fn $test() {
-                super::$test::<crate::event_log::sled::Sled>().await;
-            })*
-        }
-        #[cfg(feature = "sqlite")]
-        mod sqlite {
-            $(#[tokio::test(flavor = "multi_thread")]
-            async fn $test() {
-                super::$test::<crate::event_log::sqlite::Sqlite>().await;
-            })*
-        }
-    };
-}
-use on_every_engine;
-
-on_every_engine!(
-    the_log_keeps_the_contract,
-    a_reopened_log_holds_everything,
-    a_record_over_the_limit_is_refused_and_the_log_goes_on,
-    a_store_in_use_is_refused_until_it_is_closed,
-    a_store_that_an_earlier_process_left_in_doubt_is_compared_with_the_disk_and_opens,
-);
-
-async fn the_log_keeps_the_contract<E: Engine>() {
+pub(crate) async fn the_log_keeps_the_contract<E: Engine>() {
     let folder = TempDir::new().unwrap();
     let fresh = async || {
         let path = tempfile::tempdir_in(&folder).unwrap().keep().join("store");
@@ -73,14 +76,14 @@ async fn the_log_keeps_the_contract<E: Engine>() {
     contract::check_all(fresh).await;
 }
 
-async fn a_reopened_log_holds_everything<E: Engine>() {
+pub(crate) async fn a_reopened_log_holds_everything<E: Engine>() {
     let folder = TempDir::new().unwrap();
     let path = store::<E>(&folder);
     let open = async || Arc::new(EmbeddedLog::<E>::open(&path).unwrap()) as Arc<dyn EventLog>;
     contract::a_reopened_log_holds_everything(open).await;
 }
 
-async fn a_record_over_the_limit_is_refused_and_the_log_goes_on<E: Engine>() {
+pub(crate) async fn a_record_over_the_limit_is_refused_and_the_log_goes_on<E: Engine>() {
     let folder = TempDir::new().unwrap();
     let log = EmbeddedLog::<E>::open(store::<E>(&folder)).unwrap();
     let huge = Record { bytes: vec![b'x'; RECORD_MAX + 1].into(), ..record(1) };
@@ -92,7 +95,7 @@ async fn a_record_over_the_limit_is_refused_and_the_log_goes_on<E: Engine>() {
     assert_eq!(log.append(Position::START, &record(1)).await, Ok(Position(1)));
 }
 
-async fn a_store_in_use_is_refused_until_it_is_closed<E: Engine>() {
+pub(crate) async fn a_store_in_use_is_refused_until_it_is_closed<E: Engine>() {
     let folder = TempDir::new().unwrap();
     let path = store::<E>(&folder);
     let first = EmbeddedLog::<E>::open(&path).unwrap();
@@ -105,7 +108,9 @@ async fn a_store_in_use_is_refused_until_it_is_closed<E: Engine>() {
     assert_eq!(again.head().await, Ok(Position(3)), "the refused start has changed nothing");
 }
 
-async fn a_store_that_an_earlier_process_left_in_doubt_is_compared_with_the_disk_and_opens<E: Engine>() {
+pub(crate) async fn a_store_that_an_earlier_process_left_in_doubt_is_compared_with_the_disk_and_opens<
+    E: Engine,
+>() {
     let folder = TempDir::new().unwrap();
     let path = store::<E>(&folder);
     append_up_to(&EmbeddedLog::<E>::open(&path).unwrap(), 50).await;

@@ -12,6 +12,10 @@ use tempfile::TempDir;
 use super::*;
 use crate::event_log::embedded::RECORD_MAX;
 
+mod any_embedded_engine {
+    crate::event_log::embedded::tests::check_engine!(super::Sled);
+}
+
 #[tokio::test]
 async fn a_record_of_the_largest_size_survives_a_restart_without_files_of_its_own() {
     let folder = TempDir::new().unwrap();

@@ -9,7 +9,7 @@ use rusqlite::{Connection, Error, OpenFlags, OptionalExtension as _, Row, config
 use uuid::Uuid;
 
 use super::{error_mapping::log_error, length};
-use crate::event_log::embedded::{Mark, Records, Visit};
+use crate::event_log::embedded::{Closing, Mark, Records, Visit};
 
 /// What marks a database as ours: the letters "pets".
 const APPLICATION_ID: i32 = 0x7065_7473;
@@ -43,36 +43,24 @@ pub(super) enum Content {
     Log,
 }
 
-/// What closing a connection does to the write-ahead log. When SQLite removes it, it first moves it into the database,
-/// and tells nobody if that fails.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(super) enum Wal {
-    Kept,
-    Removed,
-}
-
 /// Connects to the database and looks what it is, without changing anything: the write-ahead log stays as it is, even if
 /// the connection is closed again.
 pub(super) fn open(path: &Path, wal: &Path) -> Result<(Connection, Content), LogError> {
     let doing = format!("opening {}", path.display());
     let connection = connect(path, OpenFlags::SQLITE_OPEN_READ_WRITE).map_err(log_error(&doing))?;
     // An empty one that SQLite creates now goes again.
-    on_close(&connection, if length(wal) > 0 { Wal::Kept } else { Wal::Removed })?;
+    on_close(&connection, if length(wal) > 0 { Closing::AsIs } else { Closing::Tidy })?;
     let found = connection.query_row(LOOK, [], |row| Ok((row.get(0)?, row.get(1)?, row.get(2)?)));
-    let (fault, detail) = match found.map_err(log_error(&doing))? {
+    let (fault, what) = match found.map_err(log_error(&doing))? {
         (0, 0, 0) => return Ok((connection, Content::Nothing)),
         (APPLICATION_ID, VERSION, _) => return Ok((connection, Content::Log)),
         (APPLICATION_ID, version, _) if version > VERSION => (
             Fault::NewerFormat,
-            format!(
-                "the log {} has version {version}, this program knows {VERSION}; run the petstore that made it or a \
-                 later one",
-                path.display()
-            ),
+            format!("has version {version}, this program knows {VERSION}; run a newer one"),
         ),
-        _ => (Fault::CannotOpen, format!("{} is not a petstore log; choose another path", path.display())),
+        _ => (Fault::CannotOpen, "is not a petstore log; choose another path".to_owned()),
     };
-    Err(LogError::new(fault, detail))
+    Err(LogError::new(fault, format!("the file {} {what}", path.display())))
 }
 
 /// Makes commits durable, and sees that the settings are in force.
@@ -83,7 +71,7 @@ pub(super) fn set_up(connection: &Connection) -> Result<(), LogError> {
     };
     let (mode, synchronous): (String, i32) = set_up().map_err(log_error("setting up the log"))?;
     if mode == "wal" && synchronous == SYNCHRONOUS_FULL {
-        return on_close(connection, Wal::Kept);
+        return on_close(connection, Closing::AsIs);
     }
     let detail = format!(
         "SQLite cannot make commits durable here (journal_mode {mode}, synchronous {synchronous}); choose a local disk"
@@ -104,26 +92,22 @@ pub(super) fn checkpoint(connection: &Connection, mode: &str) -> Result<bool, Lo
     moved.map_err(log_error("moving commits into the database"))
 }
 
-pub(super) fn on_close(connection: &Connection, wal: Wal) -> Result<(), LogError> {
-    let set = connection.set_db_config(DbConfig::SQLITE_DBCONFIG_NO_CKPT_ON_CLOSE, wal == Wal::Kept);
+/// Decides whether closing the connection leaves the write-ahead log as it is. Otherwise SQLite moves it into the
+/// database and removes it, and tells nobody if that fails.
+pub(super) fn on_close(connection: &Connection, closing: Closing) -> Result<(), LogError> {
+    let set = connection.set_db_config(DbConfig::SQLITE_DBCONFIG_NO_CKPT_ON_CLOSE, closing == Closing::AsIs);
     set.map(drop).map_err(log_error("setting up the log"))
 }
 
 /// A connection that reads.
 #[derive(Debug)]
-pub(super) struct Reader(Mutex<Connection>);
+pub(super) struct Reader(pub(super) Mutex<Connection>);
 
 impl Reader {
     pub(super) fn connect(path: &Path) -> Result<Self, LogError> {
-        let connection = connect(path, OpenFlags::SQLITE_OPEN_READ_ONLY);
-        connection
-            .map(|connection| Self(Mutex::new(connection)))
-            .map_err(log_error(&format!("opening {} for reading", path.display())))
-    }
-
-    /// The last position there is, whether or not all before it can be read.
-    pub(super) fn last(&self) -> Result<Position, LogError> {
-        last(&self.0.lock()).map(|last| last.position)
+        let doing = format!("opening {} for reading", path.display());
+        let connection = connect(path, OpenFlags::SQLITE_OPEN_READ_ONLY).map_err(log_error(&doing))?;
+        Ok(Self(Mutex::new(connection)))
     }
 }
 

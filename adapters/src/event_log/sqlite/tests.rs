@@ -11,6 +11,10 @@ use tempfile::TempDir;
 
 use super::*;
 
+mod any_embedded_engine {
+    crate::event_log::embedded::tests::check_engine!(super::Sqlite);
+}
+
 fn folder() -> (TempDir, std::path::PathBuf) {
     let folder = TempDir::new().unwrap();
     let path = folder.path().join("deep").join("pets.db");

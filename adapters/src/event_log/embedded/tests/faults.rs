@@ -9,11 +9,9 @@ use super::*;
 /// Names the store, and asks for the test itself.
 const STORE: &str = "PETSTORE_TEST_STORE";
 
-on_every_engine!(a_failed_write_closes_the_log_until_it_was_opened_again_by_itself);
-
 /// A limit on file sizes makes real writes fail, and lifting it makes them work again, but it holds for a whole process:
 /// the test runs itself again in a process of its own.
-async fn a_failed_write_closes_the_log_until_it_was_opened_again_by_itself<E: Engine>() {
+pub(crate) async fn a_failed_write_closes_the_log_until_it_was_opened_again_by_itself<E: Engine>() {
     if let Some(store) = env::var_os(STORE) {
         return fail_and_recover::<E>(Path::new(&store)).await;
     }

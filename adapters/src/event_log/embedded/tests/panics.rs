@@ -6,13 +6,9 @@ use application::ports::CommitId;
 
 use super::*;
 
-on_every_engine!(
-    an_engine_that_panics_while_it_writes_closes_the_log_which_is_then_opened_again,
-    an_engine_that_panics_while_it_reads_makes_that_read_fail_and_no_other,
-    a_thread_that_cannot_go_on_stops_the_log_for_good,
-);
-
-async fn an_engine_that_panics_while_it_writes_closes_the_log_which_is_then_opened_again<E: Engine>() {
+pub(crate) async fn an_engine_that_panics_while_it_writes_closes_the_log_which_is_then_opened_again<
+    E: Engine,
+>() {
     let folder = TempDir::new().unwrap();
     let path = store::<E>(&folder);
     let log = EmbeddedLog::<PanicsOnDemand<E>>::open(&path).unwrap();
@@ -34,7 +30,7 @@ async fn an_engine_that_panics_while_it_writes_closes_the_log_which_is_then_open
     assert_eq!(read_all(&EmbeddedLog::<E>::open(&path).unwrap()).await.unwrap().len(), 5);
 }
 
-async fn an_engine_that_panics_while_it_reads_makes_that_read_fail_and_no_other<E: Engine>() {
+pub(crate) async fn an_engine_that_panics_while_it_reads_makes_that_read_fail_and_no_other<E: Engine>() {
     let folder = TempDir::new().unwrap();
     let path = store::<E>(&folder);
     let log = EmbeddedLog::<PanicsOnDemand<E>>::open(&path).unwrap();
@@ -46,7 +42,7 @@ async fn an_engine_that_panics_while_it_reads_makes_that_read_fail_and_no_other<
     append_up_to(&log, 4).await;
 }
 
-async fn a_thread_that_cannot_go_on_stops_the_log_for_good<E: Engine>() {
+pub(crate) async fn a_thread_that_cannot_go_on_stops_the_log_for_good<E: Engine>() {
     let folder = TempDir::new().unwrap();
     let path = store::<E>(&folder);
     let log = EmbeddedLog::<PanicsOnDemand<E>>::open(&path).unwrap();
@@ -102,6 +98,8 @@ impl<E> PanicsOnDemand<E> {
 }
 
 impl<E: Engine> Engine for PanicsOnDemand<E> {
+    const NAME: &'static str = E::NAME;
+
     fn layout(path: &Path) -> Layout {
         E::layout(path)
     }
@@ -136,8 +134,8 @@ impl<E: Engine> Engine for PanicsOnDemand<E> {
         self.engine.append(at, record)
     }
 
-    fn durability(&self) -> Durability {
-        self.engine.durability()
+    fn facts(&self) -> Vec<(&'static str, String)> {
+        self.engine.facts()
     }
 
     fn close(self, closing: Closing) -> Result<(), LogError> {
