@@ -194,7 +194,8 @@ impl Authenticator for ApiKeys {
 impl Known {
     fn new(record: KeyRecord, last_use: Arc<LastUse>) -> Self {
         let (id, name, scopes) = (record.id(), record.name.to_string(), record.scopes);
-        Self { record, principal: Arc::new(Principal { id, name, scopes }), last_use }
+        let owner = id.clone();
+        Self { record, principal: Arc::new(Principal { id, owner, name, scopes }), last_use }
     }
 }
 

@@ -1,6 +1,10 @@
 //! Engines that keep the log: each stores the same bytes and looks inside nothing.
 
 pub mod embedded;
+#[cfg(any(feature = "nats", feature = "postgres"))]
+mod environment;
+#[cfg(any(feature = "nats", feature = "postgres"))]
+mod loopback;
 pub mod memory;
 #[cfg(feature = "nats")]
 pub mod nats;

@@ -156,7 +156,7 @@ impl KeyFile {
         if self.is_there() {
             return Ok(None);
         }
-        let new = NewKey { name: KeyName::of_the_first_key(), scopes: Scopes::ReadWrite, expires: None };
+        let new = NewKey { name: KeyName::of_the_first_key(), scopes: Scopes::READ_WRITE, expires: None };
         let Issued { key, record, .. } = self.make_key(new, &[], now)?;
         // The secret goes first: killed in between, the next start finds no key file and begins anew.
         let path = self.first_key();

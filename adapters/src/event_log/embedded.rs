@@ -35,7 +35,7 @@ use std::{
 };
 
 use application::ports::{
-    AppendError, Durability, EventLog, Fault, LogError, Position, ReadBound, Record, StoredRecord,
+    AppendError, Durability, EventLog, Fault, LogError, Position, ReadBound, Record, StoredRecord, Version,
 };
 use async_trait::async_trait;
 use tokio::{
@@ -154,7 +154,7 @@ fn open_owner<E: Engine>(path: &Path, if_missing: IfMissing) -> Result<(Owner<E>
 
 #[async_trait]
 impl<E: Engine> EventLog for EmbeddedLog<E> {
-    async fn append(&self, expected: Position, record: &Record) -> Result<Position, AppendError> {
+    async fn append(&self, expected: Version, record: &Record) -> Result<Position, AppendError> {
         if record.bytes.len() > RECORD_MAX {
             let detail =
                 format!("a record of {} bytes is over the limit of {RECORD_MAX}", record.bytes.len());

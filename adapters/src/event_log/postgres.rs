@@ -1,32 +1,30 @@
 //! A log in PostgreSQL, one row per commit, which any number of nodes may share.
 //!
 //! Reading order: this file (what callers see), `postgres/session.rs` (the two connections and the statements),
-//! `postgres/link.rs` (how a lost server is found again), `postgres/seen.rs` (whether it is still the same log),
-//! `postgres/schema.rs` (the tables), `postgres/error_mapping.rs` (what an error means), `postgres/durability.rs` (what
-//! the server promises), `postgres/settings.rs`, `postgres/passfile.rs`, `postgres/tls.rs` (how the URL becomes a
-//! connection).
+//! `postgres/link.rs` (how a lost server is found again), `postgres/schema.rs` (the tables),
+//! `postgres/error_mapping.rs` (what an error means), `postgres/durability.rs` (what the server promises),
+//! `postgres/settings.rs`, `postgres/passfile.rs`, `postgres/tls.rs` (how the URL becomes a connection).
 
 mod durability;
 mod error_mapping;
 mod link;
 mod passfile;
 mod schema;
-mod seen;
 mod session;
 mod settings;
 mod tls;
 
-use std::{cmp::Ordering, env, fmt, sync::Arc, time::Duration};
+use std::{fmt, sync::Arc, time::Duration};
 
 use application::ports::{
-    AppendError, Durability, EventLog, Fault, LogError, Position, ReadBound, Record, StoredRecord,
+    AppendError, Durability, EventLog, Fault, LogError, Position, ReadBound, Record, StoredRecord, Version,
 };
 use async_trait::async_trait;
 use tokio::time::{self, Instant};
 
+use super::{IfMissing, environment};
 use link::Link;
-use schema::Tables;
-use session::{Batch, Session};
+use session::Session;
 use settings::Settings;
 
 /// How long an append may take. Less than a caller of the store waits, so that it hears what became of it.
@@ -49,31 +47,26 @@ impl PostgresLog {
     /// The password may also come from `PGPASSWORD`, or from the password file that `passfile` or `PGPASSFILE`
     /// name. An error of the kind [`Fault::Unreachable`] may pass: try again.
     pub async fn open(url: &str) -> Result<Self, LogError> {
-        Self::connect(url, Tables::OrCreate).await
+        Self::connect(url, IfMissing::Create).await
     }
 
     /// The same for tools that look into a log: makes no tables.
     pub async fn open_existing(url: &str) -> Result<Self, LogError> {
-        Self::connect(url, Tables::Existing).await
+        Self::connect(url, IfMissing::Refuse).await
     }
 
-    async fn connect(url: &str, tables: Tables) -> Result<Self, LogError> {
-        let settings = Settings::parse(url, &|name| env::var(name).ok().filter(|value| !value.is_empty()))?;
-        Ok(Self { link: Link::open(settings, tables).await? })
+    async fn connect(url: &str, if_missing: IfMissing) -> Result<Self, LogError> {
+        let settings = Settings::parse(url, &environment::of_this_process)?;
+        Ok(Self { link: Link::open(settings, if_missing).await? })
     }
 }
 
 #[async_trait]
 impl EventLog for PostgresLog {
-    async fn append(&self, expected: Position, record: &Record) -> Result<Position, AppendError> {
+    async fn append(&self, expected: Version, record: &Record) -> Result<Position, AppendError> {
         // Nothing was sent yet, so whatever goes wrong here has stored nothing.
         let session = self.link.session().await.map_err(AppendError::NotStored)?;
-        let before = {
-            let seen = self.link.seen();
-            seen.check(expected).map_err(AppendError::Closed)?;
-            seen.commit_at(expected)
-        };
-        match time::timeout(APPEND_PATIENCE, session.append(expected, before, record)).await {
+        match time::timeout(APPEND_PATIENCE, session.append(expected, record)).await {
             Ok(Ok(Some(_))) if session.has_warned() => {
                 session.hang_up();
                 let detail = format!(
@@ -82,10 +75,7 @@ impl EventLog for PostgresLog {
                 );
                 Err(AppendError::Unclear(LogError::new(Fault::Unreachable, detail)))
             }
-            Ok(Ok(Some(position))) => {
-                self.link.seen().given(position, record.id);
-                Ok(position)
-            }
+            Ok(Ok(Some(position))) => Ok(position),
             Ok(Ok(None)) => Err(AppendError::Conflict),
             Ok(Err(error)) => {
                 let outcome = error_mapping::append_error(session.server(), &error);
@@ -104,8 +94,7 @@ impl EventLog for PostgresLog {
 
     async fn read(&self, after: Position, bound: ReadBound) -> Result<Vec<StoredRecord>, LogError> {
         let session = self.link.session().await?;
-        self.link.seen().check(after)?;
-        let Batch { records, last } = self.ask(&session, READ_PATIENCE, session.read(after, bound)).await?;
+        let records = self.ask(&session, READ_PATIENCE, session.read(after, bound)).await?;
         for (record, position) in records.iter().zip(after.0 + 1..) {
             if record.position != Position(position) {
                 let detail = format!(
@@ -116,9 +105,6 @@ impl EventLog for PostgresLog {
                 );
                 return Err(LogError::new(Fault::Damaged, detail));
             }
-        }
-        if let (Some(record), Some(commit)) = (records.last(), last) {
-            self.link.seen().given(record.position, commit);
         }
         Ok(records)
     }
@@ -134,17 +120,15 @@ impl EventLog for PostgresLog {
         let deadline = Instant::now() + patience;
         loop {
             let session = self.link.session().await?;
-            self.link.seen().check(position)?;
             let next_look = deadline.min(Instant::now() + POLL_PAUSE);
             // Notifications are only a hint; who gets none looks for himself.
             let told = time::timeout_at(next_look, session.news_beyond(position)).await.is_ok();
             if told || Instant::now() >= deadline {
                 return Ok(());
             }
-            match self.ask(&session, HEAD_PATIENCE, session.head()).await?.cmp(&position) {
-                Ordering::Less => return Err(seen::diverged(position)),
-                Ordering::Equal => {}
-                Ordering::Greater => return Ok(()),
+            // A shorter log is worth a look, too: another server may have taken over, without the last commits.
+            if self.ask(&session, HEAD_PATIENCE, session.head()).await? != position {
+                return Ok(());
             }
         }
     }

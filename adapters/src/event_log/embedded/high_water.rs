@@ -9,7 +9,7 @@
 
 use std::{fs::File, io, os::unix::fs::FileExt as _, path::Path};
 
-use application::ports::{CommitId, Fault, LogError, Position};
+use application::ports::{CommitId, Fault, LogError, Position, Version};
 use uuid::Uuid;
 
 use crate::private_files;
@@ -44,6 +44,11 @@ impl Mark {
             ),
         };
         Err(LogError::new(Fault::Damaged, detail))
+    }
+
+    /// The version of a log that ends here.
+    pub(super) fn version(self) -> Version {
+        Version { position: self.position, commit: (self != Self::START).then_some(self.commit) }
     }
 }
 

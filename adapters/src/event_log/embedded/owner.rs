@@ -7,7 +7,7 @@ use std::{
     time::{Duration, Instant},
 };
 
-use application::ports::{AppendError, Fault, LogError, Position, Record};
+use application::ports::{AppendError, Fault, LogError, Position, Record, Version};
 use tokio::{
     runtime::Runtime,
     sync::{mpsc, oneshot},
@@ -34,7 +34,7 @@ const REOPEN_PAUSE_MAX: Duration = Duration::from_secs(4);
 
 /// A caller that waits for its record to be stored.
 pub(super) struct Request {
-    pub(super) expected: Position,
+    pub(super) expected: Version,
     pub(super) record: Record,
     pub(super) reply: oneshot::Sender<Result<Position, AppendError>>,
 }
@@ -118,17 +118,17 @@ impl<E: Engine> Owner<E> {
         }
     }
 
-    fn append(&mut self, expected: Position, record: &Record) -> Result<Position, AppendError> {
+    fn append(&mut self, expected: Version, record: &Record) -> Result<Position, AppendError> {
         if let Some(error) = self.shared.closed.read().clone() {
             return Err(AppendError::Closed(error));
         }
-        if expected != self.store.mark.mark().position {
+        if expected != self.store.mark.mark().version() {
             return Err(AppendError::Conflict);
         }
         if let Err(error) = space::check_room(&self.store.layout.folder, record.bytes.len()) {
             return Err(AppendError::Closed(self.stop(State::Full, error)));
         }
-        let at = Mark { position: expected.next(), commit: record.id };
+        let at = Mark { position: expected.position.next(), commit: record.id };
         match self.store(at, record) {
             Ok(()) => {
                 self.shared.head.send_replace(at.position);

@@ -4,7 +4,7 @@ use std::{path::Path, sync::Arc, time::Duration};
 
 use application::ports::{
     AppendError, Durability, DurabilityLevel, EventLog, Fault, LogError, Position, ReadBound, Record,
-    StoredRecord,
+    StoredRecord, Version,
 };
 use async_trait::async_trait;
 use tokio::task;
@@ -70,7 +70,7 @@ impl SalvagedLog {
 
 #[async_trait]
 impl EventLog for SalvagedLog {
-    async fn append(&self, _: Position, _: &Record) -> Result<Position, AppendError> {
+    async fn append(&self, _: Version, _: &Record) -> Result<Position, AppendError> {
         let detail = "what is left of a damaged store is only read; salvage it into a new one";
         Err(AppendError::NotStored(LogError::new(Fault::CannotOpen, detail)))
     }

@@ -48,14 +48,14 @@ fn store<E: Engine>(folder: &TempDir) -> PathBuf {
     if E::layout(&path).folder == path { path } else { path.join("pets.db") }
 }
 
-async fn append_up_to<E: Engine>(log: &EmbeddedLog<E>, commits: u64) {
-    for position in log.head().await.unwrap().0..commits {
-        log.append(Position(position), &record(position + 1)).await.unwrap();
-    }
+/// Appends until the log holds so many commits, and returns where it ends.
+pub(crate) async fn append_up_to<E: Engine>(log: &EmbeddedLog<E>, commits: u64) -> Version {
+    let head = contract::version(log).await;
+    contract::fill(log, head, commits - head.position.0).await
 }
 
 /// Everything in the log, or the first error.
-async fn read_all<E: Engine>(log: &EmbeddedLog<E>) -> Result<Vec<StoredRecord>, LogError> {
+pub(crate) async fn read_all<E: Engine>(log: &EmbeddedLog<E>) -> Result<Vec<StoredRecord>, LogError> {
     let mut all: Vec<StoredRecord> = Vec::new();
     loop {
         let last = all.last().map_or(Position::START, |record| record.position);
@@ -87,12 +87,12 @@ pub(crate) async fn a_record_over_the_limit_is_refused_and_the_log_goes_on<E: En
     let folder = TempDir::new().unwrap();
     let log = EmbeddedLog::<E>::open(store::<E>(&folder)).unwrap();
     let huge = Record { bytes: vec![b'x'; RECORD_MAX + 1].into(), ..record(1) };
-    let refused = log.append(Position::START, &huge).await;
+    let refused = log.append(Version::START, &huge).await;
     assert!(
         matches!(&refused, Err(AppendError::NotStored(error)) if error.fault == Fault::TooLarge),
         "{refused:?}"
     );
-    assert_eq!(log.append(Position::START, &record(1)).await, Ok(Position(1)));
+    assert_eq!(log.append(Version::START, &record(1)).await, Ok(Position(1)));
 }
 
 pub(crate) async fn a_store_in_use_is_refused_until_it_is_closed<E: Engine>() {

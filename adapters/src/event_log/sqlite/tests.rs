@@ -4,7 +4,7 @@ use std::{fs, os::unix::fs::PermissionsExt as _};
 
 use application::{
     codec, contract,
-    ports::{EventLog as _, Fault, ReadBound, StoredRecord},
+    ports::{EventLog as _, Fault, ReadBound, StoredRecord, Version},
 };
 use rusqlite::Connection;
 use tempfile::TempDir;
@@ -22,9 +22,7 @@ fn folder() -> (TempDir, std::path::PathBuf) {
 }
 
 async fn fill(log: &SqliteLog, count: u64) {
-    for position in 0..count {
-        log.append(Position(position), &contract::record(position + 1)).await.unwrap();
-    }
+    contract::fill(log, Version::START, count).await;
 }
 
 #[tokio::test]
@@ -239,9 +237,7 @@ async fn the_write_ahead_log_is_moved_into_the_database_now_and_then() {
     let (_folder, path) = folder();
     let log = SqliteLog::open(&path).unwrap();
     let large = || Record { id: contract::record(1).id, bytes: vec![b'x'; 600 * 1024].into() };
-    for position in 0..20 {
-        log.append(Position(position), &large()).await.unwrap();
-    }
+    contract::append_all(&log, (0..20).map(|_| large())).await;
     drop(log);
     let log = SqliteLog::open(&path).unwrap();
     assert_eq!(log.head().await, Ok(Position(20)));

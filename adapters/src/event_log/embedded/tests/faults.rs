@@ -28,16 +28,16 @@ pub(crate) async fn a_failed_write_closes_the_log_until_it_was_opened_again_by_i
 
 async fn fail_and_recover<E: Engine>(store: &Path) {
     let log = EmbeddedLog::<E>::open(store).unwrap();
-    append_up_to(&log, 5).await;
+    let mut head = append_up_to(&log, 5).await;
     let limit = getrlimit(Resource::Fsize);
     let files = E::files(&E::layout(store)).unwrap();
     let longest = files.iter().map(|file| fs::metadata(file).unwrap().len()).max().unwrap();
     setrlimit(Resource::Fsize, Rlimit { current: Some(longest + 10_000), ..limit }).unwrap();
 
-    let mut head = Position(5);
     let closed = loop {
-        match log.append(head, &record(head.0 + 1)).await {
-            Ok(position) => head = position,
+        let next = record(head.position.0 + 1);
+        match log.append(head, &next).await {
+            Ok(position) => head = Version::at(position, next.id),
             Err(error) => break error,
         }
     };
@@ -47,16 +47,17 @@ async fn fail_and_recover<E: Engine>(store: &Path) {
     );
     assert!(log.head().await.is_err(), "a closed log says so");
     assert!(
-        matches!(log.append(head, &record(head.0 + 1)).await, Err(AppendError::Closed(_))),
+        matches!(log.append(head, &record(head.position.0 + 1)).await, Err(AppendError::Closed(_))),
         "a closed log takes nothing"
     );
     if let Ok(read) = read_all(&log).await {
-        assert_eq!(read.len() as u64, head.0, "readers see what is durable and nothing else");
+        assert_eq!(read.len() as u64, head.position.0, "readers see what is durable and nothing else");
     }
 
     setrlimit(Resource::Fsize, limit).unwrap();
     let after = reopened(&log).await;
-    assert!(after == head || after == head.next(), "nothing is lost: {after} after {head}");
+    let before = head.position;
+    assert!(after == before || after == before.next(), "nothing is lost: {after} after {before}");
     append_up_to(&log, after.0 + 20).await;
     drop(log);
     let log = EmbeddedLog::<E>::open(store).unwrap();

@@ -12,10 +12,10 @@ pub(crate) async fn an_engine_that_panics_while_it_writes_closes_the_log_which_i
     let folder = TempDir::new().unwrap();
     let path = store::<E>(&folder);
     let log = EmbeddedLog::<PanicsOnDemand<E>>::open(&path).unwrap();
-    append_up_to(&log, 3).await;
+    let head = append_up_to(&log, 3).await;
 
     demand(&path, "append");
-    let refused = log.append(Position(3), &record(4)).await;
+    let refused = log.append(head, &record(4)).await;
     let Err(AppendError::Closed(error)) = refused else { panic!("{refused:?}") };
     assert_eq!(error.fault, Fault::WriteFailed);
     assert!(error.detail.contains("on demand"), "{error}");
@@ -46,16 +46,16 @@ pub(crate) async fn a_thread_that_cannot_go_on_stops_the_log_for_good<E: Engine>
     let folder = TempDir::new().unwrap();
     let path = store::<E>(&folder);
     let log = EmbeddedLog::<PanicsOnDemand<E>>::open(&path).unwrap();
-    append_up_to(&log, 3).await;
+    let head = append_up_to(&log, 3).await;
     demand(&path, "append again and again");
-    assert!(matches!(log.append(Position(3), &record(4)).await, Err(AppendError::Closed(_))));
+    assert!(matches!(log.append(head, &record(4)).await, Err(AppendError::Closed(_))));
     let stopped = async {
         while !matches!(log.head().await, Err(error) if error.fault == Fault::Stopped) {
             task::yield_now().await;
         }
     };
     time::timeout(Duration::from_mins(1), stopped).await.expect("the head tells that the thread has ended");
-    let refused = log.append(Position(3), &record(4)).await;
+    let refused = log.append(head, &record(4)).await;
     assert!(
         matches!(&refused, Err(AppendError::Closed(error)) if error.fault == Fault::Stopped),
         "{refused:?}"
