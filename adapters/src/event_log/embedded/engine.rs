@@ -7,7 +7,7 @@ use std::{
 
 use application::ports::{CommitId, LogError, Position, Record};
 
-use super::{high_water::Mark, layout::Layout, reading::Records, salvage::Remains};
+use super::{copy::Copy, high_water::Mark, layout::Layout, reading::Records, salvage::Remains};
 
 /// A storage engine in files of this machine. It may block, and it may panic: every call is made on a thread that may
 /// wait, and a panic becomes an error.
@@ -61,8 +61,14 @@ pub trait Engine: Records + Sized {
     /// Closes the engine.
     fn close(self, closing: Closing) -> Result<(), LogError>;
 
-    /// Looks for everything that can be read of a store that may be damaged. Changes nothing in it.
-    fn salvage(layout: &Layout, acknowledged: Option<Mark>) -> Result<Remains, LogError>;
+    /// Looks for everything that can be read of a store that may be damaged. Changes nothing in it: unless an engine
+    /// knows better, it is opened on a copy and read up to the first damage.
+    fn salvage(layout: &Layout, _acknowledged: Option<Mark>) -> Result<Remains, LogError> {
+        let copy = Copy::temporary::<Self>(layout)?;
+        let engine = Self::open(&copy.layout, Mark::START)?;
+        let last = engine.last()?.position;
+        Ok(Remains { records: Box::new(engine), last, found: None, copy: Some(copy) })
+    }
 }
 
 /// How an engine is closed.

@@ -13,6 +13,7 @@ use super::{
     copy::Copy,
     engine::Engine,
     high_water::{HighWater, Mark},
+    panics,
     reading::{Records, read_within},
 };
 
@@ -40,7 +41,10 @@ impl SalvagedLog {
         let layout = E::layout(path);
         layout.check_unused()?;
         let acknowledged = HighWater::peek(&layout.mark);
-        Ok(Self { remains: Arc::new(E::salvage(&layout, acknowledged)?), acknowledged })
+        Ok(Self {
+            remains: Arc::new(panics::reading("salvaging the log", || E::salvage(&layout, acknowledged))?),
+            acknowledged,
+        })
     }
 
     /// How far the log is known to have reached: to its mark, and to the last record that was found.
