@@ -19,4 +19,4 @@ pub use network::Network;
 pub use postgres::PostgresServer;
 pub use program::{Finished, eventually, petstore, program, release_program};
 pub use proxy::CutProxy;
-pub use tools::{not_run, python_tool, root, succeed};
+pub use tools::{node_module, not_run, python_tool, root, succeed};
