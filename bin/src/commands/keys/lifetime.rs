@@ -11,7 +11,7 @@ pub(crate) struct Lifetime(TimeDelta);
 
 /// A text that is not such a span.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Error)]
-#[error("write a time such as 90d, 12h or 1h30m, from 1s to 3650d")]
+#[error("expected a duration such as 90d, 12h or 1h30m, from 1s to 3650d")]
 pub(crate) struct InvalidLifetime;
 
 impl Lifetime {
