@@ -93,12 +93,6 @@ impl Projection {
         Ok(())
     }
 
-    /// What a start that does not restore the last id would leave.
-    #[cfg(planted_bugs)]
-    pub(crate) fn forget_ids(&self) {
-        self.state.lock().inventory = Inventory::default();
-    }
-
     /// Forgets everything, to be filled again from the start of the log.
     pub(crate) fn reset(&self) {
         let mut state = self.state.lock();

@@ -89,10 +89,6 @@ impl Writer {
         if draft.commit.entries.is_empty() {
             return self.answer(draft);
         }
-        #[cfg(planted_bugs)]
-        if crate::planted::is("apply-before-append") {
-            let _ = self.follower.projection.apply(&draft.commit);
-        }
         match self.store(base, &draft).await {
             Outcome::Stored => match self.follower.projection.apply(&draft.commit) {
                 Ok(()) => {

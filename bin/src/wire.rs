@@ -126,8 +126,6 @@ async fn try_to_open_store(url: &StoreUrl, required: DurabilityLevel) -> Result<
             format!("--require-durability asks for more than {url} promises: {}", durability.promise);
         return Err(LogError::new(Fault::CannotOpen, detail));
     }
-    #[cfg(planted_bugs)]
-    let log = adapters::event_log::planted::plant(log);
     PetStore::open(log, Arc::<MemoryReadModel>::default(), Arc::new(SystemClock), url.sharing()).await
 }
 
