@@ -10,6 +10,7 @@ mod cors;
 mod crash;
 mod create_pet;
 mod docs_page;
+mod documentation;
 mod engines;
 mod engines_nats;
 mod engines_sql;
