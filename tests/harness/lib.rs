@@ -5,6 +5,7 @@ mod browser;
 mod engine;
 mod http;
 mod nats;
+mod node;
 mod postgres;
 mod program;
 mod proxy;
@@ -12,8 +13,9 @@ mod tools;
 
 pub use app::App;
 pub use browser::Browser;
-pub use http::{Answer, Call, raw};
+pub use http::{Answer, Call, ids, raw};
 pub use nats::{NatsCluster, NatsServer, NatsSync};
+pub use node::{all_pets, create, open_node, pet_named};
 pub use postgres::PostgresServer;
 pub use program::{Finished, eventually, petstore, program, release_program};
 pub use proxy::CutProxy;
