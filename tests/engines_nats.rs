@@ -5,6 +5,7 @@ mod crash;
 mod durability;
 mod load;
 mod lost_answer;
+mod network;
 mod refusal;
 mod sharing;
 

@@ -4,4 +4,5 @@ mod nodes;
 mod postgres;
 mod postgres_failover;
 mod postgres_faults;
+mod postgres_network;
 mod postgres_restore;

@@ -1,13 +1,12 @@
 //! API keys: who may call, kept as hashes in one small file that can change while the service runs.
 //!
 //! Reading order: [`ApiKeys`] (every request asks it), `file` (the key file and how it changes), `record` (what is
-//! known about a key), `key` (the secret), `document` (the file's text), `last_use`, `private_file`, `trouble`.
+//! known about a key), `key` (the secret), `document` (the file's text), `last_use`, `trouble`.
 
 mod document;
 mod file;
 mod key;
 mod last_use;
-mod private_file;
 mod record;
 mod trouble;
 
@@ -39,6 +38,7 @@ use self::{
     last_use::LastUse,
     trouble::{Change, Trouble},
 };
+use crate::private_files;
 
 /// The keys that are in force. They follow the key file; while it is broken or gone, the last good set stays.
 pub struct ApiKeys {
@@ -153,7 +153,7 @@ impl ApiKeys {
     /// Replaces the set, and says how many keys of it are active. Nothing changes on error.
     fn put_in_force(&self, content: &[u8]) -> Result<usize, KeyFileError> {
         let records = self.file.parse(content)?;
-        if private_file::is_writable_by_others(self.file.path()) {
+        if private_files::is_writable_by_others(self.file.path()) {
             let path = self.file.path().display();
             tracing::warn!("others may write to {path} and so give themselves keys: chmod 600 {path}");
         }
@@ -194,7 +194,8 @@ impl Authenticator for ApiKeys {
 impl Known {
     fn new(record: KeyRecord, last_use: Arc<LastUse>) -> Self {
         let (id, name, scopes) = (record.id(), record.name.to_string(), record.scopes);
-        Self { record, principal: Arc::new(Principal { id, name, scopes }), last_use }
+        let owner = id.clone();
+        Self { record, principal: Arc::new(Principal { id, owner, name, scopes }), last_use }
     }
 }
 

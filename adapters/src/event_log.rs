@@ -2,7 +2,11 @@
 
 mod disk;
 mod distrust;
+#[cfg(any(feature = "nats", feature = "postgres"))]
+mod environment;
 mod high_water;
+#[cfg(any(feature = "nats", feature = "postgres"))]
+mod loopback;
 pub mod memory;
 #[cfg(feature = "nats")]
 pub mod nats;

@@ -1,80 +1,102 @@
-//! The HTTP port: the pet store as a JSON interface under `/v1`, its description, and probes beside it.
+//! The HTTP port: the pet store as a JSON interface under `/v1`, its OpenAPI document, and the probes beside it.
 //!
-//! Reading order: [`router`] (what there is), `front` (what happens to every request), `pets` (the operations),
-//! `new_pet` and `paging` (what clients may send), `error` (every refusal), `openapi` (the same for programs to
-//! read), then [`serve`] and `connection` (how requests get here, and what slow or silent peers are allowed to do).
+//! Reading order: [`interface`] (the operations), `pipeline` (the steps of every request), `call` (the steps of a
+//! request under `/v1`), `pets` (the operations), `new_pet` and `paging` (input), `error` (every error response),
+//! `openapi` (the interface described for programs), then [`serve`] and `connection` (how requests arrive, and the
+//! limits for slow or silent peers).
 
 mod activity;
 mod asset;
 mod auth;
+mod call;
 mod connection;
 mod cors;
 mod deprecation;
 mod docs;
 mod error;
 mod etag;
-mod front;
+mod exposition;
 mod health;
 mod idempotency;
 mod metrics;
 mod new_pet;
 mod number;
 mod openapi;
-mod operation;
-mod orders;
 mod paging;
 mod pet_json;
 mod pets;
+mod pipeline;
 mod request_body;
 mod request_id;
+mod route;
 mod server;
 mod service;
 mod site;
 
 use std::sync::Arc;
 
-use axum::{Router, routing::get};
-use utoipa_axum::router::OpenApiRouter;
+use axum::Router;
+use tokio::net::TcpListener;
 
 pub use cors::{InvalidOrigin, Origin, Origins};
-pub use server::{Settings, serve, serve_operators};
+pub use server::Settings;
 pub use service::Service;
 pub use site::{InvalidServerUrl, ServerUrl, Site};
 
-use openapi::Address;
+use route::{
+    Handler::{Public, Read, Write},
+    Route,
+};
+
+/// The operations of the interface.
+fn interface() -> [Route; 4] {
+    [
+        Route::get("/v1/pets", "listPets", Read(pets::list)).described(openapi::list_pets),
+        Route::post("/v1/pets", "createPet", Write(pets::create)).described(openapi::create_pet),
+        Route::get("/v1/pets/{petId}", "getPet", Read(pets::get)).described(openapi::get_pet).deprecated(),
+        Route::get("/v1/store/orders", "listOrders", Read(pets::orders)).described(openapi::list_orders),
+    ]
+}
+
+/// The probes, on both listeners.
+fn probes() -> [Route; 2] {
+    [
+        Route::get("/livez", "observe", Public(health::live)),
+        Route::get("/readyz", "observe", Public(health::ready)),
+    ]
+}
 
 /// The interface as an OpenAPI document.
 pub fn document(site: &Site) -> String {
-    openapi::render(interface().into_openapi(), site)
+    openapi::document(&interface(), site)
 }
 
-/// The operations, each with the description that the OpenAPI document gives of it.
-fn interface() -> OpenApiRouter<Arc<Service>> {
-    let pets = Address::at("/v1/pets")
-        .get(pets::list, openapi::list_pets())
-        .post(pets::create, openapi::create_pet());
-    let pet = Address::at("/v1/pets/{petId}").get(pets::get, openapi::get_pet());
-    let orders = Address::at("/v1/store/orders").get(orders::list, openapi::list_orders());
-    OpenApiRouter::with_openapi(openapi::frame()).routes(pets.into()).routes(pet.into()).routes(orders.into())
+/// Serves until `shutdown` is done, then finishes what is in flight within [`Settings::drain`].
+pub async fn serve(
+    listener: TcpListener,
+    service: Arc<Service>,
+    settings: Settings,
+    shutdown: impl Future<Output = ()>,
+) {
+    server::run(listener, public_router(&service), service, settings, shutdown).await;
 }
 
-/// Every address there is. What is asked of a request before it gets here is the business of `front`.
-fn router(service: Arc<Service>) -> Router {
-    let (interface, document) = interface().split_for_parts();
-    let document = openapi::render(document, &service.site);
-    closed(interface.merge(docs::router(document, &service.site)).merge(probes()), service)
+/// Serves probes and metrics to operators, on a listener of their own.
+pub async fn serve_operators(
+    listener: TcpListener,
+    service: Arc<Service>,
+    settings: Settings,
+    shutdown: impl Future<Output = ()>,
+) {
+    server::run(listener, operators_router(&service), service, settings, shutdown).await;
 }
 
-/// What operators see on a listener of their own.
-fn operators_router(service: Arc<Service>) -> Router {
-    closed(probes().route("/metrics", get(metrics::show)), service)
+fn public_router(service: &Arc<Service>) -> Router {
+    let docs = docs::routes(document(&service.site), &service.site);
+    route::router(interface().into_iter().chain(probes()).chain(docs), service)
 }
 
-fn probes() -> Router<Arc<Service>> {
-    Router::new().route("/livez", get(health::live)).route("/readyz", get(health::ready))
-}
-
-/// Answers everything else in the Error shape.
-fn closed(router: Router<Arc<Service>>, service: Arc<Service>) -> Router {
-    router.method_not_allowed_fallback(front::other_method).fallback(front::no_such_path).with_state(service)
+fn operators_router(service: &Arc<Service>) -> Router {
+    let metrics = Route::get("/metrics", "observe", Public(exposition::show));
+    route::router(probes().into_iter().chain([metrics]), service)
 }

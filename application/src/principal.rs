@@ -2,7 +2,7 @@
 
 use std::{fmt, sync::Arc};
 
-/// Identifies an API key without telling it. Derived from the key's hash, so it is the same on every node.
+/// Identifies an API key without revealing it. Derived from the key's hash, so it is the same on every node.
 #[derive(Debug, Clone, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub struct KeyId(pub Arc<str>);
 
@@ -17,40 +17,73 @@ impl fmt::Display for KeyId {
 pub struct Principal {
     /// The key that was used.
     pub id: KeyId,
+    /// Who uses it: the id of the first key that this owner was issued. A key that replaces another keeps its
+    /// owner, so events and remembered requests belong to the owner and not to the key.
+    pub owner: KeyId,
     /// What the operator called it.
     pub name: String,
     /// What it may do.
     pub scopes: Scopes,
 }
 
-/// What a key may do. A key without any scope cannot exist.
+/// What a key may do. The set is never empty.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Scopes {
-    /// List and get.
-    Read,
-    /// Create.
-    Write,
-    /// Everything.
-    ReadWrite,
-}
+pub struct Scopes(u8);
 
 /// One thing a key may be allowed to do.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Scope {
-    /// List and get.
+    /// List and get pets.
     Read,
-    /// Create.
+    /// Create pets.
     Write,
 }
 
 impl Scopes {
+    /// List, get and create pets: what a key may do unless somebody says otherwise.
+    pub const READ_WRITE: Self = Self(Scope::Read.bit() | Scope::Write.bit());
+
+    /// The set of these scopes, or `None` if there are none.
+    pub fn new(scopes: impl IntoIterator<Item = Scope>) -> Option<Self> {
+        let bits = scopes.into_iter().fold(0, |bits, scope| bits | scope.bit());
+        (bits != 0).then_some(Self(bits))
+    }
+
     /// Whether `scope` is among them.
     pub fn allow(self, scope: Scope) -> bool {
-        match (self, scope) {
-            (Self::ReadWrite, Scope::Read | Scope::Write)
-            | (Self::Read, Scope::Read)
-            | (Self::Write, Scope::Write) => true,
-            (Self::Read, Scope::Write) | (Self::Write, Scope::Read) => false,
+        self.0 & scope.bit() != 0
+    }
+
+    /// The scopes, in the order of [`Scope::ALL`].
+    pub fn iter(self) -> impl Iterator<Item = Scope> {
+        Scope::ALL.into_iter().filter(move |scope| self.allow(*scope))
+    }
+}
+
+impl From<Scope> for Scopes {
+    fn from(scope: Scope) -> Self {
+        Self(scope.bit())
+    }
+}
+
+impl fmt::Display for Scopes {
+    /// Writes the scopes with commas between them.
+    fn fmt(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
+        self.iter().enumerate().try_for_each(|(index, scope)| {
+            let comma = if index == 0 { "" } else { "," };
+            write!(formatter, "{comma}{scope}")
+        })
+    }
+}
+
+impl Scope {
+    /// Every scope there is.
+    pub const ALL: [Self; 2] = [Self::Read, Self::Write];
+
+    const fn bit(self) -> u8 {
+        match self {
+            Self::Read => 1,
+            Self::Write => 2,
         }
     }
 }
@@ -61,5 +94,30 @@ impl fmt::Display for Scope {
             Self::Read => "read",
             Self::Write => "write",
         })
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_set_allows_exactly_the_scopes_that_were_put_into_it() {
+        for chosen in 1..1_usize << Scope::ALL.len() {
+            let chosen = |scope: &Scope| {
+                let index = Scope::ALL.iter().position(|other| other == scope).unwrap();
+                chosen & (1 << index) != 0
+            };
+            let wanted: Vec<Scope> = Scope::ALL.into_iter().filter(chosen).collect();
+            let set = Scopes::new(wanted.iter().copied().rev()).unwrap();
+            assert_eq!(set.iter().collect::<Vec<_>>(), wanted);
+        }
+        assert_eq!(Scopes::new([]), None);
+    }
+
+    #[test]
+    fn a_set_is_written_with_commas() {
+        assert_eq!(Scopes::READ_WRITE.to_string(), "read,write");
+        assert_eq!(Scopes::from(Scope::Write).to_string(), "write");
     }
 }

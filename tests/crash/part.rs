@@ -3,13 +3,12 @@
 use std::{
     env,
     fmt::{self, Display},
-    fs::File,
     io::{self, IsTerminal as _, Write as _},
     str::FromStr,
     time::{Duration, Instant, SystemTime, UNIX_EPOCH},
 };
 
-use harness::root;
+pub(crate) use harness::not_run;
 
 use super::ledger::Findings;
 
@@ -97,15 +96,6 @@ impl Part {
         let seconds = self.started.elapsed().as_secs();
         tell(&format!("\ncrash: {}: {tally} (seed {}, {seconds} s)\n", self.name, self.seed));
     }
-}
-
-/// Says loudly that a part was not run. Where the gate runs, that is a failure.
-pub(crate) fn not_run(name: &str, reason: &str) {
-    assert!(!env::var("CI").is_ok_and(|ci| ci == "true"), "{name} must run here, but {reason}");
-    tell(&format!("\ncrash: {name}: NOT RUN, {reason}\n"));
-    let list = File::options().create(true).append(true).open(root().join("target/tmp/not-run"));
-    // `tests/run` repeats at the end what is there; whoever runs one test sees the line above.
-    let _ = list.and_then(|mut list| writeln!(list, "{name}: {reason}"));
 }
 
 /// Writes past the test runner, which keeps to itself what a passing test prints.

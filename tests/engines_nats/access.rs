@@ -43,7 +43,7 @@ async fn a_token_opens_the_log() {
 async fn certificates_protect_the_connection_both_ways() {
     let folder = tempfile::tempdir().expect("a temporary folder");
     let files = folder.path();
-    make_certificates(files);
+    make_certificates(files, "127.0.0.1");
     let path = |name: &str| files.join(name).display().to_string();
     let tls = format!(
         "tls {{ cert_file: {:?}, key_file: {:?}, ca_file: {:?}, verify: true }}",
@@ -125,8 +125,8 @@ fn sign(issuer: &KeyPair, subject: &KeyPair, claims: &Value) -> String {
     format!("{text}.{}", URL_SAFE_NO_PAD.encode(signature))
 }
 
-/// Writes the certificate of an authority, and two that it signed: for the server and for the client.
-fn make_certificates(folder: &Path) {
+/// Writes the certificate of an authority, and two that it signed: for the server at `address` and for the client.
+pub(super) fn make_certificates(folder: &Path, address: &str) {
     let write =
         |name: &str, pem: String| fs::write(folder.join(name), pem).expect("the folder can be written");
     let key = || rcgen::KeyPair::generate().expect("a key can be made");
@@ -136,8 +136,7 @@ fn make_certificates(folder: &Path) {
     write("ca.pem", authority.pem());
     for name in ["server", "client"] {
         let key = key();
-        let certificate =
-            CertificateParams::new(vec!["127.0.0.1".into()]).expect("an address is a fine name");
+        let certificate = CertificateParams::new(vec![address.into()]).expect("an address is a fine name");
         let certificate = certificate.signed_by(&key, &authority).expect("the authority signs");
         write(&format!("{name}.pem"), certificate.pem());
         write(&format!("{name}.key"), key.serialize_pem());

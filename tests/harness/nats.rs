@@ -16,7 +16,7 @@ use rustix::process::{Pid, Signal, WaitOptions, kill_process, waitpid};
 use tempfile::TempDir;
 use tokio::time::{self, Instant};
 
-use crate::{http::Call, proxy::CutProxy, tools::root};
+use crate::{http::Call, network::Network, proxy::CutProxy, tools::root};
 
 /// Longer than a cluster takes to elect its leaders, even on a busy machine.
 const PATIENCE: Duration = Duration::from_mins(1);
@@ -58,6 +58,8 @@ pub struct NatsServer {
     client: SocketAddr,
     monitor: SocketAddr,
     child: Child,
+    /// Where the server is, if not on this machine itself.
+    network: Option<Network>,
 }
 
 impl NatsCluster {
@@ -71,7 +73,16 @@ impl NatsCluster {
         let ports = free_ports(3 * count);
         let routes: Vec<_> = ports[2 * count..].iter().map(|route| format!("nats://{route}")).collect();
         let peers = if count == 1 { String::new() } else { format!("routes: [{}]", routes.join(", ")) };
-        Self::launch(&ports, &vec![peers; count], sync, more).await
+        Self::launch(&ports, &vec![peers; count], sync, more, None).await
+    }
+
+    /// Starts one server in a network, with more lines in its configuration.
+    pub async fn start_in(network: Network, more: &str) -> Self {
+        let mut ports = free_ports(3);
+        for port in &mut ports {
+            port.set_ip(network.address().into());
+        }
+        Self::launch(&ports, &[String::new()], NatsSync::Default, more, Some(network)).await
     }
 
     /// Starts three servers that can be cut off from each other while clients reach all of them.
@@ -90,11 +101,17 @@ impl NatsCluster {
             // Servers tell each other where they listen; nobody listens there, so that no line goes past a proxy.
             peers.push(format!("advertise: \"127.0.0.1:1\", routes: [{}]", routes.join(", ")));
         }
-        Self { lines, ..Self::launch(&ports, &peers, sync, "").await }
+        Self { lines, ..Self::launch(&ports, &peers, sync, "", None).await }
     }
 
     /// Starts one server for each of `peers`, on addresses for clients, then for monitoring, then for routes.
-    async fn launch(ports: &[SocketAddr], peers: &[String], sync: NatsSync, more: &str) -> Self {
+    async fn launch(
+        ports: &[SocketAddr],
+        peers: &[String],
+        sync: NatsSync,
+        more: &str,
+        mut network: Option<Network>,
+    ) -> Self {
         let folder = tempfile::tempdir().expect("a temporary folder");
         let count = peers.len();
         let sync = match sync {
@@ -118,8 +135,9 @@ impl NatsCluster {
             );
             fs::create_dir(&folder).expect("the temporary folder can be written");
             fs::write(folder.join("server.conf"), config).expect("the temporary folder can be written");
-            let child = spawn(&folder);
-            NatsServer { name, folder, client, monitor, child }
+            let network = network.take();
+            let child = spawn(&folder, network.as_ref());
+            NatsServer { name, folder, client, monitor, child, network }
         });
         let cluster = Self { servers: servers.collect(), lines: vec![], _folder: folder };
         for server in &cluster.servers {
@@ -202,7 +220,7 @@ impl NatsServer {
 
     /// Starts the server again on the same files and ports, after it was killed.
     pub fn start_again(&mut self) {
-        self.child = spawn(&self.folder);
+        self.child = spawn(&self.folder, self.network.as_ref());
     }
 
     /// Stops the process where it stands: it keeps its connections and says nothing.
@@ -263,9 +281,11 @@ fn free_ports(count: usize) -> Vec<SocketAddr> {
     listeners.iter().map(|listener| listener.local_addr().expect("a bound listener has an address")).collect()
 }
 
-fn spawn(folder: &Path) -> Child {
+fn spawn(folder: &Path, network: Option<&Network>) -> Child {
     let log = File::options().create(true).append(true).open(folder.join("server.log"));
-    Command::new(nats_server())
+    let mut command =
+        network.map_or_else(|| Command::new(nats_server()), |network| network.command(nats_server()));
+    command
         .arg("-c")
         .arg(folder.join("server.conf"))
         .stdin(Stdio::null())

@@ -3,6 +3,7 @@
 use std::{
     env,
     fs::{self, File},
+    io::Write as _,
     net::{Ipv4Addr, SocketAddr, TcpListener},
     os::unix::{
         fs::{MetadataExt as _, chown},
@@ -14,7 +15,7 @@ use std::{
 
 use tempfile::TempDir;
 
-use crate::program::eventually;
+use crate::{network::Network, program::eventually};
 
 const USER: &str = "petstore";
 const PASSWORD: &str = "hunter2";
@@ -34,6 +35,8 @@ pub struct PostgresServer {
     folder: TempDir,
     settings: Vec<String>,
     databases: u32,
+    /// Where the server is, if not on this machine itself.
+    network: Option<Network>,
 }
 
 impl PostgresServer {
@@ -47,11 +50,27 @@ impl PostgresServer {
         let folder = folder();
         make_data(folder.path());
         let settings = settings.iter().map(|&setting| setting.to_owned()).collect();
-        Self::run(folder, settings)
+        Self::run(folder, settings, None)
+    }
+
+    /// Makes and starts a server in a network.
+    pub fn start_in(network: Network) -> Self {
+        let folder = folder();
+        make_data(folder.path());
+        Self::run(folder, vec![], Some(network))
     }
 
     /// Makes and starts a server that speaks TLS as `localhost`; its certificate is [`certificate`](Self::certificate).
     pub fn start_with_tls() -> Self {
+        Self::start_certified("DNS:localhost", None)
+    }
+
+    /// Makes and starts a server in a network that speaks TLS under its address.
+    pub fn start_with_tls_in(network: Network) -> Self {
+        Self::start_certified(&format!("IP:{}", network.address()), Some(network))
+    }
+
+    fn start_certified(name: &str, network: Option<Network>) -> Self {
         let folder = folder();
         make_data(folder.path());
         let made = as_other_user(Command::new("openssl"))
@@ -66,7 +85,7 @@ impl PostgresServer {
                 "-days",
                 "2",
             ])
-            .args(["-subj", "/CN=localhost", "-addext", "subjectAltName=DNS:localhost"])
+            .args(["-subj", "/CN=localhost", "-addext", &format!("subjectAltName={name}")])
             .args(["-addext", "basicConstraints=critical,CA:FALSE", "-keyout", "key.pem", "-out", "cert.pem"])
             .current_dir(folder.path())
             .output()
@@ -76,7 +95,7 @@ impl PostgresServer {
         let (certificate, key) = (file("cert.pem"), file("key.pem"));
         let settings =
             vec!["ssl=on".into(), format!("ssl_cert_file={certificate}"), format!("ssl_key_file={key}")];
-        Self::run(folder, settings)
+        Self::run(folder, settings, network)
     }
 
     /// Copies a running server and starts the copy as its standby, called `standby`.
@@ -90,14 +109,17 @@ impl PostgresServer {
             .output()
             .expect("pg_basebackup runs");
         assert!(copied.status.success(), "pg_basebackup: {}", String::from_utf8_lossy(&copied.stderr));
-        Self::run(folder, vec!["cluster_name=standby".into()])
+        Self::run(folder, vec!["cluster_name=standby".into()], None)
     }
 
-    fn run(folder: TempDir, settings: Vec<String>) -> Self {
+    fn run(folder: TempDir, settings: Vec<String>, network: Option<Network>) -> Self {
         let free = TcpListener::bind((Ipv4Addr::LOCALHOST, 0)).and_then(|listener| listener.local_addr());
-        let address = free.expect("a free loopback port");
-        let child = spawn(folder.path(), address, &settings);
-        let mut server = Self { child, address, folder, settings, databases: 0 };
+        let mut address = free.expect("a free loopback port");
+        if let Some(network) = &network {
+            address.set_ip(network.address().into());
+        }
+        let child = spawn(folder.path(), address, &settings, network.as_ref());
+        let mut server = Self { child, address, folder, settings, databases: 0, network };
         server.wait_until_ready();
         server
     }
@@ -117,7 +139,7 @@ impl PostgresServer {
 
     /// Starts the server again on the same data and port, after it ended.
     pub fn start_again(&mut self) {
-        self.child = spawn(self.folder.path(), self.address, &self.settings);
+        self.child = self.spawn();
         self.wait_until_ready();
     }
 
@@ -166,12 +188,16 @@ impl PostgresServer {
         String::from_utf8(done.stdout).expect("psql prints UTF-8").trim().to_owned()
     }
 
+    fn spawn(&self) -> Child {
+        spawn(self.folder.path(), self.address, &self.settings, self.network.as_ref())
+    }
+
     fn wait_until_ready(&mut self) {
         eventually("PostgreSQL is ready", || {
             let log = fs::read_to_string(self.folder.path().join("log")).expect("the output is kept");
             if let Some(status) = self.child.try_wait().expect("a child can be asked") {
                 assert!(log.contains(NOT_YET), "PostgreSQL ended with {status}: {log}");
-                self.child = spawn(self.folder.path(), self.address, &self.settings);
+                self.child = self.spawn();
             }
             READY.iter().any(|ready| log.contains(ready)).then_some(())
         });
@@ -208,15 +234,16 @@ fn make_data(folder: &Path) {
         .output()
         .expect("initdb runs");
     assert!(made.status.success(), "initdb: {}", String::from_utf8_lossy(&made.stderr));
+    let access = File::options().append(true).open(folder.join("data/pg_hba.conf"));
+    let added = access.and_then(|mut file| file.write_all(b"host all all samenet scram-sha-256\n"));
+    added.expect("the settings can be written");
 }
 
-fn spawn(folder: &Path, address: SocketAddr, settings: &[String]) -> Child {
+fn spawn(folder: &Path, address: SocketAddr, settings: &[String], network: Option<&Network>) -> Child {
     let log = File::create(folder.join("log")).expect("the folder can be written");
-    let mut command = tool("postgres");
+    let mut command = network.map_or_else(|| tool("postgres"), |network| tool_in(network, "postgres"));
     command.arg("-D").arg(folder.join("data")).args(["-p", &address.port().to_string()]);
-    for setting in ["listen_addresses=127.0.0.1", "unix_socket_directories="] {
-        command.args(["-c", setting]);
-    }
+    command.args(["-c", &format!("listen_addresses={}", address.ip()), "-c", "unix_socket_directories="]);
     for setting in settings {
         command.args(["-c", setting]);
     }
@@ -236,6 +263,14 @@ fn url(address: SocketAddr, database: &str) -> String {
 /// A program of PostgreSQL, as a user that it is willing to run as.
 fn tool(name: &str) -> Command {
     as_other_user(Command::new(find(name)))
+}
+
+/// The same in a network, which only root can enter.
+fn tool_in(network: &Network, name: &str) -> Command {
+    let (user, group) = other_user().expect("root made the network");
+    let mut command = network.command("setpriv");
+    command.args([&format!("--reuid={user}"), &format!("--regid={group}"), "--clear-groups"]).arg(find(name));
+    command
 }
 
 fn as_other_user(mut command: Command) -> Command {

@@ -1,6 +1,9 @@
-//! Strangers' programs that judge or use the service. `tests/run` installs them under `target/tools`.
+//! Third-party programs that judge or use the service. `tests/run` installs them under `target/tools`.
 
 use std::{
+    env,
+    fs::File,
+    io::{self, Write as _},
     path::{Path, PathBuf},
     process::{Command, Output},
 };
@@ -27,4 +30,14 @@ pub fn succeed(command: &mut Command) -> String {
 pub fn root() -> PathBuf {
     let tests = Path::new(env!("CARGO_MANIFEST_DIR"));
     tests.parent().expect("the workspace is the parent").to_path_buf()
+}
+
+/// Says loudly that this machine cannot run a test. In CI that is a failure.
+pub fn not_run(name: &str, reason: &str) {
+    assert!(!env::var("CI").is_ok_and(|ci| ci == "true"), "{name} must run here, but {reason}");
+    // Past the test runner, which keeps to itself what a passing test prints. Nobody may be reading.
+    let _ = io::stderr().write_all(format!("\n{name}: NOT RUN, {reason}\n").as_bytes());
+    let list = File::options().create(true).append(true).open(root().join("target/tmp/not-run"));
+    // `tests/run` repeats the list at the end; whoever runs one test sees the line above.
+    let _ = list.and_then(|mut list| writeln!(list, "{name}: {reason}"));
 }

@@ -5,7 +5,7 @@
 
 use std::collections::HashSet;
 
-use application::Scopes;
+use application::{Scope, Scopes};
 use chrono::{DateTime, Datelike as _, SecondsFormat, Utc};
 use serde::{Deserialize, Serialize};
 use toml::value::Datetime;
@@ -87,11 +87,29 @@ struct KeyV1 {
     revoked: Option<Datetime>,
 }
 
-#[derive(Serialize, Deserialize, PartialEq)]
+#[derive(Serialize, Deserialize)]
 #[serde(rename_all = "lowercase")]
 enum ScopeV1 {
     Read,
     Write,
+}
+
+impl From<Scope> for ScopeV1 {
+    fn from(scope: Scope) -> Self {
+        match scope {
+            Scope::Read => Self::Read,
+            Scope::Write => Self::Write,
+        }
+    }
+}
+
+impl From<ScopeV1> for Scope {
+    fn from(scope: ScopeV1) -> Self {
+        match scope {
+            ScopeV1::Read => Self::Read,
+            ScopeV1::Write => Self::Write,
+        }
+    }
 }
 
 impl From<&KeyRecord> for KeyV1 {
@@ -100,11 +118,7 @@ impl From<&KeyRecord> for KeyV1 {
             id: record.id().to_string(),
             name: record.name.to_string(),
             hash: record.hash.to_string(),
-            scopes: match record.scopes {
-                Scopes::Read => vec![ScopeV1::Read],
-                Scopes::Write => vec![ScopeV1::Write],
-                Scopes::ReadWrite => vec![ScopeV1::Read, ScopeV1::Write],
-            },
+            scopes: record.scopes.iter().map(ScopeV1::from).collect(),
             created: time_to_toml(record.created),
             expires: record.expires.map(time_to_toml),
             revoked: record.revoked.map(time_to_toml),
@@ -119,12 +133,7 @@ impl TryFrom<KeyV1> for KeyRecord {
         let record = Self {
             hash: key.hash.parse().map_err(|rule| format!("hash {rule}"))?,
             name: key.name.parse().map_err(|rule| format!("{rule}"))?,
-            scopes: match (key.scopes.contains(&ScopeV1::Read), key.scopes.contains(&ScopeV1::Write)) {
-                (true, true) => Scopes::ReadWrite,
-                (true, false) => Scopes::Read,
-                (false, true) => Scopes::Write,
-                (false, false) => return Err("scopes must not be empty".to_owned()),
-            },
+            scopes: Scopes::new(key.scopes.into_iter().map(Scope::from)).ok_or("scopes must not be empty")?,
             created: time_from_toml(&key.created)?,
             expires: key.expires.as_ref().map(time_from_toml).transpose()?,
             revoked: key.revoked.as_ref().map(time_from_toml).transpose()?,

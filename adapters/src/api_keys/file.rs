@@ -12,9 +12,9 @@ use thiserror::Error;
 use super::{
     document,
     key::ApiKey,
-    private_file,
     record::{KeyName, KeyRecord, KeyState},
 };
+use crate::private_files;
 
 /// The file that says which keys there are. Nodes may share one, or copies of one.
 #[derive(Debug, Clone)]
@@ -122,7 +122,7 @@ impl KeyFile {
 
     /// Where the secret of the first key is left.
     pub fn first_key(&self) -> PathBuf {
-        private_file::folder_of(&self.path).join(KeyName::of_the_first_key().as_str())
+        private_files::folder_of(&self.path).join(KeyName::of_the_first_key().as_str())
     }
 
     /// Every key there is, in the order of issue.
@@ -156,12 +156,12 @@ impl KeyFile {
         if self.is_there() {
             return Ok(None);
         }
-        let new = NewKey { name: KeyName::of_the_first_key(), scopes: Scopes::ReadWrite, expires: None };
+        let new = NewKey { name: KeyName::of_the_first_key(), scopes: Scopes::READ_WRITE, expires: None };
         let Issued { key, record, .. } = self.make_key(new, &[], now)?;
         // The secret goes first: killed in between, the next start finds no key file and begins anew.
         let path = self.first_key();
         let line = format!("{}\n", key.reveal());
-        private_file::replace(&path, line.as_bytes()).map_err(io_error("write", &path))?;
+        private_files::replace(&path, line.as_bytes()).map_err(io_error("write", &path))?;
         lock.store(&[record])?;
         Ok(Some(path))
     }
@@ -185,7 +185,7 @@ impl KeyFile {
     }
 
     pub(super) fn read(&self) -> Result<Vec<u8>, KeyFileError> {
-        private_file::read(&self.path, Self::BYTES_MAX).map_err(|error| match error.kind() {
+        private_files::read_named(&self.path, Self::BYTES_MAX).map_err(|error| match error.kind() {
             io::ErrorKind::NotFound => KeyFileError::Missing(self.path.clone()),
             io::ErrorKind::InvalidInput | io::ErrorKind::FileTooLarge => self.broken(error.to_string()),
             _ => io_error("read", &self.path)(error),
@@ -203,8 +203,8 @@ impl KeyFile {
     /// Waits for the right to change this file and what belongs to it.
     pub(super) fn lock(&self) -> Result<LockedKeyFile, KeyFileError> {
         let target = Self::at(self.target());
-        let path = private_file::beside(&target.path, ".lock");
-        let lock = private_file::lock(&path).map_err(io_error("lock", &path))?;
+        let path = private_files::beside(&target.path, ".lock");
+        let lock = private_files::lock(&path).map_err(io_error("lock", &path))?;
         Ok(LockedKeyFile { target, _lock: lock })
     }
 
@@ -238,8 +238,8 @@ impl KeyFile {
     }
 
     fn create_folder(&self) -> Result<(), KeyFileError> {
-        let folder = private_file::folder_of(&self.path);
-        private_file::create_folder(folder).map_err(io_error("make the folder", folder))
+        let folder = private_files::folder_of(&self.path);
+        private_files::create_folders(folder).map_err(io_error("make the folder", folder))
     }
 
     fn broken(&self, what: String) -> KeyFileError {
@@ -265,7 +265,7 @@ impl LockedKeyFile {
 
     fn store(&self, records: &[KeyRecord]) -> Result<(), KeyFileError> {
         let text = document::write(records);
-        private_file::replace(self.path(), text.as_bytes()).map_err(io_error("write", self.path()))
+        private_files::replace(self.path(), text.as_bytes()).map_err(io_error("write", self.path()))
     }
 }
 

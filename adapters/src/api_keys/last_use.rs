@@ -14,8 +14,8 @@ use toml::value::Datetime;
 use super::{
     document,
     file::{KeyFile, KeyFileError, io_error},
-    private_file,
 };
+use crate::private_files;
 
 /// The time of the last use, to the second. Every request comes by here.
 #[derive(Debug)]
@@ -71,7 +71,7 @@ impl KeyFile {
         let table: BTreeMap<&str, Datetime> =
             uses.iter().map(|(id, used)| (&*id.0, document::time_to_toml(*used))).collect();
         let text = toml::to_string(&table).expect("a table of times is always TOML");
-        private_file::replace(&path, text.as_bytes()).map_err(io_error("write", &path))
+        private_files::replace(&path, text.as_bytes()).map_err(io_error("write", &path))
     }
 }
 
@@ -80,7 +80,7 @@ fn path_beside(key_file: &Path) -> PathBuf {
 }
 
 fn read(path: &Path) -> Result<BTreeMap<KeyId, DateTime<Utc>>, KeyFileError> {
-    let content = match private_file::read(path, KeyFile::BYTES_MAX) {
+    let content = match private_files::read(path, KeyFile::BYTES_MAX) {
         Err(error) if error.kind() == std::io::ErrorKind::NotFound => return Ok(BTreeMap::new()),
         found => found.map_err(io_error("read", path))?,
     };

@@ -122,6 +122,7 @@ impl fmt::Display for KeyName {
 
 #[cfg(test)]
 mod tests {
+    use application::Scope;
     use chrono::TimeDelta;
 
     use super::*;
@@ -150,7 +151,7 @@ mod tests {
         let hash = ApiKey::generate().unwrap().hash();
         let name = "shop".parse().unwrap();
         let mut key =
-            KeyRecord { hash, name, scopes: Scopes::Read, created, expires: Some(end), revoked: None };
+            KeyRecord { hash, name, scopes: Scope::Read.into(), created, expires: Some(end), revoked: None };
         assert_eq!(key.state(end - TimeDelta::nanoseconds(1)), KeyState::Active);
         assert_eq!(key.state(end), KeyState::Expired);
         key.revoked = Some(created);

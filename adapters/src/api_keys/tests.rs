@@ -55,7 +55,7 @@ impl Fixture {
 #[test]
 fn a_key_stands_for_its_name_and_scopes() {
     let fixture = Fixture::new();
-    let issued = fixture.issue("shop", Scopes::Read, None);
+    let issued = fixture.issue("shop", Scope::Read.into(), None);
     let principal = fixture.keys.authenticate(issued.key.reveal()).unwrap();
     assert_eq!((&principal.id, &*principal.name), (&issued.record.id(), "shop"));
     assert!(principal.scopes.allow(Scope::Read) && !principal.scopes.allow(Scope::Write));
@@ -97,7 +97,7 @@ fn a_revoked_key_is_refused_from_the_next_look_on() {
 fn an_expired_key_is_refused_without_any_look_at_the_file() {
     let fixture = Fixture::new();
     let end = fixture.clock.now() + TimeDelta::seconds(30);
-    let issued = fixture.issue("visitor", Scopes::Read, Some(end));
+    let issued = fixture.issue("visitor", Scope::Read.into(), Some(end));
     assert!(fixture.opens(issued.key.reveal()));
     fixture.advance(TimeDelta::seconds(30));
     assert!(!fixture.opens(issued.key.reveal()));
@@ -121,7 +121,7 @@ fn a_broken_or_vanished_file_leaves_the_old_keys_in_force_until_it_is_mended() {
     assert!(!fixture.opens(ApiKey::generate().unwrap().reveal()));
 
     fs::write(fixture.file.path(), good).unwrap();
-    let issued = fixture.issue("shop", Scopes::Read, None);
+    let issued = fixture.issue("shop", Scope::Read.into(), None);
     assert!(fixture.opens(&fixture.first) && fixture.opens(issued.key.reveal()));
 }
 
@@ -153,7 +153,7 @@ fn the_last_use_is_found_beside_the_key_file_and_survives_reloads_and_restarts()
 
     let used = fixture.clock.now();
     assert!(fixture.opens(&fixture.first));
-    let unused = fixture.issue("shop", Scopes::Read, None).record.id();
+    let unused = fixture.issue("shop", Scope::Read.into(), None).record.id();
     fixture.keys.save_last_uses();
     assert_eq!(fixture.file.last_uses().unwrap(), BTreeMap::from([(id.clone(), used)]));
 

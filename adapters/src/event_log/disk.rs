@@ -1,12 +1,6 @@
-//! What embedded engines ask of the file system: files for one user, names that survive a power cut, and errors
-//! that say what to do.
+//! What embedded engines ask of the file system: private files, and errors that say what to do.
 
-use std::{
-    fs::{DirBuilder, File, OpenOptions},
-    io,
-    os::unix::fs::{DirBuilderExt as _, OpenOptionsExt as _},
-    path::Path,
-};
+use std::io;
 
 use application::ports::{Fault, LogError};
 use rustix::process::Signal;
@@ -15,35 +9,9 @@ use tokio::{
     signal::unix::{SignalKind, signal},
 };
 
-/// Only the user that runs the service may look inside.
-pub(crate) const FOLDER_MODE: u32 = 0o700;
-pub(crate) const FILE_MODE: u32 = 0o600;
-
-/// Makes a file that only this user may read.
-pub(crate) fn create_file(path: &Path) -> io::Result<File> {
-    OpenOptions::new().write(true).create(true).truncate(true).mode(FILE_MODE).open(path)
-}
-
-/// Makes the folder and those above it that are missing, and sees to it that a power cut cannot take them
-/// away.
-pub(crate) fn create_folders(path: &Path) -> io::Result<()> {
-    let missing: Vec<_> = path.ancestors().take_while(|folder| !folder.exists()).collect();
-    DirBuilder::new().recursive(true).mode(FOLDER_MODE).create(path)?;
-    for folder in missing {
-        sync_folder(folder_of(folder))?;
-    }
-    Ok(())
-}
-
-/// Brings the names of the files in a folder to the disk.
-pub(crate) fn sync_folder(path: &Path) -> io::Result<()> {
-    File::open(path)?.sync_all()
-}
-
-/// The folder that a file or folder lies in.
-pub(crate) fn folder_of(path: &Path) -> &Path {
-    path.parent().filter(|folder| !folder.as_os_str().is_empty()).unwrap_or(Path::new("."))
-}
+pub(crate) use crate::private_files::{
+    FILE_MODE, FOLDER_MODE, create_file, create_folders, folder_of, sync_folder,
+};
 
 /// An error of the system while something was done with a file of the store.
 pub(crate) fn io_trouble(doing: &str, error: &io::Error) -> LogError {

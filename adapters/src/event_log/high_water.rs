@@ -8,14 +8,16 @@
 //! that reached the disk whole: a torn write costs the last second of marks, never the mark.
 
 use std::{
-    fs::{self, File, OpenOptions},
+    fs::{self, File},
     io,
-    os::unix::fs::{FileExt as _, OpenOptionsExt as _},
+    os::unix::fs::FileExt as _,
     path::Path,
 };
 
 use application::ports::{CommitId, Fault, LogError, Position};
 use uuid::Uuid;
+
+use crate::private_files;
 
 /// A commit and where it stands.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -49,7 +51,7 @@ impl HighWater {
     /// Makes the mark of an empty log, whole or not at all. The caller syncs the folder.
     pub(crate) fn create(path: &Path) -> io::Result<Self> {
         let unfinished = path.with_extension("new");
-        let file = open_with(OpenOptions::new().write(true).create(true).truncate(true), &unfinished)?;
+        let file = private_files::create_file(&unfinished)?;
         for slot in 0..SLOTS {
             write_slot(&file, slot, Mark::START)?;
         }
@@ -64,7 +66,7 @@ impl HighWater {
             let detail = format!("the high-water mark {} cannot be opened: {error}", path.display());
             LogError::new(Fault::CannotOpen, detail)
         };
-        let file = match open_with(OpenOptions::new().read(true).write(true), path) {
+        let file = match private_files::open(path) {
             Ok(file) => file,
             Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(None),
             Err(error) => return Err(cannot_open(error)),
@@ -81,7 +83,7 @@ impl HighWater {
 
     /// Reads the mark of a store that is only looked at; `None` if it cannot be read.
     pub(crate) fn peek(path: &Path) -> Option<Mark> {
-        let file = File::open(path).ok()?;
+        let file = private_files::open_to_read(path).ok()?;
         (0..SLOTS).filter_map(|slot| read_slot(&file, slot)).max_by_key(|mark| mark.position)
     }
 
@@ -163,10 +165,6 @@ fn unreadable(path: &Path) -> LogError {
         path.display()
     );
     LogError::new(Fault::Damaged, detail)
-}
-
-fn open_with(options: &mut OpenOptions, path: &Path) -> io::Result<File> {
-    options.mode(0o600).open(path)
 }
 
 fn write_slot(file: &File, slot: usize, mark: Mark) -> io::Result<()> {

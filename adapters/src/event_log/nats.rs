@@ -11,7 +11,7 @@ mod monitoring;
 mod reading;
 mod stream;
 
-use std::{env, fmt, sync::Arc, time::Duration};
+use std::{fmt, sync::Arc, time::Duration};
 
 use application::ports::{
     AppendError, Durability, EventLog, Fault, LogError, Position, ReadBound, Record, StoredRecord,
@@ -32,9 +32,10 @@ use tokio::{
 
 use self::{
     address::Address,
-    connection::{ANSWER_PATIENCE, Connection, Failure, unreachable},
+    connection::{ANSWER_TIMEOUT, Connection, Failure, unreachable},
     durability::Syncing,
 };
+use super::environment;
 
 /// The oldest server whose replicas hand out records in batches.
 const SERVER_MIN: (i64, i64) = (2, 11);
@@ -161,16 +162,16 @@ impl EventLog for NatsLog {
         let mut headers = HeaderMap::new();
         headers.insert(NATS_EXPECTED_LAST_SEQUENCE, expected.0.to_string());
         let subject = stream::commits_subject(&self.address.stream);
-        let deadline = Instant::now() + ANSWER_PATIENCE;
+        let deadline = Instant::now() + ANSWER_TIMEOUT;
         loop {
             let (subject, headers, bytes) = (subject.clone(), headers.clone(), record.bytes.clone());
-            match self.connection.request(subject, headers, bytes, ANSWER_PATIENCE).await {
+            match self.connection.request(subject, headers, bytes, ANSWER_TIMEOUT).await {
                 Ok(answer) => return self.outcome(expected, &answer.payload),
                 // A new leader makes itself known within a moment, and what nobody got may be sent again.
-                Err(Failure::NobodyListens(_)) if Instant::now() < deadline => {
+                Err(Failure::NoResponders(_)) if Instant::now() < deadline => {
                     time::sleep(LEADER_PAUSE).await;
                 }
-                Err(Failure::NotSent(error) | Failure::NobodyListens(error)) => {
+                Err(Failure::NotSent(error) | Failure::NoResponders(error)) => {
                     return Err(AppendError::NotStored(error));
                 }
                 Err(Failure::NoAnswer(error)) => return Err(AppendError::Unclear(error)),
@@ -215,12 +216,12 @@ impl EventLog for NatsLog {
             Ok(info) => info,
             Err(error) => {
                 if error.fault == Fault::Unreachable {
-                    self.connection.leader_missed().await;
+                    self.connection.leader_missing().await;
                 }
                 return Err(error);
             }
         };
-        self.connection.leader_heard();
+        self.connection.leader_answered();
         let head = stream::head(&info)?;
         let known = Position(before.state.last_sequence);
         let same_log = info.created == before.created && head >= known;
@@ -256,7 +257,7 @@ impl EventLog for NatsLog {
 }
 
 async fn connect(url: &str) -> Result<(Address, Connection), LogError> {
-    let address = Address::parse(url, &|name| env::var(name).ok().filter(|value| !value.is_empty()))?;
+    let address = Address::parse(url, &environment::of_this_process)?;
     let connection = Connection::open(&address).await?;
     check_server(&connection)?;
     Ok((address, connection))

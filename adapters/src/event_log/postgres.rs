@@ -2,11 +2,12 @@
 //!
 //! Reading order: this file (what callers see), `postgres/session.rs` (the two connections and the statements),
 //! `postgres/link.rs` (how a lost server is found again), `postgres/seen.rs` (whether it is still the same log),
-//! `postgres/schema.rs` (the tables), `postgres/trouble.rs` (what an error means), `postgres/durability.rs` (what
+//! `postgres/schema.rs` (the tables), `postgres/error_mapping.rs` (what an error means), `postgres/durability.rs` (what
 //! the server promises), `postgres/settings.rs`, `postgres/passfile.rs`, `postgres/tls.rs` (how the URL becomes a
 //! connection).
 
 mod durability;
+mod error_mapping;
 mod link;
 mod passfile;
 mod schema;
@@ -14,9 +15,8 @@ mod seen;
 mod session;
 mod settings;
 mod tls;
-mod trouble;
 
-use std::{cmp::Ordering, env, fmt, sync::Arc, time::Duration};
+use std::{cmp::Ordering, fmt, sync::Arc, time::Duration};
 
 use application::ports::{
     AppendError, Durability, EventLog, Fault, LogError, Position, ReadBound, Record, StoredRecord,
@@ -24,6 +24,7 @@ use application::ports::{
 use async_trait::async_trait;
 use tokio::time::{self, Instant};
 
+use super::environment;
 use link::Link;
 use schema::Tables;
 use session::{Batch, Session};
@@ -58,7 +59,7 @@ impl PostgresLog {
     }
 
     async fn connect(url: &str, tables: Tables) -> Result<Self, LogError> {
-        let settings = Settings::parse(url, &|name| env::var(name).ok().filter(|value| !value.is_empty()))?;
+        let settings = Settings::parse(url, &environment::of_this_process)?;
         Ok(Self { link: Link::open(settings, tables).await? })
     }
 }
@@ -88,8 +89,8 @@ impl EventLog for PostgresLog {
             }
             Ok(Ok(None)) => Err(AppendError::Conflict),
             Ok(Err(error)) => {
-                let outcome = trouble::of_append(session.server(), &error);
-                if trouble::is_read_only(&error) {
+                let outcome = error_mapping::append_error(session.server(), &error);
+                if error_mapping::is_read_only(&error) {
                     // It was the primary once; another server may be by now.
                     session.hang_up();
                 }
@@ -166,7 +167,7 @@ impl PostgresLog {
             session.hang_up();
             return Err(self.late("answering"));
         };
-        answer.map_err(|error| trouble::of_query(session.server(), &error))
+        answer.map_err(|error| error_mapping::query_error(session.server(), &error))
     }
 
     fn late(&self, doing: &str) -> LogError {

@@ -9,7 +9,10 @@ use std::{
     time::Duration,
 };
 
-use axum::body::{Body, Bytes};
+use axum::{
+    Router,
+    body::{Body, Bytes},
+};
 use hyper::{
     body::{Body as HttpBody, Frame, Incoming, SizeHint},
     service::service_fn,
@@ -26,7 +29,7 @@ use tokio::{
 
 use super::{
     activity::{Activity, InFlight, Patience, Watched},
-    front::{Front, HEADERS_MAX},
+    pipeline::{self, HEADERS_MAX},
     request_body::RequestBody,
 };
 
@@ -55,14 +58,14 @@ pub(super) enum Stage {
 
 /// What all connections share.
 pub(super) struct Connections {
-    front: Front,
+    router: Router,
     builder: auto::Builder<TokioExecutor>,
     patience: Patience,
     body_patience: Duration,
 }
 
 impl Connections {
-    pub(super) fn new(front: Front, patience: Patience, body_patience: Duration) -> Self {
+    pub(super) fn new(router: Router, patience: Patience, body_patience: Duration) -> Self {
         let mut builder = auto::Builder::new(TokioExecutor::new());
         // A client that says it has no more to send still wants its answer.
         builder.http1().max_headers(HEADERS_MAX).max_buf_size(HEAD_MAX).half_close(true);
@@ -72,7 +75,7 @@ impl Connections {
             .max_header_list_size(u32::try_from(HEAD_MAX).expect("a small constant"))
             .initial_stream_window_size(STREAM_WINDOW)
             .initial_connection_window_size(CONNECTION_WINDOW);
-        Self { front, builder, patience, body_patience }
+        Self { router, builder, patience, body_patience }
     }
 
     /// Serves a connection until it ends, is overdue, or is told to go.
@@ -120,7 +123,7 @@ impl Connections {
         in_flight: InFlight,
     ) -> Result<hyper::Response<ResponseBody>, Infallible> {
         let request = RequestBody::guard(request, self.body_patience, &in_flight);
-        let response = self.front.answer(request).await;
+        let response = pipeline::route(&self.router, request).await;
         Ok(response.map(|body| ResponseBody { body, _request: in_flight }))
     }
 }

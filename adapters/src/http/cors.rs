@@ -60,13 +60,13 @@ impl Origins {
     }
 
     /// Adds to an answer what `allow` found. Caches must know that other pages may get other headers.
-    pub(super) fn announce(&self, allowed: Option<&HeaderValue>, headers: &mut HeaderMap) {
+    pub(super) fn announce(&self, allowed: Option<HeaderValue>, headers: &mut HeaderMap) {
         if self.0.is_empty() {
             return;
         }
         headers.append(VARY, HeaderValue::from_static("Origin"));
         if let Some(allowed) = allowed {
-            headers.insert(ACCESS_CONTROL_ALLOW_ORIGIN, allowed.clone());
+            headers.insert(ACCESS_CONTROL_ALLOW_ORIGIN, allowed);
             headers.insert(ACCESS_CONTROL_EXPOSE_HEADERS, EXPOSED_HEADERS);
         }
     }

@@ -3,61 +3,62 @@
 //!
 //! The two Swagger UI files are the published ones of the npm package swagger-ui-dist, gzipped (see NOTICE).
 
-use std::sync::Arc;
-
 use axum::{
-    Router,
     http::{
-        HeaderMap, HeaderName, HeaderValue, StatusCode,
+        HeaderName, HeaderValue, StatusCode,
         header::{CONTENT_SECURITY_POLICY, LOCATION, REFERRER_POLICY, X_FRAME_OPTIONS},
     },
     response::{IntoResponse as _, Response},
-    routing::{MethodRouter, get},
 };
 
 use super::{
     asset::{Asset, Caching},
+    route::{
+        Handler::{File, Public},
+        Route,
+    },
     service::Service,
     site::Site,
 };
+
+/// What these routes are counted as.
+const NAME: &str = "describe";
 
 const JAVASCRIPT: &str = "text/javascript; charset=utf-8";
 const CSS: &str = "text/css; charset=utf-8";
 const OPENER_POLICY: HeaderName = HeaderName::from_static("cross-origin-opener-policy");
 
 /// The addresses that describe the interface: for programs, and for people.
-pub(super) fn router(document: String, site: &Site) -> Router<Arc<Service>> {
+pub(super) fn routes(document: String, site: &Site) -> [Route; 9] {
     use Caching::{Immutable, Revalidated};
     let page = Asset::plain("text/html; charset=utf-8", Revalidated, include_str!("docs/page.html"));
-    let bundle = include_bytes!("docs/swagger-ui-bundle.js.gz");
-    let style = include_bytes!("docs/swagger-ui.css.gz");
+    let script = Asset::plain(JAVASCRIPT, Revalidated, include_str!("docs/page.js"));
+    let style = Asset::plain(CSS, Revalidated, include_str!("docs/page.css"));
+    let icon = Asset::plain("image/svg+xml", Revalidated, include_str!("docs/icon.svg"));
+    let ui_script = Asset::gzipped(JAVASCRIPT, Immutable, include_bytes!("docs/swagger-ui-bundle.js.gz"));
+    let ui_style = Asset::gzipped(CSS, Immutable, include_bytes!("docs/swagger-ui.css.gz"));
     let licences = include_str!("docs/swagger-ui-bundle.js.LICENSE.txt");
-    Router::new()
-        .route("/openapi.json", file(Asset::plain("application/json", Revalidated, document)))
-        .route("/docs", file(page.with_headers(protection(site))))
-        .route("/docs/", get(page_address))
-        .route("/docs/page.js", file(Asset::plain(JAVASCRIPT, Revalidated, include_str!("docs/page.js"))))
-        .route("/docs/page.css", file(Asset::plain(CSS, Revalidated, include_str!("docs/page.css"))))
-        .route(
-            "/docs/icon.svg",
-            file(Asset::plain("image/svg+xml", Revalidated, include_str!("docs/icon.svg"))),
-        )
-        .route("/docs/swagger-ui-5.34.1.js", file(Asset::gzipped(JAVASCRIPT, Immutable, bundle)))
-        .route("/docs/swagger-ui-5.34.1.css", file(Asset::gzipped(CSS, Immutable, style)))
-        .route(
-            "/docs/swagger-ui-bundle.js.LICENSE.txt",
-            file(Asset::plain("text/plain; charset=utf-8", Revalidated, licences)),
-        )
+    let licences = Asset::plain("text/plain; charset=utf-8", Revalidated, licences);
+    [
+        file("/openapi.json", Asset::plain("application/json", Revalidated, document)),
+        file("/docs", page.with_headers(protection(site))),
+        Route::get("/docs/", NAME, Public(page_address)),
+        file("/docs/page.js", script),
+        file("/docs/page.css", style),
+        file("/docs/icon.svg", icon),
+        file("/docs/swagger-ui-5.34.1.js", ui_script),
+        file("/docs/swagger-ui-5.34.1.css", ui_style),
+        file("/docs/swagger-ui-bundle.js.LICENSE.txt", licences),
+    ]
 }
 
-/// The files of the page are named relative to it, so it has one address only.
-async fn page_address() -> Response {
+fn file(path: &'static str, asset: Asset) -> Route {
+    Route::get(path, NAME, File(Box::new(asset)))
+}
+
+/// The page names its files relative to itself, so it has one address only.
+fn page_address(_: &Service) -> Response {
     (StatusCode::PERMANENT_REDIRECT, [(LOCATION, "../docs")]).into_response()
-}
-
-fn file(asset: Asset) -> MethodRouter<Arc<Service>> {
-    let asset = Arc::new(asset);
-    get(async move |headers: HeaderMap| asset.answer(&headers))
 }
 
 /// What the page may do: run and show what comes from here, and call this service and those in the document.

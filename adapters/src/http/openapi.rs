@@ -1,24 +1,26 @@
-//! The interface as an OpenAPI 3.1 document, collected from the routes themselves: a route and its description
-//! are given together, so neither can be there without the other.
-//!
-//! `operations` describes what can be asked, `answers` what comes back, `headers` and `schemas` the parts of both.
+//! The interface as an OpenAPI 3.1 document. The route table gives path, method, name and deprecation of each
+//! operation; `operations` adds the parameters, `answers` the responses, `headers` and `schemas` the parts of both.
 
 mod answers;
 mod headers;
 mod operations;
 mod schemas;
 
-use axum::{handler::Handler, routing::MethodRouter};
 use utoipa::openapi::{
-    Components, HttpMethod, Info, License, OpenApi, OpenApiBuilder, Paths, SecurityRequirement, Server,
+    Components, Deprecated, Info, License, OpenApi, OpenApiBuilder, Paths, RefOr, SecurityRequirement,
+    Server,
+    extensions::Extensions,
     path::Operation,
     security::{HttpAuthScheme, HttpBuilder, SecurityScheme},
     tag::TagBuilder,
 };
-use utoipa_axum::{PathItemExt as _, router::UtoipaMethodRouter};
 
 pub(super) use self::operations::{create_pet, get_pet, list_orders, list_pets};
-use super::site::Site;
+use super::{
+    deprecation,
+    route::{Lifecycle, Route},
+    site::Site,
+};
 
 /// The version of the interface, not of the program.
 const VERSION: &str = "1.0.0";
@@ -32,48 +34,48 @@ const BEARER: &str = "bearer";
 /// The tag of every operation.
 const ANIMALS: &str = "animals";
 
-/// One address: its operations, each with its description.
-pub(super) struct Address<S> {
-    path: &'static str,
-    paths: Paths,
-    methods: MethodRouter<S>,
+/// The document as text: the same bytes for the same routes.
+pub(super) fn document(routes: &[Route], site: &Site) -> String {
+    let mut document = frame();
+    document.servers = Some(servers(site));
+    document.paths = paths(routes);
+    // utoipa keeps extensions in an order of its own each time; a JSON value sorts them.
+    let document = serde_json::to_value(document).expect("an OpenAPI document is JSON");
+    format!("{document:#}\n")
 }
 
-impl<S: Clone + Send + Sync + 'static> Address<S> {
-    pub(super) fn at(path: &'static str) -> Self {
-        Self { path, paths: Paths::new(), methods: MethodRouter::new() }
+/// The described routes, with paths relative to the servers.
+fn paths(routes: &[Route]) -> Paths {
+    let mut paths = Paths::new();
+    for route in routes {
+        if let Some(description) = route.description {
+            let path = route.path.strip_prefix(PREFIX).unwrap_or(route.path);
+            let operation = description().operation_id(Some(route.name)).tag(ANIMALS).security(security());
+            let mut operation = operation.build();
+            match route.lifecycle {
+                Lifecycle::Supported => {}
+                Lifecycle::Deprecated => deprecate(&mut operation),
+            }
+            paths.add_path_operation(path, vec![route.method.clone()], operation);
+        }
     }
+    paths
+}
 
-    /// What `GET` does here, and `HEAD` with it.
-    pub(super) fn get<T: 'static>(self, handler: impl Handler<T, S>, operation: Operation) -> Self {
-        self.on(HttpMethod::Get, handler, operation)
-    }
-
-    /// What `POST` does here.
-    pub(super) fn post<T: 'static>(self, handler: impl Handler<T, S>, operation: Operation) -> Self {
-        self.on(HttpMethod::Post, handler, operation)
-    }
-
-    fn on<T: 'static>(
-        mut self,
-        method: HttpMethod,
-        handler: impl Handler<T, S>,
-        operation: Operation,
-    ) -> Self {
-        self.methods = self.methods.on(method.to_method_filter(), handler);
-        self.paths.add_path_operation(self.path, vec![method], operation);
-        self
+/// Says that an operation will be removed, and that each of its responses says so.
+fn deprecate(operation: &mut Operation) {
+    operation.deprecated = Some(Deprecated::True);
+    let sunset = Extensions::from_iter([("x-deprecated-sunset", deprecation::SUNSET_DATE)]);
+    operation.extensions = Some(sunset);
+    for response in operation.responses.responses.values_mut() {
+        if let RefOr::T(response) = response {
+            response.headers.extend(headers::DEPRECATED.map(headers::Named::reference));
+        }
     }
 }
 
-impl<S> From<Address<S>> for UtoipaMethodRouter<S> {
-    fn from(address: Address<S>) -> Self {
-        (Vec::new(), address.paths, address.methods)
-    }
-}
-
-/// The document before any route was added.
-pub(super) fn frame() -> OpenApi {
+/// Everything in the document but servers and paths.
+fn frame() -> OpenApi {
     let mut components = Components::new();
     components.schemas = schemas::all();
     components.headers = headers::all();
@@ -87,17 +89,6 @@ pub(super) fn frame() -> OpenApi {
         .security(Some([security()]))
         .tags(Some([TagBuilder::new().name(ANIMALS).description(Some("The animals of the store.")).build()]))
         .build()
-}
-
-/// The finished document as text: the same bytes for the same interface, whoever asks.
-pub(super) fn render(mut document: OpenApi, site: &Site) -> String {
-    document.servers = Some(servers(site));
-    let paths = std::mem::take(&mut document.paths.paths).into_iter();
-    let relative = |path: String| path.strip_prefix(PREFIX).map(str::to_owned).unwrap_or(path);
-    document.paths.paths = paths.map(|(path, item)| (relative(path), item)).collect();
-    // utoipa keeps extensions in an order of its own each time; a JSON value sorts them.
-    let document = serde_json::to_value(document).expect("an OpenAPI document is JSON");
-    format!("{document:#}\n")
 }
 
 fn servers(site: &Site) -> Vec<Server> {

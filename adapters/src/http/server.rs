@@ -3,7 +3,7 @@
 
 use std::{io, pin::pin, sync::Arc, time::Duration};
 
-use axum::response::IntoResponse as _;
+use axum::{Router, response::IntoResponse as _};
 use tokio::{
     io::{AsyncReadExt as _, AsyncWriteExt as _},
     net::{TcpListener, TcpStream},
@@ -15,7 +15,6 @@ use super::{
     activity::Patience,
     connection::{Connections, Stage},
     error::Problem,
-    front::Front,
     service::Service,
 };
 
@@ -67,34 +66,15 @@ impl Settings {
     }
 }
 
-/// Serves until `shutdown` is done, then finishes what is in flight within [`Settings::drain`].
-pub async fn serve(
+/// Serves this router until `shutdown` is done, then finishes what is in flight within [`Settings::drain`].
+pub(super) async fn run(
     listener: TcpListener,
+    router: Router,
     service: Arc<Service>,
     settings: Settings,
     shutdown: impl Future<Output = ()>,
 ) {
-    run(listener, Front::new(service.clone()), service, settings, shutdown).await;
-}
-
-/// Serves probes and metrics in the same way, to those who run the service.
-pub async fn serve_operators(
-    listener: TcpListener,
-    service: Arc<Service>,
-    settings: Settings,
-    shutdown: impl Future<Output = ()>,
-) {
-    run(listener, Front::for_operators(service.clone()), service, settings, shutdown).await;
-}
-
-async fn run(
-    listener: TcpListener,
-    front: Front,
-    service: Arc<Service>,
-    settings: Settings,
-    shutdown: impl Future<Output = ()>,
-) {
-    let connections = Arc::new(Connections::new(front, settings.patience(), settings.body_timeout));
+    let connections = Arc::new(Connections::new(router, settings.patience(), settings.body_timeout));
     let places_max = u32::try_from(settings.connections_max).unwrap_or(u32::MAX);
     let places = Arc::new(Semaphore::new(places_max as usize));
     let refusals = Arc::new(Semaphore::new(REFUSALS_MAX));

@@ -25,7 +25,7 @@ impl Service {
         Self {
             keys,
             ids: RequestIds::new(),
-            metrics: Metrics::new(),
+            metrics: Metrics::default(),
             site: Site::default(),
             store: OnceLock::new(),
             draining: AtomicBool::new(false),
@@ -63,7 +63,7 @@ impl Service {
     }
 
     /// The store, or the answer for those who come too early.
-    pub(super) fn store(&self) -> Result<&PetStore, Problem> {
-        self.opened().ok_or(Problem::Unavailable("the service is starting".into()))
+    pub(super) fn store(&self) -> Result<Arc<PetStore>, Problem> {
+        self.store.get().cloned().ok_or(Problem::Unavailable("the service is starting".into()))
     }
 }

@@ -12,7 +12,7 @@ use adapters::api_keys::{
     Issued, KeyFile, KeyHash, KeyName, KeyRecord, KeyState, NewKey, RevokeError, Revoked,
 };
 use anyhow::{Context as _, anyhow};
-use application::{KeyId, Scopes};
+use application::{KeyId, Scope, Scopes};
 use chrono::{SecondsFormat, Utc};
 use clap::{Args, Subcommand, ValueEnum};
 
@@ -97,7 +97,7 @@ fn issue(file: &KeyFile, name: KeyName, scopes: Scopes, lifetime: Option<Lifetim
         || "until it is revoked".to_owned(),
         |end| format!("until {}", end.to_rfc3339_opts(SecondsFormat::Secs, true)),
     );
-    let (id, name, scopes) = (record.id(), &record.name, table::scopes(record.scopes));
+    let (id, name, scopes) = (record.id(), &record.name, record.scopes);
     let mut words = io::stderr().lock();
     if namesakes > 0 {
         writeln!(
@@ -156,11 +156,11 @@ fn unknown_id(file: &KeyFile, keys: &[KeyRecord]) -> anyhow::Error {
 }
 
 fn scopes_of(given: &[ScopeArgument]) -> Scopes {
-    match (given.contains(&ScopeArgument::Read), given.contains(&ScopeArgument::Write)) {
-        (true, false) => Scopes::Read,
-        (false, true) => Scopes::Write,
-        (true, true) | (false, false) => Scopes::ReadWrite,
-    }
+    let scopes = given.iter().map(|scope| match scope {
+        ScopeArgument::Read => Scope::Read,
+        ScopeArgument::Write => Scope::Write,
+    });
+    Scopes::new(scopes).unwrap_or(Scopes::READ_WRITE)
 }
 
 #[cfg(test)]
@@ -170,9 +170,9 @@ mod tests {
     #[test]
     fn no_scope_means_both() {
         use ScopeArgument::{Read, Write};
-        assert_eq!(scopes_of(&[]), Scopes::ReadWrite);
-        assert_eq!(scopes_of(&[Read]), Scopes::Read);
-        assert_eq!(scopes_of(&[Write, Write]), Scopes::Write);
-        assert_eq!(scopes_of(&[Write, Read]), Scopes::ReadWrite);
+        assert_eq!(scopes_of(&[]), Scopes::READ_WRITE);
+        assert_eq!(scopes_of(&[Read]), Scope::Read.into());
+        assert_eq!(scopes_of(&[Write, Write]), Scope::Write.into());
+        assert_eq!(scopes_of(&[Write, Read]), Scopes::READ_WRITE);
     }
 }

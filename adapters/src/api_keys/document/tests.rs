@@ -1,6 +1,6 @@
 //! What the text of a key file may and may not say.
 
-use application::Scopes;
+use application::{Scope, Scopes};
 use chrono::TimeDelta;
 use proptest::prelude::*;
 
@@ -27,7 +27,7 @@ fn any_time() -> impl Strategy<Value = DateTime<Utc>> {
 
 fn any_record() -> impl Strategy<Value = KeyRecord> {
     let name = "\\PC{1,100}".prop_filter_map("a name", |text| text.parse::<KeyName>().ok());
-    let scopes = prop_oneof![Just(Scopes::Read), Just(Scopes::Write), Just(Scopes::ReadWrite)];
+    let scopes = prop_oneof![Just(Scope::Read.into()), Just(Scope::Write.into()), Just(Scopes::READ_WRITE)];
     let times = (any_time(), prop::option::of(any_time()), prop::option::of(any_time()));
     (name, scopes, times).prop_map(|(name, scopes, (created, expires, revoked))| {
         let hash = ApiKey::generate().expect("the system has randomness").hash();
@@ -53,7 +53,7 @@ proptest! {
 fn the_documented_example_is_read() {
     let [key] = &parse(EXAMPLE.as_bytes()).unwrap()[..] else { panic!("one key") };
     assert_eq!(key.name.as_str(), "web shop");
-    assert_eq!(key.scopes, Scopes::ReadWrite);
+    assert_eq!(key.scopes, Scopes::READ_WRITE);
     assert_eq!(key.expires.unwrap().to_rfc3339(), "2027-01-02T03:04:05+00:00");
 }
 

@@ -6,13 +6,14 @@ use std::{
     thread,
 };
 
+use application::Scope;
 use tempfile::TempDir;
 
 use super::*;
 use crate::api_keys::key::KeyHash;
 
 fn new_key(name: &str) -> NewKey {
-    NewKey { name: name.parse().unwrap(), scopes: Scopes::Read, expires: None }
+    NewKey { name: name.parse().unwrap(), scopes: Scope::Read.into(), expires: None }
 }
 
 fn in_new_folder() -> (TempDir, KeyFile) {
@@ -140,7 +141,7 @@ fn the_first_key_is_made_once_however_many_start_together() {
     let secret = fs::read_to_string(path).unwrap();
     let [record] = &file.keys().unwrap()[..] else { panic!("one key") };
     assert_eq!(KeyHash::of_presented(secret.trim_end()), Some(record.hash));
-    assert_eq!((record.name.as_str(), record.scopes), ("first-key", Scopes::ReadWrite));
+    assert_eq!((record.name.as_str(), record.scopes), ("first-key", Scopes::READ_WRITE));
 }
 
 #[test]
@@ -170,7 +171,7 @@ fn a_broken_file_is_never_replaced() {
 fn what_a_killed_change_left_behind_is_no_hindrance() {
     let (_folder, file) = in_new_folder();
     file.issue(new_key("shop"), Utc::now()).unwrap();
-    fs::write(private_file::beside(file.path(), ".new"), "half a fi").unwrap();
+    fs::write(private_files::beside(file.path(), ".new"), "half a fi").unwrap();
     file.issue(new_key("other"), Utc::now()).unwrap();
     assert_eq!(file.keys().unwrap().len(), 2);
 }
@@ -205,7 +206,7 @@ fn a_full_file_takes_no_more_and_is_not_too_large_to_be_read() {
     let longest = KeyRecord {
         hash,
         name: name.clone(),
-        scopes: Scopes::ReadWrite,
+        scopes: Scopes::READ_WRITE,
         created: Utc::now(),
         expires: time,
         revoked: time,
@@ -215,6 +216,6 @@ fn a_full_file_takes_no_more_and_is_not_too_large_to_be_read() {
 
     let full = vec![longest; KeyFile::KEYS_MAX];
     let file = KeyFile::at("keys.toml");
-    let new = NewKey { name, scopes: Scopes::Read, expires: None };
+    let new = NewKey { name, scopes: Scope::Read.into(), expires: None };
     assert!(matches!(file.make_key(new, &full, Utc::now()), Err(IssueError::Full(_))));
 }

@@ -5,27 +5,29 @@ use std::{fmt, path::PathBuf};
 use application::ports::{Fault, LogError};
 use percent_encoding::percent_decode_str;
 
-/// Where the log is and how to get there. `Debug` and `Display` tell no secrets.
+use crate::event_log::{environment::Environment, loopback::is_loopback};
+
+/// The servers, the stream and how to connect. `Debug` and `Display` show no secrets.
 #[derive(Clone, PartialEq, Eq)]
 pub(super) struct Address {
-    /// `host:port` of the servers to start with; the others of the cluster are discovered.
+    /// `host:port` of the servers to try first; they tell the client about the rest of the cluster.
     pub(super) servers: Vec<String>,
     /// The name of the stream.
     pub(super) stream: String,
     pub(super) identity: Identity,
     pub(super) tls: Tls,
-    /// How many copies the operator wants (`replicas=3`), if the stream has to be made.
+    /// How many replicas a new stream gets (`replicas=3`).
     pub(super) replicas: Option<usize>,
-    /// The operator's word that every server runs with `sync_interval: always` (`sync=always`).
+    /// Whether the operator states that every server runs with `sync_interval: always` (`sync=always`).
     pub(super) sync_stated: bool,
-    /// `host:port` of the servers' monitoring (`monitor=host:8222,…`), to check how they sync.
+    /// `host:port` of the servers' monitoring endpoints (`monitor=host:8222,…`), to check how they sync.
     pub(super) monitors: Vec<String>,
 }
 
-/// Who we are to the servers.
+/// How this client authenticates.
 #[derive(Clone, PartialEq, Eq)]
 pub(super) enum Identity {
-    Nobody,
+    Anonymous,
     Token(String),
     Password { user: String, password: String },
     PasswordFile { user: String, file: PathBuf },
@@ -36,34 +38,36 @@ pub(super) enum Identity {
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub(super) struct Tls {
     pub(super) demand: TlsDemand,
-    /// Trust only certificates signed by this one; otherwise what the system trusts.
+    /// The only authority whose certificates are trusted; otherwise those that the system trusts.
     pub(super) ca: Option<PathBuf>,
-    /// Our own certificate and its key.
+    /// The client's certificate and its key.
     pub(super) client: Option<(PathBuf, PathBuf)>,
 }
 
 /// Whether the connection must be encrypted.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub(super) enum TlsDemand {
-    /// As the server demands.
+    /// If the server demands it. The default, if all servers are on this machine.
     #[default]
     ServerDecides,
-    /// Refuse to go on without (`tls=required`).
+    /// The same on a network that the operator trusts (`tls=off`).
+    Waived,
+    /// Always, with a certificate that is trusted (`tls=required`). The default on a network.
     Required,
-    /// Encrypt before the first word (`tls=first`), for servers with `handshake_first`.
+    /// Always, with the handshake before the server's greeting (`tls=first`), for servers with `handshake_first`.
     First,
 }
 
 const OPTIONS: &str =
-    "tls=required, tls=first, ca, cert, key, creds, password-file, replicas, sync=always, monitor";
-/// Stream names become part of subjects, so they hold neither dots nor wildcards.
+    "tls=off, tls=required, tls=first, ca, cert, key, creds, password-file, replicas, sync=always, monitor";
+/// Stream names become part of subjects, so they contain neither dots nor wildcards.
 const STREAM_NAME_MAX: usize = 64;
-/// More copies than this a server does not keep.
+/// JetStream supports no more.
 const REPLICAS_MAX: usize = 5;
 
 impl Address {
-    /// Reads the URL. A user without a password gets it from `NATS_PASSWORD`, if `environment` has one.
-    pub(super) fn parse(url: &str, environment: &dyn Fn(&str) -> Option<String>) -> Result<Self, LogError> {
+    /// Parses the URL. A user without a password gets it from `NATS_PASSWORD`, if `environment` has one.
+    pub(super) fn parse(url: &str, environment: Environment<'_>) -> Result<Self, LogError> {
         let rest = url.strip_prefix("nats://").ok_or_else(|| {
             wrong("must look like nats://[user:password@]host:port[,host:port]/STREAM[?option=value]")
         })?;
@@ -77,13 +81,19 @@ impl Address {
         let mut address = Self {
             servers: hosts(servers)?,
             stream: stream_name(stream)?,
-            identity: user_info.map_or(Ok(Identity::Nobody), identity)?,
+            identity: user_info.map_or(Ok(Identity::Anonymous), identity)?,
             tls: Tls::default(),
             replicas: None,
             sync_stated: false,
             monitors: vec![],
         };
         address.apply(query)?;
+        // Otherwise whoever sits between could pretend to be a server without TLS.
+        if address.tls.demand == TlsDemand::ServerDecides
+            && !address.servers.iter().all(|server| is_local(server))
+        {
+            address.tls.demand = TlsDemand::Required;
+        }
         address.identity = match (address.identity, environment("NATS_PASSWORD")) {
             (Identity::Token(user), Some(password)) => Identity::Password { user, password },
             (identity, _) => identity,
@@ -95,7 +105,8 @@ impl Address {
         let (mut cert, mut key) = (None, None);
         for (option, value) in form_urlencoded::parse(query.as_bytes()) {
             match (&*option, &*value) {
-                (_, "") => return Err(wrong("must have a value for each option")),
+                (_, "") => return Err(wrong("must give each option a value")),
+                ("tls", "off") => self.tls.demand = TlsDemand::Waived,
                 ("tls", "required") => self.tls.demand = TlsDemand::Required,
                 ("tls", "first") => self.tls.demand = TlsDemand::First,
                 ("ca", file) => self.tls.ca = Some(file.into()),
@@ -107,7 +118,7 @@ impl Address {
                     Identity::Token(user) => {
                         Some(Identity::PasswordFile { user: user.clone(), file: file.into() })
                     }
-                    Identity::Nobody
+                    Identity::Anonymous
                     | Identity::Password { .. }
                     | Identity::PasswordFile { .. }
                     | Identity::Credentials(_) => None,
@@ -115,8 +126,8 @@ impl Address {
                 ("replicas", number) => self.replicas = Some(replicas(number)?),
                 ("sync", "always") => self.sync_stated = true,
                 ("monitor", servers) => self.monitors.extend(hosts(servers)?),
-                // What is unknown is not repeated: it may be the end of a password that was not escaped.
-                _ => return Err(wrong(format!("takes only the options {OPTIONS}"))),
+                // Do not repeat an unknown option: it may be the end of a password that was not escaped.
+                _ => return Err(wrong(format!("supports only the options {OPTIONS}"))),
             }
         }
         self.tls.client = match (cert, key) {
@@ -130,9 +141,8 @@ impl Address {
     }
 
     fn identify(&mut self, how: impl FnOnce(&Identity) -> Option<Identity>) -> Result<(), LogError> {
-        let refined = how(&self.identity)
-            .ok_or_else(|| wrong("must name a user, and no password, for the password file"))?;
-        self.identity = refined;
+        self.identity = how(&self.identity)
+            .ok_or_else(|| wrong("must name a user without a password for the password file"))?;
         Ok(())
     }
 }
@@ -141,7 +151,7 @@ impl Address {
 impl fmt::Display for Address {
     fn fmt(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
         let who = match self.identity {
-            Identity::Nobody | Identity::Credentials(_) => "",
+            Identity::Anonymous | Identity::Credentials(_) => "",
             Identity::Token(_) | Identity::Password { .. } | Identity::PasswordFile { .. } => "***@",
         };
         write!(formatter, "nats://{who}{}/{}", self.servers.join(","), self.stream)
@@ -168,9 +178,20 @@ fn identity(user_info: &str) -> Result<Identity, LogError> {
 fn hosts(list: &str) -> Result<Vec<String>, LogError> {
     let sound = |host: &str| !host.is_empty() && !host.contains(['/', '@', '#']);
     if !list.split(',').all(sound) {
-        return Err(wrong("must name its servers as host:port[,host:port]; escape / @ # ? in a password"));
+        return Err(wrong(
+            "must name its servers as host:port[,host:port]; percent-encode / @ # ? in a password",
+        ));
     }
     Ok(list.split(',').map(String::from).collect())
+}
+
+/// Whether `host:port` or `host` is on this machine.
+fn is_local(server: &str) -> bool {
+    let host = match server.rsplit_once(':') {
+        Some((host, port)) if port.parse::<u16>().is_ok() => host,
+        Some(_) | None => server,
+    };
+    is_loopback(host)
 }
 
 fn stream_name(name: &str) -> Result<String, LogError> {
@@ -205,11 +226,11 @@ mod tests {
         let address = parse("nats://one:4222,[::1]:4223,three/PETS").unwrap();
         assert_eq!(address.servers, ["one:4222", "[::1]:4223", "three"]);
         assert_eq!(address.stream, "PETS");
-        assert!(address.identity == Identity::Nobody);
+        assert!(address.identity == Identity::Anonymous);
     }
 
     #[test]
-    fn options_are_taken_over() {
+    fn options_are_parsed() {
         let url = "nats://n/S?tls=first&ca=a.pem&cert=b&key=c&creds=d&replicas=5&sync=always&monitor=x:1,y:2";
         let address = parse(url).unwrap();
         let client = Some(("b".into(), "c".into()));
@@ -217,6 +238,20 @@ mod tests {
         assert!(address.identity == Identity::Credentials("d".into()));
         assert_eq!((address.replicas, address.sync_stated), (Some(5), true));
         assert_eq!(address.monitors, ["x:1", "y:2"]);
+    }
+
+    #[test]
+    fn on_a_network_tls_is_the_default() {
+        for (servers, demand) in [
+            ("localhost,127.0.0.1:1,[::1]:2", TlsDemand::ServerDecides),
+            ("one", TlsDemand::Required),
+            ("10.0.0.1:4222", TlsDemand::Required),
+            ("localhost:4222,[fd00::1]:4222", TlsDemand::Required),
+        ] {
+            assert_eq!(parse(&format!("nats://{servers}/S")).unwrap().tls.demand, demand, "{servers}");
+            let waived = parse(&format!("nats://{servers}/S?tls=off")).unwrap().tls.demand;
+            assert_eq!(waived, TlsDemand::Waived, "{servers}");
+        }
     }
 
     #[test]
@@ -233,7 +268,7 @@ mod tests {
     }
 
     #[test]
-    fn wrong_urls_are_refused_without_telling_a_secret() {
+    fn wrong_urls_are_rejected_without_showing_a_secret() {
         for url in [
             "nats:secret",
             "nats://joe:secret@one",

@@ -1,17 +1,20 @@
-//! The connection to the servers: made once, kept up by itself, and honest about what became of a request.
+//! The connection to the servers: it reconnects by itself, and says what is known about a failed request.
 
 use std::{
+    error::Error as _,
     future::{self, Ready},
+    io,
     sync::atomic::{AtomicUsize, Ordering},
     time::Duration,
 };
 
 use application::ports::{Fault, LogError};
 use async_nats::{
-    Client, ConnectErrorKind, ConnectOptions, Event, HeaderMap, Message, ReconnectToServer, Request,
-    RequestErrorKind, Server, ServerInfo,
+    Client, ConnectError, ConnectErrorKind, ConnectOptions, Event, HeaderMap, Message, ReconnectToServer,
+    Request, RequestErrorKind, Server, ServerInfo,
     connection::State,
     jetstream::{self, response::Response},
+    rustls,
 };
 use bytes::Bytes;
 use parking_lot::Mutex;
@@ -23,48 +26,49 @@ use tokio::{
 };
 
 use super::address::{Address, Identity, TlsDemand};
+use crate::event_log::loopback::is_loopback;
 
-/// How long one server may take to greet us.
-const GREETING_PATIENCE: Duration = Duration::from_secs(2);
-/// How long opening may take, whatever the number of servers.
-const CONNECT_PATIENCE: Duration = Duration::from_secs(5);
+/// How long one server may take to accept a connection.
+const GREETING_TIMEOUT: Duration = Duration::from_secs(2);
+/// How long connecting may take, whatever the number of servers.
+const CONNECT_TIMEOUT: Duration = Duration::from_secs(5);
 /// How long an answer may take.
-pub(super) const ANSWER_PATIENCE: Duration = Duration::from_secs(3);
-/// Questions are asked again after each of these. While a new leader is elected nobody answers, and then it
-/// should be asked soon. Together they are the patience for an answer.
-const QUESTION_PATIENCES: [Duration; 3] =
+pub(super) const ANSWER_TIMEOUT: Duration = Duration::from_secs(3);
+/// Questions are repeated after each of these, because nobody answers during an election and the new leader should
+/// be asked soon. Together they take as long as `ANSWER_TIMEOUT`.
+const QUESTION_TIMEOUTS: [Duration; 3] =
     [Duration::from_millis(500), Duration::from_secs(1), Duration::from_millis(1_500)];
-/// A silent server is asked for a sign of life so often, and left when three stay out.
+/// How often an idle server is pinged. The client leaves a server that misses three pings.
 const PING_INTERVAL: Duration = Duration::from_secs(1);
-/// Without word of a leader for so long, another server is tried. About as long as an election.
+/// Another server is tried when no leader answered for this long. About as long as an election takes.
 const LEADERLESS_MAX: Duration = Duration::from_secs(5);
-/// The pause before trying a server again doubles from the first to the last of these.
+/// The pause before the next attempt to connect doubles from the first of these to the last.
 const RECONNECT_PAUSE: (Duration, Duration) = (Duration::from_millis(20), Duration::from_millis(500));
 
-/// A connection that comes back by itself.
+/// A connection that reconnects by itself.
 pub(super) struct Connection {
     pub(super) client: Client,
-    /// Counts how often the connection was lost.
+    /// How often the connection was lost.
     losses: watch::Receiver<u64>,
-    /// When a leader was heard of, or another server was tried.
-    hopeful: Mutex<Instant>,
+    /// When a leader last answered, or another server was tried.
+    leader_seen: Mutex<Instant>,
 }
 
-/// Why a request has no answer, by what can be said about it.
+/// Why a request has no answer, by what is known about the request.
 pub(super) enum Failure {
     /// It never left this process.
     NotSent(LogError),
-    /// It was sent, and the servers know nobody to give it to: it is gone.
-    NobodyListens(LogError),
-    /// It may have been heard, or may yet be.
+    /// It was sent, and the servers dropped it because nobody subscribes to its subject.
+    NoResponders(LogError),
+    /// It may have been processed, or may still be.
     NoAnswer(LogError),
 }
 
-/// Why the JetStream API did not do what it was asked.
+/// Why a request to the JetStream API failed.
 pub(super) enum ApiFailure {
-    /// It said no.
+    /// The server answered with an error.
     Refused(jetstream::Error),
-    /// It said nothing.
+    /// No answer came.
     Silent(LogError),
 }
 
@@ -75,11 +79,11 @@ impl Connection {
         let options = options(address)
             .await?
             .name("petstore")
-            .connection_timeout(GREETING_PATIENCE)
+            .connection_timeout(GREETING_TIMEOUT)
             .request_timeout(None)
             .ping_interval(PING_INTERVAL)
             .reconnect_delay_callback(reconnect_pause)
-            .reconnect_to_server_callback(one_after_the_other())
+            .reconnect_to_server_callback(round_robin(address.tls.demand))
             .event_callback(move |event| {
                 report(&event);
                 if event == Event::Disconnected {
@@ -87,9 +91,16 @@ impl Connection {
                 }
                 async {}
             });
-        let connecting = time::timeout(CONNECT_PATIENCE, options.connect(&address.servers));
+        let connecting = time::timeout(CONNECT_TIMEOUT, options.connect(&address.servers));
         match connecting.await {
-            Ok(Ok(client)) => Ok(Self { client, losses, hopeful: Mutex::new(Instant::now()) }),
+            Ok(Ok(client)) => Ok(Self { client, losses, leader_seen: Mutex::new(Instant::now()) }),
+            Ok(Err(error)) if failed_handshake(&error) => Err(LogError::new(
+                Fault::CannotOpen,
+                format!(
+                    "no connection to {address}: {error}; name the issuer of its certificate with ca=FILE, or say \
+                     tls=off if the network is trusted"
+                ),
+            )),
             Ok(Err(error)) => {
                 let fault = match error.kind() {
                     ConnectErrorKind::Dns
@@ -104,26 +115,26 @@ impl Connection {
                 Err(LogError::new(fault, format!("no connection to {address}: {error}")))
             }
             Err(_) => Err(unreachable(format!(
-                "no connection to {address} within {CONNECT_PATIENCE:?}: is it running?"
+                "no connection to {address} within {CONNECT_TIMEOUT:?}: is it running?"
             ))),
         }
     }
 
     /// Sends a request and waits for its answer.
     ///
-    /// The client keeps what it could not send in a queue and sends it after a reconnect, even if nobody waits
-    /// for the answer any more: only while there is no connection is it certain that nothing leaves this
-    /// process, and then nothing is handed over. Everything later is `NoAnswer`.
+    /// The client queues what it cannot send and sends it after a reconnect, even if nobody waits for the answer any
+    /// more. So nothing is handed to it while it is disconnected (`NotSent`); once it has a request, only `NoAnswer`
+    /// is certain.
     pub(super) async fn request(
         &self,
         subject: String,
         headers: HeaderMap,
         payload: Bytes,
-        patience: Duration,
+        timeout: Duration,
     ) -> Result<Message, Failure> {
         let mut losses = self.watch().map_err(Failure::NotSent)?;
         let request = Request::new().headers(headers).payload(payload);
-        let answer = time::timeout(patience, self.client.send_request(subject, request));
+        let answer = time::timeout(timeout, self.client.send_request(subject, request));
         let answer = tokio::select! {
             biased;
             answer = answer => answer,
@@ -135,7 +146,7 @@ impl Connection {
             Ok(Ok(message)) => Ok(message),
             Ok(Err(error)) => Err(match error.kind() {
                 RequestErrorKind::NoResponders => {
-                    Failure::NobodyListens(unreachable("no NATS server is in charge of the stream for now"))
+                    Failure::NoResponders(unreachable("no NATS server leads the stream at the moment"))
                 }
                 RequestErrorKind::MaxPayloadExceeded => Failure::NotSent(LogError::new(
                     Fault::TooLarge,
@@ -146,25 +157,25 @@ impl Connection {
                 }
             }),
             Err(_) => Err(Failure::NoAnswer(unreachable(format!(
-                "the NATS servers did not answer within {patience:?}"
+                "the NATS servers did not answer within {timeout:?}"
             )))),
         }
     }
 
-    /// Asks the JetStream API something that may be asked twice.
+    /// Sends an idempotent request to the JetStream API, more than once if need be.
     pub(super) async fn ask<T: DeserializeOwned>(
         &self,
         what: &str,
         stream: &str,
         body: &impl Serialize,
     ) -> Result<T, ApiFailure> {
-        let body = Bytes::from(serde_json::to_vec(body).expect("questions of ours always serialise"));
+        let body = Bytes::from(serde_json::to_vec(body).expect("our requests always serialise"));
         let subject = format!("$JS.API.{what}.{stream}");
         let mut silence = unreachable("nobody was asked");
-        for patience in QUESTION_PATIENCES {
-            match self.request(subject.clone(), HeaderMap::new(), body.clone(), patience).await {
-                Ok(answer) => return understand(what, &answer.payload),
-                Err(Failure::NotSent(error) | Failure::NobodyListens(error)) => {
+        for timeout in QUESTION_TIMEOUTS {
+            match self.request(subject.clone(), HeaderMap::new(), body.clone(), timeout).await {
+                Ok(answer) => return parse(what, &answer.payload),
+                Err(Failure::NotSent(error) | Failure::NoResponders(error)) => {
                     return Err(ApiFailure::Silent(error));
                 }
                 Err(Failure::NoAnswer(error)) => silence = error,
@@ -173,30 +184,30 @@ impl Connection {
         Err(ApiFailure::Silent(silence))
     }
 
-    /// Takes note that the servers have a leader, and that it can be reached.
-    pub(super) fn leader_heard(&self) {
-        *self.hopeful.lock() = Instant::now();
+    /// Records that the leader answered.
+    pub(super) fn leader_answered(&self) {
+        *self.leader_seen.lock() = Instant::now();
     }
 
-    /// Takes note that no leader can be reached. A server that is cut off from the others still answers its
-    /// clients, so the client has no reason of its own to leave it.
-    pub(super) async fn leader_missed(&self) {
-        let hopeless = {
-            let mut hopeful = self.hopeful.lock();
-            let hopeless = hopeful.elapsed() > LEADERLESS_MAX;
-            if hopeless {
-                *hopeful = Instant::now();
+    /// Records that no leader answered, and tries another server after a while. A server that is cut off from the
+    /// others still answers pings, so the client would never leave it.
+    pub(super) async fn leader_missing(&self) {
+        let leave = {
+            let mut leader_seen = self.leader_seen.lock();
+            let leave = leader_seen.elapsed() > LEADERLESS_MAX;
+            if leave {
+                *leader_seen = Instant::now();
             }
-            hopeless
+            leave
         };
-        if hopeless && self.client.connection_state() == State::Connected {
+        if leave && self.client.connection_state() == State::Connected {
             tracing::warn!("this NATS server knows no leader of the stream: trying another one");
-            // It fails only when the client has ended, and then every request says so.
+            // It fails only when the client has ended, and then every request fails too.
             let _ = self.client.force_reconnect().await;
         }
     }
 
-    /// Tells when the connection, which must be there now, is lost.
+    /// Notifies of the next loss of the connection. Fails if there is no connection now.
     pub(super) fn watch(&self) -> Result<watch::Receiver<u64>, LogError> {
         let mut losses = self.losses.clone();
         losses.mark_unchanged();
@@ -209,17 +220,25 @@ impl Connection {
     }
 }
 
-/// What to say when the servers do not answer as they should for now.
+/// The servers do not answer as they should, which may pass.
 pub(super) fn unreachable(detail: impl Into<String>) -> LogError {
     LogError::new(Fault::Unreachable, detail)
 }
 
-fn understand<T: DeserializeOwned>(what: &str, answer: &[u8]) -> Result<T, ApiFailure> {
+/// Whether TLS is the reason: the server has none, or its certificate is not trusted.
+fn failed_handshake(error: &ConnectError) -> bool {
+    let cause =
+        error.source().and_then(|cause| cause.downcast_ref::<io::Error>()).and_then(io::Error::get_ref);
+    error.kind() == ConnectErrorKind::Tls
+        || cause.and_then(|cause| cause.downcast_ref::<rustls::Error>()).is_some()
+}
+
+fn parse<T: DeserializeOwned>(what: &str, answer: &[u8]) -> Result<T, ApiFailure> {
     match serde_json::from_slice(answer) {
         Ok(Response::Ok(answer)) => Ok(answer),
         Ok(Response::Err { error }) => Err(ApiFailure::Refused(error)),
         Err(error) => {
-            let detail = format!("the NATS server answered {what} in a way that is not understood: {error}");
+            let detail = format!("the answer of the NATS server to {what} cannot be parsed: {error}");
             Err(ApiFailure::Silent(unreachable(detail)))
         }
     }
@@ -230,7 +249,7 @@ async fn options(address: &Address) -> Result<ConnectOptions, LogError> {
         LogError::new(Fault::CannotOpen, format!("cannot use {}: {error}", file.display()))
     };
     let mut options = match &address.identity {
-        Identity::Nobody => ConnectOptions::new(),
+        Identity::Anonymous => ConnectOptions::new(),
         Identity::Token(token) => ConnectOptions::with_token(token.clone()),
         Identity::Password { user, password } => {
             ConnectOptions::with_user_and_password(user.clone(), password.clone())
@@ -244,7 +263,7 @@ async fn options(address: &Address) -> Result<ConnectOptions, LogError> {
         }
     };
     options = match address.tls.demand {
-        TlsDemand::ServerDecides => options,
+        TlsDemand::ServerDecides | TlsDemand::Waived => options,
         TlsDemand::Required => options.require_tls(true),
         TlsDemand::First => options.require_tls(true).tls_first(),
     };
@@ -263,11 +282,15 @@ fn reconnect_pause(attempt: usize) -> Duration {
     first.saturating_mul(2_u32.saturating_pow(doublings)).min(last)
 }
 
-/// The first server is anyone. Later ones take turns: the client itself prefers servers that never failed, and would go
-/// back for ever to one that answers and is of no use.
-fn one_after_the_other() -> impl Fn(Vec<Server>, ServerInfo) -> Ready<Option<ReconnectToServer>> {
+/// The first server is the client's choice; after that servers take turns. The client by itself prefers servers that
+/// never failed, and would return for ever to one that answers but has no leader. Servers that it has heard of and that
+/// are on a network are left out if the connection need not be encrypted.
+fn round_robin(demand: TlsDemand) -> impl Fn(Vec<Server>, ServerInfo) -> Ready<Option<ReconnectToServer>> {
     let calls = AtomicUsize::new(0);
-    move |servers, _| {
+    move |mut servers, _| {
+        if demand == TlsDemand::ServerDecides {
+            servers.retain(|server| is_loopback(server.addr.host()));
+        }
         let next = calls.fetch_add(1, Ordering::Relaxed).checked_sub(1);
         let server = next.and_then(|next| servers.get(next % servers.len()));
         future::ready(server.map(|server| ReconnectToServer { addr: server.addr.clone(), delay: None }))
@@ -278,7 +301,7 @@ fn report(event: &Event) {
     match event {
         Event::Connected => tracing::info!("connected to NATS"),
         Event::Disconnected => tracing::warn!("the connection to NATS was lost: reconnecting"),
-        // Permissions that are missing are told in this way only: the request itself stays without an answer.
+        // This is the only sign of a missing permission: the request itself gets no answer.
         Event::ServerError(error) => tracing::warn!("NATS server: {error}"),
         Event::LameDuckMode
         | Event::Draining

@@ -1,6 +1,6 @@
-//! What an acknowledgement of JetStream is worth. Replicas and storage are read from the stream; whether the
-//! servers sync before they acknowledge is told by their monitoring only, so else it is the operator's word or
-//! unknown, and labelled as such.
+//! What an acknowledgement of JetStream promises. Replicas and storage are read from the stream. Only the servers'
+//! monitoring endpoints say whether they sync before they acknowledge; without them the operator can state it, and
+//! otherwise it is reported as unknown.
 
 use std::{collections::BTreeMap, time::Duration};
 
@@ -14,7 +14,7 @@ use super::{
     monitoring::{self, SyncSetting},
 };
 
-/// How often the servers are asked again: settings change with a restart only.
+/// How often the servers are asked again: these settings change only with a restart.
 pub(super) const REFRESH_INTERVAL: Duration = Duration::from_mins(1);
 
 /// What is known about how the servers sync.
@@ -25,7 +25,7 @@ pub(super) struct Syncing {
     checked: Mutex<BTreeMap<String, SyncSetting>>,
 }
 
-/// Whether an acknowledged record is on the disks of those who acknowledged it.
+/// Whether the servers sync a record before they acknowledge it.
 enum Verdict {
     Always(&'static str),
     NotAlways(String),
@@ -33,7 +33,7 @@ enum Verdict {
 }
 
 impl Syncing {
-    /// Asks every server that has monitoring. The operator's word is refused if one of them contradicts it.
+    /// Asks every monitoring endpoint. Fails if one of them contradicts what the operator stated.
     pub(super) async fn look_up(address: &Address) -> Result<Self, LogError> {
         let syncing = Self {
             monitors: address.monitors.clone(),
@@ -42,8 +42,8 @@ impl Syncing {
         };
         syncing.refresh().await;
         let checked = syncing.checked.lock().clone();
-        let liar = checked.iter().find(|(_, setting)| **setting != SyncSetting::Always);
-        match liar {
+        let contradiction = checked.iter().find(|(_, setting)| **setting != SyncSetting::Always);
+        match contradiction {
             Some((server, setting)) if address.sync_stated => Err(LogError::new(
                 Fault::CannotOpen,
                 format!("the store URL says sync=always, but server {server} syncs {setting}"),
@@ -52,7 +52,7 @@ impl Syncing {
         }
     }
 
-    /// Asks again, all at once. A server that does not answer keeps what it said before.
+    /// Asks all servers at once. The last answer of a server that does not respond remains in force.
     pub(super) async fn refresh(&self) {
         let mut answers: JoinSet<_> = self.monitors.iter().cloned().map(monitoring::ask).collect();
         while let Some(Ok((monitor, answer))) = answers.join_next().await {
@@ -60,12 +60,12 @@ impl Syncing {
                 Ok((server, setting)) => {
                     self.checked.lock().insert(server, setting);
                 }
-                Err(error) => tracing::warn!("the monitoring at {monitor} cannot be used: {error}"),
+                Err(error) => tracing::warn!("the monitoring endpoint at {monitor} cannot be used: {error}"),
             }
         }
     }
 
-    /// Whether there is anybody to ask.
+    /// Whether there are monitoring endpoints to ask.
     pub(super) fn is_monitored(&self) -> bool {
         !self.monitors.is_empty()
     }
@@ -79,10 +79,10 @@ impl Syncing {
                 format!("on the disks of a majority of {replicas} servers before it is acknowledged{source}"),
             ),
             Verdict::Always(source) => {
-                let where_to = if replicas == 2 { "both of two servers" } else { "a single server" };
+                let copies = if replicas == 2 { "both of two servers" } else { "a single server" };
                 (
                     DurabilityLevel::Synced,
-                    format!("on the disk of {where_to} before it is acknowledged{source}"),
+                    format!("on the disk of {copies} before it is acknowledged{source}"),
                 )
             }
             Verdict::NotAlways(_) => (DurabilityLevel::Buffered, buffered(replicas)),
@@ -102,7 +102,7 @@ impl Syncing {
         Durability { engine: "nats", level, promise, facts }
     }
 
-    /// Checked facts come first; the operator's word counts for servers that could not be asked.
+    /// Checked facts come first; the operator's statement counts for servers that could not be asked.
     fn verdict(&self, info: &Info) -> Verdict {
         let checked = self.checked.lock();
         let settings: Vec<_> = servers(info).map(|server| (server, checked.get(server))).collect();
@@ -118,10 +118,10 @@ impl Syncing {
             None if !settings.is_empty() => Verdict::Always(" (checked)"),
             Some(_) | None if self.stated => Verdict::Always(" (stated by the operator, not checked)"),
             Some((server, _)) if !checked.is_empty() => {
-                Verdict::Unknown(format!("UNKNOWN for {server}: its monitoring did not answer"))
+                Verdict::Unknown(format!("UNKNOWN for {server}: its monitoring endpoint did not answer"))
             }
             Some(_) | None => Verdict::Unknown(
-                "UNKNOWN: not to be read from here; by default servers acknowledge before they sync".into(),
+                "UNKNOWN: no monitoring endpoint is configured; by default servers acknowledge before they sync".into(),
             ),
         }
     }
@@ -129,16 +129,16 @@ impl Syncing {
 
 fn buffered(replicas: usize) -> String {
     let copies = match replicas {
-        0 | 1 => "it is with ONE server, and a power cut there can take back the last moments".into(),
-        2 => "it survives a process that ends, but a power cut can take back the last moments".into(),
+        0 | 1 => "ONE server has it, and a power cut there can lose the last moments".into(),
+        2 => "it survives the end of a process, but a power cut can lose the last moments".into(),
         more => format!(
-            "it is with a majority of {more} servers, so the loss of one takes nothing back, but a simultaneous \
-             power cut can take back the last moments"
+            "a majority of {more} servers has it, so losing one of them loses nothing, but a simultaneous \
+             power cut can lose the last moments"
         ),
     };
     format!(
-        "ACKNOWLEDGED BEFORE IT IS ON DISK: {copies} (run the servers with sync_interval: always and say \
-         sync=always or monitor=host:port in the store URL)"
+        "ACKNOWLEDGED BEFORE IT IS ON DISK: {copies} (run the servers with sync_interval: always and put \
+         sync=always or monitor=host:port into the store URL)"
     )
 }
 

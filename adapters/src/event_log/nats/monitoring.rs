@@ -1,4 +1,4 @@
-//! The monitoring of a NATS server, as far as we need it: its name and how it syncs.
+//! Asks the monitoring endpoint of a NATS server for the server's name and how it syncs.
 
 use std::{fmt, io, time::Duration};
 
@@ -9,16 +9,16 @@ use tokio::{
     time,
 };
 
-const PATIENCE: Duration = Duration::from_secs(2);
-/// Monitoring pages are a few kilobytes; what is longer is something else.
+const TIMEOUT: Duration = Duration::from_secs(2);
+/// Monitoring pages take a few kilobytes; anything longer is something else.
 const PAGE_MAX: u64 = 1024 * 1024;
 
-/// When a server brings what it stored to disk.
+/// When a server syncs what it stored.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(super) enum SyncSetting {
     /// Before it acknowledges.
     Always,
-    /// So often, whatever it acknowledged meanwhile.
+    /// At this interval, whatever it has acknowledged in between.
     Every(Duration),
 }
 
@@ -51,16 +51,16 @@ struct Config {
     sync_interval: u64,
 }
 
-/// The name and the setting of the server whose monitoring listens on `host`, together with the host.
+/// Asks the monitoring endpoint at `host`, and returns the host with the server's name and setting.
 pub(super) async fn ask(host: String) -> (String, io::Result<(String, SyncSetting)>) {
-    let answer = match time::timeout(PATIENCE, get(&host, "/varz")).await {
-        Ok(page) => page.and_then(|page| understand(&page)),
-        Err(late) => Err(late.into()),
+    let answer = match time::timeout(TIMEOUT, get(&host, "/varz")).await {
+        Ok(page) => page.and_then(|page| parse(&page)),
+        Err(elapsed) => Err(elapsed.into()),
     };
     (host, answer)
 }
 
-fn understand(page: &str) -> io::Result<(String, SyncSetting)> {
+fn parse(page: &str) -> io::Result<(String, SyncSetting)> {
     let body = page.split_once("\r\n\r\n").map_or("", |(_, body)| body);
     let Varz { server_name, jetstream: JetStream { config } } =
         serde_json::from_str(body).map_err(io::Error::other)?;
@@ -72,7 +72,7 @@ fn understand(page: &str) -> io::Result<(String, SyncSetting)> {
     Ok((server_name, setting))
 }
 
-/// One plain request: version 1.0, so that the answer ends with the connection.
+/// Sends one HTTP/1.0 request, so that the response ends with the connection.
 async fn get(host: &str, path: &str) -> io::Result<String> {
     let mut stream = TcpStream::connect(host).await?;
     stream.write_all(format!("GET {path} HTTP/1.0\r\nHost: {host}\r\n\r\n").as_bytes()).await?;

@@ -1,5 +1,4 @@
-//! Reading records: many at a time from whichever replica is near, or one from the leader, who lags behind
-//! nobody.
+//! Reads records: batches from any replica, or a single record from the leader, which is never behind.
 
 use application::ports::{Fault, LogError, Position, ReadBound, StoredRecord};
 use async_nats::{
@@ -11,11 +10,11 @@ use futures_util::StreamExt as _;
 use serde::{Deserialize, Serialize};
 use tokio::time;
 
-use super::connection::{ANSWER_PATIENCE, ApiFailure, Connection, unreachable};
+use super::connection::{ANSWER_TIMEOUT, ApiFailure, Connection, unreachable};
 
-/// The most that is asked for at once, so that a server need not hold more for one slow reader.
+/// The most bytes to request at once, so that a server need not buffer more for one slow reader.
 const BYTES_MAX: usize = 8 * 1024 * 1024;
-/// Well below what the client holds for a subscription before it drops messages.
+/// Well below what the client buffers for a subscription before it drops messages.
 const RECORDS_MAX: usize = 16_384;
 
 #[derive(Serialize)]
@@ -35,8 +34,8 @@ struct OneAnswer {
     message: RawMessage,
 }
 
-/// Records after `after` as one replica has them, up to the first gap. That replica may lag behind the leader,
-/// or may not answer: then there are fewer, or none.
+/// Reads records after `after` from one replica, up to the first gap. The replica may lag behind the leader or not
+/// answer, so there may be fewer than the leader has, or none.
 pub(super) async fn from_any_replica(
     connection: &Connection,
     stream: &str,
@@ -61,11 +60,11 @@ pub(super) async fn from_any_replica(
     loop {
         let answer = tokio::select! {
             biased;
-            answer = time::timeout(ANSWER_PATIENCE, answers.next()) => answer.ok().flatten(),
+            answer = time::timeout(ANSWER_TIMEOUT, answers.next()) => answer.ok().flatten(),
             _ = losses.changed() => None,
         };
-        // Silence or a gap only end the batch, as its end does: what came before is sound. A status tells the
-        // end of the batch, or that there is nothing, or nobody to ask.
+        // Silence and gaps just end the batch: what came before is sound. A status marks the end of the batch, or
+        // says that there is nothing to read or no responder.
         let Some(answer) = answer.filter(|answer| answer.status.is_none()) else { break };
         if sequence(&answer) != Some(last.next().0) {
             break;
@@ -79,7 +78,7 @@ pub(super) async fn from_any_replica(
     Ok(found)
 }
 
-/// The record at `position` as the leader of the stream has it.
+/// Reads the record at `position` from the leader of the stream.
 pub(super) async fn from_leader(
     connection: &Connection,
     stream: &str,
@@ -95,7 +94,7 @@ pub(super) async fn from_leader(
         }
         Err(ApiFailure::Refused(error)) if error.error_code() == ErrorCode::NO_MESSAGE_FOUND => Ok(None),
         Err(ApiFailure::Refused(error)) => {
-            Err(unreachable(format!("NATS did not let us read stream {stream}: {error}")))
+            Err(unreachable(format!("NATS refused to read stream {stream}: {error}")))
         }
         Err(ApiFailure::Silent(error)) => Err(error),
     }

@@ -1,4 +1,4 @@
-//! The stream that holds the log: how it must be set up, and what its leader says about it.
+//! The stream that holds the log: the settings it needs, and the state that its leader reports.
 
 use std::time::Duration;
 
@@ -13,22 +13,22 @@ use super::{
     connection::{ApiFailure, Connection, unreachable},
 };
 
-/// Copies of a new stream, when there are servers enough: one may be lost without a stop.
+/// Replicas of a new stream, when there are enough servers: one may fail without stopping the log.
 const REPLICAS: usize = 3;
-/// A replica that its leader has not heard for so long does not count for the majority. Three heartbeats.
+/// A replica that the leader has not heard from for this long does not count for the majority. Three heartbeats.
 const CONTACT_MAX: Duration = Duration::from_secs(3);
 
-/// Where the commits of a store go. Nobody else uses these subjects, so stores can share a cluster.
+/// The subject of a store's commits. Each store has its own, so stores can share a cluster.
 pub(super) fn commits_subject(stream: &str) -> String {
     format!("petstore.{stream}.commits")
 }
 
-/// Where the leader tells, without the content, that a commit was stored.
+/// The subject on which the leader announces each stored commit, without its content.
 pub(super) fn stored_subject(stream: &str) -> String {
     format!("petstore.{stream}.stored")
 }
 
-/// Makes the stream unless it is there. Several nodes may do so at once: the same request made twice is made once.
+/// Creates the stream unless it exists. Several nodes may do so at once: creating the same stream again changes nothing.
 pub(super) async fn ensure(connection: &Connection, address: &Address) -> Result<(), LogError> {
     match connection.ask::<Info>("STREAM.INFO", &address.stream, &()).await {
         Ok(_) => Ok(()),
@@ -39,16 +39,16 @@ pub(super) async fn ensure(connection: &Connection, address: &Address) -> Result
     }
 }
 
-/// What the leader says about the stream. Fails if there is none or if it has lost its majority: it may then
-/// have been replaced without knowing it.
+/// Asks the leader about the stream. Fails if there is none or if it has lost its majority: the others may have
+/// elected another one by then.
 pub(super) async fn ask_leader(connection: &Connection, address: &Address) -> Result<Info, LogError> {
     let info: Info = match connection.ask("STREAM.INFO", &address.stream, &()).await {
         Ok(info) => info,
-        Err(failure) => return Err(refused("see", address, failure)),
+        Err(failure) => return Err(refused("describe", address, failure)),
     };
-    // A server that was the leader until it lost the others goes on answering, and knows of none.
+    // A former leader that lost contact with the others still answers, and names no leader.
     if info.cluster.as_ref().is_some_and(|cluster| cluster.leader.as_ref().is_none_or(String::is_empty)) {
-        return Err(unreachable(format!("stream {} has no leader for now", address.stream)));
+        return Err(unreachable(format!("stream {} has no leader at the moment", address.stream)));
     }
     let replicas = info.cluster.as_ref().map_or(&[][..], |cluster| &cluster.replicas);
     let heard = replicas.iter().filter(|peer| !peer.offline && peer.active < CONTACT_MAX).count();
@@ -62,16 +62,16 @@ pub(super) async fn ask_leader(connection: &Connection, address: &Address) -> Re
     Ok(info)
 }
 
-/// The head of the log, if the stream is set up as we need it and nothing is missing in it.
+/// The head of the log, if the stream has the settings that a log needs and nothing is missing from it.
 pub(super) fn head(info: &Info) -> Result<Position, LogError> {
     let name = &info.config.name;
-    let departures = departures(&info.config);
-    if !departures.is_empty() {
+    let broken = broken_rules(&info.config);
+    if !broken.is_empty() {
         return Err(LogError::new(
             Fault::CannotOpen,
             format!(
-                "stream {name} is not fit to hold a log ({}): correct it or name another stream",
-                departures.join(", ")
+                "the settings of stream {name} do not suit a log ({}): correct them or name another stream",
+                broken.join(", ")
             ),
         ));
     }
@@ -95,7 +95,7 @@ async fn create(connection: &Connection, address: &Address) -> Result<(), LogErr
     };
     let servers = connection.client.server_info().connect_urls.len().max(address.servers.len());
     let mut made = create(address.replicas.unwrap_or(REPLICAS)).await;
-    // Who names or sees three servers wants three copies, and waits until they can be had.
+    // With three servers in the URL or in sight, a stream with fewer replicas would be a surprise: fail and be retried.
     if let Err(ApiFailure::Refused(error)) = &made
         && address.replicas.is_none()
         && servers < REPLICAS
@@ -105,9 +105,9 @@ async fn create(connection: &Connection, address: &Address) -> Result<(), LogErr
     }
     match made {
         Ok(_) => Ok(()),
-        // Another node was faster, with another number of servers in sight.
+        // Another node was faster, and counted another number of servers.
         Err(ApiFailure::Refused(error)) if error.error_code() == ErrorCode::STREAM_NAME_EXIST => Ok(()),
-        Err(failure) => Err(refused("make", address, failure)),
+        Err(failure) => Err(refused("create", address, failure)),
     }
 }
 
@@ -115,7 +115,7 @@ fn too_few_servers(error: &jetstream::Error) -> bool {
     [ErrorCode::STREAM_REPLICAS_NOT_SUPPORTED, ErrorCode::CLUSTER_NO_PEERS].contains(&error.error_code())
 }
 
-/// How a stream must be: it keeps everything, in order, on disk, and nothing can be taken out of it.
+/// The settings of a new stream: it keeps everything, in order, on disk, and nothing can be removed from it.
 fn config(stream: &str, replicas: usize) -> Config {
     let commits = commits_subject(stream);
     Config {
@@ -142,8 +142,8 @@ fn config(stream: &str, replicas: usize) -> Config {
     }
 }
 
-/// What of a stream's settings would break our promises, each as the rule that it breaks.
-fn departures(config: &Config) -> Vec<&'static str> {
+/// The rules that a stream's settings break.
+fn broken_rules(config: &Config) -> Vec<&'static str> {
     let rules = [
         (
             config.subjects == [commits_subject(&config.name)],
@@ -183,10 +183,10 @@ fn refused(what: &str, address: &Address, failure: ApiFailure) -> LogError {
                 | ErrorCode::JETSTREAM_NOT_ENABLED_FOR_ACCOUNT
                 | ErrorCode::STREAM_SUBJECT_OVERLAP
                 | ErrorCode::STREAM_REPLICAS_NOT_SUPPORTED => Fault::CannotOpen,
-                // Not even a stream that is not found is gone for certain: a new leader may just not know it yet.
+                // Even a stream that is not found may exist: a new leader may not know it yet.
                 _ => Fault::Unreachable,
             };
-            LogError::new(fault, format!("NATS did not let us {what} stream {}: {error}", address.stream))
+            LogError::new(fault, format!("NATS refused to {what} stream {}: {error}", address.stream))
         }
     }
 }

@@ -1,9 +1,9 @@
-//! What the server really does before it acknowledges a commit, read from the server itself.
+//! What the server does before it acknowledges a commit, read from its settings.
 
 use application::ports::{Durability, DurabilityLevel};
 use tokio_postgres::{Client, Error};
 
-/// Every setting that decides whether a commit survives, as it is in force in the session that appends.
+/// Every setting that decides whether an acknowledged commit survives a crash.
 const LOOK_UP: &str = "\
     SELECT current_setting('server_version'), current_setting('fsync'), current_setting('synchronous_commit'), \
         current_setting('full_page_writes'), current_setting('synchronous_standby_names'), \
@@ -16,11 +16,11 @@ struct Facts {
     synchronous_commit: String,
     full_page_writes: String,
     synchronous_standby_names: String,
-    /// Whether the table survives a crash of the server: `p` for permanent, `u` for unlogged.
+    /// `p` for a permanent table, `u` for an unlogged one, which a crash empties.
     persistence: String,
 }
 
-/// Asks the server.
+/// Reads the settings and derives the promise.
 pub(super) async fn look_up(client: &Client) -> Result<Durability, Error> {
     let row = client.query_one(LOOK_UP, &[]).await?;
     Ok(Facts {
@@ -59,20 +59,19 @@ impl Facts {
         }
     }
 
-    /// The weakest link decides.
+    /// The weakest setting decides.
     fn promise(&self) -> (DurabilityLevel, &'static str) {
         use DurabilityLevel::{Buffered, Replicated, Synced};
         let standbys = !self.synchronous_standby_names.is_empty();
         match (self.fsync.as_str(), self.persistence.as_str(), self.synchronous_commit.as_str()) {
-            ("off", _, _) => (
-                Buffered,
-                "NOT DURABLE: fsync is off, a power cut can lose or destroy everything that is stored",
-            ),
+            ("off", _, _) => {
+                (Buffered, "NOT DURABLE: fsync is off, a power cut can lose or destroy everything")
+            }
             (_, "u", _) => (Buffered, "NOT DURABLE: the table is UNLOGGED, a crash of the server empties it"),
             (_, _, "off") => (
                 Buffered,
-                "NOT DURABLE: synchronous_commit is off, a crash of the server takes back the last commits that \
-                 were acknowledged",
+                "NOT DURABLE: synchronous_commit is off, a crash of the server can lose the last commits \
+                 that were acknowledged",
             ),
             (_, _, "on" | "remote_apply") if standbys => (
                 Replicated,

@@ -1,4 +1,4 @@
-//! Keeps one session with the primary, and finds the primary again when it is lost.
+//! Keeps one session with the primary, and reconnects when the session is lost.
 
 use std::{sync::Arc, time::Duration};
 
@@ -9,24 +9,24 @@ use tokio::{
     time::{self, Instant},
 };
 
-use super::{schema::Tables, seen::Seen, session::Session, settings::Settings, trouble};
+use super::{error_mapping, schema::Tables, seen::Seen, session::Session, settings::Settings};
 
-/// The pause after a vain try to connect; it doubles with each failure. Who asks meanwhile hears why at once.
+/// The pause after a failed attempt to connect. It doubles with each failure; callers get the last error meanwhile.
 const RETRY_PAUSE: Duration = Duration::from_millis(100);
 const RETRY_PAUSE_MAX: Duration = Duration::from_secs(1);
 
-/// How long a new server may take to tell whether it has the commit that was seen last.
-const COMPARE_PATIENCE: Duration = Duration::from_secs(2);
-/// How long its standbys may take to have what it has.
-const STANDBY_PATIENCE: Duration = Duration::from_secs(4);
-/// How old the news about its settings may be.
+/// How long a server may take to answer a question about its state.
+const ANSWER_TIMEOUT: Duration = Duration::from_secs(2);
+/// How long its synchronous standbys may take to catch up with it.
+const STANDBY_TIMEOUT: Duration = Duration::from_secs(4);
+/// How old the known durability may be before the server is asked again.
 const DURABILITY_AGE_MAX: Duration = Duration::from_secs(5);
 
-/// The way to the server. Connects when it is used, so whoever polls it finds the server again.
+/// The connection to the primary. Every use reconnects if need be, so polling is enough to get it back.
 pub(super) struct Link {
     settings: Settings,
     state: Mutex<State>,
-    /// What the server of the last session promised, and when.
+    /// What the server promised, and when it was asked.
     durability: RwLock<(Durability, Instant)>,
     seen: parking_lot::Mutex<Seen>,
 }
@@ -52,7 +52,7 @@ impl Link {
         })
     }
 
-    /// The session that is open, or a new one.
+    /// The open session, or a new one.
     pub(super) async fn session(&self) -> Result<Arc<Session>, LogError> {
         let mut state = self.state.lock().await;
         let pause = match &*state {
@@ -75,12 +75,12 @@ impl Link {
     }
 
     async fn reconnect(&self) -> Result<Session, LogError> {
-        // Tables that were there are not made anew: a log that has vanished is no empty log.
+        // Tables that existed are not created again: a log that has vanished is not an empty log.
         let session = Session::open(&self.settings, Tables::Existing).await?;
         let last = self.seen.lock().last();
         if let Some((position, _)) = last {
             let found =
-                in_time(&session, COMPARE_PATIENCE, "does not answer", session.commit_at(position)).await?;
+                in_time(&session, ANSWER_TIMEOUT, "does not answer", session.commit_at(position)).await?;
             self.seen.lock().compare(found);
         }
         self.note(durability_of(&session).await?);
@@ -88,7 +88,7 @@ impl Link {
         Ok(session)
     }
 
-    /// Asks the server from time to time what it does: its settings can be changed while it runs.
+    /// Asks the server from time to time, because its settings can change while it runs.
     pub(super) async fn refresh_durability(&self, session: &Session) {
         if self.durability.read().1.elapsed() >= DURABILITY_AGE_MAX
             && let Ok(durability) = durability_of(session).await
@@ -110,7 +110,7 @@ impl Link {
         *noted = (durability, Instant::now());
     }
 
-    /// What callers were given so far.
+    /// What callers have read so far.
     pub(super) fn seen(&self) -> parking_lot::MutexGuard<'_, Seen> {
         self.seen.lock()
     }
@@ -119,18 +119,18 @@ impl Link {
         self.durability.read().0.clone()
     }
 
-    /// All servers of the URL, for sentences.
+    /// All servers of the URL, for messages.
     pub(super) fn servers(&self) -> String {
         self.settings.servers()
     }
 }
 
 async fn durability_of(session: &Session) -> Result<Durability, LogError> {
-    in_time(session, COMPARE_PATIENCE, "does not answer", session.durability()).await
+    in_time(session, ANSWER_TIMEOUT, "does not answer", session.durability()).await
 }
 
 async fn wait_for_standbys(session: &Session) -> Result<(), LogError> {
-    in_time(session, STANDBY_PATIENCE, "waits for its synchronous standbys", session.wait_for_standbys())
+    in_time(session, STANDBY_TIMEOUT, "waits for its synchronous standbys", session.wait_for_standbys())
         .await?;
     if session.has_warned() {
         let detail =
@@ -142,13 +142,13 @@ async fn wait_for_standbys(session: &Session) -> Result<(), LogError> {
 
 async fn in_time<T>(
     session: &Session,
-    patience: Duration,
+    timeout: Duration,
     otherwise: &str,
     answer: impl Future<Output = Result<T, tokio_postgres::Error>>,
 ) -> Result<T, LogError> {
-    let Ok(answer) = time::timeout(patience, answer).await else {
+    let Ok(answer) = time::timeout(timeout, answer).await else {
         let detail = format!("PostgreSQL at {} {otherwise}", session.server());
         return Err(LogError::new(Fault::Unreachable, detail));
     };
-    answer.map_err(|error| trouble::of_query(session.server(), &error))
+    answer.map_err(|error| error_mapping::query_error(session.server(), &error))
 }

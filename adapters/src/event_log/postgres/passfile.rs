@@ -4,12 +4,12 @@ use std::{fs, os::unix::fs::PermissionsExt as _, path::PathBuf};
 
 use application::ports::{Fault, LogError};
 
-use super::settings::Environment;
+use crate::event_log::environment::Environment;
 
 /// The lines of a password file.
 pub(super) struct Passwords(Vec<[String; 5]>);
 
-/// Reads the file that was named, or else the one that `PGPASSFILE` names, or else `~/.pgpass` if there is one.
+/// Reads the file at `named`, or else the one that `PGPASSFILE` names, or else `~/.pgpass` if it exists.
 pub(super) fn choose(
     named: Option<PathBuf>,
     environment: Environment<'_>,
@@ -19,7 +19,7 @@ pub(super) fn choose(
     }
     let path = environment("HOME").map(|home| PathBuf::from(home).join(".pgpass"));
     let Some(path) = path.filter(|path| path.exists()) else { return Ok(None) };
-    // Nobody asked for this file, so nothing depends on it.
+    // Nobody asked for this file, so a bad one is no reason to stop.
     Ok(read(&path).inspect_err(|error| tracing::warn!("{error}")).ok())
 }
 
@@ -28,7 +28,7 @@ fn read(path: &PathBuf) -> Result<Passwords, LogError> {
         |why: String| LogError::new(Fault::CannotOpen, format!("the password file {} {why}", path.display()));
     let metadata = fs::metadata(path).map_err(|error| unusable(format!("cannot be read: {error}")))?;
     if metadata.permissions().mode() & 0o077 != 0 {
-        return Err(unusable("is open to other users; close it with chmod 600".into()));
+        return Err(unusable("can be read by other users; protect it with chmod 600".into()));
     }
     let text = fs::read_to_string(path).map_err(|error| unusable(format!("cannot be read: {error}")))?;
     Ok(Passwords::parse(&text))
@@ -39,21 +39,21 @@ impl Passwords {
         Self(text.lines().filter(|line| !line.starts_with('#')).filter_map(fields).collect())
     }
 
-    /// The password of the first line that fits.
+    /// The password of the first line that matches.
     pub(super) fn find(&self, host: &str, port: u16, database: &str, user: &str) -> Option<&str> {
         let port = port.to_string();
-        let fits = |pattern: &str, value: &str| pattern == "*" || pattern == value;
+        let matches = |pattern: &str, value: &str| pattern == "*" || pattern == value;
         self.0.iter().find_map(|[of_host, of_port, of_database, of_user, password]| {
-            let line_fits = fits(of_host, host)
-                && fits(of_port, &port)
-                && fits(of_database, database)
-                && fits(of_user, user);
-            line_fits.then_some(password.as_str())
+            let line_matches = matches(of_host, host)
+                && matches(of_port, &port)
+                && matches(of_database, database)
+                && matches(of_user, user);
+            line_matches.then_some(password.as_str())
         })
     }
 }
 
-/// Splits a line at its colons; a backslash takes the meaning from a colon or a backslash.
+/// Splits a line at its colons. A backslash escapes a colon or a backslash.
 fn fields(line: &str) -> Option<[String; 5]> {
     let mut fields = vec![String::new()];
     let mut characters = line.chars();
@@ -72,12 +72,12 @@ mod tests {
     use super::*;
 
     #[test]
-    fn the_first_line_that_fits_gives_the_password() {
+    fn the_first_matching_line_gives_the_password() {
         let file = Passwords::parse(
             "# comment\n\
              db1:5432:pets:rex:one\n\
              db1:*:*:rex:two\\:\\\\three\n\
-             a line that is none\n\
+             not a valid line\n\
              *:*:*:*:last\n",
         );
         for (host, port, database, user, password) in [

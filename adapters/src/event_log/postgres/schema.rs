@@ -1,18 +1,18 @@
-//! The tables: made by the first node that comes, versioned, and never changed behind an older program's back.
+//! The tables. The first node creates them; their version keeps a program from using tables it does not know.
 
 use application::ports::{Fault, LogError};
 use tokio_postgres::{Client, Error, error::SqlState};
 
-use super::trouble;
+use super::error_mapping;
 
 /// The table that holds the commits.
 pub(super) const COMMITS: &str = "petstore_commits";
 
-/// The version of the tables that this program knows.
+/// The version of the tables that this program reads and writes.
 const VERSION: i32 = 1;
 
-/// Several nodes may come first at once: the lock lets one of them make the tables. Its key is any number that
-/// nobody else uses; this one spells "petstore".
+/// Several nodes may start at once on an empty database: the lock lets one of them create the tables. Its key is an
+/// arbitrary number that nobody else uses; this one spells "petstore".
 const CREATE: &str = "\
     BEGIN; \
     SELECT pg_advisory_xact_lock(8099007544119226981); \
@@ -22,18 +22,18 @@ const CREATE: &str = "\
     INSERT INTO petstore_schema SELECT 1 WHERE NOT EXISTS (SELECT 1 FROM petstore_schema); \
     COMMIT";
 
-/// Which tables will do.
+/// What to do when there are no tables.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Tables {
-    /// Any; missing ones are made.
+    /// Create them.
     OrCreate,
-    /// Only those that exist.
+    /// Fail.
     Existing,
 }
 
-/// Sees to it that the tables are there, in a version that this program knows.
+/// Makes sure that the tables exist and have the version that this program knows.
 pub(super) async fn ensure(client: &Client, server: &str, tables: Tables) -> Result<(), LogError> {
-    let failed = |error: Error| trouble::of_query(server, &error);
+    let failed = |error: Error| error_mapping::query_error(server, &error);
     let exist = exist(client).await.map_err(failed)?;
     match tables {
         Tables::OrCreate if !exist => {
@@ -41,7 +41,7 @@ pub(super) async fn ensure(client: &Client, server: &str, tables: Tables) -> Res
         }
         Tables::Existing if !exist => {
             let detail = format!(
-                "there is no log in the database at {server}; check the URL, or start the service to make one"
+                "there is no log in the database at {server}; check the URL, or start the service to create one"
             );
             return Err(LogError::new(Fault::CannotOpen, detail));
         }
@@ -54,14 +54,14 @@ pub(super) async fn ensure(client: &Client, server: &str, tables: Tables) -> Res
         Some(VERSION) => Ok(()),
         Some(version) if version > VERSION => {
             let detail = format!(
-                "the tables in PostgreSQL at {server} have version {version}, this program knows {VERSION}; run the \
-                 petstore that made them or a later one"
+                "the tables in PostgreSQL at {server} have version {version}, this program knows version {VERSION}; \
+                 run the petstore that created them or a later one"
             );
             Err(LogError::new(Fault::NewerFormat, detail))
         }
         Some(_) | None => {
             let detail = format!(
-                "the table petstore_schema in PostgreSQL at {server} is not one of petstore's; choose another \
+                "the table petstore_schema in PostgreSQL at {server} was not created by petstore; choose another \
                  database"
             );
             Err(LogError::new(Fault::CannotOpen, detail))
@@ -69,26 +69,26 @@ pub(super) async fn ensure(client: &Client, server: &str, tables: Tables) -> Res
     }
 }
 
-/// The channel on which nodes tell each other about commits. Stores in other schemas have other tables, and so
-/// other channels.
+/// The channel on which nodes notify each other of commits. Its name holds the oid of the table, so that stores in
+/// other schemas use other channels.
 pub(super) async fn channel(client: &Client) -> Result<String, Error> {
     let channel = "SELECT 'petstore_' || 'petstore_commits'::regclass::oid";
     client.query_one(channel, &[]).await?.try_get(0)
 }
 
 async fn exist(client: &Client) -> Result<bool, Error> {
-    // The table with the version is made last.
+    // The table with the version is created last.
     client.query_one("SELECT to_regclass('petstore_schema') IS NOT NULL", &[]).await?.try_get(0)
 }
 
 fn cannot_create(server: &str, error: &Error) -> LogError {
     if error.code() == Some(&SqlState::INSUFFICIENT_PRIVILEGE) {
         let detail = format!(
-            "the user may not make tables in PostgreSQL at {server} ({}); grant it CREATE on the schema for the \
+            "the user may not create tables in PostgreSQL at {server} ({}); grant it CREATE on the schema for the \
              first start",
-            trouble::words(error)
+            error_mapping::describe(error)
         );
         return LogError::new(Fault::CannotOpen, detail);
     }
-    trouble::of_query(server, error)
+    error_mapping::query_error(server, error)
 }

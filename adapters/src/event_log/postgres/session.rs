@@ -21,10 +21,9 @@ use tokio::{
 use tokio_postgres::{AsyncMessage, Client, Connection, Error, NoTls, Statement, types::Type};
 
 use super::{
-    durability,
+    durability, error_mapping,
     schema::{self, Tables},
     settings::{Settings, Target},
-    trouble,
 };
 
 /// How long the server works on a statement. A little less than its client waits for it, so that nothing goes on
@@ -95,18 +94,18 @@ impl Drop for Driver {
 impl Session {
     /// Connects to the first server of the settings that can be written to.
     pub(super) async fn open(settings: &Settings, tables: Tables) -> Result<Self, LogError> {
-        let mut troubles: Vec<LogError> = Vec::new();
+        let mut errors: Vec<LogError> = Vec::new();
         for target in settings.targets() {
-            match time::timeout(target.patience, Self::open_at(target, tables)).await {
+            match time::timeout(target.connect_timeout, Self::open_at(target, tables)).await {
                 Ok(Ok(session)) => return Ok(session),
-                Ok(Err(error)) => troubles.push(error),
+                Ok(Err(error)) => errors.push(error),
                 Err(_) => {
                     let detail = format!("PostgreSQL at {} does not answer", target.server);
-                    troubles.push(LogError::new(Fault::Unreachable, detail));
+                    errors.push(LogError::new(Fault::Unreachable, detail));
                 }
             }
         }
-        Err(trouble::of_all(troubles))
+        Err(error_mapping::combined(errors))
     }
 
     async fn open_at(target: &Target, tables: Tables) -> Result<Self, LogError> {
@@ -117,7 +116,7 @@ impl Session {
             connect(target, append_ears, APPEND_LIMIT),
             connect(target, read_ears, READ_LIMIT)
         )?;
-        let failed = |error: Error| trouble::of_query(&target.server, &error);
+        let failed = |error: Error| error_mapping::query_error(&target.server, &error);
         if server_start(&appending).await.map_err(failed)? != server_start(&reading).await.map_err(failed)? {
             let detail = format!(
                 "two connections to {} reached two PostgreSQL servers; name each server in the URL",
@@ -262,7 +261,7 @@ impl Ears {
 }
 
 async fn connect(target: &Target, ears: Ears, limit: Duration) -> Result<(Client, Driver), LogError> {
-    let failed = |error: Error| trouble::of_connect(&target.server, &error);
+    let failed = |error: Error| error_mapping::connect_error(&target.server, &error);
     let (client, driver) = match &target.tls {
         None => {
             let (client, connection) = target.config.connect(NoTls).await.map_err(failed)?;

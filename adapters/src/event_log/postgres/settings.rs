@@ -1,4 +1,4 @@
-//! From a `postgres://` URL and the environment to one configuration per server. Passwords never leave it.
+//! Turns a `postgres://` URL and the environment into one configuration per server. Passwords stay inside it.
 
 use std::{fmt, path::PathBuf, time::Duration};
 
@@ -10,20 +10,18 @@ use tokio_postgres::{
 use tokio_postgres_rustls::MakeRustlsConnect;
 
 use super::{
-    passfile,
+    error_mapping, passfile,
     tls::{self, Roots, Trust},
 };
+use crate::event_log::{environment::Environment, loopback::is_loopback};
 
-/// How long one server may take to give a session, unless the URL has a `connect_timeout`.
-const PATIENCE: Duration = Duration::from_secs(3);
-/// The same when there are others to ask.
-const PATIENCE_AMONG_SEVERAL: Duration = Duration::from_secs(2);
+/// How long opening a session with the only server may take, unless the URL has a `connect_timeout`.
+const CONNECT_TIMEOUT: Duration = Duration::from_secs(3);
+/// The same for each of several servers: the primary may be the last one.
+const CONNECT_TIMEOUT_AMONG_SEVERAL: Duration = Duration::from_secs(2);
 const DEFAULT_PORT: u16 = 5432;
 
-/// Looks up an environment variable.
-pub(super) type Environment<'a> = &'a dyn Fn(&str) -> Option<String>;
-
-/// Where the log may be, in the order of the URL.
+/// The servers of the URL, in its order.
 #[derive(Debug)]
 pub(super) struct Settings {
     targets: Vec<Target>,
@@ -31,20 +29,20 @@ pub(super) struct Settings {
 
 /// One server.
 pub(super) struct Target {
-    /// Host and port, for sentences.
+    /// Host and port, for messages.
     pub(super) server: String,
     pub(super) config: Config,
-    /// `None`: in clear.
+    /// `None`: without encryption.
     pub(super) tls: Option<MakeRustlsConnect>,
-    pub(super) patience: Duration,
+    pub(super) connect_timeout: Duration,
 }
 
 impl Settings {
-    /// Reads the URL. An error never shows it, since it may hold a password.
+    /// Parses the URL. Errors never repeat it, since it may hold a password.
     pub(super) fn parse(url: &str, environment: Environment<'_>) -> Result<Self, LogError> {
         let url = Url::split(url)?;
         let mut config: Config = url.rest.parse().map_err(|error: tokio_postgres::Error| {
-            unusable(format!("the PostgreSQL URL cannot be used: {}", super::trouble::words(&error)))
+            unusable(format!("the PostgreSQL URL cannot be used: {}", error_mapping::describe(&error)))
         })?;
         if config.get_user().is_none()
             && let Some(user) = environment("PGUSER").or_else(|| environment("USER"))
@@ -62,19 +60,15 @@ impl Settings {
         if !url.rest.contains("target_session_attrs=") {
             config.target_session_attrs(TargetSessionAttrs::ReadWrite);
         }
-        let (mode, trust) = url.tls()?;
-        config.ssl_mode(mode);
-        let tls = trust.map(|trust| tls::connector(trust, &url.roots())).transpose()?;
         let passwords = passfile::choose(url.passfile.clone(), environment)?;
-        let targets = separate(&config, tls.as_ref(), passwords.as_ref())?;
-        Ok(Self { targets })
+        Ok(Self { targets: targets(&url, &config, passwords.as_ref())? })
     }
 
     pub(super) fn targets(&self) -> &[Target] {
         &self.targets
     }
 
-    /// All servers, for sentences.
+    /// All servers, for messages.
     pub(super) fn servers(&self) -> String {
         let servers: Vec<_> = self.targets.iter().map(|target| target.server.as_str()).collect();
         servers.join(", ")
@@ -87,7 +81,7 @@ impl fmt::Debug for Target {
     }
 }
 
-/// A URL, with the parameters taken out that are for us.
+/// A URL, split into the parameters that this module handles and the rest.
 #[derive(Default)]
 struct Url {
     rest: String,
@@ -105,7 +99,8 @@ impl Url {
         };
         let authority = body.split('/').next().unwrap_or_default();
         if authority.split_once('?').is_some_and(|(_, query)| query.contains('@')) {
-            let rule = "special characters in the user or password of a PostgreSQL URL are percent-encoded (? is %3F)";
+            let rule =
+                "percent-encode special characters in the user and password of a PostgreSQL URL (? is %3F)";
             return Err(unusable(rule.into()));
         }
         let (address, query) = url.split_once('?').unwrap_or((url, ""));
@@ -124,33 +119,41 @@ impl Url {
         Ok(split)
     }
 
-    /// Whether to encrypt, and whom to trust then. The names and meanings are those of PostgreSQL's own clients.
-    fn tls(&self) -> Result<(SslMode, Option<Trust>), LogError> {
-        match self.sslmode.as_deref() {
-            Some("disable") => Ok((SslMode::Disable, None)),
-            None | Some("prefer") => Ok((SslMode::Prefer, Some(Trust::Anybody))),
-            Some("require") if self.sslrootcert.is_none() => Ok((SslMode::Require, Some(Trust::Anybody))),
-            Some("require" | "verify-ca") => Ok((SslMode::Require, Some(Trust::AnyNameOfTheRoots))),
-            Some("verify-full") => Ok((SslMode::Require, Some(Trust::TheNameOnly))),
-            Some(_) => Err(unusable(
-                "sslmode must be disable, prefer, require, verify-ca or verify-full in a PostgreSQL URL"
-                    .into(),
-            )),
+    /// Whether to encrypt the connection to `host`, and which certificates to trust. The modes are those of PostgreSQL's
+    /// own clients, but on a network the default is `verify-full`, and modes that accept any certificate are refused:
+    /// whoever sits between could pretend to be the server.
+    fn encryption(&self, host: &str) -> Result<(SslMode, Option<Trust>), LogError> {
+        let modes = "disable, prefer, require, verify-ca or verify-full";
+        let (mode, trust) = match self.sslmode.as_deref() {
+            Some("disable") => return Ok((SslMode::Disable, None)),
+            None if is_loopback(host) => (SslMode::Prefer, Trust::Any),
+            Some("prefer") => (SslMode::Prefer, Trust::Any),
+            Some("require") if self.sslrootcert.is_none() => (SslMode::Require, Trust::Any),
+            Some("require" | "verify-ca") => (SslMode::Require, Trust::Issuer),
+            None | Some("verify-full") => (SslMode::Require, Trust::IssuerAndName),
+            Some(_) => return Err(unusable(format!("sslmode must be {modes} in a PostgreSQL URL"))),
+        };
+        if trust == Trust::Any && !is_loopback(host) {
+            return Err(unusable(format!(
+                "this sslmode accepts any certificate, so {host} could be an impostor: use sslmode=verify-full with \
+                 sslrootcert=FILE, or sslmode=disable if the network is trusted"
+            )));
         }
+        Ok((mode, Some(trust)))
     }
 
     fn roots(&self) -> Roots {
         match self.sslrootcert.as_deref() {
-            None | Some("system") => Roots::OfTheSystem,
-            Some(path) => Roots::In(path.into()),
+            None | Some("system") => Roots::System,
+            Some(path) => Roots::File(path.into()),
         }
     }
 }
 
-/// One configuration per server, so that a silent server cannot use up the time of the others.
-fn separate(
+/// Makes one configuration per server, so that a silent server cannot use up the time of the others.
+fn targets(
+    url: &Url,
     all: &Config,
-    tls: Option<&MakeRustlsConnect>,
     passwords: Option<&passfile::Passwords>,
 ) -> Result<Vec<Target>, LogError> {
     let hosts = all.get_hosts();
@@ -162,20 +165,21 @@ fn separate(
     }
     let ports = all.get_ports();
     if ports.len() > 1 && ports.len() != hosts.len() {
-        return Err(unusable("the PostgreSQL URL must name one port, or one for each host".into()));
+        return Err(unusable("a PostgreSQL URL names one port, or one for each host".into()));
     }
-    let patience = if hosts.len() > 1 { PATIENCE_AMONG_SEVERAL } else { PATIENCE };
+    let timeout = if hosts.len() > 1 { CONNECT_TIMEOUT_AMONG_SEVERAL } else { CONNECT_TIMEOUT };
     let targets = hosts.iter().enumerate().map(|(nth, host)| {
         let port = ports.get(nth).or(ports.first()).copied().unwrap_or(DEFAULT_PORT);
         let mut config = without_hosts(all);
         config.port(port);
         let (name, tls) = match host {
             Host::Tcp(name) => {
-                config.host(name);
-                (name.clone(), tls.cloned())
+                let (mode, trust) = url.encryption(name)?;
+                config.host(name).ssl_mode(mode);
+                (name.clone(), trust.map(|trust| tls::connector(trust, &url.roots())).transpose()?)
             }
             Host::Unix(path) => {
-                config.host_path(path);
+                config.host_path(path).ssl_mode(SslMode::Disable);
                 (path.display().to_string(), None)
             }
         };
@@ -186,16 +190,15 @@ fn separate(
         {
             config.password(password);
         }
-        let patience = all.get_connect_timeout().copied().unwrap_or(patience);
-        Target { server: format!("{name}:{port}"), config, tls, patience }
+        let connect_timeout = all.get_connect_timeout().copied().unwrap_or(timeout);
+        Ok(Target { server: format!("{name}:{port}"), config, tls, connect_timeout })
     });
-    Ok(targets.collect())
+    targets.collect()
 }
 
 fn without_hosts(all: &Config) -> Config {
     let mut one = Config::new();
-    one.ssl_mode(all.get_ssl_mode())
-        .ssl_negotiation(all.get_ssl_negotiation())
+    one.ssl_negotiation(all.get_ssl_negotiation())
         .channel_binding(all.get_channel_binding())
         .target_session_attrs(all.get_target_session_attrs())
         .keepalives(all.get_keepalives())
@@ -212,7 +215,7 @@ fn without_hosts(all: &Config) -> Config {
 }
 
 fn decoded(value: &str) -> String {
-    // In these URLs a plus is a plus, unlike in a form.
+    // Unlike in a form, a plus in such a URL means a plus.
     let value = value.replace('+', "%2B");
     form_urlencoded::parse(value.as_bytes()).map(|(value, _)| value.into_owned()).collect()
 }

@@ -1,4 +1,4 @@
-//! TLS to the server, with the four kinds of trust that PostgreSQL's own clients know.
+//! TLS to the server, with the levels of trust that PostgreSQL's own clients offer.
 
 use std::{path::PathBuf, sync::Arc};
 
@@ -14,30 +14,30 @@ use rustls::{
 };
 use tokio_postgres_rustls::MakeRustlsConnect;
 
-/// Which servers are spoken to.
+/// Which certificates are accepted.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Trust {
-    /// Every server: encrypted, but it may be anybody.
-    Anybody,
-    /// Servers whose certificate comes from one of the roots, whatever its name.
-    AnyNameOfTheRoots,
-    /// The server whose certificate comes from one of the roots and bears the name in the URL.
-    TheNameOnly,
+    /// Every certificate: the connection is encrypted, but the server may be anybody.
+    Any,
+    /// Certificates issued by one of the roots, for any name.
+    Issuer,
+    /// Certificates issued by one of the roots for the host in the URL.
+    IssuerAndName,
 }
 
-/// Who may vouch for a server.
+/// Where the root certificates come from.
 #[derive(Debug)]
 pub(super) enum Roots {
-    OfTheSystem,
-    In(PathBuf),
+    System,
+    File(PathBuf),
 }
 
-/// What makes TLS connections with this trust.
+/// Makes TLS connections with this trust.
 pub(super) fn connector(trust: Trust, roots: &Roots) -> Result<MakeRustlsConnect, LogError> {
     let provider = Arc::new(ring::default_provider());
     let verifier = match trust {
-        Trust::Anybody => Verifier { provider: provider.clone(), roots: None },
-        Trust::AnyNameOfTheRoots | Trust::TheNameOnly => {
+        Trust::Any => Verifier { provider: provider.clone(), roots: None },
+        Trust::Issuer | Trust::IssuerAndName => {
             let verifier = WebPkiServerVerifier::builder_with_provider(load(roots)?.into(), provider.clone());
             let verifier = verifier.build().map_err(|error| unusable(roots, &error.to_string()))?;
             Verifier { provider: provider.clone(), roots: Some((verifier, trust)) }
@@ -55,10 +55,10 @@ pub(super) fn connector(trust: Trust, roots: &Roots) -> Result<MakeRustlsConnect
 fn load(roots: &Roots) -> Result<RootCertStore, LogError> {
     let mut store = RootCertStore::empty();
     match roots {
-        Roots::OfTheSystem => {
+        Roots::System => {
             store.add_parsable_certificates(rustls_native_certs::load_native_certs().certs);
         }
-        Roots::In(path) => {
+        Roots::File(path) => {
             let certificates = CertificateDer::pem_file_iter(path)
                 .and_then(Iterator::collect::<Result<Vec<_>, _>>)
                 .map_err(|error| unusable(roots, &error.to_string()))?;
@@ -70,15 +70,15 @@ fn load(roots: &Roots) -> Result<RootCertStore, LogError> {
 
 fn unusable(roots: &Roots, why: &str) -> LogError {
     let whose = match roots {
-        Roots::OfTheSystem => "of this system".into(),
-        Roots::In(path) => format!("in {}", path.display()),
+        Roots::System => "of this system".into(),
+        Roots::File(path) => format!("in {}", path.display()),
     };
     let detail =
         format!("the root certificates {whose} cannot be used: {why}; name a PEM file with sslrootcert");
     LogError::new(Fault::CannotOpen, detail)
 }
 
-/// Checks a server's certificate as far as the trust demands it. Signatures are always checked.
+/// Checks a server's certificate as strictly as the trust demands. Signatures are always checked.
 #[derive(Debug)]
 struct Verifier {
     provider: Arc<CryptoProvider>,
@@ -99,7 +99,7 @@ impl ServerCertVerifier for Verifier {
         match verified {
             Err(Error::InvalidCertificate(
                 CertificateError::NotValidForName | CertificateError::NotValidForNameContext { .. },
-            )) if *trust == Trust::AnyNameOfTheRoots => Ok(ServerCertVerified::assertion()),
+            )) if *trust == Trust::Issuer => Ok(ServerCertVerified::assertion()),
             verified => verified,
         }
     }

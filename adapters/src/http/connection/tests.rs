@@ -7,7 +7,7 @@ use tokio::{
 };
 
 use super::*;
-use crate::http::Service;
+use crate::http::{Service, public_router};
 
 const NEVER: Duration = Duration::from_hours(1);
 const SOON: Duration = Duration::from_millis(20);
@@ -33,8 +33,8 @@ impl Peer {
     fn connect(patience: Patience) -> Self {
         let (stream, theirs) = tokio::io::duplex(1024);
         let (stage, stages) = watch::channel(Stage::Serving);
-        let front = Front::new(Arc::new(Service::new(Arc::new(NoKeys))));
-        let connections = Arc::new(Connections::new(front, patience, NEVER));
+        let router = public_router(&Arc::new(Service::new(Arc::new(NoKeys))));
+        let connections = Arc::new(Connections::new(router, patience, NEVER));
         let server = tokio::spawn(connections.run(theirs, stages));
         Self { stream, stage, server }
     }

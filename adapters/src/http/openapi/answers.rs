@@ -6,8 +6,7 @@ use std::collections::BTreeMap;
 use axum::http::StatusCode;
 use serde_json::Value;
 use utoipa::openapi::{
-    Content, RefOr, Response, ResponseBuilder, Responses, Schema, content::ContentBuilder,
-    example::ExampleBuilder,
+    Content, RefOr, Response, Responses, Schema, content::ContentBuilder, example::ExampleBuilder,
 };
 
 use super::{
@@ -19,26 +18,10 @@ use crate::http::error::Problem;
 const JSON: &str = "application/json";
 
 /// The answers of one operation.
-pub(super) struct Answers {
-    /// What every one of them carries.
-    headers: Vec<Named>,
-    by_status: BTreeMap<String, RefOr<Response>>,
-}
+#[derive(Default)]
+pub(super) struct Answers(BTreeMap<String, RefOr<Response>>);
 
 impl Answers {
-    /// Of an operation like any other.
-    pub(super) fn new() -> Self {
-        let headers = vec![headers::REQUEST_ID, headers::LOG_POSITION, headers::CACHE_CONTROL];
-        Self { headers, by_status: BTreeMap::new() }
-    }
-
-    /// Of an operation that says with every answer that it will end.
-    pub(super) fn deprecated() -> Self {
-        let mut answers = Self::new();
-        answers.headers.extend([headers::DEPRECATION, headers::SUNSET, headers::SUCCESSOR]);
-        answers
-    }
-
     /// A success with a body.
     pub(super) fn success(
         self,
@@ -77,20 +60,17 @@ impl Answers {
         headers: &[Named],
         content: Option<Content>,
     ) -> Self {
-        let answer = ResponseBuilder::new().description(description);
-        let answer = self.headers.iter().chain(headers).fold(answer, |answer, header| header.of(answer));
-        let answer = match content {
-            Some(content) => answer.content(JSON, content),
-            None => answer,
-        };
-        self.by_status.insert(status.as_str().to_owned(), answer.into());
+        let mut answer = Response::new(description);
+        answer.headers = headers::EVERYWHERE.iter().chain(headers).map(|header| header.reference()).collect();
+        answer.content.extend(content.map(|content| (JSON.to_owned(), content.into())));
+        self.0.insert(status.as_str().to_owned(), answer.into());
         self
     }
 }
 
 impl From<Answers> for Responses {
     fn from(answers: Answers) -> Self {
-        answers.by_status.into_iter().collect()
+        answers.0.into_iter().collect()
     }
 }
 

@@ -3,7 +3,7 @@
 use std::collections::BTreeMap;
 
 use serde_json::{Value, json};
-use utoipa::openapi::{Header, ObjectBuilder, Ref, RefOr, ResponseBuilder};
+use utoipa::openapi::{Header, ObjectBuilder, Ref, RefOr};
 
 use super::schemas::{int64, text};
 
@@ -14,27 +14,33 @@ pub(super) struct Named {
     document: &'static str,
 }
 
-pub(super) const REQUEST_ID: Named = Named::new("X-Request-Id", "RequestId");
-pub(super) const LOG_POSITION: Named = Named::new("Log-Position", "LogPosition");
-pub(super) const CACHE_CONTROL: Named = Named::new("Cache-Control", "CacheControl");
+const REQUEST_ID: Named = Named::new("X-Request-Id", "RequestId");
+const LOG_POSITION: Named = Named::new("Log-Position", "LogPosition");
+const CACHE_CONTROL: Named = Named::new("Cache-Control", "CacheControl");
 pub(super) const ETAG: Named = Named::new("ETag", "EntityTag");
 pub(super) const NEXT_PAGE: Named = Named::new("Link", "NextPage");
 pub(super) const LOCATION: Named = Named::new("Location", "Location");
 pub(super) const REPLAYED: Named = Named::new("Idempotency-Replayed", "IdempotencyReplayed");
 pub(super) const RETRY_AFTER: Named = Named::new("Retry-After", "RetryAfter");
 pub(super) const CHALLENGE: Named = Named::new("WWW-Authenticate", "Challenge");
-pub(super) const DEPRECATION: Named = Named::new("Deprecation", "Deprecation");
-pub(super) const SUNSET: Named = Named::new("Sunset", "Sunset");
-pub(super) const SUCCESSOR: Named = Named::new("Link", "Successor");
+const DEPRECATION: Named = Named::new("Deprecation", "Deprecation");
+const SUNSET: Named = Named::new("Sunset", "Sunset");
+const SUCCESSOR: Named = Named::new("Link", "Successor");
+
+/// What every response carries.
+pub(super) const EVERYWHERE: [Named; 3] = [REQUEST_ID, LOG_POSITION, CACHE_CONTROL];
+/// What every response of a deprecated operation carries too.
+pub(super) const DEPRECATED: [Named; 3] = [DEPRECATION, SUNSET, SUCCESSOR];
 
 impl Named {
     const fn new(wire: &'static str, document: &'static str) -> Self {
         Self { wire, document }
     }
 
-    /// Says that the answer has this header.
-    pub(super) fn of(self, answer: ResponseBuilder) -> ResponseBuilder {
-        answer.header_ref(self.wire, Ref::new(format!("#/components/headers/{}", self.document)))
+    /// The header by its name on the wire, as a reference to its description.
+    pub(super) fn reference(self) -> (String, RefOr<Header>) {
+        let description = Ref::new(format!("#/components/headers/{}", self.document));
+        (self.wire.to_owned(), RefOr::Ref(description))
     }
 }
 

@@ -4,30 +4,27 @@ use application::{Limit, Scope};
 use axum::http::StatusCode;
 use serde_json::{Value, json};
 use utoipa::openapi::{
-    Content, Deprecated, Required,
+    Content, Required,
     content::ContentBuilder,
-    extensions::Extensions,
-    path::{Operation, OperationBuilder, Parameter, ParameterBuilder, ParameterIn},
+    path::{OperationBuilder, Parameter, ParameterBuilder, ParameterIn},
     request_body::RequestBodyBuilder,
 };
 
 use super::{
-    ANIMALS,
     answers::Answers,
     headers::{ETAG, LOCATION, NEXT_PAGE, REPLAYED},
     schemas::{int64, named, page, rex, text},
-    security,
 };
-use crate::http::{deprecation, error::Problem, idempotency};
+use crate::http::{error::Problem, idempotency};
 
 /// `GET /pets`.
-pub(in crate::http) fn list_pets() -> Operation {
+pub(in crate::http) fn list_pets() -> OperationBuilder {
     let description = "Animals in ascending order of their ids, `limit` of them at most. The `Link` header leads to \
         the next page, with the same filter and limit; on the last page it is absent.";
-    operation("listPets", "List all animals", description)
+    operation("List all animals", description)
         .parameters(Some([limit(), status(), after(), if_none_match()]))
         .responses(
-            Answers::new()
+            Answers::default()
                 .success(
                     StatusCode::OK,
                     "A paginated list of animals.",
@@ -39,22 +36,21 @@ pub(in crate::http) fn list_pets() -> Operation {
                 .refused([("bad_limit", Problem::invalid("limit must be between 1 and 100"))])
                 .refused(everywhere(Scope::Read)),
         )
-        .build()
 }
 
 /// `POST /pets`.
-pub(in crate::http) fn create_pet() -> Operation {
+pub(in crate::http) fn create_pet() -> OperationBuilder {
     let description = "The animal is durable when the answer arrives. With an `Idempotency-Key` the request can be \
         sent again until an answer comes, and adds one animal.";
     let body = RequestBodyBuilder::new()
         .description(Some("The animal to add."))
         .required(Some(Required::True))
         .content("application/json", new_pet());
-    operation("createPet", "Add an animal", description)
+    operation("Add an animal", description)
         .parameter(idempotency_key())
         .request_body(Some(body.build()))
         .responses(
-            Answers::new()
+            Answers::default()
                 .success(
                     StatusCode::CREATED,
                     "Animal added; the body includes the assigned `id`.",
@@ -74,60 +70,46 @@ pub(in crate::http) fn create_pet() -> Operation {
                 ])
                 .refused(everywhere(Scope::Write)),
         )
-        .build()
 }
 
 /// `GET /pets/{petId}`.
-pub(in crate::http) fn get_pet() -> Operation {
+pub(in crate::http) fn get_pet() -> OperationBuilder {
     let description = "**Deprecated**: to be removed on 5 December 2030. Use `GET /pets` with the `status` filter \
         instead. Every answer says so in its `Deprecation`, `Sunset` and `Link` headers.";
-    operation("getPet", "Get an animal", description)
-        .deprecated(Some(Deprecated::True))
-        .extensions(Some(extensions([("x-deprecated-sunset", deprecation::SUNSET_DATE.into())])))
-        .parameters(Some([pet_id(), if_none_match()]))
-        .responses(
-            Answers::deprecated()
-                .success(StatusCode::OK, "The requested animal.", &[ETAG], named("Pet"), rex())
-                .not_modified(&[ETAG])
-                .refused([
-                    (
-                        "bad_position",
-                        Problem::invalid("Log-Position must be given once and be an integer of at least 0"),
-                    ),
-                    ("no_such_pet", Problem::NotFound("there is no such pet")),
-                ])
-                .refused(everywhere(Scope::Read)),
-        )
-        .build()
+    operation("Get an animal", description).parameters(Some([pet_id(), if_none_match()])).responses(
+        Answers::default()
+            .success(StatusCode::OK, "The requested animal.", &[ETAG], named("Pet"), rex())
+            .not_modified(&[ETAG])
+            .refused([
+                (
+                    "bad_position",
+                    Problem::invalid("Log-Position must be given once and be an integer of at least 0"),
+                ),
+                ("no_such_pet", Problem::NotFound("there is no such pet")),
+            ])
+            .refused(everywhere(Scope::Read)),
+    )
 }
 
 /// `GET /store/orders`.
-pub(in crate::http) fn list_orders() -> Operation {
+pub(in crate::http) fn list_orders() -> OperationBuilder {
     let description = "Nobody has described yet what stands here. The answer is 501.";
-    let marks = [("x-stability", "experimental".into()), ("x-hideTryItPanel", true.into())];
-    operation("listOrders", "List store orders", description)
-        .extensions(Some(extensions(marks)))
-        .responses(
-            Answers::new()
-                .refused([
-                    (
-                        "bad_position",
-                        Problem::invalid("Log-Position must be given once and be an integer of at least 0"),
-                    ),
-                    ("not_described", Problem::NotImplemented("store orders are not described yet")),
-                ])
-                .refused(everywhere(Scope::Read)),
-        )
-        .build()
+    let marks: [(_, Value); 2] = [("x-stability", "experimental".into()), ("x-hideTryItPanel", true.into())];
+    operation("List store orders", description).extensions(Some(marks.into_iter().collect())).responses(
+        Answers::default()
+            .refused([
+                (
+                    "bad_position",
+                    Problem::invalid("Log-Position must be given once and be an integer of at least 0"),
+                ),
+                ("not_described", Problem::NotImplemented("store orders are not described yet")),
+            ])
+            .refused(everywhere(Scope::Read)),
+    )
 }
 
-fn operation(id: &str, summary: &str, description: &str) -> OperationBuilder {
-    OperationBuilder::new()
-        .operation_id(Some(id))
-        .tag(ANIMALS)
-        .summary(Some(summary))
-        .description(Some(description))
-        .security(security())
+fn operation(summary: &str, description: &str) -> OperationBuilder {
+    OperationBuilder::new().summary(Some(summary)).description(Some(description))
 }
 
 /// What any request can be refused for.
@@ -206,8 +188,4 @@ fn optional(place: ParameterIn, name: &str, description: &str) -> ParameterBuild
 fn new_pet() -> Content {
     let example = json!({ "name": "Rex", "categoryId": 7, "status": "available" });
     ContentBuilder::new().schema(Some(named("NewPet"))).example(Some(example)).build()
-}
-
-fn extensions<const N: usize>(marks: [(&'static str, Value); N]) -> Extensions {
-    marks.into_iter().collect()
 }

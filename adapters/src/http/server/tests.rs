@@ -6,6 +6,7 @@ use application::{Principal, ports::Authenticator};
 use tokio::{sync::oneshot, task::JoinHandle, time::timeout};
 
 use super::*;
+use crate::http::serve;
 
 const LIVEZ: &[u8] = b"GET /livez HTTP/1.1\r\nhost: x\r\n\r\n";
 

@@ -3,7 +3,7 @@
 use std::{collections::BTreeMap, fmt::Write as _};
 
 use adapters::api_keys::KeyRecord;
-use application::{KeyId, Scopes};
+use application::KeyId;
 use chrono::{DateTime, SecondsFormat, Utc};
 
 const COLUMNS: [&str; 7] = ["ID", "STATE", "SCOPES", "CREATED", "EXPIRES", "LAST USED", "NAME"];
@@ -31,15 +31,6 @@ pub(super) fn render(
     text
 }
 
-/// The words for what a key may do.
-pub(super) fn scopes(scopes: Scopes) -> &'static str {
-    match scopes {
-        Scopes::Read => "read",
-        Scopes::Write => "write",
-        Scopes::ReadWrite => "read,write",
-    }
-}
-
 fn row(
     key: &KeyRecord,
     last_uses: Option<&BTreeMap<KeyId, DateTime<Utc>>>,
@@ -50,7 +41,7 @@ fn row(
     [
         id.to_string(),
         key.state(now).to_string(),
-        scopes(key.scopes).to_owned(),
+        key.scopes.to_string(),
         time(key.created),
         key.expires.map_or_else(|| "never".to_owned(), time),
         last_use.map_or_else(|| "unknown".to_owned(), |used| used.map_or_else(|| "never".to_owned(), time)),
@@ -64,6 +55,7 @@ fn time(time: DateTime<Utc>) -> String {
 
 #[cfg(test)]
 mod tests {
+    use application::{Scope, Scopes};
     use chrono::TimeDelta;
 
     use super::*;
@@ -79,10 +71,12 @@ mod tests {
             expires: None,
             revoked: None,
         };
-        let expired =
-            KeyRecord { expires: Some(created + TimeDelta::days(1)), ..key("b", "visitor", Scopes::Read) };
-        let revoked = KeyRecord { revoked: Some(created), ..key("c", "łost", Scopes::Write) };
-        let keys = [key("a", "web shop", Scopes::ReadWrite), expired, revoked];
+        let expired = KeyRecord {
+            expires: Some(created + TimeDelta::days(1)),
+            ..key("b", "visitor", Scope::Read.into())
+        };
+        let revoked = KeyRecord { revoked: Some(created), ..key("c", "łost", Scope::Write.into()) };
+        let keys = [key("a", "web shop", Scopes::READ_WRITE), expired, revoked];
         let now = created + TimeDelta::days(2);
         let uses = BTreeMap::from([(keys[0].id(), now)]);
         let expected = "\

@@ -1,4 +1,4 @@
-//! What URLs and the environment become.
+//! How URLs and the environment are understood.
 
 use tempfile::NamedTempFile;
 
@@ -11,7 +11,8 @@ fn parse(url: &str) -> Result<Settings, LogError> {
 #[test]
 fn every_host_of_the_url_becomes_a_target_of_its_own() {
     let settings =
-        parse("postgres://rex:bone@one:1111,two:2222,three/pets?options=-c%20work_mem%3D1MB").unwrap();
+        parse("postgres://rex:bone@one:1111,two:2222,three/pets?sslmode=disable&options=-c%20work_mem%3D1MB")
+            .unwrap();
     assert_eq!(settings.servers(), "one:1111, two:2222, three:5432");
     for target in settings.targets() {
         assert_eq!(target.config.get_hosts().len(), 1);
@@ -30,7 +31,7 @@ fn every_sslmode_of_postgresql_is_understood() {
         ("prefer", SslMode::Prefer, true),
         ("require", SslMode::Require, true),
     ] {
-        let settings = parse(&format!("postgres://host/pets?sslmode={mode}")).unwrap();
+        let settings = parse(&format!("postgres://localhost/pets?sslmode={mode}")).unwrap();
         assert_eq!(settings.targets()[0].config.get_ssl_mode(), expected, "{mode}");
         assert_eq!(settings.targets()[0].tls.is_some(), encrypted, "{mode}");
     }
@@ -43,6 +44,26 @@ fn every_sslmode_of_postgresql_is_understood() {
 }
 
 #[test]
+fn on_a_network_only_verified_certificates_or_an_explicit_waiver_will_do() {
+    let mode = |url: &str| parse(url).map(|settings| settings.targets()[0].config.get_ssl_mode());
+    for local in ["localhost", "127.0.0.1", "[::1]", "%2Frun%2Fpostgresql"] {
+        for sslmode in ["", "?sslmode=prefer", "?sslmode=disable"] {
+            mode(&format!("postgres://{local}/pets{sslmode}")).unwrap();
+        }
+    }
+    for remote in ["db.example.com", "10.0.0.1", "localhost,10.0.0.1"] {
+        for sslmode in ["prefer", "require"] {
+            let error = mode(&format!("postgres://{remote}/pets?sslmode={sslmode}")).unwrap_err();
+            assert!(error.detail.contains("verify-full"), "{remote} {sslmode}: {error}");
+            assert!(error.detail.contains("sslmode=disable"), "{remote} {sslmode}: {error}");
+        }
+        assert_eq!(mode(&format!("postgres://{remote}/pets?sslmode=disable")), Ok(SslMode::Disable));
+        let verified = mode(&format!("postgres://{remote}/pets?sslrootcert=/does/not/exist")).unwrap_err();
+        assert!(verified.detail.contains("/does/not/exist"), "certificates are checked: {verified}");
+    }
+}
+
+#[test]
 fn the_password_comes_from_the_url_or_the_environment_or_a_file() {
     let file = NamedTempFile::new().unwrap();
     std::fs::write(&file, "two:5432:pets:rex:of the file\n").unwrap();
@@ -51,7 +72,7 @@ fn the_password_comes_from_the_url_or_the_environment_or_a_file() {
         settings.targets()[nth].config.get_password().map(|bytes| String::from_utf8_lossy(bytes).into_owned())
     };
 
-    let of_file = parse(&format!("postgres://rex@one,two/pets?passfile={path}")).unwrap();
+    let of_file = parse(&format!("postgres://rex@one,two/pets?sslmode=disable&passfile={path}")).unwrap();
     assert_eq!((password(&of_file, 0), password(&of_file, 1)), (None, Some("of the file".into())));
 
     let environment = |name: &str| match name {
@@ -59,9 +80,10 @@ fn the_password_comes_from_the_url_or_the_environment_or_a_file() {
         "PGPASSFILE" => Some(path.clone()),
         _ => None,
     };
-    let of_environment = Settings::parse("postgres://rex@two/pets", &environment).unwrap();
+    let of_environment = Settings::parse("postgres://rex@two/pets?sslmode=disable", &environment).unwrap();
     assert_eq!(password(&of_environment, 0), Some("of the environment".into()));
-    let of_url = Settings::parse("postgres://rex:of%20the%20url@two/pets", &environment).unwrap();
+    let of_url =
+        Settings::parse("postgres://rex:of%20the%20url@two/pets?sslmode=disable", &environment).unwrap();
     assert_eq!(password(&of_url, 0), Some("of the url".into()));
 }
 
@@ -70,7 +92,8 @@ fn a_password_file_that_others_may_read_is_refused() {
     use std::os::unix::fs::PermissionsExt as _;
     let file = NamedTempFile::new().unwrap();
     std::fs::set_permissions(&file, std::fs::Permissions::from_mode(0o644)).unwrap();
-    let error = parse(&format!("postgres://rex@two/pets?passfile={}", file.path().display())).unwrap_err();
+    let error = parse(&format!("postgres://rex@two/pets?sslmode=disable&passfile={}", file.path().display()))
+        .unwrap_err();
     assert!(error.detail.contains("chmod 600"), "{error}");
 }
 
@@ -78,6 +101,8 @@ fn a_password_file_that_others_may_read_is_refused() {
 fn passwords_show_up_nowhere() {
     for url in [
         "postgres://rex:hunter2@host/pets",
+        "postgres://rex:hunter2@host/pets?sslmode=disable",
+        "postgres://rex:hunter2@host/pets?sslmode=require",
         "postgres://rex:hunter2@host/pets?sslmode=nonsense",
         "postgres://rex:hunter2@host/pets?nonsense=1",
         "postgres://rex:hunter2@host:port/pets",

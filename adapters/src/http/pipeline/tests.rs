@@ -1,11 +1,15 @@
 //! What every request meets, shown on a service whose store is not open yet.
 
-use application::{KeyId, Principal, Scopes, ports::Authenticator};
-use axum::http::header::{AUTHORIZATION, CONTENT_TYPE, LINK, RETRY_AFTER, WWW_AUTHENTICATE};
+use application::{KeyId, Principal, Scope, ports::Authenticator};
+use axum::{
+    body::Body,
+    http::header::{AUTHORIZATION, CONTENT_TYPE, LINK, RETRY_AFTER, WWW_AUTHENTICATE},
+};
 use http_body_util::BodyExt as _;
 use serde_json::{Value, json};
 
 use super::*;
+use crate::http::{Service, public_router};
 
 /// Knows one key, and breaks at another.
 struct Keys;
@@ -13,13 +17,15 @@ struct Keys;
 impl Authenticator for Keys {
     fn authenticate(&self, key: &str) -> Option<Arc<Principal>> {
         assert_ne!(key, "breaks");
-        let principal = Principal { id: KeyId("1".into()), name: "reader".into(), scopes: Scopes::Read };
+        let id = KeyId("1".into());
+        let principal =
+            Principal { owner: id.clone(), id, name: "reader".into(), scopes: Scope::Read.into() };
         (key == "reads").then(|| principal.into())
     }
 }
 
-fn front() -> Front {
-    Front::new(Arc::new(Service::new(Arc::new(Keys))))
+fn router() -> Router {
+    public_router(&Arc::new(Service::new(Arc::new(Keys))))
 }
 
 fn request(method: &str, path: &str) -> Request {
@@ -37,7 +43,7 @@ fn with_key(request: Request) -> Request {
 }
 
 async fn answer(request: Request) -> Response {
-    front().answer(request).await
+    route(&router(), request).await
 }
 
 async fn body(response: Response) -> Value {
@@ -119,12 +125,12 @@ async fn whom_a_request_is_for_must_be_clear() {
 
 #[tokio::test]
 async fn a_panic_is_an_answer_and_the_next_request_is_served() {
-    let front = front();
-    let broken = front.answer(with(request("GET", "/v1/pets"), AUTHORIZATION, "Bearer breaks")).await;
+    let router = router();
+    let broken = route(&router, with(request("GET", "/v1/pets"), AUTHORIZATION, "Bearer breaks")).await;
     let error = body(broken).await;
     assert_eq!((error["status"].as_u64(), &error["code"]), (Some(500), &json!("internal")));
     assert!(!error["message"].as_str().unwrap().contains("breaks"), "causes are not shown");
-    assert_eq!(front.answer(request("GET", "/livez")).await.status(), 200);
+    assert_eq!(route(&router, request("GET", "/livez")).await.status(), 200);
 }
 
 #[tokio::test]
@@ -160,16 +166,23 @@ async fn every_answer_carries_the_common_headers() {
     }
 }
 
-#[test]
-fn a_position_is_one_plain_number() {
-    let read = |values: &[&'static str]| {
-        let headers = values.iter().map(|value| (LOG_POSITION, HeaderValue::from_static(value))).collect();
-        requested_position(&headers)
-    };
-    assert_eq!(read(&[]), Ok(None));
-    assert_eq!(read(&["0"]), Ok(Some(Position(0))));
-    assert_eq!(read(&["18446744073709551615"]), Ok(Some(Position(u64::MAX))));
-    for values in [&[""][..], &["x"], &["-1"], &["01"], &["1.0"], &["18446744073709551616"], &["1", "1"]] {
-        assert!(read(values).is_err(), "{values:?}");
+#[tokio::test]
+async fn a_request_is_counted_under_the_name_of_its_route() {
+    for (name, methods, paths) in [
+        ("listPets", &["GET", "HEAD"][..], &["/v1/pets"][..]),
+        ("createPet", &["POST"], &["/v1/pets"]),
+        ("getPet", &["GET", "HEAD"], &["/v1/pets/1", "/v1/pets/x", "/v1/pets/%31"]),
+        ("listOrders", &["GET"], &["/v1/store/orders"]),
+        ("observe", &["GET"], &["/livez", "/readyz"]),
+        ("describe", &["GET"], &["/openapi.json", "/docs", "/docs/", "/docs/page.js"]),
+        ("other", &["GET"], &["/v1/pets/", "/v1/pets/1/", "/v1/pets/1/name", "/pets/1", "/v1/petsx"]),
+        ("other", &["PUT", "DELETE", "OPTIONS"], &["/v1/pets", "/v1/pets/1", "/docs", "/livez"]),
+    ] {
+        for (method, path) in methods.iter().flat_map(|method| paths.iter().map(move |path| (method, path))) {
+            let service = Arc::new(Service::new(Arc::new(Keys)));
+            route(&public_router(&service), request(method, path)).await;
+            let counted: Vec<_> = service.metrics.called().into_iter().map(|(name, _)| name).collect();
+            assert_eq!(counted, [name], "{method} {path}");
+        }
     }
 }

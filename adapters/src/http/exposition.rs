@@ -1,66 +1,81 @@
-//! The counters as text, in the `OpenMetrics` format.
+//! `GET /metrics`: the counters as text, in the `OpenMetrics` format.
 
 use std::{
     fmt::{Display, Write as _},
-    sync::atomic::Ordering::Relaxed,
+    sync::{Arc, atomic::Ordering::Relaxed},
 };
 
 use application::PetStore;
+use axum::{
+    http::{HeaderValue, header::CONTENT_TYPE},
+    response::{IntoResponse as _, Response},
+};
 
-use super::{BUCKETS, Counts, Metrics, STATUS_MIN};
-use crate::http::{operation::Operation, service::Service};
+use super::{
+    metrics::{BUCKETS, Counts, STATUS_MIN},
+    service::Service,
+};
 
-/// Everything there is to know, as of now.
-pub(super) fn render(service: &Service) -> String {
+const OPENMETRICS: HeaderValue =
+    HeaderValue::from_static("application/openmetrics-text; version=1.0.0; charset=utf-8");
+
+/// An operation with its counters.
+type Counted = (&'static str, Arc<Counts>);
+
+/// `GET /metrics`.
+pub(super) fn show(service: &Service) -> Response {
     let mut text = Text::default();
     text.family("petstore_build", "info", "The program.");
     text.sample("petstore_build_info", &[("version", env!("CARGO_PKG_VERSION"))], 1);
-    requests(&mut text, &service.metrics);
-    durations(&mut text, &service.metrics);
-    deprecated_calls(&mut text, &service.metrics);
+    let called = service.metrics.called();
+    requests(&mut text, &called);
+    durations(&mut text, &called);
+    deprecated_calls(&mut text, &called);
     text.family("petstore_ready", "gauge", "1 when this node reads and writes as it should.");
     text.sample("petstore_ready", &[], u8::from(service.is_ready()));
     if let Some(store) = service.opened() {
         state(&mut text, store);
     }
-    text.finish()
+    ([(CONTENT_TYPE, OPENMETRICS)], text.finish()).into_response()
 }
 
-fn requests(text: &mut Text, metrics: &Metrics) {
+fn requests(text: &mut Text, called: &[Counted]) {
     text.family("petstore_http_requests", "counter", "Answers by operation and status.");
-    for (operation, counts) in each(metrics) {
+    for (operation, counts) in called {
         for (status, count) in (STATUS_MIN..).zip(counts.statuses.iter()) {
             let count = count.load(Relaxed);
             if count > 0 {
-                let labels = [("operation", operation.name()), ("status", &status.to_string())];
+                let labels = [("operation", *operation), ("status", &status.to_string())];
                 text.sample("petstore_http_requests_total", &labels, count);
             }
         }
     }
 }
 
-fn durations(text: &mut Text, metrics: &Metrics) {
+fn durations(text: &mut Text, called: &[Counted]) {
     let name = "petstore_http_request_duration_seconds";
     text.family(name, "histogram", "From the head of a request to its answer, by operation.");
-    for (operation, counts) in each(metrics) {
+    for (operation, counts) in called {
         let mut total = 0;
         for (index, count) in counts.buckets.iter().enumerate() {
             total += count.load(Relaxed);
             let bound = BUCKETS.get(index).map_or("+Inf".to_owned(), |micros| seconds(*micros));
-            text.sample(&format!("{name}_bucket"), &[("operation", operation.name()), ("le", &bound)], total);
+            text.sample(&format!("{name}_bucket"), &[("operation", operation), ("le", &bound)], total);
         }
-        let operation = [("operation", operation.name())];
+        let operation = [("operation", *operation)];
         text.sample(&format!("{name}_count"), &operation, total);
         text.sample(&format!("{name}_sum"), &operation, seconds(counts.micros.load(Relaxed)));
     }
 }
 
-fn deprecated_calls(text: &mut Text, metrics: &Metrics) {
+fn deprecated_calls(text: &mut Text, called: &[Counted]) {
     let help = "Calls of operations that will be removed, by the name of the API key.";
     text.family("petstore_deprecated_calls", "counter", help);
-    for (caller, count) in &*metrics.deprecated.read() {
-        let labels = [("operation", Operation::GetPet.name()), ("key", caller.as_str())];
-        text.sample("petstore_deprecated_calls_total", &labels, count.load(Relaxed));
+    for (operation, counts) in called {
+        for (caller, count) in &*counts.callers.read() {
+            let labels = [("operation", *operation), ("key", caller.as_str())];
+            text.sample("petstore_deprecated_calls_total", &labels, count.load(Relaxed));
+        }
     }
 }
 
@@ -73,12 +88,6 @@ fn state(text: &mut Text, store: &PetStore) {
     text.sample("petstore_writer_queue", &[], store.waiting());
     text.family("petstore_writer_queue_limit", "gauge", "How many may wait; one more is told to come back.");
     text.sample("petstore_writer_queue_limit", &[], PetStore::QUEUE_MAX);
-}
-
-/// The operations that were called at all.
-fn each(metrics: &Metrics) -> impl Iterator<Item = (Operation, &Counts)> {
-    let called = |counts: &Counts| counts.buckets.iter().any(|count| count.load(Relaxed) > 0);
-    Operation::ALL.into_iter().zip(&metrics.operations).filter(move |(_, counts)| called(counts))
 }
 
 /// Microseconds, written as seconds without rounding.

@@ -1,0 +1,11 @@
+//! Environment variables that complete a store URL: users, passwords and password files.
+
+use std::env;
+
+/// Looks up a variable by its name.
+pub(super) type Environment<'a> = &'a dyn Fn(&str) -> Option<String>;
+
+/// Looks a variable up in the environment of this process. An empty one counts as unset.
+pub(super) fn of_this_process(name: &str) -> Option<String> {
+    env::var(name).ok().filter(|value| !value.is_empty())
+}

@@ -1,0 +1,196 @@
+//! The steps of every request: framing, CORS preflight, the handler of its route; then the headers that every
+//! response carries, and the metrics. A panic on the way becomes a 500.
+//!
+//! This is one function and no stack of tower layers: the same duties as nine layers made listing 20 pets 14 %
+//! slower in one `ServiceBuilder`, and 32 % slower as separate layers.
+
+use std::{any::Any, panic::AssertUnwindSafe, sync::Arc, time::Instant};
+
+use axum::{
+    Router,
+    body::HttpBody as _,
+    extract::Request,
+    http::{
+        HeaderMap, HeaderName, HeaderValue, StatusCode, Version,
+        header::{
+            ALLOW, CACHE_CONTROL, CONNECTION, CONTENT_LENGTH, EXPECT, HOST, TRANSFER_ENCODING,
+            X_CONTENT_TYPE_OPTIONS,
+        },
+        uri::Authority,
+    },
+    response::{IntoResponse as _, Response},
+};
+use futures_util::FutureExt as _;
+use tower::ServiceExt as _;
+use tracing::Instrument as _;
+
+use super::{
+    call::{LOG_POSITION, admit, is_in_interface},
+    cors, deprecation,
+    error::Problem,
+    request_body::DRAIN_MAX,
+    request_id::{X_REQUEST_ID, trace_id},
+    route::{Endpoint, Handler, Lifecycle},
+};
+
+/// How many header fields a request may have. HTTP/1 requests with more do not get past the parser.
+pub(super) const HEADERS_MAX: usize = 64;
+
+const NO_STORE: HeaderValue = HeaderValue::from_static("no-store");
+const NOSNIFF: (HeaderName, HeaderValue) = (X_CONTENT_TYPE_OPTIONS, HeaderValue::from_static("nosniff"));
+
+/// What is kept of a request for the headers of its response.
+struct Context {
+    id: HeaderValue,
+    in_interface: bool,
+    /// The value that allows the web page behind the request, if it is allowed.
+    origin: Option<HeaderValue>,
+    /// Whether part of an HTTP/1 body may stay on the wire: then no other request can follow.
+    body_may_stay: bool,
+}
+
+/// Sends a request through the router, and mends the two headers that axum writes after our own code has run.
+pub(super) async fn route(router: &Router, request: Request) -> Response {
+    let mut response = match router.clone().oneshot(request).await {
+        Ok(response) => response,
+        Err(never) => match never {},
+    };
+    let unmodified = response.status() == StatusCode::NOT_MODIFIED;
+    let headers = response.headers_mut();
+    if unmodified {
+        // axum writes 0. The length of the page is not known, because it was not rendered.
+        headers.remove(CONTENT_LENGTH);
+    }
+    if let Some(allow) = headers.get_mut(ALLOW) {
+        *allow = with_options(allow);
+    }
+    response
+}
+
+/// Answers a request that the router found this endpoint for.
+pub(super) async fn answer(endpoint: Arc<Endpoint>, request: Request) -> Response {
+    let begun = Instant::now();
+    let context = Context::of(&endpoint, &request);
+    let span = tracing::debug_span!(
+        "request",
+        id = context.id.to_str().unwrap_or_default(),
+        trace_id = trace_id(request.headers()),
+        method = %request.method(),
+        path = request.uri().path(),
+        key = tracing::field::Empty,
+    );
+    let processed = AssertUnwindSafe(process(&endpoint, &context, request)).catch_unwind();
+    let mut response = match processed.instrument(span.clone()).await {
+        Ok(answered) => answered.into_response(),
+        Err(panic) => {
+            let id = context.id.to_str().unwrap_or_default();
+            tracing::error!(request = id, "a request made the service panic: {}", panic_message(&*panic));
+            Problem::Internal.into_response()
+        }
+    };
+    context.finish(&endpoint, &mut response);
+    let took = begun.elapsed();
+    endpoint.counts.answered(response.status(), took);
+    span.in_scope(|| {
+        tracing::debug!(status = response.status().as_u16(), micros = took.as_micros(), "answered");
+    });
+    response
+}
+
+async fn process(endpoint: &Endpoint, context: &Context, request: Request) -> Result<Response, Problem> {
+    check_framing(&request)?;
+    if let Some(response) = cors::preflight(&request, context.origin.as_ref()) {
+        return Ok(response);
+    }
+    match &endpoint.handler {
+        Handler::Public(answer) => Ok(answer(&endpoint.service)),
+        Handler::File(file) => Ok(file.answer(request.headers())),
+        Handler::Read(answer) => answer(&admit(endpoint, request).await?),
+        Handler::Write(answer) => answer(admit(endpoint, request).await?).await,
+        Handler::Missing(answer) if context.in_interface => {
+            answer(admit(endpoint, request).await?.request.method())
+        }
+        Handler::Missing(answer) => answer(request.method()),
+    }
+}
+
+impl Context {
+    fn of(endpoint: &Endpoint, request: &Request) -> Self {
+        let headers = request.headers();
+        Self {
+            id: endpoint.service.ids.of(headers),
+            in_interface: is_in_interface(request.uri().path()),
+            origin: endpoint.service.site.origins.allow(headers),
+            body_may_stay: request.version() < Version::HTTP_2
+                && (request.body().size_hint().lower() > DRAIN_MAX
+                    || headers.contains_key(EXPECT)
+                    || !is_coding_clear(headers)),
+        }
+    }
+
+    fn finish(self, endpoint: &Endpoint, response: &mut Response) {
+        let refused = response.status().is_client_error() || response.status().is_server_error();
+        let headers = response.headers_mut();
+        headers.insert(X_REQUEST_ID, self.id);
+        headers.extend([NOSNIFF]);
+        headers.entry(CACHE_CONTROL).or_insert(NO_STORE);
+        match endpoint.lifecycle {
+            Lifecycle::Supported => {}
+            Lifecycle::Deprecated => deprecation::announce(headers),
+        }
+        endpoint.service.site.origins.announce(self.origin, headers);
+        if self.in_interface
+            && let Some(store) = endpoint.service.opened()
+        {
+            headers.entry(LOG_POSITION).or_insert_with(|| store.version().position.0.into());
+        }
+        if self.body_may_stay && refused {
+            headers.insert(CONNECTION, HeaderValue::from_static("close"));
+        }
+    }
+}
+
+/// Refuses what leaves in doubt whom a request is for, or where it ends. HTTP/1.0 did not have to say it.
+fn check_framing(request: &Request) -> Result<(), Problem> {
+    if request.headers().len() > HEADERS_MAX {
+        return Err(Problem::invalid(format!("a request must have at most {HEADERS_MAX} header fields")));
+    }
+    if !is_coding_clear(request.headers()) {
+        return Err(Problem::invalid("Transfer-Encoding must be chunked, once, and nothing else"));
+    }
+    let mut hosts = request.headers().get_all(HOST).iter();
+    match (hosts.next(), hosts.next()) {
+        (Some(host), None) if is_host(host.as_bytes()) => Ok(()),
+        (Some(_), _) => Err(Problem::invalid("Host must be given once and name a host")),
+        (None, _) if request.version() == Version::HTTP_11 => Err(Problem::invalid("Host is required")),
+        (None, _) => Ok(()),
+    }
+}
+
+/// Whether everybody on the way reads the same body: others may undo codings that we do not know. A length beside
+/// the coding does not get here; the parser drops it and closes the connection.
+fn is_coding_clear(headers: &HeaderMap) -> bool {
+    let mut codings = headers.get_all(TRANSFER_ENCODING).iter();
+    match (codings.next(), codings.next()) {
+        (None, _) => true,
+        (Some(coding), None) => coding.as_bytes().trim_ascii().eq_ignore_ascii_case(b"chunked"),
+        (Some(_), Some(_)) => false,
+    }
+}
+
+fn is_host(host: &[u8]) -> bool {
+    host.is_empty() || Authority::try_from(host).is_ok_and(|authority| !authority.as_str().contains('@'))
+}
+
+fn panic_message(panic: &(dyn Any + Send)) -> &str {
+    let text = panic.downcast_ref::<String>().map(String::as_str);
+    text.or_else(|| panic.downcast_ref::<&str>().copied()).unwrap_or("no message")
+}
+
+fn with_options(allow: &HeaderValue) -> HeaderValue {
+    let methods = allow.to_str().unwrap_or_default().replace(',', ", ");
+    HeaderValue::try_from(format!("{methods}, OPTIONS")).expect("method names are fit for a header")
+}
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,118 @@
+//! The route table: what a row says, and the axum router that is built from the rows.
+
+use std::{pin::Pin, sync::Arc};
+
+use axum::{
+    Router,
+    extract::Request,
+    http::{Method, StatusCode},
+    response::{IntoResponse as _, Response},
+    routing::{MethodFilter, on},
+};
+use utoipa::openapi::{HttpMethod, path::OperationBuilder};
+
+use super::{asset::Asset, call::Call, error::Problem, metrics::Counts, pipeline, service::Service};
+
+/// What a route without a row is called in the metrics.
+const OTHER: &str = "other";
+
+/// One row: an address, a method, and everything that is known about them.
+pub(super) struct Route {
+    pub(super) path: &'static str,
+    /// `GET` answers `HEAD` too. axum and utoipa each have a type for it.
+    pub(super) method: HttpMethod,
+    filter: MethodFilter,
+    /// Its name in the metrics, and in the OpenAPI document if it is described there.
+    pub(super) name: &'static str,
+    pub(super) lifecycle: Lifecycle,
+    pub(super) description: Option<fn() -> OperationBuilder>,
+    handler: Handler,
+}
+
+/// Whether clients may rely on an operation.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum Lifecycle {
+    Supported,
+    /// It will be removed; every response says so.
+    Deprecated,
+}
+
+/// How a request is answered.
+pub(super) enum Handler {
+    /// For everybody, key or not.
+    Public(fn(&Service) -> Response),
+    /// A file, for everybody.
+    File(Box<Asset>),
+    /// For callers with a key, from memory.
+    Read(fn(&Call) -> Result<Response, Problem>),
+    /// For callers with a key, after waiting for the body and the log.
+    Write(fn(Call) -> Pending),
+    /// For requests that match no row.
+    Missing(fn(&Method) -> Result<Response, Problem>),
+}
+
+/// A response that is waited for.
+pub(super) type Pending = Pin<Box<dyn Future<Output = Result<Response, Problem>> + Send>>;
+
+/// A row while it serves.
+pub(super) struct Endpoint {
+    pub(super) service: Arc<Service>,
+    pub(super) counts: Arc<Counts>,
+    pub(super) lifecycle: Lifecycle,
+    pub(super) handler: Handler,
+}
+
+impl Route {
+    pub(super) fn get(path: &'static str, name: &'static str, handler: Handler) -> Self {
+        Self::new((HttpMethod::Get, MethodFilter::GET), path, name, handler)
+    }
+
+    pub(super) fn post(path: &'static str, name: &'static str, handler: Handler) -> Self {
+        Self::new((HttpMethod::Post, MethodFilter::POST), path, name, handler)
+    }
+
+    /// Adds the row to the OpenAPI document.
+    pub(super) fn described(self, description: fn() -> OperationBuilder) -> Self {
+        Self { description: Some(description), ..self }
+    }
+
+    pub(super) fn deprecated(self) -> Self {
+        Self { lifecycle: Lifecycle::Deprecated, ..self }
+    }
+
+    fn new(
+        (method, filter): (HttpMethod, MethodFilter),
+        path: &'static str,
+        name: &'static str,
+        handler: Handler,
+    ) -> Self {
+        Self { path, method, filter, name, lifecycle: Lifecycle::Supported, description: None, handler }
+    }
+}
+
+/// A router with these rows. Everything else gets 404 or 405.
+pub(super) fn router(rows: impl IntoIterator<Item = Route>, service: &Arc<Service>) -> Router {
+    let endpoint = |name, lifecycle, handler| {
+        let counts = service.metrics.counts(name);
+        let endpoint = Arc::new(Endpoint { service: service.clone(), counts, lifecycle, handler });
+        move |request: Request| pipeline::answer(endpoint, request)
+    };
+    let missing = |refusal| endpoint(OTHER, Lifecycle::Supported, Handler::Missing(refusal));
+    let router = rows.into_iter().fold(Router::new(), |router, route| {
+        router.route(route.path, on(route.filter, endpoint(route.name, route.lifecycle, route.handler)))
+    });
+    router.fallback(missing(no_such_path)).method_not_allowed_fallback(missing(no_such_method))
+}
+
+fn no_such_path(_: &Method) -> Result<Response, Problem> {
+    Err(Problem::NotFound("there is nothing at this address"))
+}
+
+/// `OPTIONS` works everywhere; axum adds the `Allow` header.
+fn no_such_method(method: &Method) -> Result<Response, Problem> {
+    if method == Method::OPTIONS {
+        Ok(StatusCode::NO_CONTENT.into_response())
+    } else {
+        Err(Problem::MethodNotAllowed)
+    }
+}

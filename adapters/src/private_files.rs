@@ -1,0 +1,234 @@
+//! Private files: created 0600 in folders created 0700, and replaced atomically. A leaf that every adapter may use.
+//!
+//! Two kinds of files are kept apart. A file that an operator names may be a link, so it is opened wherever the
+//! link leads. A file that the program creates beside it is its own: it is never opened through a symbolic link,
+//! it must be a regular file with one name, and only a file that was just created gets another owner. The program
+//! may run as root in a folder that belongs to the user of the service, and that user may have put anything there.
+
+use std::{
+    ffi::OsStr,
+    fs::{DirBuilder, File},
+    io::{self, Read as _, Write as _},
+    os::unix::fs::{DirBuilderExt as _, MetadataExt as _, fchown},
+    path::{Path, PathBuf},
+};
+
+use rustix::{
+    fs::{AtFlags, CWD, FileType, Mode, OFlags, openat, renameat, statat, unlinkat},
+    io::Errno,
+    process::geteuid,
+};
+
+/// Only the user that runs the service may read files and look into folders.
+pub(crate) const FILE_MODE: u32 = 0o600;
+pub(crate) const FOLDER_MODE: u32 = 0o700;
+
+/// A pipe that somebody put in the place of a file must not keep the program waiting for its other end.
+const NEVER_WAIT: OFlags = OFlags::NONBLOCK.union(OFlags::CLOEXEC);
+/// How files of our own are opened, existing or new.
+const OWN: OFlags = OFlags::RDWR.union(OFlags::NOFOLLOW).union(NEVER_WAIT);
+
+/// The folder that a file or folder lies in.
+pub(crate) fn folder_of(path: &Path) -> &Path {
+    path.parent().filter(|folder| !folder.as_os_str().is_empty()).unwrap_or(Path::new("."))
+}
+
+/// `path` with something added to its last part.
+pub(crate) fn beside(path: &Path, suffix: &str) -> PathBuf {
+    let mut name = path.as_os_str().to_owned();
+    name.push(suffix);
+    name.into()
+}
+
+/// Creates the folder and the missing ones above it. After `Ok` they survive a power cut.
+pub(crate) fn create_folders(path: &Path) -> io::Result<()> {
+    let missing: Vec<_> = path.ancestors().take_while(|folder| !folder.exists()).collect();
+    DirBuilder::new().recursive(true).mode(FOLDER_MODE).create(path)?;
+    missing.into_iter().try_for_each(|folder| sync_folder(folder_of(folder)))
+}
+
+/// Brings the names of the files in a folder to the disk.
+pub(crate) fn sync_folder(path: &Path) -> io::Result<()> {
+    File::open(path)?.sync_all()
+}
+
+/// The content of a regular file of at most `max` bytes that an operator has named, through any link.
+pub(crate) fn read_named(path: &Path, max: u64) -> io::Result<Vec<u8>> {
+    let file = File::from(openat(CWD, path, OFlags::RDONLY | NEVER_WAIT, Mode::empty())?);
+    if !file.metadata()?.is_file() {
+        return Err(not_regular());
+    }
+    read_up_to(&file, max)
+}
+
+/// The content of one of our own files, of at most `max` bytes.
+pub(crate) fn read(path: &Path, max: u64) -> io::Result<Vec<u8>> {
+    read_up_to(&open_to_read(path)?, max)
+}
+
+/// Opens a file of our own that exists, to read it.
+pub(crate) fn open_to_read(path: &Path) -> io::Result<File> {
+    Place::of(path)?.open(OFlags::RDONLY | OFlags::NOFOLLOW | NEVER_WAIT)
+}
+
+/// Opens a file of our own that exists, to read and write it.
+pub(crate) fn open(path: &Path) -> io::Result<File> {
+    Place::of(path)?.open(OWN)
+}
+
+/// Opens a file of our own to read and write it, and creates it if it is missing.
+pub(crate) fn open_or_create(path: &Path) -> io::Result<File> {
+    let place = Place::of(path)?;
+    loop {
+        match place.open(OWN) {
+            Err(error) if error.kind() == io::ErrorKind::NotFound => {}
+            opened => return opened,
+        }
+        match place.create() {
+            // Somebody else created it in between.
+            Err(error) if error.kind() == io::ErrorKind::AlreadyExists => {}
+            created => return created,
+        }
+    }
+}
+
+/// Creates a file of our own, or empties the one that is there.
+pub(crate) fn create_file(path: &Path) -> io::Result<File> {
+    let file = open_or_create(path)?;
+    // Emptied only now that it is known to be a file of our own.
+    file.set_len(0)?;
+    Ok(file)
+}
+
+/// Waits until no other process holds the lock at `path`. Dropping the file releases it, and so does the end of
+/// the process. The file stays: if it were deleted, two processes could hold the lock at once.
+pub(crate) fn lock(path: &Path) -> io::Result<File> {
+    let file = open_or_create(path)?;
+    file.lock()?;
+    Ok(file)
+}
+
+/// Replaces a file atomically: a reader sees all of the old content or all of the new, and after `Ok` the new
+/// content survives a power cut. The caller holds a lock that covers `path`.
+pub(crate) fn replace(path: &Path, content: &[u8]) -> io::Result<()> {
+    replace_with(path, |file| file.write_all(content)).map(drop)
+}
+
+/// Replaces a file as [`replace`] does with what `write` puts into it, and returns it still open.
+///
+/// Creating and renaming happen in one open folder, so renaming that folder meanwhile leads nowhere else; the
+/// crate `tempfile` works on paths and cannot promise that.
+pub(crate) fn replace_with(path: &Path, write: impl FnOnce(&mut File) -> io::Result<()>) -> io::Result<File> {
+    let place = Place::of(path)?;
+    let draft_path = beside(path, ".new");
+    let draft = Place { folder: place.folder.try_clone()?, name: name_of(&draft_path)? };
+    // A process that was killed may have left one behind.
+    draft.remove_if_there()?;
+    let stored = draft.create_like(place.owner_of_regular_file()).and_then(|mut file| {
+        write(&mut file)?;
+        file.sync_all()?;
+        renameat(&draft.folder, draft.name, &place.folder, place.name)?;
+        Ok(file)
+    });
+    if stored.is_err() {
+        // The caller learns why the content could not be stored, not why the draft could not be removed.
+        let _ = draft.remove_if_there();
+    }
+    let file = stored?;
+    place.folder.sync_all()?;
+    Ok(file)
+}
+
+/// Whether users other than the owner may change the file.
+pub(crate) fn is_writable_by_others(path: &Path) -> bool {
+    path.metadata().is_ok_and(|file| file.mode() & 0o022 != 0)
+}
+
+/// A name in an open folder.
+struct Place<'a> {
+    folder: File,
+    name: &'a OsStr,
+}
+
+/// User and group.
+type Owner = (u32, u32);
+
+impl<'a> Place<'a> {
+    fn of(path: &'a Path) -> io::Result<Self> {
+        let flags = OFlags::RDONLY | OFlags::DIRECTORY | OFlags::CLOEXEC;
+        let folder = File::from(openat(CWD, folder_of(path), flags, Mode::empty())?);
+        Ok(Self { folder, name: name_of(path)? })
+    }
+
+    fn open(&self, flags: OFlags) -> io::Result<File> {
+        let file = match openat(&self.folder, self.name, flags, Mode::empty()) {
+            Err(Errno::LOOP) => {
+                return Err(invalid("it is a symbolic link, which is not followed: remove it"));
+            }
+            opened => File::from(opened?),
+        };
+        let about = file.metadata()?;
+        if !about.is_file() {
+            return Err(not_regular());
+        }
+        if about.nlink() > 1 {
+            return Err(invalid("it has a second name (a hard link): remove it"));
+        }
+        Ok(file)
+    }
+
+    fn create(&self) -> io::Result<File> {
+        self.create_like(None)
+    }
+
+    /// Creates a file that does not exist yet. What root creates for a service that runs as another user belongs
+    /// to `owner`, or else to the owner of the folder: otherwise the service could not read it.
+    fn create_like(&self, owner: Option<Owner>) -> io::Result<File> {
+        let flags = OWN | OFlags::CREATE | OFlags::EXCL;
+        let file = File::from(openat(&self.folder, self.name, flags, Mode::from_raw_mode(FILE_MODE))?);
+        if geteuid().is_root() {
+            let folder = self.folder.metadata()?;
+            let (user, group) = owner.unwrap_or((folder.uid(), folder.gid()));
+            // Where even root may not do that, the file stays root's, and the service says that it cannot read it.
+            let _ = fchown(&file, Some(user), Some(group));
+        }
+        Ok(file)
+    }
+
+    fn owner_of_regular_file(&self) -> Option<Owner> {
+        let about = statat(&self.folder, self.name, AtFlags::SYMLINK_NOFOLLOW).ok()?;
+        let alone = FileType::from_raw_mode(about.st_mode).is_file() && about.st_nlink == 1;
+        alone.then_some((about.st_uid, about.st_gid))
+    }
+
+    fn remove_if_there(&self) -> io::Result<()> {
+        match unlinkat(&self.folder, self.name, AtFlags::empty()) {
+            Ok(()) | Err(Errno::NOENT) => Ok(()),
+            Err(error) => Err(error.into()),
+        }
+    }
+}
+
+fn name_of(path: &Path) -> io::Result<&OsStr> {
+    path.file_name().ok_or_else(|| invalid("the path does not name a file"))
+}
+
+fn read_up_to(file: &File, max: u64) -> io::Result<Vec<u8>> {
+    let mut content = Vec::new();
+    file.take(max + 1).read_to_end(&mut content)?;
+    if content.len() as u64 > max {
+        return Err(io::Error::new(io::ErrorKind::FileTooLarge, format!("it has more than {max} bytes")));
+    }
+    Ok(content)
+}
+
+fn not_regular() -> io::Error {
+    invalid("it is not a regular file")
+}
+
+fn invalid(why: &'static str) -> io::Error {
+    io::Error::new(io::ErrorKind::InvalidInput, why)
+}
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,144 @@
+//! What the program creates for itself never leads elsewhere.
+
+use std::{
+    fs,
+    os::unix::fs::{PermissionsExt as _, symlink},
+};
+
+use rustix::fs::mkfifoat;
+use tempfile::TempDir;
+
+use super::*;
+
+/// Opens a file and closes it.
+type Way = fn(&Path) -> io::Result<()>;
+
+/// Every way to open a file of our own.
+const WAYS: [(&str, Way); 5] = [
+    ("read", |path| read(path, 100).map(drop)),
+    ("open", |path| open(path).map(drop)),
+    ("open_or_create", |path| open_or_create(path).map(drop)),
+    ("create_file", |path| create_file(path).map(drop)),
+    ("lock", |path| lock(path).map(drop)),
+];
+
+/// A folder with a file that belongs to somebody else.
+fn folder_with_foreign_file() -> (TempDir, PathBuf) {
+    let folder = TempDir::new().unwrap();
+    let foreign = folder.path().join("foreign");
+    fs::write(&foreign, "precious").unwrap();
+    (folder, foreign)
+}
+
+fn mode(path: &Path) -> u32 {
+    fs::metadata(path).unwrap().permissions().mode() & 0o777
+}
+
+#[test]
+fn no_way_to_open_our_own_file_follows_a_symbolic_link() {
+    for (way, open) in WAYS {
+        let (folder, foreign) = folder_with_foreign_file();
+        let own = folder.path().join("own");
+        symlink(&foreign, &own).unwrap();
+        let error = open(&own).unwrap_err();
+        assert!(error.to_string().contains("symbolic link"), "{way}: {error}");
+        assert_eq!(fs::read(&foreign).unwrap(), b"precious", "{way}");
+    }
+}
+
+#[test]
+fn no_way_to_open_our_own_file_creates_the_target_of_a_dangling_link() {
+    for (way, open) in WAYS {
+        let folder = TempDir::new().unwrap();
+        let own = folder.path().join("own");
+        symlink(folder.path().join("elsewhere"), &own).unwrap();
+        assert!(open(&own).is_err(), "{way}");
+        assert!(!folder.path().join("elsewhere").exists(), "{way}");
+    }
+}
+
+#[test]
+fn no_way_to_open_our_own_file_takes_one_with_a_second_name() {
+    for (way, open) in WAYS {
+        let (folder, foreign) = folder_with_foreign_file();
+        let own = folder.path().join("own");
+        fs::hard_link(&foreign, &own).unwrap();
+        let error = open(&own).unwrap_err();
+        assert!(error.to_string().contains("hard link"), "{way}: {error}");
+        assert_eq!(fs::read(&foreign).unwrap(), b"precious", "{way}");
+    }
+}
+
+#[test]
+fn a_pipe_in_the_place_of_a_file_is_refused_at_once() {
+    let folder = TempDir::new().unwrap();
+    let pipe = folder.path().join("pipe");
+    mkfifoat(CWD, &pipe, Mode::from_raw_mode(FILE_MODE)).unwrap();
+    for (way, open) in WAYS {
+        let error = open(&pipe).unwrap_err();
+        assert!(error.to_string().contains("not a regular file"), "{way}: {error}");
+    }
+    assert!(read_named(&pipe, 100).unwrap_err().to_string().contains("not a regular file"));
+}
+
+#[test]
+fn a_named_file_is_read_through_a_link() {
+    let (folder, foreign) = folder_with_foreign_file();
+    let link = folder.path().join("link");
+    symlink(&foreign, &link).unwrap();
+    assert_eq!(read_named(&link, 8).unwrap(), b"precious");
+    assert_eq!(read_named(&link, 7).unwrap_err().kind(), io::ErrorKind::FileTooLarge);
+}
+
+#[test]
+fn a_replacement_takes_the_place_of_a_link_and_leaves_its_target_alone() {
+    for plant in
+        [|from: &Path, to: &Path| symlink(from, to), |from: &Path, to: &Path| fs::hard_link(from, to)]
+    {
+        let (folder, foreign) = folder_with_foreign_file();
+        let own = folder.path().join("own");
+        for name in ["own", "own.new"] {
+            plant(&foreign, &folder.path().join(name)).unwrap();
+        }
+        replace(&own, b"content").unwrap();
+        assert_eq!(fs::read(&foreign).unwrap(), b"precious");
+        assert_eq!(fs::read(&own).unwrap(), b"content");
+        assert!(fs::symlink_metadata(&own).unwrap().is_file());
+        assert_eq!(fs::read_dir(folder.path()).unwrap().count(), 2, "no draft is left");
+    }
+}
+
+#[test]
+fn a_replacement_that_fails_leaves_the_old_content_and_no_draft() {
+    let (folder, file) = folder_with_foreign_file();
+    let failed = replace_with(&file, |file| {
+        file.write_all(b"half")?;
+        Err(io::ErrorKind::StorageFull.into())
+    });
+    assert_eq!(failed.unwrap_err().kind(), io::ErrorKind::StorageFull);
+    assert_eq!(fs::read(&file).unwrap(), b"precious");
+    assert_eq!(fs::read_dir(folder.path()).unwrap().count(), 1);
+}
+
+#[test]
+fn files_and_folders_are_for_their_owner_alone() {
+    let folder = TempDir::new().unwrap();
+    let below = folder.path().join("a/b");
+    create_folders(&below).unwrap();
+    create_file(&below.join("created")).unwrap();
+    replace(&below.join("replaced"), b"").unwrap();
+    assert_eq!([mode(&below), mode(below.parent().unwrap())], [FOLDER_MODE; 2]);
+    assert_eq!([mode(&below.join("created")), mode(&below.join("replaced"))], [FILE_MODE; 2]);
+}
+
+#[test]
+fn a_created_file_starts_empty_and_an_opened_one_keeps_its_content() {
+    let folder = TempDir::new().unwrap();
+    let path = folder.path().join("file");
+    create_file(&path).unwrap().write_all(b"content").unwrap();
+    open_or_create(&path).unwrap();
+    open(&path).unwrap();
+    assert_eq!(read(&path, 100).unwrap(), b"content");
+    create_file(&path).unwrap();
+    assert_eq!(read(&path, 100).unwrap(), b"");
+}

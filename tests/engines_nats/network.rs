@@ -1,0 +1,47 @@
+//! NATS servers on another machine: the connection is verified TLS, or the URL says that it is not.
+
+use adapters::event_log::nats::NatsLog;
+use application::ports::{EventLog as _, Fault, Position};
+use harness::{NatsCluster, Network, not_run};
+
+use super::access::make_certificates;
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_server_without_tls_is_used_over_a_network_only_if_the_url_says_so() {
+    let network = match Network::new() {
+        Ok(network) => network,
+        Err(reason) => return not_run("NATS over a network", &reason),
+    };
+    let cluster = NatsCluster::start_in(network, "").await;
+    let refused =
+        NatsLog::open(&cluster.url("PETS")).await.expect_err("the connection would be in the clear");
+    assert_eq!(refused.fault, Fault::CannotOpen, "{refused}");
+    assert!(refused.detail.contains("tls=off"), "{refused}");
+    let log = NatsLog::open(&format!("{}?tls=off", cluster.url("PETS"))).await.expect("the URL says so");
+    assert_eq!(log.head().await, Ok(Position::START));
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_server_on_a_network_must_show_a_certificate_that_is_trusted() {
+    let network = match Network::new() {
+        Ok(network) => network,
+        Err(reason) => return not_run("NATS over a network with TLS", &reason),
+    };
+    let folder = tempfile::tempdir().expect("a temporary folder");
+    make_certificates(folder.path(), &network.address().to_string());
+    let path = |name: &str| folder.path().join(name).display().to_string();
+    // The server also accepts clients in the clear, as one does behind which somebody removes the offer of TLS.
+    let tls = format!(
+        "tls {{ cert_file: {:?}, key_file: {:?} }}\nallow_non_tls: true",
+        path("server.pem"),
+        path("server.key")
+    );
+    let cluster = NatsCluster::start_in(network, &tls).await;
+    let url = cluster.url("PETS");
+    let log =
+        NatsLog::open(&format!("{url}?ca={}", path("ca.pem"))).await.expect("the certificate is trusted");
+    assert_eq!(log.head().await, Ok(Position::START));
+    let refused = NatsLog::open(&url).await.expect_err("nobody vouches for this certificate");
+    assert_eq!(refused.fault, Fault::CannotOpen, "{refused}");
+    assert!(refused.detail.contains("ca="), "{refused}");
+}

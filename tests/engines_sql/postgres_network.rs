@@ -1,0 +1,42 @@
+//! PostgreSQL on another machine: the connection is verified TLS, or the URL says that it is not.
+
+use adapters::event_log::postgres::PostgresLog;
+use application::ports::{EventLog as _, Fault, Position};
+use harness::{Network, PostgresServer, not_run};
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_server_without_tls_is_used_over_a_network_only_if_the_url_says_so() {
+    let network = match Network::new() {
+        Ok(network) => network,
+        Err(reason) => return not_run("PostgreSQL over a network", &reason),
+    };
+    let server = PostgresServer::start_in(network);
+    let url = server.url("postgres");
+    for weak in [url.clone(), format!("{url}?sslmode=prefer"), format!("{url}?sslmode=require")] {
+        let refused = PostgresLog::open(&weak).await.expect_err(&weak);
+        assert_eq!(refused.fault, Fault::CannotOpen, "{weak}: {refused}");
+        assert!(refused.detail.contains("sslmode=disable"), "{weak}: {refused}");
+    }
+    let log = PostgresLog::open(&format!("{url}?sslmode=disable")).await.expect("the URL says so");
+    assert_eq!(log.head().await, Ok(Position::START));
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_server_on_a_network_must_show_a_certificate_that_is_trusted() {
+    let network = match Network::new() {
+        Ok(network) => network,
+        Err(reason) => return not_run("PostgreSQL over a network with TLS", &reason),
+    };
+    let server = PostgresServer::start_with_tls_in(network);
+    let url = server.url("postgres");
+    let trusted = format!("{url}?sslrootcert={}", server.certificate().display());
+    let log = PostgresLog::open(&trusted).await.expect("the certificate is trusted and bears the address");
+    assert_eq!(log.head().await, Ok(Position::START));
+    let encrypted = "SELECT bool_and(ssl) FROM pg_stat_ssl JOIN pg_stat_activity USING (pid) \
+                     WHERE application_name = 'petstore'";
+    assert_eq!(server.sql("postgres", encrypted), "t");
+
+    let refused = PostgresLog::open(&url).await.expect_err("nobody vouches for this certificate");
+    assert_eq!(refused.fault, Fault::CannotOpen, "{refused}");
+    assert!(refused.detail.contains("sslrootcert"), "{refused}");
+}
