@@ -257,19 +257,19 @@ async fn a_flipped_bit_never_gives_another_history() {
 
 #[tokio::test]
 async fn the_write_ahead_log_is_moved_into_the_database_while_the_log_is_in_use() {
-    const RECORD: u64 = 600 * 1024;
+    const RECORD: usize = 600 * 1024;
     let (_folder, path) = folder();
     let log = SqliteLog::open(&path).unwrap();
-    let large = || Record { id: contract::record(1).id, bytes: vec![b'x'; RECORD as usize].into() };
+    let large = || Record { id: contract::record(1).id, bytes: vec![b'x'; RECORD].into() };
     for position in 0..20 {
         log.append(Position(position), &large()).await.unwrap();
     }
     // Closing the log would move everything, so the files are measured while it is open. A record is answered before
     // the checkpoint that follows it, so the last two may still wait.
     let length = |path: &Path| fs::metadata(path).unwrap().len();
-    assert!(length(&path) >= 18 * RECORD, "the database holds {} bytes", length(&path));
+    assert!(length(&path) >= 18 * RECORD as u64, "the database holds {} bytes", length(&path));
     let waiting = path.with_extension("db-wal");
-    assert!(length(&waiting) < 5 * RECORD, "the write-ahead log holds {} bytes", length(&waiting));
+    assert!(length(&waiting) < 5 * RECORD as u64, "the write-ahead log holds {} bytes", length(&waiting));
     drop(log);
 }
 
