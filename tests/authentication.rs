@@ -118,6 +118,33 @@ fn a_revoked_key_stops_and_a_new_one_works_without_a_restart() {
 }
 
 #[test]
+fn a_revoked_key_stops_while_another_process_holds_the_lock() {
+    let app = App::start();
+    let file = app.keys_file();
+    let path = file.to_str().unwrap();
+    let other = app.issue_key(&["--name", "other"]);
+    let lock = fs::File::open(app.folder().join("keys.toml.lock")).unwrap();
+    lock.lock().unwrap();
+    // The service wants to record this use, and cannot.
+    wait_for_status(&app, &other, 200);
+    let change = thread::spawn({
+        let path = path.to_owned();
+        move || petstore(["keys", "issue", "--name", "late", "--keys", &path])
+    });
+    eventually("the service says that it cannot record the use", || {
+        app.printed().1.contains("the last use of API keys is not recorded").then_some(())
+    });
+    assert_eq!(petstore(["keys", "list", "--keys", path]).code, Some(0), "reading needs no lock");
+    let text = fs::read_to_string(&file).unwrap();
+    let revoked = text.replace("name = \"other\"", "name = \"other\"\nrevoked = 2026-01-01T00:00:00Z");
+    fs::write(&file, revoked).unwrap();
+    wait_for_status(&app, &other, 401);
+    let refused = change.join().unwrap();
+    assert_eq!(refused.code, Some(1), "{refused:?}");
+    assert!(refused.stderr.contains("another process holds the lock"), "{}", refused.stderr);
+}
+
+#[test]
 fn an_expired_key_is_no_key() {
     let app = App::start();
     let brief = app.issue_key(&["--name", "brief", "--expires-in", "10s"]);

@@ -14,8 +14,8 @@ use std::{
 use application::{
     contract,
     ports::{
-        AppendError, Durability, DurabilityLevel, EventLog, Fault, LogError, Position, ReadBound, Record,
-        StoredRecord,
+        AppendError, CommitId, Durability, DurabilityLevel, EventLog, Fault, LogError, Position, ReadBound,
+        Record, StoredRecord, Version,
     },
 };
 use async_trait::async_trait;
@@ -28,7 +28,7 @@ use tokio::{
 struct FileLog {
     /// Locked for as long as an append takes: there is one end to write to.
     file: Mutex<Guarded>,
-    head: watch::Sender<Position>,
+    head: watch::Sender<Version>,
 }
 
 struct Guarded {
@@ -41,7 +41,7 @@ struct Guarded {
 impl FileLog {
     /// Opens the file, or makes it. A last line without its end was never acknowledged, and goes.
     fn open(path: &Path) -> Result<Self, LogError> {
-        let opened = || -> io::Result<(File, u64)> {
+        let opened = || -> io::Result<(File, Version)> {
             let mut file =
                 OpenOptions::new().read(true).write(true).create(true).truncate(false).open(path)?;
             file.try_lock().map_err(|_| io::Error::other("another process has it open"))?;
@@ -51,19 +51,21 @@ impl FileLog {
             file.set_len(whole as u64)?;
             file.sync_all()?;
             File::open(path.parent().unwrap_or(Path::new(".")))?.sync_all()?;
-            Ok((file, bytes[..whole].split_inclusive(|byte| *byte == b'\n').count() as u64))
+            let mut lines = bytes[..whole].split_inclusive(|byte| *byte == b'\n');
+            let position = Position(lines.clone().count() as u64);
+            Ok((file, Version { position, commit: lines.next_back().map(commit_of).transpose()? }))
         };
-        let (file, records) = opened().map_err(|error| {
+        let (file, head) = opened().map_err(|error| {
             LogError::new(Fault::CannotOpen, format!("the log {} cannot be opened: {error}", path.display()))
         })?;
         let file = Mutex::new(Guarded { file, failed: None });
-        Ok(Self { file, head: watch::Sender::new(Position(records)) })
+        Ok(Self { file, head: watch::Sender::new(head) })
     }
 }
 
 #[async_trait]
 impl EventLog for FileLog {
-    async fn append(&self, expected: Position, record: &Record) -> Result<Position, AppendError> {
+    async fn append(&self, expected: Version, record: &Record) -> Result<Position, AppendError> {
         let mut guarded = self.file.lock().await;
         if let Some(error) = &guarded.failed {
             return Err(AppendError::Closed(error.clone()));
@@ -71,7 +73,7 @@ impl EventLog for FileLog {
         if expected != *self.head.borrow() {
             return Err(AppendError::Conflict);
         }
-        let line = [&escape(&record.bytes)[..], b"\n"].concat();
+        let line = [record.id.0.to_string().as_bytes(), b" ", &escape(&record.bytes), b"\n"].concat();
         let mut store = || -> io::Result<()> {
             guarded.file.seek(SeekFrom::End(0))?;
             guarded.file.write_all(&line)?;
@@ -82,8 +84,9 @@ impl EventLog for FileLog {
             guarded.failed = Some(error.clone());
             return Err(AppendError::Closed(error));
         }
-        self.head.send_replace(expected.next());
-        Ok(expected.next())
+        let position = expected.position.next();
+        self.head.send_replace(Version::at(position, record.id));
+        Ok(position)
     }
 
     async fn read(&self, after: Position, bound: ReadBound) -> Result<Vec<StoredRecord>, LogError> {
@@ -91,7 +94,7 @@ impl EventLog for FileLog {
         let mut bytes = Vec::new();
         let read = guarded.file.rewind().and_then(|()| guarded.file.read_to_end(&mut bytes));
         read.map_err(|error| LogError::new(Fault::Unreachable, format!("the log cannot be read: {error}")))?;
-        let head = *self.head.borrow();
+        let head = self.head.borrow().position;
         let lines = bytes
             .split(|byte| *byte == b'\n')
             .zip(1..=head.0)
@@ -99,7 +102,8 @@ impl EventLog for FileLog {
         let mut room = bound.bytes;
         let mut found = Vec::new();
         for (line, position) in lines.take(bound.records) {
-            found.push(StoredRecord { position: Position(position), bytes: unescape(line).into() });
+            found
+                .push(StoredRecord { position: Position(position), bytes: unescape(&line[ID_LEN..]).into() });
             room = room.saturating_sub(line.len());
             if room == 0 {
                 break;
@@ -111,14 +115,14 @@ impl EventLog for FileLog {
     async fn head(&self) -> Result<Position, LogError> {
         match &self.file.lock().await.failed {
             Some(error) => Err(error.clone()),
-            None => Ok(*self.head.borrow()),
+            None => Ok(self.head.borrow().position),
         }
     }
 
     async fn wait_beyond(&self, position: Position, patience: Duration) -> Result<(), LogError> {
         let mut heads = self.head.subscribe();
         // Running out of patience is as good an end as any: waiting is only a hint.
-        let _ = time::timeout(patience, heads.wait_for(|head| *head > position)).await;
+        let _ = time::timeout(patience, heads.wait_for(|head| head.position > position)).await;
         Ok(())
     }
 
@@ -130,6 +134,14 @@ impl EventLog for FileLog {
             facts: vec![("sync".into(), "fdatasync before every acknowledgement".into())],
         }
     }
+}
+
+/// A line begins with the id of its commit and a space: an append compares it, and does not look into the record.
+const ID_LEN: usize = 37;
+
+fn commit_of(line: &[u8]) -> io::Result<CommitId> {
+    let id = line.get(..ID_LEN - 1).and_then(|id| str::from_utf8(id).ok()?.parse().ok());
+    id.map(CommitId).ok_or_else(|| io::Error::other("its last line does not begin with the id of a commit"))
 }
 
 /// A record may hold any byte; a line may not hold a line break.
@@ -183,10 +195,10 @@ async fn the_example_drops_a_torn_line_and_nothing_else() {
     let folder = tempfile::tempdir().unwrap();
     let path = folder.path().join("log");
     let log = FileLog::open(&path).unwrap();
-    log.append(Position(0), &contract::record(1)).await.unwrap();
+    let head = contract::fill(&log, Version::START, 1).await;
     drop(log);
     OpenOptions::new().append(true).open(&path).unwrap().write_all(b"{\"v\":1,\"posi").unwrap();
     let log = FileLog::open(&path).unwrap();
     assert_eq!(log.head().await, Ok(Position(1)));
-    assert_eq!(log.append(Position(1), &contract::record(2)).await, Ok(Position(2)));
+    assert_eq!(log.append(head, &contract::record(2)).await, Ok(Position(2)));
 }

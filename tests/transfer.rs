@@ -1,13 +1,23 @@
 //! Moving histories: a copy is the same bytes, goes on where it stopped, and never mixes two histories.
 
-use std::sync::Arc;
+use std::{
+    sync::{
+        Arc,
+        atomic::{AtomicUsize, Ordering},
+    },
+    time::Duration,
+};
 
 use adapters::event_log::{memory::MemoryLog, sled::SledLog};
 use application::{
     contract,
-    ports::{EventLog, Position, ReadBound},
+    ports::{
+        AppendError, Durability, EventLog, Fault, LogError, Position, ReadBound, Record, StoredRecord,
+        Version,
+    },
     transfer::{self, Broken, CopyError, ExportError, Summary},
 };
+use async_trait::async_trait;
 use chrono::DateTime;
 
 async fn history(commits: u64) -> MemoryLog {
@@ -17,13 +27,13 @@ async fn history(commits: u64) -> MemoryLog {
 }
 
 async fn add(log: &dyn EventLog, from: u64, to: u64) {
-    for position in from..to {
-        log.append(Position(position), &contract::record(position + 1)).await.unwrap();
-    }
+    let head = contract::version(log).await;
+    assert_eq!(head.position, Position(from));
+    contract::fill(log, head, to - from).await;
 }
 
 async fn summary(log: &dyn EventLog) -> Summary {
-    transfer::walk::<application::ports::LogError>(log, async |_, _| Ok(())).await.unwrap()
+    transfer::walk::<LogError>(log, async |_, _| Ok(())).await.unwrap()
 }
 
 async fn exported(log: &dyn EventLog) -> Vec<u8> {
@@ -47,6 +57,48 @@ async fn a_copy_is_the_same_bytes_on_every_engine() {
         first.read(Position::START, ReadBound::BATCH).await.unwrap(),
         third.read(Position::START, ReadBound::BATCH).await.unwrap()
     );
+}
+
+/// A log that is replaced by another one while it is read.
+struct Replaced {
+    before: MemoryLog,
+    after: MemoryLog,
+    reads: AtomicUsize,
+}
+
+#[async_trait]
+impl EventLog for Replaced {
+    async fn append(&self, expected: Version, record: &Record) -> Result<Position, AppendError> {
+        self.after.append(expected, record).await
+    }
+
+    async fn read(&self, after: Position, bound: ReadBound) -> Result<Vec<StoredRecord>, LogError> {
+        let bound = ReadBound { records: bound.records.min(2), ..bound };
+        let log = if self.reads.fetch_add(1, Ordering::SeqCst) == 0 { &self.before } else { &self.after };
+        log.read(after, bound).await
+    }
+
+    async fn head(&self) -> Result<Position, LogError> {
+        self.after.head().await
+    }
+
+    async fn wait_beyond(&self, position: Position, patience: Duration) -> Result<(), LogError> {
+        self.after.wait_beyond(position, patience).await
+    }
+
+    fn durability(&self) -> Durability {
+        self.after.durability()
+    }
+}
+
+#[tokio::test]
+async fn two_histories_are_never_mixed_when_the_source_is_replaced_meanwhile() {
+    let (before, after) = (history(3).await, history(5).await);
+    let from = Replaced { before, after, reads: AtomicUsize::new(0) };
+    let to = MemoryLog::default();
+    let broken = transfer::copy(&from, &to, |_| {}).await.unwrap_err();
+    assert!(matches!(&broken.error, CopyError::Source(error) if error.fault == Fault::Diverged), "{broken}");
+    assert_eq!((broken.sound.last, to.head().await), (Position(2), Ok(Position(2))));
 }
 
 #[tokio::test]

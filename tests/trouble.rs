@@ -9,7 +9,10 @@ use std::{
 use adapters::{event_log::memory::MemoryLog, read_model::MemoryReadModel, system::SystemClock};
 use application::{
     CreateError, CreatePet, KeyId, Limit, ListPets, PetStore, Sharing, contract,
-    ports::{AppendError, Durability, EventLog, Fault, LogError, Position, ReadBound, Record, StoredRecord},
+    ports::{
+        AppendError, Durability, EventLog, Fault, LogError, Position, ReadBound, Record, StoredRecord,
+        Version,
+    },
 };
 use async_trait::async_trait;
 use domain::{CategoryId, NewPet, PetName};
@@ -58,9 +61,7 @@ impl Troubled {
     /// Puts a log with so many commits in the place of this one, and nobody notices.
     async fn is_restored_with(&self, commits: u64) {
         let other = MemoryLog::default();
-        for position in 1..=commits {
-            other.append(Position(position - 1), &contract::record(position)).await.unwrap();
-        }
+        contract::fill(&other, Version::START, commits).await;
         *self.log.lock().unwrap_or_else(PoisonError::into_inner) = Arc::new(other);
     }
 
@@ -80,7 +81,7 @@ impl Troubled {
 
 #[async_trait]
 impl EventLog for Troubled {
-    async fn append(&self, expected: Position, record: &Record) -> Result<Position, AppendError> {
+    async fn append(&self, expected: Version, record: &Record) -> Result<Position, AppendError> {
         let lost = LogError::new(Fault::Unreachable, "lost");
         match self.trouble() {
             Trouble::None | Trouble::WaitsPanic => self.log().append(expected, record).await,
@@ -93,7 +94,7 @@ impl EventLog for Troubled {
             Trouble::OvertakenOnce => {
                 time::sleep(Duration::from_secs(1)).await;
                 self.gets_into(Trouble::None);
-                self.log().append(expected, &contract::record(expected.0 + 1)).await?;
+                self.log().append(expected, &contract::record(expected.position.0 + 1)).await?;
                 Err(AppendError::Conflict)
             }
             Trouble::WrittenByANewerProgram => {
@@ -261,7 +262,7 @@ async fn a_node_that_follows_a_newer_program_stops_serving_and_says_so() {
     let log = Arc::<Troubled>::default();
     let store = shared(&log).await;
     assert_eq!(create(&store).await, Ok(1));
-    log.append(Position(1), &newer(&contract::record(2))).await.unwrap();
+    log.append(contract::version(&*log).await, &newer(&contract::record(2))).await.unwrap();
     after_a_while().await;
     assert_eq!(fault(&store), Some(Fault::NewerFormat));
     let query = ListPets { limit: Limit::DEFAULT, status: None, after: None };

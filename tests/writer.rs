@@ -11,7 +11,10 @@ use std::{
 use adapters::{event_log::memory::MemoryLog, read_model::MemoryReadModel, system::SystemClock};
 use application::{
     CreateError, CreatePet, Created, KeyId, Limit, ListPets, PetStore, RequestKey, Sharing, contract,
-    ports::{AppendError, Durability, EventLog, Fault, LogError, Position, ReadBound, Record, StoredRecord},
+    ports::{
+        AppendError, Durability, EventLog, Fault, LogError, Position, ReadBound, Record, StoredRecord,
+        Version,
+    },
 };
 use async_trait::async_trait;
 use domain::{CategoryId, NewPet, PetName};
@@ -64,7 +67,7 @@ impl FirstAppend {
 
 #[async_trait]
 impl EventLog for FirstAppend {
-    async fn append(&self, expected: Position, record: &Record) -> Result<Position, AppendError> {
+    async fn append(&self, expected: Version, record: &Record) -> Result<Position, AppendError> {
         let nth = self.appends.fetch_add(1, Ordering::SeqCst);
         if nth > 0 {
             if nth == 1 && self.goes == Way::LandsLate {
@@ -86,11 +89,11 @@ impl EventLog for FirstAppend {
                 Err(AppendError::Unclear(Self::lost()))
             }
             Way::IsOvertakenUnseen => {
-                self.log.append(expected, &contract::record(expected.0 + 1)).await?;
+                self.log.append(expected, &contract::record(expected.position.0 + 1)).await?;
                 Err(AppendError::Unclear(Self::lost()))
             }
             Way::IsOvertaken => {
-                self.log.append(expected, &contract::record(expected.0 + 1)).await?;
+                self.log.append(expected, &contract::record(expected.position.0 + 1)).await?;
                 self.log.append(expected, record).await
             }
             Way::IsRefused => Err(AppendError::NotStored(LogError::new(Fault::TooLarge, "too large"))),

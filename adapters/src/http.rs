@@ -18,6 +18,7 @@ mod etag;
 mod exposition;
 mod health;
 mod idempotency;
+mod inventory;
 mod metrics;
 mod new_pet;
 mod number;
@@ -93,7 +94,8 @@ pub async fn serve_operators(
 
 fn public_router(service: &Arc<Service>) -> Router {
     let docs = docs::routes(document(&service.site), &service.site);
-    route::router(interface().into_iter().chain(probes()).chain(docs), service)
+    let pages = docs.into_iter().chain(inventory::routes(&service.site));
+    route::router(interface().into_iter().chain(probes()).chain(pages), service)
 }
 
 fn operators_router(service: &Arc<Service>) -> Router {

@@ -24,7 +24,7 @@ impl ReadModel for MemoryReadModel {
             let PetEvent::Added(pet) = &entry.event;
             pets.add(pet.clone());
         }
-        pets.version = Version { position: commit.position, commit: Some(commit.id) };
+        pets.version = Version::at(commit.position, commit.id);
     }
 
     fn clear(&self) {

@@ -13,7 +13,7 @@ use uuid::Uuid;
 
 use crate::{
     codec::{self, Commit, Entry},
-    ports::{AppendError, CommitId, EventLog, Position, ReadBound, Record},
+    ports::{AppendError, CommitId, EventLog, Position, ReadBound, Record, StoredRecord, Version},
     principal::KeyId,
 };
 
@@ -26,6 +26,7 @@ pub async fn check_all(fresh: impl AsyncFn() -> Arc<dyn EventLog>) {
     records_come_back_byte_for_byte_and_in_order(&*fresh().await).await;
     large_records_come_back_whole(&*fresh().await).await;
     an_append_anywhere_but_at_the_head_conflicts_and_stores_nothing(&*fresh().await).await;
+    an_append_after_another_commit_than_the_head_conflicts_and_stores_nothing(&*fresh().await).await;
     the_same_record_is_not_stored_twice(&*fresh().await).await;
     of_rivals_for_one_position_exactly_one_wins(fresh().await).await;
     a_read_keeps_its_bounds_and_leaves_nothing_out(&*fresh().await).await;
@@ -46,10 +47,12 @@ pub async fn records_come_back_byte_for_byte_and_in_order(log: &dyn EventLog) {
     let every_byte: Vec<u8> = (0..=u8::MAX).collect();
     let mut records = vec![Record { id: CommitId(Uuid::now_v7()), bytes: Bytes::from(every_byte) }];
     records.extend((2..=20).map(record));
-    for (record, before) in records.iter().zip(0..) {
-        let position = log.append(Position(before), record).await;
-        assert_eq!(position, Ok(Position(before + 1)), "an append at the head gets the next position");
-        assert_eq!(log.head().await, Ok(Position(before + 1)), "the head is the last append");
+    let mut head = Version::START;
+    for record in &records {
+        let next = head.position.next();
+        assert_eq!(log.append(head, record).await, Ok(next), "an append at the head gets the next position");
+        assert_eq!(log.head().await, Ok(next), "the head is the last append");
+        head = Version::at(next, record.id);
     }
     assert_eq!(read_all(log).await, records.into_iter().map(|record| record.bytes).collect::<Vec<_>>());
 }
@@ -57,68 +60,96 @@ pub async fn records_come_back_byte_for_byte_and_in_order(log: &dyn EventLog) {
 /// A record of the largest size the writer makes, and one more, with everything around it.
 pub async fn large_records_come_back_whole(log: &dyn EventLog) {
     let sizes = [1, 6 * 1024 - 1, 6 * 1024, 6 * 1024 + 1, 100_000, 600 * 1024, 5];
-    for (size, position) in sizes.into_iter().zip(0..) {
-        log.append(Position(position), &sized(size)).await.expect("a large record is stored");
-    }
+    append_all(log, sizes.map(sized)).await;
     let read: Vec<_> = read_all(log).await.iter().map(Bytes::len).collect();
     assert_eq!(read, sizes, "large records come back whole");
 }
 
 /// `expected` behind or ahead of the head: Conflict, and nothing changes.
 pub async fn an_append_anywhere_but_at_the_head_conflicts_and_stores_nothing(log: &dyn EventLog) {
-    assert_eq!(
-        log.append(Position(1), &record(2)).await,
-        Err(AppendError::Conflict),
-        "ahead of an empty log"
-    );
-    fill(log, 3).await;
-    let before = read_all(log).await;
-    for expected in [0, 1, 2, 4, 5, 1_000] {
-        let refused = log.append(Position(expected), &record(expected + 1)).await;
-        assert_eq!(refused, Err(AppendError::Conflict), "an append after {expected} when the head is 3");
+    let nowhere = Version::at(Position(1), CommitId(Uuid::now_v7()));
+    assert_eq!(log.append(nowhere, &record(2)).await, Err(AppendError::Conflict), "ahead of an empty log");
+    let records = [1, 2, 3].map(record);
+    let head = append_all(log, records.clone()).await;
+    let commits = [None].into_iter().chain(records.iter().map(|record| Some(record.id)));
+    let behind = commits.zip(0..).map(|(commit, position)| Version { position: Position(position), commit });
+    let ahead = [4, 5, 1_000].map(|position| Version { position: Position(position), ..head });
+    for expected in behind.take(3).chain(ahead) {
+        let refused = log.append(expected, &record(expected.position.0 + 1)).await;
+        assert_eq!(refused, Err(AppendError::Conflict), "an append after {expected:?} when the head is 3");
     }
-    assert_eq!(log.head().await, Ok(Position(3)), "a conflict moves nothing");
-    assert_eq!(read_all(log).await, before, "a conflict stores nothing");
-    assert_eq!(log.append(Position(3), &record(4)).await, Ok(Position(4)), "after conflicts the log goes on");
+    goes_on(log, head, &records).await;
+}
+
+/// The position of the head and the id of another commit: Conflict, and nothing changes. Whoever decided on that
+/// commit decided on a history that this log does not hold.
+pub async fn an_append_after_another_commit_than_the_head_conflicts_and_stores_nothing(log: &dyn EventLog) {
+    let another = Some(CommitId(Uuid::now_v7()));
+    for commit in [another, Some(CommitId(Uuid::nil()))] {
+        let refused = log.append(Version { commit, ..Version::START }, &record(1)).await;
+        assert_eq!(refused, Err(AppendError::Conflict), "an empty log ends with no commit, not {commit:?}");
+    }
+    let records = [1, 2, 3].map(record);
+    let head = append_all(log, records.clone()).await;
+    for commit in [another, Some(records[1].id), None] {
+        let refused = log.append(Version { commit, ..head }, &record(4)).await;
+        assert_eq!(refused, Err(AppendError::Conflict), "commit {commit:?} is not the head");
+    }
+    goes_on(log, head, &records).await;
+}
+
+async fn goes_on(log: &dyn EventLog, head: Version, records: &[Record]) {
+    assert_eq!(log.head().await, Ok(head.position), "a conflict moves nothing");
+    let stored: Vec<_> = records.iter().map(|record| record.bytes.clone()).collect();
+    assert_eq!(read_all(log).await, stored, "a conflict stores nothing");
+    let next = head.position.next();
+    assert_eq!(log.append(head, &record(next.0)).await, Ok(next), "after conflicts the log goes on");
 }
 
 /// Sending a record again at its old place is a conflict like any other: it is never acknowledged twice.
 pub async fn the_same_record_is_not_stored_twice(log: &dyn EventLog) {
     let record = record(1);
-    assert_eq!(log.append(Position(0), &record).await, Ok(Position(1)));
-    assert_eq!(log.append(Position(0), &record).await, Err(AppendError::Conflict), "the same record again");
+    assert_eq!(log.append(Version::START, &record).await, Ok(Position(1)));
+    assert_eq!(
+        log.append(Version::START, &record).await,
+        Err(AppendError::Conflict),
+        "the same record again"
+    );
     assert_eq!(read_all(log).await, [record.bytes]);
 }
 
 /// Sixteen appends for one position at once: one is stored, fifteen conflict, round after round.
 pub async fn of_rivals_for_one_position_exactly_one_wins(log: Arc<dyn EventLog>) {
-    for expected in 0..10 {
+    let mut expected = Version::START;
+    for next in 1..=10 {
         let mut rivals = JoinSet::new();
         for _ in 0..16 {
             let log = log.clone();
             rivals.spawn(async move {
-                let record = record(expected + 1);
-                (log.append(Position(expected), &record).await, record)
+                let record = record(next);
+                (log.append(expected, &record).await, record)
             });
         }
         let mut winners = Vec::new();
         for (outcome, record) in rivals.join_all().await {
             match outcome {
-                Ok(position) => winners.push((position, record.bytes)),
+                Ok(position) => winners.push((position, record)),
                 Err(error) => assert_eq!(error, AppendError::Conflict, "who comes too late has a conflict"),
             }
         }
-        assert_eq!(winners.len(), 1, "exactly one rival wins position {}", expected + 1);
-        let stored = log.read(Position(expected), ReadBound::ONE).await.expect("the log reads");
-        assert_eq!((stored[0].position, stored[0].bytes.clone()), winners[0], "the winner is what is stored");
+        let [(position, winner)] = &winners[..] else {
+            panic!("exactly one rival wins position {next}, not {}", winners.len())
+        };
+        let stored = log.read(expected.position, ReadBound::ONE).await.expect("the log reads");
+        let won = StoredRecord { position: *position, bytes: winner.bytes.clone() };
+        assert_eq!(stored, [won], "the winner is what is stored");
+        expected = Version::at(*position, winner.id);
     }
 }
 
 /// Bounds hold in count and bytes, at least one record comes, and reading on reaches everything.
 pub async fn a_read_keeps_its_bounds_and_leaves_nothing_out(log: &dyn EventLog) {
-    for position in 0..25 {
-        log.append(Position(position), &sized(1_000)).await.expect("an append at the head");
-    }
+    append_all(log, (0..25).map(|_| sized(1_000))).await;
     for (bound, most) in [
         (ReadBound { records: 7, bytes: usize::MAX }, 7),
         (ReadBound { records: 100, bytes: 2_500 }, 3),
@@ -163,7 +194,7 @@ pub async fn readers_beside_a_writer_see_a_growing_history_without_gaps(log: Arc
             }
         });
     }
-    fill(&*log, COMMITS).await;
+    fill(&*log, Version::START, COMMITS).await;
     timeout(PATIENCE, readers.join_all()).await.expect("every reader sees everything in the end");
 }
 
@@ -176,7 +207,7 @@ pub async fn waiting_ends_when_something_is_there(log: Arc<dyn EventLog>) {
         }
     });
     tokio::task::yield_now().await;
-    fill(&*log, 1).await;
+    fill(&*log, Version::START, 1).await;
     timeout(PATIENCE / 2, waiter).await.expect("an append wakes who waits").expect("the waiter is sound");
     let no_wait = log.wait_beyond(Position::START, PATIENCE);
     timeout(PATIENCE / 2, no_wait)
@@ -201,15 +232,17 @@ pub fn the_durability_is_told_in_words(log: &dyn EventLog) {
 /// Opens the same log again and again with `open`: each time everything is there, and it goes on.
 pub async fn a_reopened_log_holds_everything(open: impl AsyncFn() -> Arc<dyn EventLog>) {
     let mut expected = Vec::new();
-    for round in 0..4_u64 {
+    let mut head = Version::START;
+    for _ in 0..4 {
         let log = open().await;
-        assert_eq!(log.head().await, Ok(Position(round * 5)), "the head survives");
+        assert_eq!(log.head().await, Ok(head.position), "the head survives");
         assert_eq!(read_all(&*log).await, expected, "every record survives");
-        for position in round * 5..round * 5 + 5 {
-            let record = record(position + 1);
-            assert_eq!(log.append(Position(position), &record).await, Ok(Position(position + 1)));
-            expected.push(record.bytes);
-        }
+        let stranger = Version { commit: Some(CommitId(Uuid::now_v7())), ..head };
+        let refused = log.append(stranger, &record(head.position.0 + 1)).await;
+        assert_eq!(refused, Err(AppendError::Conflict), "a reopened log knows its last commit");
+        head = fill(&*log, head, 5).await;
+        expected = read_all(&*log).await;
+        assert_eq!(expected.len() as u64, head.position.0, "a reopened log goes on");
     }
 }
 
@@ -235,10 +268,32 @@ fn sized(bytes: usize) -> Record {
     Record { id: CommitId(Uuid::now_v7()), bytes: Bytes::from(vec![b'x'; bytes]) }
 }
 
-async fn fill(log: &dyn EventLog, count: u64) {
-    for position in 0..count {
-        log.append(Position(position), &record(position + 1)).await.expect("an append at the head");
+/// Appends so many commits to a log at `head`, and returns the version that it has then.
+pub async fn fill(log: &dyn EventLog, mut head: Version, count: u64) -> Version {
+    for _ in 0..count {
+        let record = record(head.position.0 + 1);
+        let position = log.append(head, &record).await.expect("an append at the head");
+        head = Version::at(position, record.id);
     }
+    head
+}
+
+/// The version of a log that holds commits of ours.
+pub async fn version(log: &dyn EventLog) -> Version {
+    let head = log.head().await.expect("the log has a head");
+    let Some(before) = head.0.checked_sub(1) else { return Version::START };
+    let last = log.read(Position(before), ReadBound::ONE).await.expect("the log reads");
+    Version::at(head, codec::decode(&last[0].bytes).expect("a commit of ours").id)
+}
+
+/// Appends the records to an empty log, and returns the version that it has then.
+pub async fn append_all(log: &dyn EventLog, records: impl IntoIterator<Item = Record>) -> Version {
+    let mut head = Version::START;
+    for record in records {
+        let position = log.append(head, &record).await.expect("an append at the head");
+        head = Version::at(position, record.id);
+    }
+    head
 }
 
 async fn read_all(log: &dyn EventLog) -> Vec<Bytes> {

@@ -18,8 +18,7 @@ use tokio::{
 use crate::{
     codec,
     health::Monitor,
-    page::Version,
-    ports::{EventLog, Fault, LogError, Position, ReadBound, StoredRecord},
+    ports::{EventLog, Fault, LogError, Position, ReadBound, StoredRecord, Version},
     projection::Projection,
 };
 

@@ -24,6 +24,7 @@ mod writer;
 
 pub use health::Health;
 pub use idempotency::{InvalidRequestKey, RequestKey};
-pub use page::{Limit, LimitOutOfRange, ListPets, Page, Version};
+pub use page::{Limit, LimitOutOfRange, ListPets, Page};
 pub use pet_store::{CreateError, CreatePet, Created, NotCaughtUp, PetStore, Sharing};
+pub use ports::Version;
 pub use principal::{KeyId, Principal, Scope, Scopes};

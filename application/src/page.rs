@@ -3,7 +3,7 @@
 use domain::{Pet, PetId, PetStatus};
 use thiserror::Error;
 
-use crate::ports::{CommitId, Position};
+use crate::ports::Version;
 
 /// How many pets a page may hold.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -42,15 +42,6 @@ pub struct ListPets {
     pub status: Option<PetStatus>,
     /// The last id of the page before; `None` starts at the beginning.
     pub after: Option<PetId>,
-}
-
-/// A moment in the history of one log.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
-pub struct Version {
-    /// How many commits were applied.
-    pub position: Position,
-    /// The last of them. Tells two histories of the same length apart; `None` before the first.
-    pub commit: Option<CommitId>,
 }
 
 /// One page and where it was taken.

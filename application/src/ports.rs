@@ -11,7 +11,7 @@ use uuid::Uuid;
 
 use crate::{
     codec::Commit,
-    page::{ListPets, Page, Version},
+    page::{ListPets, Page},
     principal::Principal,
 };
 
@@ -20,9 +20,10 @@ use crate::{
 /// Every implementation passes [`contract::check_all`](crate::contract::check_all).
 #[async_trait]
 pub trait EventLog: Send + Sync + 'static {
-    /// Stores `record` right after `expected`, whole or not at all. After `Ok` it survives what
-    /// [`durability`](Self::durability) promises, and every later read and head shows it.
-    async fn append(&self, expected: Position, record: &Record) -> Result<Position, AppendError>;
+    /// Stores `record` right after `expected`, whole or not at all. The head must be that very commit: another one
+    /// at the same position is a [`Conflict`](AppendError::Conflict) like any other. After `Ok` the record survives
+    /// what [`durability`](Self::durability) promises, and every later read and head shows it.
+    async fn append(&self, expected: Version, record: &Record) -> Result<Position, AppendError>;
 
     /// Records after `after`, oldest first, contiguous, within `bound` (but at least one if there is one).
     /// Empty: nothing more for now. Never shows a record that a crash could still take back.
@@ -62,6 +63,25 @@ impl fmt::Display for Position {
 /// Tells commits apart across nodes and histories: a time-ordered UUID (version 7).
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub struct CommitId(pub Uuid);
+
+/// A moment in the history of one log: how far it reaches, and which commit stands there.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+pub struct Version {
+    /// How many commits there are.
+    pub position: Position,
+    /// The last of them. Tells two histories of the same length apart; `None` before the first.
+    pub commit: Option<CommitId>,
+}
+
+impl Version {
+    /// The empty log.
+    pub const START: Self = Self { position: Position::START, commit: None };
+
+    /// The log whose last commit is this one, at `position`.
+    pub fn at(position: Position, commit: CommitId) -> Self {
+        Self { position, commit: Some(commit) }
+    }
+}
 
 /// One encoded commit. Engines store the bytes as they are and look inside nothing.
 #[derive(Debug, Clone, PartialEq, Eq)]

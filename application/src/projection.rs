@@ -11,8 +11,7 @@ use tokio::sync::watch;
 use crate::{
     codec::Commit,
     idempotency::Answered,
-    page::Version,
-    ports::{Fault, LogError, Position, ReadModel},
+    ports::{Fault, LogError, Position, ReadModel, Version},
 };
 
 /// Everything a node knows, all of it rebuilt from the log.
@@ -91,7 +90,7 @@ impl Projection {
             }
         }
         state.time = commit.time;
-        state.version = Version { position: commit.position, commit: Some(commit.id) };
+        state.version = Version::at(commit.position, commit.id);
         self.read_model.apply(commit);
         self.applied.send_replace(commit.position);
         Ok(())

@@ -64,6 +64,7 @@ pub async fn walk<E: std::error::Error + From<LogError>>(
 ) -> Result<Summary, Broken<E>> {
     let mut check = Check::default();
     let mut bound = ReadBound::BATCH;
+    let mut last = None;
     let ended = async {
         loop {
             let records = match log.read(check.sound.last, bound).await {
@@ -74,18 +75,34 @@ pub async fn walk<E: std::error::Error + From<LogError>>(
                 }
                 records => records?,
             };
-            if records.is_empty() {
-                return Ok(());
+            let Some(newest) = records.last() else { return Ok(()) };
+            if let Some(last) = &last {
+                still_holds(log, last).await?;
             }
             for record in &records {
                 let commit = check.follows(record)?;
                 visit(record, &commit).await?;
                 check.take(record, &commit);
             }
+            last = Some(newest.clone());
         }
     };
     let ended = ended.await;
     check.end(ended)
+}
+
+/// Makes sure that what was read next continues what was read before: the log may have been restored, or taken over by
+/// a server with another history, and the two must not be mixed.
+async fn still_holds(log: &dyn EventLog, last: &StoredRecord) -> Result<(), LogError> {
+    let before = Position(last.position.0 - 1);
+    if log.read(before, ReadBound::ONE).await?.first() == Some(last) {
+        return Ok(());
+    }
+    let detail = format!(
+        "the log no longer holds the commit that was read at position {}: it was replaced meanwhile; start again",
+        last.position
+    );
+    Err(LogError::new(Fault::Diverged, detail))
 }
 
 /// Checks a history record by record, and sums it up.

@@ -5,7 +5,10 @@ use std::time::Duration;
 
 use tokio::time::Instant;
 
-use crate::{follower::Follower, page::Version, ports::Position};
+use crate::{
+    follower::Follower,
+    ports::{Position, Version},
+};
 
 /// How long a node writes on, at least, while others want to write too.
 const TURN: Duration = Duration::from_millis(20);

@@ -13,9 +13,8 @@ use crate::{
     codec,
     decision::{self, Draft, EVENTS_MAX},
     follower::{self, Follower},
-    page::Version,
     pet_store::{CreateError, CreatePet, Created, PetStore, Sharing},
-    ports::{AppendError, Clock, CommitId, Fault, LogError, Position, ReadBound, Record},
+    ports::{AppendError, Clock, CommitId, Fault, LogError, Position, ReadBound, Record, Version},
     projection::State,
     turns::Turns,
 };
@@ -138,7 +137,7 @@ impl Writer {
         let record = codec::encode(&draft.commit);
         let mut in_doubt = false;
         let outcome = loop {
-            let error = match self.append(base.position, &record).await {
+            let error = match self.append(base, &record).await {
                 Ok(_) => break Outcome::Stored,
                 Err(AppendError::Closed(error)) => break Outcome::Closed(error),
                 Err(AppendError::Conflict) if !in_doubt => break Outcome::Overtaken,
@@ -165,7 +164,7 @@ impl Writer {
 
     /// Appends, and reports an append that takes longer than its callers wait. It is never given up: what was
     /// begun may still be stored.
-    async fn append(&self, expected: Position, record: &Record) -> Result<Position, AppendError> {
+    async fn append(&self, expected: Version, record: &Record) -> Result<Position, AppendError> {
         let mut appending = pin!(self.follower.log.append(expected, record));
         if let Ok(outcome) = time::timeout(PetStore::WRITE_PATIENCE, &mut appending).await {
             return outcome;

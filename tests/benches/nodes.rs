@@ -17,7 +17,9 @@ use adapters::event_log::{
 };
 use application::{
     PetStore, Sharing,
-    ports::{AppendError, Durability, EventLog, LogError, Position, ReadBound, Record, StoredRecord},
+    ports::{
+        AppendError, Durability, EventLog, LogError, Position, ReadBound, Record, StoredRecord, Version,
+    },
 };
 use async_trait::async_trait;
 use harness::{NatsCluster, NatsSync, PostgresServer, create, open_node};
@@ -164,7 +166,7 @@ struct Counted {
 
 #[async_trait]
 impl EventLog for Counted {
-    async fn append(&self, expected: Position, record: &Record) -> Result<Position, AppendError> {
+    async fn append(&self, expected: Version, record: &Record) -> Result<Position, AppendError> {
         let outcome = self.log.append(expected, record).await;
         self.counts.appends.fetch_add(1, Ordering::Relaxed);
         if outcome == Err(AppendError::Conflict) {

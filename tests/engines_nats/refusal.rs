@@ -5,7 +5,7 @@ use std::time::{Duration, Instant};
 use adapters::event_log::nats::NatsLog;
 use application::{
     contract,
-    ports::{AppendError, EventLog, Fault, LogError, Position, Record},
+    ports::{AppendError, EventLog, Fault, LogError, Position, Record, Version},
 };
 use async_nats::jetstream::stream::{Config, DiscardPolicy, RetentionPolicy, StorageType};
 use harness::{NatsCluster, NatsSync};
@@ -66,13 +66,11 @@ async fn a_stream_that_lost_a_message_is_damaged() {
 async fn a_log_that_was_replaced_is_noticed_once_and_then_read() {
     let cluster = NatsCluster::start(1, NatsSync::Default).await;
     let log = open(&cluster.url("PETS")).await;
-    for position in 1..=3 {
-        log.append(Position(position - 1), &contract::record(position)).await.expect("the log is there");
-    }
+    contract::fill(&*log, Version::START, 3).await;
     cluster.jetstream().await.delete_stream("PETS").await.expect("a stream can be deleted");
     assert_eq!(log.head().await.expect_err("there is no stream").fault, Fault::Unreachable);
     let other = open(&cluster.url("PETS")).await;
-    other.append(Position::START, &contract::record(1)).await.expect("the log is there");
+    contract::fill(&*other, Version::START, 1).await;
     assert_eq!(log.head().await.expect_err("it is another log").fault, Fault::Diverged);
     assert_eq!(log.head().await, Ok(Position(1)));
 }
@@ -108,11 +106,11 @@ async fn a_record_that_the_server_does_not_take_is_refused_and_the_log_goes_on()
     let cluster = NatsCluster::start_with(1, NatsSync::Default, "max_payload: 256KB").await;
     let log = open(&cluster.url("PETS")).await;
     let sized = |bytes| Record { bytes: vec![b'x'; bytes].into(), ..contract::record(1) };
-    match log.append(Position::START, &sized(300_000)).await {
+    match log.append(Version::START, &sized(300_000)).await {
         Err(AppendError::NotStored(error)) => assert_eq!(error.fault, Fault::TooLarge, "{error}"),
         other => panic!("too large is certainly not stored: {other:?}"),
     }
-    assert_eq!(log.append(Position::START, &sized(250_000)).await, Ok(Position(1)));
+    assert_eq!(log.append(Version::START, &sized(250_000)).await, Ok(Position(1)));
 }
 
 /// The settings that petstore itself gives a stream, as another client would write them.

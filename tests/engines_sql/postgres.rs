@@ -5,7 +5,7 @@ use std::{collections::HashSet, sync::Arc};
 use adapters::event_log::postgres::PostgresLog;
 use application::{
     contract,
-    ports::{AppendError, DurabilityLevel, EventLog, Fault, Position, ReadBound},
+    ports::{AppendError, DurabilityLevel, EventLog, Fault, Position, ReadBound, Version},
 };
 use harness::{PostgresServer, all_pets, create};
 use tokio::{sync::Mutex, task::JoinSet};
@@ -88,7 +88,7 @@ async fn nodes_that_come_first_at_once_make_the_tables_together() {
 async fn tables_of_a_newer_version_are_refused_and_left_alone() {
     let server = PostgresServer::start();
     let log = open(&server.url("postgres")).await;
-    log.append(Position(0), &contract::record(1)).await.unwrap();
+    contract::fill(&*log, Version::START, 1).await;
     server.sql("postgres", "UPDATE petstore_schema SET version = 2");
 
     let refused = PostgresLog::open(&server.url("postgres")).await.unwrap_err();
@@ -102,9 +102,7 @@ async fn tables_of_a_newer_version_are_refused_and_left_alone() {
 async fn a_deleted_row_is_damage() {
     let server = PostgresServer::start();
     let log = open(&server.url("postgres")).await;
-    for position in 0..3 {
-        log.append(Position(position), &contract::record(position + 1)).await.unwrap();
-    }
+    contract::fill(&*log, Version::START, 3).await;
     server.sql("postgres", "DELETE FROM petstore_commits WHERE position = 2");
 
     let damaged = log.read(Position(1), ReadBound::BATCH).await.unwrap_err();
@@ -117,10 +115,10 @@ async fn a_deleted_row_is_damage() {
 async fn nothing_is_stored_on_top_of_another_history() {
     let server = PostgresServer::start();
     let log = open(&server.url("postgres")).await;
-    log.append(Position(0), &contract::record(1)).await.unwrap();
+    let stored = contract::fill(&*log, Version::START, 1).await;
     server.sql("postgres", "UPDATE petstore_commits SET id = gen_random_uuid() WHERE position = 1");
 
-    let refused = log.append(Position(1), &contract::record(2)).await;
+    let refused = log.append(stored, &contract::record(2)).await;
 
     assert_eq!(
         refused,
@@ -222,7 +220,7 @@ async fn tools_make_no_tables_and_a_log_that_has_vanished_is_no_empty_log() {
     assert!(refused.detail.contains("no log"), "{refused}");
 
     let log = open(&url).await;
-    log.append(Position(0), &contract::record(1)).await.unwrap();
+    contract::fill(&*log, Version::START, 1).await;
     assert_eq!(PostgresLog::open_existing(&url).await.unwrap().head().await, Ok(Position(1)));
     server.sql("postgres", "DROP TABLE petstore_schema, petstore_commits");
     assert_eq!(log.head().await.unwrap_err().fault, Fault::CannotOpen);

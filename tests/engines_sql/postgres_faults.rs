@@ -11,7 +11,7 @@ use std::{
 use adapters::event_log::postgres::PostgresLog;
 use application::{
     CreateError, PetStore, contract,
-    ports::{AppendError, EventLog, Fault, Position},
+    ports::{AppendError, EventLog, Fault, Position, Version},
 };
 use domain::Pet;
 use harness::{CutProxy, PostgresServer, all_pets, create};
@@ -104,13 +104,14 @@ async fn an_append_whose_answer_is_lost_is_unclear_and_one_that_was_not_sent_is_
     let log = PostgresLog::open(&server.url_through(proxy.address(), "postgres")).await.unwrap();
     let record = contract::record(1);
     proxy.lose_the_answer_to("pet 1");
-    let lost = log.append(Position(0), &record).await;
+    let lost = log.append(Version::START, &record).await;
     assert!(matches!(lost, Err(AppendError::Unclear(_))), "{lost:?}");
     assert_eq!(eventually("the log is found again", || log.head()).await, Position(1), "it was stored");
 
+    let stored = Version::at(Position(1), record.id);
     proxy.refuse();
     let refused = eventually("the end of the connection is noticed", async || {
-        match log.append(Position(1), &contract::record(2)).await {
+        match log.append(stored, &contract::record(2)).await {
             Err(AppendError::NotStored(error)) => Ok(error),
             other => Err(other),
         }
@@ -118,7 +119,7 @@ async fn an_append_whose_answer_is_lost_is_unclear_and_one_that_was_not_sent_is_
     assert_eq!(refused.await.fault, Fault::Unreachable);
     proxy.heal();
     let next = contract::record(2);
-    let stored = eventually("the log is found again", || log.append(Position(1), &next)).await;
+    let stored = eventually("the log is found again", || log.append(stored, &next)).await;
     assert_eq!(stored, Position(2));
 }
 
@@ -181,7 +182,7 @@ async fn the_server_that_can_be_written_to_is_found_among_several() {
     let url = primary.url("postgres").replace(&primary.address().to_string(), &servers);
 
     let log = PostgresLog::open(&url).await.unwrap();
-    log.append(Position(0), &contract::record(1)).await.unwrap();
+    contract::fill(&log, Version::START, 1).await;
 
     assert_eq!(primary.sql("postgres", "SELECT count(*) FROM petstore_commits"), "1");
     let refused = PostgresLog::open(&read_only.url("postgres")).await.unwrap_err();
@@ -194,12 +195,12 @@ async fn a_server_that_turns_read_only_stores_nothing_and_says_so() {
     let server = PostgresServer::start();
     let url = format!("{}?target_session_attrs=any", server.url("postgres"));
     let log = PostgresLog::open(&url).await.unwrap();
-    log.append(Position(0), &contract::record(1)).await.unwrap();
+    let stored = contract::fill(&log, Version::START, 1).await;
     server.sql("postgres", "ALTER SYSTEM SET default_transaction_read_only = on");
     server.sql("postgres", "SELECT pg_reload_conf()");
 
     let refused = eventually("the setting is in force", async || {
-        match log.append(Position(1), &contract::record(2)).await {
+        match log.append(stored, &contract::record(2)).await {
             Err(AppendError::NotStored(error)) => Ok(error),
             other => Err(other),
         }

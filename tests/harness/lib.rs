@@ -21,4 +21,4 @@ pub use node::{all_pets, create, open_node, pet_named};
 pub use postgres::PostgresServer;
 pub use program::{Finished, eventually, petstore, program, release_program};
 pub use proxy::CutProxy;
-pub use tools::{not_run, python_tool, root, succeed};
+pub use tools::{node_module, not_run, python_tool, root, succeed};

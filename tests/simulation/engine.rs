@@ -9,7 +9,7 @@ use std::{
 use application::{
     Sharing,
     codec::{self, Commit},
-    ports::{AppendError, CommitId, Fault, LogError, Position, ReadBound, Record, StoredRecord},
+    ports::{AppendError, CommitId, Fault, LogError, Position, ReadBound, Record, StoredRecord, Version},
 };
 use tokio::{
     sync::Notify,
@@ -105,11 +105,6 @@ impl Engine {
         state.past.iter().cloned().chain([last]).collect()
     }
 
-    /// How often the log was restored: what was sent before does not arrive after.
-    pub(crate) fn age(&self) -> usize {
-        self.state().past.len()
-    }
-
     /// Of the records that somebody was told might be stored, how many are.
     pub(crate) fn doubted_and_stored(&self) -> usize {
         let state = self.state();
@@ -118,28 +113,28 @@ impl Engine {
     }
 
     /// Stores a record that has arrived, if its turn is now.
-    pub(crate) fn store(&self, expected: Position, record: &Record) -> Result<Position, AppendError> {
+    pub(crate) fn store(&self, expected: Version, record: &Record) -> Result<Position, AppendError> {
         let state = self.state();
         if let Some(closed) = &state.closed {
             return Err(AppendError::Closed(closed.error()));
         }
-        if expected.0 != state.stored.len() as u64 {
+        if expected != state.version() {
             return Err(AppendError::Conflict);
         }
         drop(state);
         self.keep(record);
-        Ok(expected.next())
+        Ok(expected.position.next())
     }
 
     /// The log fails on this record, if it would have stored it.
     pub(crate) fn close(
         &self,
-        expected: Position,
+        expected: Version,
         record: &Record,
         keeps: bool,
     ) -> Result<Position, AppendError> {
         let mut state = self.state();
-        if expected.0 == state.stored.len() as u64 && state.closed.is_none() {
+        if expected == state.version() && state.closed.is_none() {
             let fault = state.chance.pick(&[Fault::WriteFailed, Fault::Full, Fault::Unreachable]);
             let closed = Closed { fault, kept: keeps.then(|| record.clone()) };
             let error = closed.error();
@@ -310,6 +305,11 @@ impl Closed {
 }
 
 impl State {
+    fn version(&self) -> Version {
+        let commit = self.stored.last().map(|stored| stored.commit.id);
+        Version { position: Position(self.stored.len() as u64), commit }
+    }
+
     /// How much of the log a node is shown: all of it or, now and then, less, but never less than before.
     fn visible(&mut self, node: usize) -> usize {
         let all = self.stored.len();

@@ -14,7 +14,7 @@ use application::{
     Sharing,
     ports::{
         AppendError, Durability, DurabilityLevel, EventLog, LogError, Position, ReadBound, Record,
-        StoredRecord,
+        StoredRecord, Version,
     },
 };
 use async_trait::async_trait;
@@ -70,7 +70,7 @@ impl Link {
 
 #[async_trait]
 impl EventLog for Link {
-    async fn append(&self, expected: Position, record: &Record) -> Result<Position, AppendError> {
+    async fn append(&self, expected: Version, record: &Record) -> Result<Position, AppendError> {
         self.reach(
             async {
                 let alive = self.alive.clone();

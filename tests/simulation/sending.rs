@@ -10,7 +10,7 @@ use std::{
 
 use application::{
     Sharing,
-    ports::{AppendError, Fault, LogError, Position, Record},
+    ports::{AppendError, Fault, LogError, Position, Record, Version},
 };
 use tokio::{sync::oneshot, time};
 
@@ -25,9 +25,7 @@ use super::{
 struct Sending {
     node: usize,
     alive: Arc<AtomicBool>,
-    /// The age of the log it was meant for.
-    age: usize,
-    expected: Position,
+    expected: Version,
     record: Record,
     fate: Fate,
     there: Duration,
@@ -54,13 +52,12 @@ pub(crate) async fn send(
     engine: &Arc<Engine>,
     node: usize,
     alive: Arc<AtomicBool>,
-    expected: Position,
+    expected: Version,
     record: &Record,
 ) -> Appended {
     let sending = Sending {
         node,
         alive,
-        age: engine.age(),
         expected,
         record: record.clone(),
         fate: engine.draw(fate),
@@ -72,7 +69,7 @@ pub(crate) async fn send(
     // What was sent goes its way, whatever becomes of the sender.
     tokio::spawn(carry(engine.clone(), sending, tell));
     if engine.lie == Some(Lie::AnswersBeforeItStores) {
-        return Ok(expected.next());
+        return Ok(expected.position.next());
     }
     told.await.expect("every append ends")
 }
@@ -96,18 +93,15 @@ async fn carry(engine: Arc<Engine>, sending: Sending, tell: oneshot::Sender<Appe
         && in_doubt
     {
         time::sleep(later).await;
-        if sending.age == engine.age() {
-            let _ = engine.store(sending.expected, &sending.record);
-        }
+        let _ = engine.store(sending.expected, &sending.record);
     }
 }
 
 /// What happens to an append at the engine.
 fn arrive(engine: &Arc<Engine>, sending: &Sending) -> Appended {
     let Sending { expected, record, fate, .. } = sending;
-    // An engine that is part of the process dies with it, and a broken way carries nothing.
-    let died = engine.sharing == Sharing::Alone && !sending.alive.load(Ordering::SeqCst);
-    if died || sending.age != engine.age() {
+    // An engine that is part of the process dies with it. What was sent before a restore may arrive after it.
+    if engine.sharing == Sharing::Alone && !sending.alive.load(Ordering::SeqCst) {
         return Err(unclear());
     }
     match *fate {
@@ -137,7 +131,7 @@ fn arrive(engine: &Arc<Engine>, sending: &Sending) -> Appended {
 /// What an engine that lies makes of an outcome.
 fn lied(engine: &Engine, sending: &Sending, outcome: Appended) -> Appended {
     match (outcome, engine.lie) {
-        (Err(AppendError::Unclear(_)), Some(Lie::CallsDoubtsStored)) => Ok(sending.expected.next()),
+        (Err(AppendError::Unclear(_)), Some(Lie::CallsDoubtsStored)) => Ok(sending.expected.position.next()),
         (Err(AppendError::Unclear(error)), Some(Lie::CallsDoubtsNotStored)) => {
             Err(AppendError::NotStored(error))
         }
@@ -154,9 +148,10 @@ fn report(engine: &Engine, sending: &Sending, outcome: &Appended) {
         Err(AppendError::Closed(_)) => tally.closed += 1,
     };
     engine.told(*node, record, outcome);
-    engine
-        .journal
-        .count(count, format_args!("node {node} appends after {expected}: {fate:?}, told {outcome:?}"));
+    engine.journal.count(
+        count,
+        format_args!("node {node} appends after {}: {fate:?}, told {outcome:?}", expected.position),
+    );
 }
 
 fn fate(chance: &mut Chance, faults: &Faults) -> Fate {

@@ -1,7 +1,7 @@
 //! The text of the key file: TOML, version 1.
 //!
-//! Unknown fields are refused: a field that this program does not know may be a restriction, or a misspelt
-//! `revoked`, and to overlook it would let somebody in.
+//! Unknown fields are refused: such a field may be a restriction from a newer version or a misspelt `revoked`, and
+//! ignoring it would let somebody in.
 
 use std::collections::HashSet;
 
@@ -19,7 +19,7 @@ const HEADER: &str = "\
 
 ";
 
-/// Reads the file's text. The error is a clause that says what is wrong and where.
+/// Parses the file's text. The error is a clause that says what is wrong and where.
 pub(super) fn parse(text: &[u8]) -> Result<Vec<KeyRecord>, String> {
     let file: FileV1 = match toml::from_slice(text) {
         Ok(file) => file,
@@ -37,26 +37,26 @@ pub(super) fn parse(text: &[u8]) -> Result<Vec<KeyRecord>, String> {
             if ids.insert(record.hash.id_bytes()) {
                 Ok(record)
             } else {
-                Err(format!("key {}: the id {} stands there twice", index + 1, record.id()))
+                Err(format!("key {}: the id {} occurs twice", index + 1, record.id()))
             }
         })
         .collect()
 }
 
-/// Writes the file's text.
+/// The file's text.
 pub(super) fn write(records: &[KeyRecord]) -> String {
     let file = FileV1 { version: VERSION, key: records.iter().map(KeyV1::from).collect() };
-    let body = toml::to_string(&file).expect("texts, times and lists of words are always TOML");
+    let body = toml::to_string(&file).expect("texts, times and lists of scopes are always TOML");
     format!("{HEADER}{body}")
 }
 
-/// A time as TOML has it, to the second.
+/// A time in TOML, to the second.
 pub(super) fn time_to_toml(time: DateTime<Utc>) -> Datetime {
     let text = time.to_rfc3339_opts(SecondsFormat::Secs, true);
     text.parse().expect("RFC 3339 with a four-digit year is TOML")
 }
 
-/// A time from TOML, where a date, a time of day or a local time would be possible too.
+/// A time from TOML, which also knows dates, times of day and local times.
 pub(super) fn time_from_toml(time: &Datetime) -> Result<DateTime<Utc>, String> {
     DateTime::parse_from_rfc3339(&time.to_string())
         .map(|time| time.to_utc())
@@ -143,18 +143,17 @@ impl TryFrom<KeyV1> for KeyRecord {
     }
 }
 
-/// If the file is of a version that this program cannot know: the clause that says so.
+/// If the file has a version that this program does not know: the clause that says so.
 fn newer_version(text: &[u8]) -> Option<String> {
     #[derive(Deserialize)]
     struct Versioned {
         version: u64,
     }
     let Versioned { version } = toml::from_slice(text).ok()?;
-    (version > VERSION)
-        .then(|| format!("it is of version {version}, which only a newer petstore understands"))
+    (version > VERSION).then(|| format!("it has version {version}, which only a newer petstore understands"))
 }
 
-/// The parser's complaint in one line.
+/// The parser's error in one line.
 fn fault(text: &[u8], error: &toml::de::Error) -> String {
     let place = error.span().and_then(|span| text.get(..span.start));
     let line = place.map(|before| before.split(|byte| *byte == b'\n').count());

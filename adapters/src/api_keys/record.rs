@@ -1,4 +1,4 @@
-//! What is known about a key: everything but the key.
+//! One entry of the key file: everything about a key except the key itself.
 
 use std::{fmt, str::FromStr};
 
@@ -11,7 +11,7 @@ use super::key::KeyHash;
 /// One entry of the key file.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct KeyRecord {
-    /// Recognises the key.
+    /// Identifies the key.
     pub hash: KeyHash,
     /// What the operator calls it.
     pub name: KeyName,
@@ -19,48 +19,48 @@ pub struct KeyRecord {
     pub scopes: Scopes,
     /// When it was issued.
     pub created: DateTime<Utc>,
-    /// From when on it is no longer accepted by itself.
+    /// When it stops being accepted, unless it is revoked before.
     pub expires: Option<DateTime<Utc>>,
-    /// When it was taken back. A revoked key stays in the file, so that its id keeps its name.
+    /// When it was revoked. A revoked key stays in the file, so that its id keeps its name.
     pub revoked: Option<DateTime<Utc>>,
 }
 
-/// Whether a key opens anything.
+/// Whether a key is accepted.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum KeyState {
     /// It is accepted.
     Active,
-    /// Its time is over.
+    /// It has expired.
     Expired,
-    /// It was taken back.
+    /// It was revoked.
     Revoked,
 }
 
-/// What an operator calls a key, to know whose it is.
+/// What the operator calls a key, to know whose it is.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct KeyName(String);
 
-/// Why a text is not a key's name.
+/// Why a text is not a valid name.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Error)]
 pub enum InvalidKeyName {
-    /// Nothing to see: empty, or white space only.
+    /// Empty, or white space only.
     #[error("a name must contain at least one character that is not white space")]
     Blank,
     /// More characters than [`KeyName::MAX_CHARS`].
     #[error("a name must have at most {max} characters", max = KeyName::MAX_CHARS)]
     TooLong,
-    /// Line breaks, escapes, NUL and their like.
+    /// Line breaks, escapes, NUL and the like.
     #[error("a name must not contain control characters")]
     ControlCharacter,
 }
 
 impl KeyRecord {
-    /// The identity of the key, the same on every node.
+    /// The id of the key, the same on every node.
     pub fn id(&self) -> KeyId {
         self.hash.id()
     }
 
-    /// Whether the key opens anything at the time `now`.
+    /// Whether the key is accepted at the time `now`.
     pub fn state(&self, now: DateTime<Utc>) -> KeyState {
         if self.revoked.is_some() {
             KeyState::Revoked
@@ -86,7 +86,7 @@ impl KeyName {
     /// The longest name, in Unicode scalar values.
     pub const MAX_CHARS: usize = 100;
 
-    /// What the key is called that the first start makes.
+    /// The name of the key that the first start issues.
     pub(super) fn of_the_first_key() -> Self {
         Self("first-key".to_owned())
     }

@@ -190,6 +190,31 @@ fn a_use_that_cannot_be_noted_disturbs_nobody_and_is_noted_later() {
 }
 
 #[tokio::test]
+async fn changes_are_in_force_while_another_process_holds_the_lock() {
+    let fixture = Fixture::new();
+    let active = fs::read(fixture.file.path()).unwrap();
+    let id = fixture.file.keys().unwrap()[0].id();
+    fixture.file.revoke(&id, fixture.clock.now()).unwrap();
+    let revoked = fs::read(fixture.file.path()).unwrap();
+    fs::write(fixture.file.path(), &active).unwrap();
+    let _held = fixture.file.lock(Duration::ZERO).unwrap();
+    // This use has to be recorded, which needs the lock.
+    assert!(fixture.opens(&fixture.first));
+    let watcher = tokio::spawn(fixture.keys.clone().watch());
+    for (content, accepted) in [(&revoked, false), (&active, true), (&revoked, false)] {
+        fs::write(fixture.file.path(), content).unwrap();
+        let noticed = async {
+            let mut again = time::interval(Duration::from_millis(20));
+            while fixture.opens(&fixture.first) != accepted {
+                again.tick().await;
+            }
+        };
+        time::timeout(Duration::from_secs(20), noticed).await.expect("the change is noticed");
+    }
+    watcher.abort();
+}
+
+#[tokio::test]
 async fn the_watcher_puts_changes_in_force_and_notes_uses_by_itself() {
     let fixture = Fixture::new();
     assert!(fixture.opens(&fixture.first));

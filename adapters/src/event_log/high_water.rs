@@ -14,7 +14,7 @@ use std::{
     path::Path,
 };
 
-use application::ports::{CommitId, Fault, LogError, Position};
+use application::ports::{CommitId, Fault, LogError, Position, Version};
 use uuid::Uuid;
 
 use crate::private_files;
@@ -29,6 +29,11 @@ pub(crate) struct Mark {
 impl Mark {
     /// The mark of a log that holds nothing.
     pub(crate) const START: Self = Self { position: Position::START, commit: CommitId(Uuid::nil()) };
+
+    /// The version of a log that ends here.
+    pub(crate) fn version(self) -> Version {
+        Version { position: self.position, commit: (self != Self::START).then_some(self.commit) }
+    }
 }
 
 /// The file that holds the mark.

@@ -4,29 +4,30 @@ use std::time::Duration;
 
 use application::ports::{
     AppendError, Durability, DurabilityLevel, EventLog, LogError, Position, ReadBound, Record, StoredRecord,
+    Version,
 };
 use async_trait::async_trait;
-use bytes::Bytes;
 use parking_lot::RwLock;
 use tokio::{sync::watch, time};
 
 /// Keeps the log in memory. Nothing survives the process.
 #[derive(Debug, Default)]
 pub struct MemoryLog {
-    records: RwLock<Vec<Bytes>>,
+    records: RwLock<Vec<Record>>,
     head: watch::Sender<Position>,
 }
 
 #[async_trait]
 impl EventLog for MemoryLog {
-    async fn append(&self, expected: Position, record: &Record) -> Result<Position, AppendError> {
+    async fn append(&self, expected: Version, record: &Record) -> Result<Position, AppendError> {
         let mut records = self.records.write();
-        if expected != Position(records.len() as u64) {
+        let commit = records.last().map(|record| record.id);
+        if expected != (Version { position: Position(records.len() as u64), commit }) {
             return Err(AppendError::Conflict);
         }
-        records.push(record.bytes.clone());
-        self.head.send_replace(expected.next());
-        Ok(expected.next())
+        records.push(record.clone());
+        self.head.send_replace(expected.position.next());
+        Ok(expected.position.next())
     }
 
     async fn read(&self, after: Position, bound: ReadBound) -> Result<Vec<StoredRecord>, LogError> {
@@ -34,9 +35,9 @@ impl EventLog for MemoryLog {
         let start = usize::try_from(after.0).unwrap_or(usize::MAX).min(records.len());
         let mut room = bound.bytes;
         let mut found = Vec::new();
-        for (bytes, before) in records[start..].iter().zip(after.0..).take(bound.records) {
-            found.push(StoredRecord { position: Position(before + 1), bytes: bytes.clone() });
-            room = room.saturating_sub(bytes.len());
+        for (record, before) in records[start..].iter().zip(after.0..).take(bound.records) {
+            found.push(StoredRecord { position: Position(before + 1), bytes: record.bytes.clone() });
+            room = room.saturating_sub(record.bytes.len());
             if room == 0 {
                 break;
             }

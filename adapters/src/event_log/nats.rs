@@ -1,12 +1,13 @@
 //! A log in a stream of NATS JetStream: one message per commit, its sequence is the position.
 //!
 //! Reading order: this file (what callers see), `nats/stream.rs` (how the stream must be, and its head),
-//! `nats/reading.rs` (records), `nats/connection.rs` (what became of a request), `nats/durability.rs` and
+//! `nats/reading.rs` (records), `nats/last_commit.rs` (what an append is compared with), `nats/connection.rs` (what became of a request), `nats/durability.rs` and
 //! `nats/monitoring.rs` (what an acknowledgement is worth), `nats/address.rs` (the URL).
 
 mod address;
 mod connection;
 mod durability;
+mod last_commit;
 mod monitoring;
 mod reading;
 mod stream;
@@ -14,7 +15,7 @@ mod stream;
 use std::{fmt, sync::Arc, time::Duration};
 
 use application::ports::{
-    AppendError, Durability, EventLog, Fault, LogError, Position, ReadBound, Record, StoredRecord,
+    AppendError, Durability, EventLog, Fault, LogError, Position, ReadBound, Record, StoredRecord, Version,
 };
 use async_nats::{
     HeaderMap,
@@ -34,6 +35,7 @@ use self::{
     address::Address,
     connection::{ANSWER_TIMEOUT, Connection, Failure, unreachable},
     durability::Syncing,
+    last_commit::LastCommit,
 };
 use super::environment;
 
@@ -54,6 +56,8 @@ pub struct NatsLog {
     connection: Connection,
     /// What the leader last said about the stream.
     seen: Mutex<Info>,
+    /// The newest commit that this node stored or read.
+    last: Mutex<LastCommit>,
     syncing: Arc<Syncing>,
     /// Changes when something may have been stored. Told by others, so only a wake-up.
     news: watch::Receiver<()>,
@@ -90,7 +94,15 @@ impl NatsLog {
         if syncing.is_monitored() {
             background.spawn(keep_asking(syncing.clone()));
         }
-        Ok(Self { address, connection, seen: Mutex::new(seen), syncing, news, _background: background })
+        Ok(Self {
+            address,
+            connection,
+            seen: Mutex::new(seen),
+            last: Mutex::default(),
+            syncing,
+            news,
+            _background: background,
+        })
     }
 
     /// The last position that is known to be stored.
@@ -102,6 +114,25 @@ impl NatsLog {
     fn acknowledged(&self, position: Position) {
         let mut seen = self.seen.lock();
         seen.state.last_sequence = seen.state.last_sequence.max(position.0);
+    }
+
+    /// Whether the commit at `expected.position` is the expected one. The leader is asked unless this node has stored or
+    /// read that commit itself over the connection that it has now.
+    async fn holds(&self, expected: Version) -> Result<bool, LogError> {
+        if expected.position == Position::START {
+            return Ok(expected.commit.is_none());
+        }
+        let losses = self.connection.losses();
+        if self.last.lock().is(expected, losses) {
+            return Ok(true);
+        }
+        let found = reading::from_leader(&self.connection, &self.address.stream, expected.position).await?;
+        let mut last = self.last.lock();
+        *last = LastCommit::default();
+        if let Some(record) = found {
+            last.read(&record, losses);
+        }
+        Ok(last.is(expected, losses))
     }
 
     /// What an answer to an append means.
@@ -152,13 +183,24 @@ impl EventLog for NatsLog {
     /// becomes the commit at `expected + 1`, where whoever is in doubt looks for it, or it never lands; and the same
     /// bytes may be sent again at the same place, since at most one copy finds the place free. There is no
     /// `Nats-Msg-Id`: the deduplication comes before the expectation and would acknowledge older content.
-    async fn append(&self, expected: Position, record: &Record) -> Result<Position, AppendError> {
+    ///
+    /// The server compares sequences only, so the id of the expected commit is compared here, with the newest commit that
+    /// this node stored or read over its connection; after a reconnect it is read again. What remains is a window: a
+    /// stream that was deleted and restored with another history of exactly the same length takes the commit, if it was
+    /// replaced after this node last looked at the head. On a shared log the follower looks at it every second.
+    async fn append(&self, expected: Version, record: &Record) -> Result<Position, AppendError> {
+        let losses = self.connection.losses();
         let most = self.connection.client.max_payload().saturating_sub(HEADER_ROOM);
         if record.bytes.len() > most {
             let detail =
                 format!("a commit of {} bytes; the NATS server takes at most {most}", record.bytes.len());
             return Err(AppendError::NotStored(LogError::new(Fault::TooLarge, detail)));
         }
+        // Nothing was sent yet, so whatever goes wrong here has stored nothing.
+        if !self.holds(expected).await.map_err(AppendError::NotStored)? {
+            return Err(AppendError::Conflict);
+        }
+        let expected = expected.position;
         let mut headers = HeaderMap::new();
         headers.insert(NATS_EXPECTED_LAST_SEQUENCE, expected.0.to_string());
         let subject = stream::commits_subject(&self.address.stream);
@@ -166,7 +208,11 @@ impl EventLog for NatsLog {
         loop {
             let (subject, headers, bytes) = (subject.clone(), headers.clone(), record.bytes.clone());
             match self.connection.request(subject, headers, bytes, ANSWER_TIMEOUT).await {
-                Ok(answer) => return self.outcome(expected, &answer.payload),
+                Ok(answer) => {
+                    let position = self.outcome(expected, &answer.payload)?;
+                    self.last.lock().stored(position, record.id, losses);
+                    return Ok(position);
+                }
                 // A new leader makes itself known within a moment, and what nobody got may be sent again.
                 Err(Failure::NoResponders(_)) if Instant::now() < deadline => {
                     time::sleep(LEADER_PAUSE).await;
@@ -180,6 +226,7 @@ impl EventLog for NatsLog {
     }
 
     async fn read(&self, after: Position, bound: ReadBound) -> Result<Vec<StoredRecord>, LogError> {
+        let losses = self.connection.losses();
         // Only the leader may say that there is nothing more.
         if after >= self.known() && self.head().await? <= after {
             return Ok(vec![]);
@@ -193,11 +240,13 @@ impl EventLog for NatsLog {
                 let known = self.known();
                 found.retain(|record| record.position <= known);
             }
-            if !found.is_empty() {
+            if let Some(newest) = found.last() {
+                self.last.lock().read(newest, losses);
                 return Ok(found);
             }
         }
         if let Some(record) = reading::from_leader(&self.connection, stream, after.next()).await? {
+            self.last.lock().read(&record, losses);
             return Ok(vec![record]);
         }
         let head = self.head().await?;
@@ -232,6 +281,7 @@ impl EventLog for NatsLog {
             seen.state.last_sequence = newest.max(head.0);
             return Ok(head);
         }
+        *self.last.lock() = LastCommit::default();
         // Said once, so that whoever follows the log compares it with what was read before.
         let detail =
             format!("stream {} went back from {known} to {head} or was made anew", self.address.stream);

@@ -4,7 +4,9 @@ use std::{sync::Arc, time::Duration};
 
 use application::{
     planted,
-    ports::{AppendError, Durability, EventLog, LogError, Position, ReadBound, Record, StoredRecord},
+    ports::{
+        AppendError, Durability, EventLog, LogError, Position, ReadBound, Record, StoredRecord, Version,
+    },
 };
 use async_trait::async_trait;
 use tokio::{sync::Mutex, task::JoinHandle};
@@ -34,13 +36,13 @@ impl AnswersBeforeSync {
 
 #[async_trait]
 impl EventLog for AnswersBeforeSync {
-    async fn append(&self, expected: Position, record: &Record) -> Result<Position, AppendError> {
+    async fn append(&self, expected: Version, record: &Record) -> Result<Position, AppendError> {
         self.settle().await;
         let (log, record) = (self.log.clone(), record.clone());
         *self.pending.lock().await = Some(tokio::spawn(async move {
             let _ = log.append(expected, &record).await;
         }));
-        Ok(expected.next())
+        Ok(expected.position.next())
     }
 
     async fn read(&self, after: Position, bound: ReadBound) -> Result<Vec<StoredRecord>, LogError> {

@@ -1,25 +1,23 @@
 //! A log in PostgreSQL, one row per commit, which any number of nodes may share.
 //!
 //! Reading order: this file (what callers see), `postgres/session.rs` (the two connections and the statements),
-//! `postgres/link.rs` (how a lost server is found again), `postgres/seen.rs` (whether it is still the same log),
-//! `postgres/schema.rs` (the tables), `postgres/error_mapping.rs` (what an error means), `postgres/durability.rs` (what
-//! the server promises), `postgres/settings.rs`, `postgres/passfile.rs`, `postgres/tls.rs` (how the URL becomes a
-//! connection).
+//! `postgres/link.rs` (how a lost server is found again), `postgres/schema.rs` (the tables),
+//! `postgres/error_mapping.rs` (what an error means), `postgres/durability.rs` (what the server promises),
+//! `postgres/settings.rs`, `postgres/passfile.rs`, `postgres/tls.rs` (how the URL becomes a connection).
 
 mod durability;
 mod error_mapping;
 mod link;
 mod passfile;
 mod schema;
-mod seen;
 mod session;
 mod settings;
 mod tls;
 
-use std::{cmp::Ordering, fmt, sync::Arc, time::Duration};
+use std::{fmt, sync::Arc, time::Duration};
 
 use application::ports::{
-    AppendError, Durability, EventLog, Fault, LogError, Position, ReadBound, Record, StoredRecord,
+    AppendError, Durability, EventLog, Fault, LogError, Position, ReadBound, Record, StoredRecord, Version,
 };
 use async_trait::async_trait;
 use tokio::time::{self, Instant};
@@ -27,7 +25,7 @@ use tokio::time::{self, Instant};
 use super::environment;
 use link::Link;
 use schema::Tables;
-use session::{Batch, Session};
+use session::Session;
 use settings::Settings;
 
 /// How long an append may take. Less than a caller of the store waits, so that it hears what became of it.
@@ -66,15 +64,10 @@ impl PostgresLog {
 
 #[async_trait]
 impl EventLog for PostgresLog {
-    async fn append(&self, expected: Position, record: &Record) -> Result<Position, AppendError> {
+    async fn append(&self, expected: Version, record: &Record) -> Result<Position, AppendError> {
         // Nothing was sent yet, so whatever goes wrong here has stored nothing.
         let session = self.link.session().await.map_err(AppendError::NotStored)?;
-        let before = {
-            let seen = self.link.seen();
-            seen.check(expected).map_err(AppendError::Closed)?;
-            seen.commit_at(expected)
-        };
-        match time::timeout(APPEND_PATIENCE, session.append(expected, before, record)).await {
+        match time::timeout(APPEND_PATIENCE, session.append(expected, record)).await {
             Ok(Ok(Some(_))) if session.has_warned() => {
                 session.hang_up();
                 let detail = format!(
@@ -83,10 +76,7 @@ impl EventLog for PostgresLog {
                 );
                 Err(AppendError::Unclear(LogError::new(Fault::Unreachable, detail)))
             }
-            Ok(Ok(Some(position))) => {
-                self.link.seen().given(position, record.id);
-                Ok(position)
-            }
+            Ok(Ok(Some(position))) => Ok(position),
             Ok(Ok(None)) => Err(AppendError::Conflict),
             Ok(Err(error)) => {
                 let outcome = error_mapping::append_error(session.server(), &error);
@@ -105,8 +95,7 @@ impl EventLog for PostgresLog {
 
     async fn read(&self, after: Position, bound: ReadBound) -> Result<Vec<StoredRecord>, LogError> {
         let session = self.link.session().await?;
-        self.link.seen().check(after)?;
-        let Batch { records, last } = self.ask(&session, READ_PATIENCE, session.read(after, bound)).await?;
+        let records = self.ask(&session, READ_PATIENCE, session.read(after, bound)).await?;
         for (record, position) in records.iter().zip(after.0 + 1..) {
             if record.position != Position(position) {
                 let detail = format!(
@@ -117,9 +106,6 @@ impl EventLog for PostgresLog {
                 );
                 return Err(LogError::new(Fault::Damaged, detail));
             }
-        }
-        if let (Some(record), Some(commit)) = (records.last(), last) {
-            self.link.seen().given(record.position, commit);
         }
         Ok(records)
     }
@@ -135,17 +121,15 @@ impl EventLog for PostgresLog {
         let deadline = Instant::now() + patience;
         loop {
             let session = self.link.session().await?;
-            self.link.seen().check(position)?;
             let next_look = deadline.min(Instant::now() + POLL_PAUSE);
             // Notifications are only a hint; who gets none looks for himself.
             let told = time::timeout_at(next_look, session.news_beyond(position)).await.is_ok();
             if told || Instant::now() >= deadline {
                 return Ok(());
             }
-            match self.ask(&session, HEAD_PATIENCE, session.head()).await?.cmp(&position) {
-                Ordering::Less => return Err(seen::diverged(position)),
-                Ordering::Equal => {}
-                Ordering::Greater => return Ok(()),
+            // A shorter log is worth a look, too: another server may have taken over, without the last commits.
+            if self.ask(&session, HEAD_PATIENCE, session.head()).await? != position {
+                return Ok(());
             }
         }
     }

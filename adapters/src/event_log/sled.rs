@@ -28,7 +28,7 @@ use std::{
 
 use application::ports::{
     AppendError, Durability, DurabilityLevel, EventLog, Fault, LogError, Position, ReadBound, Record,
-    StoredRecord,
+    StoredRecord, Version,
 };
 use async_trait::async_trait;
 use tokio::{
@@ -128,7 +128,7 @@ fn open_keeper(path: &Path, opening: Opening) -> Result<(Keeper, runtime::Runtim
 
 #[async_trait]
 impl EventLog for SledLog {
-    async fn append(&self, expected: Position, record: &Record) -> Result<Position, AppendError> {
+    async fn append(&self, expected: Version, record: &Record) -> Result<Position, AppendError> {
         if record.bytes.len() > RECORD_MAX {
             let detail =
                 format!("a record of {} bytes is over the limit of {RECORD_MAX}", record.bytes.len());

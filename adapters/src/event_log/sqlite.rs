@@ -24,7 +24,7 @@ use std::{
 };
 
 use application::ports::{
-    AppendError, Durability, EventLog, Fault, LogError, Position, ReadBound, Record, StoredRecord,
+    AppendError, Durability, EventLog, Fault, LogError, Position, ReadBound, Record, StoredRecord, Version,
 };
 use async_trait::async_trait;
 use tokio::{
@@ -102,7 +102,7 @@ impl SqliteLog {
 
 #[async_trait]
 impl EventLog for SqliteLog {
-    async fn append(&self, expected: Position, record: &Record) -> Result<Position, AppendError> {
+    async fn append(&self, expected: Version, record: &Record) -> Result<Position, AppendError> {
         let (reply, outcome) = oneshot::channel();
         let requests = self.requests.as_ref().expect("only dropping takes the queue away");
         let request = Request { expected, record: record.clone(), reply };

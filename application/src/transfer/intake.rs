@@ -6,7 +6,9 @@ use thiserror::Error;
 use tokio::time;
 
 use super::{Broken, Summary, walk};
-use crate::ports::{AppendError, CommitId, EventLog, LogError, Position, ReadBound, Record, StoredRecord};
+use crate::ports::{
+    AppendError, CommitId, EventLog, LogError, Position, ReadBound, Record, StoredRecord, Version,
+};
 
 /// How often an append is tried whose outcome stays unknown.
 const TRIES_MAX: u32 = 20;
@@ -53,22 +55,25 @@ pub async fn copy(
 /// Takes the records of a history in order: compares those that the target has, appends those that it lacks.
 pub(super) struct Intake<'a> {
     to: &'a dyn EventLog,
+    /// The last commit that was taken.
+    last: Version,
     /// What the target holds next.
     held: VecDeque<StoredRecord>,
 }
 
 impl<'a> Intake<'a> {
     pub(super) fn new(to: &'a dyn EventLog) -> Self {
-        Self { to, held: VecDeque::new() }
+        Self { to, last: Version::START, held: VecDeque::new() }
     }
 
     pub(super) async fn take(&mut self, record: &StoredRecord, id: CommitId) -> Result<(), CopyError> {
-        let before = Position(record.position.0 - 1);
-        match self.held_after(before).await? {
-            Some(held) if held == *record => Ok(()),
-            Some(_) => Err(CopyError::AnotherHistory(record.position)),
-            None => append(self.to, before, &Record { id, bytes: record.bytes.clone() }).await,
+        match self.held_after(self.last.position).await? {
+            Some(held) if held == *record => {}
+            Some(_) => return Err(CopyError::AnotherHistory(record.position)),
+            None => append(self.to, self.last, &Record { id, bytes: record.bytes.clone() }).await?,
         }
+        self.last = Version::at(record.position, id);
+        Ok(())
     }
 
     /// The target must end where the history ends.
@@ -88,7 +93,8 @@ impl<'a> Intake<'a> {
 }
 
 /// Appends the record, and finds out what became of it when the log cannot tell.
-async fn append(to: &dyn EventLog, before: Position, record: &Record) -> Result<(), CopyError> {
+async fn append(to: &dyn EventLog, before: Version, record: &Record) -> Result<(), CopyError> {
+    let next = before.position.next();
     let mut in_doubt = None;
     for _ in 0..TRIES_MAX {
         match to.append(before, record).await {
@@ -99,13 +105,13 @@ async fn append(to: &dyn EventLog, before: Position, record: &Record) -> Result<
                 return Err(CopyError::Target(error));
             }
         }
-        match to.read(before, ReadBound::ONE).await {
+        match to.read(before.position, ReadBound::ONE).await {
             Ok(found) if found.first().is_some_and(|found| found.bytes == record.bytes) => return Ok(()),
             Ok(found) if found.is_empty() && in_doubt.is_some() => {}
-            Ok(_) => return Err(CopyError::TargetInUse(before.next())),
+            Ok(_) => return Err(CopyError::TargetInUse(next)),
             Err(error) => in_doubt = Some(error),
         }
         time::sleep(RETRY_PAUSE).await;
     }
-    Err(in_doubt.map_or(CopyError::TargetInUse(before.next()), CopyError::Target))
+    Err(in_doubt.map_or(CopyError::TargetInUse(next), CopyError::Target))
 }

@@ -1,4 +1,4 @@
-//! `petstore keys`: issues, lists and revokes API keys. Works on the key file alone; a running service notices.
+//! `petstore keys`: issues, lists and revokes API keys. It changes the key file, and a running service reloads it.
 
 mod lifetime;
 mod table;
@@ -18,20 +18,20 @@ use clap::{Args, Subcommand, ValueEnum};
 
 use self::lifetime::Lifetime;
 
-/// What can be done about API keys.
+/// The subcommands.
 #[derive(Debug, Subcommand)]
 pub(crate) enum KeysCommand {
-    /// Makes a new key and prints it, alone, on the last line of the standard output
+    /// Issues a new key and prints it, alone, on the last line of standard output
     ///
     /// The key is shown this once: only its hash is stored. A running service accepts it within two seconds.
     Issue {
-        /// Whose key it is, to be told apart in lists and metrics: 1 to 100 characters
+        /// Whose key it is, shown in lists and metrics: 1 to 100 characters
         #[arg(long, env = "PETSTORE_NAME")]
         name: KeyName,
-        /// What the key may do; repeat it or separate with commas [default: everything]
+        /// What the key may do; repeat it or separate with commas [default: read and write]
         #[arg(long = "scope", env = "PETSTORE_SCOPE", value_name = "SCOPE", value_delimiter = ',')]
         scopes: Vec<ScopeArgument>,
-        /// How long the key is valid, such as 12h, 90d or 1w: a whole number of s, m, h, d or w, at most ten years [default: for ever]
+        /// How long the key is valid, such as 12h, 90d or 1w, at most ten years [default: for ever]
         #[arg(long, env = "PETSTORE_EXPIRES_IN", value_name = "TIME")]
         expires_in: Option<Lifetime>,
         #[command(flatten)]
@@ -39,12 +39,12 @@ pub(crate) enum KeysCommand {
     },
     /// Shows every key: id, name, scopes, times and state, never the secret
     ///
-    /// The last use is what the service has noted beside the key file; while it runs, it is up to ten seconds behind.
+    /// The service writes the last use of each key beside the key file, at most every ten seconds.
     List {
         #[command(flatten)]
         file: KeyFileArgument,
     },
-    /// Takes a key back for ever: a running service refuses it within two seconds
+    /// Revokes a key for ever: a running service refuses it within two seconds
     Revoke {
         /// The id that `petstore keys list` shows, or the key itself
         id: String,
@@ -75,7 +75,7 @@ pub(crate) enum ScopeArgument {
     Write,
 }
 
-/// Does what was asked.
+/// Runs the subcommand.
 pub(crate) fn run(command: KeysCommand) -> anyhow::Result<()> {
     match command {
         KeysCommand::Issue { name, scopes, expires_in, file } => {
@@ -86,7 +86,7 @@ pub(crate) fn run(command: KeysCommand) -> anyhow::Result<()> {
     }
 }
 
-/// How many keys an error message names before it gives up and points to the list.
+/// How many keys an error message names at most, before it points to the list instead.
 const NAMED_MAX: usize = 10;
 
 fn issue(file: &KeyFile, name: KeyName, scopes: Scopes, lifetime: Option<Lifetime>) -> anyhow::Result<()> {
@@ -102,26 +102,26 @@ fn issue(file: &KeyFile, name: KeyName, scopes: Scopes, lifetime: Option<Lifetim
     if namesakes > 0 {
         writeln!(
             words,
-            "note: {namesakes} other active key(s) have this name; revoke what is no longer needed"
+            "note: {namesakes} other active key(s) have this name; revoke those that are no longer needed"
         )?;
     }
     writeln!(words, "key {id} for {name}, {scopes}, {until}; keep it safe, it is not shown again:")?;
     writeln!(io::stdout().lock(), "{}", key.reveal())
-        .with_context(|| format!("the key {id} could not be shown: revoke it and issue another"))
+        .with_context(|| format!("the key {id} could not be printed: revoke it and issue another"))
 }
 
 fn list(file: &KeyFile) -> anyhow::Result<()> {
     let keys = file.keys()?;
     let text = table::render(&keys, file.last_uses().ok().as_ref(), Utc::now());
     match io::stdout().lock().write_all(text.as_bytes()) {
-        // Whoever reads, `head` for one, has seen enough.
+        // The reader, `head` for example, has seen enough.
         Err(error) if error.kind() == io::ErrorKind::BrokenPipe => Ok(()),
-        written => written.context("cannot write the list to the standard output"),
+        written => written.context("cannot write the list to standard output"),
     }
 }
 
 fn revoke(file: &KeyFile, text: &str) -> anyhow::Result<()> {
-    // Somebody who found a key in the wrong place has the key, not its id.
+    // Whoever finds a leaked key has the key, not its id.
     let id = KeyHash::of_presented(text).map_or_else(|| KeyId(text.into()), |hash| hash.id());
     let words = match file.revoke(&id, Utc::now()) {
         Ok(Revoked::Now(key)) => {
@@ -134,10 +134,10 @@ fn revoke(file: &KeyFile, text: &str) -> anyhow::Result<()> {
         Err(RevokeError::Unknown(keys)) => return Err(unknown_id(file, &keys)),
         Err(RevokeError::File(error)) => return Err(error.into()),
     };
-    writeln!(io::stdout().lock(), "{words}").context("cannot write to the standard output")
+    writeln!(io::stdout().lock(), "{words}").context("cannot write to standard output")
 }
 
-/// Never repeats what was given for an id: it may be a mistyped key.
+/// Never repeats the given id: it may be a mistyped key.
 fn unknown_id(file: &KeyFile, keys: &[KeyRecord]) -> anyhow::Error {
     let now = Utc::now();
     let active: Vec<String> = keys
@@ -168,7 +168,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn no_scope_means_both() {
+    fn no_scope_means_read_and_write() {
         use ScopeArgument::{Read, Write};
         assert_eq!(scopes_of(&[]), Scopes::READ_WRITE);
         assert_eq!(scopes_of(&[Read]), Scope::Read.into());

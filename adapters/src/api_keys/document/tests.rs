@@ -1,4 +1,4 @@
-//! What the text of a key file may and may not say.
+//! Which texts are key files.
 
 use application::{Scope, Scopes};
 use chrono::TimeDelta;
@@ -39,7 +39,7 @@ proptest! {
     #![proptest_config(ProptestConfig::with_cases(64))]
 
     #[test]
-    fn every_set_of_keys_survives_the_way_through_the_text(records in prop::collection::vec(any_record(), 0..5)) {
+    fn every_set_of_keys_is_read_back_from_its_text(records in prop::collection::vec(any_record(), 0..5)) {
         prop_assert_eq!(parse(write(&records).as_bytes()), Ok(records));
     }
 
@@ -68,9 +68,9 @@ fn whatever_is_not_understood_completely_is_refused_with_its_reason() {
     for (from, to, reason) in [
         (EXAMPLE, "", "line 1: missing field `version`"),
         (EXAMPLE, "version = 0", "version 0 never existed"),
-        (EXAMPLE, "version = 2\nnews = true", "it is of version 2, which only a newer petstore understands"),
+        (EXAMPLE, "version = 2\nnews = true", "it has version 2, which only a newer petstore understands"),
         (EXAMPLE, "version = 1\nkeys = []", "line 2: unknown field `keys`, expected `version` or `key`"),
-        (EXAMPLE, &twice, "key 2: the id 9f86d081884c stands there twice"),
+        (EXAMPLE, &twice, "key 2: the id 9f86d081884c occurs twice"),
         ("[[key]]", "[[key]", "line 4: "),
         ("revoked", "revokd", "line 11: unknown field `revokd`"),
         ("\"web shop\"", "\"\"", "key 1: a name must contain at least one character"),

@@ -217,5 +217,5 @@ fn a_full_file_takes_no_more_and_is_not_too_large_to_be_read() {
     let full = vec![longest; KeyFile::KEYS_MAX];
     let file = KeyFile::at("keys.toml");
     let new = NewKey { name, scopes: Scope::Read.into(), expires: None };
-    assert!(matches!(file.make_key(new, &full, Utc::now()), Err(IssueError::Full(_))));
+    assert!(matches!(file.generate(new, &full, Utc::now()), Err(IssueError::Full(_))));
 }

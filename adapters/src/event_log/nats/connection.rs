@@ -207,6 +207,11 @@ impl Connection {
         }
     }
 
+    /// How often the connection was lost.
+    pub(super) fn losses(&self) -> u64 {
+        *self.losses.borrow()
+    }
+
     /// Notifies of the next loss of the connection. Fails if there is no connection now.
     pub(super) fn watch(&self) -> Result<watch::Receiver<u64>, LogError> {
         let mut losses = self.losses.clone();

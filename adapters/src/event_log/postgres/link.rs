@@ -9,7 +9,7 @@ use tokio::{
     time::{self, Instant},
 };
 
-use super::{error_mapping, schema::Tables, seen::Seen, session::Session, settings::Settings};
+use super::{error_mapping, schema::Tables, session::Session, settings::Settings};
 
 /// The pause after a failed attempt to connect. It doubles with each failure; callers get the last error meanwhile.
 const RETRY_PAUSE: Duration = Duration::from_millis(100);
@@ -28,7 +28,6 @@ pub(super) struct Link {
     state: Mutex<State>,
     /// What the server promised, and when it was asked.
     durability: RwLock<(Durability, Instant)>,
-    seen: parking_lot::Mutex<Seen>,
 }
 
 enum State {
@@ -44,12 +43,7 @@ impl Link {
         if tables == Tables::OrCreate {
             wait_for_standbys(&session).await?;
         }
-        Ok(Self {
-            settings,
-            state: Mutex::new(State::Connected(Arc::new(session))),
-            durability,
-            seen: parking_lot::Mutex::default(),
-        })
+        Ok(Self { settings, state: Mutex::new(State::Connected(Arc::new(session))), durability })
     }
 
     /// The open session, or a new one.
@@ -77,12 +71,6 @@ impl Link {
     async fn reconnect(&self) -> Result<Session, LogError> {
         // Tables that existed are not created again: a log that has vanished is not an empty log.
         let session = Session::open(&self.settings, Tables::Existing).await?;
-        let last = self.seen.lock().last();
-        if let Some((position, _)) = last {
-            let found =
-                in_time(&session, ANSWER_TIMEOUT, "does not answer", session.commit_at(position)).await?;
-            self.seen.lock().compare(found);
-        }
         self.note(durability_of(&session).await?);
         wait_for_standbys(&session).await?;
         Ok(session)
@@ -108,11 +96,6 @@ impl Link {
             );
         }
         *noted = (durability, Instant::now());
-    }
-
-    /// What callers have read so far.
-    pub(super) fn seen(&self) -> parking_lot::MutexGuard<'_, Seen> {
-        self.seen.lock()
     }
 
     pub(super) fn durability(&self) -> Durability {

@@ -10,7 +10,7 @@ use std::{
     time::Duration,
 };
 
-use application::ports::{CommitId, Durability, Fault, LogError, Position, ReadBound, Record, StoredRecord};
+use application::ports::{Durability, Fault, LogError, Position, ReadBound, Record, StoredRecord, Version};
 use bytes::Bytes;
 use tokio::{
     io::{AsyncRead, AsyncWrite},
@@ -32,27 +32,27 @@ const APPEND_LIMIT: Duration = Duration::from_secs(3);
 const READ_LIMIT: Duration = Duration::from_secs(14);
 
 /// Positions come from the primary key, never from a sequence: those become visible out of order. The condition
-/// keeps gaps out, which the key alone would allow; and whoever sees a row sees the ones before it. Who knows the
-/// commit before names it, so that nothing is stored on top of another history than the one it was decided on.
+/// keeps gaps out, which the key alone would allow; and whoever sees a row sees the ones before it. It compares the id of
+/// the commit before in the same statement, so that nothing is stored on top of another history than the one it was
+/// decided on.
 const APPEND: &str = "\
     WITH stored AS (\
         INSERT INTO petstore_commits (position, id, bytes) \
-        SELECT $1 + 1, $2, $3 WHERE $1 = 0 OR EXISTS (\
-            SELECT 1 FROM petstore_commits WHERE position = $1 AND id = coalesce($5, id)) \
+        SELECT $1 + 1, $2, $3 WHERE ($1 = 0 AND $5 IS NULL) \
+            OR EXISTS (SELECT 1 FROM petstore_commits WHERE position = $1 AND id = $5) \
         ON CONFLICT (position) DO NOTHING RETURNING position) \
     SELECT pg_notify($4, position::text) FROM stored";
 
 /// The sizes decide how many rows come, before any of the bytes are looked at.
 const READ: &str = "\
-    SELECT position, bytes, id FROM (\
-        SELECT position, bytes, id, \
+    SELECT position, bytes FROM (\
+        SELECT position, bytes, \
             sum(octet_length(bytes)) OVER (ORDER BY position) - octet_length(bytes) AS bytes_before \
         FROM petstore_commits WHERE position > $1 ORDER BY position LIMIT $2) AS batch \
     WHERE bytes_before < $3 ORDER BY position";
 
 /// Something to wait for that is no commit of ours: every commit waits for the standbys, with all that is before it.
 const MARK: &str = "SELECT pg_logical_emit_message(true, 'petstore', '')";
-const COMMIT_AT: &str = "SELECT id FROM petstore_commits WHERE position = $1";
 const HEAD: &str = "SELECT coalesce(max(position), 0) FROM petstore_commits";
 
 /// An open session with one server.
@@ -72,14 +72,6 @@ pub(super) struct Session {
     warned: Arc<AtomicBool>,
     drivers: [Driver; 2],
     hung_up: AtomicBool,
-}
-
-/// Records that stand next to each other.
-#[derive(Default)]
-pub(super) struct Batch {
-    pub(super) records: Vec<StoredRecord>,
-    /// The id of the last record.
-    pub(super) last: Option<CommitId>,
 }
 
 /// The task that moves the bytes of one connection. The connection ends with it.
@@ -149,24 +141,19 @@ impl Session {
         Ok(session)
     }
 
-    /// Stores the record after `expected`, where `before` stands as far as is known; `None` if that is not the head.
-    pub(super) async fn append(
-        &self,
-        expected: Position,
-        before: Option<CommitId>,
-        record: &Record,
-    ) -> Result<Option<Position>, Error> {
-        let Ok(position) = i64::try_from(expected.0) else { return Ok(None) };
+    /// Stores the record after `expected`; `None` if that is not the head.
+    pub(super) async fn append(&self, expected: Version, record: &Record) -> Result<Option<Position>, Error> {
+        let Ok(position) = i64::try_from(expected.position.0) else { return Ok(None) };
         let bytes = &*record.bytes;
-        let before = before.map(|commit| commit.0);
+        let before = expected.commit.map(|commit| commit.0);
         self.warned.store(false, Ordering::Relaxed);
         let row = self
             .appending
             .query_opt(&self.append, &[&position, &record.id.0, &bytes, &self.channel, &before])
             .await?;
         Ok(row.map(|_| {
-            tell(&self.news, expected.next());
-            expected.next()
+            tell(&self.news, expected.position.next());
+            expected.position.next()
         }))
     }
 
@@ -182,27 +169,19 @@ impl Session {
         self.warned.load(Ordering::Relaxed)
     }
 
-    /// Records after `after`, within `bound`, and the id of the last of them.
-    pub(super) async fn read(&self, after: Position, bound: ReadBound) -> Result<Batch, Error> {
-        let Ok(after) = i64::try_from(after.0) else { return Ok(Batch::default()) };
+    /// Records after `after`, within `bound`.
+    pub(super) async fn read(&self, after: Position, bound: ReadBound) -> Result<Vec<StoredRecord>, Error> {
+        let Ok(after) = i64::try_from(after.0) else { return Ok(vec![]) };
         let most = |bound: usize| i64::try_from(bound).unwrap_or(i64::MAX);
         let rows = self
             .reading
             .query(&self.read, &[&after, &most(bound.records), &most(bound.bytes.max(1))])
             .await?;
-        let last = rows.last().map(|row| row.try_get(2)).transpose()?.map(CommitId);
         let records = rows.iter().map(|row| {
             let bytes: &[u8] = row.try_get(1)?;
             Ok(StoredRecord { position: position(row.try_get(0)?), bytes: Bytes::copy_from_slice(bytes) })
         });
-        Ok(Batch { records: records.collect::<Result<_, Error>>()?, last })
-    }
-
-    /// Which commit stands at `position`, if any.
-    pub(super) async fn commit_at(&self, position: Position) -> Result<Option<CommitId>, Error> {
-        let Ok(position) = i64::try_from(position.0) else { return Ok(None) };
-        let row = self.reading.query_opt(COMMIT_AT, &[&position]).await?;
-        row.map(|row| row.try_get(0).map(CommitId)).transpose()
+        records.collect()
     }
 
     /// The last position.

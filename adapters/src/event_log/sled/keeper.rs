@@ -6,7 +6,7 @@ use std::{
     time::{Duration, Instant},
 };
 
-use application::ports::{AppendError, Fault, LogError, Position, Record};
+use application::ports::{AppendError, Fault, LogError, Position, Record, Version};
 use tokio::{
     runtime::Runtime,
     sync::{mpsc, oneshot},
@@ -33,7 +33,7 @@ const REOPEN_PAUSE_MAX: Duration = Duration::from_secs(4);
 
 /// A caller that waits for its record to be stored.
 pub(super) struct Request {
-    pub(super) expected: Position,
+    pub(super) expected: Version,
     pub(super) record: Record,
     pub(super) reply: oneshot::Sender<Result<Position, AppendError>>,
 }
@@ -99,17 +99,17 @@ impl Keeper {
         }
     }
 
-    fn append(&mut self, expected: Position, record: &Record) -> Result<Position, AppendError> {
+    fn append(&mut self, expected: Version, record: &Record) -> Result<Position, AppendError> {
         if let Some(error) = self.shared.closed.read().clone() {
             return Err(AppendError::Closed(error));
         }
-        if expected != *self.shared.head.borrow() {
+        if expected != self.mark.mark().version() {
             return Err(AppendError::Conflict);
         }
         if let Err(error) = space::check_room(self.folder.path(), record.bytes.len()) {
             return Err(AppendError::Closed(self.stop(Trouble::NoRoom, error)));
         }
-        let mark = Mark { position: expected.next(), commit: record.id };
+        let mark = Mark { position: expected.position.next(), commit: record.id };
         match self.store(mark, record) {
             Ok(()) => {
                 self.shared.head.send_replace(mark.position);

@@ -17,7 +17,7 @@ use std::{
 
 use application::ports::{
     AppendError, Durability, DurabilityLevel, EventLog, Fault, LogError, Position, ReadBound, Record,
-    StoredRecord,
+    StoredRecord, Version,
 };
 use async_trait::async_trait;
 use bytes::Bytes;
@@ -100,7 +100,7 @@ impl SledRemains {
 
 #[async_trait]
 impl EventLog for SledRemains {
-    async fn append(&self, _: Position, _: &Record) -> Result<Position, AppendError> {
+    async fn append(&self, _: Version, _: &Record) -> Result<Position, AppendError> {
         let detail = "what is left of a damaged store is only read; salvage it into a new one";
         Err(AppendError::NotStored(LogError::new(Fault::CannotOpen, detail)))
     }

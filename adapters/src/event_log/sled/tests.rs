@@ -37,12 +37,12 @@ async fn a_record_over_the_limit_is_refused_and_the_log_goes_on() {
     let folder = TempDir::new().unwrap();
     let log = SledLog::open(folder.path()).unwrap();
     let huge = Record { bytes: vec![b'x'; RECORD_MAX + 1].into(), ..record(1) };
-    let refused = log.append(Position::START, &huge).await;
+    let refused = log.append(Version::START, &huge).await;
     assert!(
         matches!(&refused, Err(AppendError::NotStored(error)) if error.fault == Fault::TooLarge),
         "{refused:?}"
     );
-    assert_eq!(log.append(Position::START, &record(1)).await, Ok(Position(1)));
+    assert_eq!(log.append(Version::START, &record(1)).await, Ok(Position(1)));
 }
 
 #[tokio::test]
@@ -50,11 +50,9 @@ async fn a_record_of_the_largest_size_survives_a_restart_without_files_of_its_ow
     let folder = TempDir::new().unwrap();
     let largest = Record { bytes: vec![b'x'; RECORD_MAX].into(), ..record(1) };
     let log = SledLog::open(folder.path()).unwrap();
-    log.append(Position::START, &largest).await.unwrap();
-    for position in 1..40 {
-        let many_chunks = Record { bytes: vec![b'y'; 60_000].into(), ..record(position + 1) };
-        log.append(Position(position), &many_chunks).await.unwrap();
-    }
+    let many_chunks =
+        (2..=40).map(|position| Record { bytes: vec![b'y'; 60_000].into(), ..record(position) });
+    contract::append_all(&log, [largest.clone()].into_iter().chain(many_chunks)).await;
     drop(log);
     let log = SledLog::open(folder.path()).unwrap();
     let first = log.read(Position::START, ReadBound::ONE).await.unwrap();
@@ -69,10 +67,9 @@ async fn store_of(path: &Path, commits: u64) {
     append_up_to(&log, commits).await;
 }
 
-async fn append_up_to(log: &SledLog, commits: u64) {
-    for position in log.head().await.unwrap().0..commits {
-        log.append(Position(position), &record(position + 1)).await.unwrap();
-    }
+async fn append_up_to(log: &SledLog, commits: u64) -> Version {
+    let head = contract::version(log).await;
+    contract::fill(log, head, commits - head.position.0).await
 }
 
 /// Everything in the log, or the first error.

@@ -7,7 +7,7 @@ use std::{
     time::{Duration, Instant},
 };
 
-use application::ports::{AppendError, Fault, LogError, Position, Record};
+use application::ports::{AppendError, Fault, LogError, Position, Record, Version};
 use rusqlite::ErrorCode;
 use tokio::{runtime::Runtime, sync::mpsc, time};
 
@@ -113,22 +113,25 @@ impl Keeper {
         }
     }
 
-    fn append(&mut self, expected: Position, record: &Record) -> Result<Position, AppendError> {
+    fn append(&mut self, expected: Version, record: &Record) -> Result<Position, AppendError> {
         if let Some(error) = self.shared.closed.read().clone() {
             return Err(AppendError::Closed(error));
+        }
+        if expected != self.mark.mark().version() {
+            return Err(AppendError::Conflict);
         }
         if let Err(error) = space::check_room(self.files.database(), record.bytes.len()) {
             return Err(AppendError::Closed(self.stop(Trouble::NoRoom, error)));
         }
         let engine = self.engine.as_ref().expect("a log that is not closed has its engine");
-        match engine.append(expected, record) {
+        match engine.append(expected.position, record) {
             Ok(true) => {}
             Ok(false) => return Err(AppendError::Conflict),
             Err(error) => return Err(self.refused(&error)),
         }
         self.changed = true;
         self.written += record.bytes.len() as u64 + COMMIT_OVERHEAD;
-        let mark = Mark { position: expected.next(), commit: record.id };
+        let mark = Mark { position: expected.position.next(), commit: record.id };
         if let Err(error) = self.mark.raise(mark) {
             let error = io_trouble("writing the high-water mark", &error);
             return Err(AppendError::Closed(self.fail(&error, REOPEN_PAUSE)));

@@ -5,7 +5,7 @@ use std::{fs, io, path::Path, sync::Arc, time::Duration};
 
 use application::ports::{
     AppendError, Durability, DurabilityLevel, EventLog, Fault, LogError, Position, ReadBound, Record,
-    StoredRecord,
+    StoredRecord, Version,
 };
 use async_trait::async_trait;
 use parking_lot::Mutex;
@@ -67,7 +67,7 @@ impl SqliteRemains {
 
 #[async_trait]
 impl EventLog for SqliteRemains {
-    async fn append(&self, _: Position, _: &Record) -> Result<Position, AppendError> {
+    async fn append(&self, _: Version, _: &Record) -> Result<Position, AppendError> {
         let detail = "what is left of a damaged log is only read; salvage it into a new one";
         Err(AppendError::NotStored(LogError::new(Fault::CannotOpen, detail)))
     }

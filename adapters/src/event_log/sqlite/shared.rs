@@ -3,7 +3,7 @@
 use std::fmt;
 
 use application::ports::{
-    AppendError, Durability, Fault, LogError, Position, ReadBound, Record, StoredRecord,
+    AppendError, Durability, Fault, LogError, Position, ReadBound, Record, StoredRecord, Version,
 };
 use parking_lot::{Mutex, RwLock};
 use tokio::sync::{oneshot, watch};
@@ -12,7 +12,7 @@ use super::reader::Reader;
 
 /// A caller that waits for its record to be stored.
 pub(super) struct Request {
-    pub(super) expected: Position,
+    pub(super) expected: Version,
     pub(super) record: Record,
     pub(super) reply: oneshot::Sender<Result<Position, AppendError>>,
 }

@@ -15,9 +15,7 @@ fn folder() -> (TempDir, std::path::PathBuf) {
 }
 
 async fn fill(log: &SqliteLog, count: u64) {
-    for position in 0..count {
-        log.append(Position(position), &contract::record(position + 1)).await.unwrap();
-    }
+    contract::fill(log, Version::START, count).await;
 }
 
 #[tokio::test(flavor = "multi_thread")]
@@ -261,9 +259,7 @@ async fn the_write_ahead_log_is_moved_into_the_database_while_the_log_is_in_use(
     let (_folder, path) = folder();
     let log = SqliteLog::open(&path).unwrap();
     let large = || Record { id: contract::record(1).id, bytes: vec![b'x'; RECORD].into() };
-    for position in 0..20 {
-        log.append(Position(position), &large()).await.unwrap();
-    }
+    contract::append_all(&log, (0..20).map(|_| large())).await;
     // Closing the log would move everything, so the files are measured while it is open. A record is answered before
     // the checkpoint that follows it, so the last two may still wait.
     let length = |path: &Path| fs::metadata(path).unwrap().len();

@@ -1,22 +1,24 @@
 //! How long a new key is valid, as people write it: `90d`.
 
-use std::{error::Error, fmt, str::FromStr};
+use std::str::FromStr;
 
 use chrono::{DateTime, TimeDelta, Utc};
+use thiserror::Error;
 
 /// A span of time from one second to ten years.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) struct Lifetime(TimeDelta);
 
-/// A text that is no such span.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+/// A text that is not such a span.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Error)]
+#[error("write a time such as 90d, 12h or 1h30m, from 1s to 3650d")]
 pub(crate) struct InvalidLifetime;
 
 impl Lifetime {
-    /// Ten years. A key that is to live longer had better have no end at all.
+    /// Ten years. A key that is meant to be valid for longer should never expire.
     pub(crate) const MAX: TimeDelta = TimeDelta::days(3_650);
 
-    /// The moment that is so much later than `now`.
+    /// The time that is this much later than `now`.
     pub(crate) fn after(self, now: DateTime<Utc>) -> DateTime<Utc> {
         now + self.0
     }
@@ -26,36 +28,12 @@ impl FromStr for Lifetime {
     type Err = InvalidLifetime;
 
     fn from_str(text: &str) -> Result<Self, InvalidLifetime> {
-        let unit = text.chars().next_back().ok_or(InvalidLifetime)?;
-        let seconds_each = match unit {
-            's' => 1,
-            'm' => 60,
-            'h' => 60 * 60,
-            'd' => 24 * 60 * 60,
-            'w' => 7 * 24 * 60 * 60,
-            _ => return Err(InvalidLifetime),
-        };
-        let number = &text[..text.len() - unit.len_utf8()];
-        if !number.bytes().all(|digit| digit.is_ascii_digit()) {
-            return Err(InvalidLifetime);
-        }
-        number
-            .parse::<i64>()
+        let span = humantime::parse_duration(text).map_err(|_| InvalidLifetime)?;
+        TimeDelta::from_std(span)
             .ok()
-            .and_then(|count| count.checked_mul(seconds_each))
-            .and_then(TimeDelta::try_seconds)
             .filter(|span| (TimeDelta::seconds(1)..=Self::MAX).contains(span))
             .map(Self)
             .ok_or(InvalidLifetime)
-    }
-}
-
-impl Error for InvalidLifetime {}
-
-impl fmt::Display for InvalidLifetime {
-    fn fmt(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
-        formatter
-            .write_str("write a whole number and its unit (s, m, h, d or w), such as 90d, from 1s to 3650d")
     }
 }
 
@@ -64,7 +42,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_number_and_a_unit_are_a_lifetime() {
+    fn a_span_from_one_second_to_ten_years_is_a_lifetime() {
         for (text, seconds) in [
             ("1s", 1),
             ("30s", 30),
@@ -72,8 +50,8 @@ mod tests {
             ("12h", 43_200),
             ("90d", 7_776_000),
             ("1w", 604_800),
+            ("1d 12h", 129_600),
             ("3650d", 315_360_000),
-            ("007d", 604_800),
         ] {
             assert_eq!(text.parse(), Ok(Lifetime(TimeDelta::seconds(seconds))), "{text:?}");
         }
@@ -88,14 +66,8 @@ mod tests {
             "0d",
             "-1d",
             "+1d",
-            "1.5d",
-            "1 d",
-            " 1d",
-            "1d ",
-            "1D",
-            "1y",
+            "999ms",
             "1dd",
-            "1d12h",
             "3651d",
             "522w",
             "9223372036854775807w",

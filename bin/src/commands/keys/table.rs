@@ -1,4 +1,4 @@
-//! The list of keys as a table for people.
+//! The list of keys as a table.
 
 use std::{collections::BTreeMap, fmt::Write as _};
 
@@ -8,7 +8,7 @@ use chrono::{DateTime, SecondsFormat, Utc};
 
 const COLUMNS: [&str; 7] = ["ID", "STATE", "SCOPES", "CREATED", "EXPIRES", "LAST USED", "NAME"];
 
-/// One line for each key under a line of headings. Without `last_uses` nobody knows them.
+/// One line for each key under a line of headings. Without `last_uses` they are shown as unknown.
 pub(super) fn render(
     keys: &[KeyRecord],
     last_uses: Option<&BTreeMap<KeyId, DateTime<Utc>>>,

@@ -102,12 +102,13 @@ async fn a_store_whose_making_was_interrupted_opens() {
 #[tokio::test]
 async fn a_store_that_was_closed_is_not_taken_for_an_odd_one() {
     let folder = TempDir::new().unwrap();
+    let mut last = Version::START;
     for round in 0..3 {
         let log = SledLog::open(folder.path()).unwrap();
         for position in round * 50..round * 50 + 50 {
             // Large enough to fill several of sled's segments, and to have it use some of them again.
             let large = Record { bytes: vec![b'x'; 30_000].into(), ..record(position + 1) };
-            log.append(Position(position), &large).await.unwrap();
+            last = Version::at(log.append(last, &large).await.unwrap(), large.id);
         }
         drop(log);
         let held = folder::Folder::open_existing(folder.path()).unwrap();

@@ -32,15 +32,15 @@ fn a_failed_write_closes_the_log_until_it_was_opened_again_by_itself() {
 
 async fn fail_and_recover(store: &Path) {
     let log = SledLog::open(store).unwrap();
-    append_up_to(&log, 5).await;
+    let mut head = append_up_to(&log, 5).await;
     let limit = getrlimit(Resource::Fsize);
     let written = fs::metadata(store.join("sled").join("db")).unwrap().len();
     setrlimit(Resource::Fsize, Rlimit { current: Some(written + 10_000), ..limit }).unwrap();
 
-    let mut head = Position(5);
     let closed = loop {
-        match log.append(head, &record(head.0 + 1)).await {
-            Ok(position) => head = position,
+        let record = record(head.position.0 + 1);
+        match log.append(head, &record).await {
+            Ok(position) => head = Version::at(position, record.id),
             Err(error) => break error,
         }
     };
@@ -50,11 +50,11 @@ async fn fail_and_recover(store: &Path) {
     );
     assert!(log.head().await.is_err(), "a closed log says so");
     assert!(
-        matches!(log.append(head, &record(head.0 + 1)).await, Err(AppendError::Closed(_))),
+        matches!(log.append(head, &record(head.position.0 + 1)).await, Err(AppendError::Closed(_))),
         "a closed log takes nothing"
     );
     if let Ok(read) = read_all(&log).await {
-        assert_eq!(read.len() as u64, head.0, "readers see what is durable and nothing else");
+        assert_eq!(read.len() as u64, head.position.0, "readers see what is durable and nothing else");
     }
 
     setrlimit(Resource::Fsize, limit).unwrap();
@@ -66,7 +66,8 @@ async fn fail_and_recover(store: &Path) {
     };
     timeout(PATIENCE, recovered).await.expect("the log is opened again by itself");
     let reopened = log.head().await.unwrap();
-    assert!(reopened == head || reopened == head.next(), "nothing is lost: {reopened} after {head}");
+    let last = head.position;
+    assert!(reopened == last || reopened == last.next(), "nothing is lost: {reopened} after {last}");
     append_up_to(&log, reopened.0 + 20).await;
     drop(log);
     let log = SledLog::open(store).unwrap();
