@@ -24,6 +24,7 @@ mod list_pets;
 mod metrics;
 mod nodes;
 mod openapi;
+mod planted_bugs;
 mod planted_links;
 mod program;
 mod raw;

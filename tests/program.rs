@@ -247,6 +247,6 @@ fn a_file_that_is_no_whole_export_leaves_no_store_behind() {
     let store = format!("sled:{}", target.display());
     let refused = petstore(["log", "import", cut.to_str().unwrap(), "--store", &store]);
     assert_eq!(refused.code, Some(1), "{refused:?}");
-    assert!(refused.stderr.contains("no whole export"), "{}", refused.stderr);
+    assert!(refused.stderr.contains("not a complete export"), "{}", refused.stderr);
     assert!(!target.exists(), "nothing that looks whole and is not");
 }

@@ -111,7 +111,7 @@ impl ApiKeys {
             if let Err(ended) = task::spawn_blocking(move || work(&keys)).await
                 && ended.is_panic()
             {
-                tracing::error!("a task for the API keys panicked ({ended}): report this");
+                tracing::error!("a task for the API keys panicked ({ended}): please report this");
             }
         }
     }
@@ -123,7 +123,7 @@ impl ApiKeys {
             if content != loaded.content {
                 let count = self.put_in_force(&content)?;
                 loaded.content = content;
-                tracing::info!("the key file changed; keys in force: {count}");
+                tracing::info!("the key file has changed: {count} keys are active");
             }
             Ok(())
         });
@@ -158,7 +158,7 @@ impl ApiKeys {
         let records = self.file.parse(content)?;
         if private_files::is_writable_by_others(self.file.path()) {
             let path = self.file.path().display();
-            tracing::warn!("other users may write to {path} and add keys of their own: chmod 600 {path}");
+            tracing::warn!("other users can write to {path} and add keys of their own: run chmod 600 {path}");
         }
         let now = self.clock.now();
         let active = records.iter().filter(|record| record.state(now) == KeyState::Active).count();

@@ -10,8 +10,6 @@ mod loopback;
 pub mod memory;
 #[cfg(feature = "nats")]
 pub mod nats;
-#[cfg(planted_bugs)]
-pub mod planted;
 #[cfg(feature = "postgres")]
 pub mod postgres;
 pub mod sled;

@@ -13,8 +13,6 @@ mod health;
 mod idempotency;
 mod page;
 mod pet_store;
-#[cfg(planted_bugs)]
-pub mod planted;
 pub mod ports;
 mod principal;
 mod projection;

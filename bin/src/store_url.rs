@@ -67,7 +67,7 @@ impl TypedValueParser for StoreUrlReader {
         let parsed = value.to_str().ok_or_else(|| "it is not UTF-8".to_owned()).and_then(str::parse);
         parsed.map_err(|reason: String| {
             let flag = argument.map(clap::Arg::to_string).unwrap_or_default();
-            let words = format!("the value of '{flag}' is no store: {reason}\n");
+            let words = format!("invalid value for '{flag}': {reason}\n");
             clap::Error::raw(ErrorKind::ValueValidation, words).with_cmd(command)
         })
     }
@@ -88,7 +88,7 @@ impl FromStr for StoreUrl {
             Some(("postgres" | "postgresql", rest)) if url_of(rest) => Ok(Self::Postgres(url.into())),
             Some(("nats", rest)) if url_of(rest) && names_a_stream(rest) => Ok(Self::Nats(url.into())),
             Some(("memory", "")) => Ok(Self::Memory),
-            Some(_) | None => Err("write sled:PATH, sqlite:PATH, postgres://USER@HOST/DATABASE, \
+            Some(_) | None => Err("expected sled:PATH, sqlite:PATH, postgres://USER@HOST/DATABASE, \
                                    nats://HOST:PORT/STREAM or memory:"
                 .into()),
         }

@@ -127,8 +127,6 @@ async fn try_to_open_store(url: &StoreUrl, required: DurabilityLevel) -> Result<
             format!("--require-durability asks for more than {url} promises: {}", durability.promise);
         return Err(LogError::new(Fault::CannotOpen, detail));
     }
-    #[cfg(planted_bugs)]
-    let log = adapters::event_log::planted::plant(log);
     PetStore::open(log, Arc::<MemoryReadModel>::default(), Arc::new(SystemClock), url.sharing()).await
 }
 
@@ -153,7 +151,7 @@ async fn off_the_runtime<T: Send + 'static>(
 fn left_out(url: &StoreUrl) -> LogError {
     LogError::new(
         Fault::CannotOpen,
-        format!("this build cannot open {url}: build petstore with its default features"),
+        format!("this build does not support {url}: build petstore with its default features"),
     )
 }
 

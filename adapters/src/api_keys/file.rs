@@ -90,7 +90,7 @@ pub enum IssueError {
     #[error("the key file {path} already holds {max} keys, the maximum: delete the entries of revoked or expired keys from it", path = .0.display(), max = KeyFile::KEYS_MAX)]
     Full(PathBuf),
     /// The system has no random numbers, so no key would be secret.
-    #[error("the system's source of randomness failed: {0}; try again")]
+    #[error("the system's random number generator failed: {0}; try again")]
     NoRandomness(getrandom::Error),
     /// The file cannot be used.
     #[error(transparent)]

@@ -87,7 +87,7 @@ pub(super) async fn answer(endpoint: Arc<Endpoint>, request: Request) -> Respons
         Ok(answered) => answered.into_response(),
         Err(panic) => {
             let id = context.id.to_str().unwrap_or_default();
-            tracing::error!(request = id, "a request made the service panic: {}", panic_message(&*panic));
+            tracing::error!(request = id, "a request handler panicked: {}", panic_message(&*panic));
             Problem::Internal.into_response()
         }
     };
@@ -162,13 +162,17 @@ fn check_framing(request: &Request) -> Result<(), Problem> {
         return Err(Problem::invalid(format!("a request must have at most {HEADERS_MAX} header fields")));
     }
     if !is_coding_clear(request.headers()) {
-        return Err(Problem::invalid("Transfer-Encoding must be chunked, once, and nothing else"));
+        return Err(Problem::invalid("Transfer-Encoding must be exactly chunked"));
     }
     let mut hosts = request.headers().get_all(HOST).iter();
     match (hosts.next(), hosts.next()) {
         (Some(host), None) if is_host(host.as_bytes()) => Ok(()),
-        (Some(_), _) => Err(Problem::invalid("Host must be given once and name a host")),
-        (None, _) if request.version() == Version::HTTP_11 => Err(Problem::invalid("Host is required")),
+        (Some(_), _) => {
+            Err(Problem::invalid("there must be exactly one Host header, and it must name a valid host"))
+        }
+        (None, _) if request.version() == Version::HTTP_11 => {
+            Err(Problem::invalid("a Host header is required"))
+        }
         (None, _) => Ok(()),
     }
 }

@@ -21,32 +21,32 @@ use self::lifetime::Lifetime;
 /// The subcommands.
 #[derive(Debug, Subcommand)]
 pub(crate) enum KeysCommand {
-    /// Issues a new key and prints it, alone, on the last line of standard output
+    /// Create a key and print it, alone, on the last line of standard output.
     ///
-    /// The key is shown this once: only its hash is stored. A running service accepts it within two seconds.
+    /// The key is shown only once, because only its hash is stored. A running service accepts it within two seconds.
     Issue {
-        /// Whose key it is, shown in lists and metrics: 1 to 100 characters
+        /// Name of the key in lists and metrics: 1 to 100 characters.
         #[arg(long, env = "PETSTORE_NAME")]
         name: KeyName,
-        /// What the key may do; repeat it or separate with commas [default: read and write]
+        /// What the key may do. Repeat the flag or separate scopes with commas [default: read,write]
         #[arg(long = "scope", env = "PETSTORE_SCOPE", value_name = "SCOPE", value_delimiter = ',')]
         scopes: Vec<ScopeArgument>,
-        /// How long the key is valid, such as 12h, 90d or 1w, at most ten years [default: for ever]
+        /// How long the key is valid, such as 12h, 90d or 1w, at most ten years [default: no expiry]
         #[arg(long, env = "PETSTORE_EXPIRES_IN", value_name = "TIME")]
         expires_in: Option<Lifetime>,
         #[command(flatten)]
         file: KeyFileArgument,
     },
-    /// Shows every key: id, name, scopes, times and state, never the secret
+    /// List all keys with their id, name, scopes, times and state, but never the secret.
     ///
-    /// The service writes the last use of each key beside the key file, at most every ten seconds.
+    /// The service records when a key was last used in a file beside the key file, at most ten seconds late.
     List {
         #[command(flatten)]
         file: KeyFileArgument,
     },
-    /// Revokes a key for ever: a running service refuses it within two seconds
+    /// Revoke a key for good. A running service rejects it within two seconds.
     Revoke {
-        /// The id that `petstore keys list` shows, or the key itself
+        /// The id of the key, as shown by `petstore keys list`, or the key itself.
         id: String,
         #[command(flatten)]
         file: KeyFileArgument,
@@ -56,7 +56,7 @@ pub(crate) enum KeysCommand {
 /// Where the keys are.
 #[derive(Debug, Args)]
 pub(crate) struct KeyFileArgument {
-    /// The key file
+    /// The key file.
     #[arg(
         long = "keys",
         value_name = "FILE",
@@ -69,9 +69,9 @@ pub(crate) struct KeyFileArgument {
 /// A scope as it is written on the command line.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
 pub(crate) enum ScopeArgument {
-    /// List and get pets
+    /// List and get pets.
     Read,
-    /// Add pets
+    /// Add pets.
     Write,
 }
 
@@ -105,9 +105,12 @@ fn issue(file: &KeyFile, name: KeyName, scopes: Scopes, lifetime: Option<Lifetim
             "note: {namesakes} other active key(s) have this name; revoke those that are no longer needed"
         )?;
     }
-    writeln!(words, "key {id} for {name}, {scopes}, {until}; keep it safe, it is not shown again:")?;
+    writeln!(
+        words,
+        "issued key {id} for {name} ({scopes}), valid {until}; store it safely, it is not shown again:"
+    )?;
     writeln!(io::stdout().lock(), "{}", key.reveal())
-        .with_context(|| format!("the key {id} could not be printed: revoke it and issue another"))
+        .with_context(|| format!("cannot print key {id}: revoke it and issue another"))
 }
 
 fn list(file: &KeyFile) -> anyhow::Result<()> {
@@ -125,7 +128,7 @@ fn revoke(file: &KeyFile, text: &str) -> anyhow::Result<()> {
     let id = KeyHash::of_presented(text).map_or_else(|| KeyId(text.into()), |hash| hash.id());
     let words = match file.revoke(&id, Utc::now()) {
         Ok(Revoked::Now(key)) => {
-            format!("revoked {id} ({}); a running service refuses it within two seconds", key.name)
+            format!("revoked {id} ({}); a running service rejects it within two seconds", key.name)
         }
         Ok(Revoked::Before(key)) => {
             let when = key.revoked.map(|time| time.to_rfc3339_opts(SecondsFormat::Secs, true));
@@ -147,7 +150,7 @@ fn unknown_id(file: &KeyFile, keys: &[KeyRecord]) -> anyhow::Error {
         .collect();
     let path = file.path().display();
     match active.len() {
-        0 => anyhow!("no key has this id: no active keys are left in {path}"),
+        0 => anyhow!("no key has this id: there are no active keys in {path}"),
         1..=NAMED_MAX => {
             anyhow!("no key has this id: the active keys in {path} are {}", active.join(", "))
         }

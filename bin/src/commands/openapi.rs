@@ -12,6 +12,6 @@ pub(crate) fn run(arguments: &AddressArguments) -> anyhow::Result<()> {
     match io::stdout().lock().write_all(http::document(&arguments.site()).as_bytes()) {
         // Whoever reads, `head` for one, has seen enough.
         Err(error) if error.kind() == io::ErrorKind::BrokenPipe => Ok(()),
-        written => written.context("cannot write the document to the standard output"),
+        written => written.context("cannot write the document to standard output"),
     }
 }

@@ -48,7 +48,7 @@ pub(crate) fn run(arguments: ServeArguments) -> anyhow::Result<()> {
         check_plain_http(address, &arguments)?;
     }
     start_logging(&arguments)?;
-    let runtime = tokio::runtime::Runtime::new().context("the runtime cannot start")?;
+    let runtime = tokio::runtime::Runtime::new().context("cannot start the runtime")?;
     let outcome = runtime.block_on(serve(arguments));
     runtime.shutdown_timeout(LAST_WAIT);
     outcome
@@ -58,7 +58,7 @@ async fn serve(arguments: ServeArguments) -> anyhow::Result<()> {
     let mut end = EndSignals::new()?;
     let keys = Keys::open(&arguments.keys)?;
     let (listener, address) = listen(arguments.listen, "--listen").await?;
-    say::line(format_args!("petstore {} starts on http://{address}", env!("CARGO_PKG_VERSION")));
+    say::line(format_args!("petstore {} is starting on http://{address}", env!("CARGO_PKG_VERSION")));
 
     let service = Arc::new(Service::new(keys.authenticator()).with_site(arguments.site()));
     let connections_max = arguments.max_connections as usize;
@@ -100,13 +100,13 @@ async fn serve(arguments: ServeArguments) -> anyhow::Result<()> {
         match tokio::time::timeout(CLOSE_PATIENCE, close).await {
             Ok(closed) => closed,
             Err(_) => {
-                end_at_once("the last commit did not end in time: it was never answered, and may be lost")
+                end_at_once("the last commit did not finish in time: it was not acknowledged and may be lost")
             }
         }
     };
     tokio::select! {
         ended = leave => ended?,
-        () = end.received() => end_at_once("told to stop twice: ended at once"),
+        () = end.received() => end_at_once("received a second signal: stopped immediately"),
     }
     tracing::info!("stopped");
     Ok(())
@@ -123,8 +123,8 @@ fn check_plain_http(address: SocketAddr, arguments: &ServeArguments) -> anyhow::
         return Ok(());
     }
     bail!(
-        "{address} is reachable from other machines and plain HTTP shows the API keys to the network: \
-         listen on 127.0.0.1, or say --insecure-http if something in front does TLS"
+        "{address} is reachable from other machines, and plain HTTP exposes API keys to the network: \
+         listen on 127.0.0.1, or pass --insecure-http if a proxy in front terminates TLS"
     )
 }
 
@@ -153,7 +153,7 @@ fn greet(arguments: &ServeArguments, store: &PetStore, url: &str, keys: &Keys) {
     let promise = store.durability().promise;
     let (url_of_store, count, position) = (&arguments.store.store, store.count(), store.version().position);
     say::line(format_args!("ready: {count} pets at position {position} in {url_of_store} ({promise})"));
-    say::line(format_args!("The interface, to read and to try: {url}/docs"));
+    say::line(format_args!("Interface documentation: {url}/docs"));
     if let Some(file) = keys.first_key_in_force() {
         let file = quoted(&file);
         say::line(format_args!("\nTry it:\n  curl -H \"Authorization: Bearer $(cat {file})\" {url}/v1/pets"));
@@ -168,8 +168,9 @@ fn quoted(path: &Path) -> String {
 }
 
 fn start_logging(arguments: &ServeArguments) -> anyhow::Result<()> {
-    let filter = EnvFilter::try_new(&arguments.log)
-        .with_context(|| format!("--log {} is no filter: write for example info or debug", arguments.log))?;
+    let filter = EnvFilter::try_new(&arguments.log).with_context(|| {
+        format!("--log {} is not a valid filter: use for example info or debug", arguments.log)
+    })?;
     // A log that nobody reads any more must not end the service.
     let log =
         tracing_subscriber::fmt().with_env_filter(filter).with_writer(io::stderr).log_internal_errors(false);
@@ -199,7 +200,7 @@ impl Server {
 
     async fn end(self) -> anyhow::Result<()> {
         drop(self.stop);
-        self.ended.await.context("the HTTP port failed")
+        self.ended.await.context("the HTTP server failed")
     }
 }
 

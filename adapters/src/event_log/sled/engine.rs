@@ -50,20 +50,7 @@ impl Engine {
             self.db.apply_batch(chunks::batch(position, record))?;
             self.db.flush()
         })?;
-        #[cfg(planted_bugs)]
-        if application::planted::is("skip-our-sync") {
-            return Ok(());
-        }
-        let synced = self.records.sync_data();
-        #[cfg(planted_bugs)]
-        let synced = synced.or_else(|error| {
-            if application::planted::is("retry-a-failed-sync") {
-                self.records.sync_data()
-            } else {
-                Err(error)
-            }
-        });
-        synced.map_err(|error| io_trouble("syncing the log", &error))
+        self.records.sync_data().map_err(|error| io_trouble("syncing the log", &error))
     }
 
     /// Finds the last commit, and that nothing which was acknowledged is missing.

@@ -29,7 +29,7 @@ pub(super) async fn export(url: &StoreUrl) -> anyhow::Result<()> {
     let out = BufWriter::new(io::stdout().lock());
     match transfer::export(&*log, out, Utc::now(), |position| progress.at(position)).await {
         Err(Broken { error: ExportError::File(error), .. }) if error.kind() == io::ErrorKind::BrokenPipe => {
-            bail!("whoever reads the export has stopped: what was written is not whole")
+            bail!("the reader closed the pipe: the export is incomplete")
         }
         exported => exported.map(|_| ()).map_err(Into::into),
     }
@@ -39,14 +39,14 @@ pub(super) async fn import(file: &Path, url: &StoreUrl) -> anyhow::Result<()> {
     if file == Path::new("-") {
         return take_in(io::stdin().lock(), url, Progress::open_end()).await;
     }
-    let cannot_open = || format!("{} cannot be opened", file.display());
+    let cannot_open = || format!("cannot open {}", file.display());
     let mut opened = File::open(file).with_context(cannot_open)?;
     let mut progress = Progress::open_end();
     if opened.metadata().with_context(cannot_open)?.is_file() {
         // A target that looks whole and is not would be worse than none.
         let whole = transfer::check_export(BufReader::new(&opened))
             .await
-            .map_err(|broken| anyhow!("{} is no whole export: {broken}", file.display()))?;
+            .map_err(|broken| anyhow!("{} is not a complete export: {broken}", file.display()))?;
         progress = Progress::up_to(whole.last);
         opened.rewind()?;
     }
@@ -60,7 +60,7 @@ async fn take_in(lines: impl BufRead, url: &StoreUrl, progress: Progress) -> any
     let imported = imported.map_err(|broken| match &broken.error {
         ExportError::Target(_) => anyhow!("{broken}"),
         ExportError::Log(_) | ExportError::File(_) | ExportError::NotAnExport { .. } => anyhow!(
-            "{broken}; {url} now holds the history up to position {}, and importing a whole export goes on from there",
+            "{broken}; {url} now holds the history up to position {}, and importing a complete export resumes from there",
             broken.sound.last
         ),
     })?;
@@ -71,7 +71,7 @@ async fn take_in(lines: impl BufRead, url: &StoreUrl, progress: Progress) -> any
 
 pub(super) async fn copy(from: &StoreUrl, to: &StoreUrl) -> anyhow::Result<()> {
     if from.is_same_as(to) {
-        bail!("--from and --to are the same log: choose another one to copy it to");
+        bail!("--from and --to are the same log: choose a different target");
     }
     let source = wire::open_existing_log(from).await?;
     let target = wire::open_log(to).await?;
@@ -80,7 +80,7 @@ pub(super) async fn copy(from: &StoreUrl, to: &StoreUrl) -> anyhow::Result<()> {
     let copied = transfer::copy(&*source, &*target, |position| progress.at(position)).await?;
     drop(progress);
     if before == copied.last {
-        tell::line("copied", format!("nothing: {to} held everything of {from} already"));
+        tell::line("copied", format!("nothing: {to} already holds all of {from}"));
     } else {
         tell::line("copied", format!("{from} to {to}"));
     }

@@ -18,7 +18,7 @@ use crate::{
 
 pub(super) async fn run(from: &StoreUrl, to: &StoreUrl) -> anyhow::Result<()> {
     if from.is_same_as(to) {
-        bail!("--from and --to are the same store: a damaged log is salvaged into a new one");
+        bail!("--from and --to are the same log: choose a new one as the target");
     }
     let remains = wire::find_remains(from).await?;
     let target = wire::open_log(to).await?;
@@ -34,7 +34,7 @@ pub(super) async fn run(from: &StoreUrl, to: &StoreUrl) -> anyhow::Result<()> {
     tell::line("salvaged", format!("{to}, from {from}"));
     tell_what_is_sound(&sound, &remains);
     if let Some(reason) = reason {
-        tell::line("because", reason);
+        tell::line("reason", reason);
     }
     Ok(())
 }
@@ -62,14 +62,14 @@ fn tell_what_is_sound(sound: &Summary, remains: &Remains) {
         tell::line("unreadable", tell::ranges(&missing));
         let left_out = between(&missing, sound.last.next(), remains.reach);
         if !left_out.is_empty() {
-            tell::line("left out", format!("{}: whole, but after a gap", tell::ranges(&left_out)));
+            tell::line("left out", format!("{}: intact, but after a gap", tell::ranges(&left_out)));
         }
     }
     if !remains.end_is_known {
         let last = remains.reach;
         tell::line(
             "unknown",
-            format!("whether there were commits after {last}: the high-water mark is lost"),
+            format!("whether there were commits after {last}, because the high-water mark is lost"),
         );
     }
 }
