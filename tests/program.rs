@@ -55,10 +55,19 @@ fn the_first_start_makes_a_key_and_prints_a_line_that_works_when_pasted() {
 #[test]
 fn keys_are_issued_listed_and_revoked() {
     let folder = tempfile::tempdir().unwrap();
-    let file = folder.path().join("new/keys.toml");
+    let mistyped = folder.path().join("new/keys.toml");
+    let refused = petstore(["keys", "issue", "--name", "a", "--keys", mistyped.to_str().unwrap()]);
+    assert_eq!(refused.code, Some(1), "{refused:?}");
+    assert!(refused.stderr.contains("there is no folder"), "{}", refused.stderr);
+    assert!(!folder.path().join("new").exists(), "nothing is created");
+    let file = folder.path().join("keys.toml");
     let file = file.to_str().unwrap();
     let issued = petstore(["keys", "issue", "--name", "a", "--keys", file]);
     assert_eq!(issued.code, Some(0), "{}", issued.stderr);
+    let announced = |told: &str| told.lines().filter(|line| line.contains("created the key file")).count();
+    assert_eq!(announced(&issued.stderr), 1, "{}", issued.stderr);
+    let second = petstore(["keys", "issue", "--name", "b", "--keys", file]);
+    assert_eq!((second.code, announced(&second.stderr)), (Some(0), 0), "{}", second.stderr);
     let key = issued.stdout.lines().last().unwrap();
     assert!(key.starts_with("petstore_") && !key.contains(' '), "the key stands alone: {key}");
     let listed = petstore(["keys", "list", "--keys", file]);
@@ -110,6 +119,7 @@ fn every_command_explains_itself() {
         vec!["keys", "--help"],
         vec!["keys", "issue", "--help"],
         vec!["keys", "list", "--help"],
+        vec!["keys", "rotate", "--help"],
         vec!["keys", "revoke", "--help"],
         vec!["openapi", "--help"],
         vec!["log", "--help"],
