@@ -22,9 +22,8 @@ use application::ports::{
 use async_trait::async_trait;
 use tokio::time::{self, Instant};
 
-use super::environment;
+use super::{IfMissing, environment};
 use link::Link;
-use schema::Tables;
 use session::Session;
 use settings::Settings;
 
@@ -48,17 +47,17 @@ impl PostgresLog {
     /// The password may also come from `PGPASSWORD`, or from the password file that `passfile` or `PGPASSFILE`
     /// name. [`Fault::Unreachable`] may pass: retry.
     pub async fn open(url: &str) -> Result<Self, LogError> {
-        Self::connect(url, Tables::OrCreate).await
+        Self::connect(url, IfMissing::Create).await
     }
 
     /// Opens a log that exists; creates no tables.
     pub async fn open_existing(url: &str) -> Result<Self, LogError> {
-        Self::connect(url, Tables::Existing).await
+        Self::connect(url, IfMissing::Refuse).await
     }
 
-    async fn connect(url: &str, tables: Tables) -> Result<Self, LogError> {
+    async fn connect(url: &str, if_missing: IfMissing) -> Result<Self, LogError> {
         let settings = Settings::parse(url, &environment::of_this_process)?;
-        Ok(Self { link: Link::open(settings, tables).await? })
+        Ok(Self { link: Link::open(settings, if_missing).await? })
     }
 }
 

@@ -21,10 +21,10 @@ use tokio::{
 use tokio_postgres::{AsyncMessage, Client, Connection, Error, NoTls, Statement, types::Type};
 
 use super::{
-    durability, error_mapping,
-    schema::{self, Tables},
+    durability, error_mapping, schema,
     settings::{Settings, Target},
 };
+use crate::event_log::IfMissing;
 
 /// How long the server may work on a statement: a little less than its client waits, so that nothing goes on for a
 /// client that has given up.
@@ -84,10 +84,10 @@ impl Drop for Driver {
 
 impl Session {
     /// Connects to the first server of the settings that can be written to.
-    pub(super) async fn open(settings: &Settings, tables: Tables) -> Result<Self, LogError> {
+    pub(super) async fn open(settings: &Settings, if_missing: IfMissing) -> Result<Self, LogError> {
         let mut errors: Vec<LogError> = Vec::new();
         for target in settings.targets() {
-            match time::timeout(target.connect_timeout, Self::open_at(target, tables)).await {
+            match time::timeout(target.connect_timeout, Self::open_at(target, if_missing)).await {
                 Ok(Ok(session)) => return Ok(session),
                 Ok(Err(error)) => errors.push(error),
                 Err(_) => {
@@ -99,7 +99,7 @@ impl Session {
         Err(error_mapping::combined(errors))
     }
 
-    async fn open_at(target: &Target, tables: Tables) -> Result<Self, LogError> {
+    async fn open_at(target: &Target, if_missing: IfMissing) -> Result<Self, LogError> {
         let announced = Arc::new(watch::Sender::new(Position::START));
         let (append_listener, read_listener) = (Listener::new(&announced), Listener::new(&announced));
         let warned = append_listener.warned.clone();
@@ -115,7 +115,7 @@ impl Session {
             );
             return Err(LogError::new(Fault::Unreachable, detail));
         }
-        schema::ensure(&appending, &target.server, tables).await?;
+        schema::ensure(&appending, &target.server, if_missing).await?;
         let channel = schema::channel(&appending).await.map_err(failed)?;
         reading.batch_execute(&format!("LISTEN {channel}")).await.map_err(failed)?;
         let session = Self {
