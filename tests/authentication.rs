@@ -7,7 +7,7 @@ use std::{
     time::{Duration, Instant},
 };
 
-use harness::{App, petstore};
+use harness::{App, eventually, petstore};
 
 /// The longest a change of the key file may take to be in force, with room for a busy machine.
 const SOON: Duration = Duration::from_secs(20);
@@ -118,6 +118,33 @@ fn a_revoked_key_stops_and_a_new_one_works_without_a_restart() {
 }
 
 #[test]
+fn a_revoked_key_stops_while_another_process_holds_the_lock() {
+    let app = App::start();
+    let file = app.keys_file();
+    let path = file.to_str().unwrap();
+    let other = app.issue_key(&["--name", "other"]);
+    let lock = fs::File::open(app.folder().join("keys.toml.lock")).unwrap();
+    lock.lock().unwrap();
+    // The service wants to record this use, and cannot.
+    wait_for_status(&app, &other, 200);
+    let change = thread::spawn({
+        let path = path.to_owned();
+        move || petstore(["keys", "issue", "--name", "late", "--keys", &path])
+    });
+    eventually("the service says that it cannot record the use", || {
+        app.printed().1.contains("the last use of API keys is not recorded").then_some(())
+    });
+    assert_eq!(petstore(["keys", "list", "--keys", path]).code, Some(0), "reading needs no lock");
+    let text = fs::read_to_string(&file).unwrap();
+    let revoked = text.replace("name = \"other\"", "name = \"other\"\nrevoked = 2026-01-01T00:00:00Z");
+    fs::write(&file, revoked).unwrap();
+    wait_for_status(&app, &other, 401);
+    let refused = change.join().unwrap();
+    assert_eq!(refused.code, Some(1), "{refused:?}");
+    assert!(refused.stderr.contains("another process holds the lock"), "{}", refused.stderr);
+}
+
+#[test]
 fn an_expired_key_is_no_key() {
     let app = App::start();
     let brief = app.issue_key(&["--name", "brief", "--expires-in", "10s"]);
@@ -130,19 +157,20 @@ fn a_broken_or_vanished_key_file_changes_nothing() {
     let app = App::start();
     let file = app.keys_file();
     let sound = fs::read(&file).unwrap();
+    let replacement = app.folder().join("replacement");
     for broken in [Some(&b"not [toml"[..]), Some(b""), None] {
+        let warnings = || app.printed().1.matches("WARN").count();
+        let warnings_before = warnings();
         match broken {
-            Some(bytes) => fs::write(&file, bytes).unwrap(),
+            // Put in place at once: a half-written file would be warned about as well.
+            Some(bytes) => {
+                fs::write(&replacement, bytes).unwrap();
+                fs::rename(&replacement, &file).unwrap();
+            }
             None => fs::remove_file(&file).unwrap(),
         }
-        let deadline = Instant::now() + SOON;
-        let warnings_before = app.printed().1.matches("WARN").count();
-        while app.printed().1.matches("WARN").count() == warnings_before
-            && broken.is_some_and(|bytes| !bytes.is_empty())
-        {
-            assert!(Instant::now() < deadline, "a broken key file is warned about");
-            thread::sleep(Duration::from_millis(50));
-        }
+        // Only after the warning has the service looked at the file.
+        eventually("the service warns about the key file", || (warnings() > warnings_before).then_some(()));
         assert_eq!(status_with(&app, &app.key), 200, "{broken:?}: the old set stays in force");
         assert_eq!(app.anonymous("GET", "/v1/pets").send().status, 401, "{broken:?}: never open to everyone");
     }

@@ -19,7 +19,7 @@ mod kills;
 mod leaving;
 mod ledger;
 mod load;
-mod part;
+pub(crate) mod part;
 mod power_cuts;
 mod short_writes;
 mod sqlite_damage;

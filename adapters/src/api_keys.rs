@@ -1,14 +1,17 @@
-//! API keys: who may call, kept as hashes in one small file that can change while the service runs.
+//! API keys: who may call the service. Their hashes are kept in one small file that may change while it runs.
 //!
-//! Reading order: [`ApiKeys`] (every request asks it), `file` (the key file and how it changes), `record` (what is
-//! known about a key), `key` (the secret), `document` (the file's text), `last_use`, `trouble`.
+//! Reading order: [`ApiKeys`] (authenticates every request), `file` (the key file), `issue`, `rotate` and `revoke` (how
+//! it changes), `record` (one entry of it), `key` (the secret), `document` (the file's text), `last_use`, `log_once`.
 
 mod document;
 mod file;
+mod issue;
 mod key;
 mod last_use;
+mod log_once;
 mod record;
-mod trouble;
+mod revoke;
+mod rotate;
 
 use std::{
     collections::{BTreeMap, HashMap},
@@ -29,133 +32,139 @@ use tokio::{
 };
 
 pub use self::{
-    file::{IssueError, Issued, KeyFile, KeyFileError, NewKey, RevokeError, Revoked},
+    file::{KeyFile, KeyFileError},
+    issue::{IssueError, Issued, NewKey},
     key::{ApiKey, InvalidKeyHash, KeyHash},
     record::{InvalidKeyName, KeyName, KeyRecord, KeyState},
+    revoke::{RevokeError, Revoked},
+    rotate::{RotateError, Rotated, Rotation},
 };
 use self::{
     key::ID_BYTES,
     last_use::LastUse,
-    trouble::{Change, Trouble},
+    log_once::{LogOnce, News},
 };
 use crate::private_files;
 
-/// The keys that are in force. They follow the key file; while it is broken or gone, the last good set stays.
+/// The keys that are in force. They follow the key file; while it is broken or missing, the last good set stays.
 pub struct ApiKeys {
     file: KeyFile,
     clock: Arc<dyn Clock>,
     keys: RwLock<HashMap<[u8; ID_BYTES], Known>>,
-    seen: Mutex<Seen>,
+    loaded: Mutex<Loaded>,
     saved: Mutex<Saved>,
 }
 
 struct Known {
     record: KeyRecord,
     principal: Arc<Principal>,
-    /// Outlives a change of the file.
+    /// Shared with the entry that a reload puts in the place of this one.
     last_use: Arc<LastUse>,
 }
 
-/// The file as it was looked at last.
+/// The key file as it was loaded last.
 #[derive(Default)]
-struct Seen {
-    /// The content that is in force. Compared as a whole: times of change are too coarse and can be set.
+struct Loaded {
+    /// The content that is in force. Compared as a whole: modification times are too coarse and can be set.
     content: Vec<u8>,
-    trouble: Trouble,
+    log: LogOnce,
 }
 
-/// The uses as they were written last.
+/// The last uses as they were written last.
 #[derive(Default)]
 struct Saved {
     uses: BTreeMap<KeyId, Option<DateTime<Utc>>>,
-    trouble: Trouble,
+    log: LogOnce,
 }
 
 impl ApiKeys {
-    /// How often the file is looked at. A change has to be in force within two seconds, on a busy machine too.
-    pub const LOOK_EVERY: Duration = Duration::from_millis(500);
-    /// How often the uses are written, if there were any.
+    /// How often the file is read. A change must be in force within two seconds, on a busy machine too.
+    pub const RELOAD_EVERY: Duration = Duration::from_millis(500);
+    /// How often the last uses are written, if there were any.
     pub const SAVE_EVERY: Duration = Duration::from_secs(10);
 
-    /// Takes the keys of the file at `path`. It must exist: see [`KeyFile::issue_first`].
+    /// Loads the keys from the file at `path`, which must exist: see [`KeyFile::issue_first`].
     pub fn open(path: impl Into<PathBuf>, clock: Arc<dyn Clock>) -> Result<Arc<Self>, KeyFileError> {
         let keys = Self {
             file: KeyFile::at(path),
             clock,
             keys: RwLock::default(),
-            seen: Mutex::default(),
+            loaded: Mutex::default(),
             saved: Mutex::default(),
         };
         let content = keys.file.read()?;
         keys.put_in_force(&content)?;
-        keys.seen.lock().content = content;
+        keys.loaded.lock().content = content;
         Ok(Arc::new(keys))
     }
 
-    /// Keeps up with the file and writes the uses down, for as long as it is polled.
+    /// Reloads the file and writes the last uses at intervals, for as long as it is polled. The two never wait for
+    /// each other: writing needs a lock that another process may hold, and a revoked key must be refused meanwhile.
     pub async fn watch(self: Arc<Self>) {
-        let mut look = time::interval(Self::LOOK_EVERY);
-        let mut save = time::interval(Self::SAVE_EVERY);
-        look.set_missed_tick_behavior(MissedTickBehavior::Delay);
-        save.set_missed_tick_behavior(MissedTickBehavior::Delay);
+        tokio::join!(
+            self.repeat(Self::RELOAD_EVERY, Self::reload),
+            self.repeat(Self::SAVE_EVERY, Self::save_last_uses)
+        );
+    }
+
+    async fn repeat(self: &Arc<Self>, every: Duration, work: fn(&Self)) {
+        let mut interval = time::interval(every);
+        interval.set_missed_tick_behavior(MissedTickBehavior::Delay);
         loop {
-            let work = tokio::select! {
-                _ = look.tick() => Self::reload,
-                _ = save.tick() => Self::save_last_uses,
-            };
+            interval.tick().await;
             let keys = self.clone();
-            // A program that ends cancels the work, which is no fault.
+            // A runtime that shuts down cancels the work, which is not an error.
             if let Err(ended) = task::spawn_blocking(move || work(&keys)).await
                 && ended.is_panic()
             {
-                tracing::error!("looking after the API keys failed ({ended}): report this");
+                tracing::error!("a task for the API keys panicked ({ended}): please report this");
             }
         }
     }
 
-    /// Looks at the file now. Waits for the disk.
+    /// Reads the file now. Blocks on the disk.
     pub fn reload(&self) {
-        let mut seen = self.seen.lock();
+        let mut loaded = self.loaded.lock();
         let outcome = self.file.read().and_then(|content| {
-            if content != seen.content {
+            if content != loaded.content {
                 let count = self.put_in_force(&content)?;
-                seen.content = content;
-                tracing::info!("the key file changed; keys in force: {count}");
+                loaded.content = content;
+                tracing::info!("the key file has changed: {count} keys are active");
             }
             Ok(())
         });
-        match seen.trouble.note(outcome.as_ref().err()) {
-            Change::None => {}
-            Change::Worse(error) => tracing::warn!("the keys read before stay in force: {error}"),
-            Change::Better => tracing::info!("the key file is in order again"),
+        match loaded.log.attempt(outcome.as_ref().err()) {
+            News::None => {}
+            News::Failed(error) => tracing::warn!("the keys that were loaded before stay in force: {error}"),
+            News::Recovered => tracing::info!("the key file can be used again"),
         }
     }
 
-    /// Writes down when each key was last used, if that changed. Waits for the disk. To be called at a clean end
-    /// too; nothing depends on its success.
+    /// Writes when each key was last used, if that has changed. Blocks on the disk. Called at a clean end too;
+    /// nothing depends on its success.
     pub fn save_last_uses(&self) {
         let mut saved = self.saved.lock();
         let uses = self.last_uses();
         if uses == saved.uses || uses.values().all(Option::is_none) {
             return;
         }
-        let outcome = self.file.note_uses(&uses);
+        let outcome = self.file.record_uses(&uses);
         if outcome.is_ok() {
             saved.uses = uses;
         }
-        match saved.trouble.note(outcome.as_ref().err()) {
-            Change::None => {}
-            Change::Worse(error) => tracing::warn!("the last use of API keys is not noted: {error}"),
-            Change::Better => tracing::info!("the last use of API keys is noted again"),
+        match saved.log.attempt(outcome.as_ref().err()) {
+            News::None => {}
+            News::Failed(error) => tracing::warn!("the last use of API keys is not recorded: {error}"),
+            News::Recovered => tracing::info!("the last use of API keys is recorded again"),
         }
     }
 
-    /// Replaces the set, and says how many keys of it are active. Nothing changes on error.
+    /// Replaces the set of keys and returns how many of them are active. Nothing changes on error.
     fn put_in_force(&self, content: &[u8]) -> Result<usize, KeyFileError> {
         let records = self.file.parse(content)?;
         if private_files::is_writable_by_others(self.file.path()) {
             let path = self.file.path().display();
-            tracing::warn!("others may write to {path} and so give themselves keys: chmod 600 {path}");
+            tracing::warn!("other users can write to {path} and add keys of their own: run chmod 600 {path}");
         }
         let now = self.clock.now();
         let active = records.iter().filter(|record| record.state(now) == KeyState::Active).count();
@@ -181,7 +190,7 @@ impl Authenticator for ApiKeys {
         let hash = KeyHash::of_presented(key)?;
         let now = self.clock.now();
         let keys = self.keys.read();
-        // Found by a part of the hash, so what the search takes tells nothing about any key.
+        // The search uses a part of the hash, so its duration says nothing about any key.
         let known = keys.get(&hash.id_bytes())?;
         if known.record.hash != hash || known.record.state(now) != KeyState::Active {
             return None;
@@ -193,9 +202,14 @@ impl Authenticator for ApiKeys {
 
 impl Known {
     fn new(record: KeyRecord, last_use: Arc<LastUse>) -> Self {
-        let (id, name, scopes) = (record.id(), record.name.to_string(), record.scopes);
-        let owner = id.clone();
-        Self { record, principal: Arc::new(Principal { id, owner, name, scopes }), last_use }
+        let principal = Principal {
+            id: record.id(),
+            owner: record.owner.clone(),
+            name: record.name.to_string(),
+            scopes: record.scopes,
+            rate_limit: record.rate_limit,
+        };
+        Self { record, principal: Arc::new(principal), last_use }
     }
 }
 

@@ -18,6 +18,7 @@ mod etag;
 mod exposition;
 mod health;
 mod idempotency;
+mod inventory;
 mod limits;
 mod metrics;
 mod new_pet;
@@ -93,8 +94,9 @@ pub async fn serve_operators(
 
 fn public_routers(service: &Arc<Service>) -> Routers {
     let docs = docs::routes(document(&service.site), &service.site);
+    let pages = docs.into_iter().chain(inventory::routes(&service.site));
     Routers {
-        serving: route::router(interface().into_iter().chain(probes()).chain(docs), service),
+        serving: route::router(interface().into_iter().chain(probes()).chain(pages), service),
         shedding: route::shedding_router(probes(), service),
     }
 }

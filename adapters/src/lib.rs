@@ -1,5 +1,5 @@
-//! What connects the application to the world. The modules never use each other, except for the leaf
-//! `private_files`; `bin` wires them together.
+//! The adapters: HTTP, storage engines, read model, API keys, clock. The modules never use each other,
+//! except for the leaf `private_files`; `bin` connects them.
 
 pub mod api_keys;
 pub mod event_log;

@@ -7,10 +7,12 @@
 
 use std::{
     ffi::OsStr,
-    fs::{DirBuilder, File},
+    fs::{DirBuilder, File, TryLockError},
     io::{self, Read as _, Write as _},
     os::unix::fs::{DirBuilderExt as _, MetadataExt as _, fchown},
     path::{Path, PathBuf},
+    thread,
+    time::{Duration, Instant},
 };
 
 use rustix::{
@@ -22,6 +24,9 @@ use rustix::{
 /// Only the user that runs the service may read files and look into folders.
 pub(crate) const FILE_MODE: u32 = 0o600;
 pub(crate) const FOLDER_MODE: u32 = 0o700;
+
+/// How long to wait before trying again to take a lock: the system does not wait for one with a deadline.
+const LOCK_PAUSE: Duration = Duration::from_millis(10);
 
 /// A pipe that somebody put in the place of a file must not keep the program waiting for its other end.
 const NEVER_WAIT: OFlags = OFlags::NONBLOCK.union(OFlags::CLOEXEC);
@@ -100,12 +105,19 @@ pub(crate) fn create_file(path: &Path) -> io::Result<File> {
     Ok(file)
 }
 
-/// Waits until no other process holds the lock at `path`. Dropping the file releases it, and so does the end of
-/// the process. The file stays: if it were deleted, two processes could hold the lock at once.
-pub(crate) fn lock(path: &Path) -> io::Result<File> {
+/// Takes the lock at `path`, or fails with `WouldBlock` if another process still holds it after `patience`. Dropping
+/// the file releases the lock, and so does the end of the process. The file stays: if it were deleted, two processes
+/// could hold the lock at once.
+pub(crate) fn lock(path: &Path, patience: Duration) -> io::Result<File> {
     let file = open_or_create(path)?;
-    file.lock()?;
-    Ok(file)
+    let deadline = Instant::now() + patience;
+    loop {
+        match file.try_lock() {
+            Ok(()) => return Ok(file),
+            Err(TryLockError::WouldBlock) if Instant::now() < deadline => thread::sleep(LOCK_PAUSE),
+            Err(error) => return Err(error.into()),
+        }
+    }
 }
 
 /// Replaces a file atomically: a reader sees all of the old content or all of the new, and after `Ok` the new

@@ -1,4 +1,5 @@
-//! All pets in memory, in id order, with one index per status: a page costs the same wherever it starts.
+//! The read model: all pets in memory, sorted by id, with one index per status. Every page costs the same, wherever
+//! it starts.
 
 use application::{ListPets, Page, Version, codec::Commit, ports::ReadModel};
 use domain::{Pet, PetEvent, PetId, PetStatus};
@@ -10,9 +11,9 @@ pub struct MemoryReadModel(RwLock<Pets>);
 
 #[derive(Debug, Default)]
 struct Pets {
-    /// In ascending id order.
+    /// Sorted by ascending id.
     all: Chunked<Pet>,
-    /// Places in `all`, ascending, one list per status.
+    /// Indexes into `all`, ascending, one list per status.
     by_status: [Chunked<u32>; PetStatus::ALL.len()],
     version: Version,
 }
@@ -33,7 +34,7 @@ impl ReadModel for MemoryReadModel {
 
     fn get(&self, id: PetId) -> Option<Pet> {
         let pets = self.0.read();
-        // Without gaps the pet with id n is the n-th; a gap can only move it to the front.
+        // Without gaps in the ids, the pet with id n is the n-th. A gap can only move it towards the front.
         let last_place = usize::try_from(id.get()).ok()?.min(pets.all.len());
         let place = match pets.all.get(last_place.checked_sub(1)?) {
             Some(pet) if pet.id == id => last_place - 1,
@@ -79,7 +80,7 @@ impl Pets {
         self.all.get(place as usize)
     }
 
-    /// Takes a page off the front of `rest`, and looks one further to know whether there is another.
+    /// Takes a page from the front of `rest`, and looks one pet further to know whether there is another page.
     fn page<'a>(&self, mut rest: impl Iterator<Item = &'a Pet>, query: &ListPets) -> Page {
         let mut pets = Vec::with_capacity(query.limit.get());
         pets.extend(rest.by_ref().take(query.limit.get()).cloned());
@@ -96,7 +97,7 @@ fn index(status: PetStatus) -> usize {
     }
 }
 
-/// A list that grows in chunks: no push ever moves what is there, so none stalls the readers.
+/// A list that grows in chunks: a push never moves existing items, so it never stalls readers.
 #[derive(Debug)]
 struct Chunked<T> {
     chunks: Vec<Vec<T>>,
@@ -124,7 +125,7 @@ impl<T> Chunked<T> {
         self.chunks.get(place / Self::CHUNK)?.get(place % Self::CHUNK)
     }
 
-    /// The first place whose item is not `before`, when all items that are come first.
+    /// The index of the first item that is not `before`, provided that all items that are come first.
     fn partition_point(&self, before: impl Fn(&T) -> bool) -> usize {
         let chunk = self.chunks.partition_point(|chunk| chunk.last().is_some_and(&before));
         chunk * Self::CHUNK + self.chunks.get(chunk).map_or(0, |items| items.partition_point(&before))

@@ -1,4 +1,4 @@
-//! What the operating system knows: the time.
+//! The clock of the operating system.
 
 use application::ports::Clock;
 use chrono::{DateTime, Utc};

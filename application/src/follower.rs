@@ -224,7 +224,9 @@ pub(crate) fn decode(record: &StoredRecord) -> Result<codec::Commit, LogError> {
     if commit.position == record.position {
         return Ok(commit);
     }
-    let detail =
-        format!("position {} holds the commit that was written at {}", record.position, commit.position);
+    let detail = format!(
+        "position {} holds the commit that was written for position {}",
+        record.position, commit.position
+    );
     Err(LogError::new(Fault::Damaged, detail))
 }

@@ -13,11 +13,10 @@ mod health;
 mod idempotency;
 mod page;
 mod pet_store;
-#[cfg(planted_bugs)]
-pub mod planted;
 pub mod ports;
 mod principal;
 mod projection;
+mod rate_limit;
 pub mod transfer;
 mod turns;
 mod writer;
@@ -28,3 +27,4 @@ pub use page::{Limit, LimitOutOfRange, ListPets, Page};
 pub use pet_store::{CreateError, CreatePet, Created, NotCaughtUp, PetStore, Sharing};
 pub use ports::Version;
 pub use principal::{KeyId, Principal, Scope, Scopes};
+pub use rate_limit::{InvalidRateLimit, RateLimit};

@@ -97,10 +97,6 @@ impl PetStore {
         let projection = Arc::new(Projection::new(read_model));
         let node = Follower::new(log, projection);
         node.catch_up().await?;
-        #[cfg(planted_bugs)]
-        if crate::planted::is("reuse-ids-after-a-restart") {
-            node.projection.forget_ids();
-        }
         let (requests, queue) = mpsc::channel(Self::QUEUE_MAX);
         let writer = Writer::new(node.clone(), clock, queue, sharing);
         let writer = tokio::spawn(supervise_writer(writer, node.monitor.clone()));

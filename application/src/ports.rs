@@ -155,10 +155,10 @@ impl LogError {
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Error)]
 pub enum Fault {
     /// The engine does not answer for now.
-    #[error("the storage engine does not answer")]
+    #[error("the storage engine does not respond")]
     Unreachable,
     /// A write or a sync failed.
-    #[error("the storage failed to write")]
+    #[error("a write to storage failed")]
     WriteFailed,
     /// Too little space to accept more.
     #[error("the storage is full")]
@@ -167,10 +167,10 @@ pub enum Fault {
     #[error("the log is damaged")]
     Damaged,
     /// The log is not the one this node has been following.
-    #[error("the log is not the one that was read before")]
+    #[error("the history in the log has changed")]
     Diverged,
     /// The log holds something that only a newer program understands.
-    #[error("the log holds entries of a newer format")]
+    #[error("the log contains entries in a newer format")]
     NewerFormat,
     /// Another process holds the store, or it is not ours to open.
     #[error("the storage cannot be opened")]
@@ -179,7 +179,7 @@ pub enum Fault {
     #[error("the record is too large for the storage engine")]
     TooLarge,
     /// Our own bug: a part of the program ended unexpectedly.
-    #[error("an internal part stopped")]
+    #[error("an internal component stopped")]
     Stopped,
 }
 

@@ -67,10 +67,7 @@ impl Projection {
             return Ok(());
         }
         if commit.position != last.next() {
-            let detail = format!(
-                "after position {last} the log goes on with {}: commits are missing",
-                commit.position
-            );
+            let detail = format!("position {last} is followed by {}: commits are missing", commit.position);
             return Err(LogError::new(Fault::Damaged, detail));
         }
         let mut inventory = state.inventory.clone();
@@ -78,7 +75,7 @@ impl Projection {
             inventory.apply(&entry.event).map_err(|contradiction| {
                 LogError::new(
                     Fault::Damaged,
-                    format!("the commit at position {} is not sound: {contradiction}", commit.position),
+                    format!("the commit at position {} is invalid: {contradiction}", commit.position),
                 )
             })?;
         }
@@ -94,12 +91,6 @@ impl Projection {
         self.read_model.apply(commit);
         self.applied.send_replace(commit.position);
         Ok(())
-    }
-
-    /// What a start that does not restore the last id would leave.
-    #[cfg(planted_bugs)]
-    pub(crate) fn forget_ids(&self) {
-        self.state.lock().inventory = Inventory::default();
     }
 
     /// Forgets everything, to be filled again from the start of the log.

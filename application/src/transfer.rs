@@ -119,13 +119,12 @@ impl Check {
         let commit = follower::decode(record)?;
         let (position, last) = (record.position, self.sound.last);
         if position != last.next() {
-            let detail =
-                format!("after position {last} the log goes on with {position}: commits are missing");
+            let detail = format!("position {last} is followed by {position}: commits are missing");
             return Err(LogError::new(Fault::Damaged, detail));
         }
         for entry in &commit.entries {
             self.inventory.apply(&entry.event).map_err(|contradiction| {
-                let detail = format!("the commit at position {position} is not sound: {contradiction}");
+                let detail = format!("the commit at position {position} is invalid: {contradiction}");
                 LogError::new(Fault::Damaged, detail)
             })?;
         }

@@ -89,10 +89,6 @@ impl Writer {
         if draft.commit.entries.is_empty() {
             return self.answer(draft);
         }
-        #[cfg(planted_bugs)]
-        if crate::planted::is("apply-before-append") {
-            let _ = self.follower.projection.apply(&draft.commit);
-        }
         match self.store(base, &draft).await {
             Outcome::Stored => match self.follower.projection.apply(&draft.commit) {
                 Ok(()) => {
@@ -113,7 +109,7 @@ impl Writer {
             }
             Outcome::NotStored(error) if error.fault == Fault::Unreachable => self.recover(error).await,
             Outcome::NotStored(error) => {
-                tracing::warn!("a commit of {} events was refused: {error}", draft.commit.entries.len());
+                tracing::warn!("a commit of {} events was rejected: {error}", draft.commit.entries.len());
                 self.refuse(draft.covered(), error.fault);
             }
             Outcome::Closed(error) => {

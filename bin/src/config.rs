@@ -12,7 +12,7 @@ use clap::{Args, Parser, Subcommand, ValueEnum};
 
 use crate::{commands::keys::KeysCommand, store_url::StoreUrl};
 
-/// A durable pet-store inventory service: three HTTP operations on an append-only log.
+/// An inventory service for a pet store, on a durable append-only log.
 #[derive(Debug, Parser)]
 #[command(name = "petstore", version, propagate_version = true, max_term_width = 100)]
 pub(crate) struct Cli {
@@ -22,42 +22,42 @@ pub(crate) struct Cli {
 
 #[derive(Debug, Subcommand)]
 pub(crate) enum Command {
-    /// Run the service until it is told to stop (SIGTERM or Ctrl-C).
+    /// Run the service until it receives SIGTERM or Ctrl-C.
     Serve(ServeArguments),
-    /// Issue, list and revoke API keys. A running service takes note within two seconds.
+    /// Issue, list and revoke API keys. A running service picks up changes within two seconds.
     #[command(subcommand)]
     Keys(KeysCommand),
-    /// Check, export and move a log. A log on this machine's disk must not be in use.
+    /// Inspect, check, export, copy and salvage a log. A sled or SQLite log must not be in use.
     #[command(subcommand)]
     Log(LogCommand),
-    /// Print the interface as an OpenAPI 3.1 document, as the service shows it at /openapi.json.
+    /// Print the OpenAPI 3.1 document that the service serves at /openapi.json.
     Openapi(AddressArguments),
 }
 
 #[derive(Debug, Args)]
 pub(crate) struct ServeArguments {
-    /// Address and port to listen on. Port 0 picks a free one.
+    /// Address and port to listen on. Port 0 picks a free port.
     #[arg(long, env = "PETSTORE_LISTEN", default_value = "127.0.0.1:8080", value_parser = address)]
     pub(crate) listen: SocketAddr,
-    /// Address and port for probes and metrics, for those who run the service [default: none]
+    /// Address and port of a separate listener for probes and metrics [default: none]
     #[arg(long, env = "PETSTORE_OPS_LISTEN", value_name = "ADDR", value_parser = address)]
     pub(crate) ops_listen: Option<SocketAddr>,
     #[command(flatten)]
     pub(crate) store: StoreArgument,
-    /// Refuse to start when the log promises less about an acknowledged commit.
+    /// Refuse to start if the log promises less than this for an acknowledged commit.
     #[arg(long, env = "PETSTORE_REQUIRE_DURABILITY", default_value = "volatile", value_name = "LEVEL")]
     pub(crate) require_durability: RequiredDurability,
-    /// File with the API keys. If it does not exist, it is made, with a first key.
+    /// File with the API keys. If it does not exist, it is created with a first key.
     #[arg(long, env = "PETSTORE_KEYS", default_value = "petstore-data/keys.toml", value_name = "FILE")]
     pub(crate) keys: PathBuf,
-    /// Serve plain HTTP on an address that other machines reach. Only when something in front does TLS.
+    /// Allow plain HTTP on an address that other machines can reach. Use it only behind a proxy that terminates TLS.
     #[arg(long, env = "PETSTORE_INSECURE_HTTP")]
     pub(crate) insecure_http: bool,
-    /// The most connections at a time; more are told to come back.
+    /// Maximum number of open connections. Further connections get 503.
     #[arg(long, env = "PETSTORE_MAX_CONNECTIONS", default_value_t = 10_000, value_name = "N",
           value_parser = clap::value_parser!(u32).range(1..))]
     pub(crate) max_connections: u32,
-    /// How long to report "not ready" before the service stops accepting, e.g. 5s.
+    /// How long to report "not ready" before the service stops accepting connections, e.g. 5s.
     #[arg(long, env = "PETSTORE_DRAIN_DELAY", default_value = "0s", value_name = "TIME", value_parser = humantime::parse_duration)]
     pub(crate) drain_delay: Duration,
     /// How long requests in flight may take to finish when the service stops.
@@ -65,15 +65,15 @@ pub(crate) struct ServeArguments {
     pub(crate) drain: Duration,
     #[command(flatten)]
     pub(crate) addresses: AddressArguments,
-    /// Origins of web pages that may call the service from a browser, e.g. `https://shop.example.com`; repeat it or
-    /// separate with commas; * is every page [default: none]
+    /// Origin of a web page that may call the service from a browser, e.g. `https://shop.example.com`. Repeat the flag or
+    /// separate origins with commas; * allows every origin [default: none]
     #[arg(long, env = "PETSTORE_CORS_ORIGIN", value_name = "ORIGIN", value_delimiter = ',')]
     pub(crate) cors_origin: Vec<Origin>,
-    /// What to log: off, error, warn, info, debug or trace, for everything or by module.
+    /// What to log: off, error, warn, info, debug or trace, for the whole program or per module.
     #[arg(long, env = "PETSTORE_LOG", default_value = "info,async_nats=warn", value_name = "FILTER",
           value_parser = log_filter)]
     pub(crate) log: String,
-    /// How to log, on standard error.
+    /// Format of the log, which goes to standard error.
     #[arg(long, env = "PETSTORE_LOG_FORMAT", default_value = "text", value_name = "FORMAT")]
     pub(crate) log_format: LogFormat,
 }
@@ -81,18 +81,18 @@ pub(crate) struct ServeArguments {
 /// Where the service can be reached from outside. Only the OpenAPI document and the page at /docs tell it.
 #[derive(Debug, Clone, Args)]
 pub(crate) struct AddressArguments {
-    /// Public address of the production service, ending in /v1, for the OpenAPI document.
+    /// Public URL of the production service for the OpenAPI document. It must end in /v1.
     #[arg(long, env = "PETSTORE_BASE_URL", value_name = "URL")]
     pub(crate) base_url: Option<ServerUrl>,
-    /// Public address of the staging service, ending in /v1, for the OpenAPI document.
+    /// Public URL of the staging service for the OpenAPI document. It must end in /v1.
     #[arg(long, env = "PETSTORE_STAGING_URL", value_name = "URL")]
     pub(crate) staging_url: Option<ServerUrl>,
 }
 
 #[derive(Debug, Clone, Args)]
 pub(crate) struct StoreArgument {
-    /// Where the log is kept: sled:PATH, sqlite:PATH, <postgres://USER@HOST/DATABASE>, <nats://HOST:PORT/STREAM>,
-    /// or memory: (which forgets everything at the end). Passwords are better given in the environment.
+    /// Where the log is stored: sled:PATH, sqlite:PATH, <postgres://USER@HOST/DATABASE>, <nats://HOST:PORT/STREAM>,
+    /// or memory: (lost when the process ends). Pass passwords in the environment or a file instead of the URL.
     #[arg(
         long,
         env = "PETSTORE_STORE",
@@ -119,13 +119,13 @@ impl AddressArguments {
 /// The same levels as [`DurabilityLevel`], as words.
 #[derive(Debug, Clone, Copy, ValueEnum)]
 pub(crate) enum RequiredDurability {
-    /// Anything goes.
+    /// Nothing: a commit may be lost when the process ends.
     Volatile,
-    /// Written, though perhaps acknowledged before it is on disk.
+    /// Written, but possibly acknowledged before it is on disk.
     Buffered,
     /// On disk before it is acknowledged.
     Synced,
-    /// On the disks of a majority of machines before it is acknowledged.
+    /// On the disks of a majority of servers before it is acknowledged.
     Replicated,
 }
 
@@ -142,7 +142,7 @@ impl From<RequiredDurability> for DurabilityLevel {
 
 #[derive(Debug, Clone, Copy, ValueEnum)]
 pub(crate) enum LogFormat {
-    /// Lines to read.
+    /// Plain text.
     Text,
     /// One JSON object per line.
     Json,
@@ -150,44 +150,44 @@ pub(crate) enum LogFormat {
 
 #[derive(Debug, Subcommand)]
 pub(crate) enum LogCommand {
-    /// Tell how large the log is, how old, and what its engine promises.
+    /// Show the size and age of the log, and the durability that its engine promises.
     Stat(StoreArgument),
-    /// Read everything and check it: checksums, positions, contradictions, the high-water mark. Prints a
-    /// digest, or the first bad position and what can be saved.
+    /// Read and check the whole log: checksums, positions, contradictions and the high-water mark. Prints a digest, or
+    /// the first bad position and what can be salvaged.
     Verify(StoreArgument),
-    /// Write every commit as one line of JSON to standard output, and a manifest as the last line.
+    /// Write every commit to standard output as one line of JSON, and a manifest as the last line.
     Export(StoreArgument),
-    /// Put an exported history into an empty log, or go on where an earlier import stopped.
+    /// Import an exported history into an empty log, or resume an interrupted import.
     Import {
-        /// The exported file; - reads standard input.
+        /// The exported file, or - for standard input.
         #[arg(default_value = "-")]
         file: PathBuf,
         #[command(flatten)]
         target: StoreArgument,
     },
-    /// Copy a history into another engine, byte for byte, or go on where an earlier copy stopped.
+    /// Copy a history to another engine, byte for byte, or resume an interrupted copy.
     Copy {
         /// The log to copy.
         #[arg(long, env = "PETSTORE_FROM", hide_env_values = true, value_name = "URL")]
         from: StoreUrl,
-        /// The log to fill: empty, or the beginning of the same history.
+        /// The target: an empty log, or one that holds the beginning of the same history.
         #[arg(long, env = "PETSTORE_TO", hide_env_values = true, value_name = "URL")]
         to: StoreUrl,
     },
-    /// Copy what is sound of a damaged log into a new one, and tell what could not be read. Changes nothing in
-    /// the damaged one.
+    /// Copy the intact part of a damaged log into a new one, and report what could not be read. The damaged log is not
+    /// changed.
     Salvage {
         /// The damaged log.
         #[arg(long, env = "PETSTORE_FROM", hide_env_values = true, value_name = "URL")]
         from: StoreUrl,
-        /// The log to fill: a new one, or one that an earlier try has begun to fill.
+        /// The target: a new log, or one that an interrupted salvage has started to fill.
         #[arg(long, env = "PETSTORE_TO", hide_env_values = true, value_name = "URL")]
         to: StoreUrl,
     },
-    /// Print the last commits as lines of JSON, then those that are made, until stopped. With an embedded engine, which
-    /// one process holds at a time, it ends after the last commit.
+    /// Print the last commits as lines of JSON, then new ones as they arrive, until interrupted. A sled or SQLite log can
+    /// be open in only one process, so there the command ends after the last commit.
     Tail {
-        /// Begin after this position instead of ten commits before the end.
+        /// Start after this position instead of ten commits before the end.
         #[arg(long, env = "PETSTORE_AFTER", value_name = "POSITION")]
         after: Option<u64>,
         #[command(flatten)]
@@ -199,11 +199,15 @@ pub(crate) enum LogCommand {
 fn log_filter(text: &str) -> Result<String, String> {
     let level = text.split(',').next().unwrap_or_default();
     let known = ["off", "error", "warn", "info", "debug", "trace"].contains(&level);
-    if known { Ok(text.to_owned()) } else { Err("begin with off, error, warn, info, debug or trace".into()) }
+    if known {
+        Ok(text.to_owned())
+    } else {
+        Err("must begin with off, error, warn, info, debug or trace".into())
+    }
 }
 
 fn address(text: &str) -> Result<SocketAddr, String> {
-    let rule = "write HOST:PORT, for example 127.0.0.1:8080";
+    let rule = "expected HOST:PORT, for example 127.0.0.1:8080";
     let mut addresses = text.to_socket_addrs().map_err(|error| format!("{error}; {rule}"))?;
     addresses.next().ok_or_else(|| format!("the host has no address; {rule}"))
 }

@@ -1,9 +1,9 @@
-//! What can happen to a pet.
+//! The events: what can happen to a pet.
 
 use crate::Pet;
 
-/// A fact about the inventory. Facts are never changed or taken back; the log of them is the only durable
-/// state.
+/// Something that happened to the inventory. Events are never changed or removed; the log of events is the only
+/// durable state.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum PetEvent {
     /// A pet was added to the inventory.

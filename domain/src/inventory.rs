@@ -1,33 +1,33 @@
-//! The aggregate: decides what happens when a pet is added, and remembers just enough to decide again.
+//! The aggregate: decides which event adding a pet results in, and keeps just the state that decisions need.
 
 use thiserror::Error;
 
 use crate::{NewPet, Pet, PetEvent, PetId};
 
-/// All pets as one consistency boundary. It holds what decisions need, which is the last id handed out;
-/// what readers need is the read model's business.
+/// All pets as one consistency boundary. It keeps only what decisions need, the last id that was assigned; the read
+/// model keeps what readers need.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct Inventory {
     last_id: Option<PetId>,
 }
 
-/// Every id there is was handed out.
+/// All ids have been assigned.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Error)]
-#[error("every pet id has been handed out")]
+#[error("all pet ids have been assigned")]
 pub struct IdsExhausted;
 
-/// An event that cannot follow the ones before it: the history is not ours or not whole.
+/// An event that cannot follow the previous ones: the history is incomplete, or not from this program.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Error)]
-#[error("pet {added} was added although ids up to {last} are taken", added = added.get(), last = last.get())]
+#[error("pet {added} was added, but ids up to {last} are already taken", added = added.get(), last = last.get())]
 pub struct Contradiction {
     /// The id that was added.
     pub added: PetId,
-    /// The last id that was taken before.
+    /// The last id that was assigned before it.
     pub last: PetId,
 }
 
 impl Inventory {
-    /// Decides what adding this pet means: it gets the id after the last one. Changes nothing.
+    /// Decides on a new pet: it gets the id after the last one. Does not change the state.
     pub fn create(&self, details: NewPet) -> Result<PetEvent, IdsExhausted> {
         let id = match self.last_id {
             None => PetId::FIRST,
@@ -36,7 +36,7 @@ impl Inventory {
         Ok(PetEvent::Added(Pet { id, details }))
     }
 
-    /// Takes note of what happened. Refuses an id that is not above all before it, and then changes nothing.
+    /// Updates the state with an event. An id that is not greater than all previous ones is an error and changes nothing.
     pub fn apply(&mut self, event: &PetEvent) -> Result<(), Contradiction> {
         match event {
             PetEvent::Added(pet) => {
@@ -65,7 +65,7 @@ mod tests {
         PetEvent::Added(Pet { id: PetId::new(id).unwrap(), details: rex() })
     }
 
-    /// An inventory in which pets with these ids were added.
+    /// An inventory to which pets with these ids were added.
     fn given<const N: usize>(ids: [i64; N]) -> Inventory {
         let mut inventory = Inventory::default();
         for id in ids {
@@ -111,7 +111,7 @@ mod tests {
         }
     }
 
-    /// Lives through the additions: decides each one and applies what was decided.
+    /// Adds the pets one after another: decides on each and applies the event.
     fn live(pets: Vec<NewPet>) -> (Inventory, Vec<PetEvent>) {
         let mut inventory = Inventory::default();
         let mut history = Vec::new();

@@ -1,8 +1,8 @@
-//! What a pet is and what may happen to it: values that are valid by construction, the events that
-//! record what happened, and the inventory that decides. Pure: no I/O, no clock, no serialisation.
+//! Pets and the rules for them: values that are valid by construction, the events that record changes, and the
+//! inventory that makes decisions. Pure: no I/O, no clock, no serialisation.
 //!
 //! Reading order: [`pet`](Pet) (the values), [`event`](PetEvent) (what can happen), [`inventory`](Inventory)
-//! (who decides).
+//! (the decisions).
 
 mod event;
 mod inventory;

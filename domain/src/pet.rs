@@ -1,23 +1,23 @@
-//! The values a pet is made of. Each one can only hold what its rule allows.
+//! The values that make up a pet. Each type can only hold valid values.
 
 use std::{fmt, str::FromStr, sync::Arc};
 
 use thiserror::Error;
 
-/// Identifies a pet. Assigned by the service, counted up from 1, never reused.
+/// Identifies a pet. The service assigns ids from 1 upwards and never reuses one.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct PetId(i64);
 
-/// A number that no pet can have.
+/// A number that is not a pet id.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Error)]
-#[error("a pet id is at least 1, not {0}")]
+#[error("a pet id must be at least 1, not {0}")]
 pub struct InvalidPetId(pub i64);
 
 impl PetId {
     /// The id of the first pet of every inventory.
     pub const FIRST: Self = Self(1);
 
-    /// Accepts every number from 1 on.
+    /// Accepts numbers from 1 upwards.
     pub fn new(id: i64) -> Result<Self, InvalidPetId> {
         if id >= Self::FIRST.0 { Ok(Self(id)) } else { Err(InvalidPetId(id)) }
     }
@@ -27,32 +27,32 @@ impl PetId {
         self.0
     }
 
-    /// The id after this one, unless this is the last there is.
+    /// The id after this one, unless this is the largest.
     pub fn next(self) -> Option<Self> {
         self.0.checked_add(1).map(Self)
     }
 }
 
-/// What a pet is called: kept exactly as it was given. Cloning shares the text.
+/// The name of a pet, exactly as it was given. Clones share the text.
 #[derive(Clone, PartialEq, Eq, Hash)]
 pub struct PetName(Arc<str>);
 
-/// Why a text is not a pet's name.
+/// Why a string is not a valid pet name.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Error)]
 pub enum InvalidPetName {
-    /// Nothing to see: empty, or white space only.
+    /// Empty, or only white space.
     #[error("must contain at least one character that is not white space")]
     Blank,
     /// More characters than [`PetName::MAX_CHARS`].
     #[error("must have at most {max} characters", max = PetName::MAX_CHARS)]
     TooLong,
-    /// Line breaks, escapes, NUL and their like.
+    /// Contains line breaks, escapes, NUL or similar characters.
     #[error("must not contain control characters")]
     ControlCharacter,
 }
 
 impl PetName {
-    /// The longest name, in Unicode scalar values.
+    /// The maximum length of a name, in Unicode scalar values.
     pub const MAX_CHARS: usize = 200;
 
     /// Accepts 1 to 200 characters, at least one of them not white space, none of them a control character.
@@ -82,31 +82,31 @@ impl fmt::Debug for PetName {
     }
 }
 
-/// Identifies the category a pet belongs to. Categories are kept elsewhere, so any number will do.
+/// Identifies the category of a pet. Categories are managed elsewhere, so every number is valid.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub struct CategoryId(pub i64);
 
-/// Whether a pet can be had.
+/// Availability of a pet.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub enum PetStatus {
     /// For sale.
     Available,
-    /// Promised to somebody.
+    /// Reserved for a customer.
     Pending,
-    /// Gone to its new home.
+    /// Sold.
     Sold,
 }
 
-/// A text that names no status.
+/// A string that is not a status.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Error)]
 #[error("must be one of available, pending, sold")]
 pub struct UnknownPetStatus;
 
 impl PetStatus {
-    /// Every status there is.
+    /// All statuses.
     pub const ALL: [Self; 3] = [Self::Available, Self::Pending, Self::Sold];
 
-    /// The word for it, in the interface and in the log.
+    /// The status as it is written in the interface and in the log.
     pub fn as_str(self) -> &'static str {
         match self {
             Self::Available => "available",
@@ -124,23 +124,23 @@ impl FromStr for PetStatus {
     }
 }
 
-/// What somebody who adds a pet tells about it.
+/// The details of a pet that is to be added.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct NewPet {
-    /// What the pet is called.
+    /// The name of the pet.
     pub name: PetName,
     /// The category it belongs to.
     pub category_id: CategoryId,
-    /// Whether it can be had. A pet added without a status has none.
+    /// Its availability. A pet that was added without a status has none.
     pub status: Option<PetStatus>,
 }
 
-/// A pet of the inventory.
+/// A pet in the inventory.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Pet {
     /// Assigned when the pet was added.
     pub id: PetId,
-    /// What was told about it.
+    /// Everything else about it.
     pub details: NewPet,
 }
 
@@ -150,7 +150,7 @@ mod tests {
 
     use super::*;
 
-    /// Texts of all kinds around the rule: long and short, blank, with control characters, and plain ones.
+    /// Strings on both sides of every rule: long and short, blank, with control characters, and plain ones.
     fn any_text() -> impl Strategy<Value = String> {
         prop_oneof![
             any::<String>(),

@@ -25,7 +25,7 @@ fn a_second_signal_ends_a_service_whose_disk_hangs() {
     let Some((answer, ended, stderr)) = leave_with_a_create_in_flight(12, &["TERM", "INT"]) else { return };
     assert!(answer.is_none_or(|answer| answer.status != 201), "nothing is acknowledged that was not synced");
     assert_eq!(ended.code(), Some(1), "{stderr}");
-    assert!(stderr.contains("told to stop twice"), "{stderr}");
+    assert!(stderr.contains("received a second signal"), "{stderr}");
 }
 
 /// What became of a create and of the service, on a store whose every sync takes so many seconds, when signals come one after

@@ -80,6 +80,37 @@ impl Browser {
         self.command("POST", &format!("element/{element}/value"), &json!({ "text": text }));
     }
 
+    /// Types into whatever has the focus, as somebody without a mouse does. `\u{e004}` is Tab, `\u{e007}` Enter,
+    /// `\u{e00d}` Space.
+    pub fn press(&self, keys: &str) {
+        let active = self.command("GET", "element/active", &Value::Null);
+        let element = active[ELEMENT].as_str().expect("something has the focus");
+        self.command("POST", &format!("element/{element}/value"), &json!({ "text": keys }));
+    }
+
+    /// Waits until an element shows a text that holds `part`, and returns all of it.
+    pub fn see_text(&self, selector: &str, part: &str) -> String {
+        eventually(&format!("{selector} shows {part:?}"), || {
+            let found = self.try_command("POST", "element", &by(selector)).ok()?;
+            let path = format!("element/{}/text", found[ELEMENT].as_str()?);
+            let text = self.try_command("GET", &path, &Value::Null).ok()?;
+            text.as_str().filter(|text| text.contains(part)).map(str::to_owned)
+        })
+    }
+
+    /// Pretends to be a screen of this size, dark or light.
+    pub fn emulate(&self, width: u32, height: u32, colours: &str) {
+        let metrics =
+            json!({ "width": width, "height": height, "deviceScaleFactor": 1, "mobile": width < 600 });
+        self.devtools("Emulation.setDeviceMetricsOverride", &metrics);
+        let media = json!({ "features": [{ "name": "prefers-color-scheme", "value": colours }] });
+        self.devtools("Emulation.setEmulatedMedia", &media);
+    }
+
+    fn devtools(&self, command: &str, parameters: &Value) {
+        self.command("POST", "goog/cdp/execute", &json!({ "cmd": command, "params": parameters }));
+    }
+
     /// The text that an element shows.
     pub fn text(&self, selector: &str) -> String {
         let element = self.element(selector);
@@ -96,6 +127,12 @@ impl Browser {
     /// What a piece of JavaScript returns.
     pub fn run(&self, script: &str) -> Value {
         self.command("POST", "execute/sync", &json!({ "script": script, "args": [] }))
+    }
+
+    /// What a piece of JavaScript hands to `done`, now or later.
+    pub fn run_async(&self, script: &str) -> Value {
+        let script = format!("const done = arguments[arguments.length - 1]; {script}");
+        self.command("POST", "execute/async", &json!({ "script": script, "args": [] }))
     }
 
     /// What the page has complained about since it was asked last: errors, warnings, violated policies.

@@ -17,6 +17,13 @@ pub fn python_tool(name: &str) -> Command {
     command
 }
 
+/// A file of an npm package.
+pub fn node_module(file: &str) -> PathBuf {
+    let path = root().join("target/tools/node/node_modules").join(file);
+    assert!(path.exists(), "{} is missing: tests/run installs it", path.display());
+    path
+}
+
 /// Runs a command to its end, and returns what it printed. Anything but success fails the test with its words.
 pub fn succeed(command: &mut Command) -> String {
     let Output { status, stdout, stderr } =

@@ -1,14 +1,15 @@
-//! The secret itself: how it is made, recognised and hashed. The text of a key exists only here and with its
-//! owner; everything else knows its hash.
+//! The secret itself: how it is generated, recognised and hashed. Only this file and the key's owner ever see the
+//! text of a key; everything else knows its hash.
 
-use std::{fmt, str::FromStr};
+use std::{fmt, str::FromStr, sync::LazyLock};
 
 use application::KeyId;
+use data_encoding::{Encoding, HEXLOWER, Specification};
 use sha2::{Digest as _, Sha256};
 use subtle::ConstantTimeEq as _;
 use thiserror::Error;
 
-/// An API key in clear, fresh from the source of randomness. Shown once, stored never.
+/// An API key in clear text, just generated. It is shown once and never stored.
 pub struct ApiKey(String);
 
 /// The SHA-256 of a key's text: enough to recognise the key, useless to forge it. Comparison takes the same time
@@ -24,8 +25,8 @@ pub struct InvalidKeyHash;
 /// Twelve digits: short enough to type, long enough that two of ten thousand keys hardly ever share an id.
 pub(super) const ID_BYTES: usize = 6;
 
-/// What every key starts with, so that people and secret scanners know what they see. The underscore and the
-/// digits after it are one word for a double click.
+/// Every key starts with this, so that people and secret scanners recognise it. The underscore and the digits
+/// after it are one word for a double click.
 const PREFIX: &str = "petstore_";
 /// 168 random bits: with the checksum they fill 40 digits exactly, and the whole key fits one SHA-256 block.
 const RANDOM_BYTES: usize = 21;
@@ -33,28 +34,28 @@ const CHECKSUM_BYTES: usize = 4;
 const PAYLOAD_BYTES: usize = RANDOM_BYTES + CHECKSUM_BYTES;
 /// Five bits each.
 const DIGITS: usize = PAYLOAD_BYTES * 8 / 5;
-/// Crockford's base 32 in lower case: without `i`, `l`, `o` and `u` nothing looks like something else.
-const ALPHABET: &[u8; 32] = b"0123456789abcdefghjkmnpqrstvwxyz";
-const NO_DIGIT: u8 = u8::MAX;
-const DIGIT_VALUES: [u8; 256] = digit_values();
-/// Five bytes are eight digits.
-const GROUP_BYTES: usize = 5;
-const GROUP_DIGITS: usize = 8;
+/// Crockford's base 32 in lower case: without `i`, `l`, `o` and `u`, no two digits look alike.
+const ALPHABET: &str = "0123456789abcdefghjkmnpqrstvwxyz";
+static BASE_32: LazyLock<Encoding> = LazyLock::new(|| {
+    let mut digits = Specification::new();
+    digits.symbols.push_str(ALPHABET);
+    digits.encoding().expect("the alphabet has 32 different digits")
+});
 
 impl ApiKey {
-    /// Makes a key that nobody can guess.
+    /// Generates a key that nobody can guess.
     pub fn generate() -> Result<Self, getrandom::Error> {
         let mut random = [0; RANDOM_BYTES];
         getrandom::fill(&mut random)?;
         Ok(Self::from_random(random))
     }
 
-    /// The text of the key, to be handed to its owner and nobody else.
+    /// The text of the key, for its owner and nobody else.
     pub fn reveal(&self) -> &str {
         &self.0
     }
 
-    /// What is stored instead of the key.
+    /// The hash that is stored instead of the key.
     pub fn hash(&self) -> KeyHash {
         KeyHash::of_text(&self.0)
     }
@@ -63,16 +64,7 @@ impl ApiKey {
         let mut payload = [0; PAYLOAD_BYTES];
         payload[..RANDOM_BYTES].copy_from_slice(&random);
         payload[RANDOM_BYTES..].copy_from_slice(&checksum(&random));
-        let mut text = String::with_capacity(PREFIX.len() + DIGITS);
-        text.push_str(PREFIX);
-        for group in payload.chunks_exact(GROUP_BYTES) {
-            let bits = group.iter().fold(0_u64, |bits, byte| bits << 8 | u64::from(*byte));
-            for digit in (0..GROUP_DIGITS).rev() {
-                let value = (bits >> (5 * digit)).to_le_bytes()[0] & 31;
-                text.push(char::from(ALPHABET[usize::from(value)]));
-            }
-        }
-        Self(text)
+        Self(format!("{PREFIX}{}", BASE_32.encode(&payload)))
     }
 }
 
@@ -83,14 +75,14 @@ impl fmt::Debug for ApiKey {
 }
 
 impl KeyHash {
-    /// The hash of a presented key; `None` if the text cannot be one of our keys, whoever knows it.
+    /// The hash of a presented key; `None` if the text cannot be a key of any petstore.
     pub fn of_presented(text: &str) -> Option<Self> {
         is_well_formed(text).then(|| Self::of_text(text))
     }
 
-    /// The identity that this hash stands for.
+    /// The id of the key with this hash.
     pub fn id(&self) -> KeyId {
-        KeyId(self.to_string()[..2 * ID_BYTES].into())
+        KeyId(HEXLOWER.encode(&self.id_bytes()).into())
     }
 
     /// The part of the hash that the id spells out.
@@ -113,7 +105,7 @@ impl PartialEq for KeyHash {
 
 impl fmt::Display for KeyHash {
     fn fmt(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
-        self.0.iter().try_for_each(|byte| write!(formatter, "{byte:02x}"))
+        HEXLOWER.encode_display(&self.0).fmt(formatter)
     }
 }
 
@@ -127,15 +119,14 @@ impl FromStr for KeyHash {
     type Err = InvalidKeyHash;
 
     fn from_str(text: &str) -> Result<Self, InvalidKeyHash> {
-        let mut hash = [0; 32];
-        if text.len() != 2 * hash.len() || !text.bytes().all(|c| matches!(c, b'0'..=b'9' | b'a'..=b'f')) {
-            return Err(InvalidKeyHash);
-        }
-        for (i, byte) in hash.iter_mut().enumerate() {
-            *byte = u8::from_str_radix(&text[2 * i..2 * i + 2], 16).map_err(|_| InvalidKeyHash)?;
-        }
-        Ok(Self(hash))
+        let bytes = HEXLOWER.decode(text.as_bytes()).map_err(|_| InvalidKeyHash)?;
+        bytes.try_into().map(Self).map_err(|_| InvalidKeyHash)
     }
+}
+
+/// Whether the text is the id of some key.
+pub(super) fn is_id(text: &str) -> bool {
+    HEXLOWER.decode(text.as_bytes()).is_ok_and(|id| id.len() == ID_BYTES)
 }
 
 /// Whether prefix, length, digits and checksum are right. No secret is involved, so it may stop early.
@@ -144,17 +135,8 @@ fn is_well_formed(text: &str) -> bool {
         return false;
     };
     let mut payload = [0; PAYLOAD_BYTES];
-    let groups = digits.as_bytes().chunks_exact(GROUP_DIGITS);
-    for (group, bytes) in groups.zip(payload.chunks_exact_mut(GROUP_BYTES)) {
-        let mut bits = 0_u64;
-        for digit in group {
-            let value = DIGIT_VALUES[usize::from(*digit)];
-            if value == NO_DIGIT {
-                return false;
-            }
-            bits = bits << 5 | u64::from(value);
-        }
-        bytes.copy_from_slice(&bits.to_be_bytes()[8 - GROUP_BYTES..]);
+    if BASE_32.decode_mut(digits.as_bytes(), &mut payload).is_err() {
+        return false;
     }
     let (random, found) = payload.split_at(RANDOM_BYTES);
     checksum(random) == found
@@ -164,16 +146,6 @@ fn is_well_formed(text: &str) -> bool {
 /// and any one wrong digit is one, is certain to be noticed.
 fn checksum(random: &[u8]) -> [u8; CHECKSUM_BYTES] {
     crc32c::crc32c(random).to_le_bytes()
-}
-
-const fn digit_values() -> [u8; 256] {
-    let mut values = [NO_DIGIT; 256];
-    let mut value = 0_u8;
-    while (value as usize) < ALPHABET.len() {
-        values[ALPHABET[value as usize] as usize] = value;
-        value += 1;
-    }
-    values
 }
 
 #[cfg(test)]
@@ -188,7 +160,7 @@ mod tests {
 
     proptest! {
         #[test]
-        fn every_key_is_recognised_by_the_hash_it_was_made_with(key in any_key()) {
+        fn every_key_is_recognised_by_its_hash(key in any_key()) {
             prop_assert_eq!(KeyHash::of_presented(key.reveal()), Some(key.hash()));
         }
 
@@ -218,7 +190,7 @@ mod tests {
         }
 
         #[test]
-        fn a_hash_survives_the_way_through_its_text(key in any_key()) {
+        fn a_hash_is_read_back_from_its_text(key in any_key()) {
             prop_assert_eq!(key.hash().to_string().parse(), Ok(key.hash()));
         }
     }
@@ -227,7 +199,7 @@ mod tests {
     fn every_wrong_digit_at_every_place_is_noticed() {
         let key = ApiKey::from_random(*b"twenty-one bytes long");
         for at in PREFIX.len()..key.reveal().len() {
-            for digit in ALPHABET.iter().map(|digit| char::from(*digit)) {
+            for digit in ALPHABET.chars() {
                 let mut text = key.reveal().to_owned();
                 text.replace_range(at..=at, &digit.to_string());
                 assert_eq!(KeyHash::of_presented(&text).is_some(), text == key.reveal(), "{digit} at {at}");
@@ -248,7 +220,7 @@ mod tests {
     }
 
     #[test]
-    fn debug_output_does_not_tell_the_secret() {
+    fn debug_output_does_not_show_the_secret() {
         let key = ApiKey::generate().unwrap();
         let secret = &key.reveal()[PREFIX.len()..];
         assert!(!format!("{key:?}").contains(secret));

@@ -1,10 +1,11 @@
-//! When each key was last used: kept in memory by the service, and now and then in a small file beside the key
-//! file, where `petstore keys list` finds it. Nodes that share the folder share the file; others each know their own.
+//! When each key was last used. The service keeps it in memory and writes it now and then to a small file beside
+//! the key file, where `petstore keys list` reads it. Nodes that share the folder share the file.
 
 use std::{
     collections::BTreeMap,
     path::{Path, PathBuf},
     sync::atomic::{AtomicI64, Ordering},
+    time::Duration,
 };
 
 use application::KeyId;
@@ -17,7 +18,10 @@ use super::{
 };
 use crate::private_files;
 
-/// The time of the last use, to the second. Every request comes by here.
+/// How long recording waits for a change of the key file. It is tried again soon.
+const LOCK_PATIENCE: Duration = Duration::from_secs(1);
+
+/// The time of the last use, to the second. Every request updates it.
 #[derive(Debug)]
 pub(super) struct LastUse(AtomicI64);
 
@@ -26,7 +30,7 @@ impl LastUse {
 
     pub(super) fn set(&self, now: DateTime<Utc>) {
         let now = now.timestamp();
-        // Most requests find this second noted already; not to write keeps the memory shared between the cores.
+        // Most requests find this second recorded already; without a write the cache line stays shared.
         if self.0.load(Ordering::Relaxed) < now {
             self.0.fetch_max(now, Ordering::Relaxed);
         }
@@ -47,25 +51,28 @@ impl Default for LastUse {
 }
 
 impl KeyFile {
-    /// When each key was last used, as far as it was noted: a running service is some seconds behind. Keys that
-    /// were never used are absent.
+    /// When each key was last used, as far as it was written: a running service is some seconds ahead of the file.
+    /// Keys that were never used are absent.
     pub fn last_uses(&self) -> Result<BTreeMap<KeyId, DateTime<Utc>>, KeyFileError> {
         read(&path_beside(&self.target()))
     }
 
-    /// Notes later uses. `known` holds every key there is, so that the file does not outgrow the key file.
-    pub(super) fn note_uses(
+    /// Writes later uses to the file. `known` holds every key there is, so that the file does not outgrow the key
+    /// file.
+    pub(super) fn record_uses(
         &self,
         known: &BTreeMap<KeyId, Option<DateTime<Utc>>>,
     ) -> Result<(), KeyFileError> {
-        let lock = self.lock()?;
+        let lock = self.lock(LOCK_PATIENCE)?;
         let path = path_beside(lock.path());
-        // What cannot be read tells nobody anything: begin anew.
+        // A file that cannot be read is of no use to anybody, so it is replaced.
         let mut uses = read(&path).unwrap_or_default();
         uses.retain(|id, _| known.contains_key(id));
         for (id, used) in known {
             if let Some(used) = used {
-                uses.entry(id.clone()).and_modify(|noted| *noted = (*noted).max(*used)).or_insert(*used);
+                uses.entry(id.clone())
+                    .and_modify(|recorded| *recorded = (*recorded).max(*used))
+                    .or_insert(*used);
             }
         }
         let table: BTreeMap<&str, Datetime> =

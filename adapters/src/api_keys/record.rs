@@ -1,8 +1,8 @@
-//! What is known about a key: everything but the key.
+//! One entry of the key file: everything about a key except the key itself.
 
 use std::{fmt, str::FromStr};
 
-use application::{KeyId, Scopes};
+use application::{KeyId, RateLimit, Scopes};
 use chrono::{DateTime, Utc};
 use thiserror::Error;
 
@@ -11,60 +11,71 @@ use super::key::KeyHash;
 /// One entry of the key file.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct KeyRecord {
-    /// Recognises the key.
+    /// Identifies the key.
     pub hash: KeyHash,
+    /// Whose key it is: its own id, or that of the first key in a line of keys that replaced each other.
+    pub owner: KeyId,
     /// What the operator calls it.
     pub name: KeyName,
     /// What it may do.
     pub scopes: Scopes,
+    /// How many requests it may send, if that is limited.
+    pub rate_limit: Option<RateLimit>,
     /// When it was issued.
     pub created: DateTime<Utc>,
-    /// From when on it is no longer accepted by itself.
+    /// When it stops being accepted, unless it is revoked before.
     pub expires: Option<DateTime<Utc>>,
-    /// When it was taken back. A revoked key stays in the file, so that its id keeps its name.
+    /// Until when it is accepted beside the key that has replaced it.
+    pub overlap_until: Option<DateTime<Utc>>,
+    /// When it was revoked. A revoked key stays in the file, so that its id keeps its name.
     pub revoked: Option<DateTime<Utc>>,
 }
 
-/// Whether a key opens anything.
+/// Whether a key is accepted.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum KeyState {
     /// It is accepted.
     Active,
-    /// Its time is over.
+    /// It has expired.
     Expired,
-    /// It was taken back.
+    /// It was revoked.
     Revoked,
 }
 
-/// What an operator calls a key, to know whose it is.
+/// What the operator calls a key, to know whose it is.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct KeyName(String);
 
-/// Why a text is not a key's name.
+/// Why a text is not a valid name.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Error)]
 pub enum InvalidKeyName {
-    /// Nothing to see: empty, or white space only.
+    /// Empty, or white space only.
     #[error("a name must contain at least one character that is not white space")]
     Blank,
     /// More characters than [`KeyName::MAX_CHARS`].
     #[error("a name must have at most {max} characters", max = KeyName::MAX_CHARS)]
     TooLong,
-    /// Line breaks, escapes, NUL and their like.
+    /// Line breaks, escapes, NUL and the like.
     #[error("a name must not contain control characters")]
     ControlCharacter,
 }
 
 impl KeyRecord {
-    /// The identity of the key, the same on every node.
+    /// The id of the key, the same on every node.
     pub fn id(&self) -> KeyId {
         self.hash.id()
     }
 
-    /// Whether the key opens anything at the time `now`.
+    /// When the key stops being accepted, unless it is revoked before: it expires, or its overlap ends.
+    pub fn end(&self) -> Option<DateTime<Utc>> {
+        self.expires.into_iter().chain(self.overlap_until).min()
+    }
+
+    /// Whether the key is accepted at the time `now`.
     pub fn state(&self, now: DateTime<Utc>) -> KeyState {
         if self.revoked.is_some() {
             KeyState::Revoked
-        } else if self.expires.is_some_and(|end| end <= now) {
+        } else if self.end().is_some_and(|end| end <= now) {
             KeyState::Expired
         } else {
             KeyState::Active
@@ -86,7 +97,7 @@ impl KeyName {
     /// The longest name, in Unicode scalar values.
     pub const MAX_CHARS: usize = 100;
 
-    /// What the key is called that the first start makes.
+    /// The name of the key that the first start issues.
     pub(super) fn of_the_first_key() -> Self {
         Self("first-key".to_owned())
     }
@@ -150,8 +161,17 @@ mod tests {
         let end = created + TimeDelta::days(1);
         let hash = ApiKey::generate().unwrap().hash();
         let name = "shop".parse().unwrap();
-        let mut key =
-            KeyRecord { hash, name, scopes: Scope::Read.into(), created, expires: Some(end), revoked: None };
+        let mut key = KeyRecord {
+            hash,
+            owner: hash.id(),
+            name,
+            scopes: Scope::Read.into(),
+            rate_limit: None,
+            created,
+            expires: Some(end),
+            overlap_until: None,
+            revoked: None,
+        };
         assert_eq!(key.state(end - TimeDelta::nanoseconds(1)), KeyState::Active);
         assert_eq!(key.state(end), KeyState::Expired);
         key.revoked = Some(created);

@@ -37,7 +37,7 @@ impl Fixture {
     }
 
     fn issue(&self, name: &str, scopes: Scopes, expires: Option<DateTime<Utc>>) -> Issued {
-        let new = NewKey { name: name.parse().unwrap(), scopes, expires };
+        let new = NewKey { name: name.parse().unwrap(), scopes, rate_limit: None, expires };
         let issued = self.file.issue(new, self.clock.now()).unwrap();
         self.keys.reload();
         issued
@@ -109,7 +109,7 @@ fn a_broken_or_vanished_file_leaves_the_old_keys_in_force_until_it_is_mended() {
     let fixture = Fixture::new();
     let good = fs::read(fixture.file.path()).unwrap();
     let breakages: [&[u8]; 5] =
-        [b"", b"version = 1\n[[key]]", b"version = 2", b"\xff\xfe", &good[..good.len() - 9]];
+        [b"", b"version = 1\n[[key]]", b"version = 3", b"\xff\xfe", &good[..good.len() - 9]];
     for broken in breakages {
         fs::write(fixture.file.path(), broken).unwrap();
         fixture.keys.reload();
@@ -187,6 +187,31 @@ fn a_use_that_cannot_be_noted_disturbs_nobody_and_is_noted_later() {
     fs::remove_dir(&in_the_way).unwrap();
     fixture.keys.save_last_uses();
     assert_eq!(fixture.file.last_uses().unwrap().len(), 1);
+}
+
+#[tokio::test]
+async fn changes_are_in_force_while_another_process_holds_the_lock() {
+    let fixture = Fixture::new();
+    let active = fs::read(fixture.file.path()).unwrap();
+    let id = fixture.file.keys().unwrap()[0].id();
+    fixture.file.revoke(&id, fixture.clock.now()).unwrap();
+    let revoked = fs::read(fixture.file.path()).unwrap();
+    fs::write(fixture.file.path(), &active).unwrap();
+    let _held = fixture.file.lock(Duration::ZERO).unwrap();
+    // This use has to be recorded, which needs the lock.
+    assert!(fixture.opens(&fixture.first));
+    let watcher = tokio::spawn(fixture.keys.clone().watch());
+    for (content, accepted) in [(&revoked, false), (&active, true), (&revoked, false)] {
+        fs::write(fixture.file.path(), content).unwrap();
+        let noticed = async {
+            let mut again = time::interval(Duration::from_millis(20));
+            while fixture.opens(&fixture.first) != accepted {
+                again.tick().await;
+            }
+        };
+        time::timeout(Duration::from_secs(20), noticed).await.expect("the change is noticed");
+    }
+    watcher.abort();
 }
 
 #[tokio::test]

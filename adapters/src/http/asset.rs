@@ -6,7 +6,7 @@ use axum::{
     body::{Body, Bytes},
     http::{
         HeaderMap, HeaderName, HeaderValue, StatusCode,
-        header::{ACCEPT_ENCODING, CACHE_CONTROL, CONTENT_ENCODING, CONTENT_TYPE, VARY},
+        header::{ACCEPT, ACCEPT_ENCODING, CACHE_CONTROL, CONTENT_ENCODING, CONTENT_TYPE, VARY},
     },
     response::Response,
 };
@@ -18,6 +18,8 @@ use super::etag::EntityTag;
 pub(super) struct Asset {
     headers: HeaderMap,
     content: Content,
+    /// What clients get instead that ask for HTML.
+    page: Option<Box<Asset>>,
 }
 
 /// How long browsers may keep a file.
@@ -66,8 +68,20 @@ impl Asset {
         self
     }
 
+    /// The same file for programs; browsers get `page` at the same address.
+    pub(super) fn or_page(mut self, mut page: Self) -> Self {
+        for asset in [&mut self, &mut page] {
+            asset.headers.append(VARY, HeaderValue::from_static("Accept"));
+        }
+        self.page = Some(Box::new(page));
+        self
+    }
+
     /// The file, or 304 for those who hold it.
     pub(super) fn answer(&self, request: &HeaderMap) -> Response {
+        if let Some(page) = self.page.as_ref().filter(|_| prefers_html(request)) {
+            return page.answer(request);
+        }
         let mut headers = self.headers.clone();
         let variant = match &self.content {
             Content::Plain(plain) => plain,
@@ -94,7 +108,7 @@ impl Asset {
             Caching::Immutable => HeaderValue::from_static("public, max-age=31536000, immutable"),
         };
         let headers = [(CONTENT_TYPE, HeaderValue::from_static(media_type)), (CACHE_CONTROL, caching)];
-        Self { headers: headers.into_iter().collect(), content }
+        Self { headers: headers.into_iter().collect(), content, page: None }
     }
 }
 
@@ -124,6 +138,22 @@ fn accepts_gzip(request: &HeaderMap) -> bool {
     })
 }
 
+/// Whether the client asks for HTML by name, as browsers do, and not for JSON before it. `*/*` is no wish for a page.
+fn prefers_html(request: &HeaderMap) -> bool {
+    let weight_of = |media_type: &str| {
+        let ranges = request.get_all(ACCEPT).iter().filter_map(|value| value.to_str().ok());
+        let weights = ranges.flat_map(|ranges| ranges.split(',')).filter_map(|range| {
+            let mut parts = range.split(';').map(str::trim);
+            let named = parts.next().is_some_and(|name| name.eq_ignore_ascii_case(media_type));
+            let weight = parts.find_map(|part| part.strip_prefix("q=").or_else(|| part.strip_prefix("Q=")));
+            named.then(|| weight.map_or(1.0, |weight| weight.trim().parse().unwrap_or(0.0)))
+        });
+        weights.fold(0.0_f32, f32::max)
+    };
+    let html = weight_of("text/html");
+    html > 0.0 && html >= weight_of("application/json")
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -142,5 +172,31 @@ mod tests {
         {
             assert!(!accepts_gzip(&request(codings)), "{codings:?}");
         }
+    }
+
+    #[test]
+    fn the_page_is_for_clients_that_ask_for_html() {
+        let request = |accept: &'static str| {
+            [(ACCEPT, HeaderValue::from_static(accept))].into_iter().collect::<HeaderMap>()
+        };
+        for accept in [
+            "text/html,application/xhtml+xml,application/xml;q=0.9,*/*;q=0.8",
+            "TEXT/HTML; q=0.5",
+            "application/json;q=0.5, text/html;q=0.5",
+        ] {
+            assert!(prefers_html(&request(accept)), "{accept}");
+        }
+        for accept in [
+            "*/*",
+            "",
+            "application/json",
+            "text/*",
+            "text/html;q=0",
+            "text/html;q=0.5, application/json",
+            "text/html;q=much",
+        ] {
+            assert!(!prefers_html(&request(accept)), "{accept}");
+        }
+        assert!(!prefers_html(&HeaderMap::new()), "a client that says nothing");
     }
 }

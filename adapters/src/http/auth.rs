@@ -21,7 +21,7 @@ pub(super) fn authorize(principal: &Principal, method: &Method) -> Result<(), Pr
 }
 
 /// What a method needs. Methods that do nothing here need nothing: they are told so by the router.
-fn scope_of(method: &Method) -> Option<Scope> {
+pub(super) fn scope_of(method: &Method) -> Option<Scope> {
     match *method {
         Method::GET | Method::HEAD => Some(Scope::Read),
         Method::POST => Some(Scope::Write),

@@ -56,7 +56,7 @@ fn requested_position(headers: &HeaderMap) -> Result<Option<Position>, Problem> 
     let position = value.to_str().ok().and_then(number::plain).filter(|_| given.next().is_none());
     match position {
         Some(position) => Ok(Some(Position(position))),
-        None => Err(Problem::invalid("Log-Position must be given once and be an integer of at least 0")),
+        None => Err(Problem::invalid("Log-Position must be a single integer of at least 0")),
     }
 }
 

@@ -45,7 +45,7 @@ pub struct Origin(HeaderValue);
 
 /// A text that no browser would send as an origin.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Error)]
-#[error("write http(s)://HOST[:PORT] in lower case and without a path, or *")]
+#[error("expected http(s)://HOST[:PORT] in lower case and without a path, or *")]
 pub struct InvalidOrigin;
 
 impl Origins {

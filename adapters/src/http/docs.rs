@@ -24,14 +24,15 @@ use super::{
 /// What these routes are counted as.
 const NAME: &str = "describe";
 
-const JAVASCRIPT: &str = "text/javascript; charset=utf-8";
-const CSS: &str = "text/css; charset=utf-8";
+pub(super) const HTML: &str = "text/html; charset=utf-8";
+pub(super) const JAVASCRIPT: &str = "text/javascript; charset=utf-8";
+pub(super) const CSS: &str = "text/css; charset=utf-8";
 const OPENER_POLICY: HeaderName = HeaderName::from_static("cross-origin-opener-policy");
 
 /// The addresses that describe the interface: for programs, and for people.
 pub(super) fn routes(document: String, site: &Site) -> [Route; 9] {
     use Caching::{Immutable, Revalidated};
-    let page = Asset::plain("text/html; charset=utf-8", Revalidated, include_str!("docs/page.html"));
+    let page = Asset::plain(HTML, Revalidated, include_str!("docs/page.html"));
     let script = Asset::plain(JAVASCRIPT, Revalidated, include_str!("docs/page.js"));
     let style = Asset::plain(CSS, Revalidated, include_str!("docs/page.css"));
     let icon = Asset::plain("image/svg+xml", Revalidated, include_str!("docs/icon.svg"));
@@ -52,7 +53,7 @@ pub(super) fn routes(document: String, site: &Site) -> [Route; 9] {
     ]
 }
 
-fn file(path: &'static str, asset: Asset) -> Route {
+pub(super) fn file(path: &'static str, asset: Asset) -> Route {
     Route::get(path, NAME, File(Box::new(asset)))
 }
 
@@ -62,7 +63,7 @@ fn page_address(_: &Service) -> Response {
 }
 
 /// What the page may do: run and show what comes from here, and call this service and those in the document.
-fn protection(site: &Site) -> [(HeaderName, HeaderValue); 4] {
+pub(super) fn protection(site: &Site) -> [(HeaderName, HeaderValue); 4] {
     let servers = [&site.base_url, &site.staging_url].into_iter().flatten();
     let servers: String = servers.flat_map(|url| [" ", url.origin()]).collect();
     let policy = format!(

@@ -108,7 +108,7 @@ impl Problem {
             Self::InvalidRequest(message) | Self::Unavailable(message) => Cow::Borrowed(message),
             Self::MissingKey => "an API key is required: send it as Authorization: Bearer <API_KEY>".into(),
             Self::InvalidKey => "the API key is not valid".into(),
-            Self::Forbidden(scope) => format!("the API key lacks the scope {scope}").into(),
+            Self::Forbidden(scope) => format!("the API key lacks the {scope} scope").into(),
             Self::NotFound(message)
             | Self::UnsupportedMediaType(message)
             | Self::NotImplemented(message)
@@ -116,13 +116,13 @@ impl Problem {
             Self::MethodNotAllowed => "the method is not one of those in the Allow header".into(),
             Self::RequestTimeout => "the body took too long to arrive".into(),
             Self::IdempotencyKeyReused => {
-                "the Idempotency-Key was used for another pet: choose a new one".into()
+                "this Idempotency-Key was already used for a different pet: choose a new one".into()
             }
             Self::PayloadTooLarge => {
                 let kib = BODY_MAX / 1024;
                 format!("the body must be at most {kib} KiB").into()
             }
-            Self::Internal => "something went wrong on our side".into(),
+            Self::Internal => "the service failed unexpectedly".into(),
             Self::NotCaughtUp => "this node has not reached the requested Log-Position yet".into(),
         }
     }
@@ -162,7 +162,7 @@ impl From<CreateError> for Problem {
             CreateError::Unavailable(fault) => fault.into(),
             CreateError::RequestKeyReused => Self::IdempotencyKeyReused,
             CreateError::IdsExhausted(error) => {
-                tracing::error!("a pet was refused: {error}");
+                tracing::error!("cannot add a pet: {error}");
                 Self::Internal
             }
         }

@@ -21,7 +21,7 @@ pub(super) fn request_key(headers: &HeaderMap) -> Result<Option<RequestKey>, Pro
     let mut given = headers.get_all(IDEMPOTENCY_KEY).iter();
     let Some(value) = given.next() else { return Ok(None) };
     if given.next().is_some() {
-        return Err(Problem::invalid("Idempotency-Key must be given once"));
+        return Err(Problem::invalid("Idempotency-Key must be given only once"));
     }
     let key = value.to_str().ok().and_then(unquoted).unwrap_or_default();
     let key = RequestKey::new(&*key);

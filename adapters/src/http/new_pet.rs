@@ -18,7 +18,7 @@ const NESTING_MAX: usize = 64;
 pub(super) fn parse(body: &[u8]) -> Result<NewPet, String> {
     let text = std::str::from_utf8(body).map_err(|_| "the body must be UTF-8")?;
     if text.trim().is_empty() {
-        return Err("a body is required: a JSON object".into());
+        return Err("a body is required: send a JSON object".into());
     }
     if nesting(text) > NESTING_MAX {
         return Err(format!("the body must be nested at most {NESTING_MAX} levels deep"));
@@ -107,7 +107,7 @@ impl<'a> Field<'a> {
         match self {
             Self::Absent => Ok(None),
             Self::Given(value) => Ok(Some(value.get())),
-            Self::Repeated => Err("must be given once".into()),
+            Self::Repeated => Err("must be given only once".into()),
         }
     }
 
@@ -123,7 +123,7 @@ fn name(field: &Field) -> Result<PetName, String> {
         return Err("must be a string".into());
     }
     let name: String =
-        serde_json::from_str(json).map_err(|_| "must consist of whole Unicode characters".to_owned())?;
+        serde_json::from_str(json).map_err(|_| "must not contain unpaired surrogates".to_owned())?;
     PetName::new(name).map_err(|rule| rule.to_string())
 }
 

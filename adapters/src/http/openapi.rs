@@ -87,7 +87,7 @@ fn frame() -> OpenApi {
         .info(info)
         .components(Some(components))
         .security(Some([security()]))
-        .tags(Some([TagBuilder::new().name(ANIMALS).description(Some("The animals of the store.")).build()]))
+        .tags(Some([TagBuilder::new().name(ANIMALS).description(Some("The pets of the store.")).build()]))
         .build()
 }
 
@@ -106,7 +106,7 @@ fn server(url: &str, description: &str) -> Server {
 
 fn bearer() -> SecurityScheme {
     let bearer = HttpBuilder::new().scheme(HttpAuthScheme::Bearer).bearer_format("API key");
-    SecurityScheme::Http(bearer.description(Some("An API key, as `petstore keys issue` prints it.")).build())
+    SecurityScheme::Http(bearer.description(Some("An API key issued with `petstore keys issue`.")).build())
 }
 
 fn security() -> SecurityRequirement {

@@ -48,7 +48,7 @@ struct Seen {
 }
 
 fn once(seen: &mut bool) -> Result<(), String> {
-    if std::mem::replace(seen, true) { Err("must be given once".into()) } else { Ok(()) }
+    if std::mem::replace(seen, true) { Err("must be given only once".into()) } else { Ok(()) }
 }
 
 fn limit(text: &str) -> Result<Limit, String> {
@@ -133,7 +133,7 @@ mod tests {
             ("status=sold&status=sold", "status"),
             ("after=1&x&after=1", "after"),
         ] {
-            assert_eq!(parse(Some(query)), Err(format!("{parameter} must be given once")), "{query}");
+            assert_eq!(parse(Some(query)), Err(format!("{parameter} must be given only once")), "{query}");
         }
     }
 

@@ -23,7 +23,7 @@ use super::{
 /// Clients may keep a page, but must revalidate it each time; the tag makes that cheap.
 const REVALIDATE: HeaderValue = HeaderValue::from_static("private, no-cache");
 
-const NO_SUCH_PET: Problem = Problem::NotFound("there is no such pet");
+const NO_SUCH_PET: Problem = Problem::NotFound("no pet has this id");
 
 /// `GET /v1/pets`.
 pub(super) fn list(call: &Call) -> Result<Response, Problem> {
@@ -77,7 +77,7 @@ pub(super) fn get(call: &Call) -> Result<Response, Problem> {
 
 /// `GET /v1/store/orders`: reserved. Its payload is not specified, and we invent none.
 pub(super) fn orders(_: &Call) -> Result<Response, Problem> {
-    Err(Problem::NotImplemented("store orders are not described yet"))
+    Err(Problem::NotImplemented("store orders are reserved and not implemented yet"))
 }
 
 /// A body with its tag, or 304 for clients that hold it already.

@@ -6,12 +6,13 @@
 
 use std::{any::Any, panic::AssertUnwindSafe, sync::Arc, time::Instant};
 
+use application::Scopes;
 use axum::{
     Router,
     body::HttpBody as _,
     extract::Request,
     http::{
-        HeaderMap, HeaderName, HeaderValue, StatusCode, Version,
+        HeaderMap, HeaderName, HeaderValue, Method, StatusCode, Version,
         header::{
             ALLOW, CACHE_CONTROL, CONNECTION, CONTENT_LENGTH, EXPECT, HOST, TRANSFER_ENCODING,
             X_CONTENT_TYPE_OPTIONS,
@@ -25,6 +26,7 @@ use tower::ServiceExt as _;
 use tracing::Instrument as _;
 
 use super::{
+    auth,
     call::{LOG_POSITION, admit, is_in_interface},
     cors, deprecation,
     error::Problem,
@@ -53,13 +55,14 @@ pub(super) async fn route(router: &Router, request: Request) -> Response {
         Err(never) => match never {},
     };
     let unmodified = response.status() == StatusCode::NOT_MODIFIED;
+    let scopes = response.extensions().get::<Scopes>().copied();
     let headers = response.headers_mut();
     if unmodified {
         // axum writes 0. The length of the page is not known, because it was not rendered.
         headers.remove(CONTENT_LENGTH);
     }
     if let Some(allow) = headers.get_mut(ALLOW) {
-        *allow = with_options(allow);
+        *allow = allowed_methods(allow, scopes);
     }
     response
 }
@@ -81,7 +84,7 @@ pub(super) async fn answer(endpoint: Arc<Endpoint>, request: Request) -> Respons
         Ok(answered) => answered.into_response(),
         Err(panic) => {
             let id = context.id.to_str().unwrap_or_default();
-            tracing::error!(request = id, "a request made the service panic: {}", panic_message(&*panic));
+            tracing::error!(request = id, "a request handler panicked: {}", panic_message(&*panic));
             Problem::Internal.into_response()
         }
     };
@@ -105,7 +108,10 @@ async fn process(endpoint: &Endpoint, context: &Context, request: Request) -> Re
         Handler::Read(answer) => answer(&admit(endpoint, request).await?),
         Handler::Write(answer) => answer(admit(endpoint, request).await?).await,
         Handler::Missing(answer) if context.in_interface => {
-            answer(admit(endpoint, request).await?.request.method())
+            let call = admit(endpoint, request).await?;
+            let mut response = answer(call.request.method()).into_response();
+            response.extensions_mut().insert(call.principal.scopes);
+            Ok(response)
         }
         Handler::Missing(answer) => answer(request.method()),
     }
@@ -153,13 +159,17 @@ fn check_framing(request: &Request) -> Result<(), Problem> {
         return Err(Problem::invalid(format!("a request must have at most {HEADERS_MAX} header fields")));
     }
     if !is_coding_clear(request.headers()) {
-        return Err(Problem::invalid("Transfer-Encoding must be chunked, once, and nothing else"));
+        return Err(Problem::invalid("Transfer-Encoding must be exactly chunked"));
     }
     let mut hosts = request.headers().get_all(HOST).iter();
     match (hosts.next(), hosts.next()) {
         (Some(host), None) if is_host(host.as_bytes()) => Ok(()),
-        (Some(_), _) => Err(Problem::invalid("Host must be given once and name a host")),
-        (None, _) if request.version() == Version::HTTP_11 => Err(Problem::invalid("Host is required")),
+        (Some(_), _) => {
+            Err(Problem::invalid("there must be exactly one Host header, and it must name a valid host"))
+        }
+        (None, _) if request.version() == Version::HTTP_11 => {
+            Err(Problem::invalid("a Host header is required"))
+        }
         (None, _) => Ok(()),
     }
 }
@@ -184,9 +194,14 @@ fn panic_message(panic: &(dyn Any + Send)) -> &str {
     text.or_else(|| panic.downcast_ref::<&str>().copied()).unwrap_or("no message")
 }
 
-fn with_options(allow: &HeaderValue) -> HeaderValue {
-    let methods = allow.to_str().unwrap_or_default().replace(',', ", ");
-    HeaderValue::try_from(format!("{methods}, OPTIONS")).expect("method names are fit for a header")
+/// The methods of an address that the caller's key may use: a client can ask with `OPTIONS` before it offers anything.
+fn allowed_methods(allow: &HeaderValue, scopes: Option<Scopes>) -> HeaderValue {
+    let methods = allow.to_str().unwrap_or_default().split(',').map(str::trim).filter(|method| {
+        let scope = Method::from_bytes(method.as_bytes()).ok().and_then(|method| auth::scope_of(&method));
+        scopes.is_none_or(|scopes| scope.is_none_or(|scope| scopes.allow(scope)))
+    });
+    let methods = methods.chain(["OPTIONS"]).collect::<Vec<_>>().join(", ");
+    HeaderValue::try_from(methods).expect("method names are fit for a header")
 }
 
 #[cfg(test)]

@@ -137,19 +137,21 @@ fn broken(error: &axum::Error) -> Problem {
     } else if causes().any(<dyn Error>::is::<TooSlow>) {
         Problem::RequestTimeout
     } else {
-        Problem::invalid("the body must arrive whole and correctly framed")
+        Problem::invalid("the body must be complete and correctly framed")
     }
 }
 
 fn check_media_type(headers: &HeaderMap) -> Result<(), Problem> {
     if !headers.get_all(CONTENT_ENCODING).iter().all(|value| is_identity(value.as_bytes())) {
-        return Err(Problem::UnsupportedMediaType("the body must not be compressed: no Content-Encoding"));
+        return Err(Problem::UnsupportedMediaType(
+            "the body must not be compressed: remove Content-Encoding",
+        ));
     }
     let mut given = headers.get_all(CONTENT_TYPE).iter();
     match (given.next().and_then(|value| value.to_str().ok()), given.next()) {
         (Some(value), None) if is_json(value) => Ok(()),
         (Some(_) | None, _) => {
-            Err(Problem::UnsupportedMediaType("the Content-Type must be application/json, in UTF-8"))
+            Err(Problem::UnsupportedMediaType("Content-Type must be application/json in UTF-8"))
         }
     }
 }

@@ -67,7 +67,7 @@ pub(super) async fn run(
     stage.send_replace(Stage::Leaving);
     if time::timeout(settings.drain, all_ended(&places, places_max)).await.is_err() {
         let left = places_max as usize - places.available_permits();
-        tracing::warn!("{left} connections did not finish in time and are closed");
+        tracing::warn!("closing {left} connections that did not finish in time");
         stage.send_replace(Stage::Gone);
         all_ended(&places, places_max).await;
     }
@@ -81,13 +81,13 @@ async fn accept(listener: &TcpListener) -> TcpStream {
             Ok((stream, _)) => {
                 // Answers are written whole, so waiting for more to send only delays them.
                 if let Err(error) = stream.set_nodelay(true) {
-                    tracing::debug!("no TCP_NODELAY: {error}");
+                    tracing::debug!("cannot set TCP_NODELAY: {error}");
                 }
                 return stream;
             }
             Err(error) if is_of_the_peer(&error) => {}
             Err(error) => {
-                tracing::warn!("cannot accept connections for now: {error}");
+                tracing::warn!("cannot accept connections: {error}");
                 time::sleep(pause).await;
                 pause = longest.min(pause * 2);
             }

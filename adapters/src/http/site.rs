@@ -24,7 +24,7 @@ pub struct ServerUrl(String);
 
 /// A text that is no such address.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Error)]
-#[error("write http(s)://HOST[:PORT][/PATH]/v1: the address must end in /v1")]
+#[error("expected http(s)://HOST[:PORT][/PATH]/v1: the URL must end in /v1")]
 pub struct InvalidServerUrl;
 
 impl ServerUrl {

@@ -19,7 +19,7 @@ const WAYS: [(&str, Way); 5] = [
     ("open", |path| open(path).map(drop)),
     ("open_or_create", |path| open_or_create(path).map(drop)),
     ("create_file", |path| create_file(path).map(drop)),
-    ("lock", |path| lock(path).map(drop)),
+    ("lock", |path| lock(path, Duration::ZERO).map(drop)),
 ];
 
 /// A folder with a file that belongs to somebody else.
@@ -129,6 +129,19 @@ fn files_and_folders_are_for_their_owner_alone() {
     replace(&below.join("replaced"), b"").unwrap();
     assert_eq!([mode(&below), mode(below.parent().unwrap())], [FOLDER_MODE; 2]);
     assert_eq!([mode(&below.join("created")), mode(&below.join("replaced"))], [FILE_MODE; 2]);
+}
+
+#[test]
+fn a_lock_is_held_until_it_is_dropped() {
+    let folder = TempDir::new().unwrap();
+    let path = folder.path().join("lock");
+    let held = lock(&path, Duration::ZERO).unwrap();
+    assert_eq!(lock(&path, Duration::ZERO).unwrap_err().kind(), io::ErrorKind::WouldBlock);
+    thread::scope(|scope| {
+        let waiting = scope.spawn(|| lock(&path, Duration::from_mins(1)));
+        drop(held);
+        waiting.join().unwrap().unwrap();
+    });
 }
 
 #[test]

@@ -116,14 +116,14 @@ async fn read(
             let wrong = |what: String| ExportError::NotAnExport { line: position.0, what };
             line.clear();
             if file.by_ref().take(LINE_MAX).read_until(b'\n', &mut line)? == 0 {
-                return Err(wrong("is missing: an export ends with a manifest; export again".into()));
+                return Err(wrong("is missing: an export must end with a manifest; export again".into()));
             }
             let bytes = line.strip_suffix(b"\n").unwrap_or(&line);
             if bytes.starts_with(MANIFEST) {
                 let manifest = serde_json::from_slice(bytes).map(|LastLine { manifest }| manifest);
                 if !manifest.is_ok_and(|manifest| fits(&manifest, &check.summary())) {
                     return Err(wrong(
-                        "is a manifest of something else: lines were lost or changed; export again".into(),
+                        "is a manifest that does not match the lines before it: some were lost or changed; export again".into(),
                     ));
                 }
                 if !file.fill_buf()?.is_empty() {

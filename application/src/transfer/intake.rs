@@ -25,10 +25,10 @@ pub enum CopyError {
     #[error("the target: {0}")]
     Target(LogError),
     /// The target holds something that the source does not: it is left as it is.
-    #[error("the target holds another history from position {0} on: choose an empty one")]
+    #[error("the target has a different history from position {0} on: choose an empty log")]
     AnotherHistory(Position),
     /// Somebody else writes to the target.
-    #[error("somebody else writes to the target, at position {0}: stop that and start again")]
+    #[error("another process is writing to the target (position {0}): stop it and start again")]
     TargetInUse(Position),
 }
 

@@ -1,4 +1,4 @@
-//! `petstore keys`: issues, lists and revokes API keys. Works on the key file alone; a running service notices.
+//! `petstore keys`: issues, lists, rotates and revokes API keys. It changes the key file, and a running service reloads it.
 
 mod lifetime;
 mod table;
@@ -9,44 +9,64 @@ use std::{
 };
 
 use adapters::api_keys::{
-    Issued, KeyFile, KeyHash, KeyName, KeyRecord, KeyState, NewKey, RevokeError, Revoked,
+    Issued, KeyFile, KeyHash, KeyName, KeyRecord, KeyState, NewKey, RevokeError, Revoked, RotateError,
+    Rotated, Rotation,
 };
 use anyhow::{Context as _, anyhow};
-use application::{KeyId, Scope, Scopes};
-use chrono::{SecondsFormat, Utc};
+use application::{KeyId, RateLimit, Scope, Scopes};
+use chrono::{DateTime, SecondsFormat, Utc};
 use clap::{Args, Subcommand, ValueEnum};
 
-use self::lifetime::Lifetime;
+use self::lifetime::{Lifetime, Overlap};
 
-/// What can be done about API keys.
+/// The subcommands.
 #[derive(Debug, Subcommand)]
 pub(crate) enum KeysCommand {
-    /// Makes a new key and prints it, alone, on the last line of the standard output
+    /// Create a key and print it, alone, on the last line of standard output.
     ///
-    /// The key is shown this once: only its hash is stored. A running service accepts it within two seconds.
+    /// The key is shown only once, because only its hash is stored. A running service accepts it within two seconds.
     Issue {
-        /// Whose key it is, to be told apart in lists and metrics: 1 to 100 characters
+        /// Name of the key in lists and metrics: 1 to 100 characters.
         #[arg(long, env = "PETSTORE_NAME")]
         name: KeyName,
-        /// What the key may do; repeat it or separate with commas [default: everything]
+        /// What the key may do. Repeat the flag or separate scopes with commas [default: read,write]
         #[arg(long = "scope", env = "PETSTORE_SCOPE", value_name = "SCOPE", value_delimiter = ',')]
         scopes: Vec<ScopeArgument>,
-        /// How long the key is valid, such as 12h, 90d or 1w: a whole number of s, m, h, d or w, at most ten years [default: for ever]
+        /// How long the key is valid, such as 12h, 90d or 1w, at most ten years [default: no expiry]
+        #[arg(long, env = "PETSTORE_EXPIRES_IN", value_name = "TIME")]
+        expires_in: Option<Lifetime>,
+        /// How many requests the key may send, such as 10/s, 100/m or 1000/h [default: no limit of its own]
+        #[arg(long, env = "PETSTORE_KEY_RATE_LIMIT", value_name = "LIMIT")]
+        rate_limit: Option<RateLimit>,
+        #[command(flatten)]
+        file: KeyFileArgument,
+    },
+    /// List all keys with their id, name, scopes, times and state, but never the secret.
+    ///
+    /// The service records when a key was last used in a file beside the key file, at most ten seconds late.
+    List {
+        #[command(flatten)]
+        file: KeyFileArgument,
+    },
+    /// Replace a key: create a key for the same owner and print it, alone, on the last line of standard output.
+    ///
+    /// The new key has the same owner, name, scopes and rate limit: requests that were sent with the old key and are
+    /// repeated with the new one are recognised. Both keys are accepted until the overlap ends.
+    Rotate {
+        /// The id of the key, as shown by `petstore keys list`, or the key itself.
+        id: String,
+        /// How long the old key is accepted beside the new one, such as 0s, 12h or 1w.
+        #[arg(long, env = "PETSTORE_OVERLAP", value_name = "TIME", default_value = "1d")]
+        overlap: Overlap,
+        /// How long the new key is valid [default: as long as the old key was when it was issued]
         #[arg(long, env = "PETSTORE_EXPIRES_IN", value_name = "TIME")]
         expires_in: Option<Lifetime>,
         #[command(flatten)]
         file: KeyFileArgument,
     },
-    /// Shows every key: id, name, scopes, times and state, never the secret
-    ///
-    /// The last use is what the service has noted beside the key file; while it runs, it is up to ten seconds behind.
-    List {
-        #[command(flatten)]
-        file: KeyFileArgument,
-    },
-    /// Takes a key back for ever: a running service refuses it within two seconds
+    /// Revoke a key for good. A running service rejects it within two seconds.
     Revoke {
-        /// The id that `petstore keys list` shows, or the key itself
+        /// The id of the key, as shown by `petstore keys list`, or the key itself.
         id: String,
         #[command(flatten)]
         file: KeyFileArgument,
@@ -56,7 +76,7 @@ pub(crate) enum KeysCommand {
 /// Where the keys are.
 #[derive(Debug, Args)]
 pub(crate) struct KeyFileArgument {
-    /// The key file
+    /// The key file.
     #[arg(
         long = "keys",
         value_name = "FILE",
@@ -69,75 +89,124 @@ pub(crate) struct KeyFileArgument {
 /// A scope as it is written on the command line.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
 pub(crate) enum ScopeArgument {
-    /// List and get pets
+    /// List and get pets.
     Read,
-    /// Add pets
+    /// Add pets.
     Write,
+    /// Read the whole log on the address of `--ops-listen`.
+    Log,
+    /// Read the metrics on the address of `--ops-listen`.
+    Metrics,
 }
 
-/// Does what was asked.
+/// Runs the subcommand.
 pub(crate) fn run(command: KeysCommand) -> anyhow::Result<()> {
     match command {
-        KeysCommand::Issue { name, scopes, expires_in, file } => {
-            issue(&KeyFile::at(file.path), name, scopes_of(&scopes), expires_in)
+        KeysCommand::Issue { name, scopes, expires_in, rate_limit, file } => {
+            let now = Utc::now();
+            let expires = expires_in.map(|lifetime| lifetime.after(now));
+            let new = NewKey { name, scopes: scopes_of(&scopes), rate_limit, expires };
+            issue(&KeyFile::at(file.path), new, now)
         }
         KeysCommand::List { file } => list(&KeyFile::at(file.path)),
+        KeysCommand::Rotate { id, overlap, expires_in, file } => {
+            let now = Utc::now();
+            let expires = expires_in.map(|lifetime| lifetime.after(now));
+            rotate(&KeyFile::at(file.path), &id, Rotation { overlap: overlap.span(), expires }, now)
+        }
         KeysCommand::Revoke { id, file } => revoke(&KeyFile::at(file.path), &id),
     }
 }
 
-/// How many keys an error message names before it gives up and points to the list.
+/// How many keys an error message names at most, before it points to the list instead.
 const NAMED_MAX: usize = 10;
 
-fn issue(file: &KeyFile, name: KeyName, scopes: Scopes, lifetime: Option<Lifetime>) -> anyhow::Result<()> {
-    let now = Utc::now();
-    let expires = lifetime.map(|lifetime| lifetime.after(now));
-    let Issued { key, record, namesakes } = file.issue(NewKey { name, scopes, expires }, now)?;
-    let until = record.expires.map_or_else(
-        || "until it is revoked".to_owned(),
-        |end| format!("until {}", end.to_rfc3339_opts(SecondsFormat::Secs, true)),
-    );
-    let (id, name, scopes) = (record.id(), &record.name, record.scopes);
+fn issue(file: &KeyFile, new: NewKey, now: DateTime<Utc>) -> anyhow::Result<()> {
+    let issued = file.issue(new, now)?;
     let mut words = io::stderr().lock();
-    if namesakes > 0 {
+    if let Some(path) = &issued.new_file {
+        let path = path.display();
         writeln!(
             words,
-            "note: {namesakes} other active key(s) have this name; revoke what is no longer needed"
+            "note: created the key file {path}; a service reads it if started with --keys {path}"
         )?;
     }
-    writeln!(words, "key {id} for {name}, {scopes}, {until}; keep it safe, it is not shown again:")?;
+    if issued.namesakes > 0 {
+        let namesakes = issued.namesakes;
+        writeln!(
+            words,
+            "note: {namesakes} other active key(s) have this name; revoke those that are no longer needed"
+        )?;
+    }
+    show(&issued, "")
+}
+
+fn rotate(file: &KeyFile, text: &str, rotation: Rotation, now: DateTime<Utc>) -> anyhow::Result<()> {
+    match file.rotate(&id_of(text), rotation, now) {
+        Ok(Rotated { issued, replaced }) => {
+            let end = match replaced.state(now) {
+                KeyState::Active => {
+                    replaced.end().map_or_else(String::new, |end| format!("accepted until {}", time(end)))
+                }
+                state @ (KeyState::Expired | KeyState::Revoked) => state.to_string(),
+            };
+            show(&issued, &format!(" in place of {} ({end})", replaced.id()))
+        }
+        Err(RotateError::Unknown(keys)) => Err(unknown_id(file, &keys)),
+        Err(error @ (RotateError::Replaced(..) | RotateError::Issue(_))) => Err(error.into()),
+    }
+}
+
+/// Describes a new key on standard error, and prints it alone on standard output.
+fn show(Issued { key, record, .. }: &Issued, place: &str) -> anyhow::Result<()> {
+    let until =
+        record.expires.map_or_else(|| "until it is revoked".to_owned(), |end| format!("until {}", time(end)));
+    let limit = record.rate_limit.map_or_else(String::new, |limit| format!(", {limit}"));
+    let (id, name, scopes) = (record.id(), &record.name, record.scopes);
+    writeln!(
+        io::stderr().lock(),
+        "issued key {id} for {name} ({scopes}{limit}){place}, valid {until}; store it safely, it is not shown again:"
+    )?;
     writeln!(io::stdout().lock(), "{}", key.reveal())
-        .with_context(|| format!("the key {id} could not be shown: revoke it and issue another"))
+        .with_context(|| format!("cannot print key {id}: revoke it and issue another"))
 }
 
 fn list(file: &KeyFile) -> anyhow::Result<()> {
     let keys = file.keys()?;
     let text = table::render(&keys, file.last_uses().ok().as_ref(), Utc::now());
     match io::stdout().lock().write_all(text.as_bytes()) {
-        // Whoever reads, `head` for one, has seen enough.
+        // The reader, `head` for example, has seen enough.
         Err(error) if error.kind() == io::ErrorKind::BrokenPipe => Ok(()),
-        written => written.context("cannot write the list to the standard output"),
+        written => written.context("cannot write the list to standard output"),
     }
 }
 
 fn revoke(file: &KeyFile, text: &str) -> anyhow::Result<()> {
-    // Somebody who found a key in the wrong place has the key, not its id.
-    let id = KeyHash::of_presented(text).map_or_else(|| KeyId(text.into()), |hash| hash.id());
+    let id = id_of(text);
     let words = match file.revoke(&id, Utc::now()) {
         Ok(Revoked::Now(key)) => {
-            format!("revoked {id} ({}); a running service refuses it within two seconds", key.name)
+            format!("revoked {id} ({}); a running service rejects it within two seconds", key.name)
         }
         Ok(Revoked::Before(key)) => {
-            let when = key.revoked.map(|time| time.to_rfc3339_opts(SecondsFormat::Secs, true));
-            format!("{id} ({}) was already revoked at {}", key.name, when.unwrap_or_default())
+            let when = key.revoked.map(time).unwrap_or_default();
+            format!("{id} ({}) was already revoked at {when}", key.name)
         }
         Err(RevokeError::Unknown(keys)) => return Err(unknown_id(file, &keys)),
         Err(RevokeError::File(error)) => return Err(error.into()),
     };
-    writeln!(io::stdout().lock(), "{words}").context("cannot write to the standard output")
+    writeln!(io::stdout().lock(), "{words}").context("cannot write to standard output")
 }
 
-/// Never repeats what was given for an id: it may be a mistyped key.
+/// Whoever finds a leaked key has the key, not its id.
+fn id_of(text: &str) -> KeyId {
+    KeyHash::of_presented(text).map_or_else(|| KeyId(text.into()), |hash| hash.id())
+}
+
+fn time(time: DateTime<Utc>) -> String {
+    time.to_rfc3339_opts(SecondsFormat::Secs, true)
+}
+
+/// Never repeats the given id: it may be a mistyped key.
 fn unknown_id(file: &KeyFile, keys: &[KeyRecord]) -> anyhow::Error {
     let now = Utc::now();
     let active: Vec<String> = keys
@@ -147,7 +216,7 @@ fn unknown_id(file: &KeyFile, keys: &[KeyRecord]) -> anyhow::Error {
         .collect();
     let path = file.path().display();
     match active.len() {
-        0 => anyhow!("no key has this id: no active keys are left in {path}"),
+        0 => anyhow!("no key has this id: there are no active keys in {path}"),
         1..=NAMED_MAX => {
             anyhow!("no key has this id: the active keys in {path} are {}", active.join(", "))
         }
@@ -159,6 +228,8 @@ fn scopes_of(given: &[ScopeArgument]) -> Scopes {
     let scopes = given.iter().map(|scope| match scope {
         ScopeArgument::Read => Scope::Read,
         ScopeArgument::Write => Scope::Write,
+        ScopeArgument::Log => Scope::Log,
+        ScopeArgument::Metrics => Scope::Metrics,
     });
     Scopes::new(scopes).unwrap_or(Scopes::READ_WRITE)
 }
@@ -168,11 +239,12 @@ mod tests {
     use super::*;
 
     #[test]
-    fn no_scope_means_both() {
-        use ScopeArgument::{Read, Write};
+    fn no_scope_means_read_and_write() {
+        use ScopeArgument::{Log, Metrics, Read, Write};
         assert_eq!(scopes_of(&[]), Scopes::READ_WRITE);
         assert_eq!(scopes_of(&[Read]), Scope::Read.into());
         assert_eq!(scopes_of(&[Write, Write]), Scope::Write.into());
         assert_eq!(scopes_of(&[Write, Read]), Scopes::READ_WRITE);
+        assert_eq!(scopes_of(&[Log, Metrics]).to_string(), "log,metrics");
     }
 }

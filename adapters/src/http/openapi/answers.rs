@@ -37,7 +37,7 @@ impl Answers {
 
     /// What those get who hold the content already.
     pub(super) fn not_modified(self, headers: &[Named]) -> Self {
-        let description = "What the `If-None-Match` header names is still what stands here.";
+        let description = "Nothing has changed: the `If-None-Match` header matches the current `ETag`.";
         self.add(StatusCode::NOT_MODIFIED, description, headers, None)
     }
 
@@ -86,18 +86,18 @@ fn error(problems: Vec<(&'static str, Problem)>) -> Content {
 /// What a status means here, whichever operation answers with it, and the headers it always has.
 fn refusal(status: StatusCode) -> (&'static str, &'static [Named]) {
     match status {
-        StatusCode::BAD_REQUEST => ("The request contains invalid values or lacks required ones.", &[]),
+        StatusCode::BAD_REQUEST => ("The request has missing or invalid values.", &[]),
         StatusCode::UNAUTHORIZED => ("Missing or invalid API key.", &[headers::CHALLENGE]),
-        StatusCode::FORBIDDEN => ("The API key is not for this kind of request.", &[]),
+        StatusCode::FORBIDDEN => ("The API key lacks the scope that this operation needs.", &[]),
         StatusCode::NOT_FOUND => ("The requested resource could not be found.", &[]),
         StatusCode::REQUEST_TIMEOUT => ("The body took too long to arrive.", &[]),
-        StatusCode::CONFLICT => ("The `Idempotency-Key` was used for another animal.", &[]),
+        StatusCode::CONFLICT => ("The `Idempotency-Key` was already used for a different pet.", &[]),
         StatusCode::PAYLOAD_TOO_LARGE => ("The body is too large.", &[]),
-        StatusCode::UNSUPPORTED_MEDIA_TYPE => ("The body is not plain JSON in UTF-8.", &[]),
-        StatusCode::INTERNAL_SERVER_ERROR => ("Something went wrong on our side.", &[]),
-        StatusCode::NOT_IMPLEMENTED => ("The operation exists, but is not described yet.", &[]),
+        StatusCode::UNSUPPORTED_MEDIA_TYPE => ("The body is not uncompressed JSON in UTF-8.", &[]),
+        StatusCode::INTERNAL_SERVER_ERROR => ("The service failed unexpectedly.", &[]),
+        StatusCode::NOT_IMPLEMENTED => ("The operation is reserved and not implemented yet.", &[]),
         StatusCode::SERVICE_UNAVAILABLE => (
-            "The service cannot do this now. Nothing is lost by trying again later.",
+            "The service cannot handle the request right now. Retry after the time in `Retry-After`.",
             &[headers::RETRY_AFTER],
         ),
         status => unreachable!("no operation refuses with {status}"),

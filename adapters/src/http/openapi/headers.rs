@@ -50,48 +50,48 @@ pub(super) fn all() -> BTreeMap<String, RefOr<Header>> {
         (
             REQUEST_ID,
             text(),
-            "Names the request, here and in the log of the service. A well-formed id of the client's own \
-            (1 to 64 letters, digits, `.`, `_`, `-`) is kept.",
+            "Identifies the request, here and in the service's log. If the request has a valid `X-Request-Id` \
+            (1 to 64 letters, digits, `.`, `_` and `-`), the service uses that one.",
             json!("6d1f0c2ab9e84f35-2a"),
         ),
         (
             LOG_POSITION,
             int64(0, i64::MAX),
-            "The last change that this answer takes into account. Sent back in a request, it \
-            makes any node wait until it shows that change too.",
+            "The position of the last change that this response reflects. A request that sends it back is \
+            answered once the node has caught up with that change.",
             json!(128),
         ),
-        (CACHE_CONTROL, text(), "Whether the answer may be kept.", json!("private, no-cache")),
+        (CACHE_CONTROL, text(), "Whether and how the response may be cached.", json!("private, no-cache")),
         (
             ETAG,
             text(),
-            "Stands for this very content. Send it back as `If-None-Match` to be told only of changes.",
+            "The version of this content. Send it back as `If-None-Match` to get 304 until the content changes.",
             json!("\"1-128-0199f3a0d6f17c3c8a52b1c9d7e4f601\""),
         ),
         (
             NEXT_PAGE,
             text(),
-            "Where the next page is; absent on the last page.",
+            "The URL of the next page; absent on the last page.",
             json!("</v1/pets?limit=20&after=41>; rel=\"next\""),
         ),
-        (LOCATION, text(), "The address of the new animal.", json!("/v1/pets/41")),
+        (LOCATION, text(), "The URL of the new pet.", json!("/v1/pets/41")),
         (
             REPLAYED,
             text().enum_values(Some(["true"])),
-            "There when the same request was answered before: nothing was added \
+            "Present if this response repeats an earlier one with the same `Idempotency-Key`: no pet was added \
             this time.",
             json!("true"),
         ),
-        (RETRY_AFTER, int64(0, i64::MAX), "After so many seconds it is worth trying again.", json!(1)),
-        (CHALLENGE, text(), "How to say who calls.", json!("Bearer realm=\"petstore\"")),
-        (DEPRECATION, text(), "Since when the operation is deprecated (RFC 9745).", json!("@1764892800")),
+        (RETRY_AFTER, int64(0, i64::MAX), "How many seconds to wait before retrying.", json!(1)),
+        (CHALLENGE, text(), "How to authenticate.", json!("Bearer realm=\"petstore\"")),
+        (DEPRECATION, text(), "When the operation was deprecated (RFC 9745).", json!("@1764892800")),
         (
             SUNSET,
             text(),
             "When the operation will be removed (RFC 8594).",
             json!("Thu, 05 Dec 2030 00:00:00 GMT"),
         ),
-        (SUCCESSOR, text(), "What to use instead.", json!("</v1/pets>; rel=\"successor-version\"")),
+        (SUCCESSOR, text(), "The operation to use instead.", json!("</v1/pets>; rel=\"successor-version\"")),
     ];
     headers
         .map(|(named, schema, description, example)| {

@@ -1,4 +1,5 @@
-//! What can be asked: one function for each operation.
+//! The operations, one function each. Sentences from the interface specification are quoted as they are, and those
+//! say *animal*; everything else says *pet*.
 
 use application::{Limit, Scope};
 use axum::http::StatusCode;
@@ -19,8 +20,8 @@ use crate::http::{error::Problem, idempotency};
 
 /// `GET /pets`.
 pub(in crate::http) fn list_pets() -> OperationBuilder {
-    let description = "Animals in ascending order of their ids, `limit` of them at most. The `Link` header leads to \
-        the next page, with the same filter and limit; on the last page it is absent.";
+    let description = "Returns at most `limit` pets, sorted by ascending id. The `Link` header holds the URL of the next \
+        page, with the same filter and limit; the last page has none.";
     operation("List all animals", description)
         .parameters(Some([limit(), status(), after(), if_none_match()]))
         .responses(
@@ -40,10 +41,10 @@ pub(in crate::http) fn list_pets() -> OperationBuilder {
 
 /// `POST /pets`.
 pub(in crate::http) fn create_pet() -> OperationBuilder {
-    let description = "The animal is durable when the answer arrives. With an `Idempotency-Key` the request can be \
-        sent again until an answer comes, and adds one animal.";
+    let description = "The pet is stored durably before the response is sent. A request with an `Idempotency-Key` can be \
+        repeated until a response arrives, and adds one pet.";
     let body = RequestBodyBuilder::new()
-        .description(Some("The animal to add."))
+        .description(Some("The pet to add."))
         .required(Some(Required::True))
         .content("application/json", new_pet());
     operation("Add an animal", description)
@@ -65,7 +66,7 @@ pub(in crate::http) fn create_pet() -> OperationBuilder {
                     ("too_large", Problem::PayloadTooLarge),
                     (
                         "not_json",
-                        Problem::UnsupportedMediaType("the Content-Type must be application/json, in UTF-8"),
+                        Problem::UnsupportedMediaType("Content-Type must be application/json in UTF-8"),
                     ),
                 ])
                 .refused(everywhere(Scope::Write)),
@@ -74,18 +75,15 @@ pub(in crate::http) fn create_pet() -> OperationBuilder {
 
 /// `GET /pets/{petId}`.
 pub(in crate::http) fn get_pet() -> OperationBuilder {
-    let description = "**Deprecated**: to be removed on 5 December 2030. Use `GET /pets` with the `status` filter \
-        instead. Every answer says so in its `Deprecation`, `Sunset` and `Link` headers.";
+    let description = "**Deprecated**: will be removed on 5 December 2030. Use `GET /pets` with the `status` filter \
+        instead. Every response has `Deprecation`, `Sunset` and `Link` headers that say so.";
     operation("Get an animal", description).parameters(Some([pet_id(), if_none_match()])).responses(
         Answers::default()
             .success(StatusCode::OK, "The requested animal.", &[ETAG], named("Pet"), rex())
             .not_modified(&[ETAG])
             .refused([
-                (
-                    "bad_position",
-                    Problem::invalid("Log-Position must be given once and be an integer of at least 0"),
-                ),
-                ("no_such_pet", Problem::NotFound("there is no such pet")),
+                ("bad_position", Problem::invalid("Log-Position must be a single integer of at least 0")),
+                ("no_such_pet", Problem::NotFound("no pet has this id")),
             ])
             .refused(everywhere(Scope::Read)),
     )
@@ -93,16 +91,13 @@ pub(in crate::http) fn get_pet() -> OperationBuilder {
 
 /// `GET /store/orders`.
 pub(in crate::http) fn list_orders() -> OperationBuilder {
-    let description = "Nobody has described yet what stands here. The answer is 501.";
+    let description = "Reserved: not specified yet. Returns 501.";
     let marks: [(_, Value); 2] = [("x-stability", "experimental".into()), ("x-hideTryItPanel", true.into())];
     operation("List store orders", description).extensions(Some(marks.into_iter().collect())).responses(
         Answers::default()
             .refused([
-                (
-                    "bad_position",
-                    Problem::invalid("Log-Position must be given once and be an integer of at least 0"),
-                ),
-                ("not_described", Problem::NotImplemented("store orders are not described yet")),
+                ("bad_position", Problem::invalid("Log-Position must be a single integer of at least 0")),
+                ("reserved", Problem::NotImplemented("store orders are reserved and not implemented yet")),
             ])
             .refused(everywhere(Scope::Read)),
     )
@@ -120,7 +115,7 @@ fn everywhere(scope: Scope) -> [(&'static str, Problem); 7] {
         ("missing_scope", Problem::Forbidden(scope)),
         ("internal", Problem::Internal),
         ("busy", Problem::Busy("too many requests are waiting")),
-        ("unavailable", Problem::Unavailable("the storage failed to write".into())),
+        ("unavailable", Problem::Unavailable("a write to storage failed".into())),
         ("not_caught_up", Problem::NotCaughtUp),
     ]
 }
@@ -136,8 +131,8 @@ fn status() -> Parameter {
 }
 
 fn after() -> Parameter {
-    let description = "The page starts after the animal with this id. The `Link` header fills it in; 0, or nothing, \
-        starts at the beginning.";
+    let description = "Returns pets whose id is greater than this one. The `Link` header of each page sets it for the next; \
+        0 or no value starts at the first pet.";
     query("after", description).schema(Some(int64(0, i64::MAX))).build()
 }
 
@@ -153,16 +148,16 @@ fn pet_id() -> Parameter {
 }
 
 fn if_none_match() -> Parameter {
-    let description = "The `ETag` of what the client holds already. If nothing has changed, the answer is 304, \
+    let description = "The `ETag` of the copy that the client already has. If it is still current, the response is 304 \
         without a body.";
     header("If-None-Match", description).schema(Some(text())).build()
 }
 
 fn idempotency_key() -> Parameter {
-    let description = "Makes the request safe to repeat: 1 to 255 visible ASCII characters, bare or quoted, chosen by \
-        the client, a UUID for example. The same key with the same animal gets the first answer again, for 24 \
-        hours, with `Idempotency-Replayed: true`; with another animal it is refused (409). Keys of different API \
-        keys are independent.";
+    let description = "Makes the request safe to repeat. The client chooses the key, for example a UUID: 1 to 255 visible \
+        ASCII characters, with or without quotes. For 24 hours, the same key with the same pet returns the first \
+        response again, with `Idempotency-Replayed: true`; with a different pet it returns 409. Each API key has \
+        its own set of idempotency keys.";
     header("Idempotency-Key", description)
         .schema(Some(text().pattern(Some(idempotency::PATTERN))))
         .example(Some(json!("8e03978e-40d5-43e8-bc93-6894a57f9324")))

@@ -50,7 +50,7 @@ pub(super) fn text() -> ObjectBuilder {
 /// A page of pets.
 pub(super) fn page() -> RefOr<Schema> {
     let pets = ArrayBuilder::new().items(named("Pet")).max_items(Some(Limit::MAX));
-    pets.description(Some("Animals in ascending order of their ids.")).into()
+    pets.description(Some("Pets, sorted by ascending id.")).into()
 }
 
 /// The pet of the examples.
@@ -61,7 +61,7 @@ pub(super) fn rex() -> Value {
 fn pet_status() -> ObjectBuilder {
     text()
         .enum_values(Some(PetStatus::ALL.map(PetStatus::as_str)))
-        .description(Some("Whether the animal can be had."))
+        .description(Some("Availability of the pet."))
         .examples(["available"])
 }
 
@@ -71,8 +71,8 @@ fn new_pet() -> ObjectBuilder {
         .max_length(Some(PetName::MAX_CHARS))
         .pattern(Some(NAME_PATTERN))
         .description(Some(
-            "The animal's name. It comes back exactly as sent. At least one character is not white space, none is \
-             a control character.",
+            "The animal's name, returned exactly as sent. It must contain a character that is not white space, and no \
+             control characters.",
         ))
         .examples(["Rex"]);
     let category = int64(i64::MIN, i64::MAX)
@@ -80,9 +80,9 @@ fn new_pet() -> ObjectBuilder {
         .examples([7]);
     let mut status = named("PetStatus");
     status.description =
-        "Availability status. An animal added without one has none, and its record has no such field.".into();
+        "Availability status. A pet that was added without one has no `status` field.".into();
     ObjectBuilder::new()
-        .description(Some("An animal to be added. Fields that are not listed here are ignored."))
+        .description(Some("A pet to add. Unknown fields are ignored."))
         .property("name", name)
         .required("name")
         .property("categoryId", category)
@@ -97,13 +97,13 @@ fn pet() -> RefOr<Schema> {
         .examples([41]);
     let assigned = ObjectBuilder::new().property("id", id).required("id");
     let pet = AllOfBuilder::new().item(named("NewPet")).item(assigned);
-    pet.description(Some("An animal of the store.")).examples([rex()]).into()
+    pet.description(Some("A pet in the store.")).examples([rex()]).into()
 }
 
 fn error() -> ObjectBuilder {
     let code = text().description(Some("Machine-readable error code.")).examples(["invalid_request"]);
     let message = text()
-        .description(Some("Human-readable description: every fault of the request at once."))
+        .description(Some("Human-readable description. It names every error in the request."))
         .examples(["limit must be between 1 and 100"]);
     let status = ObjectBuilder::new()
         .schema_type(Type::Integer)
@@ -112,7 +112,7 @@ fn error() -> ObjectBuilder {
         .description(Some("The HTTP status code."))
         .examples([400]);
     ObjectBuilder::new()
-        .description(Some("Why a request was refused."))
+        .description(Some("Why the request failed."))
         .property("code", code)
         .required("code")
         .property("message", message)

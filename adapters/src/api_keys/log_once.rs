@@ -1,0 +1,55 @@
+//! Tells a new error from one that was logged before, so that an error that lasts is logged once, and its end once.
+
+use std::fmt::Display;
+
+/// The error that was logged last, while it lasts.
+#[derive(Debug, Default)]
+pub(super) struct LogOnce(Option<String>);
+
+/// What there is to log.
+#[derive(Debug, PartialEq, Eq)]
+pub(super) enum News {
+    /// Nothing has changed.
+    None,
+    /// There is an error, or another one than before.
+    Failed(String),
+    /// The error is gone.
+    Recovered,
+}
+
+impl LogOnce {
+    /// Takes the error of the latest attempt, or `None` if it succeeded.
+    pub(super) fn attempt(&mut self, error: Option<&impl Display>) -> News {
+        let error = error.map(ToString::to_string);
+        if error == self.0 {
+            return News::None;
+        }
+        self.0.clone_from(&error);
+        error.map_or(News::Recovered, News::Failed)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn each_error_is_news_once_and_so_is_its_end() {
+        let mut log = LogOnce::default();
+        let attempts = [None, Some("gone"), Some("gone"), Some("broken"), Some("broken"), None, None];
+        let news = attempts.map(|error| log.attempt(error.as_ref()));
+        let failed = |error: &str| News::Failed(error.to_owned());
+        assert_eq!(
+            news,
+            [
+                News::None,
+                failed("gone"),
+                News::None,
+                failed("broken"),
+                News::None,
+                News::Recovered,
+                News::None
+            ]
+        );
+    }
+}

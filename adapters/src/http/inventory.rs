@@ -1,0 +1,27 @@
+//! The address `/`: the inventory page for a browser, a small directory for programs.
+//!
+//! The page is three files of plain HTML, CSS and JavaScript that call the public API with the key that a person enters.
+
+use super::{
+    asset::{Asset, Caching::Revalidated},
+    docs::{CSS, HTML, JAVASCRIPT, file, protection},
+    route::Route,
+    site::Site,
+};
+
+/// What a program finds at `/`: where to go from here.
+const DIRECTORY: &str =
+    r#"{"service":"petstore","pets":"/v1/pets","docs":"/docs","openapi":"/openapi.json"}"#;
+
+/// The page, its files, and the directory.
+pub(super) fn routes(site: &Site) -> [Route; 3] {
+    let page = Asset::plain(HTML, Revalidated, include_str!("inventory/page.html"));
+    let directory = Asset::plain("application/json", Revalidated, DIRECTORY);
+    let style = Asset::plain(CSS, Revalidated, include_str!("inventory/page.css"));
+    let script = Asset::plain(JAVASCRIPT, Revalidated, include_str!("inventory/page.js"));
+    [
+        file("/", directory.or_page(page.with_headers(protection(site)))),
+        file("/inventory/page.css", style),
+        file("/inventory/page.js", script),
+    ]
+}

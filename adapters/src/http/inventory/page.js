@@ -1,0 +1,415 @@
+"use strict";
+
+// The inventory page: everything it shows comes from this service's public API, with the key that the person enters.
+
+const PAGE_SIZE = 20;
+const REFRESH_EVERY_MS = 5_000;
+const ANSWER_WITHIN_MS = 10_000;
+// How long to wait before the same create is sent again; the last pause repeats.
+const RETRY_PAUSES_MS = [500, 1_000, 2_000, 5_000];
+const STORAGE_KEY = "petstore-api-key";
+
+const element = (id) => document.getElementById(id);
+const say = (text) => (element("announcement").textContent = text);
+const pause = (ms, signal) =>
+  new Promise((done) => {
+    const timer = setTimeout(done, ms);
+    signal?.addEventListener("abort", () => (clearTimeout(timer), done()), { once: true });
+  });
+
+/** A refusal in the service's own words, or `null` for the status when no answer came. */
+class Refused extends Error {
+  constructor(status, message, retryAfter) {
+    super(message);
+    this.status = status;
+    this.retryAfter = retryAfter;
+  }
+  /** Whether the same request may succeed later. */
+  get passes() {
+    return this.status === null || this.status === 408 || this.status === 429 || this.status >= 500;
+  }
+}
+
+// The key lives in this variable; in sessionStorage only if the person asked for it.
+let key = null;
+
+async function call(path, options = {}) {
+  const headers = { Authorization: `Bearer ${key}`, Prefer: "handling=strict", ...options.headers };
+  const signals = [AbortSignal.timeout(ANSWER_WITHIN_MS), options.signal].filter(Boolean);
+  let answer;
+  let text;
+  try {
+    answer = await fetch(path, { ...options, headers, signal: anyOf(signals), cache: "no-store" });
+    text = await answer.text();
+  } catch {
+    throw new Refused(null, "The service does not answer.");
+  }
+  if (answer.ok || answer.status === 304) return { answer, text };
+  let message = `The service answered ${answer.status}.`;
+  try {
+    message = JSON.parse(text).message ?? message;
+  } catch {
+    // Something between this page and the service answered in its own way.
+  }
+  throw new Refused(answer.status, message, Number(answer.headers.get("Retry-After")) || null);
+}
+
+// AbortSignal.any is younger than the browsers this page should work in.
+function anyOf(signals) {
+  const controller = new AbortController();
+  for (const signal of signals) {
+    if (signal.aborted) controller.abort();
+    signal.addEventListener("abort", () => controller.abort(), { once: true });
+  }
+  return controller.signal;
+}
+
+// JavaScript numbers are exact up to 2^53 only, and ids are 64 bits wide: they are kept as text. The service writes
+// compact JSON, and inside a JSON string every quote is escaped, so this pattern matches field names only.
+function parsePets(text) {
+  return JSON.parse(text.replace(/"(id|categoryId)":(-?\d+)/g, '"$1":"$2"'));
+}
+
+// ---------------------------------------------------------------- signing in and out
+
+async function signIn(candidate) {
+  key = candidate;
+  const { answer } = await call("v1/pets", { method: "OPTIONS" });
+  await call("v1/pets?limit=1");
+  element("add").hidden = !answer.headers.get("Allow").includes("POST");
+  element("sign-in").hidden = true;
+  element("store").hidden = element("sign-out").hidden = false;
+}
+
+function signOut(message) {
+  key = null;
+  forget();
+  view.stop();
+  attempt?.abort();
+  element("store").hidden = element("sign-out").hidden = true;
+  element("sign-in").hidden = false;
+  element("rows").replaceChildren();
+  element("add-form").reset();
+  element("key").value = "";
+  element("key-error").textContent = message ?? "";
+  element("key").focus();
+}
+
+// A browser may forbid storage altogether; then the key is remembered by this page alone.
+function remember(value) {
+  try {
+    sessionStorage.setItem(STORAGE_KEY, value);
+  } catch {}
+}
+
+function forget() {
+  try {
+    sessionStorage.removeItem(STORAGE_KEY);
+  } catch {}
+}
+
+function remembered() {
+  try {
+    return sessionStorage.getItem(STORAGE_KEY);
+  } catch {
+    return null;
+  }
+}
+
+element("key-form").addEventListener("submit", async (event) => {
+  event.preventDefault();
+  const candidate = element("key").value.trim();
+  const error = element("key-error");
+  error.textContent = "";
+  if (!/^[\x21-\x7e]+$/.test(candidate)) {
+    error.textContent = "Enter the API key as it was given to you.";
+    element("key").focus();
+    return;
+  }
+  try {
+    await signIn(candidate);
+  } catch (refused) {
+    key = null;
+    error.textContent = refused.message;
+    element("key").focus();
+    return;
+  }
+  if (element("remember").checked) remember(candidate);
+  element("key").value = "";
+  await view.start();
+  element("pets-title").focus();
+});
+
+element("sign-out").addEventListener("click", () => signOut());
+
+// ---------------------------------------------------------------- the list
+
+const view = {
+  /** The `after` of each page from the first to the one that is shown. */
+  trail: [null],
+  status: "",
+  next: null,
+  tag: null,
+  shownIds: null,
+  timer: null,
+  /** Counts what was asked for: an answer to an earlier question must not replace a later one. */
+  question: 0,
+
+  async start() {
+    this.trail = [null];
+    await this.load("list");
+    this.schedule();
+  },
+
+  stop() {
+    clearTimeout(this.timer);
+    this.question += 1;
+    this.tag = this.shownIds = null;
+  },
+
+  schedule() {
+    clearTimeout(this.timer);
+    this.timer = setTimeout(async () => {
+      if (!document.hidden) await this.load("refresh");
+      if (key) this.schedule();
+    }, REFRESH_EVERY_MS);
+  },
+
+  address() {
+    const query = new URLSearchParams({ limit: PAGE_SIZE });
+    if (this.status) query.set("status", this.status);
+    const after = this.trail.at(-1);
+    if (after !== null) query.set("after", after);
+    return `v1/pets?${query}`;
+  },
+
+  async load(reason) {
+    if (reason !== "refresh") this.tag = this.shownIds = null;
+    const question = (this.question += 1);
+    try {
+      const headers = this.tag ? { "If-None-Match": this.tag } : {};
+      const { answer, text } = await call(this.address(), { headers });
+      if (question !== this.question) return;
+      element("list-error").textContent = "";
+      element("freshness").textContent = `Up to date at ${new Date().toLocaleTimeString()}`;
+      if (answer.status === 304) return;
+      this.tag = answer.headers.get("ETag");
+      const link = /<([^>]*)>; rel="next"/.exec(answer.headers.get("Link") ?? "");
+      this.next = link && new URLSearchParams(link[1].split("?")[1]).get("after");
+      this.show(parsePets(text), reason);
+    } catch (refused) {
+      if (question !== this.question || !key) return;
+      if (refused.status === 401) return signOut(refused.message);
+      element("list-error").textContent = `${refused.message} The list may be out of date.`;
+    }
+  },
+
+  show(pets, reason) {
+    const known = this.shownIds;
+    const rows = pets.map((pet) => {
+      const row = element("row").content.cloneNode(true).firstElementChild;
+      const [id, name, category, status] = row.children;
+      id.textContent = pet.id;
+      name.firstElementChild.textContent = pet.name;
+      category.textContent = pet.categoryId;
+      status.firstElementChild.textContent = pet.status ?? "";
+      if (pet.status) status.firstElementChild.classList.add(pet.status);
+      row.classList.toggle("new", Boolean(known) && !known.has(pet.id));
+      row.dataset.id = pet.id;
+      return row;
+    });
+    element("rows").replaceChildren(...rows);
+    this.shownIds = new Set(pets.map((pet) => pet.id));
+    element("previous").disabled = this.trail.length === 1;
+    element("next").disabled = this.next === null;
+    element("page-number").textContent = `Page ${this.trail.length}`;
+    const kind = this.status ? `${this.status} pets` : "pets";
+    element("caption").textContent = `${kind}, page ${this.trail.length}`;
+    element("empty").hidden = pets.length > 0;
+    element("empty").textContent = `There are no ${kind} here.`;
+    if (reason === "list") say(`${pets.length} ${kind} on page ${this.trail.length}`);
+  },
+};
+
+element("view").addEventListener("change", (event) => {
+  if (event.target.name !== "status") return;
+  view.status = event.target.value;
+  view.trail = [null];
+  view.load("list");
+});
+
+element("next").addEventListener("click", () => {
+  view.trail.push(view.next);
+  view.load("list");
+});
+
+element("previous").addEventListener("click", () => {
+  view.trail.pop();
+  view.load("list");
+});
+
+// Looking a pet up by its id: the page that begins with it, in the unfiltered list.
+element("view").addEventListener("submit", async (event) => {
+  event.preventDefault();
+  const field = element("find-id");
+  const error = element("find-error");
+  const wanted = field.value.trim();
+  error.textContent = "";
+  if (!/^[1-9]\d{0,18}$/.test(wanted)) {
+    error.textContent = "An id is a whole number of at least 1.";
+    field.focus();
+    return;
+  }
+  const after = String(BigInt(wanted) - 1n);
+  try {
+    const { text } = await call(`v1/pets?limit=1&after=${after}`);
+    if (parsePets(text)[0]?.id !== wanted) {
+      error.textContent = `There is no pet with the id ${wanted}.`;
+      field.focus();
+      return;
+    }
+  } catch (refused) {
+    if (refused.status === 401) return signOut(refused.message);
+    error.textContent = refused.message;
+    return;
+  }
+  element("view").elements.status.value = view.status = "";
+  view.trail = after === "0" ? [null] : [null, after];
+  await view.load("find");
+  const row = element("rows").firstElementChild;
+  row?.classList.add("new");
+  say(`Pet ${wanted}: ${row?.children[1].textContent}`);
+});
+
+// ---------------------------------------------------------------- adding a pet
+
+// One key for one pet: a create that is sent again under its key adds nothing twice. Edited fields get a new key.
+let draft = { body: null, requestKey: null };
+let attempt = null;
+
+function bodyOf(form) {
+  const category = form.category.trim();
+  // Digits are sent as they were typed, so that large numbers stay exact; the service judges everything else.
+  const number = /^-?(0|[1-9]\d*)$/.test(category) ? category : JSON.stringify(category);
+  const fields = [`"name":${JSON.stringify(form.name)}`];
+  if (category !== "") fields.push(`"categoryId":${number}`);
+  if (form.status !== "") fields.push(`"status":${JSON.stringify(form.status)}`);
+  return `{${fields.join(",")}}`;
+}
+
+function newRequestKey() {
+  const bytes = crypto.getRandomValues(new Uint8Array(16));
+  return Array.from(bytes, (byte) => byte.toString(16).padStart(2, "0")).join("");
+}
+
+const FIELDS = { name: "name", categoryId: "category", status: "status" };
+
+/** Puts each part of the service's message beside the field that it names. */
+function showRefusal(message) {
+  let first = null;
+  const general = [];
+  for (const part of message ? message.split("; ") : []) {
+    const id = FIELDS[part.split(" ")[0]];
+    if (id) {
+      element(`${id}-error`).textContent = part;
+      element(id).setAttribute("aria-invalid", "true");
+      first ??= element(id);
+    } else {
+      general.push(part);
+    }
+  }
+  element("add-error").textContent = general.join("; ");
+  first?.focus();
+}
+
+function clearRefusal() {
+  for (const id of Object.values(FIELDS)) {
+    element(`${id}-error`).textContent = "";
+    element(id).removeAttribute("aria-invalid");
+  }
+  element("add-error").textContent = "";
+}
+
+/** Sends the same create until the service has answered it. */
+async function create(body, requestKey, signal) {
+  for (let attempts = 1; ; attempts += 1) {
+    try {
+      const { text } = await call("v1/pets", {
+        method: "POST",
+        headers: { "Content-Type": "application/json", "Idempotency-Key": requestKey },
+        body,
+        signal,
+      });
+      return parsePets(text);
+    } catch (refused) {
+      if (!refused.passes || signal.aborted) throw refused;
+      element("add-error").textContent =
+        `${refused.message} Trying again; the pet is added once only (attempt ${attempts + 1}).`;
+      const planned = RETRY_PAUSES_MS[Math.min(attempts, RETRY_PAUSES_MS.length) - 1];
+      await pause(Math.max(planned, 1_000 * (refused.retryAfter ?? 0)), signal);
+      if (signal.aborted) throw refused;
+    }
+  }
+}
+
+element("add-form").addEventListener("submit", async (event) => {
+  event.preventDefault();
+  if (attempt) return;
+  clearRefusal();
+  const form = { name: element("name").value, category: element("category").value, status: element("status").value };
+  const body = bodyOf(form);
+  if (draft.body !== body) draft = { body, requestKey: newRequestKey() };
+  attempt = new AbortController();
+  element("submit").disabled = true;
+  element("give-up").hidden = false;
+  try {
+    const pet = await create(body, draft.requestKey, attempt.signal);
+    draft = { body: null, requestKey: null };
+    element("add-form").reset();
+    element("name").focus();
+    say(`Added pet ${pet.id}`);
+    await view.load("refresh");
+  } catch (refused) {
+    if (refused.status === 401) signOut(refused.message);
+    else if (attempt?.signal.aborted) {
+      showRefusal("The pet may or may not be added. Add it again as it is to find out: it will not be added twice.");
+    } else showRefusal(refused.message);
+  } finally {
+    attempt = null;
+    element("submit").disabled = false;
+    element("give-up").hidden = true;
+  }
+});
+
+element("give-up").addEventListener("click", () => attempt?.abort());
+
+// ---------------------------------------------------------------- the start
+
+async function showPromise() {
+  try {
+    const state = await (await fetch("readyz", { cache: "no-store" })).json();
+    const promise = state.durability?.promise;
+    if (promise) element("promise").textContent = `What this store promises: ${promise}.`;
+  } catch {
+    // The list says when the service does not answer.
+  }
+}
+
+async function begin() {
+  showPromise();
+  const kept = remembered();
+  if (kept) {
+    try {
+      await signIn(kept);
+      return view.start();
+    } catch (refused) {
+      key = null;
+      if (!refused.passes) forget();
+      element("key-error").textContent = refused.message;
+    }
+  }
+  element("sign-in").hidden = false;
+  element("key").focus();
+}
+
+begin();
