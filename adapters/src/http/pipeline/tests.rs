@@ -90,7 +90,8 @@ async fn outside_the_interface_no_key_is_needed() {
     for (method, path, status) in [
         ("GET", "/livez", 200),
         ("GET", "/readyz", 503),
-        ("GET", "/", 404),
+        ("GET", "/", 200),
+        ("GET", "/nothing", 404),
         ("GET", "/v1pets", 404),
         ("GET", "/V1/pets", 404),
         ("DELETE", "/livez", 405),
