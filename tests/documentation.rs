@@ -61,9 +61,9 @@ fn files() -> Vec<PathBuf> {
     while let Some(folder) = folders.pop() {
         for entry in fs::read_dir(&folder).unwrap().map(Result::unwrap) {
             if entry.file_type().unwrap().is_dir() {
-                folders.push(entry.path())
+                folders.push(entry.path());
             } else {
-                files.push(entry.path())
+                files.push(entry.path());
             }
         }
     }
