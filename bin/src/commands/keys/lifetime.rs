@@ -15,8 +15,17 @@ pub(crate) struct Overlap(TimeDelta);
 
 /// A text that is not such a span.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Error)]
-#[error("expected a duration such as 90d, 12h or 1h30m, from 1s to 3650d")]
-pub(crate) struct InvalidLifetime;
+pub(crate) enum InvalidSpan {
+    /// Not a lifetime.
+    #[error("expected a duration such as 90d, 12h or 1h30m, from 1s to 3650d")]
+    Lifetime,
+    /// Not an overlap.
+    #[error("expected a duration such as 0s, 12h or 1d, up to 3650d")]
+    Overlap,
+}
+
+/// Ten years. A key that is meant to be valid for longer should never expire.
+const SPAN_MAX: TimeDelta = TimeDelta::days(3_650);
 
 impl Lifetime {
     /// The time that is this much later than `now`.
