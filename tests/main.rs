@@ -15,6 +15,7 @@ mod engines;
 mod engines_nats;
 mod engines_sql;
 mod errors;
+mod file_engine;
 mod file_log;
 mod fuzzing;
 mod get_pet;

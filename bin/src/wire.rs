@@ -12,13 +12,10 @@ use adapters::event_log::nats::NatsLog;
 #[cfg(feature = "postgres")]
 use adapters::event_log::postgres::PostgresLog;
 #[cfg(feature = "sqlite")]
-use adapters::event_log::sqlite::{SqliteLog, SqliteRemains};
+use adapters::event_log::sqlite::SqliteLog;
 use adapters::{
     api_keys::{ApiKeys, KeyFile},
-    event_log::{
-        memory::MemoryLog,
-        sled::{SledLog, SledRemains},
-    },
+    event_log::{embedded::SalvagedLog, memory::MemoryLog, sled::SledLog},
     read_model::MemoryReadModel,
     system::SystemClock,
 };
@@ -81,17 +78,9 @@ pub(crate) struct Remains {
 /// Finds everything that can be read, without changing the store. For servers that is what they serve.
 pub(crate) async fn find_remains(url: &StoreUrl) -> Result<Remains, LogError> {
     match url {
-        StoreUrl::Sled(path) => {
-            let found = off_the_runtime(path, SledRemains::find).await?;
-            let (reach, missing, end_is_known) = (found.reach(), found.missing(), found.end_is_known());
-            Ok(Remains { log: Arc::new(found), reach, missing: Some(missing), end_is_known })
-        }
+        StoreUrl::Sled(path) => salvaged(path, SledLog::salvage).await,
         #[cfg(feature = "sqlite")]
-        StoreUrl::Sqlite(path) => {
-            let found = off_the_runtime(path, SqliteRemains::find).await?;
-            let (reach, end_is_known) = (found.reach(), found.end_is_known());
-            Ok(Remains { log: Arc::new(found), reach, missing: None, end_is_known })
-        }
+        StoreUrl::Sqlite(path) => salvaged(path, SqliteLog::salvage).await,
         url => {
             let log = open_existing_log(url).await?;
             Ok(Remains { reach: log.head().await?, log, missing: None, end_is_known: true })
@@ -134,6 +123,15 @@ async fn embedded<L: EventLog>(
     open: fn(PathBuf) -> Result<L, LogError>,
 ) -> Result<Log, LogError> {
     Ok(Arc::new(off_the_runtime(path, open).await?))
+}
+
+async fn salvaged(
+    path: &Path,
+    find: fn(PathBuf) -> Result<SalvagedLog, LogError>,
+) -> Result<Remains, LogError> {
+    let log = off_the_runtime(path, find).await?;
+    let (reach, missing, end_is_known) = (log.reach(), log.missing(), log.end_is_known());
+    Ok(Remains { log: Arc::new(log), reach, missing, end_is_known })
 }
 
 /// Embedded engines read their files while they open, which would block the runtime.
