@@ -7,6 +7,7 @@ mod load;
 mod lost_answer;
 mod network;
 mod refusal;
+mod settings;
 mod sharing;
 
 use std::{

@@ -1,12 +1,19 @@
-//! The SQLite log against its contract and against what the world does to it.
+//! What is true of SQLite alone: its files, its settings, and what damage does to them.
 
-use std::{fs, os::unix::fs::PermissionsExt as _, sync::Arc};
+use std::{fs, os::unix::fs::PermissionsExt as _};
 
-use application::{codec, contract, ports::EventLog};
+use application::{
+    codec, contract,
+    ports::{EventLog as _, Fault, ReadBound, StoredRecord, Version},
+};
 use rusqlite::Connection;
 use tempfile::TempDir;
 
 use super::*;
+
+mod any_embedded_engine {
+    crate::event_log::embedded::tests::check_engine!(super::Sqlite);
+}
 
 fn folder() -> (TempDir, std::path::PathBuf) {
     let folder = TempDir::new().unwrap();
@@ -16,34 +23,6 @@ fn folder() -> (TempDir, std::path::PathBuf) {
 
 async fn fill(log: &SqliteLog, count: u64) {
     contract::fill(log, Version::START, count).await;
-}
-
-#[tokio::test(flavor = "multi_thread")]
-async fn the_sqlite_log_keeps_the_contract() {
-    let folder = TempDir::new().unwrap();
-    let fresh = async || {
-        let path = tempfile::tempdir_in(&folder).unwrap().keep().join("pets.db");
-        Arc::new(SqliteLog::open(path).unwrap()) as Arc<dyn EventLog>
-    };
-    contract::check_all(fresh).await;
-}
-
-#[tokio::test(flavor = "multi_thread")]
-async fn a_reopened_log_holds_everything() {
-    let (_folder, path) = folder();
-    let open = async || Arc::new(SqliteLog::open(&path).unwrap()) as Arc<dyn EventLog>;
-    contract::a_reopened_log_holds_everything(open).await;
-}
-
-#[tokio::test]
-async fn a_log_that_is_in_use_is_refused() {
-    let (_folder, path) = folder();
-    let log = SqliteLog::open(&path).unwrap();
-    let refused = SqliteLog::open(&path).unwrap_err();
-    assert_eq!(refused.fault, Fault::CannotOpen);
-    assert!(refused.detail.contains("in use"), "{refused}");
-    drop(log);
-    SqliteLog::open(&path).unwrap();
 }
 
 #[tokio::test]
@@ -118,7 +97,7 @@ async fn a_log_that_was_deleted_is_refused_and_not_made_anew() {
     fs::remove_file(&path).unwrap();
     let refused = SqliteLog::open(&path).unwrap_err();
     assert_eq!(refused.fault, Fault::Damaged);
-    assert!(refused.detail.contains("is gone"), "{refused}");
+    assert!(refused.detail.contains("ends at position 0, but commits up to 3"), "{refused}");
     assert!(!path.exists(), "nothing pretends to be the log");
 }
 
@@ -149,7 +128,7 @@ async fn files_that_are_no_log_are_refused_and_left_as_they_are() {
 
     assert!(SqliteLog::open(path.parent().unwrap()).unwrap_err().detail.contains("not a file"));
     let nothing = path.with_extension("nothing");
-    assert!(SqliteLog::open_existing(&nothing).unwrap_err().detail.contains("no log at"));
+    assert!(SqliteLog::open_existing(&nothing).unwrap_err().detail.contains("no store at"));
     assert!(!nothing.exists());
 }
 

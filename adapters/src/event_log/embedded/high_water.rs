@@ -7,12 +7,7 @@
 //! The file holds two slots. Between two syncs only one of them is written, so the other always holds a mark
 //! that reached the disk whole: a torn write costs the last second of marks, never the mark.
 
-use std::{
-    fs::{self, File},
-    io,
-    os::unix::fs::FileExt as _,
-    path::Path,
-};
+use std::{fs::File, io, os::unix::fs::FileExt as _, path::Path};
 
 use application::ports::{CommitId, Fault, LogError, Position, Version};
 use uuid::Uuid;
@@ -21,24 +16,45 @@ use crate::private_files;
 
 /// A commit and where it stands.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) struct Mark {
-    pub(crate) position: Position,
-    pub(crate) commit: CommitId,
+pub struct Mark {
+    /// Its position.
+    pub position: Position,
+    /// Its id.
+    pub commit: CommitId,
 }
 
 impl Mark {
     /// The mark of a log that holds nothing.
-    pub(crate) const START: Self = Self { position: Position::START, commit: CommitId(Uuid::nil()) };
+    pub const START: Self = Self { position: Position::START, commit: CommitId(Uuid::nil()) };
+
+    /// Checks that a log which ends at `head`, and holds `found` at this position, has lost nothing.
+    pub fn check(self, head: Position, found: Option<CommitId>) -> Result<(), LogError> {
+        let Self { position, commit } = self;
+        let detail = match found {
+            _ if position == Position::START => return Ok(()),
+            Some(found) if found == commit => return Ok(()),
+            Some(found) => format!(
+                "at position {position} stands commit {}, but {} was acknowledged there: this is another \
+                 log, or its end was lost and written anew; restore the whole store from a backup",
+                found.0, commit.0
+            ),
+            None => format!(
+                "the log ends at position {head}, but commits up to {position} were acknowledged: its end is \
+                 lost; restore the store from a backup, or salvage what is left into a new one"
+            ),
+        };
+        Err(LogError::new(Fault::Damaged, detail))
+    }
 
     /// The version of a log that ends here.
-    pub(crate) fn version(self) -> Version {
+    pub(super) fn version(self) -> Version {
         Version { position: self.position, commit: (self != Self::START).then_some(self.commit) }
     }
 }
 
 /// The file that holds the mark.
 #[derive(Debug)]
-pub(crate) struct HighWater {
+pub(super) struct HighWater {
     file: File,
     mark: Mark,
     /// The slot to write to; the other one is on disk.
@@ -53,20 +69,16 @@ const MAGIC: &[u8; 8] = b"petmark1";
 const SLOT_LEN: usize = MAGIC.len() + 8 + 16 + 4;
 
 impl HighWater {
-    /// Makes the mark of an empty log, whole or not at all. The caller syncs the folder.
-    pub(crate) fn create(path: &Path) -> io::Result<Self> {
-        let unfinished = path.with_extension("new");
-        let file = private_files::create_file(&unfinished)?;
-        for slot in 0..SLOTS {
-            write_slot(&file, slot, Mark::START)?;
-        }
-        file.sync_all()?;
-        fs::rename(&unfinished, path)?;
+    /// Creates the mark of an empty log, whole or not at all.
+    pub(super) fn create(path: &Path) -> io::Result<Self> {
+        let file = private_files::replace_with(path, |file| {
+            (0..SLOTS).try_for_each(|slot| write_slot(file, slot, Mark::START))
+        })?;
         Ok(Self { file, mark: Mark::START, slot: 0, synced: true })
     }
 
     /// Opens the mark; `None` if there is none.
-    pub(crate) fn open(path: &Path) -> Result<Option<Self>, LogError> {
+    pub(super) fn open(path: &Path) -> Result<Option<Self>, LogError> {
         let cannot_open = |error: io::Error| {
             let detail = format!("the high-water mark {} cannot be opened: {error}", path.display());
             LogError::new(Fault::CannotOpen, detail)
@@ -87,30 +99,30 @@ impl HighWater {
     }
 
     /// Reads the mark of a store that is only looked at; `None` if it cannot be read.
-    pub(crate) fn peek(path: &Path) -> Option<Mark> {
+    pub(super) fn peek(path: &Path) -> Option<Mark> {
         let file = private_files::open_to_read(path).ok()?;
         (0..SLOTS).filter_map(|slot| read_slot(&file, slot)).max_by_key(|mark| mark.position)
     }
 
     /// How far the log is known to reach.
-    pub(crate) fn mark(&self) -> Mark {
+    pub(super) fn mark(&self) -> Mark {
         self.mark
     }
 
     /// Whether the mark would survive a power cut as it is.
-    pub(crate) fn is_synced(&self) -> bool {
+    pub(super) fn is_synced(&self) -> bool {
         self.synced
     }
 
     /// Notes that the log reaches `mark`. Survives the process; [`sync`](Self::sync) makes it survive more.
-    pub(crate) fn raise(&mut self, mark: Mark) -> io::Result<()> {
+    pub(super) fn raise(&mut self, mark: Mark) -> io::Result<()> {
         self.mark = mark;
         self.synced = false;
         write_slot(&self.file, self.slot, mark)
     }
 
     /// Brings the mark to the disk. From now on the other slot is written.
-    pub(crate) fn sync(&mut self) -> io::Result<()> {
+    pub(super) fn sync(&mut self) -> io::Result<()> {
         if !self.synced {
             self.file.sync_data()?;
             self.synced = true;
@@ -121,36 +133,17 @@ impl HighWater {
 
     /// Writes the mark into both slots, so that it survives the loss of either: at a clean end, and after a
     /// failed sync, which may have left the cache and the disk at odds.
-    pub(crate) fn settle(&mut self) -> io::Result<()> {
+    pub(super) fn settle(&mut self) -> io::Result<()> {
         for _ in 0..SLOTS {
             self.raise(self.mark)?;
             self.sync()?;
         }
         Ok(())
     }
-
-    /// Checks that a log which ends at `head`, and holds `found` at the mark's position, has lost nothing.
-    pub(crate) fn check(&self, head: Position, found: Option<CommitId>) -> Result<(), LogError> {
-        let Mark { position, commit } = self.mark;
-        let detail = match found {
-            _ if position == Position::START => return Ok(()),
-            Some(found) if found == commit => return Ok(()),
-            Some(found) => format!(
-                "at position {position} stands commit {}, but {} was acknowledged there: this is another \
-                 log, or its end was lost and written anew; restore the whole store from a backup",
-                found.0, commit.0
-            ),
-            None => format!(
-                "the log ends at position {head}, but commits up to {position} were acknowledged: its end is \
-                 lost; restore the store from a backup, or salvage what is left into a new one"
-            ),
-        };
-        Err(LogError::new(Fault::Damaged, detail))
-    }
 }
 
 /// A log that holds something has lost its mark.
-pub(crate) fn missing(path: &Path) -> LogError {
+pub(super) fn missing(path: &Path) -> LogError {
     let detail = format!(
         "the high-water mark {} is missing, so nobody can tell whether the end of the log is lost; restore \
          the file from a backup of the store, or salvage the log into a new one",

@@ -66,12 +66,12 @@ fn a_settled_mark_survives_the_loss_of_either_slot() {
 fn only_a_log_that_holds_the_marked_commit_passes() {
     let folder = TempDir::new().unwrap();
     let mut high_water = HighWater::create(&folder.path().join("mark")).unwrap();
-    assert_eq!(high_water.check(Position(0), None), Ok(()), "nothing was promised yet");
+    assert_eq!(high_water.mark().check(Position(0), None), Ok(()), "nothing was promised yet");
     high_water.raise(mark(5)).unwrap();
-    assert_eq!(high_water.check(Position(5), Some(mark(5).commit)), Ok(()));
-    assert_eq!(high_water.check(Position(9), Some(mark(5).commit)), Ok(()), "ahead is fine");
+    assert_eq!(high_water.mark().check(Position(5), Some(mark(5).commit)), Ok(()));
+    assert_eq!(high_water.mark().check(Position(9), Some(mark(5).commit)), Ok(()), "ahead is fine");
     for (head, found) in [(Position(4), None), (Position(0), None), (Position(5), Some(mark(6).commit))] {
-        let refused = high_water.check(head, found).unwrap_err();
+        let refused = high_water.mark().check(head, found).unwrap_err();
         assert_eq!(refused.fault, Fault::Damaged, "{head} {found:?}");
     }
 }

@@ -1,4 +1,4 @@
-//! Reading a whole log, with a progress bar on a terminal.
+//! Progress bars of the log commands. They appear on a terminal only.
 
 use application::{
     ports::{EventLog, LogError, Position},
@@ -6,41 +6,41 @@ use application::{
 };
 use indicatif::{ProgressBar, ProgressStyle};
 
-/// Checks every record up to the end.
-pub(super) async fn to_the_end(log: &dyn EventLog) -> Result<Summary, Broken<LogError>> {
-    let progress = match Progress::start(log).await {
+/// Reads and checks every record, and shows the progress.
+pub(super) async fn check_all(log: &dyn EventLog) -> Result<Summary, Broken<LogError>> {
+    let progress = match Progress::through(log).await {
         Ok(progress) => progress,
         Err(error) => return Err(Broken { sound: Summary::default(), error }),
     };
     transfer::walk(log, async |record, _| {
-        progress.at(record.position);
+        progress.reached(record.position);
         Ok(())
     })
     .await
 }
 
-/// How far a command has come. Shown on a terminal only, and gone when the command has ended.
+/// A progress bar. It disappears when it is dropped.
 pub(super) struct Progress(ProgressBar);
 
 impl Progress {
-    /// On the way to the end of this log.
-    pub(super) async fn start(log: &dyn EventLog) -> Result<Self, LogError> {
+    /// From the start to the head of this log.
+    pub(super) async fn through(log: &dyn EventLog) -> Result<Self, LogError> {
         Ok(Self::up_to(log.head().await?))
     }
 
-    /// On the way to this position.
+    /// From the start to this position.
     pub(super) fn up_to(last: Position) -> Self {
         let style = ProgressStyle::with_template("{bar:40} {pos}/{len} commits, {eta} to go");
         Self(ProgressBar::new(last.0).with_style(style.expect("a fixed template")))
     }
 
-    /// On the way to an end that nobody knows yet.
-    pub(super) fn open_end() -> Self {
+    /// To an end that is not known yet.
+    pub(super) fn without_end() -> Self {
         let style = ProgressStyle::with_template("{spinner} {pos} commits");
         Self(ProgressBar::new_spinner().with_style(style.expect("a fixed template")))
     }
 
-    pub(super) fn at(&self, position: Position) {
+    pub(super) fn reached(&self, position: Position) {
         self.0.set_position(position.0);
     }
 }

@@ -6,7 +6,7 @@ use std::{fs, io, io::Write as _, path::Path};
 use application::ports::{Fault, LogError};
 use rustix::fs::{FallocateFlags, fallocate, statvfs};
 
-use super::disk::create_file;
+use crate::private_files::create_file;
 
 const KIB: u64 = 1024;
 const MIB: u64 = 1024 * KIB;
@@ -48,18 +48,18 @@ impl Space {
 }
 
 /// Refuses a record that the disk has no room for, before anything is written.
-pub(crate) fn check_room(store: &Path, record: usize) -> Result<(), LogError> {
+pub(super) fn check_room(store: &Path, record: usize) -> Result<(), LogError> {
     require(store, AMPLIFICATION * record as u64)
 }
 
 /// Whether writing may go on after there was no room: only with some to spare, or the next record ends it
 /// again.
-pub(crate) fn check_room_again(store: &Path) -> Result<(), LogError> {
+pub(super) fn check_room_again(store: &Path) -> Result<(), LogError> {
     require(store, SPARE)
 }
 
 /// Fails as a full disk does if a copy of so many bytes would go below the floor.
-pub(crate) fn check_room_for_copy(store: &Path, bytes: u64) -> io::Result<()> {
+pub(super) fn check_room_for_copy(store: &Path, bytes: u64) -> io::Result<()> {
     let space = Space::of(store)?;
     if space.free >= space.floor + bytes { Ok(()) } else { Err(io::ErrorKind::StorageFull.into()) }
 }
@@ -80,7 +80,7 @@ fn require(store: &Path, bytes: u64) -> Result<(), LogError> {
 }
 
 /// Gives the ballast up if the disk is so full that the engine could not even be opened.
-pub(crate) fn make_room_to_open(store: &Path, ballast: &Path) {
+pub(super) fn make_room_to_open(store: &Path, ballast: &Path) {
     if Space::of(store).is_ok_and(|space| space.free < space.ballast()) {
         // There may be none left; then opening has to do with what there is.
         if fs::remove_file(ballast).is_ok() {
@@ -90,7 +90,7 @@ pub(crate) fn make_room_to_open(store: &Path, ballast: &Path) {
 }
 
 /// Takes ballast on board if there is none and the disk has room for it.
-pub(crate) fn take_ballast(store: &Path, ballast: &Path) {
+pub(super) fn take_ballast(store: &Path, ballast: &Path) {
     let Ok(space) = Space::of(store) else { return };
     if ballast.exists() || space.free < space.floor + space.ballast() {
         return;

@@ -4,18 +4,21 @@ use application::ports::{Fault, LogError};
 use rusqlite::{Error, ErrorCode};
 use rustix::process::{Resource, getrlimit};
 
-/// SQLite failed while it was `doing` something.
-pub(super) fn explain(doing: &str, error: &Error) -> LogError {
-    let (fault, what_to_do) = match error.sqlite_error_code() {
+/// Turns an error of SQLite while it was `doing` something into one of the log.
+pub(super) fn log_error(doing: &str) -> impl Fn(Error) -> LogError {
+    move |error| {
+        let (fault, what_to_do) = meaning(&error);
+        LogError::new(fault, format!("{doing} failed ({error}): {what_to_do}"))
+    }
+}
+
+fn meaning(error: &Error) -> (Fault, &'static str) {
+    match error.sqlite_error_code() {
         Some(ErrorCode::DiskFull) => (Fault::Full, "the disk is full; free some space"),
-        Some(ErrorCode::NotADatabase) => (
-            Fault::Damaged,
-            "the file is not a petstore log, or it is damaged; check the path, or restore a backup",
-        ),
         // Without a code, SQLite was content but a value is not what was stored.
-        Some(ErrorCode::DatabaseCorrupt) | None => (
+        Some(ErrorCode::NotADatabase | ErrorCode::DatabaseCorrupt) | None => (
             Fault::Damaged,
-            "the file is damaged; restore the log from a backup, or salvage what is left into a new one",
+            "the file is damaged, or not a petstore log; check the path, restore a backup, or salvage what is left",
         ),
         Some(ErrorCode::DatabaseBusy | ErrorCode::DatabaseLocked) => {
             (Fault::Unreachable, "another program holds the database; end it")
@@ -29,6 +32,5 @@ pub(super) fn explain(doing: &str, error: &Error) -> LogError {
             (Fault::WriteFailed, "check the disk, or a limit on file sizes is in force; raise it (ulimit -f)")
         }
         Some(_) => (Fault::WriteFailed, "check the disk"),
-    };
-    LogError::new(fault, format!("{doing} failed ({error}): {what_to_do}"))
+    }
 }

@@ -27,7 +27,7 @@ use rustix::{
     io::Errno,
 };
 
-use super::disk::create_file;
+use crate::private_files::create_file;
 
 /// How much is compared at a time.
 const BLOCK: usize = 1024 * 1024;
@@ -38,14 +38,14 @@ const WORD: &str = "A write or sync failed: the files of this store may show dat
                     have. They are compared with the disk before they are opened again.\n";
 
 /// Leaves word for later starts that the files cannot be trusted. Succeeds only if the disk takes writes.
-pub(crate) fn declare(word: &Path) -> io::Result<()> {
+pub(super) fn declare(word: &Path) -> io::Result<()> {
     let mut file = create_file(word)?;
     file.write_all(WORD.as_bytes())?;
     file.sync_all()
 }
 
 /// Leaves such word if the disk lets us.
-pub(crate) fn declare_if_possible(word: &Path) {
+pub(super) fn declare_if_possible(word: &Path) {
     if let Err(error) = declare(word) {
         tracing::debug!("no word of the fault could be left for a later start: {error}");
     }
@@ -53,7 +53,7 @@ pub(crate) fn declare_if_possible(word: &Path) {
 
 /// Leaves such word if opening the log has failed with this and the disk is to blame: the next start must not
 /// mistake its own sync, which may succeed, for the one that failed.
-pub(crate) fn declare_after(fault: Fault, word: &Path) {
+pub(super) fn declare_after(fault: Fault, word: &Path) {
     match fault {
         Fault::WriteFailed | Fault::Full => declare_if_possible(word),
         Fault::Unreachable
@@ -67,17 +67,17 @@ pub(crate) fn declare_after(fault: Fault, word: &Path) {
 }
 
 /// Whether this or an earlier process has left such word.
-pub(crate) fn is_declared(word: &Path) -> bool {
+pub(super) fn is_declared(word: &Path) -> bool {
     word.exists()
 }
 
 /// Makes the disk hold what readers of these files see, and proves it.
-pub(crate) fn resolve(files: &[PathBuf]) -> io::Result<()> {
+pub(super) fn resolve(files: &[PathBuf]) -> io::Result<()> {
     files.iter().try_for_each(|path| bring_to_disk(path))
 }
 
 /// The files can be trusted again.
-pub(crate) fn withdraw(word: &Path) -> io::Result<()> {
+pub(super) fn withdraw(word: &Path) -> io::Result<()> {
     fs::remove_file(word)
 }
 
