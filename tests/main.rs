@@ -21,6 +21,7 @@ mod get_pet;
 mod http2;
 mod idempotency;
 mod inventory_page;
+mod key_rotation;
 mod list_pets;
 mod metrics;
 mod nodes;

@@ -126,7 +126,7 @@ impl Service {
                 return Some(None);
             }
             let printed = fs::read_to_string(&self.output).unwrap();
-            let address = printed.split("starts on http://").nth(1)?.lines().next()?.parse().ok()?;
+            let address = printed.split("http://").nth(1)?.split_ascii_whitespace().next()?.parse().ok()?;
             printed.contains("ready: ").then_some(Some(address))
         });
         let Some(address) = address else { return };

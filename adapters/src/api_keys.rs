@@ -1,14 +1,17 @@
 //! API keys: who may call the service. Their hashes are kept in one small file that may change while it runs.
 //!
-//! Reading order: [`ApiKeys`] (authenticates every request), `file` (the key file and how it changes), `record` (one
-//! entry of it), `key` (the secret), `document` (the file's text), `last_use`, `log_once`.
+//! Reading order: [`ApiKeys`] (authenticates every request), `file` (the key file), `issue`, `rotate` and `revoke` (how
+//! it changes), `record` (one entry of it), `key` (the secret), `document` (the file's text), `last_use`, `log_once`.
 
 mod document;
 mod file;
+mod issue;
 mod key;
 mod last_use;
 mod log_once;
 mod record;
+mod revoke;
+mod rotate;
 
 use std::{
     collections::{BTreeMap, HashMap},
@@ -29,9 +32,12 @@ use tokio::{
 };
 
 pub use self::{
-    file::{IssueError, Issued, KeyFile, KeyFileError, NewKey, RevokeError, Revoked},
+    file::{KeyFile, KeyFileError},
+    issue::{IssueError, Issued, NewKey},
     key::{ApiKey, InvalidKeyHash, KeyHash},
     record::{InvalidKeyName, KeyName, KeyRecord, KeyState},
+    revoke::{RevokeError, Revoked},
+    rotate::{RotateError, Rotated, Rotation},
 };
 use self::{
     key::ID_BYTES,
@@ -196,9 +202,14 @@ impl Authenticator for ApiKeys {
 
 impl Known {
     fn new(record: KeyRecord, last_use: Arc<LastUse>) -> Self {
-        let (id, name, scopes) = (record.id(), record.name.to_string(), record.scopes);
-        let owner = id.clone();
-        Self { record, principal: Arc::new(Principal { id, owner, name, scopes }), last_use }
+        let principal = Principal {
+            id: record.id(),
+            owner: record.owner.clone(),
+            name: record.name.to_string(),
+            scopes: record.scopes,
+            rate_limit: record.rate_limit,
+        };
+        Self { record, principal: Arc::new(principal), last_use }
     }
 }
 

@@ -2,6 +2,8 @@
 
 use std::{fmt, sync::Arc};
 
+use crate::rate_limit::RateLimit;
+
 /// Identifies an API key without revealing it. Derived from the key's hash, so it is the same on every node.
 #[derive(Debug, Clone, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub struct KeyId(pub Arc<str>);
@@ -24,6 +26,8 @@ pub struct Principal {
     pub name: String,
     /// What it may do.
     pub scopes: Scopes,
+    /// How many requests it may send, if the operator has limited this key.
+    pub rate_limit: Option<RateLimit>,
 }
 
 /// What a key may do. The set is never empty.
@@ -37,6 +41,10 @@ pub enum Scope {
     Read,
     /// Create pets.
     Write,
+    /// Read the stored records of the log.
+    Log,
+    /// Read the metrics.
+    Metrics,
 }
 
 impl Scopes {
@@ -78,12 +86,14 @@ impl fmt::Display for Scopes {
 
 impl Scope {
     /// Every scope there is.
-    pub const ALL: [Self; 2] = [Self::Read, Self::Write];
+    pub const ALL: [Self; 4] = [Self::Read, Self::Write, Self::Log, Self::Metrics];
 
     const fn bit(self) -> u8 {
         match self {
             Self::Read => 1,
             Self::Write => 2,
+            Self::Log => 4,
+            Self::Metrics => 8,
         }
     }
 }
@@ -93,6 +103,8 @@ impl fmt::Display for Scope {
         formatter.write_str(match self {
             Self::Read => "read",
             Self::Write => "write",
+            Self::Log => "log",
+            Self::Metrics => "metrics",
         })
     }
 }

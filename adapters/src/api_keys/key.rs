@@ -124,6 +124,11 @@ impl FromStr for KeyHash {
     }
 }
 
+/// Whether the text is the id of some key.
+pub(super) fn is_id(text: &str) -> bool {
+    HEXLOWER.decode(text.as_bytes()).is_ok_and(|id| id.len() == ID_BYTES)
+}
+
 /// Whether prefix, length, digits and checksum are right. No secret is involved, so it may stop early.
 fn is_well_formed(text: &str) -> bool {
     let Some(digits) = text.strip_prefix(PREFIX).filter(|digits| digits.len() == DIGITS) else {

@@ -2,7 +2,7 @@
 
 use std::{fmt, str::FromStr};
 
-use application::{KeyId, Scopes};
+use application::{KeyId, RateLimit, Scopes};
 use chrono::{DateTime, Utc};
 use thiserror::Error;
 
@@ -13,14 +13,20 @@ use super::key::KeyHash;
 pub struct KeyRecord {
     /// Identifies the key.
     pub hash: KeyHash,
+    /// Whose key it is: its own id, or that of the first key in a line of keys that replaced each other.
+    pub owner: KeyId,
     /// What the operator calls it.
     pub name: KeyName,
     /// What it may do.
     pub scopes: Scopes,
+    /// How many requests it may send, if that is limited.
+    pub rate_limit: Option<RateLimit>,
     /// When it was issued.
     pub created: DateTime<Utc>,
     /// When it stops being accepted, unless it is revoked before.
     pub expires: Option<DateTime<Utc>>,
+    /// Until when it is accepted beside the key that has replaced it.
+    pub overlap_until: Option<DateTime<Utc>>,
     /// When it was revoked. A revoked key stays in the file, so that its id keeps its name.
     pub revoked: Option<DateTime<Utc>>,
 }
@@ -60,11 +66,16 @@ impl KeyRecord {
         self.hash.id()
     }
 
+    /// When the key stops being accepted, unless it is revoked before: it expires, or its overlap ends.
+    pub fn end(&self) -> Option<DateTime<Utc>> {
+        self.expires.into_iter().chain(self.overlap_until).min()
+    }
+
     /// Whether the key is accepted at the time `now`.
     pub fn state(&self, now: DateTime<Utc>) -> KeyState {
         if self.revoked.is_some() {
             KeyState::Revoked
-        } else if self.expires.is_some_and(|end| end <= now) {
+        } else if self.end().is_some_and(|end| end <= now) {
             KeyState::Expired
         } else {
             KeyState::Active
@@ -150,8 +161,17 @@ mod tests {
         let end = created + TimeDelta::days(1);
         let hash = ApiKey::generate().unwrap().hash();
         let name = "shop".parse().unwrap();
-        let mut key =
-            KeyRecord { hash, name, scopes: Scope::Read.into(), created, expires: Some(end), revoked: None };
+        let mut key = KeyRecord {
+            hash,
+            owner: hash.id(),
+            name,
+            scopes: Scope::Read.into(),
+            rate_limit: None,
+            created,
+            expires: Some(end),
+            overlap_until: None,
+            revoked: None,
+        };
         assert_eq!(key.state(end - TimeDelta::nanoseconds(1)), KeyState::Active);
         assert_eq!(key.state(end), KeyState::Expired);
         key.revoked = Some(created);

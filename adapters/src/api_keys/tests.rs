@@ -37,7 +37,7 @@ impl Fixture {
     }
 
     fn issue(&self, name: &str, scopes: Scopes, expires: Option<DateTime<Utc>>) -> Issued {
-        let new = NewKey { name: name.parse().unwrap(), scopes, expires };
+        let new = NewKey { name: name.parse().unwrap(), scopes, rate_limit: None, expires };
         let issued = self.file.issue(new, self.clock.now()).unwrap();
         self.keys.reload();
         issued
@@ -109,7 +109,7 @@ fn a_broken_or_vanished_file_leaves_the_old_keys_in_force_until_it_is_mended() {
     let fixture = Fixture::new();
     let good = fs::read(fixture.file.path()).unwrap();
     let breakages: [&[u8]; 5] =
-        [b"", b"version = 1\n[[key]]", b"version = 2", b"\xff\xfe", &good[..good.len() - 9]];
+        [b"", b"version = 1\n[[key]]", b"version = 3", b"\xff\xfe", &good[..good.len() - 9]];
     for broken in breakages {
         fs::write(fixture.file.path(), broken).unwrap();
         fixture.keys.reload();

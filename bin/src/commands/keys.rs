@@ -1,4 +1,4 @@
-//! `petstore keys`: issues, lists and revokes API keys. It changes the key file, and a running service reloads it.
+//! `petstore keys`: issues, lists, rotates and revokes API keys. It changes the key file, and a running service reloads it.
 
 mod lifetime;
 mod table;
@@ -9,14 +9,15 @@ use std::{
 };
 
 use adapters::api_keys::{
-    Issued, KeyFile, KeyHash, KeyName, KeyRecord, KeyState, NewKey, RevokeError, Revoked,
+    Issued, KeyFile, KeyHash, KeyName, KeyRecord, KeyState, NewKey, RevokeError, Revoked, RotateError,
+    Rotated, Rotation,
 };
 use anyhow::{Context as _, anyhow};
-use application::{KeyId, Scope, Scopes};
-use chrono::{SecondsFormat, Utc};
+use application::{KeyId, RateLimit, Scope, Scopes};
+use chrono::{DateTime, SecondsFormat, Utc};
 use clap::{Args, Subcommand, ValueEnum};
 
-use self::lifetime::Lifetime;
+use self::lifetime::{Lifetime, Overlap};
 
 /// The subcommands.
 #[derive(Debug, Subcommand)]
@@ -34,6 +35,9 @@ pub(crate) enum KeysCommand {
         /// How long the key is valid, such as 12h, 90d or 1w, at most ten years [default: no expiry]
         #[arg(long, env = "PETSTORE_EXPIRES_IN", value_name = "TIME")]
         expires_in: Option<Lifetime>,
+        /// How many requests the key may send, such as 10/s, 100/m or 1000/h [default: no limit of its own]
+        #[arg(long, env = "PETSTORE_KEY_RATE_LIMIT", value_name = "LIMIT")]
+        rate_limit: Option<RateLimit>,
         #[command(flatten)]
         file: KeyFileArgument,
     },
@@ -41,6 +45,22 @@ pub(crate) enum KeysCommand {
     ///
     /// The service records when a key was last used in a file beside the key file, at most ten seconds late.
     List {
+        #[command(flatten)]
+        file: KeyFileArgument,
+    },
+    /// Replace a key: create a key for the same owner and print it, alone, on the last line of standard output.
+    ///
+    /// The new key has the same owner, name, scopes and rate limit: requests that were sent with the old key and are
+    /// repeated with the new one are recognised. Both keys are accepted until the overlap ends.
+    Rotate {
+        /// The id of the key, as shown by `petstore keys list`, or the key itself.
+        id: String,
+        /// How long the old key is accepted beside the new one, such as 0s, 12h or 1w.
+        #[arg(long, env = "PETSTORE_OVERLAP", value_name = "TIME", default_value = "1d")]
+        overlap: Overlap,
+        /// How long the new key is valid [default: as long as the old key was when it was issued]
+        #[arg(long, env = "PETSTORE_EXPIRES_IN", value_name = "TIME")]
+        expires_in: Option<Lifetime>,
         #[command(flatten)]
         file: KeyFileArgument,
     },
@@ -73,15 +93,27 @@ pub(crate) enum ScopeArgument {
     Read,
     /// Add pets.
     Write,
+    /// Read the whole log on the address of `--ops-listen`.
+    Log,
+    /// Read the metrics on the address of `--ops-listen`.
+    Metrics,
 }
 
 /// Runs the subcommand.
 pub(crate) fn run(command: KeysCommand) -> anyhow::Result<()> {
     match command {
-        KeysCommand::Issue { name, scopes, expires_in, file } => {
-            issue(&KeyFile::at(file.path), name, scopes_of(&scopes), expires_in)
+        KeysCommand::Issue { name, scopes, expires_in, rate_limit, file } => {
+            let now = Utc::now();
+            let expires = expires_in.map(|lifetime| lifetime.after(now));
+            let new = NewKey { name, scopes: scopes_of(&scopes), rate_limit, expires };
+            issue(&KeyFile::at(file.path), new, now)
         }
         KeysCommand::List { file } => list(&KeyFile::at(file.path)),
+        KeysCommand::Rotate { id, overlap, expires_in, file } => {
+            let now = Utc::now();
+            let expires = expires_in.map(|lifetime| lifetime.after(now));
+            rotate(&KeyFile::at(file.path), &id, Rotation { overlap: overlap.span(), expires }, now)
+        }
         KeysCommand::Revoke { id, file } => revoke(&KeyFile::at(file.path), &id),
     }
 }
@@ -89,25 +121,51 @@ pub(crate) fn run(command: KeysCommand) -> anyhow::Result<()> {
 /// How many keys an error message names at most, before it points to the list instead.
 const NAMED_MAX: usize = 10;
 
-fn issue(file: &KeyFile, name: KeyName, scopes: Scopes, lifetime: Option<Lifetime>) -> anyhow::Result<()> {
-    let now = Utc::now();
-    let expires = lifetime.map(|lifetime| lifetime.after(now));
-    let Issued { key, record, namesakes } = file.issue(NewKey { name, scopes, expires }, now)?;
-    let until = record.expires.map_or_else(
-        || "until it is revoked".to_owned(),
-        |end| format!("until {}", end.to_rfc3339_opts(SecondsFormat::Secs, true)),
-    );
-    let (id, name, scopes) = (record.id(), &record.name, record.scopes);
+fn issue(file: &KeyFile, new: NewKey, now: DateTime<Utc>) -> anyhow::Result<()> {
+    let issued = file.issue(new, now)?;
     let mut words = io::stderr().lock();
-    if namesakes > 0 {
+    if let Some(path) = &issued.new_file {
+        let path = path.display();
+        writeln!(
+            words,
+            "note: created the key file {path}; a service reads it if started with --keys {path}"
+        )?;
+    }
+    if issued.namesakes > 0 {
+        let namesakes = issued.namesakes;
         writeln!(
             words,
             "note: {namesakes} other active key(s) have this name; revoke those that are no longer needed"
         )?;
     }
+    show(&issued, "")
+}
+
+fn rotate(file: &KeyFile, text: &str, rotation: Rotation, now: DateTime<Utc>) -> anyhow::Result<()> {
+    match file.rotate(&id_of(text), rotation, now) {
+        Ok(Rotated { issued, replaced }) => {
+            let end = match replaced.state(now) {
+                KeyState::Active => {
+                    replaced.end().map_or_else(String::new, |end| format!("accepted until {}", time(end)))
+                }
+                state @ (KeyState::Expired | KeyState::Revoked) => state.to_string(),
+            };
+            show(&issued, &format!(" in place of {} ({end})", replaced.id()))
+        }
+        Err(RotateError::Unknown(keys)) => Err(unknown_id(file, &keys)),
+        Err(error @ (RotateError::Replaced(..) | RotateError::Issue(_))) => Err(error.into()),
+    }
+}
+
+/// Describes a new key on standard error, and prints it alone on standard output.
+fn show(Issued { key, record, .. }: &Issued, place: &str) -> anyhow::Result<()> {
+    let until =
+        record.expires.map_or_else(|| "until it is revoked".to_owned(), |end| format!("until {}", time(end)));
+    let limit = record.rate_limit.map_or_else(String::new, |limit| format!(", {limit}"));
+    let (id, name, scopes) = (record.id(), &record.name, record.scopes);
     writeln!(
-        words,
-        "issued key {id} for {name} ({scopes}), valid {until}; store it safely, it is not shown again:"
+        io::stderr().lock(),
+        "issued key {id} for {name} ({scopes}{limit}){place}, valid {until}; store it safely, it is not shown again:"
     )?;
     writeln!(io::stdout().lock(), "{}", key.reveal())
         .with_context(|| format!("cannot print key {id}: revoke it and issue another"))
@@ -124,20 +182,28 @@ fn list(file: &KeyFile) -> anyhow::Result<()> {
 }
 
 fn revoke(file: &KeyFile, text: &str) -> anyhow::Result<()> {
-    // Whoever finds a leaked key has the key, not its id.
-    let id = KeyHash::of_presented(text).map_or_else(|| KeyId(text.into()), |hash| hash.id());
+    let id = id_of(text);
     let words = match file.revoke(&id, Utc::now()) {
         Ok(Revoked::Now(key)) => {
             format!("revoked {id} ({}); a running service rejects it within two seconds", key.name)
         }
         Ok(Revoked::Before(key)) => {
-            let when = key.revoked.map(|time| time.to_rfc3339_opts(SecondsFormat::Secs, true));
-            format!("{id} ({}) was already revoked at {}", key.name, when.unwrap_or_default())
+            let when = key.revoked.map(time).unwrap_or_default();
+            format!("{id} ({}) was already revoked at {when}", key.name)
         }
         Err(RevokeError::Unknown(keys)) => return Err(unknown_id(file, &keys)),
         Err(RevokeError::File(error)) => return Err(error.into()),
     };
     writeln!(io::stdout().lock(), "{words}").context("cannot write to standard output")
+}
+
+/// Whoever finds a leaked key has the key, not its id.
+fn id_of(text: &str) -> KeyId {
+    KeyHash::of_presented(text).map_or_else(|| KeyId(text.into()), |hash| hash.id())
+}
+
+fn time(time: DateTime<Utc>) -> String {
+    time.to_rfc3339_opts(SecondsFormat::Secs, true)
 }
 
 /// Never repeats the given id: it may be a mistyped key.
@@ -162,6 +228,8 @@ fn scopes_of(given: &[ScopeArgument]) -> Scopes {
     let scopes = given.iter().map(|scope| match scope {
         ScopeArgument::Read => Scope::Read,
         ScopeArgument::Write => Scope::Write,
+        ScopeArgument::Log => Scope::Log,
+        ScopeArgument::Metrics => Scope::Metrics,
     });
     Scopes::new(scopes).unwrap_or(Scopes::READ_WRITE)
 }
@@ -172,10 +240,11 @@ mod tests {
 
     #[test]
     fn no_scope_means_read_and_write() {
-        use ScopeArgument::{Read, Write};
+        use ScopeArgument::{Log, Metrics, Read, Write};
         assert_eq!(scopes_of(&[]), Scopes::READ_WRITE);
         assert_eq!(scopes_of(&[Read]), Scope::Read.into());
         assert_eq!(scopes_of(&[Write, Write]), Scope::Write.into());
         assert_eq!(scopes_of(&[Write, Read]), Scopes::READ_WRITE);
+        assert_eq!(scopes_of(&[Log, Metrics]).to_string(), "log,metrics");
     }
 }

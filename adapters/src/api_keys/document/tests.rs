@@ -1,13 +1,13 @@
 //! Which texts are key files.
 
-use application::{Scope, Scopes};
+use application::{KeyId, RateLimit, Scope, Scopes};
 use chrono::TimeDelta;
 use proptest::prelude::*;
 
 use super::*;
 use crate::api_keys::{key::ApiKey, record::KeyName};
 
-/// The example of the documentation: files like this must be read for ever.
+/// A file of version 1: files like this must be read for ever.
 const EXAMPLE: &str = r#"
 version = 1
 
@@ -25,14 +25,32 @@ fn any_time() -> impl Strategy<Value = DateTime<Utc>> {
     (0..200_000_000_000_i64).prop_map(|seconds| DateTime::UNIX_EPOCH + TimeDelta::seconds(seconds))
 }
 
-fn any_record() -> impl Strategy<Value = KeyRecord> {
+fn any_record_of_version_1() -> impl Strategy<Value = KeyRecord> {
     let name = "\\PC{1,100}".prop_filter_map("a name", |text| text.parse::<KeyName>().ok());
     let scopes = prop_oneof![Just(Scope::Read.into()), Just(Scope::Write.into()), Just(Scopes::READ_WRITE)];
     let times = (any_time(), prop::option::of(any_time()), prop::option::of(any_time()));
     (name, scopes, times).prop_map(|(name, scopes, (created, expires, revoked))| {
         let hash = ApiKey::generate().expect("the system has randomness").hash();
-        KeyRecord { hash, name, scopes, created, expires, revoked }
+        let owner = hash.id();
+        let (rate_limit, overlap_until) = (None, None);
+        KeyRecord { hash, owner, name, scopes, rate_limit, created, expires, overlap_until, revoked }
     })
+}
+
+fn any_record() -> impl Strategy<Value = KeyRecord> {
+    let scopes = prop::sample::subsequence(Scope::ALL.to_vec(), 1..=Scope::ALL.len());
+    let owner = prop::option::of("[0-9a-f]{12}");
+    let limit = prop::option::of((1..=RateLimit::REQUESTS_MAX, "[smh]"));
+    let overlap = prop::option::of(any_time());
+    (any_record_of_version_1(), scopes, owner, limit, overlap).prop_map(
+        |(record, scopes, owner, limit, overlap_until)| KeyRecord {
+            owner: owner.map_or_else(|| record.id(), |owner| KeyId(owner.into())),
+            scopes: Scopes::new(scopes).expect("one scope at least"),
+            rate_limit: limit.map(|(count, period)| format!("{count}/{period}").parse().expect("a limit")),
+            overlap_until,
+            ..record
+        },
+    )
 }
 
 proptest! {
@@ -44,16 +62,77 @@ proptest! {
     }
 
     #[test]
+    fn what_version_1_can_express_is_written_in_version_1(
+        records in prop::collection::vec(any_record_of_version_1(), 0..5),
+    ) {
+        let text = write(&records);
+        prop_assert!(text.contains("version = 1\n"), "{text}");
+        prop_assert_eq!(parse(text.as_bytes()), Ok(records));
+    }
+
+    #[test]
     fn no_bytes_make_the_parser_panic(bytes in prop::collection::vec(any::<u8>(), 0..200)) {
         prop_assert!(parse(&bytes).is_err());
     }
 }
 
+/// A file of version 2: files like this must be read for ever.
+const EXAMPLE_2: &str = r#"
+version = 2
+
+[[key]]
+id = "9f86d081884c"
+owner = "571aa35373f7"
+name = "web shop"
+hash = "9f86d081884c7d659a2feaa0c55ad015a3bf4f1b2b0b822cd15d6c15b0f00a08"
+scopes = ["read", "write", "log", "metrics"]
+rate-limit = "10/s"
+created = 2026-01-02T03:04:05Z
+expires = 2027-01-02T04:04:05+01:00
+overlap-until = 2026-05-01T00:00:00Z
+revoked = 2026-06-01T00:00:00Z
+"#;
+
 #[test]
-fn the_documented_example_is_read() {
+fn an_entry_of_version_2_has_an_owner_more_scopes_a_limit_and_an_overlap() {
+    let [key] = &parse(EXAMPLE_2.as_bytes()).unwrap()[..] else { panic!("one key") };
+    assert_eq!(&*key.owner.0, "571aa35373f7");
+    assert_eq!(key.scopes.to_string(), "read,write,log,metrics");
+    assert_eq!(key.rate_limit, Some("10/s".parse().unwrap()));
+    assert_eq!(key.overlap_until.unwrap().to_rfc3339(), "2026-05-01T00:00:00+00:00");
+    let text = write(std::slice::from_ref(key));
+    assert!(text.contains("version = 2\n"), "{text}");
+}
+
+#[test]
+fn version_2_is_written_when_any_entry_needs_it() {
+    let [plain] = &parse(EXAMPLE.as_bytes()).unwrap()[..] else { panic!("one key") };
+    let other = KeyRecord { hash: "0".repeat(64).parse().unwrap(), ..plain.clone() };
+    let needs: [fn(&mut KeyRecord); 5] = [
+        |key| key.owner = KeyId("000000000001".into()),
+        |key| key.scopes = Scope::Log.into(),
+        |key| key.scopes = Scope::Metrics.into(),
+        |key| key.rate_limit = Some("1/s".parse().unwrap()),
+        |key| key.overlap_until = Some(DateTime::UNIX_EPOCH),
+    ];
+    for (index, need) in needs.iter().enumerate() {
+        let mut special = KeyRecord { owner: other.id(), ..other.clone() };
+        let records = [plain.clone(), special.clone()];
+        assert!(write(&records).contains("version = 1\n"), "{index}");
+        need(&mut special);
+        let records = vec![plain.clone(), special];
+        let text = write(&records);
+        assert!(text.contains("version = 2\n"), "{index}: {text}");
+        assert_eq!(parse(text.as_bytes()), Ok(records), "{index}");
+    }
+}
+
+#[test]
+fn a_file_of_version_1_is_read() {
     let [key] = &parse(EXAMPLE.as_bytes()).unwrap()[..] else { panic!("one key") };
     assert_eq!(key.name.as_str(), "web shop");
     assert_eq!(key.scopes, Scopes::READ_WRITE);
+    assert_eq!(key.owner, key.id());
     assert_eq!(key.expires.unwrap().to_rfc3339(), "2027-01-02T03:04:05+00:00");
 }
 
@@ -68,7 +147,7 @@ fn whatever_is_not_understood_completely_is_refused_with_its_reason() {
     for (from, to, reason) in [
         (EXAMPLE, "", "line 1: missing field `version`"),
         (EXAMPLE, "version = 0", "version 0 never existed"),
-        (EXAMPLE, "version = 2\nnews = true", "it has version 2, which only a newer petstore understands"),
+        (EXAMPLE, "version = 3\nnews = true", "it has version 3, which only a newer petstore understands"),
         (EXAMPLE, "version = 1\nkeys = []", "line 2: unknown field `keys`, expected `version` or `key`"),
         (EXAMPLE, &twice, "key 2: the id 9f86d081884c occurs twice"),
         ("[[key]]", "[[key]", "line 4: "),
@@ -87,9 +166,22 @@ fn whatever_is_not_understood_completely_is_refused_with_its_reason() {
         ("2026-01-02T03:04:05Z", "9999-12-31T23:59:59-23:00", "key 1: 9999-12-31T23:59:59-23:00 is not"),
         ("2026-01-02T03:04:05Z", "\"yesterday\"", "line 9: "),
     ] {
-        let text = EXAMPLE.replace(from, to);
-        let error = parse(text.as_bytes()).expect_err(&text);
-        assert!(error.starts_with(reason), "{error:?} should start with {reason:?}");
-        assert!(!error.contains('\n'), "{error:?} is one line");
+        check_refusal(&EXAMPLE.replace(from, to), reason);
     }
+    for (from, to, reason) in [
+        ("\"571aa35373f7\"", "\"571aa35373F7\"", "key 1: owner must be the id of a key"),
+        ("\"571aa35373f7\"", "\"web shop\"", "key 1: owner must be the id of a key"),
+        ("\"10/s\"", "\"10\"", "key 1: a rate limit is a number from 1 to 1000000 and /s, /m or /h"),
+        ("\"metrics\"", "\"delete\"", "line 9: unknown variant `delete`"),
+        ("overlap-until", "overlap", "line 13: unknown field `overlap`"),
+        ("version = 2", "version = 1", "line 13: unknown field `overlap-until`"),
+    ] {
+        check_refusal(&EXAMPLE_2.replace(from, to), reason);
+    }
+}
+
+fn check_refusal(text: &str, reason: &str) {
+    let error = parse(text.as_bytes()).expect_err(text);
+    assert!(error.starts_with(reason), "{error:?} should start with {reason:?}");
+    assert!(!error.contains('\n'), "{error:?} is one line");
 }

@@ -6,17 +6,28 @@ use std::{
     thread,
 };
 
-use application::Scope;
+use application::{KeyId, Scope, Scopes};
+use chrono::{SubsecRound as _, Utc};
 use tempfile::TempDir;
 
 use super::*;
-use crate::api_keys::key::KeyHash;
+use crate::api_keys::{
+    issue::{IssueError, NewKey},
+    key::{ApiKey, KeyHash},
+    revoke::{RevokeError, Revoked},
+};
 
 fn new_key(name: &str) -> NewKey {
-    NewKey { name: name.parse().unwrap(), scopes: Scope::Read.into(), expires: None }
+    NewKey { name: name.parse().unwrap(), scopes: Scope::Read.into(), rate_limit: None, expires: None }
 }
 
-fn in_new_folder() -> (TempDir, KeyFile) {
+fn in_folder() -> (TempDir, KeyFile) {
+    let folder = TempDir::new().unwrap();
+    let file = KeyFile::at(folder.path().join("keys.toml"));
+    (folder, file)
+}
+
+fn in_missing_folder() -> (TempDir, KeyFile) {
     let folder = TempDir::new().unwrap();
     let file = KeyFile::at(folder.path().join("data/of/petstore/keys.toml"));
     (folder, file)
@@ -28,7 +39,7 @@ fn mode(path: &Path) -> u32 {
 
 #[test]
 fn an_issued_key_stands_in_the_file_as_its_hash_only() {
-    let (_folder, file) = in_new_folder();
+    let (_folder, file) = in_folder();
     let now = Utc::now();
     let issued = file.issue(new_key("shop"), now).unwrap();
     assert_eq!(file.keys().unwrap(), std::slice::from_ref(&issued.record));
@@ -39,8 +50,21 @@ fn an_issued_key_stands_in_the_file_as_its_hash_only() {
 }
 
 #[test]
+fn a_key_is_issued_only_in_a_folder_that_exists_and_a_new_file_is_reported() {
+    let (folder, file) = in_missing_folder();
+    let error = file.issue(new_key("shop"), Utc::now()).unwrap_err();
+    assert!(matches!(error, IssueError::File(KeyFileError::NoFolder(_))), "{error}");
+    assert_eq!(fs::read_dir(folder.path()).unwrap().count(), 0);
+
+    let (_folder, file) = in_folder();
+    let new_file = |file: &KeyFile| file.issue(new_key("shop"), Utc::now()).unwrap().new_file;
+    assert_eq!(new_file(&file), Some(fs::canonicalize(file.path()).unwrap_or_default()));
+    assert_eq!(new_file(&file), None);
+}
+
+#[test]
 fn files_are_for_their_owner_alone_and_so_are_new_folders() {
-    let (folder, file) = in_new_folder();
+    let (folder, file) = in_missing_folder();
     let first = file.issue_first(Utc::now()).unwrap().unwrap();
     assert_eq!(mode(file.path()), 0o600);
     assert_eq!(mode(&first), 0o600);
@@ -51,7 +75,7 @@ fn files_are_for_their_owner_alone_and_so_are_new_folders() {
 
 #[test]
 fn a_file_with_wide_permissions_is_narrowed_by_the_next_change() {
-    let (_folder, file) = in_new_folder();
+    let (_folder, file) = in_folder();
     file.issue(new_key("shop"), Utc::now()).unwrap();
     fs::set_permissions(file.path(), fs::Permissions::from_mode(0o666)).unwrap();
     file.issue(new_key("other"), Utc::now()).unwrap();
@@ -62,7 +86,7 @@ fn a_file_with_wide_permissions_is_narrowed_by_the_next_change() {
 fn keys_issued_at_the_same_time_are_all_there_and_no_reader_ever_sees_half_a_file() {
     const THREADS: usize = 8;
     const KEYS_EACH: usize = 6;
-    let (_folder, file) = in_new_folder();
+    let (_folder, file) = in_folder();
     file.issue(new_key("before"), Utc::now()).unwrap();
     let done = AtomicBool::new(false);
     let issue_some = || {
@@ -91,7 +115,7 @@ fn keys_issued_at_the_same_time_are_all_there_and_no_reader_ever_sees_half_a_fil
 
 #[test]
 fn a_name_may_be_given_again_and_active_namesakes_are_counted() {
-    let (_folder, file) = in_new_folder();
+    let (_folder, file) = in_folder();
     let first = file.issue(new_key("shop"), Utc::now()).unwrap();
     let second = file.issue(new_key("shop"), Utc::now()).unwrap();
     assert_eq!((first.namesakes, second.namesakes), (0, 1));
@@ -102,7 +126,7 @@ fn a_name_may_be_given_again_and_active_namesakes_are_counted() {
 
 #[test]
 fn a_revoked_key_keeps_its_entry_and_its_first_time() {
-    let (_folder, file) = in_new_folder();
+    let (_folder, file) = in_folder();
     let key = file.issue(new_key("shop"), Utc::now()).unwrap().record;
     let now = Utc::now().trunc_subsecs(0);
     let later = now + chrono::TimeDelta::hours(1);
@@ -114,7 +138,7 @@ fn a_revoked_key_keeps_its_entry_and_its_first_time() {
 
 #[test]
 fn to_revoke_an_unknown_key_tells_which_there_are() {
-    let (_folder, file) = in_new_folder();
+    let (_folder, file) = in_folder();
     let key = file.issue(new_key("shop"), Utc::now()).unwrap().record;
     let error = file.revoke(&KeyId("000000000000".into()), Utc::now()).unwrap_err();
     assert!(matches!(error, RevokeError::Unknown(keys) if keys == [key]));
@@ -122,7 +146,7 @@ fn to_revoke_an_unknown_key_tells_which_there_are() {
 
 #[test]
 fn without_a_file_there_is_nothing_to_list_or_to_revoke_and_nothing_is_made() {
-    let (folder, file) = in_new_folder();
+    let (folder, file) = in_missing_folder();
     let revoked = file.revoke(&KeyId("000000000000".into()), Utc::now());
     assert!(matches!(revoked, Err(RevokeError::File(KeyFileError::Missing(_)))));
     assert!(matches!(file.keys(), Err(KeyFileError::Missing(_))));
@@ -131,7 +155,7 @@ fn without_a_file_there_is_nothing_to_list_or_to_revoke_and_nothing_is_made() {
 
 #[test]
 fn the_first_key_is_made_once_however_many_start_together() {
-    let (_folder, file) = in_new_folder();
+    let (_folder, file) = in_missing_folder();
     let made: Vec<PathBuf> = thread::scope(|scope| {
         let starts: Vec<_> = (0..4).map(|_| scope.spawn(|| file.issue_first(Utc::now()).unwrap())).collect();
         starts.into_iter().filter_map(|start| start.join().unwrap()).collect()
@@ -146,7 +170,7 @@ fn the_first_key_is_made_once_however_many_start_together() {
 
 #[test]
 fn a_first_key_left_by_a_killed_start_is_replaced() {
-    let (_folder, file) = in_new_folder();
+    let (_folder, file) = in_folder();
     let path = file.issue_first(Utc::now()).unwrap().unwrap();
     let stale = fs::read_to_string(&path).unwrap();
     fs::remove_file(file.path()).unwrap();
@@ -158,7 +182,7 @@ fn a_first_key_left_by_a_killed_start_is_replaced() {
 
 #[test]
 fn a_broken_file_is_never_replaced() {
-    let (_folder, file) = in_new_folder();
+    let (_folder, file) = in_folder();
     file.issue_first(Utc::now()).unwrap();
     fs::write(file.path(), "version = ").unwrap();
     assert_eq!(file.issue_first(Utc::now()).unwrap(), None);
@@ -169,7 +193,7 @@ fn a_broken_file_is_never_replaced() {
 
 #[test]
 fn what_a_killed_change_left_behind_is_no_hindrance() {
-    let (_folder, file) = in_new_folder();
+    let (_folder, file) = in_folder();
     file.issue(new_key("shop"), Utc::now()).unwrap();
     fs::write(private_files::beside(file.path(), ".new"), "half a fi").unwrap();
     file.issue(new_key("other"), Utc::now()).unwrap();
@@ -178,7 +202,7 @@ fn what_a_killed_change_left_behind_is_no_hindrance() {
 
 #[test]
 fn a_link_to_the_key_file_stays_a_link() {
-    let (folder, file) = in_new_folder();
+    let (folder, file) = in_folder();
     file.issue(new_key("shop"), Utc::now()).unwrap();
     let link = KeyFile::at(folder.path().join("link.toml"));
     symlink(file.path(), link.path()).unwrap();
@@ -205,10 +229,13 @@ fn a_full_file_takes_no_more_and_is_not_too_large_to_be_read() {
     let hash = ApiKey::generate().unwrap().hash();
     let longest = KeyRecord {
         hash,
+        owner: KeyId("000000000000".into()),
         name: name.clone(),
-        scopes: Scopes::READ_WRITE,
+        scopes: Scopes::new(Scope::ALL).unwrap(),
+        rate_limit: Some("1000000/s".parse().unwrap()),
         created: Utc::now(),
         expires: time,
+        overlap_until: time,
         revoked: time,
     };
     let size = document::write(std::slice::from_ref(&longest)).len() as u64;
@@ -216,6 +243,6 @@ fn a_full_file_takes_no_more_and_is_not_too_large_to_be_read() {
 
     let full = vec![longest; KeyFile::KEYS_MAX];
     let file = KeyFile::at("keys.toml");
-    let new = NewKey { name, scopes: Scope::Read.into(), expires: None };
-    assert!(matches!(file.generate(new, &full, Utc::now()), Err(IssueError::Full(_))));
+    let new = NewKey { name, scopes: Scope::Read.into(), rate_limit: None, expires: None };
+    assert!(matches!(file.generate(new, None, &full, Utc::now()), Err(IssueError::Full(_))));
 }

@@ -233,15 +233,19 @@ async fn a_flipped_bit_never_gives_another_history() {
 }
 
 #[tokio::test]
-async fn the_write_ahead_log_is_moved_into_the_database_now_and_then() {
+async fn the_write_ahead_log_is_moved_into_the_database_while_the_log_is_in_use() {
+    const RECORD: usize = 600 * 1024;
     let (_folder, path) = folder();
     let log = SqliteLog::open(&path).unwrap();
-    let large = || Record { id: contract::record(1).id, bytes: vec![b'x'; 600 * 1024].into() };
+    let large = || Record { id: contract::record(1).id, bytes: vec![b'x'; RECORD].into() };
     contract::append_all(&log, (0..20).map(|_| large())).await;
+    // Closing the log would move everything, so the files are measured while it is open. A record is answered before
+    // the checkpoint that follows it, so the last two may still wait.
+    let length = |path: &Path| fs::metadata(path).unwrap().len();
+    assert!(length(&path) >= 18 * RECORD as u64, "the database holds {} bytes", length(&path));
+    let waiting = path.with_extension("db-wal");
+    assert!(length(&waiting) < 5 * RECORD as u64, "the write-ahead log holds {} bytes", length(&waiting));
     drop(log);
-    let log = SqliteLog::open(&path).unwrap();
-    assert_eq!(log.head().await, Ok(Position(20)));
-    assert!(fs::metadata(&path).unwrap().len() > 12_000_000 - 600 * 1024, "everything is in the database");
 }
 
 #[tokio::test]

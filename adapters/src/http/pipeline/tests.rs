@@ -18,8 +18,13 @@ impl Authenticator for Keys {
     fn authenticate(&self, key: &str) -> Option<Arc<Principal>> {
         assert_ne!(key, "breaks");
         let id = KeyId("1".into());
-        let principal =
-            Principal { owner: id.clone(), id, name: "reader".into(), scopes: Scope::Read.into() };
+        let principal = Principal {
+            owner: id.clone(),
+            id,
+            name: "reader".into(),
+            scopes: Scope::Read.into(),
+            rate_limit: None,
+        };
         (key == "reads").then(|| principal.into())
     }
 }

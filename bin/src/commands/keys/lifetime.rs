@@ -1,4 +1,4 @@
-//! How long a new key is valid, as people write it: `90d`.
+//! How long a key is valid, and how long the key that it replaces, as people write it: `90d`.
 
 use std::str::FromStr;
 
@@ -9,32 +9,57 @@ use thiserror::Error;
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) struct Lifetime(TimeDelta);
 
+/// A span of time from nothing to ten years.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) struct Overlap(TimeDelta);
+
 /// A text that is not such a span.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Error)]
-#[error("write a time such as 90d, 12h or 1h30m, from 1s to 3650d")]
-pub(crate) struct InvalidLifetime;
+pub(crate) enum InvalidSpan {
+    /// Not a lifetime.
+    #[error("write a time such as 90d, 12h or 1h30m, from 1s to 3650d")]
+    Lifetime,
+    /// Not an overlap.
+    #[error("write a time such as 0s, 12h or 1d, up to 3650d")]
+    Overlap,
+}
+
+/// Ten years. A key that is meant to be valid for longer should never expire.
+const SPAN_MAX: TimeDelta = TimeDelta::days(3_650);
 
 impl Lifetime {
-    /// Ten years. A key that is meant to be valid for longer should never expire.
-    pub(crate) const MAX: TimeDelta = TimeDelta::days(3_650);
-
     /// The time that is this much later than `now`.
     pub(crate) fn after(self, now: DateTime<Utc>) -> DateTime<Utc> {
         now + self.0
     }
 }
 
-impl FromStr for Lifetime {
-    type Err = InvalidLifetime;
-
-    fn from_str(text: &str) -> Result<Self, InvalidLifetime> {
-        let span = humantime::parse_duration(text).map_err(|_| InvalidLifetime)?;
-        TimeDelta::from_std(span)
-            .ok()
-            .filter(|span| (TimeDelta::seconds(1)..=Self::MAX).contains(span))
-            .map(Self)
-            .ok_or(InvalidLifetime)
+impl Overlap {
+    pub(crate) fn span(self) -> TimeDelta {
+        self.0
     }
+}
+
+impl FromStr for Lifetime {
+    type Err = InvalidSpan;
+
+    fn from_str(text: &str) -> Result<Self, InvalidSpan> {
+        let span = parse(text).filter(|span| *span >= TimeDelta::seconds(1));
+        span.map(Self).ok_or(InvalidSpan::Lifetime)
+    }
+}
+
+impl FromStr for Overlap {
+    type Err = InvalidSpan;
+
+    fn from_str(text: &str) -> Result<Self, InvalidSpan> {
+        parse(text).map(Self).ok_or(InvalidSpan::Overlap)
+    }
+}
+
+fn parse(text: &str) -> Option<TimeDelta> {
+    let span = TimeDelta::from_std(humantime::parse_duration(text).ok()?).ok()?;
+    (span <= SPAN_MAX).then_some(span)
 }
 
 #[cfg(test)]
@@ -75,7 +100,14 @@ mod tests {
             "٣d",
             "1é",
         ] {
-            assert_eq!(text.parse::<Lifetime>(), Err(InvalidLifetime), "{text:?}");
+            assert_eq!(text.parse::<Lifetime>(), Err(InvalidSpan::Lifetime), "{text:?}");
         }
+    }
+
+    #[test]
+    fn an_overlap_may_be_nothing() {
+        assert_eq!("0s".parse(), Ok(Overlap(TimeDelta::zero())));
+        assert_eq!("1d".parse(), Ok(Overlap(TimeDelta::days(1))));
+        assert_eq!("3651d".parse::<Overlap>(), Err(InvalidSpan::Overlap));
     }
 }

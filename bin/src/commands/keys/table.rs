@@ -6,7 +6,8 @@ use adapters::api_keys::KeyRecord;
 use application::KeyId;
 use chrono::{DateTime, SecondsFormat, Utc};
 
-const COLUMNS: [&str; 7] = ["ID", "STATE", "SCOPES", "CREATED", "EXPIRES", "LAST USED", "NAME"];
+const COLUMNS: [&str; 9] =
+    ["ID", "OWNER", "STATE", "SCOPES", "LIMIT", "CREATED", "EXPIRES", "LAST USED", "NAME"];
 
 /// One line for each key under a line of headings. Without `last_uses` they are shown as unknown.
 pub(super) fn render(
@@ -40,10 +41,12 @@ fn row(
     let last_use = last_uses.map(|uses| uses.get(&id).copied());
     [
         id.to_string(),
+        key.owner.to_string(),
         key.state(now).to_string(),
         key.scopes.to_string(),
+        key.rate_limit.map_or_else(|| "none".to_owned(), |limit| limit.to_string()),
         time(key.created),
-        key.expires.map_or_else(|| "never".to_owned(), time),
+        key.end().map_or_else(|| "never".to_owned(), time),
         last_use.map_or_else(|| "unknown".to_owned(), |used| used.map_or_else(|| "never".to_owned(), time)),
         key.name.to_string(),
     ]
@@ -65,10 +68,13 @@ mod tests {
         let created = DateTime::UNIX_EPOCH;
         let key = |digit: &str, name: &str, scopes| KeyRecord {
             hash: digit.repeat(64).parse().unwrap(),
+            owner: KeyId(digit.repeat(12).into()),
             name: name.parse().unwrap(),
             scopes,
+            rate_limit: None,
             created,
             expires: None,
+            overlap_until: None,
             revoked: None,
         };
         let expired = KeyRecord {
@@ -76,14 +82,24 @@ mod tests {
             ..key("b", "visitor", Scope::Read.into())
         };
         let revoked = KeyRecord { revoked: Some(created), ..key("c", "łost", Scope::Write.into()) };
-        let keys = [key("a", "web shop", Scopes::READ_WRITE), expired, revoked];
+        let successor = KeyRecord {
+            owner: KeyId("a".repeat(12).into()),
+            rate_limit: Some("10/s".parse().unwrap()),
+            ..key("d", "web shop", Scopes::READ_WRITE)
+        };
+        let replaced = KeyRecord {
+            overlap_until: Some(created + TimeDelta::days(3)),
+            ..key("a", "web shop", Scopes::READ_WRITE)
+        };
+        let keys = [replaced, expired, revoked, successor];
         let now = created + TimeDelta::days(2);
         let uses = BTreeMap::from([(keys[0].id(), now)]);
         let expected = "\
-ID            STATE    SCOPES      CREATED               EXPIRES               LAST USED             NAME
-aaaaaaaaaaaa  active   read,write  1970-01-01T00:00:00Z  never                 1970-01-03T00:00:00Z  web shop
-bbbbbbbbbbbb  expired  read        1970-01-01T00:00:00Z  1970-01-02T00:00:00Z  never                 visitor
-cccccccccccc  revoked  write       1970-01-01T00:00:00Z  never                 never                 łost
+ID            OWNER         STATE    SCOPES      LIMIT  CREATED               EXPIRES               LAST USED             NAME
+aaaaaaaaaaaa  aaaaaaaaaaaa  active   read,write  none   1970-01-01T00:00:00Z  1970-01-04T00:00:00Z  1970-01-03T00:00:00Z  web shop
+bbbbbbbbbbbb  bbbbbbbbbbbb  expired  read        none   1970-01-01T00:00:00Z  1970-01-02T00:00:00Z  never                 visitor
+cccccccccccc  cccccccccccc  revoked  write       none   1970-01-01T00:00:00Z  never                 never                 łost
+dddddddddddd  aaaaaaaaaaaa  active   read,write  10/s   1970-01-01T00:00:00Z  never                 never                 web shop
 ";
         assert_eq!(render(&keys, Some(&uses), now), expected);
         assert!(render(&keys, None, now).contains("unknown"));

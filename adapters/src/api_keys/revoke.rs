@@ -1,0 +1,50 @@
+//! Revoking a key.
+
+use application::KeyId;
+use chrono::{DateTime, SubsecRound as _, Utc};
+use thiserror::Error;
+
+use super::{
+    file::{KeyFile, KeyFileError},
+    record::KeyRecord,
+};
+
+/// What revoking has changed.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum Revoked {
+    /// The key is revoked from now on.
+    Now(KeyRecord),
+    /// It was revoked before; nothing has changed.
+    Before(KeyRecord),
+}
+
+/// Why no key was revoked.
+#[derive(Debug, Error)]
+pub enum RevokeError {
+    /// No key has this id: choose one of these.
+    #[error("no key has this id")]
+    Unknown(Vec<KeyRecord>),
+    /// The file cannot be used.
+    #[error(transparent)]
+    File(#[from] KeyFileError),
+}
+
+impl KeyFile {
+    /// Revokes a key, for ever.
+    pub fn revoke(&self, id: &KeyId, now: DateTime<Utc>) -> Result<Revoked, RevokeError> {
+        // Without a file there is nothing to revoke, and perhaps no folder for the lock.
+        self.read()?;
+        let lock = self.lock(Self::LOCK_PATIENCE)?;
+        let mut records = lock.keys()?;
+        let Some(record) = records.iter_mut().find(|record| record.id() == *id) else {
+            return Err(RevokeError::Unknown(records));
+        };
+        if record.revoked.is_some() {
+            return Ok(Revoked::Before(record.clone()));
+        }
+        record.revoked = Some(now.trunc_subsecs(0));
+        let revoked = record.clone();
+        lock.store(&records)?;
+        Ok(Revoked::Now(revoked))
+    }
+}

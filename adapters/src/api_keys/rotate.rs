@@ -1,0 +1,85 @@
+//! Rotating a key: another key takes its place, for the same owner, and both are accepted for a while.
+
+use application::KeyId;
+use chrono::{DateTime, SubsecRound as _, TimeDelta, Utc};
+use thiserror::Error;
+
+use super::{
+    file::{KeyFile, KeyFileError},
+    issue::{IssueError, Issued, NewKey},
+    record::KeyRecord,
+};
+
+/// How a key is replaced.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Rotation {
+    /// How long the replaced key is accepted beside the new one.
+    pub overlap: TimeDelta,
+    /// When the new key expires. `None`: it is valid for as long as the replaced one was when it was issued.
+    pub expires: Option<DateTime<Utc>>,
+}
+
+/// A key and the one that it replaces.
+#[derive(Debug)]
+pub struct Rotated {
+    /// The new key.
+    pub issued: Issued,
+    /// The old one, with the end of the overlap.
+    pub replaced: KeyRecord,
+}
+
+/// Why no key was rotated.
+#[derive(Debug, Error)]
+pub enum RotateError {
+    /// No key has this id: choose one of these.
+    #[error("no key has this id")]
+    Unknown(Vec<KeyRecord>),
+    /// It was replaced before: rotate the key that has replaced it.
+    #[error("key {0} was rotated before: rotate {1}, the newest key of its owner")]
+    Replaced(KeyId, KeyId),
+    /// No key could be issued.
+    #[error(transparent)]
+    Issue(#[from] IssueError),
+}
+
+impl KeyFile {
+    /// Issues a key with the owner, name, scopes and rate limit of another, which is accepted until the overlap ends.
+    /// A key that was revoked or has expired can be replaced, but is not accepted again.
+    pub fn rotate(&self, id: &KeyId, rotation: Rotation, now: DateTime<Utc>) -> Result<Rotated, RotateError> {
+        // Without a file there is nothing to rotate, and perhaps no folder for the lock.
+        self.read()?;
+        let lock = self.lock(Self::LOCK_PATIENCE)?;
+        let mut records = lock.keys()?;
+        let Some(index) = records.iter().position(|record| record.id() == *id) else {
+            return Err(RotateError::Unknown(records));
+        };
+        let replaced = &records[index];
+        if replaced.overlap_until.is_some() {
+            let newest = records.iter().rfind(|record| record.owner == replaced.owner);
+            let newest = newest.map_or_else(|| replaced.id(), KeyRecord::id);
+            return Err(RotateError::Replaced(replaced.id(), newest));
+        }
+        let lifetime = replaced.expires.map(|end| end - replaced.created);
+        let new = NewKey {
+            name: replaced.name.clone(),
+            scopes: replaced.scopes,
+            rate_limit: replaced.rate_limit,
+            expires: rotation.expires.or_else(|| lifetime.map(|lifetime| now + lifetime)),
+        };
+        let issued = self.generate(new, Some(replaced.owner.clone()), &records, now)?;
+        records[index].overlap_until = Some((now + rotation.overlap).trunc_subsecs(0));
+        let replaced = records[index].clone();
+        records.push(issued.record.clone());
+        lock.store(&records)?;
+        Ok(Rotated { issued, replaced })
+    }
+}
+
+impl From<KeyFileError> for RotateError {
+    fn from(error: KeyFileError) -> Self {
+        Self::Issue(error.into())
+    }
+}
+
+#[cfg(test)]
+mod tests;

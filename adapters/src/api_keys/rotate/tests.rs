@@ -1,0 +1,119 @@
+//! Which key takes the place of which.
+
+use application::{Scope, Scopes};
+use tempfile::TempDir;
+
+use super::*;
+use crate::api_keys::record::KeyState;
+
+struct Fixture {
+    _folder: TempDir,
+    file: KeyFile,
+    now: DateTime<Utc>,
+}
+
+impl Fixture {
+    fn new() -> Self {
+        let folder = TempDir::new().unwrap();
+        let file = KeyFile::at(folder.path().join("keys.toml"));
+        Self { _folder: folder, file, now: DateTime::from_timestamp(1_800_000_000, 0).unwrap() }
+    }
+
+    fn issue(&self, expires: Option<DateTime<Utc>>) -> KeyRecord {
+        let new = NewKey {
+            name: "shop".parse().unwrap(),
+            scopes: Scopes::new([Scope::Read, Scope::Log]).unwrap(),
+            rate_limit: Some("10/s".parse().unwrap()),
+            expires,
+        };
+        self.file.issue(new, self.now).unwrap().record
+    }
+
+    fn rotate(&self, id: &KeyId, overlap: TimeDelta) -> Result<Rotated, RotateError> {
+        self.file.rotate(id, Rotation { overlap, expires: None }, self.now)
+    }
+}
+
+#[test]
+fn the_new_key_has_everything_of_the_old_one_but_its_secret() {
+    let fixture = Fixture::new();
+    let old = fixture.issue(None);
+    let new = fixture.rotate(&old.id(), TimeDelta::hours(1)).unwrap().issued.record;
+    assert_ne!(new.hash, old.hash);
+    assert_eq!(new, KeyRecord { hash: new.hash, ..old });
+}
+
+#[test]
+fn both_keys_are_active_until_the_overlap_ends() {
+    let fixture = Fixture::new();
+    let old = fixture.issue(None);
+    let Rotated { issued, replaced } = fixture.rotate(&old.id(), TimeDelta::hours(1)).unwrap();
+    assert_eq!(fixture.file.keys().unwrap(), [replaced.clone(), issued.record.clone()]);
+    let end = fixture.now + TimeDelta::hours(1);
+    assert_eq!(replaced.state(end - TimeDelta::seconds(1)), KeyState::Active);
+    assert_eq!(replaced.state(end), KeyState::Expired);
+    assert_eq!(issued.record.state(end), KeyState::Active);
+}
+
+#[test]
+fn without_an_overlap_the_old_key_ends_at_once() {
+    let fixture = Fixture::new();
+    let old = fixture.issue(None);
+    let replaced = fixture.rotate(&old.id(), TimeDelta::zero()).unwrap().replaced;
+    assert_eq!(replaced.state(fixture.now), KeyState::Expired);
+}
+
+#[test]
+fn an_overlap_does_not_prolong_a_key() {
+    let fixture = Fixture::new();
+    let end = fixture.now + TimeDelta::minutes(1);
+    let old = fixture.issue(Some(end));
+    let replaced = fixture.rotate(&old.id(), TimeDelta::hours(1)).unwrap().replaced;
+    assert_eq!((replaced.state(end), replaced.end()), (KeyState::Expired, Some(end)));
+}
+
+#[test]
+fn the_new_key_is_valid_for_as_long_as_the_old_one_was() {
+    let mut fixture = Fixture::new();
+    let old = fixture.issue(Some(fixture.now + TimeDelta::days(90)));
+    fixture.now += TimeDelta::days(80);
+    let new = fixture.rotate(&old.id(), TimeDelta::hours(1)).unwrap().issued.record;
+    assert_eq!(new.expires, Some(fixture.now + TimeDelta::days(90)));
+}
+
+#[test]
+fn the_owner_stays_through_many_rotations_and_only_the_newest_key_can_be_rotated() {
+    let fixture = Fixture::new();
+    let first = fixture.issue(None);
+    let mut newest = first.id();
+    for _ in 0..3 {
+        let before = newest.clone();
+        let record = fixture.rotate(&newest, TimeDelta::hours(1)).unwrap().issued.record;
+        assert_eq!(record.owner, first.id());
+        newest = record.id();
+        let refused = fixture.rotate(&before, TimeDelta::hours(1)).unwrap_err();
+        assert!(matches!(&refused, RotateError::Replaced(_, rotate) if *rotate == newest), "{refused}");
+    }
+    assert_eq!(fixture.file.keys().unwrap().len(), 4);
+}
+
+#[test]
+fn a_revoked_key_is_replaced_and_stays_revoked() {
+    let fixture = Fixture::new();
+    let old = fixture.issue(None);
+    fixture.file.revoke(&old.id(), fixture.now).unwrap();
+    let Rotated { issued, replaced } = fixture.rotate(&old.id(), TimeDelta::hours(1)).unwrap();
+    assert_eq!(issued.record.owner, old.id());
+    assert_eq!(replaced.state(fixture.now), KeyState::Revoked);
+}
+
+#[test]
+fn a_key_that_does_not_exist_is_not_rotated() {
+    let fixture = Fixture::new();
+    let nobody = KeyId("000000000000".into());
+    let missing = fixture.rotate(&nobody, TimeDelta::zero()).unwrap_err();
+    assert!(matches!(missing, RotateError::Issue(IssueError::File(KeyFileError::Missing(_)))));
+    let key = fixture.issue(None);
+    let unknown = fixture.rotate(&nobody, TimeDelta::zero()).unwrap_err();
+    assert!(matches!(unknown, RotateError::Unknown(keys) if keys == [key]));
+}
