@@ -1,188 +1,47 @@
-//! What callers see when the log does not simply say yes: each test plays one way in which an append can go.
+//! What callers of `create` see when an append fails: one fault of the log per test.
 
-use std::{
-    sync::{
-        Arc,
-        atomic::{AtomicUsize, Ordering},
-    },
-    time::Duration,
-};
+use std::{sync::Arc, time::Duration};
 
-use adapters::{event_log::memory::MemoryLog, read_model::MemoryReadModel, system::SystemClock};
-use application::{
-    CreateError, CreatePet, Created, KeyId, Limit, ListPets, PetStore, RequestKey, Sharing, contract,
-    ports::{
-        AppendError, Durability, EventLog, Fault, LogError, Position, ReadBound, Record, StoredRecord,
-        Version,
-    },
-};
-use async_trait::async_trait;
-use domain::{CategoryId, NewPet, PetName};
+use application::{CreateError, CreatePet, PetStore, RequestKey, Sharing, ports::Fault};
+use domain::PetName;
+use harness::{FaultyLog, LogFault, all_pets, open_node, pet_named};
 
-/// A memory log whose first append goes wrong in one way; afterwards it is sound.
-struct FirstAppend {
-    goes: Way,
-    log: MemoryLog,
-    appends: AtomicUsize,
-    heads_refused: AtomicUsize,
-}
-
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-enum Way {
-    Well,
-    /// It was stored, but the answer is lost.
-    LosesItsAnswer,
-    /// It was not stored, and nobody can tell.
-    GetsLost,
-    /// It is stored only after the writer has looked for it.
-    LandsLate,
-    /// Another node stores a commit there first, and the answer to ours is lost.
-    IsOvertakenUnseen,
-    /// Another node stores a commit there first.
-    IsOvertaken,
-    /// The log refuses this one record.
-    IsRefused,
-    /// The log closes without having stored it, and opens again a little later.
-    ClosesTheLog,
-    /// The log closes having stored it, and opens again a little later.
-    ClosesTheLogBehindIt,
-    /// The log panics.
-    Panics,
-}
-
-impl FirstAppend {
-    fn goes(way: Way) -> Arc<Self> {
-        Arc::new(Self {
-            goes: way,
-            log: MemoryLog::default(),
-            appends: AtomicUsize::new(0),
-            heads_refused: AtomicUsize::new(0),
-        })
-    }
-
-    fn lost() -> LogError {
-        LogError::new(Fault::Unreachable, "the connection broke")
-    }
-}
-
-#[async_trait]
-impl EventLog for FirstAppend {
-    async fn append(&self, expected: Version, record: &Record) -> Result<Position, AppendError> {
-        let nth = self.appends.fetch_add(1, Ordering::SeqCst);
-        if nth > 0 {
-            if nth == 1 && self.goes == Way::LandsLate {
-                return Err(AppendError::Conflict);
-            }
-            return self.log.append(expected, record).await;
-        }
-        match self.goes {
-            Way::Well => self.log.append(expected, record).await,
-            Way::LosesItsAnswer => {
-                self.log.append(expected, record).await?;
-                Err(AppendError::Unclear(Self::lost()))
-            }
-            Way::GetsLost => Err(AppendError::Unclear(Self::lost())),
-            Way::LandsLate => {
-                // Nobody sees it before the second try, which then conflicts with it.
-                self.heads_refused.store(1, Ordering::SeqCst);
-                self.log.append(expected, record).await?;
-                Err(AppendError::Unclear(Self::lost()))
-            }
-            Way::IsOvertakenUnseen => {
-                self.log.append(expected, &contract::record(expected.position.0 + 1)).await?;
-                Err(AppendError::Unclear(Self::lost()))
-            }
-            Way::IsOvertaken => {
-                self.log.append(expected, &contract::record(expected.position.0 + 1)).await?;
-                self.log.append(expected, record).await
-            }
-            Way::IsRefused => Err(AppendError::NotStored(LogError::new(Fault::TooLarge, "too large"))),
-            Way::ClosesTheLog => {
-                self.heads_refused.store(2, Ordering::SeqCst);
-                Err(AppendError::Closed(LogError::new(Fault::WriteFailed, "the disk said no")))
-            }
-            Way::ClosesTheLogBehindIt => {
-                self.log.append(expected, record).await?;
-                self.heads_refused.store(2, Ordering::SeqCst);
-                Err(AppendError::Closed(LogError::new(Fault::WriteFailed, "the disk said no")))
-            }
-            Way::Panics => panic!("the log has a bug"),
-        }
-    }
-
-    async fn read(&self, after: Position, bound: ReadBound) -> Result<Vec<StoredRecord>, LogError> {
-        if self.goes == Way::LandsLate && self.appends.load(Ordering::SeqCst) == 1 {
-            return Ok(vec![]);
-        }
-        self.log.read(after, bound).await
-    }
-
-    async fn head(&self) -> Result<Position, LogError> {
-        let refused =
-            self.heads_refused.fetch_update(Ordering::SeqCst, Ordering::SeqCst, |left| left.checked_sub(1));
-        match refused {
-            Ok(_) => Err(LogError::new(Fault::WriteFailed, "not opened again yet")),
-            Err(_) => self.log.head().await,
-        }
-    }
-
-    async fn wait_beyond(&self, position: Position, patience: Duration) -> Result<(), LogError> {
-        self.log.wait_beyond(position, patience).await
-    }
-
-    fn durability(&self) -> Durability {
-        self.log.durability()
-    }
-}
-
-async fn store_on(log: Arc<FirstAppend>) -> PetStore {
-    let read_model = Arc::<MemoryReadModel>::default();
-    PetStore::open(log, read_model, Arc::new(SystemClock), Sharing::Alone).await.unwrap()
-}
-
-fn rex() -> CreatePet {
-    let pet = NewPet { name: PetName::new("Rex").unwrap(), category_id: CategoryId(7), status: None };
-    CreatePet { pet, by: KeyId("somebody".into()), request_key: None }
+async fn node_on(log: &Arc<FaultyLog>) -> PetStore {
+    open_node(log.clone(), Sharing::Alone).await
 }
 
 async fn create(store: &PetStore) -> Result<i64, CreateError> {
-    store.create(rex()).await.map(|Created { pet, .. }| pet.id.get())
+    harness::create(store, "Rex").await.map(|pet| pet.id.get())
 }
 
 /// The ids that readers see.
 fn visible(store: &PetStore) -> Vec<i64> {
-    let query = ListPets { limit: Limit::new(100).unwrap(), status: None, after: None };
-    store.list(&query).unwrap().pets.iter().map(|pet| pet.id.get()).collect()
-}
-
-/// The positions and sizes the log really holds.
-async fn stored(log: &FirstAppend) -> usize {
-    log.log.read(Position::START, ReadBound::BATCH).await.unwrap().len()
+    all_pets(store).unwrap().iter().map(|pet| pet.id.get()).collect()
 }
 
 #[tokio::test(start_paused = true)]
 async fn every_doubt_ends_with_exactly_one_pet() {
-    for (way, id, commits) in [
-        (Way::Well, 1, 1),
-        (Way::LosesItsAnswer, 1, 1),
-        (Way::GetsLost, 1, 1),
-        (Way::LandsLate, 1, 1),
-        (Way::IsOvertakenUnseen, 2, 2),
-        (Way::IsOvertaken, 2, 2),
+    for (fault, id, commits) in [
+        (LogFault::None, 1, 1),
+        (LogFault::LosesTheAnswer, 1, 1),
+        (LogFault::LosesTheAppend, 1, 1),
+        (LogFault::LandsLate, 1, 1),
+        (LogFault::OvertakenUnseen, 2, 2),
+        (LogFault::Overtaken, 2, 2),
     ] {
-        let log = FirstAppend::goes(way);
-        let store = store_on(log.clone()).await;
-        assert_eq!(create(&store).await, Ok(id), "{way:?}");
-        assert_eq!(visible(&store), (1..=id).collect::<Vec<_>>(), "{way:?}");
-        assert_eq!(stored(&log).await, commits, "{way:?}");
-        assert_eq!(store.health().trouble(), None, "{way:?}");
+        let log = FaultyLog::with(fault);
+        let store = node_on(&log).await;
+        assert_eq!(create(&store).await, Ok(id), "{fault:?}");
+        assert_eq!(visible(&store), (1..=id).collect::<Vec<_>>(), "{fault:?}");
+        assert_eq!(log.commits().await, commits, "{fault:?}");
+        assert_eq!(store.health().trouble(), None, "{fault:?}");
     }
 }
 
 #[tokio::test(start_paused = true)]
 async fn a_refused_record_is_told_and_the_next_one_is_served() {
-    let log = FirstAppend::goes(Way::IsRefused);
-    let store = store_on(log.clone()).await;
+    let log = FaultyLog::with(LogFault::RefusesTheRecord);
+    let store = node_on(&log).await;
     assert_eq!(create(&store).await, Err(CreateError::Unavailable(Fault::TooLarge)));
     assert_eq!(visible(&store), Vec::<i64>::new());
     assert_eq!(store.health().trouble(), None, "the log is still sound");
@@ -191,24 +50,26 @@ async fn a_refused_record_is_told_and_the_next_one_is_served() {
 
 #[tokio::test(start_paused = true)]
 async fn a_closed_log_refuses_writes_keeps_reads_and_recovers_by_itself() {
-    for (way, there_afterwards) in [(Way::ClosesTheLog, vec![1]), (Way::ClosesTheLogBehindIt, vec![1, 2])] {
-        let log = FirstAppend::goes(way);
-        let store = store_on(log.clone()).await;
-        assert_eq!(create(&store).await, Err(CreateError::Unavailable(Fault::WriteFailed)), "{way:?}");
-        assert_eq!(visible(&store), Vec::<i64>::new(), "{way:?}: nothing that was refused is shown");
-        assert_eq!(create(&store).await, Err(CreateError::Unavailable(Fault::WriteFailed)), "{way:?}");
-        assert_eq!(store.health().trouble().map(|error| error.fault), Some(Fault::WriteFailed), "{way:?}");
+    for (fault, there_afterwards) in
+        [(LogFault::ClosesBeforeStoring, vec![1]), (LogFault::ClosesAfterStoring, vec![1, 2])]
+    {
+        let log = FaultyLog::with(fault);
+        let store = node_on(&log).await;
+        assert_eq!(create(&store).await, Err(CreateError::Unavailable(Fault::WriteFailed)), "{fault:?}");
+        assert_eq!(visible(&store), Vec::<i64>::new(), "{fault:?}: nothing that was refused is shown");
+        assert_eq!(create(&store).await, Err(CreateError::Unavailable(Fault::WriteFailed)), "{fault:?}");
+        assert_eq!(store.health().trouble().map(|error| error.fault), Some(Fault::WriteFailed), "{fault:?}");
         while store.health().trouble().is_some() {
             tokio::time::sleep(Duration::from_millis(100)).await;
         }
-        assert!(create(&store).await.is_ok(), "{way:?}");
-        assert_eq!(visible(&store), there_afterwards, "{way:?}");
+        assert!(create(&store).await.is_ok(), "{fault:?}");
+        assert_eq!(visible(&store), there_afterwards, "{fault:?}");
     }
 }
 
 #[tokio::test(start_paused = true)]
 async fn a_writer_that_panics_says_so_and_reads_go_on() {
-    let store = store_on(FirstAppend::goes(Way::Panics)).await;
+    let store = node_on(&FaultyLog::with(LogFault::AppendsPanic)).await;
     assert_eq!(create(&store).await, Err(CreateError::Unavailable(Fault::Stopped)));
     assert_eq!(create(&store).await, Err(CreateError::Unavailable(Fault::Stopped)));
     assert_eq!(visible(&store), Vec::<i64>::new());
@@ -217,8 +78,8 @@ async fn a_writer_that_panics_says_so_and_reads_go_on() {
 
 #[tokio::test(start_paused = true)]
 async fn a_request_with_a_key_makes_one_pet_however_often_it_is_sent() {
-    let store = store_on(FirstAppend::goes(Way::LosesItsAnswer)).await;
-    let request = CreatePet { request_key: Some(RequestKey::new("order-1").unwrap()), ..rex() };
+    let store = node_on(&FaultyLog::with(LogFault::LosesTheAnswer)).await;
+    let request = CreatePet { request_key: Some(RequestKey::new("order-1").unwrap()), ..pet_named("Rex") };
     let sends = (0..50).map(|_| store.create(request.clone()));
     let mut answers = Vec::new();
     for send in sends {
@@ -235,18 +96,18 @@ async fn a_request_with_a_key_makes_one_pet_however_often_it_is_sent() {
 async fn creates_that_wait_together_share_a_commit() {
     // One more than the most events in a commit begins another one.
     for (creates, commits) in [(1, 1), (2, 1), (1_024, 1), (1_025, 2)] {
-        let log = FirstAppend::goes(Way::Well);
-        let store = store_on(log.clone()).await;
+        let log = FaultyLog::with(LogFault::None);
+        let store = node_on(&log).await;
         // One thread: nothing is taken off the queue until this test waits.
         let outcomes = join_all((0..creates).map(|_| Box::pin(create(&store))).collect()).await;
         assert_eq!(outcomes, (1..=creates).map(Ok).collect::<Vec<_>>());
-        assert_eq!(stored(&log).await, commits, "{creates} creates");
+        assert_eq!(log.commits().await, commits, "{creates} creates");
     }
 }
 
 #[tokio::test]
 async fn a_full_queue_is_busy_and_loses_nobody_who_was_taken() {
-    let store = store_on(FirstAppend::goes(Way::Well)).await;
+    let store = node_on(&FaultyLog::with(LogFault::None)).await;
     // One thread: nothing is taken off the queue until this test waits.
     let creates = (0..PetStore::QUEUE_MAX + 10).map(|_| Box::pin(create(&store))).collect();
     let outcomes = join_all(creates).await;
@@ -276,8 +137,8 @@ async fn join_all<F: Future + Unpin>(futures: Vec<F>) -> Vec<F::Output> {
 
 #[tokio::test]
 async fn closing_answers_everybody_who_was_taken() {
-    let log = FirstAppend::goes(Way::Well);
-    let store = store_on(log.clone()).await;
+    let log = FaultyLog::with(LogFault::None);
+    let store = node_on(&log).await;
     let (first, second) = (create(&store), create(&store));
     assert_eq!(tokio::join!(first, second), (Ok(1), Ok(2)));
     store.close().await;

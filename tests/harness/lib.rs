@@ -3,6 +3,7 @@
 mod app;
 mod browser;
 mod engine;
+mod faulty_log;
 mod http;
 mod nats;
 mod network;
@@ -14,6 +15,7 @@ mod tools;
 
 pub use app::App;
 pub use browser::Browser;
+pub use faulty_log::{FaultyLog, LogFault, newer};
 pub use http::{Answer, Call, ids, raw};
 pub use nats::{NatsCluster, NatsServer, NatsSync};
 pub use network::Network;

@@ -1,0 +1,252 @@
+//! A memory log that fails in one named way at a time.
+
+use std::{
+    sync::{
+        Arc, Mutex, PoisonError,
+        atomic::{AtomicBool, AtomicUsize, Ordering},
+    },
+    time::Duration,
+};
+
+use adapters::event_log::memory::MemoryLog;
+use application::{
+    contract,
+    ports::{
+        AppendError, Durability, EventLog, Fault, LogError, Position, ReadBound, Record, StoredRecord,
+        Version,
+    },
+};
+use async_trait::async_trait;
+use tokio::time;
+
+/// How the log fails. What is said about an append holds for the next one, which mends the log; everything else lasts
+/// until another fault is chosen.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+pub enum LogFault {
+    /// Not at all.
+    #[default]
+    None,
+    /// The append is stored, and its answer is lost.
+    LosesTheAnswer,
+    /// The append is not stored, and nobody can tell.
+    LosesTheAppend,
+    /// The append is stored, and can be seen only after it was sent again.
+    LandsLate,
+    /// Another node stores a commit first, and the answer to ours is lost.
+    OvertakenUnseen,
+    /// Another node stores a commit first.
+    Overtaken,
+    /// The append takes a second, and meanwhile another node stores a commit.
+    OvertakenSlowly,
+    /// Another node stores a commit in a newer format first, and the answer to ours is lost.
+    OvertakenByANewerProgram,
+    /// The record is refused as too large.
+    RefusesTheRecord,
+    /// The log closes without having stored the append, and can be used again a little later.
+    ClosesBeforeStoring,
+    /// The log closes having stored the append, and can be used again a little later.
+    ClosesAfterStoring,
+    /// Nothing gets through, and nobody can tell what became of an append.
+    Away,
+    /// Nothing gets through, and that is certain.
+    Disconnected,
+    /// Every append is lost; everything else works.
+    LosesEveryAppend,
+    /// Every append takes a minute.
+    Slow,
+    /// Every append panics.
+    AppendsPanic,
+    /// Waiting for news panics.
+    WaitsPanic,
+}
+
+/// A memory log with a fault.
+#[derive(Default)]
+pub struct FaultyLog {
+    log: Mutex<Arc<MemoryLog>>,
+    fault: Mutex<LogFault>,
+    /// How often the head still cannot be read.
+    closed_for: AtomicUsize,
+    /// Whether the last commit cannot be seen yet.
+    hidden: AtomicBool,
+}
+
+impl FaultyLog {
+    /// An empty log that fails like this.
+    pub fn with(fault: LogFault) -> Arc<Self> {
+        let log = Arc::<Self>::default();
+        log.fails_with(fault);
+        log
+    }
+
+    /// Fails like this from now on.
+    pub fn fails_with(&self, fault: LogFault) {
+        *self.fault.lock().unwrap_or_else(PoisonError::into_inner) = fault;
+    }
+
+    /// Replaces the log by one with so many commits of other nodes, and tells nobody.
+    pub async fn is_restored_with(&self, commits: u64) {
+        let other = MemoryLog::default();
+        contract::fill(&other, Version::START, commits).await;
+        *self.log.lock().unwrap_or_else(PoisonError::into_inner) = Arc::new(other);
+    }
+
+    /// How many commits the log really holds.
+    pub async fn commits(&self) -> u64 {
+        self.log().head().await.expect("memory has no faults").0
+    }
+
+    fn log(&self) -> Arc<MemoryLog> {
+        self.log.lock().unwrap_or_else(PoisonError::into_inner).clone()
+    }
+
+    fn fault(&self) -> LogFault {
+        *self.fault.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// The fault of this append. One that concerns a single append is over with it.
+    fn fault_of_append(&self) -> LogFault {
+        let fault = self.fault();
+        match fault {
+            LogFault::None
+            | LogFault::Away
+            | LogFault::Disconnected
+            | LogFault::LosesEveryAppend
+            | LogFault::Slow
+            | LogFault::AppendsPanic
+            | LogFault::WaitsPanic => {}
+            LogFault::LosesTheAnswer
+            | LogFault::LosesTheAppend
+            | LogFault::LandsLate
+            | LogFault::OvertakenUnseen
+            | LogFault::Overtaken
+            | LogFault::OvertakenSlowly
+            | LogFault::OvertakenByANewerProgram
+            | LogFault::RefusesTheRecord
+            | LogFault::ClosesBeforeStoring
+            | LogFault::ClosesAfterStoring => self.fails_with(LogFault::None),
+        }
+        fault
+    }
+
+    fn reach(&self) -> Result<Arc<MemoryLog>, LogError> {
+        match self.fault() {
+            LogFault::Away | LogFault::Disconnected => Err(lost()),
+            LogFault::None
+            | LogFault::LosesTheAnswer
+            | LogFault::LosesTheAppend
+            | LogFault::LandsLate
+            | LogFault::OvertakenUnseen
+            | LogFault::Overtaken
+            | LogFault::OvertakenSlowly
+            | LogFault::OvertakenByANewerProgram
+            | LogFault::RefusesTheRecord
+            | LogFault::ClosesBeforeStoring
+            | LogFault::ClosesAfterStoring
+            | LogFault::LosesEveryAppend
+            | LogFault::Slow
+            | LogFault::AppendsPanic
+            | LogFault::WaitsPanic => Ok(self.log()),
+        }
+    }
+
+    fn close(&self) -> AppendError {
+        self.closed_for.store(2, Ordering::SeqCst);
+        AppendError::Closed(LogError::new(Fault::WriteFailed, "the disk said no"))
+    }
+}
+
+#[async_trait]
+impl EventLog for FaultyLog {
+    async fn append(&self, expected: Version, record: &Record) -> Result<Position, AppendError> {
+        let log = self.log();
+        let of_another_node = contract::record(expected.position.0 + 1);
+        if self.hidden.swap(false, Ordering::SeqCst) {
+            return Err(AppendError::Conflict);
+        }
+        match self.fault_of_append() {
+            LogFault::None | LogFault::WaitsPanic => log.append(expected, record).await,
+            LogFault::LosesTheAnswer => {
+                log.append(expected, record).await?;
+                Err(AppendError::Unclear(lost()))
+            }
+            LogFault::LosesTheAppend | LogFault::LosesEveryAppend | LogFault::Away => {
+                Err(AppendError::Unclear(lost()))
+            }
+            LogFault::LandsLate => {
+                log.append(expected, record).await?;
+                self.closed_for.store(1, Ordering::SeqCst);
+                self.hidden.store(true, Ordering::SeqCst);
+                Err(AppendError::Unclear(lost()))
+            }
+            LogFault::OvertakenUnseen => {
+                log.append(expected, &of_another_node).await?;
+                Err(AppendError::Unclear(lost()))
+            }
+            LogFault::Overtaken => {
+                log.append(expected, &of_another_node).await?;
+                log.append(expected, record).await
+            }
+            LogFault::OvertakenSlowly => {
+                time::sleep(Duration::from_secs(1)).await;
+                log.append(expected, &of_another_node).await?;
+                Err(AppendError::Conflict)
+            }
+            LogFault::OvertakenByANewerProgram => {
+                log.append(expected, &newer(record)).await?;
+                Err(AppendError::Unclear(lost()))
+            }
+            LogFault::RefusesTheRecord => {
+                Err(AppendError::NotStored(LogError::new(Fault::TooLarge, "too large")))
+            }
+            LogFault::ClosesBeforeStoring => Err(self.close()),
+            LogFault::ClosesAfterStoring => {
+                log.append(expected, record).await?;
+                Err(self.close())
+            }
+            LogFault::Disconnected => Err(AppendError::NotStored(lost())),
+            LogFault::Slow => {
+                time::sleep(Duration::from_mins(1)).await;
+                log.append(expected, record).await
+            }
+            LogFault::AppendsPanic => panic!("the log has a bug"),
+        }
+    }
+
+    async fn read(&self, after: Position, bound: ReadBound) -> Result<Vec<StoredRecord>, LogError> {
+        if self.hidden.load(Ordering::SeqCst) {
+            return Ok(vec![]);
+        }
+        self.reach()?.read(after, bound).await
+    }
+
+    async fn head(&self) -> Result<Position, LogError> {
+        let closed =
+            self.closed_for.fetch_update(Ordering::SeqCst, Ordering::SeqCst, |left| left.checked_sub(1));
+        match closed {
+            Ok(_) => Err(LogError::new(Fault::WriteFailed, "not opened again yet")),
+            Err(_) => self.reach()?.head().await,
+        }
+    }
+
+    async fn wait_beyond(&self, position: Position, patience: Duration) -> Result<(), LogError> {
+        assert_ne!(self.fault(), LogFault::WaitsPanic, "the log has a bug");
+        self.reach()?.wait_beyond(position, patience).await
+    }
+
+    fn durability(&self) -> Durability {
+        self.log().durability()
+    }
+}
+
+fn lost() -> LogError {
+    LogError::new(Fault::Unreachable, "the connection broke")
+}
+
+/// The same record as a program of the future would write it.
+pub fn newer(record: &Record) -> Record {
+    let text = str::from_utf8(&record.bytes).expect("records are text").replace("{\"v\":1,", "{\"v\":2,");
+    let body = &text[..text.rfind(",\"crc32c\"").expect("a record ends with its checksum")];
+    let bytes = format!("{body},\"crc32c\":\"{:08x}\"}}", crc32c::crc32c(body.as_bytes()));
+    Record { id: record.id, bytes: bytes.into() }
+}

@@ -1,0 +1,203 @@
+//! What a node does while its log fails, one fault per test, without HTTP. Faults that come together are the subject of
+//! the simulation.
+
+use std::{sync::Arc, time::Duration};
+
+use application::{
+    CreateError, PetStore, Sharing, contract,
+    ports::{EventLog as _, Fault, Position},
+};
+use harness::{FaultyLog, LogFault, all_pets, newer, open_node};
+use tokio::time::{self, Instant};
+
+async fn shared(log: &Arc<FaultyLog>) -> PetStore {
+    open_node(log.clone(), Sharing::Shared).await
+}
+
+async fn alone(log: &Arc<FaultyLog>) -> PetStore {
+    open_node(log.clone(), Sharing::Alone).await
+}
+
+async fn create(store: &PetStore) -> Result<i64, CreateError> {
+    harness::create(store, "Rex").await.map(|pet| pet.id.get())
+}
+
+/// The names that readers see.
+fn visible(store: &PetStore) -> Vec<String> {
+    all_pets(store).unwrap().iter().map(|pet| pet.details.name.as_str().into()).collect()
+}
+
+fn fault(store: &PetStore) -> Option<Fault> {
+    store.health().trouble().map(|error| error.fault)
+}
+
+/// Lets simulated time pass, more than enough for everything that is under way.
+async fn after_a_while() {
+    time::sleep(Duration::from_secs(20)).await;
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_log_that_is_away_for_a_moment_fails_no_request() {
+    for log_fault in [LogFault::Away, LogFault::Disconnected] {
+        let log = Arc::<FaultyLog>::default();
+        let store = shared(&log).await;
+        log.fails_with(log_fault);
+        let back_soon = async {
+            time::sleep(Duration::from_secs(3)).await;
+            log.fails_with(LogFault::None);
+        };
+        let (first, second, ()) = tokio::join!(create(&store), create(&store), back_soon);
+        assert_eq!((first, second), (Ok(1), Ok(2)), "{log_fault:?}");
+        after_a_while().await;
+        assert_eq!(fault(&store), None, "{log_fault:?}");
+    }
+}
+
+#[tokio::test(start_paused = true)]
+async fn while_the_log_stays_away_every_request_is_refused_at_once() {
+    for log_fault in [LogFault::Away, LogFault::Disconnected] {
+        let log = Arc::<FaultyLog>::default();
+        let store = shared(&log).await;
+        log.fails_with(log_fault);
+        let unreachable = Err(CreateError::Unavailable(Fault::Unreachable));
+        assert_eq!(create(&store).await, unreachable, "{log_fault:?}");
+        after_a_while().await;
+        assert_eq!(fault(&store), Some(Fault::Unreachable), "{log_fault:?}");
+        let asked = Instant::now();
+        assert_eq!(create(&store).await, unreachable, "{log_fault:?}");
+        assert_eq!(asked.elapsed(), Duration::ZERO, "{log_fault:?}");
+    }
+}
+
+#[tokio::test(start_paused = true)]
+async fn nothing_is_stored_long_after_its_callers_were_told_that_it_failed() {
+    let log = Arc::<FaultyLog>::default();
+    let store = shared(&log).await;
+    log.fails_with(LogFault::LosesEveryAppend);
+    assert_eq!(create(&store).await, Err(CreateError::Unavailable(Fault::Unreachable)));
+    after_a_while().await;
+    log.fails_with(LogFault::None);
+    after_a_while().await;
+    assert_eq!(log.head().await, Ok(Position(0)));
+    assert_eq!(create(&store).await, Ok(1), "and the writer is not stuck");
+}
+
+#[tokio::test(start_paused = true)]
+async fn closing_does_not_wait_for_a_log_that_is_away() {
+    for (log_fault, sharing) in
+        [(LogFault::Away, Sharing::Shared), (LogFault::LosesEveryAppend, Sharing::Alone)]
+    {
+        let log = Arc::<FaultyLog>::default();
+        let store = open_node(log.clone(), sharing).await;
+        log.fails_with(log_fault);
+        let given_up = time::timeout(Duration::from_millis(100), create(&store)).await;
+        assert!(given_up.is_err(), "{log_fault:?}: the request is in doubt");
+        let closed = time::timeout(Duration::from_secs(10), store.close()).await;
+        assert_eq!(closed, Ok(()), "{log_fault:?}");
+    }
+}
+
+#[tokio::test(start_paused = true)]
+async fn an_append_that_hangs_is_reported_and_waited_for() {
+    let log = Arc::<FaultyLog>::default();
+    let store = alone(&log).await;
+    log.fails_with(LogFault::Slow);
+    assert_eq!(create(&store).await, Err(CreateError::Unavailable(Fault::Unreachable)));
+    time::sleep(Duration::from_secs(1)).await;
+    assert_eq!(fault(&store), Some(Fault::Unreachable));
+    time::sleep(Duration::from_mins(1)).await;
+    assert_eq!(fault(&store), None);
+    assert_eq!(visible(&store), ["Rex"], "what was stored in the end is shown");
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_request_that_arrives_while_a_commit_is_overtaken_shares_the_next_try() {
+    let log = Arc::<FaultyLog>::default();
+    let store = alone(&log).await;
+    log.fails_with(LogFault::OvertakenSlowly);
+    let later = async {
+        time::sleep(Duration::from_millis(500)).await;
+        create(&store).await
+    };
+    assert_eq!(tokio::join!(create(&store), later), (Ok(2), Ok(3)));
+    assert_eq!(log.head().await, Ok(Position(2)), "the other node's commit and one more");
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_doubt_ends_when_a_newer_program_has_written_there() {
+    let log = Arc::<FaultyLog>::default();
+    let store = alone(&log).await;
+    log.fails_with(LogFault::OvertakenByANewerProgram);
+    assert_eq!(create(&store).await, Err(CreateError::Unavailable(Fault::NewerFormat)));
+    assert_eq!(fault(&store), Some(Fault::NewerFormat));
+    assert_eq!(all_pets(&store), Err(Fault::NewerFormat), "what it would show is no longer the truth");
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_node_that_follows_a_newer_program_stops_serving_and_says_so() {
+    let log = Arc::<FaultyLog>::default();
+    let store = shared(&log).await;
+    assert_eq!(create(&store).await, Ok(1));
+    log.append(contract::version(&*log).await, &newer(&contract::record(2))).await.unwrap();
+    after_a_while().await;
+    assert_eq!(fault(&store), Some(Fault::NewerFormat));
+    assert_eq!(all_pets(&store), Err(Fault::NewerFormat), "what it would show is no longer the truth");
+    assert_eq!(create(&store).await, Err(CreateError::Unavailable(Fault::NewerFormat)));
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_log_that_was_restored_unseen_is_replayed_and_written_to() {
+    for commits in [0, 1, 2, 3, 4, 7] {
+        let log = Arc::<FaultyLog>::default();
+        let store = shared(&log).await;
+        for id in 1..=3 {
+            assert_eq!(create(&store).await, Ok(id));
+        }
+        log.is_restored_with(commits).await;
+        after_a_while().await;
+        let last = log.head().await.unwrap().0;
+        let expected: Vec<_> = (1..=last).map(|number| format!("pet {number}")).collect();
+        assert_eq!(visible(&store), expected, "restored with {commits}");
+        assert_eq!(create(&store).await, Ok(i64::try_from(last).unwrap() + 1), "restored with {commits}");
+        assert_eq!(fault(&store), None, "restored with {commits}");
+    }
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_writer_finds_out_by_itself_that_its_log_has_become_shorter() {
+    let log = Arc::<FaultyLog>::default();
+    // Nobody follows.
+    let store = alone(&log).await;
+    for id in 1..=3 {
+        assert_eq!(create(&store).await, Ok(id));
+    }
+    log.is_restored_with(1).await;
+    assert_eq!(create(&store).await, Err(CreateError::Unavailable(Fault::Diverged)));
+    after_a_while().await;
+    assert_eq!(create(&store).await, Ok(2));
+    assert_eq!(visible(&store), ["pet 1", "Rex"]);
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_writer_that_has_stopped_is_not_forgotten_when_the_log_comes_back() {
+    let log = Arc::<FaultyLog>::default();
+    let store = shared(&log).await;
+    log.fails_with(LogFault::AppendsPanic);
+    assert_eq!(create(&store).await, Err(CreateError::Unavailable(Fault::Stopped)));
+    log.fails_with(LogFault::Away);
+    after_a_while().await;
+    log.fails_with(LogFault::None);
+    after_a_while().await;
+    assert_eq!(fault(&store), Some(Fault::Stopped));
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_follower_that_panics_says_so() {
+    let log = Arc::<FaultyLog>::default();
+    let store = shared(&log).await;
+    log.fails_with(LogFault::WaitsPanic);
+    after_a_while().await;
+    assert_eq!(fault(&store), Some(Fault::Stopped));
+    assert_eq!(create(&store).await, Ok(1), "writes go on");
+    assert_eq!(fault(&store), Some(Fault::Stopped));
+}
