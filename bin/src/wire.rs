@@ -1,7 +1,6 @@
 //! The wiring diagram: the only place that names storage engines.
 
 use std::{
-    fs,
     path::{Path, PathBuf},
     sync::Arc,
     time::Duration,
@@ -158,29 +157,27 @@ fn left_out(url: &StoreUrl) -> LogError {
 /// The API keys of the running service.
 pub(crate) struct Keys {
     keys: Arc<ApiKeys>,
-    first_key: PathBuf,
 }
 
 impl Keys {
-    /// Takes the keys of the file, making it with a first key if there is none, and keeps up with it.
+    /// Loads the keys of the file, and reloads them when it changes. Creates it with a first key if there is none.
     pub(crate) fn open(file: &Path) -> anyhow::Result<Self> {
         KeyFile::at(file).issue_first(SystemClock.now())?;
         let keys = ApiKeys::open(file, Arc::new(SystemClock))?;
         tokio::spawn(keys.clone().watch());
-        Ok(Self { keys, first_key: KeyFile::at(file).first_key() })
+        Ok(Self { keys })
     }
 
     pub(crate) fn authenticator(&self) -> Arc<dyn Authenticator> {
         self.keys.clone()
     }
 
-    /// The file with the first key, if that key is still good for something.
+    /// The file with the first key, if that key is still accepted.
     pub(crate) fn first_key_in_force(&self) -> Option<PathBuf> {
-        let key = fs::read_to_string(&self.first_key).ok()?;
-        self.keys.authenticate(key.trim()).map(|_| self.first_key.clone())
+        self.keys.first_key_in_force()
     }
 
-    /// Notes when each key was last used.
+    /// Records when each key was last used.
     pub(crate) fn close(&self) {
         self.keys.save_last_uses();
     }

@@ -1,6 +1,6 @@
 //! Whole connections over a pipe in memory. Where a timeout is to fire, all others are too long to.
 
-use application::{Principal, ports::Authenticator};
+use application::{Principal, RefusedKey, ports::Authenticator};
 use tokio::{
     io::{AsyncReadExt as _, AsyncWriteExt as _, DuplexStream},
     task::JoinHandle,
@@ -17,8 +17,8 @@ const LIVEZ: &str = "GET /livez HTTP/1.1\r\nhost: x\r\n\r\n";
 struct NoKeys;
 
 impl Authenticator for NoKeys {
-    fn authenticate(&self, _: &str) -> Option<Arc<Principal>> {
-        None
+    fn authenticate(&self, _: &str) -> Result<Arc<Principal>, RefusedKey> {
+        Err(RefusedKey::Unknown)
     }
 }
 
