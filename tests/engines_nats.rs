@@ -7,6 +7,7 @@ mod load;
 mod lost_answer;
 mod network;
 mod refusal;
+mod settings;
 mod sharing;
 
 use std::{
@@ -17,13 +18,12 @@ use std::{
     time::{Duration, Instant},
 };
 
-use adapters::{event_log::nats::NatsLog, read_model::MemoryReadModel, system::SystemClock};
+use adapters::event_log::nats::NatsLog;
 use application::{
-    CreatePet, KeyId, PetStore, Sharing, contract,
+    PetStore, Sharing, contract,
     ports::{EventLog, Fault},
 };
-use domain::{CategoryId, NewPet, PetName};
-use harness::{NatsCluster, NatsSync};
+use harness::{NatsCluster, NatsSync, open_node};
 
 #[tokio::test(flavor = "multi_thread")]
 async fn a_single_server_keeps_the_contract() {
@@ -61,12 +61,5 @@ async fn open_log(url: &str) -> NatsLog {
 
 /// A node that shares the log with others.
 async fn open_store(url: &str) -> PetStore {
-    let (read_model, clock) = (Arc::new(MemoryReadModel::default()), Arc::new(SystemClock));
-    PetStore::open(open(url).await, read_model, clock, Sharing::Shared).await.expect("the log is sound")
-}
-
-fn pet(name: &str) -> CreatePet {
-    let name = PetName::new(name).expect("a plain name");
-    let pet = NewPet { name, category_id: CategoryId(1), status: None };
-    CreatePet { pet, by: KeyId("test".into()), request_key: None }
+    open_node(open(url).await, Sharing::Shared).await
 }

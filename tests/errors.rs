@@ -17,7 +17,6 @@ fn exchange(app: &App, request: &str) -> Option<Answer> {
 fn unknown_paths_are_not_found_inside_and_outside_v1() {
     let app = App::start();
     for path in [
-        "/",
         "/pets",
         "/v2/pets",
         "/v1x",
@@ -121,8 +120,7 @@ fn a_chunked_body_is_taken_and_measured() {
     let large = format!("{head}{:x}\r\n{}\r\n0\r\n\r\n", 70_000, " ".repeat(70_000));
     exchange(&app, &large).unwrap().error(413, "payload_too_large");
     let cut = format!("{head}5\r\n{{\"nam\r\nzz\r\n");
-    let answer = exchange(&app, &cut);
-    assert!(answer.as_ref().is_none_or(|answer| answer.status == 400), "{answer:?}");
+    exchange(&app, &cut).expect("half a body is answered").error(400, "invalid_request");
 }
 
 #[test]

@@ -5,27 +5,8 @@ use std::{
     thread,
 };
 
-use harness::App;
-use serde_json::{Value, json};
-
-fn ids(list: &Value) -> Vec<i64> {
-    list.as_array().expect("a list is an array").iter().map(|pet| pet["id"].as_i64().unwrap()).collect()
-}
-
-/// Follows `Link` from this page to the last.
-fn walk(app: &App, first: &str) -> Vec<i64> {
-    let mut walked = Vec::new();
-    let mut path = first.to_owned();
-    loop {
-        let page = app.get(&path);
-        assert_eq!(page.status, 200, "{path}: {}", page.text());
-        walked.extend(ids(&page.json()));
-        match page.next() {
-            Some(next) => next.clone_into(&mut path),
-            None => return walked,
-        }
-    }
-}
+use harness::{App, ids};
+use serde_json::json;
 
 #[test]
 fn an_empty_store_has_an_empty_list() {
@@ -42,14 +23,14 @@ fn a_page_has_20_pets_unless_asked_otherwise() {
         app.post(r#"{"name":"a","categoryId":1}"#);
     }
     let page = app.get("/v1/pets");
-    assert_eq!(ids(&page.json()), (1..=20).collect::<Vec<_>>());
+    assert_eq!(page.ids(), (1..=20).collect::<Vec<_>>());
     assert_eq!(page.next(), Some("/v1/pets?limit=20&after=20"));
     let last = app.get("/v1/pets?limit=20&after=20");
-    assert_eq!((ids(&last.json()), last.next()), (vec![21], None));
-    assert_eq!(ids(&app.get("/v1/pets?limit=1").json()), [1]);
-    assert_eq!(ids(&app.get("/v1/pets?limit=100").json()).len(), 21);
-    assert_eq!(ids(&app.get("/v1/pets?after=9223372036854775807").json()), Vec::<i64>::new());
-    assert_eq!(ids(&app.get("/v1/pets?after=0&limit=2").json()), [1, 2]);
+    assert_eq!((last.ids(), last.next()), (vec![21], None));
+    assert_eq!(app.get("/v1/pets?limit=1").ids(), [1]);
+    assert_eq!(app.get("/v1/pets?limit=100").ids().len(), 21);
+    assert_eq!(app.get("/v1/pets?after=9223372036854775807").ids(), Vec::<i64>::new());
+    assert_eq!(app.get("/v1/pets?after=0&limit=2").ids(), [1, 2]);
 }
 
 #[test]
@@ -59,9 +40,12 @@ fn a_filter_shows_one_status_and_is_kept_from_page_to_page() {
         app.post(&json!({"name": "a", "categoryId": 1, "status": status}).to_string());
     }
     let page = app.get("/v1/pets?status=sold&limit=4");
-    assert_eq!(ids(&page.json()), [3, 6, 9, 12]);
+    assert_eq!(page.ids(), [3, 6, 9, 12]);
     assert_eq!(page.next(), Some("/v1/pets?limit=4&status=sold&after=12"));
-    assert_eq!(walk(&app, "/v1/pets?status=pending&limit=3"), (0..10).map(|n| 3 * n + 2).collect::<Vec<_>>());
+    assert_eq!(
+        ids(&app.walk("/v1/pets?status=pending&limit=3")),
+        (0..10).map(|n| 3 * n + 2).collect::<Vec<_>>()
+    );
 }
 
 #[test]
@@ -83,8 +67,8 @@ fn pets_added_by_many_clients_are_walked_once_each_while_others_write() {
             }
         });
         for limit in [7, 20, 100] {
-            assert_eq!(walk(&app, &format!("/v1/pets?status=sold&limit={limit}")), sold, "limit {limit}");
-            let all = walk(&app, &format!("/v1/pets?limit={limit}"));
+            assert_eq!(ids(&app.walk(&format!("/v1/pets?status=sold&limit={limit}"))), sold, "limit {limit}");
+            let all = ids(&app.walk(&format!("/v1/pets?limit={limit}")));
             assert!(all.is_sorted_by(|earlier, later| earlier < later), "in order, each once");
             assert!(sold.iter().all(|id| all.binary_search(id).is_ok()), "nobody is left out");
         }

@@ -9,7 +9,7 @@ use std::{
     time::{Duration, Instant},
 };
 
-use harness::{App, NatsCluster, NatsSync, PostgresServer, eventually, petstore, program};
+use harness::{App, NatsCluster, NatsSync, PostgresServer, eventually, ids, petstore, program};
 use serde_json::json;
 
 fn node(store: &str) -> App {
@@ -26,20 +26,6 @@ fn on_shared_engines(nodes: usize, check: impl Fn(&[App])) {
     let cluster = runtime.block_on(NatsCluster::start(3, NatsSync::Always));
     let url = cluster.url("PETS");
     check(&(0..nodes).map(|_| node(&url)).collect::<Vec<_>>());
-}
-
-fn all_ids(app: &App) -> Vec<i64> {
-    let mut ids = Vec::new();
-    let mut path = "/v1/pets?limit=100".to_owned();
-    loop {
-        let page = app.get(&path);
-        assert_eq!(page.status, 200, "{}", page.text());
-        ids.extend(page.json().as_array().unwrap().iter().map(|pet| pet["id"].as_i64().unwrap()));
-        match page.next() {
-            Some(next) => next.clone_into(&mut path),
-            None => return ids,
-        }
-    }
 }
 
 #[test]
@@ -82,12 +68,16 @@ fn four_nodes_that_write_at_once_lose_nothing_and_share_no_id() {
             }
         });
         let answered = answered.into_inner().unwrap();
-        let ids: BTreeSet<_> = answered.iter().map(|(id, _)| *id).collect();
-        assert_eq!(ids.len(), 160, "every id is given once");
+        let given: BTreeSet<_> = answered.iter().map(|(id, _)| *id).collect();
+        assert_eq!(given.len(), 160, "every id is given once");
         let last = answered.iter().map(|(_, position)| *position).max().unwrap().to_string();
         for node in nodes {
             assert_eq!(node.call("GET", "/v1/pets").header("Log-Position", &last).send().status, 200);
-            assert_eq!(all_ids(node), ids.iter().copied().collect::<Vec<_>>(), "every node shows every pet");
+            assert_eq!(
+                ids(&node.all_pets()),
+                given.iter().copied().collect::<Vec<_>>(),
+                "every node shows every pet"
+            );
         }
     });
 }
@@ -115,7 +105,7 @@ fn a_request_key_works_across_nodes() {
         };
         assert_eq!((again.status, &again.body), (201, &first.body));
         assert_eq!(again.header("idempotency-replayed"), Some("true"));
-        assert_eq!(all_ids(&nodes[0]), [1]);
+        assert_eq!(ids(&nodes[0].all_pets()), [1]);
     });
 }
 

@@ -72,7 +72,21 @@ fn keys_are_issued_listed_and_revoked() {
     assert!(key.starts_with("petstore_") && !key.contains(' '), "the key stands alone: {key}");
     let listed = petstore(["keys", "list", "--keys", file]);
     assert!(listed.stdout.contains(" a\n") && !listed.stdout.contains(key), "{}", listed.stdout);
-    assert_eq!(petstore(["keys", "revoke", "0000", "--keys", file]).code, Some(1));
+    assert!(listed.stdout.contains("active") && !listed.stdout.contains("revoked"), "{}", listed.stdout);
+
+    let id = listed.stdout.lines().last().unwrap().split_whitespace().next().unwrap();
+    let revoked = petstore(["keys", "revoke", id, "--keys", file]);
+    assert_eq!(revoked.code, Some(0), "{}", revoked.stderr);
+    assert!(revoked.stdout.starts_with(&format!("revoked {id} (a)")), "{}", revoked.stdout);
+    let listed = petstore(["keys", "list", "--keys", file]);
+    assert!(listed.stdout.contains("revoked") && !listed.stdout.contains("active"), "{}", listed.stdout);
+
+    let again = petstore(["keys", "revoke", id, "--keys", file]);
+    assert_eq!(again.code, Some(0), "{}", again.stderr);
+    assert!(again.stdout.contains("already revoked"), "{}", again.stdout);
+    let unknown = petstore(["keys", "revoke", "0000", "--keys", file]);
+    assert_eq!(unknown.code, Some(1), "{}", unknown.stdout);
+    assert!(unknown.stderr.contains("no key has this id"), "{}", unknown.stderr);
 }
 
 #[test]
@@ -120,20 +134,36 @@ fn every_command_explains_itself() {
         let told = petstore(&command);
         assert_eq!(told.code, Some(0), "{command:?}");
         assert!(told.stdout.contains("Usage: petstore"), "{}", told.stdout);
-        for flag in
-            told.stdout.lines().filter(|line| line.trim_start().starts_with("--") && !line.contains("--help"))
-        {
-            let name = flag.trim_start().trim_start_matches('-').split([' ', '=']).next().unwrap();
-            let variable = format!("PETSTORE_{}", name.to_uppercase().replace('-', "_"));
-            let in_environment = command[0] != "keys" || name == "keys";
-            assert!(
-                !in_environment || told.stdout.contains(&variable),
-                "--{name} has {variable}: {}",
-                told.stdout
-            );
+        assert!(told.stdout.contains("--help"), "{command:?}: {}", told.stdout);
+        for (flag, text) in flags(&told.stdout) {
+            if flag == "help" || flag == "version" {
+                continue;
+            }
+            let variable = format!("PETSTORE_{}", flag.to_uppercase().replace('-', "_"));
+            // With its end, because one name may be the beginning of another. The value is hidden where it may be secret.
+            let named =
+                text.contains(&format!("[env: {variable}=")) || text.contains(&format!("[env: {variable}]"));
+            assert!(named, "{command:?}: --{flag} can be set as {variable}: {text}");
         }
     }
     assert!(petstore(["--version"]).stdout.starts_with("petstore "));
+}
+
+/// Every flag that a help text lists, with the text about it.
+fn flags(help: &str) -> Vec<(String, String)> {
+    let mut found: Vec<(String, String)> = Vec::new();
+    for line in help.lines() {
+        let listed = line.trim_start().starts_with('-').then(|| line.split_once("--")).flatten();
+        if let Some((_, flag)) = listed {
+            let name = flag.split(|c: char| c != '-' && !c.is_ascii_alphanumeric()).next().unwrap();
+            found.push((name.to_owned(), String::new()));
+        }
+        if let Some((_, text)) = found.last_mut() {
+            text.push_str(line.trim());
+            text.push(' ');
+        }
+    }
+    found
 }
 
 #[test]

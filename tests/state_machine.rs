@@ -2,9 +2,10 @@
 
 use std::{fmt, sync::Arc};
 
-use adapters::{event_log::sled::SledLog, read_model::MemoryReadModel, system::SystemClock};
+use adapters::event_log::sled::SledLog;
 use application::{CreateError, CreatePet, KeyId, Limit, ListPets, PetStore, RequestKey, Sharing};
 use domain::{CategoryId, NewPet, Pet, PetId, PetName, PetStatus};
+use harness::open_node;
 use proptest::prelude::*;
 use proptest_state_machine::{ReferenceStateMachine, StateMachineTest, prop_state_machine};
 use tempfile::TempDir;
@@ -117,10 +118,7 @@ impl Node {
         let path = self.folder.path().join("log");
         self.store = Some(self.runtime.block_on(async {
             let log = Arc::new(SledLog::open(&path).expect("the log opens"));
-            let read_model = Arc::<MemoryReadModel>::default();
-            PetStore::open(log, read_model, Arc::new(SystemClock), Sharing::Alone)
-                .await
-                .expect("the log replays")
+            open_node(log, Sharing::Alone).await
         }));
     }
 

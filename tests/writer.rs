@@ -233,33 +233,22 @@ async fn a_request_with_a_key_makes_one_pet_however_often_it_is_sent() {
 
 #[tokio::test]
 async fn creates_that_wait_together_share_a_commit() {
-    let log = FirstAppend::goes(Way::Well);
-    let store = Arc::new(store_on(log.clone()).await);
-    let creates: Vec<_> = (0..500)
-        .map(|_| {
-            let store = store.clone();
-            tokio::spawn(async move { create(&store).await })
-        })
-        .collect();
-    let mut ids = Vec::new();
-    for create in creates {
-        ids.push(create.await.unwrap().unwrap());
+    // One more than the most events in a commit begins another one.
+    for (creates, commits) in [(1, 1), (2, 1), (1_024, 1), (1_025, 2)] {
+        let log = FirstAppend::goes(Way::Well);
+        let store = store_on(log.clone()).await;
+        // One thread: nothing is taken off the queue until this test waits.
+        let outcomes = join_all((0..creates).map(|_| Box::pin(create(&store))).collect()).await;
+        assert_eq!(outcomes, (1..=creates).map(Ok).collect::<Vec<_>>());
+        assert_eq!(stored(&log).await, commits, "{creates} creates");
     }
-    ids.sort_unstable();
-    assert_eq!(ids, (1..=500).collect::<Vec<_>>());
-    assert!(stored(&log).await < 500, "500 creates took {} commits", stored(&log).await);
 }
 
 #[tokio::test]
 async fn a_full_queue_is_busy_and_loses_nobody_who_was_taken() {
-    let store = Arc::new(store_on(FirstAppend::goes(Way::Well)).await);
+    let store = store_on(FirstAppend::goes(Way::Well)).await;
     // One thread: nothing is taken off the queue until this test waits.
-    let creates: Vec<_> = (0..PetStore::QUEUE_MAX + 10)
-        .map(|_| {
-            let store = store.clone();
-            Box::pin(async move { create(&store).await })
-        })
-        .collect();
+    let creates = (0..PetStore::QUEUE_MAX + 10).map(|_| Box::pin(create(&store))).collect();
     let outcomes = join_all(creates).await;
     assert_eq!(outcomes.iter().filter(|outcome| **outcome == Err(CreateError::Busy)).count(), 10);
     assert_eq!(outcomes.iter().filter(|outcome| outcome.is_ok()).count(), PetStore::QUEUE_MAX);

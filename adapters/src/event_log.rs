@@ -1,10 +1,8 @@
 //! Engines that keep the log: each stores the same bytes and looks inside nothing.
 
-mod disk;
-mod distrust;
+pub mod embedded;
 #[cfg(any(feature = "nats", feature = "postgres"))]
 mod environment;
-mod high_water;
 #[cfg(any(feature = "nats", feature = "postgres"))]
 mod loopback;
 pub mod memory;
@@ -13,6 +11,14 @@ pub mod nats;
 #[cfg(feature = "postgres")]
 pub mod postgres;
 pub mod sled;
-mod space;
 #[cfg(feature = "sqlite")]
 pub mod sqlite;
+
+/// What to do when there is no log yet.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum IfMissing {
+    /// Create it.
+    Create,
+    /// Fail, so that a tool that only looks creates nothing.
+    Refuse,
+}

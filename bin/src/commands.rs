@@ -1,4 +1,4 @@
-//! What the program can be told to do, one file each.
+//! The commands of the program, one file each.
 
 pub(crate) mod keys;
 pub(crate) mod log;

@@ -1,9 +1,9 @@
-//! The program `petstore`: arguments in [`config`], what they set in motion in [`commands`], which parts are
-//! plugged together in [`wire`].
+//! The program `petstore`. [`config`] parses the arguments, [`commands`] carries them out, and [`wire`] connects the
+//! adapters.
 
 mod commands;
 mod config;
-mod say;
+mod output;
 mod store_url;
 mod wire;
 
@@ -22,7 +22,7 @@ fn main() -> ExitCode {
     match outcome {
         Ok(()) => ExitCode::SUCCESS,
         Err(error) => {
-            say::trouble(format_args!("petstore: {error:#}"));
+            output::print_error(format_args!("petstore: {error:#}"));
             ExitCode::FAILURE
         }
     }

@@ -1,4 +1,4 @@
-//! Where a log is kept, in one word on the command line.
+//! Store URLs: which engine stores the log, and where.
 
 use std::{ffi::OsStr, fmt, path::PathBuf, str::FromStr};
 
@@ -8,7 +8,7 @@ use clap::{
     error::ErrorKind,
 };
 
-/// Which engine keeps the log, and where.
+/// A parsed store URL.
 #[derive(Clone, PartialEq, Eq)]
 pub(crate) enum StoreUrl {
     Sled(PathBuf),
@@ -29,7 +29,7 @@ impl StoreUrl {
 }
 
 impl StoreUrl {
-    /// Whether both are the same place, as far as can be told without asking a server.
+    /// Whether both are the same log, as far as it can be known without asking a server.
     pub(crate) fn is_same_as(&self, other: &Self) -> bool {
         let real = |path: &PathBuf| path.canonicalize().unwrap_or_else(|_| path.clone());
         match (self, other) {
@@ -43,19 +43,19 @@ impl StoreUrl {
 }
 
 impl ValueParserFactory for StoreUrl {
-    type Parser = StoreUrlReader;
+    type Parser = StoreUrlParser;
 
-    fn value_parser() -> StoreUrlReader {
-        StoreUrlReader
+    fn value_parser() -> StoreUrlParser {
+        StoreUrlParser
     }
 }
 
-/// Reads a store URL from the command line. Unlike clap's own reader it does not repeat what was wrong: there may be a
-/// password in it.
+/// Parses a store URL from the command line. Unlike clap's own parser, it never repeats the value in an error message,
+/// because it may contain a password.
 #[derive(Debug, Clone)]
-pub(crate) struct StoreUrlReader;
+pub(crate) struct StoreUrlParser;
 
-impl TypedValueParser for StoreUrlReader {
+impl TypedValueParser for StoreUrlParser {
     type Value = StoreUrl;
 
     fn parse_ref(
@@ -95,7 +95,7 @@ impl FromStr for StoreUrl {
     }
 }
 
-/// As it was given, but without anything that may be a secret.
+/// The URL without anything that may be a secret.
 impl fmt::Display for StoreUrl {
     fn fmt(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
@@ -107,7 +107,7 @@ impl fmt::Display for StoreUrl {
     }
 }
 
-/// Command lines are printed with their arguments when they are wrong.
+/// clap may print the arguments of a wrong command line.
 impl fmt::Debug for StoreUrl {
     fn fmt(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
         fmt::Display::fmt(self, formatter)

@@ -1,4 +1,4 @@
-//! The wiring diagram: the only place that names storage engines.
+//! The wiring: opens logs, stores and keys. Only this file names the types of the storage engines.
 
 use std::{
     path::{Path, PathBuf},
@@ -11,13 +11,10 @@ use adapters::event_log::nats::NatsLog;
 #[cfg(feature = "postgres")]
 use adapters::event_log::postgres::PostgresLog;
 #[cfg(feature = "sqlite")]
-use adapters::event_log::sqlite::{SqliteLog, SqliteRemains};
+use adapters::event_log::sqlite::SqliteLog;
 use adapters::{
     api_keys::{ApiKeys, KeyFile},
-    event_log::{
-        memory::MemoryLog,
-        sled::{SledLog, SledRemains},
-    },
+    event_log::{embedded::SalvagedLog, memory::MemoryLog, sled::SledLog},
     read_model::MemoryReadModel,
     system::SystemClock,
 };
@@ -29,14 +26,14 @@ use tokio::time::{self, Instant};
 
 use crate::store_url::StoreUrl;
 
-/// How long an engine that is away at the start is waited for.
+/// How long to wait at the start for an engine that cannot be reached.
 const START_PATIENCE: Duration = Duration::from_secs(30);
-/// How long to wait before it is asked again.
+/// How long to wait between two attempts.
 const START_PAUSE: Duration = Duration::from_millis(500);
 
 type Log = Arc<dyn EventLog>;
 
-/// Opens the log, making it if there is none.
+/// Opens the log, and creates it if it does not exist.
 pub(crate) async fn open_log(url: &StoreUrl) -> Result<Log, LogError> {
     match url {
         StoreUrl::Sled(path) => embedded(path, SledLog::open).await,
@@ -52,7 +49,7 @@ pub(crate) async fn open_log(url: &StoreUrl) -> Result<Log, LogError> {
     }
 }
 
-/// Opens a log to look into it. One that is not there is not made.
+/// Opens a log to inspect it. Fails if it does not exist.
 pub(crate) async fn open_existing_log(url: &StoreUrl) -> Result<Log, LogError> {
     match url {
         StoreUrl::Sled(path) => embedded(path, SledLog::open_existing).await,
@@ -66,32 +63,23 @@ pub(crate) async fn open_existing_log(url: &StoreUrl) -> Result<Log, LogError> {
     }
 }
 
-/// What can still be read of a log that may be damaged.
+/// The readable part of a log that may be damaged.
 pub(crate) struct Remains {
     pub(crate) log: Log,
-    /// How far the log is known to have reached.
+    /// The last position that the log is known to have had.
     pub(crate) reach: Position,
-    /// Ranges of positions up to there that cannot be read, if the engine can look beyond the first of them.
+    /// Ranges of unreadable positions up to `reach`, if the engine can read past the first of them.
     pub(crate) missing: Option<Vec<(Position, Position)>>,
     /// Whether it is known where the log ended.
     pub(crate) end_is_known: bool,
 }
 
-/// Looks for everything that can be read, without changing the store. Of engines that are servers it is what
-/// they serve.
+/// Finds everything that can be read, without changing the store. For servers that is what they serve.
 pub(crate) async fn find_remains(url: &StoreUrl) -> Result<Remains, LogError> {
     match url {
-        StoreUrl::Sled(path) => {
-            let found = off_the_runtime(path, SledRemains::find).await?;
-            let (reach, missing, end_is_known) = (found.reach(), found.missing(), found.end_is_known());
-            Ok(Remains { log: Arc::new(found), reach, missing: Some(missing), end_is_known })
-        }
+        StoreUrl::Sled(path) => salvaged(path, SledLog::salvage).await,
         #[cfg(feature = "sqlite")]
-        StoreUrl::Sqlite(path) => {
-            let found = off_the_runtime(path, SqliteRemains::find).await?;
-            let (reach, end_is_known) = (found.reach(), found.end_is_known());
-            Ok(Remains { log: Arc::new(found), reach, missing: None, end_is_known })
-        }
+        StoreUrl::Sqlite(path) => salvaged(path, SqliteLog::salvage).await,
         url => {
             let log = open_existing_log(url).await?;
             Ok(Remains { reach: log.head().await?, log, missing: None, end_is_known: true })
@@ -99,18 +87,18 @@ pub(crate) async fn find_remains(url: &StoreUrl) -> Result<Remains, LogError> {
     }
 }
 
-/// Opens the log and replays it into a store that is ready to serve. Waits for an engine that is away, and
-/// refuses one that promises less than `required`.
+/// Opens the log and replays it into a store that is ready to serve. Waits for an engine that cannot be reached, and
+/// rejects one that promises less than `required`.
 pub(crate) async fn open_store(url: &StoreUrl, required: DurabilityLevel) -> Result<PetStore, LogError> {
     let deadline = Instant::now() + START_PATIENCE;
-    let mut told = None;
+    let mut logged = None;
     loop {
         match try_to_open_store(url, required).await {
             Err(error) if error.fault == Fault::Unreachable && Instant::now() < deadline => {
-                if told.as_ref() != Some(&error) {
+                if logged.as_ref() != Some(&error) {
                     tracing::warn!("waiting for the storage engine: {error}");
                 }
-                told = Some(error);
+                logged = Some(error);
                 time::sleep(START_PAUSE).await;
             }
             opened => return opened,
@@ -136,7 +124,16 @@ async fn embedded<L: EventLog>(
     Ok(Arc::new(off_the_runtime(path, open).await?))
 }
 
-/// Embedded engines read their files while they open, so they do that where nobody else has to wait.
+async fn salvaged(
+    path: &Path,
+    find: fn(PathBuf) -> Result<SalvagedLog, LogError>,
+) -> Result<Remains, LogError> {
+    let log = off_the_runtime(path, find).await?;
+    let (reach, missing, end_is_known) = (log.reach(), log.missing(), log.end_is_known());
+    Ok(Remains { log: Arc::new(log), reach, missing, end_is_known })
+}
+
+/// Embedded engines read their files while they open, which would block the runtime.
 async fn off_the_runtime<T: Send + 'static>(
     path: &Path,
     open: fn(PathBuf) -> Result<T, LogError>,
@@ -160,7 +157,7 @@ pub(crate) struct Keys {
 }
 
 impl Keys {
-    /// Loads the keys of the file, and reloads them when it changes. Creates it with a first key if there is none.
+    /// Loads the key file, which is created with a first key if it does not exist, and reloads it when it changes.
     pub(crate) fn open(file: &Path) -> anyhow::Result<Self> {
         KeyFile::at(file).issue_first(SystemClock.now())?;
         let keys = ApiKeys::open(file, Arc::new(SystemClock))?;
@@ -172,7 +169,7 @@ impl Keys {
         self.keys.clone()
     }
 
-    /// The file with the first key, if that key is still accepted.
+    /// The file with the first key, if that key is still valid.
     pub(crate) fn first_key_in_force(&self) -> Option<PathBuf> {
         self.keys.first_key_in_force()
     }

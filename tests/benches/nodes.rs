@@ -12,20 +12,17 @@ use std::{
     time::{Duration, Instant},
 };
 
-use adapters::{
-    event_log::{memory::MemoryLog, nats::NatsLog, postgres::PostgresLog, sled::SledLog, sqlite::SqliteLog},
-    read_model::MemoryReadModel,
-    system::SystemClock,
+use adapters::event_log::{
+    memory::MemoryLog, nats::NatsLog, postgres::PostgresLog, sled::SledLog, sqlite::SqliteLog,
 };
 use application::{
-    CreatePet, KeyId, PetStore, Sharing,
+    PetStore, Sharing,
     ports::{
         AppendError, Durability, EventLog, LogError, Position, ReadBound, Record, StoredRecord, Version,
     },
 };
 use async_trait::async_trait;
-use domain::{CategoryId, NewPet, PetName};
-use harness::{NatsCluster, NatsSync, PostgresServer};
+use harness::{NatsCluster, NatsSync, PostgresServer, create, open_node};
 use tokio::task::JoinSet;
 
 const CALLERS: usize = 256;
@@ -111,9 +108,7 @@ impl Row {
         let mut stores = Vec::new();
         for log in logs {
             let log = Arc::new(Counted { log, counts: counts.clone() });
-            let read_model = Arc::<MemoryReadModel>::default();
-            let store = PetStore::open(log, read_model, Arc::new(SystemClock), sharing).await;
-            stores.push(Arc::new(store.expect("an empty log opens")));
+            stores.push(Arc::new(open_node(log, sharing).await));
         }
         Self { name, stores, counts, rates: vec![], conflicts: vec![], p99s: vec![] }
     }
@@ -127,7 +122,7 @@ impl Row {
                 let mut latencies = Vec::new();
                 while begun.elapsed() < ROUND {
                     let asked = Instant::now();
-                    store.create(rex()).await.expect("a sound engine takes every pet");
+                    create(&store, "Rex").await.expect("a sound engine takes every pet");
                     latencies.push(asked.elapsed());
                 }
                 latencies
@@ -150,12 +145,6 @@ fn median(values: &[f64]) -> f64 {
     let mut sorted = values.to_vec();
     sorted.sort_unstable_by(f64::total_cmp);
     sorted[sorted.len() / 2]
-}
-
-fn rex() -> CreatePet {
-    let name = PetName::new("Rex").expect("a plain name");
-    let pet = NewPet { name, category_id: CategoryId(7), status: None };
-    CreatePet { pet, by: KeyId("bench".into()), request_key: None }
 }
 
 #[expect(clippy::cast_precision_loss, reason = "counts of a benchmark are far below 2^52")]

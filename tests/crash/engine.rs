@@ -49,7 +49,7 @@ impl Engine {
                     "pets-journal",
                     "pets.lock",
                     "pets.mark",
-                    "pets.new",
+                    "pets.mark.new",
                     "pets.ballast",
                     "pets.not-synced",
                 ],

@@ -82,7 +82,7 @@ impl Ledger {
 
     /// Compares everything that the service shows with everything that it owes, and adds to the tally.
     pub(crate) fn settle(&self, app: &App, tally: &mut Tally) {
-        self.settle_with(&all_pets(app), tally);
+        self.settle_with(&app.all_pets(), tally);
     }
 
     /// Compares these pets, all there are, with everything that is owed.
@@ -147,21 +147,5 @@ impl fmt::Display for Findings {
         let Self { lost, phantom, gaps, reused } = self;
         write!(formatter, "{} lost, {} phantom, {} gaps", lost.len(), phantom.len(), gaps.len())?;
         write!(formatter, ", {} reused ids", reused.len())
-    }
-}
-
-/// Every pet there is, page by page.
-fn all_pets(app: &App) -> Vec<Value> {
-    let mut pets = Vec::new();
-    let mut path = "/v1/pets?limit=100".to_owned();
-    loop {
-        let page = app.get(&path);
-        assert_eq!(page.status, 200, "{}", page.text());
-        let Value::Array(more) = page.json() else { panic!("a list is an array: {}", page.text()) };
-        pets.extend(more);
-        match page.next() {
-            Some(next) => next.clone_into(&mut path),
-            None => return pets,
-        }
     }
 }

@@ -15,13 +15,12 @@ use application::{
     transfer::walk,
 };
 use domain::{PetEvent, PetId};
+use harness::create;
 use tokio::{
     sync::watch,
     task::JoinSet,
     time::{self, Instant},
 };
-
-use super::pet;
 
 /// Callers of each store at once.
 const CALLERS: usize = 8;
@@ -161,9 +160,9 @@ async fn ask(
             break;
         }
         let name = format!("{index}-{caller}-{number}");
-        match store.create(pet(&name)).await {
+        match create(&store, &name).await {
             Ok(created) => {
-                told.push((created.pet.id, name));
+                told.push((created.id, name));
                 acknowledged.send_modify(|tally| {
                     tally.count += 1;
                     tally.accepted[index] += 1;

@@ -3,9 +3,9 @@
 use std::time::Duration;
 
 use application::ports::{Position, ReadBound};
-use harness::{NatsCluster, NatsSync};
+use harness::{NatsCluster, NatsSync, create};
 
-use super::{load::Load, open, open_store, pet};
+use super::{load::Load, open, open_store};
 
 #[tokio::test(flavor = "multi_thread")]
 async fn two_nodes_write_at_once_and_both_see_everything() {
@@ -35,9 +35,9 @@ async fn what_one_node_writes_the_other_shows_soon() {
     let url = cluster.url("PETS");
     let (one, other) = (open_store(&url).await, open_store(&url).await);
     for number in 1..=20 {
-        let created = one.create(pet(&format!("pet {number}"))).await.expect("the log is there");
+        let created = create(&one, &format!("pet {number}")).await.expect("the log is there");
         other.caught_up(Position(number), Duration::from_secs(5)).await.expect("news arrive by themselves");
-        assert_eq!(other.get(created.pet.id), Ok(Some(created.pet)));
+        assert_eq!(other.get(created.id), Ok(Some(created)));
     }
 }
 
@@ -46,9 +46,9 @@ async fn stores_on_one_cluster_do_not_see_each_other() {
     let cluster = NatsCluster::start(1, NatsSync::Default).await;
     let cats = open_store(&cluster.url("CATS")).await;
     let dogs = open_store(&cluster.url("DOGS")).await;
-    let tom = cats.create(pet("Tom")).await.expect("the log is there");
-    let rex = dogs.create(pet("Rex")).await.expect("the log is there");
-    assert_eq!(tom.pet.id, rex.pet.id, "each store counts for itself");
+    let tom = create(&cats, "Tom").await.expect("the log is there");
+    let rex = create(&dogs, "Rex").await.expect("the log is there");
+    assert_eq!(tom.id, rex.id, "each store counts for itself");
     for (stream, name) in [("CATS", "Tom"), ("DOGS", "Rex")] {
         let log = open(&cluster.url(stream)).await;
         let records = log.read(Position::START, ReadBound::BATCH).await.expect("the log reads");

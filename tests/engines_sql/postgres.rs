@@ -7,10 +7,10 @@ use application::{
     contract,
     ports::{AppendError, DurabilityLevel, EventLog, Fault, Position, ReadBound, Version},
 };
-use harness::PostgresServer;
+use harness::{PostgresServer, all_pets, create};
 use tokio::{sync::Mutex, task::JoinSet};
 
-use super::nodes::{PATIENCE, create, eventually, node, pets};
+use super::nodes::{PATIENCE, eventually, node};
 
 async fn open(url: &str) -> Arc<dyn EventLog> {
     Arc::new(PostgresLog::open(url).await.unwrap())
@@ -67,7 +67,7 @@ async fn nodes_that_write_at_once_lose_nothing_and_share_no_id() {
     let head = nodes.iter().map(|store| store.version().position).max().unwrap();
     for store in &nodes {
         store.caught_up(head, PATIENCE).await.unwrap();
-        assert_eq!(pets(store), created, "every node sees every pet");
+        assert_eq!(all_pets(store).unwrap(), created, "every node sees every pet");
     }
 }
 

@@ -4,9 +4,9 @@ use application::{
     CreateError,
     ports::{DurabilityLevel, Fault, Position},
 };
-use harness::PostgresServer;
+use harness::{PostgresServer, all_pets, create};
 
-use super::nodes::{PATIENCE, create, eventually, node, pets, try_pets};
+use super::nodes::{PATIENCE, eventually, node};
 
 /// A URL that names both servers.
 fn url_of_both(primary: &PostgresServer, standby: &PostgresServer) -> String {
@@ -32,7 +32,7 @@ async fn nodes_go_on_with_a_promoted_synchronous_standby_and_nothing_is_lost() {
 
     nodes[1].caught_up(nodes[0].version().position, PATIENCE).await.unwrap();
     for store in &nodes {
-        let stored = pets(store);
+        let stored = all_pets(store).unwrap();
         assert!(acknowledged.iter().all(|pet| stored.contains(pet)), "what was acknowledged is there");
     }
     // The standby waits for no other.
@@ -62,7 +62,7 @@ async fn a_promoted_standby_that_has_lost_commits_is_replayed_from_the_start() {
 
     eventually("the lost pet is no longer shown", async || {
         // While the log is replayed, nothing is shown.
-        let shown = try_pets(&store).map_err(|fault| fault.to_string())?;
+        let shown = all_pets(&store).map_err(|fault| fault.to_string())?;
         let names: Vec<_> = shown.iter().map(|pet| pet.details.name.as_str()).collect();
         if names == ["on both"] { Ok(()) } else { Err(format!("{names:?}")) }
     })

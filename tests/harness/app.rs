@@ -8,6 +8,7 @@ use std::{
     process::{Child, Command, ExitStatus, Stdio},
 };
 
+use serde_json::Value;
 use tempfile::TempDir;
 
 use crate::{
@@ -217,6 +218,27 @@ impl App {
     /// `GET` with the key.
     pub fn get(&self, path: &str) -> crate::Answer {
         self.call("GET", path).send()
+    }
+
+    /// Every pet from this page to the last, as `Link` leads.
+    pub fn walk(&self, first_page: &str) -> Vec<Value> {
+        let mut pets = Vec::new();
+        let mut path = first_page.to_owned();
+        loop {
+            let page = self.get(&path);
+            assert_eq!(page.status, 200, "{path}: {}", page.text());
+            let Value::Array(more) = page.json() else { panic!("a list is an array: {}", page.text()) };
+            pets.extend(more);
+            match page.next() {
+                Some(next) => next.clone_into(&mut path),
+                None => return pets,
+            }
+        }
+    }
+
+    /// Every pet of the service.
+    pub fn all_pets(&self) -> Vec<Value> {
+        self.walk("/v1/pets?limit=100")
     }
 
     /// `GET` with another key.

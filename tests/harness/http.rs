@@ -118,6 +118,11 @@ fn exchange(address: SocketAddr, bytes: &[u8], whole: impl Fn(&[u8]) -> bool) ->
     Some(answer)
 }
 
+/// The ids of these pets.
+pub fn ids(pets: &[Value]) -> Vec<i64> {
+    pets.iter().map(|pet| pet["id"].as_i64().expect("ids are integers")).collect()
+}
+
 impl Answer {
     /// Reads one answer from what a connection brought.
     pub fn parse(bytes: &[u8], head_only: bool) -> Option<Self> {
@@ -163,6 +168,11 @@ impl Answer {
     /// The body as JSON.
     pub fn json(&self) -> Value {
         serde_json::from_slice(&self.body).unwrap_or_else(|error| panic!("{error} in {:?}", self.text()))
+    }
+
+    /// The ids of the pets in a list.
+    pub fn ids(&self) -> Vec<i64> {
+        ids(self.json().as_array().expect("a list is an array"))
     }
 
     /// The page after this one, from the `Link` header.

@@ -8,8 +8,8 @@ use std::{
     time::Duration,
 };
 
-use application::{CreatePet, KeyId, Sharing};
-use domain::{CategoryId, NewPet, PetName};
+use application::Sharing;
+use harness::create;
 use tokio::{runtime, task::JoinSet, time};
 
 use super::{
@@ -68,11 +68,8 @@ pub(crate) fn contest(seed: u64, distances: &[u64]) -> Vec<u64> {
 }
 
 async fn compete(node: Arc<Node>, share: Arc<AtomicU64>) {
-    let name = PetName::new("Rex").expect("a plain name");
-    let pet = NewPet { name, category_id: CategoryId(1), status: None };
-    let request = CreatePet { pet, by: KeyId("rival".into()), request_key: None };
     while let Some(life) = node.life() {
-        match life.store.create(request.clone()).await {
+        match create(&life.store, "Rex").await {
             Ok(_) => drop(share.fetch_add(1, Ordering::SeqCst)),
             // Time must pass, or nothing else happens.
             Err(_) => time::sleep(Duration::from_millis(1)).await,

@@ -5,8 +5,8 @@ use std::{
     time::Duration,
 };
 
-use application::{CreatePet, KeyId, Limit, ListPets};
-use domain::{CategoryId, NewPet, PetName};
+use application::{Limit, ListPets};
+use harness::{all_pets, pet_named};
 use tokio::{runtime, task::JoinSet, time};
 
 use super::{
@@ -154,9 +154,7 @@ async fn serves_again(world: &World) -> Result<(), String> {
         if let Some(trouble) = life.store.health().trouble() {
             return Err(format!("node {} is still not well: {trouble:?}", node.index));
         }
-        let name = PetName::new(format!("last of node {}", node.index)).expect("a plain name");
-        let pet = NewPet { name, category_id: CategoryId(0), status: None };
-        let request = CreatePet { pet, by: KeyId("last".into()), request_key: None };
+        let request = pet_named(&format!("last of node {}", node.index));
         let created = world.create(node, request, None).await;
         created.ok_or_else(|| format!("node {} adds no pets any more", node.index))?;
     }
@@ -170,18 +168,7 @@ fn nodes_are_equal(world: &World, truth: &Truth) -> Result<(), String> {
         let life = node.life().ok_or_else(|| format!("node {} is down", node.index))?;
         let version = life.store.version();
         let expected = truth.at(version)?;
-        let mut held = Vec::new();
-        let mut query =
-            ListPets { limit: Limit::new(Limit::MAX).expect("the most"), status: None, after: None };
-        loop {
-            let page =
-                life.store.list(&query).map_err(|fault| format!("node {} refuses: {fault}", node.index))?;
-            held.extend(page.pets);
-            query.after = page.next;
-            if page.next.is_none() {
-                break;
-            }
-        }
+        let held = all_pets(&life.store).map_err(|fault| format!("node {} refuses: {fault}", node.index))?;
         if version.position != truth.head() || held != expected || life.store.count() != expected.len() {
             return Err(format!("node {} ends with {version:?} of {}", node.index, truth.head()));
         }

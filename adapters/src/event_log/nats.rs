@@ -1,9 +1,11 @@
 //! A log in a stream of NATS JetStream: one message per commit, its sequence is the position.
 //!
-//! Reading order: this file (what callers see), `nats/stream.rs` (how the stream must be, and its head),
-//! `nats/reading.rs` (records), `nats/last_commit.rs` (what an append is compared with), `nats/connection.rs` (what became of a request), `nats/durability.rs` and
-//! `nats/monitoring.rs` (what an acknowledgement is worth), `nats/address.rs` (the URL).
+//! Reading order: this file (what callers see), `nats/stream.rs` (the settings of the stream, and its head),
+//! `nats/reading.rs` (records), `nats/last_commit.rs` (what an append is compared with), `nats/acknowledgement.rs` (how an
+//! append ended), `nats/connection.rs` (requests and reconnects), `nats/durability.rs` and `nats/monitoring.rs` (what an
+//! acknowledgement promises), `nats/address.rs` (the URL).
 
+mod acknowledgement;
 mod address;
 mod connection;
 mod durability;
@@ -17,11 +19,7 @@ use std::{fmt, sync::Arc, time::Duration};
 use application::ports::{
     AppendError, Durability, EventLog, Fault, LogError, Position, ReadBound, Record, StoredRecord, Version,
 };
-use async_nats::{
-    HeaderMap,
-    header::NATS_EXPECTED_LAST_SEQUENCE,
-    jetstream::{ErrorCode, publish::PublishAck, response::Response, stream::Info},
-};
+use async_nats::{HeaderMap, header::NATS_EXPECTED_LAST_SEQUENCE, jetstream::stream::Info};
 use async_trait::async_trait;
 use futures_util::StreamExt as _;
 use parking_lot::Mutex;
@@ -39,81 +37,94 @@ use self::{
 };
 use super::environment;
 
-/// The oldest server whose replicas hand out records in batches.
+/// The oldest server whose replicas serve batches of records.
 const SERVER_MIN: (i64, i64) = (2, 11);
-/// How long to trust in being told about news before looking for them.
+/// How long to wait for an announcement before asking the leader.
 const POLL_INTERVAL: Duration = Duration::from_millis(500);
-/// How long to wait before sending a commit again that found no leader.
+/// How long to wait before a commit that found no leader is sent again.
 const LEADER_PAUSE: Duration = Duration::from_millis(100);
 /// Room for the one header of a commit beside its bytes.
 const HEADER_ROOM: usize = 128;
-/// The largest commits of the writer need so much.
+/// What the largest commits of the writer need.
 const PAYLOAD_MIN: usize = 768 * 1024;
 
 /// A log that lives in a JetStream cluster and may be shared by many nodes.
 pub struct NatsLog {
     address: Address,
     connection: Connection,
-    /// What the leader last said about the stream.
-    seen: Mutex<Info>,
+    /// What the leader last reported about the stream.
+    info: Mutex<Info>,
+    /// The connection over which the stream was last found fit to hold a log, by its number, or why it was found unfit.
+    fitness: Mutex<Result<u64, LogError>>,
     /// The newest commit that this node stored or read.
     last: Mutex<LastCommit>,
     syncing: Arc<Syncing>,
-    /// Changes when something may have been stored. Told by others, so only a wake-up.
-    news: watch::Receiver<()>,
-    /// Listens for news and asks the monitoring; ends with the log.
+    /// Changes when the leader announces a commit. Announcements can get lost, so they only wake up.
+    announcements: watch::Receiver<()>,
+    /// Receives announcements and asks the monitoring endpoints; ends with the log.
     _background: JoinSet<()>,
 }
 
 impl NatsLog {
     /// Connects to one of the servers of a `nats://[user:password@]host:port[,host:port]/STREAM` URL and finds or
-    /// makes the stream. Fails within seconds when nobody answers: that may pass, try again.
+    /// creates the stream. Fails within seconds when no server answers, which may pass.
     ///
     /// A user without a password is a token, unless the password comes from `NATS_PASSWORD` or the option
-    /// `password-file`. Other options: `creds` (a credentials file), `tls=required` or `tls=first`, `ca`, `cert`
-    /// and `key` (PEM files), `replicas` (of a stream that has to be made), `monitor=host:port[,host:port]` (to
-    /// check how the servers sync) and `sync=always` (to state it).
+    /// `password-file`. Other options: `creds` (a credentials file), `tls=off`, `tls=required` or `tls=first`, `ca`,
+    /// `cert` and `key` (PEM files), `replicas` (of a new stream), `monitor=host:port[,host:port]` (to check how the
+    /// servers sync) and `sync=always` (to state it).
     pub async fn open(url: &str) -> Result<Self, LogError> {
         let (address, connection) = connect(url).await?;
         stream::ensure(&connection, &address).await?;
         Self::attach(address, connection).await
     }
 
-    /// The same for tools that look into a log: a stream that is not there is not made.
+    /// Opens a stream that exists; creates none.
     pub async fn open_existing(url: &str) -> Result<Self, LogError> {
         let (address, connection) = connect(url).await?;
         Self::attach(address, connection).await
     }
 
     async fn attach(address: Address, connection: Connection) -> Result<Self, LogError> {
-        let seen = stream::ask_leader(&connection, &address).await?;
-        stream::head(&seen)?;
+        let fitness = Mutex::new(Ok(connection.losses()));
+        let info = stream::ask_leader(&connection, &address).await?;
+        stream::head(&info)?;
         let syncing = Arc::new(Syncing::look_up(&address).await?);
         let mut background = JoinSet::new();
-        let news = listen(&connection, &address, &mut background).await?;
+        let announcements = listen(&connection, &address, &mut background).await?;
         if syncing.is_monitored() {
             background.spawn(keep_asking(syncing.clone()));
         }
         Ok(Self {
             address,
             connection,
-            seen: Mutex::new(seen),
+            info: Mutex::new(info),
+            fitness,
             last: Mutex::default(),
             syncing,
-            news,
+            announcements,
             _background: background,
         })
     }
 
     /// The last position that is known to be stored.
     fn known(&self) -> Position {
-        Position(self.seen.lock().state.last_sequence)
+        Position(self.info.lock().state.last_sequence)
     }
 
-    /// Takes an acknowledgement into account.
-    fn acknowledged(&self, position: Position) {
-        let mut seen = self.seen.lock();
-        seen.state.last_sequence = seen.state.last_sequence.max(position.0);
+    /// Refuses a stream that may drop commits or has dropped some. Every look at the head checks the stream, and so
+    /// does the first append after a reconnect.
+    async fn check_fitness(&self) -> Result<(), AppendError> {
+        match &*self.fitness.lock() {
+            Ok(losses) if *losses == self.connection.losses() => return Ok(()),
+            Ok(_) => {}
+            Err(unfit) => return Err(AppendError::Closed(unfit.clone())),
+        }
+        match self.head().await {
+            Ok(_) => Ok(()),
+            Err(error) if error.fault == Fault::Unreachable => Err(AppendError::NotStored(error)),
+            Err(error) => Err(AppendError::Closed(error)),
+        }
     }
 
     /// Whether the commit at `expected.position` is the expected one. The leader is asked unless this node has stored or
@@ -134,69 +145,33 @@ impl NatsLog {
         }
         Ok(last.is(expected, losses))
     }
-
-    /// What an answer to an append means.
-    fn outcome(&self, expected: Position, answer: &[u8]) -> Result<Position, AppendError> {
-        let error = match serde_json::from_slice::<Response<PublishAck>>(answer) {
-            Ok(Response::Ok(ack))
-                if ack.stream == self.address.stream && ack.sequence == expected.next().0 =>
-            {
-                self.acknowledged(expected.next());
-                return Ok(expected.next());
-            }
-            Ok(Response::Ok(ack)) => {
-                let detail = format!(
-                    "the commit for position {} went to {} of stream {}: somebody else writes there",
-                    expected.next(),
-                    ack.sequence,
-                    ack.stream
-                );
-                return Err(AppendError::Closed(LogError::new(Fault::Diverged, detail)));
-            }
-            Ok(Response::Err { error }) => error,
-            Err(error) => {
-                let detail = format!("the acknowledgement cannot be understood: {error}");
-                return Err(AppendError::Unclear(unreachable(detail)));
-            }
-        };
-        let refusal = |fault| AppendError::NotStored(LogError::new(fault, format!("NATS refused: {error}")));
-        Err(match error.error_code() {
-            ErrorCode::STREAM_WRONG_LAST_SEQUENCE | ErrorCode::STREAM_WRONG_LAST_SEQUENCE_CONSTANT => {
-                AppendError::Conflict
-            }
-            // These are said before anything is proposed to the replicas.
-            ErrorCode::ACCOUNT_RESOURCES_EXCEEDED
-            | ErrorCode::INSUFFICIENT_RESOURCES
-            | ErrorCode::STORAGE_RESOURCES_EXCEEDED => refusal(Fault::Full),
-            ErrorCode::STREAM_MESSAGE_EXCEEDS_MAXIMUM => refusal(Fault::TooLarge),
-            // Whatever else goes wrong on the leader may have gone well on the others.
-            _ => AppendError::Unclear(LogError::new(Fault::WriteFailed, format!("NATS failed: {error}"))),
-        })
-    }
 }
 
 #[async_trait]
 impl EventLog for NatsLog {
-    /// A copy may be stored long after we gave up waiting: it sits in the queue of the client, in a server or on
-    /// the way to the leader. It can do no harm. It is stored only if `expected` is the last sequence, a state
-    /// that ends with the first commit after it and never returns, since nothing is ever deleted. So either it
-    /// becomes the commit at `expected + 1`, where whoever is in doubt looks for it, or it never lands; and the same
-    /// bytes may be sent again at the same place, since at most one copy finds the place free. There is no
-    /// `Nats-Msg-Id`: the deduplication comes before the expectation and would acknowledge older content.
+    /// A commit may be stored long after its append timed out: it can wait in the queue of the client, in a server or on
+    /// the way to the leader. That does no harm. It is stored only while `expected` is the last sequence, which ends
+    /// with the next commit and never returns, since nothing is ever deleted. So either it becomes the commit at
+    /// `expected + 1`, where a writer in doubt looks for it, or it is never stored; and the same bytes may be sent again
+    /// for the same position, since at most one copy finds it free. There is no `Nats-Msg-Id`: JetStream checks
+    /// duplicates before the expected sequence, and would acknowledge older content.
     ///
     /// The server compares sequences only, so the id of the expected commit is compared here, with the newest commit that
-    /// this node stored or read over its connection; after a reconnect it is read again. What remains is a window: a
-    /// stream that was deleted and restored with another history of exactly the same length takes the commit, if it was
-    /// replaced after this node last looked at the head. On a shared log the follower looks at it every second.
+    /// this node stored or read over its connection; after a reconnect it is read again. A window remains: a stream that
+    /// was deleted and restored with another history of exactly the same length takes the commit, if it was replaced
+    /// after this node last looked at the head. On a shared log the follower looks every second.
     async fn append(&self, expected: Version, record: &Record) -> Result<Position, AppendError> {
         let losses = self.connection.losses();
         let most = self.connection.client.max_payload().saturating_sub(HEADER_ROOM);
         if record.bytes.len() > most {
-            let detail =
-                format!("a commit of {} bytes; the NATS server takes at most {most}", record.bytes.len());
+            let detail = format!(
+                "a commit has {} bytes, but the NATS server accepts at most {most}",
+                record.bytes.len()
+            );
             return Err(AppendError::NotStored(LogError::new(Fault::TooLarge, detail)));
         }
-        // Nothing was sent yet, so whatever goes wrong here has stored nothing.
+        // Nothing was sent yet, so no failure up to here has stored anything.
+        self.check_fitness().await?;
         if !self.holds(expected).await.map_err(AppendError::NotStored)? {
             return Err(AppendError::Conflict);
         }
@@ -209,11 +184,13 @@ impl EventLog for NatsLog {
             let (subject, headers, bytes) = (subject.clone(), headers.clone(), record.bytes.clone());
             match self.connection.request(subject, headers, bytes, ANSWER_TIMEOUT).await {
                 Ok(answer) => {
-                    let position = self.outcome(expected, &answer.payload)?;
+                    let position = acknowledgement::outcome(&self.address.stream, expected, &answer.payload)?;
+                    let last_sequence = &mut self.info.lock().state.last_sequence;
+                    *last_sequence = position.0.max(*last_sequence);
                     self.last.lock().stored(position, record.id, losses);
                     return Ok(position);
                 }
-                // A new leader makes itself known within a moment, and what nobody got may be sent again.
+                // A new leader is elected within a moment, and a message that nobody received may be sent again.
                 Err(Failure::NoResponders(_)) if Instant::now() < deadline => {
                     time::sleep(LEADER_PAUSE).await;
                 }
@@ -234,7 +211,7 @@ impl EventLog for NatsLog {
         let stream = &self.address.stream;
         if bound.records > 1 {
             let mut found = reading::from_any_replica(&self.connection, stream, after, bound).await?;
-            // A replica may have a commit a moment before the leader, who would then seem to have lost it.
+            // A replica may show a commit a moment before the leader, which would then seem to have lost it.
             if found.last().is_some_and(|record| record.position > self.known()) {
                 self.head().await?;
                 let known = self.known();
@@ -259,8 +236,9 @@ impl EventLog for NatsLog {
     }
 
     async fn head(&self) -> Result<Position, LogError> {
-        // Answers may overtake each other, so what is compared is what was known before asking.
-        let before = self.seen.lock().clone();
+        // Answers may overtake each other, so compare with what was known before asking.
+        let before = self.info.lock().clone();
+        let losses = self.connection.losses();
         let info = match stream::ask_leader(&self.connection, &self.address).await {
             Ok(info) => info,
             Err(error) => {
@@ -271,38 +249,41 @@ impl EventLog for NatsLog {
             }
         };
         self.connection.leader_answered();
-        let head = stream::head(&info)?;
+        let head = stream::head(&info);
+        *self.fitness.lock() = head.clone().map(|_| losses);
+        let head = head?;
         let known = Position(before.state.last_sequence);
         let same_log = info.created == before.created && head >= known;
-        let mut seen = self.seen.lock();
-        let newest = seen.state.last_sequence;
-        *seen = info;
+        let mut current = self.info.lock();
+        let newest = current.state.last_sequence;
+        *current = info;
         if same_log {
-            seen.state.last_sequence = newest.max(head.0);
+            current.state.last_sequence = newest.max(head.0);
             return Ok(head);
         }
         *self.last.lock() = LastCommit::default();
-        // Said once, so that whoever follows the log compares it with what was read before.
+        // Reported once: the follower then compares the log with what it has applied.
         let detail =
-            format!("stream {} went back from {known} to {head} or was made anew", self.address.stream);
+            format!("stream {} went back from {known} to {head} or was recreated", self.address.stream);
         Err(LogError::new(Fault::Diverged, detail))
     }
 
     async fn wait_beyond(&self, position: Position, patience: Duration) -> Result<(), LogError> {
         let deadline = Instant::now() + patience;
-        let mut news = self.news.clone();
+        let mut announcements = self.announcements.clone();
         loop {
-            news.mark_unchanged();
+            announcements.mark_unchanged();
             if self.head().await? > position || Instant::now() >= deadline {
                 return Ok(());
             }
-            // Running out of patience is as good an end as any: then the log is looked at.
-            let _ = time::timeout_at(deadline.min(Instant::now() + POLL_INTERVAL), news.changed()).await;
+            // A missed announcement is covered by polling.
+            let _ =
+                time::timeout_at(deadline.min(Instant::now() + POLL_INTERVAL), announcements.changed()).await;
         }
     }
 
     fn durability(&self) -> Durability {
-        self.syncing.durability(&self.seen.lock())
+        self.syncing.durability(&self.info.lock())
     }
 }
 
@@ -323,33 +304,35 @@ fn check_server(connection: &Connection) -> Result<(), LogError> {
     let (major, minor) = SERVER_MIN;
     let info = connection.client.server_info();
     if !connection.client.is_server_compatible(major, minor, 0) {
-        let detail = format!("nats-server {} is too old: {major}.{minor} or newer is needed", info.version);
+        let detail =
+            format!("nats-server {} is too old: petstore needs {major}.{minor} or newer", info.version);
         return Err(LogError::new(Fault::CannotOpen, detail));
     }
     if info.max_payload < PAYLOAD_MIN {
         tracing::warn!(
-            "the NATS server takes messages of at most {} bytes: commits above are refused, set max_payload to {PAYLOAD_MIN} or more",
+            "the NATS server accepts messages of at most {} bytes and refuses larger commits: set max_payload to \
+             {PAYLOAD_MIN} or more",
             info.max_payload
         );
     }
     Ok(())
 }
 
-/// Hears of every commit that the leader stores.
+/// Subscribes to the announcements of the leader.
 async fn listen(
     connection: &Connection,
     address: &Address,
     background: &mut JoinSet<()>,
 ) -> Result<watch::Receiver<()>, LogError> {
     let stored = connection.client.subscribe(stream::stored_subject(&address.stream)).await;
-    let mut stored = stored.map_err(|error| unreachable(format!("cannot listen for news: {error}")))?;
-    let (heard, news) = watch::channel(());
+    let mut stored = stored.map_err(|error| unreachable(format!("cannot subscribe to commits: {error}")))?;
+    let (announced, announcements) = watch::channel(());
     background.spawn(async move {
         while stored.next().await.is_some() {
-            heard.send_replace(());
+            announced.send_replace(());
         }
     });
-    Ok(news)
+    Ok(announcements)
 }
 
 async fn keep_asking(syncing: Arc<Syncing>) {

@@ -1,202 +1,215 @@
-//! The embedded log: sled in a folder of its own, with what sled does not do added around it.
+//! The default log: sled in a folder of its own, with what sled does not do added around it. Here is what is asked of
+//! sled; everything that is not about sled is the mechanism in [`embedded`](super::embedded).
 //!
-//! Reading order: this file (what callers see), `keeper` (the one thread that writes, and what it does after
-//! a fault), `opening` (the way to an open store) with `../distrust` (why a failed sync is not forgotten),
-//! `inspect` and `rehearsal` (why damage is not repaired away), `engine` and `chunks` (what is asked of sled,
-//! and how a record lies in it), then `folder`, `guard` and `../space` (the world around).
+//! Reading order: this file, `chunks` (how a record is stored), `inspect` and `rehearsal` (why damage is not repaired
+//! away), `error_mapping`, `salvage` (what can be read without sled).
 
 mod chunks;
-mod engine;
-mod folder;
-mod guard;
+mod error_mapping;
 mod inspect;
-mod keeper;
-mod opening;
 mod rehearsal;
-mod remains;
-mod shared;
+mod salvage;
 #[cfg(test)]
 mod tests;
 
 use std::{
+    fmt,
+    fs::{self, File, OpenOptions},
+    io,
     path::{Path, PathBuf},
-    pin::pin,
-    sync::Arc,
-    thread::{self, JoinHandle},
-    time::Duration,
+    sync::Once,
+    thread,
 };
 
-use application::ports::{
-    AppendError, Durability, DurabilityLevel, EventLog, Fault, LogError, Position, ReadBound, Record,
-    StoredRecord, Version,
+use application::ports::{CommitId, LogError, Position, Record};
+
+use super::embedded::{
+    Closing, EmbeddedLog, Engine, Layout, Mark, Records, Remains, Visit, damaged, io_error, silence_panics,
+    sync_files,
 };
-use async_trait::async_trait;
-use tokio::{
-    runtime,
-    sync::{mpsc, oneshot},
-    task, time,
-};
+use crate::private_files::create_folders;
 
-pub use remains::SledRemains;
+use chunks::Assembly;
+use error_mapping::log_error;
+use inspect::SEGMENT;
 
-use keeper::{Keeper, Request};
-use opening::Opening;
-use shared::Shared;
+/// How much of the log sled keeps in memory. The log is read once, at the start; the rest is writing.
+const CACHE_BYTES: u64 = 64 * 1024 * 1024;
 
-use super::disk;
+/// A log in a folder.
+pub type SledLog = EmbeddedLog<Sled>;
 
-/// The largest record: far more than the writer ever makes, and little enough to be held in memory a few
-/// times.
-pub const RECORD_MAX: usize = 8 * 1024 * 1024;
-/// Appends that may wait. There is one writer per node, so one is the rule.
-const QUEUE_MAX: usize = 16;
-/// How long an answer may take before sled is reminded of it.
-const NUDGE_PAUSE: Duration = Duration::from_secs(1);
-
-/// A log in a folder. Holds the folder until it is dropped; dropping waits until everything is closed.
-#[derive(Debug)]
-pub struct SledLog {
-    path: PathBuf,
-    shared: Arc<Shared>,
-    /// `None` only while the log is being dropped.
-    requests: Option<mpsc::Sender<Request>>,
-    keeper: Option<JoinHandle<()>>,
+/// sled, open.
+pub struct Sled {
+    db: ::sled::Db,
+    /// A handle of our own to sled's file: sled's flush writes, but does not make durable.
+    records: File,
 }
 
-impl SledLog {
-    /// Opens the store in the folder `path`, and makes one if there is none. Blocks while it does so.
-    ///
-    /// Refuses, with one sentence for the operator, a store that is in use, cannot be written to, or has lost
-    /// something. Call it within an async runtime, or a limit on file sizes ends the process when it is
-    /// reached.
-    pub fn open(path: impl AsRef<Path>) -> Result<Self, LogError> {
-        Self::start(path.as_ref(), Opening::OrCreate)
+impl Engine for Sled {
+    const NAME: &'static str = "sled";
+
+    fn layout(path: &Path) -> Layout {
+        Layout::in_folder(path)
     }
 
-    /// Opens the store in the folder `path` if there is one, for tools that look into it.
-    pub fn open_existing(path: impl AsRef<Path>) -> Result<Self, LogError> {
-        Self::start(path.as_ref(), Opening::Existing)
+    fn exists(layout: &Layout) -> Result<bool, LogError> {
+        Ok(records(layout).is_file())
     }
 
-    fn start(path: &Path, opening: Opening) -> Result<Self, LogError> {
-        disk::survive_the_file_size_limit();
-        let path = path.to_path_buf();
-        let (requests, queue) = mpsc::channel(QUEUE_MAX);
-        let (opened, outcome) = std::sync::mpsc::channel();
-        let keeper = thread::Builder::new().name("petstore-log".into()).spawn({
-            let path = path.clone();
-            move || match open_keeper(&path, opening) {
-                Ok((keeper, waiting)) => {
-                    // Who opened the log waits for this very message.
-                    let _ = opened.send(Ok(keeper.shared()));
-                    keeper.run(&waiting, queue);
-                }
-                Err(error) => {
-                    let _ = opened.send(Err(error));
-                }
-            }
-        });
-        let keeper = keeper.map_err(|error| no_thread(&error))?;
-        match outcome.recv() {
-            Ok(Ok(shared)) => Ok(Self { path, shared, requests: Some(requests), keeper: Some(keeper) }),
-            Ok(Err(error)) => {
-                // Whoever tries again at once finds the folder free.
-                let _ = keeper.join();
-                Err(error)
-            }
-            Err(_) => Err(stopped()),
-        }
-    }
-
-    /// Waits for an answer that depends on sled, and reminds sled of whoever waits there.
-    async fn nudging<T>(&self, answer: impl Future<Output = T>) -> T {
-        let mut answer = pin!(answer);
-        loop {
-            match time::timeout(NUDGE_PAUSE, &mut answer).await {
-                Ok(answer) => return answer,
-                Err(_elapsed) => self.shared.nudge(),
+    /// Without the folder for large values, which stays empty.
+    fn files(layout: &Layout) -> io::Result<Vec<PathBuf>> {
+        let mut files = Vec::new();
+        let entries = match fs::read_dir(folder(layout)) {
+            Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(files),
+            entries => entries?,
+        };
+        for entry in entries {
+            let entry = entry?;
+            if entry.file_type()?.is_file() {
+                files.push(entry.path());
             }
         }
+        Ok(files)
     }
-}
 
-fn open_keeper(path: &Path, opening: Opening) -> Result<(Keeper, runtime::Runtime), LogError> {
-    let waiting = runtime::Builder::new_current_thread().enable_time().build();
-    let waiting = waiting.map_err(|error| no_thread(&error))?;
-    Ok((Keeper::open(path, opening)?, waiting))
-}
-
-#[async_trait]
-impl EventLog for SledLog {
-    async fn append(&self, expected: Version, record: &Record) -> Result<Position, AppendError> {
-        if record.bytes.len() > RECORD_MAX {
-            let detail =
-                format!("a record of {} bytes is over the limit of {RECORD_MAX}", record.bytes.len());
-            return Err(AppendError::NotStored(LogError::new(Fault::TooLarge, detail)));
+    fn open(layout: &Layout, acknowledged: Mark) -> Result<Self, LogError> {
+        if !records(layout).exists() {
+            // sled would create a new file in the place of a lost one.
+            acknowledged.check(Position::START, None)?;
+            create_folders(&folder(layout)).map_err(io_error("creating the log"))?;
         }
-        // The keeper may be busy opening the log again.
-        self.head().await.map_err(AppendError::Closed)?;
-        let (reply, outcome) = oneshot::channel();
-        let requests = self.requests.as_ref().expect("only dropping takes the queue away");
-        let request = Request { expected, record: record.clone(), reply };
-        requests.send(request).await.map_err(|_| AppendError::Closed(stopped()))?;
-        self.nudging(outcome).await.map_err(|_| AppendError::Closed(stopped()))?
+        remove_unfinished(layout).map_err(io_error("opening the log"))?;
+        rehearsal::rehearse_if_odd(layout, acknowledged)?;
+        Self::open_in(layout)
     }
 
-    async fn read(&self, after: Position, bound: ReadBound) -> Result<Vec<StoredRecord>, LogError> {
-        let shared = self.shared.clone();
-        // sled reads from disk, so not on a thread that others wait for.
-        self.nudging(task::spawn_blocking(move || shared.read(after, bound))).await.map_err(|_| stopped())?
+    fn prepare(&self, layout: &Layout) -> Result<(), LogError> {
+        let synced = Self::files(layout).and_then(|files| sync_files(&folder(layout), &files));
+        synced.map_err(io_error("bringing the log to the disk"))
     }
 
-    async fn head(&self) -> Result<Position, LogError> {
-        if self.keeper.as_ref().is_some_and(JoinHandle::is_finished) {
-            return Err(stopped());
+    fn last(&self) -> Result<Mark, LogError> {
+        let Some((key, _)) = self.db.last().map_err(log_error("reading the end of the log"))? else {
+            return Ok(Mark::START);
+        };
+        let position = chunks::position_of(&key)
+            .ok_or_else(|| damaged(Position::START, "a key is none of a position"))?;
+        Ok(self.assemble(position)?.mark())
+    }
+
+    fn commit_at(&self, position: Position) -> Result<Option<CommitId>, LogError> {
+        let first = self.db.get(chunks::first_key(position)).map_err(log_error("reading the log"))?;
+        first.map(|_| Ok(self.assemble(position)?.mark().commit)).transpose()
+    }
+
+    fn append(&self, at: Mark, record: &Record) -> Result<(), LogError> {
+        let written = self.db.apply_batch(chunks::batch(at, record)).and_then(|()| self.db.flush());
+        written.map_err(log_error("writing to the log"))?;
+        self.records.sync_data().map_err(io_error("syncing the log"))
+    }
+
+    /// sled does not always wake its callers when a write fails.
+    fn unblock(&self) {
+        if self.db.context.global_error().is_err() {
+            // Fails at once, and wakes everybody on the way.
+            let _ = self.db.flush();
         }
-        match &*self.shared.closed.read() {
-            Some(error) => Err(error.clone()),
-            None => Ok(*self.shared.head.borrow()),
-        }
     }
 
-    async fn wait_beyond(&self, position: Position, patience: Duration) -> Result<(), LogError> {
-        let mut heads = self.shared.head.subscribe();
-        // Running out of patience is as good an end as any: waiting is only a hint.
-        let _ = time::timeout(patience, heads.wait_for(|head| *head > position)).await;
+    fn facts(&self) -> Vec<(&'static str, String)> {
+        vec![("sync", "flush and fdatasync before every acknowledgement".to_owned())]
+    }
+
+    /// sled syncs once more as it goes, and panics if that fails: nothing that was acknowledged depends on it.
+    fn close(self, _: Closing) -> Result<(), LogError> {
+        drop(self);
         Ok(())
     }
 
-    fn durability(&self) -> Durability {
-        Durability {
-            engine: "sled",
-            level: DurabilityLevel::Synced,
-            promise:
-                "every acknowledged commit is on this machine's disk: it survives kill -9 and power cuts, as \
-                      far as the disk keeps what it says it has synced"
-                    .into(),
-            facts: vec![
-                ("folder".into(), self.path.display().to_string()),
-                ("sync".into(), "flush and fdatasync before every acknowledgement".into()),
-                ("high-water mark".into(), "written with every commit, synced every second".into()),
-            ],
-        }
+    fn salvage(layout: &Layout, acknowledged: Option<Mark>) -> Result<Remains, LogError> {
+        salvage::find(layout, acknowledged)
     }
 }
 
-impl Drop for SledLog {
-    fn drop(&mut self) {
-        self.requests = None;
-        if let Some(keeper) = self.keeper.take() {
-            // It ended by itself if it panicked; there is nobody left to tell.
-            let _ = keeper.join();
+impl Records for Sled {
+    fn visit(&self, after: Position, last: Position, visit: &mut Visit<'_>) -> Result<(), LogError> {
+        let mut pairs = self.db.range(chunks::first_key(after.next())..chunks::first_key(last.next()));
+        for position in (after.0 + 1..=last.0).map(Position) {
+            if visit(assemble(position, &mut pairs)?.finish()).is_break() {
+                break;
+            }
         }
+        Ok(())
     }
 }
 
-fn stopped() -> LogError {
-    LogError::new(Fault::Stopped, "the thread of the log has ended unexpectedly; restart the service")
+impl Sled {
+    /// Opens sled's files, or creates them. Nothing is durable yet.
+    fn open_in(layout: &Layout) -> Result<Self, LogError> {
+        silence_own_threads();
+        // Every flush is ours; a background flusher would only sync twice.
+        let config = ::sled::Config::new()
+            .path(folder(layout))
+            .cache_capacity(CACHE_BYTES)
+            .segment_size(SEGMENT)
+            .flush_every_ms(None);
+        let db = config.open().map_err(log_error("opening the log"))?;
+        let records = OpenOptions::new().write(true).open(self::records(layout));
+        Ok(Self { db, records: records.map_err(io_error("opening the log"))? })
+    }
+
+    fn assemble(&self, position: Position) -> Result<Assembly, LogError> {
+        let range = chunks::first_key(position)..chunks::first_key(position.next());
+        assemble(position, &mut self.db.range(range))
+    }
 }
 
-fn no_thread(error: &std::io::Error) -> LogError {
-    LogError::new(Fault::CannotOpen, format!("the log gets no thread of its own: {error}"))
+impl fmt::Debug for Sled {
+    fn fmt(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
+        formatter.write_str("Sled")
+    }
+}
+
+fn assemble(position: Position, pairs: &mut ::sled::Iter) -> Result<Assembly, LogError> {
+    let mut next = || {
+        let pair = pairs.next().transpose().map_err(log_error(&format!("reading position {position}")))?;
+        pair.ok_or_else(|| damaged(position, "it is missing or ends too early"))
+    };
+    let mut assembly = Assembly::start(position, &next()?)?;
+    while !assembly.is_complete() {
+        assembly.add(&next()?)?;
+    }
+    Ok(assembly)
+}
+
+/// Keeps panics of sled's own threads, which their callers hear of, out of the standard error stream.
+fn silence_own_threads() {
+    static SILENCED: Once = Once::new();
+    SILENCED.call_once(|| {
+        silence_panics(|| thread::current().name().is_some_and(|name| name.starts_with("sled-io-")));
+    });
+}
+
+/// Where sled keeps its files.
+fn folder(layout: &Layout) -> PathBuf {
+    layout.folder.join("sled")
+}
+
+/// The file that holds every record.
+fn records(layout: &Layout) -> PathBuf {
+    folder(layout).join("db")
+}
+
+/// Removes what an interrupted start has left behind and sled would take for damage: an unfinished snapshot, and
+/// settings that may be cut short, since sled writes them before it creates the file for records.
+fn remove_unfinished(layout: &Layout) -> io::Result<()> {
+    let never_used = !records(layout).exists();
+    for path in Sled::files(layout)? {
+        let is_snapshot = path.extension().is_some_and(|extension| extension == "generating");
+        if never_used || is_snapshot {
+            fs::remove_file(path)?;
+        }
+    }
+    Ok(())
 }

@@ -1,151 +1,172 @@
-//! A log in one SQLite file, one row per commit, for those who like to look at their data with common tools.
+//! A log in one SQLite file, one row per commit, for those who like to look at their data with common tools. Here is what
+//! is asked of SQLite; everything else is the mechanism in [`embedded`](super::embedded).
 //!
-//! Reading order: this file (what callers see), `sqlite/keeper.rs` (the one thread that writes, and what it does
-//! after a fault), `sqlite/opening.rs` (the way to an open log), `sqlite/engine.rs` and `sqlite/reader.rs` (what is
-//! asked of SQLite), `sqlite/trouble.rs` (what its errors mean), `sqlite/shared.rs` (what passes between threads),
-//! `sqlite/files.rs` (the files around it). What a failed sync means is in `distrust.rs`, beside this file.
+//! A commit is synced before it is visible: SQLite syncs its write-ahead log first and tells readers then. So what a
+//! reader sees cannot be taken back.
 
-mod engine;
-mod files;
-mod keeper;
-mod opening;
-mod reader;
-mod remains;
-mod shared;
+mod connection;
+mod error_mapping;
 #[cfg(test)]
 mod tests;
-mod trouble;
 
 use std::{
-    path::Path,
-    sync::Arc,
-    thread::{self, JoinHandle},
-    time::Duration,
+    io,
+    path::{Path, PathBuf},
+    sync::atomic::{AtomicU64, Ordering::Relaxed},
 };
 
-use application::ports::{
-    AppendError, Durability, EventLog, Fault, LogError, Position, ReadBound, Record, StoredRecord, Version,
-};
-use async_trait::async_trait;
-use tokio::{
-    runtime,
-    sync::{mpsc, oneshot},
-    task, time,
-};
+use application::ports::{CommitId, LogError, Position, Record};
+use parking_lot::Mutex;
+use rusqlite::{Connection, OptionalExtension as _, params};
 
-pub use remains::SqliteRemains;
+use super::embedded::{Closing, Copy, EmbeddedLog, Engine, Layout, Mark, Records, Remains, Visit, io_error};
+use crate::private_files::create_file;
 
-use files::Opening;
-use keeper::Keeper;
-use shared::{Request, Shared};
+use connection::{Content, Reader, VERSION};
+use error_mapping::log_error;
 
-use super::disk;
+/// After so many bytes the write-ahead log is moved into the database. Less than what stays free on any disk, so that
+/// there is always room for it.
+const CHECKPOINT_BYTES: u64 = 1024 * 1024;
+/// What a commit takes in the write-ahead log beyond its own size: the rest of its pages, and one or two above.
+const COMMIT_OVERHEAD: u64 = 8 * 1024;
 
-/// Appends that may wait. There is one writer per node, so one is the rule.
-const QUEUE_MAX: usize = 16;
+const CREATE: &str = "\
+    PRAGMA journal_mode = WAL; \
+    BEGIN IMMEDIATE; \
+    CREATE TABLE commits (position INTEGER PRIMARY KEY CHECK (position > 0), id BLOB NOT NULL, bytes BLOB NOT NULL) STRICT; \
+    PRAGMA application_id = 0x70657473; \
+    PRAGMA user_version = 1; \
+    COMMIT";
+const APPEND: &str = "INSERT INTO commits (position, id, bytes) VALUES (?1, ?2, ?3)";
+const COMMIT_AT: &str = "SELECT id FROM commits WHERE position = ?1";
 
-/// A log in a SQLite file. Holds the file until it is dropped; dropping waits until everything is closed.
+/// A log in a SQLite file.
+pub type SqliteLog = EmbeddedLog<Sqlite>;
+
+/// SQLite, open: one connection that writes, one that reads.
 #[derive(Debug)]
-pub struct SqliteLog {
-    shared: Arc<Shared>,
-    /// `None` only while the log is being dropped.
-    requests: Option<mpsc::Sender<Request>>,
-    keeper: Option<JoinHandle<()>>,
+pub struct Sqlite {
+    writer: Mutex<Connection>,
+    reader: Reader,
+    /// The write-ahead log.
+    wal: PathBuf,
+    /// How much was written to it since the last checkpoint.
+    written: AtomicU64,
 }
 
-impl SqliteLog {
-    /// Opens the log in the file `path`, and makes one if there is none. Blocks while it does so.
-    ///
-    /// Refuses, with one sentence for the operator, a log that is in use, cannot be written to, or has lost
-    /// something, and a file that is no log. Call it within an async runtime, or a limit on file sizes ends the
-    /// process when it is reached.
-    pub fn open(path: impl AsRef<Path>) -> Result<Self, LogError> {
-        Self::start(path.as_ref(), Opening::OrCreate)
+impl Engine for Sqlite {
+    const NAME: &'static str = "sqlite";
+
+    fn layout(path: &Path) -> Layout {
+        Layout::beside_file(path)
     }
 
-    /// Opens the log in the file `path` if there is one, for tools that look into it.
-    pub fn open_existing(path: impl AsRef<Path>) -> Result<Self, LogError> {
-        Self::start(path.as_ref(), Opening::Existing)
-    }
-
-    fn start(path: &Path, opening: Opening) -> Result<Self, LogError> {
-        disk::survive_the_file_size_limit();
-        let path = path.to_path_buf();
-        let waiting = runtime::Builder::new_current_thread().enable_time().build();
-        let waiting = waiting.map_err(|error| no_thread(&error))?;
-        let (requests, queue) = mpsc::channel(QUEUE_MAX);
-        let (opened, outcome) = std::sync::mpsc::channel();
-        let keeper = thread::Builder::new().name("petstore-log".into()).spawn(move || {
-            match Keeper::open(&path, opening) {
-                Ok(keeper) => {
-                    // Who opened the log waits for this very message.
-                    let _ = opened.send(Ok(keeper.shared()));
-                    keeper.run(&waiting, queue);
-                }
-                Err(error) => {
-                    let _ = opened.send(Err(error));
-                }
-            }
-        });
-        let keeper = keeper.map_err(|error| no_thread(&error))?;
-        match outcome.recv() {
-            Ok(Ok(shared)) => Ok(Self { shared, requests: Some(requests), keeper: Some(keeper) }),
-            Ok(Err(error)) => {
-                // Whoever tries again at once finds the file free.
-                let _ = keeper.join();
-                Err(error)
-            }
-            Err(_) => Err(stopped()),
+    fn exists(layout: &Layout) -> Result<bool, LogError> {
+        let wal = layout.beside("-wal");
+        if length(&layout.path) == 0 {
+            return Ok(length(&wal) > 0);
         }
-    }
-}
-
-#[async_trait]
-impl EventLog for SqliteLog {
-    async fn append(&self, expected: Version, record: &Record) -> Result<Position, AppendError> {
-        let (reply, outcome) = oneshot::channel();
-        let requests = self.requests.as_ref().expect("only dropping takes the queue away");
-        let request = Request { expected, record: record.clone(), reply };
-        requests.send(request).await.map_err(|_| AppendError::Closed(stopped()))?;
-        outcome.await.map_err(|_| AppendError::Closed(stopped()))?
+        Ok(connection::open(&layout.path, &wal)?.1 == Content::Log)
     }
 
-    async fn read(&self, after: Position, bound: ReadBound) -> Result<Vec<StoredRecord>, LogError> {
-        let shared = self.shared.clone();
-        // SQLite reads from disk, so not on a thread that others wait for.
-        task::spawn_blocking(move || shared.read(after, bound)).await.map_err(|_| stopped())?
+    /// Without the index, which SQLite creates again. They may be opened only while SQLite has the database closed:
+    /// closing them would give up the locks that SQLite has on it.
+    fn files(layout: &Layout) -> io::Result<Vec<PathBuf>> {
+        // The journal is there only while a database is being created.
+        let files = ["", "-wal", "-journal"].map(|ending| layout.beside(ending));
+        Ok(files.into_iter().filter(|file| file.exists()).collect())
     }
 
-    async fn head(&self) -> Result<Position, LogError> {
-        self.shared.head()
+    fn open(layout: &Layout, acknowledged: Mark) -> Result<Self, LogError> {
+        let (path, wal) = (&layout.path, layout.beside("-wal"));
+        if length(path) == 0 {
+            // SQLite would begin anew, and delete the write-ahead log of a lost database.
+            acknowledged.check(Position::START, None)?;
+            // Created here rather than by SQLite, so that no other user can open it even for a moment. SQLite gives its
+            // own files the mode of the database.
+            create_file(path).map_err(io_error("creating the log"))?;
+        }
+        let written = AtomicU64::new(length(&wal));
+        let (writer, content) = connection::open(path, &wal)?;
+        match content {
+            Content::Log => {}
+            Content::Nothing => writer.execute_batch(CREATE).map_err(log_error("creating the log"))?,
+        }
+        Ok(Self { writer: Mutex::new(writer), reader: Reader::connect(path)?, wal, written })
     }
 
-    async fn wait_beyond(&self, position: Position, patience: Duration) -> Result<(), LogError> {
-        let mut heads = self.shared.heads();
-        // Running out of patience is as good an end as any: waiting is only a hint.
-        let _ = time::timeout(patience, heads.wait_for(|head| *head > position)).await;
+    fn prepare(&self, layout: &Layout) -> Result<(), LogError> {
+        let writer = self.writer.lock();
+        connection::set_up(&writer)?;
+        if layout.is_in_doubt() {
+            // Writes something that changes nothing, and syncs it: proof that the disk takes writes.
+            writer.pragma_update(None, "user_version", VERSION).map_err(log_error("writing to the log"))?;
+        }
         Ok(())
     }
 
-    fn durability(&self) -> Durability {
-        self.shared.durability()
+    fn last(&self) -> Result<Mark, LogError> {
+        connection::last(&self.writer.lock())
     }
-}
 
-impl Drop for SqliteLog {
-    fn drop(&mut self) {
-        self.requests = None;
-        if let Some(keeper) = self.keeper.take() {
-            // It ended by itself if it panicked; there is nobody left to tell.
-            let _ = keeper.join();
+    fn commit_at(&self, position: Position) -> Result<Option<CommitId>, LogError> {
+        let values = [position.0.cast_signed()];
+        let found = self.writer.lock().query_row(COMMIT_AT, values, |row| connection::commit_id(row, 0));
+        found.optional().map_err(log_error("reading the log"))
+    }
+
+    fn append(&self, at: Mark, record: &Record) -> Result<(), LogError> {
+        let values = params![at.position.0.cast_signed(), &at.commit.0.as_bytes()[..], &record.bytes[..]];
+        let writer = self.writer.lock();
+        let stored = writer.prepare_cached(APPEND).and_then(|mut append| append.execute(values));
+        stored.map_err(log_error("writing to the log"))?;
+        self.written.fetch_add(record.bytes.len() as u64 + COMMIT_OVERHEAD, Relaxed);
+        Ok(())
+    }
+
+    fn tidy(&self) -> Result<(), LogError> {
+        if self.written.load(Relaxed) >= CHECKPOINT_BYTES {
+            self.written.store(0, Relaxed);
+            connection::checkpoint(&self.writer.lock(), "PASSIVE")?;
         }
+        Ok(())
+    }
+
+    fn facts(&self) -> Vec<(&'static str, String)> {
+        let facts =
+            [("sqlite_version", rusqlite::version()), ("journal_mode", "wal"), ("synchronous", "FULL")];
+        facts.map(|(setting, value)| (setting, value.to_owned())).into()
+    }
+
+    fn close(self, closing: Closing) -> Result<(), LogError> {
+        // The reader goes first: it must not stand in the way of what is moved into the database.
+        drop(self.reader);
+        let writer = self.writer.into_inner();
+        let is_empty = match closing {
+            Closing::Tidy => connection::checkpoint(&writer, "TRUNCATE")?,
+            Closing::AsIs => length(&self.wal) == 0,
+        };
+        connection::on_close(&writer, if is_empty { Closing::Tidy } else { Closing::AsIs })
+    }
+
+    /// Reads a copy: SQLite may repair while it reads, and what is damaged is to stay as it is.
+    fn salvage(layout: &Layout, _: Option<Mark>) -> Result<Remains, LogError> {
+        let copy = Copy::temporary::<Self>(layout)?;
+        let reader = Reader::connect(&copy.layout.path)?;
+        // Where even the last position cannot be told, the mark has to do.
+        let last = connection::last(&reader.0.lock()).map_or(Position::START, |last| last.position);
+        Ok(Remains { records: Box::new(reader), last, found: None, copy: Some(copy) })
     }
 }
 
-fn stopped() -> LogError {
-    LogError::new(Fault::Stopped, "the thread of the log has ended unexpectedly; restart the service")
+impl Records for Sqlite {
+    fn visit(&self, after: Position, last: Position, visit: &mut Visit<'_>) -> Result<(), LogError> {
+        self.reader.visit(after, last, visit)
+    }
 }
 
-fn no_thread(error: &std::io::Error) -> LogError {
-    LogError::new(Fault::CannotOpen, format!("the log gets no thread of its own: {error}"))
+/// How long a file is; 0 if it is missing.
+fn length(path: &Path) -> u64 {
+    path.metadata().map_or(0, |about| about.len())
 }

@@ -1,11 +1,14 @@
-//! `petstore log`: looks into a log, moves whole histories and saves damaged ones, without serving them.
+//! `petstore log`: inspects, checks, exports, imports, copies and salvages a log without serving it.
 
-mod moving;
+mod copy;
+mod export;
+mod import;
+mod progress;
+mod report;
 mod salvage;
 mod stat;
-mod tell;
+mod tail;
 mod verify;
-mod walk;
 
 use crate::config::LogCommand;
 
@@ -14,10 +17,10 @@ pub(crate) async fn run(command: LogCommand) -> anyhow::Result<()> {
     match command {
         LogCommand::Stat(argument) => stat::run(&argument.store).await,
         LogCommand::Verify(argument) => verify::run(&argument.store).await,
-        LogCommand::Export(argument) => moving::export(&argument.store).await,
-        LogCommand::Import { file, target } => moving::import(&file, &target.store).await,
-        LogCommand::Copy { from, to } => moving::copy(&from, &to).await,
+        LogCommand::Export(argument) => export::run(&argument.store).await,
+        LogCommand::Import { file, target } => import::run(&file, &target.store).await,
+        LogCommand::Copy { from, to } => copy::run(&from, &to).await,
         LogCommand::Salvage { from, to } => salvage::run(&from, &to).await,
-        LogCommand::Tail { after, source } => moving::tail(&source.store, after).await,
+        LogCommand::Tail { after, source } => tail::run(&source.store, after).await,
     }
 }

@@ -1,4 +1,4 @@
-//! `petstore serve`: runs the service from the first probe to the last answer.
+//! `petstore serve`: runs the service until it receives a signal, then shuts it down in order.
 
 use std::{
     io::{self, IsTerminal as _},
@@ -23,23 +23,23 @@ use tracing_subscriber::EnvFilter;
 
 use crate::{
     config::{LogFormat, ServeArguments},
-    say,
+    output,
     wire::{self, Keys},
 };
 
-/// What ends a server.
+/// Resolves when a server has to stop.
 type Stopped = Pin<Box<dyn Future<Output = ()> + Send>>;
 
-/// How long threads that hang may hold up the end of the program.
-const LAST_WAIT: Duration = Duration::from_secs(1);
+/// How long hanging threads may delay the exit of the program.
+const THREADS_PATIENCE: Duration = Duration::from_secs(1);
 
-/// How many connections operators and their machines may have open.
+/// How many connections the operators' listener accepts.
 const OPERATORS_MAX: usize = 100;
 
-/// How long the log may take for what was begun, once nobody waits for it any more.
+/// How long the log may take to finish its last commit, after the last client has gone.
 const CLOSE_PATIENCE: Duration = Duration::from_secs(10);
 
-/// How often and how long the last requests are waited for to let go of the store.
+/// How often, and after which pause, to check whether the last requests have released the store.
 const CLOSE_TRIES_MAX: u32 = 100;
 const CLOSE_PAUSE: Duration = Duration::from_millis(10);
 
@@ -50,15 +50,18 @@ pub(crate) fn run(arguments: ServeArguments) -> anyhow::Result<()> {
     start_logging(&arguments)?;
     let runtime = tokio::runtime::Runtime::new().context("cannot start the runtime")?;
     let outcome = runtime.block_on(serve(arguments));
-    runtime.shutdown_timeout(LAST_WAIT);
+    runtime.shutdown_timeout(THREADS_PATIENCE);
     outcome
 }
 
 async fn serve(arguments: ServeArguments) -> anyhow::Result<()> {
-    let mut end = EndSignals::new()?;
+    let mut signals = StopSignals::new()?;
     let keys = Keys::open(&arguments.keys)?;
     let (listener, address) = listen(arguments.listen, "--listen").await?;
-    say::line(format_args!("petstore {} is starting on http://{address}", env!("CARGO_PKG_VERSION")));
+    output::print_line(format_args!(
+        "petstore {} is starting on http://{address}",
+        env!("CARGO_PKG_VERSION")
+    ));
 
     let service = Arc::new(Service::new(keys.authenticator()).with_site(arguments.site()));
     let connections_max = arguments.max_connections as usize;
@@ -67,7 +70,7 @@ async fn serve(arguments: ServeArguments) -> anyhow::Result<()> {
     let mut operators = None;
     if let Some(address) = arguments.ops_listen {
         let (listener, address) = listen(address, "--ops-listen").await?;
-        say::line(format_args!("probes and metrics on http://{address}"));
+        output::print_line(format_args!("probes and metrics on http://{address}"));
         let settings = Settings { connections_max: OPERATORS_MAX, ..settings };
         let serve = |stopped| http::serve_operators(listener, service.clone(), settings, stopped);
         operators = Some(Server::start(serve));
@@ -75,24 +78,24 @@ async fn serve(arguments: ServeArguments) -> anyhow::Result<()> {
 
     let store = tokio::select! {
         opened = wire::open_store(&arguments.store.store, arguments.require_durability.into()) => Arc::new(opened?),
-        () = end.received() => return Ok(()),
+        () = signals.received() => return Ok(()),
     };
     service.open(store.clone());
-    greet(&arguments, &store, &format!("http://{address}"), &keys);
+    print_greeting(&arguments, &store, &format!("http://{address}"), &keys);
 
-    end.received().await;
+    signals.received().await;
     tracing::info!("stopping: requests in flight have {:?} to finish", arguments.drain);
     service.drain();
     let leave = async {
         tokio::time::sleep(arguments.drain_delay).await;
-        server.end().await?;
-        // Operators watch the service until it has answered everybody.
+        server.stop().await?;
+        // Operators can watch the service until its last response.
         if let Some(operators) = operators {
-            operators.end().await?;
+            operators.stop().await?;
         }
         drop(service);
         let close = async {
-            // Files are written here, and a disk that hangs must not keep the signals waiting.
+            // This writes files, and a hanging disk must not delay signals.
             tokio::task::spawn_blocking(move || keys.close()).await?;
             close(store).await;
             anyhow::Ok(())
@@ -100,21 +103,21 @@ async fn serve(arguments: ServeArguments) -> anyhow::Result<()> {
         match tokio::time::timeout(CLOSE_PATIENCE, close).await {
             Ok(closed) => closed,
             Err(_) => {
-                end_at_once("the last commit did not finish in time: it was not acknowledged and may be lost")
+                exit_now("the last commit did not finish in time: it was not acknowledged and may be lost")
             }
         }
     };
     tokio::select! {
         ended = leave => ended?,
-        () = end.received() => end_at_once("received a second signal: stopped immediately"),
+        () = signals.received() => exit_now("received a second signal: stopped immediately"),
     }
     tracing::info!("stopped");
     Ok(())
 }
 
-/// Ends the program without closing anything: what hangs would only be waited for.
-fn end_at_once(reason: &str) -> ! {
-    say::trouble(format_args!("petstore: {reason}"));
+/// Exits without closing anything, because closing may hang.
+fn exit_now(reason: &str) -> ! {
+    output::print_error(format_args!("petstore: {reason}"));
     process::exit(1)
 }
 
@@ -136,8 +139,8 @@ async fn listen(address: SocketAddr, flag: &str) -> anyhow::Result<(TcpListener,
     Ok((listener, address))
 }
 
-/// Closes the store once the last request has let go of it. Connections that were cut off do so in a moment; what
-/// they may still hold after that ends with the process, and loses nothing that was answered.
+/// Closes the store once the last request has released it. Connections that were cut off do so in a moment. A request
+/// that still holds the store after that ends with the process, and nothing that was acknowledged is lost.
 async fn close(mut store: Arc<PetStore>) {
     for _ in 0..CLOSE_TRIES_MAX {
         match Arc::try_unwrap(store) {
@@ -148,19 +151,23 @@ async fn close(mut store: Arc<PetStore>) {
     }
 }
 
-/// Tells what is being served, and how to call it while the first key is still there.
-fn greet(arguments: &ServeArguments, store: &PetStore, url: &str, keys: &Keys) {
+/// Prints what is being served, and how to call it if the first key is still valid.
+fn print_greeting(arguments: &ServeArguments, store: &PetStore, url: &str, keys: &Keys) {
     let promise = store.durability().promise;
     let (url_of_store, count, position) = (&arguments.store.store, store.count(), store.version().position);
-    say::line(format_args!("ready: {count} pets at position {position} in {url_of_store} ({promise})"));
-    say::line(format_args!("Interface documentation: {url}/docs"));
+    output::print_line(format_args!(
+        "ready: {count} pets at position {position} in {url_of_store} ({promise})"
+    ));
+    output::print_line(format_args!("Interface documentation: {url}/docs"));
     if let Some(file) = keys.first_key_in_force() {
         let file = quoted(&file);
-        say::line(format_args!("\nTry it:\n  curl -H \"Authorization: Bearer $(cat {file})\" {url}/v1/pets"));
+        output::print_line(format_args!(
+            "\nTry it:\n  curl -H \"Authorization: Bearer $(cat {file})\" {url}/v1/pets"
+        ));
     }
 }
 
-/// The path as a shell reads it inside double quotes and a substitution.
+/// The path, quoted for a shell inside double quotes and a command substitution.
 fn quoted(path: &Path) -> String {
     let path = path.display().to_string();
     let plain = |c: char| c.is_ascii_alphanumeric() || "/._-+,:@".contains(c);
@@ -171,7 +178,7 @@ fn start_logging(arguments: &ServeArguments) -> anyhow::Result<()> {
     let filter = EnvFilter::try_new(&arguments.log).with_context(|| {
         format!("--log {} is not a valid filter: use for example info or debug", arguments.log)
     })?;
-    // A log that nobody reads any more must not end the service.
+    // A closed standard error must not end the service.
     let log =
         tracing_subscriber::fmt().with_env_filter(filter).with_writer(io::stderr).log_internal_errors(false);
     match arguments.log_format {
@@ -181,7 +188,7 @@ fn start_logging(arguments: &ServeArguments) -> anyhow::Result<()> {
     Ok(())
 }
 
-/// A listener that is served until it is told to stop.
+/// A running server, with a handle to stop it.
 struct Server {
     stop: oneshot::Sender<()>,
     ended: JoinHandle<()>,
@@ -193,24 +200,24 @@ impl Server {
         S: Future<Output = ()> + Send + 'static,
     {
         let (stop, stopped) = oneshot::channel();
-        // A dropped sender means the same as a word: it is over.
+        // Dropping the sender stops the server, too.
         let stopped = Box::pin(async { drop(stopped.await) });
         Self { stop, ended: tokio::spawn(serve(stopped)) }
     }
 
-    async fn end(self) -> anyhow::Result<()> {
+    async fn stop(self) -> anyhow::Result<()> {
         drop(self.stop);
         self.ended.await.context("the HTTP server failed")
     }
 }
 
 /// SIGTERM and SIGINT, whichever comes first.
-struct EndSignals {
+struct StopSignals {
     terminate: Signal,
     interrupt: Signal,
 }
 
-impl EndSignals {
+impl StopSignals {
     fn new() -> io::Result<Self> {
         Ok(Self { terminate: signal(SignalKind::terminate())?, interrupt: signal(SignalKind::interrupt())? })
     }

@@ -9,7 +9,8 @@ use tokio::{
     time::{self, Instant},
 };
 
-use super::{error_mapping, schema::Tables, session::Session, settings::Settings};
+use super::{error_mapping, session::Session, settings::Settings};
+use crate::event_log::IfMissing;
 
 /// The pause after a failed attempt to connect. It doubles with each failure; callers get the last error meanwhile.
 const RETRY_PAUSE: Duration = Duration::from_millis(100);
@@ -37,10 +38,10 @@ enum State {
 
 impl Link {
     /// Connects for the first time.
-    pub(super) async fn open(settings: Settings, tables: Tables) -> Result<Self, LogError> {
-        let session = Session::open(&settings, tables).await?;
+    pub(super) async fn open(settings: Settings, if_missing: IfMissing) -> Result<Self, LogError> {
+        let session = Session::open(&settings, if_missing).await?;
         let durability = RwLock::new((durability_of(&session).await?, Instant::now()));
-        if tables == Tables::OrCreate {
+        if if_missing == IfMissing::Create {
             wait_for_standbys(&session).await?;
         }
         Ok(Self { settings, state: Mutex::new(State::Connected(Arc::new(session))), durability })
@@ -70,7 +71,7 @@ impl Link {
 
     async fn reconnect(&self) -> Result<Session, LogError> {
         // Tables that existed are not created again: a log that has vanished is not an empty log.
-        let session = Session::open(&self.settings, Tables::Existing).await?;
+        let session = Session::open(&self.settings, IfMissing::Refuse).await?;
         self.note(durability_of(&session).await?);
         wait_for_standbys(&session).await?;
         Ok(session)

@@ -4,6 +4,7 @@ use application::ports::{Fault, LogError};
 use tokio_postgres::{Client, Error, error::SqlState};
 
 use super::error_mapping;
+use crate::event_log::IfMissing;
 
 /// The table that holds the commits.
 pub(super) const COMMITS: &str = "petstore_commits";
@@ -22,30 +23,21 @@ const CREATE: &str = "\
     INSERT INTO petstore_schema SELECT 1 WHERE NOT EXISTS (SELECT 1 FROM petstore_schema); \
     COMMIT";
 
-/// What to do when there are no tables.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(super) enum Tables {
-    /// Create them.
-    OrCreate,
-    /// Fail.
-    Existing,
-}
-
 /// Makes sure that the tables exist and have the version that this program knows.
-pub(super) async fn ensure(client: &Client, server: &str, tables: Tables) -> Result<(), LogError> {
+pub(super) async fn ensure(client: &Client, server: &str, if_missing: IfMissing) -> Result<(), LogError> {
     let failed = |error: Error| error_mapping::query_error(server, &error);
     let exist = exist(client).await.map_err(failed)?;
-    match tables {
-        Tables::OrCreate if !exist => {
+    match if_missing {
+        IfMissing::Create if !exist => {
             client.batch_execute(CREATE).await.map_err(|error| cannot_create(server, &error))?;
         }
-        Tables::Existing if !exist => {
+        IfMissing::Refuse if !exist => {
             let detail = format!(
                 "there is no log in the database at {server}; check the URL, or start the service to create one"
             );
             return Err(LogError::new(Fault::CannotOpen, detail));
         }
-        Tables::OrCreate | Tables::Existing => {}
+        IfMissing::Create | IfMissing::Refuse => {}
     }
     let versions = "SELECT max(version) FROM petstore_schema";
     let version: Option<i32> =

@@ -1,5 +1,5 @@
-//! Two connections to one server and what is asked over them: one only appends, so that nothing delays a commit;
-//! the other reads and listens. They live and die together.
+//! Two connections to one server, and the statements sent over them. One only appends, so that nothing delays a commit;
+//! the other reads and listens. When one of them ends, so does the other.
 
 use std::{
     future,
@@ -21,20 +21,19 @@ use tokio::{
 use tokio_postgres::{AsyncMessage, Client, Connection, Error, NoTls, Statement, types::Type};
 
 use super::{
-    durability, error_mapping,
-    schema::{self, Tables},
+    durability, error_mapping, schema,
     settings::{Settings, Target},
 };
+use crate::event_log::IfMissing;
 
-/// How long the server works on a statement. A little less than its client waits for it, so that nothing goes on
-/// for a client that has given up.
+/// How long the server may work on a statement: a little less than its client waits, so that nothing goes on for a
+/// client that has given up.
 const APPEND_LIMIT: Duration = Duration::from_secs(3);
 const READ_LIMIT: Duration = Duration::from_secs(14);
 
-/// Positions come from the primary key, never from a sequence: those become visible out of order. The condition
-/// keeps gaps out, which the key alone would allow; and whoever sees a row sees the ones before it. It compares the id of
-/// the commit before in the same statement, so that nothing is stored on top of another history than the one it was
-/// decided on.
+/// The primary key decides positions, never a sequence: its values become visible out of order. The condition keeps out
+/// gaps, which the key alone would allow, so whoever sees a row sees all before it. It compares the id of the commit
+/// before in the same statement, so that nothing is stored on top of another history than the one it was decided on.
 const APPEND: &str = "\
     WITH stored AS (\
         INSERT INTO petstore_commits (position, id, bytes) \
@@ -43,7 +42,7 @@ const APPEND: &str = "\
         ON CONFLICT (position) DO NOTHING RETURNING position) \
     SELECT pg_notify($4, position::text) FROM stored";
 
-/// The sizes decide how many rows come, before any of the bytes are looked at.
+/// The number of rows is decided by their sizes, before any bytes are read.
 const READ: &str = "\
     SELECT position, bytes FROM (\
         SELECT position, bytes, \
@@ -51,7 +50,7 @@ const READ: &str = "\
         FROM petstore_commits WHERE position > $1 ORDER BY position LIMIT $2) AS batch \
     WHERE bytes_before < $3 ORDER BY position";
 
-/// Something to wait for that is no commit of ours: every commit waits for the standbys, with all that is before it.
+/// A transaction that stores nothing: its commit waits until the standbys have everything before it.
 const MARK: &str = "SELECT pg_logical_emit_message(true, 'petstore', '')";
 const HEAD: &str = "SELECT coalesce(max(position), 0) FROM petstore_commits";
 
@@ -60,21 +59,21 @@ pub(super) struct Session {
     server: String,
     appending: Client,
     append: Statement,
-    /// Where nodes tell each other about commits: the table has an oid of its own, so nobody else uses it.
+    /// The channel on which nodes notify each other of commits.
     channel: String,
     reading: Client,
     read: Statement,
     head: Statement,
-    /// The last position that was told of. Sessions do not share it: another server may know less.
-    news: Arc<watch::Sender<Position>>,
-    /// Whether the server has warned the connection that appends. It says so when a commit did not wait for the
-    /// standbys after all, and calls the commit a success.
+    /// The last position that was announced. Each session has its own: another server may be behind.
+    announced: Arc<watch::Sender<Position>>,
+    /// Whether the server has sent a warning to the connection that appends. It does so when a commit succeeded
+    /// without waiting for the standbys.
     warned: Arc<AtomicBool>,
     drivers: [Driver; 2],
-    hung_up: AtomicBool,
+    disconnected: AtomicBool,
 }
 
-/// The task that moves the bytes of one connection. The connection ends with it.
+/// The task that drives one connection. The connection ends with it.
 struct Driver(AbortHandle);
 
 impl Drop for Driver {
@@ -85,10 +84,10 @@ impl Drop for Driver {
 
 impl Session {
     /// Connects to the first server of the settings that can be written to.
-    pub(super) async fn open(settings: &Settings, tables: Tables) -> Result<Self, LogError> {
+    pub(super) async fn open(settings: &Settings, if_missing: IfMissing) -> Result<Self, LogError> {
         let mut errors: Vec<LogError> = Vec::new();
         for target in settings.targets() {
-            match time::timeout(target.connect_timeout, Self::open_at(target, tables)).await {
+            match time::timeout(target.connect_timeout, Self::open_at(target, if_missing)).await {
                 Ok(Ok(session)) => return Ok(session),
                 Ok(Err(error)) => errors.push(error),
                 Err(_) => {
@@ -100,13 +99,13 @@ impl Session {
         Err(error_mapping::combined(errors))
     }
 
-    async fn open_at(target: &Target, tables: Tables) -> Result<Self, LogError> {
-        let news = Arc::new(watch::Sender::new(Position::START));
-        let (append_ears, read_ears) = (Ears::new(&news), Ears::new(&news));
-        let warned = append_ears.warned.clone();
+    async fn open_at(target: &Target, if_missing: IfMissing) -> Result<Self, LogError> {
+        let announced = Arc::new(watch::Sender::new(Position::START));
+        let (append_listener, read_listener) = (Listener::new(&announced), Listener::new(&announced));
+        let warned = append_listener.warned.clone();
         let ((appending, append_driver), (reading, read_driver)) = tokio::try_join!(
-            connect(target, append_ears, APPEND_LIMIT),
-            connect(target, read_ears, READ_LIMIT)
+            connect(target, append_listener, APPEND_LIMIT),
+            connect(target, read_listener, READ_LIMIT)
         )?;
         let failed = |error: Error| error_mapping::query_error(&target.server, &error);
         if server_start(&appending).await.map_err(failed)? != server_start(&reading).await.map_err(failed)? {
@@ -116,7 +115,7 @@ impl Session {
             );
             return Err(LogError::new(Fault::Unreachable, detail));
         }
-        schema::ensure(&appending, &target.server, tables).await?;
+        schema::ensure(&appending, &target.server, if_missing).await?;
         let channel = schema::channel(&appending).await.map_err(failed)?;
         reading.batch_execute(&format!("LISTEN {channel}")).await.map_err(failed)?;
         let session = Self {
@@ -130,14 +129,14 @@ impl Session {
             head: reading.prepare(HEAD).await.map_err(failed)?,
             appending,
             reading,
-            news,
+            announced,
             warned,
             drivers: [append_driver, read_driver],
-            hung_up: AtomicBool::new(false),
+            disconnected: AtomicBool::new(false),
         };
-        // Listening goes first: what is not in this head will be told of.
+        // Listening comes first: whatever this head does not include will be announced.
         let head = session.head().await.map_err(failed)?;
-        tell(&session.news, head);
+        announce(&session.announced, head);
         Ok(session)
     }
 
@@ -152,19 +151,19 @@ impl Session {
             .query_opt(&self.append, &[&position, &record.id.0, &bytes, &self.channel, &before])
             .await?;
         Ok(row.map(|_| {
-            tell(&self.news, expected.position.next());
+            announce(&self.announced, expected.position.next());
             expected.position.next()
         }))
     }
 
     /// Waits until the synchronous standbys have everything that this server has. After a broken connection or a
-    /// restart it may hold commits that never waited for them, and whoever reads those takes them for stored.
+    /// restart it may hold commits that did not wait for them, and readers would take those for durable.
     pub(super) async fn wait_for_standbys(&self) -> Result<(), Error> {
         self.warned.store(false, Ordering::Relaxed);
         self.appending.query_one(MARK, &[]).await.map(|_| ())
     }
 
-    /// Whether the server has warned of an append.
+    /// Whether the server has warned about an append.
     pub(super) fn has_warned(&self) -> bool {
         self.warned.load(Ordering::Relaxed)
     }
@@ -186,32 +185,32 @@ impl Session {
 
     /// The last position.
     pub(super) async fn head(&self) -> Result<Position, Error> {
-        let told = *self.news.borrow();
+        let before = *self.announced.borrow();
         let head = position(self.reading.query_one(&self.head, &[]).await?.try_get(0)?);
-        // What a true notification tells can be read. Forget a false one, or it would wake everybody for ever.
-        self.news.send_if_modified(|news| {
-            let believed = *news == told && head < told;
-            if believed {
-                *news = head;
+        // A position that was announced can be read. Forget a false announcement, or it would wake everybody for ever.
+        self.announced.send_if_modified(|announced| {
+            let wrong = *announced == before && head < before;
+            if wrong {
+                *announced = head;
             }
-            believed
+            wrong
         });
         Ok(head)
     }
 
-    /// Waits until a position beyond this one is told of, for ever if need be.
-    pub(super) async fn news_beyond(&self, position: Position) {
-        // The sender lives in this session, so the wait does not end without news.
-        let _ = self.news.subscribe().wait_for(|news| *news > position).await;
+    /// Waits until a position beyond this one is announced, for ever if need be.
+    pub(super) async fn announced_beyond(&self, position: Position) {
+        // The sender lives in this session, so the wait ends only with an announcement.
+        let _ = self.announced.subscribe().wait_for(|announced| *announced > position).await;
     }
 
     pub(super) fn is_open(&self) -> bool {
-        !self.hung_up.load(Ordering::Relaxed) && !self.appending.is_closed() && !self.reading.is_closed()
+        !self.disconnected.load(Ordering::Relaxed) && !self.appending.is_closed() && !self.reading.is_closed()
     }
 
-    /// Ends the session at once. What the server was doing for it may still happen.
-    pub(super) fn hang_up(&self) {
-        self.hung_up.store(true, Ordering::Relaxed);
+    /// Ends the session at once. The server may still complete what it was doing.
+    pub(super) fn disconnect(&self) {
+        self.disconnected.store(true, Ordering::Relaxed);
         for driver in &self.drivers {
             driver.0.abort();
         }
@@ -227,28 +226,28 @@ impl Session {
     }
 }
 
-/// Who hears what a server says without being asked. It comes before the answer that it is about.
-struct Ears {
-    news: Arc<watch::Sender<Position>>,
+/// Receives the server's notifications and warnings, which come before the answer that they belong to.
+struct Listener {
+    announced: Arc<watch::Sender<Position>>,
     warned: Arc<AtomicBool>,
 }
 
-impl Ears {
-    fn new(news: &Arc<watch::Sender<Position>>) -> Self {
-        Self { news: news.clone(), warned: Arc::default() }
+impl Listener {
+    fn new(announced: &Arc<watch::Sender<Position>>) -> Self {
+        Self { announced: announced.clone(), warned: Arc::default() }
     }
 }
 
-async fn connect(target: &Target, ears: Ears, limit: Duration) -> Result<(Client, Driver), LogError> {
+async fn connect(target: &Target, listener: Listener, limit: Duration) -> Result<(Client, Driver), LogError> {
     let failed = |error: Error| error_mapping::connect_error(&target.server, &error);
     let (client, driver) = match &target.tls {
         None => {
             let (client, connection) = target.config.connect(NoTls).await.map_err(failed)?;
-            (client, tokio::spawn(drive(connection, ears)))
+            (client, tokio::spawn(drive(connection, listener)))
         }
         Some(tls) => {
             let (client, connection) = target.config.connect(tls.clone()).await.map_err(failed)?;
-            (client, tokio::spawn(drive(connection, ears)))
+            (client, tokio::spawn(drive(connection, listener)))
         }
     };
     let driver = Driver(driver.abort_handle());
@@ -261,44 +260,44 @@ async fn connect(target: &Target, ears: Ears, limit: Duration) -> Result<(Client
     Ok((client, driver))
 }
 
-/// Moves the bytes of one connection until it ends, and passes on what is told of.
-async fn drive<S, T>(mut connection: Connection<S, T>, ears: Ears)
+/// Drives one connection until it ends, and passes on notifications and warnings.
+async fn drive<S, T>(mut connection: Connection<S, T>, listener: Listener)
 where
     S: AsyncRead + AsyncWrite + Unpin,
     T: AsyncRead + AsyncWrite + Unpin,
 {
     loop {
         match future::poll_fn(|context| connection.poll_message(context)).await {
-            Some(Ok(AsyncMessage::Notification(told))) => {
-                if let Ok(told) = told.payload().parse() {
-                    tell(&ears.news, Position(told));
+            Some(Ok(AsyncMessage::Notification(notification))) => {
+                if let Ok(position) = notification.payload().parse() {
+                    announce(&listener.announced, Position(position));
                 }
             }
             Some(Ok(AsyncMessage::Notice(notice))) => {
                 tracing::warn!("PostgreSQL: {notice}");
-                ears.warned.store(true, Ordering::Relaxed);
+                listener.warned.store(true, Ordering::Relaxed);
             }
             Some(Ok(_)) => {}
-            // Whoever waits for an answer on this connection gets the same error.
+            // Callers that wait for an answer on this connection get the same error.
             Some(Err(_)) | None => return,
         }
     }
 }
 
-fn tell(news: &watch::Sender<Position>, told: Position) {
-    news.send_if_modified(|news| {
-        let newer = told > *news;
-        *news = told.max(*news);
+fn announce(announced: &watch::Sender<Position>, position: Position) {
+    announced.send_if_modified(|announced| {
+        let newer = position > *announced;
+        *announced = position.max(*announced);
         newer
     });
 }
 
-/// Tells servers apart: no two started within the same microsecond.
+/// Distinguishes servers: no two started within the same microsecond.
 async fn server_start(client: &Client) -> Result<String, Error> {
     client.query_one("SELECT pg_postmaster_start_time()::text", &[]).await?.try_get(0)
 }
 
 fn position(stored: i64) -> Position {
-    // The table takes none below 1; if somebody has changed that, the gap is noticed.
+    // The table allows none below 1; if somebody has changed that, the gap is noticed.
     Position(u64::try_from(stored).unwrap_or_default())
 }

@@ -1,15 +1,15 @@
 //! How a record lies in sled: in chunks under `(position, chunk)`. Every chunk says of which commit it is
 //! which part, and carries a checksum, so that a missing or foreign piece is noticed, and so that a chunk is
-//! recognised even where sled's own structure is destroyed: see [`remains`](super::remains).
+//! recognised even where sled's own structure is destroyed: see [`salvage`](super::salvage).
 //!
 //! sled puts large pages into files of their own, which it never syncs. A page holds up to 17 values, so
 //! chunks of 6 KiB keep every page below the 128 KiB from which that happens.
 
-use application::ports::{CommitId, Fault, LogError, Position, Record, StoredRecord};
+use application::ports::{CommitId, LogError, Position, Record, StoredRecord};
 use bytes::Bytes;
 use uuid::Uuid;
 
-use crate::event_log::high_water::Mark;
+use crate::event_log::embedded::{Mark, damaged};
 
 /// The most bytes under one key.
 pub(super) const CHUNK_MAX: usize = 6 * 1024;
@@ -35,14 +35,13 @@ pub(super) fn position_of(key: &[u8]) -> Option<Position> {
 }
 
 /// The whole record as one atomic batch.
-pub(super) fn batch(position: Position, record: &Record) -> ::sled::Batch {
-    let mark = Mark { position, commit: record.id };
+pub(super) fn batch(mark: Mark, record: &Record) -> ::sled::Batch {
     let len = u32::try_from(record.bytes.len()).expect("records are limited to far less than 4 GiB");
     let mut batch = ::sled::Batch::default();
     // A record without a byte still has a chunk that says so.
     let payloads = record.bytes.chunks(PAYLOAD_MAX).chain(record.bytes.is_empty().then_some(&[][..]));
     for (payload, number) in payloads.zip(0..) {
-        batch.insert(&key(position, number), Header { mark, number, len }.lead(payload));
+        batch.insert(&key(mark.position, number), Header { mark, number, len }.lead(payload));
     }
     batch
 }
@@ -169,15 +168,6 @@ impl Assembly {
     pub(super) fn finish(self) -> StoredRecord {
         StoredRecord { position: self.mark.position, bytes: Bytes::from(self.bytes) }
     }
-}
-
-/// What is wrong with the record at `position`.
-pub(super) fn damaged(position: Position, what: &str) -> LogError {
-    let detail = format!(
-        "the record at position {position} is damaged: {what}; restore the store from a backup, or salvage \
-         what is sound into a new one"
-    );
-    LogError::new(Fault::Damaged, detail)
 }
 
 fn key(position: Position, chunk: u32) -> [u8; KEY_LEN] {

@@ -14,13 +14,14 @@
 use std::{
     collections::{BTreeMap, BTreeSet},
     fs::File,
-    io::{self, Read as _, Seek as _, SeekFrom},
+    io,
+    os::unix::fs::FileExt as _,
 };
 
 use application::ports::Position;
 
-use super::{chunks, folder::Folder};
-use crate::event_log::high_water::Mark;
+use super::{Sled, chunks, records};
+use crate::event_log::embedded::{Engine as _, Layout, Mark};
 
 /// The size of sled's segments: its default, spelled out because the file cannot be read with another.
 pub(super) const SEGMENT: usize = 512 * 1024;
@@ -33,8 +34,8 @@ const KINDS: std::ops::RangeInclusive<u8> = 1..=11;
 
 /// The place of the first thing in sled's file that a clean run would not leave there, if any. A file that
 /// does not hold the commit of the `mark` was cut off.
-pub(super) fn first_oddity(folder: &Folder, mark: Mark) -> io::Result<Option<u64>> {
-    let file = match File::open(folder.records()) {
+pub(super) fn first_oddity(layout: &Layout, mark: Mark) -> io::Result<Option<u64>> {
+    let file = match File::open(records(layout)) {
         Ok(file) => file,
         Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(None),
         Err(error) => return Err(error),
@@ -56,7 +57,7 @@ pub(super) fn first_oddity(folder: &Folder, mark: Mark) -> io::Result<Option<u64
         return Ok(Some(len));
     }
     // What sled's snapshot covers is not read when it opens, and so not repaired.
-    let covered = newest_snapshot(folder)?;
+    let covered = newest_snapshot(layout)?;
     let mut segments = segments.split_off(&(covered / SEGMENT as u64)).into_iter().peekable();
     // The snapshot may end with a segment; otherwise the one it ends in must be there.
     let mut reached = covered / SEGMENT as u64 * SEGMENT as u64;
@@ -93,10 +94,18 @@ fn holds<'a>(file: &File, offsets: impl Iterator<Item = &'a u64>, mark: Mark) ->
 }
 
 /// So many bytes at `offset`, or as many as there are.
-fn read(mut file: &File, offset: u64, len: usize) -> io::Result<Vec<u8>> {
-    let mut bytes = Vec::with_capacity(len);
-    file.seek(SeekFrom::Start(offset))?;
-    file.take(len as u64).read_to_end(&mut bytes)?;
+pub(super) fn read(file: &File, offset: u64, len: usize) -> io::Result<Vec<u8>> {
+    let mut bytes = vec![0; len];
+    let mut filled = 0;
+    while filled < len {
+        match file.read_at(&mut bytes[filled..], offset + filled as u64) {
+            Ok(0) => break,
+            Ok(read) => filled += read,
+            Err(error) if error.kind() == io::ErrorKind::Interrupted => {}
+            Err(error) => return Err(error),
+        }
+    }
+    bytes.truncate(filled);
     Ok(bytes)
 }
 
@@ -159,8 +168,8 @@ fn varint(bytes: &mut &[u8]) -> Option<u64> {
 }
 
 /// The sequence number up to which sled's snapshot knows the file. Snapshots carry it in their names.
-fn newest_snapshot(folder: &Folder) -> io::Result<u64> {
-    let files = folder.engine_files()?;
+fn newest_snapshot(layout: &Layout) -> io::Result<u64> {
+    let files = Sled::files(layout)?;
     let sequences = files.iter().filter_map(|path| {
         let name = path.file_name()?.to_str()?;
         u64::from_str_radix(name.strip_prefix("snap.")?, 16).ok()

@@ -17,10 +17,10 @@ pub(crate) struct Overlap(TimeDelta);
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Error)]
 pub(crate) enum InvalidSpan {
     /// Not a lifetime.
-    #[error("write a time such as 90d, 12h or 1h30m, from 1s to 3650d")]
+    #[error("expected a duration such as 90d, 12h or 1h30m, from 1s to 3650d")]
     Lifetime,
     /// Not an overlap.
-    #[error("write a time such as 0s, 12h or 1d, up to 3650d")]
+    #[error("expected a duration such as 0s, 12h or 1d, up to 3650d")]
     Overlap,
 }
 

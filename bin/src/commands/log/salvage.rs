@@ -1,4 +1,4 @@
-//! `petstore log salvage`: copies what is sound of a damaged log into a new one, and tells what could not be
+//! `petstore log salvage`: copies the intact part of a damaged log into a new one, and reports what could not be
 //! read.
 
 use anyhow::bail;
@@ -8,8 +8,8 @@ use application::{
 };
 
 use super::{
-    tell,
-    walk::{self, Progress},
+    progress::{self, Progress},
+    report,
 };
 use crate::{
     store_url::StoreUrl,
@@ -22,63 +22,63 @@ pub(super) async fn run(from: &StoreUrl, to: &StoreUrl) -> anyhow::Result<()> {
     }
     let remains = wire::find_remains(from).await?;
     let target = wire::open_log(to).await?;
-    let progress = Progress::start(&*remains.log).await?;
-    let copied = transfer::copy(&*remains.log, &*target, |position| progress.at(position)).await;
+    let progress = Progress::through(&*remains.log).await?;
+    let copied = transfer::copy(&*remains.log, &*target, |position| progress.reached(position)).await;
     drop(progress);
     let (sound, reason) = match copied {
         Ok(sound) => (sound, None),
-        // The end of what is sound is the end of the work, not a failure of it.
+        // Reaching the damage is the expected end, not a failure.
         Err(Broken { sound, error: CopyError::Source(reason) }) => (sound, Some(reason)),
         Err(Broken { error, .. }) => return Err(error.into()),
     };
-    tell::line("salvaged", format!("{to}, from {from}"));
-    tell_what_is_sound(&sound, &remains);
+    report::fact("salvaged", format!("{to}, from {from}"));
+    report_intact_part(&sound, &remains);
     if let Some(reason) = reason {
-        tell::line("reason", reason);
+        report::fact("reason", reason);
     }
     Ok(())
 }
 
-/// Tells what a salvage would save and what not. `seen` is the first bad position that the engine has met, if
-/// any.
-pub(super) async fn survey(remains: &Remains, seen: Option<Position>) {
-    let sound = match walk::to_the_end(&*remains.log).await {
+/// Reports what a salvage would save and what it would not. `first_bad` is the first bad position that the engine has
+/// met, if any.
+pub(super) async fn survey(remains: &Remains, first_bad: Option<Position>) {
+    let sound = match progress::check_all(&*remains.log).await {
         Ok(sound) | Err(Broken { sound, .. }) => sound,
     };
     let beyond = sound.last.next();
-    if let Some(first_bad) = seen.or((beyond <= remains.reach).then_some(beyond)) {
-        tell::line("first bad", first_bad);
+    if let Some(first_bad) = first_bad.or((beyond <= remains.reach).then_some(beyond)) {
+        report::fact("first bad", first_bad);
     }
-    tell::line("salvageable", "with petstore log salvage:");
-    tell_what_is_sound(&sound, remains);
+    report::fact("salvageable", "with petstore log salvage:");
+    report_intact_part(&sound, remains);
 }
 
-fn tell_what_is_sound(sound: &Summary, remains: &Remains) {
-    tell::summary(sound);
+fn report_intact_part(sound: &Summary, remains: &Remains) {
+    report::summary(sound);
     let missing = missing(sound, remains);
     if missing.is_empty() {
-        tell::line("unreadable", "nothing");
+        report::fact("unreadable", "nothing");
     } else {
-        tell::line("unreadable", tell::ranges(&missing));
+        report::fact("unreadable", report::ranges(&missing));
         let left_out = between(&missing, sound.last.next(), remains.reach);
         if !left_out.is_empty() {
-            tell::line("left out", format!("{}: intact, but after a gap", tell::ranges(&left_out)));
+            report::fact("left out", format!("{}: intact, but after a gap", report::ranges(&left_out)));
         }
     }
     if !remains.end_is_known {
         let last = remains.reach;
-        tell::line(
+        report::fact(
             "unknown",
             format!("whether there were commits after {last}, because the high-water mark is lost"),
         );
     }
 }
 
-/// What cannot be read, or does not say what it should.
+/// The positions that cannot be read, or whose content is wrong.
 fn missing(sound: &Summary, remains: &Remains) -> Vec<(Position, Position)> {
     let first_bad = sound.last.next();
     let Some(mut missing) = remains.missing.clone() else {
-        // Nobody can look beyond the damage.
+        // The engine cannot read past the damage.
         return if first_bad <= remains.reach { vec![(first_bad, remains.reach)] } else { vec![] };
     };
     let found = !missing.iter().any(|(first, last)| (*first..=*last).contains(&first_bad));

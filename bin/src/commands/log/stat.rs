@@ -1,18 +1,18 @@
-//! `petstore log stat`: how large the log is, how old, and what its engine promises.
+//! `petstore log stat`: prints the size and age of a log, and the durability that its engine promises.
 
-use super::{tell, walk};
+use super::{progress, report};
 use crate::{store_url::StoreUrl, wire};
 
 pub(super) async fn run(url: &StoreUrl) -> anyhow::Result<()> {
     let log = wire::open_existing_log(url).await?;
-    let summary = walk::to_the_end(&*log).await?;
+    let summary = progress::check_all(&*log).await?;
     let durability = log.durability();
-    tell::line("store", url);
-    tell::line("engine", durability.engine);
-    tell::summary(&summary);
-    tell::line("durability", durability.promise);
+    report::fact("store", url);
+    report::fact("engine", durability.engine);
+    report::summary(&summary);
+    report::fact("durability", durability.promise);
     for (setting, value) in &durability.facts {
-        tell::line("", format!("{setting} = {value}"));
+        report::fact("", format!("{setting} = {value}"));
     }
     Ok(())
 }

@@ -7,19 +7,6 @@ use std::{
 
 use super::*;
 
-#[tokio::test]
-async fn a_store_in_use_is_refused_until_it_is_closed() {
-    let folder = TempDir::new().unwrap();
-    let first = SledLog::open(folder.path()).unwrap();
-    let refused = SledLog::open(folder.path()).unwrap_err();
-    assert_eq!(refused.fault, Fault::CannotOpen);
-    assert!(refused.detail.contains("in use by another process"), "{refused}");
-    append_up_to(&first, 3).await;
-    drop(first);
-    let again = SledLog::open(folder.path()).unwrap();
-    assert_eq!(again.head().await, Ok(Position(3)), "the refused start has changed nothing");
-}
-
 #[test]
 fn what_is_not_a_folder_is_refused_in_words() {
     let folder = TempDir::new().unwrap();

@@ -1,0 +1,218 @@
+//! A log in files of this machine, on any engine that implements [`Engine`].
+//!
+//! An embedded engine stores and reads records; everything else is written here, once: the thread that owns the
+//! engine and its queue, reopening after an error, the high-water mark, the free space that is kept, and distrust of
+//! files after a failed sync.
+//!
+//! Reading order: this file (what callers see), `engine` (what is asked of an engine), `owner` (the thread that writes,
+//! and what it does after an error), `opening` (the checks before anything is served), `shared` (what other threads
+//! see). Then the parts: `layout` (which file is where), `high_water`, `failed_sync`, `space`, `panics`, `reading`, and
+//! `salvage` (reading a store that cannot be opened any more).
+
+mod copy;
+mod engine;
+mod failed_sync;
+mod high_water;
+mod io_error;
+mod layout;
+mod opening;
+mod owner;
+mod panics;
+mod reading;
+mod salvage;
+mod shared;
+mod space;
+#[cfg(test)]
+pub(crate) mod tests;
+
+use std::{
+    fmt,
+    path::Path,
+    pin::pin,
+    sync::Arc,
+    thread::{self, JoinHandle},
+    time::Duration,
+};
+
+use application::ports::{
+    AppendError, Durability, EventLog, Fault, LogError, Position, ReadBound, Record, StoredRecord, Version,
+};
+use async_trait::async_trait;
+use tokio::{
+    runtime::{self, Runtime},
+    sync::{mpsc, oneshot},
+    task, time,
+};
+
+pub use copy::Copy;
+pub use engine::{Closing, Engine};
+pub use high_water::Mark;
+pub use io_error::io_error;
+pub use layout::{Layout, sync_files};
+pub use reading::{Records, Visit, damaged};
+pub use salvage::{Remains, SalvagedLog};
+
+pub(crate) use opening::{check, close};
+pub(crate) use panics::{one_line, silence_panics};
+pub(crate) use reading::read_within;
+
+use owner::{Owner, Request};
+use shared::Shared;
+
+use super::IfMissing;
+
+/// The largest record: far more than the writer ever makes, and little enough to be held in memory a few times.
+pub const RECORD_MAX: usize = 8 * 1024 * 1024;
+/// Appends that may wait. There is one writer per node, so one is the rule.
+const QUEUE_MAX: usize = 16;
+/// How long an answer may take before the engine is told to [`unblock`](Engine::unblock) its callers.
+const UNBLOCK_PAUSE: Duration = Duration::from_secs(1);
+
+/// A log on an embedded engine. Holds its store until it is dropped; dropping waits until everything is closed.
+pub struct EmbeddedLog<E: Engine> {
+    shared: Arc<Shared<E>>,
+    /// `None` only while the log is being dropped.
+    requests: Option<mpsc::Sender<Request>>,
+    owner: Option<JoinHandle<()>>,
+}
+
+impl<E: Engine> EmbeddedLog<E> {
+    /// Opens the store at `path`, and creates it if there is none. Blocks while it does so.
+    ///
+    /// Refuses, with one sentence for the operator, a store that is in use, cannot be written to, or has lost
+    /// something. Call it within an async runtime, or a limit on file sizes ends the process when it is reached.
+    pub fn open(path: impl AsRef<Path>) -> Result<Self, LogError> {
+        Self::start(path.as_ref(), IfMissing::Create)
+    }
+
+    /// Opens the store at `path` if there is one.
+    pub fn open_existing(path: impl AsRef<Path>) -> Result<Self, LogError> {
+        Self::start(path.as_ref(), IfMissing::Refuse)
+    }
+
+    fn start(path: &Path, if_missing: IfMissing) -> Result<Self, LogError> {
+        io_error::survive_the_file_size_limit();
+        let (requests, queue) = mpsc::channel(QUEUE_MAX);
+        let (opened, outcome) = std::sync::mpsc::channel();
+        let path = path.to_path_buf();
+        let owner = thread::Builder::new().name("petstore-log".into()).spawn(move || {
+            match open_owner(&path, if_missing) {
+                Ok((owner, runtime)) => {
+                    // The caller waits for this very message.
+                    let _ = opened.send(Ok(owner.shared()));
+                    owner.run(&runtime, queue);
+                }
+                Err(error) => {
+                    let _ = opened.send(Err(error));
+                }
+            }
+        });
+        let owner = owner.map_err(|error| no_thread(&error))?;
+        match outcome.recv() {
+            Ok(Ok(shared)) => Ok(Self { shared, requests: Some(requests), owner: Some(owner) }),
+            Ok(Err(error)) => {
+                // A caller that tries again at once finds the store free.
+                let _ = owner.join();
+                Err(error)
+            }
+            Err(_) => Err(stopped()),
+        }
+    }
+
+    /// Looks for everything that can still be read of the store at `path`. Blocks while it does so.
+    pub fn salvage(path: impl AsRef<Path>) -> Result<SalvagedLog, LogError> {
+        SalvagedLog::find::<E>(path.as_ref())
+    }
+
+    /// Waits for an answer that depends on the engine, which may need a reminder after an error.
+    async fn unblocking<T>(&self, answer: impl Future<Output = T>) -> T {
+        let mut answer = pin!(answer);
+        loop {
+            match time::timeout(UNBLOCK_PAUSE, &mut answer).await {
+                Ok(answer) => return answer,
+                Err(_elapsed) => self.shared.unblock(),
+            }
+        }
+    }
+
+    /// Why a request that was taken never got an answer.
+    fn unanswered(&self) -> LogError {
+        if self.has_stopped() { stopped() } else { self.shared.why_closed() }
+    }
+
+    /// Whether the thread has ended, which it does only when even restarting it has failed.
+    fn has_stopped(&self) -> bool {
+        self.owner.as_ref().is_some_and(JoinHandle::is_finished)
+    }
+}
+
+fn open_owner<E: Engine>(path: &Path, if_missing: IfMissing) -> Result<(Owner<E>, Runtime), LogError> {
+    let runtime = runtime::Builder::new_current_thread().enable_time().build();
+    let runtime = runtime.map_err(|error| no_thread(&error))?;
+    Ok((Owner::open(path, if_missing)?, runtime))
+}
+
+#[async_trait]
+impl<E: Engine> EventLog for EmbeddedLog<E> {
+    async fn append(&self, expected: Version, record: &Record) -> Result<Position, AppendError> {
+        if record.bytes.len() > RECORD_MAX {
+            let detail =
+                format!("a record of {} bytes is over the limit of {RECORD_MAX}", record.bytes.len());
+            return Err(AppendError::NotStored(LogError::new(Fault::TooLarge, detail)));
+        }
+        // The thread may be busy opening the log again.
+        self.head().await.map_err(AppendError::Closed)?;
+        let (reply, outcome) = oneshot::channel();
+        let requests = self.requests.as_ref().expect("only dropping takes the queue away");
+        let request = Request { expected, record: record.clone(), reply };
+        requests.send(request).await.map_err(|_| AppendError::Closed(stopped()))?;
+        self.unblocking(outcome).await.map_err(|_| AppendError::Closed(self.unanswered()))?
+    }
+
+    async fn read(&self, after: Position, bound: ReadBound) -> Result<Vec<StoredRecord>, LogError> {
+        let shared = self.shared.clone();
+        // Engines read from disk, so not on a thread that others wait for.
+        self.unblocking(task::spawn_blocking(move || shared.read(after, bound)))
+            .await
+            .map_err(|_| stopped())?
+    }
+
+    async fn head(&self) -> Result<Position, LogError> {
+        if self.has_stopped() { Err(stopped()) } else { self.shared.head() }
+    }
+
+    async fn wait_beyond(&self, position: Position, patience: Duration) -> Result<(), LogError> {
+        let mut heads = self.shared.heads();
+        // Running out of patience is as good an end as any: waiting is only a hint.
+        let _ = time::timeout(patience, heads.wait_for(|head| *head > position)).await;
+        Ok(())
+    }
+
+    fn durability(&self) -> Durability {
+        self.shared.durability()
+    }
+}
+
+impl<E: Engine> Drop for EmbeddedLog<E> {
+    fn drop(&mut self) {
+        self.requests = None;
+        if let Some(owner) = self.owner.take() {
+            // A thread that panicked has ended already; there is nobody left to tell.
+            let _ = owner.join();
+        }
+    }
+}
+
+impl<E: Engine> fmt::Debug for EmbeddedLog<E> {
+    fn fmt(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
+        formatter.debug_struct("EmbeddedLog").field("head", &self.shared.head()).finish_non_exhaustive()
+    }
+}
+
+fn stopped() -> LogError {
+    LogError::new(Fault::Stopped, "the thread of the log has ended unexpectedly; restart the service")
+}
+
+fn no_thread(error: &std::io::Error) -> LogError {
+    LogError::new(Fault::CannotOpen, format!("the log cannot start its thread: {error}"))
+}

@@ -1,0 +1,81 @@
+//! What is asked of an embedded engine, and nothing else.
+
+use std::{
+    io,
+    path::{Path, PathBuf},
+};
+
+use application::ports::{CommitId, LogError, Position, Record};
+
+use super::{copy::Copy, high_water::Mark, layout::Layout, reading::Records, salvage::Remains};
+
+/// A storage engine in files of this machine. It may block, and it may panic: every call is made on a thread that may
+/// wait, and a panic becomes an error.
+///
+/// One thread calls [`append`](Self::append) and [`tidy`](Self::tidy); others read meanwhile. After an error or a panic
+/// of either, the engine goes on serving reads until it is closed and opened again.
+pub trait Engine: Records + Sized {
+    /// The scheme of its URLs.
+    const NAME: &'static str;
+
+    /// Where the files of the store that an operator calls `path` are.
+    fn layout(path: &Path) -> Layout;
+
+    /// Whether there is a log, even an empty one. Refuses files of another kind, and changes nothing.
+    fn exists(layout: &Layout) -> Result<bool, LogError>;
+
+    /// The files that hold the log, those that exist.
+    fn files(layout: &Layout) -> io::Result<Vec<PathBuf>>;
+
+    /// Opens the log, or makes ready to create it. Changes nothing that could be salvaged: whether everything up to
+    /// `acknowledged` is there is checked only afterwards.
+    fn open(layout: &Layout, acknowledged: Mark) -> Result<Self, LogError>;
+
+    /// Called once the log is known to be complete. Creates what is missing, and returns when everything that is in the
+    /// log is durable.
+    fn prepare(&self, layout: &Layout) -> Result<(), LogError>;
+
+    /// The last commit; [`Mark::START`] if there is none.
+    fn last(&self) -> Result<Mark, LogError>;
+
+    /// Which commit is at `position`, if any.
+    fn commit_at(&self, position: Position) -> Result<Option<CommitId>, LogError>;
+
+    /// Stores the record at the position after the last, and returns when it is durable.
+    ///
+    /// [`Unreachable`](application::ports::Fault::Unreachable) and [`TooLarge`](application::ports::Fault::TooLarge)
+    /// mean that nothing was written and the log is sound; after any other error it is closed and opened again.
+    fn append(&self, at: Mark, record: &Record) -> Result<(), LogError>;
+
+    /// Called after every append, when the caller was answered: the place for work that nobody waits for.
+    fn tidy(&self) -> Result<(), LogError> {
+        Ok(())
+    }
+
+    /// Wakes callers that hang inside the engine after a failed write, without waiting itself.
+    fn unblock(&self) {}
+
+    /// What was looked up to know that a stored record is durable: setting and value.
+    fn facts(&self) -> Vec<(&'static str, String)>;
+
+    /// Closes the engine.
+    fn close(self, closing: Closing) -> Result<(), LogError>;
+
+    /// Looks for everything that can be read of a store that may be damaged. Changes nothing in it: unless an engine
+    /// knows better, it is opened on a copy and read up to the first damage.
+    fn salvage(layout: &Layout, _acknowledged: Option<Mark>) -> Result<Remains, LogError> {
+        let copy = Copy::temporary::<Self>(layout)?;
+        let engine = Self::open(&copy.layout, Mark::START)?;
+        let last = engine.last()?.position;
+        Ok(Remains { records: Box::new(engine), last, found: None, copy: Some(copy) })
+    }
+}
+
+/// How an engine is closed.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Closing {
+    /// After commits that all succeeded: leave as little as possible for the next start.
+    Tidy,
+    /// After an error, or when nothing was stored: leave the files as they are.
+    AsIs,
+}

@@ -1,0 +1,186 @@
+//! The high-water mark of an embedded log: how far the log is known to reach, in a small file beside it.
+//!
+//! Checksums and contiguous positions cannot see that the end of a log is missing. The mark can: it is
+//! written after each commit is durable and before anybody is told, so a log that ends before its mark has
+//! lost something.
+//!
+//! The file holds two slots. Between two syncs only one of them is written, so the other always holds a mark
+//! that reached the disk whole: a torn write costs the last second of marks, never the mark.
+
+use std::{fs::File, io, os::unix::fs::FileExt as _, path::Path};
+
+use application::ports::{CommitId, Fault, LogError, Position, Version};
+use uuid::Uuid;
+
+use crate::private_files;
+
+/// A commit and where it stands.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Mark {
+    /// Its position.
+    pub position: Position,
+    /// Its id.
+    pub commit: CommitId,
+}
+
+impl Mark {
+    /// The mark of a log that holds nothing.
+    pub const START: Self = Self { position: Position::START, commit: CommitId(Uuid::nil()) };
+
+    /// Checks that a log which ends at `head`, and holds `found` at this position, has lost nothing.
+    pub fn check(self, head: Position, found: Option<CommitId>) -> Result<(), LogError> {
+        let Self { position, commit } = self;
+        let detail = match found {
+            _ if position == Position::START => return Ok(()),
+            Some(found) if found == commit => return Ok(()),
+            Some(found) => format!(
+                "at position {position} stands commit {}, but {} was acknowledged there: this is another \
+                 log, or its end was lost and written anew; restore the whole store from a backup",
+                found.0, commit.0
+            ),
+            None => format!(
+                "the log ends at position {head}, but commits up to {position} were acknowledged: its end is \
+                 lost; restore the store from a backup, or salvage what is left into a new one"
+            ),
+        };
+        Err(LogError::new(Fault::Damaged, detail))
+    }
+
+    /// The version of a log that ends here.
+    pub(super) fn version(self) -> Version {
+        Version { position: self.position, commit: (self != Self::START).then_some(self.commit) }
+    }
+}
+
+/// The file that holds the mark.
+#[derive(Debug)]
+pub(super) struct HighWater {
+    file: File,
+    mark: Mark,
+    /// The slot to write to; the other one is on disk.
+    slot: usize,
+    synced: bool,
+}
+
+/// Slots lie on pages of their own, so that no write can touch both.
+const SLOT_DISTANCE: u64 = 4_096;
+const SLOTS: usize = 2;
+const MAGIC: &[u8; 8] = b"petmark1";
+const SLOT_LEN: usize = MAGIC.len() + 8 + 16 + 4;
+
+impl HighWater {
+    /// Creates the mark of an empty log, whole or not at all.
+    pub(super) fn create(path: &Path) -> io::Result<Self> {
+        let file = private_files::replace_with(path, |file| {
+            (0..SLOTS).try_for_each(|slot| write_slot(file, slot, Mark::START))
+        })?;
+        Ok(Self { file, mark: Mark::START, slot: 0, synced: true })
+    }
+
+    /// Opens the mark; `None` if there is none.
+    pub(super) fn open(path: &Path) -> Result<Option<Self>, LogError> {
+        let cannot_open = |error: io::Error| {
+            let detail = format!("the high-water mark {} cannot be opened: {error}", path.display());
+            LogError::new(Fault::CannotOpen, detail)
+        };
+        let file = match private_files::open(path) {
+            Ok(file) => file,
+            Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(None),
+            Err(error) => return Err(cannot_open(error)),
+        };
+        // The process before this one may have ended before it could sync.
+        file.sync_data().map_err(cannot_open)?;
+        let slots = [0, 1].map(|slot| read_slot(&file, slot));
+        let newest = slots.iter().enumerate().filter_map(|(slot, mark)| Some((slot, (*mark)?)));
+        let Some((slot, mark)) = newest.max_by_key(|(_, mark)| mark.position) else {
+            return Err(unreadable(path));
+        };
+        Ok(Some(Self { file, mark, slot: SLOTS - 1 - slot, synced: true }))
+    }
+
+    /// Reads the mark of a store that is only looked at; `None` if it cannot be read.
+    pub(super) fn peek(path: &Path) -> Option<Mark> {
+        let file = private_files::open_to_read(path).ok()?;
+        (0..SLOTS).filter_map(|slot| read_slot(&file, slot)).max_by_key(|mark| mark.position)
+    }
+
+    /// How far the log is known to reach.
+    pub(super) fn mark(&self) -> Mark {
+        self.mark
+    }
+
+    /// Whether the mark would survive a power cut as it is.
+    pub(super) fn is_synced(&self) -> bool {
+        self.synced
+    }
+
+    /// Notes that the log reaches `mark`. Survives the process; [`sync`](Self::sync) makes it survive more.
+    pub(super) fn raise(&mut self, mark: Mark) -> io::Result<()> {
+        self.mark = mark;
+        self.synced = false;
+        write_slot(&self.file, self.slot, mark)
+    }
+
+    /// Brings the mark to the disk. From now on the other slot is written.
+    pub(super) fn sync(&mut self) -> io::Result<()> {
+        if !self.synced {
+            self.file.sync_data()?;
+            self.synced = true;
+            self.slot = SLOTS - 1 - self.slot;
+        }
+        Ok(())
+    }
+
+    /// Writes the mark into both slots, so that it survives the loss of either: at a clean end, and after a
+    /// failed sync, which may have left the cache and the disk at odds.
+    pub(super) fn settle(&mut self) -> io::Result<()> {
+        for _ in 0..SLOTS {
+            self.raise(self.mark)?;
+            self.sync()?;
+        }
+        Ok(())
+    }
+}
+
+/// A log that holds something has lost its mark.
+pub(super) fn missing(path: &Path) -> LogError {
+    let detail = format!(
+        "the high-water mark {} is missing, so nobody can tell whether the end of the log is lost; restore \
+         the file from a backup of the store, or salvage the log into a new one",
+        path.display()
+    );
+    LogError::new(Fault::Damaged, detail)
+}
+
+fn unreadable(path: &Path) -> LogError {
+    let detail = format!(
+        "the high-water mark {} is damaged in both of its slots, so nobody can tell whether the end of the \
+         log is lost; restore the file from a backup of the store, or salvage the log into a new one",
+        path.display()
+    );
+    LogError::new(Fault::Damaged, detail)
+}
+
+fn write_slot(file: &File, slot: usize, mark: Mark) -> io::Result<()> {
+    let mut bytes = Vec::with_capacity(SLOT_LEN);
+    bytes.extend_from_slice(MAGIC);
+    bytes.extend_from_slice(&mark.position.0.to_be_bytes());
+    bytes.extend_from_slice(mark.commit.0.as_bytes());
+    bytes.extend_from_slice(&crc32c::crc32c(&bytes).to_be_bytes());
+    file.write_all_at(&bytes, slot as u64 * SLOT_DISTANCE)
+}
+
+fn read_slot(file: &File, slot: usize) -> Option<Mark> {
+    let mut bytes = [0; SLOT_LEN];
+    file.read_exact_at(&mut bytes, slot as u64 * SLOT_DISTANCE).ok()?;
+    let (body, checksum) = bytes.split_last_chunk::<4>()?;
+    let (position, commit) = body.strip_prefix(MAGIC)?.split_first_chunk::<8>()?;
+    let sound = crc32c::crc32c(body) == u32::from_be_bytes(*checksum);
+    sound.then_some(Mark {
+        position: Position(u64::from_be_bytes(*position)),
+        commit: CommitId(Uuid::from_slice(commit).ok()?),
+    })
+}
+
+#[cfg(test)]
+mod tests;

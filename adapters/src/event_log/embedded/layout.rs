@@ -1,0 +1,130 @@
+//! Which file of a store is where, who may read it, and that only one process at a time opens it.
+
+use std::{
+    fs::{File, Permissions, TryLockError},
+    io,
+    os::unix::fs::PermissionsExt as _,
+    path::{Path, PathBuf},
+};
+
+use application::ports::{Fault, LogError};
+
+use super::failed_sync;
+use crate::private_files::{
+    FILE_MODE, beside, create_folders, folder_of, open_or_create, open_to_read, sync_folder,
+};
+
+/// Where a store keeps what.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Layout {
+    /// What the operator calls the store: a folder or a file.
+    pub path: PathBuf,
+    /// The folder that holds the files.
+    pub folder: PathBuf,
+    /// Held by the process that has the store open.
+    pub(super) lock: PathBuf,
+    /// How far the log is known to reach.
+    pub(super) mark: PathBuf,
+    /// Space that is given back when the disk is full.
+    pub(super) ballast: PathBuf,
+    /// Exists while the files may show data that the disk does not have.
+    pub(super) not_synced: PathBuf,
+}
+
+impl Layout {
+    /// A store that has a folder to itself.
+    pub fn in_folder(path: &Path) -> Self {
+        Self::new(path, path, |name| path.join(name))
+    }
+
+    /// A store in one file, with the others beside it.
+    pub fn beside_file(path: &Path) -> Self {
+        Self::new(path, folder_of(path), |name| beside(path, &format!(".{name}")))
+    }
+
+    fn new(path: &Path, folder: &Path, file: impl Fn(&str) -> PathBuf) -> Self {
+        Self {
+            path: path.into(),
+            folder: folder.into(),
+            lock: file("lock"),
+            mark: file("mark"),
+            ballast: file("ballast"),
+            not_synced: file("not-synced"),
+        }
+    }
+
+    /// Whether an earlier write or sync has failed, and the files were only just compared with the disk.
+    pub fn is_in_doubt(&self) -> bool {
+        failed_sync::is_declared(&self.not_synced)
+    }
+
+    /// A file of the engine whose name is that of the store with something added.
+    pub fn beside(&self, ending: &str) -> PathBuf {
+        beside(&self.path, ending)
+    }
+
+    /// Refuses a file where a folder is expected, and the other way round.
+    pub(super) fn check_kind(&self) -> Result<(), LogError> {
+        let Ok(about) = self.path.metadata() else { return Ok(()) };
+        let (fits, kind) =
+            if self.path == self.folder { (about.is_dir(), "folder") } else { (about.is_file(), "file") };
+        if fits {
+            return Ok(());
+        }
+        let detail = format!("{} is not a {kind}; choose another path for the store", self.path.display());
+        Err(LogError::new(Fault::CannotOpen, detail))
+    }
+
+    /// Creates the folder if it is missing, and keeps other processes out until the file is dropped.
+    pub(super) fn lock(&self) -> Result<File, LogError> {
+        let lock = create_folders(&self.folder).and_then(|()| open_or_create(&self.lock));
+        let lock = lock.map_err(|error| self.not_writable(&error))?;
+        match lock.try_lock() {
+            Ok(()) => Ok(lock),
+            Err(TryLockError::WouldBlock) => Err(self.in_use()),
+            Err(TryLockError::Error(error)) => Err(self.not_writable(&error)),
+        }
+    }
+
+    /// Refuses a store that another process has open. Changes nothing, so the answer holds only for the moment.
+    pub(super) fn check_unused(&self) -> Result<(), LogError> {
+        match open_to_read(&self.lock).map(|lock| lock.try_lock_shared()) {
+            Ok(Err(TryLockError::WouldBlock)) => Err(self.in_use()),
+            // Without a lock that can be read nobody has the store open, or nobody can tell.
+            Ok(Ok(()) | Err(TryLockError::Error(_))) | Err(_) => Ok(()),
+        }
+    }
+
+    /// There is no store at the path.
+    pub(super) fn missing(&self) -> LogError {
+        let detail = format!("there is no store at {}; check the path", self.path.display());
+        LogError::new(Fault::CannotOpen, detail)
+    }
+
+    fn in_use(&self) -> LogError {
+        let detail = format!(
+            "the store {} is in use by another process; stop that process or choose another path",
+            self.path.display()
+        );
+        LogError::new(Fault::CannotOpen, detail)
+    }
+
+    fn not_writable(&self, error: &io::Error) -> LogError {
+        let detail = format!(
+            "the store {} cannot be written to ({error}); make it and its folder writable for this user, or choose \
+             another path",
+            self.path.display()
+        );
+        LogError::new(Fault::CannotOpen, detail)
+    }
+}
+
+/// Closes files to every other user, and brings them and the names in their folder to the disk.
+pub fn sync_files(folder: &Path, files: &[PathBuf]) -> io::Result<()> {
+    for path in files {
+        let file = File::open(path)?;
+        file.set_permissions(Permissions::from_mode(FILE_MODE))?;
+        file.sync_all()?;
+    }
+    sync_folder(folder)
+}

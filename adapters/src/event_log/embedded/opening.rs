@@ -1,0 +1,100 @@
+//! From a path to an open log, at the start and after an error: nothing is served before it is known to be complete,
+//! and nothing is changed before that.
+
+use std::{fs::File, path::Path};
+
+use application::ports::LogError;
+
+use super::{
+    engine::{Closing, Engine},
+    failed_sync,
+    high_water::{self, HighWater, Mark},
+    io_error::io_error,
+    layout::{Layout, sync_files},
+    panics, space,
+};
+use crate::{event_log::IfMissing, private_files::sync_folder};
+
+/// A store that this process has to itself, as long as it holds the lock.
+pub(super) struct Store {
+    pub(super) layout: Layout,
+    pub(super) mark: HighWater,
+    /// Whether it was created just now.
+    pub(super) is_new: bool,
+    _lock: File,
+}
+
+/// An engine whose log has lost nothing.
+pub(super) struct Opened<E> {
+    pub(super) engine: E,
+    pub(super) last: Mark,
+}
+
+/// Takes the lock and opens the mark. The mark is created before anything else, so a log without a mark has lost it.
+pub(super) fn open_store<E: Engine>(path: &Path, if_missing: IfMissing) -> Result<Store, LogError> {
+    let layout = E::layout(path);
+    layout.check_kind()?;
+    let exists = || panics::reading("looking for the log", || E::exists(&layout));
+    match if_missing {
+        IfMissing::Refuse if !layout.mark.exists() && !exists()? => return Err(layout.missing()),
+        IfMissing::Refuse | IfMissing::Create => {}
+    }
+    let lock = layout.lock()?;
+    let (mark, is_new) = match HighWater::open(&layout.mark)? {
+        Some(mark) => (mark, false),
+        None if exists()? => return Err(high_water::missing(&layout.mark)),
+        None => (HighWater::create(&layout.mark).map_err(io_error("creating the store"))?, true),
+    };
+    Ok(Store { layout, mark, is_new, _lock: lock })
+}
+
+/// Opens the engine once everything in it is durable and nothing is missing. No other engine may be open on the files.
+///
+/// After a failed write or sync the files are first compared with the disk: a commit that is stored on top of data
+/// which only the cache has would be lost with it.
+pub(super) fn open_engine<E: Engine>(store: &Store) -> Result<Opened<E>, LogError> {
+    let not_synced = &store.layout.not_synced;
+    try_to_open(store).inspect_err(|error| failed_sync::declare_after(error.fault, not_synced))
+}
+
+fn try_to_open<E: Engine>(Store { layout, mark, .. }: &Store) -> Result<Opened<E>, LogError> {
+    let not_synced = io_error("bringing the log to the disk");
+    space::make_room_to_open(&layout.folder, &layout.ballast);
+    let distrusted = failed_sync::is_declared(&layout.not_synced);
+    if distrusted {
+        E::files(layout).and_then(|files| failed_sync::resolve(&files)).map_err(&not_synced)?;
+    }
+    // A process that was killed may have left its last writes in the cache of the system.
+    E::files(layout).and_then(|files| sync_files(&layout.folder, &files)).map_err(&not_synced)?;
+    let doing = format!("opening the store {}", layout.path.display());
+    let engine = panics::reading(&doing, || E::open(layout, mark.mark()))?;
+    let checked = check(&engine, mark.mark()).and_then(|last| {
+        panics::writing("preparing the log", || engine.prepare(layout))?;
+        sync_folder(&layout.folder).map_err(&not_synced)?;
+        if distrusted {
+            failed_sync::withdraw(&layout.not_synced).map_err(&not_synced)?;
+        }
+        Ok(last)
+    });
+    match checked {
+        Ok(last) => Ok(Opened { engine, last }),
+        Err(error) => {
+            close(engine, Closing::AsIs).unwrap_or_else(|error| tracing::debug!("{error}"));
+            Err(error)
+        }
+    }
+}
+
+/// The last commit, once nothing is missing that was acknowledged.
+pub(crate) fn check<E: Engine>(engine: &E, acknowledged: Mark) -> Result<Mark, LogError> {
+    let (last, found) = panics::reading("reading the end of the log", || {
+        Ok((engine.last()?, engine.commit_at(acknowledged.position)?))
+    })?;
+    acknowledged.check(last.position, found)?;
+    Ok(last)
+}
+
+/// Closes an engine, which may panic while it is dropped.
+pub(crate) fn close<E: Engine>(engine: E, closing: Closing) -> Result<(), LogError> {
+    panics::writing("closing the log", || engine.close(closing))
+}

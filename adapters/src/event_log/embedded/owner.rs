@@ -1,0 +1,289 @@
+//! The thread that owns the engine: the only one that writes, and the one that opens the log again after an error.
+
+use std::{
+    panic::{self, AssertUnwindSafe},
+    path::Path,
+    sync::Arc,
+    time::{Duration, Instant},
+};
+
+use application::ports::{AppendError, Fault, LogError, Position, Record, Version};
+use tokio::{
+    runtime::Runtime,
+    sync::{mpsc, oneshot},
+    time,
+};
+
+use super::{
+    engine::{Closing, Engine},
+    failed_sync,
+    high_water::Mark,
+    io_error::io_error,
+    opening::{self, Opened, Store},
+    panics,
+    shared::Shared,
+    space,
+};
+use crate::event_log::IfMissing;
+
+/// How often the mark is synced while commits come in, and how long after the last one.
+const MARK_SYNC_PAUSE: Duration = Duration::from_secs(1);
+/// The pause before the log is opened again; it doubles with each failure.
+const REOPEN_PAUSE: Duration = Duration::from_secs(1);
+const REOPEN_PAUSE_MAX: Duration = Duration::from_secs(4);
+
+/// A caller that waits for its record to be stored.
+pub(super) struct Request {
+    pub(super) expected: Version,
+    pub(super) record: Record,
+    pub(super) reply: oneshot::Sender<Result<Position, AppendError>>,
+}
+
+/// The owner of a store. Everything here blocks, on a thread of its own.
+pub(super) struct Owner<E> {
+    store: Store,
+    mark_synced: Instant,
+    /// Whether anything was created or stored. Otherwise everything stays as it is, damage above all.
+    changed: bool,
+    state: State,
+    shared: Arc<Shared<E>>,
+}
+
+/// Whether records are taken, named by what happens next.
+#[derive(Debug, Clone, Copy)]
+enum State {
+    /// Take them.
+    Open,
+    /// Look whether there is room again.
+    Full,
+    /// Open the log again at the given time, with a longer pause next time.
+    Failed { retry_at: Instant, pause: Duration },
+    /// Nothing helps but an operator.
+    Lost,
+}
+
+impl<E: Engine> Owner<E> {
+    /// Opens the store at `path` and checks that it has lost nothing.
+    pub(super) fn open(path: &Path, if_missing: IfMissing) -> Result<Self, LogError> {
+        let store = opening::open_store::<E>(path, if_missing)?;
+        let Opened { engine, last } = opening::open_engine(&store)?;
+        let shared = Arc::new(Shared::new(engine, &store.layout, last.position));
+        let changed = store.is_new;
+        let mut owner = Self { store, mark_synced: Instant::now(), changed, state: State::Open, shared };
+        owner.go_on_from(last)?;
+        match if_missing {
+            IfMissing::Create => owner.take_ballast(),
+            // A tool that only looks changes nothing that need not change.
+            IfMissing::Refuse => {}
+        }
+        Ok(owner)
+    }
+
+    pub(super) fn shared(&self) -> Arc<Shared<E>> {
+        self.shared.clone()
+    }
+
+    /// Serves until nobody can ask any more, then closes the log. A panic closes it too, but then it is opened again.
+    pub(super) fn run(mut self, runtime: &Runtime, mut requests: mpsc::Receiver<Request>) {
+        loop {
+            let serve = AssertUnwindSafe(|| self.serve(runtime, &mut requests));
+            match panic::catch_unwind(serve) {
+                Ok(()) => return self.close(),
+                Err(panic) => {
+                    let detail = format!("the thread of the log panicked ({})", panics::message(&*panic));
+                    self.fail(&LogError::new(Fault::Stopped, detail), REOPEN_PAUSE);
+                }
+            }
+        }
+    }
+
+    fn serve(&mut self, runtime: &Runtime, requests: &mut mpsc::Receiver<Request>) {
+        loop {
+            let next = runtime.block_on(async {
+                match self.next_chore() {
+                    Some(at) => time::timeout_at(at.into(), requests.recv()).await,
+                    None => Ok(requests.recv().await),
+                }
+            });
+            match next {
+                Ok(Some(request)) => {
+                    let outcome = self.append(request.expected, &request.record);
+                    // The caller may have gone away; the record is stored all the same.
+                    let _ = request.reply.send(outcome);
+                }
+                Ok(None) => return,
+                Err(_elapsed) => {}
+            }
+            self.do_chores();
+        }
+    }
+
+    fn append(&mut self, expected: Version, record: &Record) -> Result<Position, AppendError> {
+        if let Some(error) = self.shared.closed.read().clone() {
+            return Err(AppendError::Closed(error));
+        }
+        if expected != self.store.mark.mark().version() {
+            return Err(AppendError::Conflict);
+        }
+        if let Err(error) = space::check_room(&self.store.layout.folder, record.bytes.len()) {
+            return Err(AppendError::Closed(self.stop(State::Full, error)));
+        }
+        let at = Mark { position: expected.position.next(), commit: record.id };
+        match self.store(at, record) {
+            Ok(()) => {
+                self.shared.head.send_replace(at.position);
+                Ok(at.position)
+            }
+            // The engine refused it before it wrote anything.
+            Err(error) if matches!(error.fault, Fault::Unreachable | Fault::TooLarge) => {
+                Err(AppendError::NotStored(error))
+            }
+            Err(error) => Err(AppendError::Closed(self.fail(&error, REOPEN_PAUSE))),
+        }
+    }
+
+    fn store(&mut self, at: Mark, record: &Record) -> Result<(), LogError> {
+        self.changed = true;
+        self.with_engine("writing to the log", |engine| engine.append(at, record))?;
+        self.store.mark.raise(at).map_err(io_error("writing the high-water mark"))
+    }
+
+    fn with_engine<T>(
+        &self,
+        doing: &str,
+        call: impl FnOnce(&E) -> Result<T, LogError>,
+    ) -> Result<T, LogError> {
+        let engine = self.shared.engine.read();
+        let engine = engine.as_ref().expect("a log that is open has its engine");
+        panics::writing(doing, || call(engine))
+    }
+
+    /// When there is something to do even if nobody asks.
+    fn next_chore(&self) -> Option<Instant> {
+        match self.state {
+            State::Open if self.store.mark.is_synced() => None,
+            State::Open => Some(self.mark_synced + MARK_SYNC_PAUSE),
+            State::Full => Some(Instant::now() + REOPEN_PAUSE),
+            State::Failed { retry_at, .. } => Some(retry_at),
+            State::Lost => None,
+        }
+    }
+
+    fn do_chores(&mut self) {
+        match self.state {
+            State::Open => {
+                if let Err(error) = self.tidy() {
+                    self.fail(&error, REOPEN_PAUSE);
+                }
+            }
+            State::Full => {
+                if space::check_room_again(&self.store.layout.folder).is_ok() {
+                    self.resume();
+                }
+            }
+            State::Failed { retry_at, pause } if retry_at <= Instant::now() => self.reopen(pause),
+            State::Failed { .. } | State::Lost => {}
+        }
+    }
+
+    fn tidy(&mut self) -> Result<(), LogError> {
+        if !self.store.mark.is_synced() && self.mark_synced.elapsed() >= MARK_SYNC_PAUSE {
+            self.store.mark.sync().map_err(io_error("syncing the high-water mark"))?;
+            self.mark_synced = Instant::now();
+        }
+        self.with_engine("tidying up the log", Engine::tidy)
+    }
+
+    /// Takes no more records, and tells everybody who asks why.
+    fn stop(&mut self, state: State, error: LogError) -> LogError {
+        self.state = state;
+        *self.shared.closed.write() = Some(error.clone());
+        error
+    }
+
+    /// Closes the log after an error, until it was opened again.
+    fn fail(&mut self, error: &LogError, pause: Duration) -> LogError {
+        failed_sync::declare_if_possible(&self.store.layout.not_synced);
+        let detail = format!("{error}; the log is opened again by itself once that works");
+        let state = State::Failed { retry_at: Instant::now() + pause, pause };
+        self.stop(state, LogError::new(error.fault, detail))
+    }
+
+    /// Opens the log again, unless the disk still fails: then the old engine goes on serving reads.
+    fn reopen(&mut self, pause: Duration) {
+        let layout = &self.store.layout;
+        space::make_room_to_open(&layout.folder, &layout.ballast);
+        let writable = failed_sync::declare(&layout.not_synced);
+        let writable = writable.map_err(io_error("opening the log again"));
+        match writable.and_then(|()| self.replace_engine()) {
+            Ok(()) => match space::check_room_again(&self.store.layout.folder) {
+                Ok(()) => self.resume(),
+                Err(error) => {
+                    self.stop(State::Full, error);
+                }
+            },
+            // Damage does not heal.
+            Err(error) if error.fault == Fault::Damaged => {
+                self.stop(State::Lost, error);
+            }
+            Err(error) => {
+                self.fail(&error, (2 * pause).min(REOPEN_PAUSE_MAX));
+            }
+        }
+    }
+
+    fn replace_engine(&mut self) -> Result<(), LogError> {
+        // What it has cached goes with it. It failed before, so that it fails to close is no news.
+        self.close_engine(Closing::AsIs).unwrap_or_else(|error| tracing::debug!("{error}"));
+        self.store.mark.settle().map_err(io_error("writing the high-water mark"))?;
+        let Opened { engine, last } = opening::open_engine(&self.store)?;
+        *self.shared.engine.write() = Some(engine);
+        self.go_on_from(last)
+    }
+
+    /// Takes note of everything the log holds, which is durable by now.
+    fn go_on_from(&mut self, last: Mark) -> Result<(), LogError> {
+        let mark = &mut self.store.mark;
+        if last != mark.mark() {
+            let raised = mark.raise(last).and_then(|()| mark.sync());
+            raised.map_err(io_error("writing the high-water mark"))?;
+        }
+        self.shared.head.send_replace(last.position);
+        Ok(())
+    }
+
+    fn resume(&mut self) {
+        self.state = State::Open;
+        *self.shared.closed.write() = None;
+        self.take_ballast();
+    }
+
+    fn take_ballast(&self) {
+        space::take_ballast(&self.store.layout.folder, &self.store.layout.ballast);
+    }
+
+    fn close(mut self) {
+        let closed = match self.state {
+            State::Open | State::Full if self.changed => self
+                .store
+                .mark
+                .settle()
+                .map_err(io_error("writing the high-water mark"))
+                .and_then(|()| self.close_engine(Closing::Tidy)),
+            State::Open | State::Full => self.close_engine(Closing::AsIs),
+            // The next start looks at everything anyway.
+            State::Failed { .. } | State::Lost => Ok(()),
+        };
+        if let Err(error) = closed {
+            failed_sync::declare_if_possible(&self.store.layout.not_synced);
+            tracing::warn!("the log could not be closed cleanly, and loses nothing by that: {error}");
+        }
+        self.close_engine(Closing::AsIs).unwrap_or_else(|error| tracing::debug!("{error}"));
+    }
+
+    fn close_engine(&self, closing: Closing) -> Result<(), LogError> {
+        // Waits for readers, and keeps them waiting no longer than that.
+        let engine = self.shared.engine.write().take();
+        engine.map_or(Ok(()), |engine| opening::close(engine, closing))
+    }
+}

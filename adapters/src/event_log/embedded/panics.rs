@@ -1,0 +1,74 @@
+//! Panics of an engine become errors: one sentence, never a dead thread and never noise for users.
+
+use std::{
+    any::Any,
+    cell::Cell,
+    panic::{self, AssertUnwindSafe},
+    sync::Once,
+};
+
+use application::ports::{Fault, LogError};
+
+thread_local! {
+    static CATCHING: Cell<bool> = const { Cell::new(false) };
+}
+
+/// Calls an engine that reads or opens its files. What makes it panic is nearly always a file that does not hold what
+/// was written.
+pub(crate) fn reading<T>(doing: &str, call: impl FnOnce() -> Result<T, LogError>) -> Result<T, LogError> {
+    let what_to_do = "its files are probably damaged; restore the store from a backup, or salvage what is left into a \
+                      new one";
+    catch(doing, Fault::Damaged, what_to_do, call)
+}
+
+/// Calls an engine that writes or syncs its files. Whether they are sound shows when they are opened again.
+pub(crate) fn writing<T>(doing: &str, call: impl FnOnce() -> Result<T, LogError>) -> Result<T, LogError> {
+    catch(doing, Fault::WriteFailed, "check the disk", call)
+}
+
+fn catch<T>(
+    doing: &str,
+    fault: Fault,
+    what_to_do: &str,
+    call: impl FnOnce() -> Result<T, LogError>,
+) -> Result<T, LogError> {
+    silence();
+    let outer = CATCHING.replace(true);
+    // Whatever the panic left half done goes with the engine, which is closed and opened again.
+    let outcome = panic::catch_unwind(AssertUnwindSafe(call));
+    CATCHING.set(outer);
+    outcome.unwrap_or_else(|panic| {
+        let message = message(&*panic);
+        let detail = format!("{doing} failed inside the storage engine ({message}): {what_to_do}");
+        Err(LogError::new(fault, detail))
+    })
+}
+
+/// What a panic says of itself.
+pub(super) fn message(panic: &(dyn Any + Send)) -> String {
+    let message = panic.downcast_ref::<String>().map(String::as_str);
+    one_line(message.or_else(|| panic.downcast_ref::<&str>().copied()).unwrap_or("no message"))
+}
+
+/// Messages of engines run over several lines and may hold whole buffers.
+pub(crate) fn one_line(text: &str) -> String {
+    const WORDS_MAX: usize = 20;
+    text.split_whitespace().take(WORDS_MAX).collect::<Vec<_>>().join(" ")
+}
+
+fn silence() {
+    static SILENCED: Once = Once::new();
+    SILENCED.call_once(|| silence_panics(|| CATCHING.get()));
+}
+
+/// Keeps panics that somebody catches out of the standard error stream. All others are reported as before.
+pub(crate) fn silence_panics(caught: impl Fn() -> bool + Send + Sync + 'static) {
+    let report = panic::take_hook();
+    panic::set_hook(Box::new(move |panic| {
+        if caught() {
+            tracing::debug!("the storage engine panicked: {panic}");
+        } else {
+            report(panic);
+        }
+    }));
+}

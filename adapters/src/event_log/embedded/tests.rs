@@ -1,0 +1,138 @@
+//! What holds for a log on any embedded engine. Each engine runs all of it: [`check_engine!`].
+
+mod faults;
+mod panics;
+
+use std::path::{Path, PathBuf};
+
+use application::contract::{self, record};
+use tempfile::TempDir;
+
+use super::*;
+
+pub(crate) use faults::*;
+pub(crate) use panics::*;
+
+/// Runs every test on an engine.
+macro_rules! check_engine {
+    ($engine:ty) => {
+        $crate::event_log::embedded::tests::run_on! { $engine:
+            the_log_keeps_the_contract,
+            a_reopened_log_holds_everything,
+            a_record_over_the_limit_is_refused_and_the_log_goes_on,
+            a_store_in_use_is_refused_until_it_is_closed,
+            a_store_that_an_earlier_process_left_in_doubt_is_compared_with_the_disk_and_opens,
+            a_failed_write_closes_the_log_until_it_was_opened_again_by_itself,
+            an_engine_that_panics_while_it_writes_closes_the_log_which_is_then_opened_again,
+            an_engine_that_panics_while_it_reads_makes_that_read_fail_and_no_other,
+            a_thread_that_cannot_go_on_stops_the_log_for_good,
+        }
+    };
+}
+pub(crate) use check_engine;
+
+macro_rules! run_on {
+    ($engine:ty: $($test:ident),* $(,)?) => {$(
+        #[tokio::test(flavor = "multi_thread")]
+        async fn $test() {
+            $crate::event_log::embedded::tests::$test::<$engine>().await;
+        }
+    )*};
+}
+pub(crate) use run_on;
+
+/// A store of this engine that has the folder to itself.
+fn store<E: Engine>(folder: &TempDir) -> PathBuf {
+    let path = folder.path().join("deep").join("store");
+    // An engine that keeps its store in a file puts others beside it.
+    if E::layout(&path).folder == path { path } else { path.join("pets.db") }
+}
+
+/// Appends until the log holds so many commits, and returns where it ends.
+pub(crate) async fn append_up_to<E: Engine>(log: &EmbeddedLog<E>, commits: u64) -> Version {
+    let head = contract::version(log).await;
+    contract::fill(log, head, commits - head.position.0).await
+}
+
+/// Everything in the log, or the first error.
+pub(crate) async fn read_all<E: Engine>(log: &EmbeddedLog<E>) -> Result<Vec<StoredRecord>, LogError> {
+    let mut all: Vec<StoredRecord> = Vec::new();
+    loop {
+        let last = all.last().map_or(Position::START, |record| record.position);
+        let more = log.read(last, ReadBound { records: 50, bytes: 100_000 }).await?;
+        if more.is_empty() {
+            return Ok(all);
+        }
+        all.extend(more);
+    }
+}
+
+pub(crate) async fn the_log_keeps_the_contract<E: Engine>() {
+    let folder = TempDir::new().unwrap();
+    let fresh = async || {
+        let path = tempfile::tempdir_in(&folder).unwrap().keep().join("store");
+        Arc::new(EmbeddedLog::<E>::open(path).unwrap()) as Arc<dyn EventLog>
+    };
+    contract::check_all(fresh).await;
+}
+
+pub(crate) async fn a_reopened_log_holds_everything<E: Engine>() {
+    let folder = TempDir::new().unwrap();
+    let path = store::<E>(&folder);
+    let open = async || Arc::new(EmbeddedLog::<E>::open(&path).unwrap()) as Arc<dyn EventLog>;
+    contract::a_reopened_log_holds_everything(open).await;
+}
+
+pub(crate) async fn a_record_over_the_limit_is_refused_and_the_log_goes_on<E: Engine>() {
+    let folder = TempDir::new().unwrap();
+    let log = EmbeddedLog::<E>::open(store::<E>(&folder)).unwrap();
+    let huge = Record { bytes: vec![b'x'; RECORD_MAX + 1].into(), ..record(1) };
+    let refused = log.append(Version::START, &huge).await;
+    assert!(
+        matches!(&refused, Err(AppendError::NotStored(error)) if error.fault == Fault::TooLarge),
+        "{refused:?}"
+    );
+    assert_eq!(log.append(Version::START, &record(1)).await, Ok(Position(1)));
+}
+
+pub(crate) async fn a_store_in_use_is_refused_until_it_is_closed<E: Engine>() {
+    let folder = TempDir::new().unwrap();
+    let path = store::<E>(&folder);
+    let first = EmbeddedLog::<E>::open(&path).unwrap();
+    let refused = EmbeddedLog::<E>::open(&path).unwrap_err();
+    assert_eq!(refused.fault, Fault::CannotOpen);
+    assert!(refused.detail.contains("in use by another process"), "{refused}");
+    append_up_to(&first, 3).await;
+    drop(first);
+    let again = EmbeddedLog::<E>::open(&path).unwrap();
+    assert_eq!(again.head().await, Ok(Position(3)), "the refused start has changed nothing");
+}
+
+pub(crate) async fn a_store_that_an_earlier_process_left_in_doubt_is_compared_with_the_disk_and_opens<
+    E: Engine,
+>() {
+    let folder = TempDir::new().unwrap();
+    let path = store::<E>(&folder);
+    append_up_to(&EmbeddedLog::<E>::open(&path).unwrap(), 50).await;
+    let marker = E::layout(&path).not_synced;
+    std::fs::write(&marker, "in doubt").unwrap();
+    let log = EmbeddedLog::<E>::open(&path).unwrap();
+    assert_eq!(log.head().await, Ok(Position(50)));
+    assert!(!marker.exists(), "the doubt is settled");
+}
+
+/// Waits until the log takes records again.
+async fn reopened<E: Engine>(log: &EmbeddedLog<E>) -> Position {
+    /// Longer than a sound log needs to be open again, even on a busy machine.
+    const PATIENCE: Duration = Duration::from_mins(1);
+    let opened = async {
+        loop {
+            match log.head().await {
+                Ok(head) => return head,
+                // Nothing can come meanwhile: this only lets some time pass.
+                Err(_) => log.wait_beyond(Position(u64::MAX), Duration::from_millis(20)).await.unwrap(),
+            }
+        }
+    };
+    time::timeout(PATIENCE, opened).await.expect("the log is opened again by itself")
+}

@@ -1,0 +1,155 @@
+//! An engine that panics closes the log, which is then opened again. Only a thread that cannot even do that is gone.
+
+use std::{fs, io, panic};
+
+use application::ports::CommitId;
+
+use super::*;
+
+pub(crate) async fn an_engine_that_panics_while_it_writes_closes_the_log_which_is_then_opened_again<
+    E: Engine,
+>() {
+    let folder = TempDir::new().unwrap();
+    let path = store::<E>(&folder);
+    let log = EmbeddedLog::<PanicsOnDemand<E>>::open(&path).unwrap();
+    let head = append_up_to(&log, 3).await;
+
+    demand(&path, "append");
+    let refused = log.append(head, &record(4)).await;
+    let Err(AppendError::Closed(error)) = refused else { panic!("{refused:?}") };
+    assert_eq!(error.fault, Fault::WriteFailed);
+    assert!(error.detail.contains("on demand"), "{error}");
+    assert!(!error.detail.contains('\n'), "{error}");
+    assert!(log.head().await.is_err(), "a closed log says so");
+    assert_eq!(read_all(&log).await.unwrap().len(), 3, "reads go on");
+
+    demand(&path, "nothing");
+    assert_eq!(reopened(&log).await, Position(3));
+    append_up_to(&log, 5).await;
+    drop(log);
+    assert_eq!(read_all(&EmbeddedLog::<E>::open(&path).unwrap()).await.unwrap().len(), 5);
+}
+
+pub(crate) async fn an_engine_that_panics_while_it_reads_makes_that_read_fail_and_no_other<E: Engine>() {
+    let folder = TempDir::new().unwrap();
+    let path = store::<E>(&folder);
+    let log = EmbeddedLog::<PanicsOnDemand<E>>::open(&path).unwrap();
+    append_up_to(&log, 3).await;
+    demand(&path, "read");
+    assert_eq!(log.read(Position(1), ReadBound::BATCH).await.unwrap_err().fault, Fault::Damaged);
+    demand(&path, "nothing");
+    assert_eq!(log.read(Position(1), ReadBound::BATCH).await.unwrap().len(), 2);
+    append_up_to(&log, 4).await;
+}
+
+pub(crate) async fn a_thread_that_cannot_go_on_stops_the_log_for_good<E: Engine>() {
+    let folder = TempDir::new().unwrap();
+    let path = store::<E>(&folder);
+    let log = EmbeddedLog::<PanicsOnDemand<E>>::open(&path).unwrap();
+    let head = append_up_to(&log, 3).await;
+    demand(&path, "append again and again");
+    assert!(matches!(log.append(head, &record(4)).await, Err(AppendError::Closed(_))));
+    let stopped = async {
+        while !matches!(log.head().await, Err(error) if error.fault == Fault::Stopped) {
+            task::yield_now().await;
+        }
+    };
+    time::timeout(Duration::from_mins(1), stopped).await.expect("the head tells that the thread has ended");
+    let refused = log.append(head, &record(4)).await;
+    assert!(
+        matches!(&refused, Err(AppendError::Closed(error)) if error.fault == Fault::Stopped),
+        "{refused:?}"
+    );
+}
+
+/// Tells the engine of the store what to do from now on.
+fn demand(store: &Path, what: &str) {
+    fs::write(store.with_extension("demand"), what).unwrap();
+}
+
+/// A real engine that panics when a file beside its store says so.
+struct PanicsOnDemand<E> {
+    engine: E,
+    demand: PathBuf,
+}
+
+/// A panic that comes back when it is caught, and again.
+struct Again {
+    times: u32,
+}
+
+impl Drop for Again {
+    fn drop(&mut self) {
+        match self.times {
+            0 => panic!("for the last time"),
+            times => panic::panic_any(Self { times: times - 1 }),
+        }
+    }
+}
+
+impl<E> PanicsOnDemand<E> {
+    fn obey(&self, call: &str) {
+        let demand = fs::read_to_string(&self.demand).unwrap_or_default();
+        assert_ne!(demand, call, "on demand");
+        if demand.strip_prefix(call) == Some(" again and again") {
+            panic::panic_any(Again { times: 1 });
+        }
+    }
+}
+
+impl<E: Engine> Engine for PanicsOnDemand<E> {
+    const NAME: &'static str = E::NAME;
+
+    fn layout(path: &Path) -> Layout {
+        E::layout(path)
+    }
+
+    fn exists(layout: &Layout) -> Result<bool, LogError> {
+        E::exists(layout)
+    }
+
+    fn files(layout: &Layout) -> io::Result<Vec<PathBuf>> {
+        E::files(layout)
+    }
+
+    fn open(layout: &Layout, acknowledged: Mark) -> Result<Self, LogError> {
+        let demand = layout.path.with_extension("demand");
+        Ok(Self { engine: E::open(layout, acknowledged)?, demand })
+    }
+
+    fn prepare(&self, layout: &Layout) -> Result<(), LogError> {
+        self.engine.prepare(layout)
+    }
+
+    fn last(&self) -> Result<Mark, LogError> {
+        self.engine.last()
+    }
+
+    fn commit_at(&self, position: Position) -> Result<Option<CommitId>, LogError> {
+        self.engine.commit_at(position)
+    }
+
+    fn append(&self, at: Mark, record: &Record) -> Result<(), LogError> {
+        self.obey("append");
+        self.engine.append(at, record)
+    }
+
+    fn facts(&self) -> Vec<(&'static str, String)> {
+        self.engine.facts()
+    }
+
+    fn close(self, closing: Closing) -> Result<(), LogError> {
+        self.engine.close(closing)
+    }
+
+    fn salvage(layout: &Layout, acknowledged: Option<Mark>) -> Result<Remains, LogError> {
+        E::salvage(layout, acknowledged)
+    }
+}
+
+impl<E: Engine> Records for PanicsOnDemand<E> {
+    fn visit(&self, after: Position, last: Position, visit: &mut Visit<'_>) -> Result<(), LogError> {
+        self.obey("read");
+        self.engine.visit(after, last, visit)
+    }
+}

@@ -1,0 +1,47 @@
+//! What the answer of JetStream to an append means.
+
+use application::ports::{AppendError, Fault, LogError, Position};
+use async_nats::jetstream::{ErrorCode, publish::PublishAck, response::Response};
+
+use super::connection::unreachable;
+
+/// Reads the answer to an append after `expected`.
+pub(super) fn outcome(stream: &str, expected: Position, answer: &[u8]) -> Result<Position, AppendError> {
+    let error = match serde_json::from_slice::<Response<PublishAck>>(answer) {
+        Ok(Response::Ok(ack)) if ack.stream == stream && ack.sequence == expected.next().0 => {
+            return Ok(expected.next());
+        }
+        Ok(Response::Ok(ack)) => {
+            let detail = format!(
+                "the commit for position {} was stored at {} of stream {}: another program writes there",
+                expected.next(),
+                ack.sequence,
+                ack.stream
+            );
+            return Err(AppendError::Closed(LogError::new(Fault::Diverged, detail)));
+        }
+        Ok(Response::Err { error }) => error,
+        Err(error) => {
+            return Err(AppendError::Unclear(unreachable(format!(
+                "the acknowledgement cannot be parsed: {error}"
+            ))));
+        }
+    };
+    let refused =
+        |fault| AppendError::NotStored(LogError::new(fault, format!("NATS refused a commit: {error}")));
+    Err(match error.error_code() {
+        ErrorCode::STREAM_WRONG_LAST_SEQUENCE | ErrorCode::STREAM_WRONG_LAST_SEQUENCE_CONSTANT => {
+            AppendError::Conflict
+        }
+        // The leader checks these before it proposes anything to the replicas.
+        ErrorCode::ACCOUNT_RESOURCES_EXCEEDED
+        | ErrorCode::INSUFFICIENT_RESOURCES
+        | ErrorCode::STORAGE_RESOURCES_EXCEEDED => refused(Fault::Full),
+        ErrorCode::STREAM_MESSAGE_EXCEEDS_MAXIMUM => refused(Fault::TooLarge),
+        // Other failures on the leader say nothing about the replicas.
+        _ => AppendError::Unclear(LogError::new(
+            Fault::WriteFailed,
+            format!("NATS failed to store a commit: {error}"),
+        )),
+    })
+}

@@ -1,0 +1,34 @@
+//! What an error of sled means for the log.
+
+use std::io;
+
+use application::ports::{Fault, LogError};
+
+use crate::event_log::embedded::{io_error, one_line};
+
+/// Turns an error of sled while it was `doing` something into one of the log.
+pub(super) fn log_error(doing: &str) -> impl Fn(::sled::Error) -> LogError {
+    move |error| match error {
+        ::sled::Error::Io(error) => io_error(doing)(original(error)),
+        ::sled::Error::Corruption { .. } | ::sled::Error::CollectionNotFound(_) => LogError::new(
+            Fault::Damaged,
+            format!(
+                "{doing} failed: the files of the storage engine are damaged; restore the store from a \
+                 backup, or salvage what is left into a new one"
+            ),
+        ),
+        ::sled::Error::Unsupported(reason) => {
+            LogError::new(Fault::CannotOpen, format!("{doing} failed: {}", one_line(&reason)))
+        }
+        ::sled::Error::ReportableBug(reason) => {
+            LogError::new(Fault::WriteFailed, format!("{doing} failed: {}", one_line(&reason)))
+        }
+    }
+}
+
+/// sled hands errors of the system on as text that shows their code; what they were says more to people.
+fn original(error: io::Error) -> io::Error {
+    let text = error.to_string();
+    let code = text.split_once("code: ").and_then(|(_, rest)| rest.split(',').next()?.parse().ok());
+    code.map_or(error, io::Error::from_raw_os_error)
+}

@@ -1,0 +1,129 @@
+//! What is left of a store that cannot be opened any more: the chunks that still lie in sled's file, found
+//! without sled.
+//!
+//! Nothing is written, not even a lock. Chunks are recognised by what they say of themselves and by their
+//! checksum, so damage costs the records that it hits and no others, whatever it does to sled's pages,
+//! headers and snapshots. Old copies of a chunk, which sled leaves behind when it moves pages, are as good as
+//! new ones.
+
+use std::{fs::File, io};
+
+use application::ports::{Fault, LogError, Position, StoredRecord};
+use bytes::Bytes;
+
+use super::{
+    chunks::{self, CHUNK_MAX, Header},
+    inspect::read,
+};
+use crate::event_log::embedded::{Layout, Mark, Records, Remains, Visit, damaged};
+
+/// So much of the file is looked at in one go, and a chunk more, so that none is missed between two blocks.
+const BLOCK: usize = 4 * 1024 * 1024;
+
+/// The whole records in the file.
+#[derive(Debug)]
+struct Found {
+    file: File,
+    /// One per position, in order. Positions may be missing.
+    records: Vec<Whole>,
+}
+
+/// A record of which every chunk was found.
+#[derive(Debug)]
+struct Whole {
+    mark: Mark,
+    len: u32,
+    /// Where its chunks start in the file.
+    places: Vec<u64>,
+}
+
+/// Looks through sled's file.
+pub(super) fn find(layout: &Layout, acknowledged: Option<Mark>) -> Result<Remains, LogError> {
+    let find = || {
+        let file = File::open(super::records(layout))?;
+        let records = whole_records(pieces(&file)?, acknowledged);
+        Ok(Found { file, records })
+    };
+    let found = find().map_err(|error: io::Error| {
+        let detail = format!("the store {} cannot be read: {error}; check the path", layout.path.display());
+        LogError::new(Fault::CannotOpen, detail)
+    })?;
+    let positions: Vec<_> = found.records.iter().map(|record| record.mark.position).collect();
+    let last = positions.last().copied().unwrap_or(Position::START);
+    Ok(Remains { records: Box::new(found), last, found: Some(positions), copy: None })
+}
+
+impl Records for Found {
+    fn visit(&self, after: Position, last: Position, visit: &mut Visit<'_>) -> Result<(), LogError> {
+        let start = self.records.partition_point(|record| record.mark.position <= after);
+        for record in self.records[start..].iter().take_while(|record| record.mark.position <= last) {
+            let (position, bytes) = (record.mark.position, self.assemble(record)?);
+            if visit(StoredRecord { position, bytes }).is_break() {
+                break;
+            }
+        }
+        Ok(())
+    }
+}
+
+impl Found {
+    fn assemble(&self, record: &Whole) -> Result<Bytes, LogError> {
+        let mut bytes = Vec::with_capacity(record.len as usize);
+        for (place, number) in record.places.iter().zip(0..) {
+            let chunk = read(&self.file, *place, CHUNK_MAX).map_err(|error| {
+                damaged(record.mark.position, &format!("a part of it cannot be read ({error})"))
+            })?;
+            let expected = Header { mark: record.mark, number, len: record.len };
+            match Header::parse(&chunk) {
+                Some((header, payload)) if header == expected => bytes.extend_from_slice(payload),
+                Some(_) | None => {
+                    return Err(damaged(record.mark.position, "the file changed while it was read"));
+                }
+            }
+        }
+        Ok(bytes.into())
+    }
+}
+
+/// Every sound chunk in the file and where it starts.
+fn pieces(file: &File) -> io::Result<Vec<(Header, u64)>> {
+    let mut pieces = Vec::new();
+    let mut offset = 0;
+    loop {
+        let bytes = read(file, offset, BLOCK + CHUNK_MAX)?;
+        for at in chunks::find(&bytes).take_while(|at| *at < BLOCK) {
+            if let Some((header, _)) = Header::parse(&bytes[at..]) {
+                pieces.push((header, offset + at as u64));
+            }
+        }
+        if bytes.len() <= BLOCK {
+            return Ok(pieces);
+        }
+        offset += BLOCK as u64;
+    }
+}
+
+/// Puts chunks together to one whole record per position.
+///
+/// A position can have two commits in the file: one that was never acknowledged, because the process ended
+/// while it was written, and the one that took its place. The mark knows which one counts at its own
+/// position; elsewhere it is the one that was made later, which its id tells.
+fn whole_records(mut pieces: Vec<(Header, u64)>, mark: Option<Mark>) -> Vec<Whole> {
+    let commit = |header: &Header| (header.mark.position, header.mark.commit.0, header.len);
+    pieces.sort_unstable_by_key(|(header, place)| (commit(header), header.number, *place));
+    pieces.dedup_by_key(|(header, _)| *header);
+    let mut records: Vec<Whole> = Vec::new();
+    for parts in pieces.chunk_by(|(one, _), (other, _)| commit(one) == commit(other)) {
+        let (first, _) = parts[0];
+        let is_another = mark.is_some_and(|mark| mark.position == first.mark.position && mark != first.mark);
+        if parts.len() < first.chunks() || is_another {
+            continue;
+        }
+        if records.last().is_some_and(|earlier| earlier.mark.position == first.mark.position) {
+            records.pop();
+        }
+        let places = parts.iter().map(|(_, place)| *place).collect();
+        records.push(Whole { mark: first.mark, len: first.len, places });
+    }
+    records
+}

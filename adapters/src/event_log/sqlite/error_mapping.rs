@@ -1,0 +1,36 @@
+//! What an error of SQLite means for the log.
+
+use application::ports::{Fault, LogError};
+use rusqlite::{Error, ErrorCode};
+use rustix::process::{Resource, getrlimit};
+
+/// Turns an error of SQLite while it was `doing` something into one of the log.
+pub(super) fn log_error(doing: &str) -> impl Fn(Error) -> LogError {
+    move |error| {
+        let (fault, what_to_do) = meaning(&error);
+        LogError::new(fault, format!("{doing} failed ({error}): {what_to_do}"))
+    }
+}
+
+fn meaning(error: &Error) -> (Fault, &'static str) {
+    match error.sqlite_error_code() {
+        Some(ErrorCode::DiskFull) => (Fault::Full, "the disk is full; free some space"),
+        // Without a code, SQLite was content but a value is not what was stored.
+        Some(ErrorCode::NotADatabase | ErrorCode::DatabaseCorrupt) | None => (
+            Fault::Damaged,
+            "the file is damaged, or not a petstore log; check the path, restore a backup, or salvage what is left",
+        ),
+        Some(ErrorCode::DatabaseBusy | ErrorCode::DatabaseLocked) => {
+            (Fault::Unreachable, "another program holds the database; end it")
+        }
+        Some(ErrorCode::TooBig) => (Fault::TooLarge, "make smaller commits"),
+        Some(ErrorCode::CannotOpen | ErrorCode::PermissionDenied | ErrorCode::ReadOnly) => {
+            (Fault::CannotOpen, "make the file and its folder writable for this user")
+        }
+        // SQLite does not say why a write has failed.
+        Some(_) if getrlimit(Resource::Fsize).current.is_some() => {
+            (Fault::WriteFailed, "check the disk, or a limit on file sizes is in force; raise it (ulimit -f)")
+        }
+        Some(_) => (Fault::WriteFailed, "check the disk"),
+    }
+}

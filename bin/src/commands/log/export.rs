@@ -1,0 +1,22 @@
+//! `petstore log export`: writes a history to standard output.
+
+use std::io::{self, BufWriter};
+
+use anyhow::bail;
+use application::transfer::{self, Broken, ExportError};
+use chrono::Utc;
+
+use super::progress::Progress;
+use crate::{store_url::StoreUrl, wire};
+
+pub(super) async fn run(url: &StoreUrl) -> anyhow::Result<()> {
+    let log = wire::open_existing_log(url).await?;
+    let progress = Progress::through(&*log).await?;
+    let out = BufWriter::new(io::stdout().lock());
+    match transfer::export(&*log, out, Utc::now(), |position| progress.reached(position)).await {
+        Err(Broken { error: ExportError::File(error), .. }) if error.kind() == io::ErrorKind::BrokenPipe => {
+            bail!("the reader closed the pipe: the export is incomplete")
+        }
+        exported => exported.map(|_| ()).map_err(Into::into),
+    }
+}

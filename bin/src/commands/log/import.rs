@@ -1,0 +1,47 @@
+//! `petstore log import`: appends an exported history to a log.
+
+use std::{
+    fs::File,
+    io::{self, BufRead, BufReader, Seek as _},
+    path::Path,
+};
+
+use anyhow::{Context as _, anyhow};
+use application::transfer::{self, ExportError};
+
+use super::{progress::Progress, report};
+use crate::{store_url::StoreUrl, wire};
+
+pub(super) async fn run(file: &Path, url: &StoreUrl) -> anyhow::Result<()> {
+    if file == Path::new("-") {
+        return import(io::stdin().lock(), url, Progress::without_end()).await;
+    }
+    let cannot_open = || format!("cannot open {}", file.display());
+    let mut opened = File::open(file).with_context(cannot_open)?;
+    let mut progress = Progress::without_end();
+    if opened.metadata().with_context(cannot_open)?.is_file() {
+        // A target that looks complete and is not would be worse than no target.
+        let complete = transfer::check_export(BufReader::new(&opened))
+            .await
+            .map_err(|broken| anyhow!("{} is not a complete export: {broken}", file.display()))?;
+        progress = Progress::up_to(complete.last);
+        opened.rewind()?;
+    }
+    import(BufReader::new(opened), url, progress).await
+}
+
+async fn import(lines: impl BufRead, url: &StoreUrl, progress: Progress) -> anyhow::Result<()> {
+    let log = wire::open_log(url).await?;
+    let imported = transfer::import(lines, &*log, |position| progress.reached(position)).await;
+    drop(progress);
+    let imported = imported.map_err(|broken| match &broken.error {
+        ExportError::Target(_) => anyhow!("{broken}"),
+        ExportError::Log(_) | ExportError::File(_) | ExportError::NotAnExport { .. } => anyhow!(
+            "{broken}; {url} now holds the history up to position {}, and importing a complete export resumes from there",
+            broken.sound.last
+        ),
+    })?;
+    report::fact("imported", url);
+    report::summary(&imported);
+    Ok(())
+}

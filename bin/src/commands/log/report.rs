@@ -1,0 +1,31 @@
+//! The output of the log commands: one fact per line, with its name first.
+
+use std::fmt::Display;
+
+use application::{ports::Position, transfer::Summary};
+use chrono::SecondsFormat;
+
+use crate::output;
+
+pub(super) fn fact(name: &str, value: impl Display) {
+    output::print_line(format_args!("{name:<11} {value}"));
+}
+
+pub(super) fn summary(summary: &Summary) {
+    fact("position", summary.last);
+    fact("events", summary.events);
+    fact("bytes", summary.bytes);
+    if let Some((first, last)) = summary.span {
+        fact("first", first.to_rfc3339_opts(SecondsFormat::Secs, true));
+        fact("last", last.to_rfc3339_opts(SecondsFormat::Secs, true));
+    }
+    fact("digest", summary.digest);
+}
+
+/// Formats ranges of positions: `42, 57 to 60`.
+pub(super) fn ranges(ranges: &[(Position, Position)]) -> String {
+    let texts = ranges
+        .iter()
+        .map(|(first, last)| if first == last { first.to_string() } else { format!("{first} to {last}") });
+    texts.collect::<Vec<_>>().join(", ")
+}

@@ -1,0 +1,49 @@
+//! `petstore log tail`: prints the last commits, then new ones as they arrive.
+
+use std::{
+    io::{self, Write as _},
+    time::Duration,
+};
+
+use application::{
+    Sharing,
+    ports::{Position, ReadBound, StoredRecord},
+};
+
+use crate::{store_url::StoreUrl, wire};
+
+/// How many existing commits are printed before new ones.
+const EXISTING_COMMITS: u64 = 10;
+/// How long to wait for a notification before looking for new commits anyway.
+const PATIENCE: Duration = Duration::from_secs(1);
+
+/// Runs until it is interrupted. An embedded log cannot grow while this command has it open, so there it ends after
+/// the last commit.
+pub(super) async fn run(url: &StoreUrl, after: Option<u64>) -> anyhow::Result<()> {
+    let log = wire::open_existing_log(url).await?;
+    let head = log.head().await?;
+    let mut last = Position(after.unwrap_or(head.0.saturating_sub(EXISTING_COMMITS)));
+    loop {
+        let records = log.read(last, ReadBound::BATCH).await?;
+        match print(&records) {
+            // The reader has seen enough.
+            Err(error) if error.kind() == io::ErrorKind::BrokenPipe => return Ok(()),
+            printed => printed?,
+        }
+        last = records.last().map_or(last, |record| record.position);
+        match url.sharing() {
+            Sharing::Alone if last >= head => return Ok(()),
+            Sharing::Alone => {}
+            Sharing::Shared => log.wait_beyond(last, PATIENCE).await?,
+        }
+    }
+}
+
+fn print(records: &[StoredRecord]) -> io::Result<()> {
+    let mut out = io::stdout().lock();
+    for record in records {
+        out.write_all(&record.bytes)?;
+        out.write_all(b"\n")?;
+    }
+    out.flush()
+}

@@ -1,0 +1,141 @@
+//! README and docs name only what exists: files, functions, headings, tests.
+
+use std::{
+    fs,
+    path::{Path, PathBuf},
+};
+
+use harness::root;
+
+/// Folders whose files the documentation refers to.
+const FOLDERS: [&str; 6] = ["domain", "application", "adapters", "bin", "tests", "docs"];
+
+/// A page of the documentation.
+struct Page {
+    path: PathBuf,
+    text: String,
+}
+
+impl Page {
+    fn read(path: PathBuf) -> Self {
+        let text = fs::read_to_string(&path).unwrap();
+        Self { path, text }
+    }
+
+    /// The page without its code blocks.
+    fn prose(&self) -> String {
+        let mut in_code = false;
+        let outside = |line: &&str| {
+            let is_fence = line.trim_start().starts_with("```");
+            in_code ^= is_fence;
+            !in_code && !is_fence
+        };
+        self.text.lines().filter(outside).collect::<Vec<_>>().join("\n")
+    }
+
+    /// The anchors that other pages can link to.
+    fn anchors(&self) -> Vec<String> {
+        let prose = self.prose();
+        let headings = prose.lines().filter(|line| line.starts_with('#'));
+        let anchor = |heading: &str| {
+            let words = heading.trim_start_matches('#').trim().to_lowercase();
+            words.chars().filter(|c| c.is_alphanumeric() || " -_".contains(*c)).collect::<String>()
+        };
+        headings.map(|heading| anchor(heading).replace(' ', "-")).collect()
+    }
+}
+
+fn pages() -> Vec<Page> {
+    let mut paths = vec![root().join("README.md"), root().join("CHANGELOG.md")];
+    for folder in ["docs", "docs/decisions"] {
+        paths.extend(fs::read_dir(root().join(folder)).unwrap().map(|entry| entry.unwrap().path()));
+    }
+    paths.retain(|path| path.extension().is_some_and(|extension| extension == "md"));
+    paths.into_iter().map(Page::read).collect()
+}
+
+/// Every file that a page can refer to.
+fn files() -> Vec<PathBuf> {
+    let mut files = Vec::new();
+    let mut folders: Vec<_> = FOLDERS.iter().map(|folder| root().join(folder)).collect();
+    while let Some(folder) = folders.pop() {
+        for entry in fs::read_dir(&folder).unwrap().map(Result::unwrap) {
+            if entry.file_type().unwrap().is_dir() {
+                folders.push(entry.path());
+            } else {
+                files.push(entry.path());
+            }
+        }
+    }
+    files
+}
+
+/// What stands between backticks.
+fn code_spans(prose: &str) -> impl Iterator<Item = &str> {
+    prose.split('`').skip(1).step_by(2)
+}
+
+/// Whether this is a path in the repository, or the end of one, rather than a command or a pattern.
+fn is_path(code: &str) -> bool {
+    let plain = code.chars().all(|c| c.is_ascii_alphanumeric() || "_-./".contains(c));
+    let in_a_folder =
+        FOLDERS.iter().any(|folder| code.strip_prefix(folder).is_some_and(|rest| rest.starts_with('/')));
+    let is_source = Path::new(code).extension().is_some_and(|extension| extension == "rs");
+    plain && (in_a_folder || is_source)
+}
+
+#[test]
+fn every_file_and_function_that_the_documentation_names_exists() {
+    let files = files();
+    for page in pages() {
+        for code in code_spans(&page.prose()) {
+            let (path, function) = code.split_once("::").unwrap_or((code, ""));
+            if !is_path(path) {
+                continue;
+            }
+            let place = page.path.display();
+            let mut named = files.iter().filter(|file| file.ends_with(path)).peekable();
+            assert!(named.peek().is_some() || root().join(path).is_dir(), "{place} names {code}");
+            let defines =
+                |file: &PathBuf| fs::read_to_string(file).unwrap().contains(&format!("fn {function}"));
+            assert!(function.is_empty() || named.any(defines), "{place} names {code}");
+        }
+    }
+}
+
+#[test]
+fn every_link_of_the_documentation_leads_somewhere() {
+    for page in pages() {
+        let prose = page.prose();
+        let targets = prose.split("](").skip(1).filter_map(|rest| rest.split(')').next());
+        for target in targets.filter(|target| !target.starts_with("http")) {
+            let (path, anchor) = target.split_once('#').unwrap_or((target, ""));
+            let file = if path.is_empty() { page.path.clone() } else { page.path.with_file_name(path) };
+            assert!(file.exists(), "{} links to {target}", page.path.display());
+            let found = anchor.is_empty() || Page::read(file).anchors().iter().any(|known| known == anchor);
+            assert!(found, "{} links to {target}", page.path.display());
+        }
+    }
+}
+
+#[test]
+fn every_promise_of_the_readme_is_backed_by_tests() {
+    let readme = Page::read(root().join("README.md")).prose();
+    let table = readme.split("| promise | tested by |").nth(1).expect("a table of promises");
+    let rows: Vec<_> = table.lines().skip(2).take_while(|line| line.starts_with('|')).collect();
+    assert!(rows.len() > 20, "{rows:?}");
+    for row in rows {
+        let tests = row.trim_end_matches(['|', ' ']).rsplit('|').next().unwrap();
+        let paths: Vec<_> =
+            code_spans(tests).filter(|code| is_path(code)).map(|path| root().join(path)).collect();
+        assert!(!paths.is_empty(), "{row}");
+        for path in paths.iter().filter(|path| path.extension().is_some()) {
+            let text = fs::read_to_string(path).unwrap_or_else(|error| panic!("{row}: {error}"));
+            assert!(
+                text.contains("test]") || text.contains("mod "),
+                "{} has no tests: {row}",
+                path.display()
+            );
+        }
+    }
+}
