@@ -26,5 +26,5 @@ pub use idempotency::{InvalidRequestKey, RequestKey};
 pub use page::{Limit, LimitOutOfRange, ListPets, Page};
 pub use pet_store::{CreateError, CreatePet, Created, NotCaughtUp, PetStore, Sharing};
 pub use ports::Version;
-pub use principal::{KeyId, Principal, Scope, Scopes};
+pub use principal::{KeyId, Principal, RefusedKey, Scope, Scopes};
 pub use rate_limit::{InvalidRateLimit, RateLimit};
