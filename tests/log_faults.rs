@@ -28,7 +28,7 @@ fn visible(store: &PetStore) -> Vec<String> {
 }
 
 fn fault(store: &PetStore) -> Option<Fault> {
-    store.health().trouble().map(|error| error.fault)
+    store.health().not_ready().map(|error| error.fault)
 }
 
 /// Lets simulated time pass, more than enough for everything that is under way.

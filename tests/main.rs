@@ -19,6 +19,7 @@ mod file_engine;
 mod file_log;
 mod fuzzing;
 mod get_pet;
+mod hash_chain;
 mod http2;
 mod idempotency;
 mod inventory_page;

@@ -34,7 +34,7 @@ async fn every_doubt_ends_with_exactly_one_pet() {
         assert_eq!(create(&store).await, Ok(id), "{fault:?}");
         assert_eq!(visible(&store), (1..=id).collect::<Vec<_>>(), "{fault:?}");
         assert_eq!(log.commits().await, commits, "{fault:?}");
-        assert_eq!(store.health().trouble(), None, "{fault:?}");
+        assert_eq!(store.health().not_ready(), None, "{fault:?}");
     }
 }
 
@@ -44,7 +44,7 @@ async fn a_refused_record_is_told_and_the_next_one_is_served() {
     let store = node_on(&log).await;
     assert_eq!(create(&store).await, Err(CreateError::Unavailable(Fault::TooLarge)));
     assert_eq!(visible(&store), Vec::<i64>::new());
-    assert_eq!(store.health().trouble(), None, "the log is still sound");
+    assert_eq!(store.health().not_ready(), None, "the log is still sound");
     assert_eq!(create(&store).await, Ok(1));
 }
 
@@ -58,8 +58,12 @@ async fn a_closed_log_refuses_writes_keeps_reads_and_recovers_by_itself() {
         assert_eq!(create(&store).await, Err(CreateError::Unavailable(Fault::WriteFailed)), "{fault:?}");
         assert_eq!(visible(&store), Vec::<i64>::new(), "{fault:?}: nothing that was refused is shown");
         assert_eq!(create(&store).await, Err(CreateError::Unavailable(Fault::WriteFailed)), "{fault:?}");
-        assert_eq!(store.health().trouble().map(|error| error.fault), Some(Fault::WriteFailed), "{fault:?}");
-        while store.health().trouble().is_some() {
+        assert_eq!(
+            store.health().not_ready().map(|error| error.fault),
+            Some(Fault::WriteFailed),
+            "{fault:?}"
+        );
+        while store.health().not_ready().is_some() {
             tokio::time::sleep(Duration::from_millis(100)).await;
         }
         assert!(create(&store).await.is_ok(), "{fault:?}");
@@ -73,7 +77,7 @@ async fn a_writer_that_panics_says_so_and_reads_go_on() {
     assert_eq!(create(&store).await, Err(CreateError::Unavailable(Fault::Stopped)));
     assert_eq!(create(&store).await, Err(CreateError::Unavailable(Fault::Stopped)));
     assert_eq!(visible(&store), Vec::<i64>::new());
-    assert_eq!(store.health().trouble().map(|error| error.fault), Some(Fault::Stopped));
+    assert_eq!(store.health().not_ready().map(|error| error.fault), Some(Fault::Stopped));
 }
 
 #[tokio::test(start_paused = true)]

@@ -1,7 +1,7 @@
 //! The read model: all pets in memory, sorted by id, with one index per status. Every page costs the same, wherever
 //! it starts.
 
-use application::{ListPets, Page, Version, codec::Commit, ports::ReadModel};
+use application::{ListPets, Page, Version, commit::Commit, ports::ReadModel};
 use domain::{Pet, PetEvent, PetId, PetStatus};
 use parking_lot::RwLock;
 
@@ -142,7 +142,7 @@ impl<T> Default for Chunked<T> {
 mod tests {
     use application::{
         KeyId, Limit,
-        codec::Entry,
+        commit::{Entry, Format},
         ports::{CommitId, Position},
     };
     use chrono::DateTime;
@@ -164,6 +164,7 @@ mod tests {
         };
         let model = MemoryReadModel::default();
         model.apply(&Commit {
+            format: Format::V1,
             position: Position(1),
             id: CommitId("0192f0c1-2b3c-7def-8123-456789abcdef".parse().unwrap()),
             time: DateTime::UNIX_EPOCH,

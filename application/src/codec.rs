@@ -6,41 +6,18 @@
 use std::{borrow::Cow, io::Write as _};
 
 use bytes::Bytes;
-use chrono::{DateTime, SecondsFormat, Utc};
+use chrono::{DateTime, SecondsFormat};
 use domain::{CategoryId, NewPet, Pet, PetEvent, PetId, PetName, PetStatus};
 use serde::{Deserialize, Serialize};
 use thiserror::Error;
 use uuid::Uuid;
 
 use crate::{
+    commit::{Commit, CommitId, Entry, Format, NodeId, Position},
     idempotency::RequestKey,
-    ports::{CommitId, Fault, LogError, Position, Record},
+    ports::{Fault, LogError, Record, StoredRecord},
     principal::KeyId,
 };
-
-/// One atomic batch of events from any number of callers.
-#[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Commit {
-    /// Where it stands in the log.
-    pub position: Position,
-    /// Its identity across nodes and histories.
-    pub id: CommitId,
-    /// When it was made. Never before the commit that precedes it.
-    pub time: DateTime<Utc>,
-    /// What happened, in order.
-    pub entries: Vec<Entry>,
-}
-
-/// An event and who asked for it.
-#[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Entry {
-    /// What happened.
-    pub event: PetEvent,
-    /// The API key that asked.
-    pub by: KeyId,
-    /// The key under which the request may be repeated.
-    pub request_key: Option<RequestKey>,
-}
 
 /// Why bytes are not a commit, named by what the reader does next.
 #[derive(Debug, Clone, PartialEq, Eq, Error)]
@@ -59,7 +36,7 @@ pub enum DecodeError {
 }
 
 impl DecodeError {
-    /// The same as trouble of the log at `position`.
+    /// The same as an error of the log at `position`.
     pub fn at(&self, position: Position) -> LogError {
         match self {
             Self::Damaged(what) => {
@@ -75,14 +52,17 @@ impl DecodeError {
     }
 }
 
-/// The version of the envelope that is written.
-const VERSION: u64 = 1;
-/// What every version-1 record starts with.
-const PREFIX_V1: &[u8] = b"{\"v\":1,";
+/// The newest version of the envelope.
+const VERSION: u64 = 2;
+/// What every record of a version that is known begins with.
+const PREFIXES: [&[u8]; 2] = [b"{\"v\":1,", b"{\"v\":2,"];
 /// The checksum stands in the last bytes of every record of every version: `,"crc32c":"` 8 digits `"}`.
 const CHECKSUM_OPEN: &[u8] = b",\"crc32c\":\"";
 const CHECKSUM_CLOSE: &[u8] = b"\"}";
 const CHECKSUM_LEN: usize = CHECKSUM_OPEN.len() + 8 + CHECKSUM_CLOSE.len();
+
+/// The most bytes that a record takes beside its entries.
+pub(crate) const ENVELOPE_SIZE_BOUND: usize = 288;
 
 /// The most bytes an entry may take in a record, whatever is in it. Escaping at most doubles a text, since
 /// neither names nor request keys hold control characters.
@@ -95,8 +75,9 @@ pub(crate) fn entry_size_bound(entry: &Entry) -> usize {
 
 /// Writes a commit down.
 pub fn encode(commit: &Commit) -> Record {
-    let mut bytes = Vec::with_capacity(128 + commit.entries.iter().map(entry_size_bound).sum::<usize>());
-    serde_json::to_writer(&mut bytes, &CommitV1::from(commit))
+    let mut bytes =
+        Vec::with_capacity(ENVELOPE_SIZE_BOUND + commit.entries.iter().map(entry_size_bound).sum::<usize>());
+    serde_json::to_writer(&mut bytes, &Envelope::from(commit))
         .expect("text keys and values always serialise");
     bytes.pop(); // The closing brace: the checksum goes in before it.
     let checksum = crc32c::crc32c(&bytes);
@@ -119,19 +100,38 @@ pub fn decode(bytes: &[u8]) -> Result<Commit, DecodeError> {
     if written != format!("{:08x}", crc32c::crc32c(body)).as_bytes() {
         return Err(damaged("its checksum does not match its content"));
     }
-    if !bytes.starts_with(PREFIX_V1) {
-        return Err(not_version_1(bytes));
+    if !PREFIXES.iter().any(|prefix| bytes.starts_with(prefix)) {
+        return Err(unknown_version(bytes));
     }
-    let commit: CommitV1<'_> =
+    let commit: Envelope<'_> =
         serde_json::from_slice(bytes).map_err(|error| unknown_content(bytes, &error))?;
     commit.try_into()
 }
 
+/// Decodes a stored record, and checks that it is the commit of the position where it is stored.
+pub fn decode_stored(record: &StoredRecord) -> Result<Commit, LogError> {
+    let commit = decode(&record.bytes).map_err(|error| error.at(record.position))?;
+    if commit.position == record.position {
+        return Ok(commit);
+    }
+    let detail = format!(
+        "position {} holds the commit that was written for position {}",
+        record.position, commit.position
+    );
+    Err(LogError::new(Fault::Damaged, detail))
+}
+
 #[derive(Serialize, Deserialize)]
-struct CommitV1<'a> {
+struct Envelope<'a> {
     v: u64,
     position: u64,
     id: Uuid,
+    /// From version 2 on.
+    #[serde(borrow, default, skip_serializing_if = "Option::is_none")]
+    previous: Option<Cow<'a, str>>,
+    /// From version 2 on.
+    #[serde(borrow, default, skip_serializing_if = "Option::is_none")]
+    node: Option<Cow<'a, str>>,
     #[serde(borrow)]
     time: Cow<'a, str>,
     #[serde(borrow)]
@@ -164,12 +164,18 @@ struct PetV1<'a> {
 
 const PET_ADDED: (&str, u64) = ("pet_added", 1);
 
-impl<'a> From<&'a Commit> for CommitV1<'a> {
+impl<'a> From<&'a Commit> for Envelope<'a> {
     fn from(commit: &'a Commit) -> Self {
+        let (v, previous, node) = match commit.format {
+            Format::V1 => (1, None, None),
+            Format::V2 { previous, node } => (2, Some(previous.to_string()), Some(node.to_string())),
+        };
         Self {
-            v: VERSION,
+            v,
             position: commit.position.0,
             id: commit.id.0,
+            previous: previous.map(Cow::from),
+            node: node.map(Cow::from),
             time: commit.time.to_rfc3339_opts(SecondsFormat::Micros, true).into(),
             events: commit.entries.iter().map(EventV1::from).collect(),
         }
@@ -195,13 +201,15 @@ impl<'a> From<&'a Entry> for EventV1<'a> {
     }
 }
 
-impl TryFrom<CommitV1<'_>> for Commit {
+impl TryFrom<Envelope<'_>> for Commit {
     type Error = DecodeError;
 
-    fn try_from(commit: CommitV1<'_>) -> Result<Self, DecodeError> {
+    fn try_from(commit: Envelope<'_>) -> Result<Self, DecodeError> {
+        let format = if commit.v == 1 { Format::V1 } else { format_v2(&commit)? };
         let time = DateTime::parse_from_rfc3339(&commit.time)
             .map_err(|_| DecodeError::Damaged(format!("its time is {:?}", commit.time)))?;
         Ok(Self {
+            format,
             position: Position(commit.position),
             id: CommitId(commit.id),
             time: time.to_utc(),
@@ -234,22 +242,36 @@ impl TryFrom<EventV1<'_>> for Entry {
     }
 }
 
-/// Says why a record with a sound checksum is not version 1: it is newer, or it is none of ours.
-fn not_version_1(bytes: &[u8]) -> DecodeError {
+fn format_v2(commit: &Envelope<'_>) -> Result<Format, DecodeError> {
+    let previous = commit.previous.as_deref().and_then(|text| text.parse().ok());
+    let node = commit
+        .node
+        .as_deref()
+        .filter(|text| text.len() == 16 && text.bytes().all(|digit| digit.is_ascii_hexdigit()));
+    let node = node.and_then(|text| u64::from_str_radix(text, 16).ok());
+    match (previous, node) {
+        (Some(previous), Some(node)) => Ok(Format::V2 { previous, node: NodeId(node) }),
+        (None, _) => Err(DecodeError::Damaged("it does not name the history before it".into())),
+        (_, None) => Err(DecodeError::Damaged("it does not name the node that wrote it".into())),
+    }
+}
+
+/// Says why the version of a record with a sound checksum is not known: it is newer, or the record is none of ours.
+fn unknown_version(bytes: &[u8]) -> DecodeError {
     #[derive(Deserialize)]
-    struct Envelope {
+    struct Version {
         v: u64,
     }
-    match serde_json::from_slice::<Envelope>(bytes) {
-        Ok(Envelope { v }) if v > VERSION => DecodeError::Newer { what: "an envelope".into(), version: v },
+    match serde_json::from_slice::<Version>(bytes) {
+        Ok(Version { v }) if v > VERSION => DecodeError::Newer { what: "an envelope".into(), version: v },
         Ok(_) | Err(_) => DecodeError::Damaged("it is not a petstore record".into()),
     }
 }
 
-/// Says why a version-1 record cannot be read: an event that is too new, or plain nonsense.
+/// Says why a record of a known version cannot be read: an event that is too new, or plain nonsense.
 fn unknown_content(bytes: &[u8], error: &serde_json::Error) -> DecodeError {
     #[derive(Deserialize)]
-    struct Envelope {
+    struct Events {
         events: Vec<Tag>,
     }
     #[derive(Deserialize)]
@@ -257,7 +279,7 @@ fn unknown_content(bytes: &[u8], error: &serde_json::Error) -> DecodeError {
         r#type: String,
         v: u64,
     }
-    let tags = serde_json::from_slice::<Envelope>(bytes).map(|envelope| envelope.events).unwrap_or_default();
+    let tags = serde_json::from_slice::<Events>(bytes).map(|commit| commit.events).unwrap_or_default();
     match tags.into_iter().find(|tag| (tag.r#type.as_str(), tag.v) != PET_ADDED) {
         Some(tag) => DecodeError::Newer { what: format!("an event {:?}", tag.r#type), version: tag.v },
         None => DecodeError::Damaged(format!("its content is not a commit: {error}")),

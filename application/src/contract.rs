@@ -12,7 +12,8 @@ use tokio::{task::JoinSet, time::timeout};
 use uuid::Uuid;
 
 use crate::{
-    codec::{self, Commit, Entry},
+    codec,
+    commit::{Commit, Entry, Format},
     ports::{AppendError, CommitId, EventLog, Position, ReadBound, Record, StoredRecord, Version},
     principal::KeyId,
 };
@@ -253,6 +254,7 @@ pub fn record(position: u64) -> Record {
     let name = PetName::new(format!("pet {position}")).expect("a plain name");
     let details = NewPet { name, category_id: CategoryId(1), status: None };
     codec::encode(&Commit {
+        format: Format::V1,
         position: Position(position),
         id: CommitId(Uuid::now_v7()),
         time: DateTime::UNIX_EPOCH,

@@ -6,10 +6,10 @@ use chrono::{DateTime, SubsecRound as _, Utc};
 use domain::{Pet, PetEvent};
 
 use crate::{
-    codec::{self, Commit, Entry},
+    codec,
+    commit::{Commit, CommitId, Entry, Format, NodeId, Version},
+    create::{CreateError, CreatePet, Created},
     idempotency::Caller,
-    pet_store::{CreateError, CreatePet, Created},
-    ports::CommitId,
     projection::State,
 };
 
@@ -17,6 +17,15 @@ use crate::{
 pub(crate) const EVENTS_MAX: usize = 1_024;
 /// The most bytes of events in one commit.
 pub(crate) const BYTES_MAX: usize = 512 * 1024;
+
+/// Which version of the format new commits are written in.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum WriteFormat {
+    /// The version of the last commit, and version 2 in a new log.
+    LikeTheLog,
+    /// Version 2, also in a log that holds version 1: every node that shares the log has to know it.
+    Version2,
+}
 
 /// A commit that is not stored yet, and what each of the first requests will be told once it is.
 #[derive(Debug)]
@@ -56,16 +65,32 @@ impl Draft {
     }
 }
 
+/// What a decision needs beside the state and the requests.
+#[derive(Debug, Clone, Copy)]
+pub(crate) struct Circumstances {
+    /// What the clock of this node says.
+    pub(crate) now: DateTime<Utc>,
+    /// The id of the commit.
+    pub(crate) id: CommitId,
+    pub(crate) node: NodeId,
+    pub(crate) write_format: WriteFormat,
+}
+
 /// Decides as many of the requests as fit into one commit, each on the state that the ones before it leave.
 pub(crate) fn decide<'a>(
     state: &State,
     requests: impl Iterator<Item = &'a CreatePet>,
-    now: DateTime<Utc>,
-    id: CommitId,
+    circumstances: Circumstances,
 ) -> Draft {
+    let (position, format) = (state.history.version.position.next(), format(state, circumstances));
     // The log keeps microseconds; a decision and its replay must see the same time.
-    let time = now.trunc_subsecs(6).max(state.time);
-    let mut inventory = state.inventory.clone();
+    let now = circumstances.now.trunc_subsecs(6);
+    let time = match format {
+        Format::V1 => now.max(state.history.clock.newest()),
+        Format::V2 { .. } => now,
+    };
+    let log_time = state.history.clock.after(position, format.node(), time);
+    let mut inventory = state.history.inventory.clone();
     let mut keys: HashMap<Caller, usize> = HashMap::new();
     let mut entries: Vec<Entry> = Vec::new();
     let mut answers = Vec::new();
@@ -73,7 +98,7 @@ pub(crate) fn decide<'a>(
     for request in requests {
         let caller = request.request_key.clone().map(|key| (request.by.clone(), key));
         if let Some(answer) =
-            caller.as_ref().and_then(|caller| answer_again(state, caller, request, time, &keys, &entries))
+            caller.as_ref().and_then(|caller| answer_again(state, caller, request, log_time, &keys, &entries))
         {
             answers.push(answer);
             continue;
@@ -97,7 +122,19 @@ pub(crate) fn decide<'a>(
         answers.push(Answer::Added(entries.len()));
         entries.push(entry);
     }
-    Draft { commit: Commit { position: state.version.position.next(), id, time, entries }, answers }
+    Draft { commit: Commit { format, position, id: circumstances.id, time, entries }, answers }
+}
+
+/// The format to write: version 2, unless the log holds version 1 and nobody asked for more. Other nodes that share it
+/// may not know version 2 yet.
+fn format(state: &State, circumstances: Circumstances) -> Format {
+    let old = state.history.version != Version::START && !state.history.is_chained();
+    match circumstances.write_format {
+        WriteFormat::LikeTheLog if old => Format::V1,
+        WriteFormat::LikeTheLog | WriteFormat::Version2 => {
+            Format::V2 { previous: state.history.head_hash(), node: circumstances.node }
+        }
+    }
 }
 
 /// The answer to a request whose key was used before, in the log or earlier in this batch.
@@ -105,7 +142,7 @@ fn answer_again(
     state: &State,
     caller: &Caller,
     request: &CreatePet,
-    time: DateTime<Utc>,
+    log_time: DateTime<Utc>,
     keys: &HashMap<Caller, usize>,
     entries: &[Entry],
 ) -> Option<Answer> {
@@ -114,7 +151,7 @@ fn answer_again(
         let same = pet_of(&entries[entry]).details == request.pet;
         return Some(if same { Answer::AddedInThisCommit(entry) } else { reused });
     }
-    let pet = state.answered.find(caller, time)?;
+    let pet = state.answered.find(caller, log_time)?;
     let again = Answer::Settled(Ok(Created { pet: pet.clone(), replayed: true }));
     Some(if pet.details == request.pet { again } else { reused })
 }
@@ -130,7 +167,7 @@ mod tests {
     use uuid::Uuid;
 
     use super::*;
-    use crate::{KeyId, RequestKey};
+    use crate::{Digest, KeyId, RequestKey, commit::Position};
 
     fn request(name: &str, key: Option<&str>) -> CreatePet {
         CreatePet {
@@ -141,7 +178,25 @@ mod tests {
     }
 
     fn decided(requests: &[CreatePet]) -> Draft {
-        decide(&State::default(), requests.iter(), DateTime::UNIX_EPOCH, CommitId(Uuid::nil()))
+        decide(&State::default(), requests.iter(), at(DateTime::UNIX_EPOCH))
+    }
+
+    fn at(now: DateTime<Utc>) -> Circumstances {
+        let id = CommitId(Uuid::nil());
+        Circumstances { now, id, node: NodeId(1), write_format: WriteFormat::LikeTheLog }
+    }
+
+    /// The state of a log that holds one commit, made at this time.
+    fn state_at(time: DateTime<Utc>, format: Format) -> State {
+        let mut state = State::default();
+        let commit =
+            Commit { format, position: Position(1), id: CommitId(Uuid::nil()), time, entries: vec![] };
+        state.history.add(&commit, &codec::encode(&commit).bytes).unwrap();
+        state
+    }
+
+    fn v2() -> Format {
+        Format::V2 { previous: Digest::of(b""), node: NodeId(1) }
     }
 
     fn told(draft: Draft) -> Vec<Result<(i64, bool), CreateError>> {
@@ -179,14 +234,32 @@ mod tests {
         let large = vec![request(&"\"".repeat(200), None); EVENTS_MAX];
         let draft = decided(&large);
         assert!(draft.covered() < EVENTS_MAX && draft.covered() > 0);
-        assert!(codec::encode(&draft.commit).bytes.len() <= BYTES_MAX + 160);
+        assert!(codec::encode(&draft.commit).bytes.len() <= BYTES_MAX + codec::ENVELOPE_SIZE_BOUND);
     }
 
     #[test]
-    fn commit_times_never_go_back() {
-        let late = DateTime::UNIX_EPOCH + chrono::TimeDelta::hours(1);
-        let state = State { time: late, ..State::default() };
-        let draft = decide(&state, [].into_iter(), DateTime::UNIX_EPOCH, CommitId(Uuid::nil()));
-        assert_eq!(draft.commit.time, late);
+    fn in_version_1_commit_times_never_go_back_and_in_version_2_they_are_what_the_clock_says() {
+        let (early, late) = (DateTime::UNIX_EPOCH, DateTime::UNIX_EPOCH + chrono::TimeDelta::hours(1));
+        for (format, time) in [(Format::V1, late), (v2(), early)] {
+            let state = state_at(late, format);
+            assert_eq!(decide(&state, [].into_iter(), at(early)).commit.time, time, "{format:?}");
+        }
+    }
+
+    #[test]
+    fn a_log_goes_on_in_its_version_until_told_otherwise() {
+        let version_2 = Circumstances { write_format: WriteFormat::Version2, ..at(DateTime::UNIX_EPOCH) };
+        let like_the_log = at(DateTime::UNIX_EPOCH);
+        let (empty, old) = (State::default(), state_at(DateTime::UNIX_EPOCH, Format::V1));
+        let new = state_at(DateTime::UNIX_EPOCH, v2());
+        for (state, circumstances, is_old) in [
+            (&empty, like_the_log, false),
+            (&old, like_the_log, true),
+            (&old, version_2, false),
+            (&new, like_the_log, false),
+        ] {
+            let format = decide(state, [].into_iter(), circumstances).commit.format;
+            assert_eq!(format == Format::V1, is_old, "{circumstances:?} on {:?}", state.history.version);
+        }
     }
 }

@@ -17,7 +17,7 @@ pub struct Health {
 
 impl Health {
     /// Why this node should get no traffic, if so: the graver reason first.
-    pub fn trouble(&self) -> Option<&LogError> {
+    pub fn not_ready(&self) -> Option<&LogError> {
         self.reads.as_ref().or(self.writes.as_ref()).or(self.sight.as_ref())
     }
 }
@@ -75,7 +75,7 @@ impl Monitor {
         self.0.send_if_modified(|health| {
             let before = health.clone();
             change(health);
-            match (before.trouble(), health.trouble()) {
+            match (before.not_ready(), health.not_ready()) {
                 (None, Some(error)) => tracing::error!(fault = %error.fault, "not ready: {error}"),
                 (Some(_), None) => tracing::info!("ready again"),
                 (Some(old), Some(new)) if old != new => {

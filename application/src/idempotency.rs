@@ -1,7 +1,7 @@
 //! Safe retries: a request that carries a key is carried out once, however often it is sent.
 
 use std::{
-    collections::{HashMap, VecDeque},
+    collections::{BTreeSet, HashMap, VecDeque},
     sync::Arc,
 };
 
@@ -38,39 +38,99 @@ impl RequestKey {
     }
 }
 
-/// What a request key is looked up by: keys of different callers have nothing to do with each other.
+/// What a request key is looked up by: the keys of different owners have nothing to do with each other.
 pub(crate) type Caller = (KeyId, RequestKey);
 
 /// The answered requests, rebuilt from the log like everything else. Bounded in age and in number.
 #[derive(Debug, Default)]
 pub(crate) struct Answered {
-    pets: HashMap<Caller, (DateTime<Utc>, Pet)>,
-    oldest_first: VecDeque<(DateTime<Utc>, Caller)>,
+    owners: HashMap<KeyId, Answers>,
+    /// Every owner, by the age of its oldest answer.
+    by_age: BTreeSet<(u64, KeyId)>,
+    /// Every owner, by the number of its answers.
+    by_count: BTreeSet<(usize, KeyId)>,
+    count: usize,
+    /// Counts the answers that were ever remembered.
+    last: u64,
+}
+
+/// The answers to the requests of one owner.
+#[derive(Debug, Default)]
+struct Answers {
+    pets: HashMap<RequestKey, (u64, Pet)>,
+    oldest_first: VecDeque<Answer>,
+}
+
+#[derive(Debug)]
+struct Answer {
+    number: u64,
+    time: DateTime<Utc>,
+    key: RequestKey,
 }
 
 impl Answered {
-    /// How long an answer is remembered, in commit time: the same on every node and after every replay.
+    /// How long an answer is remembered, by the log clock: the same on every node and after every replay.
     pub(crate) const MEMORY: TimeDelta = TimeDelta::hours(24);
-    /// How many answers are remembered at most; beyond that the oldest are forgotten first.
+    /// How many answers are remembered at most. Beyond that, the owner with the most of them forgets its oldest.
     pub(crate) const MAX: usize = 1_000_000;
 
     /// What was answered to this request, if that is not too long ago at `now`.
-    pub(crate) fn find(&self, caller: &Caller, now: DateTime<Utc>) -> Option<&Pet> {
-        self.pets.get(caller).filter(|(answered, _)| now - *answered < Self::MEMORY).map(|(_, pet)| pet)
+    pub(crate) fn find(&self, (owner, key): &Caller, now: DateTime<Utc>) -> Option<&Pet> {
+        let answers = self.owners.get(owner)?;
+        let (number, pet) = answers.pets.get(key)?;
+        let place = answers.oldest_first.binary_search_by_key(number, |answer| answer.number).ok()?;
+        (now - answers.oldest_first[place].time < Self::MEMORY).then_some(pet)
     }
 
-    /// Takes note of an answer given at `time`, and forgets what is too old or too many by then.
+    /// Remembers an answer given at `time`, and forgets what is too old or too many by then.
     pub(crate) fn remember(&mut self, caller: Caller, pet: Pet, time: DateTime<Utc>) {
-        self.pets.insert(caller.clone(), (time, pet));
-        self.oldest_first.push_back((time, caller));
-        while self.oldest_first.len() > Self::MAX
-            || self.oldest_first.front().is_some_and(|(answered, _)| time - *answered >= Self::MEMORY)
+        self.remember_at_most(Self::MAX, caller, pet, time);
+    }
+
+    fn remember_at_most(&mut self, most: usize, (owner, key): Caller, pet: Pet, time: DateTime<Utc>) {
+        while let Some((_, oldest)) = self.by_age.first().cloned()
+            && self.owners[&oldest].oldest_first[0].time + Self::MEMORY <= time
         {
-            let Some((answered, caller)) = self.oldest_first.pop_front() else { break };
-            // The same key may have been used again after its first answer was forgotten.
-            if self.pets.get(&caller).is_some_and(|(latest, _)| *latest == answered) {
-                self.pets.remove(&caller);
+            self.forget_oldest_of(&oldest);
+        }
+        self.last += 1;
+        let number = self.last;
+        self.change(&owner, |answers| {
+            answers.pets.insert(key.clone(), (number, pet));
+            answers.oldest_first.push_back(Answer { number, time, key });
+        });
+        while self.count > most
+            && let Some((_, owner)) = self.by_count.last().cloned()
+        {
+            self.forget_oldest_of(&owner);
+        }
+    }
+
+    fn forget_oldest_of(&mut self, owner: &KeyId) {
+        self.change(owner, |answers| {
+            if let Some(oldest) = answers.oldest_first.pop_front()
+                // The same key may have been used again after its first answer was forgotten.
+                && answers.pets.get(&oldest.key).is_some_and(|(number, _)| *number == oldest.number)
+            {
+                answers.pets.remove(&oldest.key);
             }
+        });
+    }
+
+    /// Changes the answers of one owner, and keeps its place in the orders.
+    fn change(&mut self, owner: &KeyId, change: impl FnOnce(&mut Answers)) {
+        let mut answers = self.owners.remove(owner).unwrap_or_default();
+        if let Some(oldest) = answers.oldest_first.front() {
+            self.by_age.remove(&(oldest.number, owner.clone()));
+            self.by_count.remove(&(answers.oldest_first.len(), owner.clone()));
+        }
+        self.count -= answers.oldest_first.len();
+        change(&mut answers);
+        self.count += answers.oldest_first.len();
+        if let Some(oldest) = answers.oldest_first.front() {
+            self.by_age.insert((oldest.number, owner.clone()));
+            self.by_count.insert((answers.oldest_first.len(), owner.clone()));
+            self.owners.insert(owner.clone(), answers);
         }
     }
 }
@@ -107,7 +167,10 @@ mod tests {
         let mut answered = Answered::default();
         answered.remember(caller("k", "a"), pet(1), hour(0));
         answered.remember(caller("k", "b"), pet(2), hour(24));
-        assert_eq!((answered.pets.len(), answered.oldest_first.len()), (1, 1));
+        assert_eq!((answered.count, answered.owners[&KeyId("k".into())].pets.len()), (1, 1));
+        answered.remember(caller("l", "c"), pet(3), hour(48));
+        assert_eq!((answered.count, answered.owners.len()), (1, 1), "owners without answers are forgotten");
+        assert_eq!((answered.by_age.len(), answered.by_count.len()), (1, 1));
     }
 
     #[test]
@@ -117,6 +180,33 @@ mod tests {
         answered.remember(caller("k", "a"), pet(2), hour(25));
         answered.remember(caller("k", "b"), pet(3), hour(26));
         assert_eq!(answered.find(&caller("k", "a"), hour(26)), Some(&pet(2)));
+    }
+
+    #[test]
+    fn when_full_the_owner_with_the_most_answers_forgets_its_oldest() {
+        let mut answered = Answered::default();
+        answered.remember_at_most(4, caller("quiet", "a"), pet(1), hour(0));
+        for id in 2..=9 {
+            answered.remember_at_most(4, caller("busy", &id.to_string()), pet(id), hour(1));
+        }
+        assert_eq!(answered.find(&caller("quiet", "a"), hour(1)), Some(&pet(1)), "it pays for nobody");
+        let kept: Vec<_> =
+            (2..=9).filter(|id| answered.find(&caller("busy", &id.to_string()), hour(1)).is_some()).collect();
+        assert_eq!((kept, answered.count), (vec![7, 8, 9], 4));
+    }
+
+    #[test]
+    fn of_owners_with_equally_many_answers_the_same_one_forgets_in_every_replay() {
+        let replay = || {
+            let mut answered = Answered::default();
+            for (owner, id) in ["a", "b", "a", "b", "c"].into_iter().zip(1..) {
+                answered.remember_at_most(4, caller(owner, &id.to_string()), pet(id), hour(0));
+            }
+            let known =
+                |(owner, id): &(&str, i64)| answered.find(&caller(owner, &id.to_string()), hour(0)).is_some();
+            [("a", 1), ("b", 2), ("a", 3), ("b", 4), ("c", 5)].iter().filter(|each| known(each)).count()
+        };
+        assert_eq!((replay(), replay()), (4, 4));
     }
 
     #[test]

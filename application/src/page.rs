@@ -3,7 +3,7 @@
 use domain::{Pet, PetId, PetStatus};
 use thiserror::Error;
 
-use crate::ports::Version;
+use crate::commit::Version;
 
 /// How many pets a page may hold.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]

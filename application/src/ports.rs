@@ -1,18 +1,18 @@
 //! What the application needs from the world. Each port says what an adapter owes.
 
-use std::{fmt, sync::Arc, time::Duration};
+use std::{sync::Arc, time::Duration};
 
 use async_trait::async_trait;
 use bytes::Bytes;
 use chrono::{DateTime, Utc};
 use domain::{Pet, PetId};
 use thiserror::Error;
-use uuid::Uuid;
 
+pub use crate::commit::{CommitId, Position, Version};
 use crate::{
-    codec::Commit,
+    commit::Commit,
     page::{ListPets, Page},
-    principal::{Principal, RefusedKey},
+    principal::Principal,
 };
 
 /// The append-only log of commits: the only durable state there is. Positions count 1, 2, 3 … without gaps.
@@ -37,50 +37,6 @@ pub trait EventLog: Send + Sync + 'static {
 
     /// What this engine promises about an acknowledged record, in words and as checked facts.
     fn durability(&self) -> Durability;
-}
-
-/// The number of a commit. 0 stands for the empty log.
-#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, PartialOrd, Ord, Hash)]
-pub struct Position(pub u64);
-
-impl Position {
-    /// Before the first commit.
-    pub const START: Self = Self(0);
-
-    /// The position of the commit after this one.
-    #[must_use]
-    pub fn next(self) -> Self {
-        Self(self.0 + 1)
-    }
-}
-
-impl fmt::Display for Position {
-    fn fmt(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
-        self.0.fmt(formatter)
-    }
-}
-
-/// Tells commits apart across nodes and histories: a time-ordered UUID (version 7).
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
-pub struct CommitId(pub Uuid);
-
-/// A moment in the history of one log: how far it reaches, and which commit stands there.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
-pub struct Version {
-    /// How many commits there are.
-    pub position: Position,
-    /// The last of them. Tells two histories of the same length apart; `None` before the first.
-    pub commit: Option<CommitId>,
-}
-
-impl Version {
-    /// The empty log.
-    pub const START: Self = Self { position: Position::START, commit: None };
-
-    /// The log whose last commit is this one, at `position`.
-    pub fn at(position: Position, commit: CommitId) -> Self {
-        Self { position, commit: Some(commit) }
-    }
 }
 
 /// One encoded commit. Engines store the bytes as they are and look inside nothing.
@@ -234,6 +190,6 @@ pub trait Clock: Send + Sync + 'static {
 /// Knows the API keys.
 pub trait Authenticator: Send + Sync + 'static {
     /// Who presents this key, if it is valid now: known, not revoked, not expired. Takes the same time for
-    /// every unknown key.
-    fn authenticate(&self, key: &str) -> Result<Arc<Principal>, RefusedKey>;
+    /// every wrong key.
+    fn authenticate(&self, key: &str) -> Option<Arc<Principal>>;
 }

@@ -3,15 +3,15 @@
 
 use std::sync::Arc;
 
-use chrono::{DateTime, Utc};
-use domain::{Inventory, PetEvent};
+use domain::PetEvent;
 use parking_lot::Mutex;
 use tokio::sync::watch;
 
 use crate::{
-    codec::Commit,
+    commit::Commit,
+    history::History,
     idempotency::Answered,
-    ports::{Fault, LogError, Position, ReadModel, Version},
+    ports::{LogError, Position, ReadModel, Version},
 };
 
 /// Everything a node knows, all of it rebuilt from the log.
@@ -24,12 +24,8 @@ pub(crate) struct Projection {
 /// What decisions are made on.
 #[derive(Debug, Default)]
 pub(crate) struct State {
-    /// The last commit that was applied.
-    pub(crate) version: Version,
-    /// When it was made.
-    pub(crate) time: DateTime<Utc>,
-    /// Which ids are taken.
-    pub(crate) inventory: Inventory,
+    /// What was applied.
+    pub(crate) history: History,
     /// Which requests were answered.
     pub(crate) answered: Answered,
 }
@@ -45,7 +41,7 @@ impl Projection {
     }
 
     pub(crate) fn version(&self) -> Version {
-        self.state.lock().version
+        self.state.lock().history.version
     }
 
     /// Tells when later positions are applied.
@@ -60,34 +56,18 @@ impl Projection {
 
     /// Applies a commit that is durable: skips it if it was applied before, refuses it whole if something is
     /// missing before it or if it contradicts the history.
-    pub(crate) fn apply(&self, commit: &Commit) -> Result<(), LogError> {
+    pub(crate) fn apply(&self, commit: &Commit, bytes: &[u8]) -> Result<(), LogError> {
         let mut state = self.state.lock();
-        let last = state.version.position;
-        if commit.position <= last {
+        if commit.position <= state.history.version.position {
             return Ok(());
         }
-        if commit.position != last.next() {
-            let detail = format!("position {last} is followed by {}: commits are missing", commit.position);
-            return Err(LogError::new(Fault::Damaged, detail));
-        }
-        let mut inventory = state.inventory.clone();
-        for entry in &commit.entries {
-            inventory.apply(&entry.event).map_err(|contradiction| {
-                LogError::new(
-                    Fault::Damaged,
-                    format!("the commit at position {} is invalid: {contradiction}", commit.position),
-                )
-            })?;
-        }
-        state.inventory = inventory;
+        let now = state.history.add(commit, bytes)?;
         for entry in &commit.entries {
             if let Some(key) = &entry.request_key {
                 let PetEvent::Added(pet) = &entry.event;
-                state.answered.remember((entry.by.clone(), key.clone()), pet.clone(), commit.time);
+                state.answered.remember((entry.by.clone(), key.clone()), pet.clone(), now);
             }
         }
-        state.time = commit.time;
-        state.version = Version::at(commit.position, commit.id);
         self.read_model.apply(commit);
         self.applied.send_replace(commit.position);
         Ok(())

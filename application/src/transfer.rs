@@ -5,19 +5,20 @@
 mod export;
 mod intake;
 
-use std::{fmt, ops::AsyncFnMut};
+use std::ops::AsyncFnMut;
 
 use chrono::{DateTime, Utc};
-use domain::Inventory;
-use sha2::{Digest as _, Sha256};
+use sha2::Sha256;
 use thiserror::Error;
 
 pub use export::{ExportError, check_export, export, import};
 pub use intake::{CopyError, copy};
 
 use crate::{
-    codec::Commit,
-    follower,
+    codec,
+    commit::{Commit, Format},
+    digest::Digest,
+    history::History,
     ports::{EventLog, Fault, LogError, Position, ReadBound, StoredRecord},
 };
 
@@ -34,16 +35,10 @@ pub struct Summary {
     pub span: Option<(DateTime<Utc>, DateTime<Utc>)>,
     /// SHA-256 over the bytes of all records in order: the same on every engine for the same history.
     pub digest: Digest,
-}
-
-/// A SHA-256 digest, shown in lower-case hex.
-#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
-pub struct Digest(pub [u8; 32]);
-
-impl fmt::Display for Digest {
-    fn fmt(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
-        self.0.iter().try_for_each(|byte| write!(formatter, "{byte:02x}"))
-    }
+    /// The head hash: names the whole history by its last record. The next record of version 2 will carry it.
+    pub head_hash: Digest,
+    /// The first record of version 2, if there is one.
+    pub chained_from: Option<Position>,
 }
 
 /// A walk that did not reach the end of the history.
@@ -51,7 +46,7 @@ impl fmt::Display for Digest {
 #[error("{error}")]
 pub struct Broken<E: std::error::Error> {
     /// Everything before the fault, which is sound.
-    pub sound: Summary,
+    pub sound: Box<Summary>,
     /// What ended the walk.
     pub error: E,
 }
@@ -61,6 +56,31 @@ pub struct Broken<E: std::error::Error> {
 pub async fn walk<E: std::error::Error + From<LogError>>(
     log: &dyn EventLog,
     mut visit: impl AsyncFnMut(&StoredRecord, &Commit) -> Result<(), E>,
+) -> Result<Summary, Broken<E>> {
+    walk_with_history(log, async |record, commit, _| visit(record, commit).await).await
+}
+
+/// Reads the whole log like [`walk`], and finds the last position at which `head_hash` was the head hash.
+pub async fn find_head_hash(
+    log: &dyn EventLog,
+    head_hash: Digest,
+    mut progress: impl FnMut(Position),
+) -> Result<(Summary, Option<Position>), Broken<LogError>> {
+    let mut found = (head_hash == History::default().head_hash()).then_some(Position::START);
+    let summary = walk_with_history(log, async |record, _, history| {
+        progress(record.position);
+        if history.head_hash() == head_hash {
+            found = Some(record.position);
+        }
+        Ok(())
+    })
+    .await?;
+    Ok((summary, found))
+}
+
+async fn walk_with_history<E: std::error::Error + From<LogError>>(
+    log: &dyn EventLog,
+    mut visit: impl AsyncFnMut(&StoredRecord, &Commit, &History) -> Result<(), E>,
 ) -> Result<Summary, Broken<E>> {
     let mut check = Check::default();
     let mut bound = ReadBound::BATCH;
@@ -81,7 +101,7 @@ pub async fn walk<E: std::error::Error + From<LogError>>(
             }
             for record in &records {
                 let commit = check.follows(record)?;
-                visit(record, &commit).await?;
+                visit(record, &commit, &check.history).await?;
                 check.take(record, &commit);
             }
             last = Some(newest.clone());
@@ -108,46 +128,40 @@ async fn still_holds(log: &dyn EventLog, last: &StoredRecord) -> Result<(), LogE
 /// Checks a history record by record, and sums it up.
 #[derive(Default)]
 struct Check {
-    inventory: Inventory,
+    history: History,
     sound: Summary,
     digest: Sha256,
 }
 
 impl Check {
-    /// What the record says, if it can follow the ones taken so far.
+    /// The commit in the record, if it fits the ones taken so far.
     fn follows(&mut self, record: &StoredRecord) -> Result<Commit, LogError> {
-        let commit = follower::decode(record)?;
-        let (position, last) = (record.position, self.sound.last);
-        if position != last.next() {
-            let detail = format!("position {last} is followed by {position}: commits are missing");
-            return Err(LogError::new(Fault::Damaged, detail));
-        }
-        for entry in &commit.entries {
-            self.inventory.apply(&entry.event).map_err(|contradiction| {
-                let detail = format!("the commit at position {position} is invalid: {contradiction}");
-                LogError::new(Fault::Damaged, detail)
-            })?;
-        }
+        let commit = codec::decode_stored(record)?;
+        self.history.add(&commit, &record.bytes)?;
         Ok(commit)
     }
 
     fn take(&mut self, record: &StoredRecord, commit: &Commit) {
-        self.digest.update(&record.bytes);
+        sha2::Digest::update(&mut self.digest, &record.bytes);
         let sound = &mut self.sound;
         sound.last = record.position;
         sound.events += commit.entries.len() as u64;
         sound.bytes += record.bytes.len() as u64;
+        if commit.format != Format::V1 {
+            sound.chained_from = sound.chained_from.or(Some(record.position));
+        }
         sound.span = Some((sound.span.map_or(commit.time, |(first, _)| first), commit.time));
     }
 
     fn summary(&self) -> Summary {
-        Summary { digest: Digest(self.digest.clone().finalize().into()), ..self.sound.clone() }
+        let digest = Digest(sha2::Digest::finalize(self.digest.clone()).into());
+        Summary { digest, head_hash: self.history.head_hash(), ..self.sound.clone() }
     }
 
     fn end<E: std::error::Error>(self, ended: Result<(), E>) -> Result<Summary, Broken<E>> {
         match ended {
             Ok(()) => Ok(self.summary()),
-            Err(error) => Err(Broken { sound: self.summary(), error }),
+            Err(error) => Err(Broken { sound: Box::new(self.summary()), error }),
         }
     }
 }

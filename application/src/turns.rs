@@ -6,8 +6,8 @@ use std::time::Duration;
 use tokio::time::Instant;
 
 use crate::{
-    follower::Follower,
     ports::{Position, Version},
+    replica::Replica,
 };
 
 /// How long a node writes on, at least, while others want to write too.
@@ -18,6 +18,15 @@ const TURN_MAX: Duration = Duration::from_secs(8);
 const PAUSE_MAX: Duration = Duration::from_millis(100);
 /// A turn is so many times as long as the pause before it: who is far away must not slow down everybody else.
 const TURN_PER_PAUSE: u32 = 4;
+
+/// Who else may write to the log.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Sharing {
+    /// Nobody: the engine keeps others out.
+    Alone,
+    /// Other nodes: their commits are followed.
+    Shared,
+}
 
 /// Whose turn it is, as far as one node can tell.
 #[derive(Debug)]
@@ -37,7 +46,7 @@ impl Turns {
 
     /// Takes note of a commit that was stored right after `base`. If this node has written for long enough, waits
     /// until another one has written, or does not want to.
-    pub(crate) async fn stored(&mut self, base: Version, follower: &Follower) {
+    pub(crate) async fn stored(&mut self, base: Version, replica: &Replica) {
         let now = Instant::now();
         let (position, stored) = self.last;
         if base.position > position || stored + PAUSE_MAX < now {
@@ -47,7 +56,7 @@ impl Turns {
         if now < self.begun + self.length {
             return;
         }
-        let pause = others_wrote(follower).await;
+        let pause = others_wrote(replica).await;
         self.length = match pause {
             Some(pause) => TURN.max(TURN_PER_PAUSE * pause),
             None => (2 * self.length).min(TURN_MAX),
@@ -58,16 +67,16 @@ impl Turns {
 
 /// Waits until another node has written, and tells how long that took; `None` if none did. Whatever goes wrong here
 /// meets the next append too, which knows what to do.
-async fn others_wrote(follower: &Follower) -> Option<Duration> {
-    let version = follower.projection.version();
+async fn others_wrote(replica: &Replica) -> Option<Duration> {
+    let version = replica.projection.version();
     let begun = Instant::now();
     while let Some(left) = PAUSE_MAX.checked_sub(begun.elapsed()).filter(|left| !left.is_zero()) {
-        follower.log.wait_beyond(version.position, left).await.ok()?;
+        replica.log.wait_beyond(version.position, left).await.ok()?;
         // Waiting may end for no reason; and what was stored may not be shown yet.
         if begun.elapsed() < PAUSE_MAX {
-            follower.overtaken(version).await.ok()?;
+            replica.overtaken(version).await.ok()?;
         }
-        if follower.projection.version() != version {
+        if replica.projection.version() != version {
             return Some(begun.elapsed());
         }
     }

@@ -11,14 +11,18 @@ use uuid::Uuid;
 
 use crate::{
     codec,
-    decision::{self, Draft, EVENTS_MAX},
-    follower::{self, Follower},
-    pet_store::{CreateError, CreatePet, Created, PetStore, Sharing},
+    commit::NodeId,
+    create::{CreateError, CreatePet, Created},
+    decision::{self, Circumstances, Draft, EVENTS_MAX, WriteFormat},
+    options::Options,
     ports::{AppendError, Clock, CommitId, Fault, LogError, Position, ReadBound, Record, Version},
     projection::State,
-    turns::Turns,
+    replica::Replica,
+    turns::{Sharing, Turns},
 };
 
+/// How long a caller waits for its pet to be durable.
+pub(crate) const APPEND_TIMEOUT: Duration = Duration::from_secs(5);
 /// How long to wait before asking a log that failed whether it works again.
 const RETRY_PAUSE: Duration = Duration::from_millis(500);
 
@@ -29,12 +33,14 @@ pub(crate) struct Request {
 }
 
 pub(crate) struct Writer {
-    follower: Follower,
+    replica: Replica,
     clock: Arc<dyn Clock>,
     queue: mpsc::Receiver<Request>,
     waiting: VecDeque<Request>,
     /// `None` if nobody else writes to the log.
     turns: Option<Turns>,
+    node: NodeId,
+    write_format: WriteFormat,
 }
 
 /// How an append ended, once every doubt was resolved.
@@ -48,16 +54,24 @@ enum Outcome {
 
 impl Writer {
     pub(crate) fn new(
-        follower: Follower,
+        replica: Replica,
         clock: Arc<dyn Clock>,
         queue: mpsc::Receiver<Request>,
-        sharing: Sharing,
+        options: Options,
     ) -> Self {
-        let turns = match sharing {
+        let turns = match options.sharing {
             Sharing::Alone => None,
             Sharing::Shared => Some(Turns::new()),
         };
-        Self { follower, clock, queue, waiting: VecDeque::new(), turns }
+        Self {
+            replica,
+            clock,
+            queue,
+            waiting: VecDeque::new(),
+            turns,
+            node: NodeId::random(),
+            write_format: options.write_format,
+        }
     }
 
     /// Writes until nobody can ask any more and everybody was answered.
@@ -82,19 +96,20 @@ impl Writer {
     async fn write(&mut self) {
         // Who has gone away before any work was done need not be served.
         self.waiting.retain(|request| !request.reply.is_closed());
-        if let Err(error) = self.follower.compare().await {
+        if let Err(error) = self.replica.compare().await {
             return self.recover(error).await;
         }
         let (base, draft) = self.decide();
         if draft.commit.entries.is_empty() {
             return self.answer(draft);
         }
-        match self.store(base, &draft).await {
-            Outcome::Stored => match self.follower.projection.apply(&draft.commit) {
+        let record = codec::encode(&draft.commit);
+        match self.store(base, &draft, &record).await {
+            Outcome::Stored => match self.replica.projection.apply(&draft.commit, &record.bytes) {
                 Ok(()) => {
                     self.answer(draft);
                     if let Some(turns) = &mut self.turns {
-                        turns.stored(base, &self.follower).await;
+                        turns.stored(base, &self.replica).await;
                     }
                 }
                 Err(error) => {
@@ -103,7 +118,7 @@ impl Writer {
                 }
             },
             Outcome::Overtaken => {
-                if let Err(error) = self.follower.overtaken(base).await {
+                if let Err(error) = self.replica.overtaken(base).await {
                     self.recover(error).await;
                 }
             }
@@ -122,18 +137,23 @@ impl Writer {
     /// The next commit, and the version that it follows.
     fn decide(&self) -> (Version, Draft) {
         let requests = self.waiting.iter().map(|request| &request.create);
-        let (now, id) = (self.clock.now(), CommitId(Uuid::now_v7()));
-        let decide = |state: &State| (state.version, decision::decide(state, requests, now, id));
-        self.follower.projection.look(decide)
+        let circumstances = Circumstances {
+            now: self.clock.now(),
+            id: CommitId(Uuid::now_v7()),
+            node: self.node,
+            write_format: self.write_format,
+        };
+        let decide =
+            |state: &State| (state.history.version, decision::decide(state, requests, circumstances));
+        self.replica.projection.look(decide)
     }
 
     /// Stores the commit right after `base`, and finds out what became of it when the log cannot tell.
-    async fn store(&self, base: Version, draft: &Draft) -> Outcome {
-        let monitor = &self.follower.monitor;
-        let record = codec::encode(&draft.commit);
+    async fn store(&self, base: Version, draft: &Draft, record: &Record) -> Outcome {
+        let monitor = &self.replica.monitor;
         let mut in_doubt = false;
         let outcome = loop {
-            let error = match self.append(base, &record).await {
+            let error = match self.append(base, record).await {
                 Ok(_) => break Outcome::Stored,
                 Err(AppendError::Closed(error)) => break Outcome::Closed(error),
                 Err(AppendError::Conflict) if !in_doubt => break Outcome::Overtaken,
@@ -161,12 +181,12 @@ impl Writer {
     /// Appends, and reports an append that takes longer than its callers wait. It is never given up: what was
     /// begun may still be stored.
     async fn append(&self, expected: Version, record: &Record) -> Result<Position, AppendError> {
-        let mut appending = pin!(self.follower.log.append(expected, record));
-        if let Ok(outcome) = time::timeout(PetStore::WRITE_PATIENCE, &mut appending).await {
+        let mut appending = pin!(self.replica.log.append(expected, record));
+        if let Ok(outcome) = time::timeout(APPEND_TIMEOUT, &mut appending).await {
             return outcome;
         }
         let slow = LogError::new(Fault::Unreachable, "the log has been storing a commit for seconds");
-        self.follower.monitor.writes_stopped(&slow);
+        self.replica.monitor.writes_stopped(&slow);
         appending.await
     }
 
@@ -177,12 +197,12 @@ impl Writer {
     async fn find_out(&self, base: Version, draft: &Draft, doubt: LogError) -> Option<Outcome> {
         let mut error = doubt;
         loop {
-            match self.follower.log.read(base.position, ReadBound::ONE).await {
-                Ok(records) => match records.first().map(follower::decode) {
+            match self.replica.log.read(base.position, ReadBound::ONE).await {
+                Ok(records) => match records.first().map(codec::decode_stored) {
                     Some(Ok(commit)) if commit.id == draft.commit.id => return Some(Outcome::Stored),
                     Some(Ok(_)) => return Some(Outcome::Overtaken),
                     Some(Err(unreadable)) => return Some(Outcome::Closed(unreadable)),
-                    None => match self.follower.divergence(base).await {
+                    None => match self.replica.divergence(base).await {
                         Ok(Some(diverged)) => return Some(Outcome::Closed(diverged)),
                         Ok(None) if self.somebody_waits(draft) => {
                             time::sleep(RETRY_PAUSE).await;
@@ -197,7 +217,7 @@ impl Writer {
             if !self.somebody_waits(draft) {
                 return Some(Outcome::Closed(error));
             }
-            self.follower.monitor.writes_stopped(&error);
+            self.replica.monitor.writes_stopped(&error);
             time::sleep(RETRY_PAUSE).await;
         }
     }
@@ -211,16 +231,15 @@ impl Writer {
     async fn recover(&mut self, mut error: LogError) {
         let begun = Instant::now();
         loop {
-            self.follower.monitor.writes_stopped(&error);
-            let for_a_moment =
-                error.fault == Fault::Unreachable && begun.elapsed() < PetStore::WRITE_PATIENCE;
+            self.replica.monitor.writes_stopped(&error);
+            let for_a_moment = error.fault == Fault::Unreachable && begun.elapsed() < APPEND_TIMEOUT;
             if for_a_moment && !self.queue.is_closed() {
                 time::sleep(RETRY_PAUSE).await;
             } else if self.refuse_all(error.fault).await.is_break() {
                 return;
             }
-            match self.follower.rejoin().await {
-                Ok(()) => return self.follower.monitor.writes_go_on(),
+            match self.replica.rejoin().await {
+                Ok(()) => return self.replica.monitor.writes_go_on(),
                 Err(again) => error = again,
             }
         }

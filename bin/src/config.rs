@@ -7,7 +7,7 @@ use std::{
 };
 
 use adapters::http::{Origin, ServerUrl, Site};
-use application::ports::DurabilityLevel;
+use application::{Digest, WriteFormat, ports::DurabilityLevel};
 use clap::{Args, Parser, Subcommand, ValueEnum};
 
 use crate::{commands::keys::KeysCommand, store_url::StoreUrl};
@@ -47,6 +47,10 @@ pub(crate) struct ServeArguments {
     /// Refuse to start if the log promises less than this for an acknowledged commit.
     #[arg(long, env = "PETSTORE_REQUIRE_DURABILITY", default_value = "volatile", value_name = "LEVEL")]
     pub(crate) require_durability: RequiredDurability,
+    /// Write this version of the log format from now on, also in a log that holds an older one. Upgrade every node that
+    /// shares the log first: an older program stops serving when it reads version 2. New logs always use version 2.
+    #[arg(long, env = "PETSTORE_FORMAT", value_name = "VERSION")]
+    pub(crate) format: Option<FormatVersion>,
     /// File with the API keys. If it does not exist, it is created with a first key.
     #[arg(long, env = "PETSTORE_KEYS", default_value = "petstore-data/keys.toml", value_name = "FILE")]
     pub(crate) keys: PathBuf,
@@ -104,6 +108,13 @@ pub(crate) struct StoreArgument {
 }
 
 impl ServeArguments {
+    pub(crate) fn write_format(&self) -> WriteFormat {
+        match self.format {
+            None => WriteFormat::LikeTheLog,
+            Some(FormatVersion::V2) => WriteFormat::Version2,
+        }
+    }
+
     pub(crate) fn site(&self) -> Site {
         Site { origins: self.cors_origin.iter().cloned().collect(), ..self.addresses.site() }
     }
@@ -114,6 +125,14 @@ impl AddressArguments {
         let Self { base_url, staging_url } = self.clone();
         Site { base_url, staging_url, ..Site::default() }
     }
+}
+
+/// A version of the log format that can be asked for.
+#[derive(Debug, Clone, Copy, ValueEnum)]
+pub(crate) enum FormatVersion {
+    /// Records are chained by hashes.
+    #[value(name = "2")]
+    V2,
 }
 
 /// The same levels as [`DurabilityLevel`], as words.
@@ -152,9 +171,15 @@ pub(crate) enum LogFormat {
 pub(crate) enum LogCommand {
     /// Show the size and age of the log, and the durability that its engine promises.
     Stat(StoreArgument),
-    /// Read and check the whole log: checksums, positions, contradictions and the high-water mark. Prints a digest, or
-    /// the first bad position and what can be salvaged.
-    Verify(StoreArgument),
+    /// Read and check the whole log: checksums, positions, the hash chain, contradictions and the high-water mark. Prints
+    /// the digest and the head hash, or the first bad position and what can be salvaged.
+    Verify {
+        /// Check that the log is, or continues, the history with this head hash, e.g. from the manifest of an export.
+        #[arg(long, env = "PETSTORE_HEAD", value_name = "HASH")]
+        head: Option<Digest>,
+        #[command(flatten)]
+        source: StoreArgument,
+    },
     /// Write every commit to standard output as one line of JSON, and a manifest as the last line.
     Export(StoreArgument),
     /// Import an exported history into an empty log, or resume an interrupted import.

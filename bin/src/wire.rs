@@ -1,6 +1,7 @@
 //! The wiring: opens logs, stores and keys. Only this file names the types of the storage engines.
 
 use std::{
+    fs,
     path::{Path, PathBuf},
     sync::Arc,
     time::Duration,
@@ -19,7 +20,7 @@ use adapters::{
     system::SystemClock,
 };
 use application::{
-    PetStore,
+    Options, PetStore, WriteFormat,
     ports::{Authenticator, Clock as _, DurabilityLevel, EventLog, Fault, LogError, Position},
 };
 use tokio::time::{self, Instant};
@@ -89,11 +90,15 @@ pub(crate) async fn find_remains(url: &StoreUrl) -> Result<Remains, LogError> {
 
 /// Opens the log and replays it into a store that is ready to serve. Waits for an engine that cannot be reached, and
 /// rejects one that promises less than `required`.
-pub(crate) async fn open_store(url: &StoreUrl, required: DurabilityLevel) -> Result<PetStore, LogError> {
+pub(crate) async fn open_store(
+    url: &StoreUrl,
+    required: DurabilityLevel,
+    write_format: WriteFormat,
+) -> Result<PetStore, LogError> {
     let deadline = Instant::now() + START_PATIENCE;
     let mut logged = None;
     loop {
-        match try_to_open_store(url, required).await {
+        match try_to_open_store(url, required, write_format).await {
             Err(error) if error.fault == Fault::Unreachable && Instant::now() < deadline => {
                 if logged.as_ref() != Some(&error) {
                     tracing::warn!("waiting for the storage engine: {error}");
@@ -106,7 +111,11 @@ pub(crate) async fn open_store(url: &StoreUrl, required: DurabilityLevel) -> Res
     }
 }
 
-async fn try_to_open_store(url: &StoreUrl, required: DurabilityLevel) -> Result<PetStore, LogError> {
+async fn try_to_open_store(
+    url: &StoreUrl,
+    required: DurabilityLevel,
+    write_format: WriteFormat,
+) -> Result<PetStore, LogError> {
     let log = open_log(url).await?;
     let durability = log.durability();
     if durability.level < required {
@@ -114,7 +123,8 @@ async fn try_to_open_store(url: &StoreUrl, required: DurabilityLevel) -> Result<
             format!("--require-durability asks for more than {url} promises: {}", durability.promise);
         return Err(LogError::new(Fault::CannotOpen, detail));
     }
-    PetStore::open(log, Arc::<MemoryReadModel>::default(), Arc::new(SystemClock), url.sharing()).await
+    let options = Options { write_format, ..Options::new(url.sharing()) };
+    PetStore::open(log, Arc::<MemoryReadModel>::default(), Arc::new(SystemClock), options).await
 }
 
 async fn embedded<L: EventLog>(
@@ -154,6 +164,7 @@ fn left_out(url: &StoreUrl) -> LogError {
 /// The API keys of the running service.
 pub(crate) struct Keys {
     keys: Arc<ApiKeys>,
+    first_key: PathBuf,
 }
 
 impl Keys {
@@ -162,7 +173,7 @@ impl Keys {
         KeyFile::at(file).issue_first(SystemClock.now())?;
         let keys = ApiKeys::open(file, Arc::new(SystemClock))?;
         tokio::spawn(keys.clone().watch());
-        Ok(Self { keys })
+        Ok(Self { keys, first_key: KeyFile::at(file).first_key() })
     }
 
     pub(crate) fn authenticator(&self) -> Arc<dyn Authenticator> {
@@ -171,7 +182,8 @@ impl Keys {
 
     /// The file with the first key, if that key is still valid.
     pub(crate) fn first_key_in_force(&self) -> Option<PathBuf> {
-        self.keys.first_key_in_force()
+        let key = fs::read_to_string(&self.first_key).ok()?;
+        self.keys.authenticate(key.trim()).map(|_| self.first_key.clone())
     }
 
     /// Records when each key was last used.

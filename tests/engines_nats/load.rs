@@ -100,7 +100,7 @@ impl Load {
         reached.expect("stores without a log refuse").expect("the load goes on");
         for store in &self.stores {
             let says_so = async {
-                while store.health().trouble().is_none() {
+                while store.health().not_ready().is_none() {
                     time::sleep(GLANCE).await;
                 }
             };

@@ -89,7 +89,7 @@ async fn a_commit_whose_wait_for_the_standbys_was_broken_off_is_not_acknowledged
     primary.stop();
     primary.start_again();
     assert_eq!(waiting.await.unwrap(), Err(CreateError::Unavailable(Fault::Unreachable)));
-    assert!(store.health().trouble().is_some(), "a node that cannot write says so");
+    assert!(store.health().not_ready().is_some(), "a node that cannot write says so");
 
     set_standby(&primary, "");
     eventually("writing goes on", || create(&store, "after")).await;

@@ -72,8 +72,10 @@ async fn a_killed_server_loses_nothing_and_its_nodes_recover_by_themselves() {
     for store in &nodes {
         store.caught_up(fresh.version().position, PATIENCE).await.unwrap();
         assert_eq!(all_pets(store).unwrap(), stored, "every node sees what is stored");
-        eventually("the node is well", async || store.health().trouble().map_or(Ok(()), |e| Err(e.clone())))
-            .await;
+        eventually("the node is well", async || {
+            store.health().not_ready().map_or(Ok(()), |e| Err(e.clone()))
+        })
+        .await;
     }
 }
 
@@ -134,7 +136,7 @@ async fn a_node_behind_a_silent_network_says_so_and_recovers_when_it_heals() {
     proxy.freeze();
     let refused = create(&store, "Rex").await;
     assert_eq!(refused, Err(CreateError::Unavailable(Fault::Unreachable)));
-    eventually("the node says that it is blind", async || store.health().trouble().map(|_| ()).ok_or(()))
+    eventually("the node says that it is blind", async || store.health().not_ready().map(|_| ()).ok_or(()))
         .await;
     assert_eq!(
         all_pets(&store).unwrap()[0].details.name.as_str(),
@@ -146,7 +148,7 @@ async fn a_node_behind_a_silent_network_says_so_and_recovers_when_it_heals() {
     proxy.heal();
     let after = eventually("the node writes again", || create(&store, "After")).await;
     assert!(after.id > elsewhere.id);
-    eventually("the node is well", async || store.health().trouble().map_or(Ok(()), |e| Err(e.clone())))
+    eventually("the node is well", async || store.health().not_ready().map_or(Ok(()), |e| Err(e.clone())))
         .await;
     other.caught_up(store.version().position, PATIENCE).await.unwrap();
     assert_eq!(all_pets(&store).unwrap(), all_pets(&other).unwrap());

@@ -245,7 +245,8 @@ fn lost() -> LogError {
 
 /// The same record as a program of the future would write it.
 pub fn newer(record: &Record) -> Record {
-    let text = str::from_utf8(&record.bytes).expect("records are text").replace("{\"v\":1,", "{\"v\":2,");
+    let text = str::from_utf8(&record.bytes).expect("records are text");
+    let text = text.replacen("{\"v\":1,", "{\"v\":3,", 1).replacen("{\"v\":2,", "{\"v\":3,", 1);
     let body = &text[..text.rfind(",\"crc32c\"").expect("a record ends with its checksum")];
     let bytes = format!("{body},\"crc32c\":\"{:08x}\"}}", crc32c::crc32c(body.as_bytes()));
     Record { id: record.id, bytes: bytes.into() }

@@ -4,7 +4,7 @@ use std::sync::Arc;
 
 use adapters::{read_model::MemoryReadModel, system::SystemClock};
 use application::{
-    CreateError, CreatePet, KeyId, Limit, ListPets, PetStore, Sharing,
+    CreateError, CreatePet, KeyId, Limit, ListPets, Options, PetStore, Sharing,
     ports::{EventLog, Fault},
 };
 use domain::{CategoryId, NewPet, Pet, PetName};
@@ -12,7 +12,9 @@ use domain::{CategoryId, NewPet, Pet, PetName};
 /// Opens a node on this log, which must be sound.
 pub async fn open_node(log: Arc<dyn EventLog>, sharing: Sharing) -> PetStore {
     let read_model = Arc::<MemoryReadModel>::default();
-    PetStore::open(log, read_model, Arc::new(SystemClock), sharing).await.expect("the log is sound")
+    PetStore::open(log, read_model, Arc::new(SystemClock), Options::new(sharing))
+        .await
+        .expect("the log is sound")
 }
 
 /// A request for a pet with this name, without a request key.

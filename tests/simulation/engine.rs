@@ -7,8 +7,8 @@ use std::{
 };
 
 use application::{
-    Sharing,
-    codec::{self, Commit},
+    Sharing, codec,
+    commit::Commit,
     ports::{AppendError, CommitId, Fault, LogError, Position, ReadBound, Record, StoredRecord, Version},
 };
 use tokio::{
@@ -65,7 +65,7 @@ pub(crate) struct Stored {
     pub(crate) commit: Commit,
     /// When it became durable.
     pub(crate) at: Tick,
-    record: Record,
+    pub(crate) record: Record,
 }
 
 /// The log failed. When it opens again, the record that it failed on is there or not.

@@ -2,7 +2,7 @@
 
 use std::sync::{Mutex, PoisonError};
 
-use application::{CreateError, CreatePet, Created, ListPets, Page, Version, codec::Commit, ports::Fault};
+use application::{CreateError, CreatePet, Created, ListPets, Page, Version, commit::Commit, ports::Fault};
 use domain::{Pet, PetEvent, PetId};
 
 use super::journal::Tick;

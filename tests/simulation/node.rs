@@ -10,7 +10,7 @@ use std::{
 };
 
 use adapters::read_model::MemoryReadModel;
-use application::{PetStore, ports::Clock};
+use application::{Options, PetStore, ports::Clock};
 use chrono::{DateTime, TimeDelta, Utc};
 use tokio::{
     sync::{Mutex as AsyncMutex, Notify},
@@ -92,7 +92,14 @@ impl Node {
         let link = Link::new(self.engine.clone(), self.index);
         let store = loop {
             let read_model = Arc::<MemoryReadModel>::default();
-            match PetStore::open(link.clone(), read_model, self.clock.clone(), self.engine.sharing).await {
+            match PetStore::open(
+                link.clone(),
+                read_model,
+                self.clock.clone(),
+                Options::new(self.engine.sharing),
+            )
+            .await
+            {
                 Ok(store) => break store,
                 Err(_) if Instant::now() < give_up => time::sleep(START_PAUSE).await,
                 Err(error) => return Err(format!("node {} does not start: {error}", self.index)),

@@ -151,7 +151,7 @@ fn trouble(plan: &Plan, engine: &Arc<Engine>, world: &Arc<World>) -> JoinSet<Res
 async fn serves_again(world: &World) -> Result<(), String> {
     for node in &world.nodes {
         let life = node.life().ok_or_else(|| format!("node {} is down", node.index))?;
-        if let Some(trouble) = life.store.health().trouble() {
+        if let Some(trouble) = life.store.health().not_ready() {
             return Err(format!("node {} is still not well: {trouble:?}", node.index));
         }
         let request = pet_named(&format!("last of node {}", node.index));

@@ -2,7 +2,7 @@
 
 use std::collections::{HashMap, HashSet};
 
-use application::{Version, ports::Position};
+use application::{Digest, Version, commit::Format, ports::Position};
 use domain::Pet;
 
 use super::{
@@ -84,9 +84,19 @@ impl Lineage {
             }
             lineage.counts.push(lineage.pets.len());
         }
-        let times = lineage.commits.iter().map(|stored| stored.commit.time);
-        ensure(times.is_sorted(), || "commit times go back".into())?;
+        lineage.check_chain()?;
         Ok(lineage)
+    }
+
+    /// Every commit names the record before it: the nodes agree on the whole history, not only on its length.
+    fn check_chain(&self) -> Result<(), String> {
+        let mut head_hash = Digest::of(b"");
+        for Stored { commit, record, .. } in &self.commits {
+            let chained = matches!(commit.format, Format::V2 { previous, .. } if previous == head_hash);
+            ensure(chained, || format!("the commit at {} does not name the one before it", commit.position))?;
+            head_hash = Digest::of(&record.bytes);
+        }
+        Ok(())
     }
 
     pub(crate) fn at(&self, version: Version) -> Option<&[Pet]> {

@@ -2,17 +2,14 @@
 
 use std::sync::Arc;
 
-use application::{Principal, Scope};
+use application::{Principal, Scope, ports::Authenticator};
 use axum::http::{HeaderMap, Method, header::AUTHORIZATION};
 
-use super::{error::Problem, service::Service};
+use super::error::Problem;
 
 /// The caller behind the key in the headers.
-pub(super) fn authenticate(service: &Service, headers: &HeaderMap) -> Result<Arc<Principal>, Problem> {
-    service.keys.authenticate(bearer_token(headers)?).map_err(|refused| {
-        service.refused_keys.log(&refused);
-        Problem::InvalidKey
-    })
+pub(super) fn authenticate(keys: &dyn Authenticator, headers: &HeaderMap) -> Result<Arc<Principal>, Problem> {
+    keys.authenticate(bearer_token(headers)?).ok_or(Problem::InvalidKey)
 }
 
 /// Refuses a caller whose key is not for this kind of request.

@@ -44,7 +44,7 @@ pub(super) fn live(_: &Service) -> Response {
 /// `GET /readyz`: 200 when this node reads and writes as it should.
 pub(super) fn ready(service: &Service) -> Response {
     let store = service.opened();
-    let fault = store.and_then(|store| store.health().trouble().map(|error| error.fault.to_string()));
+    let fault = store.and_then(|store| store.health().not_ready().map(|error| error.fault.to_string()));
     match (service.is_draining(), store, fault) {
         (true, _, fault) => not_ready(Report::new("draining", fault).of(store).json()),
         (false, None, _) => not_ready(Report::new("starting", None).json()),

@@ -7,15 +7,11 @@ use std::sync::{
 
 use application::{PetStore, ports::Authenticator};
 
-use super::{
-    activity::Unsent, error::Problem, metrics::Metrics, refused_keys::RefusedKeys, request_id::RequestIds,
-    site::Site,
-};
+use super::{activity::Unsent, error::Problem, metrics::Metrics, request_id::RequestIds, site::Site};
 
 /// The state of the HTTP port. It can answer probes before the store is open and while it is going away.
 pub struct Service {
     pub(super) keys: Arc<dyn Authenticator>,
-    pub(super) refused_keys: RefusedKeys,
     pub(super) ids: RequestIds,
     pub(super) metrics: Metrics,
     pub(super) site: Site,
@@ -29,7 +25,6 @@ impl Service {
     pub fn new(keys: Arc<dyn Authenticator>) -> Self {
         Self {
             keys,
-            refused_keys: RefusedKeys::default(),
             ids: RequestIds::new(),
             metrics: Metrics::default(),
             site: Site::default(),
@@ -62,7 +57,7 @@ impl Service {
 
     /// Whether this node reads and writes as it should, and means to go on.
     pub(super) fn is_ready(&self) -> bool {
-        !self.is_draining() && self.opened().is_some_and(|store| store.health().trouble().is_none())
+        !self.is_draining() && self.opened().is_some_and(|store| store.health().not_ready().is_none())
     }
 
     pub(super) fn opened(&self) -> Option<&PetStore> {

@@ -3,18 +3,28 @@
 use proptest::prelude::*;
 
 use super::*;
+use crate::Digest;
 
 /// The record that version 1 wrote for [`the_golden_commit`], byte for byte.
 const GOLDEN_V1: &[u8] = include_bytes!("../../golden/commit-v1.json");
+/// The same for version 2.
+const GOLDEN_V2: &[u8] = include_bytes!("../../golden/commit-v2.json");
+
+/// What version 2 adds to the golden commit.
+fn golden_v2() -> Format {
+    let previous = Digest::of(GOLDEN_V1.trim_ascii_end());
+    Format::V2 { previous, node: NodeId(0x0123_4567_89ab_cdef) }
+}
 
 fn pet(id: i64, name: &str, category: i64, status: Option<PetStatus>) -> PetEvent {
     let details = NewPet { name: PetName::new(name).unwrap(), category_id: CategoryId(category), status };
     PetEvent::Added(Pet { id: PetId::new(id).unwrap(), details })
 }
 
-fn the_golden_commit() -> Commit {
+fn the_golden_commit(format: Format) -> Commit {
     let by = |id: &str| KeyId(id.into());
     Commit {
+        format,
         position: Position(42),
         id: CommitId("0192f0c1-2b3c-7def-8123-456789abcdef".parse().unwrap()),
         time: "2026-01-02T03:04:05.678901Z".parse().unwrap(),
@@ -36,19 +46,41 @@ fn sealed(body: &str) -> Vec<u8> {
 }
 
 #[test]
-fn version_1_is_written_byte_for_byte_as_ever() {
-    assert_eq!(encode(&the_golden_commit()).bytes, GOLDEN_V1.trim_ascii_end());
+fn every_version_is_written_byte_for_byte_as_ever() {
+    for (format, golden) in [(Format::V1, GOLDEN_V1), (golden_v2(), GOLDEN_V2)] {
+        let bytes = encode(&the_golden_commit(format)).bytes;
+        assert_eq!(str::from_utf8(&bytes), str::from_utf8(golden.trim_ascii_end()));
+    }
 }
 
 #[test]
-fn version_1_is_read_for_ever() {
-    assert_eq!(decode(GOLDEN_V1.trim_ascii_end()), Ok(the_golden_commit()));
+fn every_version_is_read_for_ever() {
+    for (format, golden) in [(Format::V1, GOLDEN_V1), (golden_v2(), GOLDEN_V2)] {
+        assert_eq!(decode(golden.trim_ascii_end()), Ok(the_golden_commit(format)));
+    }
+}
+
+#[test]
+fn a_record_of_version_2_that_does_not_say_what_it_follows_is_damage() {
+    let golden = str::from_utf8(GOLDEN_V2).unwrap();
+    let body = golden.split(",\"crc32c\"").next().unwrap();
+    for (sound, broken) in [
+        ("\"previous\":\"", "\"previous\":\"x"),
+        ("\"previous\":", "\"forgotten\":"),
+        ("\"node\":\"01", "\"node\":\"1"),
+        ("\"node\":\"0", "\"node\":\"+"),
+        ("\"node\":", "\"forgotten\":"),
+    ] {
+        assert!(body.contains(sound), "{sound}");
+        let record = sealed(&(body.replacen(sound, broken, 1) + "}"));
+        assert!(matches!(decode(&record), Err(DecodeError::Damaged(_))), "{broken}");
+    }
 }
 
 #[test]
 fn a_newer_envelope_is_named_and_never_skipped() {
-    let newer = DecodeError::Newer { what: "an envelope".into(), version: 2 };
-    assert_eq!(decode(&sealed(r#"{"v":2,"anything":[]}"#)), Err(newer));
+    let newer = DecodeError::Newer { what: "an envelope".into(), version: 3 };
+    assert_eq!(decode(&sealed(r#"{"v":3,"anything":[]}"#)), Err(newer));
 }
 
 #[test]
@@ -93,8 +125,14 @@ fn any_commit() -> impl Strategy<Value = Commit> {
         by: KeyId(by.into()),
         request_key,
     });
-    (1..u64::MAX, any::<u128>(), 0..4_000_000_000_000_000_i64, prop::collection::vec(entry, 0..6)).prop_map(
-        |(position, id, micros, entries)| Commit {
+    let format = prop::option::of((any::<[u8; 32]>(), any::<u64>())).prop_map(|version_2| match version_2 {
+        None => Format::V1,
+        Some((previous, node)) => Format::V2 { previous: Digest(previous), node: NodeId(node) },
+    });
+    let entries = prop::collection::vec(entry, 0..6);
+    (format, 1..u64::MAX, any::<u128>(), 0..4_000_000_000_000_000_i64, entries).prop_map(
+        |(format, position, id, micros, entries)| Commit {
+            format,
             position: Position(position),
             id: CommitId(Uuid::from_u128(id)),
             time: DateTime::from_timestamp_micros(micros).unwrap(),
@@ -111,7 +149,7 @@ proptest! {
 
     #[test]
     fn an_entry_is_never_larger_than_its_bound(commit in any_commit()) {
-        let bound = 160 + commit.entries.iter().map(entry_size_bound).sum::<usize>();
+        let bound = ENVELOPE_SIZE_BOUND + commit.entries.iter().map(entry_size_bound).sum::<usize>();
         prop_assert!(encode(&commit).bytes.len() <= bound);
     }
 

@@ -9,7 +9,7 @@ use thiserror::Error;
 
 use super::{Broken, Check, CopyError, Summary, intake::Intake, walk};
 use crate::{
-    codec::Commit,
+    commit::Commit,
     ports::{EventLog, LogError, Position, StoredRecord},
 };
 
@@ -54,6 +54,9 @@ struct Manifest {
     events: u64,
     bytes: u64,
     sha256: String,
+    /// The head hash. Exports of older programs have none.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    head: Option<String>,
     exported: String,
 }
 
@@ -74,7 +77,7 @@ pub async fn export(
     .await?;
     match write_manifest(&mut file, &summary, now) {
         Ok(()) => Ok(summary),
-        Err(error) => Err(Broken { sound: summary, error: error.into() }),
+        Err(error) => Err(Broken { sound: Box::new(summary), error: error.into() }),
     }
 }
 
@@ -95,7 +98,7 @@ pub async fn import(
     .await?;
     match intake.nothing_beyond(summary.last).await {
         Ok(()) => Ok(summary),
-        Err(error) => Err(Broken { sound: summary, error: error.into() }),
+        Err(error) => Err(Broken { sound: Box::new(summary), error: error.into() }),
     }
 }
 
@@ -149,6 +152,7 @@ fn fits(manifest: &Manifest, summary: &Summary) -> bool {
         && manifest.commits == summary.last.0
         && manifest.events == summary.events
         && manifest.sha256 == summary.digest.to_string()
+        && manifest.head.as_ref().is_none_or(|head| *head == summary.head_hash.to_string())
 }
 
 fn write_manifest(file: &mut impl Write, summary: &Summary, now: DateTime<Utc>) -> io::Result<()> {
@@ -159,6 +163,7 @@ fn write_manifest(file: &mut impl Write, summary: &Summary, now: DateTime<Utc>) 
         events: summary.events,
         bytes: summary.bytes,
         sha256: summary.digest.to_string(),
+        head: Some(summary.head_hash.to_string()),
         exported: now.to_rfc3339_opts(SecondsFormat::Secs, true),
     };
     serde_json::to_writer(&mut *file, &LastLine { manifest })?;

@@ -48,7 +48,7 @@ pub async fn copy(
     .await?;
     match intake.nothing_beyond(summary.last).await {
         Ok(()) => Ok(summary),
-        Err(error) => Err(Broken { sound: summary, error }),
+        Err(error) => Err(Broken { sound: Box::new(summary), error }),
     }
 }
 

@@ -16,7 +16,7 @@ use crate::config::LogCommand;
 pub(crate) async fn run(command: LogCommand) -> anyhow::Result<()> {
     match command {
         LogCommand::Stat(argument) => stat::run(&argument.store).await,
-        LogCommand::Verify(argument) => verify::run(&argument.store).await,
+        LogCommand::Verify { head, source } => verify::run(&source.store, head).await,
         LogCommand::Export(argument) => export::run(&argument.store).await,
         LogCommand::Import { file, target } => import::run(&file, &target.store).await,
         LogCommand::Copy { from, to } => copy::run(&from, &to).await,

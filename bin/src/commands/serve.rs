@@ -77,7 +77,7 @@ async fn serve(arguments: ServeArguments) -> anyhow::Result<()> {
     }
 
     let store = tokio::select! {
-        opened = wire::open_store(&arguments.store.store, arguments.require_durability.into()) => Arc::new(opened?),
+        opened = wire::open_store(&arguments.store.store, arguments.require_durability.into(), arguments.write_format()) => Arc::new(opened?),
         () = signals.received() => return Ok(()),
     };
     service.open(store.clone());

@@ -1,6 +1,7 @@
 //! Progress bars of the log commands. They appear on a terminal only.
 
 use application::{
+    Digest,
     ports::{EventLog, LogError, Position},
     transfer::{self, Broken, Summary},
 };
@@ -10,13 +11,25 @@ use indicatif::{ProgressBar, ProgressStyle};
 pub(super) async fn check_all(log: &dyn EventLog) -> Result<Summary, Broken<LogError>> {
     let progress = match Progress::through(log).await {
         Ok(progress) => progress,
-        Err(error) => return Err(Broken { sound: Summary::default(), error }),
+        Err(error) => return Err(Broken { sound: Box::default(), error }),
     };
     transfer::walk(log, async |record, _| {
         progress.reached(record.position);
         Ok(())
     })
     .await
+}
+
+/// Reads and checks every record, shows the progress, and finds the last position at which the head hash was this one.
+pub(super) async fn find_head_hash(
+    log: &dyn EventLog,
+    head_hash: Digest,
+) -> Result<(Summary, Option<Position>), Broken<LogError>> {
+    let progress = match Progress::through(log).await {
+        Ok(progress) => progress,
+        Err(error) => return Err(Broken { sound: Box::default(), error }),
+    };
+    transfer::find_head_hash(log, head_hash, |position| progress.reached(position)).await
 }
 
 /// A progress bar. It disappears when it is dropped.

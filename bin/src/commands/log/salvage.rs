@@ -28,7 +28,7 @@ pub(super) async fn run(from: &StoreUrl, to: &StoreUrl) -> anyhow::Result<()> {
     let (sound, reason) = match copied {
         Ok(sound) => (sound, None),
         // Reaching the damage is the expected end, not a failure.
-        Err(Broken { sound, error: CopyError::Source(reason) }) => (sound, Some(reason)),
+        Err(Broken { sound, error: CopyError::Source(reason) }) => (*sound, Some(reason)),
         Err(Broken { error, .. }) => return Err(error.into()),
     };
     report::fact("salvaged", format!("{to}, from {from}"));
@@ -43,7 +43,8 @@ pub(super) async fn run(from: &StoreUrl, to: &StoreUrl) -> anyhow::Result<()> {
 /// met, if any.
 pub(super) async fn survey(remains: &Remains, first_bad: Option<Position>) {
     let sound = match progress::check_all(&*remains.log).await {
-        Ok(sound) | Err(Broken { sound, .. }) => sound,
+        Ok(sound) => sound,
+        Err(Broken { sound, .. }) => *sound,
     };
     let beyond = sound.last.next();
     if let Some(first_bad) = first_bad.or((beyond <= remains.reach).then_some(beyond)) {

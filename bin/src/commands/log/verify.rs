@@ -1,17 +1,22 @@
 //! `petstore log verify`: reads and checks a whole log. If it is damaged, reports where, and what can be salvaged.
 
-use application::{ports::Fault, transfer::Broken};
+use anyhow::bail;
+use application::{
+    Digest,
+    ports::{EventLog, Fault, LogError, Position},
+    transfer::{Broken, Summary},
+};
 
 use super::{progress, report, salvage};
 use crate::{store_url::StoreUrl, wire};
 
-pub(super) async fn run(url: &StoreUrl) -> anyhow::Result<()> {
+pub(super) async fn run(url: &StoreUrl, head: Option<Digest>) -> anyhow::Result<()> {
     let (error, first_bad) = match wire::open_existing_log(url).await {
-        Ok(log) => match progress::check_all(&*log).await {
-            Ok(summary) => {
+        Ok(log) => match check(&*log, head).await {
+            Ok((summary, known)) => {
                 report::fact("sound", url);
                 report::summary(&summary);
-                return Ok(());
+                return report_head(head, known);
             }
             Err(Broken { error, sound }) => (error, Some(sound.last.next())),
         },
@@ -25,4 +30,32 @@ pub(super) async fn run(url: &StoreUrl) -> anyhow::Result<()> {
         }
     }
     Err(error.into())
+}
+
+async fn check(
+    log: &dyn EventLog,
+    head: Option<Digest>,
+) -> Result<(Summary, Option<Position>), Broken<LogError>> {
+    match head {
+        None => Ok((progress::check_all(log).await?, None)),
+        Some(head) => progress::find_head_hash(log, head).await,
+    }
+}
+
+/// Reports whether the history has the head hash that was asked for. `known` is the position where it has it, if any.
+fn report_head(head: Option<Digest>, known: Option<Position>) -> anyhow::Result<()> {
+    match (head, known) {
+        (None, _) => Ok(()),
+        (Some(_), Some(position)) => {
+            report::fact(
+                "checked",
+                format!("up to position {position} it is the history of the given head hash"),
+            );
+            Ok(())
+        }
+        (Some(head), None) => bail!(
+            "the log is sound in itself, but at no position its head hash is {head}: it was rewritten, or it is another \
+             log or an older state of it"
+        ),
+    }
 }

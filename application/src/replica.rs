@@ -33,7 +33,7 @@ const BLIND_MAX: Duration = Duration::from_secs(5);
 
 /// Brings commits from the log into the projection.
 #[derive(Clone)]
-pub(crate) struct Follower {
+pub(crate) struct Replica {
     pub(crate) log: Arc<dyn EventLog>,
     pub(crate) projection: Arc<Projection>,
     pub(crate) monitor: Arc<Monitor>,
@@ -43,7 +43,7 @@ pub(crate) struct Follower {
     in_sight: Arc<AtomicBool>,
 }
 
-impl Follower {
+impl Replica {
     pub(crate) fn new(log: Arc<dyn EventLog>, projection: Arc<Projection>) -> Self {
         let in_sight = Arc::new(AtomicBool::new(true));
         Self { log, projection, monitor: Arc::default(), turn: Arc::default(), in_sight }
@@ -154,7 +154,7 @@ impl Follower {
             Some(_) => self.read_after(version).await?,
         };
         for record in &records {
-            self.projection.apply(&decode(record)?)?;
+            self.projection.apply(&codec::decode_stored(record)?, &record.bytes)?;
         }
         // A long replay must not keep other tasks of this worker waiting.
         tokio::task::yield_now().await;
@@ -197,7 +197,7 @@ impl Follower {
         found: Option<&StoredRecord>,
     ) -> Result<Option<LogError>, LogError> {
         let (Version { position, .. }, Some(applied)) = (version, version.commit) else { return Ok(None) };
-        let what = match found.map(decode).transpose()? {
+        let what = match found.map(codec::decode_stored).transpose()? {
             Some(commit) if commit.id == applied => return Ok(None),
             Some(_) => "holds another commit",
             None if self.log.head().await? >= position => return Err(not_shown(position)),
@@ -216,17 +216,4 @@ fn not_shown(position: Position) -> LogError {
 
 fn before(position: Position) -> Position {
     Position(position.0.saturating_sub(1))
-}
-
-/// Reads a stored record and checks that it stands where it says.
-pub(crate) fn decode(record: &StoredRecord) -> Result<codec::Commit, LogError> {
-    let commit = codec::decode(&record.bytes).map_err(|error| error.at(record.position))?;
-    if commit.position == record.position {
-        return Ok(commit);
-    }
-    let detail = format!(
-        "position {} holds the commit that was written for position {}",
-        record.position, commit.position
-    );
-    Err(LogError::new(Fault::Damaged, detail))
 }

@@ -1,0 +1,92 @@
+//! The history of a log, and what the next commit must fit. Replay, `log verify` and `log copy` check it with the same
+//! rules.
+
+use chrono::{DateTime, Utc};
+use domain::Inventory;
+use sha2::{Digest as _, Sha256};
+
+use crate::{
+    commit::{Commit, Format, Version},
+    digest::Digest,
+    log_clock::LogClock,
+    ports::{Fault, LogError},
+};
+
+/// A history, up to the last commit that was added.
+#[derive(Debug, Default)]
+pub(crate) struct History {
+    /// The last commit.
+    pub(crate) version: Version,
+    /// Which ids are taken.
+    pub(crate) inventory: Inventory,
+    /// What time it is, as far as the commits tell.
+    pub(crate) clock: LogClock,
+    chain: Chain,
+}
+
+/// What the next commit of version 2 has to name.
+#[derive(Debug, Clone)]
+enum Chain {
+    /// All records so far are of version 1: the digest over all of them.
+    Unchained(Sha256),
+    /// The digest of the last record, which is of version 2.
+    Chained(Digest),
+}
+
+impl Default for Chain {
+    fn default() -> Self {
+        Self::Unchained(Sha256::new())
+    }
+}
+
+impl History {
+    /// The head hash, which names the whole history: the digest of the last record if that is of version 2, and of all
+    /// records otherwise.
+    pub(crate) fn head_hash(&self) -> Digest {
+        match &self.chain {
+            Chain::Unchained(records) => Digest(records.clone().finalize().into()),
+            Chain::Chained(last) => *last,
+        }
+    }
+
+    /// Whether the last record is of version 2, so that no older one may follow.
+    pub(crate) fn is_chained(&self) -> bool {
+        matches!(self.chain, Chain::Chained(_))
+    }
+
+    /// Adds the next commit, whole, and returns the time of the log after it. Changes nothing if commits are missing
+    /// before it, or if it contradicts the history. `bytes` are the stored bytes of the commit.
+    pub(crate) fn add(&mut self, commit: &Commit, bytes: &[u8]) -> Result<DateTime<Utc>, LogError> {
+        let (last, position) = (self.version.position, commit.position);
+        if position != last.next() {
+            let detail = format!("position {last} is followed by {position}: commits are missing");
+            return Err(LogError::new(Fault::Damaged, detail));
+        }
+        self.check_chain(commit)?;
+        let mut inventory = self.inventory.clone();
+        for entry in &commit.entries {
+            inventory.apply(&entry.event).map_err(|contradiction| {
+                let detail = format!("the commit at position {position} is invalid: {contradiction}");
+                LogError::new(Fault::Damaged, detail)
+            })?;
+        }
+        self.inventory = inventory;
+        self.version = Version::at(position, commit.id);
+        match (commit.format, &mut self.chain) {
+            (Format::V1, Chain::Unchained(records)) => records.update(bytes),
+            (Format::V1 | Format::V2 { .. }, chain) => *chain = Chain::Chained(Digest::of(bytes)),
+        }
+        Ok(self.clock.advance(position, commit.format.node(), commit.time))
+    }
+
+    fn check_chain(&self, commit: &Commit) -> Result<(), LogError> {
+        let what = match commit.format {
+            Format::V1 if self.is_chained() => "is of format version 1, and the one before it of version 2",
+            Format::V2 { previous, .. } if previous != self.head_hash() => {
+                "does not follow the commits before it: they are not the ones that it was written after"
+            }
+            Format::V1 | Format::V2 { .. } => return Ok(()),
+        };
+        Err(LogError::new(Fault::Damaged, format!("the commit at position {} {what}", commit.position)))
+    }
+}

@@ -1,0 +1,220 @@
+//! Version 2 of the log format: every record names the history before it, and times are what the clocks said.
+
+use std::{
+    fs,
+    process::{Command, Stdio},
+    sync::{Arc, Mutex, PoisonError},
+};
+
+use adapters::{event_log::memory::MemoryLog, read_model::MemoryReadModel};
+use application::{
+    CreatePet, Digest, KeyId, Options, PetStore, RequestKey, Sharing, WriteFormat, codec,
+    commit::{Commit, Format},
+    contract,
+    ports::{Clock, EventLog, Fault, LogError, Position, ReadBound, Version},
+    transfer::{self, Broken, Summary},
+};
+use chrono::{DateTime, TimeDelta, Utc};
+use domain::{CategoryId, NewPet, PetName};
+
+/// A clock that shows what the test sets.
+struct SetClock(Mutex<DateTime<Utc>>);
+
+impl SetClock {
+    fn at(hours: i64) -> Arc<Self> {
+        Arc::new(Self(Mutex::new(hour(hours))))
+    }
+
+    fn set(&self, hours: i64) {
+        *self.0.lock().unwrap_or_else(PoisonError::into_inner) = hour(hours);
+    }
+}
+
+impl Clock for SetClock {
+    fn now(&self) -> DateTime<Utc> {
+        *self.0.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+fn hour(hours: i64) -> DateTime<Utc> {
+    DateTime::UNIX_EPOCH + TimeDelta::hours(hours)
+}
+
+async fn node(log: &Arc<MemoryLog>, clock: &Arc<SetClock>, write_format: WriteFormat) -> PetStore {
+    let options = Options { write_format, ..Options::new(Sharing::Alone) };
+    let read_model = Arc::<MemoryReadModel>::default();
+    PetStore::open(log.clone(), read_model, clock.clone(), options).await.unwrap()
+}
+
+/// Adds a pet, and returns its id and whether it was there already.
+async fn create(store: &PetStore, key: Option<&str>) -> (i64, bool) {
+    let pet = NewPet { name: PetName::new("Rex").unwrap(), category_id: CategoryId(7), status: None };
+    let request_key = key.map(|key| RequestKey::new(key).unwrap());
+    let created = store.create(CreatePet { pet, by: KeyId("k".into()), request_key }).await.unwrap();
+    (created.pet.id.get(), created.replayed)
+}
+
+/// A log with so many commits of version 2.
+async fn history(commits: u64) -> Arc<MemoryLog> {
+    let log = Arc::<MemoryLog>::default();
+    let store = node(&log, &SetClock::at(0), WriteFormat::LikeTheLog).await;
+    for _ in 0..commits {
+        create(&store, None).await;
+    }
+    log
+}
+
+async fn walk(log: &dyn EventLog) -> Result<Summary, Broken<LogError>> {
+    transfer::walk(log, async |_, _| Ok(())).await
+}
+
+async fn commits(log: &dyn EventLog) -> Vec<Commit> {
+    let records = log.read(Position::START, ReadBound::BATCH).await.unwrap();
+    records.iter().map(|record| codec::decode(&record.bytes).unwrap()).collect()
+}
+
+/// The same log with another name for the pet at `position`, and every checksum right.
+async fn rewritten(log: &dyn EventLog, position: u64, chain: Chain) -> MemoryLog {
+    let mut head = Digest::of(b"");
+    let mut records = Vec::new();
+    for mut commit in commits(log).await {
+        if commit.position == Position(position) {
+            let domain::PetEvent::Added(pet) = &mut commit.entries[0].event;
+            pet.details.name = PetName::new("Max").unwrap();
+        }
+        if let (Chain::Mended, Format::V2 { previous, .. }) = (chain, &mut commit.format) {
+            *previous = head;
+        }
+        let record = codec::encode(&commit);
+        head = Digest::of(&record.bytes);
+        records.push(record);
+    }
+    let other = MemoryLog::default();
+    contract::append_all(&other, records).await;
+    other
+}
+
+#[derive(Debug, Clone, Copy)]
+enum Chain {
+    Broken,
+    Mended,
+}
+
+#[tokio::test]
+async fn a_new_log_is_chained_from_its_first_record_and_its_head_hash_is_that_of_its_last() {
+    let log = history(3).await;
+    let summary = walk(&*log).await.unwrap();
+    let last = log.read(Position(2), ReadBound::ONE).await.unwrap();
+    assert_eq!((summary.head_hash, summary.chained_from), (Digest::of(&last[0].bytes), Some(Position(1))));
+}
+
+#[tokio::test]
+async fn one_old_record_that_was_rewritten_checksum_and_all_is_found() {
+    let log = history(5).await;
+    let broken = walk(&rewritten(&*log, 2, Chain::Broken).await).await.unwrap_err();
+    assert_eq!((broken.sound.last, broken.error.fault), (Position(2), Fault::Damaged), "{broken}");
+}
+
+#[tokio::test]
+async fn a_history_that_was_rewritten_as_a_whole_has_another_head_hash() {
+    let log = history(5).await;
+    let kept = walk(&*log).await.unwrap().head_hash;
+    let forged = rewritten(&*log, 2, Chain::Mended).await;
+    assert!(walk(&forged).await.is_ok(), "it is sound in itself");
+    let find = async |log: &dyn EventLog| transfer::find_head_hash(log, kept, |_| {}).await.unwrap().1;
+    assert_eq!(find(&forged).await, None);
+    let store = node(&log, &SetClock::at(1), WriteFormat::LikeTheLog).await;
+    create(&store, None).await;
+    assert_eq!(find(&*log).await, Some(Position(5)), "a log that has grown since is the same history");
+}
+
+#[tokio::test]
+async fn a_log_of_version_1_goes_on_in_version_1_until_told_otherwise() {
+    let log = Arc::<MemoryLog>::default();
+    contract::fill(&*log, Version::START, 3).await;
+    let before = walk(&*log).await.unwrap();
+    assert_eq!((before.head_hash, before.chained_from), (before.digest, None));
+    create(&node(&log, &SetClock::at(1), WriteFormat::LikeTheLog).await, None).await;
+    let still = walk(&*log).await.unwrap();
+    assert_eq!((still.last, still.chained_from), (Position(4), None));
+
+    create(&node(&log, &SetClock::at(1), WriteFormat::Version2).await, None).await;
+    create(&node(&log, &SetClock::at(1), WriteFormat::LikeTheLog).await, None).await;
+
+    let commits = commits(&*log).await;
+    let Format::V2 { previous, .. } = commits[4].format else { panic!("told to write version 2") };
+    assert_eq!(previous, still.digest, "the first one names all records before it");
+    assert_eq!(walk(&*log).await.unwrap().chained_from, Some(Position(5)), "and there it stays");
+}
+
+#[tokio::test]
+async fn version_1_never_follows_version_2() {
+    let log = history(2).await;
+    let head = contract::version(&*log).await;
+    log.append(head, &contract::record(3)).await.unwrap();
+    assert_eq!(walk(&*log).await.unwrap_err().error.fault, Fault::Damaged);
+}
+
+#[tokio::test]
+async fn a_write_after_72_idle_hours_or_on_a_backup_of_last_month_succeeds_at_once() {
+    let log = Arc::<MemoryLog>::default();
+    let clock = SetClock::at(0);
+    let store = node(&log, &clock, WriteFormat::LikeTheLog).await;
+    create(&store, None).await;
+    clock.set(72);
+    assert_eq!(create(&store, None).await, (2, false));
+    let restored = node(&log, &SetClock::at(24 * 31), WriteFormat::LikeTheLog).await;
+    assert_eq!(create(&restored, None).await, (3, false));
+    assert_eq!(commits(&*log).await.last().unwrap().time, hour(24 * 31), "the time is what the clock said");
+}
+
+#[tokio::test]
+async fn a_node_whose_clock_is_25_hours_ahead_forgets_no_key_and_makes_nobody_forget() {
+    let log = Arc::<MemoryLog>::default();
+    let right = node(&log, &SetClock::at(0), WriteFormat::LikeTheLog).await;
+    assert_eq!(create(&right, Some("order-1")).await, (1, false));
+    drop(right);
+    let ahead = node(&log, &SetClock::at(25), WriteFormat::LikeTheLog).await;
+    assert_eq!(create(&ahead, Some("order-1")).await, (1, true), "it has not forgotten");
+    for id in 2..=30 {
+        assert_eq!(create(&ahead, None).await, (id, false));
+    }
+    drop(ahead);
+    let right = node(&log, &SetClock::at(1), WriteFormat::LikeTheLog).await;
+    assert_eq!(create(&right, Some("order-1")).await, (1, true), "and the others have not");
+    assert_eq!(create(&right, None).await, (31, false));
+    assert_eq!(commits(&*log).await.last().unwrap().time, hour(1), "its times are not forced on anybody");
+}
+
+#[tokio::test]
+async fn the_script_of_the_docs_finds_what_verify_finds() {
+    let page = fs::read_to_string(concat!(env!("CARGO_MANIFEST_DIR"), "/../docs/storage-format.md")).unwrap();
+    let script = page.split("```python\n").nth(1).and_then(|rest| rest.split("```").next()).unwrap();
+    let mixed = Arc::<MemoryLog>::default();
+    contract::fill(&*mixed, Version::START, 3).await;
+    create(&node(&mixed, &SetClock::at(1), WriteFormat::Version2).await, None).await;
+    let sound = history(5).await;
+    for log in [&mixed, &sound] {
+        let head = walk(&**log).await.unwrap().head_hash;
+        assert_eq!(checked(script, &exported(&**log).await), format!("sound: {head}"));
+    }
+    let lines = exported(&*sound).await;
+    let forged = String::from_utf8(lines).unwrap().replacen("Rex", "Max", 1);
+    assert_eq!(checked(script, forged.as_bytes()), "position 2 does not follow the records before it");
+}
+
+async fn exported(log: &dyn EventLog) -> Vec<u8> {
+    let mut file = Vec::new();
+    transfer::export(log, &mut file, DateTime::UNIX_EPOCH, |_| {}).await.unwrap();
+    file
+}
+
+/// What the script says about an export.
+fn checked(script: &str, export: &[u8]) -> String {
+    let folder = tempfile::tempdir().unwrap();
+    let file = folder.path().join("export");
+    fs::write(&file, export).unwrap();
+    let python =
+        Command::new("python3").args(["-c", script]).arg(&file).stderr(Stdio::piped()).output().unwrap();
+    String::from_utf8(python.stderr).unwrap().lines().next().unwrap_or_default().to_owned()
+}
