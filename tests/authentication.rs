@@ -145,6 +145,39 @@ fn a_revoked_key_stops_while_another_process_holds_the_lock() {
 }
 
 #[test]
+fn the_log_says_why_a_key_is_refused_and_the_client_does_not_learn_it() {
+    let app = App::start();
+    let file = app.keys_file();
+    let path = file.to_str().unwrap();
+    let revoked = app.issue_key(&["--name", "gone"]);
+    let expired = app.issue_key(&["--name", "brief", "--expires-in", "1s"]);
+    let id = |name: &str| {
+        let listed = petstore(["keys", "list", "--keys", path]).stdout;
+        let line = listed.lines().find(|line| line.ends_with(name)).unwrap();
+        line.split_whitespace().next().unwrap().to_owned()
+    };
+    assert_eq!(petstore(["keys", "revoke", &revoked, "--keys", path]).code, Some(0));
+    // Of the same form as a key, but never issued here.
+    let stranger = tempfile::tempdir().unwrap();
+    let elsewhere = stranger.path().join("keys.toml");
+    let unknown = petstore(["keys", "issue", "--name", "a", "--keys", elsewhere.to_str().unwrap()]).stdout;
+    let answers = [
+        (unknown.trim_end(), "reason=\"unknown\"".to_owned()),
+        (&revoked, format!("reason=\"revoked\" key={}", id("gone"))),
+        (&expired, format!("reason=\"expired\" key={}", id("brief"))),
+    ]
+    .map(|(key, line)| {
+        let answer = eventually("the log says why", || {
+            let answer = app.get_as(key, "/v1/pets");
+            app.printed().1.contains(&line).then_some(answer)
+        });
+        assert!(!app.printed().1.contains(key), "no key in the log");
+        (answer.status, answer.body, answer.headers.iter().any(|(_, value)| value.contains("invalid_token")))
+    });
+    assert!(answers.iter().all(|answer| *answer == answers[0] && answer.0 == 401), "{answers:?}");
+}
+
+#[test]
 fn an_expired_key_is_no_key() {
     let app = App::start();
     let brief = app.issue_key(&["--name", "brief", "--expires-in", "10s"]);

@@ -21,7 +21,7 @@ use std::{
 };
 
 use application::{
-    KeyId, Principal,
+    KeyId, Principal, RefusedKey,
     ports::{Authenticator, Clock},
 };
 use chrono::{DateTime, Utc};
@@ -45,6 +45,9 @@ use self::{
     log_once::{LogOnce, News},
 };
 use crate::private_files;
+
+/// Far more than a key and a line break.
+const FIRST_KEY_BYTES_MAX: u64 = 1_024;
 
 /// The keys that are in force. They follow the key file; while it is broken or missing, the last good set stays.
 pub struct ApiKeys {
@@ -179,6 +182,33 @@ impl ApiKeys {
         Ok(active)
     }
 
+    /// The file with the first key, if that key is still accepted. Looking at it does not count as using it.
+    pub fn first_key_in_force(&self) -> Option<PathBuf> {
+        let path = self.file.first_key();
+        let key = private_files::read(&path, FIRST_KEY_BYTES_MAX).ok()?;
+        let key = str::from_utf8(&key).ok()?;
+        self.check(key.trim_end(), self.clock.now(), |_| ()).ok().map(|()| path)
+    }
+
+    /// Calls `accepted` with what is known about a presented key, if it is valid.
+    fn check<T>(
+        &self,
+        key: &str,
+        now: DateTime<Utc>,
+        accepted: impl FnOnce(&Known) -> T,
+    ) -> Result<T, RefusedKey> {
+        let hash = KeyHash::of_presented(key).ok_or(RefusedKey::Unknown)?;
+        let keys = self.keys.read();
+        // The search uses a part of the hash, so its duration says nothing about any key.
+        let known = keys.get(&hash.id_bytes()).filter(|known| known.record.hash == hash);
+        let known = known.ok_or(RefusedKey::Unknown)?;
+        match known.record.state(now) {
+            KeyState::Active => Ok(accepted(known)),
+            KeyState::Expired => Err(RefusedKey::Expired(known.principal.id.clone())),
+            KeyState::Revoked => Err(RefusedKey::Revoked(known.principal.id.clone())),
+        }
+    }
+
     fn last_uses(&self) -> BTreeMap<KeyId, Option<DateTime<Utc>>> {
         let keys = self.keys.read();
         keys.values().map(|known| (known.principal.id.clone(), known.last_use.get())).collect()
@@ -186,17 +216,12 @@ impl ApiKeys {
 }
 
 impl Authenticator for ApiKeys {
-    fn authenticate(&self, key: &str) -> Option<Arc<Principal>> {
-        let hash = KeyHash::of_presented(key)?;
+    fn authenticate(&self, key: &str) -> Result<Arc<Principal>, RefusedKey> {
         let now = self.clock.now();
-        let keys = self.keys.read();
-        // The search uses a part of the hash, so its duration says nothing about any key.
-        let known = keys.get(&hash.id_bytes())?;
-        if known.record.hash != hash || known.record.state(now) != KeyState::Active {
-            return None;
-        }
-        known.last_use.set(now);
-        Some(known.principal.clone())
+        self.check(key, now, |known| {
+            known.last_use.set(now);
+            known.principal.clone()
+        })
     }
 }
 

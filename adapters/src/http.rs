@@ -28,6 +28,7 @@ mod paging;
 mod pet_json;
 mod pets;
 mod pipeline;
+mod refused_keys;
 mod request_body;
 mod request_id;
 mod route;

@@ -36,6 +36,6 @@ pub use options::Options;
 pub use page::{Limit, LimitOutOfRange, ListPets, Page};
 pub use pet_store::{NotCaughtUp, PetStore};
 pub use ports::Version;
-pub use principal::{KeyId, Principal, Scope, Scopes};
+pub use principal::{KeyId, Principal, RefusedKey, Scope, Scopes};
 pub use rate_limit::{InvalidRateLimit, RateLimit};
 pub use turns::Sharing;

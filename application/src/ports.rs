@@ -12,7 +12,7 @@ pub use crate::commit::{CommitId, Position, Version};
 use crate::{
     commit::Commit,
     page::{ListPets, Page},
-    principal::Principal,
+    principal::{Principal, RefusedKey},
 };
 
 /// The append-only log of commits: the only durable state there is. Positions count 1, 2, 3 … without gaps.
@@ -190,6 +190,6 @@ pub trait Clock: Send + Sync + 'static {
 /// Knows the API keys.
 pub trait Authenticator: Send + Sync + 'static {
     /// Who presents this key, if it is valid now: known, not revoked, not expired. Takes the same time for
-    /// every wrong key.
-    fn authenticate(&self, key: &str) -> Option<Arc<Principal>>;
+    /// every unknown key.
+    fn authenticate(&self, key: &str) -> Result<Arc<Principal>, RefusedKey>;
 }

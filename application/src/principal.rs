@@ -30,6 +30,17 @@ pub struct Principal {
     pub rate_limit: Option<RateLimit>,
 }
 
+/// Why a key is refused. The log of the service says it; the caller learns only that the key is not valid.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum RefusedKey {
+    /// No such key was ever issued.
+    Unknown,
+    /// It has expired, or another key has replaced it.
+    Expired(KeyId),
+    /// It was revoked.
+    Revoked(KeyId),
+}
+
 /// What a key may do. The set is never empty.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Scopes(u8);

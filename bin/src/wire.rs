@@ -1,7 +1,6 @@
 //! The wiring: opens logs, stores and keys. Only this file names the types of the storage engines.
 
 use std::{
-    fs,
     path::{Path, PathBuf},
     sync::Arc,
     time::Duration,
@@ -164,7 +163,6 @@ fn left_out(url: &StoreUrl) -> LogError {
 /// The API keys of the running service.
 pub(crate) struct Keys {
     keys: Arc<ApiKeys>,
-    first_key: PathBuf,
 }
 
 impl Keys {
@@ -173,7 +171,7 @@ impl Keys {
         KeyFile::at(file).issue_first(SystemClock.now())?;
         let keys = ApiKeys::open(file, Arc::new(SystemClock))?;
         tokio::spawn(keys.clone().watch());
-        Ok(Self { keys, first_key: KeyFile::at(file).first_key() })
+        Ok(Self { keys })
     }
 
     pub(crate) fn authenticator(&self) -> Arc<dyn Authenticator> {
@@ -182,8 +180,7 @@ impl Keys {
 
     /// The file with the first key, if that key is still valid.
     pub(crate) fn first_key_in_force(&self) -> Option<PathBuf> {
-        let key = fs::read_to_string(&self.first_key).ok()?;
-        self.keys.authenticate(key.trim()).map(|_| self.first_key.clone())
+        self.keys.first_key_in_force()
     }
 
     /// Records when each key was last used.

@@ -44,7 +44,7 @@ impl Fixture {
     }
 
     fn opens(&self, key: &str) -> bool {
-        self.keys.authenticate(key).is_some()
+        self.keys.authenticate(key).is_ok()
     }
 
     fn advance(&self, by: TimeDelta) {
@@ -91,6 +91,33 @@ fn a_revoked_key_is_refused_from_the_next_look_on() {
     fixture.file.revoke(&id, fixture.clock.now()).unwrap();
     fixture.keys.reload();
     assert!(!fixture.opens(&fixture.first));
+}
+
+#[test]
+fn a_refusal_says_why_and_which_key() {
+    let fixture = Fixture::new();
+    let refusal = |key: &str| fixture.keys.authenticate(key).unwrap_err();
+    assert_eq!(refusal("petstore_"), RefusedKey::Unknown);
+    assert_eq!(refusal(ApiKey::generate().unwrap().reveal()), RefusedKey::Unknown);
+    let end = fixture.clock.now() + TimeDelta::seconds(30);
+    let visitor = fixture.issue("visitor", Scope::Read.into(), Some(end));
+    fixture.advance(TimeDelta::seconds(30));
+    assert_eq!(refusal(visitor.key.reveal()), RefusedKey::Expired(visitor.record.id()));
+    fixture.file.revoke(&visitor.record.id(), fixture.clock.now()).unwrap();
+    fixture.keys.reload();
+    assert_eq!(refusal(visitor.key.reveal()), RefusedKey::Revoked(visitor.record.id()));
+}
+
+#[test]
+fn looking_for_the_first_key_does_not_use_it() {
+    let fixture = Fixture::new();
+    assert_eq!(fixture.keys.first_key_in_force(), Some(fixture.file.first_key()));
+    fixture.keys.save_last_uses();
+    assert_eq!(fixture.file.last_uses().unwrap(), BTreeMap::new());
+    let id = fixture.file.keys().unwrap()[0].id();
+    fixture.file.revoke(&id, fixture.clock.now()).unwrap();
+    fixture.keys.reload();
+    assert_eq!(fixture.keys.first_key_in_force(), None);
 }
 
 #[test]
@@ -169,7 +196,7 @@ fn nodes_that_share_the_folder_keep_the_later_use() {
     let other = ApiKeys::open(fixture.file.path(), fixture.clock.clone()).unwrap();
     assert!(fixture.opens(&fixture.first));
     fixture.advance(TimeDelta::minutes(1));
-    assert!(other.authenticate(&fixture.first).is_some());
+    assert!(other.authenticate(&fixture.first).is_ok());
     other.save_last_uses();
     fixture.keys.save_last_uses();
     let id = fixture.file.keys().unwrap()[0].id();

@@ -2,14 +2,17 @@
 
 use std::sync::Arc;
 
-use application::{Principal, Scope, ports::Authenticator};
+use application::{Principal, Scope};
 use axum::http::{HeaderMap, Method, header::AUTHORIZATION};
 
-use super::error::Problem;
+use super::{error::Problem, service::Service};
 
 /// The caller behind the key in the headers.
-pub(super) fn authenticate(keys: &dyn Authenticator, headers: &HeaderMap) -> Result<Arc<Principal>, Problem> {
-    keys.authenticate(bearer_token(headers)?).ok_or(Problem::InvalidKey)
+pub(super) fn authenticate(service: &Service, headers: &HeaderMap) -> Result<Arc<Principal>, Problem> {
+    service.keys.authenticate(bearer_token(headers)?).map_err(|refused| {
+        service.refused_keys.log(&refused);
+        Problem::InvalidKey
+    })
 }
 
 /// Refuses a caller whose key is not for this kind of request.

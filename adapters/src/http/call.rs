@@ -35,7 +35,7 @@ pub(super) fn is_in_interface(path: &str) -> bool {
 /// Lets a request through to its operation.
 pub(super) async fn admit(endpoint: &Endpoint, request: Request) -> Result<Call, Problem> {
     let service = &endpoint.service;
-    let principal = auth::authenticate(&*service.keys, request.headers())?;
+    let principal = auth::authenticate(service, request.headers())?;
     tracing::Span::current().record("key", tracing::field::display(&principal.id));
     auth::authorize(&principal, request.method())?;
     match endpoint.lifecycle {

@@ -7,11 +7,15 @@ use std::sync::{
 
 use application::{PetStore, ports::Authenticator};
 
-use super::{activity::Unsent, error::Problem, metrics::Metrics, request_id::RequestIds, site::Site};
+use super::{
+    activity::Unsent, error::Problem, metrics::Metrics, refused_keys::RefusedKeys, request_id::RequestIds,
+    site::Site,
+};
 
 /// The state of the HTTP port. It can answer probes before the store is open and while it is going away.
 pub struct Service {
     pub(super) keys: Arc<dyn Authenticator>,
+    pub(super) refused_keys: RefusedKeys,
     pub(super) ids: RequestIds,
     pub(super) metrics: Metrics,
     pub(super) site: Site,
@@ -25,6 +29,7 @@ impl Service {
     pub fn new(keys: Arc<dyn Authenticator>) -> Self {
         Self {
             keys,
+            refused_keys: RefusedKeys::default(),
             ids: RequestIds::new(),
             metrics: Metrics::default(),
             site: Site::default(),

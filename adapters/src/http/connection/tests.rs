@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use application::{Principal, ports::Authenticator};
+use application::{Principal, RefusedKey, ports::Authenticator};
 use axum::http::{Method, Request, Response};
 use h2::{
     RecvStream,
@@ -31,8 +31,8 @@ const LIVEZ: &str = "GET /livez HTTP/1.1\r\nhost: x\r\n\r\n";
 struct NoKeys;
 
 impl Authenticator for NoKeys {
-    fn authenticate(&self, _: &str) -> Option<Arc<Principal>> {
-        None
+    fn authenticate(&self, _: &str) -> Result<Arc<Principal>, RefusedKey> {
+        Err(RefusedKey::Unknown)
     }
 }
 

@@ -1,6 +1,6 @@
 //! What every request meets, shown on a service whose store is not open yet.
 
-use application::{KeyId, Principal, Scope, ports::Authenticator};
+use application::{KeyId, Principal, RefusedKey, Scope, ports::Authenticator};
 use axum::{
     body::Body,
     http::header::{AUTHORIZATION, CONTENT_TYPE, LINK, RETRY_AFTER, WWW_AUTHENTICATE},
@@ -15,7 +15,7 @@ use crate::http::{Service, public_routers};
 struct Keys;
 
 impl Authenticator for Keys {
-    fn authenticate(&self, key: &str) -> Option<Arc<Principal>> {
+    fn authenticate(&self, key: &str) -> Result<Arc<Principal>, RefusedKey> {
         assert_ne!(key, "breaks");
         let id = KeyId("1".into());
         let principal = Principal {
@@ -25,7 +25,7 @@ impl Authenticator for Keys {
             scopes: Scope::Read.into(),
             rate_limit: None,
         };
-        (key == "reads").then(|| principal.into())
+        if key == "reads" { Ok(principal.into()) } else { Err(RefusedKey::Unknown) }
     }
 }
 
@@ -90,7 +90,8 @@ async fn outside_the_interface_no_key_is_needed() {
     for (method, path, status) in [
         ("GET", "/livez", 200),
         ("GET", "/readyz", 503),
-        ("GET", "/", 404),
+        ("GET", "/", 200),
+        ("GET", "/nothing", 404),
         ("GET", "/v1pets", 404),
         ("GET", "/V1/pets", 404),
         ("DELETE", "/livez", 405),

@@ -2,7 +2,7 @@
 
 use std::net::SocketAddr;
 
-use application::{Principal, ports::Authenticator};
+use application::{Principal, RefusedKey, ports::Authenticator};
 use tokio::{sync::oneshot, task::JoinHandle, time::timeout};
 
 use super::*;
@@ -13,8 +13,8 @@ const LIVEZ: &[u8] = b"GET /livez HTTP/1.1\r\nhost: x\r\n\r\n";
 struct NoKeys;
 
 impl Authenticator for NoKeys {
-    fn authenticate(&self, _: &str) -> Option<Arc<Principal>> {
-        None
+    fn authenticate(&self, _: &str) -> Result<Arc<Principal>, RefusedKey> {
+        Err(RefusedKey::Unknown)
     }
 }
 
