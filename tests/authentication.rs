@@ -7,7 +7,8 @@ use std::{
     time::{Duration, Instant},
 };
 
-use harness::{App, eventually, petstore};
+use harness::{Answer, App, Call, eventually, petstore};
+use serde_json::Value;
 
 /// The longest a change of the key file may take to be in force, with room for a busy machine.
 const SOON: Duration = Duration::from_secs(20);
@@ -49,6 +50,57 @@ fn without_a_valid_key_nothing_under_v1_is_told() {
         let challenge = answer.header("www-authenticate").unwrap();
         assert_eq!(challenge, "Bearer realm=\"petstore\", error=\"invalid_token\"", "{method} {path}");
     }
+}
+
+#[test]
+fn only_callers_with_a_key_learn_how_far_the_log_has_come() {
+    let app = App::start_with(&["--cors-origin", "https://shop.example", "--ops-listen", "127.0.0.1:0"]);
+    assert_eq!(app.post(r#"{"name":"Rex","categoryId":7}"#).status, 201);
+    let position = |answer: &Answer| answer.header("log-position").map(str::to_owned);
+    for (call, status) in [
+        (app.anonymous("GET", "/v1/pets"), 401),
+        (app.anonymous("GET", "/v1/pets").header("Authorization", "Bearer wrong"), 401),
+        (app.anonymous("GET", "/v1/nothing"), 401),
+        (app.anonymous("GET", "/v1/pets").header("Host", "b"), 400),
+        (app.call("GET", "/v1/pets").header("Host", "b"), 400),
+        (
+            app.anonymous("OPTIONS", "/v1/pets")
+                .header("Origin", "https://shop.example")
+                .header("Access-Control-Request-Method", "GET"),
+            204,
+        ),
+    ] {
+        let answer = call.send();
+        assert_eq!((answer.status, position(&answer)), (status, None), "{call:?}");
+    }
+    let writer = app.issue_key(&["--name", "writer", "--scope", "write"]);
+    wait_for_status(&app, &writer, 403);
+    for (answer, status) in [
+        (app.get("/v1/pets"), 200),
+        (app.get("/v1/pets?limit=0"), 400),
+        (app.get("/v1/nothing"), 404),
+        (app.call("GET", "/v1/pets").header("Log-Position", "x").send(), 400),
+        (app.get_as(&writer, "/v1/pets"), 403),
+    ] {
+        assert_eq!((answer.status, position(&answer)), (status, Some("1".to_owned())));
+    }
+
+    let ready = |call: Call| {
+        let answer = call.send();
+        assert_eq!((answer.status, position(&answer)), (200, None), "{call:?}");
+        let state = answer.json();
+        assert_eq!(state["status"], "ready");
+        assert!(state["engine"].is_string() && state["durability"]["promise"].is_string(), "{state}");
+        state["position"].clone()
+    };
+    let probe = app.anonymous("GET", "/readyz");
+    assert_eq!(ready(probe.clone()), Value::Null, "not for everybody");
+    assert_eq!(ready(probe.header("Authorization", "Bearer wrong")), Value::Null);
+    for key in [&app.key, &writer] {
+        let with_key = app.anonymous("GET", "/readyz").header("Authorization", &format!("Bearer {key}"));
+        assert_eq!(ready(with_key), 1);
+    }
+    assert_eq!(ready(Call::new(app.operators(), "GET", "/readyz")), 1, "operators need no key");
 }
 
 #[test]

@@ -36,6 +36,7 @@ mod raw;
 mod restart;
 mod simulation;
 mod slow_peers;
+mod stalled_output;
 mod state_machine;
 mod transfer;
 mod writer;

@@ -211,6 +211,19 @@ fn no_password_is_printed() {
         );
         assert!(!refused.stderr.contains("s3cret"), "{}", refused.stderr);
     }
+    for url in [
+        "postgres://me:p@s3cret@127.0.0.1:1/db",
+        "postgres://me:p/x@s3cret@127.0.0.1:1/db",
+        "postgres://me:s3cret?p@127.0.0.1:1/db",
+        "postgres://me@127.0.0.1:1/db?password=x@s3cret",
+        "postgres://127.0.0.1:1/db?password=x@s3cret",
+        "postgres://me@127.0.0.1:1/db?pasword=s3cret",
+        "nats://me:p@s3cret@127.0.0.1:1/S",
+    ] {
+        let refused = petstore(["log", "stat", "--store", url]);
+        assert_eq!(refused.code, Some(1), "{refused:?}");
+        assert!(!refused.stderr.contains("s3cret"), "{}", refused.stderr);
+    }
     for (variable, command) in
         [("PETSTORE_STORE", ["serve", "--help"].as_slice()), ("PETSTORE_FROM", &["log", "copy", "--help"])]
     {

@@ -46,7 +46,7 @@ pub use service::Service;
 pub use site::{InvalidServerUrl, ServerUrl, Site};
 
 use route::{
-    Handler::{Public, Read, Write},
+    Handler::{Probe, Public, Read, Write},
     Route, Routers,
 };
 
@@ -60,11 +60,20 @@ fn interface() -> [Route; 4] {
     ]
 }
 
-/// The probes, on both listeners.
+/// The probes on the public listener.
 fn probes() -> [Route; 2] {
     [
         Route::get("/livez", "observe", Public(health::live)),
-        Route::get("/readyz", "observe", Public(health::ready)),
+        Route::get("/readyz", "observe", Probe(health::ready)),
+    ]
+}
+
+/// The probes and metrics on the operators' listener.
+fn operators_routes() -> [Route; 3] {
+    [
+        Route::get("/livez", "observe", Public(health::live)),
+        Route::get("/readyz", "observe", Public(health::ready_for_operators)),
+        Route::get("/metrics", "observe", Public(exposition::show)),
     ]
 }
 
@@ -103,9 +112,8 @@ fn public_routers(service: &Arc<Service>) -> Routers {
 }
 
 fn operators_routers(service: &Arc<Service>) -> Routers {
-    let metrics = || [Route::get("/metrics", "observe", Public(exposition::show))];
     Routers {
-        serving: route::router(probes().into_iter().chain(metrics()), service),
-        shedding: route::shedding_router(probes().into_iter().chain(metrics()), service),
+        serving: route::router(operators_routes(), service),
+        shedding: route::shedding_router(operators_routes(), service),
     }
 }

@@ -1,6 +1,7 @@
 //! The program `petstore`. [`config`] parses the arguments, [`commands`] carries them out, and [`wire`] connects the
 //! adapters.
 
+mod background_writer;
 mod commands;
 mod config;
 mod output;
@@ -14,7 +15,8 @@ use config::{Cli, Command};
 
 fn main() -> ExitCode {
     let outcome = match Cli::parse().command {
-        Command::Serve(arguments) => commands::serve::run(arguments),
+        // The service prints its own error: it must end even if nobody reads that line.
+        Command::Serve(arguments) => return commands::serve::run(arguments),
         Command::Keys(command) => commands::keys::run(command),
         Command::Log(command) => commands::log::run(command),
         Command::Openapi(arguments) => commands::openapi::run(&arguments),

@@ -114,11 +114,16 @@ impl fmt::Debug for StoreUrl {
     }
 }
 
-/// The URL without user, password and parameters. A password may hold any character, so the last `@` counts.
+/// The URL without user, password and options. A raw password may hold any character: an `@` after a `?` or `#` can
+/// be part of it or of an option, so nothing but the scheme is certain not to be a secret.
 fn redacted(url: &str) -> String {
     let (scheme, rest) = url.split_once("://").unwrap_or(("", url));
-    let rest = rest.rsplit_once('@').map_or(rest, |(_, after)| after);
-    format!("{scheme}://{}", rest.split('?').next().unwrap_or_default())
+    let (place, options) = rest.split_once(['?', '#']).unwrap_or((rest, ""));
+    if options.contains('@') {
+        return format!("{scheme}://…");
+    }
+    let place = place.rsplit_once('@').map_or(place, |(_, place)| place);
+    format!("{scheme}://{place}")
 }
 
 #[cfg(test)]
@@ -153,6 +158,14 @@ mod tests {
             "postgres://me:s3cret@h/db",
             "postgres://me:p@s3cret@h/db?password=s3cret",
             "nats://s3cret@h/S?creds=s3cret",
+            "postgres://me@h/db?password=x@s3cret",
+            "postgres://h/db?password=x@s3cret",
+            "postgres://me:p?s3cret@h/db",
+            "postgres://me:s3cret?p@h/db",
+            "postgres://me@work:s3cret?p@h/db",
+            "postgres://me:s3cret/p@h/db",
+            "postgres://me:s3cret#p@h/db",
+            "nats://me:x@s3cret@h,me:s3cret@i/S",
         ] {
             let parsed: StoreUrl = url.parse().unwrap();
             assert!(!format!("{parsed} {parsed:?}").contains("s3cret"), "{parsed}");

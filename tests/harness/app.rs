@@ -169,9 +169,11 @@ impl App {
 
     /// Where the service shows probes and metrics, if it was started with `--ops-listen`.
     pub fn operators(&self) -> SocketAddr {
-        let (stdout, _) = self.printed();
-        let line = stdout.lines().find_map(|line| line.strip_prefix("probes and metrics on http://"));
-        line.expect("--ops-listen was given").parse().expect("an address")
+        eventually("the service says where its probes and metrics are", || {
+            let (stdout, _) = self.printed();
+            let (address, _) = stdout.split_once("probes and metrics on http://")?.1.split_once('\n')?;
+            Some(address.parse().expect("an address"))
+        })
     }
 
     /// The process id of the service.

@@ -1,7 +1,10 @@
 //! The steps that a request under `/v1` goes through before its operation: key, scope, store, position. In this
 //! order, so that nobody without a key learns which addresses exist.
 
-use std::sync::Arc;
+use std::sync::{
+    Arc,
+    atomic::{AtomicBool, Ordering::Relaxed},
+};
 
 use application::{PetStore, Principal, ports::Position};
 use axum::{
@@ -32,10 +35,16 @@ pub(super) fn is_in_interface(path: &str) -> bool {
     path.strip_prefix("/v1").is_some_and(|rest| rest.is_empty() || rest.starts_with('/'))
 }
 
-/// Lets a request through to its operation.
-pub(super) async fn admit(endpoint: &Endpoint, request: Request) -> Result<Call, Problem> {
+/// Lets a request through to its operation. Even if it does not come that far, `authenticated` tells whether its key
+/// is valid.
+pub(super) async fn admit(
+    endpoint: &Endpoint,
+    request: Request,
+    authenticated: &AtomicBool,
+) -> Result<Call, Problem> {
     let service = &endpoint.service;
     let principal = auth::authenticate(service, request.headers())?;
+    authenticated.store(true, Relaxed);
     tracing::Span::current().record("key", tracing::field::display(&principal.id));
     auth::authorize(&principal, request.method())?;
     match endpoint.lifecycle {

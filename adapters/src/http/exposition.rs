@@ -36,6 +36,9 @@ pub(super) fn show(service: &Service) -> Response {
     let help = "Bytes of responses that clients have not taken yet.";
     text.family("petstore_http_unsent_bytes", "gauge", help);
     text.sample("petstore_http_unsent_bytes", &[], service.unsent.load(Relaxed));
+    let help = "Lines of the log that were lost because nobody read them in time.";
+    text.family("petstore_log_lines_dropped", "counter", help);
+    text.sample("petstore_log_lines_dropped_total", &[], service.dropped_log_lines.load(Relaxed));
     if let Some(store) = service.opened() {
         state(&mut text, store);
     }

@@ -1,22 +1,24 @@
 //! The probes: `/livez` says that the process answers, `/readyz` whether it should get traffic, and why not.
-//! Both are public, so they tell no paths, hosts or system errors.
+//! Both are public, so they tell no paths, hosts or system errors, and the position of the log only to callers with a
+//! key and to operators.
 
 use application::{
     PetStore,
     ports::{Durability, DurabilityLevel},
 };
 use axum::{
-    http::header::CONTENT_TYPE,
+    http::{HeaderMap, header::CONTENT_TYPE},
     response::{IntoResponse, Response},
 };
 use serde::Serialize;
 
 use super::{
+    auth,
     error::{JSON, not_ready},
     service::Service,
 };
 
-/// What a probe learns. The fields after `reason` are there once the store is open.
+/// What a probe learns. The fields after `reason` are there once the store is open, `position` only for some.
 #[derive(Serialize)]
 struct Report {
     status: &'static str,
@@ -41,15 +43,37 @@ pub(super) fn live(_: &Service) -> Response {
     Report::new("alive", None).into_ok()
 }
 
+/// Who asks for a report.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Audience {
+    Everybody,
+    /// Somebody with a key, or an operator. The position tells how much the store has taken in.
+    Trusted,
+}
+
 /// `GET /readyz`: 200 when this node reads and writes as it should.
-pub(super) fn ready(service: &Service) -> Response {
+pub(super) fn ready(service: &Service, headers: &HeaderMap) -> Response {
+    let audience = match auth::authenticate(service, headers) {
+        Ok(_) => Audience::Trusted,
+        Err(_) => Audience::Everybody,
+    };
+    report(service, audience)
+}
+
+/// `GET /readyz` on the operators' listener.
+pub(super) fn ready_for_operators(service: &Service) -> Response {
+    report(service, Audience::Trusted)
+}
+
+fn report(service: &Service, audience: Audience) -> Response {
     let store = service.opened();
     let fault = store.and_then(|store| store.health().not_ready().map(|error| error.fault.to_string()));
+    let report = |status, reason| Report::new(status, reason).of(store, audience);
     match (service.is_draining(), store, fault) {
-        (true, _, fault) => not_ready(Report::new("draining", fault).of(store).json()),
-        (false, None, _) => not_ready(Report::new("starting", None).json()),
-        (false, Some(_), Some(fault)) => not_ready(Report::new("unavailable", Some(fault)).of(store).json()),
-        (false, Some(_), None) => Report::new("ready", None).of(store).into_ok(),
+        (true, _, fault) => not_ready(report("draining", fault).json()),
+        (false, None, _) => not_ready(report("starting", None).json()),
+        (false, Some(_), Some(fault)) => not_ready(report("unavailable", Some(fault)).json()),
+        (false, Some(_), None) => report("ready", None).into_ok(),
     }
 }
 
@@ -58,13 +82,16 @@ impl Report {
         Self { status, reason, engine: None, durability: None, position: None }
     }
 
-    fn of(self, store: Option<&PetStore>) -> Self {
+    fn of(self, store: Option<&PetStore>, audience: Audience) -> Self {
         let Some(store) = store else { return self };
         let Durability { engine, level, promise, facts: _ } = store.durability();
         Self {
             engine: Some(engine),
             durability: Some(Promise { level: word(level), promise }),
-            position: Some(store.version().position.0),
+            position: match audience {
+                Audience::Everybody => None,
+                Audience::Trusted => Some(store.version().position.0),
+            },
             ..self
         }
     }

@@ -5,7 +5,7 @@ use std::{pin::Pin, sync::Arc};
 use axum::{
     Router,
     extract::Request,
-    http::{Method, StatusCode},
+    http::{HeaderMap, Method, StatusCode},
     response::{IntoResponse as _, Response},
     routing::{MethodFilter, on},
 };
@@ -41,6 +41,8 @@ pub(super) enum Lifecycle {
 pub(super) enum Handler {
     /// For everybody, key or not.
     Public(fn(&Service) -> Response),
+    /// For everybody, with more for callers whose headers hold a key.
+    Probe(fn(&Service, &HeaderMap) -> Response),
     /// A file, for everybody.
     File(Box<Asset>),
     /// For callers with a key, from memory.

@@ -2,7 +2,7 @@
 
 use std::sync::{
     Arc, OnceLock,
-    atomic::{AtomicBool, Ordering},
+    atomic::{AtomicBool, AtomicU64, Ordering},
 };
 
 use application::{PetStore, ports::Authenticator};
@@ -20,6 +20,7 @@ pub struct Service {
     pub(super) metrics: Metrics,
     pub(super) site: Site,
     pub(super) unsent: Arc<Unsent>,
+    pub(super) dropped_log_lines: Arc<AtomicU64>,
     store: OnceLock<Arc<PetStore>>,
     draining: AtomicBool,
 }
@@ -34,6 +35,7 @@ impl Service {
             metrics: Metrics::default(),
             site: Site::default(),
             unsent: Arc::default(),
+            dropped_log_lines: Arc::default(),
             store: OnceLock::new(),
             draining: AtomicBool::new(false),
         }
@@ -43,6 +45,12 @@ impl Service {
     #[must_use]
     pub fn with_site(self, site: Site) -> Self {
         Self { site, ..self }
+    }
+
+    /// The same service, which shows this count in its metrics.
+    #[must_use]
+    pub fn with_dropped_log_lines(self, dropped_log_lines: Arc<AtomicU64>) -> Self {
+        Self { dropped_log_lines, ..self }
     }
 
     /// Starts to serve the store. Only the first store counts.

@@ -3,9 +3,10 @@
 use std::{
     io::{self, IsTerminal as _},
     net::SocketAddr,
+    panic,
     path::Path,
     pin::Pin,
-    process,
+    process::{self, ExitCode},
     sync::Arc,
     time::Duration,
 };
@@ -22,6 +23,7 @@ use tokio::{
 use tracing_subscriber::EnvFilter;
 
 use crate::{
+    background_writer::BackgroundWriter,
     config::{LogFormat, ServeArguments},
     output,
     wire::{self, Keys},
@@ -43,34 +45,84 @@ const CLOSE_PATIENCE: Duration = Duration::from_secs(10);
 const CLOSE_TRIES_MAX: u32 = 100;
 const CLOSE_PAUSE: Duration = Duration::from_millis(10);
 
-pub(crate) fn run(arguments: ServeArguments) -> anyhow::Result<()> {
+/// How long the last lines of output may delay the exit, for each of the two streams.
+const OUTPUT_PATIENCE: Duration = Duration::from_millis(500);
+
+/// Where the service prints. Nothing waits for whoever reads it, or does not.
+struct Output {
+    stdout: BackgroundWriter,
+    /// For the log, too.
+    stderr: Arc<BackgroundWriter>,
+}
+
+pub(crate) fn run(arguments: ServeArguments) -> ExitCode {
+    let output = match Output::start() {
+        Ok(output) => output,
+        Err(error) => {
+            output::print_error(format_args!("petstore: cannot start a thread: {error}"));
+            return ExitCode::FAILURE;
+        }
+    };
+    let code = match run_until_signal(arguments, &output) {
+        Ok(()) => ExitCode::SUCCESS,
+        Err(error) => {
+            output.stderr.print_line(format_args!("petstore: {error:#}"));
+            ExitCode::FAILURE
+        }
+    };
+    output.flush();
+    code
+}
+
+fn run_until_signal(arguments: ServeArguments, output: &Output) -> anyhow::Result<()> {
     for address in [Some(arguments.listen), arguments.ops_listen].into_iter().flatten() {
         check_plain_http(address, &arguments)?;
     }
-    start_logging(&arguments)?;
+    start_logging(&arguments, &output.stderr)?;
     let runtime = tokio::runtime::Runtime::new().context("cannot start the runtime")?;
-    let outcome = runtime.block_on(serve(arguments));
+    let outcome = runtime.block_on(serve(arguments, output));
     runtime.shutdown_timeout(THREADS_PATIENCE);
     outcome
 }
 
-async fn serve(arguments: ServeArguments) -> anyhow::Result<()> {
+impl Output {
+    fn start() -> io::Result<Self> {
+        Ok(Self {
+            stdout: BackgroundWriter::start(io::stdout())?,
+            stderr: BackgroundWriter::start(io::stderr())?.into(),
+        })
+    }
+
+    fn flush(&self) {
+        self.stdout.flush(OUTPUT_PATIENCE);
+        self.stderr.flush(OUTPUT_PATIENCE);
+    }
+
+    /// Exits without closing anything, because closing may hang.
+    fn exit_now(&self, reason: &str) -> ! {
+        self.stderr.print_line(format_args!("petstore: {reason}"));
+        self.flush();
+        process::exit(1)
+    }
+}
+
+async fn serve(arguments: ServeArguments, output: &Output) -> anyhow::Result<()> {
     let mut signals = StopSignals::new()?;
     let keys = Keys::open(&arguments.keys)?;
     let (listener, address) = listen(arguments.listen, "--listen").await?;
-    output::print_line(format_args!(
-        "petstore {} is starting on http://{address}",
-        env!("CARGO_PKG_VERSION")
-    ));
+    output
+        .stdout
+        .print_line(format_args!("petstore {} is starting on http://{address}", env!("CARGO_PKG_VERSION")));
 
-    let service = Arc::new(Service::new(keys.authenticator()).with_site(arguments.site()));
+    let service = Service::new(keys.authenticator()).with_site(arguments.site());
+    let service = Arc::new(service.with_dropped_log_lines(output.stderr.dropped()));
     let connections_max = arguments.max_connections as usize;
     let settings = Settings { connections_max, drain: arguments.drain, ..Settings::default() };
     let server = Server::start(|stopped| http::serve(listener, service.clone(), settings, stopped));
     let mut operators = None;
     if let Some(address) = arguments.ops_listen {
         let (listener, address) = listen(address, "--ops-listen").await?;
-        output::print_line(format_args!("probes and metrics on http://{address}"));
+        output.stdout.print_line(format_args!("probes and metrics on http://{address}"));
         let settings = Settings { connections_max: OPERATORS_MAX, ..settings };
         let serve = |stopped| http::serve_operators(listener, service.clone(), settings, stopped);
         operators = Some(Server::start(serve));
@@ -81,7 +133,7 @@ async fn serve(arguments: ServeArguments) -> anyhow::Result<()> {
         () = signals.received() => return Ok(()),
     };
     service.open(store.clone());
-    print_greeting(&arguments, &store, &format!("http://{address}"), &keys);
+    print_greeting(output, &arguments, &store, &format!("http://{address}"), &keys);
 
     signals.received().await;
     tracing::info!("stopping: requests in flight have {:?} to finish", arguments.drain);
@@ -102,23 +154,16 @@ async fn serve(arguments: ServeArguments) -> anyhow::Result<()> {
         };
         match tokio::time::timeout(CLOSE_PATIENCE, close).await {
             Ok(closed) => closed,
-            Err(_) => {
-                exit_now("the last commit did not finish in time: it was not acknowledged and may be lost")
-            }
+            Err(_) => output
+                .exit_now("the last commit did not finish in time: it was not acknowledged and may be lost"),
         }
     };
     tokio::select! {
         ended = leave => ended?,
-        () = signals.received() => exit_now("received a second signal: stopped immediately"),
+        () = signals.received() => output.exit_now("received a second signal: stopped immediately"),
     }
     tracing::info!("stopped");
     Ok(())
-}
-
-/// Exits without closing anything, because closing may hang.
-fn exit_now(reason: &str) -> ! {
-    output::print_error(format_args!("petstore: {reason}"));
-    process::exit(1)
 }
 
 fn check_plain_http(address: SocketAddr, arguments: &ServeArguments) -> anyhow::Result<()> {
@@ -152,16 +197,16 @@ async fn close(mut store: Arc<PetStore>) {
 }
 
 /// Prints what is being served, and how to call it if the first key is still valid.
-fn print_greeting(arguments: &ServeArguments, store: &PetStore, url: &str, keys: &Keys) {
+fn print_greeting(output: &Output, arguments: &ServeArguments, store: &PetStore, url: &str, keys: &Keys) {
     let promise = store.durability().promise;
     let (url_of_store, count, position) = (&arguments.store.store, store.count(), store.version().position);
-    output::print_line(format_args!(
-        "ready: {count} pets at position {position} in {url_of_store} ({promise})"
-    ));
-    output::print_line(format_args!("Interface documentation: {url}/docs"));
+    output
+        .stdout
+        .print_line(format_args!("ready: {count} pets at position {position} in {url_of_store} ({promise})"));
+    output.stdout.print_line(format_args!("Interface documentation: {url}/docs"));
     if let Some(file) = keys.first_key_in_force() {
         let file = quoted(&file);
-        output::print_line(format_args!(
+        output.stdout.print_line(format_args!(
             "\nTry it:\n  curl -H \"Authorization: Bearer $(cat {file})\" {url}/v1/pets"
         ));
     }
@@ -174,17 +219,21 @@ fn quoted(path: &Path) -> String {
     if path.chars().all(plain) { path } else { format!("'{}'", path.replace('\'', r"'\''")) }
 }
 
-fn start_logging(arguments: &ServeArguments) -> anyhow::Result<()> {
+fn start_logging(arguments: &ServeArguments, stderr: &Arc<BackgroundWriter>) -> anyhow::Result<()> {
     let filter = EnvFilter::try_new(&arguments.log).with_context(|| {
         format!("--log {} is not a valid filter: use for example info or debug", arguments.log)
     })?;
-    // A closed standard error must not end the service.
-    let log =
-        tracing_subscriber::fmt().with_env_filter(filter).with_writer(io::stderr).log_internal_errors(false);
+    // The formatter would print its own errors to standard error directly.
+    let log = tracing_subscriber::fmt()
+        .with_env_filter(filter)
+        .with_writer(stderr.clone())
+        .log_internal_errors(false);
     match arguments.log_format {
         LogFormat::Text => log.with_ansi(io::stderr().is_terminal()).init(),
         LogFormat::Json => log.json().init(),
     }
+    // The usual report of a panic waits for whoever reads standard error.
+    panic::set_hook(Box::new(|panic| tracing::error!("{}", panic.to_string().replace('\n', " "))));
     Ok(())
 }
 

@@ -97,10 +97,11 @@ impl Url {
         else {
             return Err(unusable("a PostgreSQL URL starts with postgres://".into()));
         };
-        let authority = body.split('/').next().unwrap_or_default();
-        if authority.split_once('?').is_some_and(|(_, query)| query.contains('@')) {
-            let rule =
-                "percent-encode special characters in the user and password of a PostgreSQL URL (? is %3F)";
+        let (place, options) = body.split_once('?').unwrap_or((body, ""));
+        // The client ends the user part at the first `@` and takes what follows for a host, which messages name.
+        if place.matches('@').count() > 1 || options.contains('@') {
+            let rule = "percent-encode special characters in the user, password and options of a PostgreSQL URL (@ is \
+                        %40, ? is %3F)";
             return Err(unusable(rule.into()));
         }
         let (address, query) = url.split_once('?').unwrap_or((url, ""));

@@ -61,7 +61,10 @@ impl Answers {
         content: Option<Content>,
     ) -> Self {
         let mut answer = Response::new(description);
-        answer.headers = headers::EVERYWHERE.iter().chain(headers).map(|header| header.reference()).collect();
+        let authenticated =
+            if status == StatusCode::UNAUTHORIZED { &[][..] } else { &headers::AUTHENTICATED };
+        let headers = headers::EVERYWHERE.iter().chain(authenticated).chain(headers);
+        answer.headers = headers.map(|header| header.reference()).collect();
         answer.content.extend(content.map(|content| (JSON.to_owned(), content.into())));
         self.0.insert(status.as_str().to_owned(), answer.into());
         self

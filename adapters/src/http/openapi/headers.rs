@@ -28,7 +28,9 @@ const SUNSET: Named = Named::new("Sunset", "Sunset");
 const SUCCESSOR: Named = Named::new("Link", "Successor");
 
 /// What every response carries.
-pub(super) const EVERYWHERE: [Named; 3] = [REQUEST_ID, LOG_POSITION, CACHE_CONTROL];
+pub(super) const EVERYWHERE: [Named; 2] = [REQUEST_ID, CACHE_CONTROL];
+/// What every response to a caller with a valid key carries, too.
+pub(super) const AUTHENTICATED: [Named; 1] = [LOG_POSITION];
 /// What every response of a deprecated operation carries too.
 pub(super) const DEPRECATED: [Named; 3] = [DEPRECATION, SUNSET, SUCCESSOR];
 

@@ -108,6 +108,10 @@ fn passwords_show_up_nowhere() {
         "postgres://rex:hunter2@host:port/pets",
         "postgres://rex:why?hunter2@host/pets",
         "postgres://rex:why/hunter2@host/pets",
+        "postgres://rex:why@hunter2@host/pets",
+        "postgres://rex:why@not/hunter2?hunter2=@host/pets",
+        "postgres://host/pets?password=why@hunter2",
+        "postgres://rex@host/pets?password=why@hunter2",
         "postgres://rex:hunter2@",
         "http://rex:hunter2@host",
     ] {

@@ -1,0 +1,228 @@
+//! Lines of the running service, written by a thread of their own. A reader that stalls delays that thread and nothing
+//! else: lines that no longer fit into its queue are dropped and counted.
+
+use std::{
+    fmt::Display,
+    io::{self, Write},
+    sync::{
+        Arc,
+        atomic::{AtomicU64, AtomicUsize, Ordering::Relaxed},
+        mpsc::{Receiver, RecvTimeoutError, Sender, channel},
+    },
+    thread,
+    time::{Duration, Instant},
+};
+
+/// How many bytes may wait to be written. With `--log debug` that is a burst of some thousand requests.
+const WAITING_MAX: usize = 1024 * 1024;
+
+/// What a waiting line costs besides its own bytes, so that the number of short lines has a limit, too.
+const LINE_COST: usize = 64;
+
+/// How often at most the log says that lines were dropped.
+const REPORT_INTERVAL: Duration = Duration::from_secs(1);
+
+/// The queue of the writing thread. As a writer, it takes whole lines.
+pub(crate) struct BackgroundWriter {
+    queue: Sender<Message>,
+    /// The cost of all lines in the queue.
+    waiting: Arc<AtomicUsize>,
+    dropped: Arc<AtomicU64>,
+}
+
+enum Message {
+    Line(Vec<u8>),
+    /// Everything before it has been written: say so.
+    Flush(Sender<()>),
+}
+
+impl BackgroundWriter {
+    /// Starts the thread.
+    pub(crate) fn start(stream: impl Write + Send + 'static) -> io::Result<Self> {
+        let (queue, messages) = channel();
+        let (waiting, dropped) = (Arc::<AtomicUsize>::default(), Arc::<AtomicU64>::default());
+        let worker = Worker {
+            messages,
+            stream,
+            waiting: waiting.clone(),
+            dropped: dropped.clone(),
+            reported: 0,
+            last_report: None,
+            works: true,
+        };
+        thread::Builder::new().name("output".into()).spawn(move || worker.run())?;
+        Ok(Self { queue, waiting, dropped })
+    }
+
+    /// Queues one line.
+    pub(crate) fn print_line(&self, line: impl Display) {
+        self.send(format!("{line}\n").into());
+    }
+
+    /// How many lines were dropped so far.
+    pub(crate) fn dropped(&self) -> Arc<AtomicU64> {
+        self.dropped.clone()
+    }
+
+    /// Waits until everything has been written, but no longer than this. A reader that is slower loses the rest.
+    pub(crate) fn flush(&self, patience: Duration) {
+        let (done, flushed) = channel();
+        if self.queue.send(Message::Flush(done)).is_ok() {
+            let _ = flushed.recv_timeout(patience);
+        }
+    }
+
+    fn send(&self, line: Vec<u8>) {
+        let cost = cost(&line);
+        if self.waiting.fetch_add(cost, Relaxed) + cost > WAITING_MAX {
+            self.waiting.fetch_sub(cost, Relaxed);
+            self.dropped.fetch_add(1, Relaxed);
+        } else if self.queue.send(Message::Line(line)).is_err() {
+            self.dropped.fetch_add(1, Relaxed);
+        }
+    }
+}
+
+impl Write for &BackgroundWriter {
+    fn write(&mut self, line: &[u8]) -> io::Result<usize> {
+        self.send(line.into());
+        Ok(line.len())
+    }
+
+    fn flush(&mut self) -> io::Result<()> {
+        Ok(())
+    }
+}
+
+fn cost(line: &[u8]) -> usize {
+    line.len() + LINE_COST
+}
+
+/// The thread's side of the queue.
+struct Worker<S> {
+    messages: Receiver<Message>,
+    stream: S,
+    waiting: Arc<AtomicUsize>,
+    dropped: Arc<AtomicU64>,
+    reported: u64,
+    last_report: Option<Instant>,
+    /// Whether the last line could be written.
+    works: bool,
+}
+
+impl<S: Write> Worker<S> {
+    fn run(mut self) {
+        loop {
+            match self.next_message() {
+                Ok(Message::Line(line)) => self.write(&line),
+                // Whoever asked may have lost patience.
+                Ok(Message::Flush(done)) => drop(done.send(())),
+                Err(RecvTimeoutError::Timeout) => {}
+                Err(RecvTimeoutError::Disconnected) => return,
+            }
+            self.report();
+        }
+    }
+
+    /// Waits for the next message, or until it is time for a report.
+    fn next_message(&self) -> Result<Message, RecvTimeoutError> {
+        if self.must_report() {
+            let waited = self.last_report.map_or(REPORT_INTERVAL, |last| last.elapsed());
+            self.messages.recv_timeout(REPORT_INTERVAL.saturating_sub(waited))
+        } else {
+            Ok(self.messages.recv()?)
+        }
+    }
+
+    fn write(&mut self, line: &[u8]) {
+        self.works = self.stream.write_all(line).and_then(|()| self.stream.flush()).is_ok();
+        self.waiting.fetch_sub(cost(line), Relaxed);
+        if !self.works {
+            self.dropped.fetch_add(1, Relaxed);
+        }
+    }
+
+    /// A reader that has gone away is told nothing: that line would be lost as well.
+    fn must_report(&self) -> bool {
+        self.works && self.dropped.load(Relaxed) > self.reported
+    }
+
+    fn report(&mut self) {
+        if self.must_report() && self.last_report.is_none_or(|last| last.elapsed() >= REPORT_INTERVAL) {
+            self.reported = self.dropped.load(Relaxed);
+            self.last_report = Some(Instant::now());
+            // This line takes its turn in the queue like any other.
+            tracing::warn!(
+                "the log was not read fast enough: {} lines have been dropped so far",
+                self.reported
+            );
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::sync::Mutex;
+
+    use super::*;
+
+    /// A reader that takes nothing until it is released.
+    struct Stalled {
+        released: Receiver<()>,
+        read: Arc<Mutex<Vec<u8>>>,
+    }
+
+    impl Write for Stalled {
+        fn write(&mut self, bytes: &[u8]) -> io::Result<usize> {
+            // The sender is dropped to release everything.
+            let _ = self.released.recv();
+            self.read.lock().unwrap().extend_from_slice(bytes);
+            Ok(bytes.len())
+        }
+
+        fn flush(&mut self) -> io::Result<()> {
+            Ok(())
+        }
+    }
+
+    /// A reader that has gone away.
+    struct Gone;
+
+    impl Write for Gone {
+        fn write(&mut self, _: &[u8]) -> io::Result<usize> {
+            Err(io::ErrorKind::BrokenPipe.into())
+        }
+
+        fn flush(&mut self) -> io::Result<()> {
+            Ok(())
+        }
+    }
+
+    #[test]
+    fn a_stalled_reader_loses_lines_and_delays_nobody() {
+        let (release, released) = channel();
+        let read = Arc::<Mutex<Vec<u8>>>::default();
+        let output = BackgroundWriter::start(Stalled { released, read: read.clone() }).unwrap();
+        let line = "x".repeat(1023);
+        let fit = WAITING_MAX / (1024 + LINE_COST);
+        for _ in 0..fit + 100 {
+            output.print_line(&line);
+        }
+        output.flush(Duration::from_millis(20));
+        assert_eq!(output.dropped().load(Relaxed), 100);
+        assert!(read.lock().unwrap().is_empty());
+
+        drop(release);
+        output.flush(Duration::from_mins(1));
+        assert_eq!(read.lock().unwrap().len(), fit * 1024, "the others are written, each of them once");
+    }
+
+    #[test]
+    fn lines_for_a_reader_that_has_gone_away_are_counted() {
+        let output = BackgroundWriter::start(Gone).unwrap();
+        output.print_line("a");
+        output.print_line("b");
+        output.flush(Duration::from_mins(1));
+        assert_eq!(output.dropped().load(Relaxed), 2);
+    }
+}
