@@ -1,7 +1,7 @@
 //! The use cases of the pet store and what they need from the world.
 //!
 //! Reading order: [`PetStore`] (what can be asked), [`ports`] (what is needed), `writer` (how a pet gets into
-//! the log), `decision` (what it becomes there), `projection` (the one place where state changes), `follower`
+//! the log), `decision` (what it becomes there), `projection` (the one place where state changes), `replica`
 //! (how the log gets into a node), [`codec`] (the language of the log), [`contract`] (what every log must do).
 
 pub mod codec;

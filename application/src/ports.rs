@@ -94,7 +94,7 @@ pub enum AppendError {
 #[derive(Debug, Clone, PartialEq, Eq, Error)]
 #[error("{detail}")]
 pub struct LogError {
-    /// The kind of trouble. Its text is fit for the public.
+    /// The kind of error. Its text is fit for the public.
     pub fault: Fault,
     /// One sentence that says what happened and what to do. May name paths and hosts: operators only.
     pub detail: String,
@@ -107,7 +107,7 @@ impl LogError {
     }
 }
 
-/// Kinds of trouble a log can be in. The texts tell no paths, hosts or system errors.
+/// What can be wrong with a log. The texts tell no paths, hosts or system errors.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Error)]
 pub enum Fault {
     /// The engine does not answer for now.

@@ -15,7 +15,7 @@ const TRIES_MAX: u32 = 20;
 /// The pause between two tries.
 const RETRY_PAUSE: Duration = Duration::from_millis(500);
 
-/// Why a history was not copied, named by whose trouble it is.
+/// Why a history was not copied, named by the side that failed.
 #[derive(Debug, Error)]
 pub enum CopyError {
     /// The log that is copied cannot be read.
