@@ -1,6 +1,7 @@
 //! Everything a user can see, tested on the real program or on the crates' public interfaces.
 #![expect(clippy::unwrap_used, reason = "a test that cannot go on has failed")]
 
+mod adding_an_operation;
 mod architecture;
 mod authentication;
 mod caching;

@@ -23,11 +23,16 @@ fn bugs() -> Vec<(PathBuf, String)> {
 #[test]
 fn every_planted_bug_applies_to_the_sources() {
     for (bug, _) in bugs() {
-        let applied = Command::new("git").args(["apply", "--check"]).arg(&bug).current_dir(root()).output();
-        let applied = applied.expect("git is installed");
-        let reason = String::from_utf8_lossy(&applied.stderr);
-        assert!(applied.status.success(), "{} does not apply: {reason}", bug.display());
+        assert_applies(&bug);
     }
+}
+
+/// Asserts that a patch fits the sources as they are.
+pub(crate) fn assert_applies(patch: &Path) {
+    let applied = Command::new("git").args(["apply", "--check"]).arg(patch).current_dir(root()).output();
+    let applied = applied.expect("git is installed");
+    let reason = String::from_utf8_lossy(&applied.stderr);
+    assert!(applied.status.success(), "{} does not apply: {reason}", patch.display());
 }
 
 #[test]
