@@ -59,6 +59,10 @@ impl Engine for FileEngine {
         Ok(Some(layout.path.clone()).filter(|path| path.exists()).into_iter().collect())
     }
 
+    fn record_files(layout: &Layout) -> Vec<PathBuf> {
+        vec![layout.path.clone()]
+    }
+
     /// A last frame that is cut off was never acknowledged, and is left out.
     fn open(layout: &Layout, _: Mark) -> Result<Self, LogError> {
         let open = || {

@@ -122,6 +122,9 @@ pub enum Fault {
     /// What is stored is not what was written.
     #[error("the log is damaged")]
     Damaged,
+    /// The files of the log are no longer where they were opened.
+    #[error("the files of the log were deleted, moved or replaced")]
+    Gone,
     /// The log is not the one this node has been following.
     #[error("the history in the log has changed")]
     Diverged,

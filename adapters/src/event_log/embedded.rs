@@ -6,8 +6,8 @@
 //!
 //! Reading order: this file (what callers see), `engine` (what is asked of an engine), `owner` (the thread that writes,
 //! and what it does after an error), `opening` (the checks before anything is served), `shared` (what other threads
-//! see). Then the parts: `layout` (which file is where), `high_water`, `failed_sync`, `space`, `panics`, `reading`, and
-//! `salvage` (reading a store that cannot be opened any more).
+//! see). Then the parts: `layout` (which file is where), `open_files` (whether it still is), `high_water`, `failed_sync`,
+//! `space`, `panics`, `reading`, and `salvage` (reading a store that cannot be opened any more).
 
 mod copy;
 mod engine;
@@ -15,6 +15,7 @@ mod failed_sync;
 mod high_water;
 mod io_error;
 mod layout;
+mod open_files;
 mod opening;
 mod owner;
 mod panics;

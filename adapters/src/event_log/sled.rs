@@ -73,6 +73,10 @@ impl Engine for Sled {
         Ok(files)
     }
 
+    fn record_files(layout: &Layout) -> Vec<PathBuf> {
+        vec![records(layout)]
+    }
+
     fn open(layout: &Layout, acknowledged: Mark) -> Result<Self, LogError> {
         if !records(layout).exists() {
             // sled would create a new file in the place of a lost one.

@@ -78,6 +78,11 @@ impl Engine for Sqlite {
         Ok(files.into_iter().filter(|file| file.exists()).collect())
     }
 
+    /// SQLite keeps both open until the log is closed.
+    fn record_files(layout: &Layout) -> Vec<PathBuf> {
+        vec![layout.path.clone(), layout.beside("-wal")]
+    }
+
     fn open(layout: &Layout, acknowledged: Mark) -> Result<Self, LogError> {
         let (path, wal) = (&layout.path, layout.beside("-wal"));
         if length(path) == 0 {

@@ -27,6 +27,10 @@ pub trait Engine: Records + Sized {
     /// The files that hold the log, those that exist.
     fn files(layout: &Layout) -> io::Result<Vec<PathBuf>>;
 
+    /// The files that records are written to; all of them exist once the log is prepared. If one is deleted, moved or
+    /// replaced while the log is open, the log is closed for good.
+    fn record_files(layout: &Layout) -> Vec<PathBuf>;
+
     /// Opens the log, or makes ready to create it. Changes nothing that could be salvaged: whether everything up to
     /// `acknowledged` is there is checked only afterwards.
     fn open(layout: &Layout, acknowledged: Mark) -> Result<Self, LogError>;

@@ -109,6 +109,11 @@ impl HighWater {
         self.mark
     }
 
+    /// The open file.
+    pub(super) fn file(&self) -> &File {
+        &self.file
+    }
+
     /// Whether the mark would survive a power cut as it is.
     pub(super) fn is_synced(&self) -> bool {
         self.synced

@@ -11,6 +11,7 @@ use super::{
     high_water::{self, HighWater, Mark},
     io_error::io_error,
     layout::{Layout, sync_files},
+    open_files::OpenFiles,
     panics, space,
 };
 use crate::{event_log::IfMissing, private_files::sync_folder};
@@ -28,6 +29,7 @@ pub(super) struct Store {
 pub(super) struct Opened<E> {
     pub(super) engine: E,
     pub(super) last: Mark,
+    pub(super) files: OpenFiles,
 }
 
 /// Takes the lock and opens the mark. The mark is created before anything else, so a log without a mark has lost it.
@@ -74,10 +76,11 @@ fn try_to_open<E: Engine>(Store { layout, mark, .. }: &Store) -> Result<Opened<E
         if distrusted {
             failed_sync::withdraw(&layout.not_synced).map_err(&not_synced)?;
         }
-        Ok(last)
+        let files = OpenFiles::new((&layout.mark, mark.file()), E::record_files(layout))?;
+        Ok((last, files))
     });
     match checked {
-        Ok(last) => Ok(Opened { engine, last }),
+        Ok((last, files)) => Ok(Opened { engine, last, files }),
         Err(error) => {
             close(engine, Closing::AsIs).unwrap_or_else(|error| tracing::debug!("{error}"));
             Err(error)

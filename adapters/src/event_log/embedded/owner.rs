@@ -19,6 +19,7 @@ use super::{
     failed_sync,
     high_water::Mark,
     io_error::io_error,
+    open_files::OpenFiles,
     opening::{self, Opened, Store},
     panics,
     shared::Shared,
@@ -42,6 +43,8 @@ pub(super) struct Request {
 /// The owner of a store. Everything here blocks, on a thread of its own.
 pub(super) struct Owner<E> {
     store: Store,
+    /// Empty while the engine is closed.
+    files: OpenFiles,
     mark_synced: Instant,
     /// Whether anything was created or stored. Otherwise everything stays as it is, damage above all.
     changed: bool,
@@ -66,10 +69,11 @@ impl<E: Engine> Owner<E> {
     /// Opens the store at `path` and checks that it has lost nothing.
     pub(super) fn open(path: &Path, if_missing: IfMissing) -> Result<Self, LogError> {
         let store = opening::open_store::<E>(path, if_missing)?;
-        let Opened { engine, last } = opening::open_engine(&store)?;
+        let Opened { engine, last, files } = opening::open_engine(&store)?;
         let shared = Arc::new(Shared::new(engine, &store.layout, last.position));
         let changed = store.is_new;
-        let mut owner = Self { store, mark_synced: Instant::now(), changed, state: State::Open, shared };
+        let mut owner =
+            Self { store, files, mark_synced: Instant::now(), changed, state: State::Open, shared };
         owner.go_on_from(last)?;
         match if_missing {
             IfMissing::Create => owner.take_ballast(),
@@ -126,7 +130,8 @@ impl<E: Engine> Owner<E> {
             return Err(AppendError::Conflict);
         }
         if let Err(error) = space::check_room(&self.store.layout.folder, record.bytes.len()) {
-            return Err(AppendError::Closed(self.stop(State::Full, error)));
+            let closed = self.give_up_if_gone().unwrap_or_else(|| self.stop(State::Full, error));
+            return Err(AppendError::Closed(closed));
         }
         let at = Mark { position: expected.position.next(), commit: record.id };
         match self.store(at, record) {
@@ -145,7 +150,9 @@ impl<E: Engine> Owner<E> {
     fn store(&mut self, at: Mark, record: &Record) -> Result<(), LogError> {
         self.changed = true;
         self.with_engine("writing to the log", |engine| engine.append(at, record))?;
-        self.store.mark.raise(at).map_err(io_error("writing the high-water mark"))
+        self.store.mark.raise(at).map_err(io_error("writing the high-water mark"))?;
+        // Checked after the sync, so that a commit which began after a deletion is never acknowledged.
+        self.files.check()
     }
 
     fn with_engine<T>(
@@ -177,7 +184,9 @@ impl<E: Engine> Owner<E> {
                 }
             }
             State::Full => {
-                if space::check_room_again(&self.store.layout.folder).is_ok() {
+                if self.give_up_if_gone().is_none()
+                    && space::check_room_again(&self.store.layout.folder).is_ok()
+                {
                     self.resume();
                 }
             }
@@ -201,8 +210,17 @@ impl<E: Engine> Owner<E> {
         error
     }
 
+    /// Stops for good if the files are gone: whatever else has failed, that is the reason, and it does not pass.
+    fn give_up_if_gone(&mut self) -> Option<LogError> {
+        let gone = self.files.check().err().filter(|error| error.fault == Fault::Gone)?;
+        Some(self.stop(State::Lost, gone))
+    }
+
     /// Closes the log after an error, until it was opened again.
     fn fail(&mut self, error: &LogError, pause: Duration) -> LogError {
+        if let Some(gone) = self.give_up_if_gone() {
+            return gone;
+        }
         failed_sync::declare_if_possible(&self.store.layout.not_synced);
         let detail = format!("{error}; the log is opened again by itself once that works");
         let state = State::Failed { retry_at: Instant::now() + pause, pause };
@@ -211,6 +229,9 @@ impl<E: Engine> Owner<E> {
 
     /// Opens the log again, unless the disk still fails: then the old engine goes on serving reads.
     fn reopen(&mut self, pause: Duration) {
+        if self.give_up_if_gone().is_some() {
+            return;
+        }
         let layout = &self.store.layout;
         space::make_room_to_open(&layout.folder, &layout.ballast);
         let writable = failed_sync::declare(&layout.not_synced);
@@ -222,8 +243,8 @@ impl<E: Engine> Owner<E> {
                     self.stop(State::Full, error);
                 }
             },
-            // Damage does not heal.
-            Err(error) if error.fault == Fault::Damaged => {
+            // Neither damaged nor lost files come back by themselves.
+            Err(error) if matches!(error.fault, Fault::Damaged | Fault::Gone) => {
                 self.stop(State::Lost, error);
             }
             Err(error) => {
@@ -233,10 +254,13 @@ impl<E: Engine> Owner<E> {
     }
 
     fn replace_engine(&mut self) -> Result<(), LogError> {
+        // An engine may remove files of its own as it closes.
+        self.files = OpenFiles::default();
         // What it has cached goes with it. It failed before, so that it fails to close is no news.
         self.close_engine(Closing::AsIs).unwrap_or_else(|error| tracing::debug!("{error}"));
         self.store.mark.settle().map_err(io_error("writing the high-water mark"))?;
-        let Opened { engine, last } = opening::open_engine(&self.store)?;
+        let Opened { engine, last, files } = opening::open_engine(&self.store)?;
+        self.files = files;
         *self.shared.engine.write() = Some(engine);
         self.go_on_from(last)
     }

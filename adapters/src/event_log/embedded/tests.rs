@@ -23,6 +23,7 @@ macro_rules! check_engine {
             a_store_in_use_is_refused_until_it_is_closed,
             a_store_that_an_earlier_process_left_in_doubt_is_compared_with_the_disk_and_opens,
             a_failed_write_closes_the_log_until_it_was_opened_again_by_itself,
+            a_log_whose_files_are_gone_is_closed_for_good,
             an_engine_that_panics_while_it_writes_closes_the_log_which_is_then_opened_again,
             an_engine_that_panics_while_it_reads_makes_that_read_fail_and_no_other,
             a_thread_that_cannot_go_on_stops_the_log_for_good,

@@ -63,3 +63,36 @@ async fn fail_and_recover<E: Engine>(store: &Path) {
     let log = EmbeddedLog::<E>::open(store).unwrap();
     assert_eq!(read_all(&log).await.unwrap().len() as u64, after.0 + 20);
 }
+
+pub(crate) async fn a_log_whose_files_are_gone_is_closed_for_good<E: Engine>() {
+    lose::<E>("the folder is deleted", |layout| fs::remove_dir_all(&layout.folder).unwrap()).await;
+    lose::<E>("the mark is deleted", |layout| fs::remove_file(&layout.mark).unwrap()).await;
+    let moved = |layout: &Layout| fs::rename(&layout.folder, layout.folder.with_extension("old")).unwrap();
+    lose::<E>("the folder is moved", moved).await;
+    for index in 0..E::record_files(&E::layout(Path::new("any"))).len() {
+        let file = |layout: &Layout| E::record_files(layout).swap_remove(index);
+        lose::<E>("a file is deleted", |layout| fs::remove_file(file(layout)).unwrap()).await;
+        let replaced = |layout: &Layout| {
+            let copy = layout.folder.join("copy");
+            fs::copy(file(layout), &copy).and_then(|_| fs::rename(&copy, file(layout))).unwrap();
+        };
+        lose::<E>("a file is replaced by its copy", replaced).await;
+    }
+}
+
+async fn lose<E: Engine>(what: &str, lose: impl Fn(&Layout)) {
+    let folder = TempDir::new().unwrap();
+    let path = store::<E>(&folder);
+    let log = EmbeddedLog::<E>::open(&path).unwrap();
+    let head = append_up_to(&log, 3).await;
+    lose(&E::layout(&path));
+    let refused = log.append(head, &record(4)).await;
+    let Err(AppendError::Closed(error)) = refused else { panic!("{what}: {refused:?}") };
+    assert_eq!(error.fault, Fault::Gone, "{what}: {error}");
+    assert_eq!(log.head().await, Err(error.clone()), "{what}: a closed log says why");
+    assert_eq!(
+        log.append(head, &record(4)).await,
+        Err(AppendError::Closed(error)),
+        "{what}: it stays closed"
+    );
+}

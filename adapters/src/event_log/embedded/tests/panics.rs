@@ -112,6 +112,10 @@ impl<E: Engine> Engine for PanicsOnDemand<E> {
         E::files(layout)
     }
 
+    fn record_files(layout: &Layout) -> Vec<PathBuf> {
+        E::record_files(layout)
+    }
+
     fn open(layout: &Layout, acknowledged: Mark) -> Result<Self, LogError> {
         let demand = layout.path.with_extension("demand");
         Ok(Self { engine: E::open(layout, acknowledged)?, demand })

@@ -1,0 +1,44 @@
+//! What the service does when somebody deletes, moves or replaces the files of its store under it.
+
+use std::{fs, path::Path};
+
+use harness::{App, program};
+
+const REX: &str = r#"{"name":"Rex","categoryId":7}"#;
+
+/// A way to lose a store, given the folder that holds it and nothing else.
+type Loss = fn(&Path);
+
+#[test]
+fn nothing_is_acknowledged_once_the_files_of_the_store_are_gone() {
+    let losses: [(&str, Loss); 3] = [
+        ("the folder is deleted", |folder| fs::remove_dir_all(folder).unwrap()),
+        ("the folder is deleted and created again", |folder| {
+            fs::remove_dir_all(folder).unwrap();
+            fs::create_dir(folder).unwrap();
+        }),
+        ("the folder is moved away", |folder| fs::rename(folder, folder.with_extension("old")).unwrap()),
+    ];
+    for (engine, file) in [("sled", ""), ("sqlite", "pets.db")] {
+        for (what, lose) in losses {
+            let case = format!("{engine}, {what}");
+            let folder = tempfile::tempdir().unwrap();
+            let store = folder.path().join("store");
+            fs::create_dir(&store).unwrap();
+            let url = format!("{engine}:{}", store.join(file).display());
+            let app = App::start_on(program(), &url, folder, &[]);
+            assert_eq!(app.post(REX).status, 201, "{case}");
+            lose(&store);
+
+            let refused = app.post(REX);
+            assert_eq!(refused.status, 503, "{case}: {}", refused.text());
+            let ready = app.anonymous("GET", "/readyz").send();
+            assert_eq!(ready.status, 503, "{case}");
+            assert!(ready.text().contains("were deleted, moved or replaced"), "{case}: {}", ready.text());
+            assert_eq!(app.post(REX).status, 503, "{case}: it stays closed");
+            assert_eq!(app.all_pets().len(), 1, "{case}: the pets can still be read");
+            let printed = app.printed().1;
+            assert!(printed.contains("restore the store from a backup"), "{case}: {printed}");
+        }
+    }
+}
