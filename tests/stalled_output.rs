@@ -144,9 +144,10 @@ fn a_second_signal_does_not_wait_for_a_stalled_reader_of_the_log() {
     service.fill_the_log();
     // A body that does not come keeps the service from ending by itself.
     let mut held = service.connect();
-    let head = "POST /v1/pets HTTP/1.1\r\nhost: a\r\ncontent-type: application/json\r\ncontent-length: 9\r\n";
-    let head = format!("{head}expect: 100-continue\r\nauthorization: Bearer {}\r\n\r\n", service.key);
-    held.write_all(head.as_bytes()).unwrap();
+    let request =
+        "POST /v1/pets HTTP/1.1\r\nhost: a\r\ncontent-type: application/json\r\ncontent-length: 9\r\n";
+    let request = format!("{request}expect: 100-continue\r\nauthorization: Bearer {}\r\n\r\n", service.key);
+    held.write_all(request.as_bytes()).unwrap();
     let mut asked_for_the_body = [0; 12];
     held.read_exact(&mut asked_for_the_body).unwrap();
     assert_eq!(&asked_for_the_body, b"HTTP/1.1 100");
@@ -173,7 +174,7 @@ fn a_reader_that_comes_back_is_told_how_many_lines_it_missed() {
 /// Starts a service that cannot print a single byte, and returns the pipe that it waits for.
 fn start_mute(arguments: &[&str]) -> (Process, PipeReader) {
     let (reader, mut writer) = io::pipe().unwrap();
-    writer.write_all(&[b'\n'; PIPE_SIZE]).unwrap();
+    writer.write_all(&vec![b'\n'; PIPE_SIZE]).unwrap();
     let process = Command::new(program())
         .arg("serve")
         .args(arguments)
