@@ -74,12 +74,19 @@ fn keys_are_issued_listed_and_revoked() {
     assert!(listed.stdout.contains(" a\n") && !listed.stdout.contains(key), "{}", listed.stdout);
     assert!(listed.stdout.contains("active") && !listed.stdout.contains("revoked"), "{}", listed.stdout);
 
-    let id = listed.stdout.lines().last().unwrap().split_whitespace().next().unwrap();
+    let row = |listed: &str, name: &str| {
+        let row = listed.lines().find(|line| line.ends_with(&format!(" {name}")));
+        row.unwrap_or_else(|| panic!("{name} in {listed}")).to_owned()
+    };
+    let first = row(&listed.stdout, "a");
+    let id = first.split_whitespace().next().unwrap();
     let revoked = petstore(["keys", "revoke", id, "--keys", file]);
     assert_eq!(revoked.code, Some(0), "{}", revoked.stderr);
     assert!(revoked.stdout.starts_with(&format!("revoked {id} (a)")), "{}", revoked.stdout);
-    let listed = petstore(["keys", "list", "--keys", file]);
-    assert!(listed.stdout.contains("revoked") && !listed.stdout.contains("active"), "{}", listed.stdout);
+    let listed = petstore(["keys", "list", "--keys", file]).stdout;
+    let (first, second) = (row(&listed, "a"), row(&listed, "b"));
+    assert!(first.contains("revoked") && !first.contains("active"), "{listed}");
+    assert!(second.contains("active") && !second.contains("revoked"), "{listed}");
 
     let again = petstore(["keys", "revoke", id, "--keys", file]);
     assert_eq!(again.code, Some(0), "{}", again.stderr);

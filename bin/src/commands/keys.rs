@@ -36,7 +36,7 @@ pub(crate) enum KeysCommand {
         #[arg(long, env = "PETSTORE_EXPIRES_IN", value_name = "TIME")]
         expires_in: Option<Lifetime>,
         /// How many requests the key may send, such as 10/s, 100/m or 1000/h [default: no limit of its own]
-        #[arg(long, env = "PETSTORE_KEY_RATE_LIMIT", value_name = "LIMIT")]
+        #[arg(long, env = "PETSTORE_RATE_LIMIT", value_name = "LIMIT")]
         rate_limit: Option<RateLimit>,
         #[command(flatten)]
         file: KeyFileArgument,
@@ -93,9 +93,9 @@ pub(crate) enum ScopeArgument {
     Read,
     /// Add pets.
     Write,
-    /// Read the whole log on the address of `--ops-listen`.
+    /// Read the whole log, on the operators' listener.
     Log,
-    /// Read the metrics on the address of `--ops-listen`.
+    /// Read the metrics, on the operators' listener.
     Metrics,
 }
 
