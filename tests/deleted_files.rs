@@ -2,7 +2,7 @@
 
 use std::{fs, path::Path};
 
-use harness::{App, program};
+use harness::{App, eventually, program};
 
 const REX: &str = r#"{"name":"Rex","categoryId":7}"#;
 
@@ -40,5 +40,21 @@ fn nothing_is_acknowledged_once_the_files_of_the_store_are_gone() {
             let printed = app.printed().1;
             assert!(printed.contains("restore the store from a backup"), "{case}: {printed}");
         }
+    }
+}
+
+#[test]
+fn a_store_that_is_deleted_while_nobody_writes_is_reported_all_the_same() {
+    for (engine, file) in [("sled", ""), ("sqlite", "pets.db")] {
+        let folder = tempfile::tempdir().unwrap();
+        let store = folder.path().join("store");
+        fs::create_dir(&store).unwrap();
+        let url = format!("{engine}:{}", store.join(file).display());
+        let app = App::start_on(program(), &url, folder, &[]);
+        fs::remove_dir_all(&store).unwrap();
+        let ready = eventually("the node is not ready", || {
+            Some(app.anonymous("GET", "/readyz").send()).filter(|ready| ready.status == 503)
+        });
+        assert!(ready.text().contains("were deleted, moved or replaced"), "{engine}: {}", ready.text());
     }
 }

@@ -70,6 +70,18 @@ async fn while_the_log_stays_away_every_request_is_refused_at_once() {
 }
 
 #[tokio::test(start_paused = true)]
+async fn an_idle_node_notices_that_its_log_has_closed_and_that_it_is_open_again() {
+    let log = Arc::<FaultyLog>::default();
+    let store = alone(&log).await;
+    log.fails_with(LogFault::Disconnected);
+    after_a_while().await;
+    assert_eq!(fault(&store), Some(Fault::Unreachable), "nobody has written anything");
+    log.fails_with(LogFault::None);
+    after_a_while().await;
+    assert_eq!(fault(&store), None);
+}
+
+#[tokio::test(start_paused = true)]
 async fn nothing_is_stored_long_after_its_callers_were_told_that_it_failed() {
     let log = Arc::<FaultyLog>::default();
     let store = shared(&log).await;

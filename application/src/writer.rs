@@ -25,6 +25,8 @@ use crate::{
 pub(crate) const APPEND_TIMEOUT: Duration = Duration::from_secs(5);
 /// How long to wait before asking a log that failed whether it works again.
 const RETRY_PAUSE: Duration = Duration::from_millis(500);
+/// How often an idle writer asks a log that nobody else follows whether it is still open.
+const LOOK_PAUSE: Duration = Duration::from_secs(1);
 
 /// A caller that waits for its pet.
 pub(crate) struct Request {
@@ -78,8 +80,15 @@ impl Writer {
     pub(crate) async fn run(mut self) {
         let mut arrived = Vec::with_capacity(EVENTS_MAX);
         loop {
-            if self.waiting.is_empty() && self.queue.recv_many(&mut arrived, EVENTS_MAX).await == 0 {
-                return;
+            if self.waiting.is_empty() {
+                match time::timeout(LOOK_PAUSE, self.queue.recv_many(&mut arrived, EVENTS_MAX)).await {
+                    Ok(0) => return,
+                    Ok(_) => {}
+                    Err(_elapsed) => {
+                        self.look().await;
+                        continue;
+                    }
+                }
             }
             self.waiting.extend(arrived.drain(..));
             // Those whose commit was overtaken, or was too small for them, share the next one with who came since.
@@ -89,6 +98,15 @@ impl Writer {
                 self.waiting.push_back(request);
             }
             self.write().await;
+        }
+    }
+
+    /// Notices that the log has closed before a request does. On a shared log the follower notices that.
+    async fn look(&mut self) {
+        if self.turns.is_none()
+            && let Err(error) = self.follower.log.head().await
+        {
+            self.recover(error).await;
         }
     }
 

@@ -7,7 +7,7 @@ use harness::{Answer, App, program};
 use super::{
     engine::Engine,
     part,
-    trace::{Tracer, has_strace},
+    trace::{Tracer, has_strace, wait_until_exited, wait_until_held},
 };
 
 /// Long enough that a request which was just sent has come to its sync.
@@ -26,6 +26,49 @@ fn a_second_signal_ends_a_service_whose_disk_hangs() {
     assert!(answer.is_none_or(|answer| answer.status != 201), "nothing is acknowledged that was not synced");
     assert_eq!(ended.code(), Some(1), "{stderr}");
     assert!(stderr.contains("received a second signal"), "{stderr}");
+}
+
+#[test]
+fn a_second_signal_ends_a_service_whose_log_hangs_while_it_is_closed() {
+    close_on_a_hanging_disk(Some("INT"), "received a second signal");
+}
+
+#[test]
+fn closing_a_log_on_a_hanging_disk_has_a_deadline() {
+    close_on_a_hanging_disk(None, "could not be closed within 10s");
+}
+
+/// Checks that a service which was told to stop, and perhaps told again, ends and says why, although its log hangs in a
+/// sync while it is closed: idle and after a write, on every engine.
+fn close_on_a_hanging_disk(second_signal: Option<&str>, said: &str) {
+    if !has_strace() {
+        return part::not_run("a hanging disk", "there is no strace");
+    }
+    for engine in [Engine::Sled, Engine::Sqlite] {
+        for (what, pets) in [("idle", 0), ("after a write", 1)] {
+            let folder = tempfile::tempdir().expect("a temporary folder");
+            let (store, trace) = (folder.path().join("log"), folder.path().join("trace"));
+            std::fs::create_dir(&store).expect("a new folder");
+            let mut app = App::start_on(program(), &engine.url(&store), folder, &[]);
+            for _ in 0..pets {
+                assert_eq!(app.post(r#"{"name":"Rex","categoryId":7}"#).status, 201);
+            }
+            let hang = "fdatasync,fsync,sync_file_range:delay_enter=600000000";
+            let tracer = Tracer::new(&trace).calls("fdatasync,fsync,sync_file_range").inject(hang);
+            let tracer = tracer.only(&engine.files(&store)).attach(app.pid());
+            app.signal("TERM");
+            wait_until_held(app.pid(), "petstore-log");
+            if let Some(signal) = second_signal {
+                app.signal(signal);
+            }
+            wait_until_exited(app.pid());
+            // It keeps the thread that hangs, and so the whole process, from being reaped.
+            drop(tracer);
+            let (ended, stderr) = (app.wait_until_ended(), app.printed().1);
+            assert_eq!(ended.code(), Some(1), "{engine:?}, {what}: {stderr}");
+            assert!(stderr.contains(said), "{engine:?}, {what}: {stderr}");
+        }
+    }
 }
 
 /// What became of a create and of the service, on a store whose every sync takes so many seconds, when signals come one after

@@ -3,7 +3,7 @@
 use std::{
     fs,
     path::{Path, PathBuf},
-    process::Command,
+    process::{Child, Command},
 };
 
 use harness::eventually;
@@ -44,6 +44,49 @@ impl Tracer {
     pub(crate) fn command(self) -> Vec<String> {
         self.0
     }
+
+    /// Traces a process that runs already, all of its threads.
+    pub(crate) fn attach(mut self, pid: u32) -> Attached {
+        // A tracer of a process that it has not started cannot leave its own parent.
+        self.0.retain(|word| word != "-D");
+        let (program, flags) = self.0.split_first().expect("the first word is the program");
+        let tracer = Command::new(program).args(flags).args(["-p", &pid.to_string()]).spawn();
+        let attached = Attached(tracer.expect("strace starts"));
+        let is_traced = |status: &String| !status.contains("TracerPid:\t0\n");
+        eventually("every thread is traced", || threads(pid).iter().all(is_traced).then_some(()));
+        attached
+    }
+}
+
+/// A tracer that goes when it is dropped.
+pub(crate) struct Attached(Child);
+
+impl Drop for Attached {
+    fn drop(&mut self) {
+        // It ends by itself together with the process that it traces.
+        let _ = self.0.kill();
+        let _ = self.0.wait();
+    }
+}
+
+/// Waits until a thread of this name is held by its tracer, within a call that takes long.
+pub(crate) fn wait_until_held(pid: u32, name: &str) {
+    let is_held = |status: &String| {
+        status.contains(&format!("Name:\t{name}\n")) && status.contains("State:\tt (tracing stop)\n")
+    };
+    eventually("the thread is held by its tracer", || threads(pid).iter().any(is_held).then_some(()));
+}
+
+/// Waits until a process has exited, even if its tracer still holds one of its threads.
+pub(crate) fn wait_until_exited(pid: u32) {
+    let status = || fs::read_to_string(format!("/proc/{pid}/status")).unwrap_or_default();
+    eventually("the process exits", || status().contains("State:\tZ (zombie)\n").then_some(()));
+}
+
+/// What the system says about each thread of a process.
+fn threads(pid: u32) -> Vec<String> {
+    let tasks = fs::read_dir(format!("/proc/{pid}/task")).into_iter().flatten().flatten();
+    tasks.filter_map(|task| fs::read_to_string(task.path().join("status")).ok()).collect()
 }
 
 /// Whether there is a tracer on this machine that may trace.

@@ -30,7 +30,7 @@ use std::{
     fmt,
     path::Path,
     pin::pin,
-    sync::Arc,
+    sync::{Arc, mpsc::RecvTimeoutError},
     thread::{self, JoinHandle},
     time::Duration,
 };
@@ -39,6 +39,7 @@ use application::ports::{
     AppendError, Durability, EventLog, Fault, LogError, Position, ReadBound, Record, StoredRecord, Version,
 };
 use async_trait::async_trait;
+use parking_lot::Mutex;
 use tokio::{
     runtime::{self, Runtime},
     sync::{mpsc, oneshot},
@@ -68,14 +69,23 @@ pub const RECORD_MAX: usize = 8 * 1024 * 1024;
 const QUEUE_MAX: usize = 16;
 /// How long an answer may take before the engine is told to [`unblock`](Engine::unblock) its callers.
 const UNBLOCK_PAUSE: Duration = Duration::from_secs(1);
+/// How long dropping a log waits until it is closed: longer than the service does, which then exits with an error. Nothing
+/// that was acknowledged depends on it.
+const CLOSE_PATIENCE: Duration = Duration::from_secs(15);
 
-/// A log on an embedded engine. Holds its store until it is dropped; dropping waits until everything is closed.
+/// A log on an embedded engine. Holds its store until it is dropped; dropping blocks until everything is closed, but not
+/// for ever: a disk that hangs must not keep the process alive.
 pub struct EmbeddedLog<E: Engine> {
     shared: Arc<Shared<E>>,
     /// `None` only while the log is being dropped.
     requests: Option<mpsc::Sender<Request>>,
     owner: Option<JoinHandle<()>>,
+    /// Disconnected when the thread has closed the log.
+    closed: Closed,
 }
+
+/// A receiver that is never sent anything, behind a lock because logs are shared between threads.
+type Closed = Mutex<std::sync::mpsc::Receiver<()>>;
 
 impl<E: Engine> EmbeddedLog<E> {
     /// Opens the store at `path`, and creates it if there is none. Blocks while it does so.
@@ -95,8 +105,11 @@ impl<E: Engine> EmbeddedLog<E> {
         io_error::survive_the_file_size_limit();
         let (requests, queue) = mpsc::channel(QUEUE_MAX);
         let (opened, outcome) = std::sync::mpsc::channel();
+        let (closing, closed) = std::sync::mpsc::channel::<()>();
         let path = path.to_path_buf();
         let owner = thread::Builder::new().name("petstore-log".into()).spawn(move || {
+            // Dropped last, however the thread ends.
+            let _closing = closing;
             match open_owner(&path, if_missing) {
                 Ok((owner, runtime)) => {
                     // The caller waits for this very message.
@@ -110,7 +123,10 @@ impl<E: Engine> EmbeddedLog<E> {
         });
         let owner = owner.map_err(|error| no_thread(&error))?;
         match outcome.recv() {
-            Ok(Ok(shared)) => Ok(Self { shared, requests: Some(requests), owner: Some(owner) }),
+            Ok(Ok(shared)) => {
+                let (requests, owner) = (Some(requests), Some(owner));
+                Ok(Self { shared, requests, owner, closed: Mutex::new(closed) })
+            }
             Ok(Err(error)) => {
                 // A caller that tries again at once finds the store free.
                 let _ = owner.join();
@@ -197,9 +213,17 @@ impl<E: Engine> EventLog for EmbeddedLog<E> {
 impl<E: Engine> Drop for EmbeddedLog<E> {
     fn drop(&mut self) {
         self.requests = None;
-        if let Some(owner) = self.owner.take() {
-            // A thread that panicked has ended already; there is nobody left to tell.
-            let _ = owner.join();
+        let Some(owner) = self.owner.take() else { return };
+        match self.closed.get_mut().recv_timeout(CLOSE_PATIENCE) {
+            Err(RecvTimeoutError::Timeout) => {
+                tracing::warn!(
+                    "the log could not be closed within {CLOSE_PATIENCE:?}, and loses nothing by that"
+                );
+            }
+            Ok(()) | Err(RecvTimeoutError::Disconnected) => {
+                // A thread that panicked has ended already; there is nobody left to tell.
+                let _ = owner.join();
+            }
         }
     }
 }

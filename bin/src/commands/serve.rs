@@ -16,9 +16,10 @@ use anyhow::{Context as _, bail};
 use application::PetStore;
 use tokio::{
     net::TcpListener,
+    runtime::Handle,
     signal::unix::{Signal, SignalKind, signal},
     sync::oneshot,
-    task::JoinHandle,
+    task::{JoinHandle, spawn_blocking},
 };
 use tracing_subscriber::EnvFilter;
 
@@ -38,7 +39,7 @@ const THREADS_PATIENCE: Duration = Duration::from_secs(1);
 /// How many connections the operators' listener accepts.
 const OPERATORS_MAX: usize = 100;
 
-/// How long the log may take to finish its last commit, after the last client has gone.
+/// How long the log may take to finish its last commit and to close, after the last client has gone.
 const CLOSE_PATIENCE: Duration = Duration::from_secs(10);
 
 /// How often, and after which pause, to check whether the last requests have released the store.
@@ -128,8 +129,12 @@ async fn serve(arguments: ServeArguments, output: &Output) -> anyhow::Result<()>
         operators = Some(Server::start(serve));
     }
 
+    // A task of its own: a log whose opening is given up may hang while it is closed again, and not this thread with it.
+    let (url, required) = (arguments.store.store.clone(), arguments.require_durability.into());
+    let format = arguments.write_format();
+    let opening = tokio::spawn(async move { wire::open_store(&url, required, format).await });
     let store = tokio::select! {
-        opened = wire::open_store(&arguments.store.store, arguments.require_durability.into(), arguments.write_format()) => Arc::new(opened?),
+        opened = opening => Arc::new(opened.context("the store could not be opened")??),
         () = signals.received() => return Ok(()),
     };
     service.open(store.clone());
@@ -148,14 +153,14 @@ async fn serve(arguments: ServeArguments, output: &Output) -> anyhow::Result<()>
         drop(service);
         let close = async {
             // This writes files, and a hanging disk must not delay signals.
-            tokio::task::spawn_blocking(move || keys.close()).await?;
-            close(store).await;
-            anyhow::Ok(())
+            spawn_blocking(move || keys.close()).await?;
+            close(store).await
         };
         match tokio::time::timeout(CLOSE_PATIENCE, close).await {
             Ok(closed) => closed,
-            Err(_) => output
-                .exit_now("the last commit did not finish in time: it was not acknowledged and may be lost"),
+            Err(_) => output.exit_now(&format!(
+                "the log could not be closed within {CLOSE_PATIENCE:?}: a commit that was not acknowledged may be lost"
+            )),
         }
     };
     tokio::select! {
@@ -186,14 +191,20 @@ async fn listen(address: SocketAddr, flag: &str) -> anyhow::Result<(TcpListener,
 
 /// Closes the store once the last request has released it. Connections that were cut off do so in a moment. A request
 /// that still holds the store after that ends with the process, and nothing that was acknowledged is lost.
-async fn close(mut store: Arc<PetStore>) {
+async fn close(mut store: Arc<PetStore>) -> anyhow::Result<()> {
     for _ in 0..CLOSE_TRIES_MAX {
         match Arc::try_unwrap(store) {
-            Ok(store) => return store.close().await,
+            Ok(store) => {
+                // An embedded log blocks until it is closed, and a hanging disk must not delay signals.
+                let runtime = Handle::current();
+                let closed = spawn_blocking(move || runtime.block_on(store.close())).await;
+                return closed.context("the log could not be closed");
+            }
             Err(shared) => store = shared,
         }
         tokio::time::sleep(CLOSE_PAUSE).await;
     }
+    Ok(())
 }
 
 /// Prints what is being served, and how to call it if the first key is still valid.

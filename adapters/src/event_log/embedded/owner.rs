@@ -29,6 +29,8 @@ use crate::event_log::IfMissing;
 
 /// How often the mark is synced while commits come in, and how long after the last one.
 const MARK_SYNC_PAUSE: Duration = Duration::from_secs(1);
+/// How often an idle log looks whether its files are still there.
+const LOOK_PAUSE: Duration = Duration::from_secs(1);
 /// The pause before the log is opened again; it doubles with each failure.
 const REOPEN_PAUSE: Duration = Duration::from_secs(1);
 const REOPEN_PAUSE_MAX: Duration = Duration::from_secs(4);
@@ -116,9 +118,17 @@ impl<E: Engine> Owner<E> {
                     let _ = request.reply.send(outcome);
                 }
                 Ok(None) => return,
-                Err(_elapsed) => {}
+                Err(_elapsed) => self.look(),
             }
             self.do_chores();
+        }
+    }
+
+    /// Notices that the files are gone before a commit does.
+    fn look(&mut self) {
+        match self.state {
+            State::Open => drop(self.give_up_if_gone()),
+            State::Full | State::Failed { .. } | State::Lost => {}
         }
     }
 
@@ -168,7 +178,7 @@ impl<E: Engine> Owner<E> {
     /// When there is something to do even if nobody asks.
     fn next_chore(&self) -> Option<Instant> {
         match self.state {
-            State::Open if self.store.mark.is_synced() => None,
+            State::Open if self.store.mark.is_synced() => Some(Instant::now() + LOOK_PAUSE),
             State::Open => Some(self.mark_synced + MARK_SYNC_PAUSE),
             State::Full => Some(Instant::now() + REOPEN_PAUSE),
             State::Failed { retry_at, .. } => Some(retry_at),
