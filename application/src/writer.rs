@@ -104,7 +104,7 @@ impl Writer {
     /// Notices that the log has closed before a request does. On a shared log the follower notices that.
     async fn look(&mut self) {
         if self.turns.is_none()
-            && let Err(error) = self.follower.log.head().await
+            && let Err(error) = self.replica.log.head().await
         {
             self.recover(error).await;
         }
