@@ -296,6 +296,8 @@ fn round_robin(demand: TlsDemand) -> impl Fn(Vec<Server>, ServerInfo) -> Ready<O
         if demand == TlsDemand::ServerDecides {
             servers.retain(|server| is_loopback(server.addr.host()));
         }
+        // The client reorders its list between attempts, so a turn in that order could be the same server every time.
+        servers.sort_by_key(|server| (server.addr.host().to_owned(), server.addr.port()));
         let next = calls.fetch_add(1, Ordering::Relaxed).checked_sub(1);
         let server = next.and_then(|next| servers.get(next % servers.len()));
         future::ready(server.map(|server| ReconnectToServer { addr: server.addr.clone(), delay: None }))
