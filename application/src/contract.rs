@@ -135,7 +135,7 @@ pub async fn of_rivals_for_one_position_exactly_one_wins(log: Arc<dyn EventLog>)
         for (outcome, record) in rivals.join_all().await {
             match outcome {
                 Ok(position) => winners.push((position, record)),
-                Err(error) => assert_eq!(error, AppendError::Conflict, "who comes too late has a conflict"),
+                Err(error) => assert_eq!(error, AppendError::Conflict, "a late append conflicts"),
             }
         }
         let [(position, winner)] = &winners[..] else {
@@ -199,7 +199,7 @@ pub async fn readers_beside_a_writer_see_a_growing_history_without_gaps(log: Arc
     timeout(PATIENCE, readers.join_all()).await.expect("every reader sees everything in the end");
 }
 
-/// Who waits beyond the head wakes up when something is appended; what is there already needs no waiting.
+/// Waiting beyond the head ends when a record is appended; waiting for a record that is already there returns at once.
 pub async fn waiting_ends_when_something_is_there(log: Arc<dyn EventLog>) {
     let waiting = log.clone();
     let waiter = tokio::spawn(async move {
@@ -209,7 +209,10 @@ pub async fn waiting_ends_when_something_is_there(log: Arc<dyn EventLog>) {
     });
     tokio::task::yield_now().await;
     fill(&*log, Version::START, 1).await;
-    timeout(PATIENCE / 2, waiter).await.expect("an append wakes who waits").expect("the waiter is sound");
+    timeout(PATIENCE / 2, waiter)
+        .await
+        .expect("an append wakes the waiting task")
+        .expect("the waiter is sound");
     let no_wait = log.wait_beyond(Position::START, PATIENCE);
     timeout(PATIENCE / 2, no_wait)
         .await

@@ -16,7 +16,7 @@ const TURN: Duration = Duration::from_millis(20);
 const TURN_MAX: Duration = Duration::from_secs(8);
 /// How long the others have to read what they missed and to append. It ends as soon as one of them did.
 const PAUSE_MAX: Duration = Duration::from_millis(100);
-/// A turn is so many times as long as the pause before it: who is far away must not slow down everybody else.
+/// A turn is so many times as long as the pause before it: a node that is far away must not slow down the others.
 const TURN_PER_PAUSE: u32 = 4;
 
 /// Who else may write to the log.

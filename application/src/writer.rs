@@ -112,7 +112,7 @@ impl Writer {
 
     /// Turns as many waiting requests as fit into one commit, and answers them.
     async fn write(&mut self) {
-        // Who has gone away before any work was done need not be served.
+        // A caller that has gone away before any work was done need not be served.
         self.waiting.retain(|request| !request.reply.is_closed());
         if let Err(error) = self.replica.compare().await {
             return self.recover(error).await;
@@ -263,7 +263,7 @@ impl Writer {
         }
     }
 
-    /// Refuses who waits and who comes before it is time to try again. Breaks when nobody can come any more.
+    /// Rejects queued requests, and new ones until the next retry. Breaks when no more requests can arrive.
     async fn refuse_all(&mut self, fault: Fault) -> ControlFlow<()> {
         self.refuse(self.waiting.len(), fault);
         let next_try = Instant::now() + RETRY_PAUSE;

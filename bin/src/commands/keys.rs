@@ -35,7 +35,7 @@ pub(crate) enum KeysCommand {
         /// How long the key is valid, such as 12h, 90d or 1w, at most ten years [default: no expiry]
         #[arg(long, env = "PETSTORE_EXPIRES_IN", value_name = "TIME")]
         expires_in: Option<Lifetime>,
-        /// How many requests the key may send, such as 10/s, 100/m or 1000/h [default: no limit of its own]
+        /// Rate limit to store with the key, such as 10/s, 100/m or 1000/h. This version does not enforce it [default: none]
         #[arg(long, env = "PETSTORE_RATE_LIMIT", value_name = "LIMIT")]
         rate_limit: Option<RateLimit>,
         #[command(flatten)]
@@ -93,9 +93,9 @@ pub(crate) enum ScopeArgument {
     Read,
     /// Add pets.
     Write,
-    /// Read the whole log, on the operators' listener.
+    /// Reserved for reading the log on the operators' listener; grants nothing yet.
     Log,
-    /// Read the metrics, on the operators' listener.
+    /// Reserved for reading the metrics on the operators' listener; grants nothing yet.
     Metrics,
 }
 
