@@ -1,10 +1,15 @@
 //! The PostgreSQL log with a standby that takes over.
 
+use std::{pin::pin, time::Duration};
+
 use application::{
-    CreateError,
+    CreateError, PetStore,
     ports::{DurabilityLevel, Fault, Position},
 };
+use domain::Pet;
 use harness::{PostgresServer, all_pets, create};
+
+use tokio::time;
 
 use super::nodes::{PATIENCE, eventually, node};
 
@@ -79,8 +84,15 @@ async fn a_commit_whose_wait_for_the_standbys_was_broken_off_is_not_acknowledged
     create(&store, "before").await.unwrap();
     set_standby(&primary, "nobody");
 
-    let canceled = tokio::join!(create(&store, "canceled"), break_off(&primary)).0;
-    assert_eq!(canceled, Err(CreateError::Unavailable(Fault::Unreachable)));
+    // The server begins to wait for its standbys a moment after it was told to.
+    let canceled = eventually("a commit waits for the standbys", async || {
+        match created_or_broken_off(&store, &primary).await {
+            Ok(_) => Err("it was stored at once"),
+            Err(refused) => Ok(refused),
+        }
+    })
+    .await;
+    assert_eq!(canceled, CreateError::Unavailable(Fault::Unreachable));
 
     let waiting = tokio::spawn({
         let store = store.clone();
@@ -100,11 +112,14 @@ fn set_standby(primary: &PostgresServer, name: &str) {
     primary.sql("postgres", "SELECT pg_reload_conf()");
 }
 
-/// Ends the wait of a commit as an impatient administrator would.
-async fn break_off(primary: &PostgresServer) {
+/// Creates a pet, and ends the wait of its commit for the standbys as an impatient administrator would.
+async fn created_or_broken_off(store: &PetStore, primary: &PostgresServer) -> Result<Pet, CreateError> {
     let cancel = "SELECT pg_cancel_backend(pid) FROM pg_stat_activity WHERE wait_event = 'SyncRep'";
-    eventually("a commit waits for the standbys", async || {
-        if primary.sql("postgres", cancel).starts_with('t') { Ok(()) } else { Err("nobody waits") }
-    })
-    .await;
+    let mut creating = pin!(create(store, "canceled"));
+    loop {
+        match time::timeout(Duration::from_millis(50), &mut creating).await {
+            Ok(outcome) => return outcome,
+            Err(_) => primary.sql("postgres", cancel),
+        };
+    }
 }
