@@ -34,8 +34,8 @@ impl Mark {
             _ if position == Position::START => return Ok(()),
             Some(found) if found == commit => return Ok(()),
             Some(found) => format!(
-                "at position {position} stands commit {}, but {} was acknowledged there: this is another \
-                 log, or its end was lost and written anew; restore the whole store from a backup",
+                "position {position} holds commit {}, but {} was acknowledged there: this is another \
+                 log, or its end was lost and rewritten; restore the whole store from a backup",
                 found.0, commit.0
             ),
             None => format!(

@@ -34,7 +34,7 @@ async fn a_log_with_another_commit_at_its_mark_is_refused() {
     fs::copy(one.join("mark"), other.join("mark")).unwrap();
     let refused = SledLog::open(&other).unwrap_err();
     assert_eq!(refused.fault, Fault::Damaged);
-    assert!(refused.detail.contains("at position 5 stands commit"), "{refused}");
+    assert!(refused.detail.contains("position 5 holds commit"), "{refused}");
 }
 
 #[tokio::test]
