@@ -152,7 +152,7 @@ async fn a_person_can_stop_trying_and_repeat_safely_later() {
     sign_in(&browser, &app.key);
     proxy.refuse();
     add(&browser, "Rex", "7", "");
-    browser.see_text("#add-error", "Trying again; the pet is added once only");
+    browser.see_text("#add-error", "Trying again; the pet will be added only once");
     browser.click("#give-up");
     browser.see_text("#add-error", "it will not be added twice");
     browser.see_text("#list-error", "The list may be out of date");

@@ -4,7 +4,7 @@
 
 const PAGE_SIZE = 20;
 const REFRESH_EVERY_MS = 5_000;
-const ANSWER_WITHIN_MS = 10_000;
+const RESPONSE_TIMEOUT_MS = 10_000;
 // How long to wait before the same create is sent again; the last pause repeats.
 const RETRY_PAUSES_MS = [500, 1_000, 2_000, 5_000];
 const STORAGE_KEY = "petstore-api-key";
@@ -17,7 +17,7 @@ const pause = (ms, signal) =>
     signal?.addEventListener("abort", () => (clearTimeout(timer), done()), { once: true });
   });
 
-/** A refusal in the service's own words, or `null` for the status when no answer came. */
+/** An error in the service's own words. The status is `null` if there was no response. */
 class Refused extends Error {
   constructor(status, message, retryAfter) {
     super(message);
@@ -30,28 +30,28 @@ class Refused extends Error {
   }
 }
 
-// The key lives in this variable; in sessionStorage only if the person asked for it.
+// The key is kept in this variable, and in sessionStorage only if the person asked for that.
 let key = null;
 
 async function call(path, options = {}) {
   const headers = { Authorization: `Bearer ${key}`, Prefer: "handling=strict", ...options.headers };
-  const signals = [AbortSignal.timeout(ANSWER_WITHIN_MS), options.signal].filter(Boolean);
-  let answer;
+  const signals = [AbortSignal.timeout(RESPONSE_TIMEOUT_MS), options.signal].filter(Boolean);
+  let response;
   let text;
   try {
-    answer = await fetch(path, { ...options, headers, signal: anyOf(signals), cache: "no-store" });
-    text = await answer.text();
+    response = await fetch(path, { ...options, headers, signal: anyOf(signals), cache: "no-store" });
+    text = await response.text();
   } catch {
-    throw new Refused(null, "The service does not answer.");
+    throw new Refused(null, "The service does not respond.");
   }
-  if (answer.ok || answer.status === 304) return { answer, text };
-  let message = `The service answered ${answer.status}.`;
+  if (response.ok || response.status === 304) return { response, text };
+  let message = `The service returned status ${response.status}.`;
   try {
     message = JSON.parse(text).message ?? message;
   } catch {
-    // Something between this page and the service answered in its own way.
+    // Something between this page and the service, such as a proxy, sent its own error.
   }
-  throw new Refused(answer.status, message, Number(answer.headers.get("Retry-After")) || null);
+  throw new Refused(response.status, message, Number(response.headers.get("Retry-After")) || null);
 }
 
 // AbortSignal.any is younger than the browsers this page should work in.
@@ -74,9 +74,9 @@ function parsePets(text) {
 
 async function signIn(candidate) {
   key = candidate;
-  const { answer } = await call("v1/pets", { method: "OPTIONS" });
+  const { response } = await call("v1/pets", { method: "OPTIONS" });
   await call("v1/pets?limit=1");
-  element("add").hidden = !answer.headers.get("Allow").includes("POST");
+  element("add").hidden = !response.headers.get("Allow").includes("POST");
   element("sign-in").hidden = true;
   element("store").hidden = element("sign-out").hidden = false;
 }
@@ -122,7 +122,7 @@ element("key-form").addEventListener("submit", async (event) => {
   const error = element("key-error");
   error.textContent = "";
   if (!/^[\x21-\x7e]+$/.test(candidate)) {
-    error.textContent = "Enter the API key as it was given to you.";
+    error.textContent = "Enter the API key exactly as you received it.";
     element("key").focus();
     return;
   }
@@ -152,7 +152,7 @@ const view = {
   tag: null,
   shownIds: null,
   timer: null,
-  /** Counts what was asked for: an answer to an earlier question must not replace a later one. */
+  /** Counts the requests: the response to an earlier one must not replace that of a later one. */
   question: 0,
 
   async start() {
@@ -188,13 +188,13 @@ const view = {
     const question = (this.question += 1);
     try {
       const headers = this.tag ? { "If-None-Match": this.tag } : {};
-      const { answer, text } = await call(this.address(), { headers });
+      const { response, text } = await call(this.address(), { headers });
       if (question !== this.question) return;
       element("list-error").textContent = "";
       element("freshness").textContent = `Up to date at ${new Date().toLocaleTimeString()}`;
-      if (answer.status === 304) return;
-      this.tag = answer.headers.get("ETag");
-      const link = /<([^>]*)>; rel="next"/.exec(answer.headers.get("Link") ?? "");
+      if (response.status === 304) return;
+      this.tag = response.headers.get("ETag");
+      const link = /<([^>]*)>; rel="next"/.exec(response.headers.get("Link") ?? "");
       this.next = link && new URLSearchParams(link[1].split("?")[1]).get("after");
       this.show(parsePets(text), reason);
     } catch (refused) {
@@ -283,7 +283,7 @@ element("view").addEventListener("submit", async (event) => {
 
 // ---------------------------------------------------------------- adding a pet
 
-// One key for one pet: a create that is sent again under its key adds nothing twice. Edited fields get a new key.
+// One key per pet: a create that is sent again with the same key adds the pet only once. Edited fields get a new key.
 let draft = { body: null, requestKey: null };
 let attempt = null;
 
@@ -330,7 +330,7 @@ function clearRefusal() {
   element("add-error").textContent = "";
 }
 
-/** Sends the same create until the service has answered it. */
+/** Sends the same create until the service has responded to it. */
 async function create(body, requestKey, signal) {
   for (let attempts = 1; ; attempts += 1) {
     try {
@@ -344,7 +344,7 @@ async function create(body, requestKey, signal) {
     } catch (refused) {
       if (!refused.passes || signal.aborted) throw refused;
       element("add-error").textContent =
-        `${refused.message} Trying again; the pet is added once only (attempt ${attempts + 1}).`;
+        `${refused.message} Trying again; the pet will be added only once (attempt ${attempts + 1}).`;
       const planned = RETRY_PAUSES_MS[Math.min(attempts, RETRY_PAUSES_MS.length) - 1];
       await pause(Math.max(planned, 1_000 * (refused.retryAfter ?? 0)), signal);
       if (signal.aborted) throw refused;
@@ -372,7 +372,7 @@ element("add-form").addEventListener("submit", async (event) => {
   } catch (refused) {
     if (refused.status === 401) signOut(refused.message);
     else if (attempt?.signal.aborted) {
-      showRefusal("The pet may or may not be added. Add it again as it is to find out: it will not be added twice.");
+      showRefusal("The pet may or may not have been added. To find out, submit it again unchanged: it will not be added twice.");
     } else showRefusal(refused.message);
   } finally {
     attempt = null;
@@ -391,7 +391,7 @@ async function showPromise() {
     const promise = state.durability?.promise;
     if (promise) element("promise").textContent = `What this store promises: ${promise}.`;
   } catch {
-    // The list says when the service does not answer.
+    // The list shows when the service does not respond.
   }
 }
 
