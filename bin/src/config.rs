@@ -24,7 +24,7 @@ pub(crate) struct Cli {
 pub(crate) enum Command {
     /// Run the service until it receives SIGTERM or Ctrl-C.
     Serve(ServeArguments),
-    /// Issue, list and revoke API keys. A running service picks up changes within two seconds.
+    /// Issue, list, rotate and revoke API keys. A running service picks up changes within two seconds.
     #[command(subcommand)]
     Keys(KeysCommand),
     /// Inspect, check, export, copy and salvage a log. A sled or SQLite log must not be in use.
@@ -47,8 +47,9 @@ pub(crate) struct ServeArguments {
     /// Refuse to start if the log promises less than this for an acknowledged commit.
     #[arg(long, env = "PETSTORE_REQUIRE_DURABILITY", default_value = "volatile", value_name = "LEVEL")]
     pub(crate) require_durability: RequiredDurability,
-    /// Write this version of the log format from now on, also in a log that holds an older one. Upgrade every node that
-    /// shares the log first: an older program stops serving when it reads version 2. New logs always use version 2.
+    /// Write this version of the log format from now on, even if the log holds an older one. First upgrade
+    /// every node that shares the log: an older program stops serving when it reads version 2. New logs
+    /// always use version 2.
     #[arg(long, env = "PETSTORE_FORMAT", value_name = "VERSION")]
     pub(crate) format: Option<FormatVersion>,
     /// File with the API keys. If it does not exist, it is created with a first key.
@@ -82,7 +83,7 @@ pub(crate) struct ServeArguments {
     pub(crate) log_format: LogFormat,
 }
 
-/// Where the service can be reached from outside. Only the OpenAPI document and the page at /docs tell it.
+/// Where the service can be reached from outside. Only the OpenAPI document and the page at /docs use this.
 #[derive(Debug, Clone, Args)]
 pub(crate) struct AddressArguments {
     /// Public URL of the production service for the OpenAPI document. It must end in /v1.
@@ -127,7 +128,7 @@ impl AddressArguments {
     }
 }
 
-/// A version of the log format that can be asked for.
+/// A version of the log format that can be requested.
 #[derive(Debug, Clone, Copy, ValueEnum)]
 pub(crate) enum FormatVersion {
     /// Records are chained by hashes.

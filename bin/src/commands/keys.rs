@@ -41,9 +41,10 @@ pub(crate) enum KeysCommand {
         #[command(flatten)]
         file: KeyFileArgument,
     },
-    /// List all keys with their id, name, scopes, times and state, but never the secret.
+    /// List all keys with their ids, names, scopes, times and states, but never the secrets.
     ///
-    /// The service records when a key was last used in a file beside the key file, at most ten seconds late.
+    /// The service records in a file next to the key file when each key was last used, with a delay of at
+    /// most ten seconds.
     List {
         #[command(flatten)]
         file: KeyFileArgument,
@@ -55,7 +56,7 @@ pub(crate) enum KeysCommand {
     Rotate {
         /// The id of the key, as shown by `petstore keys list`, or the key itself.
         id: String,
-        /// How long the old key is accepted beside the new one, such as 0s, 12h or 1w.
+        /// How long the old key is accepted along with the new one, such as 0s, 12h or 1w.
         #[arg(long, env = "PETSTORE_OVERLAP", value_name = "TIME", default_value = "1d")]
         overlap: Overlap,
         /// How long the new key is valid [default: as long as the old key was when it was issued]
@@ -64,7 +65,7 @@ pub(crate) enum KeysCommand {
         #[command(flatten)]
         file: KeyFileArgument,
     },
-    /// Revoke a key for good. A running service rejects it within two seconds.
+    /// Revoke a key permanently. A running service rejects it within two seconds.
     Revoke {
         /// The id of the key, as shown by `petstore keys list`, or the key itself.
         id: String,
