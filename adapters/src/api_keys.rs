@@ -1,4 +1,5 @@
-//! API keys: who may call the service. Their hashes are kept in one small file that may change while it runs.
+//! API keys: who may call the service. Their hashes are stored in one small file that may change while the
+//! service runs.
 //!
 //! Reading order: [`ApiKeys`] (authenticates every request), `file` (the key file), `issue`, `rotate` and `revoke` (how
 //! it changes), `record` (one entry of it), `key` (the secret), `document` (the file's text), `last_use`, `log_once`.

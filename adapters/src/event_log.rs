@@ -1,4 +1,4 @@
-//! Engines that keep the log: each stores the same bytes and looks inside nothing.
+//! The engines that store the log: all of them store the same bytes, and none interprets them.
 
 pub mod embedded;
 #[cfg(any(feature = "nats", feature = "postgres"))]

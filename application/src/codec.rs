@@ -1,7 +1,7 @@
-//! The language of the log: a commit as one line of JSON that carries its own version and checksum.
+//! The record format: a commit as one line of JSON that carries its own version and checksum.
 //!
-//! The layout is described in `docs/storage-format.md`. Golden files of every version ever written must decode
-//! for ever, so a change here is a new version with an upcast, never an edit of an old one.
+//! The layout is described in `docs/storage-format.md`. Golden files of every version ever written must stay
+//! decodable, so a change here is a new version with an upcast, never an edit of an old one.
 
 use std::{borrow::Cow, io::Write as _};
 

@@ -1,4 +1,4 @@
-//! A commit, and how its place in the history of a log is named.
+//! A commit, and what identifies its place in the history of a log.
 
 use std::fmt;
 

@@ -1,7 +1,7 @@
 //! What every event log must do, as functions that an adapter's tests call with fresh logs.
 //!
-//! [`check_all`] runs every rule that one open log can show; [`a_reopened_log_holds_everything`] is for engines
-//! that outlive their process. A rule that is broken panics with its own words.
+//! [`check_all`] runs every rule that one open log can show; [`a_reopened_log_holds_everything`] is for
+//! engines whose data outlives the process. A broken rule panics with its own message.
 
 use std::{collections::HashSet, ops::AsyncFn, sync::Arc, time::Duration};
 

@@ -1,4 +1,5 @@
-//! What a batch of requests becomes: one commit, and an answer for each caller. Pure, given the time and an id.
+//! Turns a batch of requests into one commit and a reply to each caller. Pure: the time and the commit id are
+//! passed in.
 
 use std::collections::HashMap;
 

@@ -1,4 +1,4 @@
-//! SHA-256 digests, as they name records and whole histories.
+//! SHA-256 digests, which identify records and whole histories.
 
 use std::{fmt, str::FromStr};
 

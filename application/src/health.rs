@@ -1,4 +1,5 @@
-//! What a node can do right now, and why not, for probes and for requests that cannot be served.
+//! Whether a node can read, write and follow the log right now, and if not, why. Probes report it, and
+//! requests are rejected with it.
 
 use tokio::sync::watch;
 

@@ -1,5 +1,5 @@
-//! The history of a log, and what the next commit must fit. Replay, `log verify` and `log copy` check it with the same
-//! rules.
+//! The history of a log, and the rules that the next commit has to meet. Replay, `log verify` and `log copy`
+//! all use these rules.
 
 use chrono::{DateTime, Utc};
 use domain::Inventory;

@@ -1,4 +1,4 @@
-//! Safe retries: a request that carries a key is carried out once, however often it is sent.
+//! Safe retries: a request with a key is executed once, however often it is sent.
 
 use std::{
     collections::{BTreeSet, HashMap, VecDeque},

@@ -1,8 +1,9 @@
-//! The use cases of the pet store and what they need from the world.
+//! The use cases of the pet store, and what they need from outside.
 //!
-//! Reading order: [`PetStore`] (what can be asked), [`ports`] (what is needed), `writer` (how a pet gets into
-//! the log), `decision` (what it becomes there), `projection` (the one place where state changes), `replica`
-//! (how the log gets into a node), [`codec`] (the language of the log), [`contract`] (what every log must do).
+//! Reading order: [`PetStore`] (the use cases), [`ports`] (what they need), `writer` (how a pet gets into the
+//! log), `decision` (how requests become a commit), `projection` (the only place where state changes),
+//! `replica` (how a node reads the log), [`codec`] (the record format), [`contract`] (what every log must
+//! do).
 
 pub mod codec;
 pub mod commit;

@@ -1,10 +1,11 @@
 //! The log clock: the time that expiry runs on, derived from the commits alone, so that every node and every replay
 //! agree on it.
 //!
-//! The times in the commits come from clocks that may be wrong. The log clock adds up how much time has passed on them,
-//! never what they say: a clock that is a day ahead, and stays a day ahead, measures the same hour as a right one. A
-//! clock that jumps is believed for one [`STEP`](LogClock::STEP) at most. After a long pause the log clock is behind, and
-//! things are remembered for longer: it may err in this direction only.
+//! The times in the commits come from clocks that may be wrong. The log clock adds up how much time has
+//! passed on them and ignores the time they show: a clock that is a day ahead, and stays a day ahead,
+//! measures an hour as well as a correct one. A jump of a clock counts for one [`STEP`](LogClock::STEP) at
+//! most. After a long pause the log clock is behind, and things are remembered for longer: it can be wrong in
+//! this direction only.
 
 use chrono::{DateTime, TimeDelta, Utc};
 

@@ -1,8 +1,8 @@
-//! How a store is run.
+//! The options of a running store.
 
 use crate::{decision::WriteFormat, turns::Sharing};
 
-/// How a store is run.
+/// The options of a running store.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Options {
     /// Who else may write to the log.

@@ -1,4 +1,4 @@
-//! Pages of pets: what a reader may ask for and what comes back.
+//! Pages of pets: what a client may request, and what it gets.
 
 use domain::{Pet, PetId, PetStatus};
 use thiserror::Error;

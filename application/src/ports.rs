@@ -1,4 +1,4 @@
-//! What the application needs from the world. Each port says what an adapter owes.
+//! What the application needs from outside. Each port says what its adapters have to do.
 
 use std::{sync::Arc, time::Duration};
 

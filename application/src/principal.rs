@@ -1,4 +1,4 @@
-//! Who asks: the identity behind an API key and what it may do.
+//! The caller: the identity behind an API key, and what it may do.
 
 use std::{fmt, sync::Arc};
 

@@ -1,4 +1,4 @@
-//! The state of a node, and the one way to change it: writer and follower both come through
+//! The state of a node, and the only way to change it: writer and follower both go through
 //! [`Projection::apply`].
 
 use std::sync::Arc;

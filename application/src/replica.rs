@@ -1,5 +1,5 @@
-//! How the log gets into a node: replay at the start, catching up before a decision is made again, and
-//! following a log that other nodes write to. Written once for every engine.
+//! How a node reads the log: it replays the log at the start, catches up before it makes a decision again,
+//! and follows a log that other nodes write to. Written once for all engines.
 
 use std::{
     cmp,

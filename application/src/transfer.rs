@@ -1,6 +1,6 @@
-//! Whole histories: walking one to check it, copying one into another engine, writing one to a file and back.
+//! Whole histories: checking one, copying one to another engine, writing one to a file and reading it back.
 //!
-//! The digest over the stored bytes is what proves that two logs are the same, whatever engine keeps them.
+//! The digest over the stored bytes proves that two logs are the same, whatever engine stores them.
 
 mod export;
 mod intake;

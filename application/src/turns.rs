@@ -1,5 +1,6 @@
-//! How nodes share a log that takes one commit at a time. Each append is a race, and the node that is closest to the
-//! engine would win all of them; so a node that has written for a while lets the others go first.
+//! How nodes share a log that accepts one commit at a time. Each append is a race, and the node that is
+//! closest to the engine would win all of them; so a node that has written for a while lets the others go
+//! first.
 
 use std::time::Duration;
 

@@ -1,5 +1,5 @@
-//! The one writer of a node: takes everything that waits, decides it on the current state, appends one commit,
-//! applies it, and only then answers. Group commit for every engine.
+//! The only writer of a node: takes all waiting requests, decides them on the current state, appends one
+//! commit, applies it, and only then replies. This gives every engine group commit.
 
 use std::{collections::VecDeque, ops::ControlFlow, pin::pin, sync::Arc, time::Duration};
 

@@ -1,5 +1,5 @@
-//! Lines of the running service, written by a thread of their own. A reader that stalls delays that thread and nothing
-//! else: lines that no longer fit into its queue are dropped and counted.
+//! Writes the output of the running service on a separate thread. A reader that stalls delays only that
+//! thread: lines that no longer fit into its queue are dropped and counted.
 
 use std::{
     fmt::Display,

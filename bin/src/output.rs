@@ -1,5 +1,5 @@
-//! Lines for the people or programs that read the output of a command. A reader that has gone away is not an error:
-//! `println!` would panic on a closed pipe.
+//! Prints lines to standard output and standard error. A closed pipe is not an error here, while `println!`
+//! would panic.
 
 use std::{
     fmt::Display,

@@ -1,4 +1,4 @@
-//! The aggregate: decides which event adding a pet results in, and keeps just the state that decisions need.
+//! The aggregate: decides which event results from adding a pet, and keeps only the state this needs.
 
 use thiserror::Error;
 

@@ -1,8 +1,8 @@
 //! The text of the key file: TOML, version 1 or 2.
 //!
-//! Both versions are read for ever. Version 2 is written only when an entry needs it, so that older programs can read
-//! the file for as long as possible. Unknown fields are refused: such a field may be a restriction from a newer
-//! version or a misspelt `revoked`, and ignoring it would let somebody in.
+//! Both versions stay readable. Version 2 is written only when an entry needs it, so that older programs can
+//! read the file for as long as possible. Unknown fields are refused: such a field may be a restriction from
+//! a newer version or a misspelt `revoked`, and ignoring it would let somebody in.
 
 mod version_1;
 mod version_2;

@@ -1,4 +1,5 @@
-//! The key file: any process may read it, one at a time changes it, and none ever sees half of a change.
+//! The key file: any process may read it, only one at a time can change it, and none ever sees half of a
+//! change.
 
 use std::{
     fs, io,

@@ -1,5 +1,5 @@
-//! The secret itself: how it is generated, recognised and hashed. Only this file and the key's owner ever see the
-//! text of a key; everything else knows its hash.
+//! The secret itself: how it is generated, recognised and hashed. Only this file and the key's owner ever see
+//! the text of a key; all other code knows only its hash.
 
 use std::{fmt, str::FromStr, sync::LazyLock};
 

@@ -1,4 +1,5 @@
-//! Tells a new error from one that was logged before, so that an error that lasts is logged once, and its end once.
+//! Tells a new error from one that was logged before, so that a lasting error is logged once when it begins
+//! and once when it ends.
 
 use std::fmt::Display;
 

@@ -1,4 +1,4 @@
-//! What a presented key opens, while the key file lives its life.
+//! Which keys are accepted while the key file changes.
 
 use std::fs;
 

@@ -1,13 +1,14 @@
-//! A log in files of this machine, on any engine that implements [`Engine`].
+//! A log in files on this machine, with any engine that implements [`Engine`].
 //!
 //! An embedded engine stores and reads records; everything else is written here, once: the thread that owns the
 //! engine and its queue, reopening after an error, the high-water mark, the free space that is kept, and distrust of
 //! files after a failed sync.
 //!
-//! Reading order: this file (what callers see), `engine` (what is asked of an engine), `owner` (the thread that writes,
-//! and what it does after an error), `opening` (the checks before anything is served), `shared` (what other threads
-//! see). Then the parts: `layout` (which file is where), `open_files` (whether it still is), `high_water`, `failed_sync`,
-//! `space`, `panics`, `reading`, and `salvage` (reading a store that cannot be opened any more).
+//! Reading order: this file (what callers see), `engine` (what an engine implements), `owner` (the thread
+//! that writes, and what it does after an error), `opening` (the checks before anything is served), `shared`
+//! (what other threads see). Then the parts: `layout` (where each file is), `open_files` (whether it is still
+//! there), `high_water`, `failed_sync`, `space`, `panics`, `reading`, and `salvage` (reading a store that can
+//! no longer be opened).
 
 mod copy;
 mod engine;

@@ -1,4 +1,4 @@
-//! A log that lives as long as its process: for trying things out and for tests.
+//! A log that is lost when its process ends: for trying things out and for tests.
 
 use std::time::Duration;
 

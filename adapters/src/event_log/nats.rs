@@ -1,4 +1,4 @@
-//! A log in a stream of NATS JetStream: one message per commit, its sequence is the position.
+//! A log in a NATS JetStream stream: one message per commit, whose sequence is the position.
 //!
 //! Reading order: this file (what callers see), `nats/stream.rs` (the settings of the stream, and its head),
 //! `nats/reading.rs` (records), `nats/last_commit.rs` (what an append is compared with), `nats/acknowledgement.rs` (how an

@@ -1,5 +1,5 @@
-//! The default log: sled in a folder of its own, with what sled does not do added around it. Here is what is asked of
-//! sled; everything that is not about sled is the mechanism in [`embedded`](super::embedded).
+//! The default log: sled in a folder of its own. This file holds what is specific to sled; what sled does not
+//! do, and everything that is not about sled, is the mechanism in [`embedded`](super::embedded).
 //!
 //! Reading order: this file, `chunks` (how a record is stored), `inspect` and `rehearsal` (why damage is not repaired
 //! away), `error_mapping`, `salvage` (what can be read without sled).

@@ -1,8 +1,9 @@
-//! A log in one SQLite file, one row per commit, for those who like to look at their data with common tools. Here is what
-//! is asked of SQLite; everything else is the mechanism in [`embedded`](super::embedded).
+//! A log in one SQLite file, one row per commit, for operators who want to read their data with common tools.
+//! This file holds what is specific to SQLite; everything else is the mechanism in
+//! [`embedded`](super::embedded).
 //!
-//! A commit is synced before it is visible: SQLite syncs its write-ahead log first and tells readers then. So what a
-//! reader sees cannot be taken back.
+//! A commit is synced before it is visible: SQLite syncs its write-ahead log first and only then shows the
+//! commit to readers. So a crash cannot remove what a reader has seen.
 
 mod connection;
 mod error_mapping;

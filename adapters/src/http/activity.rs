@@ -1,9 +1,10 @@
-//! What a connection is doing, and how long it may go on.
+//! What a connection is doing, and how long that may last.
 //!
-//! hyper closes no peer that sends nothing, its header timeout also ends idle connections, and it has no timeout for
-//! writing: an HTTP/2 peer that opens its windows by one byte takes nothing, and the whole response stays in memory.
-//! So the connection is watched from three sides: the stream reports bytes ([`Watched`]), the service reports
-//! requests ([`InFlight`]), and each piece of a response reports how much of it was sent ([`Chunk`]).
+//! hyper does not disconnect a peer that sends nothing, its header timeout also ends idle connections, and it
+//! has no timeout for writing: an HTTP/2 peer that opens its windows by one byte reads nothing, and the whole
+//! response stays in memory. So the connection is watched from three sides: the stream reports bytes
+//! ([`Watched`]), the service reports requests ([`InFlight`]), and each piece of a response reports how much
+//! of it was sent ([`Chunk`]).
 //!
 //! | state | begins | may last |
 //! |---|---|---|

@@ -1,4 +1,5 @@
-//! Files that are the same for everybody: kept in memory, tagged, and sent compressed to those who can read that.
+//! Files that are the same for all clients: kept in memory, with an entity tag, and compressed for clients
+//! that accept gzip.
 
 use std::{io::Read as _, sync::OnceLock};
 

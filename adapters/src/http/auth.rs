@@ -1,4 +1,4 @@
-//! Who calls: the API key in the `Authorization` header, and what it may do.
+//! Authentication: the API key in the `Authorization` header, and what it may do.
 
 use std::sync::Arc;
 

@@ -1,5 +1,5 @@
-//! The steps that a request under `/v1` goes through before its operation: key, scope, store, position. In this
-//! order, so that nobody without a key learns which addresses exist.
+//! The steps that a request under `/v1` goes through before its operation: key, scope, store, position. They
+//! run in this order, so that nobody without a key learns which paths exist.
 
 use std::sync::{
     Arc,

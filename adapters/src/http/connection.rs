@@ -1,5 +1,5 @@
-//! One connection from its first byte to its end: HTTP/1 or HTTP/2, watched, and asked to leave when the
-//! service does.
+//! One connection from its first byte to its end: HTTP/1 or HTTP/2, with timeouts, and closed gracefully when
+//! the service stops.
 
 use std::{
     convert::Infallible,

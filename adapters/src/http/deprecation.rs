@@ -1,4 +1,4 @@
-//! `getPet` is on its way out: every answer of it says since when, until when, and what to use instead.
+//! `getPet` is deprecated: every response says since when, when it will be removed, and what to use instead.
 
 use axum::http::{HeaderMap, HeaderName, HeaderValue, header::LINK};
 

@@ -1,5 +1,5 @@
-//! The page at `/docs`: Swagger UI with our document, from this very program. Nothing is loaded from anywhere else,
-//! and the content security policy keeps it that way.
+//! The page at `/docs`: Swagger UI with our document, served by the program itself. Nothing is loaded from
+//! anywhere else, and the content security policy enforces that.
 //!
 //! The two Swagger UI files are the published ones of the npm package swagger-ui-dist, gzipped (see NOTICE).
 

@@ -1,4 +1,4 @@
-//! Every way in which a request can be refused: the one file that knows status numbers and codes.
+//! Every error that a client can get: the only file that chooses the status and code of an error.
 
 use std::borrow::Cow;
 

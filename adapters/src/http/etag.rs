@@ -1,7 +1,8 @@
-//! Conditional requests: an entity tag on every page and pet, and 304 for clients that hold it already.
+//! Conditional requests: an entity tag on every page and pet, and 304 for clients that already have that
+//! version.
 //!
-//! `If-None-Match` is parsed here: the parser of the `headers` crate (0.4.2) panics in debug builds when a tag
-//! contains a blank, so a client could make it panic.
+//! `If-None-Match` is parsed here: the parser of the `headers` crate (0.4.2) panics in debug builds when a
+//! tag contains a space, so a client could make it panic.
 
 use std::fmt::Write as _;
 

@@ -1,6 +1,6 @@
-//! The probes: `/livez` says that the process answers, `/readyz` whether it should get traffic, and why not.
-//! Both are public, so they tell no paths, hosts or system errors, and the position of the log only to callers with a
-//! key and to operators.
+//! The probes: `/livez` says that the process responds, `/readyz` whether it should get traffic, and if not,
+//! why. Both are public, so they reveal no paths, hosts or system errors, and show the position of the log
+//! only to callers with a key and to operators.
 
 use application::{
     PetStore,

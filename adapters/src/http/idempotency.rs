@@ -1,4 +1,4 @@
-//! The `Idempotency-Key` header: bare, or quoted as the draft of the standard wants it.
+//! The `Idempotency-Key` header: bare, or quoted as the draft standard requires.
 
 use std::borrow::Cow;
 

@@ -1,4 +1,4 @@
-//! The address `/`: the inventory page for a browser, a small directory for programs.
+//! The path `/`: the inventory page for browsers, a small directory for programs.
 //!
 //! The page is three files of plain HTML, CSS and JavaScript that call the public API with the key that a person enters.
 

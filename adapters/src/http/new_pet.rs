@@ -1,4 +1,4 @@
-//! The body of a creation: JSON in, a valid pet out, or one message that names every fault.
+//! The body of a create request: JSON in, a valid pet out, or one message that names every error.
 
 use std::fmt;
 

@@ -1,5 +1,5 @@
-//! Integers from their decimal text. Nothing goes through a float, so nothing is rounded; nothing is built up
-//! digit by digit from an exponent, so `1e999999999` costs no more than `1`.
+//! Integers from their decimal text. No value is converted to a float, so nothing is rounded; exponents are
+//! not expanded digit by digit, so `1e999999999` costs no more than `1`.
 
 /// The most decimal digits an int64 can have.
 const INT64_DIGITS: i64 = 19;

@@ -1,4 +1,4 @@
-//! Pages: what the query string of a list may say, and the link to the next page.
+//! Pages: what the query string of a list may contain, and the link to the next page.
 
 use std::fmt::Write as _;
 

@@ -1,4 +1,4 @@
-//! Pets as JSON, written straight into one buffer: a list is what is asked for most.
+//! Pets as JSON, written straight into one buffer, because lists are requested most often.
 
 use domain::Pet;
 

@@ -1,5 +1,5 @@
-//! The log of refused keys: one line for each, saying why, up to a number of lines per second. The client learns only
-//! that the key is not valid.
+//! Logs refused keys: one line for each, with the reason, up to a maximum number of lines per second. The
+//! client learns only that the key is not valid.
 
 use std::{
     num::NonZeroU32,

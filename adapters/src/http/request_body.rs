@@ -1,4 +1,4 @@
-//! Request bodies: media type, size, time, and what happens to the rest of a body that is not read.
+//! Request bodies: media type, size, timeout, and what happens to the rest of a body that is not read.
 
 use std::{
     error::Error,

@@ -1,4 +1,4 @@
-//! What ties an answer to the lines in the log: the request id, and the trace a client says it belongs to.
+//! What connects a response with lines in the log: the request id, and the trace id that the client sent.
 
 use std::sync::atomic::{AtomicU64, Ordering};
 

@@ -1,4 +1,4 @@
-//! The route table: what a row says, and the axum router that is built from the rows.
+//! The route table: what a row contains, and the axum router that is built from the rows.
 
 use std::{pin::Pin, sync::Arc};
 

@@ -1,5 +1,5 @@
-//! The listener: accepts connections up to a cap, survives running out of file descriptors, and leaves in good
-//! order.
+//! The listener: accepts connections up to a limit, survives running out of file descriptors, and shuts down
+//! gracefully.
 
 use std::{io, pin::pin, sync::Arc, time::Duration};
 

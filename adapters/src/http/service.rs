@@ -1,4 +1,5 @@
-//! What every request can reach: the store once it is open, the keys, and whether the service is leaving.
+//! What every request has access to: the store once it is open, the keys, and whether the service is
+//! stopping.
 
 use std::sync::{
     Arc, OnceLock,

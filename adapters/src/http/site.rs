@@ -1,4 +1,4 @@
-//! How the service shows itself to the world: its public addresses, and the web pages that may call it.
+//! How the service is reached from outside: its public URLs, and the web pages that may call it.
 
 use std::{fmt, str::FromStr};
 

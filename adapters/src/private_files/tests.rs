@@ -1,4 +1,4 @@
-//! What the program creates for itself never leads elsewhere.
+//! The program's own files are never opened through links, and are private.
 
 use std::{
     fs,

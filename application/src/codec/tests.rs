@@ -1,4 +1,4 @@
-//! The language of the log keeps its word: what was written stays readable, and damage is never read.
+//! The record format: every version stays readable, and damaged records are rejected.
 
 use proptest::prelude::*;
 

@@ -1,4 +1,4 @@
-//! No clock alone makes the log older than it is.
+//! No single wrong clock can move the log clock far ahead.
 
 use proptest::prelude::*;
 

@@ -1,4 +1,4 @@
-//! Putting a history into a log that may hold the beginning of it already.
+//! Copies a history into a log that may already hold the beginning of it.
 
 use std::{collections::VecDeque, time::Duration};
 

@@ -1,4 +1,4 @@
-//! Which texts are key files.
+//! Which texts are valid key files.
 
 use application::{KeyId, RateLimit, Scope, Scopes};
 use chrono::TimeDelta;

@@ -1,4 +1,4 @@
-//! How the key file is changed: by many at once, without loss, and never half.
+//! Changes to the key file: concurrent changes all take effect, and no reader sees half of one.
 
 use std::{
     os::unix::fs::{PermissionsExt as _, symlink},

@@ -1,4 +1,4 @@
-//! Which key takes the place of which.
+//! Which key replaces which.
 
 use application::{Scope, Scopes};
 use tempfile::TempDir;

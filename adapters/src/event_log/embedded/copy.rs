@@ -1,4 +1,4 @@
-//! Copies of a store's files, to try on what may change them.
+//! Copies of a store's files, to try out steps that may change files.
 
 use std::{
     fs::{self, DirBuilder},

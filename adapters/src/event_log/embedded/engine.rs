@@ -1,4 +1,4 @@
-//! What is asked of an embedded engine, and nothing else.
+//! What an embedded engine has to implement, and nothing else.
 
 use std::{
     io,

@@ -4,9 +4,9 @@
 //! sync succeeds, and the disk does not have it. A log that was opened on top of such data would acknowledge
 //! commits whose predecessors vanish with the power. So before the files are opened again, every byte is read
 //! twice, through the cache and past it. Where the two differ, the cached bytes, which are what was written
-//! last, are dropped from the cache and written anew; then everything is synced and compared once more. Only
-//! if the disk holds what readers see, the files are trusted. Whether they are a sound log is for the usual
-//! checks to say.
+//! last, are dropped from the cache and written again; then everything is synced and compared once more. The
+//! files are trusted only if the disk holds what readers see. The usual checks then decide whether they are
+//! an intact log.
 //!
 //! Dropping from the cache is necessary: on ext4 the block of a failed first write stays marked as never
 //! written while the cached page believes otherwise, so writing the page again succeeds, and the block still

@@ -1,11 +1,11 @@
 //! The high-water mark of an embedded log: how far the log is known to reach, in a small file beside it.
 //!
-//! Checksums and contiguous positions cannot see that the end of a log is missing. The mark can: it is
-//! written after each commit is durable and before anybody is told, so a log that ends before its mark has
-//! lost something.
+//! Checksums and contiguous positions cannot show that the end of a log is missing. The mark can: it is
+//! written after each commit is durable and before the commit is acknowledged, so a log that ends before its
+//! mark has lost something.
 //!
 //! The file holds two slots. Between two syncs only one of them is written, so the other always holds a mark
-//! that reached the disk whole: a torn write costs the last second of marks, never the mark.
+//! that reached the disk completely: a torn write loses the marks of the last second, never the whole mark.
 
 use std::{fs::File, io, os::unix::fs::FileExt as _, path::Path};
 

@@ -1,4 +1,4 @@
-//! What an error of the file system means for the log, and how to get one instead of a signal.
+//! What a file system error means for the log, and how to get an error instead of a signal.
 
 use std::io;
 

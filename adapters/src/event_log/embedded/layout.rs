@@ -1,4 +1,5 @@
-//! Which file of a store is where, who may read it, and that only one process at a time opens it.
+//! Where the files of a store are, who may read them, and the lock that lets only one process at a time open
+//! it.
 
 use std::{
     fs::{File, Permissions, TryLockError},

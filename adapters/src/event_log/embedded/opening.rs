@@ -1,5 +1,5 @@
-//! From a path to an open log, at the start and after an error: nothing is served before it is known to be complete,
-//! and nothing is changed before that.
+//! From a path to an open log, at the start and after an error: the log is neither served nor changed before
+//! it is known to be complete.
 
 use std::{fs::File, path::Path};
 

@@ -1,4 +1,4 @@
-//! Reading what is left of a store that cannot be opened any more, without changing it.
+//! Reads what is left of a store that can no longer be opened, without changing the store.
 
 use std::{path::Path, sync::Arc, time::Duration};
 

@@ -1,5 +1,5 @@
-//! What the thread that owns an engine shares with all others: the engine to read from, how far it is durable, and why
-//! nothing can be written.
+//! What the thread that owns an engine shares with all others: the engine to read from, how far it is
+//! durable, and why it cannot be written to, if so.
 
 use application::ports::{Durability, DurabilityLevel, Fault, LogError, Position, ReadBound, StoredRecord};
 use parking_lot::RwLock;

@@ -1,5 +1,5 @@
-//! Room on the disk: a floor under which nothing is written, and a ballast that makes room to open a full
-//! store.
+//! Free space on the disk: a minimum below which nothing is written, and a ballast file whose space is
+//! released to open a full store.
 
 use std::{fs, io, io::Write as _, path::Path};
 

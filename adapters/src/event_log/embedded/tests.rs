@@ -1,4 +1,4 @@
-//! What holds for a log on any embedded engine. Each engine runs all of it: [`check_engine!`].
+//! What every log on an embedded engine must do. Each engine runs all of these tests: [`check_engine!`].
 
 mod faults;
 mod panics;

@@ -1,4 +1,4 @@
-//! What the answer of JetStream to an append means.
+//! What JetStream's reply to an append means.
 
 use application::ports::{AppendError, Fault, LogError, Position};
 use async_nats::jetstream::{ErrorCode, publish::PublishAck, response::Response};

@@ -1,6 +1,6 @@
-//! What an acknowledgement of JetStream promises. Replicas and storage are read from the stream. Only the servers'
-//! monitoring endpoints say whether they sync before they acknowledge; without them the operator can state it, and
-//! otherwise it is reported as unknown.
+//! What a JetStream acknowledgement promises. Replicas and storage are read from the stream. Only the
+//! servers' monitoring endpoints say whether they sync before they acknowledge; without them the operator can
+//! state it, and otherwise it is reported as unknown.
 
 use std::{collections::BTreeMap, time::Duration};
 

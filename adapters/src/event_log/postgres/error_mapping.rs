@@ -1,4 +1,4 @@
-//! What an error of PostgreSQL means for the log.
+//! What a PostgreSQL error means for the log.
 
 use std::{error::Error as _, io};
 

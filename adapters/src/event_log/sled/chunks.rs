@@ -1,6 +1,6 @@
-//! How a record lies in sled: in chunks under `(position, chunk)`. Every chunk says of which commit it is
-//! which part, and carries a checksum, so that a missing or foreign piece is noticed, and so that a chunk is
-//! recognised even where sled's own structure is destroyed: see [`salvage`](super::salvage).
+//! How a record is stored in sled: in chunks under `(position, chunk)`. Every chunk says which part of which
+//! commit it is, and carries a checksum, so that a missing or foreign chunk is detected, and so that a chunk
+//! can be recognised even where sled's own structure is destroyed: see [`salvage`](super::salvage).
 //!
 //! sled puts large pages into files of their own, which it never syncs. A page holds up to 17 values, so
 //! chunks of 6 KiB keep every page below the 128 KiB from which that happens.

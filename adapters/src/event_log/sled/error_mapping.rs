@@ -1,4 +1,4 @@
-//! What an error of sled means for the log.
+//! What a sled error means for the log.
 
 use std::io;
 

@@ -1,15 +1,15 @@
-//! A look at sled's file before sled is let in.
+//! Inspects sled's file before sled opens it.
 //!
-//! sled repairs while it opens: from the first message on that it cannot read, it overwrites what follows
-//! with zeros. After a power cut that is right, for nothing of value follows. After bit rot it destroys what
-//! could have been saved. This look changes nothing and tells the two apart from a sound file, so that only
-//! an odd one has to be [rehearsed](super::rehearsal) on a copy. If it errs, it errs towards odd, which costs
-//! time and nothing else.
+//! sled repairs a file while it opens it: from the first message that it cannot read, it overwrites
+//! everything with zeros. After a power cut that is right, because nothing of value follows. After bit rot it
+//! destroys what could have been saved. This inspection changes nothing and tells both cases from an intact
+//! file, so that only a suspect one has to be [rehearsed](super::rehearsal) on a copy. If it is wrong, it
+//! calls an intact file suspect, which costs only time.
 //!
-//! What is known here about the file (sled 0.34, pinned): it consists of slots of one segment each. A segment
-//! has a header (checksum, log sequence number) and messages up to a closing one; the newest segment just
-//! ends. Messages have a checksum, a kind, their length, the number of their segment and a page, all but the
-//! first two as varints.
+//! What is known here about the file (sled 0.34, pinned): it consists of slots that hold one segment each. A
+//! segment has a header (checksum, log sequence number) and messages up to a closing one; the newest segment
+//! just ends. Messages have a checksum, a kind, their length, the number of their segment and a page, all but
+//! the first two as varints.
 
 use std::{
     collections::{BTreeMap, BTreeSet},

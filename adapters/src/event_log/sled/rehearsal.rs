@@ -1,4 +1,4 @@
-//! Opening an odd store on a copy first, so that the store stays as it is if it is refused.
+//! Opens a suspect store on a copy first, so that the store stays unchanged if it is rejected.
 
 use std::io;
 

@@ -1,10 +1,8 @@
-//! What is left of a store that cannot be opened any more: the chunks that still lie in sled's file, found
-//! without sled.
+//! Finds, without sled, what is left of a store that can no longer be opened: the chunks in sled's file.
 //!
-//! Nothing is written, not even a lock. Chunks are recognised by what they say of themselves and by their
-//! checksum, so damage costs the records that it hits and no others, whatever it does to sled's pages,
-//! headers and snapshots. Old copies of a chunk, which sled leaves behind when it moves pages, are as good as
-//! new ones.
+//! Nothing is written, not even a lock. Chunks are recognised by their headers and checksums, so damage costs
+//! only the records that it hits, whatever it does to sled's pages, headers and snapshots. Old copies of a
+//! chunk, which sled leaves behind when it moves pages, are as good as new ones.
 
 use std::{fs::File, io};
 

@@ -1,4 +1,4 @@
-//! What is true of sled alone: how records are stored, and what damage does to its files.
+//! What is specific to sled: how records are stored, and what damage does to its files.
 
 mod damage;
 mod folders;

@@ -1,4 +1,4 @@
-//! What is said to SQLite, over two connections: one that writes, and one that reads meanwhile.
+//! The statements sent to SQLite over two connections: one writes, and the other reads at the same time.
 
 use std::{path::Path, time::Duration};
 

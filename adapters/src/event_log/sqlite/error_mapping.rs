@@ -1,4 +1,4 @@
-//! What an error of SQLite means for the log.
+//! What a SQLite error means for the log.
 
 use application::ports::{Fault, LogError};
 use rusqlite::{Error, ErrorCode};

@@ -1,4 +1,4 @@
-//! What is true of SQLite alone: its files, its settings, and what damage does to them.
+//! What is specific to SQLite: its files, its settings, and what damage does to them.
 
 use std::{fs, os::unix::fs::PermissionsExt as _};
 

@@ -1,4 +1,4 @@
-//! How long a connection may go on, state by state.
+//! How long a connection may stay in each state.
 
 use std::time::Duration;
 

@@ -1,4 +1,4 @@
-//! Whole connections over a pipe in memory. Where a timeout is to fire, all others are too long to.
+//! Whole connections over a pipe in memory. A test of one timeout makes all others too long to fire.
 
 use std::time::Duration;
 

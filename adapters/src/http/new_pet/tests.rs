@@ -1,4 +1,4 @@
-//! A table of bodies, good and bad.
+//! Tables of valid and invalid bodies.
 
 use proptest::prelude::*;
 

@@ -1,4 +1,4 @@
-//! What every request meets, shown on a service whose store is not open yet.
+//! The steps of every request, on a service whose store is not open yet.
 
 use application::{KeyId, Principal, RefusedKey, Scope, ports::Authenticator};
 use axum::{

@@ -1,4 +1,4 @@
-//! How long a key is valid, and how long the key that it replaces, as people write it: `90d`.
+//! How long a key is valid, and how long the key that it replaces stays valid, as people write it: `90d`.
 
 use std::str::FromStr;
 

@@ -1,4 +1,4 @@
-//! The mark must survive whatever a log can survive, and tell when the log did not.
+//! The mark must survive whatever a log can survive, and reveal when the log did not.
 
 use tempfile::TempDir;
 

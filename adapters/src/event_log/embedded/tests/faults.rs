@@ -1,4 +1,4 @@
-//! Real faults of the system under an open log.
+//! Real system faults while a log is open.
 
 use std::{env, fs, process::Command};
 

@@ -1,4 +1,5 @@
-//! An engine that panics closes the log, which is then opened again. Only a thread that cannot even do that is gone.
+//! An engine that panics closes the log, which is then opened again. It stays closed only if the thread
+//! cannot even do that.
 
 use std::{fs, io, panic};
 

@@ -1,4 +1,4 @@
-//! How URLs and the environment are understood.
+//! How URLs and the environment are parsed.
 
 use tempfile::NamedTempFile;
 

@@ -1,4 +1,4 @@
-//! Whatever happens to the files: a shorter or another history is never served without a word.
+//! Whatever happens to the files, a shorter or different history is never served silently.
 
 use std::{
     collections::BTreeMap,

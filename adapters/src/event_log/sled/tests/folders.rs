@@ -1,4 +1,4 @@
-//! What is opened, what is refused, and who may look inside.
+//! Which folders are opened, which are rejected, and who may read them.
 
 use std::{
     fs,
