@@ -1,5 +1,5 @@
-//! The worked example of `docs/adding-an-operation.md`: its patch still fits the sources, and the page explains every
-//! file that the patch changes. `tests/adding-an-operation` builds and tests it.
+//! The worked example of `docs/adding-an-operation.md`: its patch still applies to the sources, and the page
+//! explains every file that the patch changes. `tests/adding-an-operation` builds and tests it.
 
 use std::fs;
 

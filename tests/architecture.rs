@@ -1,4 +1,5 @@
-//! The arrows of the architecture, checked on the sources: they point inward, and modules keep to themselves.
+//! The architecture, checked on the sources: dependencies point inward, and adapter modules do not use each
+//! other.
 
 use std::{
     fs,

@@ -1,4 +1,4 @@
-//! Who gets in: 401 before anything else under `/v1`, scopes, expiry, and changes without a restart.
+//! API keys: 401 before anything else under `/v1`, scopes, expiry, and changes without a restart.
 
 use std::{
     fs,

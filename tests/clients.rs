@@ -1,4 +1,4 @@
-//! Strangers' clients: one that a generator makes from the document, and the calls that the README shows.
+//! Clients as users write them: one that a generator makes from the document, and the examples in the README.
 
 use std::{env, fs, process::Command};
 

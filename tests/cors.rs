@@ -1,4 +1,4 @@
-//! Calls from web pages: refused by every browser, unless the operator names the page.
+//! Calls from web pages: browsers block them unless the operator names the origin of the page.
 
 use harness::{Answer, App};
 

@@ -1,13 +1,12 @@
-//! What the service survives, shown on the real program: kills, power cuts, failing calls, full disks,
-//! damage.
+//! What the real program survives: kills, power cuts, failing system calls, full disks, damage.
 //!
-//! Every part records outside of the service what it was answered, and compares that with what the service
-//! shows after each restart. A short form runs with all other tests; `tests/crash-suite` runs the full form,
+//! Every part records the responses outside the service, and compares them with what the service shows after
+//! each restart. A short form runs with all other tests; `tests/crash-suite` runs the full form,
 //! or one part for longer.
 //!
-//! Reading order: `part` (how long, which seed, what is counted), `ledger` (what was answered, and what that
-//! obliges to), `load` (who asks), `engine` (on what), `disk` (disks whose power can be cut); then the parts,
-//! each in a file of its own.
+//! Reading order: `part` (how long, which seed, what is counted), `ledger` (the responses, and what follows
+//! from them), `load` (the clients), `engine` (the engines), `disk` (disks whose power can be cut); then the
+//! parts, each in a file of its own.
 
 mod damage;
 mod disk;

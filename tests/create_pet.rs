@@ -1,4 +1,4 @@
-//! `POST /v1/pets`: what is accepted, what comes back, what is refused and in which words.
+//! `POST /v1/pets`: what is accepted, what is returned, and what is rejected with which message.
 
 use harness::App;
 use serde_json::{Value, json};

@@ -1,4 +1,4 @@
-//! What the service does when somebody deletes, moves or replaces the files of its store under it.
+//! What the service does when somebody deletes, moves or replaces the files of its store while it runs.
 
 use std::{fs, path::Path};
 

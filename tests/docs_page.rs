@@ -1,4 +1,5 @@
-//! `/docs` in a real browser: it loads, takes a key once, and calls the running service, all from one place.
+//! `/docs` in a real browser: it loads, asks for a key once, calls the running service, and contacts no other
+//! host.
 
 use std::{env, fs};
 

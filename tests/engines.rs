@@ -1,4 +1,5 @@
-//! One URL changes the engine and nothing else: the tests of the interface pass on each of them, unchanged.
+//! The store URL changes the engine and nothing else: the tests of the interface pass unchanged on every
+//! engine.
 
 use std::process::Command;
 

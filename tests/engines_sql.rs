@@ -1,4 +1,4 @@
-//! The log in SQLite and in PostgreSQL: on real files and real servers, undisturbed and disturbed.
+//! The log in SQLite and in PostgreSQL: on real files and real servers, with and without faults.
 
 mod nodes;
 mod postgres;

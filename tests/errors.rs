@@ -1,4 +1,4 @@
-//! Whatever is sent, the answer has the Error shape: paths, methods, framing, sizes, slow peers.
+//! Whatever a client sends, the response has the Error shape: paths, methods, framing, sizes, slow peers.
 
 use std::{
     io::{Read as _, Write as _},

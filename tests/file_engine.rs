@@ -1,7 +1,8 @@
 //! The second worked example of `docs/storage-adapters.md`: an embedded engine in one plain file.
 //!
-//! This is all that an embedded engine has to bring. Thread and queue, reopening after an error, the high-water mark, the
-//! free space that is kept and distrust after a failed sync come with [`EmbeddedLog`].
+//! This is all that an embedded engine has to implement. [`EmbeddedLog`] provides the thread and its queue,
+//! reopening after an error, the high-water mark, the reserve of free space, and the checks after a failed
+//! sync.
 
 use std::{
     fs::{self, File, OpenOptions},

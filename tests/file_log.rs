@@ -1,7 +1,7 @@
 //! The worked example of `docs/storage-adapters.md`: an event log in one plain file, a record per line.
 //!
-//! It is a real log that keeps the contract, and as short as one can be. What it lacks for service is in the guide:
-//! it reads the whole file to answer a read, and it does not open again by itself after a failed write.
+//! It is a real log that meets the contract, and as short as possible. It lacks what a service needs: it
+//! reads the whole file for every read, and it does not reopen by itself after a failed write.
 
 use std::{
     fs::{File, OpenOptions},

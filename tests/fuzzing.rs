@@ -1,5 +1,5 @@
-//! The service against its own document: schemathesis makes up requests, good and bad, and every answer must be one
-//! that the document describes.
+//! The service against its own document: schemathesis generates valid and invalid requests, and every
+//! response must be one that the document describes.
 //!
 //! `PETSTORE_FUZZ_CASES=20000 tests/run fuzzing -- --nocapture` is the long run.
 

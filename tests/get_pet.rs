@@ -1,4 +1,4 @@
-//! `GET /v1/pets/{petId}`: found, not found, and on its way out.
+//! `GET /v1/pets/{petId}`: found, not found, and deprecated.
 
 use harness::{Answer, App};
 

@@ -1,4 +1,5 @@
-//! Version 2 of the log format: every record names the history before it, and times are what the clocks said.
+//! Version 2 of the log format: every record identifies the history before it, and times are those of the
+//! nodes' clocks.
 
 use std::{
     fs,

@@ -1,4 +1,4 @@
-//! The same interface over HTTP/2, asked by a stranger's client: curl.
+//! The same interface over HTTP/2, called by an independent client: curl.
 
 use std::process::Command;
 

@@ -1,4 +1,4 @@
-//! `Idempotency-Key`: a request can be sent again until its answer arrives, and makes one pet.
+//! `Idempotency-Key`: a client can repeat a request until it gets a response, and only one pet is added.
 
 use std::thread;
 

@@ -1,4 +1,5 @@
-//! The page at `/` in a real browser: sign in, look around, add pets, and what happens when that goes wrong.
+//! The page at `/` in a real browser: signing in, browsing, adding pets, and what happens when something goes
+//! wrong.
 
 use std::{env, fs};
 

@@ -1,4 +1,5 @@
-//! A key that replaces another: it has the same owner, so nothing that the owner did is forgotten or done twice.
+//! A key that replaces another one: it has the same owner, so nothing that the owner did is forgotten or done
+//! twice.
 
 use std::fs;
 

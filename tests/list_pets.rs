@@ -1,4 +1,4 @@
-//! `GET /v1/pets`: pages, filters, and the walk from the first to the last.
+//! `GET /v1/pets`: pages, filters, and paging from the first pet to the last.
 
 use std::{
     sync::atomic::{AtomicBool, Ordering},

@@ -1,5 +1,4 @@
-//! What a node does while its log fails, one fault per test, without HTTP. Faults that come together are the subject of
-//! the simulation.
+//! What a node does while its log fails, one fault per test, without HTTP. The simulation combines faults.
 
 use std::{sync::Arc, time::Duration};
 

@@ -1,4 +1,4 @@
-//! `--ops-listen`: probes and metrics for those who run the service, and who still calls what will be removed.
+//! `--ops-listen`: probes and metrics for operators, including who still calls the deprecated operation.
 
 use std::net::SocketAddr;
 

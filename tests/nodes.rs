@@ -1,4 +1,4 @@
-//! Several nodes on one log: what one answers, the others show, and nobody gets another's id.
+//! Several nodes on one log: each shows what the others have acknowledged, and no id is assigned twice.
 
 use std::{
     collections::BTreeSet,

@@ -1,5 +1,5 @@
-//! The OpenAPI document: the committed one is the real one, it says what the interface says, and it fits the
-//! routes, to the judgement of a public validator too.
+//! The OpenAPI document: the committed copy is current, it describes the specified interface, it matches the
+//! routes, and a public validator accepts it.
 
 use std::{collections::BTreeSet, fs};
 

@@ -1,5 +1,6 @@
-//! The bugs that `tests/planted-bugs` plants: each still fits the sources, and the tests that must notice it exist.
-//! Building and catching them takes long; this is the part that every change is checked for.
+//! The bugs that `tests/planted-bugs` plants: each patch still applies to the sources, and the tests that
+//! must catch the bug exist. Building and catching the bugs takes long, so every test run checks only this
+//! part.
 
 use std::{
     env, fs,

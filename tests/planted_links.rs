@@ -1,5 +1,5 @@
-//! Links that the user of the service has planted, met by root: whatever root runs, the target of a link keeps its
-//! content, its owner and its mode.
+//! Links that the service's user has planted for root: whatever command root runs, the target of a link keeps
+//! its content, its owner and its mode.
 
 use std::{
     fs::{self, File, Metadata},

@@ -1,4 +1,4 @@
-//! The program as an operator meets it: the first start, the words, the exit codes.
+//! The program as an operator sees it: the first start, the messages, the exit codes.
 
 use std::{
     fs::{self, File},

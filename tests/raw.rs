@@ -1,5 +1,6 @@
-//! What no schema can say: bytes on a socket that try to be two requests at once, to hide one in another, or to be
-//! none at all. Each gets one clear answer or none, and nothing is ever smuggled in.
+//! What no schema can describe: bytes on a socket that could be read as two requests, hide one request in
+//! another, or are not a request at all. Each gets one clear response or none, and no request is ever
+//! smuggled in.
 
 use harness::{Answer, App, raw};
 

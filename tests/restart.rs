@@ -1,4 +1,4 @@
-//! What survives: a clean end, a kill, a second process, damage.
+//! What survives a clean stop, a kill, a second process on the same store, and damage.
 
 use std::{fs, path::Path, process::Command};
 

@@ -1,23 +1,26 @@
-//! The whole life of the writer, the follower and the read model in seeded simulations: real `PetStore`s, one to three
-//! of them on one simulated log, with delays, conflicts, unclear outcomes that did or did not land or land late, lost
-//! answers, failing and stale reads, a log that closes and opens again, an engine that goes away or comes back from a
-//! backup, and nodes that are killed, closed or replaced, while clients add pets, repeat requests, and read.
+//! The writer, the follower and the read model in seeded simulations: one to three real `PetStore`s on one
+//! simulated log. There are delays, conflicts, appends with unclear outcomes (stored, not stored or stored
+//! late), lost replies, failing and stale reads, a log that closes and opens again, an engine that becomes
+//! unreachable or is restored from a backup, and nodes that are killed, closed or replaced. Meanwhile clients
+//! add pets, repeat requests, and read.
 //!
-//! Everything follows from one number, the seed, and time costs nothing, so thousands of runs take seconds. A run that
-//! breaks a promise prints its seed:
+//! Everything follows from one number, the seed, and time is simulated, so thousands of runs take seconds. A
+//! run that breaks a promise prints its seed:
 //!
 //! ```text
-//! PETSTORE_SIM_SEED=4711 cargo test -p tests simulation -- --nocapture    # that run again, with all that happened
+//! PETSTORE_SIM_SEED=4711 cargo test -p tests simulation -- --nocapture    # repeats that run, prints all of it
 //! PETSTORE_SIM_SEEDS=200000 cargo test -p tests simulation -- --nocapture # the long form, a quarter of an hour
-//! PETSTORE_SIM_FIRST=1000000 …                                            # start with another seed than 1
+//! PETSTORE_SIM_FIRST=1000000 …                                            # starts with another seed than 1
 //! ```
 //!
-//! What is left of real chance: commit ids are random (version 7 UUIDs), so nothing that a run does or notes depends on
-//! them beyond being equal or not. Everything else is made of the seed: one thread, a clock that stands still, no
-//! `select!` without an order, and no `watch` with several waiters, which are woken in random order.
+//! Only commit ids are truly random (version 7 UUIDs), so nothing that a run does or records depends on them,
+//! except whether two are equal. Everything else follows from the seed: there is one thread, a clock that
+//! stands still, no `select!` without an order, and no `watch` with several waiters, which are woken in
+//! random order.
 //!
-//! Reading order: `plan` (what a seed decides), `engine`, `link` and `sending` (the log), `node`, `client` and `world`
-//! (who uses it), `run`, and above all `truth` and `checks`: the promises. `fairness` is a contest of its own.
+//! Reading order: `plan` (what a seed decides), `engine`, `link` and `sending` (the log), `node`, `client`
+//! and `world` (who uses it), `run`, and above all `truth` and `checks` (the promises). `fairness` is a
+//! separate simulation.
 
 mod chance;
 mod checks;

@@ -1,4 +1,5 @@
-//! Peers that ask and do not take the responses: what they can hold of the service is bounded, and comes back.
+//! Peers that send requests but do not read the responses: the memory that they can occupy is bounded, and is
+//! released.
 
 use std::{fs, net::SocketAddr, time::Duration};
 

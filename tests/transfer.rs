@@ -1,4 +1,4 @@
-//! Moving histories: a copy is the same bytes, goes on where it stopped, and never mixes two histories.
+//! Moving histories: a copy has the same bytes, resumes where it stopped, and never mixes two histories.
 
 use std::{
     sync::{

@@ -1,4 +1,4 @@
-//! How fast the service answers, relative to a yardstick measured in the same run: plain axum that returns a
+//! How fast the service responds, relative to a baseline measured in the same run: plain axum that returns a
 //! constant page of 20 pets.
 //!
 //! `cargo bench --package tests --bench http` prints requests per second and the ratio, as medians over

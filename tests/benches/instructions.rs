@@ -2,9 +2,9 @@
 //! a create over one kept-alive connection, with authentication and metrics, on the memory engine.
 //!
 //! `tests/instructions` builds the program, runs this and compares the counts with `instructions.txt`. Unlike times,
-//! counts are the same on a busy machine; they differ between compilers, C libraries and processors. What the
-//! allocator itself does is left out, since it depends on everything that was allocated before: allocations are
-//! counted instead.
+//! counts are the same on a busy machine; they differ between compilers, C libraries and processors. The
+//! instructions of the allocator itself are left out, because they depend on everything that was allocated
+//! before; allocations are counted instead.
 
 use std::{
     collections::HashMap,

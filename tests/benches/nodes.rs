@@ -1,5 +1,5 @@
-//! How many pets 1, 2 and 4 nodes add per second on each engine, how often they get in each other's way, and how
-//! long a caller waits. All in one run, beside a yardstick: one node on a memory log.
+//! How many pets 1, 2 and 4 nodes add per second on each engine, how often their appends conflict, and how
+//! long a caller waits. All in one run, next to a baseline: one node on a memory log.
 //!
 //! `cargo bench --package tests --bench nodes` starts the servers it needs and prints the table. Machines are noisy:
 //! compare rows of one run, not numbers of two.

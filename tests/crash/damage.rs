@@ -1,4 +1,4 @@
-//! Bit rot: flipped bits and cut-off files are noticed or do no harm, and what they spared can be salvaged.
+//! Bit rot: flipped bits and truncated files are detected or harmless, and intact records can be salvaged.
 
 use std::{
     collections::BTreeMap,

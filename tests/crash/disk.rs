@@ -1,4 +1,4 @@
-//! Disks of our own, in files: their power can be cut, and they can be as small as a test needs them.
+//! Disks in files: a test can cut their power, and they can be as small as a test needs.
 
 use std::{
     fs::{self, File},

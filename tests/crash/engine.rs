@@ -1,4 +1,4 @@
-//! The embedded engines that the suite runs on, and where each keeps what.
+//! The embedded engines that the suite runs on, and where their files are.
 
 use std::{
     env, fs,

@@ -1,8 +1,8 @@
-//! A disk whose sync fails once and then claims that all is well, while the data is gone.
+//! A disk whose sync fails once and then reports success, although the data is gone.
 //!
-//! This is how Linux treats a write that failed: it tells one sync about it, keeps the page in its cache, and
-//! calls it clean. Whoever tries the sync again, or opens the files again and trusts what it reads,
-//! acknowledges data that vanishes with the power.
+//! This is how Linux treats a failed write: it reports the failure to one sync, keeps the page in its cache,
+//! and marks it clean. A program that retries the sync, or reopens the files and trusts what it reads,
+//! acknowledges data that is lost with the next power cut.
 
 use std::{sync::Arc, thread, time::Duration};
 

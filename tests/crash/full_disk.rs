@@ -1,4 +1,4 @@
-//! A disk that fills up: writes are refused, reads go on, and freed space is all it takes to write again.
+//! A disk that fills up: writes are rejected, reads continue, and writes resume once space is free.
 
 use std::{
     fs::File,

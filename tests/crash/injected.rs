@@ -1,6 +1,6 @@
-//! System calls that fail, are interrupted or end the process, at the N-th time a thread makes them.
+//! System calls that fail, are interrupted or end the process, the N-th time that a thread makes them.
 //!
-//! Only faults that a kernel may really show: a call that reports an error without having been made, that is
+//! Only faults that a real kernel can cause: a call that reports an error without having been made, that is
 //! interrupted, or that never returns. (A call that claims success without having been made is not among
 //! them: no program can survive a kernel that lies.)
 

@@ -1,4 +1,4 @@
-//! A service that is told to stop while its disk is slow.
+//! A service that gets a signal to stop while its disk is slow or hangs.
 
 use std::{process::ExitStatus, thread, time::Duration};
 

@@ -1,4 +1,5 @@
-//! What was asked of the service and what it answered, kept outside of it, and what that obliges it to show.
+//! The ledger, kept outside the service: the requests, the responses, and what the service must show as a
+//! result.
 
 use std::{
     collections::{BTreeMap, HashSet},

@@ -1,4 +1,4 @@
-//! Clients that write and read until the service is gone, and note every answer in the ledger.
+//! Clients that write and read until the service is gone, and record every response in the ledger.
 
 use std::{
     sync::{

@@ -1,4 +1,4 @@
-//! One part of the suite: how many rounds, from which seed, and what was counted.
+//! One part of the suite: how many rounds, which seed, and what it counts.
 
 use std::{
     env,

@@ -1,8 +1,7 @@
-//! Power cuts: the file system under the store stops from one moment to the next, and only what was synced is
-//! left.
+//! Power cuts: the file system under the store stops suddenly, and only what was synced is left.
 //!
-//! A kill cannot show that a sync is missing, since the kernel still writes what the process left behind.
-//! This can.
+//! A kill cannot reveal a missing sync, because the kernel still writes what the process left behind. A power
+//! cut can.
 
 use std::{sync::Arc, thread, time::Duration};
 

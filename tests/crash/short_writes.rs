@@ -1,8 +1,7 @@
-//! Writes that write less than they were asked to: in between, and before a limit that lets nothing more
-//! through.
+//! Writes that write less than requested: once in a while, and at a limit on file sizes that allows no more.
 //!
-//! The tracer cannot do this fairly: it can only claim a short write that never happened. So here the kernel
-//! is really asked for less, and really has a limit.
+//! strace cannot do this realistically: it can only claim a short write that never happened. So here the
+//! kernel really gets a shorter request, and really enforces a limit.
 
 use std::{path::Path, process::Command, sync::Arc};
 

@@ -1,4 +1,4 @@
-//! Bit rot under a log in SQLite, which has no checksums of its own: noticed or harmless all the same.
+//! Bit rot in a SQLite log: it is detected or harmless, although SQLite has no checksums of its own.
 
 use std::{
     collections::BTreeMap,

@@ -1,4 +1,4 @@
-//! That every answer waits for the disk, seen from outside: the system calls of the running service.
+//! Every response waits for the disk, as the system calls of the running service show.
 
 use std::{collections::HashMap, fs, path::Path, sync::Arc, thread};
 

@@ -1,4 +1,4 @@
-//! strace in front of the service: it writes down system calls, and makes some of them fail.
+//! strace around the service: it records system calls, and makes some of them fail.
 
 use std::{
     fs,

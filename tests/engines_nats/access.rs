@@ -1,4 +1,4 @@
-//! Servers that let in only those who can show who they are, over encrypted connections.
+//! Servers that require credentials and encrypted connections.
 
 use std::{fs, path::Path};
 

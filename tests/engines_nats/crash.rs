@@ -1,4 +1,5 @@
-//! Servers that die under load: whatever was acknowledged is there, in order, and nobody restarts petstore.
+//! Servers that are killed under load: everything that was acknowledged is still there, in order, and
+//! petstore needs no restart.
 
 use application::PetStore;
 use harness::{NatsCluster, NatsSync};

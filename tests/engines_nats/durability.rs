@@ -1,4 +1,4 @@
-//! What is promised about an acknowledged pet: checked, stated, or plainly not known.
+//! The durability of an acknowledged pet: checked by petstore, stated by the operator, or unknown.
 
 use adapters::event_log::nats::NatsLog;
 use application::ports::{Durability, DurabilityLevel, EventLog as _, Fault};

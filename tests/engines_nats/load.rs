@@ -1,4 +1,4 @@
-//! Callers that never stop asking, and what they were told.
+//! Callers that send creates without a pause, and the replies that they got.
 
 use std::{
     collections::HashMap,

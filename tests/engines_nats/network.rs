@@ -1,4 +1,4 @@
-//! NATS servers on another machine: the connection is verified TLS, or the URL says that it is not.
+//! NATS servers on another machine: the connection uses verified TLS, unless the URL says otherwise.
 
 use adapters::event_log::nats::NatsLog;
 use application::ports::{EventLog as _, Fault, Position};

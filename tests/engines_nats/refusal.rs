@@ -1,4 +1,4 @@
-//! What is refused at the door or later, and with which words.
+//! What is rejected at the start or later, and with which message.
 
 use std::time::{Duration, Instant};
 

@@ -1,4 +1,4 @@
-//! The PostgreSQL log on a server that does what it should.
+//! The PostgreSQL log on a server that works.
 
 use std::{collections::HashSet, sync::Arc};
 

@@ -1,4 +1,4 @@
-//! The PostgreSQL log when the server or the way to it fails.
+//! The PostgreSQL log when the server or the network fails.
 
 use std::{
     net::TcpListener,

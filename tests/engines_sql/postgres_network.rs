@@ -1,4 +1,4 @@
-//! PostgreSQL on another machine: the connection is verified TLS, or the URL says that it is not.
+//! PostgreSQL on another machine: the connection uses verified TLS, unless the URL says otherwise.
 
 use adapters::event_log::postgres::PostgresLog;
 use application::ports::{EventLog as _, Fault, Position};

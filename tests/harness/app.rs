@@ -1,4 +1,4 @@
-//! The running service as a test holds it: started, stopped, killed, called.
+//! The running service in the hands of a test, which starts, calls, stops and kills it.
 
 use std::{
     ffi::OsStr,

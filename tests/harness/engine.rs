@@ -1,4 +1,4 @@
-//! Where a test's service keeps its log: an engine for everybody, chosen by the environment.
+//! Where a test's service stores its log: one engine for all tests, chosen by an environment variable.
 
 use std::{env, path::Path};
 

@@ -1,4 +1,5 @@
-//! A small HTTP client that shows answers as they are: status, headers, body, nothing followed or retried.
+//! A small HTTP client that shows responses unchanged: status, headers and body. It follows no redirects and
+//! retries nothing.
 
 use std::{
     io::{ErrorKind, Read as _, Write as _},

@@ -1,4 +1,4 @@
-//! Real NATS servers on free ports in a temporary folder, to be killed, stopped and started at will.
+//! Real NATS servers on free ports, with a temporary folder, that a test can kill, stop and start.
 
 use std::{
     env,

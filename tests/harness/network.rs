@@ -1,5 +1,5 @@
-//! A network of its own: a namespace that a virtual cable joins to this machine, so that servers in it have an address
-//! that is not loopback.
+//! A separate network: a namespace that a virtual cable connects to this machine, so that servers in it have
+//! an address that is not loopback.
 
 use std::{
     ffi::OsStr,

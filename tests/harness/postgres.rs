@@ -1,4 +1,4 @@
-//! A PostgreSQL server of the machine, in a temporary folder and on a free port.
+//! A PostgreSQL server installed on this machine, in a temporary folder and on a free port.
 
 use std::{
     env,

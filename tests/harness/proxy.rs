@@ -1,4 +1,5 @@
-//! A TCP proxy that stands between a client and a server and disturbs them in exactly the way a test asks for.
+//! A TCP proxy between a client and a server that disturbs their connection in exactly the way a test asks
+//! for.
 
 use std::{
     io,

@@ -1,4 +1,4 @@
-//! Third-party programs that judge or use the service. `tests/run` installs them under `target/tools`.
+//! Third-party programs that check or use the service. `tests/run` installs them under `target/tools`.
 
 use std::{
     env,

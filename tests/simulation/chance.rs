@@ -1,5 +1,5 @@
-//! Where every seed gets its chance from: splitmix64, written out so that a seed means the same run whatever
-//! version of whatever crate is around.
+//! The random number generator of a run: splitmix64, written out here so that a seed means the same run with
+//! any version of any crate.
 
 use std::{ops::RangeInclusive, time::Duration};
 

@@ -1,4 +1,4 @@
-//! The promises, each as a rule that the history of a run is held against.
+//! The promises, each as a rule that the history of a run must meet.
 
 use std::collections::{HashMap, HashSet};
 

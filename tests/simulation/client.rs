@@ -1,5 +1,5 @@
-//! The clients of the simulation: they add pets, repeat what they got no answer to, go away while they wait, use a key
-//! twice, and look at what is there. Everything they do is noted.
+//! The clients of the simulation: they add pets, repeat requests that got no reply, disconnect while they
+//! wait, use a key twice, and read. Everything they do is recorded.
 
 use std::sync::{Arc, atomic::Ordering};
 

@@ -1,5 +1,5 @@
-//! The simulated engine: what is durable, who can reach it, and which fault strikes next. It keeps the port's
-//! promises and not a bit more, and it lets a node see the commits of others later than the port asks for.
+//! The simulated engine: what is durable, who can reach it, and which fault comes next. It keeps the port's
+//! promises and no more, and it lets a node see the commits of others later than the port asks for.
 
 use std::{
     sync::{Arc, Mutex, MutexGuard, PoisonError},

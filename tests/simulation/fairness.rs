@@ -1,4 +1,4 @@
-//! Nodes that write as fast as they can, all at once: does each get through, and can another one join?
+//! Nodes that all write as fast as they can: does each get its turn, and can another one join?
 
 use std::{
     sync::{

@@ -1,4 +1,4 @@
-//! What clients did and what they were shown, to be held against the log when the run is over.
+//! What clients did and what they saw, to be compared with the log when the run is over.
 
 use std::sync::{Mutex, PoisonError};
 

@@ -1,5 +1,5 @@
-//! What happened in a run, in order: the logical clock, a line for everything, and a hash over all lines, so that
-//! two runs of one seed can be shown to be the same.
+//! What happened in a run, in order: the logical clock, a line for every event, and a hash over all lines,
+//! which shows whether two runs of one seed are the same.
 
 use std::{
     fmt,

@@ -1,5 +1,5 @@
-//! How one life of a node reaches the engine: over a way that takes time and loses things. This is the `EventLog`
-//! that the node holds.
+//! How one run of a node reaches the engine: over a connection that takes time and loses messages. This is
+//! the `EventLog` that the node uses.
 
 use std::{
     future,

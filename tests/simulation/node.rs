@@ -1,5 +1,5 @@
-//! A node of the simulation: the real `PetStore` on the real read model, with a clock that is wrong, through several
-//! lives.
+//! A node of the simulation: the real `PetStore` on the real read model, with a wrong clock, through several
+//! restarts.
 
 use std::{
     sync::{

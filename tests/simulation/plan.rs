@@ -1,5 +1,6 @@
-//! What a seed decides before its run starts: how many take part, how often each fault strikes, and what happens to
-//! the nodes and the engine when. Half of the faults are absent from any one run, so that no fault hides another.
+//! What a seed decides before its run starts: how many nodes and clients there are, how often each fault
+//! occurs, and when something happens to the nodes and the engine. Half of the faults are absent from any one
+//! run, so that no fault hides another.
 
 use std::time::Duration;
 

@@ -1,4 +1,4 @@
-//! One run from its seed to the verdict.
+//! One run, from its seed to its result.
 
 use std::{
     sync::{Arc, atomic::AtomicU64},

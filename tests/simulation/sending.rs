@@ -1,4 +1,4 @@
-//! The way of an append to the engine, the answer's way back, and everything that can happen to both.
+//! How an append reaches the engine and how the reply returns, and everything that can happen on the way.
 
 use std::{
     sync::{

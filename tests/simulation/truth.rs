@@ -1,4 +1,4 @@
-//! What the log really held: the measure for everything that clients were told.
+//! What the log really held: everything that clients saw is checked against it.
 
 use std::collections::{HashMap, HashSet};
 

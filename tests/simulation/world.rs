@@ -1,4 +1,4 @@
-//! What clients share: the nodes they ask, and the history in which everything they do is noted.
+//! What clients share: the nodes that they call, and the history that records everything they do.
 
 use std::{
     sync::{Arc, atomic::AtomicU64},
