@@ -42,7 +42,7 @@ fn dependencies(folder: &str) -> Vec<String> {
 }
 
 #[test]
-fn the_domain_knows_nobody() {
+fn the_domain_depends_on_nothing_but_thiserror() {
     assert_eq!(dependencies("domain"), ["thiserror"]);
 }
 
@@ -59,7 +59,7 @@ fn dependencies_point_inward() {
 }
 
 #[test]
-fn the_application_knows_no_technology() {
+fn the_application_depends_on_no_web_or_storage_crate() {
     let foreign = ["axum", "hyper", "sled", "rusqlite", "tokio-postgres", "async-nats", "clap"];
     assert!(dependencies("application").iter().all(|name| !foreign.contains(&name.as_str())));
 }

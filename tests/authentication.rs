@@ -26,7 +26,7 @@ fn wait_for_status(app: &App, key: &str, status: u16) {
 }
 
 #[test]
-fn without_a_valid_key_nothing_under_v1_is_told() {
+fn without_a_valid_key_nothing_under_v1_is_revealed() {
     let app = App::start();
     let oversize = vec![b'x'; 100_000];
     for (method, path, body) in [
@@ -53,7 +53,7 @@ fn without_a_valid_key_nothing_under_v1_is_told() {
 }
 
 #[test]
-fn only_callers_with_a_key_learn_how_far_the_log_has_come() {
+fn only_callers_with_a_key_learn_the_position_of_the_log() {
     let app = App::start_with(&["--cors-origin", "https://shop.example", "--ops-listen", "127.0.0.1:0"]);
     assert_eq!(app.post(r#"{"name":"Rex","categoryId":7}"#).status, 201);
     let position = |answer: &Answer| answer.header("log-position").map(str::to_owned);
@@ -104,7 +104,7 @@ fn only_callers_with_a_key_learn_how_far_the_log_has_come() {
 }
 
 #[test]
-fn only_a_bearer_key_given_once_gets_in() {
+fn only_a_single_bearer_key_is_accepted() {
     let app = App::start();
     let key = app.key.clone();
     for good in [format!("Bearer {key}"), format!("bearer {key}"), format!("BEARER  {key}")] {
@@ -157,7 +157,7 @@ fn a_key_may_do_what_its_scopes_say() {
 }
 
 #[test]
-fn a_revoked_key_stops_and_a_new_one_works_without_a_restart() {
+fn a_revoked_key_stops_working_and_a_new_one_works_without_a_restart() {
     let app = App::start();
     let file = app.keys_file();
     let other = app.issue_key(&["--name", "other"]);
@@ -170,7 +170,7 @@ fn a_revoked_key_stops_and_a_new_one_works_without_a_restart() {
 }
 
 #[test]
-fn a_revoked_key_stops_while_another_process_holds_the_lock() {
+fn a_revoked_key_stops_working_while_another_process_holds_the_lock() {
     let app = App::start();
     let file = app.keys_file();
     let path = file.to_str().unwrap();
@@ -230,7 +230,7 @@ fn the_log_says_why_a_key_is_refused_and_the_client_does_not_learn_it() {
 }
 
 #[test]
-fn an_expired_key_is_no_key() {
+fn an_expired_key_is_rejected() {
     let app = App::start();
     let brief = app.issue_key(&["--name", "brief", "--expires-in", "10s"]);
     wait_for_status(&app, &brief, 200);

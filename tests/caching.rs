@@ -16,7 +16,7 @@ fn if_none_match(app: &App, path: &str, tag: &str) -> Answer {
 }
 
 #[test]
-fn who_holds_a_page_or_a_pet_is_told_only_of_changes() {
+fn an_unchanged_page_or_pet_gets_304() {
     let app = App::start();
     for _ in 0..3 {
         app.post(REX);
@@ -50,7 +50,7 @@ fn a_new_pet_changes_every_list_and_no_pet() {
 }
 
 #[test]
-fn another_history_of_the_same_length_has_other_tags() {
+fn a_different_history_of_the_same_length_has_different_tags() {
     let tags = [App::start(), App::start()].map(|app| {
         app.post(REX);
         app.get("/v1/pets").header("etag").unwrap().to_owned()
@@ -59,7 +59,7 @@ fn another_history_of_the_same_length_has_other_tags() {
 }
 
 #[test]
-fn a_tag_outlives_a_restart() {
+fn a_tag_stays_valid_after_a_restart() {
     let mut app = App::start();
     app.post(REX);
     let tag = app.get("/v1/pets").header("etag").unwrap().to_owned();
@@ -93,7 +93,7 @@ fn head_is_get_without_the_body() {
 }
 
 #[test]
-fn options_tells_what_an_address_allows_to_those_who_may_know() {
+fn options_lists_the_methods_of_a_path_for_callers_with_a_key() {
     let app = App::start();
     for (path, allow) in [
         ("/v1/pets", "GET, HEAD, POST, OPTIONS"),
@@ -116,7 +116,7 @@ fn options_tells_what_an_address_allows_to_those_who_may_know() {
 }
 
 #[test]
-fn what_was_refused_or_created_is_not_kept() {
+fn errors_and_created_pets_are_not_cached() {
     let app = App::start();
     for answer in
         [app.post(REX), app.post("{}"), app.get("/v1/nowhere"), app.anonymous("GET", "/v1/pets").send()]
@@ -127,7 +127,7 @@ fn what_was_refused_or_created_is_not_kept() {
 }
 
 #[test]
-fn every_answer_names_its_request() {
+fn every_response_has_a_request_id() {
     let app = App::start();
     let mut met = Vec::new();
     for path in ["/v1/pets", "/v1/nowhere", "/livez", "/docs"] {
@@ -143,7 +143,7 @@ fn every_answer_names_its_request() {
 }
 
 #[test]
-fn a_trace_is_taken_into_the_log_and_nonsense_is_not() {
+fn a_valid_trace_id_is_logged_and_an_invalid_one_is_not() {
     let app = App::start_with(&["--log", "debug", "--log-format", "json"]);
     let trace = "4bf92f3577b34da6a3ce929d0e0e4736";
     let traced = |parent: &str, id: &str| {

@@ -41,7 +41,7 @@ fn a_generated_client_adds_and_lists_pets() {
 }
 
 #[test]
-fn the_curl_calls_of_the_readme_work_when_pasted() {
+fn the_curl_commands_in_the_readme_work_when_pasted() {
     let app = App::start();
     let printed = run_snippet(&app, &address(&app), "sh", &mut Command::new("bash"));
     assert_eq!(printed.matches("HTTP/1.1 201 Created").count(), 3, "{printed}");
@@ -52,7 +52,7 @@ fn the_curl_calls_of_the_readme_work_when_pasted() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn the_python_and_javascript_of_the_readme_add_one_pet_although_the_answer_is_lost() {
+async fn the_python_and_javascript_in_the_readme_add_one_pet_even_if_the_response_is_lost() {
     for (language, command) in [("python", &mut python_tool("python")), ("js", &mut Command::new("node"))] {
         let app = App::start();
         for _ in 0..120 {

@@ -27,7 +27,7 @@ fn commits(store: &str) -> String {
 }
 
 #[test]
-fn a_history_goes_through_every_engine_and_comes_back_byte_for_byte() {
+fn a_history_copied_through_every_engine_comes_back_byte_for_byte() {
     let pets = env::var("PETSTORE_CIRCLE_PETS").map_or(PETS, |pets| pets.parse().expect("a number of pets"));
     let mut postgres = PostgresServer::start();
     let database = postgres.create_database();

@@ -23,7 +23,7 @@ fn listed(answer: &Answer, header: &str) -> Vec<String> {
 }
 
 #[test]
-fn nothing_is_allowed_unless_it_is_asked_for() {
+fn no_page_is_allowed_by_default() {
     let app = App::start();
     preflight(&app, "/v1/pets", SHOP).error(401, "unauthorized");
     let answer = app.call("GET", "/v1/pets").header("Origin", SHOP).send();
@@ -33,7 +33,7 @@ fn nothing_is_allowed_unless_it_is_asked_for() {
 }
 
 #[test]
-fn a_named_page_is_told_what_it_may_do_before_it_shows_a_key() {
+fn a_named_page_gets_its_preflight_response_without_a_key() {
     let app = App::start_with(&["--cors-origin", SHOP]);
     for path in ["/v1/pets", "/v1/pets/1", "/v1/nowhere"] {
         let answer = preflight(&app, path, SHOP);
@@ -50,7 +50,7 @@ fn a_named_page_is_told_what_it_may_do_before_it_shows_a_key() {
 }
 
 #[test]
-fn a_named_page_reads_every_answer_with_its_headers() {
+fn a_named_page_can_read_every_response_and_its_headers() {
     let app = App::start_with(&["--cors-origin", SHOP]);
     let with_key = app.call("GET", "/v1/pets").header("Origin", SHOP).send();
     let refused = from_page(&app, "GET", "/v1/pets", SHOP).send();
@@ -95,13 +95,13 @@ fn several_pages_can_be_named_in_either_way() {
 }
 
 #[test]
-fn every_page_may_call_if_the_operator_says_so() {
+fn every_page_is_allowed_if_the_operator_says_so() {
     let app = App::start_with(&["--cors-origin", "*"]);
     assert_eq!(allowed_origin(&preflight(&app, "/v1/pets", "https://any.example")), Some("*"));
 }
 
 #[test]
-fn what_is_no_origin_is_refused_at_the_start() {
+fn an_invalid_origin_is_rejected_at_the_start() {
     for wrong in ["shop.example.com", "https://shop.example.com/", "https://Shop.example.com", ""] {
         let told = harness::petstore(["serve", "--cors-origin", wrong]);
         assert_eq!(told.code, Some(2), "{wrong}: {}", told.stderr);

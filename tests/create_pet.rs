@@ -4,7 +4,7 @@ use harness::App;
 use serde_json::{Value, json};
 
 #[test]
-fn a_pet_is_added_and_comes_back_with_its_id() {
+fn a_pet_is_added_and_returned_with_its_id() {
     let app = App::start();
     let answer = app.post(r#"{"name":"Rex","categoryId":7,"status":"available"}"#);
     assert_eq!(answer.status, 201, "{}", answer.text());
@@ -70,7 +70,7 @@ fn category_ids_keep_every_digit() {
 }
 
 #[test]
-fn every_fault_of_a_body_is_named_at_once() {
+fn one_response_names_every_error_in_a_body() {
     let app = App::start();
     let message = app.post("{}").error(400, "invalid_request");
     assert!(message.contains("name") && message.contains("categoryId"), "{message}");
@@ -79,7 +79,7 @@ fn every_fault_of_a_body_is_named_at_once() {
 }
 
 #[test]
-fn bad_bodies_are_refused_and_change_nothing() {
+fn invalid_bodies_are_rejected_and_change_nothing() {
     let app = App::start();
     let too_long = format!(r#"{{"name":"{}","categoryId":1}}"#, "x".repeat(201));
     let deep = format!(r#"{{"name":"a","categoryId":1,"x":{}1{}}}"#, "[".repeat(5_000), "]".repeat(4_999));
@@ -151,7 +151,7 @@ fn unknown_fields_are_ignored() {
 }
 
 #[test]
-fn nesting_has_a_limit_that_is_told() {
+fn the_limit_on_nesting_is_part_of_the_error_message() {
     let app = App::start();
     let nested = |depth: usize| {
         format!(r#"{{"name":"a","x":{}{},"categoryId":1}}"#, "[".repeat(depth), "]".repeat(depth))
@@ -162,7 +162,7 @@ fn nesting_has_a_limit_that_is_told() {
 }
 
 #[test]
-fn only_json_in_utf8_is_taken() {
+fn only_json_in_utf8_is_accepted() {
     let app = App::start();
     let pet = r#"{"name":"a","categoryId":1}"#;
     for good in [
@@ -192,7 +192,7 @@ fn only_json_in_utf8_is_taken() {
 }
 
 #[test]
-fn a_body_may_have_64_kib_and_no_more() {
+fn a_body_may_have_at_most_64_kib() {
     let app = App::start();
     let filled = |size: usize| {
         let empty = r#"{"name":"a","categoryId":1,"x":""}"#.len();
@@ -204,7 +204,7 @@ fn a_body_may_have_64_kib_and_no_more() {
 }
 
 #[test]
-fn concurrent_creates_get_ids_of_their_own() {
+fn concurrent_creates_get_different_ids() {
     let app = App::start();
     let ids = std::thread::scope(|scope| {
         let clients: Vec<_> = (0..8)

@@ -44,7 +44,7 @@ fn nothing_is_acknowledged_once_the_files_of_the_store_are_gone() {
 }
 
 #[test]
-fn a_store_that_is_deleted_while_nobody_writes_is_reported_all_the_same() {
+fn a_store_that_is_deleted_while_nobody_writes_is_reported_too() {
     for (engine, file) in [("sled", ""), ("sqlite", "pets.db")] {
         let folder = tempfile::tempdir().unwrap();
         let store = folder.path().join("store");

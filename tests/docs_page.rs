@@ -32,7 +32,7 @@ fn answer(browser: &Browser, id: &str) -> (String, Value) {
 }
 
 #[test]
-fn the_page_takes_a_key_once_and_calls_the_service() {
+fn the_page_asks_for_a_key_once_and_calls_the_service() {
     let app = App::start();
     let origin = format!("http://{}/", app.address());
     let browser = Browser::start();
@@ -87,7 +87,7 @@ fn the_page_shows_what_is_deprecated_and_what_cannot_be_tried() {
 }
 
 #[test]
-fn the_page_may_run_and_call_nothing_foreign() {
+fn the_page_runs_no_foreign_code_and_contacts_no_other_host() {
     let app = App::start_with(&["--base-url", "https://pets.example.com/v1"]);
     let page = app.anonymous("GET", "/docs").send();
     assert_eq!((page.status, page.header("content-type")), (200, Some("text/html; charset=utf-8")));
@@ -108,7 +108,7 @@ fn the_page_may_run_and_call_nothing_foreign() {
 }
 
 #[test]
-fn the_files_of_the_page_are_sent_small_and_kept() {
+fn the_files_of_the_page_are_compressed_and_cached() {
     let app = App::start();
     let page = app.anonymous("GET", "/docs").send();
     let links = page.text().split(['"']).filter(|link| link.starts_with("docs/"));

@@ -104,7 +104,7 @@ fn every_file_and_function_that_the_documentation_names_exists() {
 }
 
 #[test]
-fn every_link_of_the_documentation_leads_somewhere() {
+fn every_link_in_the_documentation_leads_somewhere() {
     for page in pages() {
         let prose = page.prose();
         let targets = prose.split("](").skip(1).filter_map(|rest| rest.split(')').next());
@@ -119,7 +119,7 @@ fn every_link_of_the_documentation_leads_somewhere() {
 }
 
 #[test]
-fn every_promise_of_the_readme_is_backed_by_tests() {
+fn every_promise_in_the_readme_is_backed_by_tests() {
     let readme = Page::read(root().join("README.md")).prose();
     let table = readme.split("| promise | tested by |").nth(1).expect("a table of promises");
     let rows: Vec<_> = table.lines().skip(2).take_while(|line| line.starts_with('|')).collect();

@@ -33,7 +33,7 @@ fn unknown_paths_are_not_found_inside_and_outside_v1() {
 }
 
 #[test]
-fn a_wrong_method_is_told_the_right_ones() {
+fn a_wrong_method_gets_405_with_the_allowed_ones() {
     let app = App::start();
     for (path, allowed) in [
         ("/v1/pets", "GET,HEAD,POST"),
@@ -58,7 +58,7 @@ fn a_wrong_method_is_told_the_right_ones() {
 }
 
 #[test]
-fn store_orders_exist_but_nobody_has_described_them() {
+fn store_orders_are_reserved_and_return_501() {
     let app = App::start();
     app.get("/v1/store/orders").error(501, "not_implemented");
 }
@@ -74,7 +74,7 @@ fn a_request_names_exactly_one_host() {
 }
 
 #[test]
-fn bytes_that_are_no_http_close_the_connection() {
+fn bytes_that_are_not_http_are_rejected() {
     let app = App::start();
     let many_headers = "X: 1\r\n".repeat(70);
     let large_header = format!("X: {}\r\n", "x".repeat(20_000));
@@ -96,7 +96,7 @@ fn bytes_that_are_no_http_close_the_connection() {
 }
 
 #[test]
-fn a_declared_oversize_is_refused_at_once() {
+fn a_body_declared_too_large_is_rejected_at_once() {
     let app = App::start();
     let mut stream = TcpStream::connect(app.address()).unwrap();
     stream.set_read_timeout(Some(Duration::from_secs(20))).unwrap();
@@ -111,7 +111,7 @@ fn a_declared_oversize_is_refused_at_once() {
 }
 
 #[test]
-fn a_chunked_body_is_taken_and_measured() {
+fn a_chunked_body_is_accepted_up_to_the_size_limit() {
     let app = App::start();
     let head = "POST /v1/pets HTTP/1.1\r\nHost: a\r\nAuthorization: Bearer KEY\r\nContent-Type: application/json\r\nConnection: close\r\nTransfer-Encoding: chunked\r\n\r\n";
     let pet = r#"{"name":"a","categoryId":1}"#;
@@ -124,7 +124,7 @@ fn a_chunked_body_is_taken_and_measured() {
 }
 
 #[test]
-fn requests_may_follow_each_other_on_one_connection() {
+fn several_requests_can_use_one_connection() {
     let app = App::start();
     let get = "GET /v1/pets HTTP/1.1\r\nHost: a\r\nAuthorization: Bearer KEY\r\n";
     let both = format!("{get}\r\n{get}Connection: close\r\n\r\n").replace("KEY", &app.key);
@@ -133,7 +133,7 @@ fn requests_may_follow_each_other_on_one_connection() {
 }
 
 #[test]
-fn a_peer_that_says_nothing_or_half_a_header_is_let_go() {
+fn a_peer_that_sends_nothing_or_half_a_header_is_disconnected() {
     let app = App::start();
     for beginning in ["", "GET /v1/pets HTTP/1.1\r\nHost: a\r\nX-Slow"] {
         let mut stream = TcpStream::connect(app.address()).unwrap();
@@ -149,14 +149,14 @@ fn a_peer_that_says_nothing_or_half_a_header_is_let_go() {
 }
 
 #[test]
-fn a_body_that_does_not_come_is_a_timeout() {
+fn a_body_that_does_not_arrive_times_out() {
     let app = App::start();
     let head = "POST /v1/pets HTTP/1.1\r\nHost: a\r\nAuthorization: Bearer KEY\r\nContent-Type: application/json\r\nConnection: close\r\nContent-Length: 100\r\n\r\n{";
     exchange(&app, head).unwrap().error(408, "request_timeout");
 }
 
 #[test]
-fn more_connections_than_allowed_are_told_to_come_back() {
+fn connections_above_the_limit_get_503_with_retry_after() {
     let app = App::start_with(&["--max-connections", "3"]);
     let connect = || {
         let mut stream = TcpStream::connect(app.address()).unwrap();
@@ -174,7 +174,7 @@ fn more_connections_than_allowed_are_told_to_come_back() {
 }
 
 #[test]
-fn probes_need_no_key_and_tell_no_secrets() {
+fn probes_need_no_key_and_reveal_no_secrets() {
     let app = App::start();
     assert_eq!(app.anonymous("GET", "/livez").send().status, 200);
     let ready = app.anonymous("GET", "/readyz").send();

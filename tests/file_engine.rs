@@ -153,7 +153,7 @@ impl FileEngine {
 type FileLog = EmbeddedLog<FileEngine>;
 
 #[tokio::test(flavor = "multi_thread")]
-async fn the_example_keeps_the_contract() {
+async fn the_example_meets_the_contract() {
     let folder = tempfile::tempdir().unwrap();
     contract::check_all(async || {
         let path = tempfile::tempdir_in(&folder).unwrap().keep().join("log");
@@ -163,7 +163,7 @@ async fn the_example_keeps_the_contract() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn the_example_survives_being_opened_again() {
+async fn the_example_can_be_reopened() {
     let folder = tempfile::tempdir().unwrap();
     let path = folder.path().join("log");
     contract::a_reopened_log_holds_everything(async || {
@@ -184,7 +184,7 @@ async fn the_example_drops_a_frame_that_was_never_acknowledged() {
 }
 
 #[tokio::test]
-async fn the_example_refuses_a_log_that_has_lost_its_end_and_salvages_the_rest() {
+async fn the_example_rejects_a_log_that_has_lost_its_end_and_salvages_the_rest() {
     let folder = tempfile::tempdir().unwrap();
     let path = folder.path().join("log");
     contract::fill(&FileLog::open(&path).unwrap(), Version::START, 3).await;

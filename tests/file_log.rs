@@ -170,7 +170,7 @@ fn unescape(line: &[u8]) -> Vec<u8> {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn the_example_keeps_the_contract() {
+async fn the_example_meets_the_contract() {
     let folder = tempfile::tempdir().unwrap();
     let number = std::sync::atomic::AtomicUsize::new(0);
     contract::check_all(async || {
@@ -181,7 +181,7 @@ async fn the_example_keeps_the_contract() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn the_example_survives_being_opened_again() {
+async fn the_example_can_be_reopened() {
     let folder = tempfile::tempdir().unwrap();
     let path = folder.path().join("log");
     contract::a_reopened_log_holds_everything(async || {

@@ -18,7 +18,7 @@ const SEEDS: [usize; 2] = [20_301_205, 41];
 const OPERATIONS: usize = 3;
 
 #[test]
-fn every_answer_to_made_up_requests_is_described() {
+fn every_response_to_a_generated_request_is_described() {
     let cases = env::var(CASES_VARIABLE).map_or(CASES, |text| text.parse().expect("a number of cases"));
     let app = App::start_with(&["--ops-listen", "127.0.0.1:0"]);
     let run = |seed| {

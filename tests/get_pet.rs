@@ -9,7 +9,7 @@ fn assert_deprecated(answer: &Answer) {
 }
 
 #[test]
-fn a_pet_is_found_by_its_id_and_the_answer_says_that_this_will_end() {
+fn a_pet_is_found_by_its_id_and_the_response_announces_the_removal() {
     let app = App::start();
     let created = app.post(r#"{"name":"Rex","categoryId":7,"status":"sold"}"#);
     let found = app.get("/v1/pets/1");
@@ -18,7 +18,7 @@ fn a_pet_is_found_by_its_id_and_the_answer_says_that_this_will_end() {
 }
 
 #[test]
-fn what_is_no_id_of_a_pet_is_not_found() {
+fn anything_but_the_id_of_a_pet_is_not_found() {
     let app = App::start();
     app.post(r#"{"name":"Rex","categoryId":7}"#);
     for id in [
@@ -48,7 +48,7 @@ fn what_is_no_id_of_a_pet_is_not_found() {
 }
 
 #[test]
-fn a_refused_answer_says_too_that_this_will_end() {
+fn errors_announce_the_removal_too() {
     let answer = App::start().anonymous("GET", "/v1/pets/1").send();
     answer.error(401, "unauthorized");
     assert_deprecated(&answer);

@@ -102,7 +102,7 @@ enum Chain {
 }
 
 #[tokio::test]
-async fn a_new_log_is_chained_from_its_first_record_and_its_head_hash_is_that_of_its_last() {
+async fn a_new_log_is_chained_from_its_first_record_and_its_head_hash_is_the_hash_of_its_last() {
     let log = history(3).await;
     let summary = walk(&*log).await.unwrap();
     let last = log.read(Position(2), ReadBound::ONE).await.unwrap();
@@ -110,14 +110,14 @@ async fn a_new_log_is_chained_from_its_first_record_and_its_head_hash_is_that_of
 }
 
 #[tokio::test]
-async fn one_old_record_that_was_rewritten_checksum_and_all_is_found() {
+async fn an_old_record_that_was_rewritten_with_its_checksum_is_detected() {
     let log = history(5).await;
     let broken = walk(&rewritten(&*log, 2, Chain::Broken).await).await.unwrap_err();
     assert_eq!((broken.sound.last, broken.error.fault), (Position(2), Fault::Damaged), "{broken}");
 }
 
 #[tokio::test]
-async fn a_history_that_was_rewritten_as_a_whole_has_another_head_hash() {
+async fn a_completely_rewritten_history_has_a_different_head_hash() {
     let log = history(5).await;
     let kept = walk(&*log).await.unwrap().head_hash;
     let forged = rewritten(&*log, 2, Chain::Mended).await;
@@ -130,7 +130,7 @@ async fn a_history_that_was_rewritten_as_a_whole_has_another_head_hash() {
 }
 
 #[tokio::test]
-async fn a_log_of_version_1_goes_on_in_version_1_until_told_otherwise() {
+async fn a_log_of_version_1_stays_in_version_1_until_told_otherwise() {
     let log = Arc::<MemoryLog>::default();
     contract::fill(&*log, Version::START, 3).await;
     let before = walk(&*log).await.unwrap();
@@ -170,7 +170,7 @@ async fn a_write_after_72_idle_hours_or_on_a_backup_of_last_month_succeeds_at_on
 }
 
 #[tokio::test]
-async fn a_node_whose_clock_is_25_hours_ahead_forgets_no_key_and_makes_nobody_forget() {
+async fn a_clock_that_is_25_hours_ahead_makes_no_node_forget_a_key() {
     let log = Arc::<MemoryLog>::default();
     let right = node(&log, &SetClock::at(0), WriteFormat::LikeTheLog).await;
     assert_eq!(create(&right, Some("order-1")).await, (1, false));
@@ -188,7 +188,7 @@ async fn a_node_whose_clock_is_25_hours_ahead_forgets_no_key_and_makes_nobody_fo
 }
 
 #[tokio::test]
-async fn the_script_of_the_docs_finds_what_verify_finds() {
+async fn the_script_in_the_docs_detects_what_verify_detects() {
     let page = fs::read_to_string(concat!(env!("CARGO_MANIFEST_DIR"), "/../docs/storage-format.md")).unwrap();
     let script = page.split("```python\n").nth(1).and_then(|rest| rest.split("```").next()).unwrap();
     let mixed = Arc::<MemoryLog>::default();

@@ -35,7 +35,7 @@ fn pets_are_added_and_listed_over_http_2() {
 }
 
 #[test]
-fn refusals_over_http_2_have_the_error_shape_too() {
+fn errors_over_http_2_have_the_error_shape_too() {
     let app = App::start();
     let folder = tempfile::tempdir().unwrap();
     let large = folder.path().join("large.json");

@@ -12,7 +12,7 @@ fn send(app: &App, api_key: &str, key: &str, body: &str) -> Answer {
 const REX: &str = r#"{"name":"Rex","categoryId":7,"status":"sold"}"#;
 
 #[test]
-fn a_request_sent_again_gets_the_first_answer_again() {
+fn a_repeated_request_gets_the_first_response_again() {
     let mut app = App::start();
     let key = app.key.clone();
     let first = send(&app, &key, "order-1", REX);
@@ -39,7 +39,7 @@ fn a_request_sent_again_gets_the_first_answer_again() {
 }
 
 #[test]
-fn a_request_sent_again_gets_the_first_answer_also_on_another_engine() {
+fn a_repeated_request_gets_the_first_response_again_after_a_change_of_engine() {
     let mut app = App::start();
     let key = app.key.clone();
     let first = send(&app, &key, "order-1", REX);
@@ -54,7 +54,7 @@ fn a_request_sent_again_gets_the_first_answer_also_on_another_engine() {
 }
 
 #[test]
-fn fifty_parallel_sends_make_one_pet() {
+fn fifty_parallel_requests_with_one_key_add_one_pet() {
     let app = App::start();
     let ids: Vec<_> = thread::scope(|scope| {
         let sends: Vec<_> = (0..50).map(|_| scope.spawn(|| send(&app, &app.key, "once", REX))).collect();
@@ -76,7 +76,7 @@ fn keys_of_different_callers_are_independent() {
 }
 
 #[test]
-fn a_refused_request_leaves_its_key_free() {
+fn a_rejected_request_does_not_use_up_its_key() {
     let app = App::start();
     send(&app, &app.key, "a", "{}").error(400, "invalid_request");
     assert_eq!(send(&app, &app.key, "a", REX).status, 201);

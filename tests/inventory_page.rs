@@ -71,7 +71,7 @@ fn a_person_adds_filters_and_finds_pets() {
 }
 
 #[test]
-fn a_person_walks_the_pages_and_sees_what_others_add() {
+fn a_person_turns_the_pages_and_sees_what_others_add() {
     let app = App::start();
     for number in 1..=41 {
         app.post(&format!(r#"{{"name":"Pet {number}","categoryId":1}}"#));
@@ -97,7 +97,7 @@ fn a_person_walks_the_pages_and_sees_what_others_add() {
 }
 
 #[test]
-fn an_idle_page_asks_cheaply() {
+fn an_idle_page_polls_cheaply() {
     let app = App::start_with(&["--ops-listen", "127.0.0.1:0"]);
     let browser = open(app.address());
     sign_in(&browser, &app.key);
@@ -108,7 +108,7 @@ fn an_idle_page_asks_cheaply() {
 }
 
 #[test]
-fn the_messages_of_the_service_stand_beside_the_fields() {
+fn error_messages_appear_next_to_their_fields() {
     let app = App::start();
     let browser = open(app.address());
     sign_in(&browser, &app.key);
@@ -130,7 +130,7 @@ fn the_messages_of_the_service_stand_beside_the_fields() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn a_create_whose_answer_is_lost_is_sent_again_and_adds_one_pet() {
+async fn a_create_whose_response_is_lost_is_sent_again_and_adds_one_pet() {
     let app = App::start();
     let proxy = CutProxy::start(app.address()).await;
     let browser = open(proxy.address());
@@ -163,7 +163,7 @@ async fn a_person_can_stop_trying_and_repeat_safely_later() {
 }
 
 #[test]
-fn a_read_only_key_shows_nothing_that_it_cannot_do() {
+fn a_read_only_key_sees_no_form_that_it_cannot_use() {
     let app = App::start();
     let reader = app.issue_key(&["--name", "reader", "--scope", "read"]);
     let browser = open(app.address());
@@ -181,7 +181,7 @@ fn a_read_only_key_shows_nothing_that_it_cannot_do() {
 }
 
 #[test]
-fn the_key_is_kept_only_where_the_person_allows_it() {
+fn the_key_is_stored_only_where_the_person_allows_it() {
     let app = App::start();
     let browser = open(app.address());
     browser.fill("#key", "wrong");
@@ -210,7 +210,7 @@ fn the_key_is_kept_only_where_the_person_allows_it() {
 }
 
 #[test]
-fn a_revoked_key_leads_back_to_the_start() {
+fn a_revoked_key_leads_back_to_the_sign_in() {
     let app = App::start();
     let browser = open(app.address());
     sign_in(&browser, &app.key);
@@ -224,7 +224,7 @@ fn a_revoked_key_leads_back_to_the_start() {
 }
 
 #[test]
-fn names_show_as_text_and_large_numbers_stay_exact() {
+fn names_are_shown_as_text_and_large_numbers_stay_exact() {
     let app = App::start();
     let browser = open(app.address());
     sign_in(&browser, &app.key);
@@ -308,7 +308,7 @@ fn the_page_fits_every_screen_and_passes_an_accessibility_check() {
 }
 
 #[test]
-fn the_page_is_small_and_asks_nobody_else() {
+fn the_page_is_small_and_contacts_no_other_host() {
     let app = App::start();
     let browser = open(app.address());
     sign_in(&browser, &app.key);
@@ -333,7 +333,7 @@ fn the_page_is_small_and_asks_nobody_else() {
 }
 
 #[test]
-fn programs_find_a_directory_at_the_same_address() {
+fn programs_get_a_directory_at_the_same_path() {
     let app = App::start();
     for accept in [None, Some("*/*"), Some("application/json")] {
         let call = app.anonymous("GET", "/");

@@ -36,7 +36,7 @@ fn create(app: &App, key: &str, request_key: &str) -> Answer {
 }
 
 #[test]
-fn a_request_repeated_under_the_new_key_makes_no_second_pet() {
+fn a_request_repeated_with_the_new_key_adds_no_second_pet() {
     let mut app = App::start();
     let old = app.key.clone();
     let created = create(&app, &old, "order-1");

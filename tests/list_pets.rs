@@ -17,7 +17,7 @@ fn an_empty_store_has_an_empty_list() {
 }
 
 #[test]
-fn a_page_has_20_pets_unless_asked_otherwise() {
+fn a_page_has_20_pets_by_default() {
     let app = App::start();
     for _ in 0..21 {
         app.post(r#"{"name":"a","categoryId":1}"#);
@@ -49,7 +49,7 @@ fn a_filter_shows_one_status_and_is_kept_from_page_to_page() {
 }
 
 #[test]
-fn pets_added_by_many_clients_are_walked_once_each_while_others_write() {
+fn paging_returns_each_pet_exactly_once_while_others_write() {
     let app = App::start();
     let more = AtomicBool::new(true);
     let add = |count: usize, status: &str| {

@@ -36,7 +36,7 @@ async fn after_a_while() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_log_that_is_away_for_a_moment_fails_no_request() {
+async fn a_log_that_is_briefly_unreachable_fails_no_request() {
     for log_fault in [LogFault::Away, LogFault::Disconnected] {
         let log = Arc::<FaultyLog>::default();
         let store = shared(&log).await;
@@ -53,7 +53,7 @@ async fn a_log_that_is_away_for_a_moment_fails_no_request() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn while_the_log_stays_away_every_request_is_refused_at_once() {
+async fn while_the_log_stays_unreachable_every_create_is_rejected_at_once() {
     for log_fault in [LogFault::Away, LogFault::Disconnected] {
         let log = Arc::<FaultyLog>::default();
         let store = shared(&log).await;
@@ -81,7 +81,7 @@ async fn an_idle_node_notices_that_its_log_has_closed_and_that_it_is_open_again(
 }
 
 #[tokio::test(start_paused = true)]
-async fn nothing_is_stored_long_after_its_callers_were_told_that_it_failed() {
+async fn nothing_is_stored_long_after_its_callers_got_an_error() {
     let log = Arc::<FaultyLog>::default();
     let store = shared(&log).await;
     log.fails_with(LogFault::LosesEveryAppend);
@@ -94,7 +94,7 @@ async fn nothing_is_stored_long_after_its_callers_were_told_that_it_failed() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn closing_does_not_wait_for_a_log_that_is_away() {
+async fn closing_does_not_wait_for_an_unreachable_log() {
     for (log_fault, sharing) in
         [(LogFault::Away, Sharing::Shared), (LogFault::LosesEveryAppend, Sharing::Alone)]
     {
@@ -135,7 +135,7 @@ async fn a_request_that_arrives_while_a_commit_is_overtaken_shares_the_next_try(
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_doubt_ends_when_a_newer_program_has_written_there() {
+async fn an_unclear_append_is_resolved_when_a_newer_program_wrote_at_its_position() {
     let log = Arc::<FaultyLog>::default();
     let store = alone(&log).await;
     log.fails_with(LogFault::OvertakenByANewerProgram);
@@ -157,7 +157,7 @@ async fn a_node_that_follows_a_newer_program_stops_serving_and_says_so() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_log_that_was_restored_unseen_is_replayed_and_written_to() {
+async fn a_log_that_was_restored_unnoticed_is_replayed_and_written_to() {
     for commits in [0, 1, 2, 3, 4, 7] {
         let log = Arc::<FaultyLog>::default();
         let store = shared(&log).await;
@@ -175,7 +175,7 @@ async fn a_log_that_was_restored_unseen_is_replayed_and_written_to() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_writer_finds_out_by_itself_that_its_log_has_become_shorter() {
+async fn a_writer_notices_by_itself_that_its_log_has_become_shorter() {
     let log = Arc::<FaultyLog>::default();
     // Nobody follows.
     let store = alone(&log).await;
@@ -190,7 +190,7 @@ async fn a_writer_finds_out_by_itself_that_its_log_has_become_shorter() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_writer_that_has_stopped_is_not_forgotten_when_the_log_comes_back() {
+async fn a_stopped_writer_is_still_reported_when_the_log_is_back() {
     let log = Arc::<FaultyLog>::default();
     let store = shared(&log).await;
     log.fails_with(LogFault::AppendsPanic);
@@ -203,7 +203,7 @@ async fn a_writer_that_has_stopped_is_not_forgotten_when_the_log_comes_back() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_follower_that_panics_says_so() {
+async fn a_panic_in_the_follower_is_reported() {
     let log = Arc::<FaultyLog>::default();
     let store = shared(&log).await;
     log.fails_with(LogFault::WaitsPanic);

@@ -92,7 +92,7 @@ fn a_public_parser_reads_the_metrics() {
 }
 
 #[test]
-fn operators_have_probes_and_nothing_of_the_interface() {
+fn the_operators_listener_serves_probes_but_no_operations() {
     let app = App::start_with(&OPS);
     let ops = app.operators();
     for path in ["/livez", "/readyz"] {
@@ -105,7 +105,7 @@ fn operators_have_probes_and_nothing_of_the_interface() {
 }
 
 #[test]
-fn the_service_ends_cleanly_while_operators_are_connected() {
+fn the_service_stops_cleanly_while_operators_are_connected() {
     let mut app = App::start_with(&OPS);
     let held = std::net::TcpStream::connect(app.operators()).unwrap();
     app.post(r#"{"name":"Rex","categoryId":7}"#);

@@ -29,7 +29,7 @@ fn on_shared_engines(nodes: usize, check: impl Fn(&[App])) {
 }
 
 #[test]
-fn what_one_node_answers_another_shows_at_once_to_who_brings_the_position() {
+fn a_client_that_sends_the_position_sees_the_write_of_another_node_at_once() {
     on_shared_engines(2, |nodes| {
         for _ in 0..10 {
             let created = nodes[0].post(r#"{"name":"Rex","categoryId":7}"#);
@@ -50,7 +50,7 @@ fn what_one_node_answers_another_shows_at_once_to_who_brings_the_position() {
 }
 
 #[test]
-fn four_nodes_that_write_at_once_lose_nothing_and_share_no_id() {
+fn four_nodes_that_write_at_once_lose_nothing_and_never_assign_the_same_id() {
     on_shared_engines(4, |nodes| {
         let answered = Mutex::new(Vec::new());
         thread::scope(|scope| {
@@ -110,7 +110,7 @@ fn a_request_key_works_across_nodes() {
 }
 
 #[test]
-fn a_node_that_loses_its_engine_says_so_keeps_reading_and_recovers() {
+fn a_node_that_loses_its_engine_reports_it_keeps_serving_reads_and_recovers() {
     let mut server = PostgresServer::start();
     let database = server.create_database();
     let app = node(&server.url(&database));
@@ -137,7 +137,7 @@ fn a_node_that_loses_its_engine_says_so_keeps_reading_and_recovers() {
 }
 
 #[test]
-fn an_engine_that_acknowledges_too_early_is_labelled_and_can_be_refused() {
+fn an_engine_that_acknowledges_too_early_is_reported_and_can_be_rejected() {
     let runtime = tokio::runtime::Runtime::new().unwrap();
     let cluster = runtime.block_on(NatsCluster::start(1, NatsSync::Default));
     let app = node(&cluster.url("PETS"));
@@ -158,7 +158,7 @@ fn an_engine_that_acknowledges_too_early_is_labelled_and_can_be_refused() {
 }
 
 #[test]
-fn looking_for_a_log_that_is_not_there_makes_none() {
+fn inspecting_a_missing_log_does_not_create_it() {
     let mut postgres = PostgresServer::start();
     let database = postgres.create_database();
     let runtime = tokio::runtime::Runtime::new().unwrap();

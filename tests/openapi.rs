@@ -46,7 +46,7 @@ fn differences(committed: &Value, real: &Value, pointer: &str, found: &mut Vec<S
 }
 
 #[test]
-fn the_committed_document_is_the_real_one() {
+fn the_committed_document_is_up_to_date() {
     let path = root().join("docs/openapi.json");
     let committed = fs::read_to_string(&path).unwrap();
     let real = petstore(["openapi"]).stdout;
@@ -68,7 +68,7 @@ fn a_public_validator_finds_nothing_wrong() {
 }
 
 #[test]
-fn the_service_shows_the_same_document_to_everybody() {
+fn the_service_serves_the_same_document_to_everybody() {
     let app = App::start();
     let shown = app.anonymous("GET", "/openapi.json").send();
     assert_eq!((shown.status, shown.header("content-type")), (200, Some("application/json")));
@@ -80,7 +80,7 @@ fn the_service_shows_the_same_document_to_everybody() {
 }
 
 #[test]
-fn servers_end_in_the_version_and_are_those_the_operator_names() {
+fn server_urls_end_in_the_version_and_are_those_that_the_operator_names() {
     let urls = |document: &Value| {
         let servers = document["servers"].as_array().unwrap().iter();
         servers.map(|server| server["url"].as_str().unwrap().to_owned()).collect::<Vec<_>>()
@@ -97,7 +97,7 @@ fn servers_end_in_the_version_and_are_those_the_operator_names() {
 }
 
 #[test]
-fn it_says_what_the_interface_says() {
+fn the_document_describes_the_specified_interface() {
     let document = document();
     assert_eq!((&document["openapi"], &document["info"]["version"]), (&json!("3.1.0"), &json!("1.0.0")));
     assert_eq!(document["components"]["securitySchemes"]["bearer"]["scheme"], "bearer");
@@ -140,7 +140,7 @@ fn it_says_what_the_interface_says() {
 }
 
 #[test]
-fn routes_and_document_agree() {
+fn the_routes_and_the_document_agree() {
     let app = App::start();
     app.post(r#"{"name":"Rex","categoryId":7}"#);
     let document = document();
@@ -187,7 +187,7 @@ fn assert_described(document: &Value, id: &str, answer: &Answer) {
 }
 
 #[test]
-fn every_kind_of_answer_is_described() {
+fn every_kind_of_response_is_described() {
     let app = App::start();
     let document = document();
     let pet = r#"{"name":"Rex","categoryId":7}"#;

@@ -147,7 +147,7 @@ fn read(path: &Path) -> Option<String> {
 }
 
 #[test]
-fn links_beside_the_key_file_lead_root_nowhere() {
+fn root_never_follows_links_beside_the_key_file() {
     if !is_root("links beside the key file") {
         return;
     }
@@ -193,7 +193,7 @@ fn what_root_creates_belongs_to_the_owner_of_the_folder() {
 }
 
 #[test]
-fn a_file_that_was_there_keeps_its_owner() {
+fn an_existing_file_keeps_its_owner() {
     if !is_root("the owner of what was there") {
         return;
     }

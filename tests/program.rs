@@ -11,7 +11,7 @@ use std::{
 use harness::{App, petstore, program};
 
 #[test]
-fn the_first_start_makes_a_key_and_prints_a_line_that_works_when_pasted() {
+fn the_first_start_creates_a_key_and_prints_a_command_that_works_when_pasted() {
     let folder = tempfile::Builder::new().prefix("it's a folder ").tempdir().unwrap();
     let output = File::create(folder.path().join("output")).unwrap();
     let mut service = Command::new(program())
@@ -97,7 +97,7 @@ fn keys_are_issued_listed_and_revoked() {
 }
 
 #[test]
-fn wrong_usage_ends_with_2_and_a_hint() {
+fn wrong_usage_exits_with_2_and_a_hint() {
     for wrong in [
         vec![],
         vec!["fly"],
@@ -184,7 +184,7 @@ fn plain_http_stays_on_this_machine_unless_told_otherwise() {
 }
 
 #[test]
-fn nobody_has_to_read_what_the_program_says() {
+fn the_program_works_when_nobody_reads_its_output() {
     let folder = tempfile::tempdir().unwrap();
     let (store, keys) = (folder.path().join("log"), folder.path().join("keys.toml"));
     let mut service = Command::new(program())
@@ -257,7 +257,7 @@ fn a_log_is_not_copied_onto_itself() {
 }
 
 #[test]
-fn a_file_that_is_no_whole_export_leaves_no_store_behind() {
+fn importing_an_incomplete_export_leaves_no_store_behind() {
     let folder = tempfile::tempdir().unwrap();
     let mut app = App::start_on(
         program(),

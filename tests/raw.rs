@@ -32,7 +32,7 @@ fn count(app: &App) -> usize {
 }
 
 #[test]
-fn a_body_whose_end_is_in_doubt_ends_its_connection() {
+fn a_body_of_ambiguous_length_closes_the_connection() {
     let app = App::start();
     let headers = headers(&app);
     let smuggled = smuggled(&app);
@@ -71,7 +71,7 @@ fn a_body_whose_end_is_in_doubt_ends_its_connection() {
 }
 
 #[test]
-fn codings_that_leave_no_doubt_are_taken() {
+fn unambiguous_transfer_codings_are_accepted() {
     let app = App::start();
     let headers = headers(&app);
     for (framing, body) in [
@@ -114,7 +114,7 @@ fn broken_chunks_add_nothing() {
 }
 
 #[test]
-fn the_body_of_a_get_is_no_request() {
+fn the_body_of_a_get_is_not_read_as_a_request() {
     let app = App::start();
     let (headers, smuggled) = (headers(&app), smuggled(&app));
     for framing in ["Content-Length: LENGTH\r\n", "Transfer-Encoding: chunked\r\n"] {
@@ -127,7 +127,7 @@ fn the_body_of_a_get_is_no_request() {
 }
 
 #[test]
-fn lines_that_mean_different_things_to_others_are_refused() {
+fn header_lines_that_other_parsers_read_differently_are_rejected() {
     let app = App::start();
     let headers = headers(&app);
     for line in [
@@ -163,7 +163,7 @@ fn lines_that_mean_different_things_to_others_are_refused() {
 }
 
 #[test]
-fn a_header_that_decides_something_is_given_once() {
+fn a_header_that_matters_may_occur_only_once() {
     let app = App::start();
     let answered = |line: &str| {
         let length = PET.len();
@@ -184,7 +184,7 @@ fn a_header_that_decides_something_is_given_once() {
 }
 
 #[test]
-fn bytes_that_are_no_text_are_refused_or_do_no_harm() {
+fn bytes_that_are_not_text_are_rejected_or_harmless() {
     let app = App::start();
     let headers = headers(&app);
     let send = |first: &[u8], more: &[u8]| {
@@ -203,7 +203,7 @@ fn bytes_that_are_no_text_are_refused_or_do_no_harm() {
 }
 
 #[test]
-fn other_forms_of_an_address_open_no_other_doors() {
+fn other_spellings_of_a_path_give_no_extra_access() {
     let app = App::start();
     let headers = headers(&app);
     for (first, expected) in [
@@ -226,7 +226,7 @@ fn other_forms_of_an_address_open_no_other_doors() {
 }
 
 #[test]
-fn heads_have_a_limit() {
+fn request_heads_have_a_size_limit() {
     let app = App::start();
     let headers = headers(&app);
     let head = |path: usize, count: usize, size: usize| {
@@ -243,7 +243,7 @@ fn heads_have_a_limit() {
 }
 
 #[test]
-fn numbers_and_nesting_beyond_all_measure_are_answered_at_once() {
+fn huge_numbers_and_deep_nesting_get_an_immediate_response() {
     let app = App::start();
     let digits = "9".repeat(60_000);
     for body in [

@@ -12,7 +12,7 @@ fn add(app: &App) -> i64 {
 }
 
 #[test]
-fn a_clean_end_keeps_everything_and_exits_with_0() {
+fn a_clean_stop_keeps_everything_and_exits_with_0() {
     for signal in ["TERM", "INT"] {
         let mut app = App::start();
         let before: Vec<Value> = (0..5).map(|_| app.get(&format!("/v1/pets/{}", add(&app))).json()).collect();
@@ -25,7 +25,7 @@ fn a_clean_end_keeps_everything_and_exits_with_0() {
 }
 
 #[test]
-fn a_kill_right_behind_an_answer_loses_nothing() {
+fn a_kill_right_after_a_response_loses_nothing() {
     let mut app = App::start();
     for round in 1..=10 {
         assert_eq!(add(&app), round, "ids go on rising");
@@ -40,7 +40,7 @@ fn a_kill_right_behind_an_answer_loses_nothing() {
 }
 
 #[test]
-fn a_second_process_on_the_same_store_gives_up_with_one_sentence() {
+fn a_second_process_on_the_same_store_exits_with_one_sentence() {
     let app = App::start();
     add(&app);
     let keys = app.keys_file();
@@ -58,7 +58,7 @@ fn a_second_process_on_the_same_store_gives_up_with_one_sentence() {
 }
 
 #[test]
-fn a_store_that_cannot_be_used_is_refused_with_one_sentence() {
+fn an_unusable_store_is_rejected_with_one_sentence() {
     let folder = tempfile::tempdir().unwrap();
     let file = folder.path().join("file");
     fs::write(&file, "not a folder").unwrap();
@@ -122,7 +122,7 @@ fn a_flipped_bit_never_shortens_the_history_silently() {
 }
 
 #[test]
-fn the_log_can_be_looked_into_when_no_service_runs() {
+fn the_log_can_be_inspected_when_no_service_runs() {
     let mut app = App::start();
     for _ in 0..3 {
         add(&app);

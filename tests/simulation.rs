@@ -55,7 +55,7 @@ use run::{Report, run, run_on};
 const SEEDS: u64 = 2_000;
 
 #[test]
-fn every_promise_holds_in_every_simulated_life() {
+fn every_promise_holds_in_every_simulated_run() {
     if let Some(seed) = number("PETSTORE_SIM_SEED") {
         let report = tried(seed);
         println!("{}\n{}", report.lines.join("\n"), report.tally);
@@ -86,7 +86,7 @@ fn every_promise_holds_in_every_simulated_life() {
 }
 
 #[test]
-fn the_same_seed_gives_the_same_life() {
+fn the_same_seed_gives_the_same_run() {
     for seed in 1..=50 {
         let (once, again) = (run(seed), run(seed));
         let differs = once.lines.iter().zip(&again.lines).find(|(once, again)| once != again);
@@ -96,7 +96,7 @@ fn the_same_seed_gives_the_same_life() {
 }
 
 #[test]
-fn an_engine_that_lies_is_found_out() {
+fn an_engine_that_breaks_its_promises_is_detected() {
     for lie in [
         Lie::AnswersBeforeItStores,
         Lie::CallsDoubtsStored,
@@ -110,7 +110,7 @@ fn an_engine_that_lies_is_found_out() {
 }
 
 #[test]
-fn nodes_that_write_all_at_once_share_the_log() {
+fn nodes_that_write_at_the_same_time_share_the_log() {
     for (seed, nodes) in (1..=8).zip([2, 3].into_iter().cycle()) {
         let shares = fairness::contest(seed, &vec![0; nodes]);
         let fair = shares.iter().sum::<u64>() / nodes as u64;
@@ -119,7 +119,7 @@ fn nodes_that_write_all_at_once_share_the_log() {
 }
 
 #[test]
-fn a_node_far_away_joins_although_others_write_all_the_time() {
+fn a_distant_node_can_join_while_others_write_constantly() {
     for seed in 1..=2 {
         let shares = fairness::contest(seed, &[0, 0, 20]);
         assert!(shares[0] + shares[1] > 0, "seed {seed}: the others go on, {shares:?}");
@@ -127,7 +127,7 @@ fn a_node_far_away_joins_although_others_write_all_the_time() {
 }
 
 #[test]
-fn a_node_some_way_off_gets_its_turn_although_a_closer_one_never_stops_writing() {
+fn a_more_distant_node_gets_its_turn_while_a_closer_one_writes_constantly() {
     for seed in 1..=2 {
         let shares = fairness::contest(seed, &[0, 2]);
         assert!(shares[1] > 4, "seed {seed}: {shares:?}");

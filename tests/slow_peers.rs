@@ -75,7 +75,7 @@ fn with_large_pages() -> App {
 }
 
 #[test]
-fn responses_that_nobody_takes_hold_little_memory_and_give_it_back() {
+fn unread_responses_hold_little_memory_and_release_it() {
     let app = with_large_pages();
     let runtime = tokio::runtime::Runtime::new().unwrap();
     let before = resident(&app);

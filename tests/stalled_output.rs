@@ -122,7 +122,7 @@ impl Drop for Process {
 }
 
 #[test]
-fn requests_probes_and_the_end_do_not_wait_for_a_stalled_reader_of_the_log() {
+fn requests_probes_and_shutdown_do_not_wait_for_a_stalled_reader_of_the_log() {
     let mut service = Service::start();
     service.fill_the_log();
     for (listener, path) in
@@ -162,7 +162,7 @@ fn a_second_signal_does_not_wait_for_a_stalled_reader_of_the_log() {
 }
 
 #[test]
-fn a_reader_that_comes_back_is_told_how_many_lines_it_missed() {
+fn the_log_says_how_many_lines_a_stalled_reader_missed() {
     let mut service = Service::start();
     service.fill_the_log();
     assert!(service.dropped_lines() > 0);
@@ -187,7 +187,7 @@ fn start_mute(arguments: &[&str]) -> (Process, PipeReader) {
 }
 
 #[test]
-fn a_service_starts_and_ends_while_nobody_reads_anything() {
+fn a_service_starts_and_stops_while_nobody_reads_its_output() {
     let folder = tempfile::tempdir().unwrap();
     let keys = folder.path().join("keys.toml");
     let free = TcpListener::bind("127.0.0.1:0").and_then(|listener| listener.local_addr()).unwrap();
@@ -202,7 +202,7 @@ fn a_service_starts_and_ends_while_nobody_reads_anything() {
 }
 
 #[test]
-fn a_service_that_fails_ends_although_nobody_reads_why() {
+fn a_failing_service_exits_even_if_nobody_reads_why() {
     let taken = TcpListener::bind("127.0.0.1:0").unwrap();
     let address = taken.local_addr().unwrap().to_string();
     let folder = tempfile::tempdir().unwrap();

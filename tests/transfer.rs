@@ -43,7 +43,7 @@ async fn exported(log: &dyn EventLog) -> Vec<u8> {
 }
 
 #[tokio::test]
-async fn a_copy_is_the_same_bytes_on_every_engine() {
+async fn a_copy_has_the_same_bytes_on_every_engine() {
     let folder = tempfile::tempdir().unwrap();
     let first = history(300).await;
     let second = Arc::new(SledLog::open(folder.path().join("log")).unwrap());
@@ -92,7 +92,7 @@ impl EventLog for Replaced {
 }
 
 #[tokio::test]
-async fn two_histories_are_never_mixed_when_the_source_is_replaced_meanwhile() {
+async fn two_histories_are_never_mixed_when_the_source_is_replaced_during_a_copy() {
     let (before, after) = (history(3).await, history(5).await);
     let from = Replaced { before, after, reads: AtomicUsize::new(0) };
     let to = MemoryLog::default();
@@ -102,7 +102,7 @@ async fn two_histories_are_never_mixed_when_the_source_is_replaced_meanwhile() {
 }
 
 #[tokio::test]
-async fn a_copy_goes_on_where_it_stopped() {
+async fn a_copy_resumes_where_it_stopped() {
     let from = history(20).await;
     let to = MemoryLog::default();
     transfer::copy(&from, &to, |_| {}).await.unwrap();
@@ -112,7 +112,7 @@ async fn a_copy_goes_on_where_it_stopped() {
 }
 
 #[tokio::test]
-async fn a_target_with_another_history_is_left_as_it_is() {
+async fn a_target_with_another_history_is_left_unchanged() {
     let from = history(20).await;
     let other = history(5).await;
     let before = summary(&other).await;
@@ -133,7 +133,7 @@ async fn a_target_with_another_history_is_left_as_it_is() {
 }
 
 #[tokio::test]
-async fn an_export_restores_the_very_same_log() {
+async fn an_export_restores_exactly_the_same_log() {
     let from = history(30).await;
     let file = exported(&from).await;
     let to = MemoryLog::default();
@@ -144,7 +144,7 @@ async fn an_export_restores_the_very_same_log() {
 }
 
 #[tokio::test]
-async fn an_export_that_is_not_whole_is_refused_where_it_breaks() {
+async fn an_incomplete_export_is_rejected_at_the_line_where_it_breaks() {
     let file = exported(&history(10).await).await;
     let text = String::from_utf8(file).unwrap();
     let lines: Vec<_> = text.lines().collect();

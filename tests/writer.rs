@@ -20,7 +20,7 @@ fn visible(store: &PetStore) -> Vec<i64> {
 }
 
 #[tokio::test(start_paused = true)]
-async fn every_doubt_ends_with_exactly_one_pet() {
+async fn every_unclear_append_ends_with_exactly_one_pet() {
     for (fault, id, commits) in [
         (LogFault::None, 1, 1),
         (LogFault::LosesTheAnswer, 1, 1),
@@ -39,7 +39,7 @@ async fn every_doubt_ends_with_exactly_one_pet() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_refused_record_is_told_and_the_next_one_is_served() {
+async fn a_rejected_record_is_reported_and_the_next_one_is_stored() {
     let log = FaultyLog::with(LogFault::RefusesTheRecord);
     let store = node_on(&log).await;
     assert_eq!(create(&store).await, Err(CreateError::Unavailable(Fault::TooLarge)));
@@ -49,7 +49,7 @@ async fn a_refused_record_is_told_and_the_next_one_is_served() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_closed_log_refuses_writes_keeps_reads_and_recovers_by_itself() {
+async fn a_closed_log_rejects_writes_serves_reads_and_recovers_by_itself() {
     for (fault, there_afterwards) in
         [(LogFault::ClosesBeforeStoring, vec![1]), (LogFault::ClosesAfterStoring, vec![1, 2])]
     {
@@ -72,7 +72,7 @@ async fn a_closed_log_refuses_writes_keeps_reads_and_recovers_by_itself() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_writer_that_panics_says_so_and_reads_go_on() {
+async fn a_panic_in_the_writer_is_reported_and_reads_continue() {
     let store = node_on(&FaultyLog::with(LogFault::AppendsPanic)).await;
     assert_eq!(create(&store).await, Err(CreateError::Unavailable(Fault::Stopped)));
     assert_eq!(create(&store).await, Err(CreateError::Unavailable(Fault::Stopped)));
@@ -81,7 +81,7 @@ async fn a_writer_that_panics_says_so_and_reads_go_on() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_request_with_a_key_makes_one_pet_however_often_it_is_sent() {
+async fn a_request_with_a_key_adds_one_pet_however_often_it_is_sent() {
     let store = node_on(&FaultyLog::with(LogFault::LosesTheAnswer)).await;
     let request = CreatePet { request_key: Some(RequestKey::new("order-1").unwrap()), ..pet_named("Rex") };
     let sends = (0..50).map(|_| store.create(request.clone()));
@@ -110,7 +110,7 @@ async fn creates_that_wait_together_share_a_commit() {
 }
 
 #[tokio::test]
-async fn a_full_queue_is_busy_and_loses_nobody_who_was_taken() {
+async fn a_full_queue_is_busy_and_loses_no_accepted_request() {
     let store = node_on(&FaultyLog::with(LogFault::None)).await;
     // One thread: nothing is taken off the queue until this test waits.
     let creates = (0..PetStore::QUEUE_MAX + 10).map(|_| Box::pin(create(&store))).collect();
@@ -140,7 +140,7 @@ async fn join_all<F: Future + Unpin>(futures: Vec<F>) -> Vec<F::Output> {
 }
 
 #[tokio::test]
-async fn closing_answers_everybody_who_was_taken() {
+async fn closing_replies_to_every_accepted_request() {
     let log = FaultyLog::with(LogFault::None);
     let store = node_on(&log).await;
     let (first, second) = (create(&store), create(&store));

@@ -27,14 +27,14 @@ pub async fn check_all(fresh: impl AsyncFn() -> Arc<dyn EventLog>) {
     records_come_back_byte_for_byte_and_in_order(&*fresh().await).await;
     large_records_come_back_whole(&*fresh().await).await;
     an_append_anywhere_but_at_the_head_conflicts_and_stores_nothing(&*fresh().await).await;
-    an_append_after_another_commit_than_the_head_conflicts_and_stores_nothing(&*fresh().await).await;
+    an_append_after_a_commit_that_is_not_the_head_conflicts_and_stores_nothing(&*fresh().await).await;
     the_same_record_is_not_stored_twice(&*fresh().await).await;
-    of_rivals_for_one_position_exactly_one_wins(fresh().await).await;
-    a_read_keeps_its_bounds_and_leaves_nothing_out(&*fresh().await).await;
-    readers_beside_a_writer_see_a_growing_history_without_gaps(fresh().await).await;
-    waiting_ends_when_something_is_there(fresh().await).await;
-    waiting_in_vain_ends_with_patience(&*fresh().await).await;
-    the_durability_is_told_in_words(&*fresh().await);
+    exactly_one_of_several_appends_at_one_position_succeeds(fresh().await).await;
+    a_read_stays_within_its_bounds_and_leaves_nothing_out(&*fresh().await).await;
+    readers_see_a_growing_history_without_gaps_during_writes(fresh().await).await;
+    waiting_ends_when_there_is_a_record(fresh().await).await;
+    waiting_ends_when_patience_has_elapsed(&*fresh().await).await;
+    the_durability_is_described_in_words(&*fresh().await);
 }
 
 /// Nothing was appended: head is 0 and there is nothing to read.
@@ -84,7 +84,7 @@ pub async fn an_append_anywhere_but_at_the_head_conflicts_and_stores_nothing(log
 
 /// The position of the head and the id of another commit: Conflict, and nothing changes. Whoever decided on that
 /// commit decided on a history that this log does not hold.
-pub async fn an_append_after_another_commit_than_the_head_conflicts_and_stores_nothing(log: &dyn EventLog) {
+pub async fn an_append_after_a_commit_that_is_not_the_head_conflicts_and_stores_nothing(log: &dyn EventLog) {
     let another = Some(CommitId(Uuid::now_v7()));
     for commit in [another, Some(CommitId(Uuid::nil()))] {
         let refused = log.append(Version { commit, ..Version::START }, &record(1)).await;
@@ -120,7 +120,7 @@ pub async fn the_same_record_is_not_stored_twice(log: &dyn EventLog) {
 }
 
 /// Sixteen appends for one position at once: one is stored, fifteen conflict, round after round.
-pub async fn of_rivals_for_one_position_exactly_one_wins(log: Arc<dyn EventLog>) {
+pub async fn exactly_one_of_several_appends_at_one_position_succeeds(log: Arc<dyn EventLog>) {
     let mut expected = Version::START;
     for next in 1..=10 {
         let mut rivals = JoinSet::new();
@@ -149,7 +149,7 @@ pub async fn of_rivals_for_one_position_exactly_one_wins(log: Arc<dyn EventLog>)
 }
 
 /// Bounds hold in count and bytes, at least one record comes, and reading on reaches everything.
-pub async fn a_read_keeps_its_bounds_and_leaves_nothing_out(log: &dyn EventLog) {
+pub async fn a_read_stays_within_its_bounds_and_leaves_nothing_out(log: &dyn EventLog) {
     append_all(log, (0..25).map(|_| sized(1_000))).await;
     for (bound, most) in [
         (ReadBound { records: 7, bytes: usize::MAX }, 7),
@@ -175,7 +175,7 @@ pub async fn a_read_keeps_its_bounds_and_leaves_nothing_out(log: &dyn EventLog) 
 }
 
 /// A reader that follows a writer never sees a gap, never sees less than before, and sees all in the end.
-pub async fn readers_beside_a_writer_see_a_growing_history_without_gaps(log: Arc<dyn EventLog>) {
+pub async fn readers_see_a_growing_history_without_gaps_during_writes(log: Arc<dyn EventLog>) {
     const COMMITS: u64 = 50;
     let mut readers = JoinSet::new();
     for _ in 0..3 {
@@ -200,7 +200,7 @@ pub async fn readers_beside_a_writer_see_a_growing_history_without_gaps(log: Arc
 }
 
 /// Waiting beyond the head ends when a record is appended; waiting for a record that is already there returns at once.
-pub async fn waiting_ends_when_something_is_there(log: Arc<dyn EventLog>) {
+pub async fn waiting_ends_when_there_is_a_record(log: Arc<dyn EventLog>) {
     let waiting = log.clone();
     let waiter = tokio::spawn(async move {
         while waiting.read(Position::START, ReadBound::ONE).await.expect("the log reads").is_empty() {
@@ -221,13 +221,13 @@ pub async fn waiting_ends_when_something_is_there(log: Arc<dyn EventLog>) {
 }
 
 /// Nothing comes: waiting ends all the same, without an error.
-pub async fn waiting_in_vain_ends_with_patience(log: &dyn EventLog) {
+pub async fn waiting_ends_when_patience_has_elapsed(log: &dyn EventLog) {
     let waited = timeout(PATIENCE, log.wait_beyond(Position::START, Duration::from_millis(20))).await;
     assert_eq!(waited, Ok(Ok(())), "waiting ends with its patience");
 }
 
 /// Operators can read what the engine promises.
-pub fn the_durability_is_told_in_words(log: &dyn EventLog) {
+pub fn the_durability_is_described_in_words(log: &dyn EventLog) {
     let durability = log.durability();
     assert!(!durability.engine.is_empty(), "the engine has a name");
     assert!(durability.promise.split_whitespace().count() > 3, "the promise is a sentence");

@@ -208,7 +208,7 @@ mod tests {
     }
 
     #[test]
-    fn each_request_gets_a_pet_of_its_own() {
+    fn each_request_gets_its_own_pet() {
         assert_eq!(
             told(decided(&[request("a", None), request("a", None)])),
             [Ok((1, false)), Ok((2, false))]
@@ -216,7 +216,7 @@ mod tests {
     }
 
     #[test]
-    fn one_key_twice_in_one_batch_makes_one_pet() {
+    fn one_key_twice_in_one_batch_adds_one_pet() {
         let draft = decided(&[request("a", Some("x")), request("b", None), request("a", Some("x"))]);
         assert_eq!(draft.commit.entries.len(), 2);
         assert_eq!(told(draft), [Ok((1, false)), Ok((2, false)), Ok((1, true))]);
@@ -248,7 +248,7 @@ mod tests {
     }
 
     #[test]
-    fn a_log_goes_on_in_its_version_until_told_otherwise() {
+    fn a_log_stays_in_its_version_until_told_otherwise() {
         let version_2 = Circumstances { write_format: WriteFormat::Version2, ..at(DateTime::UNIX_EPOCH) };
         let like_the_log = at(DateTime::UNIX_EPOCH);
         let (empty, old) = (State::default(), state_at(DateTime::UNIX_EPOCH, Format::V1));

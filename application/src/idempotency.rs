@@ -155,7 +155,7 @@ mod tests {
     }
 
     #[test]
-    fn an_answer_is_remembered_for_a_day_and_no_longer() {
+    fn a_reply_is_remembered_for_a_day_and_no_longer() {
         let mut answered = Answered::default();
         answered.remember(caller("k", "a"), pet(1), hour(0));
         assert_eq!(answered.find(&caller("k", "a"), hour(23)), Some(&pet(1)));
@@ -163,7 +163,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_too_old_takes_no_memory() {
+    fn expired_keys_take_no_memory() {
         let mut answered = Answered::default();
         answered.remember(caller("k", "a"), pet(1), hour(0));
         answered.remember(caller("k", "b"), pet(2), hour(24));
@@ -174,7 +174,7 @@ mod tests {
     }
 
     #[test]
-    fn a_key_used_again_after_a_day_is_remembered_anew() {
+    fn a_key_used_again_after_a_day_is_remembered_again() {
         let mut answered = Answered::default();
         answered.remember(caller("k", "a"), pet(1), hour(0));
         answered.remember(caller("k", "a"), pet(2), hour(25));
@@ -183,7 +183,7 @@ mod tests {
     }
 
     #[test]
-    fn when_full_the_owner_with_the_most_answers_forgets_its_oldest() {
+    fn when_memory_is_full_the_owner_with_the_most_keys_forgets_its_oldest() {
         let mut answered = Answered::default();
         answered.remember_at_most(4, caller("quiet", "a"), pet(1), hour(0));
         for id in 2..=9 {
@@ -196,7 +196,7 @@ mod tests {
     }
 
     #[test]
-    fn of_owners_with_equally_many_answers_the_same_one_forgets_in_every_replay() {
+    fn among_owners_with_equally_many_keys_the_same_one_forgets_in_every_replay() {
         let replay = || {
             let mut answered = Answered::default();
             for (owner, id) in ["a", "b", "a", "b", "c"].into_iter().zip(1..) {

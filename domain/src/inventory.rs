@@ -85,7 +85,7 @@ mod tests {
     }
 
     #[test]
-    fn when_ids_run_out_nothing_is_decided() {
+    fn when_ids_run_out_no_pet_can_be_added() {
         assert_eq!(given([i64::MAX]).create(rex()), Err(IdsExhausted));
     }
 
@@ -135,7 +135,7 @@ mod tests {
         }
 
         #[test]
-        fn replaying_a_history_gives_the_state_of_living_it(pets in prop::collection::vec(any_pet(), 0..50)) {
+        fn replaying_a_history_gives_the_same_state_as_creating_it(pets in prop::collection::vec(any_pet(), 0..50)) {
             let (lived, history) = live(pets);
             let mut replayed = Inventory::default();
             for event in &history {

@@ -191,7 +191,7 @@ mod tests {
     }
 
     #[test]
-    fn a_status_survives_the_way_through_its_text() {
+    fn a_status_is_read_back_from_its_text() {
         for status in PetStatus::ALL {
             assert_eq!(status.as_str().parse(), Ok(status));
         }

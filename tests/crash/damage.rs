@@ -25,7 +25,7 @@ const SHARED_PETS: u64 = 8;
 const SERVED: u64 = 6;
 
 #[test]
-fn a_flipped_bit_is_noticed_or_harmless_and_the_rest_can_be_salvaged() {
+fn a_flipped_bit_is_detected_or_harmless_and_the_rest_can_be_salvaged() {
     damage_stores("flips", Rounds { short: 48, full: 300 }, |bytes, dice| {
         let used = bytes.iter().rposition(|byte| *byte != 0).map_or(bytes.len(), |last| last + 1);
         let place = usize::try_from(dice.below(used as u64)).expect("within the file");
@@ -35,7 +35,7 @@ fn a_flipped_bit_is_noticed_or_harmless_and_the_rest_can_be_salvaged() {
 }
 
 #[test]
-fn a_file_that_was_cut_off_is_noticed_or_harmless_and_the_rest_can_be_salvaged() {
+fn a_truncated_file_is_detected_or_harmless_and_the_rest_can_be_salvaged() {
     damage_stores("truncations", Rounds { short: 16, full: 100 }, |bytes, dice| {
         let len = usize::try_from(dice.below(bytes.len() as u64)).expect("within the file");
         bytes.truncate(len);
@@ -44,7 +44,7 @@ fn a_file_that_was_cut_off_is_noticed_or_harmless_and_the_rest_can_be_salvaged()
 }
 
 #[test]
-fn a_record_that_was_changed_behind_the_engine_is_never_served() {
+fn a_record_that_was_changed_behind_the_engines_back_is_never_served() {
     let store = Original::new(End::Clean).copy();
     let position = change_a_record(&store.path);
     let served = store.serve().map(|app| app.get("/v1/pets?limit=100").text().to_owned());

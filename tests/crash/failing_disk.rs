@@ -23,12 +23,12 @@ const LIFE: Duration = Duration::from_millis(150);
 const TRIES: u64 = 20;
 
 #[test]
-fn nothing_is_built_on_data_that_a_failed_sync_has_lost() {
+fn nothing_is_acknowledged_on_top_of_data_that_a_failed_sync_has_lost() {
     fail_again_and_again(Engine::chosen(), Part::begin("failed syncs", Rounds { short: 4, full: 40 }));
 }
 
 #[test]
-fn sqlite_builds_nothing_on_data_that_a_failed_sync_has_lost() {
+fn sqlite_acknowledges_nothing_on_top_of_data_that_a_failed_sync_has_lost() {
     fail_again_and_again(Engine::Sqlite, Part::begin("sqlite failed syncs", Rounds { short: 3, full: 40 }));
 }
 

@@ -131,12 +131,12 @@ fn let_every_sync_fail(mut lane: Lane, files: &[PathBuf]) {
 
 /// The kernel reports a failed write to one sync and calls the page clean: the next sync succeeds, the data is gone.
 #[test]
-fn a_sync_that_failed_is_never_made_again_into_a_success() {
+fn a_failed_sync_is_never_retried_into_a_success() {
     let_one_sync_fail(Engine::Sled, 1..=8);
 }
 
 #[test]
-fn a_sync_that_failed_is_never_made_again_into_a_success_with_sqlite_either() {
+fn a_failed_sync_is_never_retried_into_a_success_with_sqlite_either() {
     let_one_sync_fail(Engine::Sqlite, 11..=18);
 }
 

@@ -14,14 +14,14 @@ use super::{
 const A_MOMENT: Duration = Duration::from_millis(500);
 
 #[test]
-fn a_create_that_was_begun_is_answered_before_the_service_ends() {
+fn a_create_in_flight_gets_its_response_before_the_service_stops() {
     let Some((answer, ended, _)) = leave_with_a_create_in_flight(2, &["TERM"]) else { return };
     assert_eq!(answer.map(|answer| answer.status), Some(201));
     assert_eq!(ended.code(), Some(0));
 }
 
 #[test]
-fn a_second_signal_ends_a_service_whose_disk_hangs() {
+fn a_second_signal_stops_a_service_whose_disk_hangs() {
     let Some((answer, ended, stderr)) = leave_with_a_create_in_flight(12, &["TERM", "INT"]) else { return };
     assert!(answer.is_none_or(|answer| answer.status != 201), "nothing is acknowledged that was not synced");
     assert_eq!(ended.code(), Some(1), "{stderr}");
@@ -29,7 +29,7 @@ fn a_second_signal_ends_a_service_whose_disk_hangs() {
 }
 
 #[test]
-fn a_second_signal_ends_a_service_whose_log_hangs_while_it_is_closed() {
+fn a_second_signal_stops_a_service_whose_log_hangs_while_closing() {
     close_on_a_hanging_disk(Some("INT"), "received a second signal");
 }
 

@@ -29,7 +29,7 @@ fn a_power_cut_under_load_loses_nothing_and_invents_nothing() {
 }
 
 #[test]
-fn a_power_cut_right_after_the_first_answer_ever_loses_nothing() {
+fn a_power_cut_right_after_the_first_response_ever_loses_nothing() {
     right_after_the_first_answer(Engine::chosen(), Part::begin("first cuts", Rounds { short: 8, full: 50 }));
 }
 

@@ -24,7 +24,7 @@ const CUTS: u64 = 5;
 const SERVED: u64 = 4;
 
 #[test]
-fn damage_to_a_sqlite_log_is_noticed_or_harmless_and_the_rest_can_be_salvaged() {
+fn damage_to_a_sqlite_log_is_detected_or_harmless_and_the_rest_can_be_salvaged() {
     let mut part = Part::begin("sqlite damages", Rounds { short: 24, full: 200 });
     let mut tally = Tally::default();
     let mut dice = part.dice(0);
@@ -55,7 +55,7 @@ fn damage_to_a_sqlite_log_is_noticed_or_harmless_and_the_rest_can_be_salvaged() 
 }
 
 #[test]
-fn a_sqlite_log_that_lost_its_last_byte_is_refused_and_stays_as_it_is() {
+fn a_sqlite_log_that_lost_its_last_byte_is_rejected_and_left_unchanged() {
     let log = Original::new(End::Kill).copy();
     let waiting = log.folder.path().join("log/pets-wal");
     let mut bytes = fs::read(&waiting).expect("commits wait there after a kill");

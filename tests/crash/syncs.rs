@@ -15,7 +15,7 @@ const CLIENTS: u64 = 64;
 const CREATES_PER_CLIENT: u64 = 8;
 
 #[test]
-fn no_create_is_answered_before_its_commit_is_synced() {
+fn no_create_is_acknowledged_before_its_commit_is_synced() {
     let Some((mut app, trace)) = traced_app() else { return };
     let (ledger, post) = (Ledger::default(), app.call("POST", "/v1/pets"));
     for count in 0..20 {
@@ -27,7 +27,7 @@ fn no_create_is_answered_before_its_commit_is_synced() {
 }
 
 #[test]
-fn many_clients_share_syncs_and_none_is_answered_before_its_own() {
+fn many_clients_share_syncs_and_none_is_acknowledged_before_its_own() {
     let Some((mut app, trace)) = traced_app() else { return };
     let ledger = Arc::new(Ledger::default());
     let clients: Vec<_> = (0..CLIENTS)

@@ -67,7 +67,7 @@ async fn certificates_protect_the_connection_both_ways() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn a_connection_that_must_be_encrypted_is_not_made_in_the_clear() {
+async fn a_connection_that_must_be_encrypted_is_never_made_without_tls() {
     let cluster = NatsCluster::start(1, NatsSync::Default).await;
     NatsLog::open(&format!("{}?tls=required", cluster.url("PETS"))).await.expect_err("the server has no TLS");
 }

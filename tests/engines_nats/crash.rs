@@ -82,7 +82,7 @@ async fn a_leader_that_freezes_is_replaced() {
 
 /// The server still answers its clients, but speaks for nobody: a store that is connected there must look elsewhere.
 #[tokio::test(flavor = "multi_thread")]
-async fn a_leader_that_is_cut_off_from_the_others_is_left() {
+async fn a_node_leaves_a_leader_that_is_cut_off_from_the_others() {
     let cluster = NatsCluster::start_divisible(NatsSync::Default).await;
     let elsewhere = open_store(&cluster.url("PETS")).await;
     let leader = cluster.leader_of("PETS").await;

@@ -7,7 +7,7 @@ use harness::{NatsCluster, NatsSync};
 use super::open_log;
 
 #[tokio::test(flavor = "multi_thread")]
-async fn a_single_server_is_told_as_it_is() {
+async fn the_durability_of_a_single_server_is_reported_truthfully() {
     let cluster = NatsCluster::start(1, NatsSync::Default).await;
     let durability = promised(&cluster.url("PETS")).await;
     assert_eq!((durability.engine, durability.level), ("nats", DurabilityLevel::Buffered));
@@ -49,7 +49,7 @@ async fn a_server_that_contradicts_the_operator_is_not_opened() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn the_operator_may_choose_the_number_of_copies() {
+async fn the_operator_can_choose_the_number_of_copies() {
     let cluster = NatsCluster::start(3, NatsSync::Always).await;
     let durability = promised(&format!("{}?replicas=1&sync=always", cluster.url("PETS"))).await;
     assert_eq!(fact(&durability, "replicas"), "1");

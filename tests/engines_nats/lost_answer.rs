@@ -5,7 +5,7 @@ use harness::{CutProxy, NatsCluster, NatsSync, all_pets, create};
 use super::{open, open_store};
 
 #[tokio::test(flavor = "multi_thread")]
-async fn a_lost_acknowledgement_makes_exactly_one_pet() {
+async fn a_lost_acknowledgement_adds_exactly_one_pet() {
     let cluster = NatsCluster::start(1, NatsSync::Default).await;
     let proxy = CutProxy::start(cluster.servers()[0].address()).await;
     let store = open_store(&format!("nats://{}/PETS", proxy.address())).await;

@@ -18,7 +18,7 @@ type Change = fn(&mut Config);
 const FEW_SECONDS: Duration = Duration::from_secs(30);
 
 #[tokio::test(flavor = "multi_thread")]
-async fn a_stream_with_foreign_settings_is_refused() {
+async fn a_stream_with_unsuitable_settings_is_rejected() {
     let cluster = NatsCluster::start(1, NatsSync::Default).await;
     let jetstream = cluster.jetstream().await;
     let cases: [(&str, Change); 9] = [
@@ -46,7 +46,7 @@ async fn a_stream_with_foreign_settings_is_refused() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn a_stream_that_lost_a_message_is_damaged() {
+async fn a_stream_that_lost_a_message_is_reported_as_damaged() {
     let cluster = NatsCluster::start(1, NatsSync::Default).await;
     let jetstream = cluster.jetstream().await;
     let mut config = sound_config("HOLED");
@@ -63,7 +63,7 @@ async fn a_stream_that_lost_a_message_is_damaged() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn a_log_that_was_replaced_is_noticed_once_and_then_read() {
+async fn a_replaced_log_is_reported_once_and_then_read() {
     let cluster = NatsCluster::start(1, NatsSync::Default).await;
     let log = open(&cluster.url("PETS")).await;
     contract::fill(&*log, Version::START, 3).await;
@@ -76,7 +76,7 @@ async fn a_log_that_was_replaced_is_noticed_once_and_then_read() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn a_server_that_is_away_is_noticed_in_seconds() {
+async fn a_stopped_server_is_noticed_within_seconds() {
     let mut cluster = NatsCluster::start(1, NatsSync::Default).await;
     let log = open(&cluster.url("PETS")).await;
     cluster.servers()[0].freeze();
@@ -102,7 +102,7 @@ async fn no_head(log: &dyn EventLog) -> LogError {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn a_record_that_the_server_does_not_take_is_refused_and_the_log_goes_on() {
+async fn a_record_too_large_for_the_server_is_rejected_and_the_log_keeps_working() {
     let cluster = NatsCluster::start_with(1, NatsSync::Default, "max_payload: 256KB").await;
     let log = open(&cluster.url("PETS")).await;
     let sized = |bytes| Record { bytes: vec![b'x'; bytes].into(), ..contract::record(1) };

@@ -6,7 +6,7 @@ use async_nats::jetstream::{Context, stream::Config};
 use harness::{App, CutProxy, NatsCluster, NatsSync, eventually, program};
 
 #[tokio::test(flavor = "multi_thread")]
-async fn writing_stops_while_a_stream_may_drop_commits_and_goes_on_when_it_is_corrected() {
+async fn writing_stops_while_a_stream_may_drop_commits_and_resumes_when_it_is_corrected() {
     let cluster = NatsCluster::start(1, NatsSync::Default).await;
     let app = service(&cluster.url("PETS"));
     assert_eq!(app.post(REX).status, 201);

@@ -30,7 +30,7 @@ async fn four_nodes_write_at_once_and_all_see_everything() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn what_one_node_writes_the_other_shows_soon() {
+async fn each_node_soon_shows_what_the_other_writes() {
     let cluster = NatsCluster::start(3, NatsSync::Default).await;
     let url = cluster.url("PETS");
     let (one, other) = (open_store(&url).await, open_store(&url).await);

@@ -17,7 +17,7 @@ async fn open(url: &str) -> Arc<dyn EventLog> {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn the_postgresql_log_keeps_the_contract() {
+async fn the_postgresql_log_meets_the_contract() {
     let server = Mutex::new(PostgresServer::start());
     let fresh = async || {
         let mut server = server.lock().await;
@@ -36,7 +36,7 @@ async fn a_reopened_postgresql_log_holds_everything() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn nodes_that_write_at_once_lose_nothing_and_share_no_id() {
+async fn nodes_that_write_at_once_lose_nothing_and_never_assign_the_same_id() {
     const NODES: usize = 3;
     const CLIENTS: usize = 4;
     const PETS: usize = 25;
@@ -72,7 +72,7 @@ async fn nodes_that_write_at_once_lose_nothing_and_share_no_id() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn nodes_that_come_first_at_once_make_the_tables_together() {
+async fn nodes_that_start_at_the_same_time_create_the_tables_once() {
     let server = PostgresServer::start();
     let url: Arc<str> = server.url("postgres").into();
     let mut nodes = JoinSet::new();
@@ -85,7 +85,7 @@ async fn nodes_that_come_first_at_once_make_the_tables_together() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn tables_of_a_newer_version_are_refused_and_left_alone() {
+async fn tables_of_a_newer_version_are_rejected_and_left_unchanged() {
     let server = PostgresServer::start();
     let log = open(&server.url("postgres")).await;
     contract::fill(&*log, Version::START, 1).await;
@@ -129,7 +129,7 @@ async fn nothing_is_stored_on_top_of_another_history() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn a_session_that_is_refused_says_why_and_tells_no_password() {
+async fn a_rejected_session_says_why_and_reveals_no_password() {
     let server = PostgresServer::start();
     let url = server.url("postgres");
     for (url, word) in [
@@ -148,7 +148,7 @@ async fn a_session_that_is_refused_says_why_and_tells_no_password() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn the_durability_is_what_the_server_really_does() {
+async fn the_reported_durability_is_what_the_server_really_does() {
     let mut server = PostgresServer::start();
     let (hasty, forgetful) = (server.create_database(), server.create_database());
     server.sql("postgres", &format!("ALTER DATABASE {hasty} SET synchronous_commit = off"));
@@ -173,7 +173,7 @@ async fn the_durability_is_what_the_server_really_does() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn tls_is_used_and_trust_is_what_the_url_says() {
+async fn tls_is_used_with_the_trust_that_the_url_asks_for() {
     let server = PostgresServer::start_with_tls();
     let other = PostgresServer::start_with_tls();
     let (ours, theirs) = (server.certificate(), other.certificate());
@@ -212,7 +212,7 @@ async fn tls_is_used_and_trust_is_what_the_url_says() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn tools_make_no_tables_and_a_log_that_has_vanished_is_no_empty_log() {
+async fn tools_create_no_tables_and_a_missing_log_is_not_an_empty_one() {
     let mut server = PostgresServer::start();
     let url = server.url("postgres");
     let refused = PostgresLog::open_existing(&url).await.unwrap_err();

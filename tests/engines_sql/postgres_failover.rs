@@ -20,7 +20,7 @@ fn url_of_both(primary: &PostgresServer, standby: &PostgresServer) -> String {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn nodes_go_on_with_a_promoted_synchronous_standby_and_nothing_is_lost() {
+async fn nodes_continue_on_a_promoted_synchronous_standby_and_nothing_is_lost() {
     let mut primary = PostgresServer::start_with(&["synchronous_standby_names=standby"]);
     let standby = PostgresServer::standby_of(&primary);
     let url = url_of_both(&primary, &standby);
@@ -78,7 +78,7 @@ async fn a_promoted_standby_that_has_lost_commits_is_replayed_from_the_start() {
 
 /// PostgreSQL keeps such a commit and calls it a success: only a warning tells.
 #[tokio::test(flavor = "multi_thread")]
-async fn a_commit_whose_wait_for_the_standbys_was_broken_off_is_not_acknowledged() {
+async fn a_commit_whose_wait_for_the_standbys_was_cancelled_is_not_acknowledged() {
     let mut primary = PostgresServer::start();
     let store = node(&primary.url("postgres")).await;
     create(&store, "before").await.unwrap();

@@ -80,7 +80,7 @@ async fn a_killed_server_loses_nothing_and_its_nodes_recover_by_themselves() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn a_lost_acknowledgement_makes_exactly_one_pet() {
+async fn a_lost_acknowledgement_adds_exactly_one_pet() {
     let server = PostgresServer::start();
     let proxy = CutProxy::start(server.address()).await;
     let store = node(&server.url_through(proxy.address(), "postgres")).await;
@@ -100,7 +100,7 @@ async fn a_lost_acknowledgement_makes_exactly_one_pet() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn an_append_whose_answer_is_lost_is_unclear_and_one_that_was_not_sent_is_not_stored() {
+async fn an_append_whose_reply_is_lost_is_unclear_and_one_that_was_not_sent_is_not_stored() {
     let server = PostgresServer::start();
     let proxy = CutProxy::start(server.address()).await;
     let log = PostgresLog::open(&server.url_through(proxy.address(), "postgres")).await.unwrap();
@@ -126,7 +126,7 @@ async fn an_append_whose_answer_is_lost_is_unclear_and_one_that_was_not_sent_is_
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn a_node_behind_a_silent_network_says_so_and_recovers_when_it_heals() {
+async fn a_node_reports_a_silent_network_and_recovers_when_it_heals() {
     let server = PostgresServer::start();
     let proxy = CutProxy::start(server.address()).await;
     let store = node(&server.url_through(proxy.address(), "postgres")).await;
@@ -157,7 +157,7 @@ async fn a_node_behind_a_silent_network_says_so_and_recovers_when_it_heals() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn a_server_that_is_away_is_unreachable_until_it_is_back() {
+async fn a_stopped_server_is_unreachable_until_it_is_back() {
     let mut server = PostgresServer::start();
     let url = server.url("postgres");
     server.stop();
@@ -176,7 +176,7 @@ async fn a_server_that_is_away_is_unreachable_until_it_is_back() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn the_server_that_can_be_written_to_is_found_among_several() {
+async fn the_writable_server_is_found_among_several() {
     let read_only = PostgresServer::start_with(&["default_transaction_read_only=on"]);
     let primary = PostgresServer::start();
     let gone = TcpListener::bind("127.0.0.1:0").and_then(|listener| listener.local_addr()).unwrap();

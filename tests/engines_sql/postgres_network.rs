@@ -22,7 +22,7 @@ async fn a_server_without_tls_is_used_over_a_network_only_if_the_url_says_so() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn a_server_on_a_network_must_show_a_certificate_that_is_trusted() {
+async fn a_server_on_a_network_must_present_a_trusted_certificate() {
     let network = match Network::new() {
         Ok(network) => network,
         Err(reason) => return not_run("PostgreSQL over a network with TLS", &reason),

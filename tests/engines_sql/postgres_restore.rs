@@ -5,7 +5,7 @@ use harness::{PostgresServer, all_pets, create};
 use super::nodes::{eventually, node};
 
 #[tokio::test(flavor = "multi_thread")]
-async fn a_node_goes_on_writing_past_the_head_that_a_restore_took_away() {
+async fn a_node_keeps_writing_past_the_head_that_a_restore_removed() {
     let server = PostgresServer::start();
     let store = node(&server.url("postgres")).await;
     for count in 1..=6 {

@@ -15,18 +15,18 @@ type Verdict = Result<(), String>;
 
 /// Holds everything that clients did and saw against the log.
 pub(crate) fn check(plan: &Plan, truth: &Truth, operations: &Operations) -> Verdict {
-    nothing_is_there_that_nobody_sent(truth, operations)?;
-    what_was_answered_is_there_and_was_durable_before(truth, operations)?;
-    a_key_has_one_first_answer(truth, operations)?;
+    nothing_is_stored_that_nobody_sent(truth, operations)?;
+    what_was_acknowledged_is_stored_and_was_durable_before(truth, operations)?;
+    a_key_has_one_first_reply(truth, operations)?;
     creates_are_in_real_time_order(truth, operations)?;
     refusals_have_a_reason(plan, truth, operations)?;
     nobody_waits_too_long(operations)?;
     reads_show_the_durable_log(truth, operations)?;
-    reads_show_what_was_answered_before(truth, operations)?;
+    reads_show_what_was_acknowledged_before(truth, operations)?;
     reads_never_go_back(truth, operations)
 }
 
-fn nothing_is_there_that_nobody_sent(truth: &Truth, operations: &Operations) -> Verdict {
+fn nothing_is_stored_that_nobody_sent(truth: &Truth, operations: &Operations) -> Verdict {
     for stored in truth.ever() {
         for (entry, pet) in stored.commit.entries.iter().zip(history::pets(&stored.commit)) {
             let sent = operations.creates.iter().any(|create| {
@@ -41,7 +41,7 @@ fn nothing_is_there_that_nobody_sent(truth: &Truth, operations: &Operations) -> 
     Ok(())
 }
 
-fn what_was_answered_is_there_and_was_durable_before(truth: &Truth, operations: &Operations) -> Verdict {
+fn what_was_acknowledged_is_stored_and_was_durable_before(truth: &Truth, operations: &Operations) -> Verdict {
     for (create, created) in answered(operations) {
         let same = created.pet.details == create.request.pet;
         ensure(same, || format!("{:?} was answered with {created:?}", create.request))?;
@@ -54,7 +54,7 @@ fn what_was_answered_is_there_and_was_durable_before(truth: &Truth, operations: 
     Ok(())
 }
 
-fn a_key_has_one_first_answer(truth: &Truth, operations: &Operations) -> Verdict {
+fn a_key_has_one_first_reply(truth: &Truth, operations: &Operations) -> Verdict {
     let mut first_answers = HashSet::new();
     for (create, created) in answered_under_the_last_log(truth, operations) {
         match create.request.request_key.as_ref().map(|key| (&create.request.by, key)) {
@@ -147,7 +147,7 @@ fn reads_show_the_durable_log(truth: &Truth, operations: &Operations) -> Verdict
     Ok(())
 }
 
-fn reads_show_what_was_answered_before(truth: &Truth, operations: &Operations) -> Verdict {
+fn reads_show_what_was_acknowledged_before(truth: &Truth, operations: &Operations) -> Verdict {
     let answered = answered_under_the_last_log(truth, operations);
     let place = |created: &Created| truth.last().place(&created.pet);
     let answered: Vec<_> =

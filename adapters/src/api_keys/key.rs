@@ -170,7 +170,7 @@ mod tests {
         }
 
         #[test]
-        fn one_changed_character_is_always_noticed(key in any_key(), at in 0..PREFIX.len() + DIGITS, to: char) {
+        fn one_changed_character_is_always_detected(key in any_key(), at in 0..PREFIX.len() + DIGITS, to: char) {
             let mut characters: Vec<char> = key.reveal().chars().collect();
             prop_assume!(characters[at] != to);
             characters[at] = to;
@@ -179,7 +179,7 @@ mod tests {
         }
 
         #[test]
-        fn a_key_cut_short_or_with_something_added_is_noticed(key in any_key(), keep in 0..PREFIX.len() + DIGITS, tail in "[0-9a-z ]{1,3}") {
+        fn a_truncated_or_extended_key_is_detected(key in any_key(), keep in 0..PREFIX.len() + DIGITS, tail in "[0-9a-z ]{1,3}") {
             prop_assert_eq!(KeyHash::of_presented(&key.reveal()[..keep]), None);
             prop_assert_eq!(KeyHash::of_presented(&format!("{}{tail}", key.reveal())), None);
         }
@@ -196,7 +196,7 @@ mod tests {
     }
 
     #[test]
-    fn every_wrong_digit_at_every_place_is_noticed() {
+    fn every_wrong_digit_at_every_place_is_detected() {
         let key = ApiKey::from_random(*b"twenty-one bytes long");
         for at in PREFIX.len()..key.reveal().len() {
             for digit in ALPHABET.chars() {

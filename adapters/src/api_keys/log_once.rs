@@ -35,7 +35,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn each_error_is_news_once_and_so_is_its_end() {
+    fn each_error_is_reported_once_and_so_is_its_end() {
         let mut log = LogOnce::default();
         let attempts = [None, Some("gone"), Some("gone"), Some("broken"), Some("broken"), None, None];
         let news = attempts.map(|error| log.attempt(error.as_ref()));

@@ -53,7 +53,7 @@ impl Fixture {
 }
 
 #[test]
-fn a_key_stands_for_its_name_and_scopes() {
+fn a_key_has_the_name_and_scopes_it_was_issued_with() {
     let fixture = Fixture::new();
     let issued = fixture.issue("shop", Scope::Read.into(), None);
     let principal = fixture.keys.authenticate(issued.key.reveal()).unwrap();
@@ -62,7 +62,7 @@ fn a_key_stands_for_its_name_and_scopes() {
 }
 
 #[test]
-fn only_known_keys_open_anything() {
+fn only_known_keys_are_accepted() {
     let fixture = Fixture::new();
     let stranger = ApiKey::generate().unwrap();
     let hash = stranger.hash().to_string();
@@ -74,7 +74,7 @@ fn only_known_keys_open_anything() {
 }
 
 #[test]
-fn a_hash_that_only_shares_its_id_with_a_known_one_opens_nothing() {
+fn a_hash_that_only_shares_its_id_with_a_known_one_is_rejected() {
     let fixture = Fixture::new();
     let text = fs::read_to_string(fixture.file.path()).unwrap();
     let hash = fixture.file.keys().unwrap()[0].hash.to_string();
@@ -85,7 +85,7 @@ fn a_hash_that_only_shares_its_id_with_a_known_one_opens_nothing() {
 }
 
 #[test]
-fn a_revoked_key_is_refused_from_the_next_look_on() {
+fn a_revoked_key_is_rejected_after_the_next_reload() {
     let fixture = Fixture::new();
     let id = fixture.file.keys().unwrap()[0].id();
     fixture.file.revoke(&id, fixture.clock.now()).unwrap();
@@ -109,7 +109,7 @@ fn a_refusal_says_why_and_which_key() {
 }
 
 #[test]
-fn looking_for_the_first_key_does_not_use_it() {
+fn looking_up_the_first_key_does_not_count_as_a_use() {
     let fixture = Fixture::new();
     assert_eq!(fixture.keys.first_key_in_force(), Some(fixture.file.first_key()));
     fixture.keys.save_last_uses();
@@ -121,7 +121,7 @@ fn looking_for_the_first_key_does_not_use_it() {
 }
 
 #[test]
-fn an_expired_key_is_refused_without_any_look_at_the_file() {
+fn an_expired_key_is_rejected_without_reading_the_file() {
     let fixture = Fixture::new();
     let end = fixture.clock.now() + TimeDelta::seconds(30);
     let issued = fixture.issue("visitor", Scope::Read.into(), Some(end));
@@ -132,7 +132,7 @@ fn an_expired_key_is_refused_without_any_look_at_the_file() {
 }
 
 #[test]
-fn a_broken_or_vanished_file_leaves_the_old_keys_in_force_until_it_is_mended() {
+fn a_broken_or_vanished_file_leaves_the_old_keys_valid_until_it_is_repaired() {
     let fixture = Fixture::new();
     let good = fs::read(fixture.file.path()).unwrap();
     let breakages: [&[u8]; 5] =
@@ -153,7 +153,7 @@ fn a_broken_or_vanished_file_leaves_the_old_keys_in_force_until_it_is_mended() {
 }
 
 #[test]
-fn a_file_without_keys_lets_nobody_in() {
+fn with_a_file_without_keys_every_key_is_rejected() {
     let fixture = Fixture::new();
     fs::write(fixture.file.path(), "version = 1").unwrap();
     fixture.keys.reload();
@@ -161,7 +161,7 @@ fn a_file_without_keys_lets_nobody_in() {
 }
 
 #[test]
-fn without_a_sound_file_there_is_nothing_to_open() {
+fn without_a_valid_file_the_keys_cannot_be_loaded() {
     let fixture = Fixture::new();
     fs::write(fixture.file.path(), "version").unwrap();
     let broken = ApiKeys::open(fixture.file.path(), fixture.clock.clone());
@@ -172,7 +172,7 @@ fn without_a_sound_file_there_is_nothing_to_open() {
 }
 
 #[test]
-fn the_last_use_is_found_beside_the_key_file_and_survives_reloads_and_restarts() {
+fn the_last_use_is_stored_beside_the_key_file_and_survives_reloads_and_restarts() {
     let fixture = Fixture::new();
     let id = fixture.file.keys().unwrap()[0].id();
     fixture.keys.save_last_uses();
@@ -204,7 +204,7 @@ fn nodes_that_share_the_folder_keep_the_later_use() {
 }
 
 #[test]
-fn a_use_that_cannot_be_noted_disturbs_nobody_and_is_noted_later() {
+fn a_use_that_cannot_be_saved_disturbs_nobody_and_is_saved_later() {
     let fixture = Fixture::new();
     let in_the_way = fixture.file.path().with_extension("last-used.toml");
     fs::create_dir(&in_the_way).unwrap();
@@ -217,7 +217,7 @@ fn a_use_that_cannot_be_noted_disturbs_nobody_and_is_noted_later() {
 }
 
 #[tokio::test]
-async fn changes_are_in_force_while_another_process_holds_the_lock() {
+async fn changes_take_effect_while_another_process_holds_the_lock() {
     let fixture = Fixture::new();
     let active = fs::read(fixture.file.path()).unwrap();
     let id = fixture.file.keys().unwrap()[0].id();
@@ -242,7 +242,7 @@ async fn changes_are_in_force_while_another_process_holds_the_lock() {
 }
 
 #[tokio::test]
-async fn the_watcher_puts_changes_in_force_and_notes_uses_by_itself() {
+async fn the_watcher_applies_changes_and_saves_uses_by_itself() {
     let fixture = Fixture::new();
     assert!(fixture.opens(&fixture.first));
     let watcher = tokio::spawn(fixture.keys.clone().watch());

@@ -73,7 +73,7 @@ mod tests {
     use super::*;
 
     #[tokio::test(flavor = "multi_thread")]
-    async fn the_memory_log_keeps_the_contract() {
+    async fn the_memory_log_meets_the_contract() {
         application::contract::check_all(async || Arc::new(MemoryLog::default()) as Arc<dyn EventLog>).await;
     }
 }

@@ -164,7 +164,7 @@ mod tests {
     }
 
     #[test]
-    fn gzip_is_for_those_who_say_that_they_read_it() {
+    fn gzip_is_sent_only_to_clients_that_accept_it() {
         for codings in [&["gzip"][..], &["br, gzip;q=0.5"], &["GZIP"], &["*"], &["br", "gzip"]] {
             assert!(accepts_gzip(&request(codings)), "{codings:?}");
         }

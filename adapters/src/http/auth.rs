@@ -74,7 +74,7 @@ mod tests {
     }
 
     #[test]
-    fn two_tokens_are_no_token() {
+    fn two_tokens_are_rejected() {
         for values in [
             &["Bearer a", "Bearer a"][..],
             &["Bearer a", "Basic YTpi"],

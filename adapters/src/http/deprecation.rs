@@ -29,7 +29,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn it_was_announced_five_years_ahead() {
+    fn the_removal_is_announced_five_years_ahead() {
         let seconds = DEPRECATION.1.to_str().unwrap().strip_prefix('@').unwrap().parse().unwrap();
         let since: DateTime<Utc> = DateTime::from_timestamp(seconds, 0).unwrap();
         assert_eq!(since.to_rfc3339(), "2025-12-05T00:00:00+00:00");

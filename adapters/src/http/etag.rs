@@ -98,7 +98,7 @@ mod tests {
     }
 
     #[test]
-    fn a_tag_is_held_when_any_list_names_it() {
+    fn a_tag_matches_when_any_list_names_it() {
         for values in [
             &["\"1-7\""][..],
             &["W/\"1-7\""],
@@ -115,7 +115,7 @@ mod tests {
     }
 
     #[test]
-    fn other_tags_and_nonsense_hold_nothing() {
+    fn other_tags_and_malformed_lists_do_not_match() {
         for values in [
             &[][..],
             &[""],
@@ -132,7 +132,7 @@ mod tests {
     }
 
     #[test]
-    fn pages_of_other_versions_have_other_tags() {
+    fn pages_of_different_versions_have_different_tags() {
         let (one, other) = ("00000000000000000000000000000001", "00000000000000000000000000000002");
         let tags = [(0, None), (1, Some(one)), (1, Some(other)), (2, Some(one))].map(|(position, commit)| {
             let commit = commit.map(|id| CommitId(id.parse().unwrap()));
@@ -146,7 +146,7 @@ mod tests {
 
     proptest! {
         #[test]
-        fn a_tag_is_held_by_who_got_it_and_by_nobody_else(content in ".{0,20}", other in ".{0,20}") {
+        fn a_tag_matches_its_own_content_and_no_other(content in ".{0,20}", other in ".{0,20}") {
             let mut answer = HeaderMap::new();
             EntityTag::of_content(content.as_bytes()).insert(&mut answer);
             let held: HeaderMap = [(IF_NONE_MATCH, answer[ETAG].clone())].into_iter().collect();

@@ -69,7 +69,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_no_key_is_refused() {
+    fn an_invalid_key_is_rejected() {
         let too_long = "k".repeat(256);
         for value in ["", "\"\"", "\"a", "\"a\"b", "\"a b\"", "a b", "\"a\\b\"", "ä", "\"", &too_long] {
             assert!(matches!(read(&[value]), Err(Problem::InvalidRequest(_))), "{value:?}");

@@ -114,7 +114,7 @@ mod tests {
     }
 
     #[test]
-    fn an_answer_is_counted_in_the_bucket_whose_bound_it_reaches() {
+    fn a_response_is_counted_in_the_bucket_whose_bound_it_reaches() {
         let counts = Counts::default();
         for (micros, bucket) in [(0, 0), (100, 0), (101, 1), (5_000_000, 13), (5_000_001, 14)] {
             let before = counts.buckets[bucket].load(Relaxed);

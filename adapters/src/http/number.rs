@@ -97,7 +97,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_no_int64_is_refused() {
+    fn anything_but_an_int64_is_rejected() {
         let texts = [
             "0.5",
             "1.5",

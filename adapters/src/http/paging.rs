@@ -79,7 +79,7 @@ mod tests {
     }
 
     #[test]
-    fn queries_say_what_they_mean() {
+    fn valid_queries_are_parsed() {
         let cases = [
             (None, list(20, None, None)),
             (Some(""), list(20, None, None)),
@@ -96,7 +96,7 @@ mod tests {
     }
 
     #[test]
-    fn faults_name_the_parameter_and_the_rule() {
+    fn errors_name_the_parameter_and_the_rule() {
         let limit = "limit must be between 1 and 100";
         let status = "status must be one of available, pending, sold";
         let after = "after must be an integer between 0 and 9223372036854775807";
@@ -127,7 +127,7 @@ mod tests {
     }
 
     #[test]
-    fn a_parameter_given_twice_is_a_fault_even_with_the_same_value() {
+    fn a_parameter_given_twice_is_an_error_even_with_the_same_value() {
         for (query, parameter) in [
             ("limit=5&limit=5", "limit"),
             ("status=sold&status=sold", "status"),
@@ -138,7 +138,7 @@ mod tests {
     }
 
     #[test]
-    fn one_message_names_every_fault() {
+    fn one_message_names_every_error() {
         assert_eq!(
             parse(Some("limit=0&status=x&after=y")).unwrap_err(),
             "limit must be between 1 and 100; status must be one of available, pending, sold; \

@@ -91,7 +91,7 @@ mod tests {
 
     proptest! {
         #[test]
-        fn every_pet_is_the_json_that_a_general_writer_would_make(all in prop::collection::vec(any_pet(), 0..5)) {
+        fn every_pet_is_the_same_json_that_serde_would_write(all in prop::collection::vec(any_pet(), 0..5)) {
             let page: Value = serde_json::from_slice(&pets(&all)).unwrap();
             prop_assert_eq!(page, Value::Array(all.iter().map(expected).collect()));
             for one in &all {

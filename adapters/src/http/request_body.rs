@@ -184,7 +184,7 @@ mod tests {
     }
 
     #[test]
-    fn json_in_utf_8_is_taken() {
+    fn json_in_utf_8_is_accepted() {
         for value in [
             "application/json",
             "Application/JSON",
@@ -200,7 +200,7 @@ mod tests {
     }
 
     #[test]
-    fn other_media_types_charsets_and_codings_are_not() {
+    fn other_media_types_charsets_and_codings_are_rejected() {
         for value in [
             "",
             "text/plain",

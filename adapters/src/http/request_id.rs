@@ -67,7 +67,7 @@ mod tests {
     }
 
     #[test]
-    fn a_well_formed_id_of_the_client_is_kept() {
+    fn a_well_formed_id_from_the_client_is_kept() {
         let longest = "x".repeat(CLIENT_ID_MAX);
         for id in ["a", "0aZ._-9", &longest] {
             assert_eq!(RequestIds::new().of(&headers(&X_REQUEST_ID, &[id])), id);
@@ -75,7 +75,7 @@ mod tests {
     }
 
     #[test]
-    fn anything_else_gets_an_id_of_ours() {
+    fn any_other_request_gets_a_generated_id() {
         let too_long = "x".repeat(CLIENT_ID_MAX + 1);
         let ids = RequestIds::new();
         let mut met = Vec::new();
@@ -87,7 +87,7 @@ mod tests {
     }
 
     #[test]
-    fn the_trace_is_taken_from_a_sound_traceparent_only() {
+    fn the_trace_id_is_taken_only_from_a_valid_traceparent() {
         let trace = "4bf92f3577b34da6a3ce929d0e0e4736";
         let sound = format!("00-{trace}-00f067aa0ba902b7-01");
         assert_eq!(trace_id(&headers(&TRACEPARENT, &[&sound])), Some(trace));

@@ -71,7 +71,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn an_address_ends_in_the_version() {
+    fn a_server_url_ends_in_the_version() {
         for (text, origin) in [
             ("https://pets.example.com/v1", "https://pets.example.com"),
             ("https://pets.example.com/v1/", "https://pets.example.com"),

@@ -58,7 +58,7 @@ fn no_way_to_open_our_own_file_creates_the_target_of_a_dangling_link() {
 }
 
 #[test]
-fn no_way_to_open_our_own_file_takes_one_with_a_second_name() {
+fn no_way_to_open_our_own_file_accepts_one_with_a_second_name() {
     for (way, open) in WAYS {
         let (folder, foreign) = folder_with_foreign_file();
         let own = folder.path().join("own");
@@ -70,7 +70,7 @@ fn no_way_to_open_our_own_file_takes_one_with_a_second_name() {
 }
 
 #[test]
-fn a_pipe_in_the_place_of_a_file_is_refused_at_once() {
+fn a_pipe_in_place_of_a_file_is_rejected_at_once() {
     let folder = TempDir::new().unwrap();
     let pipe = folder.path().join("pipe");
     mkfifoat(CWD, &pipe, Mode::from_raw_mode(FILE_MODE)).unwrap();
@@ -121,7 +121,7 @@ fn a_replacement_that_fails_leaves_the_old_content_and_no_draft() {
 }
 
 #[test]
-fn files_and_folders_are_for_their_owner_alone() {
+fn only_the_owner_can_read_files_and_folders() {
     let folder = TempDir::new().unwrap();
     let below = folder.path().join("a/b");
     create_folders(&below).unwrap();

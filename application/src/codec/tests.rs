@@ -61,7 +61,7 @@ fn every_version_is_read_for_ever() {
 }
 
 #[test]
-fn a_record_of_version_2_that_does_not_say_what_it_follows_is_damage() {
+fn a_record_of_version_2_without_a_valid_previous_hash_and_node_is_damage() {
     let golden = str::from_utf8(GOLDEN_V2).unwrap();
     let body = golden.split(",\"crc32c\"").next().unwrap();
     for (sound, broken) in [
@@ -143,7 +143,7 @@ fn any_commit() -> impl Strategy<Value = Commit> {
 
 proptest! {
     #[test]
-    fn what_was_written_is_what_is_read(commit in any_commit()) {
+    fn every_commit_is_read_back_as_it_was_written(commit in any_commit()) {
         prop_assert_eq!(decode(&encode(&commit).bytes), Ok(commit));
     }
 

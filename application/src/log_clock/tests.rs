@@ -50,7 +50,7 @@ fn a_node_whose_clock_is_a_day_ahead_moves_the_time_by_a_step_at_most() {
 }
 
 #[test]
-fn a_clock_that_jumps_to_and_fro_moves_the_time_by_a_step_at_most() {
+fn a_clock_that_jumps_back_and_forth_moves_the_time_by_a_step_at_most() {
     let jumps = (0..=100).map(|at| (RIGHT, minute(at) + TimeDelta::hours(25 * (at % 2))));
     assert!(after(jumps) <= minute(100) + LogClock::STEP);
 }
@@ -65,7 +65,7 @@ fn a_clock_that_races_is_not_followed_further_than_a_step_beyond_the_others() {
 }
 
 #[test]
-fn a_node_that_has_gone_holds_the_others_up_for_a_while_only() {
+fn a_stopped_node_holds_the_others_up_only_for_a_while() {
     let alone = (1..=3_000).map(|at| (RIGHT, minute(at)));
     let now = after([(WRONG, minute(0)), (RIGHT, minute(0))].into_iter().chain(alone));
     assert!(now > minute(1_500), "{now}");

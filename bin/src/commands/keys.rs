@@ -240,7 +240,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn no_scope_means_read_and_write() {
+    fn without_a_scope_a_key_can_read_and_write() {
         use ScopeArgument::{Log, Metrics, Read, Write};
         assert_eq!(scopes_of(&[]), Scopes::READ_WRITE);
         assert_eq!(scopes_of(&[Read]), Scope::Read.into());

@@ -142,7 +142,7 @@ fn a_file_without_keys_is_fine() {
 }
 
 #[test]
-fn whatever_is_not_understood_completely_is_refused_with_its_reason() {
+fn anything_that_is_not_fully_understood_is_rejected_with_a_reason() {
     let twice = format!("{EXAMPLE}{}", EXAMPLE.replace("version = 1", ""));
     for (from, to, reason) in [
         (EXAMPLE, "", "line 1: missing field `version`"),

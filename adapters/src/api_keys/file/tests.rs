@@ -38,7 +38,7 @@ fn mode(path: &Path) -> u32 {
 }
 
 #[test]
-fn an_issued_key_stands_in_the_file_as_its_hash_only() {
+fn only_the_hash_of_an_issued_key_is_stored() {
     let (_folder, file) = in_folder();
     let now = Utc::now();
     let issued = file.issue(new_key("shop"), now).unwrap();
@@ -63,7 +63,7 @@ fn a_key_is_issued_only_in_a_folder_that_exists_and_a_new_file_is_reported() {
 }
 
 #[test]
-fn files_are_for_their_owner_alone_and_so_are_new_folders() {
+fn only_the_owner_can_read_the_files_and_new_folders() {
     let (folder, file) = in_missing_folder();
     let first = file.issue_first(Utc::now()).unwrap().unwrap();
     assert_eq!(mode(file.path()), 0o600);
@@ -83,7 +83,7 @@ fn a_file_with_wide_permissions_is_narrowed_by_the_next_change() {
 }
 
 #[test]
-fn keys_issued_at_the_same_time_are_all_there_and_no_reader_ever_sees_half_a_file() {
+fn keys_issued_at_the_same_time_are_all_stored_and_no_reader_ever_sees_half_a_file() {
     const THREADS: usize = 8;
     const KEYS_EACH: usize = 6;
     let (_folder, file) = in_folder();
@@ -114,7 +114,7 @@ fn keys_issued_at_the_same_time_are_all_there_and_no_reader_ever_sees_half_a_fil
 }
 
 #[test]
-fn a_name_may_be_given_again_and_active_namesakes_are_counted() {
+fn a_name_may_be_used_again_and_active_keys_of_that_name_are_counted() {
     let (_folder, file) = in_folder();
     let first = file.issue(new_key("shop"), Utc::now()).unwrap();
     let second = file.issue(new_key("shop"), Utc::now()).unwrap();
@@ -137,7 +137,7 @@ fn a_revoked_key_keeps_its_entry_and_its_first_time() {
 }
 
 #[test]
-fn to_revoke_an_unknown_key_tells_which_there_are() {
+fn revoking_an_unknown_key_lists_the_existing_ones() {
     let (_folder, file) = in_folder();
     let key = file.issue(new_key("shop"), Utc::now()).unwrap().record;
     let error = file.revoke(&KeyId("000000000000".into()), Utc::now()).unwrap_err();
@@ -145,7 +145,7 @@ fn to_revoke_an_unknown_key_tells_which_there_are() {
 }
 
 #[test]
-fn without_a_file_there_is_nothing_to_list_or_to_revoke_and_nothing_is_made() {
+fn without_a_file_there_is_nothing_to_list_or_revoke_and_no_file_is_created() {
     let (folder, file) = in_missing_folder();
     let revoked = file.revoke(&KeyId("000000000000".into()), Utc::now());
     assert!(matches!(revoked, Err(RevokeError::File(KeyFileError::Missing(_)))));
@@ -154,7 +154,7 @@ fn without_a_file_there_is_nothing_to_list_or_to_revoke_and_nothing_is_made() {
 }
 
 #[test]
-fn the_first_key_is_made_once_however_many_start_together() {
+fn the_first_key_is_created_once_however_many_nodes_start_together() {
     let (_folder, file) = in_missing_folder();
     let made: Vec<PathBuf> = thread::scope(|scope| {
         let starts: Vec<_> = (0..4).map(|_| scope.spawn(|| file.issue_first(Utc::now()).unwrap())).collect();
@@ -192,7 +192,7 @@ fn a_broken_file_is_never_replaced() {
 }
 
 #[test]
-fn what_a_killed_change_left_behind_is_no_hindrance() {
+fn the_remains_of_a_killed_change_do_no_harm() {
     let (_folder, file) = in_folder();
     file.issue(new_key("shop"), Utc::now()).unwrap();
     fs::write(private_files::beside(file.path(), ".new"), "half a fi").unwrap();
@@ -212,7 +212,7 @@ fn a_link_to_the_key_file_stays_a_link() {
 }
 
 #[test]
-fn what_is_no_key_file_is_refused_at_once() {
+fn anything_but_a_key_file_is_rejected_at_once() {
     let folder = TempDir::new().unwrap();
     let too_large = folder.path().join("large");
     fs::File::create(&too_large).unwrap().set_len(KeyFile::BYTES_MAX + 1).unwrap();
@@ -223,7 +223,7 @@ fn what_is_no_key_file_is_refused_at_once() {
 }
 
 #[test]
-fn a_full_file_takes_no_more_and_is_not_too_large_to_be_read() {
+fn a_full_file_accepts_no_more_keys_and_is_not_too_large_to_be_read() {
     let name = "\"🐈".repeat(KeyName::MAX_CHARS / 2).parse::<KeyName>().unwrap();
     let time = Some(Utc::now());
     let hash = ApiKey::generate().unwrap().hash();

@@ -35,7 +35,7 @@ impl Fixture {
 }
 
 #[test]
-fn the_new_key_has_everything_of_the_old_one_but_its_secret() {
+fn the_new_key_has_everything_that_the_old_one_had_except_the_secret() {
     let fixture = Fixture::new();
     let old = fixture.issue(None);
     let new = fixture.rotate(&old.id(), TimeDelta::hours(1)).unwrap().issued.record;
@@ -64,7 +64,7 @@ fn without_an_overlap_the_old_key_ends_at_once() {
 }
 
 #[test]
-fn an_overlap_does_not_prolong_a_key() {
+fn an_overlap_does_not_extend_the_lifetime_of_a_key() {
     let fixture = Fixture::new();
     let end = fixture.now + TimeDelta::minutes(1);
     let old = fixture.issue(Some(end));

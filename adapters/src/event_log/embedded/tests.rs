@@ -17,16 +17,16 @@ pub(crate) use panics::*;
 macro_rules! check_engine {
     ($engine:ty) => {
         $crate::event_log::embedded::tests::run_on! { $engine:
-            the_log_keeps_the_contract,
+            the_log_meets_the_contract,
             a_reopened_log_holds_everything,
-            a_record_over_the_limit_is_refused_and_the_log_goes_on,
-            a_store_in_use_is_refused_until_it_is_closed,
+            a_record_over_the_limit_is_rejected_and_the_log_keeps_working,
+            a_store_in_use_cannot_be_opened_until_it_is_closed,
             a_store_that_an_earlier_process_left_in_doubt_is_compared_with_the_disk_and_opens,
-            a_failed_write_closes_the_log_until_it_was_opened_again_by_itself,
-            a_log_whose_files_are_gone_is_closed_for_good,
+            a_failed_write_closes_the_log_until_it_reopens_by_itself,
+            a_log_whose_files_are_gone_is_closed_permanently,
             an_engine_that_panics_while_it_writes_closes_the_log_which_is_then_opened_again,
             an_engine_that_panics_while_it_reads_makes_that_read_fail_and_no_other,
-            a_thread_that_cannot_go_on_stops_the_log_for_good,
+            a_thread_that_cannot_continue_stops_the_log_permanently,
         }
     };
 }
@@ -68,7 +68,7 @@ pub(crate) async fn read_all<E: Engine>(log: &EmbeddedLog<E>) -> Result<Vec<Stor
     }
 }
 
-pub(crate) async fn the_log_keeps_the_contract<E: Engine>() {
+pub(crate) async fn the_log_meets_the_contract<E: Engine>() {
     let folder = TempDir::new().unwrap();
     let fresh = async || {
         let path = tempfile::tempdir_in(&folder).unwrap().keep().join("store");
@@ -84,7 +84,7 @@ pub(crate) async fn a_reopened_log_holds_everything<E: Engine>() {
     contract::a_reopened_log_holds_everything(open).await;
 }
 
-pub(crate) async fn a_record_over_the_limit_is_refused_and_the_log_goes_on<E: Engine>() {
+pub(crate) async fn a_record_over_the_limit_is_rejected_and_the_log_keeps_working<E: Engine>() {
     let folder = TempDir::new().unwrap();
     let log = EmbeddedLog::<E>::open(store::<E>(&folder)).unwrap();
     let huge = Record { bytes: vec![b'x'; RECORD_MAX + 1].into(), ..record(1) };
@@ -96,7 +96,7 @@ pub(crate) async fn a_record_over_the_limit_is_refused_and_the_log_goes_on<E: En
     assert_eq!(log.append(Version::START, &record(1)).await, Ok(Position(1)));
 }
 
-pub(crate) async fn a_store_in_use_is_refused_until_it_is_closed<E: Engine>() {
+pub(crate) async fn a_store_in_use_cannot_be_opened_until_it_is_closed<E: Engine>() {
     let folder = TempDir::new().unwrap();
     let path = store::<E>(&folder);
     let first = EmbeddedLog::<E>::open(&path).unwrap();

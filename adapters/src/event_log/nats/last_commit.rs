@@ -73,7 +73,7 @@ mod tests {
     }
 
     #[test]
-    fn an_older_record_changes_nothing_until_the_connection_is_another_one() {
+    fn an_older_record_changes_nothing_until_the_connection_is_a_new_one() {
         let ((older, older_version), (newer, newer_version)) = (stored(6), stored(7));
         let mut last = LastCommit::default();
         last.read(&newer, 0);
@@ -85,7 +85,7 @@ mod tests {
     }
 
     #[test]
-    fn bytes_that_are_no_commit_are_not_the_expected_one() {
+    fn bytes_that_are_not_a_commit_are_not_the_expected_one() {
         let (record, version) = stored(7);
         let mut last = LastCommit::default();
         last.read(&StoredRecord { bytes: Bytes::from_static(b"x"), ..record }, 0);

@@ -20,7 +20,7 @@ mod any_embedded_engine {
 }
 
 #[tokio::test]
-async fn a_record_of_the_largest_size_survives_a_restart_without_files_of_its_own() {
+async fn a_record_of_the_largest_size_survives_a_restart_and_gets_no_separate_file() {
     let folder = TempDir::new().unwrap();
     let largest = Record { bytes: vec![b'x'; RECORD_MAX].into(), ..record(1) };
     let log = SledLog::open(folder.path()).unwrap();

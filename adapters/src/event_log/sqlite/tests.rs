@@ -26,7 +26,7 @@ async fn fill(log: &SqliteLog, count: u64) {
 }
 
 #[tokio::test]
-async fn nobody_else_may_look_into_the_files() {
+async fn only_the_owner_can_read_the_files() {
     let (_folder, path) = folder();
     let log = SqliteLog::open(&path).unwrap();
     fill(&log, 1).await;
@@ -41,7 +41,7 @@ async fn nobody_else_may_look_into_the_files() {
 }
 
 #[tokio::test]
-async fn a_log_that_is_shorter_than_its_mark_is_refused_and_left_as_it_is() {
+async fn a_log_that_is_shorter_than_its_mark_is_rejected_and_left_unchanged() {
     let (_folder, path) = folder();
     fill(&SqliteLog::open(&path).unwrap(), 3).await;
     Connection::open(&path).unwrap().execute("DELETE FROM commits WHERE position = 3", []).unwrap();
@@ -55,7 +55,7 @@ async fn a_log_that_is_shorter_than_its_mark_is_refused_and_left_as_it_is() {
 }
 
 #[tokio::test]
-async fn a_log_that_was_replaced_by_an_empty_file_is_refused() {
+async fn a_log_that_was_replaced_by_an_empty_file_is_rejected() {
     let (_folder, path) = folder();
     fill(&SqliteLog::open(&path).unwrap(), 3).await;
     fs::write(&path, "").unwrap();
@@ -65,7 +65,7 @@ async fn a_log_that_was_replaced_by_an_empty_file_is_refused() {
 }
 
 #[tokio::test]
-async fn a_log_whose_database_was_emptied_after_a_crash_keeps_what_waits_beside_it() {
+async fn a_log_whose_database_was_emptied_after_a_crash_keeps_its_write_ahead_log() {
     let (folder, path) = folder();
     let log = SqliteLog::open(&path).unwrap();
     fill(&log, 3).await;
@@ -79,7 +79,7 @@ async fn a_log_whose_database_was_emptied_after_a_crash_keeps_what_waits_beside_
 }
 
 #[tokio::test]
-async fn whoever_only_reads_a_log_leaves_it_as_it_is() {
+async fn reading_a_log_leaves_it_unchanged() {
     let (folder, path) = folder();
     let log = SqliteLog::open(&path).unwrap();
     fill(&log, 3).await;
@@ -91,7 +91,7 @@ async fn whoever_only_reads_a_log_leaves_it_as_it_is() {
 }
 
 #[tokio::test]
-async fn a_log_that_was_deleted_is_refused_and_not_made_anew() {
+async fn a_log_that_was_deleted_is_rejected_and_not_recreated() {
     let (_folder, path) = folder();
     fill(&SqliteLog::open(&path).unwrap(), 3).await;
     fs::remove_file(&path).unwrap();
@@ -102,7 +102,7 @@ async fn a_log_that_was_deleted_is_refused_and_not_made_anew() {
 }
 
 #[tokio::test]
-async fn a_log_without_its_mark_is_refused() {
+async fn a_log_without_its_mark_is_rejected() {
     let (_folder, path) = folder();
     fill(&SqliteLog::open(&path).unwrap(), 1).await;
     fs::remove_file(path.with_extension("db.mark")).unwrap();
@@ -112,7 +112,7 @@ async fn a_log_without_its_mark_is_refused() {
 }
 
 #[tokio::test]
-async fn files_that_are_no_log_are_refused_and_left_as_they_are() {
+async fn files_that_are_not_a_log_are_rejected_and_left_unchanged() {
     let (_folder, path) = folder();
     fs::create_dir_all(path.parent().unwrap()).unwrap();
     fs::write(&path, "a diary, not a database").unwrap();
@@ -133,7 +133,7 @@ async fn files_that_are_no_log_are_refused_and_left_as_they_are() {
 }
 
 #[tokio::test]
-async fn a_log_of_a_newer_version_is_refused() {
+async fn a_log_of_a_newer_version_is_rejected() {
     let (_folder, path) = folder();
     fill(&SqliteLog::open(&path).unwrap(), 1).await;
     Connection::open(&path).unwrap().pragma_update(None, "user_version", 2).unwrap();
@@ -174,7 +174,7 @@ fn as_after_a_crash(path: &Path, into: &Path) -> std::path::PathBuf {
 }
 
 #[tokio::test]
-async fn what_was_acknowledged_survives_a_crash_and_a_cut_write_ahead_log_is_noticed() {
+async fn what_was_acknowledged_survives_a_crash_and_a_truncated_write_ahead_log_is_detected() {
     let (folder, path) = folder();
     let log = SqliteLog::open(&path).unwrap();
     fill(&log, 10).await;
@@ -208,7 +208,7 @@ async fn sound_history(path: &Path) -> Result<Vec<StoredRecord>, LogError> {
 }
 
 #[tokio::test]
-async fn a_flipped_bit_never_gives_another_history() {
+async fn a_flipped_bit_never_changes_the_history_silently() {
     const FLIPS: usize = 150;
     let (_folder, path) = folder();
     fill(&SqliteLog::open(&path).unwrap(), 100).await;
@@ -249,7 +249,7 @@ async fn the_write_ahead_log_is_moved_into_the_database_while_the_log_is_in_use(
 }
 
 #[tokio::test]
-async fn the_durability_is_what_is_in_force() {
+async fn the_reported_durability_matches_the_settings_in_use() {
     let (_folder, path) = folder();
     let durability = SqliteLog::open(&path).unwrap().durability();
     assert_eq!(durability.level, application::ports::DurabilityLevel::Synced);

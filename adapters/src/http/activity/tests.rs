@@ -20,7 +20,7 @@ fn patience_left(activity: &Activity) -> u64 {
 }
 
 #[test]
-fn a_new_connection_owes_a_head_and_bytes_do_not_prolong_it() {
+fn a_new_connection_must_send_a_head_and_more_bytes_do_not_extend_the_timeout() {
     let activity = Activity::new(Arc::default());
     let deadline = activity.deadline(&PATIENCE);
     assert_eq!(patience_left(&activity), 10);
@@ -48,7 +48,7 @@ fn a_connection_idles_after_its_last_request_until_the_next_byte() {
 }
 
 #[test]
-fn bytes_that_come_during_a_request_owe_no_head_yet() {
+fn bytes_that_arrive_during_a_request_do_not_start_the_head_timeout() {
     let activity = Activity::new(Arc::default());
     let request = activity.begin();
     activity.received(b"GET /next");

@@ -76,27 +76,27 @@ impl Peer {
 }
 
 #[tokio::test]
-async fn a_peer_that_never_speaks_is_closed() {
+async fn a_peer_that_sends_nothing_is_disconnected() {
     let peer = Peer::connect(Settings { head_timeout: SOON, ..PATIENT });
     assert_eq!(peer.read_to_the_end().await, "");
 }
 
 #[tokio::test]
-async fn half_a_head_is_closed() {
+async fn a_peer_that_sends_half_a_head_is_disconnected() {
     let mut peer = Peer::connect(Settings { head_timeout: SOON, ..PATIENT });
     peer.send("GET /livez HTTP/1.1\r\nhost").await;
     assert_eq!(peer.read_to_the_end().await, "");
 }
 
 #[tokio::test]
-async fn a_connection_that_idles_too_long_is_closed_after_its_answer() {
+async fn a_connection_that_idles_too_long_after_a_response_is_closed() {
     let mut peer = Peer::connect(Settings { idle_timeout: SOON, ..PATIENT });
     peer.send(LIVEZ).await;
     assert!(peer.read_to_the_end().await.ends_with(r#"{"status":"alive"}"#));
 }
 
 #[tokio::test]
-async fn half_of_the_next_head_is_closed_too() {
+async fn a_peer_that_sends_half_of_the_next_head_is_disconnected_too() {
     let mut peer = Peer::connect(Settings { head_timeout: SOON, ..PATIENT });
     peer.send(LIVEZ).await;
     peer.read_past("}").await;
@@ -105,7 +105,7 @@ async fn half_of_the_next_head_is_closed_too() {
 }
 
 #[tokio::test]
-async fn a_peer_that_takes_no_answer_is_closed() {
+async fn a_peer_that_reads_no_response_is_disconnected() {
     let mut peer = Peer::connect(Settings { write_timeout: SOON, ..PATIENT });
     let (_, mut sending) = tokio::io::split(peer.stream);
     // The pipe holds the answers to a few requests; then the server cannot write, and so does not read.
@@ -125,7 +125,7 @@ async fn pipelined_requests_are_answered_in_order() {
 }
 
 #[tokio::test]
-async fn a_refused_body_is_taken_off_the_wire_so_that_the_connection_can_go_on() {
+async fn a_rejected_body_is_drained_so_that_the_connection_can_be_reused() {
     let mut peer = Peer::connect(PATIENT);
     let size = 1024 * 1024;
     peer.send(&format!("POST /v1/pets HTTP/1.1\r\nhost: x\r\ncontent-length: {size}\r\n\r\n")).await;
@@ -136,14 +136,14 @@ async fn a_refused_body_is_taken_off_the_wire_so_that_the_connection_can_go_on()
 }
 
 #[tokio::test]
-async fn a_refused_body_that_is_too_large_to_drain_is_the_last_of_its_connection() {
+async fn a_rejected_body_that_is_too_large_to_drain_closes_the_connection() {
     let mut peer = Peer::connect(PATIENT);
     peer.send("POST /v1/pets HTTP/1.1\r\nhost: x\r\ncontent-length: 10000000000\r\n\r\n").await;
     assert!(peer.read_past("}").await.contains("connection: close"));
 }
 
 #[tokio::test]
-async fn a_body_that_waits_to_be_asked_for_is_not_asked_for_in_vain() {
+async fn a_rejected_request_gets_no_100_continue() {
     let mut peer = Peer::connect(PATIENT);
     peer.send("POST /v1/pets HTTP/1.1\r\nhost: x\r\nexpect: 100-continue\r\ncontent-length: 9\r\n\r\n").await;
     let answer = peer.read_to_the_end().await;
@@ -151,7 +151,7 @@ async fn a_body_that_waits_to_be_asked_for_is_not_asked_for_in_vain() {
 }
 
 #[tokio::test]
-async fn what_the_parser_refuses_gets_its_own_short_answer() {
+async fn what_the_parser_rejects_gets_a_short_response() {
     let (too_many, too_large) = ("x: 1\r\n".repeat(HEADERS_MAX), "x".repeat(HEAD_MAX));
     for (request, status) in [
         ("nonsense\r\n\r\n".to_owned(), "400"),
@@ -170,7 +170,7 @@ async fn what_the_parser_refuses_gets_its_own_short_answer() {
 }
 
 #[tokio::test]
-async fn an_idle_connection_ends_when_the_server_leaves() {
+async fn an_idle_connection_is_closed_when_the_server_stops() {
     let mut peer = Peer::connect(PATIENT);
     peer.send(LIVEZ).await;
     peer.read_past("}").await;
@@ -179,7 +179,7 @@ async fn an_idle_connection_ends_when_the_server_leaves() {
 }
 
 #[tokio::test]
-async fn a_request_that_has_begun_to_arrive_is_answered_when_the_server_leaves() {
+async fn a_request_that_has_begun_to_arrive_gets_a_response_when_the_server_stops() {
     let mut peer = Peer::connect(PATIENT);
     let (first, second) = LIVEZ.split_at(20);
     peer.send(first).await;
@@ -193,7 +193,7 @@ async fn a_request_that_has_begun_to_arrive_is_answered_when_the_server_leaves()
 }
 
 #[tokio::test]
-async fn whatever_is_left_ends_when_the_server_is_gone() {
+async fn every_remaining_connection_is_closed_when_the_server_is_gone() {
     let mut peer = Peer::connect(PATIENT);
     peer.send("GET /livez HTTP/1.1\r\n").await;
     peer.stage.send_replace(Stage::Gone);
@@ -214,7 +214,7 @@ async fn ask(requests: &mut SendRequest<Bytes>, method: Method, path: &str) -> O
 }
 
 #[tokio::test]
-async fn an_http2_peer_that_takes_no_response_is_closed_however_often_it_asks() {
+async fn an_http2_peer_that_reads_no_response_is_disconnected_however_often_it_asks() {
     for window in [0, 1] {
         let peer = Peer::connect(Settings { write_timeout: SOON, ..PATIENT });
         let (mut requests, driver) = http2(peer.stream, window).await;
@@ -229,7 +229,7 @@ async fn an_http2_peer_that_takes_no_response_is_closed_however_often_it_asks() 
 
 /// The clock stands still while anybody has something to do.
 #[tokio::test(start_paused = true)]
-async fn an_http2_peer_may_take_its_response_slowly() {
+async fn an_http2_peer_may_read_its_response_slowly() {
     let write_timeout = Duration::from_secs(30);
     let peer = Peer::connect(Settings { write_timeout, ..PATIENT });
     let (mut requests, _driver) = http2(peer.stream, 1_000).await;

@@ -22,13 +22,13 @@ fn a_pet_is_read_with_and_without_status() {
 }
 
 #[test]
-fn unknown_fields_are_ignored_also_twice() {
+fn unknown_fields_are_ignored_even_when_repeated() {
     let body = br#"{"id":"x","name":"a","tags":[{"a":[1,2]}],"categoryId":1,"tags":null,"Name":3,"":0}"#;
     assert!(parse(body).is_ok());
 }
 
 #[test]
-fn one_message_names_every_fault() {
+fn one_message_names_every_error() {
     assert_eq!(refused("{}"), "name is required; categoryId is required");
     let message = refused(r#"{"name":"","categoryId":1.5,"status":"lost"}"#);
     let (min, max) = (i64::MIN, i64::MAX);
@@ -43,7 +43,7 @@ fn one_message_names_every_fault() {
 }
 
 #[test]
-fn faults_name_their_field() {
+fn errors_name_their_field() {
     let cases = [
         (r#"{"name":null,"categoryId":1}"#, "name must be a string"),
         (r#"{"name":5,"categoryId":1}"#, "name must be a string"),
@@ -81,14 +81,14 @@ fn an_empty_body_is_missing() {
 }
 
 #[test]
-fn what_is_no_object_is_refused() {
+fn anything_but_an_object_is_rejected() {
     for body in [r#"["a",1]"#, r#"["a",1,null]"#, "[]", "1", "null", "true", r#""name""#] {
         assert_eq!(refused(body), "the body must be a JSON object", "{body}");
     }
 }
 
 #[test]
-fn what_is_no_json_is_refused() {
+fn anything_but_json_is_rejected() {
     let bodies: [&[u8]; 12] = [
         b"{",
         b"name=a",
@@ -110,7 +110,7 @@ fn what_is_no_json_is_refused() {
 }
 
 #[test]
-fn bytes_that_are_no_text_are_refused_wherever_they_stand() {
+fn bytes_that_are_not_text_are_rejected_wherever_they_occur() {
     for body in [
         &b"{\"name\":\"\xff\",\"categoryId\":1}"[..],
         b"{\"name\":\"a\",\"categoryId\":1,\"x\":\"\xc3\"}",
@@ -121,7 +121,7 @@ fn bytes_that_are_no_text_are_refused_wherever_they_stand() {
 }
 
 #[test]
-fn deep_nesting_is_refused_wherever_it_stands() {
+fn deep_nesting_is_rejected_wherever_it_occurs() {
     let deep = format!("{}{}", "[".repeat(30_000), "]".repeat(30_000));
     let bodies = [
         deep.clone(),
@@ -148,7 +148,7 @@ proptest! {
     }
 
     #[test]
-    fn every_valid_name_and_category_comes_through(name in "\\PC{1,100}[a-z]", category: i64) {
+    fn every_valid_name_and_category_is_accepted(name in "\\PC{1,100}[a-z]", category: i64) {
         let body = serde_json::json!({ "name": name, "categoryId": category }).to_string();
         let pet = parse(body.as_bytes()).unwrap();
         prop_assert_eq!(pet.name.as_str(), name);

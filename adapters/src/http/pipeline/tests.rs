@@ -57,7 +57,7 @@ async fn body(response: Response) -> Value {
 }
 
 #[tokio::test]
-async fn without_a_key_nobody_learns_which_addresses_exist() {
+async fn without_a_key_nobody_learns_which_paths_exist() {
     let first = answer(request("GET", "/v1/pets")).await;
     let status = first.status();
     assert_eq!(first.headers()[WWW_AUTHENTICATE], r#"Bearer realm="petstore""#);
@@ -77,7 +77,7 @@ async fn without_a_key_nobody_learns_which_addresses_exist() {
 }
 
 #[tokio::test]
-async fn with_a_key_the_scope_and_the_store_come_before_the_address() {
+async fn with_a_key_the_scope_and_the_store_are_checked_before_the_path() {
     let forbidden = answer(with_key(request("POST", "/v1/nothing"))).await;
     assert_eq!(body(forbidden).await["code"], "forbidden");
     let starting = answer(with_key(request("GET", "/v1/nothing"))).await;
@@ -103,7 +103,7 @@ async fn outside_the_interface_no_key_is_needed() {
 }
 
 #[tokio::test]
-async fn a_method_that_is_not_there_is_told_which_ones_are() {
+async fn an_unsupported_method_gets_405_with_the_supported_ones() {
     for method in ["DELETE", "OPTIONS", "BREW"] {
         let response = answer(request(method, "/livez")).await;
         assert_eq!(response.headers()[ALLOW], "GET, HEAD, OPTIONS", "{method}");
@@ -111,7 +111,7 @@ async fn a_method_that_is_not_there_is_told_which_ones_are() {
 }
 
 #[tokio::test]
-async fn whom_a_request_is_for_must_be_clear() {
+async fn a_request_must_name_exactly_one_valid_host() {
     let one_host = request("GET", "/livez");
     assert_eq!(answer(one_host).await.status(), 200);
     let two_hosts = with(request("GET", "/livez"), HOST, "localhost");
@@ -130,7 +130,7 @@ async fn whom_a_request_is_for_must_be_clear() {
 }
 
 #[tokio::test]
-async fn a_panic_is_an_answer_and_the_next_request_is_served() {
+async fn a_panic_becomes_a_500_and_the_next_request_is_served() {
     let router = router();
     let broken = route(&router, with(request("GET", "/v1/pets"), AUTHORIZATION, "Bearer breaks")).await;
     let error = body(broken).await;
@@ -140,7 +140,7 @@ async fn a_panic_is_an_answer_and_the_next_request_is_served() {
 }
 
 #[tokio::test]
-async fn every_answer_of_the_deprecated_operation_says_so() {
+async fn every_response_of_the_deprecated_operation_says_so() {
     for request in [request("GET", "/v1/pets/1"), with_key(request("HEAD", "/v1/pets/x"))] {
         let response = answer(request).await;
         assert_eq!(response.headers()["deprecation"], "@1764892800");
@@ -163,7 +163,7 @@ async fn head_has_the_headers_of_get_and_no_body() {
 }
 
 #[tokio::test]
-async fn every_answer_carries_the_common_headers() {
+async fn every_response_has_the_common_headers() {
     for path in ["/livez", "/nothing", "/v1/pets"] {
         let response = answer(with(request("GET", path), X_REQUEST_ID, "my.id")).await;
         assert_eq!(response.headers()[X_REQUEST_ID], "my.id", "{path}");

@@ -47,7 +47,7 @@ impl Server {
 }
 
 #[tokio::test]
-async fn one_connection_too_many_is_told_so_and_a_free_place_is_used_again() {
+async fn a_connection_above_the_limit_gets_503_and_a_free_place_is_used_again() {
     let server = start(Settings { connections_max: 2, ..Settings::default() }).await;
     let (first, _second) = (server.connect().await, server.connect().await);
 
@@ -74,7 +74,7 @@ async fn answered(address: SocketAddr) -> bool {
 }
 
 #[tokio::test]
-async fn a_server_that_is_told_to_end_closes_idle_connections_and_returns() {
+async fn a_stopping_server_closes_idle_connections_and_returns() {
     let server = start(Settings::default()).await;
     let mut idle = server.connect().await;
     server.shutdown.send(()).unwrap();

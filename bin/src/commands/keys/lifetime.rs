@@ -105,7 +105,7 @@ mod tests {
     }
 
     #[test]
-    fn an_overlap_may_be_nothing() {
+    fn an_overlap_may_be_zero() {
         assert_eq!("0s".parse(), Ok(Overlap(TimeDelta::zero())));
         assert_eq!("1d".parse(), Ok(Overlap(TimeDelta::days(1))));
         assert_eq!("3651d".parse::<Overlap>(), Err(InvalidSpan::Overlap));

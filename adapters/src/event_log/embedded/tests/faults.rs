@@ -11,7 +11,7 @@ const STORE: &str = "PETSTORE_TEST_STORE";
 
 /// A limit on file sizes makes real writes fail, and lifting it makes them work again, but it holds for a whole process:
 /// the test runs itself again in a process of its own.
-pub(crate) async fn a_failed_write_closes_the_log_until_it_was_opened_again_by_itself<E: Engine>() {
+pub(crate) async fn a_failed_write_closes_the_log_until_it_reopens_by_itself<E: Engine>() {
     if let Some(store) = env::var_os(STORE) {
         return fail_and_recover::<E>(Path::new(&store)).await;
     }
@@ -64,7 +64,7 @@ async fn fail_and_recover<E: Engine>(store: &Path) {
     assert_eq!(read_all(&log).await.unwrap().len() as u64, after.0 + 20);
 }
 
-pub(crate) async fn a_log_whose_files_are_gone_is_closed_for_good<E: Engine>() {
+pub(crate) async fn a_log_whose_files_are_gone_is_closed_permanently<E: Engine>() {
     lose::<E>("the folder is deleted", |layout| fs::remove_dir_all(&layout.folder).unwrap()).await;
     lose::<E>("the mark is deleted", |layout| fs::remove_file(&layout.mark).unwrap()).await;
     let moved = |layout: &Layout| fs::rename(&layout.folder, layout.folder.with_extension("old")).unwrap();

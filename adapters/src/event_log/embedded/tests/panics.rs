@@ -43,7 +43,7 @@ pub(crate) async fn an_engine_that_panics_while_it_reads_makes_that_read_fail_an
     append_up_to(&log, 4).await;
 }
 
-pub(crate) async fn a_thread_that_cannot_go_on_stops_the_log_for_good<E: Engine>() {
+pub(crate) async fn a_thread_that_cannot_continue_stops_the_log_permanently<E: Engine>() {
     let folder = TempDir::new().unwrap();
     let path = store::<E>(&folder);
     let log = EmbeddedLog::<PanicsOnDemand<E>>::open(&path).unwrap();

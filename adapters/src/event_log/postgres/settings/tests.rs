@@ -25,7 +25,7 @@ fn every_host_of_the_url_becomes_a_target_of_its_own() {
 }
 
 #[test]
-fn every_sslmode_of_postgresql_is_understood() {
+fn every_sslmode_of_postgresql_is_supported() {
     for (mode, expected, encrypted) in [
         ("disable", SslMode::Disable, false),
         ("prefer", SslMode::Prefer, true),
@@ -44,7 +44,7 @@ fn every_sslmode_of_postgresql_is_understood() {
 }
 
 #[test]
-fn on_a_network_only_verified_certificates_or_an_explicit_waiver_will_do() {
+fn on_a_network_a_verified_certificate_or_an_explicit_waiver_is_required() {
     let mode = |url: &str| parse(url).map(|settings| settings.targets()[0].config.get_ssl_mode());
     for local in ["localhost", "127.0.0.1", "[::1]", "%2Frun%2Fpostgresql"] {
         for sslmode in ["", "?sslmode=prefer", "?sslmode=disable"] {
@@ -88,7 +88,7 @@ fn the_password_comes_from_the_url_or_the_environment_or_a_file() {
 }
 
 #[test]
-fn a_password_file_that_others_may_read_is_refused() {
+fn a_password_file_that_others_can_read_is_rejected() {
     use std::os::unix::fs::PermissionsExt as _;
     let file = NamedTempFile::new().unwrap();
     std::fs::set_permissions(&file, std::fs::Permissions::from_mode(0o644)).unwrap();
@@ -98,7 +98,7 @@ fn a_password_file_that_others_may_read_is_refused() {
 }
 
 #[test]
-fn passwords_show_up_nowhere() {
+fn passwords_are_never_shown() {
     for url in [
         "postgres://rex:hunter2@host/pets",
         "postgres://rex:hunter2@host/pets?sslmode=disable",

@@ -12,7 +12,7 @@ use tokio::runtime::Runtime;
 use super::*;
 
 #[tokio::test]
-async fn a_log_that_ends_before_its_mark_is_refused() {
+async fn a_log_that_ends_before_its_mark_is_rejected() {
     let folder = TempDir::new().unwrap();
     let (short, long) = (folder.path().join("short"), folder.path().join("long"));
     store_of(&short, 5).await;
@@ -26,7 +26,7 @@ async fn a_log_that_ends_before_its_mark_is_refused() {
 }
 
 #[tokio::test]
-async fn a_log_with_another_commit_at_its_mark_is_refused() {
+async fn a_log_with_another_commit_at_its_mark_is_rejected() {
     let folder = TempDir::new().unwrap();
     let (one, other) = (folder.path().join("one"), folder.path().join("other"));
     store_of(&one, 5).await;
@@ -49,7 +49,7 @@ async fn a_log_ahead_of_its_mark_is_fine() {
 }
 
 #[tokio::test]
-async fn a_log_without_a_readable_mark_is_refused_and_left_alone() {
+async fn a_log_without_a_readable_mark_is_rejected_and_left_unchanged() {
     let folder = TempDir::new().unwrap();
     store_of(folder.path(), 5).await;
     let mark = folder.path().join("mark");
@@ -66,7 +66,7 @@ async fn a_log_without_a_readable_mark_is_refused_and_left_alone() {
 }
 
 #[tokio::test]
-async fn a_log_that_has_vanished_is_refused_and_not_made_anew() {
+async fn a_log_that_has_vanished_is_rejected_and_not_recreated() {
     let folder = TempDir::new().unwrap();
     store_of(folder.path(), 5).await;
     fs::remove_file(folder.path().join("sled").join("db")).unwrap();
@@ -86,7 +86,7 @@ async fn an_unfinished_snapshot_of_sled_does_no_harm() {
 }
 
 #[tokio::test]
-async fn a_store_whose_making_was_interrupted_opens() {
+async fn a_store_whose_creation_was_interrupted_opens() {
     let folder = TempDir::new().unwrap();
     store_of(folder.path(), 0).await;
     let sled = folder.path().join("sled");
@@ -99,7 +99,7 @@ async fn a_store_whose_making_was_interrupted_opens() {
 }
 
 #[tokio::test]
-async fn a_store_that_was_closed_is_not_taken_for_an_odd_one() {
+async fn a_store_that_was_closed_is_not_taken_for_a_suspect_one() {
     let folder = TempDir::new().unwrap();
     let mut last = Version::START;
     for round in 0..3 {
@@ -129,7 +129,7 @@ enum Damage {
 }
 
 #[test]
-fn damage_is_noticed_or_harmless_and_a_refused_store_stays_as_it_is() {
+fn damage_is_detected_or_harmless_and_a_rejected_store_stays_unchanged() {
     let folder = TempDir::new().unwrap();
     let (store, trial) = (folder.path().join("store"), folder.path().join("trial"));
     let runtime = Runtime::new().unwrap();

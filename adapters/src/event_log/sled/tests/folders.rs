@@ -8,7 +8,7 @@ use std::{
 use super::*;
 
 #[test]
-fn what_is_not_a_folder_is_refused_in_words() {
+fn anything_but_a_folder_is_rejected_with_a_message() {
     let folder = TempDir::new().unwrap();
     let file = folder.path().join("file");
     fs::write(&file, "something").unwrap();
@@ -21,7 +21,7 @@ fn what_is_not_a_folder_is_refused_in_words() {
 }
 
 #[test]
-fn tools_do_not_make_a_store_where_there_is_none() {
+fn tools_do_not_create_a_missing_store() {
     let folder = TempDir::new().unwrap();
     let path = folder.path().join("typo");
     let refused = SledLog::open_existing(&path).unwrap_err();
@@ -32,7 +32,7 @@ fn tools_do_not_make_a_store_where_there_is_none() {
 }
 
 #[tokio::test]
-async fn nobody_else_may_look_inside() {
+async fn only_the_owner_can_read_the_folder() {
     let folder = TempDir::new().unwrap();
     let path = folder.path().join("data").join("log");
     for _ in 0..2 {
