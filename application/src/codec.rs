@@ -251,8 +251,8 @@ fn format_v2(commit: &Envelope<'_>) -> Result<Format, DecodeError> {
     let node = node.and_then(|text| u64::from_str_radix(text, 16).ok());
     match (previous, node) {
         (Some(previous), Some(node)) => Ok(Format::V2 { previous, node: NodeId(node) }),
-        (None, _) => Err(DecodeError::Damaged("it does not name the history before it".into())),
-        (_, None) => Err(DecodeError::Damaged("it does not name the node that wrote it".into())),
+        (None, _) => Err(DecodeError::Damaged("it has no valid hash of the history before it".into())),
+        (_, None) => Err(DecodeError::Damaged("it has no valid id of the node that wrote it".into())),
     }
 }
 

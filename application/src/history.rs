@@ -83,7 +83,7 @@ impl History {
         let what = match commit.format {
             Format::V1 if self.is_chained() => "is of format version 1, and the one before it of version 2",
             Format::V2 { previous, .. } if previous != self.head_hash() => {
-                "does not follow the commits before it: they are not the ones that it was written after"
+                "does not follow the commits before it: it was written after different ones"
             }
             Format::V1 | Format::V2 { .. } => return Ok(()),
         };

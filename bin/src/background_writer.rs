@@ -153,7 +153,7 @@ impl<S: Write> Worker<S> {
             self.last_report = Some(Instant::now());
             // This line takes its turn in the queue like any other.
             tracing::warn!(
-                "the log was not read fast enough: {} lines have been dropped so far",
+                "the output was not read fast enough: {} lines have been dropped so far",
                 self.reported
             );
         }

@@ -217,9 +217,7 @@ impl<E: Engine> Drop for EmbeddedLog<E> {
         let Some(owner) = self.owner.take() else { return };
         match self.closed.get_mut().recv_timeout(CLOSE_PATIENCE) {
             Err(RecvTimeoutError::Timeout) => {
-                tracing::warn!(
-                    "the log could not be closed within {CLOSE_PATIENCE:?}, and loses nothing by that"
-                );
+                tracing::warn!("the log could not be closed within {CLOSE_PATIENCE:?}, but nothing is lost");
             }
             Ok(()) | Err(RecvTimeoutError::Disconnected) => {
                 // A thread that panicked has ended already; there is nobody left to tell.

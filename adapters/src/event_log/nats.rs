@@ -231,7 +231,7 @@ impl EventLog for NatsLog {
             return Ok(vec![]);
         }
         let detail =
-            format!("the commit at position {} is missing, but the log goes on to {head}", after.next());
+            format!("the commit at position {} is missing, but the log continues to {head}", after.next());
         Err(LogError::new(Fault::Damaged, detail))
     }
 

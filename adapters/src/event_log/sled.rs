@@ -90,7 +90,7 @@ impl Engine for Sled {
 
     fn prepare(&self, layout: &Layout) -> Result<(), LogError> {
         let synced = Self::files(layout).and_then(|files| sync_files(&folder(layout), &files));
-        synced.map_err(io_error("bringing the log to the disk"))
+        synced.map_err(io_error("writing the log to the disk"))
     }
 
     fn last(&self) -> Result<Mark, LogError> {

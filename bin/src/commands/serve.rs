@@ -141,7 +141,7 @@ async fn serve(arguments: ServeArguments, output: &Output) -> anyhow::Result<()>
     print_greeting(output, &arguments, &store, &format!("http://{address}"), &keys);
 
     signals.received().await;
-    tracing::info!("stopping: requests in flight have {:?} to finish", arguments.drain);
+    tracing::info!("stopping: waiting up to {:?} for requests in flight", arguments.drain);
     service.drain();
     let leave = async {
         tokio::time::sleep(arguments.drain_delay).await;

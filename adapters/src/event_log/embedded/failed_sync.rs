@@ -47,7 +47,7 @@ pub(super) fn declare(word: &Path) -> io::Result<()> {
 /// Leaves such word if the disk lets us.
 pub(super) fn declare_if_possible(word: &Path) {
     if let Err(error) = declare(word) {
-        tracing::debug!("no word of the fault could be left for a later start: {error}");
+        tracing::debug!("could not leave a note about the fault for the next start: {error}");
     }
 }
 
@@ -103,7 +103,7 @@ fn bring_to_disk(path: &Path) -> io::Result<()> {
     tracing::warn!("{differences} blocks of {} had not reached the disk: wrote them again", path.display());
     cached.sync_all()?;
     compare(&cached, &disk, |offset, _| {
-        let what = format!("byte {offset} of {} and what follows do not reach the disk", path.display());
+        let what = format!("the data from byte {offset} of {} on does not reach the disk", path.display());
         Err(io::Error::other(what))
     })
 }

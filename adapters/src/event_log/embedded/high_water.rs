@@ -150,7 +150,7 @@ impl HighWater {
 /// A log that holds something has lost its mark.
 pub(super) fn missing(path: &Path) -> LogError {
     let detail = format!(
-        "the high-water mark {} is missing, so nobody can tell whether the end of the log is lost; restore \
+        "the high-water mark {} is missing, so it is unknown whether the end of the log is lost; restore \
          the file from a backup of the store, or salvage the log into a new one",
         path.display()
     );
@@ -159,7 +159,7 @@ pub(super) fn missing(path: &Path) -> LogError {
 
 fn unreadable(path: &Path) -> LogError {
     let detail = format!(
-        "the high-water mark {} is damaged in both of its slots, so nobody can tell whether the end of the \
+        "the high-water mark {} is damaged in both of its slots, so it is unknown whether the end of the \
          log is lost; restore the file from a backup of the store, or salvage the log into a new one",
         path.display()
     );

@@ -60,7 +60,7 @@ pub(super) fn open_engine<E: Engine>(store: &Store) -> Result<Opened<E>, LogErro
 }
 
 fn try_to_open<E: Engine>(Store { layout, mark, .. }: &Store) -> Result<Opened<E>, LogError> {
-    let not_synced = io_error("bringing the log to the disk");
+    let not_synced = io_error("writing the log to the disk");
     space::make_room_to_open(&layout.folder, &layout.ballast);
     let distrusted = failed_sync::is_declared(&layout.not_synced);
     if distrusted {

@@ -232,7 +232,7 @@ impl<E: Engine> Owner<E> {
             return gone;
         }
         failed_sync::declare_if_possible(&self.store.layout.not_synced);
-        let detail = format!("{error}; the log is opened again by itself once that works");
+        let detail = format!("{error}; the log reopens automatically once that works");
         let state = State::Failed { retry_at: Instant::now() + pause, pause };
         self.stop(state, LogError::new(error.fault, detail))
     }
@@ -310,7 +310,7 @@ impl<E: Engine> Owner<E> {
         };
         if let Err(error) = closed {
             failed_sync::declare_if_possible(&self.store.layout.not_synced);
-            tracing::warn!("the log could not be closed cleanly, and loses nothing by that: {error}");
+            tracing::warn!("the log could not be closed cleanly, but nothing is lost: {error}");
         }
         self.close_engine(Closing::AsIs).unwrap_or_else(|error| tracing::debug!("{error}"));
     }

@@ -56,7 +56,7 @@ pub(crate) fn read_within(
 pub fn damaged(position: Position, what: &str) -> LogError {
     let detail = format!(
         "the record at position {position} is damaged: {what}; restore the store from a backup, or salvage what is \
-         sound into a new one"
+         intact into a new one"
     );
     LogError::new(Fault::Damaged, detail)
 }

@@ -75,7 +75,7 @@ impl SalvagedLog {
 #[async_trait]
 impl EventLog for SalvagedLog {
     async fn append(&self, _: Version, _: &Record) -> Result<Position, AppendError> {
-        let detail = "what is left of a damaged store is only read; salvage it into a new one";
+        let detail = "what is left of a damaged store is read-only; salvage it into a new one";
         Err(AppendError::NotStored(LogError::new(Fault::CannotOpen, detail)))
     }
 

@@ -7,8 +7,8 @@ use tokio::sync::watch;
 
 use super::{engine::Engine, layout::Layout, reading::read_within};
 
-const PROMISE: &str = "every acknowledged commit is on this machine's disk: it survives kill -9 and power cuts, as far \
-                       as the disk keeps what it says it has synced";
+const PROMISE: &str = "every acknowledged commit is on this machine's disk: it survives kill -9 and power cuts, \
+                       provided that the disk keeps what it reports as synced";
 
 /// What other threads may look at.
 pub(super) struct Shared<E> {

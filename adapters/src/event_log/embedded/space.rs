@@ -70,8 +70,8 @@ fn require(store: &Path, bytes: u64) -> Result<(), LogError> {
         return Ok(());
     }
     let detail = format!(
-        "only {} KiB are left on the disk of {}, and {} KiB stay free; free some space, and writing goes on by \
-         itself",
+        "only {} KiB are left on the disk of {}, and {} KiB must stay free; free some space, and writes resume \
+         automatically",
         space.free / KIB,
         store.display(),
         space.floor / KIB
@@ -84,7 +84,7 @@ pub(super) fn make_room_to_open(store: &Path, ballast: &Path) {
     if Space::of(store).is_ok_and(|space| space.free < space.ballast()) {
         // There may be none left; then opening has to do with what there is.
         if fs::remove_file(ballast).is_ok() {
-            tracing::warn!("the disk of {} is full: gave up the ballast to open the log", store.display());
+            tracing::warn!("the disk of {} is full: released the ballast to open the log", store.display());
         }
     }
 }
@@ -96,7 +96,7 @@ pub(super) fn take_ballast(store: &Path, ballast: &Path) {
         return;
     }
     if let Err(error) = fill(ballast, space.ballast()) {
-        tracing::warn!("no ballast could be put into {}: {error}", ballast.display());
+        tracing::warn!("could not create the ballast {}: {error}", ballast.display());
         // A part of it would only look like ballast.
         let _ = fs::remove_file(ballast);
     }
@@ -116,6 +116,6 @@ fn fill(path: &Path, len: u64) -> io::Result<()> {
 }
 
 fn unknown(store: &Path, error: &io::Error) -> LogError {
-    let detail = format!("the disk of {} does not tell its free space: {error}", store.display());
+    let detail = format!("cannot determine the free space on the disk of {}: {error}", store.display());
     LogError::new(Fault::WriteFailed, detail)
 }

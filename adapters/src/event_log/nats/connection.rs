@@ -139,7 +139,7 @@ impl Connection {
             biased;
             answer = answer => answer,
             _ = losses.changed() => {
-                return Err(Failure::NoAnswer(unreachable("the connection was lost before the answer came")));
+                return Err(Failure::NoAnswer(unreachable("the connection was lost before the reply arrived")));
             }
         };
         match answer {
@@ -150,14 +150,14 @@ impl Connection {
                 }
                 RequestErrorKind::MaxPayloadExceeded => Failure::NotSent(LogError::new(
                     Fault::TooLarge,
-                    format!("the NATS server takes at most {} bytes", self.client.max_payload()),
+                    format!("the NATS server accepts at most {} bytes", self.client.max_payload()),
                 )),
                 RequestErrorKind::InvalidSubject | RequestErrorKind::TimedOut | RequestErrorKind::Other => {
                     Failure::NoAnswer(unreachable(error.to_string()))
                 }
             }),
             Err(_) => Err(Failure::NoAnswer(unreachable(format!(
-                "the NATS servers did not answer within {timeout:?}"
+                "the NATS servers did not reply within {timeout:?}"
             )))),
         }
     }
@@ -201,7 +201,7 @@ impl Connection {
             leave
         };
         if leave && self.client.connection_state() == State::Connected {
-            tracing::warn!("this NATS server knows no leader of the stream: trying another one");
+            tracing::warn!("this NATS server does not know the leader of the stream: trying another one");
             // It fails only when the client has ended, and then every request fails too.
             let _ = self.client.force_reconnect().await;
         }
@@ -243,7 +243,7 @@ fn parse<T: DeserializeOwned>(what: &str, answer: &[u8]) -> Result<T, ApiFailure
         Ok(Response::Ok(answer)) => Ok(answer),
         Ok(Response::Err { error }) => Err(ApiFailure::Refused(error)),
         Err(error) => {
-            let detail = format!("the answer of the NATS server to {what} cannot be parsed: {error}");
+            let detail = format!("the reply of the NATS server to {what} cannot be parsed: {error}");
             Err(ApiFailure::Silent(unreachable(detail)))
         }
     }

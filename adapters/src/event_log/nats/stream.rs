@@ -54,7 +54,7 @@ pub(super) async fn ask_leader(connection: &Connection, address: &Address) -> Re
     let heard = replicas.iter().filter(|peer| !peer.offline && peer.active < CONTACT_MAX).count();
     if 2 * (heard + 1) <= replicas.len() + 1 {
         return Err(unreachable(format!(
-            "the leader of stream {} is in touch with {heard} of its {} replicas: no majority",
+            "the leader of stream {} can reach only {heard} of its {} replicas: no majority",
             address.stream,
             replicas.len()
         )));

@@ -110,7 +110,7 @@ impl Link {
 }
 
 async fn durability_of(session: &Session) -> Result<Durability, LogError> {
-    in_time(session, ANSWER_TIMEOUT, "does not answer", session.durability()).await
+    in_time(session, ANSWER_TIMEOUT, "does not respond", session.durability()).await
 }
 
 async fn wait_for_standbys(session: &Session) -> Result<(), LogError> {

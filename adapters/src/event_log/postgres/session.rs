@@ -91,7 +91,7 @@ impl Session {
                 Ok(Ok(session)) => return Ok(session),
                 Ok(Err(error)) => errors.push(error),
                 Err(_) => {
-                    let detail = format!("PostgreSQL at {} does not answer", target.server);
+                    let detail = format!("PostgreSQL at {} does not respond", target.server);
                     errors.push(LogError::new(Fault::Unreachable, detail));
                 }
             }

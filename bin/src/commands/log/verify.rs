@@ -49,12 +49,12 @@ fn report_head(head: Option<Digest>, known: Option<Position>) -> anyhow::Result<
         (Some(_), Some(position)) => {
             report::fact(
                 "checked",
-                format!("up to position {position} it is the history of the given head hash"),
+                format!("up to position {position}, this is the history with the given head hash"),
             );
             Ok(())
         }
         (Some(head), None) => bail!(
-            "the log is sound in itself, but at no position its head hash is {head}: it was rewritten, or it is another \
+            "the log is consistent, but no position in it has the head hash {head}: it was rewritten, or it is another \
              log or an older state of it"
         ),
     }
