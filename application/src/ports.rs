@@ -20,38 +20,39 @@ use crate::{
 /// Every implementation passes [`contract::check_all`](crate::contract::check_all).
 #[async_trait]
 pub trait EventLog: Send + Sync + 'static {
-    /// Stores `record` right after `expected`, whole or not at all. The head must be that very commit: another one
-    /// at the same position is a [`Conflict`](AppendError::Conflict) like any other. After `Ok` the record survives
-    /// what [`durability`](Self::durability) promises, and every later read and head shows it.
+    /// Stores `record` right after `expected`, completely or not at all. The head must be exactly that
+    /// commit: a different one at the same position is a [`Conflict`](AppendError::Conflict) too. After `Ok`
+    /// the record survives what [`durability`](Self::durability) promises, and every later read and head
+    /// shows it.
     async fn append(&self, expected: Version, record: &Record) -> Result<Position, AppendError>;
 
     /// Records after `after`, oldest first, contiguous, within `bound` (but at least one if there is one).
-    /// Empty: nothing more for now. Never shows a record that a crash could still take back.
+    /// Empty: nothing more for now. Never returns a record that a crash could still remove.
     async fn read(&self, after: Position, bound: ReadBound) -> Result<Vec<StoredRecord>, LogError>;
 
     /// The last position, as up to date as the engine can tell.
     async fn head(&self) -> Result<Position, LogError>;
 
-    /// Returns when there may be something beyond `position`, or after `patience`. A hint: it may wake early.
+    /// Returns when there may be a record after `position`, or after `patience`. A hint: it may return early.
     async fn wait_beyond(&self, position: Position, patience: Duration) -> Result<(), LogError>;
 
     /// What this engine promises about an acknowledged record, in words and as checked facts.
     fn durability(&self) -> Durability;
 }
 
-/// One encoded commit. Engines store the bytes as they are and look inside nothing.
+/// One encoded commit. Engines store the bytes unchanged and never interpret them.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Record {
     /// The id inside the bytes, for engines that want to recognise their own.
     pub id: CommitId,
-    /// What [`codec`](crate::codec) made of the commit.
+    /// The commit as [`codec`](crate::codec) encoded it.
     pub bytes: Bytes,
 }
 
-/// A record as it stands in the log.
+/// A record as it is stored in the log.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct StoredRecord {
-    /// Where it stands.
+    /// Where it is stored.
     pub position: Position,
     /// Exactly what was appended.
     pub bytes: Bytes,
@@ -60,9 +61,9 @@ pub struct StoredRecord {
 /// How much one read may return.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct ReadBound {
-    /// At most so many records.
+    /// At most this many records.
     pub records: usize,
-    /// Stop after the record that reaches so many bytes.
+    /// Stop after the record that reaches this many bytes.
     pub bytes: usize,
 }
 
@@ -73,19 +74,20 @@ impl ReadBound {
     pub const ONE: Self = Self { records: 1, bytes: usize::MAX };
 }
 
-/// Why an append did not end well, named by what the caller does next.
+/// Why an append failed, named by what the caller does next.
 #[derive(Debug, Clone, PartialEq, Eq, Error)]
 pub enum AppendError {
     /// `expected` is not the head, nothing was stored: read on, decide again.
     #[error("another commit came first")]
     Conflict,
-    /// Certainly not stored and the log is still sound: answer, keep serving.
+    /// Certainly not stored, and the log is still intact: reply, and keep serving.
     #[error("not stored: {0}")]
     NotStored(LogError),
-    /// May or may not be stored, e.g. a lost answer: read `expected + 1` before anybody is answered.
+    /// May or may not be stored, e.g. because the reply was lost: read `expected + 1` before replying to
+    /// anybody.
     #[error("may or may not be stored: {0}")]
     Unclear(LogError),
-    /// The log failed or diverged: no more writes until it was opened again.
+    /// The log failed or diverged: no more writes until it has been reopened.
     #[error("the log is closed: {0}")]
     Closed(LogError),
 }
@@ -94,7 +96,7 @@ pub enum AppendError {
 #[derive(Debug, Clone, PartialEq, Eq, Error)]
 #[error("{detail}")]
 pub struct LogError {
-    /// The kind of error. Its text is fit for the public.
+    /// The kind of error. Its text is safe to publish.
     pub fault: Fault,
     /// One sentence that says what happened and what to do. May name paths and hosts: operators only.
     pub detail: String,
@@ -107,10 +109,10 @@ impl LogError {
     }
 }
 
-/// What can be wrong with a log. The texts tell no paths, hosts or system errors.
+/// What can be wrong with a log. The texts reveal no paths, hosts or system errors.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Error)]
 pub enum Fault {
-    /// The engine does not answer for now.
+    /// The engine does not respond at the moment.
     #[error("the storage engine does not respond")]
     Unreachable,
     /// A write or a sync failed.
@@ -134,7 +136,7 @@ pub enum Fault {
     /// Another process holds the store, or it is not ours to open.
     #[error("the storage cannot be opened")]
     CannotOpen,
-    /// The record is larger than the engine takes.
+    /// The record is larger than the engine accepts.
     #[error("the record is too large for the storage engine")]
     TooLarge,
     /// Our own bug: a part of the program ended unexpectedly.
@@ -147,11 +149,11 @@ pub enum Fault {
 pub struct Durability {
     /// The engine, by its URL scheme.
     pub engine: &'static str,
-    /// How much of a catastrophe a record survives.
+    /// What kind of failure a record survives.
     pub level: DurabilityLevel,
     /// The same in one sentence.
     pub promise: String,
-    /// What was looked up to know it: setting and value.
+    /// The settings that were looked up, with their values.
     pub facts: Vec<(String, String)>,
 }
 
@@ -160,7 +162,7 @@ pub struct Durability {
 pub enum DurabilityLevel {
     /// Gone when the process ends.
     Volatile,
-    /// Acknowledged before it is on disk: a power cut can take back the last moments.
+    /// Acknowledged before it is on disk: a power cut can lose the last commits.
     Buffered,
     /// On disk before it is acknowledged.
     Synced,
@@ -168,9 +170,9 @@ pub enum DurabilityLevel {
     Replicated,
 }
 
-/// Answers every read, from memory. Implementations lock inside; no call waits for I/O.
+/// Serves every read from memory. Implementations lock internally; no call waits for I/O.
 pub trait ReadModel: Send + Sync + 'static {
-    /// Makes the commit visible, all of it at once. Commits come in order and each once.
+    /// Makes the commit visible, all of it at once. Commits arrive in order, each exactly once.
     fn apply(&self, commit: &Commit);
     /// Forgets everything: the log is about to be replayed from the start.
     fn clear(&self);
@@ -184,7 +186,7 @@ pub trait ReadModel: Send + Sync + 'static {
     fn count(&self) -> usize;
 }
 
-/// Tells the time. It may jump; the writer sees to it that commit times never go back.
+/// Tells the time. It may jump; the writer makes sure that commit times never go back.
 pub trait Clock: Send + Sync + 'static {
     /// The time now.
     fn now(&self) -> DateTime<Utc>;
