@@ -40,5 +40,6 @@ mod simulation;
 mod slow_peers;
 mod stalled_output;
 mod state_machine;
+mod tls;
 mod transfer;
 mod writer;

@@ -35,18 +35,21 @@ mod route;
 mod server;
 mod service;
 mod site;
+mod tls;
 
 use std::sync::Arc;
 
-use tokio::net::TcpListener;
+use application::Scope;
 
 pub use cors::{InvalidOrigin, Origin, Origins};
 pub use limits::Settings;
+pub use server::Listener;
 pub use service::Service;
 pub use site::{InvalidServerUrl, ServerUrl, Site};
+pub use tls::{Tls, TlsError};
 
 use route::{
-    Handler::{Probe, Public, Read, Write},
+    Handler::{Probe, Public, Read, Scoped, Write},
     Route, Routers,
 };
 
@@ -68,12 +71,24 @@ fn probes() -> [Route; 2] {
     ]
 }
 
+/// Who can connect to the operators' listener.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Reach {
+    ThisMachine,
+    /// Metrics tell how much is sold, and by whom: they need a key there.
+    OtherMachines,
+}
+
 /// The probes and metrics on the operators' listener.
-fn operators_routes() -> [Route; 3] {
+fn operators_routes(reach: Reach) -> [Route; 3] {
+    let metrics = match reach {
+        Reach::ThisMachine => Public(exposition::show),
+        Reach::OtherMachines => Scoped(Scope::Metrics, exposition::show),
+    };
     [
         Route::get("/livez", "observe", Public(health::live)),
         Route::get("/readyz", "observe", Public(health::ready_for_operators)),
-        Route::get("/metrics", "observe", Public(exposition::show)),
+        Route::get("/metrics", "observe", metrics),
     ]
 }
 
@@ -84,7 +99,7 @@ pub fn document(site: &Site) -> String {
 
 /// Serves until `shutdown` is done, then finishes what is in flight within [`Settings::drain`].
 pub async fn serve(
-    listener: TcpListener,
+    listener: Listener,
     service: Arc<Service>,
     settings: Settings,
     shutdown: impl Future<Output = ()>,
@@ -94,12 +109,14 @@ pub async fn serve(
 
 /// Serves probes and metrics to operators, on a listener of their own.
 pub async fn serve_operators(
-    listener: TcpListener,
+    listener: Listener,
     service: Arc<Service>,
     settings: Settings,
     shutdown: impl Future<Output = ()>,
 ) {
-    server::run(listener, operators_routers(&service), service, settings, shutdown).await;
+    let local = listener.tcp.local_addr().is_ok_and(|address| address.ip().is_loopback());
+    let reach = if local { Reach::ThisMachine } else { Reach::OtherMachines };
+    server::run(listener, operators_routers(reach, &service), service, settings, shutdown).await;
 }
 
 fn public_routers(service: &Arc<Service>) -> Routers {
@@ -111,9 +128,9 @@ fn public_routers(service: &Arc<Service>) -> Routers {
     }
 }
 
-fn operators_routers(service: &Arc<Service>) -> Routers {
+fn operators_routers(reach: Reach, service: &Arc<Service>) -> Routers {
     Routers {
-        serving: route::router(operators_routes(), service),
-        shedding: route::shedding_router(operators_routes(), service),
+        serving: route::router(operators_routes(reach), service),
+        shedding: route::shedding_router(operators_routes(reach), service),
     }
 }

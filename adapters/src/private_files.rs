@@ -156,6 +156,11 @@ pub(crate) fn is_writable_by_others(path: &Path) -> bool {
     path.metadata().is_ok_and(|file| file.mode() & 0o022 != 0)
 }
 
+/// Whether every user of the machine may read the file.
+pub(crate) fn is_readable_by_all(path: &Path) -> bool {
+    path.metadata().is_ok_and(|file| file.mode() & 0o004 != 0)
+}
+
 /// A name in an open folder.
 struct Place<'a> {
     folder: File,

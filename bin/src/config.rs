@@ -23,7 +23,7 @@ pub(crate) struct Cli {
 #[derive(Debug, Subcommand)]
 pub(crate) enum Command {
     /// Run the service until it receives SIGTERM or Ctrl-C.
-    Serve(ServeArguments),
+    Serve(Box<ServeArguments>),
     /// Issue, list, rotate and revoke API keys. A running service picks up changes within two seconds.
     #[command(subcommand)]
     Keys(KeysCommand),
@@ -58,6 +58,16 @@ pub(crate) struct ServeArguments {
     /// Allow plain HTTP on an address that other machines can reach. Use it only behind a proxy that terminates TLS.
     #[arg(long, env = "PETSTORE_INSECURE_HTTP")]
     pub(crate) insecure_http: bool,
+    /// Allow plain HTTP on a reachable --ops-listen address, but not on --listen.
+    #[arg(long, env = "PETSTORE_OPS_INSECURE_HTTP")]
+    pub(crate) ops_insecure_http: bool,
+    /// Serve HTTPS on both listeners, with this chain of certificates (PEM). A changed file is loaded within two seconds,
+    /// or at once on SIGHUP.
+    #[arg(long, env = "PETSTORE_TLS_CERT", value_name = "FILE", requires = "tls_key")]
+    pub(crate) tls_cert: Option<PathBuf>,
+    /// The private key of --tls-cert (PEM). Only the user that runs the service should be able to read it.
+    #[arg(long, env = "PETSTORE_TLS_KEY", value_name = "FILE", requires = "tls_cert")]
+    pub(crate) tls_key: Option<PathBuf>,
     /// Maximum number of open connections. Further connections get 503.
     #[arg(long, env = "PETSTORE_MAX_CONNECTIONS", default_value_t = 10_000, value_name = "N",
           value_parser = clap::value_parser!(u32).range(1..))]

@@ -16,7 +16,7 @@ use config::{Cli, Command};
 fn main() -> ExitCode {
     let outcome = match Cli::parse().command {
         // The service prints its own error: it must end even if nobody reads that line.
-        Command::Serve(arguments) => return commands::serve::run(arguments),
+        Command::Serve(arguments) => return commands::serve::run(*arguments),
         Command::Keys(command) => commands::keys::run(command),
         Command::Log(command) => commands::log::run(command),
         Command::Openapi(arguments) => commands::openapi::run(&arguments),

@@ -161,6 +161,7 @@ fn left_out(url: &StoreUrl) -> LogError {
 }
 
 /// The API keys of the running service.
+#[derive(Clone)]
 pub(crate) struct Keys {
     keys: Arc<ApiKeys>,
 }
@@ -181,6 +182,11 @@ impl Keys {
     /// The file with the first key, if that key is still valid.
     pub(crate) fn first_key_in_force(&self) -> Option<PathBuf> {
         self.keys.first_key_in_force()
+    }
+
+    /// Reads the key file again.
+    pub(crate) fn reload(&self) {
+        self.keys.reload();
     }
 
     /// Records when each key was last used.

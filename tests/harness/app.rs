@@ -171,7 +171,8 @@ impl App {
     pub fn operators(&self) -> SocketAddr {
         eventually("the service says where its probes and metrics are", || {
             let (stdout, _) = self.printed();
-            let (address, _) = stdout.split_once("probes and metrics on http://")?.1.split_once('\n')?;
+            let (address, _) =
+                stdout.split_once("probes and metrics on ")?.1.split_once("://")?.1.split_once('\n')?;
             Some(address.parse().expect("an address"))
         })
     }
@@ -260,7 +261,7 @@ impl App {
                 return Some(Err(ended));
             }
             let (stdout, _) = self.printed();
-            let address = stdout.split("http://").nth(1)?.split_ascii_whitespace().next()?;
+            let address = stdout.split("://").nth(1)?.split_ascii_whitespace().next()?;
             address.parse().ok().map(Ok)
         })?;
         Ok(())

@@ -17,10 +17,12 @@ pub(super) fn authenticate(service: &Service, headers: &HeaderMap) -> Result<Arc
 
 /// Refuses a caller whose key is not for this kind of request.
 pub(super) fn authorize(principal: &Principal, method: &Method) -> Result<(), Problem> {
-    match scope_of(method) {
-        Some(scope) if !principal.scopes.allow(scope) => Err(Problem::Forbidden(scope)),
-        Some(_) | None => Ok(()),
-    }
+    scope_of(method).map_or(Ok(()), |scope| require(principal, scope))
+}
+
+/// Refuses a caller whose key lacks this scope.
+pub(super) fn require(principal: &Principal, scope: Scope) -> Result<(), Problem> {
+    if principal.scopes.allow(scope) { Ok(()) } else { Err(Problem::Forbidden(scope)) }
 }
 
 /// What a method needs. Methods that do nothing here need nothing: they are told so by the router.

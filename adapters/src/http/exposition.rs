@@ -39,6 +39,11 @@ pub(super) fn show(service: &Service) -> Response {
     let help = "Lines of the log that were lost because nobody read them in time.";
     text.family("petstore_log_lines_dropped", "counter", help);
     text.sample("petstore_log_lines_dropped_total", &[], service.dropped_log_lines.load(Relaxed));
+    if let Some(tls) = &service.tls {
+        let help = "When the TLS certificate expires, in seconds since 1970.";
+        text.family("petstore_tls_certificate_expiry_timestamp_seconds", "gauge", help);
+        text.sample("petstore_tls_certificate_expiry_timestamp_seconds", &[], tls.expires().timestamp());
+    }
     if let Some(store) = service.opened() {
         state(&mut text, store);
     }

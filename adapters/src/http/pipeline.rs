@@ -112,6 +112,11 @@ async fn process(endpoint: &Endpoint, context: &Context, request: Request) -> Re
     match &endpoint.handler {
         Handler::Public(answer) => Ok(answer(&endpoint.service)),
         Handler::Probe(answer) => Ok(answer(&endpoint.service, request.headers())),
+        Handler::Scoped(scope, answer) => {
+            let principal = auth::authenticate(&endpoint.service, request.headers())?;
+            auth::require(&principal, *scope)?;
+            Ok(answer(&endpoint.service))
+        }
         Handler::File(file) => Ok(file.answer(request.headers())),
         Handler::Read(answer) => answer(&admit(endpoint, request, &context.authenticated).await?),
         Handler::Write(answer) => answer(admit(endpoint, request, &context.authenticated).await?).await,

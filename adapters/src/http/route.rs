@@ -2,6 +2,7 @@
 
 use std::{pin::Pin, sync::Arc};
 
+use application::Scope;
 use axum::{
     Router,
     extract::Request,
@@ -43,6 +44,8 @@ pub(super) enum Handler {
     Public(fn(&Service) -> Response),
     /// For everybody, with more for callers whose headers hold a key.
     Probe(fn(&Service, &HeaderMap) -> Response),
+    /// For callers whose key has this scope.
+    Scoped(Scope, fn(&Service) -> Response),
     /// A file, for everybody.
     File(Box<Asset>),
     /// For callers with a key, from memory.

@@ -10,6 +10,7 @@ use tokio::{
     sync::{Semaphore, watch},
     time,
 };
+use tokio_rustls::server::TlsStream;
 
 use super::{
     connection::{Connections, Stage},
@@ -17,6 +18,7 @@ use super::{
     limits::Settings,
     route::Routers,
     service::Service,
+    tls::Tls,
 };
 
 /// How many connections that are one too many are told so at the same time. Others are closed without a word.
@@ -25,12 +27,20 @@ const REFUSALS_MAX: usize = 256;
 /// How long a refused peer may take to read why.
 const REFUSAL_PATIENCE: Duration = Duration::from_secs(1);
 
+/// Where connections come from.
+pub struct Listener {
+    /// The address that is listened on.
+    pub tcp: TcpListener,
+    /// Speaks TLS with this certificate; without it, plain HTTP.
+    pub tls: Option<Arc<Tls>>,
+}
+
 /// How long to wait before accepting again when the system has no more file descriptors: first and at most.
 const ACCEPT_PAUSE: (Duration, Duration) = (Duration::from_millis(50), Duration::from_secs(1));
 
 /// Serves until `shutdown` is done, then finishes what is in flight within [`Settings::drain`].
 pub(super) async fn run(
-    listener: TcpListener,
+    Listener { tcp, tls }: Listener,
     routers: Routers,
     service: Arc<Service>,
     settings: Settings,
@@ -46,15 +56,25 @@ pub(super) async fn run(
         let stream = tokio::select! {
             biased;
             () = &mut shutdown => break,
-            stream = accept(&listener) => stream,
+            stream = accept(&tcp) => stream,
         };
         if let Ok(place) = places.clone().try_acquire_owned() {
-            let (connections, stages) = (connections.clone(), stages.clone());
+            let (connections, stages, tls) = (connections.clone(), stages.clone(), tls.clone());
             tokio::spawn(async move {
-                connections.run(stream, stages).await;
+                match tls {
+                    None => connections.run(stream, stages).await,
+                    Some(tls) => {
+                        if let Some(stream) = handshake(&tls, stream, settings, stages.clone()).await {
+                            connections.run(stream, stages).await;
+                        }
+                    }
+                }
                 drop(place);
             });
-        } else if let Ok(place) = refusals.clone().try_acquire_owned() {
+        // A refusal could not be read without a handshake, which would cost more than it is worth.
+        } else if tls.is_none()
+            && let Ok(place) = refusals.clone().try_acquire_owned()
+        {
             tokio::spawn(async move {
                 // Who does not listen cannot be told.
                 let _ = time::timeout(REFUSAL_PATIENCE, refuse(stream)).await;
@@ -62,7 +82,7 @@ pub(super) async fn run(
             });
         }
     }
-    drop(listener);
+    drop(tcp);
     service.drain();
     stage.send_replace(Stage::Leaving);
     if time::timeout(settings.drain, all_ended(&places, places_max)).await.is_err() {
@@ -98,6 +118,25 @@ async fn accept(listener: &TcpListener) -> TcpStream {
 fn is_of_the_peer(error: &io::Error) -> bool {
     use io::ErrorKind::{ConnectionAborted, ConnectionRefused, ConnectionReset, Interrupted};
     matches!(error.kind(), ConnectionAborted | ConnectionRefused | ConnectionReset | Interrupted)
+}
+
+/// The TLS connection, unless the peer fails, takes as long as no head of a request may, or the service leaves.
+async fn handshake(
+    tls: &Tls,
+    stream: TcpStream,
+    settings: Settings,
+    mut stages: watch::Receiver<Stage>,
+) -> Option<TlsStream<TcpStream>> {
+    let made = tokio::select! {
+        made = time::timeout(settings.head_timeout, tls.accept(stream)) => made,
+        _ = stages.wait_for(|stage| *stage != Stage::Serving) => return None,
+    };
+    match made {
+        Ok(Ok(stream)) => return Some(stream),
+        Ok(Err(error)) => tracing::debug!("connection closed: no TLS connection: {error}"),
+        Err(_) => tracing::debug!("connection closed: the peer took too long to make a TLS connection"),
+    }
+    None
 }
 
 /// Says that there is no room, without reading what is asked, and waits for the peer to hang up: closing on

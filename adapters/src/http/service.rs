@@ -10,7 +10,7 @@ use application::{PetStore, ports::Authenticator};
 
 use super::{
     activity::Unsent, error::Problem, metrics::Metrics, refused_keys::RefusedKeys, request_id::RequestIds,
-    site::Site,
+    site::Site, tls::Tls,
 };
 
 /// The state of the HTTP port. It can answer probes before the store is open and while it is going away.
@@ -22,6 +22,7 @@ pub struct Service {
     pub(super) site: Site,
     pub(super) unsent: Arc<Unsent>,
     pub(super) dropped_log_lines: Arc<AtomicU64>,
+    pub(super) tls: Option<Arc<Tls>>,
     store: OnceLock<Arc<PetStore>>,
     draining: AtomicBool,
 }
@@ -37,6 +38,7 @@ impl Service {
             site: Site::default(),
             unsent: Arc::default(),
             dropped_log_lines: Arc::default(),
+            tls: None,
             store: OnceLock::new(),
             draining: AtomicBool::new(false),
         }
@@ -52,6 +54,12 @@ impl Service {
     #[must_use]
     pub fn with_dropped_log_lines(self, dropped_log_lines: Arc<AtomicU64>) -> Self {
         Self { dropped_log_lines, ..self }
+    }
+
+    /// The same service, which shows in its metrics when this certificate expires.
+    #[must_use]
+    pub fn with_tls(self, tls: Option<Arc<Tls>>) -> Self {
+        Self { tls, ..self }
     }
 
     /// Starts to serve the store. Only the first store counts.

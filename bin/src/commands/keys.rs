@@ -96,7 +96,7 @@ pub(crate) enum ScopeArgument {
     Write,
     /// Reserved for reading the log on the operators' listener; grants nothing yet.
     Log,
-    /// Reserved for reading the metrics on the operators' listener; grants nothing yet.
+    /// Read the metrics on an operators' listener that other machines can reach.
     Metrics,
 }
 

@@ -11,7 +11,7 @@ use std::{
     time::Duration,
 };
 
-use adapters::http::{self, Service, Settings};
+use adapters::http::{self, Listener, Service, Settings, Tls};
 use anyhow::{Context as _, bail};
 use application::PetStore;
 use tokio::{
@@ -76,9 +76,7 @@ pub(crate) fn run(arguments: ServeArguments) -> ExitCode {
 }
 
 fn run_until_signal(arguments: ServeArguments, output: &Output) -> anyhow::Result<()> {
-    for address in [Some(arguments.listen), arguments.ops_listen].into_iter().flatten() {
-        check_plain_http(address, &arguments)?;
-    }
+    check_plain_http(&arguments)?;
     start_logging(&arguments, &output.stderr)?;
     let runtime = tokio::runtime::Runtime::new().context("cannot start the runtime")?;
     let outcome = runtime.block_on(serve(arguments, output));
@@ -110,21 +108,27 @@ impl Output {
 async fn serve(arguments: ServeArguments, output: &Output) -> anyhow::Result<()> {
     let mut signals = StopSignals::new()?;
     let keys = Keys::open(&arguments.keys)?;
+    let tls = open_tls(&arguments)?;
+    let scheme = if tls.is_some() { "https" } else { "http" };
+    reload_on_hangup(keys.clone(), tls.clone())?;
     let (listener, address) = listen(arguments.listen, "--listen").await?;
-    output
-        .stdout
-        .print_line(format_args!("petstore {} is starting on http://{address}", env!("CARGO_PKG_VERSION")));
+    output.stdout.print_line(format_args!(
+        "petstore {} is starting on {scheme}://{address}",
+        env!("CARGO_PKG_VERSION")
+    ));
 
-    let service = Service::new(keys.authenticator()).with_site(arguments.site());
+    let service = Service::new(keys.authenticator()).with_site(arguments.site()).with_tls(tls.clone());
     let service = Arc::new(service.with_dropped_log_lines(output.stderr.dropped()));
     let connections_max = arguments.max_connections as usize;
     let settings = Settings { connections_max, drain: arguments.drain, ..Settings::default() };
+    let listener = Listener { tcp: listener, tls: tls.clone() };
     let server = Server::start(|stopped| http::serve(listener, service.clone(), settings, stopped));
     let mut operators = None;
     if let Some(address) = arguments.ops_listen {
         let (listener, address) = listen(address, "--ops-listen").await?;
-        output.stdout.print_line(format_args!("probes and metrics on http://{address}"));
+        output.stdout.print_line(format_args!("probes and metrics on {scheme}://{address}"));
         let settings = Settings { connections_max: OPERATORS_MAX, ..settings };
+        let listener = Listener { tcp: listener, tls };
         let serve = |stopped| http::serve_operators(listener, service.clone(), settings, stopped);
         operators = Some(Server::start(serve));
     }
@@ -138,7 +142,7 @@ async fn serve(arguments: ServeArguments, output: &Output) -> anyhow::Result<()>
         () = signals.received() => return Ok(()),
     };
     service.open(store.clone());
-    print_greeting(output, &arguments, &store, &format!("http://{address}"), &keys);
+    print_greeting(output, &arguments, &store, &format!("{scheme}://{address}"), &keys);
 
     signals.received().await;
     tracing::info!("stopping: waiting up to {:?} for requests in flight", arguments.drain);
@@ -171,14 +175,52 @@ async fn serve(arguments: ServeArguments, output: &Output) -> anyhow::Result<()>
     Ok(())
 }
 
-fn check_plain_http(address: SocketAddr, arguments: &ServeArguments) -> anyhow::Result<()> {
-    if address.ip().is_loopback() || arguments.insecure_http {
+/// Refuses to show API keys to a network, unless somebody says that they are safe there.
+fn check_plain_http(arguments: &ServeArguments) -> anyhow::Result<()> {
+    if arguments.tls_cert.is_some() || arguments.insecure_http {
         return Ok(());
     }
-    bail!(
-        "{address} is reachable from other machines, and plain HTTP exposes API keys to the network: \
-         listen on 127.0.0.1, or pass --insecure-http if a proxy in front terminates TLS"
-    )
+    let listeners = [
+        (Some(arguments.listen), "--insecure-http"),
+        (arguments.ops_listen.filter(|_| !arguments.ops_insecure_http), "--ops-insecure-http"),
+    ];
+    for (address, flag) in listeners {
+        if let Some(address) = address.filter(|address| !address.ip().is_loopback()) {
+            bail!(
+                "{address} is reachable from other machines, and plain HTTP exposes API keys to the network: listen on \
+                 127.0.0.1, give a certificate with --tls-cert and --tls-key, or pass {flag} if a proxy in front \
+                 terminates TLS"
+            )
+        }
+    }
+    Ok(())
+}
+
+/// Loads the certificate, if there is one, and keeps loading it when its files change.
+fn open_tls(arguments: &ServeArguments) -> anyhow::Result<Option<Arc<Tls>>> {
+    let (Some(certificate), Some(key)) = (&arguments.tls_cert, &arguments.tls_key) else { return Ok(None) };
+    let tls = Arc::new(Tls::open(certificate, key)?);
+    tokio::spawn(tls.clone().watch());
+    Ok(Some(tls))
+}
+
+/// Reads the key file and the certificate again on SIGHUP, which would otherwise end the process.
+fn reload_on_hangup(keys: Keys, tls: Option<Arc<Tls>>) -> io::Result<()> {
+    let mut hangup = signal(SignalKind::hangup())?;
+    tokio::spawn(async move {
+        while hangup.recv().await.is_some() {
+            tracing::info!("received SIGHUP: reading the key file and the certificate again");
+            let (keys, tls) = (keys.clone(), tls.clone());
+            // Reading a file on a hanging disk must not keep anybody waiting.
+            spawn_blocking(move || {
+                keys.reload();
+                if let Some(tls) = tls {
+                    tls.reload();
+                }
+            });
+        }
+    });
+    Ok(())
 }
 
 async fn listen(address: SocketAddr, flag: &str) -> anyhow::Result<(TcpListener, SocketAddr)> {

@@ -6,7 +6,7 @@ use application::{Principal, RefusedKey, ports::Authenticator};
 use tokio::{sync::oneshot, task::JoinHandle, time::timeout};
 
 use super::*;
-use crate::http::serve;
+use crate::http::{Listener, serve};
 
 const LIVEZ: &[u8] = b"GET /livez HTTP/1.1\r\nhost: x\r\n\r\n";
 
@@ -30,7 +30,9 @@ async fn start(settings: Settings) -> Server {
     let address = listener.local_addr().unwrap();
     let service = Arc::new(Service::new(Arc::new(NoKeys)));
     let (shutdown, told) = oneshot::channel();
-    let task = tokio::spawn(serve(listener, service.clone(), settings, async { told.await.unwrap() }));
+    let task = tokio::spawn(serve(Listener { tcp: listener, tls: None }, service.clone(), settings, async {
+        told.await.unwrap();
+    }));
     Server { address, service, shutdown, task }
 }
 
