@@ -19,6 +19,7 @@ mod engines_sql;
 mod errors;
 mod file_engine;
 mod file_log;
+mod fuzz_corpus;
 mod fuzzing;
 mod get_pet;
 mod hash_chain;

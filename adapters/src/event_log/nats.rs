@@ -85,6 +85,12 @@ impl NatsLog {
         Self::attach(address, connection).await
     }
 
+    /// Parses a URL without connecting anywhere.
+    #[cfg(feature = "fuzzing")]
+    pub fn check_url(url: &str) -> Result<(), LogError> {
+        Address::parse(url, &|_| None).map(drop)
+    }
+
     async fn attach(address: Address, connection: Connection) -> Result<Self, LogError> {
         let fitness = Mutex::new(Ok(connection.losses()));
         let info = stream::ask_leader(&connection, &address).await?;

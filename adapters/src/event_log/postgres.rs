@@ -55,6 +55,12 @@ impl PostgresLog {
         Self::connect(url, IfMissing::Refuse).await
     }
 
+    /// Parses a URL without connecting anywhere.
+    #[cfg(feature = "fuzzing")]
+    pub fn check_url(url: &str) -> Result<(), LogError> {
+        Settings::parse(url, &|_| None).map(drop)
+    }
+
     async fn connect(url: &str, if_missing: IfMissing) -> Result<Self, LogError> {
         let settings = Settings::parse(url, &environment::of_this_process)?;
         Ok(Self { link: Link::open(settings, if_missing).await? })

@@ -6,6 +6,8 @@
 
 mod chunks;
 mod error_mapping;
+#[cfg(feature = "fuzzing")]
+pub mod fuzzing;
 mod inspect;
 mod rehearsal;
 mod salvage;

@@ -89,14 +89,14 @@ impl Header {
     }
 
     /// How many bytes of the record this chunk holds, if there can be such a chunk.
-    fn payload_len(&self) -> Option<usize> {
+    pub(super) fn payload_len(&self) -> Option<usize> {
         let number = self.number as usize;
         let rest = || self.len as usize - number * PAYLOAD_MAX;
         (number < self.chunks()).then(|| rest().min(PAYLOAD_MAX))
     }
 
     /// The chunk: this header, then the payload.
-    fn lead(&self, payload: &[u8]) -> Vec<u8> {
+    pub(super) fn lead(&self, payload: &[u8]) -> Vec<u8> {
         let mut chunk = Vec::with_capacity(HEADER_LEN + payload.len());
         chunk.extend_from_slice(&self.fields());
         chunk.extend_from_slice(&self.checksum(payload));

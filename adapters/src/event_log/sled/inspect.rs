@@ -30,7 +30,7 @@ const SEGMENT_HEADER: usize = 20;
 /// No message starts in the last bytes of a segment, where its header might not fit.
 const MESSAGE_HEADER_MAX: usize = 32;
 const KIND_CLOSING: u8 = 2;
-const KINDS: std::ops::RangeInclusive<u8> = 1..=11;
+pub(super) const KINDS: std::ops::RangeInclusive<u8> = 1..=11;
 
 /// The place of the first thing in sled's file that a clean run would not leave there, if any. A file that
 /// does not hold the commit of the `mark` was cut off.
@@ -110,7 +110,7 @@ pub(super) fn read(file: &File, offset: u64, len: usize) -> io::Result<Vec<u8>> 
 }
 
 /// Which segment lies in the slot, if its header is sound.
-fn segment_number(slot: &[u8]) -> Option<u64> {
+pub(super) fn segment_number(slot: &[u8]) -> Option<u64> {
     const SEQUENCE_MASK: u64 = 0x7FFF_FFFF_FFFF_FFFF;
     let (checksum, rest) = slot.get(..SEGMENT_HEADER)?.split_first_chunk::<4>()?;
     let sequence = u64::from_le_bytes(*rest.first_chunk()?) ^ SEQUENCE_MASK;
@@ -119,7 +119,7 @@ fn segment_number(slot: &[u8]) -> Option<u64> {
 }
 
 /// Where the messages of a segment end, unless a closing message or the end of the slot ends them.
-fn open_end(slot: &[u8], number: u64) -> Option<usize> {
+pub(super) fn open_end(slot: &[u8], number: u64) -> Option<usize> {
     let mut at = SEGMENT_HEADER;
     while at + MESSAGE_HEADER_MAX <= SEGMENT {
         match message(slot.get(at..).unwrap_or_default(), number) {
@@ -132,7 +132,7 @@ fn open_end(slot: &[u8], number: u64) -> Option<usize> {
 }
 
 /// The kind and the length of the message that `bytes` start with, if it is sound and belongs to the segment.
-fn message(bytes: &[u8], number: u64) -> Option<(u8, usize)> {
+pub(super) fn message(bytes: &[u8], number: u64) -> Option<(u8, usize)> {
     let (checksum, rest) = bytes.split_first_chunk::<4>()?;
     let (kind, mut rest) = rest.split_first()?;
     let len = usize::try_from(varint(&mut rest)?).ok()?;
@@ -150,7 +150,7 @@ fn message(bytes: &[u8], number: u64) -> Option<(u8, usize)> {
 }
 
 /// Takes one number off the front, in the encoding of SQLite 4, which sled uses.
-fn varint(bytes: &mut &[u8]) -> Option<u64> {
+pub(super) fn varint(bytes: &mut &[u8]) -> Option<u64> {
     let (first, rest) = bytes.split_first()?;
     let (value, used) = match *first {
         small @ 0..=240 => (u64::from(small), 0),

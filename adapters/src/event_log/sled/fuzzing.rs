@@ -1,0 +1,47 @@
+//! Ways in for fuzzing: the parsers of bytes that a damaged disk may hold.
+
+use application::ports::{CommitId, Position};
+use uuid::Uuid;
+
+use super::{chunks::Header, inspect};
+use crate::event_log::embedded::Mark;
+
+/// A chunk with these fields is read back if its payload is as long as the fields say, and refused otherwise. Random
+/// bytes, which never have a fitting checksum, are refused.
+pub fn check_chunk(bytes: &[u8]) {
+    assert!(Header::parse(bytes).is_none_or(|(header, payload)| bytes.starts_with(&header.lead(payload))));
+    let Some((position, rest)) = bytes.split_first_chunk() else { return };
+    let Some((number, rest)) = rest.split_first_chunk() else { return };
+    let Some((len, payload)) = rest.split_first_chunk() else { return };
+    let header = Header {
+        mark: Mark { position: Position(u64::from_be_bytes(*position)), commit: CommitId(Uuid::nil()) },
+        number: u32::from_be_bytes(*number),
+        len: u32::from_be_bytes(*len),
+    };
+    match Header::parse(&header.lead(payload)) {
+        Some(read) => assert!(read.0 == header && payload.starts_with(read.1)),
+        None => assert!(header.payload_len().is_none_or(|len| len > payload.len())),
+    }
+}
+
+/// Whatever the bytes of a segment are, its parser stays within it; a message of a known kind is read back whole.
+pub fn check_segment(bytes: &[u8]) {
+    let number = inspect::segment_number(bytes).unwrap_or_default();
+    assert!(inspect::open_end(bytes, number).is_none_or(|end| end <= inspect::SEGMENT));
+    if let Some((message, number)) = with_checksum(bytes) {
+        let whole = inspect::KINDS.contains(&bytes[0]).then_some((bytes[0], message.len()));
+        assert_eq!(inspect::message(&message, number), whole);
+    }
+}
+
+/// The message with these fields and payload, and the number of its segment.
+fn with_checksum(bytes: &[u8]) -> Option<(Vec<u8>, u64)> {
+    let mut payload = bytes.get(1..)?;
+    let len = usize::try_from(inspect::varint(&mut payload)?).ok()?;
+    let number = inspect::varint(&mut payload)?;
+    inspect::varint(&mut payload)?;
+    let header = &bytes[..bytes.len() - payload.len()];
+    let payload = payload.get(..len)?;
+    let checksum = !crc32fast::hash(&[payload, header].concat());
+    Some(([&checksum.to_le_bytes(), header, payload].concat(), number))
+}

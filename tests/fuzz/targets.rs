@@ -1,0 +1,206 @@
+//! The parsers of everything that comes from outside, each with what must hold for whatever bytes.
+
+use std::{
+    cell::RefCell,
+    fs,
+    io::{Read as _, Write as _},
+    net::{SocketAddr, TcpStream},
+    sync::{Arc, LazyLock},
+};
+
+use adapters::{
+    api_keys::{KeyFile, NewKey},
+    event_log::{memory::MemoryLog, nats::NatsLog, postgres::PostgresLog, sled::fuzzing},
+    http::{self, Service, Settings},
+};
+use application::{
+    KeyId, Principal, RefusedKey, Scope, Scopes, Sharing, codec, ports::Authenticator, transfer,
+};
+use chrono::DateTime;
+use harness::open_node;
+use tokio::{net::TcpListener, runtime::Runtime};
+
+#[expect(dead_code, reason = "only the parser is needed")]
+#[path = "../../bin/src/store_url.rs"]
+mod store_url;
+
+/// Fails if a parser does not keep its word about these bytes.
+pub(crate) type Target = fn(&[u8]);
+
+pub(crate) const TARGETS: [(&str, Target); 12] = [
+    ("body", body),
+    ("export", export),
+    ("idempotency-key", |bytes| header("POST", "Idempotency-Key", bytes)),
+    ("if-none-match", |bytes| header("GET", "If-None-Match", bytes)),
+    ("key-file", key_file),
+    ("nats-url", |bytes| url(bytes, NatsLog::check_url)),
+    ("postgres-url", |bytes| url(bytes, PostgresLog::check_url)),
+    ("query", query),
+    ("record", record),
+    ("sled-chunk", fuzzing::check_chunk),
+    ("sled-segment", fuzzing::check_segment),
+    ("store-url", check_store_url),
+];
+
+#[cfg_attr(not(fuzzing), expect(dead_code, reason = "for libFuzzer, which runs one target at a time"))]
+pub(crate) fn named(name: &str) -> Target {
+    let found = TARGETS.iter().find(|(target, _)| *target == name);
+    found.unwrap_or_else(|| panic!("there is no target {name}")).1
+}
+
+/// What can be read can be written down, and means the same when it is read again.
+fn record(bytes: &[u8]) {
+    assert!(codec::decode(bytes).is_err() || bytes.ends_with(b"\"}"));
+    if let Ok(commit) = codec::decode(&with_checksum(bytes)) {
+        assert_eq!(codec::decode(&codec::encode(&commit).bytes), Ok(commit));
+    }
+}
+
+/// An export is refused, or holds as many commits as it has lines before its manifest.
+fn export(bytes: &[u8]) {
+    let lines = bytes.split_inclusive(|byte| *byte == b'\n');
+    let file: Vec<u8> = lines
+        .clone()
+        .flat_map(|line| match line.strip_suffix(b"\n") {
+            Some(line) if !line.starts_with(b"{\"manifest\"") => [&with_checksum(line)[..], b"\n"].concat(),
+            Some(_) | None => line.to_vec(),
+        })
+        .collect();
+    for file in [bytes, &file] {
+        if let Ok(summary) = RUNTIME.block_on(transfer::check_export(file)) {
+            assert_eq!(summary.last.0 + 1, lines.clone().count() as u64);
+        }
+    }
+}
+
+/// The checksum is what a fuzzer cannot guess.
+fn with_checksum(bytes: &[u8]) -> Vec<u8> {
+    let checksum = crc32c::crc32c(bytes);
+    [bytes, format!(",\"crc32c\":\"{checksum:08x}\"}}").as_bytes()].concat()
+}
+
+/// A key file that is understood still says the same after a key was added to it.
+fn key_file(bytes: &[u8]) {
+    let folder = tempfile::tempdir_in("/dev/shm").expect("a folder in memory");
+    let path = folder.path().join("keys.toml");
+    fs::write(&path, bytes).expect("memory takes every write");
+    let file = KeyFile::at(path);
+    let Ok(before) = file.keys() else { return };
+    let new = NewKey {
+        name: "one more".parse().expect("a name"),
+        scopes: Scope::Read.into(),
+        rate_limit: None,
+        expires: None,
+    };
+    let now = DateTime::from_timestamp(1_900_000_000, 0).expect("a time");
+    if file.issue(new, now).is_ok() {
+        let after = file.keys().expect("what we wrote can be read");
+        assert_eq!(after[..before.len()], before);
+    }
+}
+
+fn url(bytes: &[u8], check: impl Fn(&str) -> Result<(), application::ports::LogError>) {
+    let Ok(url) = str::from_utf8(bytes) else { return };
+    // Paths would be opened.
+    if !["passfile", "password-file", "sslrootcert", "creds", "ca=", "cert=", "key="]
+        .iter()
+        .any(|word| url.contains(word))
+    {
+        let _ = check(url);
+    }
+}
+
+/// A query is answered or refused; what is refused is the client's fault.
+fn query(bytes: &[u8]) {
+    if bytes.iter().all(|byte| byte.is_ascii_graphic() && !b"#\"<>".contains(byte)) {
+        ask(&[b"GET /v1/pets?", bytes, b" HTTP/1.1\r\n\r\n"].concat());
+    }
+}
+
+fn header(method: &str, name: &str, value: &[u8]) {
+    if value.iter().all(|byte| *byte == b'\t' || (*byte >= b' ' && *byte != 0x7F)) {
+        let body = r#"{"name":"Rex","categoryId":7}"#;
+        let (kind, body) = match method {
+            "POST" => ("Content-Type: application/json\r\n", body),
+            _ => ("", ""),
+        };
+        let start = format!("{method} /v1/pets HTTP/1.1\r\n{kind}Content-Length: {}\r\n{name}: ", body.len());
+        ask(&[start.as_bytes(), value, b"\r\n\r\n", body.as_bytes()].concat());
+    }
+}
+
+fn body(bytes: &[u8]) {
+    let start = format!(
+        "POST /v1/pets HTTP/1.1\r\nContent-Type: application/json\r\nContent-Length: {}\r\n\r\n",
+        bytes.len()
+    );
+    ask(&[start.as_bytes(), bytes].concat());
+}
+
+/// What is shown of a URL holds no secret, so showing that again changes nothing.
+fn check_store_url(bytes: &[u8]) {
+    let parse = |url: &str| url.parse::<store_url::StoreUrl>().map(|url| url.to_string());
+    if let Ok(shown) = str::from_utf8(bytes).map_err(|error| error.to_string()).and_then(parse) {
+        assert!(parse(&shown).is_err_and(|_| !shown.contains('@')) || parse(&shown) == Ok(shown));
+    }
+}
+
+static RUNTIME: LazyLock<Runtime> = LazyLock::new(|| Runtime::new().expect("a runtime"));
+
+/// The service on an empty store in memory, which lets everybody in.
+static SERVICE: LazyLock<SocketAddr> = LazyLock::new(|| {
+    RUNTIME.block_on(async {
+        let listener = TcpListener::bind("127.0.0.1:0").await.expect("a free port");
+        let address = listener.local_addr().expect("an address");
+        let service = Arc::new(Service::new(Arc::new(Everybody)));
+        service.open(Arc::new(open_node(Arc::<MemoryLog>::default(), Sharing::Alone).await));
+        tokio::spawn(http::serve(listener, service, Settings::default(), std::future::pending()));
+        address
+    })
+});
+
+struct Everybody;
+
+impl Authenticator for Everybody {
+    fn authenticate(&self, _key: &str) -> Result<Arc<Principal>, RefusedKey> {
+        let id = KeyId("1".into());
+        let (owner, name, scopes) = (id.clone(), "everybody".into(), Scopes::READ_WRITE);
+        Ok(Arc::new(Principal { owner, id, name, scopes, rate_limit: None }))
+    }
+}
+
+/// Sends a request, given up to its last line, over a connection that is kept, and reads the response to its end.
+fn ask(request: &[u8]) {
+    thread_local!(static CONNECTION: RefCell<Option<TcpStream>> = const { RefCell::new(None) });
+    let line = request.iter().position(|byte| *byte == b'\n').expect("a request line") + 1;
+    let (line, rest) = request.split_at(line);
+    let request = [line, b"Host: localhost\r\nAuthorization: Bearer key\r\n", rest].concat();
+    CONNECTION.with_borrow_mut(|kept| {
+        let connection =
+            kept.get_or_insert_with(|| TcpStream::connect(*SERVICE).expect("the service listens"));
+        connection.write_all(&request).expect("the service reads");
+        let mut response = Vec::new();
+        let mut part = [0; 4_096];
+        while !is_whole(&response) {
+            let read = connection.read(&mut part).expect("the service answers");
+            assert_ne!(read, 0, "the service answers to the end");
+            response.extend_from_slice(&part[..read]);
+        }
+        assert!(
+            response.starts_with(b"HTTP/1.1 ") && response[9] < b'5',
+            "{}",
+            String::from_utf8_lossy(&response)
+        );
+        if String::from_utf8_lossy(&response).contains("connection: close") {
+            *kept = None;
+        }
+    });
+}
+
+/// Whether this is a response with all of its body.
+fn is_whole(response: &[u8]) -> bool {
+    let text = String::from_utf8_lossy(response);
+    let Some((head, body)) = text.split_once("\r\n\r\n") else { return false };
+    let length = head.lines().find_map(|line| line.strip_prefix("content-length: "));
+    body.len() >= length.map_or(0, |length| length.parse().expect("a length"))
+}
