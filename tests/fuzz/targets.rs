@@ -11,7 +11,7 @@ use std::{
 use adapters::{
     api_keys::{KeyFile, NewKey},
     event_log::{memory::MemoryLog, nats::NatsLog, postgres::PostgresLog, sled::fuzzing},
-    http::{self, Service, Settings},
+    http::{self, Listener, Service, Settings},
 };
 use application::{
     KeyId, Principal, RefusedKey, Scope, Scopes, Sharing, codec, ports::Authenticator, transfer,
@@ -154,6 +154,7 @@ static SERVICE: LazyLock<SocketAddr> = LazyLock::new(|| {
         let address = listener.local_addr().expect("an address");
         let service = Arc::new(Service::new(Arc::new(Everybody)));
         service.open(Arc::new(open_node(Arc::<MemoryLog>::default(), Sharing::Alone).await));
+        let listener = Listener { tcp: listener, tls: None };
         tokio::spawn(http::serve(listener, service, Settings::default(), std::future::pending()));
         address
     })
