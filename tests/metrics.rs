@@ -123,5 +123,5 @@ fn metrics_stay_on_this_machine_unless_told_otherwise() {
         ["serve", "--listen", "127.0.0.1:0", "--store", "memory:", "--ops-listen", "0.0.0.0:0", "--keys"];
     let refused = petstore(flags.into_iter().chain([keys.to_str().unwrap()]));
     assert_eq!(refused.code, Some(1), "{refused:?}");
-    assert!(refused.stderr.contains("--insecure-http"), "{}", refused.stderr);
+    assert!(refused.stderr.contains("--ops-insecure-http"), "{}", refused.stderr);
 }
