@@ -10,7 +10,12 @@ use adapters::http::{Origin, ServerUrl, Site};
 use application::{Digest, WriteFormat, ports::DurabilityLevel};
 use clap::{Args, Parser, Subcommand, ValueEnum};
 
-use crate::{commands::keys::KeysCommand, store_url::StoreUrl};
+use crate::{
+    commands::{
+        completions::CompletionsArguments, health::HealthArguments, keys::KeysCommand, man::ManArguments,
+    },
+    store_url::StoreUrl,
+};
 
 /// An inventory service for a pet store, on a durable append-only log.
 #[derive(Debug, Parser)]
@@ -32,6 +37,14 @@ pub(crate) enum Command {
     Log(LogCommand),
     /// Print the OpenAPI 3.1 document that the service serves at /openapi.json.
     Openapi(AddressArguments),
+    /// Ask a running service whether it is ready or alive.
+    ///
+    /// Prints its report. The exit code is 0 if it is, 1 if it reports that it is not, and 3 if there is no such response.
+    Health(HealthArguments),
+    /// Print a completion script for a shell.
+    Completions(CompletionsArguments),
+    /// Print the manual page.
+    Man(ManArguments),
 }
 
 #[derive(Debug, Args)]
