@@ -29,6 +29,7 @@ mod inventory_page;
 mod key_rotation;
 mod list_pets;
 mod log_faults;
+mod log_find;
 mod manual;
 mod metrics;
 mod nodes;

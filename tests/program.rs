@@ -140,6 +140,7 @@ fn every_command_explains_itself() {
         vec!["log", "import", "--help"],
         vec!["log", "copy", "--help"],
         vec!["log", "tail", "--help"],
+        vec!["log", "find", "--help"],
     ] {
         let told = petstore(&command);
         assert_eq!(told.code, Some(0), "{command:?}");

@@ -12,7 +12,8 @@ use clap::{Args, Parser, Subcommand, ValueEnum};
 
 use crate::{
     commands::{
-        completions::CompletionsArguments, health::HealthArguments, keys::KeysCommand, man::ManArguments,
+        completions::CompletionsArguments, health::HealthArguments, keys::KeysCommand, log::FindArguments,
+        man::ManArguments,
     },
     store_url::StoreUrl,
 };
@@ -32,7 +33,7 @@ pub(crate) enum Command {
     /// Issue, list and revoke API keys. A running service picks up changes within two seconds.
     #[command(subcommand)]
     Keys(KeysCommand),
-    /// Inspect, check, export, copy and salvage a log. A sled or SQLite log must not be in use.
+    /// Inspect, check, search, export, copy and salvage a log. A sled or SQLite log must not be in use.
     #[command(subcommand)]
     Log(LogCommand),
     /// Print the OpenAPI 3.1 document that the service serves at /openapi.json.
@@ -231,6 +232,8 @@ pub(crate) enum LogCommand {
         #[command(flatten)]
         source: StoreArgument,
     },
+    /// Tell who added which pet and when. The exit code is 1 if no event matches.
+    Find(FindArguments),
 }
 
 /// A level for everything comes first, so that a misspelt one is not taken for the name of a module.
