@@ -43,5 +43,6 @@ mod simulation;
 mod slow_peers;
 mod stalled_output;
 mod state_machine;
+mod systemd;
 mod transfer;
 mod writer;

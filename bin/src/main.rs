@@ -5,6 +5,7 @@ mod background_writer;
 mod commands;
 mod config;
 mod output;
+mod service_manager;
 mod store_url;
 mod wire;
 

@@ -22,7 +22,11 @@ use application::{
     Options, PetStore, WriteFormat,
     ports::{Authenticator, Clock as _, DurabilityLevel, EventLog, Fault, LogError, Position},
 };
-use tokio::time::{self, Instant};
+use tokio::{
+    signal::unix::{Signal, SignalKind, signal},
+    task::spawn_blocking,
+    time::{self, Instant},
+};
 
 use crate::store_url::StoreUrl;
 
@@ -166,11 +170,13 @@ pub(crate) struct Keys {
 }
 
 impl Keys {
-    /// Loads the key file, which is created with a first key if it does not exist, and reloads it when it changes.
+    /// Loads the key file, which is created with a first key if it does not exist, and reloads it when it changes and on
+    /// SIGHUP.
     pub(crate) fn open(file: &Path) -> anyhow::Result<Self> {
         KeyFile::at(file).issue_first(SystemClock.now())?;
         let keys = ApiKeys::open(file, Arc::new(SystemClock))?;
         tokio::spawn(keys.clone().watch());
+        tokio::spawn(reload_on_hangup(keys.clone(), signal(SignalKind::hangup())?));
         Ok(Self { keys })
     }
 
@@ -186,5 +192,15 @@ impl Keys {
     /// Records when each key was last used.
     pub(crate) fn close(&self) {
         self.keys.save_last_uses();
+    }
+}
+
+async fn reload_on_hangup(keys: Arc<ApiKeys>, mut hangups: Signal) {
+    while hangups.recv().await.is_some() {
+        let keys = keys.clone();
+        // A runtime that shuts down cancels the work, which is not an error.
+        if spawn_blocking(move || keys.reload()).await.is_ok() {
+            tracing::info!("read the key file again, because of SIGHUP");
+        }
     }
 }

@@ -27,6 +27,7 @@ use crate::{
     background_writer::BackgroundWriter,
     config::{LogFormat, ServeArguments},
     output,
+    service_manager::ServiceManager,
     wire::{self, Keys},
 };
 
@@ -109,6 +110,7 @@ impl Output {
 
 async fn serve(arguments: ServeArguments, output: &Output) -> anyhow::Result<()> {
     let mut signals = StopSignals::new()?;
+    let manager = Arc::new(ServiceManager::from_environment());
     let keys = Keys::open(&arguments.keys)?;
     let (listener, address) = listen(arguments.listen, "--listen").await?;
     output
@@ -139,8 +141,12 @@ async fn serve(arguments: ServeArguments, output: &Output) -> anyhow::Result<()>
     };
     service.open(store.clone());
     print_greeting(output, &arguments, &store, &format!("http://{address}"), &keys);
+    manager.ready().await;
+    let (listener, watchdog) = (server.ended.abort_handle(), manager.clone());
+    tokio::spawn(async move { watchdog.feed_watchdog(|| !listener.is_finished()).await });
 
     signals.received().await;
+    manager.stopping().await;
     tracing::info!("stopping: requests in flight have {:?} to finish", arguments.drain);
     service.drain();
     let leave = async {
