@@ -6,7 +6,7 @@ use std::{
     fs,
     os::unix::net::UnixDatagram,
     path::PathBuf,
-    process::{Command, Stdio},
+    process::{Child, Command, Stdio},
     time::Duration,
 };
 
@@ -85,11 +85,12 @@ fn a_service_that_hangs_does_not_feed_the_watchdog() {
     service.app.start_again();
     while service.next_message() != "WATCHDOG=1" {}
     // From now on, whoever waits for events waits for ever: the runtime hangs, while its threads are as they were.
-    let mut hanging = Command::new("strace")
+    let hanging = Command::new("strace")
         .args(["-f", "-qq", "-o", "/dev/null", "-e", "trace=epoll_wait,epoll_pwait"])
         .args(["-e", "inject=epoll_wait,epoll_pwait:delay_enter=600s", "-p", &service.app.pid().to_string()])
         .stdin(Stdio::null())
         .spawn()
+        .map(Hanging)
         .expect("strace runs: tests/run installs it");
     let url = format!("http://{}", service.app.address());
     eventually("the service hangs", || {
@@ -102,10 +103,19 @@ fn a_service_that_hangs_does_not_feed_the_watchdog() {
     service.socket.set_read_timeout(Some(Duration::from_secs(2))).unwrap();
     let fed = service.socket.recv(&mut [0; 64]);
     assert!(fed.is_err(), "not fed in the time of forty messages");
-    hanging.kill().unwrap();
-    hanging.wait().unwrap();
+    drop(hanging);
     service.socket.set_read_timeout(Some(Duration::from_mins(1))).unwrap();
     assert_eq!(service.next_message(), "WATCHDOG=1", "fed again when it goes on");
+}
+
+/// What makes a service hang. The service goes on when this is dropped; before that, it could not even be killed.
+struct Hanging(Child);
+
+impl Drop for Hanging {
+    fn drop(&mut self) {
+        self.0.kill().unwrap();
+        self.0.wait().unwrap();
+    }
 }
 
 #[test]
