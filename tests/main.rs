@@ -10,6 +10,7 @@ mod copy_circle;
 mod cors;
 mod crash;
 mod create_pet;
+mod debian_package;
 mod deleted_files;
 mod docs_page;
 mod documentation;
