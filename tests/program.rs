@@ -129,6 +129,9 @@ fn every_command_explains_itself() {
         vec!["keys", "rotate", "--help"],
         vec!["keys", "revoke", "--help"],
         vec!["openapi", "--help"],
+        vec!["health", "--help"],
+        vec!["completions", "--help"],
+        vec!["man", "--help"],
         vec!["log", "--help"],
         vec!["log", "stat", "--help"],
         vec!["log", "verify", "--help"],
@@ -137,6 +140,7 @@ fn every_command_explains_itself() {
         vec!["log", "import", "--help"],
         vec!["log", "copy", "--help"],
         vec!["log", "tail", "--help"],
+        vec!["log", "find", "--help"],
     ] {
         let told = petstore(&command);
         assert_eq!(told.code, Some(0), "{command:?}");

@@ -10,7 +10,13 @@ use adapters::http::{Origin, ServerUrl, Site};
 use application::{Digest, WriteFormat, ports::DurabilityLevel};
 use clap::{Args, Parser, Subcommand, ValueEnum};
 
-use crate::{commands::keys::KeysCommand, store_url::StoreUrl};
+use crate::{
+    commands::{
+        completions::CompletionsArguments, health::HealthArguments, keys::KeysCommand, log::FindArguments,
+        man::ManArguments,
+    },
+    store_url::StoreUrl,
+};
 
 /// An inventory service for a pet store, on a durable append-only log.
 #[derive(Debug, Parser)]
@@ -27,11 +33,19 @@ pub(crate) enum Command {
     /// Issue, list, rotate and revoke API keys. A running service picks up changes within two seconds.
     #[command(subcommand)]
     Keys(KeysCommand),
-    /// Inspect, check, export, copy and salvage a log. A sled or SQLite log must not be in use.
+    /// Inspect, check, search, export, copy and salvage a log. A sled or SQLite log must not be in use.
     #[command(subcommand)]
     Log(LogCommand),
     /// Print the OpenAPI 3.1 document that the service serves at /openapi.json.
     Openapi(AddressArguments),
+    /// Ask a running service whether it is ready or alive.
+    ///
+    /// Prints its report. The exit code is 0 if it is, 1 if it reports that it is not, and 3 if there is no such response.
+    Health(HealthArguments),
+    /// Print a completion script for a shell.
+    Completions(CompletionsArguments),
+    /// Print the manual page.
+    Man(ManArguments),
 }
 
 #[derive(Debug, Args)]
@@ -229,6 +243,8 @@ pub(crate) enum LogCommand {
         #[command(flatten)]
         source: StoreArgument,
     },
+    /// Tell who added which pet and when. The exit code is 1 if no event matches.
+    Find(FindArguments),
 }
 
 /// A level for everything comes first, so that a misspelt one is not taken for the name of a module.

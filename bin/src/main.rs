@@ -5,6 +5,7 @@ mod background_writer;
 mod commands;
 mod config;
 mod output;
+mod service_manager;
 mod store_url;
 mod wire;
 
@@ -20,6 +21,10 @@ fn main() -> ExitCode {
         Command::Keys(command) => commands::keys::run(command),
         Command::Log(command) => commands::log::run(command),
         Command::Openapi(arguments) => commands::openapi::run(&arguments),
+        // Its exit code is the answer.
+        Command::Health(arguments) => return commands::health::run(arguments),
+        Command::Completions(arguments) => commands::completions::run(&arguments),
+        Command::Man(arguments) => commands::man::run(&arguments),
     };
     match outcome {
         Ok(()) => ExitCode::SUCCESS,

@@ -18,6 +18,7 @@ use chrono::{DateTime, SecondsFormat, Utc};
 use clap::{Args, Subcommand, ValueEnum};
 
 use self::lifetime::{Lifetime, Overlap};
+use crate::output;
 
 /// The subcommands.
 #[derive(Debug, Subcommand)]
@@ -175,11 +176,7 @@ fn show(Issued { key, record, .. }: &Issued, place: &str) -> anyhow::Result<()> 
 fn list(file: &KeyFile) -> anyhow::Result<()> {
     let keys = file.keys()?;
     let text = table::render(&keys, file.last_uses().ok().as_ref(), Utc::now());
-    match io::stdout().lock().write_all(text.as_bytes()) {
-        // The reader, `head` for example, has seen enough.
-        Err(error) if error.kind() == io::ErrorKind::BrokenPipe => Ok(()),
-        written => written.context("cannot write the list to standard output"),
-    }
+    output::print_document(text.as_bytes())
 }
 
 fn revoke(file: &KeyFile, text: &str) -> anyhow::Result<()> {

@@ -1,7 +1,8 @@
-//! `petstore log`: inspects, checks, exports, imports, copies and salvages a log without serving it.
+//! `petstore log`: inspects, checks, searches, exports, imports, copies and salvages a log without serving it.
 
 mod copy;
 mod export;
+mod find;
 mod import;
 mod progress;
 mod report;
@@ -9,6 +10,8 @@ mod salvage;
 mod stat;
 mod tail;
 mod verify;
+
+pub(crate) use find::FindArguments;
 
 use crate::config::LogCommand;
 
@@ -22,5 +25,6 @@ pub(crate) async fn run(command: LogCommand) -> anyhow::Result<()> {
         LogCommand::Copy { from, to } => copy::run(&from, &to).await,
         LogCommand::Salvage { from, to } => salvage::run(&from, &to).await,
         LogCommand::Tail { after, source } => tail::run(&source.store, after).await,
+        LogCommand::Find(arguments) => find::run(&arguments).await,
     }
 }

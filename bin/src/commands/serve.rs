@@ -27,6 +27,7 @@ use crate::{
     background_writer::BackgroundWriter,
     config::{LogFormat, ServeArguments},
     output,
+    service_manager::ServiceManager,
     wire::{self, Keys},
 };
 
@@ -107,6 +108,7 @@ impl Output {
 
 async fn serve(arguments: ServeArguments, output: &Output) -> anyhow::Result<()> {
     let mut signals = StopSignals::new()?;
+    let manager = Arc::new(ServiceManager::from_environment());
     let keys = Keys::open(&arguments.keys)?;
     let tls = open_tls(&arguments)?;
     let scheme = if tls.is_some() { "https" } else { "http" };
@@ -143,8 +145,12 @@ async fn serve(arguments: ServeArguments, output: &Output) -> anyhow::Result<()>
     };
     service.open(store.clone());
     print_greeting(output, &arguments, &store, &format!("{scheme}://{address}"), &keys);
+    manager.ready().await;
+    let (listener, watchdog) = (server.ended.abort_handle(), manager.clone());
+    tokio::spawn(async move { watchdog.feed_watchdog(|| !listener.is_finished()).await });
 
     signals.received().await;
+    manager.stopping().await;
     tracing::info!("stopping: waiting up to {:?} for requests in flight", arguments.drain);
     service.drain();
     let leave = async {

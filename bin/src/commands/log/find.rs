@@ -1,0 +1,155 @@
+//! `petstore log find`: tells who added which pet and when.
+
+use std::{
+    io::{self, BufWriter, Write as _},
+    str::FromStr,
+};
+
+use anyhow::bail;
+use application::{
+    RequestKey,
+    commit::{Commit, Entry},
+    ports::LogError,
+    transfer::{self, Broken},
+};
+use chrono::{DateTime, NaiveDate, NaiveTime, SecondsFormat, TimeDelta, Utc};
+use clap::Args;
+use domain::{CategoryId, NewPet, Pet, PetEvent, PetId, PetStatus};
+use serde_json::Value;
+use thiserror::Error;
+
+use crate::{config::StoreArgument, wire};
+
+#[derive(Debug, Args)]
+pub(crate) struct FindArguments {
+    #[command(flatten)]
+    filter: Filter,
+    /// Print each event as one line of JSON: as it is stored, with the position, id and time of its commit.
+    #[arg(long, env = "PETSTORE_JSON")]
+    json: bool,
+    #[command(flatten)]
+    source: StoreArgument,
+}
+
+/// Which events to find: those that everything given here applies to.
+#[derive(Debug, Args)]
+#[group(required = true, multiple = true)]
+struct Filter {
+    /// The id of a pet.
+    #[arg(long, env = "PETSTORE_PET", value_name = "ID", value_parser = pet_id)]
+    pet: Option<PetId>,
+    /// The owner of an API key, as shown by `petstore keys list`.
+    #[arg(long, env = "PETSTORE_BY", value_name = "OWNER")]
+    by: Option<String>,
+    /// Only events from this time on: 2026-11-15, 2026-11-15T08:00:00Z, or how long ago, such as 12h.
+    #[arg(long, env = "PETSTORE_SINCE", value_name = "TIME")]
+    since: Option<Since>,
+    /// The Idempotency-Key of a request.
+    #[arg(long, env = "PETSTORE_REQUEST_KEY", value_name = "KEY", value_parser = request_key)]
+    request_key: Option<RequestKey>,
+}
+
+impl Filter {
+    fn matches(&self, commit: &Commit, entry: &Entry) -> bool {
+        let pet = match &entry.event {
+            PetEvent::Added(pet) => pet.id,
+        };
+        self.pet.is_none_or(|id| id == pet)
+            && self.by.as_ref().is_none_or(|by| **by == *entry.by.0)
+            && self.since.is_none_or(|Since(time)| commit.time >= time)
+            && self.request_key.as_ref().is_none_or(|key| entry.request_key.as_ref() == Some(key))
+    }
+}
+
+/// The earliest time that is asked for.
+#[derive(Debug, Clone, Copy)]
+struct Since(DateTime<Utc>);
+
+impl FromStr for Since {
+    type Err = &'static str;
+
+    fn from_str(text: &str) -> Result<Self, Self::Err> {
+        let time = || DateTime::parse_from_rfc3339(text).ok().map(|time| time.to_utc());
+        let date = || text.parse().ok().map(|date: NaiveDate| date.and_time(NaiveTime::MIN).and_utc());
+        let ago = || {
+            let span = TimeDelta::from_std(humantime::parse_duration(text).ok()?).ok()?;
+            Utc::now().checked_sub_signed(span)
+        };
+        let since = time().or_else(date).or_else(ago).map(Self);
+        since.ok_or(
+            "expected a time such as 2026-11-15T08:00:00Z, a date such as 2026-11-15, or an age such as 12h",
+        )
+    }
+}
+
+#[derive(Debug, Error)]
+enum FindError {
+    #[error(transparent)]
+    Log(#[from] LogError),
+    #[error("cannot write to standard output: {0}")]
+    Output(#[from] io::Error),
+}
+
+/// Reads and checks the whole history, and prints what matches.
+pub(super) async fn run(FindArguments { filter, json, source }: &FindArguments) -> anyhow::Result<()> {
+    let log = wire::open_existing_log(&source.store).await?;
+    let mut out = BufWriter::new(io::stdout().lock());
+    let mut found = 0_u64;
+    let walked = transfer::walk::<FindError>(&*log, async |record, commit| {
+        for (index, entry) in commit.entries.iter().enumerate() {
+            if filter.matches(commit, entry) {
+                let line = if *json { as_json(&record.bytes, index)? } else { as_text(commit, entry) };
+                writeln!(out, "{line}")?;
+                found += 1;
+            }
+        }
+        Ok(())
+    });
+    let walked = walked.await.map_err(|Broken { error, .. }| error);
+    // What was found before the walk broke off is shown all the same.
+    let flushed = out.flush().map_err(FindError::from);
+    match walked.and(flushed) {
+        // The reader, for example `head`, has seen enough.
+        Err(FindError::Output(error)) if error.kind() == io::ErrorKind::BrokenPipe => Ok(()),
+        Err(error) => Err(error.into()),
+        Ok(()) if found == 0 => bail!("no event in {} matches", source.store),
+        Ok(()) => Ok(()),
+    }
+}
+
+fn as_text(commit: &Commit, entry: &Entry) -> String {
+    let time = commit.time.to_rfc3339_opts(SecondsFormat::Millis, true);
+    let (position, by, what) = (commit.position, entry.by.0.escape_debug(), describe(&entry.event));
+    let request = entry.request_key.as_ref().map(|key| format!(", request key {:?}", key.as_str()));
+    format!("{time}  position {position}  {by} {what}{}", request.unwrap_or_default())
+}
+
+/// Texts from clients are quoted, and characters that could change what a terminal shows are escaped.
+fn describe(event: &PetEvent) -> String {
+    match event {
+        PetEvent::Added(Pet { id, details: NewPet { name, category_id: CategoryId(category), status } }) => {
+            let (id, name, status) = (id.get(), name.as_str(), status.map_or("no status", PetStatus::as_str));
+            format!("added pet {id}: {name:?}, category {category}, {status}")
+        }
+    }
+}
+
+/// The event as it is stored in this record, with what the record says about all of its events.
+fn as_json(record: &[u8], index: usize) -> io::Result<String> {
+    let mut record: Value = serde_json::from_slice(record)?;
+    let mut event = record["events"][index].take();
+    event["commit"] = record["id"].take();
+    for field in ["position", "time"] {
+        event[field] = record[field].take();
+    }
+    Ok(event.to_string())
+}
+
+fn pet_id(text: &str) -> Result<PetId, String> {
+    let id = text.parse().map_err(|_| "expected a number from 1 upwards")?;
+    PetId::new(id).map_err(|error| error.to_string())
+}
+
+fn request_key(text: &str) -> Result<RequestKey, String> {
+    RequestKey::new(text).map_err(|error| error.to_string())
+}

@@ -1,0 +1,99 @@
+//! `petstore log find`: the history answers who added which pet and when.
+
+use harness::{App, Finished, PostgresServer, petstore, program};
+use serde_json::Value;
+
+fn find(app: &App, filter: &[&str]) -> Finished {
+    petstore(["log", "find", "--store", app.store()].iter().chain(filter))
+}
+
+/// The ids of the pets in lines of JSON.
+fn found(app: &App, filter: &[&str]) -> Vec<i64> {
+    let found = find(app, &[filter, &["--json"]].concat());
+    assert_eq!(found.code, Some(0), "{filter:?}: {found:?}");
+    let lines = found.stdout.lines().map(|line| serde_json::from_str::<Value>(line).unwrap());
+    lines.map(|event| event["pet"]["id"].as_i64().unwrap()).collect()
+}
+
+/// The owner of the key with this name.
+fn owner(app: &App, name: &str) -> String {
+    let list = petstore(["keys", "list", "--keys", app.keys_file().to_str().unwrap()]).stdout;
+    let row = list.lines().find(|row| row.ends_with(&format!(" {name}"))).unwrap();
+    row.split_whitespace().nth(1).unwrap().to_owned()
+}
+
+/// Three pets: two by the key of the test, the last of them under a request key, and one by a visitor.
+fn with_three_pets(mut app: App) {
+    let visitor = app.issue_key(&["--name", "visitor"]);
+    assert_eq!(app.post(r#"{"name":"Rex","categoryId":7,"status":"sold"}"#).status, 201);
+    // A name that would turn the rest of a line around.
+    let hostile = r#"{"name":"a\u202eb\"c","categoryId":-1}"#;
+    assert_eq!(
+        app.call("POST", "/v1/pets").header("Idempotency-Key", "k-1").json(hostile).send().status,
+        201
+    );
+    // The service learns about a new key within two seconds.
+    let bearer = format!("Bearer {visitor}");
+    let create = app.anonymous("POST", "/v1/pets").header("Authorization", &bearer);
+    harness::eventually("the key is accepted", || {
+        (create.clone().json(r#"{"name":"Tom","categoryId":7}"#).send().status == 201).then_some(())
+    });
+    app.terminate();
+
+    let (test, visitor) = (owner(&app, "test"), owner(&app, "visitor"));
+    assert_eq!(found(&app, &["--pet", "3"]), [3]);
+    assert_eq!(found(&app, &["--by", &test]), [1, 2]);
+    assert_eq!(found(&app, &["--by", &visitor]), [3]);
+    assert_eq!(found(&app, &["--request-key", "k-1"]), [2]);
+    assert_eq!(found(&app, &["--since", "1h"]), [1, 2, 3]);
+    assert_eq!(found(&app, &["--since", "2026-01-01", "--by", &test, "--pet", "1"]), [1]);
+    for nothing in [["--since", "9999-01-01T00:00:00Z"], ["--pet", "4"], ["--request-key", "K-1"]] {
+        let found = find(&app, &nothing);
+        assert_eq!((found.code, found.stdout.as_str()), (Some(1), ""), "{nothing:?}");
+        assert!(found.stderr.contains("no event") && found.stderr.contains("matches"), "{found:?}");
+    }
+
+    let lines = find(&app, &["--since", "1h"]).stdout;
+    let facts: Vec<_> = lines.lines().map(|line| line.split("  ").nth(2).unwrap()).collect();
+    let expected = [
+        format!(r#"{test} added pet 1: "Rex", category 7, sold"#),
+        format!(r#"{test} added pet 2: "a\u{{202e}}b\"c", category -1, no status, request key "k-1""#),
+        format!(r#"{visitor} added pet 3: "Tom", category 7, no status"#),
+    ];
+    assert_eq!(facts, expected);
+    let json: Value = serde_json::from_str(&find(&app, &["--pet", "2", "--json"]).stdout).unwrap();
+    let export = petstore(["log", "export", "--store", app.store()]).stdout;
+    let record: Value = serde_json::from_str(export.lines().nth(1).unwrap()).unwrap();
+    assert_eq!(json["position"], 2);
+    assert_eq!((&json["time"], &json["commit"]), (&record["time"], &record["id"]));
+    let event = &record["events"][0];
+    assert_eq!((&json["pet"], &json["type"], &json["by"]), (&event["pet"], &event["type"], &event["by"]));
+}
+
+#[test]
+fn events_are_found_in_a_sled_log() {
+    let folder = tempfile::tempdir().unwrap();
+    let store = format!("sled:{}", folder.path().join("log").display());
+    with_three_pets(App::start_on(program(), &store, tempfile::tempdir().unwrap(), &[]));
+}
+
+#[test]
+fn events_are_found_in_a_postgresql_log() {
+    let server = PostgresServer::start();
+    with_three_pets(App::start_on(program(), &server.url("postgres"), tempfile::tempdir().unwrap(), &[]));
+}
+
+#[test]
+fn a_filter_that_makes_no_sense_is_refused() {
+    for wrong in [
+        &[][..],
+        &["--json"],
+        &["--pet", "0"],
+        &["--pet", "Rex"],
+        &["--since", "yesterday"],
+        &["--request-key", ""],
+    ] {
+        let told = petstore(["log", "find", "--store", "memory:"].iter().chain(wrong));
+        assert_eq!(told.code, Some(2), "{wrong:?}: {told:?}");
+    }
+}

@@ -1,0 +1,211 @@
+//! The systemd unit, and what the service tells systemd. The messages are read from a real socket; systemd itself runs on
+//! few test machines, so the unit is judged by its own tools.
+
+use std::{
+    collections::BTreeSet,
+    fs,
+    os::unix::net::UnixDatagram,
+    path::PathBuf,
+    process::{Child, Command, Stdio},
+    time::Duration,
+};
+
+use harness::{App, eventually, petstore, program, root, succeed};
+
+fn unit() -> PathBuf {
+    root().join("docs/deploy/petstore.service")
+}
+
+/// A service and the socket that it sends its messages to.
+struct Notifying {
+    app: App,
+    socket: UnixDatagram,
+}
+
+impl Notifying {
+    fn start(watchdog: Duration) -> Self {
+        let folder = tempfile::tempdir().unwrap();
+        let path = folder.path().join("notify");
+        let socket = UnixDatagram::bind(&path).unwrap();
+        socket.set_read_timeout(Some(Duration::from_mins(1))).unwrap();
+        let store = format!("sled:{}", folder.path().join("log").display());
+        let mut app = App::stopped_on(program(), &store, folder, &[]);
+        app.run_by(&[
+            "env".to_owned(),
+            format!("NOTIFY_SOCKET={}", path.display()),
+            format!("WATCHDOG_USEC={}", watchdog.as_micros()),
+        ]);
+        Self { app, socket }
+    }
+
+    fn next_message(&self) -> String {
+        let mut message = [0; 64];
+        let length = self.socket.recv(&mut message).expect("a message comes");
+        String::from_utf8(message[..length].to_vec()).unwrap()
+    }
+}
+
+#[test]
+fn systemd_hears_that_the_service_is_ready_alive_and_stopping() {
+    let mut service = Notifying::start(Duration::from_millis(200));
+    service.app.begin();
+    assert_eq!(service.next_message(), "READY=1");
+    // Whoever is ready answers requests.
+    service.app.wait_until_listening().unwrap();
+    assert_eq!(service.app.get("/v1/pets").status, 200);
+    assert_eq!(service.next_message(), "WATCHDOG=1");
+    assert_eq!(service.next_message(), "WATCHDOG=1");
+    service.app.signal("TERM");
+    let last =
+        eventually("the end is announced", || Some(service.next_message()).filter(|m| m != "WATCHDOG=1"));
+    assert_eq!(last, "STOPPING=1");
+    assert_eq!(service.app.wait_until_ended().code(), Some(0));
+}
+
+#[test]
+fn a_watchdog_that_is_meant_for_another_process_is_not_fed() {
+    let mut service = Notifying::start(Duration::from_millis(2));
+    service.app.run_by(&[
+        "env".to_owned(),
+        format!("NOTIFY_SOCKET={}", service.app.folder().join("notify").display()),
+        "WATCHDOG_USEC=2000".to_owned(),
+        "WATCHDOG_PID=1".to_owned(),
+    ]);
+    service.app.start_again();
+    for _ in 0..20 {
+        assert_eq!(service.app.get("/v1/pets").status, 200);
+    }
+    service.app.terminate();
+    assert_eq!((service.next_message(), service.next_message()), ("READY=1".into(), "STOPPING=1".into()));
+}
+
+#[test]
+fn a_service_that_hangs_does_not_feed_the_watchdog() {
+    let mut service = Notifying::start(Duration::from_millis(100));
+    service.app.start_again();
+    while service.next_message() != "WATCHDOG=1" {}
+    // From now on, whoever waits for events waits for ever: the runtime hangs, while its threads are as they were.
+    let hanging = Command::new("strace")
+        .args(["-f", "-qq", "-o", "/dev/null", "-e", "trace=epoll_wait,epoll_pwait"])
+        .args(["-e", "inject=epoll_wait,epoll_pwait:delay_enter=600s", "-p", &service.app.pid().to_string()])
+        .stdin(Stdio::null())
+        .spawn()
+        .map(Hanging)
+        .expect("strace runs: tests/run installs it");
+    let url = format!("http://{}", service.app.address());
+    eventually("the service hangs", || {
+        let told = petstore(["health", url.as_str(), "--probe", "live", "--timeout", "1s"]);
+        (told.code == Some(3)).then_some(())
+    });
+    service.socket.set_nonblocking(true).unwrap();
+    while service.socket.recv(&mut [0; 64]).is_ok() {}
+    service.socket.set_nonblocking(false).unwrap();
+    service.socket.set_read_timeout(Some(Duration::from_secs(2))).unwrap();
+    let fed = service.socket.recv(&mut [0; 64]);
+    assert!(fed.is_err(), "not fed in the time of forty messages");
+    drop(hanging);
+    service.socket.set_read_timeout(Some(Duration::from_mins(1))).unwrap();
+    assert_eq!(service.next_message(), "WATCHDOG=1", "fed again when it goes on");
+}
+
+/// What makes a service hang. The service goes on when this is dropped; before that, it could not even be killed.
+struct Hanging(Child);
+
+impl Drop for Hanging {
+    fn drop(&mut self) {
+        self.0.kill().unwrap();
+        self.0.wait().unwrap();
+    }
+}
+
+#[test]
+fn a_missing_service_manager_does_not_stop_the_service() {
+    for socket in ["/nowhere/notify", "@petstore-nobody-listens-here", ""] {
+        let folder = tempfile::tempdir().unwrap();
+        let mut app = App::stopped_on(program(), "memory:", folder, &[]);
+        app.run_by(&["env".to_owned(), format!("NOTIFY_SOCKET={socket}")]);
+        app.start_again();
+        assert!(app.printed().1.contains("NOTIFY_SOCKET"), "{socket:?}: {}", app.printed().1);
+    }
+}
+
+#[test]
+fn sighup_reads_the_key_file_again_and_stops_nothing() {
+    let app = App::start();
+    app.signal("HUP");
+    eventually("the signal is handled", || app.printed().1.contains("because of SIGHUP").then_some(()));
+    assert_eq!(app.get("/v1/pets").status, 200);
+}
+
+#[test]
+fn the_unit_is_valid_and_well_confined() {
+    // The program is where the package puts it, and the unit is found by its name.
+    let folder = tempfile::tempdir().unwrap();
+    let installed =
+        fs::read_to_string(unit()).unwrap().replace("/usr/bin/petstore", program().to_str().unwrap());
+    let file = folder.path().join("petstore.service");
+    fs::write(&file, installed).unwrap();
+    succeed(
+        Command::new("systemd-analyze").args(["verify", "--man=no", "--recursive-errors=yes"]).arg(&file),
+    );
+    // 15 stands for an exposure of 1.5, on a scale that ends at 10.
+    succeed(
+        Command::new("systemd-analyze")
+            .args(["security", "--no-pager", "--offline=true", "--threshold=15"])
+            .arg(unit()),
+    );
+}
+
+#[test]
+fn the_service_needs_no_system_call_that_the_unit_forbids() {
+    let unit = fs::read_to_string(unit()).unwrap();
+    let (mut allowed, mut forbidden) = (BTreeSet::new(), BTreeSet::new());
+    for line in unit.lines().filter_map(|line| line.strip_prefix("SystemCallFilter=")) {
+        let (set, names) = match line.strip_prefix('~') {
+            Some(names) => (&mut forbidden, names),
+            None => (&mut allowed, line),
+        };
+        names.split_whitespace().for_each(|name| expand(name, set));
+    }
+    assert!(allowed.contains("fdatasync") && forbidden.contains("setuid"), "the sets are known");
+
+    let folder = tempfile::tempdir().unwrap();
+    let (trace, store) = (folder.path().join("trace"), folder.path().join("log"));
+    let mut app =
+        App::stopped_on(program(), &format!("sled:{}", store.display()), tempfile::tempdir().unwrap(), &[]);
+    let strace = ["strace", "-D", "-f", "-qq", "-o", trace.to_str().unwrap()];
+    app.run_by(&strace.map(str::to_owned));
+    app.start_again();
+    assert_eq!(app.post(r#"{"name":"Rex","categoryId":7}"#).status, 201);
+    assert_eq!(app.get("/v1/pets").status, 200);
+    app.signal("HUP");
+    app.terminate();
+    let calls = eventually("the trace is complete", || {
+        fs::read_to_string(&trace).ok().filter(|trace| trace.contains("exit_group(0"))
+    });
+    let used: BTreeSet<_> = calls.lines().filter_map(system_call).collect();
+    assert!(used.contains("fdatasync") && used.contains("accept4"), "{used:?}");
+    let denied = |call: &&&str| !allowed.contains(**call) || forbidden.contains(**call);
+    // Root, who may run this test but not the unit, gives new files to the owner of their folder.
+    let denied: Vec<_> = used.iter().filter(denied).filter(|call| **call != "fchown").collect();
+    assert!(denied.is_empty(), "{denied:?}");
+}
+
+/// Adds a system call, or all those in a named set.
+fn expand(name: &str, calls: &mut BTreeSet<String>) {
+    if !name.starts_with('@') {
+        calls.insert(name.to_owned());
+        return;
+    }
+    let set = succeed(Command::new("systemd-analyze").args(["syscall-filter", "--no-pager", name]));
+    for member in set.lines().skip(1).map(str::trim).filter(|line| !line.is_empty() && !line.starts_with('#'))
+    {
+        expand(member, calls);
+    }
+}
+
+/// The name of the call in a line of a trace: `PID name(…`.
+fn system_call(line: &str) -> Option<&str> {
+    let (name, _) = line.split_once(' ')?.1.trim_start().split_once('(')?;
+    name.chars().all(|c| c.is_ascii_alphanumeric() || c == '_').then_some(name)
+}
