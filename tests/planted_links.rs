@@ -1,5 +1,7 @@
 //! Links that the user of the service has planted, met by root: whatever root runs, the target of a link keeps its
-//! content, its owner and its mode.
+//! content, its owner and its mode. Here are the files beside the key file; `stores` has those of a store.
+
+mod stores;
 
 use std::{
     fs::{self, File, Metadata},

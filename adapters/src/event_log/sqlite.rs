@@ -20,7 +20,7 @@ use parking_lot::Mutex;
 use rusqlite::{Connection, OptionalExtension as _, params};
 
 use super::embedded::{Closing, Copy, EmbeddedLog, Engine, Layout, Mark, Records, Remains, Visit, io_error};
-use crate::private_files::create_file;
+use crate::private_files::{check_file, create_file};
 
 use connection::{Content, Reader, VERSION};
 use error_mapping::log_error;
@@ -73,8 +73,11 @@ impl Engine for Sqlite {
     /// Without the index, which SQLite creates again. They may be opened only while SQLite has the database closed:
     /// closing them would give up the locks that SQLite has on it.
     fn files(layout: &Layout) -> io::Result<Vec<PathBuf>> {
+        // SQLite follows no symbolic links here, but gives its files to the owner of the database, whatever they are.
+        check_file(&layout.beside("-shm"))?;
         // The journal is there only while a database is being created.
         let files = ["", "-wal", "-journal"].map(|ending| layout.beside(ending));
+        files.iter().try_for_each(|file| check_file(file))?;
         Ok(files.into_iter().filter(|file| file.exists()).collect())
     }
 

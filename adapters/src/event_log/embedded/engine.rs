@@ -24,7 +24,8 @@ pub trait Engine: Records + Sized {
     /// Whether there is a log, even an empty one. Refuses files of another kind, and changes nothing.
     fn exists(layout: &Layout) -> Result<bool, LogError>;
 
-    /// The files that hold the log, those that exist.
+    /// The files that hold the log, those that exist. Asked before the engine opens any of them: refuses a link where it
+    /// would create or open a file or folder, since the program may run as root in a folder of another user.
     fn files(layout: &Layout) -> io::Result<Vec<PathBuf>>;
 
     /// The files that records are written to; all of them exist once the log is prepared. If one is deleted, moved or

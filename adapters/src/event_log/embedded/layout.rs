@@ -37,8 +37,11 @@ impl Layout {
         Self::new(path, path, |name| path.join(name))
     }
 
-    /// A store in one file, with the others beside it.
+    /// A store in one file, with the others beside it. If the operator names a link, they are beside the file that it
+    /// leads to: whatever the file is called, one process at a time opens it.
     pub fn beside_file(path: &Path) -> Self {
+        let resolved = if path.is_symlink() { path.canonicalize().ok() } else { None };
+        let path = resolved.as_deref().unwrap_or(path);
         Self::new(path, folder_of(path), |name| beside(path, &format!(".{name}")))
     }
 
@@ -101,6 +104,12 @@ impl Layout {
         LogError::new(Fault::CannotOpen, detail)
     }
 
+    /// A file of the store is none that this program would have created.
+    pub(super) fn not_ours(&self, error: &io::Error) -> LogError {
+        let detail = format!("the store {} cannot be opened ({error})", self.path.display());
+        LogError::new(Fault::CannotOpen, detail)
+    }
+
     fn in_use(&self) -> LogError {
         let detail = format!(
             "the store {} is in use by another process; stop that process or choose another path",
@@ -122,7 +131,7 @@ impl Layout {
 /// Closes files to every other user, and brings them and the names in their folder to the disk.
 pub fn sync_files(folder: &Path, files: &[PathBuf]) -> io::Result<()> {
     for path in files {
-        let file = File::open(path)?;
+        let file = open_to_read(path)?;
         file.set_permissions(Permissions::from_mode(FILE_MODE))?;
         file.sync_all()?;
     }

@@ -36,12 +36,17 @@ pub(super) struct Opened<E> {
 pub(super) fn open_store<E: Engine>(path: &Path, if_missing: IfMissing) -> Result<Store, LogError> {
     let layout = E::layout(path);
     layout.check_kind()?;
+    // Before the engine looks for itself: it may follow links.
+    let check_files = || E::files(&layout).map_err(|error| layout.not_ours(&error));
     let exists = || panics::reading("looking for the log", || E::exists(&layout));
     match if_missing {
-        IfMissing::Refuse if !layout.mark.exists() && !exists()? => return Err(layout.missing()),
+        IfMissing::Refuse if !layout.mark.exists() && (check_files()?.is_empty() || !exists()?) => {
+            return Err(layout.missing());
+        }
         IfMissing::Refuse | IfMissing::Create => {}
     }
     let lock = layout.lock()?;
+    check_files()?;
     let (mark, is_new) = match HighWater::open(&layout.mark)? {
         Some(mark) => (mark, false),
         None if exists()? => return Err(high_water::missing(&layout.mark)),
