@@ -10,7 +10,7 @@
 //! each in a file of its own.
 
 mod damage;
-mod disk;
+pub(crate) mod disk;
 mod engine;
 mod failing_disk;
 mod full_disk;

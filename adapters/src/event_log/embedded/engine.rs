@@ -36,6 +36,11 @@ pub trait Engine: Records + Sized {
     /// `acknowledged` is there is checked only afterwards.
     fn open(layout: &Layout, acknowledged: Mark) -> Result<Self, LogError>;
 
+    /// Opens a log that is only read, and changes nothing in its files: unless an engine knows better, a copy is opened.
+    fn open_to_read(layout: &Layout, acknowledged: Mark) -> Result<(Self, Option<Copy>), LogError> {
+        open_copy(layout, acknowledged)
+    }
+
     /// Called once the log is known to be complete. Creates what is missing, and returns when everything that is in the
     /// log is durable.
     fn prepare(&self, layout: &Layout) -> Result<(), LogError>;
@@ -69,11 +74,19 @@ pub trait Engine: Records + Sized {
     /// Looks for everything that can be read of a store that may be damaged. Changes nothing in it: unless an engine
     /// knows better, it is opened on a copy and read up to the first damage.
     fn salvage(layout: &Layout, _acknowledged: Option<Mark>) -> Result<Remains, LogError> {
-        let copy = Copy::temporary::<Self>(layout)?;
-        let engine = Self::open(&copy.layout, Mark::START)?;
+        let (engine, copy) = open_copy::<Self>(layout, Mark::START)?;
         let last = engine.last()?.position;
-        Ok(Remains { records: Box::new(engine), last, found: None, copy: Some(copy) })
+        Ok(Remains { records: Box::new(engine), last, found: None, copy })
     }
+}
+
+/// Opens a copy of the log in the folder for temporary files.
+pub(crate) fn open_copy<E: Engine>(
+    layout: &Layout,
+    acknowledged: Mark,
+) -> Result<(E, Option<Copy>), LogError> {
+    let copy = Copy::temporary::<E>(layout)?;
+    Ok((E::open(&copy.layout, acknowledged)?, Some(copy)))
 }
 
 /// How an engine is closed.

@@ -89,12 +89,13 @@ impl Layout {
         }
     }
 
-    /// Refuses a store that another process has open. Changes nothing, so the answer holds only for the moment.
-    pub(super) fn check_unused(&self) -> Result<(), LogError> {
-        match open_to_read(&self.lock).map(|lock| lock.try_lock_shared()) {
-            Ok(Err(TryLockError::WouldBlock)) => Err(self.in_use()),
-            // Without a lock that can be read nobody has the store open, or nobody can tell.
-            Ok(Ok(()) | Err(TryLockError::Error(_))) | Err(_) => Ok(()),
+    /// Keeps processes out that write until the file is dropped, and changes nothing. Without a lock that can be read
+    /// nobody has the store open, or nobody can tell.
+    pub(super) fn share(&self) -> Result<Option<File>, LogError> {
+        let Ok(lock) = open_to_read(&self.lock) else { return Ok(None) };
+        match lock.try_lock_shared() {
+            Err(TryLockError::WouldBlock) => Err(self.in_use()),
+            Ok(()) | Err(TryLockError::Error(_)) => Ok(Some(lock)),
         }
     }
 

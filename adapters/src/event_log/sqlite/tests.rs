@@ -128,7 +128,7 @@ async fn files_that_are_no_log_are_refused_and_left_as_they_are() {
 
     assert!(SqliteLog::open(path.parent().unwrap()).unwrap_err().detail.contains("not a file"));
     let nothing = path.with_extension("nothing");
-    assert!(SqliteLog::open_existing(&nothing).unwrap_err().detail.contains("no store at"));
+    assert!(SqliteLog::open_to_read(&nothing).unwrap_err().detail.contains("no store at"));
     assert!(!nothing.exists());
 }
 

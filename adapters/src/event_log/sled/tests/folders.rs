@@ -24,10 +24,10 @@ fn what_is_not_a_folder_is_refused_in_words() {
 fn tools_do_not_make_a_store_where_there_is_none() {
     let folder = TempDir::new().unwrap();
     let path = folder.path().join("typo");
-    let refused = SledLog::open_existing(&path).unwrap_err();
+    let refused = SledLog::open_to_read(&path).unwrap_err();
     assert!(refused.detail.contains("there is no store"), "{refused}");
     assert!(!path.exists());
-    assert!(SledLog::open_existing(folder.path()).is_err(), "an empty folder is no store");
+    assert!(SledLog::open_to_read(folder.path()).is_err(), "an empty folder is no store");
     assert_eq!(folder.path().read_dir().unwrap().count(), 0);
 }
 
