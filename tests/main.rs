@@ -11,6 +11,7 @@ mod cors;
 mod crash;
 mod create_pet;
 mod deleted_files;
+mod descriptors;
 mod docs_page;
 mod documentation;
 mod engines;

@@ -35,6 +35,7 @@ mod route;
 mod server;
 mod service;
 mod site;
+mod strangers;
 
 use std::sync::Arc;
 

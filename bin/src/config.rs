@@ -57,7 +57,8 @@ pub(crate) struct ServeArguments {
     /// Allow plain HTTP on an address that other machines can reach. Use it only behind a proxy that terminates TLS.
     #[arg(long, env = "PETSTORE_INSECURE_HTTP")]
     pub(crate) insecure_http: bool,
-    /// Maximum number of open connections. Further connections get 503.
+    /// Maximum number of open connections. One more takes the place of an idle one without a valid key, or gets 503. The
+    /// limit on open files may allow fewer.
     #[arg(long, env = "PETSTORE_MAX_CONNECTIONS", default_value_t = 10_000, value_name = "N",
           value_parser = clap::value_parser!(u32).range(1..))]
     pub(crate) max_connections: u32,

@@ -26,6 +26,7 @@ use tracing_subscriber::EnvFilter;
 use crate::{
     background_writer::BackgroundWriter,
     config::{LogFormat, ServeArguments},
+    descriptors::{self, Shares},
     output,
     wire::{self, Keys},
 };
@@ -117,14 +118,19 @@ async fn serve(arguments: ServeArguments, output: &Output) -> anyhow::Result<()>
 
     let service = Service::new(keys.authenticator()).with_site(arguments.site());
     let service = Arc::new(service.with_dropped_log_lines(output.stderr.dropped()));
-    let connections_max = arguments.max_connections as usize;
-    let settings = Settings { connections_max, drain: arguments.drain, ..Settings::default() };
+    let shares = share_descriptors(&arguments);
+    let settings = Settings {
+        connections_max: shares.callers,
+        refusals_max: shares.refusals,
+        drain: arguments.drain,
+        ..Settings::default()
+    };
     let server = Server::start(|stopped| http::serve(listener, service.clone(), settings, stopped));
     let mut operators = None;
     if let Some(address) = arguments.ops_listen {
         let (listener, address) = listen(address, "--ops-listen").await?;
         output.stdout.print_line(format_args!("probes and metrics on http://{address}"));
-        let settings = Settings { connections_max: OPERATORS_MAX, ..settings };
+        let settings = Settings { connections_max: shares.operators, ..settings };
         let serve = |stopped| http::serve_operators(listener, service.clone(), settings, stopped);
         operators = Some(Server::start(serve));
     }
@@ -169,6 +175,22 @@ async fn serve(arguments: ServeArguments, output: &Output) -> anyhow::Result<()>
     }
     tracing::info!("stopped");
     Ok(())
+}
+
+/// Raises the limit on open files, and leaves enough of it to our own files.
+fn share_descriptors(arguments: &ServeArguments) -> Shares {
+    let limit = descriptors::raise_limit();
+    let callers = arguments.max_connections as usize;
+    let refusals = Settings::default().refusals_max;
+    let shares = descriptors::divide(limit, Shares { callers, operators: OPERATORS_MAX, refusals });
+    if shares.callers < callers {
+        tracing::warn!(
+            "at most {} connections can be open instead of {callers}, because this process may open only {limit} \
+             files: raise the limit (ulimit -Hn, LimitNOFILE=)",
+            shares.callers
+        );
+    }
+    shares
 }
 
 fn check_plain_http(address: SocketAddr, arguments: &ServeArguments) -> anyhow::Result<()> {
