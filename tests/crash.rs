@@ -9,7 +9,7 @@
 //! parts, each in a file of its own.
 
 mod damage;
-mod disk;
+pub(crate) mod disk;
 mod engine;
 mod failing_disk;
 mod full_disk;

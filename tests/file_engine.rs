@@ -197,6 +197,6 @@ async fn the_example_rejects_a_log_that_has_lost_its_end_and_salvages_the_rest()
 
     let salvaged = FileLog::salvage(&path).unwrap();
     assert_eq!(salvaged.reach(), Position(3));
-    let read = salvaged.read(Position::START, application::ports::ReadBound::BATCH).await.unwrap();
+    let read = salvaged.log.read(Position::START, application::ports::ReadBound::BATCH).await.unwrap();
     assert_eq!(read.len(), 2);
 }

@@ -1,5 +1,7 @@
 //! Links that the service's user has planted for root: whatever command root runs, the target of a link keeps
-//! its content, its owner and its mode.
+//! its content, its owner and its mode. Here are the files beside the key file; `stores` has those of a store.
+
+mod stores;
 
 use std::{
     fs::{self, File, Metadata},

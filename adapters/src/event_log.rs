@@ -15,6 +15,7 @@ pub mod sled;
 pub mod sqlite;
 
 /// What to do when there is no log yet.
+#[cfg(feature = "postgres")]
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum IfMissing {
     /// Create it.

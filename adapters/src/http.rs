@@ -35,6 +35,7 @@ mod route;
 mod server;
 mod service;
 mod site;
+mod strangers;
 mod tls;
 
 use std::sync::Arc;

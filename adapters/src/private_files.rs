@@ -7,7 +7,7 @@
 
 use std::{
     ffi::OsStr,
-    fs::{DirBuilder, File, TryLockError},
+    fs::{DirBuilder, File, Metadata, TryLockError},
     io::{self, Read as _, Write as _},
     os::unix::fs::{DirBuilderExt as _, MetadataExt as _, fchown},
     path::{Path, PathBuf},
@@ -76,6 +76,11 @@ pub(crate) fn open_to_read(path: &Path) -> io::Result<File> {
     Place::of(path)?.open(OFlags::RDONLY | OFlags::NOFOLLOW | NEVER_WAIT)
 }
 
+/// Opens a file of our own that exists, to read it from the disk, past the cache of the system.
+pub(crate) fn open_past_cache(path: &Path) -> io::Result<File> {
+    Place::of(path)?.open(OFlags::RDONLY | OFlags::NOFOLLOW | OFlags::DIRECT | NEVER_WAIT)
+}
+
 /// Opens a file of our own that exists, to read and write it.
 pub(crate) fn open(path: &Path) -> io::Result<File> {
     Place::of(path)?.open(OWN)
@@ -103,6 +108,26 @@ pub(crate) fn create_file(path: &Path) -> io::Result<File> {
     // Emptied only now that it is known to be a file of our own.
     file.set_len(0)?;
     Ok(file)
+}
+
+/// Refuses a name that a library is about to open, unless it is free or belongs to a file of our own. What happens between
+/// this look and the opening is not seen, so it is for those libraries only.
+pub(crate) fn check_file(path: &Path) -> io::Result<()> {
+    match path.symlink_metadata() {
+        Err(error) if error.kind() == io::ErrorKind::NotFound => Ok(()),
+        about => check_alone(&about?).map_err(|error| at(path, &error)),
+    }
+}
+
+/// The same for a folder.
+pub(crate) fn check_folder(path: &Path) -> io::Result<()> {
+    match path.symlink_metadata() {
+        Err(error) if error.kind() == io::ErrorKind::NotFound => Ok(()),
+        Ok(about) if about.is_dir() => Ok(()),
+        Ok(about) if about.is_symlink() => Err(at(path, &link())),
+        Ok(_) => Err(at(path, &invalid("it is not a folder"))),
+        Err(error) => Err(error),
+    }
 }
 
 /// Takes the lock at `path`, or fails with `WouldBlock` if another process still holds it after `patience`. Dropping
@@ -179,18 +204,10 @@ impl<'a> Place<'a> {
 
     fn open(&self, flags: OFlags) -> io::Result<File> {
         let file = match openat(&self.folder, self.name, flags, Mode::empty()) {
-            Err(Errno::LOOP) => {
-                return Err(invalid("it is a symbolic link, which is not followed: remove it"));
-            }
+            Err(Errno::LOOP) => return Err(link()),
             opened => File::from(opened?),
         };
-        let about = file.metadata()?;
-        if !about.is_file() {
-            return Err(not_regular());
-        }
-        if about.nlink() > 1 {
-            return Err(invalid("it has a second name (a hard link): remove it"));
-        }
+        check_alone(&file.metadata()?)?;
         Ok(file)
     }
 
@@ -237,6 +254,25 @@ fn read_up_to(file: &File, max: u64) -> io::Result<Vec<u8>> {
         return Err(io::Error::new(io::ErrorKind::FileTooLarge, format!("it has more than {max} bytes")));
     }
     Ok(content)
+}
+
+/// Refuses what is not a regular file with one name.
+fn check_alone(about: &Metadata) -> io::Result<()> {
+    match about.file_type() {
+        kind if kind.is_symlink() => Err(link()),
+        kind if !kind.is_file() => Err(not_regular()),
+        _ if about.nlink() > 1 => Err(invalid("it has a second name (a hard link): remove it")),
+        _ => Ok(()),
+    }
+}
+
+/// The error with the path that it is about.
+fn at(path: &Path, error: &io::Error) -> io::Error {
+    io::Error::new(error.kind(), format!("{}: {error}", path.display()))
+}
+
+fn link() -> io::Error {
+    invalid("it is a symbolic link, which is not followed: remove it")
 }
 
 fn not_regular() -> io::Error {

@@ -4,6 +4,7 @@
 mod background_writer;
 mod commands;
 mod config;
+mod descriptors;
 mod output;
 mod service_manager;
 mod store_url;

@@ -52,9 +52,9 @@ pub(crate) async fn open_log(url: &StoreUrl) -> Result<Log, LogError> {
 /// Opens a log to inspect it. Fails if it does not exist.
 pub(crate) async fn open_existing_log(url: &StoreUrl) -> Result<Log, LogError> {
     match url {
-        StoreUrl::Sled(path) => embedded(path, SledLog::open_existing).await,
+        StoreUrl::Sled(path) => embedded(path, SledLog::open_to_read).await,
         #[cfg(feature = "sqlite")]
-        StoreUrl::Sqlite(path) => embedded(path, SqliteLog::open_existing).await,
+        StoreUrl::Sqlite(path) => embedded(path, SqliteLog::open_to_read).await,
         #[cfg(feature = "postgres")]
         StoreUrl::Postgres(url) => Ok(Arc::new(PostgresLog::open_existing(url).await?)),
         #[cfg(feature = "nats")]
@@ -139,7 +139,7 @@ async fn salvaged(
 ) -> Result<Remains, LogError> {
     let log = off_the_runtime(path, find).await?;
     let (reach, missing, end_is_known) = (log.reach(), log.missing(), log.end_is_known());
-    Ok(Remains { log: Arc::new(log), reach, missing, end_is_known })
+    Ok(Remains { log: Arc::new(log.log), reach, missing, end_is_known })
 }
 
 /// Embedded engines read their files while they open, which would block the runtime.

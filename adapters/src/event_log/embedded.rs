@@ -7,8 +7,8 @@
 //! Reading order: this file (what callers see), `engine` (what an engine implements), `owner` (the thread
 //! that writes, and what it does after an error), `opening` (the checks before anything is served), `shared`
 //! (what other threads see). Then the parts: `layout` (where each file is), `open_files` (whether it is still
-//! there), `high_water`, `failed_sync`, `space`, `panics`, `reading`, and `salvage` (reading a store that can
-//! no longer be opened).
+//! there), `high_water`, `failed_sync`, `space`, `panics`, `reading`, `read_only` (a log that is
+//! only read), and `salvage` (reading a store that can no longer be opened).
 
 mod copy;
 mod engine;
@@ -20,6 +20,7 @@ mod open_files;
 mod opening;
 mod owner;
 mod panics;
+mod read_only;
 mod reading;
 mod salvage;
 mod shared;
@@ -52,17 +53,17 @@ pub use engine::{Closing, Engine};
 pub use high_water::Mark;
 pub use io_error::io_error;
 pub use layout::{Layout, sync_files};
+pub use read_only::ReadOnlyLog;
 pub use reading::{Records, Visit, damaged};
 pub use salvage::{Remains, SalvagedLog};
 
+pub(crate) use engine::open_copy;
 pub(crate) use opening::{check, close};
 pub(crate) use panics::{one_line, silence_panics};
 pub(crate) use reading::read_within;
 
 use owner::{Owner, Request};
 use shared::Shared;
-
-use super::IfMissing;
 
 /// The largest record: far more than the writer ever makes, and little enough to be held in memory a few times.
 pub const RECORD_MAX: usize = 8 * 1024 * 1024;
@@ -94,24 +95,15 @@ impl<E: Engine> EmbeddedLog<E> {
     /// Refuses, with one sentence for the operator, a store that is in use, cannot be written to, or has lost
     /// something. Call it within an async runtime, or a limit on file sizes ends the process when it is reached.
     pub fn open(path: impl AsRef<Path>) -> Result<Self, LogError> {
-        Self::start(path.as_ref(), IfMissing::Create)
-    }
-
-    /// Opens the store at `path` if there is one.
-    pub fn open_existing(path: impl AsRef<Path>) -> Result<Self, LogError> {
-        Self::start(path.as_ref(), IfMissing::Refuse)
-    }
-
-    fn start(path: &Path, if_missing: IfMissing) -> Result<Self, LogError> {
         io_error::survive_the_file_size_limit();
         let (requests, queue) = mpsc::channel(QUEUE_MAX);
         let (opened, outcome) = std::sync::mpsc::channel();
         let (closing, closed) = std::sync::mpsc::channel::<()>();
-        let path = path.to_path_buf();
+        let path = path.as_ref().to_path_buf();
         let owner = thread::Builder::new().name("petstore-log".into()).spawn(move || {
             // Dropped last, however the thread ends.
             let _closing = closing;
-            match open_owner(&path, if_missing) {
+            match open_owner(&path) {
                 Ok((owner, runtime)) => {
                     // The caller waits for this very message.
                     let _ = opened.send(Ok(owner.shared()));
@@ -135,6 +127,11 @@ impl<E: Engine> EmbeddedLog<E> {
             }
             Err(_) => Err(stopped()),
         }
+    }
+
+    /// Opens the store at `path`, if there is one, to read it only. Blocks while it does so.
+    pub fn open_to_read(path: impl AsRef<Path>) -> Result<ReadOnlyLog, LogError> {
+        ReadOnlyLog::open::<E>(path.as_ref())
     }
 
     /// Looks for everything that can still be read of the store at `path`. Blocks while it does so.
@@ -164,10 +161,10 @@ impl<E: Engine> EmbeddedLog<E> {
     }
 }
 
-fn open_owner<E: Engine>(path: &Path, if_missing: IfMissing) -> Result<(Owner<E>, Runtime), LogError> {
+fn open_owner<E: Engine>(path: &Path) -> Result<(Owner<E>, Runtime), LogError> {
     let runtime = runtime::Builder::new_current_thread().enable_time().build();
     let runtime = runtime.map_err(|error| no_thread(&error))?;
-    Ok((Owner::open(path, if_missing)?, runtime))
+    Ok((Owner::open(path)?, runtime))
 }
 
 #[async_trait]

@@ -16,7 +16,7 @@ mod tests;
 
 use std::{
     fmt,
-    fs::{self, File, OpenOptions},
+    fs::{self, File},
     io,
     path::{Path, PathBuf},
     sync::Once,
@@ -29,7 +29,7 @@ use super::embedded::{
     Closing, EmbeddedLog, Engine, Layout, Mark, Records, Remains, Visit, damaged, io_error, silence_panics,
     sync_files,
 };
-use crate::private_files::create_folders;
+use crate::private_files::{self, check_file, check_folder, create_folders};
 
 use chunks::Assembly;
 use error_mapping::log_error;
@@ -62,13 +62,15 @@ impl Engine for Sled {
     /// Without the folder for large values, which stays empty.
     fn files(layout: &Layout) -> io::Result<Vec<PathBuf>> {
         let mut files = Vec::new();
+        check_folder(&folder(layout))?;
         let entries = match fs::read_dir(folder(layout)) {
             Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(files),
             entries => entries?,
         };
         for entry in entries {
             let entry = entry?;
-            if entry.file_type()?.is_file() {
+            if !entry.file_type()?.is_dir() {
+                check_file(&entry.path())?;
                 files.push(entry.path());
             }
         }
@@ -161,8 +163,8 @@ impl Sled {
             .segment_size(SEGMENT)
             .flush_every_ms(None);
         let db = config.open().map_err(log_error("opening the log"))?;
-        let records = OpenOptions::new().write(true).open(self::records(layout));
-        Ok(Self { db, records: records.map_err(io_error("opening the log"))? })
+        let records = private_files::open(&self::records(layout)).map_err(io_error("opening the log"))?;
+        Ok(Self { db, records })
     }
 
     fn assemble(&self, position: Position) -> Result<Assembly, LogError> {

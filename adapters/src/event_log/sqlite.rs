@@ -20,8 +20,10 @@ use application::ports::{CommitId, LogError, Position, Record};
 use parking_lot::Mutex;
 use rusqlite::{Connection, OptionalExtension as _, params};
 
-use super::embedded::{Closing, Copy, EmbeddedLog, Engine, Layout, Mark, Records, Remains, Visit, io_error};
-use crate::private_files::create_file;
+use super::embedded::{
+    Closing, Copy, EmbeddedLog, Engine, Layout, Mark, Records, Remains, Visit, io_error, open_copy,
+};
+use crate::private_files::{check_file, create_file};
 
 use connection::{Content, Reader, VERSION};
 use error_mapping::log_error;
@@ -74,8 +76,11 @@ impl Engine for Sqlite {
     /// Without the index, which SQLite creates again. They may be opened only while SQLite has the database closed:
     /// closing them would give up the locks that SQLite has on it.
     fn files(layout: &Layout) -> io::Result<Vec<PathBuf>> {
+        // SQLite follows no symbolic links here, but gives its files to the owner of the database, whatever they are.
+        check_file(&layout.beside("-shm"))?;
         // The journal is there only while a database is being created.
         let files = ["", "-wal", "-journal"].map(|ending| layout.beside(ending));
+        files.iter().try_for_each(|file| check_file(file))?;
         Ok(files.into_iter().filter(|file| file.exists()).collect())
     }
 
@@ -100,6 +105,21 @@ impl Engine for Sqlite {
             Content::Nothing => writer.execute_batch(CREATE).map_err(log_error("creating the log"))?,
         }
         Ok(Self { writer: Mutex::new(writer), reader: Reader::connect(path)?, wal, written })
+    }
+
+    /// In its place if everything is in the database: then SQLite needs neither locks nor an index. What is still in the
+    /// write-ahead log can be read only with an index, which a copy gets.
+    fn open_to_read(layout: &Layout, acknowledged: Mark) -> Result<(Self, Option<Copy>), LogError> {
+        let (path, wal) = (&layout.path, layout.beside("-wal"));
+        if length(path) > 0 && length(&wal) == 0 && !layout.beside("-journal").exists() {
+            let (writer, content) = connection::open_unchanging(path)?;
+            if content == Content::Log {
+                let (reader, _) = connection::open_unchanging(path)?;
+                let (writer, reader) = (Mutex::new(writer), Reader(Mutex::new(reader)));
+                return Ok((Self { writer, reader, wal, written: AtomicU64::new(0) }, None));
+            }
+        }
+        open_copy(layout, acknowledged)
     }
 
     fn prepare(&self, layout: &Layout) -> Result<(), LogError> {

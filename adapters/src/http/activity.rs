@@ -114,6 +114,11 @@ impl Activity {
         self.unsent.load(Relaxed) < UNSENT_PER_CONNECTION_MAX && self.unsent_in_all.load(Relaxed) < UNSENT_MAX
     }
 
+    /// Whether nothing is in flight.
+    pub(super) fn is_idle(&self) -> bool {
+        self.state.lock().in_flight.is_empty()
+    }
+
     /// When the present state will have lasted too long.
     pub(super) fn deadline(&self, settings: &Settings) -> Deadline {
         let patience = if self.unsent_in_all.load(Relaxed) < PRESSURE {

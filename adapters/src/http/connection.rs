@@ -25,6 +25,7 @@ use tokio::{
 
 use super::{
     activity::{Activity, Chunk, Deadline, InFlight, Watched},
+    call::LOG_POSITION,
     limits::{
         CONNECTION_WINDOW, HEAD_MAX, HEADERS_MAX, PRESSURE_TIMEOUT, STREAM_WINDOW, STREAMS_MAX, Settings,
     },
@@ -32,6 +33,7 @@ use super::{
     request_body::RequestBody,
     route::Routers,
     service::Service,
+    strangers::{Stranger, Strangers},
 };
 
 /// What is expected of connections.
@@ -51,6 +53,8 @@ pub(super) struct Connections {
     service: Arc<Service>,
     builder: auto::Builder<TokioExecutor>,
     settings: Settings,
+    /// Those that have to make room first.
+    pub(super) strangers: Arc<Strangers>,
 }
 
 impl Connections {
@@ -64,7 +68,7 @@ impl Connections {
             .max_header_list_size(u32::try_from(HEAD_MAX).expect("a small constant"))
             .initial_stream_window_size(STREAM_WINDOW)
             .initial_connection_window_size(CONNECTION_WINDOW);
-        Self { routers, service, builder, settings }
+        Self { routers, service, builder, settings, strangers: Arc::default() }
     }
 
     /// Serves a connection until it ends, is overdue, or is told to go.
@@ -75,8 +79,10 @@ impl Connections {
         let activity = Activity::new(self.service.unsent.clone());
         let mut watchdog = Watchdog::new(activity.clone(), self.settings);
         let io = TokioIo::new(Watched { stream, activity: activity.clone() });
-        let connections = self.clone();
-        let service = service_fn(move |request| connections.clone().answer(request, activity.begin()));
+        let stranger = Arc::new(self.strangers.add(&activity));
+        let (connections, caller) = (self.clone(), stranger.clone());
+        let service =
+            service_fn(move |request| connections.clone().answer(request, activity.begin(), caller.clone()));
         let mut connection = std::pin::pin!(self.builder.serve_connection(io, service));
         loop {
             let watched = std::future::poll_fn(|context| {
@@ -92,6 +98,10 @@ impl Connections {
                     if let Err(reason) = ended {
                         tracing::debug!("connection closed: {reason}");
                     }
+                    return;
+                }
+                () = stranger.told_to_leave() => {
+                    tracing::debug!("connection closed: it was idle, and another one needed the place");
                     return;
                 }
                 changed = stage.changed() => {
@@ -110,10 +120,15 @@ impl Connections {
         self: Arc<Self>,
         request: hyper::Request<Incoming>,
         in_flight: InFlight,
+        caller: Arc<Stranger>,
     ) -> Result<hyper::Response<ResponseBody>, Infallible> {
         let request = RequestBody::guard(request, self.settings.body_timeout, &in_flight);
         let router = if in_flight.has_room() { &self.routers.serving } else { &self.routers.shedding };
         let response = pipeline::route(router, request).await;
+        // Only callers with a valid key are told the position.
+        if response.headers().contains_key(LOG_POSITION) {
+            caller.is_known();
+        }
         in_flight.sending();
         Ok(response.map(|body| ResponseBody { body, request: in_flight }))
     }

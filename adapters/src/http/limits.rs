@@ -44,8 +44,10 @@ pub(super) const POSITION_PATIENCE: Duration = Duration::from_secs(1);
 /// The limits that an operator or a test may choose.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Settings {
-    /// How many connections may be open at once; one more gets 503.
+    /// How many connections may be open at once. One more takes the place of an idle one without a valid key, or gets 503.
     pub connections_max: usize,
+    /// How many connections that are one too many are told so at the same time. Others are closed without a word.
+    pub refusals_max: usize,
     /// How long the head of a request may take, from its first byte, and the first byte of a connection.
     pub head_timeout: Duration,
     /// How long the body of a request may take.
@@ -62,6 +64,7 @@ impl Default for Settings {
     fn default() -> Self {
         Self {
             connections_max: 10_000,
+            refusals_max: 256,
             head_timeout: Duration::from_secs(10),
             body_timeout: Duration::from_secs(30),
             idle_timeout: Duration::from_mins(1),

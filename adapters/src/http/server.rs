@@ -21,8 +21,8 @@ use super::{
     tls::Tls,
 };
 
-/// How many connections that are one too many are told so at the same time. Others are closed without a word.
-const REFUSALS_MAX: usize = 256;
+/// How long to wait for the place of a connection that was told to leave. It has nothing to finish.
+const LEAVING_PATIENCE: Duration = Duration::from_millis(100);
 
 /// How long a refused peer may take to read why.
 const REFUSAL_PATIENCE: Duration = Duration::from_secs(1);
@@ -49,7 +49,7 @@ pub(super) async fn run(
     let connections = Arc::new(Connections::new(routers, service.clone(), settings));
     let places_max = u32::try_from(settings.connections_max).unwrap_or(u32::MAX);
     let places = Arc::new(Semaphore::new(places_max as usize));
-    let refusals = Arc::new(Semaphore::new(REFUSALS_MAX));
+    let refusals = Arc::new(Semaphore::new(settings.refusals_max));
     let (stage, stages) = watch::channel(Stage::Serving);
     let mut shutdown = pin!(shutdown);
     loop {
@@ -58,7 +58,14 @@ pub(super) async fn run(
             () = &mut shutdown => break,
             stream = accept(&tcp) => stream,
         };
-        if let Ok(place) = places.clone().try_acquire_owned() {
+        let mut place = places.clone().try_acquire_owned();
+        if place.is_err()
+            && connections.strangers.send_one_away()
+            && let Ok(Ok(freed)) = time::timeout(LEAVING_PATIENCE, places.clone().acquire_owned()).await
+        {
+            place = Ok(freed);
+        }
+        if let Ok(place) = place {
             let (connections, stages, tls) = (connections.clone(), stages.clone(), tls.clone());
             tokio::spawn(async move {
                 match tls {

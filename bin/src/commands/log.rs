@@ -11,12 +11,21 @@ mod stat;
 mod tail;
 mod verify;
 
+use anyhow::bail;
 pub(crate) use find::FindArguments;
 
 use crate::config::LogCommand;
 
 #[tokio::main]
 pub(crate) async fn run(command: LogCommand) -> anyhow::Result<()> {
+    tokio::select! {
+        outcome = carry_out(command) => outcome,
+        // Ends in order, so that a copy of a store does not stay in the folder for temporary files.
+        _ = tokio::signal::ctrl_c() => bail!("interrupted"),
+    }
+}
+
+async fn carry_out(command: LogCommand) -> anyhow::Result<()> {
     match command {
         LogCommand::Stat(argument) => stat::run(&argument.store).await,
         LogCommand::Verify { head, source } => verify::run(&source.store, head).await,

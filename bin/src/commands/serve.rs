@@ -26,6 +26,7 @@ use tracing_subscriber::EnvFilter;
 use crate::{
     background_writer::BackgroundWriter,
     config::{LogFormat, ServeArguments},
+    descriptors::{self, Shares},
     output,
     service_manager::ServiceManager,
     wire::{self, Keys},
@@ -121,15 +122,20 @@ async fn serve(arguments: ServeArguments, output: &Output) -> anyhow::Result<()>
 
     let service = Service::new(keys.authenticator()).with_site(arguments.site()).with_tls(tls.clone());
     let service = Arc::new(service.with_dropped_log_lines(output.stderr.dropped()));
-    let connections_max = arguments.max_connections as usize;
-    let settings = Settings { connections_max, drain: arguments.drain, ..Settings::default() };
+    let shares = share_descriptors(&arguments);
+    let settings = Settings {
+        connections_max: shares.callers,
+        refusals_max: shares.refusals,
+        drain: arguments.drain,
+        ..Settings::default()
+    };
     let listener = Listener { tcp: listener, tls: tls.clone() };
     let server = Server::start(|stopped| http::serve(listener, service.clone(), settings, stopped));
     let mut operators = None;
     if let Some(address) = arguments.ops_listen {
         let (listener, address) = listen(address, "--ops-listen").await?;
         output.stdout.print_line(format_args!("probes and metrics on {scheme}://{address}"));
-        let settings = Settings { connections_max: OPERATORS_MAX, ..settings };
+        let settings = Settings { connections_max: shares.operators, ..settings };
         let listener = Listener { tcp: listener, tls };
         let serve = |stopped| http::serve_operators(listener, service.clone(), settings, stopped);
         operators = Some(Server::start(serve));
@@ -181,6 +187,22 @@ async fn serve(arguments: ServeArguments, output: &Output) -> anyhow::Result<()>
     Ok(())
 }
 
+/// Raises the limit on open files, and leaves enough of it to our own files.
+fn share_descriptors(arguments: &ServeArguments) -> Shares {
+    let limit = descriptors::raise_limit();
+    let callers = arguments.max_connections as usize;
+    let refusals = Settings::default().refusals_max;
+    let shares = descriptors::divide(limit, Shares { callers, operators: OPERATORS_MAX, refusals });
+    if shares.callers < callers {
+        tracing::warn!(
+            "at most {} connections can be open instead of {callers}, because this process may open only {limit} \
+             files: raise the limit (ulimit -Hn, LimitNOFILE=)",
+            shares.callers
+        );
+    }
+    shares
+}
+
 /// Refuses to show API keys to a network, unless somebody says that they are safe there.
 fn check_plain_http(arguments: &ServeArguments) -> anyhow::Result<()> {
     if arguments.tls_cert.is_some() || arguments.insecure_http {
@@ -215,7 +237,6 @@ fn reload_on_hangup(keys: Keys, tls: Option<Arc<Tls>>) -> io::Result<()> {
     let mut hangup = signal(SignalKind::hangup())?;
     tokio::spawn(async move {
         while hangup.recv().await.is_some() {
-            tracing::info!("received SIGHUP: reading the key file and the certificate again");
             let (keys, tls) = (keys.clone(), tls.clone());
             // Reading a file on a hanging disk must not keep anybody waiting.
             spawn_blocking(move || {
@@ -223,6 +244,7 @@ fn reload_on_hangup(keys: Keys, tls: Option<Arc<Tls>>) -> io::Result<()> {
                 if let Some(tls) = tls {
                     tls.reload();
                 }
+                tracing::info!("read the key file and the certificate again, because of SIGHUP");
             });
         }
     });

@@ -10,7 +10,7 @@ use std::{
 use application::ports::{Fault, LogError};
 
 use super::{engine::Engine, layout::Layout, space};
-use crate::private_files::FOLDER_MODE;
+use crate::private_files::{FOLDER_MODE, create_file, open_to_read};
 
 /// A copy of what the engine stores, without mark and lock. It goes away by itself.
 #[derive(Debug)]
@@ -52,7 +52,7 @@ impl Copy {
         for file in &files {
             let to = copy.folder.join(below(&store.folder, file));
             to.parent().map_or(Ok(()), fs::create_dir_all)?;
-            fs::copy(file, to)?;
+            io::copy(&mut open_to_read(file)?, &mut create_file(&to)?)?;
         }
         Ok(copy)
     }

@@ -24,7 +24,8 @@ pub trait Engine: Records + Sized {
     /// Whether there is a log, even an empty one. Refuses files of another kind, and changes nothing.
     fn exists(layout: &Layout) -> Result<bool, LogError>;
 
-    /// The files that hold the log, those that exist.
+    /// The files that hold the log, those that exist. Asked before the engine opens any of them: refuses a link where it
+    /// would create or open a file or folder, since the program may run as root in a folder of another user.
     fn files(layout: &Layout) -> io::Result<Vec<PathBuf>>;
 
     /// The files that records are written to; all of them exist once the log is prepared. If one is deleted, moved or
@@ -34,6 +35,11 @@ pub trait Engine: Records + Sized {
     /// Opens the log, or makes ready to create it. Changes nothing that could be salvaged: whether everything up to
     /// `acknowledged` is there is checked only afterwards.
     fn open(layout: &Layout, acknowledged: Mark) -> Result<Self, LogError>;
+
+    /// Opens a log that is only read, and changes nothing in its files: unless an engine knows better, a copy is opened.
+    fn open_to_read(layout: &Layout, acknowledged: Mark) -> Result<(Self, Option<Copy>), LogError> {
+        open_copy(layout, acknowledged)
+    }
 
     /// Called once the log is known to be complete. Creates what is missing, and returns when everything that is in the
     /// log is durable.
@@ -68,11 +74,19 @@ pub trait Engine: Records + Sized {
     /// Looks for everything that can be read of a store that may be damaged. Changes nothing in it: unless an engine
     /// knows better, it is opened on a copy and read up to the first damage.
     fn salvage(layout: &Layout, _acknowledged: Option<Mark>) -> Result<Remains, LogError> {
-        let copy = Copy::temporary::<Self>(layout)?;
-        let engine = Self::open(&copy.layout, Mark::START)?;
+        let (engine, copy) = open_copy::<Self>(layout, Mark::START)?;
         let last = engine.last()?.position;
-        Ok(Remains { records: Box::new(engine), last, found: None, copy: Some(copy) })
+        Ok(Remains { records: Box::new(engine), last, found: None, copy })
     }
+}
+
+/// Opens a copy of the log in the folder for temporary files.
+pub(crate) fn open_copy<E: Engine>(
+    layout: &Layout,
+    acknowledged: Mark,
+) -> Result<(E, Option<Copy>), LogError> {
+    let copy = Copy::temporary::<E>(layout)?;
+    Ok((E::open(&copy.layout, acknowledged)?, Some(copy)))
 }
 
 /// How an engine is closed.

@@ -14,20 +14,20 @@
 //! the second comparison.
 
 use std::{
-    fs::{self, File, OpenOptions},
+    fs::{self, File},
     io::{self, Write as _},
     num::NonZeroU64,
-    os::unix::fs::{FileExt as _, OpenOptionsExt as _},
+    os::unix::fs::FileExt as _,
     path::{Path, PathBuf},
 };
 
 use application::ports::Fault;
 use rustix::{
-    fs::{Advice, OFlags, fadvise},
+    fs::{Advice, fadvise},
     io::Errno,
 };
 
-use crate::private_files::create_file;
+use crate::private_files::{self, create_file};
 
 /// How much is compared at a time.
 const BLOCK: usize = 1024 * 1024;
@@ -69,7 +69,7 @@ pub(super) fn declare_after(fault: Fault, word: &Path) {
 
 /// Whether this or an earlier process has left such word.
 pub(super) fn is_declared(word: &Path) -> bool {
-    word.exists()
+    word.symlink_metadata().is_ok()
 }
 
 /// Makes the disk hold what readers of these files see, and proves it.
@@ -83,7 +83,7 @@ pub(super) fn withdraw(word: &Path) -> io::Result<()> {
 }
 
 fn bring_to_disk(path: &Path) -> io::Result<()> {
-    let cached = OpenOptions::new().read(true).write(true).open(path)?;
+    let cached = private_files::open(path)?;
     // Only what is clean can be compared and dropped. That this sync succeeds proves nothing about what
     // failed before.
     cached.sync_all()?;
@@ -110,8 +110,7 @@ fn bring_to_disk(path: &Path) -> io::Result<()> {
 
 /// Opens the file for reading from the disk itself, if the file system can do that.
 fn open_past_cache(path: &Path) -> io::Result<Option<File>> {
-    let flags = OFlags::DIRECT.bits().cast_signed();
-    let tried = OpenOptions::new().read(true).custom_flags(flags).open(path).and_then(|file| {
+    let tried = private_files::open_past_cache(path).and_then(|file| {
         read_block(&file, aligned(&mut vec![0; 2 * ALIGNMENT]), 0)?;
         Ok(file)
     });

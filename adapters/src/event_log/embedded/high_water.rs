@@ -79,29 +79,17 @@ impl HighWater {
 
     /// Opens the mark; `None` if there is none.
     pub(super) fn open(path: &Path) -> Result<Option<Self>, LogError> {
-        let cannot_open = |error: io::Error| {
-            let detail = format!("the high-water mark {} cannot be opened: {error}", path.display());
-            LogError::new(Fault::CannotOpen, detail)
-        };
-        let file = match private_files::open(path) {
-            Ok(file) => file,
-            Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(None),
-            Err(error) => return Err(cannot_open(error)),
-        };
+        let Some(file) = opened(path, private_files::open(path))? else { return Ok(None) };
         // The process before this one may have ended before it could sync.
-        file.sync_data().map_err(cannot_open)?;
-        let slots = [0, 1].map(|slot| read_slot(&file, slot));
-        let newest = slots.iter().enumerate().filter_map(|(slot, mark)| Some((slot, (*mark)?)));
-        let Some((slot, mark)) = newest.max_by_key(|(_, mark)| mark.position) else {
-            return Err(unreadable(path));
-        };
+        file.sync_data().map_err(|error| cannot_open(path, &error))?;
+        let (slot, mark) = newest(&file).ok_or_else(|| unreadable(path))?;
         Ok(Some(Self { file, mark, slot: SLOTS - 1 - slot, synced: true }))
     }
 
-    /// Reads the mark of a store that is only looked at; `None` if it cannot be read.
-    pub(super) fn peek(path: &Path) -> Option<Mark> {
-        let file = private_files::open_to_read(path).ok()?;
-        (0..SLOTS).filter_map(|slot| read_slot(&file, slot)).max_by_key(|mark| mark.position)
+    /// Reads the mark of a store that is only looked at; `None` if there is none.
+    pub(super) fn read(path: &Path) -> Result<Option<Mark>, LogError> {
+        let Some(file) = opened(path, private_files::open_to_read(path))? else { return Ok(None) };
+        newest(&file).map(|(_, mark)| Some(mark)).ok_or_else(|| unreadable(path))
     }
 
     /// How far the log is known to reach.
@@ -164,6 +152,24 @@ fn unreadable(path: &Path) -> LogError {
         path.display()
     );
     LogError::new(Fault::Damaged, detail)
+}
+
+fn opened(path: &Path, file: io::Result<File>) -> Result<Option<File>, LogError> {
+    match file {
+        Err(error) if error.kind() == io::ErrorKind::NotFound => Ok(None),
+        file => file.map(Some).map_err(|error| cannot_open(path, &error)),
+    }
+}
+
+fn cannot_open(path: &Path, error: &io::Error) -> LogError {
+    let detail = format!("the high-water mark {} cannot be opened: {error}", path.display());
+    LogError::new(Fault::CannotOpen, detail)
+}
+
+/// The newest mark in the file, and its slot.
+fn newest(file: &File) -> Option<(usize, Mark)> {
+    let marks = (0..SLOTS).filter_map(|slot| Some((slot, read_slot(file, slot)?)));
+    marks.max_by_key(|(_, mark)| mark.position)
 }
 
 fn write_slot(file: &File, slot: usize, mark: Mark) -> io::Result<()> {

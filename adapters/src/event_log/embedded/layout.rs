@@ -38,8 +38,11 @@ impl Layout {
         Self::new(path, path, |name| path.join(name))
     }
 
-    /// A store in one file, with the others beside it.
+    /// A store in one file, with the others beside it. If the operator names a link, they are beside the file that it
+    /// leads to: whatever the file is called, one process at a time opens it.
     pub fn beside_file(path: &Path) -> Self {
+        let resolved = if path.is_symlink() { path.canonicalize().ok() } else { None };
+        let path = resolved.as_deref().unwrap_or(path);
         Self::new(path, folder_of(path), |name| beside(path, &format!(".{name}")))
     }
 
@@ -87,18 +90,25 @@ impl Layout {
         }
     }
 
-    /// Refuses a store that another process has open. Changes nothing, so the answer holds only for the moment.
-    pub(super) fn check_unused(&self) -> Result<(), LogError> {
-        match open_to_read(&self.lock).map(|lock| lock.try_lock_shared()) {
-            Ok(Err(TryLockError::WouldBlock)) => Err(self.in_use()),
-            // Without a lock that can be read nobody has the store open, or nobody can tell.
-            Ok(Ok(()) | Err(TryLockError::Error(_))) | Err(_) => Ok(()),
+    /// Keeps processes out that write until the file is dropped, and changes nothing. Without a lock that can be read
+    /// nobody has the store open, or nobody can tell.
+    pub(super) fn share(&self) -> Result<Option<File>, LogError> {
+        let Ok(lock) = open_to_read(&self.lock) else { return Ok(None) };
+        match lock.try_lock_shared() {
+            Err(TryLockError::WouldBlock) => Err(self.in_use()),
+            Ok(()) | Err(TryLockError::Error(_)) => Ok(Some(lock)),
         }
     }
 
     /// There is no store at the path.
     pub(super) fn missing(&self) -> LogError {
         let detail = format!("there is no store at {}; check the path", self.path.display());
+        LogError::new(Fault::CannotOpen, detail)
+    }
+
+    /// A file of the store is none that this program would have created.
+    pub(super) fn not_ours(&self, error: &io::Error) -> LogError {
+        let detail = format!("the store {} cannot be opened ({error})", self.path.display());
         LogError::new(Fault::CannotOpen, detail)
     }
 
@@ -123,7 +133,7 @@ impl Layout {
 /// Closes files to every other user, and brings them and the names in their folder to the disk.
 pub fn sync_files(folder: &Path, files: &[PathBuf]) -> io::Result<()> {
     for path in files {
-        let file = File::open(path)?;
+        let file = open_to_read(path)?;
         file.set_permissions(Permissions::from_mode(FILE_MODE))?;
         file.sync_all()?;
     }

@@ -14,7 +14,7 @@ use super::{
     open_files::OpenFiles,
     panics, space,
 };
-use crate::{event_log::IfMissing, private_files::sync_folder};
+use crate::private_files::sync_folder;
 
 /// A store that this process has to itself, as long as it holds the lock.
 pub(super) struct Store {
@@ -33,15 +33,13 @@ pub(super) struct Opened<E> {
 }
 
 /// Takes the lock and opens the mark. The mark is created before anything else, so a log without a mark has lost it.
-pub(super) fn open_store<E: Engine>(path: &Path, if_missing: IfMissing) -> Result<Store, LogError> {
+pub(super) fn open_store<E: Engine>(path: &Path) -> Result<Store, LogError> {
     let layout = E::layout(path);
     layout.check_kind()?;
-    let exists = || panics::reading("looking for the log", || E::exists(&layout));
-    match if_missing {
-        IfMissing::Refuse if !layout.mark.exists() && !exists()? => return Err(layout.missing()),
-        IfMissing::Refuse | IfMissing::Create => {}
-    }
     let lock = layout.lock()?;
+    // Before the engine looks for itself: it may follow links.
+    E::files(&layout).map_err(|error| layout.not_ours(&error))?;
+    let exists = || panics::reading("looking for the log", || E::exists(&layout));
     let (mark, is_new) = match HighWater::open(&layout.mark)? {
         Some(mark) => (mark, false),
         None if exists()? => return Err(high_water::missing(&layout.mark)),

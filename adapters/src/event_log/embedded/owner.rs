@@ -25,7 +25,6 @@ use super::{
     shared::Shared,
     space,
 };
-use crate::event_log::IfMissing;
 
 /// How often the mark is synced while commits come in, and how long after the last one.
 const MARK_SYNC_PAUSE: Duration = Duration::from_secs(1);
@@ -69,19 +68,15 @@ enum State {
 
 impl<E: Engine> Owner<E> {
     /// Opens the store at `path` and checks that it has lost nothing.
-    pub(super) fn open(path: &Path, if_missing: IfMissing) -> Result<Self, LogError> {
-        let store = opening::open_store::<E>(path, if_missing)?;
+    pub(super) fn open(path: &Path) -> Result<Self, LogError> {
+        let store = opening::open_store::<E>(path)?;
         let Opened { engine, last, files } = opening::open_engine(&store)?;
         let shared = Arc::new(Shared::new(engine, &store.layout, last.position));
         let changed = store.is_new;
         let mut owner =
             Self { store, files, mark_synced: Instant::now(), changed, state: State::Open, shared };
         owner.go_on_from(last)?;
-        match if_missing {
-            IfMissing::Create => owner.take_ballast(),
-            // A tool that only looks changes nothing that need not change.
-            IfMissing::Refuse => {}
-        }
+        owner.take_ballast();
         Ok(owner)
     }
 

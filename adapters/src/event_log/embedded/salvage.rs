@@ -1,20 +1,16 @@
 //! Reads what is left of a store that can no longer be opened, without changing the store.
 
-use std::{path::Path, sync::Arc, time::Duration};
+use std::path::Path;
 
-use application::ports::{
-    AppendError, Durability, DurabilityLevel, EventLog, Fault, LogError, Position, ReadBound, Record,
-    StoredRecord, Version,
-};
-use async_trait::async_trait;
-use tokio::task;
+use application::ports::{Durability, DurabilityLevel, LogError, Position};
 
 use super::{
     copy::Copy,
     engine::Engine,
     high_water::{HighWater, Mark},
     panics,
-    reading::{Records, read_within},
+    read_only::{ReadOnlyLog, Source},
+    reading::Records,
 };
 
 /// What an engine finds in files that may be damaged.
@@ -31,7 +27,11 @@ pub struct Remains {
 
 /// The readable records of a store that nobody has open.
 pub struct SalvagedLog {
-    remains: Arc<Remains>,
+    /// The records. Its head is how far the log is known to have reached: to its mark, and to the last record that was
+    /// found.
+    pub log: ReadOnlyLog,
+    reach: Position,
+    found: Option<Vec<Position>>,
     acknowledged: Option<Mark>,
 }
 
@@ -39,17 +39,24 @@ impl SalvagedLog {
     /// Looks through the store at `path`. Blocks while it does so.
     pub(super) fn find<E: Engine>(path: &Path) -> Result<Self, LogError> {
         let layout = E::layout(path);
-        layout.check_unused()?;
-        let acknowledged = HighWater::peek(&layout.mark);
-        Ok(Self {
-            remains: Arc::new(panics::reading("salvaging the log", || E::salvage(&layout, acknowledged))?),
-            acknowledged,
-        })
+        let lock = layout.share()?;
+        let acknowledged = HighWater::read(&layout.mark).ok().flatten();
+        let Remains { records, last, found, copy } =
+            panics::reading("salvaging the log", || E::salvage(&layout, acknowledged))?;
+        let reach = acknowledged.map_or(Position::START, |mark| mark.position).max(last);
+        let durability = Durability {
+            engine: "salvage",
+            level: DurabilityLevel::Volatile,
+            promise: "nothing is written here: this is what is left of a damaged store".into(),
+            facts: vec![],
+        };
+        let log = ReadOnlyLog::new(Source { records, _copy: copy, _lock: lock }, reach, durability);
+        Ok(Self { log, reach, found, acknowledged })
     }
 
-    /// How far the log is known to have reached: to its mark, and to the last record that was found.
+    /// How far the log is known to have reached.
     pub fn reach(&self) -> Position {
-        self.acknowledged.map_or(Position::START, |mark| mark.position).max(self.remains.last)
+        self.reach
     }
 
     /// Whether there is a mark that tells where the log ended. Without one, what is missing at the end is unknown.
@@ -62,43 +69,12 @@ impl SalvagedLog {
     pub fn missing(&self) -> Option<Vec<(Position, Position)>> {
         let mut missing = Vec::new();
         let mut next = Position::START.next();
-        for position in self.remains.found.as_ref()?.iter().copied().chain([self.reach().next()]) {
+        for position in self.found.as_ref()?.iter().copied().chain([self.reach.next()]) {
             if next < position {
                 missing.push((next, Position(position.0 - 1)));
             }
             next = position.next();
         }
         Some(missing)
-    }
-}
-
-#[async_trait]
-impl EventLog for SalvagedLog {
-    async fn append(&self, _: Version, _: &Record) -> Result<Position, AppendError> {
-        let detail = "what is left of a damaged store is read-only; salvage it into a new one";
-        Err(AppendError::NotStored(LogError::new(Fault::CannotOpen, detail)))
-    }
-
-    async fn read(&self, after: Position, bound: ReadBound) -> Result<Vec<StoredRecord>, LogError> {
-        let (remains, reach) = (self.remains.clone(), self.reach());
-        let read = task::spawn_blocking(move || read_within(&*remains.records, after, reach, bound)).await;
-        read.expect("a panic while reading becomes an error")
-    }
-
-    async fn head(&self) -> Result<Position, LogError> {
-        Ok(self.reach())
-    }
-
-    async fn wait_beyond(&self, _: Position, _: Duration) -> Result<(), LogError> {
-        Ok(())
-    }
-
-    fn durability(&self) -> Durability {
-        Durability {
-            engine: "salvage",
-            level: DurabilityLevel::Volatile,
-            promise: "nothing is written here: this is what is left of a damaged store".into(),
-            facts: vec![],
-        }
     }
 }

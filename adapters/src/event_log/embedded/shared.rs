@@ -10,6 +10,19 @@ use super::{engine::Engine, layout::Layout, reading::read_within};
 const PROMISE: &str = "every acknowledged commit is on this machine's disk: it survives kill -9 and power cuts, \
                        provided that the disk keeps what it reports as synced";
 
+/// What an engine promises of a store.
+pub(super) fn durability_of<E: Engine>(engine: &E, layout: &Layout) -> Durability {
+    let store = ("store", layout.path.display().to_string());
+    let mark = ("high-water mark", "written with every commit, synced every second".to_owned());
+    let facts = engine.facts().into_iter().chain([store, mark]);
+    Durability {
+        engine: E::NAME,
+        level: DurabilityLevel::Synced,
+        promise: PROMISE.into(),
+        facts: facts.map(|(setting, value)| (setting.to_owned(), value)).collect(),
+    }
+}
+
 /// What other threads may look at.
 pub(super) struct Shared<E> {
     /// `None` while the log is being opened again.
@@ -23,15 +36,7 @@ pub(super) struct Shared<E> {
 
 impl<E: Engine> Shared<E> {
     pub(super) fn new(engine: E, layout: &Layout, head: Position) -> Self {
-        let store = ("store", layout.path.display().to_string());
-        let mark = ("high-water mark", "written with every commit, synced every second".to_owned());
-        let facts = engine.facts().into_iter().chain([store, mark]);
-        let durability = Durability {
-            engine: E::NAME,
-            level: DurabilityLevel::Synced,
-            promise: PROMISE.into(),
-            facts: facts.map(|(setting, value)| (setting.to_owned(), value)).collect(),
-        };
+        let durability = durability_of(&engine, layout);
         let engine = RwLock::new(Some(engine));
         Self { engine, head: watch::Sender::new(head), closed: RwLock::new(None), durability }
     }

@@ -21,7 +21,10 @@ use std::{
 use application::ports::Position;
 
 use super::{Sled, chunks, records};
-use crate::event_log::embedded::{Engine as _, Layout, Mark};
+use crate::{
+    event_log::embedded::{Engine as _, Layout, Mark},
+    private_files::open_to_read,
+};
 
 /// The size of sled's segments: its default, spelled out because the file cannot be read with another.
 pub(super) const SEGMENT: usize = 512 * 1024;
@@ -35,7 +38,7 @@ pub(super) const KINDS: std::ops::RangeInclusive<u8> = 1..=11;
 /// The place of the first thing in sled's file that a clean run would not leave there, if any. A file that
 /// does not hold the commit of the `mark` was cut off.
 pub(super) fn first_oddity(layout: &Layout, mark: Mark) -> io::Result<Option<u64>> {
-    let file = match File::open(records(layout)) {
+    let file = match open_to_read(&records(layout)) {
         Ok(file) => file,
         Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(None),
         Err(error) => return Err(error),

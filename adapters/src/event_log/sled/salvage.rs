@@ -13,7 +13,10 @@ use super::{
     chunks::{self, CHUNK_MAX, Header},
     inspect::read,
 };
-use crate::event_log::embedded::{Layout, Mark, Records, Remains, Visit, damaged};
+use crate::{
+    event_log::embedded::{Layout, Mark, Records, Remains, Visit, damaged},
+    private_files::open_to_read,
+};
 
 /// So much of the file is looked at in one go, and a chunk more, so that none is missed between two blocks.
 const BLOCK: usize = 4 * 1024 * 1024;
@@ -38,7 +41,7 @@ struct Whole {
 /// Looks through sled's file.
 pub(super) fn find(layout: &Layout, acknowledged: Option<Mark>) -> Result<Remains, LogError> {
     let find = || {
-        let file = File::open(super::records(layout))?;
+        let file = open_to_read(&super::records(layout))?;
         let records = whole_records(pieces(&file)?, acknowledged);
         Ok(Found { file, records })
     };

@@ -1,6 +1,11 @@
 //! The statements sent to SQLite over two connections: one writes, and the other reads at the same time.
 
-use std::{path::Path, time::Duration};
+use std::{
+    fmt::Write as _,
+    os::unix::ffi::OsStrExt as _,
+    path::{self, Path},
+    time::Duration,
+};
 
 use application::ports::{CommitId, Fault, LogError, Position, StoredRecord};
 use bytes::Bytes;
@@ -50,10 +55,28 @@ pub(super) fn open(path: &Path, wal: &Path) -> Result<(Connection, Content), Log
     let connection = connect(path, OpenFlags::SQLITE_OPEN_READ_WRITE).map_err(log_error(&doing))?;
     // An empty one that SQLite creates now goes again.
     on_close(&connection, if length(wal) > 0 { Closing::AsIs } else { Closing::Tidy })?;
+    let content = content(&connection, path)?;
+    Ok((connection, content))
+}
+
+/// Connects to a database that nobody changes, to read it only: SQLite creates no files and takes no locks.
+pub(super) fn open_unchanging(path: &Path) -> Result<(Connection, Content), LogError> {
+    let doing = format!("opening {} for reading", path.display());
+    let absolute = path::absolute(path).unwrap_or_else(|_| path.to_path_buf());
+    let uri = format!("file://{}?immutable=1", percent_encoded(absolute.as_os_str().as_bytes()));
+    let flags = OpenFlags::SQLITE_OPEN_READ_ONLY | OpenFlags::SQLITE_OPEN_URI;
+    let connection = connect(Path::new(&uri), flags).map_err(log_error(&doing))?;
+    let content = content(&connection, path)?;
+    Ok((connection, content))
+}
+
+/// What the database holds.
+fn content(connection: &Connection, path: &Path) -> Result<Content, LogError> {
+    let doing = format!("opening {}", path.display());
     let found = connection.query_row(LOOK, [], |row| Ok((row.get(0)?, row.get(1)?, row.get(2)?)));
     let (fault, what) = match found.map_err(log_error(&doing))? {
-        (0, 0, 0) => return Ok((connection, Content::Nothing)),
-        (APPLICATION_ID, VERSION, _) => return Ok((connection, Content::Log)),
+        (0, 0, 0) => return Ok(Content::Nothing),
+        (APPLICATION_ID, VERSION, _) => return Ok(Content::Log),
         (APPLICATION_ID, version, _) if version > VERSION => (
             Fault::NewerFormat,
             format!("has version {version}, this program knows {VERSION}; run a newer one"),
@@ -130,11 +153,21 @@ impl Records for Reader {
 }
 
 fn connect(path: &Path, mode: OpenFlags) -> Result<Connection, Error> {
-    // No URIs: a path is a path.
+    // No URIs unless they are asked for: a path is a path.
     let connection = Connection::open_with_flags(path, mode | OpenFlags::SQLITE_OPEN_NO_MUTEX)?;
     connection.busy_timeout(BUSY_PATIENCE)?;
     connection.execute_batch(DISTRUST)?;
     Ok(connection)
+}
+
+/// A path as it is written in a URI.
+fn percent_encoded(path: &[u8]) -> String {
+    path.iter().fold(String::new(), |mut uri, byte| {
+        let plain = byte.is_ascii_alphanumeric() || b"/._-".contains(byte);
+        let written = if plain { write!(uri, "{}", char::from(*byte)) } else { write!(uri, "%{byte:02X}") };
+        written.expect("writing to a string never fails");
+        uri
+    })
 }
 
 fn position(row: &Row<'_>, column: usize) -> Result<Position, Error> {

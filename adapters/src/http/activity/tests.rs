@@ -7,6 +7,7 @@ use super::*;
 /// A request may take 200 seconds in all.
 const PATIENCE: Settings = Settings {
     connections_max: 1,
+    refusals_max: 1,
     head_timeout: Duration::from_secs(10),
     body_timeout: Duration::from_secs(110),
     idle_timeout: Duration::from_mins(1),

@@ -20,6 +20,7 @@ const NEVER: Duration = Duration::from_hours(1);
 const SOON: Duration = Duration::from_millis(20);
 const PATIENT: Settings = Settings {
     connections_max: 1,
+    refusals_max: 1,
     head_timeout: NEVER,
     body_timeout: NEVER,
     idle_timeout: NEVER,

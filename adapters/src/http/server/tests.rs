@@ -2,19 +2,27 @@
 
 use std::net::SocketAddr;
 
-use application::{Principal, RefusedKey, ports::Authenticator};
+use application::{KeyId, Options, PetStore, Principal, RefusedKey, Scopes, Sharing, ports::Authenticator};
 use tokio::{sync::oneshot, task::JoinHandle, time::timeout};
 
 use super::*;
-use crate::http::{Listener, serve};
+use crate::{
+    event_log::memory::MemoryLog,
+    http::{Listener, serve},
+    read_model::MemoryReadModel,
+    system::SystemClock,
+};
 
 const LIVEZ: &[u8] = b"GET /livez HTTP/1.1\r\nhost: x\r\n\r\n";
+const LIST: &[u8] = b"GET /v1/pets HTTP/1.1\r\nhost: x\r\nauthorization: Bearer k\r\n\r\n";
 
-struct NoKeys;
+struct AnyKey;
 
-impl Authenticator for NoKeys {
+impl Authenticator for AnyKey {
     fn authenticate(&self, _: &str) -> Result<Arc<Principal>, RefusedKey> {
-        Err(RefusedKey::Unknown)
+        let id = KeyId("any".into());
+        let (name, scopes, rate_limit) = ("any".into(), Scopes::READ_WRITE, None);
+        Ok(Arc::new(Principal { id: id.clone(), owner: id, name, scopes, rate_limit }))
     }
 }
 
@@ -28,7 +36,10 @@ struct Server {
 async fn start(settings: Settings) -> Server {
     let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
     let address = listener.local_addr().unwrap();
-    let service = Arc::new(Service::new(Arc::new(NoKeys)));
+    let service = Arc::new(Service::new(Arc::new(AnyKey)));
+    let (log, pets) = (Arc::<MemoryLog>::default(), Arc::<MemoryReadModel>::default());
+    let store = PetStore::open(log, pets, Arc::new(SystemClock), Options::new(Sharing::Alone)).await;
+    service.open(Arc::new(store.unwrap()));
     let (shutdown, told) = oneshot::channel();
     let task = tokio::spawn(serve(Listener { tcp: listener, tls: None }, service.clone(), settings, async {
         told.await.unwrap();
@@ -39,8 +50,12 @@ async fn start(settings: Settings) -> Server {
 impl Server {
     /// A connection that was really accepted: it has had an answer.
     async fn connect(&self) -> TcpStream {
+        self.connect_and_send(LIST).await
+    }
+
+    async fn connect_and_send(&self, request: &[u8]) -> TcpStream {
         let mut stream = TcpStream::connect(self.address).await.unwrap();
-        stream.write_all(LIVEZ).await.unwrap();
+        stream.write_all(request).await.unwrap();
         let mut answer = [0; 15];
         stream.read_exact(&mut answer).await.unwrap();
         assert_eq!(&answer, b"HTTP/1.1 200 OK");
@@ -64,6 +79,16 @@ async fn a_connection_above_the_limit_gets_503_and_a_free_place_is_used_again() 
 
     drop(first);
     while !answered(server.address).await {}
+}
+
+#[tokio::test]
+async fn an_idle_stranger_makes_room_for_another_connection() {
+    let server = start(Settings { connections_max: 2, ..Settings::default() }).await;
+    let (mut stranger, mut caller) = (server.connect_and_send(LIVEZ).await, server.connect().await);
+    let _third = server.connect().await;
+    stranger.read_to_end(&mut Vec::new()).await.unwrap();
+    caller.write_all(LIST).await.unwrap();
+    assert!(caller.read(&mut [0; 1]).await.unwrap() > 0, "the connection of a caller with a key stays");
 }
 
 /// Whether a new connection gets a place; the server may not have noticed yet that one is free.

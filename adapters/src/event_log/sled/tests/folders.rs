@@ -24,10 +24,10 @@ fn anything_but_a_folder_is_rejected_with_a_message() {
 fn tools_do_not_create_a_missing_store() {
     let folder = TempDir::new().unwrap();
     let path = folder.path().join("typo");
-    let refused = SledLog::open_existing(&path).unwrap_err();
+    let refused = SledLog::open_to_read(&path).unwrap_err();
     assert!(refused.detail.contains("there is no store"), "{refused}");
     assert!(!path.exists());
-    assert!(SledLog::open_existing(folder.path()).is_err(), "an empty folder is no store");
+    assert!(SledLog::open_to_read(folder.path()).is_err(), "an empty folder is no store");
     assert_eq!(folder.path().read_dir().unwrap().count(), 0);
 }
 

@@ -1,0 +1,102 @@
+//! A log that is only read. Nothing in its files is changed, so it works where nothing can be written, and root leaves no
+//! files behind in a store that belongs to another user.
+
+use std::{fmt, fs::File, path::Path, sync::Arc, time::Duration};
+
+use application::ports::{
+    AppendError, Durability, EventLog, Fault, LogError, Position, ReadBound, Record, StoredRecord, Version,
+};
+use async_trait::async_trait;
+use tokio::task;
+
+use super::{
+    copy::Copy,
+    engine::{Closing, Engine},
+    high_water::{self, HighWater, Mark},
+    opening::{check, close},
+    panics,
+    reading::{Records, read_within},
+    shared,
+};
+
+/// A store that nobody can open to write to it for as long as this is held.
+pub struct ReadOnlyLog {
+    source: Arc<Source>,
+    head: Position,
+    durability: Durability,
+}
+
+/// What the records are read from. They are dropped before the copy is.
+pub(super) struct Source {
+    pub(super) records: Box<dyn Records>,
+    pub(super) _copy: Option<Copy>,
+    /// Missing where there is no lock to hold.
+    pub(super) _lock: Option<File>,
+}
+
+impl ReadOnlyLog {
+    pub(super) fn new(source: Source, head: Position, durability: Durability) -> Self {
+        Self { source: source.into(), head, durability }
+    }
+
+    /// Opens the store at `path`, which has lost nothing. Blocks while it does so.
+    pub(super) fn open<E: Engine>(path: &Path) -> Result<Self, LogError> {
+        let layout = E::layout(path);
+        layout.check_kind()?;
+        let lock = layout.share()?;
+        // Before the engine looks for itself: it may follow links.
+        let files = E::files(&layout).map_err(|error| layout.not_ours(&error))?;
+        let mark = HighWater::read(&layout.mark)?;
+        if mark.is_none() && files.is_empty() {
+            return Err(layout.missing());
+        }
+        let doing = format!("opening the store {}", layout.path.display());
+        let open = || E::open_to_read(&layout, mark.unwrap_or(Mark::START));
+        let (engine, copy) = panics::reading(&doing, open)?;
+        let last =
+            mark.ok_or_else(|| high_water::missing(&layout.mark)).and_then(|mark| check(&engine, mark));
+        match last {
+            Ok(last) => {
+                let durability = shared::durability_of(&engine, &layout);
+                let source = Source { records: Box::new(engine), _copy: copy, _lock: lock };
+                Ok(Self::new(source, last.position, durability))
+            }
+            Err(error) => {
+                close(engine, Closing::AsIs).unwrap_or_else(|error| tracing::debug!("{error}"));
+                Err(error)
+            }
+        }
+    }
+}
+
+impl fmt::Debug for ReadOnlyLog {
+    fn fmt(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
+        formatter.debug_struct("ReadOnlyLog").field("head", &self.head).finish_non_exhaustive()
+    }
+}
+
+#[async_trait]
+impl EventLog for ReadOnlyLog {
+    async fn append(&self, _: Version, _: &Record) -> Result<Position, AppendError> {
+        let detail = "this log is only read: open it to write to it";
+        Err(AppendError::NotStored(LogError::new(Fault::CannotOpen, detail)))
+    }
+
+    async fn read(&self, after: Position, bound: ReadBound) -> Result<Vec<StoredRecord>, LogError> {
+        let (source, head) = (self.source.clone(), self.head);
+        let read = task::spawn_blocking(move || read_within(&*source.records, after, head, bound)).await;
+        read.expect("a panic while reading becomes an error")
+    }
+
+    async fn head(&self) -> Result<Position, LogError> {
+        Ok(self.head)
+    }
+
+    async fn wait_beyond(&self, _: Position, _: Duration) -> Result<(), LogError> {
+        Ok(())
+    }
+
+    fn durability(&self) -> Durability {
+        self.durability.clone()
+    }
+}

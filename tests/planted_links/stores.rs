@@ -1,0 +1,138 @@
+//! Links in the place of every file and folder of a store.
+
+use std::{
+    fs::{self, File},
+    io::Write as _,
+    os::unix::fs::symlink,
+    path::Path,
+    process::Command,
+};
+
+use harness::{App, petstore, program};
+use tempfile::TempDir;
+
+use super::{Plant, Service, Trap, is_root};
+
+const SLED: [&str; 9] = [
+    "log/lock",
+    "log/mark",
+    "log/mark.new",
+    "log/ballast",
+    "log/not-synced",
+    "log/sled/db",
+    "log/sled/conf",
+    "log/sled/snap.0000000000000001",
+    "log/sled/snap.0000000000000002.generating",
+];
+const SQLITE: [&str; 8] = [
+    "log.lock",
+    "log.mark",
+    "log.mark.new",
+    "log.ballast",
+    "log.not-synced",
+    "log-wal",
+    "log-shm",
+    "log-journal",
+];
+/// Folders that are created in a store.
+const FOLDERS: [&str; 3] = ["log/sled", "log/sled/blobs", "log/rehearsal"];
+
+/// Runs everything that opens a store, and looks after each whether it was led astray.
+fn open_in_every_way(trap: &Trap, engine: &str, told: &str) {
+    let store = format!("{engine}:{}", trap.path("log").display());
+    let elsewhere = TempDir::new().unwrap();
+    let target = format!("sled:{}", elsewhere.path().join("target").display());
+    for command in [
+        &["log", "stat", "--store", &store][..],
+        &["log", "verify", "--store", &store],
+        &["log", "export", "--store", &store],
+        &["log", "salvage", "--from", &store, "--to", &target],
+        &["log", "copy", "--from", &target, "--to", &store],
+    ] {
+        petstore(command);
+        trap.check(&format!("{told}, {command:?}"));
+    }
+    let keys = elsewhere.path().join("keys.toml");
+    Service::start(&store, keys.to_str().unwrap(), elsewhere.path().join("output")).use_key(None);
+    trap.check(&format!("{told}, serve"));
+}
+
+/// A store of the engine with a few pets in it, as a service left it that was killed.
+fn store_in(folder: &Path, engine: &str) {
+    let store = format!("{engine}:{}", folder.join("log").display());
+    let mut app = App::start_on(program(), &store, TempDir::new().unwrap(), &[]);
+    assert_eq!(app.post(r#"{"name":"Rex","categoryId":1,"status":"available"}"#).status, 201);
+    app.kill();
+}
+
+fn copy_all(from: &Path, to: &Path) {
+    assert!(Command::new("cp").arg("-a").arg(from.join(".")).arg(to).status().unwrap().success());
+    let owner = format!("{0}:{0}", super::NOBODY);
+    assert!(Command::new("chown").args(["-R", &owner]).arg(to).status().unwrap().success());
+}
+
+fn links_lead_root_nowhere(engine: &str, names: &[&str]) {
+    let template = TempDir::new().unwrap();
+    store_in(template.path(), engine);
+    for name in names {
+        for plant in Plant::ALL {
+            let trap = Trap::new();
+            fs::create_dir_all(trap.path(name).parent().unwrap()).unwrap();
+            trap.plant(plant, name);
+            open_in_every_way(&trap, engine, &format!("{engine}, new store, {plant:?} link {name}"));
+
+            let trap = Trap::new();
+            copy_all(template.path(), trap.service.path());
+            // Most of them are there only at some times.
+            let _ = fs::remove_file(trap.path(name));
+            trap.plant(plant, name);
+            open_in_every_way(&trap, engine, &format!("{engine}, {plant:?} link {name}"));
+        }
+    }
+}
+
+#[test]
+fn links_in_a_sled_store_lead_root_nowhere() {
+    if is_root("links in a sled store") {
+        links_lead_root_nowhere("sled", &SLED);
+    }
+}
+
+#[test]
+fn links_beside_a_sqlite_store_lead_root_nowhere() {
+    if is_root("links beside a SQLite store") {
+        links_lead_root_nowhere("sqlite", &SQLITE);
+    }
+}
+
+#[test]
+fn links_to_folders_in_a_sled_store_lead_root_nowhere() {
+    if !is_root("links to folders in a sled store") {
+        return;
+    }
+    let template = TempDir::new().unwrap();
+    store_in(template.path(), "sled");
+    for name in FOLDERS {
+        let trap = Trap::new();
+        copy_all(template.path(), trap.service.path());
+        // An odd end makes the program try the store on a copy first.
+        let mut records = File::options().append(true).open(trap.path("log/sled/db")).unwrap();
+        records.write_all(&[7; 100]).unwrap();
+        let _ = fs::remove_dir_all(trap.path(name));
+        symlink(trap.root.path(), trap.path(name)).unwrap();
+        open_in_every_way(&trap, "sled", &format!("link to a folder {name}"));
+    }
+}
+
+#[test]
+fn a_sqlite_store_is_found_through_a_link_to_its_file() {
+    let folder = TempDir::new().unwrap();
+    store_in(folder.path(), "sqlite");
+    let link = folder.path().join("link");
+    symlink(folder.path().join("log"), &link).unwrap();
+    let store = format!("sqlite:{}", link.display());
+    let app = App::start_on(program(), &store, TempDir::new().unwrap(), &[]);
+    assert_eq!(app.all_pets().len(), 1);
+    let second = petstore(["log", "stat", "--store", &format!("sqlite:{}/log", folder.path().display())]);
+    assert!(second.stderr.contains("in use by another process"), "by either name: {}", second.stderr);
+}
