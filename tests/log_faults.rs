@@ -158,6 +158,25 @@ async fn a_node_that_follows_a_newer_program_stops_serving_and_says_so() {
 }
 
 #[tokio::test(start_paused = true)]
+async fn nothing_is_written_to_a_log_that_was_found_damaged() {
+    let log = Arc::<FaultyLog>::default();
+    let store = shared(&log).await;
+    assert_eq!(create(&store).await, Ok(1));
+    log.fails_with(LogFault::SaysItIsDamaged);
+    after_a_while().await;
+    assert_eq!(fault(&store), Some(Fault::Damaged));
+    for _ in 0..3 {
+        assert_eq!(create(&store).await, Err(CreateError::Unavailable(Fault::Damaged)));
+        after_a_while().await;
+    }
+    assert_eq!(log.commits().await, 1, "and nothing was stored either");
+    assert_eq!(visible(&store), ["Rex"], "reads go on");
+    log.fails_with(LogFault::None);
+    after_a_while().await;
+    assert_eq!((create(&store).await, fault(&store)), (Ok(2), None));
+}
+
+#[tokio::test(start_paused = true)]
 async fn a_log_that_was_restored_unseen_is_replayed_and_written_to() {
     for commits in [0, 1, 2, 3, 4, 7] {
         let log = Arc::<FaultyLog>::default();

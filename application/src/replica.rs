@@ -1,14 +1,7 @@
 //! How the log gets into a node: replay at the start, catching up before a decision is made again, and
 //! following a log that other nodes write to. Written once for every engine.
 
-use std::{
-    cmp,
-    sync::{
-        Arc,
-        atomic::{AtomicBool, Ordering},
-    },
-    time::Duration,
-};
+use std::{cmp, sync::Arc, time::Duration};
 
 use tokio::{
     sync::Mutex,
@@ -39,14 +32,24 @@ pub(crate) struct Replica {
     pub(crate) monitor: Arc<Monitor>,
     /// Held from reading to applying: nothing that was read before a reset is applied after it.
     turn: Arc<Mutex<()>>,
-    /// Whether the log has answered ever since it was last compared with what was applied.
-    in_sight: Arc<AtomicBool>,
+    sight: Arc<parking_lot::Mutex<Sight>>,
+}
+
+/// What is known about the log since it was last compared with what was applied.
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+enum Sight {
+    /// It has answered ever since.
+    #[default]
+    Clear,
+    /// It did not answer for a while, and may be another one by now.
+    Lost,
+    /// It is not fit to be written to: what is stored there now may never be read again.
+    Unfit(LogError),
 }
 
 impl Replica {
     pub(crate) fn new(log: Arc<dyn EventLog>, projection: Arc<Projection>) -> Self {
-        let in_sight = Arc::new(AtomicBool::new(true));
-        Self { log, projection, monitor: Arc::default(), turn: Arc::default(), in_sight }
+        Self { log, projection, monitor: Arc::default(), turn: Arc::default(), sight: Arc::default() }
     }
 
     /// Applies everything that the log holds by now.
@@ -70,13 +73,23 @@ impl Replica {
         Ok(())
     }
 
-    /// Makes sure, before anything is appended, that the log is still the one that was read, if it was out of
-    /// sight in between.
+    /// Makes sure, before anything is appended, that the log was not found unfit, and that it is still the one that was
+    /// read, if it was out of sight in between.
     pub(crate) async fn compare(&self) -> Result<(), LogError> {
-        if self.in_sight.load(Ordering::Relaxed) {
-            return Ok(());
+        let sight = self.sight.lock().clone();
+        match sight {
+            Sight::Clear => Ok(()),
+            Sight::Lost => self.divergence(self.projection.version()).await?.map_or(Ok(()), Err),
+            Sight::Unfit(error) => Err(error),
         }
-        self.divergence(self.projection.version()).await?.map_or(Ok(()), Err)
+    }
+
+    /// Why nothing may be written to the log, if it was found unfit.
+    pub(crate) fn unfit(&self) -> Option<LogError> {
+        match &*self.sight.lock() {
+            Sight::Clear | Sight::Lost => None,
+            Sight::Unfit(error) => Some(error.clone()),
+        }
     }
 
     /// Catches up after the log was out of sight. If it is no longer the log that was read before, everything
@@ -90,7 +103,7 @@ impl Replica {
             self.projection.reset();
         }
         self.read_up_to(head).await?;
-        self.in_sight.store(true, Ordering::Relaxed);
+        *self.sight.lock() = Sight::Clear;
         self.monitor.reads_go_on();
         Ok(())
     }
@@ -99,16 +112,17 @@ impl Replica {
     pub(crate) async fn follow(self) {
         let mut confirmed = Instant::now();
         loop {
-            let news =
-                if self.in_sight.load(Ordering::Relaxed) { self.news().await } else { self.rejoin().await };
+            let clear = *self.sight.lock() == Sight::Clear;
+            let news = if clear { self.news().await } else { self.rejoin().await };
             match news {
                 Ok(()) => {
                     confirmed = Instant::now();
                     self.monitor.in_sight();
                 }
                 Err(error) => {
-                    self.in_sight.store(false, Ordering::Relaxed);
-                    if error.fault != Fault::Unreachable || confirmed.elapsed() > BLIND_MAX {
+                    let away = error.fault == Fault::Unreachable;
+                    *self.sight.lock() = if away { Sight::Lost } else { Sight::Unfit(error.clone()) };
+                    if !away || confirmed.elapsed() > BLIND_MAX {
                         self.monitor.out_of_sight(&error);
                     }
                     time::sleep(RETRY_PAUSE).await;

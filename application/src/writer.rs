@@ -224,7 +224,7 @@ impl Writer {
                         Ok(Some(diverged)) => return Some(Outcome::Closed(diverged)),
                         Ok(None) if self.somebody_waits(draft) => {
                             time::sleep(RETRY_PAUSE).await;
-                            return None;
+                            return self.replica.unfit().map(Outcome::Closed);
                         }
                         Ok(None) => return Some(Outcome::Closed(error)),
                         Err(again) => error = again,

@@ -52,6 +52,8 @@ pub enum LogFault {
     Disconnected,
     /// Every append is lost; everything else works.
     LosesEveryAppend,
+    /// The head is said to be damaged; everything else works.
+    SaysItIsDamaged,
     /// Every append takes a minute.
     Slow,
     /// Every append panics.
@@ -112,6 +114,7 @@ impl FaultyLog {
             | LogFault::Away
             | LogFault::Disconnected
             | LogFault::LosesEveryAppend
+            | LogFault::SaysItIsDamaged
             | LogFault::Slow
             | LogFault::AppendsPanic
             | LogFault::WaitsPanic => {}
@@ -144,6 +147,7 @@ impl FaultyLog {
             | LogFault::ClosesBeforeStoring
             | LogFault::ClosesAfterStoring
             | LogFault::LosesEveryAppend
+            | LogFault::SaysItIsDamaged
             | LogFault::Slow
             | LogFault::AppendsPanic
             | LogFault::WaitsPanic => Ok(self.log()),
@@ -165,7 +169,9 @@ impl EventLog for FaultyLog {
             return Err(AppendError::Conflict);
         }
         match self.fault_of_append() {
-            LogFault::None | LogFault::WaitsPanic => log.append(expected, record).await,
+            LogFault::None | LogFault::WaitsPanic | LogFault::SaysItIsDamaged => {
+                log.append(expected, record).await
+            }
             LogFault::LosesTheAnswer => {
                 log.append(expected, record).await?;
                 Err(AppendError::Unclear(lost()))
@@ -224,6 +230,9 @@ impl EventLog for FaultyLog {
         let closed =
             self.closed_for.fetch_update(Ordering::SeqCst, Ordering::SeqCst, |left| left.checked_sub(1));
         match closed {
+            _ if self.fault() == LogFault::SaysItIsDamaged => {
+                Err(LogError::new(Fault::Damaged, "the first commits are gone"))
+            }
             Ok(_) => Err(LogError::new(Fault::WriteFailed, "not opened again yet")),
             Err(_) => self.reach()?.head().await,
         }
