@@ -6,6 +6,7 @@ mod durability;
 mod load;
 mod lost_answer;
 mod network;
+mod quota;
 mod refusal;
 mod settings;
 mod sharing;

@@ -158,6 +158,25 @@ async fn a_node_that_follows_a_newer_program_stops_serving_and_says_so() {
 }
 
 #[tokio::test(start_paused = true)]
+async fn an_engine_that_refuses_every_commit_stops_writes_until_it_takes_one_again() {
+    let log = Arc::<FaultyLog>::default();
+    let store = shared(&log).await;
+    assert_eq!(create(&store).await, Ok(1));
+    log.fails_with(LogFault::RefusesEveryAppend);
+    let refused = || Err(CreateError::Unavailable(Fault::WriteFailed));
+    assert_eq!((create(&store).await, fault(&store)), (refused(), None), "one refusal may be a chance");
+    assert_eq!((create(&store).await, fault(&store)), (refused(), Some(Fault::WriteFailed)));
+    for _ in 0..100 {
+        assert_eq!((create(&store).await, fault(&store)), (refused(), Some(Fault::WriteFailed)));
+        time::sleep(Duration::from_millis(100)).await;
+    }
+    log.fails_with(LogFault::None);
+    after_a_while().await;
+    assert_eq!(fault(&store), None, "although nobody has tried");
+    assert_eq!(create(&store).await, Ok(2));
+}
+
+#[tokio::test(start_paused = true)]
 async fn nothing_is_written_to_a_log_that_was_found_damaged() {
     let log = Arc::<FaultyLog>::default();
     let store = shared(&log).await;

@@ -35,6 +35,12 @@ pub trait EventLog: Send + Sync + 'static {
     /// Returns when there may be something beyond `position`, or after `patience`. A hint: it may wake early.
     async fn wait_beyond(&self, position: Position, patience: Duration) -> Result<(), LogError>;
 
+    /// Whether the engine would store a record now, as far as it can tell without storing one. Asked after it has refused
+    /// one; `Ok` may be wrong, an error may not.
+    async fn probe(&self) -> Result<(), LogError> {
+        self.head().await.map(|_| ())
+    }
+
     /// What this engine promises about an acknowledged record, in words and as checked facts.
     fn durability(&self) -> Durability;
 }

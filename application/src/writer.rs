@@ -25,6 +25,9 @@ use crate::{
 pub(crate) const APPEND_TIMEOUT: Duration = Duration::from_secs(5);
 /// How long to wait before asking a log that failed whether it works again.
 const RETRY_PAUSE: Duration = Duration::from_millis(500);
+/// How long to wait at most before an engine that refuses commits is asked again. The first pause is `RETRY_PAUSE`, and
+/// they double, since the leader of a JetStream cluster that is over its limit resigns whenever it is asked.
+const PROBE_PAUSE_MAX: Duration = Duration::from_secs(4);
 /// How often an idle writer asks a log that nobody else follows whether it is still open.
 const LOOK_PAUSE: Duration = Duration::from_secs(1);
 
@@ -43,6 +46,8 @@ pub(crate) struct Writer {
     turns: Option<Turns>,
     node: NodeId,
     write_format: WriteFormat,
+    /// How often the engine has refused a commit or a probe since it last stored one.
+    refusals: u32,
 }
 
 /// How an append ended, once every doubt was resolved.
@@ -73,6 +78,7 @@ impl Writer {
             turns,
             node: NodeId::random(),
             write_format: options.write_format,
+            refusals: 0,
         }
     }
 
@@ -101,13 +107,15 @@ impl Writer {
         }
     }
 
-    /// Notices that the log has closed before a request does. On a shared log the follower notices that.
+    /// Notices that the log has closed before a request does. On a shared log the follower notices that. If commits were
+    /// refused and a probe was not, nobody has tried since: a node that called itself unfit would get no request to try.
     async fn look(&mut self) {
         if self.turns.is_none()
             && let Err(error) = self.replica.log.head().await
         {
-            self.recover(error).await;
+            return self.recover(error).await;
         }
+        self.replica.monitor.writes_go_on();
     }
 
     /// Turns as many waiting requests as fit into one commit, and answers them.
@@ -125,6 +133,7 @@ impl Writer {
         match self.store(base, &draft, &record).await {
             Outcome::Stored => match self.replica.projection.apply(&draft.commit, &record.bytes) {
                 Ok(()) => {
+                    self.refusals = 0;
                     self.answer(draft);
                     if let Some(turns) = &mut self.turns {
                         turns.stored(base, &self.replica).await;
@@ -141,10 +150,12 @@ impl Writer {
                 }
             }
             Outcome::NotStored(error) if error.fault == Fault::Unreachable => self.recover(error).await,
-            Outcome::NotStored(error) => {
+            Outcome::NotStored(error) if error.fault == Fault::TooLarge => {
                 tracing::warn!("a commit of {} events was rejected: {error}", draft.commit.entries.len());
                 self.refuse(draft.covered(), error.fault);
+                self.replica.monitor.writes_go_on();
             }
+            Outcome::NotStored(error) => self.probe(draft.covered(), error).await,
             Outcome::Closed(error) => {
                 self.refuse(draft.covered(), error.fault);
                 self.recover(error).await;
@@ -189,9 +200,11 @@ impl Writer {
             }
         };
         match outcome {
-            Outcome::Stored | Outcome::Overtaken | Outcome::NotStored(_) => monitor.writes_go_on(),
-            // Recovery says when writes go on.
-            Outcome::Closed(_) => {}
+            Outcome::Stored => monitor.writes_go_on(),
+            // An engine may compare before it refuses.
+            Outcome::Overtaken if self.refusals == 0 => monitor.writes_go_on(),
+            // Probing or recovery says when writes go on.
+            Outcome::Overtaken | Outcome::NotStored(_) | Outcome::Closed(_) => {}
         }
         outcome
     }
@@ -244,6 +257,31 @@ impl Writer {
         self.waiting.iter().take(draft.covered()).any(|request| !request.reply.is_closed())
     }
 
+    /// Finds out whether the engine has refused one commit or refuses them all, for reasons of its own: missing rights, a
+    /// quota, a full disk. In that case every request is refused until a probe is not. Some engines take probes and still
+    /// refuse commits, so only the next commit, or a second without any, ends it.
+    async fn probe(&mut self, covered: usize, mut error: LogError) {
+        if self.refusals == 0 && self.replica.log.probe().await.is_ok() {
+            self.refusals = 1;
+            tracing::warn!("a commit was rejected: {error}");
+            self.replica.monitor.writes_go_on();
+            return self.refuse(covered, error.fault);
+        }
+        loop {
+            self.replica.monitor.writes_stopped(&error);
+            let pause = RETRY_PAUSE.saturating_mul(2_u32.saturating_pow(self.refusals)).min(PROBE_PAUSE_MAX);
+            self.refusals = self.refusals.saturating_add(1);
+            if self.refuse_all(error.fault, pause).await.is_break() {
+                return;
+            }
+            match self.replica.log.probe().await {
+                Ok(()) => return,
+                Err(again) if again.fault == Fault::Unreachable => return self.recover(again).await,
+                Err(again) => error = again,
+            }
+        }
+    }
+
     /// Waits until the log is sound again and this node has caught up with it. A log that is merely away for a
     /// moment is waited for, and the requests with it; otherwise every request is refused at once.
     async fn recover(&mut self, mut error: LogError) {
@@ -253,7 +291,7 @@ impl Writer {
             let for_a_moment = error.fault == Fault::Unreachable && begun.elapsed() < APPEND_TIMEOUT;
             if for_a_moment && !self.queue.is_closed() {
                 time::sleep(RETRY_PAUSE).await;
-            } else if self.refuse_all(error.fault).await.is_break() {
+            } else if self.refuse_all(error.fault, RETRY_PAUSE).await.is_break() {
                 return;
             }
             match self.replica.rejoin().await {
@@ -264,9 +302,9 @@ impl Writer {
     }
 
     /// Rejects queued requests, and new ones until the next retry. Breaks when no more requests can arrive.
-    async fn refuse_all(&mut self, fault: Fault) -> ControlFlow<()> {
+    async fn refuse_all(&mut self, fault: Fault, pause: Duration) -> ControlFlow<()> {
         self.refuse(self.waiting.len(), fault);
-        let next_try = Instant::now() + RETRY_PAUSE;
+        let next_try = Instant::now() + pause;
         while let Ok(request) = time::timeout_at(next_try, self.queue.recv()).await {
             let Some(request) = request else { return ControlFlow::Break(()) };
             self.waiting.push_back(request);

@@ -52,6 +52,8 @@ pub enum LogFault {
     Disconnected,
     /// Every append is lost; everything else works.
     LosesEveryAppend,
+    /// Every append is refused, and everything else works.
+    RefusesEveryAppend,
     /// The head is said to be damaged; everything else works.
     SaysItIsDamaged,
     /// Every append takes a minute.
@@ -114,6 +116,7 @@ impl FaultyLog {
             | LogFault::Away
             | LogFault::Disconnected
             | LogFault::LosesEveryAppend
+            | LogFault::RefusesEveryAppend
             | LogFault::SaysItIsDamaged
             | LogFault::Slow
             | LogFault::AppendsPanic
@@ -147,6 +150,7 @@ impl FaultyLog {
             | LogFault::ClosesBeforeStoring
             | LogFault::ClosesAfterStoring
             | LogFault::LosesEveryAppend
+            | LogFault::RefusesEveryAppend
             | LogFault::SaysItIsDamaged
             | LogFault::Slow
             | LogFault::AppendsPanic
@@ -204,6 +208,9 @@ impl EventLog for FaultyLog {
             }
             LogFault::RefusesTheRecord => {
                 Err(AppendError::NotStored(LogError::new(Fault::TooLarge, "too large")))
+            }
+            LogFault::RefusesEveryAppend => {
+                Err(AppendError::NotStored(LogError::new(Fault::WriteFailed, "permission denied")))
             }
             LogFault::ClosesBeforeStoring => Err(self.close()),
             LogFault::ClosesAfterStoring => {

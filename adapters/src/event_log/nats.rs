@@ -21,6 +21,7 @@ use application::ports::{
 };
 use async_nats::{HeaderMap, header::NATS_EXPECTED_LAST_SEQUENCE, jetstream::stream::Info};
 use async_trait::async_trait;
+use bytes::Bytes;
 use futures_util::StreamExt as _;
 use parking_lot::Mutex;
 use tokio::{
@@ -43,6 +44,8 @@ const SERVER_MIN: (i64, i64) = (2, 11);
 const POLL_INTERVAL: Duration = Duration::from_millis(500);
 /// How long to wait before a commit that found no leader is sent again.
 const LEADER_PAUSE: Duration = Duration::from_millis(100);
+/// No stream is ever so long, and servers read numbers up to this one.
+const NOWHERE: Position = Position(1 << 62);
 /// Room for the one header of a commit beside its bytes.
 const HEADER_ROOM: usize = 128;
 /// What the largest commits of the writer need.
@@ -105,6 +108,13 @@ impl NatsLog {
             announcements,
             _background: background,
         })
+    }
+
+    /// Where a commit is sent, and that it is to be stored right after `expected`.
+    fn heading(&self, expected: Position) -> (String, HeaderMap) {
+        let mut headers = HeaderMap::new();
+        headers.insert(NATS_EXPECTED_LAST_SEQUENCE, expected.0.to_string());
+        (stream::commits_subject(&self.address.stream), headers)
     }
 
     /// The last position that is known to be stored.
@@ -176,9 +186,7 @@ impl EventLog for NatsLog {
             return Err(AppendError::Conflict);
         }
         let expected = expected.position;
-        let mut headers = HeaderMap::new();
-        headers.insert(NATS_EXPECTED_LAST_SEQUENCE, expected.0.to_string());
-        let subject = stream::commits_subject(&self.address.stream);
+        let (subject, headers) = self.heading(expected);
         let deadline = Instant::now() + ANSWER_TIMEOUT;
         loop {
             let (subject, headers, bytes) = (subject.clone(), headers.clone(), record.bytes.clone());
@@ -279,6 +287,23 @@ impl EventLog for NatsLog {
             // A missed announcement is covered by polling.
             let _ =
                 time::timeout_at(deadline.min(Instant::now() + POLL_INTERVAL), announcements.changed()).await;
+        }
+    }
+
+    /// The leader of a cluster looks at its limits before it compares the sequence, so there the answer is exact. A single
+    /// server compares first, and only a commit shows whether it has room for one.
+    async fn probe(&self) -> Result<(), LogError> {
+        let (subject, headers) = self.heading(NOWHERE);
+        match self.connection.request(subject, headers, Bytes::new(), ANSWER_TIMEOUT).await {
+            Ok(answer) => match acknowledgement::outcome(&self.address.stream, NOWHERE, &answer.payload) {
+                Ok(_) | Err(AppendError::Conflict) => Ok(()),
+                Err(
+                    AppendError::NotStored(error) | AppendError::Unclear(error) | AppendError::Closed(error),
+                ) => Err(error),
+            },
+            Err(Failure::NotSent(error) | Failure::NoResponders(error) | Failure::NoAnswer(error)) => {
+                Err(error)
+            }
         }
     }
 

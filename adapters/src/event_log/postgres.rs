@@ -133,6 +133,21 @@ impl EventLog for PostgresLog {
         }
     }
 
+    async fn probe(&self) -> Result<(), LogError> {
+        let session = self.link.session().await?;
+        let Ok(probed) = time::timeout(APPEND_TIMEOUT, session.probe()).await else {
+            session.disconnect();
+            return Err(self.timed_out("storing a commit"));
+        };
+        probed.map_err(|error| {
+            if error_mapping::is_read_only(&error) {
+                // This server is no longer the primary; another one may be.
+                session.disconnect();
+            }
+            error_mapping::probe_error(session.server(), &error)
+        })
+    }
+
     fn durability(&self) -> Durability {
         self.link.durability()
     }
