@@ -6,6 +6,7 @@ mod durability;
 mod load;
 mod lost_answer;
 mod network;
+mod payload;
 mod quota;
 mod refusal;
 mod settings;

@@ -10,6 +10,7 @@ use crate::{
     commit::{Commit, CommitId, Entry, Format, NodeId, Version},
     create::{CreateError, CreatePet, Created},
     idempotency::Caller,
+    ports::Fault,
     projection::State,
 };
 
@@ -74,6 +75,8 @@ pub(crate) struct Circumstances {
     pub(crate) id: CommitId,
     pub(crate) node: NodeId,
     pub(crate) write_format: WriteFormat,
+    /// The largest record that the log takes.
+    pub(crate) record_limit: usize,
 }
 
 /// Decides as many of the requests as fit into one commit, each on the state that the ones before it leave.
@@ -94,6 +97,7 @@ pub(crate) fn decide<'a>(
     let mut keys: HashMap<Caller, usize> = HashMap::new();
     let mut entries: Vec<Entry> = Vec::new();
     let mut answers = Vec::new();
+    let bytes_max = circumstances.record_limit.saturating_sub(codec::ENVELOPE_SIZE_BOUND).min(BYTES_MAX);
     let mut bytes = 0;
     for request in requests {
         let caller = request.request_key.clone().map(|key| (request.by.clone(), key));
@@ -111,8 +115,13 @@ pub(crate) fn decide<'a>(
             }
         };
         let entry = Entry { event, by: request.by.clone(), request_key: request.request_key.clone() };
-        bytes += codec::entry_size_bound(&entry);
-        if entries.len() == EVENTS_MAX || bytes > BYTES_MAX {
+        let size = codec::entry_size_bound(&entry);
+        if size > bytes_max {
+            answers.push(Answer::Settled(Err(CreateError::Unavailable(Fault::TooLarge))));
+            continue;
+        }
+        bytes += size;
+        if entries.len() == EVENTS_MAX || bytes > bytes_max {
             break;
         }
         inventory.apply(&entry.event).expect("a decision never contradicts the state it was made on");
@@ -183,7 +192,8 @@ mod tests {
 
     fn at(now: DateTime<Utc>) -> Circumstances {
         let id = CommitId(Uuid::nil());
-        Circumstances { now, id, node: NodeId(1), write_format: WriteFormat::LikeTheLog }
+        let write_format = WriteFormat::LikeTheLog;
+        Circumstances { now, id, node: NodeId(1), write_format, record_limit: usize::MAX }
     }
 
     /// The state of a log that holds one commit, made at this time.
@@ -235,6 +245,23 @@ mod tests {
         let draft = decided(&large);
         assert!(draft.covered() < EVENTS_MAX && draft.covered() > 0);
         assert!(codec::encode(&draft.commit).bytes.len() <= BYTES_MAX + codec::ENVELOPE_SIZE_BOUND);
+    }
+
+    #[test]
+    fn a_commit_fits_into_what_the_log_takes_and_only_an_event_that_does_not_is_refused() {
+        let small = request("a", None);
+        let requests =
+            vec![small.clone(), request(&"x".repeat(200), None), small.clone(), small.clone(), small];
+        let record_limit = codec::ENVELOPE_SIZE_BOUND + 600;
+        let circumstances = Circumstances { record_limit, ..at(DateTime::UNIX_EPOCH) };
+        let draft = decide(&State::default(), requests.iter(), circumstances);
+        assert!(codec::encode(&draft.commit).bytes.len() <= record_limit);
+        let too_large = Err(CreateError::Unavailable(Fault::TooLarge));
+        assert_eq!(
+            told(draft),
+            [Ok((1, false)), too_large, Ok((2, false))],
+            "the rest goes into the next commit"
+        );
     }
 
     #[test]

@@ -35,6 +35,11 @@ pub trait EventLog: Send + Sync + 'static {
     /// Returns when there may be something beyond `position`, or after `patience`. A hint: it may wake early.
     async fn wait_beyond(&self, position: Position, patience: Duration) -> Result<(), LogError>;
 
+    /// The largest record that the engine takes now, in bytes. Larger ones are refused as [`Fault::TooLarge`].
+    fn record_limit(&self) -> usize {
+        usize::MAX
+    }
+
     /// Whether the engine would store a record now, as far as it can tell without storing one. Asked after it has refused
     /// one; `Ok` may be wrong, an error may not.
     async fn probe(&self) -> Result<(), LogError> {

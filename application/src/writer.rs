@@ -171,6 +171,7 @@ impl Writer {
             id: CommitId(Uuid::now_v7()),
             node: self.node,
             write_format: self.write_format,
+            record_limit: self.replica.log.record_limit(),
         };
         let decide =
             |state: &State| (state.history.version, decision::decide(state, requests, circumstances));

@@ -48,8 +48,6 @@ const LEADER_PAUSE: Duration = Duration::from_millis(100);
 const NOWHERE: Position = Position(1 << 62);
 /// Room for the one header of a commit beside its bytes.
 const HEADER_ROOM: usize = 128;
-/// What the largest commits of the writer need.
-const PAYLOAD_MIN: usize = 768 * 1024;
 
 /// A log that lives in a JetStream cluster and may be shared by many nodes.
 pub struct NatsLog {
@@ -172,7 +170,7 @@ impl EventLog for NatsLog {
     /// after this node last looked at the head. On a shared log the follower looks every second.
     async fn append(&self, expected: Version, record: &Record) -> Result<Position, AppendError> {
         let losses = self.connection.losses();
-        let most = self.connection.client.max_payload().saturating_sub(HEADER_ROOM);
+        let most = self.record_limit();
         if record.bytes.len() > most {
             let detail = format!(
                 "a commit has {} bytes, but the NATS server accepts at most {most}",
@@ -307,6 +305,11 @@ impl EventLog for NatsLog {
         }
     }
 
+    /// What the server announced when this node connected to it.
+    fn record_limit(&self) -> usize {
+        self.connection.client.max_payload().saturating_sub(HEADER_ROOM)
+    }
+
     fn durability(&self) -> Durability {
         self.syncing.durability(&self.info.lock())
     }
@@ -332,13 +335,6 @@ fn check_server(connection: &Connection) -> Result<(), LogError> {
         let detail =
             format!("nats-server {} is too old: petstore needs {major}.{minor} or newer", info.version);
         return Err(LogError::new(Fault::CannotOpen, detail));
-    }
-    if info.max_payload < PAYLOAD_MIN {
-        tracing::warn!(
-            "the NATS server accepts messages of at most {} bytes and refuses larger commits: set max_payload to \
-             {PAYLOAD_MIN} or more",
-            info.max_payload
-        );
     }
     Ok(())
 }
