@@ -148,6 +148,9 @@ pub enum Fault {
     /// The record is larger than the engine takes.
     #[error("the record is too large for the storage engine")]
     TooLarge,
+    /// The engine promises less than this node was told to require.
+    #[error("the storage engine promises less durability than required")]
+    NotDurable,
     /// Our own bug: a part of the program ended unexpectedly.
     #[error("an internal component stopped")]
     Stopped,

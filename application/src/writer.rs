@@ -15,7 +15,10 @@ use crate::{
     create::{CreateError, CreatePet, Created},
     decision::{self, Circumstances, Draft, EVENTS_MAX, WriteFormat},
     options::Options,
-    ports::{AppendError, Clock, CommitId, Fault, LogError, Position, ReadBound, Record, Version},
+    ports::{
+        AppendError, Clock, CommitId, Durability, DurabilityLevel, Fault, LogError, Position, ReadBound,
+        Record, Version,
+    },
     projection::State,
     replica::Replica,
     turns::{Sharing, Turns},
@@ -46,6 +49,7 @@ pub(crate) struct Writer {
     turns: Option<Turns>,
     node: NodeId,
     write_format: WriteFormat,
+    required: DurabilityLevel,
     /// How often the engine has refused a commit or a probe since it last stored one.
     refusals: u32,
 }
@@ -78,6 +82,7 @@ impl Writer {
             turns,
             node: NodeId::random(),
             write_format: options.write_format,
+            required: options.required,
             refusals: 0,
         }
     }
@@ -115,13 +120,32 @@ impl Writer {
         {
             return self.recover(error).await;
         }
-        self.replica.monitor.writes_go_on();
+        match self.durable_enough() {
+            Ok(()) => self.replica.monitor.writes_go_on(),
+            Err(error) => self.recover(error).await,
+        }
+    }
+
+    /// Makes sure that the log promises what is required of it.
+    fn durable_enough(&self) -> Result<(), LogError> {
+        if self.required == DurabilityLevel::Volatile {
+            return Ok(());
+        }
+        let Durability { level, promise, .. } = self.replica.log.durability();
+        if level >= self.required {
+            return Ok(());
+        }
+        let detail = format!("--require-durability asks for more than the log promises: {promise}");
+        Err(LogError::new(Fault::NotDurable, detail))
     }
 
     /// Turns as many waiting requests as fit into one commit, and answers them.
     async fn write(&mut self) {
         // A caller that has gone away before any work was done need not be served.
         self.waiting.retain(|request| !request.reply.is_closed());
+        if let Err(error) = self.durable_enough() {
+            return self.recover(error).await;
+        }
         if let Err(error) = self.replica.compare().await {
             return self.recover(error).await;
         }
@@ -295,7 +319,7 @@ impl Writer {
             } else if self.refuse_all(error.fault, RETRY_PAUSE).await.is_break() {
                 return;
             }
-            match self.replica.rejoin().await {
+            match self.replica.rejoin().await.and_then(|()| self.durable_enough()) {
                 Ok(()) => return self.replica.monitor.writes_go_on(),
                 Err(again) => error = again,
             }

@@ -122,7 +122,7 @@ async fn try_to_open_store(
             format!("--require-durability asks for more than {url} promises: {}", durability.promise);
         return Err(LogError::new(Fault::CannotOpen, detail));
     }
-    let options = Options { write_format, ..Options::new(url.sharing()) };
+    let options = Options { write_format, required, ..Options::new(url.sharing()) };
     PetStore::open(log, Arc::<MemoryReadModel>::default(), Arc::new(SystemClock), options).await
 }
 

@@ -63,6 +63,7 @@ pub(super) fn declare_after(fault: Fault, word: &Path) {
         | Fault::NewerFormat
         | Fault::CannotOpen
         | Fault::TooLarge
+        | Fault::NotDurable
         | Fault::Stopped => {}
     }
 }
