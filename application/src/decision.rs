@@ -10,7 +10,6 @@ use crate::{
     commit::{Commit, CommitId, Entry, Format, NodeId, Version},
     create::{CreateError, CreatePet, Created},
     idempotency::Caller,
-    ports::Fault,
     projection::State,
 };
 
@@ -115,13 +114,9 @@ pub(crate) fn decide<'a>(
             }
         };
         let entry = Entry { event, by: request.by.clone(), request_key: request.request_key.clone() };
-        let size = codec::entry_size_bound(&entry);
-        if size > bytes_max {
-            answers.push(Answer::Settled(Err(CreateError::Unavailable(Fault::TooLarge))));
-            continue;
-        }
-        bytes += size;
-        if entries.len() == EVENTS_MAX || bytes > bytes_max {
+        bytes += codec::entry_size_bound(&entry);
+        // An event that may not fit goes alone: the log takes it or refuses it, and no other with it.
+        if entries.len() == EVENTS_MAX || (bytes > bytes_max && !entries.is_empty()) {
             break;
         }
         inventory.apply(&entry.event).expect("a decision never contradicts the state it was made on");
@@ -248,20 +243,21 @@ mod tests {
     }
 
     #[test]
-    fn a_commit_fits_into_what_the_log_takes_and_only_an_event_that_does_not_is_refused() {
-        let small = request("a", None);
-        let requests =
-            vec![small.clone(), request(&"x".repeat(200), None), small.clone(), small.clone(), small];
+    fn a_commit_fits_into_what_the_log_takes_and_an_event_that_does_not_goes_alone() {
+        let (small, large) = (request("a", None), request(&"x".repeat(200), None));
+        let requests = [small.clone(), small.clone(), small.clone(), large, small];
         let record_limit = codec::ENVELOPE_SIZE_BOUND + 600;
-        let circumstances = Circumstances { record_limit, ..at(DateTime::UNIX_EPOCH) };
-        let draft = decide(&State::default(), requests.iter(), circumstances);
-        assert!(codec::encode(&draft.commit).bytes.len() <= record_limit);
-        let too_large = Err(CreateError::Unavailable(Fault::TooLarge));
-        assert_eq!(
-            told(draft),
-            [Ok((1, false)), too_large, Ok((2, false))],
-            "the rest goes into the next commit"
-        );
+        let mut state = State::default();
+        let mut covered = vec![];
+        while let done @ 0..5 = covered.iter().sum() {
+            let circumstances = Circumstances { record_limit, ..at(DateTime::UNIX_EPOCH) };
+            let draft = decide(&state, requests[done..].iter(), circumstances);
+            let record = codec::encode(&draft.commit);
+            assert!(record.bytes.len() <= record_limit || draft.covered() == 1, "{draft:?}");
+            state.history.add(&draft.commit, &record.bytes).unwrap();
+            covered.push(draft.covered());
+        }
+        assert_eq!(covered, [2, 1, 1, 1]);
     }
 
     #[test]
