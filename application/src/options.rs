@@ -1,6 +1,10 @@
 //! How a store is run.
 
-use crate::{decision::WriteFormat, ports::DurabilityLevel, turns::Sharing};
+use crate::{
+    decision::WriteFormat,
+    ports::{CommitId, DurabilityLevel},
+    turns::Sharing,
+};
 
 /// How a store is run.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -11,11 +15,14 @@ pub struct Options {
     pub write_format: WriteFormat,
     /// What the log must promise: while it promises less, nothing is written.
     pub required: DurabilityLevel,
+    /// The first commit of the log that this store had before, if it had one. No other log is accepted.
+    pub first_commit: Option<CommitId>,
 }
 
 impl Options {
     /// The defaults for a log that is shared like this.
     pub fn new(sharing: Sharing) -> Self {
-        Self { sharing, write_format: WriteFormat::LikeTheLog, required: DurabilityLevel::Volatile }
+        let (write_format, required) = (WriteFormat::LikeTheLog, DurabilityLevel::Volatile);
+        Self { sharing, write_format, required, first_commit: None }
     }
 }

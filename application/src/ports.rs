@@ -139,6 +139,12 @@ pub enum Fault {
     /// The log is not the one this node has been following.
     #[error("the history in the log has changed")]
     Diverged,
+    /// The log was emptied, or is another one than this store had.
+    #[error("the log was emptied or replaced by another one")]
+    AnotherLog,
+    /// The log holds something that petstore has not written.
+    #[error("another program has written to the log")]
+    Foreign,
     /// The log holds something that only a newer program understands.
     #[error("the log contains entries in a newer format")]
     NewerFormat,

@@ -12,7 +12,7 @@ use crate::{
     codec,
     health::Monitor,
     ports::{EventLog, Fault, LogError, Position, ReadBound, StoredRecord, Version},
-    projection::Projection,
+    projection::{Projection, another_log},
 };
 
 /// How long to wait for news before looking whether the log is still in sight.
@@ -56,6 +56,7 @@ impl Replica {
     pub(crate) async fn catch_up(&self) -> Result<(), LogError> {
         let head = self.log.head().await?;
         let _turn = self.turn.lock().await;
+        self.recognise().await?;
         self.read_up_to(head).await
     }
 
@@ -92,12 +93,13 @@ impl Replica {
         }
     }
 
-    /// Catches up after the log was out of sight. If it is no longer the log that was read before, everything
+    /// Catches up after the log was out of sight. If its history is no longer the one that was read before, everything
     /// is dropped and replayed, and nothing is read meanwhile: events that no longer exist must not be served.
     pub(crate) async fn rejoin(&self) -> Result<(), LogError> {
         // A log that failed says here whether it was opened again.
         let head = self.log.head().await?;
         let _turn = self.turn.lock().await;
+        self.recognise().await?;
         if let Some(diverged) = self.divergence(self.projection.version()).await? {
             self.monitor.reads_stopped(&diverged);
             self.projection.reset();
@@ -194,6 +196,22 @@ impl Replica {
             return Err(diverged);
         }
         Ok(news)
+    }
+
+    /// Refuses a log that was emptied or begins differently than the one that this store had. Everything that was read
+    /// before is kept: somebody may have dropped or mixed up a log, and what this node holds may be all that is left.
+    async fn recognise(&self) -> Result<(), LogError> {
+        let Some(first) = self.projection.first() else { return Ok(()) };
+        let found = self.log.read(Position::START, ReadBound::ONE).await?;
+        let what = match found.first().map(codec::decode_stored).transpose()? {
+            Some(commit) if commit.id == first => return Ok(()),
+            Some(_) => "begins with another commit than before",
+            None if self.log.head().await? > Position::START => {
+                return Err(not_shown(Position::START.next()));
+            }
+            None => "is empty, but held commits before",
+        };
+        Err(another_log(what))
     }
 
     /// How the log differs from what was applied, at the version that was applied last.

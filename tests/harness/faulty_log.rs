@@ -10,7 +10,7 @@ use std::{
 
 use adapters::event_log::memory::MemoryLog;
 use application::{
-    contract,
+    codec, contract,
     ports::{
         AppendError, Durability, EventLog, Fault, LogError, Position, ReadBound, Record, StoredRecord,
         Version,
@@ -88,11 +88,26 @@ impl FaultyLog {
         *self.fault.lock().unwrap_or_else(PoisonError::into_inner) = fault;
     }
 
-    /// Replaces the log by one with so many commits of other nodes, and tells nobody.
+    /// Replaces the log by one with the same first commit and so many commits in all, and tells nobody.
     pub async fn is_restored_with(&self, commits: u64) {
+        let records = self.records().await;
+        self.is_replaced(&records[..1], commits - 1).await;
+    }
+
+    /// Replaces the log by another one with these commits and so many more, and tells nobody.
+    pub async fn is_replaced(&self, records: &[Record], more: u64) {
         let other = MemoryLog::default();
-        contract::fill(&other, Version::START, commits).await;
+        let head = contract::append_all(&other, records.to_vec()).await;
+        contract::fill(&other, head, more).await;
         *self.log.lock().unwrap_or_else(PoisonError::into_inner) = Arc::new(other);
+    }
+
+    /// What the log really holds.
+    pub async fn records(&self) -> Vec<Record> {
+        let stored = self.log().read(Position::START, ReadBound::BATCH).await.expect("memory has no faults");
+        let record =
+            |StoredRecord { bytes, .. }| Record { id: codec::decode(&bytes).expect("ours").id, bytes };
+        stored.into_iter().map(record).collect()
     }
 
     /// How many commits the log really holds.
