@@ -3,6 +3,7 @@
 mod access;
 mod crash;
 mod durability;
+mod foreign;
 mod load;
 mod lost_answer;
 mod network;
