@@ -3,9 +3,12 @@
 mod access;
 mod crash;
 mod durability;
+mod foreign;
 mod load;
 mod lost_answer;
 mod network;
+mod payload;
+mod quota;
 mod refusal;
 mod settings;
 mod sharing;

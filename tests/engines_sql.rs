@@ -5,4 +5,5 @@ mod postgres;
 mod postgres_failover;
 mod postgres_faults;
 mod postgres_network;
+mod postgres_refusal;
 mod postgres_restore;

@@ -4,7 +4,7 @@ use std::{sync::Arc, time::Duration};
 
 use application::{
     CreateError, PetStore, Sharing, contract,
-    ports::{EventLog as _, Fault, Position},
+    ports::{EventLog as _, Fault, Position, Version},
 };
 use harness::{FaultyLog, LogFault, all_pets, newer, open_node};
 use tokio::time::{self, Instant};
@@ -157,29 +157,106 @@ async fn a_node_that_follows_a_newer_program_stops_serving_and_says_so() {
 }
 
 #[tokio::test(start_paused = true)]
+async fn an_engine_that_refuses_every_commit_stops_writes_until_it_takes_one_again() {
+    let log = Arc::<FaultyLog>::default();
+    let store = shared(&log).await;
+    assert_eq!(create(&store).await, Ok(1));
+    log.fails_with(LogFault::RefusesEveryAppend);
+    let refused = || Err(CreateError::Unavailable(Fault::WriteFailed));
+    assert_eq!((create(&store).await, fault(&store)), (refused(), None), "one refusal may be a chance");
+    assert_eq!((create(&store).await, fault(&store)), (refused(), Some(Fault::WriteFailed)));
+    for _ in 0..100 {
+        assert_eq!((create(&store).await, fault(&store)), (refused(), Some(Fault::WriteFailed)));
+        time::sleep(Duration::from_millis(100)).await;
+    }
+    log.fails_with(LogFault::None);
+    after_a_while().await;
+    assert_eq!(fault(&store), None, "although nobody has tried");
+    assert_eq!(create(&store).await, Ok(2));
+}
+
+#[tokio::test(start_paused = true)]
+async fn nothing_is_written_to_a_log_that_was_found_damaged() {
+    let log = Arc::<FaultyLog>::default();
+    let store = shared(&log).await;
+    assert_eq!(create(&store).await, Ok(1));
+    log.fails_with(LogFault::SaysItIsDamaged);
+    after_a_while().await;
+    assert_eq!(fault(&store), Some(Fault::Damaged));
+    for _ in 0..3 {
+        assert_eq!(create(&store).await, Err(CreateError::Unavailable(Fault::Damaged)));
+        after_a_while().await;
+    }
+    assert_eq!(log.commits().await, 1, "and nothing was stored either");
+    assert_eq!(visible(&store), ["Rex"], "reads go on");
+    log.fails_with(LogFault::None);
+    after_a_while().await;
+    assert_eq!((create(&store).await, fault(&store)), (Ok(2), None));
+}
+
+#[tokio::test(start_paused = true)]
 async fn a_log_that_was_restored_unnoticed_is_replayed_and_written_to() {
-    for commits in [0, 1, 2, 3, 4, 7] {
-        let log = Arc::<FaultyLog>::default();
+    for commits in [1, 2, 3, 4, 7] {
+        let log = begun().await;
         let store = shared(&log).await;
-        for id in 1..=3 {
+        for id in 2..=3 {
             assert_eq!(create(&store).await, Ok(id));
         }
         log.is_restored_with(commits).await;
         after_a_while().await;
-        let last = log.head().await.unwrap().0;
-        let expected: Vec<_> = (1..=last).map(|number| format!("pet {number}")).collect();
+        let expected: Vec<_> = (1..=commits).map(|number| format!("pet {number}")).collect();
         assert_eq!(visible(&store), expected, "restored with {commits}");
-        assert_eq!(create(&store).await, Ok(i64::try_from(last).unwrap() + 1), "restored with {commits}");
+        assert_eq!(create(&store).await, Ok(i64::try_from(commits).unwrap() + 1), "restored with {commits}");
         assert_eq!(fault(&store), None, "restored with {commits}");
     }
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_writer_notices_by_itself_that_its_log_has_become_shorter() {
+async fn a_log_that_was_emptied_or_replaced_is_refused_and_nothing_is_forgotten() {
+    for (commits, sharing) in [
+        (0, Sharing::Shared),
+        (1, Sharing::Shared),
+        (3, Sharing::Shared),
+        (7, Sharing::Shared),
+        (0, Sharing::Alone),
+        (3, Sharing::Alone),
+    ] {
+        let log = begun().await;
+        let store = open_node(log.clone(), sharing).await;
+        assert_eq!(create(&store).await, Ok(2));
+        let held = log.records().await;
+        log.is_replaced(&[], commits).await;
+        after_a_while().await;
+        for _ in 0..3 {
+            let refused = create(&store).await;
+            assert!(
+                matches!(refused, Err(CreateError::Unavailable(_))),
+                "{commits}, {sharing:?}: {refused:?}"
+            );
+            after_a_while().await;
+        }
+        assert_eq!(fault(&store), Some(Fault::AnotherLog), "{commits}, {sharing:?}");
+        assert_eq!(visible(&store), ["pet 1", "Rex"], "{commits}, {sharing:?}");
+        assert_eq!(log.commits().await, commits, "nothing was stored there");
+        log.is_replaced(&held, 0).await;
+        after_a_while().await;
+        assert_eq!((create(&store).await, fault(&store)), (Ok(3), None), "{commits}, {sharing:?}");
+    }
+}
+
+/// A log with one commit. It is of version 1, as are those of other nodes.
+async fn begun() -> Arc<FaultyLog> {
     let log = Arc::<FaultyLog>::default();
+    contract::fill(&*log, Version::START, 1).await;
+    log
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_writer_notices_by_itself_that_its_log_has_become_shorter() {
+    let log = begun().await;
     // Nobody follows.
     let store = alone(&log).await;
-    for id in 1..=3 {
+    for id in 2..=3 {
         assert_eq!(create(&store).await, Ok(id));
     }
     log.is_restored_with(1).await;

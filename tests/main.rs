@@ -2,6 +2,7 @@
 #![expect(clippy::unwrap_used, reason = "a test that cannot go on has failed")]
 
 mod adding_an_operation;
+mod another_log;
 mod architecture;
 mod authentication;
 mod caching;

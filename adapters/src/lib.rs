@@ -3,6 +3,7 @@
 
 pub mod api_keys;
 pub mod event_log;
+pub mod first_commit;
 pub mod http;
 mod private_files;
 pub mod read_model;

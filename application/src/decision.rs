@@ -75,6 +75,8 @@ pub(crate) struct Circumstances {
     pub(crate) id: CommitId,
     pub(crate) node: NodeId,
     pub(crate) write_format: WriteFormat,
+    /// The largest record that the log takes.
+    pub(crate) record_limit: usize,
 }
 
 /// Decides as many of the requests as fit into one commit, each on the state that the ones before it leave.
@@ -95,6 +97,7 @@ pub(crate) fn decide<'a>(
     let mut keys: HashMap<Caller, usize> = HashMap::new();
     let mut entries: Vec<Entry> = Vec::new();
     let mut answers = Vec::new();
+    let bytes_max = circumstances.record_limit.saturating_sub(codec::ENVELOPE_SIZE_BOUND).min(BYTES_MAX);
     let mut bytes = 0;
     for request in requests {
         let caller = request.request_key.clone().map(|key| (request.by.clone(), key));
@@ -113,7 +116,8 @@ pub(crate) fn decide<'a>(
         };
         let entry = Entry { event, by: request.by.clone(), request_key: request.request_key.clone() };
         bytes += codec::entry_size_bound(&entry);
-        if entries.len() == EVENTS_MAX || bytes > BYTES_MAX {
+        // An event that may not fit goes alone: the log takes it or refuses it, and no other with it.
+        if entries.len() == EVENTS_MAX || (bytes > bytes_max && !entries.is_empty()) {
             break;
         }
         inventory.apply(&entry.event).expect("a decision never contradicts the state it was made on");
@@ -184,7 +188,8 @@ mod tests {
 
     fn at(now: DateTime<Utc>) -> Circumstances {
         let id = CommitId(Uuid::nil());
-        Circumstances { now, id, node: NodeId(1), write_format: WriteFormat::LikeTheLog }
+        let write_format = WriteFormat::LikeTheLog;
+        Circumstances { now, id, node: NodeId(1), write_format, record_limit: usize::MAX }
     }
 
     /// The state of a log that holds one commit, made at this time.
@@ -236,6 +241,24 @@ mod tests {
         let draft = decided(&large);
         assert!(draft.covered() < EVENTS_MAX && draft.covered() > 0);
         assert!(codec::encode(&draft.commit).bytes.len() <= BYTES_MAX + codec::ENVELOPE_SIZE_BOUND);
+    }
+
+    #[test]
+    fn a_commit_fits_into_what_the_log_takes_and_an_event_that_does_not_goes_alone() {
+        let (small, large) = (request("a", None), request(&"x".repeat(200), None));
+        let requests = [small.clone(), small.clone(), small.clone(), large, small];
+        let record_limit = codec::ENVELOPE_SIZE_BOUND + 600;
+        let mut state = State::default();
+        let mut covered = vec![];
+        while let done @ 0..5 = covered.iter().sum() {
+            let circumstances = Circumstances { record_limit, ..at(DateTime::UNIX_EPOCH) };
+            let draft = decide(&state, requests[done..].iter(), circumstances);
+            let record = codec::encode(&draft.commit);
+            assert!(record.bytes.len() <= record_limit || draft.covered() == 1, "{draft:?}");
+            state.history.add(&draft.commit, &record.bytes).unwrap();
+            covered.push(draft.covered());
+        }
+        assert_eq!(covered, [2, 1, 1, 1]);
     }
 
     #[test]

@@ -1,6 +1,10 @@
 //! The options of a running store.
 
-use crate::{decision::WriteFormat, turns::Sharing};
+use crate::{
+    decision::WriteFormat,
+    ports::{CommitId, DurabilityLevel},
+    turns::Sharing,
+};
 
 /// The options of a running store.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -9,11 +13,16 @@ pub struct Options {
     pub sharing: Sharing,
     /// Which version of the format new commits are written in.
     pub write_format: WriteFormat,
+    /// What the log must promise: while it promises less, nothing is written.
+    pub required: DurabilityLevel,
+    /// The first commit of the log that this store had before, if it had one. No other log is accepted.
+    pub first_commit: Option<CommitId>,
 }
 
 impl Options {
     /// The defaults for a log that is shared like this.
     pub fn new(sharing: Sharing) -> Self {
-        Self { sharing, write_format: WriteFormat::LikeTheLog }
+        let (write_format, required) = (WriteFormat::LikeTheLog, DurabilityLevel::Volatile);
+        Self { sharing, write_format, required, first_commit: None }
     }
 }

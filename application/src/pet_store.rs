@@ -15,7 +15,7 @@ use crate::{
     health::{Health, Monitor},
     options::Options,
     page::{ListPets, Page},
-    ports::{Clock, Durability, EventLog, Fault, LogError, Position, ReadModel, Version},
+    ports::{Clock, CommitId, Durability, EventLog, Fault, LogError, Position, ReadModel, Version},
     projection::Projection,
     replica::Replica,
     turns::Sharing,
@@ -49,7 +49,7 @@ impl PetStore {
         clock: Arc<dyn Clock>,
         options: Options,
     ) -> Result<Self, LogError> {
-        let projection = Arc::new(Projection::new(read_model));
+        let projection = Arc::new(Projection::new(read_model, options.first_commit));
         let replica = Replica::new(log, projection);
         replica.catch_up().await?;
         let (requests, queue) = mpsc::channel(Self::QUEUE_MAX);
@@ -98,6 +98,17 @@ impl PetStore {
         match time::timeout(patience, reached).await {
             Ok(Ok(_)) => Ok(()),
             Ok(Err(_)) | Err(_) => Err(NotCaughtUp),
+        }
+    }
+
+    /// The first commit, by which the log can be recognised, as soon as there is one.
+    pub fn first_commit(&self) -> impl Future<Output = Option<CommitId>> + use<> {
+        let projection = self.replica.projection.clone();
+        async move {
+            let mut positions = projection.positions();
+            // It fails when nothing is applied any more.
+            positions.wait_for(|position| *position > Position::START).await.ok()?;
+            projection.first()
         }
     }
 

@@ -36,6 +36,17 @@ pub trait EventLog: Send + Sync + 'static {
     /// Returns when there may be a record after `position`, or after `patience`. A hint: it may return early.
     async fn wait_beyond(&self, position: Position, patience: Duration) -> Result<(), LogError>;
 
+    /// The largest record that the engine takes now, in bytes. Larger ones are refused as [`Fault::TooLarge`].
+    fn record_limit(&self) -> usize {
+        usize::MAX
+    }
+
+    /// Whether the engine would store a record now, as far as it can tell without storing one. Asked after it has refused
+    /// one; `Ok` may be wrong, an error may not.
+    async fn probe(&self) -> Result<(), LogError> {
+        self.head().await.map(|_| ())
+    }
+
     /// What this engine promises about an acknowledged record, in words and as checked facts.
     fn durability(&self) -> Durability;
 }
@@ -130,6 +141,12 @@ pub enum Fault {
     /// The log is not the one this node has been following.
     #[error("the history in the log has changed")]
     Diverged,
+    /// The log was emptied, or is another one than this store had.
+    #[error("the log was emptied or replaced by another one")]
+    AnotherLog,
+    /// The log holds something that petstore has not written.
+    #[error("another program has written to the log")]
+    Foreign,
     /// The log holds something that only a newer program understands.
     #[error("the log contains entries in a newer format")]
     NewerFormat,
@@ -139,6 +156,9 @@ pub enum Fault {
     /// The record is larger than the engine accepts.
     #[error("the record is too large for the storage engine")]
     TooLarge,
+    /// The engine promises less than this node was told to require.
+    #[error("the storage engine promises less durability than required")]
+    NotDurable,
     /// Our own bug: a part of the program ended unexpectedly.
     #[error("an internal component stopped")]
     Stopped,

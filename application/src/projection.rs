@@ -1,7 +1,7 @@
 //! The state of a node, and the only way to change it: writer and follower both go through
 //! [`Projection::apply`].
 
-use std::sync::Arc;
+use std::sync::{Arc, OnceLock};
 
 use domain::PetEvent;
 use parking_lot::Mutex;
@@ -11,7 +11,7 @@ use crate::{
     commit::Commit,
     history::History,
     idempotency::Answered,
-    ports::{LogError, Position, ReadModel, Version},
+    ports::{CommitId, Fault, LogError, Position, ReadModel, Version},
 };
 
 /// Everything a node knows, all of it rebuilt from the log.
@@ -19,6 +19,8 @@ pub(crate) struct Projection {
     state: Mutex<State>,
     read_model: Arc<dyn ReadModel>,
     applied: watch::Sender<Position>,
+    /// The first commit of the log, which tells logs apart. It survives a reset: another log is not a replay.
+    first: OnceLock<CommitId>,
 }
 
 /// What decisions are made on.
@@ -31,9 +33,10 @@ pub(crate) struct State {
 }
 
 impl Projection {
-    pub(crate) fn new(read_model: Arc<dyn ReadModel>) -> Self {
+    pub(crate) fn new(read_model: Arc<dyn ReadModel>, first: Option<CommitId>) -> Self {
         read_model.clear();
-        Self { state: Mutex::default(), read_model, applied: watch::Sender::default() }
+        let first = first.map_or_else(OnceLock::new, OnceLock::from);
+        Self { state: Mutex::default(), read_model, applied: watch::Sender::default(), first }
     }
 
     pub(crate) fn read_model(&self) -> &dyn ReadModel {
@@ -42,6 +45,11 @@ impl Projection {
 
     pub(crate) fn version(&self) -> Version {
         self.state.lock().history.version
+    }
+
+    /// The first commit of the log, if it ever had one.
+    pub(crate) fn first(&self) -> Option<CommitId> {
+        self.first.get().copied()
     }
 
     /// Tells when later positions are applied.
@@ -61,7 +69,13 @@ impl Projection {
         if commit.position <= state.history.version.position {
             return Ok(());
         }
+        if state.history.version == Version::START
+            && self.first.get().is_some_and(|first| *first != commit.id)
+        {
+            return Err(another_log("begins with another commit than before"));
+        }
         let now = state.history.add(commit, bytes)?;
+        self.first.get_or_init(|| commit.id);
         for entry in &commit.entries {
             if let Some(key) = &entry.request_key {
                 let PetEvent::Added(pet) = &entry.event;
@@ -80,4 +94,12 @@ impl Projection {
         self.read_model.clear();
         self.applied.send_replace(Position::START);
     }
+}
+
+/// The log is not the one that this store had.
+pub(crate) fn another_log(what: &str) -> LogError {
+    let detail = format!(
+        "the log {what}: restore it, or start the service with --accept-new-log to use it as it is now"
+    );
+    LogError::new(Fault::AnotherLog, detail)
 }

@@ -1,14 +1,7 @@
 //! How a node reads the log: it replays the log at the start, catches up before it makes a decision again,
 //! and follows a log that other nodes write to. Written once for all engines.
 
-use std::{
-    cmp,
-    sync::{
-        Arc,
-        atomic::{AtomicBool, Ordering},
-    },
-    time::Duration,
-};
+use std::{cmp, sync::Arc, time::Duration};
 
 use tokio::{
     sync::Mutex,
@@ -19,7 +12,7 @@ use crate::{
     codec,
     health::Monitor,
     ports::{EventLog, Fault, LogError, Position, ReadBound, StoredRecord, Version},
-    projection::Projection,
+    projection::{Projection, another_log},
 };
 
 /// How long to wait for news before looking whether the log is still in sight.
@@ -39,20 +32,31 @@ pub(crate) struct Replica {
     pub(crate) monitor: Arc<Monitor>,
     /// Held from reading to applying: nothing that was read before a reset is applied after it.
     turn: Arc<Mutex<()>>,
-    /// Whether the log has answered ever since it was last compared with what was applied.
-    in_sight: Arc<AtomicBool>,
+    sight: Arc<parking_lot::Mutex<Sight>>,
+}
+
+/// What is known about the log since it was last compared with what was applied.
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+enum Sight {
+    /// It has answered ever since.
+    #[default]
+    Clear,
+    /// It did not answer for a while, and may be another one by now.
+    Lost,
+    /// It is not fit to be written to: what is stored there now may never be read again.
+    Unfit(LogError),
 }
 
 impl Replica {
     pub(crate) fn new(log: Arc<dyn EventLog>, projection: Arc<Projection>) -> Self {
-        let in_sight = Arc::new(AtomicBool::new(true));
-        Self { log, projection, monitor: Arc::default(), turn: Arc::default(), in_sight }
+        Self { log, projection, monitor: Arc::default(), turn: Arc::default(), sight: Arc::default() }
     }
 
     /// Applies everything that the log holds by now.
     pub(crate) async fn catch_up(&self) -> Result<(), LogError> {
         let head = self.log.head().await?;
         let _turn = self.turn.lock().await;
+        self.recognise().await?;
         self.read_up_to(head).await
     }
 
@@ -70,27 +74,38 @@ impl Replica {
         Ok(())
     }
 
-    /// Makes sure, before anything is appended, that the log is still the one that was read, if it was out of
-    /// sight in between.
+    /// Makes sure, before anything is appended, that the log was not found unfit, and that it is still the one that was
+    /// read, if it was out of sight in between.
     pub(crate) async fn compare(&self) -> Result<(), LogError> {
-        if self.in_sight.load(Ordering::Relaxed) {
-            return Ok(());
+        let sight = self.sight.lock().clone();
+        match sight {
+            Sight::Clear => Ok(()),
+            Sight::Lost => self.divergence(self.projection.version()).await?.map_or(Ok(()), Err),
+            Sight::Unfit(error) => Err(error),
         }
-        self.divergence(self.projection.version()).await?.map_or(Ok(()), Err)
     }
 
-    /// Catches up after the log was out of sight. If it is no longer the log that was read before, everything
+    /// Why nothing may be written to the log, if it was found unfit.
+    pub(crate) fn unfit(&self) -> Option<LogError> {
+        match &*self.sight.lock() {
+            Sight::Clear | Sight::Lost => None,
+            Sight::Unfit(error) => Some(error.clone()),
+        }
+    }
+
+    /// Catches up after the log was out of sight. If its history is no longer the one that was read before, everything
     /// is dropped and replayed, and nothing is read meanwhile: events that no longer exist must not be served.
     pub(crate) async fn rejoin(&self) -> Result<(), LogError> {
         // A log that failed says here whether it was opened again.
         let head = self.log.head().await?;
         let _turn = self.turn.lock().await;
+        self.recognise().await?;
         if let Some(diverged) = self.divergence(self.projection.version()).await? {
             self.monitor.reads_stopped(&diverged);
             self.projection.reset();
         }
         self.read_up_to(head).await?;
-        self.in_sight.store(true, Ordering::Relaxed);
+        *self.sight.lock() = Sight::Clear;
         self.monitor.reads_go_on();
         Ok(())
     }
@@ -99,16 +114,17 @@ impl Replica {
     pub(crate) async fn follow(self) {
         let mut confirmed = Instant::now();
         loop {
-            let news =
-                if self.in_sight.load(Ordering::Relaxed) { self.news().await } else { self.rejoin().await };
+            let clear = *self.sight.lock() == Sight::Clear;
+            let news = if clear { self.news().await } else { self.rejoin().await };
             match news {
                 Ok(()) => {
                     confirmed = Instant::now();
                     self.monitor.in_sight();
                 }
                 Err(error) => {
-                    self.in_sight.store(false, Ordering::Relaxed);
-                    if error.fault != Fault::Unreachable || confirmed.elapsed() > BLIND_MAX {
+                    let away = error.fault == Fault::Unreachable;
+                    *self.sight.lock() = if away { Sight::Lost } else { Sight::Unfit(error.clone()) };
+                    if !away || confirmed.elapsed() > BLIND_MAX {
                         self.monitor.out_of_sight(&error);
                     }
                     time::sleep(RETRY_PAUSE).await;
@@ -180,6 +196,22 @@ impl Replica {
             return Err(diverged);
         }
         Ok(news)
+    }
+
+    /// Refuses a log that was emptied or begins differently than the one that this store had. Everything that was read
+    /// before is kept: somebody may have dropped or mixed up a log, and what this node holds may be all that is left.
+    async fn recognise(&self) -> Result<(), LogError> {
+        let Some(first) = self.projection.first() else { return Ok(()) };
+        let found = self.log.read(Position::START, ReadBound::ONE).await?;
+        let what = match found.first().map(codec::decode_stored).transpose()? {
+            Some(commit) if commit.id == first => return Ok(()),
+            Some(_) => "begins with another commit than before",
+            None if self.log.head().await? > Position::START => {
+                return Err(not_shown(Position::START.next()));
+            }
+            None => "is empty, but held commits before",
+        };
+        Err(another_log(what))
     }
 
     /// How the log differs from what was applied, at the version that was applied last.

@@ -31,6 +31,8 @@ pub struct Summary {
     pub events: u64,
     /// How many bytes the records take.
     pub bytes: u64,
+    /// How many bytes the largest of them takes.
+    pub largest: usize,
     /// When the first and the last commit were made.
     pub span: Option<(DateTime<Utc>, DateTime<Utc>)>,
     /// SHA-256 over the bytes of all records in order: the same on every engine for the same history.
@@ -147,6 +149,7 @@ impl Check {
         sound.last = record.position;
         sound.events += commit.entries.len() as u64;
         sound.bytes += record.bytes.len() as u64;
+        sound.largest = sound.largest.max(record.bytes.len());
         if commit.format != Format::V1 {
             sound.chained_from = sound.chained_from.or(Some(record.position));
         }

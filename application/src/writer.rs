@@ -15,7 +15,10 @@ use crate::{
     create::{CreateError, CreatePet, Created},
     decision::{self, Circumstances, Draft, EVENTS_MAX, WriteFormat},
     options::Options,
-    ports::{AppendError, Clock, CommitId, Fault, LogError, Position, ReadBound, Record, Version},
+    ports::{
+        AppendError, Clock, CommitId, Durability, DurabilityLevel, Fault, LogError, Position, ReadBound,
+        Record, Version,
+    },
     projection::State,
     replica::Replica,
     turns::{Sharing, Turns},
@@ -25,6 +28,9 @@ use crate::{
 pub(crate) const APPEND_TIMEOUT: Duration = Duration::from_secs(5);
 /// How long to wait before asking a log that failed whether it works again.
 const RETRY_PAUSE: Duration = Duration::from_millis(500);
+/// How long to wait at most before an engine that refuses commits is asked again. The first pause is `RETRY_PAUSE`, and
+/// they double, since the leader of a JetStream cluster that is over its limit resigns whenever it is asked.
+const PROBE_PAUSE_MAX: Duration = Duration::from_secs(4);
 /// How often an idle writer asks a log that nobody else follows whether it is still open.
 const LOOK_PAUSE: Duration = Duration::from_secs(1);
 
@@ -43,6 +49,9 @@ pub(crate) struct Writer {
     turns: Option<Turns>,
     node: NodeId,
     write_format: WriteFormat,
+    required: DurabilityLevel,
+    /// How often the engine has refused a commit or a probe since it last stored one.
+    refusals: u32,
 }
 
 /// How an append ended, once every doubt was resolved.
@@ -73,6 +82,8 @@ impl Writer {
             turns,
             node: NodeId::random(),
             write_format: options.write_format,
+            required: options.required,
+            refusals: 0,
         }
     }
 
@@ -101,19 +112,40 @@ impl Writer {
         }
     }
 
-    /// Notices that the log has closed before a request does. On a shared log the follower notices that.
+    /// Notices that the log has closed before a request does. On a shared log the follower notices that. If commits were
+    /// refused and a probe was not, nobody has tried since: a node that called itself unfit would get no request to try.
     async fn look(&mut self) {
         if self.turns.is_none()
             && let Err(error) = self.replica.log.head().await
         {
-            self.recover(error).await;
+            return self.recover(error).await;
         }
+        match self.durable_enough() {
+            Ok(()) => self.replica.monitor.writes_go_on(),
+            Err(error) => self.recover(error).await,
+        }
+    }
+
+    /// Makes sure that the log promises what is required of it.
+    fn durable_enough(&self) -> Result<(), LogError> {
+        if self.required == DurabilityLevel::Volatile {
+            return Ok(());
+        }
+        let Durability { level, promise, .. } = self.replica.log.durability();
+        if level >= self.required {
+            return Ok(());
+        }
+        let detail = format!("--require-durability asks for more than the log promises: {promise}");
+        Err(LogError::new(Fault::NotDurable, detail))
     }
 
     /// Turns as many waiting requests as fit into one commit, and answers them.
     async fn write(&mut self) {
         // A caller that has gone away before any work was done need not be served.
         self.waiting.retain(|request| !request.reply.is_closed());
+        if let Err(error) = self.durable_enough() {
+            return self.recover(error).await;
+        }
         if let Err(error) = self.replica.compare().await {
             return self.recover(error).await;
         }
@@ -125,6 +157,7 @@ impl Writer {
         match self.store(base, &draft, &record).await {
             Outcome::Stored => match self.replica.projection.apply(&draft.commit, &record.bytes) {
                 Ok(()) => {
+                    self.refusals = 0;
                     self.answer(draft);
                     if let Some(turns) = &mut self.turns {
                         turns.stored(base, &self.replica).await;
@@ -141,10 +174,12 @@ impl Writer {
                 }
             }
             Outcome::NotStored(error) if error.fault == Fault::Unreachable => self.recover(error).await,
-            Outcome::NotStored(error) => {
+            Outcome::NotStored(error) if error.fault == Fault::TooLarge => {
                 tracing::warn!("a commit of {} events was rejected: {error}", draft.commit.entries.len());
                 self.refuse(draft.covered(), error.fault);
+                self.replica.monitor.writes_go_on();
             }
+            Outcome::NotStored(error) => self.probe(draft.covered(), error).await,
             Outcome::Closed(error) => {
                 self.refuse(draft.covered(), error.fault);
                 self.recover(error).await;
@@ -160,6 +195,7 @@ impl Writer {
             id: CommitId(Uuid::now_v7()),
             node: self.node,
             write_format: self.write_format,
+            record_limit: self.replica.log.record_limit(),
         };
         let decide =
             |state: &State| (state.history.version, decision::decide(state, requests, circumstances));
@@ -189,9 +225,11 @@ impl Writer {
             }
         };
         match outcome {
-            Outcome::Stored | Outcome::Overtaken | Outcome::NotStored(_) => monitor.writes_go_on(),
-            // Recovery says when writes go on.
-            Outcome::Closed(_) => {}
+            Outcome::Stored => monitor.writes_go_on(),
+            // An engine may compare before it refuses.
+            Outcome::Overtaken if self.refusals == 0 => monitor.writes_go_on(),
+            // Probing or recovery says when writes go on.
+            Outcome::Overtaken | Outcome::NotStored(_) | Outcome::Closed(_) => {}
         }
         outcome
     }
@@ -224,7 +262,7 @@ impl Writer {
                         Ok(Some(diverged)) => return Some(Outcome::Closed(diverged)),
                         Ok(None) if self.somebody_waits(draft) => {
                             time::sleep(RETRY_PAUSE).await;
-                            return None;
+                            return self.replica.unfit().map(Outcome::Closed);
                         }
                         Ok(None) => return Some(Outcome::Closed(error)),
                         Err(again) => error = again,
@@ -244,6 +282,31 @@ impl Writer {
         self.waiting.iter().take(draft.covered()).any(|request| !request.reply.is_closed())
     }
 
+    /// Finds out whether the engine has refused one commit or refuses them all, for reasons of its own: missing rights, a
+    /// quota, a full disk. In that case every request is refused until a probe is not. Some engines take probes and still
+    /// refuse commits, so only the next commit, or a second without any, ends it.
+    async fn probe(&mut self, covered: usize, mut error: LogError) {
+        if self.refusals == 0 && self.replica.log.probe().await.is_ok() {
+            self.refusals = 1;
+            tracing::warn!("a commit was rejected: {error}");
+            self.replica.monitor.writes_go_on();
+            return self.refuse(covered, error.fault);
+        }
+        loop {
+            self.replica.monitor.writes_stopped(&error);
+            let pause = RETRY_PAUSE.saturating_mul(2_u32.saturating_pow(self.refusals)).min(PROBE_PAUSE_MAX);
+            self.refusals = self.refusals.saturating_add(1);
+            if self.refuse_all(error.fault, pause).await.is_break() {
+                return;
+            }
+            match self.replica.log.probe().await {
+                Ok(()) => return,
+                Err(again) if again.fault == Fault::Unreachable => return self.recover(again).await,
+                Err(again) => error = again,
+            }
+        }
+    }
+
     /// Waits until the log is sound again and this node has caught up with it. A log that is merely away for a
     /// moment is waited for, and the requests with it; otherwise every request is refused at once.
     async fn recover(&mut self, mut error: LogError) {
@@ -253,10 +316,10 @@ impl Writer {
             let for_a_moment = error.fault == Fault::Unreachable && begun.elapsed() < APPEND_TIMEOUT;
             if for_a_moment && !self.queue.is_closed() {
                 time::sleep(RETRY_PAUSE).await;
-            } else if self.refuse_all(error.fault).await.is_break() {
+            } else if self.refuse_all(error.fault, RETRY_PAUSE).await.is_break() {
                 return;
             }
-            match self.replica.rejoin().await {
+            match self.replica.rejoin().await.and_then(|()| self.durable_enough()) {
                 Ok(()) => return self.replica.monitor.writes_go_on(),
                 Err(again) => error = again,
             }
@@ -264,9 +327,9 @@ impl Writer {
     }
 
     /// Rejects queued requests, and new ones until the next retry. Breaks when no more requests can arrive.
-    async fn refuse_all(&mut self, fault: Fault) -> ControlFlow<()> {
+    async fn refuse_all(&mut self, fault: Fault, pause: Duration) -> ControlFlow<()> {
         self.refuse(self.waiting.len(), fault);
-        let next_try = Instant::now() + RETRY_PAUSE;
+        let next_try = Instant::now() + pause;
         while let Ok(request) = time::timeout_at(next_try, self.queue.recv()).await {
             let Some(request) = request else { return ControlFlow::Break(()) };
             self.waiting.push_back(request);

@@ -16,6 +16,7 @@ use crate::{
         man::ManArguments,
     },
     store_url::StoreUrl,
+    wire::Demands,
 };
 
 /// An inventory service for a pet store, on a durable append-only log.
@@ -69,6 +70,13 @@ pub(crate) struct ServeArguments {
     /// File with the API keys. If it does not exist, it is created with a first key.
     #[arg(long, env = "PETSTORE_KEYS", default_value = "petstore-data/keys.toml", value_name = "FILE")]
     pub(crate) keys: PathBuf,
+    /// Folder that remembers which log a PostgreSQL or NATS server held, so that an empty or different one is not taken for
+    /// it [default: the folder of the key file]
+    #[arg(long, env = "PETSTORE_STATE", value_name = "DIR")]
+    pub(crate) state: Option<PathBuf>,
+    /// Accept that the log is empty or a different one than before, and remember that one from now on.
+    #[arg(long, env = "PETSTORE_ACCEPT_NEW_LOG")]
+    pub(crate) accept_new_log: bool,
     /// Allow plain HTTP on an address that other machines can reach. Use it only behind a proxy that terminates TLS.
     #[arg(long, env = "PETSTORE_INSECURE_HTTP")]
     pub(crate) insecure_http: bool,
@@ -134,10 +142,15 @@ pub(crate) struct StoreArgument {
 }
 
 impl ServeArguments {
-    pub(crate) fn write_format(&self) -> WriteFormat {
-        match self.format {
-            None => WriteFormat::LikeTheLog,
-            Some(FormatVersion::V2) => WriteFormat::Version2,
+    pub(crate) fn demands(&self) -> Demands {
+        Demands {
+            required: self.require_durability.into(),
+            write_format: match self.format {
+                None => WriteFormat::LikeTheLog,
+                Some(FormatVersion::V2) => WriteFormat::Version2,
+            },
+            state: self.state.clone().unwrap_or_else(|| self.keys.with_file_name("")),
+            accept_new_log: self.accept_new_log,
         }
     }
 

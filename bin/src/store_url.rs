@@ -42,6 +42,28 @@ impl StoreUrl {
     }
 }
 
+impl StoreUrl {
+    /// A name for the log on a server, by which it is recognised after a restart: everything in the URL that decides which
+    /// log it is, and no password.
+    pub(crate) fn name_of_server_log(&self) -> Option<String> {
+        match self {
+            Self::Sled(_) | Self::Sqlite(_) | Self::Memory => None,
+            Self::Nats(url) => Some(redacted(url)),
+            Self::Postgres(url) => {
+                let (_, rest) = url.split_once("://").unwrap_or(("", url));
+                let (place, options) = rest.split_once('?').unwrap_or((rest, ""));
+                let (user, place) = place.rsplit_once('@').unwrap_or(("", place));
+                let user = user.split(':').next().unwrap_or_default();
+                let deciding = ["options", "user", "dbname", "host", "hostaddr", "port"];
+                let decides =
+                    |option: &&str| option.split_once('=').is_some_and(|(name, _)| deciding.contains(&name));
+                let options: Vec<_> = options.split('&').filter(decides).collect();
+                Some(format!("postgres://{user}@{place}?{}", options.join("&")))
+            }
+        }
+    }
+}
+
 impl ValueParserFactory for StoreUrl {
     type Parser = StoreUrlParser;
 
@@ -150,6 +172,26 @@ mod tests {
         ] {
             assert!(url.parse::<StoreUrl>().is_err(), "{url}");
         }
+    }
+
+    #[test]
+    fn the_name_of_a_log_depends_on_where_it_is_and_on_no_password() {
+        let name = |url: &str| url.parse::<StoreUrl>().unwrap().name_of_server_log();
+        for (one, other) in [
+            ("postgres://me:a@h/db", "postgresql://me:b@h/db?password=c&connect_timeout=3"),
+            ("nats://a:b@h:1/S?tls=off", "nats://c@h:1/S"),
+        ] {
+            assert_eq!(name(one), name(other));
+        }
+        for (one, other) in [
+            ("postgres://me@h/db", "postgres://me@h/other"),
+            ("postgres://me@h/db", "postgres://you@h/db"),
+            ("postgres://me@h/db", "postgres://me@h/db?options=-csearch_path%3Dshop"),
+            ("nats://h/S", "nats://h/T"),
+        ] {
+            assert_ne!(name(one), name(other));
+        }
+        assert_eq!(name("memory:"), None);
     }
 
     #[test]

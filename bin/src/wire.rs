@@ -15,12 +15,13 @@ use adapters::event_log::sqlite::SqliteLog;
 use adapters::{
     api_keys::{ApiKeys, KeyFile},
     event_log::{embedded::SalvagedLog, memory::MemoryLog, sled::SledLog},
+    first_commit::FirstCommit,
     read_model::MemoryReadModel,
     system::SystemClock,
 };
 use application::{
     Options, PetStore, WriteFormat,
-    ports::{Authenticator, Clock as _, DurabilityLevel, EventLog, Fault, LogError, Position},
+    ports::{Authenticator, Clock as _, CommitId, DurabilityLevel, EventLog, Fault, LogError, Position},
 };
 use tokio::time::{self, Instant};
 
@@ -87,17 +88,24 @@ pub(crate) async fn find_remains(url: &StoreUrl) -> Result<Remains, LogError> {
     }
 }
 
+/// How a store is to be opened.
+#[derive(Debug)]
+pub(crate) struct Demands {
+    pub(crate) required: DurabilityLevel,
+    pub(crate) write_format: WriteFormat,
+    /// The folder that remembers which log a server held.
+    pub(crate) state: PathBuf,
+    /// Whether the log may be another one than before.
+    pub(crate) accept_new_log: bool,
+}
+
 /// Opens the log and replays it into a store that is ready to serve. Waits for an engine that cannot be reached, and
-/// rejects one that promises less than `required`.
-pub(crate) async fn open_store(
-    url: &StoreUrl,
-    required: DurabilityLevel,
-    write_format: WriteFormat,
-) -> Result<PetStore, LogError> {
+/// rejects one that promises less than required or holds another log than before.
+pub(crate) async fn open_store(url: &StoreUrl, demands: &Demands) -> Result<PetStore, LogError> {
     let deadline = Instant::now() + START_PATIENCE;
     let mut logged = None;
     loop {
-        match try_to_open_store(url, required, write_format).await {
+        match try_to_open_store(url, demands).await {
             Err(error) if error.fault == Fault::Unreachable && Instant::now() < deadline => {
                 if logged.as_ref() != Some(&error) {
                     tracing::warn!("waiting for the storage engine: {error}");
@@ -110,20 +118,48 @@ pub(crate) async fn open_store(
     }
 }
 
-async fn try_to_open_store(
-    url: &StoreUrl,
-    required: DurabilityLevel,
-    write_format: WriteFormat,
-) -> Result<PetStore, LogError> {
-    let log = open_log(url).await?;
+async fn try_to_open_store(url: &StoreUrl, demands: &Demands) -> Result<PetStore, LogError> {
+    let &Demands { required, write_format, ref state, accept_new_log } = demands;
+    let memory = url.name_of_server_log().map(|name| FirstCommit::of(name, state));
+    let first_commit = match &memory {
+        Some(memory) if !accept_new_log => memory.recall()?,
+        Some(_) | None => None,
+    };
+    // A log that is gone is not created again: that would be in the way of whoever restores it.
+    let log = if first_commit.is_some() { open_existing_log(url).await? } else { open_log(url).await? };
     let durability = log.durability();
     if durability.level < required {
         let detail =
             format!("--require-durability asks for more than {url} promises: {}", durability.promise);
         return Err(LogError::new(Fault::CannotOpen, detail));
     }
-    let options = Options { write_format, ..Options::new(url.sharing()) };
-    PetStore::open(log, Arc::<MemoryReadModel>::default(), Arc::new(SystemClock), options).await
+    let options = Options { write_format, required, first_commit, ..Options::new(url.sharing()) };
+    let store =
+        PetStore::open(log, Arc::<MemoryReadModel>::default(), Arc::new(SystemClock), options).await?;
+    if let Some(memory) = memory
+        && first_commit.is_none()
+    {
+        tokio::spawn(remember(memory, accept_new_log, store.first_commit()));
+    }
+    Ok(store)
+}
+
+/// Remembers the first commit once there is one, and forgets the one before if the log may be another one.
+async fn remember(
+    memory: FirstCommit,
+    accept_new_log: bool,
+    first_commit: impl Future<Output = Option<CommitId>>,
+) {
+    let forgotten = if accept_new_log { memory.forget() } else { Ok(()) };
+    let remembered = match (forgotten, first_commit.await) {
+        (Ok(()), Some(first)) => tokio::task::spawn_blocking(move || memory.remember(first)).await,
+        (forgotten, _) => Ok(forgotten),
+    };
+    if let Ok(Err(error)) = remembered {
+        tracing::warn!(
+            "the next start will accept any log, because the folder of --state cannot be used: {error}"
+        );
+    }
 }
 
 async fn embedded<L: EventLog>(

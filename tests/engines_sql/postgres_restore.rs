@@ -33,13 +33,22 @@ async fn a_node_that_only_reads_notices_another_history_of_the_same_length() {
     let mut server = PostgresServer::start();
     let other = server.create_database();
     let store = node(&server.url("postgres")).await;
-    create(&store, "ours").await.unwrap();
+    create(&store, "first").await.unwrap();
     let elsewhere = node(&server.url(&other)).await;
-    create(&elsewhere, "theirs").await.unwrap();
-    let column = |what: &str| server.sql(&other, &format!("SELECT {what} FROM petstore_commits"));
-    let (id, bytes) = (column("id"), column("encode(bytes, 'hex')"));
-    let replaced = format!("UPDATE petstore_commits SET id = '{id}', bytes = decode('{bytes}', 'hex')");
-    server.sql("postgres", &replaced);
+    let row = |database: &str, position: u32| {
+        let column = |what: &str| {
+            let of_row = format!("SELECT {what} FROM petstore_commits WHERE position = {position}");
+            server.sql(database, &of_row)
+        };
+        format!("'{}', decode('{}', 'hex')", column("id"), column("encode(bytes, 'hex')"))
+    };
+    let first = row("postgres", 1);
+    server.sql(&other, &format!("INSERT INTO petstore_commits (position, id, bytes) VALUES (1, {first})"));
+    eventually("the first commit is there too", || create(&elsewhere, "theirs")).await;
+    create(&store, "ours").await.unwrap();
+    let theirs = row(&other, 2);
+    server
+        .sql("postgres", &format!("UPDATE petstore_commits SET (id, bytes) = ({theirs}) WHERE position = 2"));
     eventually("the other history is shown", async || {
         let shown = all_pets(&store).map_err(|fault| fault.to_string())?;
         if shown == all_pets(&elsewhere).unwrap() { Ok(()) } else { Err(format!("{shown:?}")) }

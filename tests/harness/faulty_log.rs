@@ -10,7 +10,7 @@ use std::{
 
 use adapters::event_log::memory::MemoryLog;
 use application::{
-    contract,
+    codec, contract,
     ports::{
         AppendError, Durability, EventLog, Fault, LogError, Position, ReadBound, Record, StoredRecord,
         Version,
@@ -52,6 +52,10 @@ pub enum LogFault {
     Disconnected,
     /// Every append is lost; everything else works.
     LosesEveryAppend,
+    /// Every append is refused, and everything else works.
+    RefusesEveryAppend,
+    /// The head is said to be damaged; everything else works.
+    SaysItIsDamaged,
     /// Every append takes a minute.
     Slow,
     /// Every append panics.
@@ -84,11 +88,26 @@ impl FaultyLog {
         *self.fault.lock().unwrap_or_else(PoisonError::into_inner) = fault;
     }
 
-    /// Replaces the log by one with so many commits of other nodes, and tells nobody.
+    /// Replaces the log by one with the same first commit and so many commits in all, and tells nobody.
     pub async fn is_restored_with(&self, commits: u64) {
+        let records = self.records().await;
+        self.is_replaced(&records[..1], commits - 1).await;
+    }
+
+    /// Replaces the log by another one with these commits and so many more, and tells nobody.
+    pub async fn is_replaced(&self, records: &[Record], more: u64) {
         let other = MemoryLog::default();
-        contract::fill(&other, Version::START, commits).await;
+        let head = contract::append_all(&other, records.to_vec()).await;
+        contract::fill(&other, head, more).await;
         *self.log.lock().unwrap_or_else(PoisonError::into_inner) = Arc::new(other);
+    }
+
+    /// What the log really holds.
+    pub async fn records(&self) -> Vec<Record> {
+        let stored = self.log().read(Position::START, ReadBound::BATCH).await.expect("memory has no faults");
+        let record =
+            |StoredRecord { bytes, .. }| Record { id: codec::decode(&bytes).expect("ours").id, bytes };
+        stored.into_iter().map(record).collect()
     }
 
     /// How many commits the log really holds.
@@ -112,6 +131,8 @@ impl FaultyLog {
             | LogFault::Away
             | LogFault::Disconnected
             | LogFault::LosesEveryAppend
+            | LogFault::RefusesEveryAppend
+            | LogFault::SaysItIsDamaged
             | LogFault::Slow
             | LogFault::AppendsPanic
             | LogFault::WaitsPanic => {}
@@ -144,6 +165,8 @@ impl FaultyLog {
             | LogFault::ClosesBeforeStoring
             | LogFault::ClosesAfterStoring
             | LogFault::LosesEveryAppend
+            | LogFault::RefusesEveryAppend
+            | LogFault::SaysItIsDamaged
             | LogFault::Slow
             | LogFault::AppendsPanic
             | LogFault::WaitsPanic => Ok(self.log()),
@@ -165,7 +188,9 @@ impl EventLog for FaultyLog {
             return Err(AppendError::Conflict);
         }
         match self.fault_of_append() {
-            LogFault::None | LogFault::WaitsPanic => log.append(expected, record).await,
+            LogFault::None | LogFault::WaitsPanic | LogFault::SaysItIsDamaged => {
+                log.append(expected, record).await
+            }
             LogFault::LosesTheAnswer => {
                 log.append(expected, record).await?;
                 Err(AppendError::Unclear(lost()))
@@ -199,6 +224,9 @@ impl EventLog for FaultyLog {
             LogFault::RefusesTheRecord => {
                 Err(AppendError::NotStored(LogError::new(Fault::TooLarge, "too large")))
             }
+            LogFault::RefusesEveryAppend => {
+                Err(AppendError::NotStored(LogError::new(Fault::WriteFailed, "permission denied")))
+            }
             LogFault::ClosesBeforeStoring => Err(self.close()),
             LogFault::ClosesAfterStoring => {
                 log.append(expected, record).await?;
@@ -224,6 +252,9 @@ impl EventLog for FaultyLog {
         let closed =
             self.closed_for.fetch_update(Ordering::SeqCst, Ordering::SeqCst, |left| left.checked_sub(1));
         match closed {
+            _ if self.fault() == LogFault::SaysItIsDamaged => {
+                Err(LogError::new(Fault::Damaged, "the first commits are gone"))
+            }
             Ok(_) => Err(LogError::new(Fault::WriteFailed, "not opened again yet")),
             Err(_) => self.reach()?.head().await,
         }

@@ -223,6 +223,15 @@ impl NatsServer {
         self.child = spawn(&self.folder, self.network.as_ref());
     }
 
+    /// Replaces a part of the configuration and lets the running server read it again.
+    pub fn reconfigure(&self, old: &str, new: &str) {
+        let file = self.folder.join("server.conf");
+        let config = fs::read_to_string(&file).expect("the configuration can be read");
+        assert!(config.contains(old), "{old} is in the configuration: {config}");
+        fs::write(&file, config.replace(old, new)).expect("the temporary folder can be written");
+        self.signal(Signal::HUP);
+    }
+
     /// Stops the process where it stands: it keeps its connections and says nothing.
     pub fn freeze(&self) {
         self.signal(Signal::STOP);

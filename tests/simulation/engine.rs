@@ -241,7 +241,8 @@ impl Engine {
     pub(crate) fn restore(&self, restore: &Restore) {
         self.go_away(&restore.outage);
         let mut state = self.state();
-        let left = state.stored.len().saturating_sub(restore.drops);
+        // A log that is empty or begins differently is another log, and no backup of this one.
+        let left = state.stored.len().saturating_sub(restore.drops).max(1).min(state.stored.len());
         let at =
             self.journal.count(|tally| tally.restores += 1, format_args!("the log is restored to {left}"));
         let past = Log { since: state.since, commits: state.stored.clone() };

@@ -203,6 +203,10 @@ impl<E: Engine> EventLog for EmbeddedLog<E> {
         Ok(())
     }
 
+    fn record_limit(&self) -> usize {
+        RECORD_MAX
+    }
+
     fn durability(&self) -> Durability {
         self.shared.durability()
     }

@@ -21,6 +21,7 @@ use application::ports::{
 };
 use async_nats::{HeaderMap, header::NATS_EXPECTED_LAST_SEQUENCE, jetstream::stream::Info};
 use async_trait::async_trait;
+use bytes::Bytes;
 use futures_util::StreamExt as _;
 use parking_lot::Mutex;
 use tokio::{
@@ -43,10 +44,10 @@ const SERVER_MIN: (i64, i64) = (2, 11);
 const POLL_INTERVAL: Duration = Duration::from_millis(500);
 /// How long to wait before a commit that found no leader is sent again.
 const LEADER_PAUSE: Duration = Duration::from_millis(100);
+/// No stream is ever so long, and servers read numbers up to this one.
+const NOWHERE: Position = Position(1 << 62);
 /// Room for the one header of a commit beside its bytes.
 const HEADER_ROOM: usize = 128;
-/// What the largest commits of the writer need.
-const PAYLOAD_MIN: usize = 768 * 1024;
 
 /// A log that lives in a JetStream cluster and may be shared by many nodes.
 pub struct NatsLog {
@@ -113,6 +114,13 @@ impl NatsLog {
         })
     }
 
+    /// Where a commit is sent, and that it is to be stored right after `expected`.
+    fn heading(&self, expected: Position) -> (String, HeaderMap) {
+        let mut headers = HeaderMap::new();
+        headers.insert(NATS_EXPECTED_LAST_SEQUENCE, expected.0.to_string());
+        (stream::commits_subject(&self.address.stream), headers)
+    }
+
     /// The last position that is known to be stored.
     fn known(&self) -> Position {
         Position(self.info.lock().state.last_sequence)
@@ -168,7 +176,7 @@ impl EventLog for NatsLog {
     /// after this node last looked at the head. On a shared log the follower looks every second.
     async fn append(&self, expected: Version, record: &Record) -> Result<Position, AppendError> {
         let losses = self.connection.losses();
-        let most = self.connection.client.max_payload().saturating_sub(HEADER_ROOM);
+        let most = self.record_limit();
         if record.bytes.len() > most {
             let detail = format!(
                 "a commit has {} bytes, but the NATS server accepts at most {most}",
@@ -182,9 +190,7 @@ impl EventLog for NatsLog {
             return Err(AppendError::Conflict);
         }
         let expected = expected.position;
-        let mut headers = HeaderMap::new();
-        headers.insert(NATS_EXPECTED_LAST_SEQUENCE, expected.0.to_string());
-        let subject = stream::commits_subject(&self.address.stream);
+        let (subject, headers) = self.heading(expected);
         let deadline = Instant::now() + ANSWER_TIMEOUT;
         loop {
             let (subject, headers, bytes) = (subject.clone(), headers.clone(), record.bytes.clone());
@@ -288,6 +294,28 @@ impl EventLog for NatsLog {
         }
     }
 
+    /// The leader of a cluster looks at its limits before it compares the sequence, so there the answer is exact. A single
+    /// server compares first, and only a commit shows whether it has room for one.
+    async fn probe(&self) -> Result<(), LogError> {
+        let (subject, headers) = self.heading(NOWHERE);
+        match self.connection.request(subject, headers, Bytes::new(), ANSWER_TIMEOUT).await {
+            Ok(answer) => match acknowledgement::outcome(&self.address.stream, NOWHERE, &answer.payload) {
+                Ok(_) | Err(AppendError::Conflict) => Ok(()),
+                Err(
+                    AppendError::NotStored(error) | AppendError::Unclear(error) | AppendError::Closed(error),
+                ) => Err(error),
+            },
+            Err(Failure::NotSent(error) | Failure::NoResponders(error) | Failure::NoAnswer(error)) => {
+                Err(error)
+            }
+        }
+    }
+
+    /// What the server announced when this node connected to it.
+    fn record_limit(&self) -> usize {
+        self.connection.client.max_payload().saturating_sub(HEADER_ROOM)
+    }
+
     fn durability(&self) -> Durability {
         self.syncing.durability(&self.info.lock())
     }
@@ -313,13 +341,6 @@ fn check_server(connection: &Connection) -> Result<(), LogError> {
         let detail =
             format!("nats-server {} is too old: petstore needs {major}.{minor} or newer", info.version);
         return Err(LogError::new(Fault::CannotOpen, detail));
-    }
-    if info.max_payload < PAYLOAD_MIN {
-        tracing::warn!(
-            "the NATS server accepts messages of at most {} bytes and refuses larger commits: set max_payload to \
-             {PAYLOAD_MIN} or more",
-            info.max_payload
-        );
     }
     Ok(())
 }

@@ -29,6 +29,8 @@ use settings::Settings;
 
 /// How long an append may take. Less than a caller of the store waits, so that the caller learns the outcome.
 const APPEND_TIMEOUT: Duration = Duration::from_millis(3_500);
+/// The largest record. PostgreSQL takes up to 1 GiB in a column, but not within `APPEND_TIMEOUT`.
+const RECORD_MAX: usize = 32 * 1024 * 1024;
 /// How long the server may take to return the head.
 const HEAD_TIMEOUT: Duration = Duration::from_secs(2);
 /// How long a batch of records may take, even over a slow network.
@@ -70,6 +72,11 @@ impl PostgresLog {
 #[async_trait]
 impl EventLog for PostgresLog {
     async fn append(&self, expected: Version, record: &Record) -> Result<Position, AppendError> {
+        if record.bytes.len() > RECORD_MAX {
+            let detail =
+                format!("a record of {} bytes is over the limit of {RECORD_MAX}", record.bytes.len());
+            return Err(AppendError::NotStored(LogError::new(Fault::TooLarge, detail)));
+        }
         // Nothing was sent yet, so a failure here has stored nothing.
         let session = self.link.session().await.map_err(AppendError::NotStored)?;
         match time::timeout(APPEND_TIMEOUT, session.append(expected, record)).await {
@@ -137,6 +144,25 @@ impl EventLog for PostgresLog {
                 return Ok(());
             }
         }
+    }
+
+    async fn probe(&self) -> Result<(), LogError> {
+        let session = self.link.session().await?;
+        let Ok(probed) = time::timeout(APPEND_TIMEOUT, session.probe()).await else {
+            session.disconnect();
+            return Err(self.timed_out("storing a commit"));
+        };
+        probed.map_err(|error| {
+            if error_mapping::is_read_only(&error) {
+                // This server is no longer the primary; another one may be.
+                session.disconnect();
+            }
+            error_mapping::probe_error(session.server(), &error)
+        })
+    }
+
+    fn record_limit(&self) -> usize {
+        RECORD_MAX
     }
 
     fn durability(&self) -> Durability {

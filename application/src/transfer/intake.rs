@@ -15,6 +15,8 @@ const TRIES_MAX: u32 = 20;
 /// The pause between two tries.
 const RETRY_PAUSE: Duration = Duration::from_millis(500);
 
+const HOW_TO_RAISE: &str = "choose another engine, or raise the limit of its servers (NATS: max_payload)";
+
 /// Why a history was not copied, named by the side that failed.
 #[derive(Debug, Error)]
 pub enum CopyError {
@@ -27,18 +29,42 @@ pub enum CopyError {
     /// The target holds something that the source does not: it is left as it is.
     #[error("the target has a different history from position {0} on: choose an empty log")]
     AnotherHistory(Position),
+    /// A record of the source is larger than the target takes: nothing was copied.
+    #[error("a record of {largest} bytes is larger than the {limit} that the target takes: {HOW_TO_RAISE}")]
+    TooLarge {
+        /// The size of the largest record.
+        largest: usize,
+        /// What the target takes.
+        limit: usize,
+    },
     /// Somebody else writes to the target.
     #[error("another process is writing to the target (position {0}): stop it and start again")]
     TargetInUse(Position),
 }
 
+impl CopyError {
+    /// Refuses a target that does not take a record of this size.
+    pub fn check_size(largest: usize, to: &dyn EventLog) -> Result<(), Self> {
+        let limit = to.record_limit();
+        if largest > limit { Err(Self::TooLarge { largest, limit }) } else { Ok(()) }
+    }
+}
+
 /// Copies `from` into `to`, byte for byte. Goes on where an earlier copy stopped; refuses a target that holds
-/// anything else.
+/// anything else, and one that does not take every record before anything is copied.
 pub async fn copy(
     from: &dyn EventLog,
     to: &dyn EventLog,
     mut progress: impl FnMut(Position),
 ) -> Result<Summary, Broken<CopyError>> {
+    if to.record_limit() < usize::MAX {
+        // What ends this walk ends the next one too, and is reported there.
+        let walked = walk::<LogError>(from, async |_, _| Ok(())).await;
+        let readable = walked.unwrap_or_else(|broken| *broken.sound);
+        if let Err(error) = CopyError::check_size(readable.largest, to) {
+            return Err(Broken { sound: Box::default(), error });
+        }
+    }
     let mut intake = Intake::new(to);
     let summary = walk(from, async |record, commit| {
         intake.take(record, commit.id).await?;

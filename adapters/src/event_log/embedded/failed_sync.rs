@@ -60,9 +60,12 @@ pub(super) fn declare_after(fault: Fault, word: &Path) {
         | Fault::Damaged
         | Fault::Gone
         | Fault::Diverged
+        | Fault::AnotherLog
+        | Fault::Foreign
         | Fault::NewerFormat
         | Fault::CannotOpen
         | Fault::TooLarge
+        | Fault::NotDurable
         | Fault::Stopped => {}
     }
 }

@@ -2,15 +2,18 @@
 
 use application::ports::{Fault, LogError, Position, ReadBound, StoredRecord};
 use async_nats::{
-    Message,
-    header::NATS_SEQUENCE,
+    HeaderMap, Message,
+    header::{NATS_EXPECTED_LAST_SEQUENCE, NATS_SEQUENCE},
     jetstream::{ErrorCode, message::StreamMessage, stream::RawMessage},
 };
 use futures_util::StreamExt as _;
 use serde::{Deserialize, Serialize};
 use tokio::time;
 
-use super::connection::{ANSWER_TIMEOUT, ApiFailure, Connection, unreachable};
+use super::{
+    connection::{ANSWER_TIMEOUT, ApiFailure, Connection, unreachable},
+    stream::commits_subject,
+};
 
 /// The most bytes to request at once, so that a server need not buffer more for one slow reader.
 const BYTES_MAX: usize = 8 * 1024 * 1024;
@@ -69,6 +72,12 @@ pub(super) async fn from_any_replica(
         if sequence(&answer) != Some(last.next().0) {
             break;
         }
+        if !is_ours(answer.headers.as_ref()) {
+            if found.is_empty() {
+                return Err(foreign(stream, last.next()));
+            }
+            break;
+        }
         last = last.next();
         found.push(StoredRecord { position: last, bytes: answer.payload });
         if found.len() == bound.records {
@@ -90,6 +99,9 @@ pub(super) async fn from_leader(
             let message = StreamMessage::try_from(answer.message).map_err(|error| {
                 LogError::new(Fault::Damaged, format!("the message at {position} cannot be read: {error}"))
             })?;
+            if !is_ours(Some(&message.headers)) {
+                return Err(foreign(stream, position));
+            }
             Ok(Some(StoredRecord { position, bytes: message.payload }))
         }
         Err(ApiFailure::Refused(error)) if error.error_code() == ErrorCode::NO_MESSAGE_FOUND => Ok(None),
@@ -98,6 +110,20 @@ pub(super) async fn from_leader(
         }
         Err(ApiFailure::Silent(error)) => Err(error),
     }
+}
+
+/// Whether petstore has published the message. It always names the sequence that it expects, which nobody does by chance.
+fn is_ours(headers: Option<&HeaderMap>) -> bool {
+    headers.is_some_and(|headers| headers.get(NATS_EXPECTED_LAST_SEQUENCE).is_some())
+}
+
+fn foreign(stream: &str, position: Position) -> LogError {
+    let detail = format!(
+        "the message at position {position} of stream {stream} was not published by petstore: let only petstore's user \
+         publish on {}, and move the log to a new stream with petstore log salvage",
+        commits_subject(stream)
+    );
+    LogError::new(Fault::Foreign, detail)
 }
 
 fn sequence(message: &Message) -> Option<u64> {

@@ -186,7 +186,13 @@ fn refused(what: &str, address: &Address, failure: ApiFailure) -> LogError {
                 // Even a stream that is not found may exist: a new leader may not know it yet.
                 _ => Fault::Unreachable,
             };
-            LogError::new(fault, format!("NATS refused to {what} stream {}: {error}", address.stream))
+            let what_to_do = if error.error_code() == ErrorCode::STREAM_NOT_FOUND {
+                ": check the URL; petstore serve creates it, and needs --accept-new-log if there was one before"
+            } else {
+                ""
+            };
+            let stream = &address.stream;
+            LogError::new(fault, format!("NATS refused to {what} stream {stream}: {error}{what_to_do}"))
         }
     }
 }

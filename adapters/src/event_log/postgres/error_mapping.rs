@@ -40,23 +40,34 @@ pub(super) fn query_error(server: &str, error: &Error) -> LogError {
 
 /// An append failed. Unless the server says that it rolled back, the commit may be stored.
 pub(super) fn append_error(server: &str, error: &Error) -> AppendError {
+    refusal(server, error).map_or_else(|| AppendError::Unclear(lost(server, error)), AppendError::NotStored)
+}
+
+/// An append that would have stored nothing failed.
+pub(super) fn probe_error(server: &str, error: &Error) -> LogError {
+    refusal(server, error).unwrap_or_else(|| lost(server, error))
+}
+
+/// Why the server refused a commit, if it says so and has rolled back.
+fn refusal(server: &str, error: &Error) -> Option<LogError> {
     let rolled_back = error.as_db_error().filter(|error| {
         // A session that ends with the error may have committed before.
         !matches!(error.parsed_severity(), Some(Severity::Fatal | Severity::Panic))
     });
-    let fault = match rolled_back.map(DbError::code) {
-        Some(code) if *code == SqlState::DISK_FULL => Fault::Full,
-        Some(code) if class(code) == "54" => Fault::TooLarge,
-        Some(code) if matches!(class(code), "22" | "23" | "25" | "42" | "53") => Fault::WriteFailed,
-        Some(_) | None => {
-            let detail =
-                format!("PostgreSQL at {server} was lost while it stored a commit: {}", describe(error));
-            return AppendError::Unclear(LogError::new(Fault::Unreachable, detail));
-        }
+    let fault = match rolled_back.map(DbError::code)? {
+        code if *code == SqlState::DISK_FULL => Fault::Full,
+        code if class(code) == "54" => Fault::TooLarge,
+        code if matches!(class(code), "22" | "23" | "25" | "42" | "53") => Fault::WriteFailed,
+        _ => return None,
     };
     let what_to_do = if is_read_only(error) { "; name the primary, or all servers, in the URL" } else { "" };
     let detail = format!("PostgreSQL at {server} refused a commit: {}{what_to_do}", describe(error));
-    AppendError::NotStored(LogError::new(fault, detail))
+    Some(LogError::new(fault, detail))
+}
+
+fn lost(server: &str, error: &Error) -> LogError {
+    let detail = format!("PostgreSQL at {server} was lost while it stored a commit: {}", describe(error));
+    LogError::new(Fault::Unreachable, detail)
 }
 
 /// Whether the server is read-only.

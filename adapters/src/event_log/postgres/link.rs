@@ -21,7 +21,7 @@ const ANSWER_TIMEOUT: Duration = Duration::from_secs(2);
 /// How long its synchronous standbys may take to catch up with it.
 const STANDBY_TIMEOUT: Duration = Duration::from_secs(4);
 /// How old the known durability may be before the server is asked again.
-const DURABILITY_AGE_MAX: Duration = Duration::from_secs(5);
+const DURABILITY_AGE_MAX: Duration = Duration::from_secs(1);
 
 /// The connection to the primary. Every use reconnects if need be, so polling is enough to get it back.
 pub(super) struct Link {

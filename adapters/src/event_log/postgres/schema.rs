@@ -33,7 +33,8 @@ pub(super) async fn ensure(client: &Client, server: &str, if_missing: IfMissing)
         }
         IfMissing::Refuse if !exist => {
             let detail = format!(
-                "there is no log in the database at {server}; check the URL, or start the service to create one"
+                "there is no log in the database at {server}: check the URL; petstore serve creates one, and needs \
+                 --accept-new-log if there was one before"
             );
             return Err(LogError::new(Fault::CannotOpen, detail));
         }

@@ -50,6 +50,12 @@ const READ: &str = "\
         FROM petstore_commits WHERE position > $1 ORDER BY position LIMIT $2) AS batch \
     WHERE bytes_before < $3 ORDER BY position";
 
+/// Stores a row like an append, at a position that none ever reaches, and takes it back.
+const PROBE: &str = "\
+    BEGIN; \
+    INSERT INTO petstore_commits (position, id, bytes) VALUES (9223372036854775807, gen_random_uuid(), ''); \
+    ROLLBACK";
+
 /// A transaction that stores nothing: its commit waits until the standbys have everything before it.
 const MARK: &str = "SELECT pg_logical_emit_message(true, 'petstore', '')";
 const HEAD: &str = "SELECT coalesce(max(position), 0) FROM petstore_commits";
@@ -154,6 +160,16 @@ impl Session {
             announce(&self.announced, expected.position.next());
             expected.position.next()
         }))
+    }
+
+    /// Tries to store a row, without leaving one.
+    pub(super) async fn probe(&self) -> Result<(), Error> {
+        let probed = self.appending.batch_execute(PROBE).await;
+        if probed.is_err() {
+            // The transaction is still open. If it cannot be ended, neither can anything else be done here.
+            self.appending.batch_execute("ROLLBACK").await?;
+        }
+        probed
     }
 
     /// Waits until the synchronous standbys have everything that this server has. After a broken connection or a

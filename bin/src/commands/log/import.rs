@@ -7,31 +7,38 @@ use std::{
 };
 
 use anyhow::{Context as _, anyhow};
-use application::transfer::{self, ExportError};
+use application::transfer::{self, CopyError, ExportError};
 
 use super::{progress::Progress, report};
 use crate::{store_url::StoreUrl, wire};
 
 pub(super) async fn run(file: &Path, url: &StoreUrl) -> anyhow::Result<()> {
     if file == Path::new("-") {
-        return import(io::stdin().lock(), url, Progress::without_end()).await;
+        return import(io::stdin().lock(), 0, url, Progress::without_end()).await;
     }
     let cannot_open = || format!("cannot open {}", file.display());
     let mut opened = File::open(file).with_context(cannot_open)?;
-    let mut progress = Progress::without_end();
+    let (mut progress, mut largest) = (Progress::without_end(), 0);
     if opened.metadata().with_context(cannot_open)?.is_file() {
         // A target that looks complete and is not would be worse than no target.
         let complete = transfer::check_export(BufReader::new(&opened))
             .await
             .map_err(|broken| anyhow!("{} is not a complete export: {broken}", file.display()))?;
-        progress = Progress::up_to(complete.last);
+        (progress, largest) = (Progress::up_to(complete.last), complete.largest);
         opened.rewind()?;
     }
-    import(BufReader::new(opened), url, progress).await
+    import(BufReader::new(opened), largest, url, progress).await
 }
 
-async fn import(lines: impl BufRead, url: &StoreUrl, progress: Progress) -> anyhow::Result<()> {
+/// Imports records of which the largest has so many bytes, as far as that is known.
+async fn import(
+    lines: impl BufRead,
+    largest: usize,
+    url: &StoreUrl,
+    progress: Progress,
+) -> anyhow::Result<()> {
     let log = wire::open_log(url).await?;
+    CopyError::check_size(largest, &*log)?;
     let imported = transfer::import(lines, &*log, |position| progress.reached(position)).await;
     drop(progress);
     let imported = imported.map_err(|broken| match &broken.error {

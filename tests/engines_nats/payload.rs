@@ -1,0 +1,75 @@
+//! Servers that take only small messages: commits are cut to what they take.
+
+use std::{fs, process::Command};
+
+use adapters::event_log::sled::SledLog;
+use application::{
+    codec,
+    commit::Entry,
+    contract,
+    ports::{EventLog as _, Position, Record, Version},
+};
+use domain::{Pet, PetEvent, PetId};
+use harness::{App, NatsCluster, NatsSync, petstore, program, succeed};
+
+use super::open_log;
+
+const CREATES: usize = 254;
+
+#[tokio::test(flavor = "multi_thread")]
+async fn creates_that_arrive_together_share_commits_that_the_server_takes() {
+    let cluster = NatsCluster::start_with(1, NatsSync::Default, "max_payload: 65536").await;
+    let app = App::start_on(program(), &cluster.url("PETS"), tempfile::tempdir().unwrap(), &[]);
+    let told = succeed(
+        Command::new("curl")
+            .args([
+                "--silent",
+                "--show-error",
+                "--http2-prior-knowledge",
+                "--parallel",
+                "--parallel-immediate",
+            ])
+            .args(["--parallel-max", &CREATES.to_string(), "--output", "/dev/null"])
+            .args(["--write-out", "%{http_code} %{http_version}\n"])
+            .args(["--header", &format!("Authorization: Bearer {}", app.key)])
+            .args(["--header", "Content-Type: application/json"])
+            .args(["--data", &format!(r#"{{"name":"{}","categoryId":7}}"#, "x".repeat(200))])
+            .arg(format!("http://{}/v1/pets#[1-{CREATES}]", app.address())),
+    );
+    assert_eq!(told.lines().filter(|line| *line == "201 2").count(), CREATES, "{told}");
+    assert_eq!(app.all_pets().len(), CREATES);
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_history_with_a_record_that_the_server_does_not_take_is_not_copied_at_all() {
+    let cluster = NatsCluster::start_with(1, NatsSync::Default, "max_payload: 65536").await;
+    let folder = tempfile::tempdir().unwrap();
+    let log = SledLog::open(folder.path().join("log")).unwrap();
+    let head = contract::fill(&log, Version::START, 3).await;
+    log.append(head, &large_record(4)).await.unwrap();
+    drop(log);
+    let (from, to) = (format!("sled:{}", folder.path().join("log").display()), cluster.url("COPY"));
+    let file = folder.path().join("export.jsonl");
+    fs::write(&file, petstore(["log", "export", "--store", &from]).stdout).unwrap();
+
+    for arguments in [
+        vec!["log", "copy", "--from", &from, "--to", &to],
+        vec!["log", "import", file.to_str().unwrap(), "--store", &to],
+    ] {
+        let refused = petstore(&arguments);
+        assert_eq!(refused.code, Some(1), "{refused:?}");
+        assert!(refused.stderr.contains("is larger than the 65408 that the target takes"), "{refused:?}");
+        assert_eq!(open_log(&to).await.head().await, Ok(Position::START), "{arguments:?} stored nothing");
+    }
+}
+
+/// A commit of many pets.
+fn large_record(position: u64) -> Record {
+    let mut commit = codec::decode(&contract::record(position).bytes).unwrap();
+    let PetEvent::Added(pet) = commit.entries[0].event.clone();
+    for id in pet.id.get() + 1..pet.id.get() + 1_000 {
+        let event = PetEvent::Added(Pet { id: PetId::new(id).unwrap(), ..pet.clone() });
+        commit.entries.push(Entry { event, ..commit.entries[0].clone() });
+    }
+    codec::encode(&commit)
+}

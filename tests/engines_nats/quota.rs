@@ -1,0 +1,45 @@
+//! A JetStream account that has used up its storage: the service says so until there is room again.
+
+use harness::{App, NatsCluster, NatsSync, eventually, program};
+
+const REX: &str = r#"{"name": "Rex", "categoryId": 1}"#;
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_single_server_that_is_full_stops_writes_until_it_has_room_again() {
+    is_full_and_has_room_again(1).await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_cluster_that_is_full_stops_writes_until_it_has_room_again() {
+    is_full_and_has_room_again(3).await;
+}
+
+async fn is_full_and_has_room_again(servers: usize) {
+    let accounts =
+        "accounts { SHOP { jetstream: { max_file: 40000 }, users: [{ user: shop, password: shop }] } }";
+    let cluster = NatsCluster::start_with(servers, NatsSync::Default, accounts).await;
+    let store = format!("nats://shop:shop@{}/PETS?replicas=1", cluster.addresses());
+    let app = App::start_on(program(), &store, tempfile::tempdir().unwrap(), &[]);
+    let not_ready = || {
+        let ready = app.anonymous("GET", "/readyz").send();
+        (ready.status == 503).then(|| ready.json()["reason"].clone())
+    };
+    let reason = eventually("the account is full", || {
+        let status = app.post(REX).status;
+        assert!([201, 503].contains(&status), "{status}");
+        not_ready()
+    });
+    assert_eq!(reason, "the storage is full");
+    for _ in 0..50 {
+        app.post(REX).error(503, "unavailable");
+        assert_eq!(not_ready().as_ref(), Some(&reason));
+    }
+    let (_, printed) = app.printed();
+    assert_eq!(printed.matches("not ready").count(), 1, "one line for the change: {printed}");
+
+    for server in cluster.servers() {
+        server.reconfigure("max_file: 40000", "max_file: 4000000");
+    }
+    eventually("the service is ready, although nobody writes", || not_ready().is_none().then_some(()));
+    eventually("pets are taken again", || (app.post(REX).status == 201).then_some(()));
+}

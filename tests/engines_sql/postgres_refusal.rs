@@ -1,0 +1,63 @@
+//! A PostgreSQL server that answers and refuses to store: the service says so until it stores again.
+
+use harness::{App, PostgresServer, eventually, program};
+
+const REX: &str = r#"{"name": "Rex", "categoryId": 1}"#;
+
+#[test]
+fn a_revoked_right_stops_writes_until_it_is_granted_again() {
+    let server = PostgresServer::start();
+    server.sql("postgres", "CREATE ROLE shop LOGIN PASSWORD 'shop'");
+    server.sql("postgres", "GRANT CREATE ON SCHEMA public TO shop");
+    let store = format!("postgres://shop:shop@{}/postgres", server.address());
+    let app = App::start_on(program(), &store, tempfile::tempdir().unwrap(), &[]);
+    assert_eq!(app.post(REX).status, 201);
+
+    server.sql("postgres", "REVOKE INSERT ON petstore_commits FROM shop");
+    for _ in 0..20 {
+        app.post(REX).error(503, "unavailable");
+        let ready = app.anonymous("GET", "/readyz").send();
+        assert_eq!(ready.status, 503, "{}", ready.text());
+        assert_eq!(ready.json()["reason"], "a write to storage failed");
+    }
+    assert_eq!(app.get("/v1/pets/1").status, 200, "reads go on");
+    let (_, printed) = app.printed();
+    assert_eq!(printed.matches("permission denied").count(), 1, "one line for the change: {printed}");
+
+    server.sql("postgres", "GRANT INSERT ON petstore_commits TO shop");
+    eventually("the service is ready, although nobody writes", || {
+        (app.anonymous("GET", "/readyz").send().status == 200).then_some(())
+    });
+    assert_eq!(app.post(REX).json()["id"], 2);
+    assert_eq!(server.sql("postgres", "SELECT count(*) FROM petstore_commits"), "2", "no probe was stored");
+}
+
+#[test]
+fn writes_stop_while_the_server_promises_less_than_required() {
+    let server = PostgresServer::start();
+    let required = ["--require-durability", "synced"];
+    let app = App::start_on(program(), &server.url("postgres"), tempfile::tempdir().unwrap(), &required);
+    assert_eq!(app.post(REX).status, 201);
+    let ready = || app.anonymous("GET", "/readyz").send();
+    let set = |value: &str| {
+        server.sql("postgres", &format!("ALTER SYSTEM SET synchronous_commit = {value}"));
+        server.sql("postgres", "SELECT pg_reload_conf()");
+    };
+
+    set("off");
+    let not_ready = eventually("the service is not ready, although nobody writes", || {
+        Some(ready()).filter(|ready| ready.status == 503)
+    });
+    assert_eq!(not_ready.json()["reason"], "the storage engine promises less durability than required");
+    for _ in 0..20 {
+        app.post(REX).error(503, "unavailable");
+    }
+    assert_eq!(ready().status, 503);
+    assert_eq!(app.get("/v1/pets/1").status, 200, "reads go on");
+    let (_, printed) = app.printed();
+    assert_eq!(printed.matches("--require-durability asks for more").count(), 1, "one line: {printed}");
+
+    set("on");
+    eventually("the service is ready again", || (ready().status == 200).then_some(()));
+    assert_eq!(app.post(REX).json()["id"], 2);
+}
