@@ -59,7 +59,7 @@ pub(super) async fn admit(
     Ok(Call { store, principal, request })
 }
 
-fn requested_position(headers: &HeaderMap) -> Result<Option<Position>, Problem> {
+pub(super) fn requested_position(headers: &HeaderMap) -> Result<Option<Position>, Problem> {
     let mut given = headers.get_all(LOG_POSITION).iter();
     let Some(value) = given.next() else { return Ok(None) };
     let position = value.to_str().ok().and_then(number::plain).filter(|_| given.next().is_none());

@@ -23,7 +23,8 @@ use super::{
 /// Clients may keep a page, but must revalidate it each time; the tag makes that cheap.
 const REVALIDATE: HeaderValue = HeaderValue::from_static("private, no-cache");
 
-const NO_SUCH_PET: Problem = Problem::NotFound("no pet has this id");
+pub(super) const NO_ORDERS: Problem =
+    Problem::NotImplemented("store orders are reserved and not implemented yet");
 
 /// `GET /v1/pets`.
 pub(super) fn list(call: &Call) -> Result<Response, Problem> {
@@ -69,7 +70,7 @@ pub(super) fn get(call: &Call) -> Result<Response, Problem> {
             let body = pet_json::pet(&pet);
             revalidated(EntityTag::of_content(&body), call.request.headers(), || body)
         }
-        None => NO_SUCH_PET.into_response(),
+        None => Problem::NO_SUCH_PET.into_response(),
     };
     response.headers_mut().insert(LOG_POSITION, position.0.into());
     Ok(response)
@@ -77,7 +78,7 @@ pub(super) fn get(call: &Call) -> Result<Response, Problem> {
 
 /// `GET /v1/store/orders`: reserved. Its payload is not specified, and we invent none.
 pub(super) fn orders(_: &Call) -> Result<Response, Problem> {
-    Err(Problem::NotImplemented("store orders are reserved and not implemented yet"))
+    Err(NO_ORDERS)
 }
 
 /// A body with its tag, or 304 for clients that hold it already.

@@ -110,8 +110,7 @@ async fn process(endpoint: &Endpoint, context: &Context, request: Request) -> Re
         return Ok(response);
     }
     match &endpoint.handler {
-        Handler::Public(answer) => Ok(answer(&endpoint.service)),
-        Handler::Probe(answer) => Ok(answer(&endpoint.service, request.headers())),
+        Handler::Public(answer) => Ok(answer(&endpoint.service, request.headers())),
         Handler::File(file) => Ok(file.answer(request.headers())),
         Handler::Read(answer) => answer(&admit(endpoint, request, &context.authenticated).await?),
         Handler::Write(answer) => answer(admit(endpoint, request, &context.authenticated).await?).await,
@@ -132,7 +131,7 @@ impl Context {
             id: endpoint.service.ids.of(headers),
             in_interface: is_in_interface(request.uri().path()),
             authenticated: AtomicBool::new(false),
-            origin: endpoint.service.site.origins.allow(headers),
+            origin: cors::allow(&endpoint.service.site.origins, headers),
             body_may_stay: request.version() < Version::HTTP_2
                 && (request.body().size_hint().lower() > DRAIN_MAX
                     || headers.contains_key(EXPECT)
@@ -150,7 +149,7 @@ impl Context {
             Lifecycle::Supported => {}
             Lifecycle::Deprecated => deprecation::announce(headers),
         }
-        endpoint.service.site.origins.announce(self.origin, headers);
+        cors::announce(&endpoint.service.site.origins, self.origin, headers);
         if self.authenticated.into_inner()
             && let Some(store) = endpoint.service.opened()
         {
@@ -186,12 +185,8 @@ fn check_framing(request: &Request) -> Result<(), Problem> {
 /// Whether everybody on the way reads the same body: others may undo codings that we do not know. A length beside
 /// the coding does not get here; the parser drops it and closes the connection.
 fn is_coding_clear(headers: &HeaderMap) -> bool {
-    let mut codings = headers.get_all(TRANSFER_ENCODING).iter();
-    match (codings.next(), codings.next()) {
-        (None, _) => true,
-        (Some(coding), None) => coding.as_bytes().trim_ascii().eq_ignore_ascii_case(b"chunked"),
-        (Some(_), Some(_)) => false,
-    }
+    let chunked = |coding: &HeaderValue| coding.as_bytes().trim_ascii().eq_ignore_ascii_case(b"chunked");
+    headers.get_all(TRANSFER_ENCODING).iter().enumerate().all(|(index, coding)| index == 0 && chunked(coding))
 }
 
 fn is_host(host: &[u8]) -> bool {

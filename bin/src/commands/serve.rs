@@ -115,8 +115,8 @@ async fn serve(arguments: ServeArguments, output: &Output) -> anyhow::Result<()>
         .stdout
         .print_line(format_args!("petstore {} is starting on http://{address}", env!("CARGO_PKG_VERSION")));
 
-    let service = Service::new(keys.authenticator()).with_site(arguments.site());
-    let service = Arc::new(service.with_dropped_log_lines(output.stderr.dropped()));
+    let service = Service::new(keys.authenticator(), arguments.site(), output.stderr.dropped());
+    let service = Arc::new(service);
     let connections_max = arguments.max_connections as usize;
     let settings = Settings { connections_max, drain: arguments.drain, ..Settings::default() };
     let server = Server::start(|stopped| http::serve(listener, service.clone(), settings, stopped));

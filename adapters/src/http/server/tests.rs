@@ -6,7 +6,7 @@ use application::{Principal, RefusedKey, ports::Authenticator};
 use tokio::{sync::oneshot, task::JoinHandle, time::timeout};
 
 use super::*;
-use crate::http::serve;
+use crate::http::{Site, serve};
 
 const LIVEZ: &[u8] = b"GET /livez HTTP/1.1\r\nhost: x\r\n\r\n";
 
@@ -28,7 +28,7 @@ struct Server {
 async fn start(settings: Settings) -> Server {
     let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
     let address = listener.local_addr().unwrap();
-    let service = Arc::new(Service::new(Arc::new(NoKeys)));
+    let service = Arc::new(Service::new(Arc::new(NoKeys), Site::default(), Arc::default()));
     let (shutdown, told) = oneshot::channel();
     let task = tokio::spawn(serve(listener, service.clone(), settings, async { told.await.unwrap() }));
     Server { address, service, shutdown, task }
