@@ -100,6 +100,7 @@ fn servers_end_in_the_version_and_are_those_the_operator_names() {
 fn it_says_what_the_interface_says() {
     let document = document();
     assert_eq!((&document["openapi"], &document["info"]["version"]), (&json!("3.1.0"), &json!("1.0.0")));
+    assert_eq!(document["info"]["license"]["identifier"], "MIT OR Apache-2.0");
     assert_eq!(document["components"]["securitySchemes"]["bearer"]["scheme"], "bearer");
     let named: Vec<_> = operations(&document)
         .iter()
