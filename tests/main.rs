@@ -28,6 +28,7 @@ mod inventory_page;
 mod key_rotation;
 mod list_pets;
 mod log_faults;
+mod log_position;
 mod metrics;
 mod nodes;
 mod openapi;

@@ -4,6 +4,7 @@
 //! the log), `decision` (what it becomes there), `projection` (the one place where state changes), `replica`
 //! (how the log gets into a node), [`codec`] (the language of the log), [`contract`] (what every log must do).
 
+mod bookmark;
 pub mod codec;
 pub mod commit;
 #[cfg(feature = "contract")]
@@ -27,6 +28,7 @@ pub mod transfer;
 mod turns;
 mod writer;
 
+pub use bookmark::{Bookmark, HASH_PREFIX};
 pub use create::{CreateError, CreatePet, Created};
 pub use decision::WriteFormat;
 pub use digest::{Digest, InvalidDigest};

@@ -104,7 +104,10 @@ impl Problem {
             }
             Self::PayloadTooLarge => format!("the body must be at most {} KiB", BODY_MAX / 1024).into(),
             Self::Internal => "the service failed unexpectedly".into(),
-            Self::NotCaughtUp => "this node has not reached the requested Log-Position yet".into(),
+            Self::NotCaughtUp => {
+                "this node has not reached the requested Log-Position yet, or its log has another history"
+                    .into()
+            }
         }
     }
 

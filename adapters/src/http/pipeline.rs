@@ -32,7 +32,7 @@ use tracing::Instrument as _;
 
 use super::{
     auth,
-    call::{LOG_POSITION, admit, is_in_interface},
+    call::{LOG_POSITION, admit, is_in_interface, log_position},
     cors, deprecation,
     error::Problem,
     limits::{DRAIN_MAX, HEADERS_MAX},
@@ -153,7 +153,7 @@ impl Context {
         if self.authenticated.into_inner()
             && let Some(store) = endpoint.service.opened()
         {
-            headers.entry(LOG_POSITION).or_insert_with(|| store.version().position.0.into());
+            headers.entry(LOG_POSITION).or_insert_with(|| log_position(store.bookmark()));
         }
         if self.body_may_stay && refused {
             headers.insert(CONNECTION, HeaderValue::from_static("close"));
