@@ -1,11 +1,18 @@
 //! What a node does while its log fails, one fault per test, without HTTP. The simulation combines faults.
 
-use std::{sync::Arc, time::Duration};
-
-use application::{
-    CreateError, PetStore, Sharing, contract,
-    ports::{EventLog as _, Fault, Position, Version},
+use std::{
+    sync::{Arc, Condvar, Mutex, MutexGuard},
+    time::Duration,
 };
+
+use adapters::{read_model::MemoryReadModel, system::SystemClock};
+use application::{
+    Bookmark, CreateError, HASH_PREFIX, ListPets, NotCaughtUp, Options, Page, PetStore, Sharing, Version,
+    commit::Commit,
+    contract,
+    ports::{EventLog as _, Fault, Position, ReadModel},
+};
+use domain::{Pet, PetId};
 use harness::{FaultyLog, LogFault, all_pets, newer, open_node};
 use tokio::time::{self, Instant};
 
@@ -208,6 +215,132 @@ async fn a_log_that_was_restored_unnoticed_is_replayed_and_written_to() {
         assert_eq!(visible(&store), expected, "restored with {commits}");
         assert_eq!(create(&store).await, Ok(i64::try_from(commits).unwrap() + 1), "restored with {commits}");
         assert_eq!(fault(&store), None, "restored with {commits}");
+    }
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_bookmark_of_a_history_that_is_gone_is_not_believed() {
+    let log = begun().await;
+    let store = shared(&log).await;
+    for id in 2..=4 {
+        assert_eq!(create(&store).await, Ok(id));
+    }
+    let gone = store.bookmark();
+    log.is_restored_with(7).await;
+    after_a_while().await;
+    let patience = Duration::from_secs(1);
+    assert_eq!(store.caught_up(store.bookmark(), patience).await, Ok(()));
+    assert_eq!(store.caught_up(gone, patience).await, Err(NotCaughtUp));
+    assert_eq!(store.caught_up(gone.position, patience).await, Ok(()), "a bare position fits every history");
+}
+
+/// So many commits that a node no longer knows the first ones by their hashes, and asks the log.
+#[tokio::test(start_paused = true)]
+async fn a_bookmark_from_long_ago_is_compared_with_the_log() {
+    let log = Arc::<FaultyLog>::default();
+    let store = alone(&log).await;
+    let start = store.bookmark();
+    create(&store).await.unwrap();
+    let first = store.bookmark();
+    let other = Bookmark { hash: Some([7; HASH_PREFIX]), ..first };
+    for _ in 0..4_096 {
+        create(&store).await.unwrap();
+    }
+    let patience = Duration::from_secs(1);
+    for bookmark in [start, first, first.position.into()] {
+        assert_eq!(store.caught_up(bookmark, patience).await, Ok(()), "{bookmark:?}");
+    }
+    assert_eq!(store.caught_up(other, patience).await, Err(NotCaughtUp));
+    log.fails_with(LogFault::Disconnected);
+    assert_eq!(store.caught_up(first, patience).await, Err(NotCaughtUp), "nobody can tell");
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_page_is_taken_before_a_replaced_log_is_replayed_or_not_at_all() {
+    let log = begun().await;
+    let read_model = Arc::<Interrupted>::default();
+    let options = Options::new(Sharing::Shared);
+    let store =
+        PetStore::open(log.clone(), read_model.clone(), Arc::new(SystemClock), options).await.unwrap();
+    for id in 2..=3 {
+        assert_eq!(create(&store).await, Ok(id));
+    }
+    *read_model.reading.lock().unwrap() = Reading::Awaited;
+    let store = Arc::new(store);
+    let listing = tokio::task::spawn_blocking({
+        let store = store.clone();
+        move || visible(&store)
+    });
+    while *read_model.reading.lock().unwrap() == Reading::Awaited {
+        tokio::task::yield_now().await;
+    }
+    log.is_restored_with(2).await;
+    assert_eq!(listing.await.unwrap(), ["pet 1", "Rex", "Rex"]);
+}
+
+/// A read model that is asked for a page, and takes its time to find out whether it is cleared meanwhile.
+#[derive(Default)]
+struct Interrupted {
+    model: MemoryReadModel,
+    reading: Mutex<Reading>,
+    changed: Condvar,
+}
+
+#[derive(Debug, Default, PartialEq, Eq)]
+enum Reading {
+    #[default]
+    Idle,
+    Awaited,
+    Begun,
+    Interrupted,
+}
+
+impl Interrupted {
+    /// More than a node takes to notice that its log was replaced.
+    const PATIENCE: Duration = Duration::from_secs(3);
+
+    fn wait_while(&self, reading: MutexGuard<Reading>, state: &Reading) {
+        drop(self.changed.wait_timeout_while(reading, Self::PATIENCE, |now| now == state).unwrap());
+    }
+}
+
+impl ReadModel for Interrupted {
+    fn list(&self, query: &ListPets) -> Page {
+        let mut reading = self.reading.lock().unwrap();
+        if *reading == Reading::Awaited {
+            *reading = Reading::Begun;
+            self.wait_while(reading, &Reading::Begun);
+        }
+        let page = self.model.list(query);
+        *self.reading.lock().unwrap() = Reading::Idle;
+        self.changed.notify_all();
+        page
+    }
+
+    fn clear(&self) {
+        self.model.clear();
+        let mut reading = self.reading.lock().unwrap();
+        if *reading == Reading::Begun {
+            *reading = Reading::Interrupted;
+            self.changed.notify_all();
+            self.wait_while(reading, &Reading::Interrupted);
+        }
+    }
+
+    fn apply(&self, commit: &Commit) {
+        self.model.apply(commit);
+    }
+
+    fn get(&self, id: PetId) -> Option<Pet> {
+        self.model.get(id)
+    }
+
+    fn version(&self) -> Version {
+        self.model.version()
+    }
+
+    fn count(&self) -> usize {
+        self.model.count()
     }
 }
 

@@ -34,6 +34,7 @@ mod key_rotation;
 mod list_pets;
 mod log_faults;
 mod log_find;
+mod log_position;
 mod log_tools;
 mod manual;
 mod metrics;

@@ -175,14 +175,14 @@ impl StateMachineTest for StoreTest {
                 });
             }
             Step::Get(id) => {
-                let found = node.store().get(PetId::new(id).unwrap()).unwrap();
+                let found = node.store().get(PetId::new(id).unwrap()).unwrap().0;
                 let expected = after.pets.iter().find(|pet| pet.id.get() == id).cloned();
                 assert_eq!(found, expected);
             }
             Step::List { limit, status, after: from } => {
                 let from_id = from.map(|id| PetId::new(id).unwrap());
                 let query = ListPets { limit: Limit::new(limit).unwrap(), status, after: from_id };
-                assert_eq!(node.store().list(&query).unwrap().pets, after.list(limit, status, from));
+                assert_eq!(node.store().list(&query).unwrap().0.pets, after.list(limit, status, from));
             }
             Step::Restart => {
                 node.close();

@@ -16,6 +16,7 @@ mod docs;
 mod error;
 mod etag;
 mod exposition;
+mod field;
 mod health;
 mod idempotency;
 mod inventory;
@@ -42,7 +43,7 @@ use std::sync::Arc;
 
 use application::Scope;
 
-pub use cors::{InvalidOrigin, Origin, Origins};
+pub use cors::{InvalidOrigin, Origin};
 pub use limits::Settings;
 pub use server::Listener;
 pub use service::Service;
@@ -50,17 +51,17 @@ pub use site::{InvalidServerUrl, ServerUrl, Site};
 pub use tls::{Tls, TlsError};
 
 use route::{
-    Handler::{Probe, Public, Read, Scoped, Write},
-    Route, Routers,
+    Handler::{Public, Read, Scoped, Write},
+    MISSING, Route, Routers, SHEDDING,
 };
 
-/// The operations of the interface.
+/// The operations of the interface. `docs/openapi.json` describes each of them.
 fn interface() -> [Route; 4] {
     [
-        Route::get("/v1/pets", "listPets", Read(pets::list)).described(openapi::list_pets),
-        Route::post("/v1/pets", "createPet", Write(pets::create)).described(openapi::create_pet),
-        Route::get("/v1/pets/{petId}", "getPet", Read(pets::get)).described(openapi::get_pet).deprecated(),
-        Route::get("/v1/store/orders", "listOrders", Read(pets::orders)).described(openapi::list_orders),
+        Route::get("/v1/pets", "listPets", Read(pets::list)),
+        Route::post("/v1/pets", "createPet", Write(pets::create)),
+        Route::get("/v1/pets/{petId}", "getPet", Read(pets::get)).deprecated(),
+        Route::get("/v1/store/orders", "listOrders", Read(pets::orders)),
     ]
 }
 
@@ -68,7 +69,7 @@ fn interface() -> [Route; 4] {
 fn probes() -> [Route; 2] {
     [
         Route::get("/livez", "observe", Public(health::live)),
-        Route::get("/readyz", "observe", Probe(health::ready)),
+        Route::get("/readyz", "observe", Public(health::ready)),
     ]
 }
 
@@ -124,14 +125,14 @@ fn public_routers(service: &Arc<Service>) -> Routers {
     let docs = docs::routes(document(&service.site), &service.site);
     let pages = docs.into_iter().chain(inventory::routes(&service.site));
     Routers {
-        serving: route::router(interface().into_iter().chain(probes()).chain(pages), service),
-        shedding: route::shedding_router(probes(), service),
+        serving: route::router(interface().into_iter().chain(probes()).chain(pages), MISSING, service),
+        shedding: route::router(probes(), SHEDDING, service),
     }
 }
 
 fn operators_routers(reach: Reach, service: &Arc<Service>) -> Routers {
     Routers {
-        serving: route::router(operators_routes(reach), service),
-        shedding: route::shedding_router(operators_routes(reach), service),
+        serving: route::router(operators_routes(reach), MISSING, service),
+        shedding: route::router(operators_routes(reach), SHEDDING, service),
     }
 }

@@ -5,6 +5,7 @@
 //! `replica` (how a node reads the log), [`codec`] (the record format), [`contract`] (what every log must
 //! do).
 
+mod bookmark;
 pub mod codec;
 pub mod commit;
 #[cfg(feature = "contract")]
@@ -28,6 +29,7 @@ pub mod transfer;
 mod turns;
 mod writer;
 
+pub use bookmark::{Bookmark, HASH_PREFIX};
 pub use create::{CreateError, CreatePet, Created};
 pub use decision::WriteFormat;
 pub use digest::{Digest, InvalidDigest};

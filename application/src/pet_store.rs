@@ -11,6 +11,7 @@ use tokio::{
 };
 
 use crate::{
+    bookmark::Bookmark,
     create::{CreateError, CreatePet, Created},
     health::{Health, Monitor},
     options::Options,
@@ -31,9 +32,9 @@ pub struct PetStore {
     following: JoinSet<()>,
 }
 
-/// The position was not reached in time.
+/// The commit was not reached in time, or belongs to another history.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Error)]
-#[error("this node has not applied that position yet")]
+#[error("this node has not applied that commit")]
 pub struct NotCaughtUp;
 
 impl PetStore {
@@ -65,16 +66,14 @@ impl PetStore {
         Ok(Self { replica, requests, writer, following })
     }
 
-    /// One page of pets.
-    pub fn list(&self, query: &ListPets) -> Result<Page, Fault> {
-        self.readable()?;
-        Ok(self.replica.projection.read_model().list(query))
+    /// One page of pets, and where it was taken.
+    pub fn list(&self, query: &ListPets) -> Result<(Page, Bookmark), Fault> {
+        self.show(|pets| pets.list(query))
     }
 
-    /// One pet.
-    pub fn get(&self, id: PetId) -> Result<Option<Pet>, Fault> {
-        self.readable()?;
-        Ok(self.replica.projection.read_model().get(id))
+    /// One pet if there is one, and where that was looked up.
+    pub fn get(&self, id: PetId) -> Result<(Option<Pet>, Bookmark), Fault> {
+        self.show(|pets| pets.get(id))
     }
 
     /// Adds a pet. When this returns, the pet is durable and every later read of this node shows it.
@@ -91,13 +90,22 @@ impl PetStore {
         }
     }
 
-    /// Waits until `position` is applied, so that its pets are seen here too.
-    pub async fn caught_up(&self, position: Position, patience: Duration) -> Result<(), NotCaughtUp> {
+    /// Waits until this commit is applied, so that its pets are seen here too.
+    pub async fn caught_up(
+        &self,
+        bookmark: impl Into<Bookmark>,
+        patience: Duration,
+    ) -> Result<(), NotCaughtUp> {
+        let bookmark = bookmark.into();
         let mut positions = self.replica.projection.positions();
-        let reached = positions.wait_for(|applied| *applied >= position);
+        // Another commit at that position may be one that the log no longer holds, which this node will notice.
+        let reached = async {
+            let held = |_: &Position| self.replica.projection.holds(bookmark) != Some(false);
+            positions.wait_for(held).await.is_ok() && self.replica.holds(bookmark).await
+        };
         match time::timeout(patience, reached).await {
-            Ok(Ok(_)) => Ok(()),
-            Ok(Err(_)) | Err(_) => Err(NotCaughtUp),
+            Ok(true) => Ok(()),
+            Ok(false) | Err(_) => Err(NotCaughtUp),
         }
     }
 
@@ -114,12 +122,17 @@ impl PetStore {
 
     /// The last commit that readers see.
     pub fn version(&self) -> Version {
-        self.replica.projection.read_model().version()
+        self.replica.projection.show(ReadModel::version).0
+    }
+
+    /// The same, as clients name it.
+    pub fn bookmark(&self) -> Bookmark {
+        self.replica.projection.show(|_| ()).1
     }
 
     /// How many pets there are.
     pub fn count(&self) -> usize {
-        self.replica.projection.read_model().count()
+        self.replica.projection.show(ReadModel::count).0
     }
 
     /// How many creates wait for the writer.
@@ -144,8 +157,15 @@ impl PetStore {
         let _ = self.writer.await;
     }
 
-    fn readable(&self) -> Result<(), Fault> {
-        self.replica.monitor.reads().map_or(Ok(()), |error| Err(error.fault))
+    /// Looks at the pets, unless they are not to be shown. That is asked under the same lock: while a replaced log is
+    /// replayed, nobody sees a part of it.
+    fn show<T>(&self, look: impl FnOnce(&dyn ReadModel) -> T) -> Result<(T, Bookmark), Fault> {
+        let Replica { projection, monitor, .. } = &self.replica;
+        let (shown, bookmark) = projection.show(|pets| match monitor.reads() {
+            None => Ok(look(pets)),
+            Some(error) => Err(error.fault),
+        });
+        Ok((shown?, bookmark))
     }
 }
 

@@ -6,6 +6,7 @@ use async_trait::async_trait;
 use bytes::Bytes;
 use chrono::{DateTime, Utc};
 use domain::{Pet, PetId};
+use serde::Serialize;
 use thiserror::Error;
 
 pub use crate::commit::{CommitId, Position, Version};
@@ -178,7 +179,8 @@ pub struct Durability {
 }
 
 /// From nothing to everything.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Serialize)]
+#[serde(rename_all = "lowercase")]
 pub enum DurabilityLevel {
     /// Gone when the process ends.
     Volatile,

@@ -4,10 +4,11 @@
 use std::sync::{Arc, OnceLock};
 
 use domain::PetEvent;
-use parking_lot::Mutex;
+use parking_lot::{Mutex, RwLock};
 use tokio::sync::watch;
 
 use crate::{
+    bookmark::{Bookmark, Recent},
     commit::Commit,
     history::History,
     idempotency::Answered,
@@ -18,6 +19,8 @@ use crate::{
 pub(crate) struct Projection {
     state: Mutex<State>,
     read_model: Arc<dyn ReadModel>,
+    /// Held while the read model is looked at and while it changes: a reader sees pets and bookmark of one moment.
+    recent: RwLock<Recent>,
     applied: watch::Sender<Position>,
     /// The first commit of the log, which tells logs apart. It survives a reset: another log is not a replay.
     first: OnceLock<CommitId>,
@@ -36,11 +39,19 @@ impl Projection {
     pub(crate) fn new(read_model: Arc<dyn ReadModel>, first: Option<CommitId>) -> Self {
         read_model.clear();
         let first = first.map_or_else(OnceLock::new, OnceLock::from);
-        Self { state: Mutex::default(), read_model, applied: watch::Sender::default(), first }
+        let (state, recent) = (Mutex::default(), RwLock::default());
+        Self { state, read_model, recent, applied: watch::Sender::default(), first }
     }
 
-    pub(crate) fn read_model(&self) -> &dyn ReadModel {
-        &*self.read_model
+    /// Shows what readers see, and where that was taken. Nothing is applied and nothing forgotten meanwhile.
+    pub(crate) fn show<T>(&self, look: impl FnOnce(&dyn ReadModel) -> T) -> (T, Bookmark) {
+        let recent = self.recent.read();
+        (look(&*self.read_model), recent.last())
+    }
+
+    /// Whether the history that readers see holds this commit. `None` if that is too long ago to tell.
+    pub(crate) fn holds(&self, bookmark: Bookmark) -> Option<bool> {
+        self.recent.read().holds(bookmark)
     }
 
     pub(crate) fn version(&self) -> Version {
@@ -82,7 +93,11 @@ impl Projection {
                 state.answered.remember((entry.by.clone(), key.clone()), pet.clone(), now);
             }
         }
-        self.read_model.apply(commit);
+        {
+            let mut recent = self.recent.write();
+            self.read_model.apply(commit);
+            recent.add(commit.position, state.history.head_hash());
+        }
         self.applied.send_replace(commit.position);
         Ok(())
     }
@@ -91,7 +106,11 @@ impl Projection {
     pub(crate) fn reset(&self) {
         let mut state = self.state.lock();
         *state = State::default();
-        self.read_model.clear();
+        {
+            let mut recent = self.recent.write();
+            self.read_model.clear();
+            *recent = Recent::default();
+        }
         self.applied.send_replace(Position::START);
     }
 }

@@ -155,7 +155,7 @@ impl ServeArguments {
     }
 
     pub(crate) fn site(&self) -> Site {
-        Site { origins: self.cors_origin.iter().cloned().collect(), ..self.addresses.site() }
+        Site { origins: self.cors_origin.clone(), ..self.addresses.site() }
     }
 }
 

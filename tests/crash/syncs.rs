@@ -92,7 +92,8 @@ impl Seen {
             }
             if line.contains("HTTP/1.1 201") {
                 seen.answers += 1;
-                let position = line.split("log-position: ").nth(1).and_then(|rest| rest.split('\\').next());
+                let position =
+                    line.split("log-position: ").nth(1).and_then(|rest| rest.split(['-', '\\']).next());
                 let position: u64 = position.and_then(|text| text.parse().ok()).expect("answers carry it");
                 if position > seen.syncs {
                     seen.too_early.push(line.to_owned());

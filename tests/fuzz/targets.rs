@@ -11,7 +11,7 @@ use std::{
 use adapters::{
     api_keys::{KeyFile, NewKey},
     event_log::{memory::MemoryLog, nats::NatsLog, postgres::PostgresLog, sled::fuzzing},
-    http::{self, Listener, Service, Settings},
+    http::{self, Listener, Service, Settings, Site},
 };
 use application::{
     KeyId, Principal, RefusedKey, Scope, Scopes, Sharing, codec, ports::Authenticator, transfer,
@@ -152,7 +152,7 @@ static SERVICE: LazyLock<SocketAddr> = LazyLock::new(|| {
     RUNTIME.block_on(async {
         let listener = TcpListener::bind("127.0.0.1:0").await.expect("a free port");
         let address = listener.local_addr().expect("an address");
-        let service = Arc::new(Service::new(Arc::new(Everybody)));
+        let service = Arc::new(Service::new(Arc::new(Everybody), Site::default(), Arc::default()));
         service.open(Arc::new(open_node(Arc::<MemoryLog>::default(), Sharing::Alone).await));
         let listener = Listener { tcp: listener, tls: None };
         tokio::spawn(http::serve(listener, service, Settings::default(), std::future::pending()));

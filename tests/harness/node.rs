@@ -35,7 +35,7 @@ pub fn all_pets(store: &PetStore) -> Result<Vec<Pet>, Fault> {
     let mut query = ListPets { limit, status: None, after: None };
     let mut pets = Vec::new();
     loop {
-        let page = store.list(&query)?;
+        let (page, _) = store.list(&query)?;
         pets.extend(page.pets);
         match page.next {
             Some(next) => query.after = Some(next),

@@ -47,7 +47,7 @@ impl World {
         let Some(life) = node.life() else { return };
         let version = life.store.version();
         let shown = match life.store.list(&query) {
-            Ok(page) => Shown::Page(query, page),
+            Ok((page, _)) => Shown::Page(query, page),
             Err(fault) => Shown::Nothing(fault),
         };
         self.shown(node, &life, version, shown);
@@ -57,7 +57,7 @@ impl World {
         let Some(life) = node.life() else { return };
         let version = life.store.version();
         let shown = match life.store.get(id) {
-            Ok(pet) => Shown::Pet(id, pet),
+            Ok((pet, _)) => Shown::Pet(id, pet),
             Err(fault) => Shown::Nothing(fault),
         };
         self.shown(node, &life, version, shown);

@@ -109,11 +109,6 @@ impl Activity {
         InFlight(Arc::new(Guard { activity: self.clone(), number }))
     }
 
-    /// Whether another response may be made. Otherwise the memory for it is not there.
-    pub(super) fn has_room(&self) -> bool {
-        self.unsent.load(Relaxed) < UNSENT_PER_CONNECTION_MAX && self.unsent_in_all.load(Relaxed) < UNSENT_MAX
-    }
-
     /// Whether nothing is in flight.
     pub(super) fn is_idle(&self) -> bool {
         self.state.lock().in_flight.is_empty()
@@ -169,23 +164,6 @@ impl Activity {
             Poll::Ready(_) => state.stalled = None,
         }
     }
-
-    fn sending(&self, number: u64) {
-        let mut state = self.state.lock();
-        if let Some(flight) = state.in_flight.iter_mut().find(|flight| flight.number == number) {
-            flight.sending = Some(Instant::now());
-        }
-    }
-
-    fn end(&self, number: u64) {
-        let mut state = self.state.lock();
-        let Some(index) = state.in_flight.iter().position(|flight| flight.number == number) else { return };
-        let flight = state.in_flight.remove(index);
-        if state.in_flight.is_empty() {
-            // The clock is not read again: the response was sent a moment ago.
-            state.waiting = Waiting::ForAnything(flight.sending.unwrap_or_else(Instant::now));
-        }
-    }
 }
 
 impl State {
@@ -213,19 +191,30 @@ struct Guard {
 }
 
 impl InFlight {
+    /// Whether another response may be made. Otherwise the memory for it is not there.
     pub(super) fn has_room(&self) -> bool {
-        self.0.activity.has_room()
+        let Activity { unsent, unsent_in_all, .. } = &*self.0.activity;
+        unsent.load(Relaxed) < UNSENT_PER_CONNECTION_MAX && unsent_in_all.load(Relaxed) < UNSENT_MAX
     }
 
     /// The response is there: from now on the peer may take it.
     pub(super) fn sending(&self) {
-        self.0.activity.sending(self.0.number);
+        let mut state = self.0.activity.state.lock();
+        if let Some(flight) = state.in_flight.iter_mut().find(|flight| flight.number == self.0.number) {
+            flight.sending = Some(Instant::now());
+        }
     }
 }
 
 impl Drop for Guard {
     fn drop(&mut self) {
-        self.activity.end(self.number);
+        let mut state = self.activity.state.lock();
+        let index = state.in_flight.iter().position(|flight| flight.number == self.number);
+        let flight = state.in_flight.remove(index.expect("a request ends once"));
+        if state.in_flight.is_empty() {
+            // The clock is not read again: the response was sent a moment ago.
+            state.waiting = Waiting::ForAnything(flight.sending.unwrap_or_else(Instant::now));
+        }
     }
 }
 

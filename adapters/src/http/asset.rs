@@ -4,41 +4,30 @@
 use std::{io::Read as _, sync::OnceLock};
 
 use axum::{
-    body::{Body, Bytes},
+    body::Bytes,
     http::{
         HeaderMap, HeaderName, HeaderValue, StatusCode,
         header::{ACCEPT, ACCEPT_ENCODING, CACHE_CONTROL, CONTENT_ENCODING, CONTENT_TYPE, VARY},
     },
-    response::Response,
+    response::{IntoResponse as _, Response},
 };
 use flate2::read::GzDecoder;
 
 use super::etag::EntityTag;
 
+/// For a file that may change with the program: ask each time.
+pub(super) const REVALIDATED: HeaderValue = HeaderValue::from_static("no-cache");
+/// For a file whose address changes with its content.
+pub(super) const IMMUTABLE: HeaderValue = HeaderValue::from_static("public, max-age=31536000, immutable");
+
 /// One file.
 pub(super) struct Asset {
     headers: HeaderMap,
-    content: Content,
+    gzipped: Option<Variant>,
+    /// Unpacked when the first client asks for that; browsers never do.
+    plain: OnceLock<Variant>,
     /// What clients get instead that ask for HTML.
     page: Option<Box<Asset>>,
-}
-
-/// How long browsers may keep a file.
-#[derive(Debug, Clone, Copy)]
-pub(super) enum Caching {
-    /// It may change with the program: ask each time.
-    Revalidated,
-    /// Its address changes with its content.
-    Immutable,
-}
-
-enum Content {
-    Plain(Variant),
-    /// Unpacked when the first client asks for that; browsers never do.
-    Gzipped {
-        packed: Variant,
-        plain: OnceLock<Variant>,
-    },
 }
 
 struct Variant {
@@ -48,23 +37,21 @@ struct Variant {
 
 impl Asset {
     /// A file that is stored as it is.
-    pub(super) fn plain(media_type: &'static str, caching: Caching, content: impl Into<Bytes>) -> Self {
-        Self::new(media_type, caching, Content::Plain(Variant::new(content.into())))
+    pub(super) fn plain(media_type: &'static str, caching: HeaderValue, content: impl Into<Bytes>) -> Self {
+        let headers = [(CONTENT_TYPE, HeaderValue::from_static(media_type)), (CACHE_CONTROL, caching)];
+        let plain = Variant::new(content.into()).into();
+        Self { headers: headers.into_iter().collect(), gzipped: None, plain, page: None }
     }
 
     /// A file that is stored gzipped.
-    pub(super) fn gzipped(media_type: &'static str, caching: Caching, packed: &'static [u8]) -> Self {
-        let packed = Variant::new(Bytes::from_static(packed));
-        let mut asset = Self::new(media_type, caching, Content::Gzipped { packed, plain: OnceLock::new() });
-        asset.headers.insert(VARY, HeaderValue::from_static("Accept-Encoding"));
-        asset
+    pub(super) fn gzipped(media_type: &'static str, caching: HeaderValue, packed: &'static [u8]) -> Self {
+        let gzipped = Some(Variant::new(Bytes::from_static(packed)));
+        let asset = Self { gzipped, plain: OnceLock::new(), ..Self::plain(media_type, caching, "") };
+        asset.with_headers([(VARY, HeaderValue::from_static("Accept-Encoding"))])
     }
 
     /// The same file, sent with these headers too.
-    pub(super) fn with_headers(
-        mut self,
-        headers: impl IntoIterator<Item = (HeaderName, HeaderValue)>,
-    ) -> Self {
+    pub(super) fn with_headers<const N: usize>(mut self, headers: [(HeaderName, HeaderValue); N]) -> Self {
         self.headers.extend(headers);
         self
     }
@@ -84,32 +71,20 @@ impl Asset {
             return page.answer(request);
         }
         let mut headers = self.headers.clone();
-        let variant = match &self.content {
-            Content::Plain(plain) => plain,
-            Content::Gzipped { packed, .. } if accepts_gzip(request) => {
+        let variant = match &self.gzipped {
+            Some(gzipped) if accepts_gzip(request) => {
                 headers.insert(CONTENT_ENCODING, HeaderValue::from_static("gzip"));
-                packed
+                gzipped
             }
-            Content::Gzipped { packed, plain } => plain.get_or_init(|| packed.unpacked()),
+            Some(gzipped) => self.plain.get_or_init(|| gzipped.unpacked()),
+            None => self.plain.get().expect("what is not stored gzipped is stored plain"),
         };
         variant.tag.clone().insert(&mut headers);
-        let mut response = if variant.tag.is_held(request) {
-            Response::builder().status(StatusCode::NOT_MODIFIED).body(Body::empty())
+        if variant.tag.is_held(request) {
+            (StatusCode::NOT_MODIFIED, headers).into_response()
         } else {
-            Response::builder().body(Body::from(variant.bytes.clone()))
+            (headers, variant.bytes.clone()).into_response()
         }
-        .expect("a status and a body make an answer");
-        *response.headers_mut() = headers;
-        response
-    }
-
-    fn new(media_type: &'static str, caching: Caching, content: Content) -> Self {
-        let caching = match caching {
-            Caching::Revalidated => HeaderValue::from_static("no-cache"),
-            Caching::Immutable => HeaderValue::from_static("public, max-age=31536000, immutable"),
-        };
-        let headers = [(CONTENT_TYPE, HeaderValue::from_static(media_type)), (CACHE_CONTROL, caching)];
-        Self { headers: headers.into_iter().collect(), content, page: None }
     }
 }
 
@@ -127,32 +102,25 @@ impl Variant {
 
 /// Who does not say so may not be able to unpack it.
 fn accepts_gzip(request: &HeaderMap) -> bool {
-    let codings = request.get_all(ACCEPT_ENCODING).iter().filter_map(|value| value.to_str().ok());
-    codings.flat_map(|codings| codings.split(',')).any(|coding| {
-        let mut parts = coding.split(';').map(str::trim);
-        let named = parts.next().is_some_and(|name| name.eq_ignore_ascii_case("gzip") || name == "*");
-        let refused = parts.any(|part| {
-            let weight = part.split_once('=').filter(|(name, _)| name.trim().eq_ignore_ascii_case("q"));
-            weight.is_some_and(|(_, weight)| weight.trim().parse() == Ok(0.0))
-        });
-        named && !refused
-    })
+    ["gzip", "*"].iter().any(|coding| weight(request, &ACCEPT_ENCODING, coding) > 0.0)
 }
 
 /// Whether the client asks for HTML by name, as browsers do, and not for JSON before it. `*/*` is no wish for a page.
 fn prefers_html(request: &HeaderMap) -> bool {
-    let weight_of = |media_type: &str| {
-        let ranges = request.get_all(ACCEPT).iter().filter_map(|value| value.to_str().ok());
-        let weights = ranges.flat_map(|ranges| ranges.split(',')).filter_map(|range| {
-            let mut parts = range.split(';').map(str::trim);
-            let named = parts.next().is_some_and(|name| name.eq_ignore_ascii_case(media_type));
-            let weight = parts.find_map(|part| part.strip_prefix("q=").or_else(|| part.strip_prefix("Q=")));
-            named.then(|| weight.map_or(1.0, |weight| weight.trim().parse().unwrap_or(0.0)))
-        });
-        weights.fold(0.0_f32, f32::max)
-    };
-    let html = weight_of("text/html");
-    html > 0.0 && html >= weight_of("application/json")
+    let html = weight(request, &ACCEPT, "text/html");
+    html > 0.0 && html >= weight(request, &ACCEPT, "application/json")
+}
+
+/// How much the client wants what a list of preferences calls `wanted`: 0 is not at all.
+fn weight(request: &HeaderMap, list: &HeaderName, wanted: &str) -> f32 {
+    let lists = request.get_all(list).iter().filter_map(|value| value.to_str().ok());
+    let weights = lists.flat_map(|list| list.split(',')).filter_map(|item| {
+        let mut parts = item.split(';').map(str::trim);
+        let named = parts.next().is_some_and(|name| name.eq_ignore_ascii_case(wanted));
+        let weight = parts.find_map(|part| part.strip_prefix(['q', 'Q'])?.trim_start().strip_prefix('='));
+        named.then(|| weight.map_or(1.0, |weight| weight.trim().parse().unwrap_or(0.0)))
+    });
+    weights.fold(0.0, f32::max)
 }
 
 #[cfg(test)]

@@ -6,11 +6,12 @@ use std::sync::{
     atomic::{AtomicBool, Ordering::Relaxed},
 };
 
-use application::{PetStore, Principal, ports::Position};
+use application::{Bookmark, PetStore, Principal, ports::Position};
 use axum::{
     extract::Request,
-    http::{HeaderMap, HeaderName},
+    http::{HeaderMap, HeaderName, HeaderValue},
 };
+use data_encoding::HEXLOWER;
 
 use super::{
     auth,
@@ -52,21 +53,38 @@ pub(super) async fn admit(
         Lifecycle::Deprecated => endpoint.counts.called_by(&principal.name),
     }
     let store = service.store()?;
-    if let Some(position) = requested_position(request.headers())? {
-        let caught_up = store.caught_up(position, POSITION_PATIENCE).await;
+    if let Some(bookmark) = requested_position(request.headers())? {
+        let caught_up = store.caught_up(bookmark, POSITION_PATIENCE).await;
         caught_up.map_err(|_| Problem::NotCaughtUp)?;
     }
     Ok(Call { store, principal, request })
 }
 
-fn requested_position(headers: &HeaderMap) -> Result<Option<Position>, Problem> {
+/// The value of the header: the position, and the first digits of the head hash there.
+pub(super) fn log_position(bookmark: Bookmark) -> HeaderValue {
+    let mut value = bookmark.position.0.to_string();
+    if let Some(hash) = bookmark.hash {
+        value.push('-');
+        HEXLOWER.encode_append(&hash, &mut value);
+    }
+    HeaderValue::try_from(value).expect("digits and a dash are fit for a header")
+}
+
+pub(super) fn requested_position(headers: &HeaderMap) -> Result<Option<Bookmark>, Problem> {
     let mut given = headers.get_all(LOG_POSITION).iter();
     let Some(value) = given.next() else { return Ok(None) };
-    let position = value.to_str().ok().and_then(number::plain).filter(|_| given.next().is_none());
-    match position {
-        Some(position) => Ok(Some(Position(position))),
-        None => Err(Problem::invalid("Log-Position must be a single integer of at least 0")),
-    }
+    let bookmark = value.to_str().ok().and_then(bookmark).filter(|_| given.next().is_none());
+    let rule = "Log-Position must be given once, as it was received: a position, a dash and 16 hex digits";
+    bookmark.map(Some).ok_or(Problem::invalid(rule))
+}
+
+/// The position alone will do, too.
+fn bookmark(text: &str) -> Option<Bookmark> {
+    let Some((position, hash)) = text.split_once('-') else {
+        return number::plain(text).map(Position).map(Into::into);
+    };
+    let hash = HEXLOWER.decode(hash.as_bytes()).ok()?.try_into().ok()?;
+    Some(Bookmark { position: Position(number::plain(position)?), hash: Some(hash) })
 }
 
 #[cfg(test)]
@@ -76,17 +94,33 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_position_is_one_plain_number() {
+    fn a_position_is_a_plain_number_and_may_name_its_history() {
         let read = |values: &[&'static str]| {
             let headers =
                 values.iter().map(|value| (LOG_POSITION, HeaderValue::from_static(value))).collect();
             requested_position(&headers)
         };
         assert_eq!(read(&[]), Ok(None));
-        assert_eq!(read(&["0"]), Ok(Some(Position(0))));
-        assert_eq!(read(&["18446744073709551615"]), Ok(Some(Position(u64::MAX))));
-        for values in [&[""][..], &["x"], &["-1"], &["01"], &["1.0"], &["18446744073709551616"], &["1", "1"]]
-        {
+        assert_eq!(read(&["0"]), Ok(Some(Position(0).into())));
+        assert_eq!(read(&["18446744073709551615"]), Ok(Some(Position(u64::MAX).into())));
+        let named = Bookmark { position: Position(12), hash: Some([0, 1, 2, 3, 4, 5, 254, 255]) };
+        assert_eq!(read(&["12-000102030405feff"]), Ok(Some(named)));
+        assert_eq!(log_position(named), "12-000102030405feff");
+        for values in [
+            &[""][..],
+            &["x"],
+            &["-1"],
+            &["01"],
+            &["1.0"],
+            &["18446744073709551616"],
+            &["1", "1"],
+            &["1-"],
+            &["-000102030405feff"],
+            &["1-000102030405fef"],
+            &["1-000102030405feff0"],
+            &["1-000102030405FEFF"],
+            &["1-000102030405feff-"],
+        ] {
             assert!(read(values).is_err(), "{values:?}");
         }
     }

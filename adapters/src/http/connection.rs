@@ -8,9 +8,9 @@ use std::{
     task::{Context, Poll, ready},
 };
 
-use axum::body::{Body, Bytes};
+use http_body_util::BodyExt as _;
 use hyper::{
-    body::{Body as HttpBody, Frame, Incoming, SizeHint},
+    body::{Body as HttpBody, Incoming},
     service::service_fn,
 };
 use hyper_util::{
@@ -116,12 +116,13 @@ impl Connections {
         }
     }
 
+    /// The request is in flight until the peer has taken the last piece of its response.
     async fn answer(
         self: Arc<Self>,
         request: hyper::Request<Incoming>,
         in_flight: InFlight,
         caller: Arc<Stranger>,
-    ) -> Result<hyper::Response<ResponseBody>, Infallible> {
+    ) -> Result<hyper::Response<impl HttpBody<Data = Chunk, Error = axum::Error>>, Infallible> {
         let request = RequestBody::guard(request, self.settings.body_timeout, &in_flight);
         let router = if in_flight.has_room() { &self.routers.serving } else { &self.routers.shedding };
         let response = pipeline::route(router, request).await;
@@ -130,35 +131,9 @@ impl Connections {
             caller.is_known();
         }
         in_flight.sending();
-        Ok(response.map(|body| ResponseBody { body, request: in_flight }))
-    }
-}
-
-/// A response body. Its request is in flight until the peer has taken the last piece of it.
-struct ResponseBody {
-    body: Body,
-    request: InFlight,
-}
-
-impl HttpBody for ResponseBody {
-    type Data = Chunk;
-    type Error = axum::Error;
-
-    fn poll_frame(
-        mut self: Pin<&mut Self>,
-        context: &mut Context<'_>,
-    ) -> Poll<Option<Result<Frame<Chunk>, axum::Error>>> {
-        let frame = ready!(Pin::new(&mut self.body).poll_frame(context));
-        let tracked = |frame: Frame<Bytes>| frame.map_data(|bytes| Chunk::new(bytes, self.request.clone()));
-        Poll::Ready(frame.map(|frame| frame.map(tracked)))
-    }
-
-    fn is_end_stream(&self) -> bool {
-        self.body.is_end_stream()
-    }
-
-    fn size_hint(&self) -> SizeHint {
-        self.body.size_hint()
+        Ok(response.map(|body| {
+            body.map_frame(move |frame| frame.map_data(|bytes| Chunk::new(bytes, in_flight.clone())))
+        }))
     }
 }
 

@@ -1,6 +1,9 @@
 //! Which web pages may call the service from a browser. None, unless the operator names them.
+//!
+//! This is not tower-http's CORS layer: that one answers every `OPTIONS` request itself, before authentication and
+//! instead of our own answer, which names the methods that the caller's key may use.
 
-use std::{fmt, str::FromStr};
+use std::str::FromStr;
 
 use axum::{
     extract::Request,
@@ -35,10 +38,6 @@ const MAX_AGE: HeaderValue = HeaderValue::from_static("7200");
 
 const ANY: HeaderValue = HeaderValue::from_static("*");
 
-/// The origins that are allowed.
-#[derive(Debug, Clone, Default, PartialEq, Eq)]
-pub struct Origins(Vec<Origin>);
-
 /// The scheme, host and port of a web page, as browsers write it, or `*` for every page there is.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Origin(HeaderValue);
@@ -48,27 +47,25 @@ pub struct Origin(HeaderValue);
 #[error("expected http(s)://HOST[:PORT] in lower case and without a path, or *")]
 pub struct InvalidOrigin;
 
-impl Origins {
-    /// What this request may be told about its page: the value that allows it, if it is allowed.
-    pub(super) fn allow(&self, headers: &HeaderMap) -> Option<HeaderValue> {
-        if self.0.is_empty() {
-            return None;
-        }
-        let page = headers.get(ORIGIN)?;
-        let allowed = self.0.iter().find(|origin| origin.0 == ANY || origin.0 == page)?;
-        Some(allowed.0.clone())
+/// What this request may be told about its page: the value that allows it, if it is allowed.
+pub(super) fn allow(origins: &[Origin], headers: &HeaderMap) -> Option<HeaderValue> {
+    if origins.is_empty() {
+        return None;
     }
+    let page = headers.get(ORIGIN)?;
+    let allowed = origins.iter().find(|origin| origin.0 == ANY || origin.0 == page)?;
+    Some(allowed.0.clone())
+}
 
-    /// Adds to an answer what `allow` found. Caches must know that other pages may get other headers.
-    pub(super) fn announce(&self, allowed: Option<HeaderValue>, headers: &mut HeaderMap) {
-        if self.0.is_empty() {
-            return;
-        }
-        headers.append(VARY, HeaderValue::from_static("Origin"));
-        if let Some(allowed) = allowed {
-            headers.insert(ACCESS_CONTROL_ALLOW_ORIGIN, allowed);
-            headers.insert(ACCESS_CONTROL_EXPOSE_HEADERS, EXPOSED_HEADERS);
-        }
+/// Adds to an answer what `allow` found. Caches must know that other pages may get other headers.
+pub(super) fn announce(origins: &[Origin], allowed: Option<HeaderValue>, headers: &mut HeaderMap) {
+    if origins.is_empty() {
+        return;
+    }
+    headers.append(VARY, HeaderValue::from_static("Origin"));
+    if let Some(allowed) = allowed {
+        headers.insert(ACCESS_CONTROL_ALLOW_ORIGIN, allowed);
+        headers.insert(ACCESS_CONTROL_EXPOSE_HEADERS, EXPOSED_HEADERS);
     }
 }
 
@@ -85,12 +82,6 @@ pub(super) fn preflight(request: &Request, allowed: Option<&HeaderValue>) -> Opt
         ];
         (StatusCode::NO_CONTENT, headers).into_response()
     })
-}
-
-impl FromIterator<Origin> for Origins {
-    fn from_iter<I: IntoIterator<Item = Origin>>(origins: I) -> Self {
-        Self(origins.into_iter().collect())
-    }
 }
 
 impl FromStr for Origin {
@@ -116,12 +107,6 @@ impl FromStr for Origin {
     }
 }
 
-impl fmt::Display for Origin {
-    fn fmt(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
-        formatter.write_str(self.0.to_str().unwrap_or_default())
-    }
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -135,7 +120,7 @@ mod tests {
             "http://[::1]:8080",
             "https://a.b:8443",
         ] {
-            assert_eq!(text.parse::<Origin>().map(|origin| origin.to_string()), Ok(text.into()));
+            assert_eq!(text.parse(), Ok(Origin(HeaderValue::from_static(text))));
         }
         for text in [
             "",
@@ -158,20 +143,16 @@ mod tests {
     #[test]
     fn only_named_pages_are_allowed() {
         let page = |origin| HeaderMap::from_iter([(ORIGIN, HeaderValue::from_static(origin))]);
-        let origins: Origins = ["https://a.example", "https://b.example"]
-            .map(|text| text.parse().unwrap())
-            .into_iter()
-            .collect();
+        let origins = ["https://a.example", "https://b.example"].map(|text| text.parse().unwrap());
         assert_eq!(
-            origins.allow(&page("https://b.example")),
+            allow(&origins, &page("https://b.example")),
             Some(HeaderValue::from_static("https://b.example"))
         );
         for other in ["https://c.example", "http://a.example", "https://a.example:8443", "null", "*"] {
-            assert_eq!(origins.allow(&page(other)), None, "{other}");
+            assert_eq!(allow(&origins, &page(other)), None, "{other}");
         }
-        assert_eq!(origins.allow(&HeaderMap::new()), None);
-        assert_eq!(Origins::default().allow(&page("https://a.example")), None);
-        let any: Origins = [Origin(ANY)].into_iter().collect();
-        assert_eq!(any.allow(&page("https://c.example")), Some(ANY));
+        assert_eq!(allow(&origins, &HeaderMap::new()), None);
+        assert_eq!(allow(&[], &page("https://a.example")), None);
+        assert_eq!(allow(&[Origin(ANY)], &page("https://c.example")), Some(ANY));
     }
 }

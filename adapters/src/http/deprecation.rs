@@ -2,9 +2,6 @@
 
 use axum::http::{HeaderMap, HeaderName, HeaderValue, header::LINK};
 
-/// The day of the end, as the OpenAPI document names it.
-pub(super) const SUNSET_DATE: &str = "2030-12-05";
-
 /// Since when, as RFC 9745 wants it: 2025-12-05T00:00:00Z in Unix seconds, five years before the end.
 const DEPRECATION: (HeaderName, HeaderValue) =
     (HeaderName::from_static("deprecation"), HeaderValue::from_static("@1764892800"));
@@ -34,6 +31,6 @@ mod tests {
         let since: DateTime<Utc> = DateTime::from_timestamp(seconds, 0).unwrap();
         assert_eq!(since.to_rfc3339(), "2025-12-05T00:00:00+00:00");
         let until = DateTime::parse_from_rfc2822(SUNSET.1.to_str().unwrap()).unwrap();
-        assert_eq!(until.to_rfc3339(), format!("{SUNSET_DATE}T00:00:00+00:00"));
+        assert_eq!(until.to_rfc3339(), "2030-12-05T00:00:00+00:00");
     }
 }

@@ -5,18 +5,15 @@
 
 use axum::{
     http::{
-        HeaderName, HeaderValue, StatusCode,
+        HeaderMap, HeaderName, HeaderValue, StatusCode,
         header::{CONTENT_SECURITY_POLICY, LOCATION, REFERRER_POLICY, X_FRAME_OPTIONS},
     },
     response::{IntoResponse as _, Response},
 };
 
 use super::{
-    asset::{Asset, Caching},
-    route::{
-        Handler::{File, Public},
-        Route,
-    },
+    asset::{Asset, IMMUTABLE, REVALIDATED},
+    route::{Handler, Route},
     service::Service,
     site::Site,
 };
@@ -31,22 +28,18 @@ const OPENER_POLICY: HeaderName = HeaderName::from_static("cross-origin-opener-p
 
 /// The addresses that describe the interface: for programs, and for people.
 pub(super) fn routes(document: String, site: &Site) -> [Route; 9] {
-    use Caching::{Immutable, Revalidated};
-    let page = Asset::plain(HTML, Revalidated, include_str!("docs/page.html"));
-    let script = Asset::plain(JAVASCRIPT, Revalidated, include_str!("docs/page.js"));
-    let style = Asset::plain(CSS, Revalidated, include_str!("docs/page.css"));
-    let icon = Asset::plain("image/svg+xml", Revalidated, include_str!("docs/icon.svg"));
-    let ui_script = Asset::gzipped(JAVASCRIPT, Immutable, include_bytes!("docs/swagger-ui-bundle.js.gz"));
-    let ui_style = Asset::gzipped(CSS, Immutable, include_bytes!("docs/swagger-ui.css.gz"));
+    let page = Asset::plain(HTML, REVALIDATED, include_str!("docs/page.html"));
+    let ui_script = Asset::gzipped(JAVASCRIPT, IMMUTABLE, include_bytes!("docs/swagger-ui-bundle.js.gz"));
+    let ui_style = Asset::gzipped(CSS, IMMUTABLE, include_bytes!("docs/swagger-ui.css.gz"));
     let licences = include_str!("docs/swagger-ui-bundle.js.LICENSE.txt");
-    let licences = Asset::plain("text/plain; charset=utf-8", Revalidated, licences);
+    let licences = Asset::plain("text/plain; charset=utf-8", REVALIDATED, licences);
     [
-        file("/openapi.json", Asset::plain("application/json", Revalidated, document)),
+        file("/openapi.json", Asset::plain("application/json", REVALIDATED, document)),
         file("/docs", page.with_headers(protection(site))),
-        Route::get("/docs/", NAME, Public(page_address)),
-        file("/docs/page.js", script),
-        file("/docs/page.css", style),
-        file("/docs/icon.svg", icon),
+        Route::get("/docs/", NAME, Handler::Public(page_address)),
+        file("/docs/page.js", Asset::plain(JAVASCRIPT, REVALIDATED, include_str!("docs/page.js"))),
+        file("/docs/page.css", Asset::plain(CSS, REVALIDATED, include_str!("docs/page.css"))),
+        file("/docs/icon.svg", Asset::plain("image/svg+xml", REVALIDATED, include_str!("docs/icon.svg"))),
         file("/docs/swagger-ui-5.34.1.js", ui_script),
         file("/docs/swagger-ui-5.34.1.css", ui_style),
         file("/docs/swagger-ui-bundle.js.LICENSE.txt", licences),
@@ -54,11 +47,11 @@ pub(super) fn routes(document: String, site: &Site) -> [Route; 9] {
 }
 
 pub(super) fn file(path: &'static str, asset: Asset) -> Route {
-    Route::get(path, NAME, File(Box::new(asset)))
+    Route::get(path, NAME, Handler::File(Box::new(asset)))
 }
 
 /// The page names its files relative to itself, so it has one address only.
-fn page_address(_: &Service) -> Response {
+fn page_address(_: &Service, _: &HeaderMap) -> Response {
     (StatusCode::PERMANENT_REDIRECT, [(LOCATION, "../docs")]).into_response()
 }
 

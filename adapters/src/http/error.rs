@@ -10,7 +10,7 @@ use axum::{
     },
     response::{IntoResponse, Response},
 };
-use serde::Serialize;
+use serde_json::json;
 
 use super::limits::BODY_MAX;
 
@@ -44,15 +44,9 @@ pub(super) enum Problem {
     NotCaughtUp,
 }
 
-/// The body of every refusal.
-#[derive(Serialize)]
-struct Error<'a> {
-    code: &'static str,
-    message: &'a str,
-    status: u16,
-}
-
 impl Problem {
+    pub(super) const NO_SUCH_PET: Self = Self::NotFound("no pet has this id");
+
     pub(super) fn invalid(rule: impl Into<Cow<'static, str>>) -> Self {
         Self::InvalidRequest(rule.into())
     }
@@ -83,23 +77,13 @@ impl Problem {
 
     /// What the client needs besides the body.
     fn header(&self) -> Option<(HeaderName, HeaderValue)> {
-        match self {
-            Self::MissingKey => Some((WWW_AUTHENTICATE, CHALLENGE)),
-            Self::InvalidKey => Some((WWW_AUTHENTICATE, CHALLENGE_INVALID_KEY)),
-            Self::Busy(_) | Self::Unavailable(_) | Self::NotCaughtUp => {
-                Some((RETRY_AFTER, RETRY_AFTER_SECONDS))
-            }
+        match self.status() {
+            StatusCode::UNAUTHORIZED if *self == Self::MissingKey => Some((WWW_AUTHENTICATE, CHALLENGE)),
+            StatusCode::UNAUTHORIZED => Some((WWW_AUTHENTICATE, CHALLENGE_INVALID_KEY)),
+            StatusCode::SERVICE_UNAVAILABLE => Some((RETRY_AFTER, RETRY_AFTER_SECONDS)),
             // The rest of the body would be taken for the next request. hyper drops the header on HTTP/2.
-            Self::RequestTimeout => Some((CONNECTION, HeaderValue::from_static("close"))),
-            Self::InvalidRequest(_)
-            | Self::Forbidden(_)
-            | Self::NotFound(_)
-            | Self::MethodNotAllowed
-            | Self::IdempotencyKeyReused
-            | Self::PayloadTooLarge
-            | Self::UnsupportedMediaType(_)
-            | Self::Internal
-            | Self::NotImplemented(_) => None,
+            StatusCode::REQUEST_TIMEOUT => Some((CONNECTION, HeaderValue::from_static("close"))),
+            _ => None,
         }
     }
 
@@ -118,20 +102,20 @@ impl Problem {
             Self::IdempotencyKeyReused => {
                 "this Idempotency-Key was already used for a different pet: choose a new one".into()
             }
-            Self::PayloadTooLarge => {
-                let kib = BODY_MAX / 1024;
-                format!("the body must be at most {kib} KiB").into()
-            }
+            Self::PayloadTooLarge => format!("the body must be at most {} KiB", BODY_MAX / 1024).into(),
             Self::Internal => "the service failed unexpectedly".into(),
-            Self::NotCaughtUp => "this node has not reached the requested Log-Position yet".into(),
+            Self::NotCaughtUp => {
+                "this node has not reached the requested Log-Position yet, or its log has another history"
+                    .into()
+            }
         }
     }
 
     /// The Error body.
     pub(super) fn body(&self) -> Vec<u8> {
         let (status, code) = self.kind();
-        let error = Error { code, message: &self.message(), status: status.as_u16() };
-        serde_json::to_vec(&error).expect("text and a number are always JSON")
+        let error = json!({ "code": code, "message": self.message(), "status": status.as_u16() });
+        error.to_string().into_bytes()
     }
 }
 

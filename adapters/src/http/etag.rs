@@ -66,20 +66,16 @@ impl EntityTag {
                 continue;
             }
             let opaque = list.strip_prefix(b"W/").unwrap_or(list);
-            let Some(end) = closing_quote(opaque) else { return false };
-            let (tag, rest) = opaque.split_at(end + 1);
+            // A comma within quotes does not end a tag.
+            let inside = opaque.strip_prefix(b"\"").unwrap_or_default();
+            let Some(length) = inside.iter().position(|byte| *byte == b'"') else { return false };
+            let (tag, rest) = opaque.split_at(length + 2);
             if tag == self.0.as_bytes() {
                 return true;
             }
             list = rest;
         }
     }
-}
-
-/// The end of the tag that starts here. A comma within quotes does not end it.
-fn closing_quote(list: &[u8]) -> Option<usize> {
-    let inside = list.strip_prefix(b"\"")?;
-    inside.iter().position(|byte| *byte == b'"').map(|end| end + 1)
 }
 
 #[cfg(test)]

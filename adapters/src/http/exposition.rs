@@ -7,7 +7,7 @@ use std::{
 
 use application::PetStore;
 use axum::{
-    http::{HeaderValue, header::CONTENT_TYPE},
+    http::{HeaderMap, HeaderValue, header::CONTENT_TYPE},
     response::{IntoResponse as _, Response},
 };
 
@@ -23,7 +23,7 @@ const OPENMETRICS: HeaderValue =
 type Counted = (&'static str, Arc<Counts>);
 
 /// `GET /metrics`.
-pub(super) fn show(service: &Service) -> Response {
+pub(super) fn show(service: &Service, _: &HeaderMap) -> Response {
     let mut text = Text::default();
     text.family("petstore_build", "info", "The program.");
     text.sample("petstore_build_info", &[("version", env!("CARGO_PKG_VERSION"))], 1);
@@ -31,11 +31,10 @@ pub(super) fn show(service: &Service) -> Response {
     requests(&mut text, &called);
     durations(&mut text, &called);
     deprecated_calls(&mut text, &called);
-    text.family("petstore_ready", "gauge", "1 when this node reads and writes as it should.");
-    text.sample("petstore_ready", &[], u8::from(service.is_ready()));
-    let help = "Bytes of responses that clients have not taken yet.";
-    text.family("petstore_http_unsent_bytes", "gauge", help);
-    text.sample("petstore_http_unsent_bytes", &[], service.unsent.load(Relaxed));
+    let ready = u8::from(service.is_ready());
+    text.gauge("petstore_ready", "1 when this node reads and writes as it should.", ready);
+    let unsent = service.unsent.load(Relaxed);
+    text.gauge("petstore_http_unsent_bytes", "Bytes of responses that clients have not taken yet.", unsent);
     let help = "Lines of the log that were lost because nobody read them in time.";
     text.family("petstore_log_lines_dropped", "counter", help);
     text.sample("petstore_log_lines_dropped_total", &[], service.dropped_log_lines.load(Relaxed));
@@ -47,7 +46,8 @@ pub(super) fn show(service: &Service) -> Response {
     if let Some(store) = service.opened() {
         state(&mut text, store);
     }
-    ([(CONTENT_TYPE, OPENMETRICS)], text.finish()).into_response()
+    text.line("# EOF");
+    ([(CONTENT_TYPE, OPENMETRICS)], text.0).into_response()
 }
 
 fn requests(text: &mut Text, called: &[Counted]) {
@@ -91,14 +91,11 @@ fn deprecated_calls(text: &mut Text, called: &[Counted]) {
 }
 
 fn state(text: &mut Text, store: &PetStore) {
-    text.family("petstore_pets", "gauge", "Pets in the inventory.");
-    text.sample("petstore_pets", &[], store.count());
-    text.family("petstore_log_position", "gauge", "The last commit that readers see.");
-    text.sample("petstore_log_position", &[], store.version().position);
-    text.family("petstore_writer_queue", "gauge", "Creates that wait for the writer.");
-    text.sample("petstore_writer_queue", &[], store.waiting());
-    text.family("petstore_writer_queue_limit", "gauge", "How many may wait; one more is told to come back.");
-    text.sample("petstore_writer_queue_limit", &[], PetStore::QUEUE_MAX);
+    text.gauge("petstore_pets", "Pets in the inventory.", store.count());
+    text.gauge("petstore_log_position", "The last commit that readers see.", store.version().position);
+    text.gauge("petstore_writer_queue", "Creates that wait for the writer.", store.waiting());
+    let help = "How many may wait; one more is told to come back.";
+    text.gauge("petstore_writer_queue_limit", help, PetStore::QUEUE_MAX);
 }
 
 /// Microseconds, written as seconds without rounding.
@@ -115,9 +112,15 @@ impl Text {
         self.line(format_args!("# HELP {name} {help}"));
     }
 
+    fn gauge(&mut self, name: &str, help: &str, value: impl Display) {
+        self.family(name, "gauge", help);
+        self.sample(name, &[], value);
+    }
+
     fn sample(&mut self, name: &str, labels: &[(&str, &str)], value: impl Display) {
-        let labels: Vec<_> =
-            labels.iter().map(|(label, value)| format!("{label}=\"{}\"", escaped(value))).collect();
+        let escaped = |value: &str| value.replace('\\', r"\\").replace('"', r#"\""#).replace('\n', r"\n");
+        let labels = labels.iter().map(|(label, value)| format!("{label}=\"{}\"", escaped(value)));
+        let labels: Vec<_> = labels.collect();
         if labels.is_empty() {
             self.line(format_args!("{name} {value}"));
         } else {
@@ -128,13 +131,4 @@ impl Text {
     fn line(&mut self, line: impl Display) {
         writeln!(self.0, "{line}").expect("a string takes everything");
     }
-
-    fn finish(mut self) -> String {
-        self.line("# EOF");
-        self.0
-    }
-}
-
-fn escaped(value: &str) -> String {
-    value.replace('\\', r"\\").replace('"', r#"\""#).replace('\n', r"\n")
 }

@@ -18,98 +18,79 @@ use super::{
     service::Service,
 };
 
-/// What a probe learns. The fields after `reason` are there once the store is open, `position` only for some.
+/// The one report that is not a refusal.
+const READY: &str = "ready";
+
+/// What a probe learns.
 #[derive(Serialize)]
 struct Report {
     status: &'static str,
     #[serde(skip_serializing_if = "Option::is_none")]
     reason: Option<String>,
-    #[serde(skip_serializing_if = "Option::is_none")]
-    engine: Option<&'static str>,
-    #[serde(skip_serializing_if = "Option::is_none")]
-    durability: Option<Promise>,
+    #[serde(flatten)]
+    store: Option<Opened>,
+}
+
+/// What there is to tell once the store is open.
+#[derive(Serialize)]
+struct Opened {
+    engine: &'static str,
+    durability: Promise,
+    /// It tells how much the store has taken in, so it is for operators and callers with a key.
     #[serde(skip_serializing_if = "Option::is_none")]
     position: Option<u64>,
 }
 
 #[derive(Serialize)]
 struct Promise {
-    level: &'static str,
+    level: DurabilityLevel,
     promise: String,
 }
 
 /// `GET /livez`: 200 as long as anything works at all.
-pub(super) fn live(_: &Service) -> Response {
-    Report::new("alive", None).into_ok()
-}
-
-/// Who asks for a report.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-enum Audience {
-    Everybody,
-    /// Somebody with a key, or an operator. The position tells how much the store has taken in.
-    Trusted,
+pub(super) fn live(_: &Service, _: &HeaderMap) -> Response {
+    ([(CONTENT_TYPE, JSON)], r#"{"status":"alive"}"#).into_response()
 }
 
 /// `GET /readyz`: 200 when this node reads and writes as it should.
 pub(super) fn ready(service: &Service, headers: &HeaderMap) -> Response {
-    let audience = match auth::authenticate(service, headers) {
-        Ok(_) => Audience::Trusted,
-        Err(_) => Audience::Everybody,
-    };
-    report(service, audience)
+    let mut report = Report::of(service);
+    if auth::authenticate(service, headers).is_err() {
+        report.store.iter_mut().for_each(|store| store.position = None);
+    }
+    report.into_response()
 }
 
 /// `GET /readyz` on the operators' listener.
-pub(super) fn ready_for_operators(service: &Service) -> Response {
-    report(service, Audience::Trusted)
-}
-
-fn report(service: &Service, audience: Audience) -> Response {
-    let store = service.opened();
-    let fault = store.and_then(|store| store.health().not_ready().map(|error| error.fault.to_string()));
-    let report = |status, reason| Report::new(status, reason).of(store, audience);
-    match (service.is_draining(), store, fault) {
-        (true, _, fault) => not_ready(report("draining", fault).json()),
-        (false, None, _) => not_ready(report("starting", None).json()),
-        (false, Some(_), Some(fault)) => not_ready(report("unavailable", Some(fault)).json()),
-        (false, Some(_), None) => report("ready", None).into_ok(),
-    }
+pub(super) fn ready_for_operators(service: &Service, _: &HeaderMap) -> Response {
+    Report::of(service).into_response()
 }
 
 impl Report {
-    fn new(status: &'static str, reason: Option<String>) -> Self {
-        Self { status, reason, engine: None, durability: None, position: None }
-    }
-
-    fn of(self, store: Option<&PetStore>, audience: Audience) -> Self {
-        let Some(store) = store else { return self };
-        let Durability { engine, level, promise, facts: _ } = store.durability();
-        Self {
-            engine: Some(engine),
-            durability: Some(Promise { level: word(level), promise }),
-            position: match audience {
-                Audience::Everybody => None,
-                Audience::Trusted => Some(store.version().position.0),
-            },
-            ..self
-        }
-    }
-
-    fn json(&self) -> Vec<u8> {
-        serde_json::to_vec(self).expect("texts and a number are always JSON")
-    }
-
-    fn into_ok(self) -> Response {
-        ([(CONTENT_TYPE, JSON)], self.json()).into_response()
+    fn of(service: &Service) -> Self {
+        let store = service.opened();
+        let reason = store.and_then(|store| store.health().not_ready().map(|error| error.fault.to_string()));
+        let status = match (service.is_draining(), store, &reason) {
+            (true, _, _) => "draining",
+            (false, None, _) => "starting",
+            (false, Some(_), Some(_)) => "unavailable",
+            (false, Some(_), None) => READY,
+        };
+        Self { status, reason, store: store.map(Opened::of) }
     }
 }
 
-fn word(level: DurabilityLevel) -> &'static str {
-    match level {
-        DurabilityLevel::Volatile => "volatile",
-        DurabilityLevel::Buffered => "buffered",
-        DurabilityLevel::Synced => "synced",
-        DurabilityLevel::Replicated => "replicated",
+impl Opened {
+    fn of(store: &PetStore) -> Self {
+        let Durability { engine, level, promise, facts: _ } = store.durability();
+        let durability = Promise { level, promise };
+        Self { engine, durability, position: Some(store.version().position.0) }
+    }
+}
+
+impl IntoResponse for Report {
+    fn into_response(self) -> Response {
+        let json = serde_json::to_vec(&self).expect("texts and a number are always JSON");
+        if self.status == READY { ([(CONTENT_TYPE, JSON)], json).into_response() } else { not_ready(json) }
     }
 }

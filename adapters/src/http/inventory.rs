@@ -3,7 +3,7 @@
 //! The page is three files of plain HTML, CSS and JavaScript that call the public API with the key that a person enters.
 
 use super::{
-    asset::{Asset, Caching::Revalidated},
+    asset::{Asset, REVALIDATED},
     docs::{CSS, HTML, JAVASCRIPT, file, protection},
     route::Route,
     site::Site,
@@ -15,13 +15,11 @@ const DIRECTORY: &str =
 
 /// The page, its files, and the directory.
 pub(super) fn routes(site: &Site) -> [Route; 3] {
-    let page = Asset::plain(HTML, Revalidated, include_str!("inventory/page.html"));
-    let directory = Asset::plain("application/json", Revalidated, DIRECTORY);
-    let style = Asset::plain(CSS, Revalidated, include_str!("inventory/page.css"));
-    let script = Asset::plain(JAVASCRIPT, Revalidated, include_str!("inventory/page.js"));
+    let page = Asset::plain(HTML, REVALIDATED, include_str!("inventory/page.html"));
+    let directory = Asset::plain("application/json", REVALIDATED, DIRECTORY);
     [
         file("/", directory.or_page(page.with_headers(protection(site)))),
-        file("/inventory/page.css", style),
-        file("/inventory/page.js", script),
+        file("/inventory/page.css", Asset::plain(CSS, REVALIDATED, include_str!("inventory/page.css"))),
+        file("/inventory/page.js", Asset::plain(JAVASCRIPT, REVALIDATED, include_str!("inventory/page.js"))),
     ]
 }

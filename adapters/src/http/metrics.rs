@@ -54,11 +54,9 @@ impl Metrics {
     /// The operations that were called at all, by name.
     pub(super) fn called(&self) -> Vec<(&'static str, Arc<Counts>)> {
         let called = |counts: &Counts| counts.buckets.iter().any(|count| count.load(Relaxed) > 0);
-        let all = self.0.lock();
-        all.iter()
-            .filter(|(_, counts)| called(counts))
-            .map(|(name, counts)| (*name, counts.clone()))
-            .collect()
+        let mut all: Vec<_> = self.0.lock().iter().map(|(name, counts)| (*name, counts.clone())).collect();
+        all.retain(|(_, counts)| called(counts));
+        all
     }
 }
 

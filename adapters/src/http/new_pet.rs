@@ -3,13 +3,13 @@
 use std::fmt;
 
 use domain::{CategoryId, NewPet, PetName, PetStatus, UnknownPetStatus};
-use serde::{
-    Deserialize, Deserializer,
-    de::{IgnoredAny, MapAccess, Visitor},
-};
+use serde::de::{Deserializer as _, MapAccess, Visitor};
 use serde_json::{error::Category, value::RawValue};
 
-use super::number;
+use super::{
+    field::{self, Field},
+    number,
+};
 
 /// How deep values may be nested, also in fields nobody reads.
 const NESTING_MAX: usize = 64;
@@ -23,49 +23,24 @@ pub(super) fn parse(body: &[u8]) -> Result<NewPet, String> {
     if nesting(text) > NESTING_MAX {
         return Err(format!("the body must be nested at most {NESTING_MAX} levels deep"));
     }
-    let fields: Fields = serde_json::from_str(text).map_err(|error| malformed(&error))?;
-    let name = name(&fields.name).map_err(|rule| format!("name {rule}"));
-    let category_id = category_id(&fields.category_id).map_err(|rule| format!("categoryId {rule}"));
-    let status = status(&fields.status).map_err(|rule| format!("status {rule}"));
+    let mut json = serde_json::Deserializer::from_str(text);
+    let fields = json.deserialize_map(FieldsVisitor).and_then(|fields| json.end().map(|()| fields));
+    let fields = fields.map_err(|error| malformed(&error))?;
+    let name = fields.name.require("name", |json| name(json.get()));
+    let category_id = fields.category_id.require("categoryId", |json| category_id(json.get()));
+    let status = fields.status.read("status", |json| status(json.get()));
     match (name, category_id, status) {
         (Ok(name), Ok(category_id), Ok(status)) => Ok(NewPet { name, category_id, status }),
-        (name, category_id, status) => {
-            let faults = [name.err(), category_id.err(), status.err()];
-            Err(faults.into_iter().flatten().collect::<Vec<_>>().join("; "))
-        }
+        (name, category_id, status) => Err(field::faults([name.err(), category_id.err(), status.err()])),
     }
 }
 
 /// What a body says about each field we know, unread.
 #[derive(Default)]
 struct Fields<'a> {
-    name: Field<'a>,
-    category_id: Field<'a>,
-    status: Field<'a>,
-}
-
-#[derive(Default)]
-enum Field<'a> {
-    #[default]
-    Absent,
-    Given(&'a RawValue),
-    Repeated,
-}
-
-#[derive(Deserialize)]
-#[serde(field_identifier, rename_all = "camelCase")]
-enum Key {
-    Name,
-    CategoryId,
-    Status,
-    #[serde(other)]
-    Unknown,
-}
-
-impl<'de> Deserialize<'de> for Fields<'de> {
-    fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
-        deserializer.deserialize_map(FieldsVisitor)
-    }
+    name: Field<&'a RawValue>,
+    category_id: Field<&'a RawValue>,
+    status: Field<&'a RawValue>,
 }
 
 /// Accepts an object and nothing else: a derived struct would take an array too, and stop at the first fault.
@@ -80,45 +55,20 @@ impl<'de> Visitor<'de> for FieldsVisitor {
 
     fn visit_map<M: MapAccess<'de>>(self, mut object: M) -> Result<Fields<'de>, M::Error> {
         let mut fields = Fields::default();
-        while let Some(key) = object.next_key()? {
-            match key {
-                Key::Name => fields.name.give(object.next_value()?),
-                Key::CategoryId => fields.category_id.give(object.next_value()?),
-                Key::Status => fields.status.give(object.next_value()?),
-                Key::Unknown => {
-                    object.next_value::<IgnoredAny>()?;
-                }
+        while let Some(key) = object.next_key::<String>()? {
+            let value = object.next_value()?;
+            match &*key {
+                "name" => fields.name.give(value),
+                "categoryId" => fields.category_id.give(value),
+                "status" => fields.status.give(value),
+                _ => {}
             }
         }
         Ok(fields)
     }
 }
 
-impl<'a> Field<'a> {
-    fn give(&mut self, value: &'a RawValue) {
-        *self = match self {
-            Self::Absent => Self::Given(value),
-            Self::Given(_) | Self::Repeated => Self::Repeated,
-        };
-    }
-
-    /// The JSON of an optional field. `null` is a value like any other: optional is not nullable.
-    fn optional(&self) -> Result<Option<&'a str>, String> {
-        match self {
-            Self::Absent => Ok(None),
-            Self::Given(value) => Ok(Some(value.get())),
-            Self::Repeated => Err("must be given only once".into()),
-        }
-    }
-
-    /// The JSON of a field that must be there.
-    fn required(&self) -> Result<&'a str, String> {
-        self.optional()?.ok_or_else(|| "is required".into())
-    }
-}
-
-fn name(field: &Field) -> Result<PetName, String> {
-    let json = field.required()?;
+fn name(json: &str) -> Result<PetName, String> {
     if !json.starts_with('"') {
         return Err("must be a string".into());
     }
@@ -127,16 +77,15 @@ fn name(field: &Field) -> Result<PetName, String> {
     PetName::new(name).map_err(|rule| rule.to_string())
 }
 
-fn category_id(field: &Field) -> Result<CategoryId, String> {
-    let category = number::int64(field.required()?).map(CategoryId);
+fn category_id(json: &str) -> Result<CategoryId, String> {
+    let category = number::int64(json).map(CategoryId);
     category.ok_or_else(|| format!("must be an integer between {} and {}", i64::MIN, i64::MAX))
 }
 
-fn status(field: &Field) -> Result<Option<PetStatus>, String> {
-    let Some(json) = field.optional()? else { return Ok(None) };
+/// `null` is a value like any other: optional is not nullable.
+fn status(json: &str) -> Result<PetStatus, String> {
     let word: Option<String> = serde_json::from_str(json).ok();
-    let status = word.unwrap_or_default().parse();
-    status.map(Some).map_err(|rule: UnknownPetStatus| rule.to_string())
+    word.unwrap_or_default().parse().map_err(|rule: UnknownPetStatus| rule.to_string())
 }
 
 /// How deep brackets go, strings aside. Only meant for JSON; for anything else the parser finds the words.

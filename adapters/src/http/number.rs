@@ -1,6 +1,8 @@
 //! Integers from their decimal text. No value is converted to a float, so nothing is rounded; exponents are
 //! not expanded digit by digit, so `1e999999999` costs no more than `1`.
 
+use std::num::IntErrorKind;
+
 /// The most decimal digits an int64 can have.
 const INT64_DIGITS: i64 = 19;
 
@@ -48,18 +50,14 @@ fn scaled(whole: &str, fraction: &str, exponent: i64) -> Option<u64> {
     number.checked_mul(10_u64.checked_pow(u32::try_from(zeros).ok()?)?)
 }
 
-/// An exponent, held at the edge of what counts: beyond it nothing but zero is an int64 anyway.
+/// An exponent. One that is too long is held at the edge of what counts: beyond it nothing but zero is an int64 anyway.
 fn exponent_of(text: &str) -> Option<i64> {
-    let (negative, digits) = match text.strip_prefix('-') {
-        Some(digits) => (true, digits),
-        None => (false, text.strip_prefix('+').unwrap_or(text)),
-    };
-    if digits.is_empty() || !digits.bytes().all(|byte| byte.is_ascii_digit()) {
-        return None;
+    match text.parse::<i64>() {
+        Ok(exponent) => Some(exponent),
+        Err(error) if *error.kind() == IntErrorKind::PosOverflow => Some(i64::MAX),
+        Err(error) if *error.kind() == IntErrorKind::NegOverflow => Some(i64::MIN),
+        Err(_) => None,
     }
-    let edge = i64::from(i32::MAX);
-    let magnitude = digits.bytes().fold(0_i64, |sum, digit| (sum * 10 + i64::from(digit - b'0')).min(edge));
-    Some(if negative { -magnitude } else { magnitude })
 }
 
 fn length(count: usize) -> Option<i64> {

@@ -1,114 +1,153 @@
-//! The interface as an OpenAPI 3.1 document. The route table gives path, method, name and deprecation of each
-//! operation; `operations` adds the parameters, `answers` the responses, `headers` and `schemas` the parts of both.
+//! The interface as an OpenAPI 3.1 document: `docs/openapi.json`, which is kept by hand. What the program decides is
+//! written over it: servers, routes, names, deprecation and limits. A test compares the result with the file, so the
+//! two cannot disagree.
 
-mod answers;
-mod headers;
-mod operations;
-mod schemas;
+use application::Limit;
+use domain::{PetId, PetName, PetStatus};
+use serde_json::{Value, json};
 
-use utoipa::openapi::{
-    Components, Deprecated, Info, License, OpenApi, OpenApiBuilder, Paths, RefOr, SecurityRequirement,
-    Server,
-    extensions::Extensions,
-    path::Operation,
-    security::{HttpAuthScheme, HttpBuilder, SecurityScheme},
-    tag::TagBuilder,
-};
-
-pub(super) use self::operations::{create_pet, get_pet, list_orders, list_pets};
 use super::{
-    deprecation,
     route::{Lifecycle, Route},
     site::Site,
 };
 
-/// The version of the interface, not of the program.
-const VERSION: &str = "1.0.0";
+const FILE: &str = include_str!("../../../docs/openapi.json");
 
 /// Where the interface stands on this service. It is part of the servers' addresses, not of the paths.
 const PREFIX: &str = "/v1";
 
-/// The one way to say who calls.
-const BEARER: &str = "bearer";
-
-/// The tag of every operation.
-const ANIMALS: &str = "animals";
-
 /// The document as text: the same bytes for the same routes.
 pub(super) fn document(routes: &[Route], site: &Site) -> String {
-    let mut document = frame();
-    document.servers = Some(servers(site));
-    document.paths = paths(routes);
-    // utoipa keeps extensions in an order of its own each time; a JSON value sorts them.
-    let document = serde_json::to_value(document).expect("an OpenAPI document is JSON");
+    let mut document: Value = serde_json::from_str(FILE).expect("the file is JSON");
+    document["info"]["description"] = include_str!("openapi/description.md").into();
+    document["servers"] = servers(site);
+    for (pointer, limit) in limits() {
+        *document.pointer_mut(pointer).expect("the file describes what has a limit") = limit;
+    }
+    document["paths"] = paths(&document["paths"], routes);
     format!("{document:#}\n")
 }
 
-/// The described routes, with paths relative to the servers.
-fn paths(routes: &[Route]) -> Paths {
-    let mut paths = Paths::new();
+/// The routes as described in the file, with paths relative to the servers. A route that the file does not describe
+/// has nothing but its name.
+fn paths(described: &Value, routes: &[Route]) -> Value {
+    let mut paths = json!({});
     for route in routes {
-        if let Some(description) = route.description {
-            let path = route.path.strip_prefix(PREFIX).unwrap_or(route.path);
-            let operation = description().operation_id(Some(route.name)).tag(ANIMALS).security(security());
-            let mut operation = operation.build();
-            match route.lifecycle {
-                Lifecycle::Supported => {}
-                Lifecycle::Deprecated => deprecate(&mut operation),
-            }
-            paths.add_path_operation(path, vec![route.method.clone()], operation);
-        }
+        let path = route.path.strip_prefix(PREFIX).unwrap_or(route.path);
+        let method = route.method.as_str().to_ascii_lowercase();
+        let operation = &mut paths[path][&method];
+        *operation = described[path][&method].clone();
+        operation["operationId"] = route.name.into();
+        operation["deprecated"] = (route.lifecycle == Lifecycle::Deprecated).into();
     }
     paths
 }
 
-/// Says that an operation will be removed, and that each of its responses says so.
-fn deprecate(operation: &mut Operation) {
-    operation.deprecated = Some(Deprecated::True);
-    let sunset = Extensions::from_iter([("x-deprecated-sunset", deprecation::SUNSET_DATE)]);
-    operation.extensions = Some(sunset);
-    for response in operation.responses.responses.values_mut() {
-        if let RefOr::T(response) = response {
-            response.headers.extend(headers::DEPRECATED.map(headers::Named::reference));
+/// Where the document names a limit, and the limit that is enforced.
+fn limits() -> [(&'static str, Value); 7] {
+    [
+        ("/paths/~1pets/get/parameters/0/schema/minimum", Limit::MIN.into()),
+        ("/paths/~1pets/get/parameters/0/schema/maximum", Limit::MAX.into()),
+        ("/paths/~1pets/get/parameters/0/schema/default", Limit::DEFAULT.get().into()),
+        ("/paths/~1pets/get/responses/200/content/application~1json/schema/maxItems", Limit::MAX.into()),
+        ("/components/schemas/NewPet/properties/name/maxLength", PetName::MAX_CHARS.into()),
+        ("/components/schemas/Pet/allOf/1/properties/id/minimum", PetId::FIRST.get().into()),
+        ("/components/schemas/PetStatus/enum", PetStatus::ALL.map(PetStatus::as_str).as_slice().into()),
+    ]
+}
+
+fn servers(site: &Site) -> Value {
+    let named = [(&site.base_url, "Production"), (&site.staging_url, "Staging")];
+    let named = named.iter().filter_map(|(url, name)| Some((url.as_ref()?.as_str(), *name)));
+    let servers = [(PREFIX, "This service")].into_iter().chain(named);
+    servers.map(|(url, description)| json!({ "url": url, "description": description })).collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use application::Scope;
+    use axum::http::HeaderMap;
+    use regex::Regex;
+
+    use super::*;
+    use crate::http::{
+        call::{LOG_POSITION, requested_position},
+        deprecation,
+        error::Problem,
+        new_pet, paging, pets,
+    };
+
+    fn file() -> Value {
+        serde_json::from_str(FILE).unwrap()
+    }
+
+    /// Every problem by the name of its example, as the program itself reports it.
+    fn problems(scope: Scope) -> [(&'static str, Problem); 16] {
+        let position = HeaderMap::from_iter([(LOG_POSITION, "x".parse().unwrap())]);
+        [
+            ("bad_limit", Problem::invalid(paging::parse(Some("limit=0")).unwrap_err())),
+            ("bad_position", requested_position(&position).unwrap_err()),
+            ("missing_fields", Problem::invalid(new_pet::parse(b"{}").unwrap_err())),
+            ("missing_key", Problem::MissingKey),
+            ("invalid_key", Problem::InvalidKey),
+            ("missing_scope", Problem::Forbidden(scope)),
+            ("no_such_pet", Problem::NO_SUCH_PET),
+            ("too_slow", Problem::RequestTimeout),
+            ("key_reused", Problem::IdempotencyKeyReused),
+            ("too_large", Problem::PayloadTooLarge),
+            ("not_json", Problem::UnsupportedMediaType("Content-Type must be application/json in UTF-8")),
+            ("internal", Problem::Internal),
+            ("reserved", pets::NO_ORDERS),
+            ("busy", Problem::Busy("too many requests are waiting")),
+            ("unavailable", Problem::Unavailable("a write to storage failed".into())),
+            ("not_caught_up", Problem::NotCaughtUp),
+        ]
+    }
+
+    #[test]
+    fn every_error_has_the_examples_that_the_program_would_send() {
+        let file = file();
+        let operations =
+            file["paths"].as_object().unwrap().values().flat_map(|path| path.as_object().unwrap());
+        for (method, operation) in operations {
+            let problems = problems(if method == "get" { Scope::Read } else { Scope::Write });
+            let responses = operation["responses"].as_object().unwrap();
+            for (status, response) in responses.iter().filter(|(status, _)| status.as_str() >= "400") {
+                let examples = response["content"]["application/json"]["examples"].as_object().unwrap();
+                assert!(!examples.is_empty(), "{} {status}", operation["operationId"]);
+                for (name, example) in examples {
+                    let (_, problem) = problems.iter().find(|(known, _)| known == name).expect(name);
+                    let sent: Value = serde_json::from_slice(&problem.body()).unwrap();
+                    assert_eq!(example["value"], sent, "{}", operation["operationId"]);
+                    assert_eq!(problem.status().as_str(), status, "{name}");
+                }
+            }
         }
     }
-}
 
-/// Everything in the document but servers and paths.
-fn frame() -> OpenApi {
-    let mut components = Components::new();
-    components.schemas = schemas::all();
-    components.headers = headers::all();
-    components.add_security_scheme(BEARER, bearer());
-    let mut info = Info::new("Pet store", VERSION);
-    info.description = Some(include_str!("openapi/description.md").into());
-    info.license = Some(License::new("MIT OR Apache-2.0"));
-    OpenApiBuilder::new()
-        .info(info)
-        .components(Some(components))
-        .security(Some([security()]))
-        .tags(Some([TagBuilder::new().name(ANIMALS).description(Some("The pets of the store.")).build()]))
-        .build()
-}
+    #[test]
+    fn the_headers_of_a_deprecated_operation_are_those_it_sends() {
+        let file = file();
+        let mut sent = HeaderMap::new();
+        deprecation::announce(&mut sent);
+        for (header, name) in [("Deprecation", "deprecation"), ("Sunset", "sunset"), ("Successor", "link")] {
+            assert_eq!(file["components"]["headers"][header]["example"], sent[name].to_str().unwrap());
+        }
+        let until = chrono::DateTime::parse_from_rfc2822(sent["sunset"].to_str().unwrap()).unwrap();
+        let date = &file["paths"]["/pets/{petId}"]["get"]["x-deprecated-sunset"];
+        assert_eq!(date, &until.format("%Y-%m-%d").to_string());
+    }
 
-fn servers(site: &Site) -> Vec<Server> {
-    let mut servers = vec![server(PREFIX, "This service")];
-    servers.extend(site.base_url.as_ref().map(|url| server(url.as_str(), "Production")));
-    servers.extend(site.staging_url.as_ref().map(|url| server(url.as_str(), "Staging")));
-    servers
-}
-
-fn server(url: &str, description: &str) -> Server {
-    let mut server = Server::new(url);
-    server.description = Some(description.into());
-    server
-}
-
-fn bearer() -> SecurityScheme {
-    let bearer = HttpBuilder::new().scheme(HttpAuthScheme::Bearer).bearer_format("API key");
-    SecurityScheme::Http(bearer.description(Some("An API key issued with `petstore keys issue`.")).build())
-}
-
-fn security() -> SecurityRequirement {
-    SecurityRequirement::new(BEARER, [] as [&str; 0])
+    #[test]
+    fn the_pattern_of_a_name_says_what_the_name_itself_says() {
+        let file = file();
+        let pattern = &file["components"]["schemas"]["NewPet"]["properties"]["name"]["pattern"];
+        let pattern = Regex::new(pattern.as_str().unwrap()).unwrap();
+        for character in char::MIN..=char::MAX {
+            for name in [format!("{character}"), format!("a{character}"), format!("{character} ")] {
+                assert_eq!(pattern.is_match(&name), PetName::new(&*name).is_ok(), "{name:?}");
+            }
+        }
+        assert!(!pattern.is_match(""));
+    }
 }

@@ -6,27 +6,31 @@ use application::{Limit, LimitOutOfRange, ListPets};
 use axum::http::HeaderValue;
 use domain::{PetId, PetStatus, UnknownPetStatus};
 
-use super::number;
+use super::{
+    field::{self, Field},
+    number,
+};
 
 /// Reads the query string. The error names every fault and is fit for the client.
 pub(super) fn parse(query: Option<&str>) -> Result<ListPets, String> {
-    let mut list = ListPets { limit: Limit::DEFAULT, status: None, after: None };
-    let mut seen = Seen::default();
-    let mut faults = Vec::new();
+    let (mut limits, mut statuses, mut afters) = (Field::Absent, Field::Absent, Field::Absent);
     for (name, value) in form_urlencoded::parse(query.unwrap_or_default().as_bytes()) {
-        let read = match &*name {
-            "limit" => once(&mut seen.limit).and_then(|()| limit(&value)).map(|limit| list.limit = limit),
-            "status" => {
-                once(&mut seen.status).and_then(|()| status(&value)).map(|status| list.status = Some(status))
-            }
-            "after" => once(&mut seen.after).and_then(|()| after(&value)).map(|after| list.after = after),
-            _ => Ok(()),
-        };
-        let fault = read.map_err(|rule| format!("{name} {rule}")).err();
-        // A parameter given a thousand times is told once.
-        faults.extend(fault.filter(|fault| !faults.contains(fault)));
+        match &*name {
+            "limit" => limits.give(value),
+            "status" => statuses.give(value),
+            "after" => afters.give(value),
+            _ => {}
+        }
     }
-    if faults.is_empty() { Ok(list) } else { Err(faults.join("; ")) }
+    let limit = limits.read("limit", |text| limit(text));
+    let status = statuses.read("status", |text| status(text));
+    let after = afters.read("after", |text| after(text));
+    match (limit, status, after) {
+        (Ok(limit), Ok(status), Ok(after)) => {
+            Ok(ListPets { limit: limit.unwrap_or(Limit::DEFAULT), status, after: after.flatten() })
+        }
+        (limit, status, after) => Err(field::faults([limit.err(), status.err(), after.err()])),
+    }
 }
 
 /// The link to the page after `after`, with the same filter and size.
@@ -37,18 +41,6 @@ pub(super) fn next(list: &ListPets, after: PetId) -> HeaderValue {
     }
     write!(link, "&after={}>; rel=\"next\"", after.get()).expect("a string takes everything");
     HeaderValue::try_from(link).expect("digits and plain words are fit for a header")
-}
-
-/// Which parameters were met.
-#[derive(Default)]
-struct Seen {
-    limit: bool,
-    status: bool,
-    after: bool,
-}
-
-fn once(seen: &mut bool) -> Result<(), String> {
-    if std::mem::replace(seen, true) { Err("must be given only once".into()) } else { Ok(()) }
 }
 
 fn limit(text: &str) -> Result<Limit, String> {

@@ -13,7 +13,7 @@ use domain::PetId;
 use percent_encoding::percent_decode_str;
 
 use super::{
-    call::{Call, LOG_POSITION},
+    call::{Call, LOG_POSITION, log_position},
     error::{JSON, Problem},
     etag::EntityTag,
     idempotency, new_pet, number, paging, pet_json, request_body,
@@ -23,16 +23,17 @@ use super::{
 /// Clients may keep a page, but must revalidate it each time; the tag makes that cheap.
 const REVALIDATE: HeaderValue = HeaderValue::from_static("private, no-cache");
 
-const NO_SUCH_PET: Problem = Problem::NotFound("no pet has this id");
+pub(super) const NO_ORDERS: Problem =
+    Problem::NotImplemented("store orders are reserved and not implemented yet");
 
 /// `GET /v1/pets`.
 pub(super) fn list(call: &Call) -> Result<Response, Problem> {
     let query = paging::parse(call.request.uri().query()).map_err(Problem::invalid)?;
-    let page = call.store.list(&query)?;
+    let (page, bookmark) = call.store.list(&query)?;
     let tag = EntityTag::of_version(&page.version);
     let mut response = revalidated(tag, call.request.headers(), || pet_json::pets(&page.pets));
     let headers = response.headers_mut();
-    headers.insert(LOG_POSITION, page.version.position.0.into());
+    headers.insert(LOG_POSITION, log_position(bookmark));
     if let Some(after) = page.next {
         headers.insert(LINK, paging::next(&query, after));
     }
@@ -61,23 +62,22 @@ pub(super) fn create(call: Call) -> Pending {
 
 /// `GET /v1/pets/{petId}`. Deprecated.
 pub(super) fn get(call: &Call) -> Result<Response, Problem> {
-    // Taken first: a pet that is not found was not there at this position.
-    let position = call.store.version().position;
-    let id = pet_id(call.request.uri().path());
-    let mut response = match id.map(|id| call.store.get(id)).transpose()?.flatten() {
+    let Some(id) = pet_id(call.request.uri().path()) else { return Err(Problem::NO_SUCH_PET) };
+    let (pet, bookmark) = call.store.get(id)?;
+    let mut response = match pet {
         Some(pet) => {
             let body = pet_json::pet(&pet);
             revalidated(EntityTag::of_content(&body), call.request.headers(), || body)
         }
-        None => NO_SUCH_PET.into_response(),
+        None => Problem::NO_SUCH_PET.into_response(),
     };
-    response.headers_mut().insert(LOG_POSITION, position.0.into());
+    response.headers_mut().insert(LOG_POSITION, log_position(bookmark));
     Ok(response)
 }
 
 /// `GET /v1/store/orders`: reserved. Its payload is not specified, and we invent none.
 pub(super) fn orders(_: &Call) -> Result<Response, Problem> {
-    Err(Problem::NotImplemented("store orders are reserved and not implemented yet"))
+    Err(NO_ORDERS)
 }
 
 /// A body with its tag, or 304 for clients that hold it already.

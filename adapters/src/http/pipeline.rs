@@ -32,7 +32,7 @@ use tracing::Instrument as _;
 
 use super::{
     auth,
-    call::{LOG_POSITION, admit, is_in_interface},
+    call::{LOG_POSITION, admit, is_in_interface, log_position},
     cors, deprecation,
     error::Problem,
     limits::{DRAIN_MAX, HEADERS_MAX},
@@ -110,12 +110,11 @@ async fn process(endpoint: &Endpoint, context: &Context, request: Request) -> Re
         return Ok(response);
     }
     match &endpoint.handler {
-        Handler::Public(answer) => Ok(answer(&endpoint.service)),
-        Handler::Probe(answer) => Ok(answer(&endpoint.service, request.headers())),
+        Handler::Public(answer) => Ok(answer(&endpoint.service, request.headers())),
         Handler::Scoped(scope, answer) => {
             let principal = auth::authenticate(&endpoint.service, request.headers())?;
             auth::require(&principal, *scope)?;
-            Ok(answer(&endpoint.service))
+            Ok(answer(&endpoint.service, request.headers()))
         }
         Handler::File(file) => Ok(file.answer(request.headers())),
         Handler::Read(answer) => answer(&admit(endpoint, request, &context.authenticated).await?),
@@ -137,7 +136,7 @@ impl Context {
             id: endpoint.service.ids.of(headers),
             in_interface: is_in_interface(request.uri().path()),
             authenticated: AtomicBool::new(false),
-            origin: endpoint.service.site.origins.allow(headers),
+            origin: cors::allow(&endpoint.service.site.origins, headers),
             body_may_stay: request.version() < Version::HTTP_2
                 && (request.body().size_hint().lower() > DRAIN_MAX
                     || headers.contains_key(EXPECT)
@@ -155,11 +154,11 @@ impl Context {
             Lifecycle::Supported => {}
             Lifecycle::Deprecated => deprecation::announce(headers),
         }
-        endpoint.service.site.origins.announce(self.origin, headers);
+        cors::announce(&endpoint.service.site.origins, self.origin, headers);
         if self.authenticated.into_inner()
             && let Some(store) = endpoint.service.opened()
         {
-            headers.entry(LOG_POSITION).or_insert_with(|| store.version().position.0.into());
+            headers.entry(LOG_POSITION).or_insert_with(|| log_position(store.bookmark()));
         }
         if self.body_may_stay && refused {
             headers.insert(CONNECTION, HeaderValue::from_static("close"));
@@ -191,12 +190,8 @@ fn check_framing(request: &Request) -> Result<(), Problem> {
 /// Whether everybody on the way reads the same body: others may undo codings that we do not know. A length beside
 /// the coding does not get here; the parser drops it and closes the connection.
 fn is_coding_clear(headers: &HeaderMap) -> bool {
-    let mut codings = headers.get_all(TRANSFER_ENCODING).iter();
-    match (codings.next(), codings.next()) {
-        (None, _) => true,
-        (Some(coding), None) => coding.as_bytes().trim_ascii().eq_ignore_ascii_case(b"chunked"),
-        (Some(_), Some(_)) => false,
-    }
+    let chunked = |coding: &HeaderValue| coding.as_bytes().trim_ascii().eq_ignore_ascii_case(b"chunked");
+    headers.get_all(TRANSFER_ENCODING).iter().enumerate().all(|(index, coding)| index == 0 && chunked(coding))
 }
 
 fn is_host(host: &[u8]) -> bool {

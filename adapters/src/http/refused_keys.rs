@@ -25,15 +25,12 @@ impl RefusedKeys {
             return;
         }
         let left_out = self.left_out.swap(0, Ordering::Relaxed);
-        match refused {
-            RefusedKey::Unknown => tracing::info!(reason = "unknown", left_out, "refused an API key"),
-            RefusedKey::Expired(key) => {
-                tracing::info!(reason = "expired", %key, left_out, "refused an API key");
-            }
-            RefusedKey::Revoked(key) => {
-                tracing::info!(reason = "revoked", %key, left_out, "refused an API key");
-            }
-        }
+        let (reason, key) = match refused {
+            RefusedKey::Unknown => ("unknown", None),
+            RefusedKey::Expired(key) => ("expired", Some(key)),
+            RefusedKey::Revoked(key) => ("revoked", Some(key)),
+        };
+        tracing::info!(reason, key = key.map(tracing::field::display), left_out, "refused an API key");
     }
 }
 

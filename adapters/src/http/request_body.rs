@@ -11,7 +11,7 @@ use std::{
 use axum::{
     body::{Body, Bytes},
     http::{
-        HeaderMap, Version,
+        HeaderMap, HeaderValue, Version,
         header::{CONTENT_ENCODING, CONTENT_TYPE, EXPECT},
     },
 };
@@ -142,7 +142,8 @@ fn broken(error: &axum::Error) -> Problem {
 }
 
 fn check_media_type(headers: &HeaderMap) -> Result<(), Problem> {
-    if !headers.get_all(CONTENT_ENCODING).iter().all(|value| is_identity(value.as_bytes())) {
+    let identity = |coding: &HeaderValue| coding.as_bytes().trim_ascii().eq_ignore_ascii_case(b"identity");
+    if !headers.get_all(CONTENT_ENCODING).iter().all(identity) {
         return Err(Problem::UnsupportedMediaType(
             "the body must not be compressed: remove Content-Encoding",
         ));
@@ -154,10 +155,6 @@ fn check_media_type(headers: &HeaderMap) -> Result<(), Problem> {
             Err(Problem::UnsupportedMediaType("Content-Type must be application/json in UTF-8"))
         }
     }
-}
-
-fn is_identity(coding: &[u8]) -> bool {
-    coding.trim_ascii().eq_ignore_ascii_case(b"identity")
 }
 
 /// `application/json`, in UTF-8 if a charset is named. Other parameters are ignored.

@@ -10,7 +10,6 @@ use axum::{
     response::{IntoResponse as _, Response},
     routing::{MethodFilter, on},
 };
-use utoipa::openapi::{HttpMethod, path::OperationBuilder};
 
 use super::{asset::Asset, call::Call, error::Problem, metrics::Counts, pipeline, service::Service};
 
@@ -20,13 +19,11 @@ const OTHER: &str = "other";
 /// One row: an address, a method, and everything that is known about them.
 pub(super) struct Route {
     pub(super) path: &'static str,
-    /// `GET` answers `HEAD` too. axum and utoipa each have a type for it.
-    pub(super) method: HttpMethod,
-    filter: MethodFilter,
-    /// Its name in the metrics, and in the OpenAPI document if it is described there.
+    /// `GET` answers `HEAD` too.
+    pub(super) method: Method,
+    /// Its name in the metrics, and in the OpenAPI document if it belongs to the interface.
     pub(super) name: &'static str,
     pub(super) lifecycle: Lifecycle,
-    pub(super) description: Option<fn() -> OperationBuilder>,
     handler: Handler,
 }
 
@@ -41,11 +38,9 @@ pub(super) enum Lifecycle {
 /// How a request is answered.
 pub(super) enum Handler {
     /// For everybody, key or not.
-    Public(fn(&Service) -> Response),
-    /// For everybody, with more for callers whose headers hold a key.
-    Probe(fn(&Service, &HeaderMap) -> Response),
+    Public(fn(&Service, &HeaderMap) -> Response),
     /// For callers whose key has this scope.
-    Scoped(Scope, fn(&Service) -> Response),
+    Scoped(Scope, fn(&Service, &HeaderMap) -> Response),
     /// A file, for everybody.
     File(Box<Asset>),
     /// For callers with a key, from memory.
@@ -69,29 +64,15 @@ pub(super) struct Endpoint {
 
 impl Route {
     pub(super) fn get(path: &'static str, name: &'static str, handler: Handler) -> Self {
-        Self::new((HttpMethod::Get, MethodFilter::GET), path, name, handler)
+        Self { path, method: Method::GET, name, lifecycle: Lifecycle::Supported, handler }
     }
 
     pub(super) fn post(path: &'static str, name: &'static str, handler: Handler) -> Self {
-        Self::new((HttpMethod::Post, MethodFilter::POST), path, name, handler)
-    }
-
-    /// Adds the row to the OpenAPI document.
-    pub(super) fn described(self, description: fn() -> OperationBuilder) -> Self {
-        Self { description: Some(description), ..self }
+        Self { method: Method::POST, ..Self::get(path, name, handler) }
     }
 
     pub(super) fn deprecated(self) -> Self {
         Self { lifecycle: Lifecycle::Deprecated, ..self }
-    }
-
-    fn new(
-        (method, filter): (HttpMethod, MethodFilter),
-        path: &'static str,
-        name: &'static str,
-        handler: Handler,
-    ) -> Self {
-        Self { path, method, filter, name, lifecycle: Lifecycle::Supported, description: None, handler }
     }
 }
 
@@ -102,20 +83,16 @@ pub(super) struct Routers {
     pub(super) shedding: Router,
 }
 
-/// A router with these rows. Everything else gets 404 or 405.
-pub(super) fn router(rows: impl IntoIterator<Item = Route>, service: &Arc<Service>) -> Router {
-    build(rows, service, [Handler::Missing(no_such_path), Handler::Missing(no_such_method)])
-}
+/// What answers requests for unknown paths, and those with unknown methods: 404 and 405.
+pub(super) const MISSING: [Handler; 2] = [Handler::Missing(no_such_path), Handler::Missing(no_such_method)];
+/// The same while there is no memory: 503.
+pub(super) const SHEDDING: [Handler; 2] = [Handler::Public(busy), Handler::Public(busy)];
 
-/// A router with these rows. Everything else gets 503.
-pub(super) fn shedding_router(rows: impl IntoIterator<Item = Route>, service: &Arc<Service>) -> Router {
-    build(rows, service, [Handler::Public(busy), Handler::Public(busy)])
-}
-
-fn build(
+/// A router with these rows, and what answers everything else.
+pub(super) fn router(
     rows: impl IntoIterator<Item = Route>,
-    service: &Arc<Service>,
     [no_path, no_method]: [Handler; 2],
+    service: &Arc<Service>,
 ) -> Router {
     let endpoint = |name, lifecycle, handler| {
         let counts = service.metrics.counts(name);
@@ -124,12 +101,13 @@ fn build(
     };
     let other = |handler| endpoint(OTHER, Lifecycle::Supported, handler);
     let router = rows.into_iter().fold(Router::new(), |router, route| {
-        router.route(route.path, on(route.filter, endpoint(route.name, route.lifecycle, route.handler)))
+        let filter = MethodFilter::try_from(route.method).expect("axum knows the methods of the table");
+        router.route(route.path, on(filter, endpoint(route.name, route.lifecycle, route.handler)))
     });
     router.fallback(other(no_path)).method_not_allowed_fallback(other(no_method))
 }
 
-fn busy(_: &Service) -> Response {
+fn busy(_: &Service, _: &HeaderMap) -> Response {
     Problem::Busy("too many responses are waiting to be read").into_response()
 }
 

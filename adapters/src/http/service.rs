@@ -28,32 +28,21 @@ pub struct Service {
 }
 
 impl Service {
-    /// A service that is starting: it knows who may call, but has nothing to show yet.
-    pub fn new(keys: Arc<dyn Authenticator>) -> Self {
+    /// A service that is starting: it knows who may call, but has nothing to show yet. It shows the number of
+    /// dropped lines in its metrics.
+    pub fn new(keys: Arc<dyn Authenticator>, site: Site, dropped_log_lines: Arc<AtomicU64>) -> Self {
         Self {
             keys,
             refused_keys: RefusedKeys::default(),
             ids: RequestIds::new(),
             metrics: Metrics::default(),
-            site: Site::default(),
+            site,
             unsent: Arc::default(),
-            dropped_log_lines: Arc::default(),
+            dropped_log_lines,
             tls: None,
             store: OnceLock::new(),
             draining: AtomicBool::new(false),
         }
-    }
-
-    /// The same service, shown to the world like this.
-    #[must_use]
-    pub fn with_site(self, site: Site) -> Self {
-        Self { site, ..self }
-    }
-
-    /// The same service, which shows this count in its metrics.
-    #[must_use]
-    pub fn with_dropped_log_lines(self, dropped_log_lines: Arc<AtomicU64>) -> Self {
-        Self { dropped_log_lines, ..self }
     }
 
     /// The same service, which shows in its metrics when this certificate expires.

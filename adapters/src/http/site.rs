@@ -1,11 +1,11 @@
 //! How the service is reached from outside: its public URLs, and the web pages that may call it.
 
-use std::{fmt, str::FromStr};
+use std::str::FromStr;
 
 use axum::http::{Uri, uri::Scheme};
 use thiserror::Error;
 
-use super::cors::Origins;
+use super::cors::Origin;
 
 /// What an operator decides about how the service is reached.
 #[derive(Debug, Clone, Default)]
@@ -15,7 +15,7 @@ pub struct Site {
     /// Where the staging service is, for the OpenAPI document.
     pub staging_url: Option<ServerUrl>,
     /// The web pages that may call this service from a browser.
-    pub origins: Origins,
+    pub origins: Vec<Origin>,
 }
 
 /// The public address of a service, ending in the version of its interface.
@@ -57,12 +57,6 @@ impl FromStr for ServerUrl {
         } else {
             Err(InvalidServerUrl)
         }
-    }
-}
-
-impl fmt::Display for ServerUrl {
-    fn fmt(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
-        self.0.fmt(formatter)
     }
 }
 

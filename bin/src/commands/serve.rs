@@ -120,8 +120,8 @@ async fn serve(arguments: ServeArguments, output: &Output) -> anyhow::Result<()>
         env!("CARGO_PKG_VERSION")
     ));
 
-    let service = Service::new(keys.authenticator()).with_site(arguments.site()).with_tls(tls.clone());
-    let service = Arc::new(service.with_dropped_log_lines(output.stderr.dropped()));
+    let service = Service::new(keys.authenticator(), arguments.site(), output.stderr.dropped());
+    let service = Arc::new(service.with_tls(tls.clone()));
     let shares = share_descriptors(&arguments);
     let settings = Settings {
         connections_max: shares.callers,

@@ -3,7 +3,10 @@
 use std::time::Duration;
 
 use application::{Principal, RefusedKey, ports::Authenticator};
-use axum::http::{Method, Request, Response};
+use axum::{
+    body::Bytes,
+    http::{Method, Request, Response},
+};
 use h2::{
     RecvStream,
     client::{self, SendRequest},
@@ -14,7 +17,7 @@ use tokio::{
 };
 
 use super::*;
-use crate::http::{Service, public_routers};
+use crate::http::{Service, Site, public_routers};
 
 const NEVER: Duration = Duration::from_hours(1);
 const SOON: Duration = Duration::from_millis(20);
@@ -48,7 +51,7 @@ impl Peer {
     fn connect(settings: Settings) -> Self {
         let (stream, theirs) = tokio::io::duplex(1024);
         let (stage, stages) = watch::channel(Stage::Serving);
-        let service = Arc::new(Service::new(Arc::new(NoKeys)));
+        let service = Arc::new(Service::new(Arc::new(NoKeys), Site::default(), Arc::default()));
         let connections = Arc::new(Connections::new(public_routers(&service), service, settings));
         let server = tokio::spawn(connections.run(theirs, stages));
         Self { stream, stage, server }

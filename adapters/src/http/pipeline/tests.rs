@@ -9,7 +9,7 @@ use http_body_util::BodyExt as _;
 use serde_json::{Value, json};
 
 use super::*;
-use crate::http::{Service, public_routers};
+use crate::http::{Service, Site, public_routers};
 
 /// Knows one key, and breaks at another.
 struct Keys;
@@ -29,8 +29,12 @@ impl Authenticator for Keys {
     }
 }
 
+fn service() -> Arc<Service> {
+    Arc::new(Service::new(Arc::new(Keys), Site::default(), Arc::default()))
+}
+
 fn router() -> Router {
-    public_routers(&Arc::new(Service::new(Arc::new(Keys)))).serving
+    public_routers(&service()).serving
 }
 
 fn request(method: &str, path: &str) -> Request {
@@ -185,7 +189,7 @@ async fn a_request_is_counted_under_the_name_of_its_route() {
         ("other", &["PUT", "DELETE", "OPTIONS"], &["/v1/pets", "/v1/pets/1", "/docs", "/livez"]),
     ] {
         for (method, path) in methods.iter().flat_map(|method| paths.iter().map(move |path| (method, path))) {
-            let service = Arc::new(Service::new(Arc::new(Keys)));
+            let service = service();
             route(&public_routers(&service).serving, request(method, path)).await;
             let counted: Vec<_> = service.metrics.called().into_iter().map(|(name, _)| name).collect();
             assert_eq!(counted, [name], "{method} {path}");

@@ -8,7 +8,7 @@ use tokio::{sync::oneshot, task::JoinHandle, time::timeout};
 use super::*;
 use crate::{
     event_log::memory::MemoryLog,
-    http::{Listener, serve},
+    http::{Listener, Site, serve},
     read_model::MemoryReadModel,
     system::SystemClock,
 };
@@ -36,7 +36,7 @@ struct Server {
 async fn start(settings: Settings) -> Server {
     let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
     let address = listener.local_addr().unwrap();
-    let service = Arc::new(Service::new(Arc::new(AnyKey)));
+    let service = Arc::new(Service::new(Arc::new(AnyKey), Site::default(), Arc::default()));
     let (log, pets) = (Arc::<MemoryLog>::default(), Arc::<MemoryReadModel>::default());
     let store = PetStore::open(log, pets, Arc::new(SystemClock), Options::new(Sharing::Alone)).await;
     service.open(Arc::new(store.unwrap()));

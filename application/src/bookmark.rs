@@ -1,0 +1,110 @@
+//! Bookmarks: how clients name a commit of one history, so that a node can tell whether it has reached it.
+
+use std::collections::VecDeque;
+
+use crate::{digest::Digest, ports::Position};
+
+/// How many bytes of a head hash a bookmark holds: enough to tell histories apart, short enough for a header.
+pub const HASH_PREFIX: usize = 8;
+
+/// How many commits a node knows by their hashes. For an older one it asks the log.
+const RECENT_MAX: usize = 4_096;
+
+/// A commit of one history.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Bookmark {
+    /// Where it stands.
+    pub position: Position,
+    /// The first bytes of the head hash of the log up to there. Without them, any history that is long enough will do.
+    pub hash: Option<[u8; HASH_PREFIX]>,
+}
+
+impl From<Position> for Bookmark {
+    fn from(position: Position) -> Self {
+        Self { position, hash: None }
+    }
+}
+
+/// The last commits of a history, by their hashes.
+#[derive(Debug)]
+pub(crate) struct Recent {
+    last: Position,
+    /// Oldest first. Positions have no gaps, so the place of a hash tells its position.
+    hashes: VecDeque<[u8; HASH_PREFIX]>,
+}
+
+impl Recent {
+    pub(crate) fn add(&mut self, position: Position, head_hash: Digest) {
+        if self.hashes.len() == RECENT_MAX {
+            self.hashes.pop_front();
+        }
+        self.last = position;
+        self.hashes.push_back(prefix(head_hash));
+    }
+
+    /// The last commit.
+    pub(crate) fn last(&self) -> Bookmark {
+        Bookmark { position: self.last, hash: self.hashes.back().copied() }
+    }
+
+    /// Whether the history holds this commit. `None` if that is too long ago to tell.
+    pub(crate) fn holds(&self, bookmark: Bookmark) -> Option<bool> {
+        let Some(age) = self.last.0.checked_sub(bookmark.position.0) else { return Some(false) };
+        let Some(hash) = bookmark.hash.filter(|_| bookmark.position > Position::START) else {
+            return Some(true);
+        };
+        let age = usize::try_from(age).ok()?;
+        let known = self.hashes.get(self.hashes.len().checked_sub(age + 1)?)?;
+        Some(*known == hash)
+    }
+}
+
+/// The empty log.
+impl Default for Recent {
+    fn default() -> Self {
+        Self { last: Position::START, hashes: [prefix(Digest::of(&[]))].into() }
+    }
+}
+
+pub(crate) fn prefix(Digest(digest): Digest) -> [u8; HASH_PREFIX] {
+    *digest.first_chunk().expect("a digest is longer than its prefix")
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn bookmark(position: u64, hash: u8) -> Bookmark {
+        Bookmark { position: Position(position), hash: Some([hash; HASH_PREFIX]) }
+    }
+
+    #[test]
+    fn a_history_holds_its_own_commits_and_no_others() {
+        let mut recent = Recent::default();
+        for position in 1..=3_u8 {
+            recent.add(Position(position.into()), Digest([position; 32]));
+        }
+        assert_eq!(recent.last(), bookmark(3, 3));
+        assert_eq!([1, 2, 3].map(|n| recent.holds(bookmark(n.into(), n))), [Some(true); 3]);
+        assert_eq!(recent.holds(bookmark(2, 3)), Some(false), "another history");
+        assert_eq!(recent.holds(bookmark(4, 4)), Some(false), "not reached yet");
+        assert_eq!(
+            recent.holds(Recent::default().last()),
+            Some(true),
+            "every history begins with the empty log"
+        );
+        assert_eq!(recent.holds(Position(3).into()), Some(true), "a bare position fits every history");
+        assert_eq!(recent.holds(Position(4).into()), Some(false), "that is long enough");
+    }
+
+    #[test]
+    fn what_is_too_long_ago_is_forgotten() {
+        let mut recent = Recent::default();
+        for position in 1..=u64::try_from(RECENT_MAX).unwrap() + 1 {
+            recent.add(Position(position), Digest([7; 32]));
+        }
+        assert_eq!(recent.holds(bookmark(1, 7)), None);
+        assert_eq!(recent.holds(bookmark(2, 7)), Some(true));
+        assert_eq!(recent.holds(Position(1).into()), Some(true));
+    }
+}

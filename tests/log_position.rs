@@ -1,0 +1,77 @@
+//! `Log-Position` names a commit of one history: a node whose log has another history, after a restore or a lossy
+//! failover, does not take it for its own.
+
+use harness::{Answer, App, PostgresServer, eventually, petstore, program};
+
+fn add(app: &App, name: &str) -> String {
+    let answer = app.post(&format!(r#"{{"name":"{name}","categoryId":7}}"#));
+    assert_eq!(answer.status, 201, "{}", answer.text());
+    answer.header("log-position").unwrap().to_owned()
+}
+
+fn list_at(app: &App, position: &str) -> Answer {
+    app.call("GET", "/v1/pets").header("Log-Position", position).send()
+}
+
+/// The positions of one history are believed, and those of the other are not.
+fn assert_told_apart(app: &App, ours: &[&String], lost: &[&String]) {
+    for position in ours {
+        let answer = list_at(app, position);
+        assert_eq!(answer.status, 200, "{position}: {}", answer.text());
+        assert_eq!(list_at(app, position.split_once('-').unwrap().0).status, 200, "a bare {position}");
+    }
+    for position in lost {
+        let answer = list_at(app, position);
+        assert!(
+            answer.error(503, "not_caught_up").contains("another history"),
+            "{position}: {}",
+            answer.text()
+        );
+        assert!(answer.header("retry-after").is_some());
+        assert_eq!(list_at(app, position.split_once('-').unwrap().0).status, 200, "a bare {position}");
+        app.call("POST", "/v1/pets")
+            .header("Log-Position", position)
+            .json(r#"{"name":"Rex","categoryId":7}"#)
+            .send()
+            .error(503, "not_caught_up");
+    }
+}
+
+#[test]
+fn a_position_of_the_history_that_a_restore_took_away_is_refused() {
+    for engine in ["sled", "sqlite"] {
+        let folder = tempfile::tempdir().unwrap();
+        let store = |name: &str| format!("{engine}:{}", folder.path().join(name).display());
+        let mut app = App::start_on(program(), &store("log"), tempfile::tempdir().unwrap(), &[]);
+        let shared = add(&app, "Rex");
+        app.terminate();
+        let backup = petstore(["log", "copy", "--from", &store("log"), "--to", &store("backup")]);
+        assert_eq!(backup.code, Some(0), "{engine}: {backup:?}");
+        app.start_again();
+        let lost = [add(&app, "Bella"), add(&app, "Luna")];
+        app.terminate();
+
+        app.use_store(&store("backup"));
+        app.start_again();
+        let ours = [add(&app, "Max"), add(&app, "Milo")];
+        for _ in 0..2 {
+            assert_told_apart(&app, &[&shared, &ours[0], &ours[1]], &[&lost[0], &lost[1]]);
+            app.crash();
+        }
+    }
+}
+
+#[test]
+fn a_position_of_a_history_that_is_replaced_under_a_running_node_is_refused() {
+    let server = PostgresServer::start();
+    let app = App::start_on(program(), &server.url("postgres"), tempfile::tempdir().unwrap(), &[]);
+    let shared = add(&app, "Rex");
+    let lost = [add(&app, "Bella"), add(&app, "Luna")];
+    server.sql("postgres", "DELETE FROM petstore_commits WHERE position > 1");
+    eventually("the node has noticed", || {
+        let pets = app.get("/v1/pets");
+        (pets.status == 200 && pets.ids() == [1] && app.get("/readyz").status == 200).then_some(())
+    });
+    let ours = [add(&app, "Max"), add(&app, "Milo")];
+    assert_told_apart(&app, &[&shared, &ours[0], &ours[1]], &[&lost[0], &lost[1]]);
+}
