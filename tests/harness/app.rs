@@ -84,6 +84,11 @@ impl App {
         store.clone_into(&mut self.store);
     }
 
+    /// From the next start on, the service gets these flags.
+    pub fn use_flags(&mut self, flags: &[&str]) {
+        self.flags = flags.iter().map(|&flag| flag.to_owned()).collect();
+    }
+
     /// From the next start on, the service is run by this command, which gets its command line. It must let
     /// the service have its own process id, or signals hit the wrong one.
     pub fn run_by(&mut self, wrapper: &[String]) {
