@@ -4,6 +4,7 @@
 mod adding_an_operation;
 mod architecture;
 mod authentication;
+mod bill_of_materials;
 mod caching;
 mod clients;
 mod copy_circle;
