@@ -13,6 +13,7 @@ mod crash;
 mod create_pet;
 mod debian_package;
 mod deleted_files;
+mod deployment;
 mod docs_page;
 mod documentation;
 mod engines;
