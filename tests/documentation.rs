@@ -139,3 +139,20 @@ fn every_promise_in_the_readme_is_backed_by_tests() {
         }
     }
 }
+
+#[test]
+fn every_point_of_the_security_page_names_a_test() {
+    let page = Page::read(root().join("docs/security.md")).prose();
+    let table = page.split("| risk | what petstore does | shown by |").nth(1).expect("a table of risks");
+    let rows: Vec<_> = table.lines().skip(2).take_while(|line| line.starts_with('|')).collect();
+    assert_eq!(rows.len(), 10, "{rows:?}");
+    for (index, row) in rows.iter().enumerate() {
+        assert!(row.starts_with(&format!("| API{} ", index + 1)), "{row}");
+        let shown = row.trim_end_matches(['|', ' ']).rsplit('|').next().unwrap();
+        // That the files and functions exist is checked for every page.
+        assert!(
+            code_spans(shown).any(|code| is_path(code.split("::").next().unwrap()) && code.contains("::")),
+            "{row}"
+        );
+    }
+}
