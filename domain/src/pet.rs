@@ -1,6 +1,6 @@
 //! The values that make up a pet. Each type can only hold valid values.
 
-use std::{fmt, str::FromStr, sync::Arc};
+use std::{str::FromStr, sync::Arc};
 
 use thiserror::Error;
 
@@ -34,7 +34,7 @@ impl PetId {
 }
 
 /// The name of a pet, exactly as it was given. Clones share the text.
-#[derive(Clone, PartialEq, Eq, Hash)]
+#[derive(Debug, Clone, PartialEq, Eq, Hash)]
 pub struct PetName(Arc<str>);
 
 /// Why a string is not a valid pet name.
@@ -73,12 +73,6 @@ impl PetName {
     /// The name as it was given.
     pub fn as_str(&self) -> &str {
         &self.0
-    }
-}
-
-impl fmt::Debug for PetName {
-    fn fmt(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(formatter, "{:?}", self.as_str())
     }
 }
 
