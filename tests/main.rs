@@ -41,5 +41,6 @@ mod simulation;
 mod slow_peers;
 mod stalled_output;
 mod state_machine;
+mod strict;
 mod transfer;
 mod writer;

@@ -15,6 +15,9 @@ use super::{asset::Asset, call::Call, error::Problem, metrics::Counts, pipeline,
 /// What a route without a row is called in the metrics.
 const OTHER: &str = "other";
 
+/// How long an address may be to be named in a message.
+const HINT_MAX: usize = 60;
+
 /// One row: an address, a method, and everything that is known about them.
 pub(super) struct Route {
     pub(super) path: &'static str,
@@ -23,6 +26,8 @@ pub(super) struct Route {
     /// Its name in the metrics, and in the OpenAPI document if it belongs to the interface.
     pub(super) name: &'static str,
     pub(super) lifecycle: Lifecycle,
+    /// The query parameters that it knows.
+    pub(super) parameters: &'static [&'static str],
     handler: Handler,
 }
 
@@ -45,7 +50,7 @@ pub(super) enum Handler {
     /// For callers with a key, after waiting for the body and the log.
     Write(fn(Call) -> Pending),
     /// For requests that match no row.
-    Missing(fn(&Method) -> Result<Response, Problem>),
+    Missing(fn(&Endpoint, &Request) -> Result<Response, Problem>),
 }
 
 /// A response that is waited for.
@@ -56,16 +61,33 @@ pub(super) struct Endpoint {
     pub(super) service: Arc<Service>,
     pub(super) counts: Arc<Counts>,
     pub(super) lifecycle: Lifecycle,
+    pub(super) parameters: &'static [&'static str],
     pub(super) handler: Handler,
+    /// The paths of all rows.
+    paths: Arc<[&'static str]>,
+}
+
+impl Endpoint {
+    /// Whether this is an operation of the interface.
+    pub(super) fn is_operation(&self) -> bool {
+        match self.handler {
+            Handler::Read(_) | Handler::Write(_) => true,
+            Handler::Public(_) | Handler::File(_) | Handler::Missing(_) => false,
+        }
+    }
 }
 
 impl Route {
     pub(super) fn get(path: &'static str, name: &'static str, handler: Handler) -> Self {
-        Self { path, method: Method::GET, name, lifecycle: Lifecycle::Supported, handler }
+        Self { path, method: Method::GET, name, lifecycle: Lifecycle::Supported, parameters: &[], handler }
     }
 
     pub(super) fn post(path: &'static str, name: &'static str, handler: Handler) -> Self {
         Self { method: Method::POST, ..Self::get(path, name, handler) }
+    }
+
+    pub(super) fn with_parameters(self, parameters: &'static [&'static str]) -> Self {
+        Self { parameters, ..self }
     }
 
     pub(super) fn deprecated(self) -> Self {
@@ -91,15 +113,20 @@ pub(super) fn router(
     [no_path, no_method]: [Handler; 2],
     service: &Arc<Service>,
 ) -> Router {
-    let endpoint = |name, lifecycle, handler| {
+    let rows: Vec<_> = rows.into_iter().collect();
+    let paths: Arc<[_]> = rows.iter().map(|route| route.path).collect();
+    let endpoint = |Route { name, lifecycle, parameters, handler, .. }| {
         let counts = service.metrics.counts(name);
-        let endpoint = Arc::new(Endpoint { service: service.clone(), counts, lifecycle, handler });
+        let (service, paths) = (service.clone(), paths.clone());
+        let endpoint = Endpoint { service, counts, lifecycle, parameters, handler, paths };
+        let endpoint = Arc::new(endpoint);
         move |request: Request| pipeline::answer(endpoint, request)
     };
-    let other = |handler| endpoint(OTHER, Lifecycle::Supported, handler);
+    let other = |handler| endpoint(Route::get("", OTHER, handler));
     let router = rows.into_iter().fold(Router::new(), |router, route| {
-        let filter = MethodFilter::try_from(route.method).expect("axum knows the methods of the table");
-        router.route(route.path, on(filter, endpoint(route.name, route.lifecycle, route.handler)))
+        let filter =
+            MethodFilter::try_from(route.method.clone()).expect("axum knows the methods of the table");
+        router.route(route.path, on(filter, endpoint(route)))
     });
     router.fallback(other(no_path)).method_not_allowed_fallback(other(no_method))
 }
@@ -108,15 +135,29 @@ fn busy(_: &Service, _: &HeaderMap) -> Response {
     Problem::Busy("too many responses are waiting to be read").into_response()
 }
 
-fn no_such_path(_: &Method) -> Result<Response, Problem> {
-    Err(Problem::NotFound("there is nothing at this address"))
+fn no_such_path(endpoint: &Endpoint, request: &Request) -> Result<Response, Problem> {
+    let path = request.uri().path().trim_end_matches('/');
+    let meant = [path.to_owned(), format!("/v1{path}"), path.replace("/v1/v1", "/v1")];
+    let fits = |meant: &&String| endpoint.paths.iter().any(|known| is_like(meant, known));
+    let meant = meant.iter().filter(|meant| meant.len() <= HINT_MAX).find(fits);
+    let hint = meant.map(|meant| format!("did you mean {meant}? ")).unwrap_or_default();
+    Err(Problem::NotFound(
+        format!("there is nothing at this address: {hint}/docs lists what there is").into(),
+    ))
+}
+
+/// Whether a path fits a row of the table.
+fn is_like(path: &str, row: &str) -> bool {
+    let (path, row) = (path.split('/'), row.split('/'));
+    path.clone().count() == row.clone().count()
+        && path.zip(row).all(|(part, known)| part == known || known.starts_with('{') && !part.is_empty())
 }
 
 /// `OPTIONS` works everywhere; axum adds the `Allow` header.
-fn no_such_method(method: &Method) -> Result<Response, Problem> {
-    if method == Method::OPTIONS {
+fn no_such_method(_: &Endpoint, request: &Request) -> Result<Response, Problem> {
+    if request.method() == Method::OPTIONS {
         Ok(StatusCode::NO_CONTENT.into_response())
     } else {
-        Err(Problem::MethodNotAllowed)
+        Err(Problem::MethodNotAllowed("".into()))
     }
 }

@@ -20,6 +20,11 @@ SwaggerUIBundle({
   presets: [SwaggerUIBundle.presets.apis],
   plugins: [HideTryIt],
   deepLinking: true,
+  // A mistyped field or parameter is an error here, not ignored.
+  requestInterceptor: (request) => {
+    if (!request.loadSpec) request.headers.Prefer = "handling=strict";
+    return request;
+  },
   showExtensions: true,
   // The key is typed once and forgotten with the page: it is stored nowhere.
   persistAuthorization: false,
