@@ -51,7 +51,7 @@ pub(super) async fn admit(
     authenticated.store(true, Relaxed);
     tracing::Span::current().record("key", tracing::field::display(&principal.id));
     auth::authorize(&principal, request.method())?;
-    match endpoint.lifecycle {
+    match endpoint.route.lifecycle {
         Lifecycle::Supported => {}
         Lifecycle::Deprecated => endpoint.counts.called_by(&principal.name),
     }
@@ -63,7 +63,7 @@ pub(super) async fn admit(
     if endpoint.is_operation() {
         let query = request.uri().query().unwrap_or_default();
         let names = form_urlencoded::parse(query.as_bytes()).map(|(name, _)| name);
-        handling.check("query parameter", names, endpoint.parameters).map_err(Problem::invalid)?;
+        handling.check("query parameter", names, endpoint.route.parameters).map_err(Problem::invalid)?;
     }
     Ok(Call { store, principal, handling, request })
 }

@@ -120,7 +120,7 @@ async fn process(endpoint: &Endpoint, context: &Context, request: Request) -> Re
         return Ok(response);
     }
     let admit = |request| call::admit(endpoint, request, context.handling, &context.authenticated);
-    match &endpoint.handler {
+    match &endpoint.route.handler {
         Handler::Public(answer) => Ok(answer(&endpoint.service, request.headers())),
         Handler::File(file) => Ok(file.answer(request.headers())),
         Handler::Read(answer) => answer(&admit(request).await?),
@@ -157,7 +157,7 @@ impl Context {
         headers.insert(X_REQUEST_ID, self.id);
         headers.extend([NOSNIFF]);
         headers.entry(CACHE_CONTROL).or_insert(NO_STORE);
-        match endpoint.lifecycle {
+        match endpoint.route.lifecycle {
             Lifecycle::Supported => {}
             Lifecycle::Deprecated => deprecation::announce(headers),
         }

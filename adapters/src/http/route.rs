@@ -28,7 +28,7 @@ pub(super) struct Route {
     pub(super) lifecycle: Lifecycle,
     /// The query parameters that it knows.
     pub(super) parameters: &'static [&'static str],
-    handler: Handler,
+    pub(super) handler: Handler,
 }
 
 /// Whether clients may rely on an operation.
@@ -60,9 +60,7 @@ pub(super) type Pending = Pin<Box<dyn Future<Output = Result<Response, Problem>>
 pub(super) struct Endpoint {
     pub(super) service: Arc<Service>,
     pub(super) counts: Arc<Counts>,
-    pub(super) lifecycle: Lifecycle,
-    pub(super) parameters: &'static [&'static str],
-    pub(super) handler: Handler,
+    pub(super) route: Route,
     /// The paths of all rows.
     paths: Arc<[&'static str]>,
 }
@@ -70,10 +68,7 @@ pub(super) struct Endpoint {
 impl Endpoint {
     /// Whether this is an operation of the interface.
     pub(super) fn is_operation(&self) -> bool {
-        match self.handler {
-            Handler::Read(_) | Handler::Write(_) => true,
-            Handler::Public(_) | Handler::File(_) | Handler::Missing(_) => false,
-        }
+        matches!(self.route.handler, Handler::Read(_) | Handler::Write(_))
     }
 }
 
@@ -115,11 +110,9 @@ pub(super) fn router(
 ) -> Router {
     let rows: Vec<_> = rows.into_iter().collect();
     let paths: Arc<[_]> = rows.iter().map(|route| route.path).collect();
-    let endpoint = |Route { name, lifecycle, parameters, handler, .. }| {
-        let counts = service.metrics.counts(name);
-        let (service, paths) = (service.clone(), paths.clone());
-        let endpoint = Endpoint { service, counts, lifecycle, parameters, handler, paths };
-        let endpoint = Arc::new(endpoint);
+    let endpoint = |route: Route| {
+        let (service, counts) = (service.clone(), service.metrics.counts(route.name));
+        let endpoint = Arc::new(Endpoint { service, counts, route, paths: paths.clone() });
         move |request: Request| pipeline::answer(endpoint, request)
     };
     let other = |handler| endpoint(Route::get("", OTHER, handler));
@@ -141,9 +134,8 @@ fn no_such_path(endpoint: &Endpoint, request: &Request) -> Result<Response, Prob
     let fits = |meant: &&String| endpoint.paths.iter().any(|known| is_like(meant, known));
     let meant = meant.iter().filter(|meant| meant.len() <= HINT_MAX).find(fits);
     let hint = meant.map(|meant| format!("did you mean {meant}? ")).unwrap_or_default();
-    Err(Problem::NotFound(
-        format!("there is nothing at this address: {hint}/docs lists what there is").into(),
-    ))
+    let listed = if endpoint.paths.contains(&"/docs") { "/docs" } else { &endpoint.paths.join(", ") };
+    Err(Problem::NotFound(format!("there is nothing at this address: {hint}see {listed}").into()))
 }
 
 /// Whether a path fits a row of the table.
