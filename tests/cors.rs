@@ -41,7 +41,9 @@ fn a_named_page_gets_its_preflight_response_without_a_key() {
         for method in ["get", "head", "post"] {
             assert!(listed(&answer, "access-control-allow-methods").contains(&method.into()), "{method}");
         }
-        for header in ["authorization", "content-type", "idempotency-key", "if-none-match", "log-position"] {
+        for header in
+            ["authorization", "content-type", "idempotency-key", "if-none-match", "log-position", "prefer"]
+        {
             assert!(listed(&answer, "access-control-allow-headers").contains(&header.into()), "{header}");
         }
         assert!(answer.header("access-control-max-age").is_some());
@@ -58,7 +60,16 @@ fn a_named_page_can_read_every_response_and_its_headers() {
     for answer in [with_key, refused] {
         assert_eq!(allowed_origin(&answer), Some(SHOP));
         assert_eq!(answer.header("vary"), Some("Origin"), "caches keep pages apart");
-        for header in ["link", "etag", "location", "log-position", "retry-after", "deprecation", "sunset"] {
+        for header in [
+            "link",
+            "etag",
+            "location",
+            "log-position",
+            "retry-after",
+            "preference-applied",
+            "deprecation",
+            "sunset",
+        ] {
             assert!(listed(&answer, "access-control-expose-headers").contains(&header.into()), "{header}");
         }
     }

@@ -44,6 +44,8 @@ fn the_page_asks_for_a_key_once_and_calls_the_service() {
     browser.click(".auth-btn-wrapper .btn-done");
 
     execute(&browser, "createPet");
+    let key = browser.run("return document.querySelector('[placeholder=\"Idempotency-Key\"]').value");
+    assert_eq!(key, "", "with a key, a second pet would not be added");
     let rex = json!({ "id": 1, "name": "Rex", "categoryId": 7, "status": "available" });
     assert_eq!(answer(&browser, "createPet"), ("201".into(), rex.clone()));
     execute(&browser, "listPets");
@@ -67,6 +69,55 @@ fn the_page_asks_for_a_key_once_and_calls_the_service() {
 }
 
 #[test]
+fn the_page_fits_a_phone_and_is_dark_for_those_who_want_it() {
+    let app = App::start();
+    let browser = Browser::start();
+    for (width, colours, background) in [
+        (320, "dark", "rgb(28, 32, 34)"),
+        (360, "light", "rgb(250, 250, 250)"),
+        (400, "dark", "rgb(28, 32, 34)"),
+    ] {
+        browser.emulate(width, 780, colours);
+        browser.open(&format!("http://{}/docs", app.address()));
+        execute(&browser, "createPet");
+        assert_eq!(answer(&browser, "createPet").0, "401", "no key was entered");
+        for id in ["listPets", "getPet", "listOrders"] {
+            browser.click(&format!("{} .opblock-summary-control", operation(id)));
+            browser.see(&format!("{} .opblock-body", operation(id)));
+        }
+        let shown = browser.run("return [innerWidth, document.documentElement.scrollWidth]");
+        assert_eq!(shown, json!([width, width]), "nothing is wider than the screen");
+        let covered = browser.run(
+            "const box = (element) => element.getBoundingClientRect(); \
+             const buttons = [...document.querySelectorAll('.copy-to-clipboard, .download-contents')].map(box); \
+             const codes = [...document.querySelectorAll('.live-responses-table code, .curl-command code')].map(box); \
+             return [buttons.length > 1, codes.length > 1, buttons.some((button) => codes.some((code) => \
+               button.top < code.bottom && code.top < button.bottom && button.left < code.right && code.left < button.right))]",
+        );
+        assert_eq!(covered, json!([true, true, false]), "no button lies over an answer");
+        let shown = browser.run("return getComputedStyle(document.body).backgroundColor");
+        assert_eq!(shown, background, "{colours}");
+    }
+    assert_eq!(browser.complaints().iter().filter(|line| !line.contains("401")).count(), 0);
+}
+
+#[test]
+fn the_operations_come_before_the_prose() {
+    let app = App::start();
+    let browser = Browser::start();
+    browser.open(&format!("http://{}/docs", app.address()));
+    browser.see("#about p");
+    let visible = "[...document.querySelectorAll('p')].filter((p) => p.checkVisibility())";
+    let before = browser.run(&format!("return {visible}.map((p) => p.textContent)"));
+    assert!(before.to_string().contains("The inventory of a pet store"), "{before}");
+    assert!(!before.to_string().contains("Safe retries"), "{before}");
+    browser.click("#about summary");
+    assert!(browser.text("#about").contains("Safe retries"));
+    let links = browser.run("return [...document.querySelectorAll('a')].map((a) => a.href).join(' ')");
+    assert!(!links.as_str().unwrap().contains("spdx"), "two licences have no page of their own: {links}");
+}
+
+#[test]
 fn the_page_shows_what_is_deprecated_and_what_cannot_be_tried() {
     let app = App::start();
     let browser = Browser::start();
@@ -83,7 +134,8 @@ fn the_page_shows_what_is_deprecated_and_what_cannot_be_tried() {
     browser.click(&format!("{orders} .opblock-summary-control"));
     browser.see(&format!("{orders} .opblock-section"));
     assert_eq!(browser.count(&format!("{orders} .try-out__btn, {orders} .execute")), 0, "nothing to try");
-    assert!(browser.text(&orders).contains("experimental"));
+    let text = browser.text(&orders);
+    assert!(text.contains("experimental") && text.contains("(reserved)"), "{text}");
 }
 
 #[test]

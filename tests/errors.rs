@@ -28,7 +28,43 @@ fn unknown_paths_are_not_found_inside_and_outside_v1() {
         "/v1//pets",
         "//v1/pets",
     ] {
-        app.get(path).error(404, "not_found");
+        let message = app.get(path).error(404, "not_found");
+        assert!(message.ends_with("see /docs"), "{path}: {message}");
+    }
+}
+
+#[test]
+fn an_address_that_is_nearly_right_is_told_the_right_one() {
+    let app = App::start();
+    for (path, meant) in [
+        ("/pets", Some("/v1/pets")),
+        ("/pets/", Some("/v1/pets")),
+        ("/pets/7", Some("/v1/pets/7")),
+        ("/store/orders", Some("/v1/store/orders")),
+        ("/v1/pets/", Some("/v1/pets")),
+        ("/v1/pets/7/", Some("/v1/pets/7")),
+        ("/v1/v1/pets", Some("/v1/pets")),
+        ("/openapi.json/", Some("/openapi.json")),
+        ("/v1/pets//", Some("/v1/pets")),
+        ("/v1/dogs", None),
+        ("/pets/7/8", None),
+    ] {
+        let message = app.get(path).error(404, "not_found");
+        let told = message.split_once("did you mean ").map(|(_, rest)| rest.split_once('?').unwrap().0);
+        assert_eq!(told, meant, "{path}: {message}");
+    }
+    let long = app.get(&format!("/pets/{}", "7".repeat(1_000))).error(404, "not_found");
+    assert!(long.len() < 200, "a message does not grow with the request: {long}");
+    app.anonymous("GET", "/v1/pets/").send().error(401, "unauthorized");
+}
+
+#[test]
+fn a_bad_key_and_a_bad_body_are_told_at_once() {
+    let app = App::start();
+    let call = app.call("POST", "/v1/pets").header("Idempotency-Key", "\"a");
+    let message = call.json(r#"{"name":"","categoryId":"7"}"#).send().error(400, "invalid_request");
+    for fault in ["Idempotency-Key must", "; name must", "; categoryId must"] {
+        assert!(message.contains(fault), "{message}");
     }
 }
 
@@ -43,7 +79,9 @@ fn a_wrong_method_gets_405_with_the_allowed_ones() {
     ] {
         for method in ["DELETE", "PUT", "PATCH", "BREW"] {
             let answer = app.call(method, path).send();
-            answer.error(405, "method_not_allowed");
+            let message = answer.error(405, "method_not_allowed");
+            let allow = answer.header("allow").unwrap();
+            assert_eq!(message, format!("this address has only the methods {allow}"), "{method} {path}");
             let mut told: Vec<_> = answer
                 .header("allow")
                 .unwrap()

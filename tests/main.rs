@@ -52,6 +52,7 @@ mod simulation;
 mod slow_peers;
 mod stalled_output;
 mod state_machine;
+mod strict;
 mod systemd;
 mod tls;
 mod transfer;

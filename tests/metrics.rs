@@ -98,7 +98,8 @@ fn the_operators_listener_serves_probes_but_no_operations() {
     for path in ["/livez", "/readyz"] {
         assert_eq!(Call::new(ops, "GET", path).send().status, 200, "{path}");
     }
-    Call::new(ops, "GET", "/docs").send().error(404, "not_found");
+    let message = Call::new(ops, "GET", "/docs").send().error(404, "not_found");
+    assert!(message.ends_with("see /livez, /readyz, /metrics"), "{message}");
     Call::new(ops, "POST", "/metrics").send().error(405, "method_not_allowed");
     Call::new(ops, "GET", "/v1/pets").send().error(401, "unauthorized");
     app.anonymous("GET", "/metrics").send().error(404, "not_found");

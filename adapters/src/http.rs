@@ -29,6 +29,7 @@ mod paging;
 mod pet_json;
 mod pets;
 mod pipeline;
+mod prefer;
 mod refused_keys;
 mod request_body;
 mod request_id;
@@ -58,7 +59,7 @@ use route::{
 /// The operations of the interface. `docs/openapi.json` describes each of them.
 fn interface() -> [Route; 4] {
     [
-        Route::get("/v1/pets", "listPets", Read(pets::list)),
+        Route::get("/v1/pets", "listPets", Read(pets::list)).with_parameters(paging::PARAMETERS),
         Route::post("/v1/pets", "createPet", Write(pets::create)),
         Route::get("/v1/pets/{petId}", "getPet", Read(pets::get)).deprecated(),
         Route::get("/v1/store/orders", "listOrders", Read(pets::orders)),

@@ -18,6 +18,7 @@ use super::{
     error::Problem,
     limits::POSITION_PATIENCE,
     number,
+    prefer::Handling,
     route::{Endpoint, Lifecycle},
 };
 
@@ -28,6 +29,7 @@ pub(super) const LOG_POSITION: HeaderName = HeaderName::from_static("log-positio
 pub(super) struct Call {
     pub(super) store: Arc<PetStore>,
     pub(super) principal: Arc<Principal>,
+    pub(super) handling: Handling,
     pub(super) request: Request,
 }
 
@@ -41,6 +43,7 @@ pub(super) fn is_in_interface(path: &str) -> bool {
 pub(super) async fn admit(
     endpoint: &Endpoint,
     request: Request,
+    handling: Handling,
     authenticated: &AtomicBool,
 ) -> Result<Call, Problem> {
     let service = &endpoint.service;
@@ -48,7 +51,7 @@ pub(super) async fn admit(
     authenticated.store(true, Relaxed);
     tracing::Span::current().record("key", tracing::field::display(&principal.id));
     auth::authorize(&principal, request.method())?;
-    match endpoint.lifecycle {
+    match endpoint.route.lifecycle {
         Lifecycle::Supported => {}
         Lifecycle::Deprecated => endpoint.counts.called_by(&principal.name),
     }
@@ -57,7 +60,12 @@ pub(super) async fn admit(
         let caught_up = store.caught_up(bookmark, POSITION_PATIENCE).await;
         caught_up.map_err(|_| Problem::NotCaughtUp)?;
     }
-    Ok(Call { store, principal, request })
+    if endpoint.is_operation() {
+        let query = request.uri().query().unwrap_or_default();
+        let names = form_urlencoded::parse(query.as_bytes()).map(|(name, _)| name);
+        handling.check("query parameter", names, endpoint.route.parameters).map_err(Problem::invalid)?;
+    }
+    Ok(Call { store, principal, handling, request })
 }
 
 /// The value of the header: the position, and the first digits of the head hash there.

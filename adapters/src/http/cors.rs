@@ -24,13 +24,13 @@ const METHODS: HeaderValue = HeaderValue::from_static("GET, HEAD, POST");
 
 /// What a page may send.
 const REQUEST_HEADERS: HeaderValue = HeaderValue::from_static(
-    "Authorization, Content-Type, Idempotency-Key, If-None-Match, Log-Position, X-Request-Id, traceparent",
+    "Authorization, Content-Type, Idempotency-Key, If-None-Match, Log-Position, Prefer, X-Request-Id, traceparent",
 );
 
 /// What a page may read beyond the few headers that every page may.
 const EXPOSED_HEADERS: HeaderValue = HeaderValue::from_static(
-    "Link, ETag, Location, Log-Position, Retry-After, Idempotency-Replayed, Deprecation, Sunset, X-Request-Id, \
-     WWW-Authenticate",
+    "Link, ETag, Location, Log-Position, Preference-Applied, Retry-After, Idempotency-Replayed, Deprecation, \
+     Sunset, X-Request-Id, WWW-Authenticate",
 );
 
 /// How long a browser may remember what it was allowed, in seconds: two hours, the longest that any of them does.

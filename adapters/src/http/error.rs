@@ -31,8 +31,9 @@ pub(super) enum Problem {
     MissingKey,
     InvalidKey,
     Forbidden(Scope),
-    NotFound(&'static str),
-    MethodNotAllowed,
+    NotFound(Cow<'static, str>),
+    /// Holds the methods that work at this address.
+    MethodNotAllowed(Cow<'static, str>),
     RequestTimeout,
     IdempotencyKeyReused,
     PayloadTooLarge,
@@ -45,7 +46,7 @@ pub(super) enum Problem {
 }
 
 impl Problem {
-    pub(super) const NO_SUCH_PET: Self = Self::NotFound("no pet has this id");
+    pub(super) const NO_SUCH_PET: Self = Self::NotFound(Cow::Borrowed("no pet has this id"));
 
     pub(super) fn invalid(rule: impl Into<Cow<'static, str>>) -> Self {
         Self::InvalidRequest(rule.into())
@@ -62,7 +63,7 @@ impl Problem {
             Self::MissingKey | Self::InvalidKey => (StatusCode::UNAUTHORIZED, "unauthorized"),
             Self::Forbidden(_) => (StatusCode::FORBIDDEN, "forbidden"),
             Self::NotFound(_) => (StatusCode::NOT_FOUND, "not_found"),
-            Self::MethodNotAllowed => (StatusCode::METHOD_NOT_ALLOWED, "method_not_allowed"),
+            Self::MethodNotAllowed(_) => (StatusCode::METHOD_NOT_ALLOWED, "method_not_allowed"),
             Self::RequestTimeout => (StatusCode::REQUEST_TIMEOUT, "request_timeout"),
             Self::IdempotencyKeyReused => (StatusCode::CONFLICT, "idempotency_key_reused"),
             Self::PayloadTooLarge => (StatusCode::PAYLOAD_TOO_LARGE, "payload_too_large"),
@@ -89,15 +90,16 @@ impl Problem {
 
     fn message(&self) -> Cow<'_, str> {
         match self {
-            Self::InvalidRequest(message) | Self::Unavailable(message) => Cow::Borrowed(message),
+            Self::InvalidRequest(message) | Self::Unavailable(message) | Self::NotFound(message) => {
+                Cow::Borrowed(message)
+            }
             Self::MissingKey => "an API key is required: send it as Authorization: Bearer <API_KEY>".into(),
             Self::InvalidKey => "the API key is not valid".into(),
             Self::Forbidden(scope) => format!("the API key lacks the {scope} scope").into(),
-            Self::NotFound(message)
-            | Self::UnsupportedMediaType(message)
-            | Self::NotImplemented(message)
-            | Self::Busy(message) => (*message).into(),
-            Self::MethodNotAllowed => "the method is not one of those in the Allow header".into(),
+            Self::UnsupportedMediaType(message) | Self::NotImplemented(message) | Self::Busy(message) => {
+                (*message).into()
+            }
+            Self::MethodNotAllowed(methods) => format!("this address has only the methods {methods}").into(),
             Self::RequestTimeout => "the body took too long to arrive".into(),
             Self::IdempotencyKeyReused => {
                 "this Idempotency-Key was already used for a different pet: choose a new one".into()

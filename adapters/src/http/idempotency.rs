@@ -5,7 +5,7 @@ use std::borrow::Cow;
 use application::RequestKey;
 use axum::http::{HeaderMap, HeaderName, HeaderValue};
 
-use super::error::Problem;
+use super::field::Field;
 
 const IDEMPOTENCY_KEY: HeaderName = HeaderName::from_static("idempotency-key");
 
@@ -13,16 +13,14 @@ const IDEMPOTENCY_KEY: HeaderName = HeaderName::from_static("idempotency-key");
 pub(super) const REPLAYED: (HeaderName, HeaderValue) =
     (HeaderName::from_static("idempotency-replayed"), HeaderValue::from_static("true"));
 
-/// The key of a request, if it has one.
-pub(super) fn request_key(headers: &HeaderMap) -> Result<Option<RequestKey>, Problem> {
-    let mut given = headers.get_all(IDEMPOTENCY_KEY).iter();
-    let Some(value) = given.next() else { return Ok(None) };
-    if given.next().is_some() {
-        return Err(Problem::invalid("Idempotency-Key must be given only once"));
-    }
-    let key = value.to_str().ok().and_then(unquoted).unwrap_or_default();
-    let key = RequestKey::new(&*key);
-    key.map(Some).map_err(|rule| Problem::invalid(format!("Idempotency-Key {rule}")))
+/// The key of a request, if it has one. The error is fit for the client.
+pub(super) fn request_key(headers: &HeaderMap) -> Result<Option<RequestKey>, String> {
+    let mut field = Field::Absent;
+    headers.get_all(IDEMPOTENCY_KEY).iter().for_each(|value| field.give(value));
+    field.read("Idempotency-Key", |value| {
+        let key = value.to_str().ok().and_then(unquoted).unwrap_or_default();
+        RequestKey::new(&*key).map_err(|rule| rule.to_string())
+    })
 }
 
 /// What stands between the quotes, or the text itself when there are none. `None` when the quotes do not match.
@@ -47,7 +45,7 @@ mod tests {
     use super::*;
     use crate::http::{Site, document};
 
-    fn read(values: &[&str]) -> Result<Option<String>, Problem> {
+    fn read(values: &[&str]) -> Result<Option<String>, String> {
         let headers =
             values.iter().map(|value| (IDEMPOTENCY_KEY, HeaderValue::try_from(*value).unwrap())).collect();
         request_key(&headers).map(|key| key.map(|key| key.as_str().to_owned()))
@@ -72,7 +70,7 @@ mod tests {
     fn an_invalid_key_is_rejected() {
         let too_long = "k".repeat(256);
         for value in ["", "\"\"", "\"a", "\"a\"b", "\"a b\"", "a b", "\"a\\b\"", "ä", "\"", &too_long] {
-            assert!(matches!(read(&[value]), Err(Problem::InvalidRequest(_))), "{value:?}");
+            assert!(read(&[value]).is_err(), "{value:?}");
         }
         assert!(read(&["a", "a"]).is_err(), "a key given twice");
     }

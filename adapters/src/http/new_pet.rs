@@ -9,13 +9,14 @@ use serde_json::{error::Category, value::RawValue};
 use super::{
     field::{self, Field},
     number,
+    prefer::Handling,
 };
 
 /// How deep values may be nested, also in fields nobody reads.
 const NESTING_MAX: usize = 64;
 
 /// Reads a pet. The error is fit for the client.
-pub(super) fn parse(body: &[u8]) -> Result<NewPet, String> {
+pub(super) fn parse(body: &[u8], handling: Handling) -> Result<NewPet, String> {
     let text = std::str::from_utf8(body).map_err(|_| "the body must be UTF-8")?;
     if text.trim().is_empty() {
         return Err("a body is required: send a JSON object".into());
@@ -25,13 +26,16 @@ pub(super) fn parse(body: &[u8]) -> Result<NewPet, String> {
     }
     let mut json = serde_json::Deserializer::from_str(text);
     let fields = json.deserialize_map(FieldsVisitor).and_then(|fields| json.end().map(|()| fields));
-    let fields = fields.map_err(|error| malformed(&error))?;
+    let fields = fields.map_err(|error| malformed(&error, text))?;
     let name = fields.name.require("name", |json| name(json.get()));
     let category_id = fields.category_id.require("categoryId", |json| category_id(json.get()));
     let status = fields.status.read("status", |json| status(json.get()));
-    match (name, category_id, status) {
-        (Ok(name), Ok(category_id), Ok(status)) => Ok(NewPet { name, category_id, status }),
-        (name, category_id, status) => Err(field::faults([name.err(), category_id.err(), status.err()])),
+    let known = handling.check("field", &fields.unknown, &["name", "categoryId", "status"]);
+    match (name, category_id, status, known) {
+        (Ok(name), Ok(category_id), Ok(status), Ok(())) => Ok(NewPet { name, category_id, status }),
+        (name, category_id, status, known) => {
+            Err(field::faults([name.err(), category_id.err(), status.err(), known.err()]))
+        }
     }
 }
 
@@ -41,6 +45,7 @@ struct Fields<'a> {
     name: Field<&'a RawValue>,
     category_id: Field<&'a RawValue>,
     status: Field<&'a RawValue>,
+    unknown: Vec<String>,
 }
 
 /// Accepts an object and nothing else: a derived struct would take an array too, and stop at the first fault.
@@ -61,7 +66,7 @@ impl<'de> Visitor<'de> for FieldsVisitor {
                 "name" => fields.name.give(value),
                 "categoryId" => fields.category_id.give(value),
                 "status" => fields.status.give(value),
-                _ => {}
+                _ => fields.unknown.push(key),
             }
         }
         Ok(fields)
@@ -108,11 +113,20 @@ fn nesting(text: &str) -> usize {
     deepest
 }
 
-fn malformed(error: &serde_json::Error) -> String {
-    match error.classify() {
-        Category::Data => "the body must be a JSON object".into(),
-        Category::Syntax | Category::Eof | Category::Io => {
-            format!("the body must be valid JSON: see line {}, column {}", error.line(), error.column())
+fn malformed(error: &serde_json::Error, text: &str) -> String {
+    let (line, column) = (error.line(), error.column());
+    let reason = error.to_string();
+    // The parser ends its words with the place, which comes last here, too.
+    let reason = reason.split(" at line ").next().unwrap_or_default();
+    let rest =
+        text.split('\n').nth(line.saturating_sub(1)).and_then(|line| line.get(column.checked_sub(1)?..));
+    match (error.classify(), rest.and_then(|rest| rest.chars().next())) {
+        (Category::Data, _) => "the body must be a JSON object".into(),
+        (Category::Syntax, Some(found)) => {
+            format!("the body must be valid JSON: {reason}, found {found:?} at line {line}, column {column}")
+        }
+        (Category::Syntax | Category::Eof | Category::Io, _) => {
+            format!("the body must be valid JSON: {reason} at line {line}, column {column}")
         }
     }
 }

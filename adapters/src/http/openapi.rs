@@ -75,6 +75,7 @@ mod tests {
         deprecation,
         error::Problem,
         new_pet, paging, pets,
+        prefer::Handling,
     };
 
     fn file() -> Value {
@@ -87,7 +88,7 @@ mod tests {
         [
             ("bad_limit", Problem::invalid(paging::parse(Some("limit=0")).unwrap_err())),
             ("bad_position", requested_position(&position).unwrap_err()),
-            ("missing_fields", Problem::invalid(new_pet::parse(b"{}").unwrap_err())),
+            ("missing_fields", Problem::invalid(new_pet::parse(b"{}", Handling::Lenient).unwrap_err())),
             ("missing_key", Problem::MissingKey),
             ("invalid_key", Problem::InvalidKey),
             ("missing_scope", Problem::Forbidden(scope)),

@@ -11,6 +11,9 @@ use super::{
     number,
 };
 
+/// What a query string may name.
+pub(super) const PARAMETERS: &[&str] = &["limit", "status", "after"];
+
 /// Reads the query string. The error names every fault and is fit for the client.
 pub(super) fn parse(query: Option<&str>) -> Result<ListPets, String> {
     let (mut limits, mut statuses, mut afters) = (Field::Absent, Field::Absent, Field::Absent);

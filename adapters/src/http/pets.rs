@@ -16,7 +16,7 @@ use super::{
     call::{Call, LOG_POSITION, log_position},
     error::{JSON, Problem},
     etag::EntityTag,
-    idempotency, new_pet, number, paging, pet_json, request_body,
+    field, idempotency, new_pet, number, paging, pet_json, request_body,
     route::Pending,
 };
 
@@ -44,11 +44,16 @@ pub(super) fn list(call: &Call) -> Result<Response, Problem> {
 pub(super) fn create(call: Call) -> Pending {
     Box::pin(async move {
         let (parts, body) = call.request.into_parts();
-        let request_key = idempotency::request_key(&parts.headers)?;
+        let request_key = idempotency::request_key(&parts.headers);
         let body = request_body::read_json(&parts.headers, body).await?;
-        let pet = new_pet::parse(&body).map_err(Problem::invalid)?;
-        let created =
-            call.store.create(CreatePet { pet, by: call.principal.owner.clone(), request_key }).await?;
+        let (request_key, pet) = match (request_key, new_pet::parse(&body, call.handling)) {
+            (Ok(request_key), Ok(pet)) => (request_key, pet),
+            (request_key, pet) => {
+                return Err(Problem::invalid(field::faults([request_key.err(), pet.err()])));
+            }
+        };
+        let by = call.principal.owner.clone();
+        let created = call.store.create(CreatePet { pet, by, request_key }).await?;
         let mut response = json(StatusCode::CREATED, pet_json::pet(&created.pet));
         let location = format!("/v1/pets/{}", created.pet.id.get());
         let location = HeaderValue::try_from(location).expect("an address of digits is fit for a header");

@@ -32,10 +32,11 @@ use tracing::Instrument as _;
 
 use super::{
     auth,
-    call::{LOG_POSITION, admit, is_in_interface, log_position},
+    call::{self, LOG_POSITION, is_in_interface, log_position},
     cors, deprecation,
     error::Problem,
     limits::{DRAIN_MAX, HEADERS_MAX},
+    prefer::{Handling, STRICT_APPLIED},
     request_id::{X_REQUEST_ID, trace_id},
     route::{Endpoint, Handler, Lifecycle},
 };
@@ -47,6 +48,7 @@ const NOSNIFF: (HeaderName, HeaderValue) = (X_CONTENT_TYPE_OPTIONS, HeaderValue:
 struct Context {
     id: HeaderValue,
     in_interface: bool,
+    handling: Handling,
     /// Whether the request came with a valid key. Nobody else learns how far the log has come.
     authenticated: AtomicBool,
     /// The value that allows the web page behind the request, if it is allowed.
@@ -55,13 +57,15 @@ struct Context {
     body_may_stay: bool,
 }
 
-/// Sends a request through the router, and mends the two headers that axum writes after our own code has run.
+/// Sends a request through the router, and mends the two headers that axum writes after our own code has run. Only then
+/// is it known which methods a refusal can name.
 pub(super) async fn route(router: &Router, request: Request) -> Response {
     let mut response = match router.clone().oneshot(request).await {
         Ok(response) => response,
         Err(never) => match never {},
     };
     let unmodified = response.status() == StatusCode::NOT_MODIFIED;
+    let refused = response.status() == StatusCode::METHOD_NOT_ALLOWED;
     let scopes = response.extensions().get::<Scopes>().copied();
     let headers = response.headers_mut();
     if unmodified {
@@ -70,6 +74,12 @@ pub(super) async fn route(router: &Router, request: Request) -> Response {
     }
     if let Some(allow) = headers.get_mut(ALLOW) {
         *allow = allowed_methods(allow, scopes);
+        if refused {
+            let methods = allow.to_str().unwrap_or_default().to_owned();
+            let body = Problem::MethodNotAllowed(methods.into()).body();
+            headers.insert(CONTENT_LENGTH, body.len().into());
+            *response.body_mut() = body.into();
+        }
     }
     response
 }
@@ -109,7 +119,8 @@ async fn process(endpoint: &Endpoint, context: &Context, request: Request) -> Re
     if let Some(response) = cors::preflight(&request, context.origin.as_ref()) {
         return Ok(response);
     }
-    match &endpoint.handler {
+    let admit = |request| call::admit(endpoint, request, context.handling, &context.authenticated);
+    match &endpoint.route.handler {
         Handler::Public(answer) => Ok(answer(&endpoint.service, request.headers())),
         Handler::Scoped(scope, answer) => {
             let principal = auth::authenticate(&endpoint.service, request.headers())?;
@@ -117,15 +128,15 @@ async fn process(endpoint: &Endpoint, context: &Context, request: Request) -> Re
             Ok(answer(&endpoint.service, request.headers()))
         }
         Handler::File(file) => Ok(file.answer(request.headers())),
-        Handler::Read(answer) => answer(&admit(endpoint, request, &context.authenticated).await?),
-        Handler::Write(answer) => answer(admit(endpoint, request, &context.authenticated).await?).await,
+        Handler::Read(answer) => answer(&admit(request).await?),
+        Handler::Write(answer) => answer(admit(request).await?).await,
         Handler::Missing(answer) if context.in_interface => {
-            let call = admit(endpoint, request, &context.authenticated).await?;
-            let mut response = answer(call.request.method()).into_response();
+            let call = admit(request).await?;
+            let mut response = answer(endpoint, &call.request).into_response();
             response.extensions_mut().insert(call.principal.scopes);
             Ok(response)
         }
-        Handler::Missing(answer) => answer(request.method()),
+        Handler::Missing(answer) => answer(endpoint, &request),
     }
 }
 
@@ -135,6 +146,7 @@ impl Context {
         Self {
             id: endpoint.service.ids.of(headers),
             in_interface: is_in_interface(request.uri().path()),
+            handling: Handling::of(headers),
             authenticated: AtomicBool::new(false),
             origin: cors::allow(&endpoint.service.site.origins, headers),
             body_may_stay: request.version() < Version::HTTP_2
@@ -150,7 +162,7 @@ impl Context {
         headers.insert(X_REQUEST_ID, self.id);
         headers.extend([NOSNIFF]);
         headers.entry(CACHE_CONTROL).or_insert(NO_STORE);
-        match endpoint.lifecycle {
+        match endpoint.route.lifecycle {
             Lifecycle::Supported => {}
             Lifecycle::Deprecated => deprecation::announce(headers),
         }
@@ -159,6 +171,9 @@ impl Context {
             && let Some(store) = endpoint.service.opened()
         {
             headers.entry(LOG_POSITION).or_insert_with(|| log_position(store.bookmark()));
+            if endpoint.is_operation() && self.handling == Handling::Strict {
+                headers.extend([STRICT_APPLIED]);
+            }
         }
         if self.body_may_stay && refused {
             headers.insert(CONNECTION, HeaderValue::from_static("close"));

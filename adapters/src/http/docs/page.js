@@ -1,10 +1,11 @@
 "use strict";
 
-// An operation that is marked with x-hideTryItPanel has nothing to try.
-const HideTryIt = () => ({
+// An operation that is marked with x-hideTryItPanel has nothing to try, and two licences have no page of their own.
+const Corrections = () => ({
   statePlugins: {
     spec: {
       wrapSelectors: {
+        selectLicenseUrl: () => () => undefined,
         allowTryItOutFor: (original, system) => (state, path, method) =>
           original(state, path, method) &&
           system.specSelectors.specJson().getIn(["paths", path, method, "x-hideTryItPanel"]) !== true,
@@ -13,13 +14,32 @@ const HideTryIt = () => ({
   },
 });
 
+// Swagger UI has a dark theme, and leaves it to the page when to show it.
+const dark = matchMedia("(prefers-color-scheme: dark)");
+const chooseTheme = () => document.documentElement.classList.toggle("dark-mode", dark.matches);
+dark.addEventListener("change", chooseTheme);
+chooseTheme();
+
+// The operations come first: of the introduction only the first paragraph stays above them (see page.css). Copies are
+// made, because the originals belong to Swagger UI.
+const foldIntroduction = () => {
+  const paragraphs = [...document.querySelectorAll(".info .renderedMarkdown p")].slice(1);
+  document.querySelector("#about").append(...paragraphs.map((paragraph) => paragraph.cloneNode(true)));
+};
+
 SwaggerUIBundle({
   url: "openapi.json",
   dom_id: "#interface",
   layout: "BaseLayout",
+  onComplete: foldIntroduction,
   presets: [SwaggerUIBundle.presets.apis],
-  plugins: [HideTryIt],
+  plugins: [Corrections],
   deepLinking: true,
+  // A mistyped field or parameter is an error here, not ignored.
+  requestInterceptor: (request) => {
+    if (!request.loadSpec) request.headers.Prefer = "handling=strict";
+    return request;
+  },
   showExtensions: true,
   // The key is typed once and forgotten with the page: it is stored nowhere.
   persistAuthorization: false,

@@ -4,6 +4,10 @@ use proptest::prelude::*;
 
 use super::*;
 
+fn parse(body: &[u8]) -> Result<NewPet, String> {
+    super::parse(body, Handling::Lenient)
+}
+
 fn refused(body: impl AsRef<[u8]>) -> String {
     let body = body.as_ref();
     parse(body).expect_err(&format!("{:?} should be refused", String::from_utf8_lossy(body)))
@@ -107,6 +111,29 @@ fn anything_but_json_is_rejected() {
         let refusal = refused(body);
         assert!(refusal.starts_with("the body must be valid JSON"), "{refusal}");
     }
+}
+
+#[test]
+fn a_syntax_error_says_what_was_found_and_where() {
+    for (body, found) in [
+        (r#"{"name":"a","categoryId":1,}"#, "trailing comma, found '}' at line 1, column 28"),
+        (r#"{"name":"a","categoryId":1}x"#, "trailing characters, found 'x' at line 1, column 28"),
+        ("{\n \"name\": Rex }", "expected value, found 'R' at line 2, column 10"),
+        (r#"{"name":"a" "categoryId":1}"#, "expected `,` or `}`, found '\"' at line 1, column 13"),
+        ("{'name':'a'}", "key must be a string, found '\\'' at line 1, column 2"),
+        (r#"{"name":"a","categoryId":1"#, "EOF while parsing an object at line 1, column 26"),
+        ("{\"name\":\"Ä\" ö}", "expected `,` or `}`, found 'ö' at line 1, column 14"),
+    ] {
+        assert_eq!(refused(body), format!("the body must be valid JSON: {found}"), "{body}");
+    }
+}
+
+#[test]
+fn an_unknown_field_is_a_fault_for_a_strict_client() {
+    let body = br#"{"name":"a","categoryId":1,"stauts":"sold"}"#;
+    assert!(parse(body).is_ok());
+    let refusal = super::parse(body, Handling::Strict).unwrap_err();
+    assert_eq!(refusal, "field stauts is unknown: did you mean status?");
 }
 
 #[test]

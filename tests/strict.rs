@@ -1,0 +1,65 @@
+//! `Prefer: handling=strict` (RFC 7240): a mistyped name is an error, for clients that ask for it.
+
+use harness::{Answer, App};
+
+const APPLIED: Option<&str> = Some("handling=strict");
+
+fn strictly(app: &App, method: &str, path: &str, body: Option<&str>) -> Answer {
+    let call = app.call(method, path).header("Prefer", "handling=strict");
+    body.map_or(call.clone(), |body| call.json(body)).send()
+}
+
+#[test]
+fn a_mistyped_field_goes_unnoticed_unless_the_client_is_strict() {
+    let app = App::start();
+    let mistyped = r#"{"name":"Rex","categoryId":7,"stauts":"sold"}"#;
+    let answer = app.post(mistyped);
+    assert_eq!((answer.status, answer.header("preference-applied")), (201, None));
+    assert!(answer.json().get("status").is_none());
+
+    let refused = strictly(&app, "POST", "/v1/pets", Some(mistyped));
+    assert_eq!(refused.error(400, "invalid_request"), "field stauts is unknown: did you mean status?");
+    assert_eq!(refused.header("preference-applied"), APPLIED);
+    let all = strictly(&app, "POST", "/v1/pets", Some(r#"{"Name":"Rex","categoryId":7}"#));
+    assert_eq!(
+        all.error(400, "invalid_request"),
+        "name is required; field Name is unknown: did you mean name?",
+        "every fault in one message"
+    );
+    assert_eq!(app.all_pets().len(), 1, "what was refused was not added");
+
+    let added =
+        strictly(&app, "POST", "/v1/pets", Some(r#"{"name":"Bella","categoryId":7,"status":"sold"}"#));
+    assert_eq!((added.status, added.header("preference-applied")), (201, APPLIED));
+}
+
+#[test]
+fn a_mistyped_parameter_goes_unnoticed_unless_the_client_is_strict() {
+    let app = App::start();
+    app.post(r#"{"name":"Rex","categoryId":7}"#);
+    assert_eq!(app.get("/v1/pets?staus=sold").ids(), [1], "the list is not filtered");
+    for (path, message) in [
+        ("/v1/pets?staus=sold", "query parameter staus is unknown: did you mean status?"),
+        ("/v1/pets?Limit=5&limit=5", "query parameter Limit is unknown: did you mean limit?"),
+        ("/v1/pets?page=2", "query parameter page is unknown: it must be one of limit, status, after"),
+        ("/v1/pets/1?fields=name", "query parameter fields is unknown: this operation has none"),
+    ] {
+        let refused = strictly(&app, "GET", path, None);
+        assert_eq!(refused.error(400, "invalid_request"), message, "{path}");
+        assert_eq!(refused.header("preference-applied"), APPLIED, "{path}");
+    }
+    for path in ["/v1/pets", "/v1/pets?limit=5&status=sold&after=0", "/v1/pets/1"] {
+        let answer = strictly(&app, "GET", path, None);
+        assert_eq!((answer.status, answer.header("preference-applied")), (200, APPLIED), "{path}");
+    }
+}
+
+#[test]
+fn nothing_is_said_to_be_applied_where_nothing_was() {
+    let app = App::start();
+    let anonymous = app.anonymous("GET", "/v1/pets?staus=sold").header("Prefer", "handling=strict").send();
+    assert_eq!((anonymous.status, anonymous.header("preference-applied")), (401, None));
+    let missing = strictly(&app, "GET", "/v1/nothing?x=1", None);
+    assert_eq!((missing.status, missing.header("preference-applied")), (404, None));
+    assert_eq!(strictly(&app, "GET", "/livez?x=1", None).header("preference-applied"), None);
+}
