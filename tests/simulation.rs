@@ -1,7 +1,7 @@
 //! The whole life of the writer, the follower and the read model in seeded simulations: real `PetStore`s, one to three
 //! of them on one simulated log, with delays, conflicts, unclear outcomes that did or did not land or land late, lost
-//! answers, failing and stale reads, a log that closes and opens again, an engine that goes away or comes back from a
-//! backup, and nodes that are killed, closed or replaced, while clients add pets, repeat requests, and read.
+//! answers, failing and stale reads, a log that closes and opens again, an engine that goes away, comes back from a
+//! backup, or holds an empty, another or a damaged log for a while, clocks that are wrong by days, and nodes that are killed, closed or replaced, while clients add pets, repeat requests, and read.
 //!
 //! Everything follows from one number, the seed, and time costs nothing, so thousands of runs take seconds. A run that
 //! breaks a promise prints its seed:
