@@ -1,8 +1,9 @@
 //! The writer, the follower and the read model in seeded simulations: one to three real `PetStore`s on one
 //! simulated log. There are delays, conflicts, appends with unclear outcomes (stored, not stored or stored
 //! late), lost replies, failing and stale reads, a log that closes and opens again, an engine that becomes
-//! unreachable or is restored from a backup, and nodes that are killed, closed or replaced. Meanwhile clients
-//! add pets, repeat requests, and read.
+//! unreachable, is restored from a backup, or holds an empty, another or a damaged log for a while, clocks that
+//! are wrong by days, and nodes that are killed, closed or replaced. Meanwhile clients add pets, repeat
+//! requests, and read.
 //!
 //! Everything follows from one number, the seed, and time is simulated, so thousands of runs take seconds. A
 //! run that breaks a promise prints its seed:

@@ -68,6 +68,11 @@ impl Monitor {
         self.change(|health| health.sight = None);
     }
 
+    /// The log is no longer unfit for this reason, whoever has seen that first.
+    pub(crate) fn fit_again(&self, reason: &LogError) {
+        self.change(|health| health.sight = health.sight.take().filter(|error| error != reason));
+    }
+
     pub(crate) fn reads_go_on(&self) {
         self.change(|health| health.reads = None);
     }

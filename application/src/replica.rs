@@ -1,7 +1,7 @@
 //! How a node reads the log: it replays the log at the start, catches up before it makes a decision again,
 //! and follows a log that other nodes write to. Written once for all engines.
 
-use std::{cmp, sync::Arc, time::Duration};
+use std::{cmp, mem, sync::Arc, time::Duration};
 
 use tokio::{
     sync::Mutex,
@@ -99,16 +99,19 @@ impl Replica {
     /// Catches up after the log was out of sight. If its history is no longer the one that was read before, everything
     /// is dropped and replayed, and nothing is read meanwhile: events that no longer exist must not be served.
     pub(crate) async fn rejoin(&self) -> Result<(), LogError> {
+        // Whatever was found out about the log before this turn is older than what is seen now.
+        let _turn = self.turn.lock().await;
         // A log that failed says here whether it was opened again.
         let head = self.log.head().await?;
-        let _turn = self.turn.lock().await;
         self.recognise().await?;
         if let Some(diverged) = self.divergence(self.projection.version()).await? {
             self.monitor.reads_stopped(&diverged);
             self.projection.reset();
         }
         self.read_up_to(head).await?;
-        *self.sight.lock() = Sight::Clear;
+        if let Sight::Unfit(error) = mem::take(&mut *self.sight.lock()) {
+            self.monitor.fit_again(&error);
+        }
         self.monitor.reads_go_on();
         Ok(())
     }
@@ -141,10 +144,13 @@ impl Replica {
                 }
                 Err(error) => {
                     let away = error.fault == Fault::Unreachable;
+                    // The writer may be looking at the log too, and may have begun before this was found.
+                    let turn = self.turn.lock().await;
                     *self.sight.lock() = if away { Sight::Lost } else { Sight::Unfit(error.clone()) };
                     if !away || confirmed.elapsed() > BLIND_MAX {
                         self.monitor.out_of_sight(&error);
                     }
+                    drop(turn);
                     time::sleep(RETRY_PAUSE).await;
                 }
             }

@@ -17,6 +17,7 @@ type Verdict = Result<(), String>;
 pub(crate) fn check(plan: &Plan, truth: &Truth, operations: &Operations) -> Verdict {
     nothing_is_stored_that_nobody_sent(truth, operations)?;
     what_was_acknowledged_is_stored_and_was_durable_before(truth, operations)?;
+    nothing_is_added_to_a_log_that_was_called_damaged(operations)?;
     a_key_has_one_first_reply(truth, operations)?;
     creates_are_in_real_time_order(truth, operations)?;
     refusals_have_a_reason(plan, truth, operations)?;
@@ -50,6 +51,15 @@ fn what_was_acknowledged_is_stored_and_was_durable_before(truth: &Truth, operati
         ensure(logs.peek().is_some(), || format!("answered, and not there: {created:?}"))?;
         let durable = logs.filter_map(|log| log.place(&created.pet)).any(|(_, at)| at < create.ended.tick);
         ensure(durable, || format!("answered before it was durable: {created:?}"))?;
+    }
+    Ok(())
+}
+
+fn nothing_is_added_to_a_log_that_was_called_damaged(operations: &Operations) -> Verdict {
+    for (create, created) in answered(operations) {
+        ensure(!create.damaged, || {
+            format!("node {} called its log damaged and added {created:?}", create.node)
+        })?;
     }
     Ok(())
 }

@@ -2,6 +2,7 @@
 //! promises and no more, and it lets a node see the commits of others later than the port asks for.
 
 use std::{
+    mem,
     sync::{Arc, Mutex, MutexGuard, PoisonError},
     time::Duration,
 };
@@ -9,6 +10,7 @@ use std::{
 use application::{
     Sharing, codec,
     commit::Commit,
+    contract,
     ports::{AppendError, CommitId, Fault, LogError, Position, ReadBound, Record, StoredRecord, Version},
 };
 use tokio::{
@@ -20,7 +22,7 @@ use super::{
     chance::Chance,
     history,
     journal::{Journal, Tick},
-    plan::{Faults, Lie, Outage, Plan, Restore},
+    plan::{Faults, Lie, Outage, Plan, Restore, Unfitness},
 };
 
 pub(crate) struct Engine {
@@ -50,6 +52,10 @@ struct State {
     seen: Vec<usize>,
     /// Records that somebody was told might be stored.
     doubted: Vec<CommitId>,
+    /// The log and what each node was shown of it, while another one is in its place.
+    hidden: Option<(Vec<Stored>, Vec<usize>)>,
+    /// Whether the log is called damaged.
+    damaged: bool,
 }
 
 /// What the log held from one restore to the next.
@@ -86,6 +92,8 @@ impl Engine {
             closed: None,
             seen: vec![0; plan.nodes],
             doubted: Vec::new(),
+            hidden: None,
+            damaged: false,
         };
         Arc::new(Self {
             journal,
@@ -118,7 +126,8 @@ impl Engine {
         if let Some(closed) = &state.closed {
             return Err(AppendError::Closed(closed.error()));
         }
-        if expected != state.version() {
+        // Nothing of ours fits into another log; if a node thinks so, it has shown that log to its readers.
+        if state.hidden.is_some() || expected != state.version() {
             return Err(AppendError::Conflict);
         }
         drop(state);
@@ -168,7 +177,9 @@ impl Engine {
         let names: Vec<_> = history::pets(&commit).map(|pet| pet.details.name.as_str().to_owned()).collect();
         let line = format_args!("stored {}: {}", commit.position, names.join(", "));
         let at = self.journal.count(|tally| tally.commits += 1, line);
-        self.state().stored.push(Stored { commit, at, record: record.clone() });
+        let state = &mut *self.state();
+        let log = state.hidden.as_mut().map_or(&mut state.stored, |(log, _)| log);
+        log.push(Stored { commit, at, record: record.clone() });
         self.news.notify_waiters();
     }
 
@@ -189,6 +200,9 @@ impl Engine {
         let mut state = self.state();
         if let Some(closed) = &state.closed {
             return Err(closed.error());
+        }
+        if state.damaged {
+            return Err(LogError::new(Fault::Damaged, "commits are missing"));
         }
         let visible = state.visible(node);
         state.seen[node] = visible;
@@ -213,7 +227,10 @@ impl Engine {
         match outcome {
             Ok(position) => {
                 let seen = usize::try_from(position.0).expect("tests are small");
-                state.seen[node] = state.seen[node].max(seen);
+                // The answer may come from a log that another one has replaced since.
+                let State { hidden, seen: shown, .. } = &mut *state;
+                let shown = hidden.as_mut().map_or(shown, |(_, shown)| shown);
+                shown[node] = shown[node].max(seen);
             }
             Err(AppendError::Unclear(_)) if !state.doubted.contains(&record.id) => {
                 state.doubted.push(record.id);
@@ -253,6 +270,45 @@ impl Engine {
         state.seen.iter_mut().for_each(|seen| *seen = left.min(*seen));
         drop(state);
         self.broken.notify_waiters();
+    }
+
+    /// The first commit of the log, as everybody remembers it who has ever seen it.
+    pub(crate) fn first_commit(&self) -> Option<CommitId> {
+        let state = self.state();
+        let log = state.hidden.as_ref().map_or(&state.stored, |(log, _)| log);
+        log.first().map(|stored| stored.commit.id)
+    }
+
+    /// Makes the log one that must not be written to.
+    pub(crate) fn spoil(&self, how: Unfitness) {
+        let at = self.journal.count(|tally| tally.unfit += 1, format_args!("the log is unfit: {how:?}"));
+        let state = &mut *self.state();
+        let commits = match how {
+            Unfitness::Emptied => 0,
+            Unfitness::Replaced(commits) => commits,
+            Unfitness::Damaged => {
+                state.damaged = true;
+                return;
+            }
+        };
+        let other = (1..=commits).map(contract::record).map(|record| {
+            let commit = codec::decode(&record.bytes).expect("a commit of another log");
+            Stored { commit, at, record }
+        });
+        let log = mem::replace(&mut state.stored, other.collect());
+        state.hidden = Some((log, state.seen.clone()));
+        let most = state.stored.len();
+        state.seen.iter_mut().for_each(|seen| *seen = most.min(*seen));
+    }
+
+    /// The right log is back.
+    pub(crate) fn unspoil(&self) {
+        self.journal.note(format_args!("the log is fit again"));
+        let state = &mut *self.state();
+        state.damaged = false;
+        if let Some((log, seen)) = state.hidden.take() {
+            (state.stored, state.seen) = (log, seen);
+        }
     }
 
     /// The call, unless the way to the engine breaks before it ends.

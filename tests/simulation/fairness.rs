@@ -40,6 +40,7 @@ pub(crate) fn contest(seed: u64, distances: &[u64]) -> Vec<u64> {
         outages: vec![],
         restarts: vec![],
         restore: None,
+        unfit: None,
         distances: distances.to_vec(),
         skews: vec![0; distances.len()],
         clock_jumps: 0,

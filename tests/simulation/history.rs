@@ -25,6 +25,8 @@ pub(crate) struct Create {
     pub(crate) sent: Moment,
     pub(crate) ended: Moment,
     pub(crate) outcome: Outcome,
+    /// Whether the node called its log damaged all the time.
+    pub(crate) damaged: bool,
 }
 
 /// When something happened, on the logical and on the simulated clock.

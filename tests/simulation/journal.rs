@@ -43,6 +43,7 @@ pub(crate) struct Tally {
     pub(crate) restarts: u64,
     pub(crate) outages: u64,
     pub(crate) restores: u64,
+    pub(crate) unfit: u64,
 }
 
 impl Journal {
@@ -105,6 +106,7 @@ impl AddAssign for Tally {
         self.restarts += other.restarts;
         self.outages += other.outages;
         self.restores += other.restores;
+        self.unfit += other.unfit;
     }
 }
 
@@ -113,7 +115,8 @@ impl fmt::Display for Tally {
         write!(
             formatter,
             "{} creates ({} answered, {} of them replayed; {} refused, {} lost), {} reads, {} commits, {} unclear outcomes \
-             ({} had landed), {} conflicts, {} closed logs, {} outages, {} restored logs, {} restarts",
+             ({} had landed), {} conflicts, {} closed logs, {} outages, {} restored logs, {} unfit \
+             logs, {} restarts",
             self.creates,
             self.answered,
             self.replayed,
@@ -127,6 +130,7 @@ impl fmt::Display for Tally {
             self.closed,
             self.outages,
             self.restores,
+            self.unfit,
             self.restarts,
         )
     }

@@ -22,7 +22,7 @@ use super::{
     engine::Engine,
     journal::Tick,
     link::Link,
-    plan::{End, Plan},
+    plan::{DAY, End, Plan},
 };
 
 /// How long a node may fail to start: longer than all outages of a run together.
@@ -92,14 +92,9 @@ impl Node {
         let link = Link::new(self.engine.clone(), self.index);
         let store = loop {
             let read_model = Arc::<MemoryReadModel>::default();
-            match PetStore::open(
-                link.clone(),
-                read_model,
-                self.clock.clone(),
-                Options::new(self.engine.sharing),
-            )
-            .await
-            {
+            let first_commit = self.engine.first_commit();
+            let options = Options { first_commit, ..Options::new(self.engine.sharing) };
+            match PetStore::open(link.clone(), read_model, self.clock.clone(), options).await {
                 Ok(store) => break store,
                 Err(_) if Instant::now() < give_up => time::sleep(START_PAUSE).await,
                 Err(error) => return Err(format!("node {} does not start: {error}", self.index)),
@@ -153,7 +148,7 @@ async fn sole_owner(mut life: Arc<Life>) -> Life {
     }
 }
 
-/// A clock that is off from the start and may jump, by minutes at most.
+/// A clock that is off from the start, by days perhaps, and may jump.
 struct WrongClock {
     start: Instant,
     /// Per mille of the looks at it.
@@ -165,7 +160,7 @@ impl Clock for WrongClock {
     fn now(&self) -> DateTime<Utc> {
         let (skew, chance) = &mut *self.state.lock().unwrap_or_else(PoisonError::into_inner);
         if chance.per_mille(self.jumps) {
-            *skew = TimeDelta::seconds(chance.pick(&[-300, -60, 0, 60, 300]));
+            *skew = TimeDelta::seconds(chance.pick(&[-300, -60, 0, 60, 300, 2 * DAY, -2 * DAY]));
         }
         let elapsed = TimeDelta::from_std(self.start.elapsed()).expect("a run takes minutes");
         DateTime::UNIX_EPOCH + TimeDelta::days(20_000) + *skew + elapsed

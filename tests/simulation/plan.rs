@@ -8,6 +8,9 @@ use application::Sharing;
 
 use super::chance::Chance;
 
+/// In seconds.
+pub(crate) const DAY: i64 = 24 * 60 * 60;
+
 /// The whole run in numbers.
 #[derive(Debug, Clone)]
 pub(crate) struct Plan {
@@ -20,6 +23,7 @@ pub(crate) struct Plan {
     pub(crate) outages: Vec<Outage>,
     pub(crate) restarts: Vec<Restart>,
     pub(crate) restore: Option<Restore>,
+    pub(crate) unfit: Option<Unfit>,
     /// How far each node is from the engine: milliseconds that every way takes in addition.
     pub(crate) distances: Vec<u64>,
     /// How wrong the clock of each node is, in seconds.
@@ -83,6 +87,24 @@ pub(crate) struct Restore {
     pub(crate) drops: usize,
 }
 
+/// For a while the engine holds a log that must not be written to. Then the right one is back, unchanged.
+#[derive(Debug, Clone)]
+pub(crate) struct Unfit {
+    pub(crate) at: Duration,
+    pub(crate) lasts: Duration,
+    pub(crate) how: Unfitness,
+}
+
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Unfitness {
+    /// The log is empty.
+    Emptied,
+    /// The log is another one, with so many commits.
+    Replaced(u64),
+    /// The engine calls the log damaged, and takes appends all the same.
+    Damaged,
+}
+
 /// A node ends and comes back.
 #[derive(Debug, Clone)]
 pub(crate) struct Restart {
@@ -121,6 +143,18 @@ impl Plan {
             outage: Outage { node: None, ..Outage::of(chance, span, nodes) },
             drops: 1 + chance.index(6),
         });
+        let unfit =
+            (sharing == Sharing::Shared && restore.is_none() && chance.per_mille(120)).then(|| Unfit {
+                at: chance.millis(0..=span),
+                lasts: chance.millis(0..=20_000),
+                how: chance.pick(&[
+                    Unfitness::Emptied,
+                    Unfitness::Replaced(1),
+                    Unfitness::Replaced(4),
+                    Unfitness::Replaced(40),
+                    Unfitness::Damaged,
+                ]),
+            });
         Self {
             sharing,
             nodes,
@@ -131,8 +165,9 @@ impl Plan {
             outages,
             restarts,
             restore,
+            unfit,
             distances: (0..nodes).map(|_| chance.pick(&[0, 0, 0, 5, 50])).collect(),
-            skews: (0..nodes).map(|_| chance.pick(&[0, 0, 1, -1, 60, -3_600])).collect(),
+            skews: (0..nodes).map(|_| chance.pick(&[0, 0, 1, -1, 60, -3_600, 3 * DAY, -400 * DAY])).collect(),
             clock_jumps: chance.pick(&[0, 0, 20]),
             lie: None,
         }
@@ -140,7 +175,8 @@ impl Plan {
 
     /// Whether nothing at all goes wrong in this run, save that nodes compete.
     pub(crate) fn is_calm(&self) -> bool {
-        self.faults.is_calm() && self.outages.is_empty() && self.restarts.is_empty() && self.restore.is_none()
+        let undisturbed = self.outages.is_empty() && self.restarts.is_empty();
+        self.faults.is_calm() && undisturbed && self.restore.is_none() && self.unfit.is_none()
     }
 }
 

@@ -5,7 +5,7 @@ use std::{
     time::Duration,
 };
 
-use application::{Limit, ListPets};
+use application::{Limit, ListPets, ports::Position};
 use harness::{all_pets, pet_named};
 use tokio::{runtime, task::JoinSet, time};
 
@@ -134,6 +134,22 @@ fn trouble(plan: &Plan, engine: &Arc<Engine>, world: &Arc<World>) -> JoinSet<Res
         trouble.spawn(async move {
             time::sleep(restore.outage.at).await;
             engine.restore(&restore);
+            Ok(())
+        });
+    }
+    if let Some(unfit) = plan.unfit.clone() {
+        let (engine, world) = (engine.clone(), world.clone());
+        trouble.spawn(async move {
+            time::sleep(unfit.at).await;
+            // A node that has never seen a commit believes whatever it finds.
+            let began = |node: &Arc<Node>| {
+                node.life().is_some_and(|life| life.store.version().position > Position::START)
+            };
+            if world.nodes.iter().all(began) {
+                engine.spoil(unfit.how);
+                time::sleep(unfit.lasts).await;
+                engine.unspoil();
+            }
             Ok(())
         });
     }

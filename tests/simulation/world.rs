@@ -5,7 +5,7 @@ use std::{
     time::Duration,
 };
 
-use application::{CreatePet, Created, ListPets, Version};
+use application::{CreatePet, Created, ListPets, Version, ports::Fault};
 use domain::PetId;
 use tokio::time;
 
@@ -32,6 +32,8 @@ impl World {
         gives_up: Option<Duration>,
     ) -> Option<Created> {
         let life = node.life()?;
+        let damaged = || life.store.health().sight.is_some_and(|error| error.fault == Fault::Damaged);
+        let before = damaged();
         let sent = self.asked(node, &request);
         let outcome = outcome(&life, request.clone(), gives_up.unwrap_or(Duration::MAX)).await;
         let ended = self.ended(node, &request, &outcome);
@@ -39,7 +41,8 @@ impl World {
             Outcome::Answered(created) => Some(created.clone()),
             Outcome::Refused(_) | Outcome::Lost => None,
         };
-        self.history.created(Create { node: node.index, life: life.number, request, sent, ended, outcome });
+        let (damaged, node, life) = (before && damaged(), node.index, life.number);
+        self.history.created(Create { node, life, request, sent, ended, outcome, damaged });
         created
     }
 
