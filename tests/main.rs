@@ -28,6 +28,7 @@ mod idempotency;
 mod inventory_page;
 mod key_rotation;
 mod list_pets;
+mod liveness;
 mod log_faults;
 mod log_tools;
 mod metrics;

@@ -137,7 +137,7 @@ pub enum Fault {
     /// The record is larger than the engine takes.
     #[error("the record is too large for the storage engine")]
     TooLarge,
-    /// Our own bug: a part of the program ended unexpectedly.
+    /// Our own bug: a part of the program ended unexpectedly, and only a restart brings it back.
     #[error("an internal component stopped")]
     Stopped,
 }

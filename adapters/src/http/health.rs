@@ -1,10 +1,10 @@
-//! The probes: `/livez` says that the process answers, `/readyz` whether it should get traffic, and why not.
+//! The probes: `/livez` says whether the process should go on, `/readyz` whether it should get traffic, and why not.
 //! Both are public, so they tell no paths, hosts or system errors, and the position of the log only to callers with a
 //! key and to operators.
 
 use application::{
     PetStore,
-    ports::{Durability, DurabilityLevel},
+    ports::{Durability, DurabilityLevel, Fault},
 };
 use axum::{
     http::{HeaderMap, header::CONTENT_TYPE},
@@ -38,8 +38,11 @@ struct Promise {
     promise: String,
 }
 
-/// `GET /livez`: 200 as long as anything works at all.
-pub(super) fn live(_: &Service) -> Response {
+/// `GET /livez`: 503 when a part of the service has ended that only a restart brings back.
+pub(super) fn live(service: &Service) -> Response {
+    if service.opened().is_some_and(|store| store.health().needs_restart()) {
+        return not_ready(Report::new("stopped", Some(Fault::Stopped.to_string())).json());
+    }
     Report::new("alive", None).into_ok()
 }
 
