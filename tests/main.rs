@@ -31,6 +31,7 @@ mod list_pets;
 mod liveness;
 mod log_faults;
 mod log_tools;
+mod max_pets;
 mod metrics;
 mod nodes;
 mod openapi;

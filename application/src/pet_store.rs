@@ -29,6 +29,7 @@ pub struct PetStore {
     writer: JoinHandle<()>,
     /// The follower of a shared log, if there is one; it ends with the store.
     following: JoinSet<()>,
+    pets_max: Option<usize>,
 }
 
 /// The position was not reached in time.
@@ -62,7 +63,7 @@ impl PetStore {
                 following.spawn(supervise_follower(replica.clone()));
             }
         }
-        Ok(Self { replica, requests, writer, following })
+        Ok(Self { replica, requests, writer, following, pets_max: options.pets_max })
     }
 
     /// One page of pets.
@@ -109,6 +110,11 @@ impl PetStore {
     /// How many pets there are.
     pub fn count(&self) -> usize {
         self.replica.projection.read_model().count()
+    }
+
+    /// How many pets there may be before no more are added, if there is a limit.
+    pub fn pets_max(&self) -> Option<usize> {
+        self.pets_max
     }
 
     /// How many creates wait for the writer.

@@ -43,6 +43,7 @@ pub(crate) struct Writer {
     turns: Option<Turns>,
     node: NodeId,
     write_format: WriteFormat,
+    pets_max: Option<usize>,
 }
 
 /// How an append ended, once every doubt was resolved.
@@ -73,6 +74,7 @@ impl Writer {
             turns,
             node: NodeId::random(),
             write_format: options.write_format,
+            pets_max: options.pets_max,
         }
     }
 
@@ -160,9 +162,14 @@ impl Writer {
             id: CommitId(Uuid::now_v7()),
             node: self.node,
             write_format: self.write_format,
+            room: usize::MAX,
         };
-        let decide =
-            |state: &State| (state.history.version, decision::decide(state, requests, circumstances));
+        let pets = self.replica.projection.read_model();
+        let decide = |state: &State| {
+            let room = self.pets_max.map_or(usize::MAX, |most| most.saturating_sub(pets.count()));
+            let circumstances = Circumstances { room, ..circumstances };
+            (state.history.version, decision::decide(state, requests, circumstances))
+        };
         self.replica.projection.look(decide)
     }
 

@@ -7,7 +7,7 @@ use std::{
 };
 
 use adapters::http::{Origin, ServerUrl, Site};
-use application::{Digest, WriteFormat, ports::DurabilityLevel};
+use application::{Digest, Options, WriteFormat, ports::DurabilityLevel};
 use clap::{Args, Parser, Subcommand, ValueEnum};
 
 use crate::{commands::keys::KeysCommand, store_url::StoreUrl};
@@ -51,6 +51,9 @@ pub(crate) struct ServeArguments {
     /// shares the log first: an older program stops serving when it reads version 2. New logs always use version 2.
     #[arg(long, env = "PETSTORE_FORMAT", value_name = "VERSION")]
     pub(crate) format: Option<FormatVersion>,
+    /// Maximum number of pets. Further creates get 503; a log that holds more is still served [default: no limit]
+    #[arg(long, env = "PETSTORE_MAX_PETS", value_name = "N")]
+    pub(crate) max_pets: Option<usize>,
     /// File with the API keys. If it does not exist, it is created with a first key.
     #[arg(long, env = "PETSTORE_KEYS", default_value = "petstore-data/keys.toml", value_name = "FILE")]
     pub(crate) keys: PathBuf,
@@ -109,10 +112,19 @@ pub(crate) struct StoreArgument {
 }
 
 impl ServeArguments {
-    pub(crate) fn write_format(&self) -> WriteFormat {
+    fn write_format(&self) -> WriteFormat {
         match self.format {
             None => WriteFormat::LikeTheLog,
             Some(FormatVersion::V2) => WriteFormat::Version2,
+        }
+    }
+
+    /// How the store is run.
+    pub(crate) fn options(&self) -> Options {
+        Options {
+            write_format: self.write_format(),
+            pets_max: self.max_pets,
+            ..Options::new(self.store.store.sharing())
         }
     }
 

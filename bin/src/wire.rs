@@ -19,7 +19,7 @@ use adapters::{
     system::SystemClock,
 };
 use application::{
-    Options, PetStore, WriteFormat,
+    Options, PetStore,
     ports::{Authenticator, Clock as _, DurabilityLevel, EventLog, Fault, LogError, Position},
 };
 use tokio::time::{self, Instant};
@@ -92,12 +92,12 @@ pub(crate) async fn find_remains(url: &StoreUrl) -> Result<Remains, LogError> {
 pub(crate) async fn open_store(
     url: &StoreUrl,
     required: DurabilityLevel,
-    write_format: WriteFormat,
+    options: Options,
 ) -> Result<PetStore, LogError> {
     let deadline = Instant::now() + START_PATIENCE;
     let mut logged = None;
     loop {
-        match try_to_open_store(url, required, write_format).await {
+        match try_to_open_store(url, required, options).await {
             Err(error) if error.fault == Fault::Unreachable && Instant::now() < deadline => {
                 if logged.as_ref() != Some(&error) {
                     tracing::warn!("waiting for the storage engine: {error}");
@@ -113,7 +113,7 @@ pub(crate) async fn open_store(
 async fn try_to_open_store(
     url: &StoreUrl,
     required: DurabilityLevel,
-    write_format: WriteFormat,
+    options: Options,
 ) -> Result<PetStore, LogError> {
     let log = open_log(url).await?;
     let durability = log.durability();
@@ -122,7 +122,6 @@ async fn try_to_open_store(
             format!("--require-durability asks for more than {url} promises: {}", durability.promise);
         return Err(LogError::new(Fault::CannotOpen, detail));
     }
-    let options = Options { write_format, ..Options::new(url.sharing()) };
     PetStore::open(log, Arc::<MemoryReadModel>::default(), Arc::new(SystemClock), options).await
 }
 

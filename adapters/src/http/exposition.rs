@@ -88,6 +88,10 @@ fn deprecated_calls(text: &mut Text, called: &[Counted]) {
 fn state(text: &mut Text, store: &PetStore) {
     text.family("petstore_pets", "gauge", "Pets in the inventory.");
     text.sample("petstore_pets", &[], store.count());
+    if let Some(limit) = store.pets_max() {
+        text.family("petstore_pets_limit", "gauge", "How many pets there may be before no more are added.");
+        text.sample("petstore_pets_limit", &[], limit);
+    }
     text.family("petstore_log_position", "gauge", "The last commit that readers see.");
     text.sample("petstore_log_position", &[], store.version().position);
     text.family("petstore_writer_queue", "gauge", "Creates that wait for the writer.");

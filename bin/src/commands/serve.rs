@@ -137,8 +137,8 @@ async fn serve(arguments: ServeArguments, output: &Output) -> anyhow::Result<()>
 
     // A task of its own: a log whose opening is given up may hang while it is closed again, and not this thread with it.
     let (url, required) = (arguments.store.store.clone(), arguments.require_durability.into());
-    let format = arguments.write_format();
-    let opening = tokio::spawn(async move { wire::open_store(&url, required, format).await });
+    let options = arguments.options();
+    let opening = tokio::spawn(async move { wire::open_store(&url, required, options).await });
     let store = tokio::select! {
         opened = opening => Arc::new(opened.context("the store could not be opened")??),
         () = signals.received() => return Ok(()),
