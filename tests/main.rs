@@ -40,6 +40,7 @@ mod planted_links;
 mod program;
 mod raw;
 mod restart;
+mod salvage_gaps;
 mod simulation;
 mod slow_peers;
 mod stalled_output;

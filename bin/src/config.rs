@@ -200,6 +200,10 @@ pub(crate) enum LogCommand {
         /// The exported file, or - for standard input.
         #[arg(default_value = "-")]
         file: PathBuf,
+        /// Import a file that `petstore log salvage --gaps-to` has written: add its pets, under the same ids, to an empty log
+        /// with a new history.
+        #[arg(long, env = "PETSTORE_ACCEPT_GAPS")]
+        accept_gaps: bool,
         #[command(flatten)]
         target: StoreArgument,
     },
@@ -221,6 +225,10 @@ pub(crate) enum LogCommand {
         /// The target: a new log, or one that an interrupted salvage has started to fill.
         #[arg(long, env = "PETSTORE_TO", hide_env_values = true, value_name = "URL")]
         to: StoreUrl,
+        /// If commits are missing, write every readable one to this new file instead, also those after a gap. `petstore
+        /// log import --accept-gaps` makes a new log of it.
+        #[arg(long, env = "PETSTORE_GAPS_TO", value_name = "FILE")]
+        gaps_to: Option<PathBuf>,
     },
     /// Print the last commits as lines of JSON, then new ones as they arrive, until interrupted. A sled or SQLite log can
     /// be open in only one process, so there the command ends after the last commit.

@@ -80,6 +80,11 @@ pub(crate) async fn find_remains(url: &StoreUrl) -> Result<Remains, LogError> {
         StoreUrl::Sled(path) => salvaged(path, SledLog::salvage).await,
         #[cfg(feature = "sqlite")]
         StoreUrl::Sqlite(path) => salvaged(path, SqliteLog::salvage).await,
+        #[cfg(feature = "nats")]
+        StoreUrl::Nats(url) => {
+            let log: Log = Arc::new(NatsLog::salvage(url).await?);
+            Ok(Remains { reach: log.head().await?, log, missing: None, end_is_known: true })
+        }
         url => {
             let log = open_existing_log(url).await?;
             Ok(Remains { reach: log.head().await?, log, missing: None, end_is_known: true })
