@@ -37,6 +37,9 @@ pub enum CreateError {
     /// The request key was used for another pet: choose a new one.
     #[error("the key was used for another pet")]
     RequestKeyReused,
+    /// There are as many pets as the operator allows: remove the limit, or go elsewhere.
+    #[error("the inventory has reached the limit that its operator has set (--max-pets)")]
+    Full,
     /// No more pets fit into this inventory.
     #[error(transparent)]
     IdsExhausted(#[from] IdsExhausted),

@@ -77,6 +77,8 @@ pub(crate) struct Circumstances {
     pub(crate) write_format: WriteFormat,
     /// The largest record that the log takes.
     pub(crate) record_limit: usize,
+    /// How many more pets may be added.
+    pub(crate) room: usize,
 }
 
 /// Decides as many of the requests as fit into one commit, each on the state that the ones before it leave.
@@ -105,6 +107,10 @@ pub(crate) fn decide<'a>(
             caller.as_ref().and_then(|caller| answer_again(state, caller, request, log_time, &keys, &entries))
         {
             answers.push(answer);
+            continue;
+        }
+        if entries.len() >= circumstances.room {
+            answers.push(Answer::Settled(Err(CreateError::Full)));
             continue;
         }
         let event = match inventory.create(request.pet.clone()) {
@@ -189,7 +195,7 @@ mod tests {
     fn at(now: DateTime<Utc>) -> Circumstances {
         let id = CommitId(Uuid::nil());
         let write_format = WriteFormat::LikeTheLog;
-        Circumstances { now, id, node: NodeId(1), write_format, record_limit: usize::MAX }
+        Circumstances { now, id, node: NodeId(1), write_format, record_limit: usize::MAX, room: usize::MAX }
     }
 
     /// The state of a log that holds one commit, made at this time.
@@ -231,6 +237,14 @@ mod tests {
     fn one_key_for_two_pets_in_one_batch_is_refused() {
         let draft = decided(&[request("a", Some("x")), request("b", Some("x"))]);
         assert_eq!(told(draft), [Ok((1, false)), Err(CreateError::RequestKeyReused)]);
+    }
+
+    #[test]
+    fn only_so_many_pets_are_added_as_there_is_room_for() {
+        let requests = [request("a", Some("x")), request("b", None), request("a", Some("x"))];
+        let circumstances = Circumstances { room: 1, ..at(DateTime::UNIX_EPOCH) };
+        let draft = decide(&State::default(), requests.iter(), circumstances);
+        assert_eq!(told(draft), [Ok((1, false)), Err(CreateError::Full), Ok((1, true))]);
     }
 
     #[test]

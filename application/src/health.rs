@@ -21,6 +21,12 @@ impl Health {
     pub fn not_ready(&self) -> Option<&LogError> {
         self.reads.as_ref().or(self.writes.as_ref()).or(self.sight.as_ref())
     }
+
+    /// Whether a part of this node has ended for good, so that only a restart helps.
+    pub fn needs_restart(&self) -> bool {
+        let reasons = [&self.reads, &self.writes, &self.sight];
+        reasons.into_iter().flatten().any(|error| error.fault == Fault::Stopped)
+    }
 }
 
 /// The health as the parts of a node report it: `writes` is the writer's to set and to clear, `sight` the

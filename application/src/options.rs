@@ -17,12 +17,14 @@ pub struct Options {
     pub required: DurabilityLevel,
     /// The first commit of the log that this store had before, if it had one. No other log is accepted.
     pub first_commit: Option<CommitId>,
+    /// How many pets there may be before no more are added, if there is a limit.
+    pub pets_max: Option<usize>,
 }
 
 impl Options {
     /// The defaults for a log that is shared like this.
     pub fn new(sharing: Sharing) -> Self {
         let (write_format, required) = (WriteFormat::LikeTheLog, DurabilityLevel::Volatile);
-        Self { sharing, write_format, required, first_commit: None }
+        Self { sharing, write_format, required, first_commit: None, pets_max: None }
     }
 }

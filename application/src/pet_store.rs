@@ -30,6 +30,7 @@ pub struct PetStore {
     writer: JoinHandle<()>,
     /// The follower of a shared log, if there is one; it ends with the store.
     following: JoinSet<()>,
+    pets_max: Option<usize>,
 }
 
 /// The commit was not reached in time, or belongs to another history.
@@ -63,7 +64,7 @@ impl PetStore {
                 following.spawn(supervise_follower(replica.clone()));
             }
         }
-        Ok(Self { replica, requests, writer, following })
+        Ok(Self { replica, requests, writer, following, pets_max: options.pets_max })
     }
 
     /// One page of pets, and where it was taken.
@@ -133,6 +134,11 @@ impl PetStore {
     /// How many pets there are.
     pub fn count(&self) -> usize {
         self.replica.projection.show(ReadModel::count).0
+    }
+
+    /// How many pets there may be before no more are added, if there is a limit.
+    pub fn pets_max(&self) -> Option<usize> {
+        self.pets_max
     }
 
     /// How many creates wait for the writer.

@@ -160,7 +160,7 @@ pub enum Fault {
     /// The engine promises less than this node was told to require.
     #[error("the storage engine promises less durability than required")]
     NotDurable,
-    /// Our own bug: a part of the program ended unexpectedly.
+    /// Our own bug: a part of the program ended unexpectedly, and only a restart brings it back.
     #[error("an internal component stopped")]
     Stopped,
 }

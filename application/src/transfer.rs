@@ -3,6 +3,7 @@
 //! The digest over the stored bytes proves that two logs are the same, whatever engine stores them.
 
 mod export;
+mod gaps;
 mod intake;
 
 use std::ops::AsyncFnMut;
@@ -12,6 +13,9 @@ use sha2::Sha256;
 use thiserror::Error;
 
 pub use export::{ExportError, check_export, export, import};
+pub use gaps::{
+    Gap, Remains, check_export_with_gaps, export_around_gaps, import_with_gaps, read_around_gaps,
+};
 pub use intake::{CopyError, copy};
 
 use crate::{

@@ -17,7 +17,7 @@ use crate::{
     options::Options,
     ports::{
         AppendError, Clock, CommitId, Durability, DurabilityLevel, Fault, LogError, Position, ReadBound,
-        Record, Version,
+        ReadModel, Record, Version,
     },
     projection::State,
     replica::Replica,
@@ -52,6 +52,7 @@ pub(crate) struct Writer {
     required: DurabilityLevel,
     /// How often the engine has refused a commit or a probe since it last stored one.
     refusals: u32,
+    pets_max: Option<usize>,
 }
 
 /// How an append ended, once every doubt was resolved.
@@ -84,6 +85,7 @@ impl Writer {
             write_format: options.write_format,
             required: options.required,
             refusals: 0,
+            pets_max: options.pets_max,
         }
     }
 
@@ -196,9 +198,14 @@ impl Writer {
             node: self.node,
             write_format: self.write_format,
             record_limit: self.replica.log.record_limit(),
+            room: usize::MAX,
         };
-        let decide =
-            |state: &State| (state.history.version, decision::decide(state, requests, circumstances));
+        let decide = |state: &State| {
+            let pets = || self.replica.projection.show(ReadModel::count).0;
+            let room = self.pets_max.map_or(usize::MAX, |most| most.saturating_sub(pets()));
+            let circumstances = Circumstances { room, ..circumstances };
+            (state.history.version, decision::decide(state, requests, circumstances))
+        };
         self.replica.projection.look(decide)
     }
 

@@ -67,6 +67,9 @@ pub(crate) struct ServeArguments {
     /// always use version 2.
     #[arg(long, env = "PETSTORE_FORMAT", value_name = "VERSION")]
     pub(crate) format: Option<FormatVersion>,
+    /// Maximum number of pets. Further creates get 503; a log that holds more is still served [default: no limit]
+    #[arg(long, env = "PETSTORE_MAX_PETS", value_name = "N")]
+    pub(crate) max_pets: Option<usize>,
     /// File with the API keys. If it does not exist, it is created with a first key.
     #[arg(long, env = "PETSTORE_KEYS", default_value = "petstore-data/keys.toml", value_name = "FILE")]
     pub(crate) keys: PathBuf,
@@ -151,6 +154,7 @@ impl ServeArguments {
             },
             state: self.state.clone().unwrap_or_else(|| self.keys.with_file_name("")),
             accept_new_log: self.accept_new_log,
+            pets_max: self.max_pets,
         }
     }
 
@@ -226,6 +230,10 @@ pub(crate) enum LogCommand {
         /// The exported file, or - for standard input.
         #[arg(default_value = "-")]
         file: PathBuf,
+        /// Import a file that `petstore log salvage --gaps-to` has written: add its pets, under the same ids, to an empty log
+        /// with a new history.
+        #[arg(long, env = "PETSTORE_ACCEPT_GAPS")]
+        accept_gaps: bool,
         #[command(flatten)]
         target: StoreArgument,
     },
@@ -247,6 +255,10 @@ pub(crate) enum LogCommand {
         /// The target: a new log, or one that an interrupted salvage has started to fill.
         #[arg(long, env = "PETSTORE_TO", hide_env_values = true, value_name = "URL")]
         to: StoreUrl,
+        /// If commits are missing, write every readable one to this new file instead, also those after a gap. `petstore
+        /// log import --accept-gaps` makes a new log of it.
+        #[arg(long, env = "PETSTORE_GAPS_TO", value_name = "FILE")]
+        gaps_to: Option<PathBuf>,
     },
     /// Print the last commits as lines of JSON, then new ones as they arrive, until interrupted. A sled or SQLite log can
     /// be open in only one process, so there the command ends after the last commit.

@@ -81,6 +81,11 @@ pub(crate) async fn find_remains(url: &StoreUrl) -> Result<Remains, LogError> {
         StoreUrl::Sled(path) => salvaged(path, SledLog::salvage).await,
         #[cfg(feature = "sqlite")]
         StoreUrl::Sqlite(path) => salvaged(path, SqliteLog::salvage).await,
+        #[cfg(feature = "nats")]
+        StoreUrl::Nats(url) => {
+            let log: Log = Arc::new(NatsLog::salvage(url).await?);
+            Ok(Remains { reach: log.head().await?, log, missing: None, end_is_known: true })
+        }
         url => {
             let log = open_existing_log(url).await?;
             Ok(Remains { reach: log.head().await?, log, missing: None, end_is_known: true })
@@ -97,6 +102,7 @@ pub(crate) struct Demands {
     pub(crate) state: PathBuf,
     /// Whether the log may be another one than before.
     pub(crate) accept_new_log: bool,
+    pub(crate) pets_max: Option<usize>,
 }
 
 /// Opens the log and replays it into a store that is ready to serve. Waits for an engine that cannot be reached, and
@@ -119,7 +125,7 @@ pub(crate) async fn open_store(url: &StoreUrl, demands: &Demands) -> Result<PetS
 }
 
 async fn try_to_open_store(url: &StoreUrl, demands: &Demands) -> Result<PetStore, LogError> {
-    let &Demands { required, write_format, ref state, accept_new_log } = demands;
+    let &Demands { required, write_format, ref state, accept_new_log, pets_max } = demands;
     let memory = url.name_of_server_log().map(|name| FirstCommit::of(name, state));
     let first_commit = match &memory {
         Some(memory) if !accept_new_log => memory.recall()?,
@@ -133,7 +139,7 @@ async fn try_to_open_store(url: &StoreUrl, demands: &Demands) -> Result<PetStore
             format!("--require-durability asks for more than {url} promises: {}", durability.promise);
         return Err(LogError::new(Fault::CannotOpen, detail));
     }
-    let options = Options { write_format, required, first_commit, ..Options::new(url.sharing()) };
+    let options = Options { write_format, required, first_commit, pets_max, ..Options::new(url.sharing()) };
     let store =
         PetStore::open(log, Arc::<MemoryReadModel>::default(), Arc::new(SystemClock), options).await?;
     if let Some(memory) = memory

@@ -108,7 +108,7 @@ fn refusals_have_a_reason(plan: &Plan, truth: &Truth, operations: &Operations) -
             CreateError::Unavailable(_) => {
                 ensure(!plan.is_calm(), || format!("{request:?} was refused without need: {error}"))?;
             }
-            CreateError::Busy | CreateError::IdsExhausted(_) => {
+            CreateError::Busy | CreateError::Full | CreateError::IdsExhausted(_) => {
                 return Err(format!("{request:?} was refused with {error}"));
             }
         }

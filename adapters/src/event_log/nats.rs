@@ -12,6 +12,7 @@ mod durability;
 mod last_commit;
 mod monitoring;
 mod reading;
+mod salvage;
 mod stream;
 
 use std::{fmt, sync::Arc, time::Duration};
@@ -29,6 +30,8 @@ use tokio::{
     task::JoinSet,
     time::{self, Instant},
 };
+
+pub use salvage::SalvagedStream;
 
 use self::{
     address::Address,
@@ -84,6 +87,12 @@ impl NatsLog {
     pub async fn open_existing(url: &str) -> Result<Self, LogError> {
         let (address, connection) = connect(url).await?;
         Self::attach(address, connection).await
+    }
+
+    /// Opens a stream that may have lost messages, to read what is left of it.
+    pub async fn salvage(url: &str) -> Result<SalvagedStream, LogError> {
+        let (address, connection) = connect(url).await?;
+        SalvagedStream::open(address, connection).await
     }
 
     /// Parses a URL without connecting anywhere.

@@ -146,6 +146,7 @@ impl From<CreateError> for Problem {
         match error {
             CreateError::Busy => Self::Busy("too many requests are waiting"),
             CreateError::Unavailable(fault) => fault.into(),
+            CreateError::Full => Self::Unavailable(error.to_string().into()),
             CreateError::RequestKeyReused => Self::IdempotencyKeyReused,
             CreateError::IdsExhausted(error) => {
                 tracing::error!("cannot add a pet: {error}");

@@ -92,6 +92,10 @@ fn deprecated_calls(text: &mut Text, called: &[Counted]) {
 
 fn state(text: &mut Text, store: &PetStore) {
     text.gauge("petstore_pets", "Pets in the inventory.", store.count());
+    if let Some(limit) = store.pets_max() {
+        let help = "How many pets there may be before no more are added.";
+        text.gauge("petstore_pets_limit", help, limit);
+    }
     text.gauge("petstore_log_position", "The last commit that readers see.", store.version().position);
     text.gauge("petstore_writer_queue", "Creates that wait for the writer.", store.waiting());
     let help = "How many may wait; one more is told to come back.";

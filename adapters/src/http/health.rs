@@ -1,16 +1,17 @@
-//! The probes: `/livez` says that the process responds, `/readyz` whether it should get traffic, and if not,
+//! The probes: `/livez` says whether the process should go on, `/readyz` whether it should get traffic, and if not,
 //! why. Both are public, so they reveal no paths, hosts or system errors, and show the position of the log
 //! only to callers with a key and to operators.
 
 use application::{
     PetStore,
-    ports::{Durability, DurabilityLevel},
+    ports::{Durability, DurabilityLevel, Fault},
 };
 use axum::{
     http::{HeaderMap, header::CONTENT_TYPE},
     response::{IntoResponse, Response},
 };
 use serde::Serialize;
+use serde_json::json;
 
 use super::{
     auth,
@@ -47,8 +48,13 @@ struct Promise {
     promise: String,
 }
 
-/// `GET /livez`: 200 as long as anything works at all.
-pub(super) fn live(_: &Service, _: &HeaderMap) -> Response {
+/// `GET /livez`: 503 when a part of the service has ended that only a restart brings back.
+pub(super) fn live(service: &Service, _: &HeaderMap) -> Response {
+    if service.opened().is_some_and(|store| store.health().needs_restart()) {
+        return not_ready(
+            json!({ "status": "stopped", "reason": Fault::Stopped.to_string() }).to_string().into(),
+        );
+    }
     ([(CONTENT_TYPE, JSON)], r#"{"status":"alive"}"#).into_response()
 }
 

@@ -9,14 +9,19 @@ use thiserror::Error;
 
 use super::{Broken, Check, CopyError, Summary, intake::Intake, walk};
 use crate::{
+    codec,
     commit::Commit,
     ports::{EventLog, LogError, Position, StoredRecord},
 };
 
 /// A line is a commit, and commits are far smaller than this: whatever is longer is no export.
-const LINE_MAX: u64 = 64 * 1024 * 1024;
+pub(super) const LINE_MAX: u64 = 64 * 1024 * 1024;
 /// How the last line begins.
-const MANIFEST: &[u8] = br#"{"manifest""#;
+pub(super) const MANIFEST: &[u8] = br#"{"manifest""#;
+
+/// What is wrong with a line of a file that was salvaged with gaps.
+const WITH_GAPS: &str = "shows that commits are missing: the file is what was salvaged of a damaged log; to add its pets to a \
+                         new log anyway, import it with --accept-gaps";
 
 /// Why a history was not written to a file or not read from one.
 #[derive(Debug, Error)]
@@ -123,6 +128,9 @@ async fn read(
             }
             let bytes = line.strip_suffix(b"\n").unwrap_or(&line);
             if bytes.starts_with(MANIFEST) {
+                if is_incomplete(bytes) {
+                    return Err(wrong(WITH_GAPS.into()));
+                }
                 let manifest = serde_json::from_slice(bytes).map(|LastLine { manifest }| manifest);
                 if !manifest.is_ok_and(|manifest| fits(&manifest, &check.summary())) {
                     return Err(wrong(
@@ -135,14 +143,21 @@ async fn read(
                 return Ok(());
             }
             let record = StoredRecord { position, bytes: Bytes::copy_from_slice(bytes) };
-            let commit =
-                check.follows(&record).map_err(|error| wrong(format!("is not a commit: {error}")))?;
+            let commit = check.follows(&record).map_err(|error| {
+                let later = codec::decode(bytes).is_ok_and(|commit| commit.position > position);
+                wrong(if later { WITH_GAPS.into() } else { format!("is not a commit: {error}") })
+            })?;
             visit(&record, &commit).await?;
             check.take(&record, &commit);
         }
     };
     let ended = ended.await;
     check.end(ended)
+}
+
+fn is_incomplete(manifest: &[u8]) -> bool {
+    let manifest = serde_json::from_slice::<serde_json::Value>(manifest);
+    manifest.is_ok_and(|line| line["manifest"]["incomplete"] == true)
 }
 
 fn fits(manifest: &Manifest, summary: &Summary) -> bool {

@@ -119,7 +119,7 @@ impl<'a> Intake<'a> {
 }
 
 /// Appends the record, and finds out what became of it when the log cannot tell.
-async fn append(to: &dyn EventLog, before: Version, record: &Record) -> Result<(), CopyError> {
+pub(super) async fn append(to: &dyn EventLog, before: Version, record: &Record) -> Result<(), CopyError> {
     let next = before.position.next();
     let mut in_doubt = None;
     for _ in 0..TRIES_MAX {

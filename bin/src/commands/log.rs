@@ -30,9 +30,12 @@ async fn carry_out(command: LogCommand) -> anyhow::Result<()> {
         LogCommand::Stat(argument) => stat::run(&argument.store).await,
         LogCommand::Verify { head, source } => verify::run(&source.store, head).await,
         LogCommand::Export(argument) => export::run(&argument.store).await,
-        LogCommand::Import { file, target } => import::run(&file, &target.store).await,
+        LogCommand::Import { file, accept_gaps: false, target } => import::run(&file, &target.store).await,
+        LogCommand::Import { file, accept_gaps: true, target } => {
+            import::run_with_gaps(&file, &target.store).await
+        }
         LogCommand::Copy { from, to } => copy::run(&from, &to).await,
-        LogCommand::Salvage { from, to } => salvage::run(&from, &to).await,
+        LogCommand::Salvage { from, to, gaps_to } => salvage::run(&from, &to, gaps_to.as_deref()).await,
         LogCommand::Tail { after, source } => tail::run(&source.store, after).await,
         LogCommand::Find(arguments) => find::run(&arguments).await,
     }

@@ -92,7 +92,7 @@ impl<E: Engine> Owner<E> {
                 Ok(()) => return self.close(),
                 Err(panic) => {
                     let detail = format!("the thread of the log panicked ({})", panics::message(&*panic));
-                    self.fail(&LogError::new(Fault::Stopped, detail), REOPEN_PAUSE);
+                    self.fail(&LogError::new(Fault::WriteFailed, detail), REOPEN_PAUSE);
                 }
             }
         }

@@ -1,11 +1,15 @@
 //! `petstore log salvage`: copies the intact part of a damaged log into a new one, and reports what could not be
 //! read.
 
-use anyhow::bail;
+use std::{fs::OpenOptions, io::BufWriter, os::unix::fs::OpenOptionsExt as _, path::Path};
+
+use anyhow::{Context as _, bail};
 use application::{
-    ports::Position,
+    ports::{LogError, Position},
     transfer::{self, Broken, CopyError, Summary},
 };
+
+use chrono::Utc;
 
 use super::{
     progress::{self, Progress},
@@ -16,11 +20,17 @@ use crate::{
     wire::{self, Remains},
 };
 
-pub(super) async fn run(from: &StoreUrl, to: &StoreUrl) -> anyhow::Result<()> {
+pub(super) async fn run(from: &StoreUrl, to: &StoreUrl, gaps_to: Option<&Path>) -> anyhow::Result<()> {
     if from.is_same_as(to) {
         bail!("--from and --to are the same log: choose a new one as the target");
     }
     let remains = wire::find_remains(from).await?;
+    if let Some(file) = gaps_to {
+        let found = transfer::read_around_gaps::<LogError>(&*remains.log, remains.reach, async |_| Ok(()));
+        if !found.await?.gaps.is_empty() {
+            return salvage_to_file(&remains, from, file).await;
+        }
+    }
     let target = wire::open_log(to).await?;
     let progress = Progress::through(&*remains.log).await?;
     let copied = transfer::copy(&*remains.log, &*target, |position| progress.reached(position)).await;
@@ -36,6 +46,25 @@ pub(super) async fn run(from: &StoreUrl, to: &StoreUrl) -> anyhow::Result<()> {
     if let Some(reason) = reason {
         report::fact("reason", reason);
     }
+    Ok(())
+}
+
+/// Writes every readable record to a new file.
+async fn salvage_to_file(remains: &Remains, from: &StoreUrl, path: &Path) -> anyhow::Result<()> {
+    let options = OpenOptions::new().write(true).create_new(true).mode(0o600).open(path);
+    let file = options.with_context(|| format!("cannot create {}: choose a new file", path.display()))?;
+    let progress = Progress::up_to(remains.reach);
+    let reached = |position| progress.reached(position);
+    let mut out = BufWriter::new(&file);
+    let found =
+        transfer::export_around_gaps(&*remains.log, remains.reach, &mut out, Utc::now(), reached).await?;
+    file.sync_all()?;
+    drop(progress);
+    report::fact("salvaged", format!("{}, from {from}: incomplete", path.display()));
+    report::fact("commits", found.commits);
+    report::fact("events", found.events);
+    report::fact("unreadable", report::ranges(&found.gaps));
+    report::fact("next", "petstore log import --accept-gaps adds these pets to a new log");
     Ok(())
 }
 
@@ -63,7 +92,8 @@ fn report_intact_part(sound: &Summary, remains: &Remains) {
         report::fact("unreadable", report::ranges(&missing));
         let left_out = between(&missing, sound.last.next(), remains.reach);
         if !left_out.is_empty() {
-            report::fact("left out", format!("{}: intact, but after a gap", report::ranges(&left_out)));
+            let what_to_do = "intact, but after a gap; --gaps-to FILE salvages them, too";
+            report::fact("left out", format!("{}: {what_to_do}", report::ranges(&left_out)));
         }
     }
     if !remains.end_is_known {

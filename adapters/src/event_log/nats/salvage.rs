@@ -1,0 +1,71 @@
+//! What is left of a stream that is no sound log any more: it may have lost messages, or have settings that drop some.
+
+use std::time::Duration;
+
+use application::ports::{
+    AppendError, Durability, DurabilityLevel, EventLog, Fault, LogError, Position, ReadBound, Record,
+    StoredRecord, Version,
+};
+use async_trait::async_trait;
+
+use super::{Address, connection::Connection, reading, stream};
+
+/// The readable messages of a stream.
+pub struct SalvagedStream {
+    pub(super) address: Address,
+    pub(super) connection: Connection,
+    /// The last sequence that the stream has given out.
+    pub(super) last: Position,
+}
+
+impl SalvagedStream {
+    pub(super) async fn open(address: Address, connection: Connection) -> Result<Self, LogError> {
+        let info = stream::ask_leader(&connection, &address).await?;
+        Ok(Self { address, connection, last: Position(info.state.last_sequence) })
+    }
+}
+
+#[async_trait]
+impl EventLog for SalvagedStream {
+    async fn append(&self, _: Version, _: &Record) -> Result<Position, AppendError> {
+        let detail = "what is left of a damaged stream is only read; salvage it into a new log";
+        Err(AppendError::NotStored(LogError::new(Fault::CannotOpen, detail)))
+    }
+
+    async fn read(&self, after: Position, bound: ReadBound) -> Result<Vec<StoredRecord>, LogError> {
+        if after >= self.last {
+            return Ok(vec![]);
+        }
+        let stream = &self.address.stream;
+        let mut found = vec![];
+        if bound.records > 1 {
+            found = reading::from_any_replica(&self.connection, stream, after, bound).await?;
+            found.retain(|record| record.position <= self.last);
+        }
+        if found.is_empty() {
+            found.extend(reading::from_leader(&self.connection, stream, after.next()).await?);
+        }
+        if found.is_empty() {
+            let detail = format!("the commit at position {} is missing", after.next());
+            return Err(LogError::new(Fault::Damaged, detail));
+        }
+        Ok(found)
+    }
+
+    async fn head(&self) -> Result<Position, LogError> {
+        Ok(self.last)
+    }
+
+    async fn wait_beyond(&self, _: Position, _: Duration) -> Result<(), LogError> {
+        Ok(())
+    }
+
+    fn durability(&self) -> Durability {
+        Durability {
+            engine: "salvage",
+            level: DurabilityLevel::Volatile,
+            promise: "nothing is written here: this is what is left of a damaged stream".into(),
+            facts: vec![],
+        }
+    }
+}

@@ -1,0 +1,139 @@
+//! Logs with gaps at the start, in the middle or at the end: everything readable goes into a file that says what is missing,
+//! and a new log with the same pets can be made of that file, on any engine.
+
+use std::{fs, path::Path};
+
+use async_nats::jetstream::stream::Config;
+use harness::{App, NatsCluster, NatsSync, PostgresServer, petstore, program};
+use serde_json::{Value, json};
+use tempfile::TempDir;
+
+/// One pet per commit, so that ids are positions.
+const PETS: u64 = 6;
+
+/// Which positions are lost.
+const GAPS: [(&str, &[u64]); 3] = [("start", &[1]), ("middle", &[3, 4]), ("end", &[6])];
+
+fn fill(store: &str) -> App {
+    let app = App::start_on(program(), store, TempDir::new().unwrap(), &[]);
+    for number in 1..=PETS {
+        let pet = format!(r#"{{"name":"Pet {number}","categoryId":1,"status":"available"}}"#);
+        assert_eq!(app.post(&pet).status, 201);
+    }
+    app
+}
+
+/// Damages every copy of these commits in a file.
+fn damage(file: &Path, positions: &[u64]) {
+    let mut bytes = fs::read(file).unwrap();
+    for position in positions {
+        let mark = format!(r#""position":{position},"id":""#).into_bytes();
+        let found: Vec<_> =
+            (0..bytes.len() - mark.len()).filter(|at| bytes[*at..].starts_with(&mark)).collect();
+        assert!(!found.is_empty(), "the commit {position} is in the file");
+        for at in found {
+            bytes[at + mark.len()] ^= 1;
+        }
+    }
+    fs::write(file, bytes).unwrap();
+}
+
+/// Salvages the store into a file, makes a new log of it, and serves that.
+fn check(store: &str, engine: &str, (kind, lost): (&str, &[u64])) {
+    let told = format!("{engine}, gap at the {kind}");
+    let folder = TempDir::new().unwrap();
+    let path = |name: &str| folder.path().join(name).to_str().unwrap().to_owned();
+    let (file, unused) = (path("file"), format!("sled:{}", path("unused")));
+    let salvaged = petstore(["log", "salvage", "--from", store, "--to", &unused, "--gaps-to", &file]);
+    assert_eq!(salvaged.code, Some(0), "{told}: {}", salvaged.stderr);
+    assert!(!Path::new(&path("unused")).exists(), "{told}: nothing goes into a store");
+
+    let text = fs::read_to_string(&file).unwrap();
+    let lines: Vec<Value> = text.lines().map(|line| serde_json::from_str(line).unwrap()).collect();
+    let (manifest, records) = lines.split_last().unwrap();
+    let kept: Vec<_> = (1..=PETS).filter(|position| !lost.contains(position)).collect();
+    let positions: Vec<_> = records.iter().filter_map(|record| record["position"].as_u64()).collect();
+    assert_eq!(positions, kept, "{told}");
+    assert_eq!(manifest["manifest"]["incomplete"], true, "{told}");
+    assert_eq!(manifest["manifest"]["gaps"], json!([[lost[0], lost[lost.len() - 1]]]), "{told}");
+
+    for target in ["sled", "sqlite"] {
+        let store = format!("{target}:{}", path(target));
+        let refused = petstore(["log", "import", &file, "--store", &store]);
+        assert_eq!(refused.code, Some(1), "{told}");
+        assert!(refused.stderr.contains("--accept-gaps"), "{told}: {}", refused.stderr);
+        let imported = petstore(["log", "import", "--accept-gaps", &file, "--store", &store]);
+        assert_eq!(imported.code, Some(0), "{told}: {}", imported.stderr);
+        let again = petstore(["log", "import", "--accept-gaps", &file, "--store", &store]);
+        assert_eq!(again.code, Some(1), "{told}: only into an empty log");
+        let app = App::start_on(program(), &store, TempDir::new().unwrap(), &[]);
+        let ids: Vec<_> = app.all_pets().iter().filter_map(|pet| pet["id"].as_u64()).collect();
+        assert_eq!(ids, kept, "{told}: the same pets under the same ids, served by {target}");
+        let added = app.post(r#"{"name":"New","categoryId":1,"status":"available"}"#);
+        assert_eq!(added.json()["id"].as_u64(), kept.last().map(|last| last + 1), "{told}");
+    }
+}
+
+fn check_files(engine: &str, records: &str) {
+    for gap in GAPS {
+        let folder = TempDir::new().unwrap();
+        let store = format!("{engine}:{}", folder.path().join("log").display());
+        assert!(fill(&store).terminate().success());
+        damage(&folder.path().join(records), gap.1);
+        check(&store, engine, gap);
+    }
+}
+
+#[test]
+fn a_sled_store_with_a_gap() {
+    check_files("sled", "log/sled/db");
+}
+
+#[test]
+fn a_sqlite_store_with_a_gap() {
+    check_files("sqlite", "log");
+}
+
+#[test]
+fn a_postgres_table_with_a_gap() {
+    let mut server = PostgresServer::start();
+    // Without a mark nobody can tell that rows are missing at the end.
+    for gap in &GAPS[..2] {
+        let database = server.create_database();
+        let store = server.url(&database);
+        assert!(fill(&store).terminate().success());
+        let (first, last) = (gap.1[0], gap.1[gap.1.len() - 1]);
+        let delete = format!("DELETE FROM petstore_commits WHERE position BETWEEN {first} AND {last}");
+        server.sql(&database, &delete);
+        check(&store, "postgres", *gap);
+    }
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_stream_with_a_gap() {
+    let folder = TempDir::new().unwrap();
+    let whole = format!("sled:{}", folder.path().join("log").display());
+    assert!(fill(&whole).terminate().success());
+    let exported = petstore(["log", "export", "--store", &whole]).stdout;
+    let cluster = NatsCluster::start(1, NatsSync::Always).await;
+    let jetstream = cluster.jetstream().await;
+    for gap in GAPS {
+        let name = format!("GAP_{}", gap.0.to_uppercase());
+        let subject = format!("petstore.{name}.commits");
+        // A stream as petstore makes them refuses to delete messages.
+        let config = Config {
+            name: name.clone(),
+            subjects: vec![subject.clone()],
+            allow_direct: true,
+            ..Config::default()
+        };
+        let stream = jetstream.create_stream(config).await.unwrap();
+        for line in exported.lines().filter(|line| !line.starts_with(r#"{"manifest""#)) {
+            jetstream.publish(subject.clone(), line.to_owned().into()).await.unwrap().await.unwrap();
+        }
+        for position in gap.1 {
+            stream.delete_message(*position).await.unwrap();
+        }
+        check(&cluster.url(&name), "nats", gap);
+    }
+}
