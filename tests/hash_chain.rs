@@ -182,6 +182,7 @@ async fn a_node_whose_clock_is_25_hours_ahead_forgets_no_key_and_makes_nobody_fo
     drop(ahead);
     let right = node(&log, &SetClock::at(1), WriteFormat::LikeTheLog).await;
     assert_eq!(create(&right, Some("order-1")).await, (1, true), "and the others have not");
+    assert_eq!(right.clock_behind_log(), TimeDelta::hours(24), "and they can tell that a clock is wrong");
     assert_eq!(create(&right, None).await, (31, false));
     assert_eq!(commits(&*log).await.last().unwrap().time, hour(1), "its times are not forced on anybody");
 }

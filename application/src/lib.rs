@@ -4,6 +4,7 @@
 //! the log), `decision` (what it becomes there), `projection` (the one place where state changes), `replica`
 //! (how the log gets into a node), [`codec`] (the language of the log), [`contract`] (what every log must do).
 
+mod clock_watch;
 pub mod codec;
 pub mod commit;
 #[cfg(feature = "contract")]

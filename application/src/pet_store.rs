@@ -2,6 +2,7 @@
 
 use std::{sync::Arc, time::Duration};
 
+use chrono::TimeDelta;
 use domain::{Pet, PetId};
 use thiserror::Error;
 use tokio::{
@@ -11,6 +12,7 @@ use tokio::{
 };
 
 use crate::{
+    clock_watch,
     create::{CreateError, CreatePet, Created},
     health::{Health, Monitor},
     options::Options,
@@ -30,6 +32,7 @@ pub struct PetStore {
     /// The follower of a shared log, if there is one; it ends with the store.
     following: JoinSet<()>,
     pets_max: Option<usize>,
+    clock: Arc<dyn Clock>,
 }
 
 /// The position was not reached in time.
@@ -54,7 +57,7 @@ impl PetStore {
         let replica = Replica::new(log, projection);
         replica.catch_up().await?;
         let (requests, queue) = mpsc::channel(Self::QUEUE_MAX);
-        let writer = Writer::new(replica.clone(), clock, queue, options);
+        let writer = Writer::new(replica.clone(), clock.clone(), queue, options);
         let writer = tokio::spawn(supervise_writer(writer, replica.monitor.clone()));
         let mut following = JoinSet::new();
         match options.sharing {
@@ -63,7 +66,7 @@ impl PetStore {
                 following.spawn(supervise_follower(replica.clone()));
             }
         }
-        Ok(Self { replica, requests, writer, following, pets_max: options.pets_max })
+        Ok(Self { replica, requests, writer, following, pets_max: options.pets_max, clock })
     }
 
     /// One page of pets.
@@ -115,6 +118,12 @@ impl PetStore {
     /// How many pets there may be before no more are added, if there is a limit.
     pub fn pets_max(&self) -> Option<usize> {
         self.pets_max
+    }
+
+    /// How far the clock of this node is behind the latest time in the log: more than moments show that a clock is wrong.
+    pub fn clock_behind_log(&self) -> TimeDelta {
+        let newest = self.replica.projection.look(|state| state.history.clock.newest());
+        clock_watch::behind(self.clock.now(), newest)
     }
 
     /// How many creates wait for the writer.

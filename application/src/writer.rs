@@ -10,6 +10,7 @@ use tokio::{
 use uuid::Uuid;
 
 use crate::{
+    clock_watch::ClockWatch,
     codec,
     commit::NodeId,
     create::{CreateError, CreatePet, Created},
@@ -44,6 +45,7 @@ pub(crate) struct Writer {
     node: NodeId,
     write_format: WriteFormat,
     pets_max: Option<usize>,
+    clock_watch: ClockWatch,
 }
 
 /// How an append ended, once every doubt was resolved.
@@ -75,6 +77,7 @@ impl Writer {
             node: NodeId::random(),
             write_format: options.write_format,
             pets_max: options.pets_max,
+            clock_watch: ClockWatch::default(),
         }
     }
 
@@ -168,6 +171,7 @@ impl Writer {
         let decide = |state: &State| {
             let room = self.pets_max.map_or(usize::MAX, |most| most.saturating_sub(pets.count()));
             let circumstances = Circumstances { room, ..circumstances };
+            self.clock_watch.look(circumstances.now, state.history.clock.newest());
             (state.history.version, decision::decide(state, requests, circumstances))
         };
         self.replica.projection.look(decide)

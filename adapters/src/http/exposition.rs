@@ -94,6 +94,9 @@ fn state(text: &mut Text, store: &PetStore) {
     }
     text.family("petstore_log_position", "gauge", "The last commit that readers see.");
     text.sample("petstore_log_position", &[], store.version().position);
+    let help = "How far the clock of this node is behind the latest time in the log.";
+    text.family("petstore_clock_behind_log_seconds", "gauge", help);
+    text.sample("petstore_clock_behind_log_seconds", &[], store.clock_behind_log().num_seconds());
     text.family("petstore_writer_queue", "gauge", "Creates that wait for the writer.");
     text.sample("petstore_writer_queue", &[], store.waiting());
     text.family("petstore_writer_queue_limit", "gauge", "How many may wait; one more is told to come back.");
