@@ -20,6 +20,7 @@ mod engines_sql;
 mod errors;
 mod file_engine;
 mod file_log;
+mod format_upgrade;
 mod fuzzing;
 mod get_pet;
 mod hash_chain;
