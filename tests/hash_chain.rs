@@ -183,6 +183,7 @@ async fn a_clock_that_is_25_hours_ahead_makes_no_node_forget_a_key() {
     drop(ahead);
     let right = node(&log, &SetClock::at(1), WriteFormat::LikeTheLog).await;
     assert_eq!(create(&right, Some("order-1")).await, (1, true), "and the others have not");
+    assert_eq!(right.clock_behind_log(), TimeDelta::hours(24), "and they can tell that a clock is wrong");
     assert_eq!(create(&right, None).await, (31, false));
     assert_eq!(commits(&*log).await.last().unwrap().time, hour(1), "its times are not forced on anybody");
 }

@@ -6,6 +6,7 @@
 //! do).
 
 mod bookmark;
+mod clock_watch;
 pub mod codec;
 pub mod commit;
 #[cfg(feature = "contract")]

@@ -2,6 +2,7 @@
 
 use std::{sync::Arc, time::Duration};
 
+use chrono::TimeDelta;
 use domain::{Pet, PetId};
 use thiserror::Error;
 use tokio::{
@@ -12,6 +13,7 @@ use tokio::{
 
 use crate::{
     bookmark::Bookmark,
+    clock_watch,
     create::{CreateError, CreatePet, Created},
     health::{Health, Monitor},
     options::Options,
@@ -31,6 +33,7 @@ pub struct PetStore {
     /// The follower of a shared log, if there is one; it ends with the store.
     following: JoinSet<()>,
     pets_max: Option<usize>,
+    clock: Arc<dyn Clock>,
 }
 
 /// The commit was not reached in time, or belongs to another history.
@@ -55,7 +58,7 @@ impl PetStore {
         let replica = Replica::new(log, projection);
         replica.catch_up().await?;
         let (requests, queue) = mpsc::channel(Self::QUEUE_MAX);
-        let writer = Writer::new(replica.clone(), clock, queue, options);
+        let writer = Writer::new(replica.clone(), clock.clone(), queue, options);
         let writer = tokio::spawn(supervise_writer(writer, replica.monitor.clone()));
         let mut following = JoinSet::new();
         match options.sharing {
@@ -64,7 +67,7 @@ impl PetStore {
                 following.spawn(supervise_follower(replica.clone()));
             }
         }
-        Ok(Self { replica, requests, writer, following, pets_max: options.pets_max })
+        Ok(Self { replica, requests, writer, following, pets_max: options.pets_max, clock })
     }
 
     /// One page of pets, and where it was taken.
@@ -139,6 +142,12 @@ impl PetStore {
     /// How many pets there may be before no more are added, if there is a limit.
     pub fn pets_max(&self) -> Option<usize> {
         self.pets_max
+    }
+
+    /// How far the clock of this node is behind the latest time in the log: more than moments show that a clock is wrong.
+    pub fn clock_behind_log(&self) -> TimeDelta {
+        let newest = self.replica.projection.look(|state| state.history.clock.newest());
+        clock_watch::behind(self.clock.now(), newest)
     }
 
     /// How many creates wait for the writer.

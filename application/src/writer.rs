@@ -10,6 +10,7 @@ use tokio::{
 use uuid::Uuid;
 
 use crate::{
+    clock_watch::ClockWatch,
     codec,
     commit::NodeId,
     create::{CreateError, CreatePet, Created},
@@ -53,6 +54,7 @@ pub(crate) struct Writer {
     /// How often the engine has refused a commit or a probe since it last stored one.
     refusals: u32,
     pets_max: Option<usize>,
+    clock_watch: ClockWatch,
 }
 
 /// How an append ended, once every doubt was resolved.
@@ -86,6 +88,7 @@ impl Writer {
             required: options.required,
             refusals: 0,
             pets_max: options.pets_max,
+            clock_watch: ClockWatch::default(),
         }
     }
 
@@ -204,6 +207,7 @@ impl Writer {
             let pets = || self.replica.projection.show(ReadModel::count).0;
             let room = self.pets_max.map_or(usize::MAX, |most| most.saturating_sub(pets()));
             let circumstances = Circumstances { room, ..circumstances };
+            self.clock_watch.look(circumstances.now, state.history.clock.newest());
             (state.history.version, decision::decide(state, requests, circumstances))
         };
         self.replica.projection.look(decide)

@@ -49,7 +49,7 @@ use tokio::{
 };
 
 pub use copy::Copy;
-pub use engine::{Closing, Engine};
+pub use engine::{Closing, Engine, open_copy};
 pub use high_water::Mark;
 pub use io_error::io_error;
 pub use layout::{Layout, sync_files};
@@ -57,7 +57,6 @@ pub use read_only::ReadOnlyLog;
 pub use reading::{Records, Visit, damaged};
 pub use salvage::{Remains, SalvagedLog};
 
-pub(crate) use engine::open_copy;
 pub(crate) use opening::{check, close};
 pub(crate) use panics::{one_line, silence_panics};
 pub(crate) use reading::read_within;

@@ -97,6 +97,8 @@ fn state(text: &mut Text, store: &PetStore) {
         text.gauge("petstore_pets_limit", help, limit);
     }
     text.gauge("petstore_log_position", "The last commit that readers see.", store.version().position);
+    let help = "How far the clock of this node is behind the latest time in the log.";
+    text.gauge("petstore_clock_behind_log_seconds", help, store.clock_behind_log().num_seconds());
     text.gauge("petstore_writer_queue", "Creates that wait for the writer.", store.waiting());
     let help = "How many may wait; one more is told to come back.";
     text.gauge("petstore_writer_queue_limit", help, PetStore::QUEUE_MAX);

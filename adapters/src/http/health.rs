@@ -11,7 +11,6 @@ use axum::{
     response::{IntoResponse, Response},
 };
 use serde::Serialize;
-use serde_json::json;
 
 use super::{
     auth,
@@ -51,9 +50,8 @@ struct Promise {
 /// `GET /livez`: 503 when a part of the service has ended that only a restart brings back.
 pub(super) fn live(service: &Service, _: &HeaderMap) -> Response {
     if service.opened().is_some_and(|store| store.health().needs_restart()) {
-        return not_ready(
-            json!({ "status": "stopped", "reason": Fault::Stopped.to_string() }).to_string().into(),
-        );
+        let reason = Some(Fault::Stopped.to_string());
+        return Report { status: "stopped", reason, store: None }.into_response();
     }
     ([(CONTENT_TYPE, JSON)], r#"{"status":"alive"}"#).into_response()
 }

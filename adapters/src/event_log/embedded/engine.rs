@@ -81,10 +81,7 @@ pub trait Engine: Records + Sized {
 }
 
 /// Opens a copy of the log in the folder for temporary files.
-pub(crate) fn open_copy<E: Engine>(
-    layout: &Layout,
-    acknowledged: Mark,
-) -> Result<(E, Option<Copy>), LogError> {
+pub fn open_copy<E: Engine>(layout: &Layout, acknowledged: Mark) -> Result<(E, Option<Copy>), LogError> {
     let copy = Copy::temporary::<E>(layout)?;
     Ok((E::open(&copy.layout, acknowledged)?, Some(copy)))
 }
