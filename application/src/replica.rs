@@ -103,8 +103,14 @@ impl Replica {
         let _turn = self.turn.lock().await;
         // A log that failed says here whether it was opened again.
         let head = self.log.head().await?;
+        let version = self.projection.version();
+        let mut diverged = self.divergence(version).await?;
         self.recognise().await?;
-        if let Some(diverged) = self.divergence(self.projection.version()).await? {
+        if diverged.is_some() {
+            // The log that was just recognised need not be the one that was compared before.
+            diverged = self.divergence(version).await?;
+        }
+        if let Some(diverged) = diverged {
             self.monitor.reads_stopped(&diverged);
             self.projection.reset();
         }
@@ -146,7 +152,7 @@ impl Replica {
                     let away = error.fault == Fault::Unreachable;
                     // The writer may be looking at the log too, and may have begun before this was found.
                     let turn = self.turn.lock().await;
-                    *self.sight.lock() = if away { Sight::Lost } else { Sight::Unfit(error.clone()) };
+                    self.lose_sight(&error);
                     if !away || confirmed.elapsed() > BLIND_MAX {
                         self.monitor.out_of_sight(&error);
                     }
@@ -154,6 +160,16 @@ impl Replica {
                     time::sleep(RETRY_PAUSE).await;
                 }
             }
+        }
+    }
+
+    /// Takes note of an error. What is unfit stays so until it was looked at again: not to answer cures nothing.
+    fn lose_sight(&self, error: &LogError) {
+        let mut sight = self.sight.lock();
+        if error.fault != Fault::Unreachable {
+            *sight = Sight::Unfit(error.clone());
+        } else if *sight == Sight::Clear {
+            *sight = Sight::Lost;
         }
     }
 
