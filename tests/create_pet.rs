@@ -3,6 +3,8 @@
 use harness::App;
 use serde_json::{Value, json};
 
+use crate::bad_requests::BODIES;
+
 #[test]
 fn a_pet_is_added_and_returned_with_its_id() {
     let app = App::start();
@@ -83,60 +85,15 @@ fn invalid_bodies_are_rejected_and_change_nothing() {
     let app = App::start();
     let too_long = format!(r#"{{"name":"{}","categoryId":1}}"#, "x".repeat(201));
     let deep = format!(r#"{{"name":"a","categoryId":1,"x":{}1{}}}"#, "[".repeat(5_000), "]".repeat(4_999));
-    let bodies: &[&[u8]] = &[
-        b"",
-        b" ",
-        b"null",
-        b"1",
-        b"\"x\"",
-        b"[]",
-        br#"["a",1]"#,
-        br#"["a",1,null]"#,
-        br#"[{"name":"a","categoryId":1}]"#,
-        br#"{"name":"a","categoryId":1"#,
-        br#"{"name":"a","categoryId":1}}"#,
-        br#"{"name":"a","categoryId":1} x"#,
-        br#"{"name":"a","categoryId":1,}"#,
-        b"{'name':'a','categoryId':1}",
-        br#"{"name":"a"}"#,
-        br#"{"categoryId":1}"#,
-        br#"{"name":null,"categoryId":1}"#,
-        br#"{"name":"a","categoryId":null}"#,
-        br#"{"name":"a","categoryId":1,"status":null}"#,
-        br#"{"name":"a","categoryId":1,"status":"Sold"}"#,
-        br#"{"name":"a","categoryId":1,"status":""}"#,
-        br#"{"name":"a","categoryId":1,"status":["sold"]}"#,
-        br#"{"name":1,"categoryId":1}"#,
-        br#"{"name":["a"],"categoryId":1}"#,
-        br#"{"name":"","categoryId":1}"#,
-        br#"{"name":" \t ","categoryId":1}"#,
-        br#"{"name":"a\u0000","categoryId":1}"#,
-        br#"{"name":"a\nb","categoryId":1}"#,
-        br#"{"name":"a\u009f","categoryId":1}"#,
-        br#"{"name":"\ud800","categoryId":1}"#,
-        b"{\"name\":\"\xff\",\"categoryId\":1}",
-        b"\xef\xbb\xbf{\"name\":\"a\",\"categoryId\":1}",
-        too_long.as_bytes(),
-        br#"{"name":"a","categoryId":9223372036854775808}"#,
-        br#"{"name":"a","categoryId":-9223372036854775809}"#,
-        br#"{"name":"a","categoryId":1.5}"#,
-        br#"{"name":"a","categoryId":1e-1}"#,
-        br#"{"name":"a","categoryId":1e999999999999}"#,
-        br#"{"name":"a","categoryId":"1"}"#,
-        br#"{"name":"a","categoryId":true}"#,
-        br#"{"name":"a","categoryId":01}"#,
-        br#"{"name":"a","categoryId":+1}"#,
-        br#"{"name":"a","categoryId":NaN}"#,
-        br#"{"name":"a","name":"a","categoryId":1}"#,
-        br#"{"name":"a","categoryId":1,"categoryId":1}"#,
-        br#"{"name":"a","categoryId":1,"status":"sold","status":"sold"}"#,
-        br#"{"name":"a","categoryId":1,"n\u0061me":"b"}"#,
-        deep.as_bytes(),
+    let more = [
+        (too_long.as_bytes(), "name must have at most 200 characters"),
+        (deep.as_bytes(), "the body must be nested"),
     ];
-    for body in bodies {
-        let answer = app.call("POST", "/v1/pets").json(*body).send();
+    for (body, reason) in BODIES.iter().copied().chain(more) {
+        let answer = app.call("POST", "/v1/pets").json(body).send();
         assert_eq!(answer.status, 400, "{:?}: {}", String::from_utf8_lossy(body), answer.text());
-        answer.error(400, "invalid_request");
+        let message = answer.error(400, "invalid_request");
+        assert!(message.starts_with(reason), "{:?}: {message}", String::from_utf8_lossy(body));
     }
     assert_eq!(app.get("/v1/pets").json(), json!([]), "nothing was added");
 }

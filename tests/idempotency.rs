@@ -4,6 +4,8 @@ use std::thread;
 
 use harness::{Answer, App, petstore};
 
+use crate::bad_requests::IDEMPOTENCY_KEYS;
+
 fn send(app: &App, api_key: &str, key: &str, body: &str) -> Answer {
     let call = app.anonymous("POST", "/v1/pets").header("Authorization", &format!("Bearer {api_key}"));
     call.header("Idempotency-Key", key).json(body).send()
@@ -90,8 +92,8 @@ fn a_key_has_1_to_255_visible_characters_and_is_given_once() {
     {
         assert_eq!(send(&app, &app.key, &good, REX).status, 201, "{good}");
     }
-    for bad in [String::new(), "\"\"".into(), "a".repeat(256), "a b".into(), "ä".into(), "\"a".into()] {
-        let message = send(&app, &app.key, &bad, REX).error(400, "invalid_request");
+    for bad in IDEMPOTENCY_KEYS.iter().copied().chain([&*"a".repeat(256)]) {
+        let message = send(&app, &app.key, bad, REX).error(400, "invalid_request");
         assert!(message.contains("Idempotency-Key"), "{bad:?}: {message}");
     }
     let twice = app

@@ -5,6 +5,7 @@ mod adding_an_operation;
 mod another_log;
 mod architecture;
 mod authentication;
+mod bad_requests;
 mod bill_of_materials;
 mod caching;
 mod clients;

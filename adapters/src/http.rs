@@ -8,6 +8,9 @@
 mod activity;
 mod asset;
 mod auth;
+#[cfg(test)]
+#[path = "../../tests/bad_requests.rs"]
+mod bad_requests;
 mod call;
 mod connection;
 mod cors;
