@@ -3,7 +3,7 @@
 
 use std::{fs, path::Path};
 
-use async_nats::jetstream::stream::Config;
+use async_nats::{HeaderMap, header::NATS_EXPECTED_LAST_SEQUENCE, jetstream::stream::Config};
 use harness::{App, NatsCluster, NatsSync, PostgresServer, petstore, program};
 use serde_json::{Value, json};
 use tempfile::TempDir;
@@ -128,8 +128,14 @@ async fn a_stream_with_a_gap() {
             ..Config::default()
         };
         let stream = jetstream.create_stream(config).await.unwrap();
-        for line in exported.lines().filter(|line| !line.starts_with(r#"{"manifest""#)) {
-            jetstream.publish(subject.clone(), line.to_owned().into()).await.unwrap().await.unwrap();
+        let records = exported.lines().filter(|line| !line.starts_with(r#"{"manifest""#));
+        for (record, last) in records.zip(0_u64..) {
+            // As petstore publishes them; a message without it would count as somebody else's.
+            let mut headers = HeaderMap::new();
+            headers.insert(NATS_EXPECTED_LAST_SEQUENCE, last.to_string());
+            let published =
+                jetstream.publish_with_headers(subject.clone(), headers, record.to_owned().into());
+            published.await.unwrap().await.unwrap();
         }
         for position in gap.1 {
             stream.delete_message(*position).await.unwrap();

@@ -208,7 +208,7 @@ pub trait ReadModel: Send + Sync + 'static {
     fn count(&self) -> usize;
 }
 
-/// Tells the time. It may jump; the writer makes sure that commit times never go back.
+/// Tells the time. It may jump and be wrong: nothing that matters is decided by it alone.
 pub trait Clock: Send + Sync + 'static {
     /// The time now.
     fn now(&self) -> DateTime<Utc>;
