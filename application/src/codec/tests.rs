@@ -84,6 +84,36 @@ fn a_newer_envelope_is_named_and_never_skipped() {
 }
 
 #[test]
+fn a_version_that_never_existed_and_a_strange_spelling_of_ours_are_damage() {
+    let golden = str::from_utf8(GOLDEN_V2).unwrap();
+    let body = golden.split(",\"crc32c\"").next().unwrap();
+    for version in ["\"v\":0,", "\"v\": 2,", "\"v\":2 ,"] {
+        let record = sealed(&(body.replacen("\"v\":2,", version, 1) + "}"));
+        assert!(matches!(decode(&record), Err(DecodeError::Damaged(_))), "{version}");
+    }
+}
+
+#[test]
+fn a_stored_record_is_the_commit_of_its_position() {
+    let stored = |position| StoredRecord { position, bytes: Bytes::from_static(GOLDEN_V2.trim_ascii_end()) };
+    assert_eq!(decode_stored(&stored(Position(42))), Ok(the_golden_commit(golden_v2())));
+    assert_eq!(decode_stored(&stored(Position(43))).unwrap_err().fault, Fault::Damaged);
+}
+
+#[test]
+fn the_longest_name_fits_into_the_bound_of_its_entry() {
+    let by = KeyId("k".repeat(12).into());
+    let event = pet(i64::MAX, &"\"".repeat(200), i64::MIN, Some(PetStatus::Available));
+    for key in [None, Some("\\".repeat(255)), Some("k".into())] {
+        let request_key = key.map(|key| RequestKey::new(&*key).unwrap());
+        let entry = Entry { event: event.clone(), by: by.clone(), request_key };
+        let bound = ENVELOPE_SIZE_BOUND + entry_size_bound(&entry);
+        let commit = Commit { entries: vec![entry], ..the_golden_commit(golden_v2()) };
+        assert!(encode(&commit).bytes.len() <= bound);
+    }
+}
+
+#[test]
 fn a_newer_event_is_named_and_never_skipped() {
     let envelope = |event: &str| {
         format!(
