@@ -38,6 +38,7 @@ fn without_a_valid_key_nothing_under_v1_is_revealed() {
         ("GET", "/v1", b""),
         ("GET", "/v1/", b""),
         ("DELETE", "/v1/pets", b""),
+        ("OPTIONS", "/v1/pets", b""),
         ("BREW", "/v1/pets", b""),
         ("POST", "/v1/pets", b"{"),
         ("POST", "/v1/pets", &oversize),
@@ -47,6 +48,7 @@ fn without_a_valid_key_nothing_under_v1_is_revealed() {
         assert_eq!(answer.header("www-authenticate"), Some("Bearer realm=\"petstore\""), "{method} {path}");
         let answer = app.anonymous(method, path).header("Authorization", "Bearer wrong").body(body).send();
         answer.error(401, "unauthorized");
+        assert_eq!(answer.header("allow"), None, "{method} {path}: it would tell that the address exists");
         let challenge = answer.header("www-authenticate").unwrap();
         assert_eq!(challenge, "Bearer realm=\"petstore\", error=\"invalid_token\"", "{method} {path}");
     }

@@ -3,7 +3,7 @@
 
 use std::{
     fs,
-    process::{Command, Stdio},
+    process::Command,
     sync::{Arc, Mutex, PoisonError},
 };
 
@@ -216,7 +216,7 @@ fn checked(script: &str, export: &[u8]) -> String {
     let folder = tempfile::tempdir().unwrap();
     let file = folder.path().join("export");
     fs::write(&file, export).unwrap();
-    let python =
-        Command::new("python3").args(["-c", script]).arg(&file).stderr(Stdio::piped()).output().unwrap();
-    String::from_utf8(python.stderr).unwrap().lines().next().unwrap_or_default().to_owned()
+    let python = Command::new("python3").args(["-c", script]).arg(&file).output().unwrap();
+    let said = if python.status.success() { python.stdout } else { python.stderr };
+    String::from_utf8(said).unwrap().lines().next().unwrap_or_default().to_owned()
 }

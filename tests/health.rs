@@ -70,9 +70,9 @@ fn a_listener_that_says_nothing_is_given_up() {
 }
 
 #[test]
-fn only_the_address_of_a_plain_http_listener_is_accepted() {
+fn only_the_address_of_a_listener_is_accepted() {
     for wrong in [
-        "https://127.0.0.1:8080",
+        "ftp://127.0.0.1:8080",
         "127.0.0.1:8080",
         "http://127.0.0.1",
         "http://:8080",

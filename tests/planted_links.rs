@@ -178,6 +178,32 @@ fn root_never_follows_links_beside_the_key_file() {
 }
 
 #[test]
+fn root_changes_no_key_file_through_a_link_of_another_user() {
+    if !is_root("a link in the place of the key file") {
+        return;
+    }
+    let trap = Trap::new();
+    let private = tempfile::tempdir().unwrap();
+    let of_root = private.path().join("keys.toml");
+    let issue = |keys: &Path| petstore(["keys", "issue", "--name", "a", "--keys", keys.to_str().unwrap()]);
+    assert_eq!(issue(&of_root).code, Some(0));
+    let before = read(&of_root);
+    symlink(&of_root, trap.path("keys.toml")).unwrap();
+    lchown(trap.path("keys.toml"), Some(NOBODY), Some(NOBODY)).unwrap();
+    symlink(private.path(), trap.path("folder")).unwrap();
+    lchown(trap.path("folder"), Some(NOBODY), Some(NOBODY)).unwrap();
+    for planted in [trap.path("keys.toml"), trap.path("folder").join("keys.toml")] {
+        let refused = issue(&planted);
+        assert_eq!(refused.code, Some(1), "{refused:?}");
+        assert!(refused.stderr.contains("name the file itself"), "{}", refused.stderr);
+    }
+    assert_eq!(read(&of_root), before);
+    let own = private.path().join("link");
+    symlink(&of_root, &own).unwrap();
+    assert_eq!(issue(&own).code, Some(0), "a link of root's own is followed");
+}
+
+#[test]
 fn what_root_creates_belongs_to_the_owner_of_the_folder() {
     if !is_root("the owner of what root creates") {
         return;

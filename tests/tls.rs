@@ -90,6 +90,15 @@ fn clients_call_the_service_over_https_with_http_1_and_http_2() {
     let expiry: u64 = expiry.lines().next().unwrap().parse().unwrap();
     let now = SystemTime::now().duration_since(SystemTime::UNIX_EPOCH).unwrap().as_secs();
     assert!((89..=90).contains(&((expiry - now) / 86_400)), "{expiry}");
+    let ca = secure.app.folder().join("ca.pem");
+    let address = format!("https://{}", secure.app.operators());
+    let healthy = petstore(["health", &address, "--ca", ca.to_str().unwrap()]);
+    assert_eq!(healthy.code, Some(0), "{healthy:?}");
+    assert_eq!(
+        petstore(["health", &address]).code,
+        Some(3),
+        "a certificate that nobody knows is not trusted"
+    );
     let (stdout, _) = secure.app.printed();
     assert!(stdout.contains("is starting on https://") && !stdout.contains("http://"), "{stdout}");
 }
@@ -158,6 +167,10 @@ fn a_certificate_that_cannot_be_used_leaves_the_old_one_in_force() {
         secure.app.printed().1.contains("the TLS certificate expires at").then_some(())
     });
     assert_eq!(secure.app.printed().1.matches(complaint).count(), 1, "a lasting fault is logged once");
+    certify(secure.app.folder(), Duration::ZERO);
+    eventually("the log says that it is over", || {
+        secure.app.printed().1.contains("the TLS certificate has expired at").then_some(())
+    });
 }
 
 #[test]

@@ -57,6 +57,27 @@ pub(crate) fn sync_folder(path: &Path) -> io::Result<()> {
     File::open(path)?.sync_all()
 }
 
+/// Where a path leads that an operator has named, through any link; the path itself if it leads nowhere yet. Root follows
+/// no link that another user has put there to a file that is not theirs: it could be any file of root's.
+pub(crate) fn behind_links(path: &Path) -> io::Result<PathBuf> {
+    let Ok(target) = path.canonicalize() else { return Ok(path.to_owned()) };
+    let owner = target.metadata()?.uid();
+    let leads_astray = |part: &Path| {
+        let link = part.symlink_metadata().ok().filter(Metadata::is_symlink);
+        link.is_some_and(|link| link.uid() != 0 && link.uid() != owner)
+    };
+    match path.ancestors().find(|part| leads_astray(part)) {
+        Some(link) if geteuid().is_root() => {
+            let why = format!(
+                "the link {} belongs to another user than the file: name the file itself",
+                link.display()
+            );
+            Err(io::Error::new(io::ErrorKind::InvalidInput, why))
+        }
+        Some(_) | None => Ok(target),
+    }
+}
+
 /// The content of a regular file of at most `max` bytes that an operator has named, through any link.
 pub(crate) fn read_named(path: &Path, max: u64) -> io::Result<Vec<u8>> {
     let file = File::from(openat(CWD, path, OFlags::RDONLY | NEVER_WAIT, Mode::empty())?);

@@ -100,7 +100,8 @@ impl KeyFile {
 
     /// Waits until no other process changes this file or the files that belong to it. Reading needs no lock.
     pub(super) fn lock(&self, patience: Duration) -> Result<LockedKeyFile, KeyFileError> {
-        let target = Self::at(self.target());
+        let target =
+            Self::at(private_files::behind_links(&self.path).map_err(io_error("change", &self.path))?);
         let path = private_files::beside(&target.path, ".lock");
         match private_files::lock(&path, patience) {
             Ok(lock) => Ok(LockedKeyFile { target, _lock: lock }),
@@ -109,7 +110,7 @@ impl KeyFile {
         }
     }
 
-    /// The file behind all links: this one is locked and changed, whichever path leads to it.
+    /// The file behind all links.
     pub(super) fn target(&self) -> PathBuf {
         fs::canonicalize(&self.path).unwrap_or_else(|_| self.path.clone())
     }

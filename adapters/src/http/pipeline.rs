@@ -65,12 +65,17 @@ pub(super) async fn route(router: &Router, request: Request) -> Response {
         Err(never) => match never {},
     };
     let unmodified = response.status() == StatusCode::NOT_MODIFIED;
+    let unauthorized = response.status() == StatusCode::UNAUTHORIZED;
     let refused = response.status() == StatusCode::METHOD_NOT_ALLOWED;
     let scopes = response.extensions().get::<Scopes>().copied();
     let headers = response.headers_mut();
     if unmodified {
         // axum writes 0. The length of the page is not known, because it was not rendered.
         headers.remove(CONTENT_LENGTH);
+    }
+    if unauthorized {
+        // It would tell who has no key which addresses exist.
+        headers.remove(ALLOW);
     }
     if let Some(allow) = headers.get_mut(ALLOW) {
         *allow = allowed_methods(allow, scopes);

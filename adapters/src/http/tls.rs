@@ -89,6 +89,7 @@ impl Tls {
                 if in_force.content != pair.content {
                     tracing::info!("the new TLS certificate is in force until {}", pair.expires);
                     *in_force = pair;
+                    self.told.lock().expiry = None;
                 }
                 None
             }
@@ -103,10 +104,8 @@ impl Tls {
         told.refusal = refusal;
         let (now, expires) = (Utc::now(), self.expires());
         if now > expires - EXPIRY_NOTICE && told.expiry.is_none_or(|last| now - last >= NOTICE_EVERY) {
-            tracing::warn!(
-                "the TLS certificate expires at {expires}: replace {}",
-                self.certificate.display()
-            );
+            let verb = if now > expires { "has expired" } else { "expires" };
+            tracing::warn!("the TLS certificate {verb} at {expires}: replace {}", self.certificate.display());
             told.expiry = Some(now);
         }
     }

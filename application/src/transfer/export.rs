@@ -20,8 +20,8 @@ pub(super) const LINE_MAX: u64 = 64 * 1024 * 1024;
 pub(super) const MANIFEST: &[u8] = br#"{"manifest""#;
 
 /// What is wrong with a line of a file that was salvaged with gaps.
-const WITH_GAPS: &str = "shows that commits are missing: the file is what was salvaged of a damaged log; to add its pets to a \
-                         new log anyway, import it with --accept-gaps";
+const WITH_GAPS: &str = "shows that commits are missing: export again, or, if this is what was salvaged of a damaged log, import \
+                         it with --accept-gaps to add its pets to a new log";
 
 /// Why a history was not written to a file or not read from one.
 #[derive(Debug, Error)]

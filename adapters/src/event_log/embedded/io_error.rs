@@ -19,6 +19,10 @@ pub fn io_error(doing: &str) -> impl Fn(io::Error) -> LogError {
             io::ErrorKind::FileTooLarge => {
                 (Fault::WriteFailed, "a limit on file sizes is in force; raise it (ulimit -f)")
             }
+            io::ErrorKind::PermissionDenied => (
+                Fault::WriteFailed,
+                "give all files of the store to the user that runs the service (chown -R)",
+            ),
             _ => (Fault::WriteFailed, "check the disk"),
         };
         LogError::new(fault, format!("{doing} failed ({error}): {what_to_do}"))

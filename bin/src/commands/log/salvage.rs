@@ -95,6 +95,11 @@ fn report_intact_part(sound: &Summary, remains: &Remains) {
             let what_to_do = "intact, but after a gap; --gaps-to FILE salvages them, too";
             report::fact("left out", format!("{}: {what_to_do}", report::ranges(&left_out)));
         }
+        if remains.missing.is_none() {
+            let first = sound.last.next();
+            let what_to_do = "--gaps-to FILE salvages those that can";
+            report::fact("unknown", format!("whether commits after {first} can be read; {what_to_do}"));
+        }
     }
     if !remains.end_is_known {
         let last = remains.reach;
