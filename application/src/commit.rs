@@ -120,3 +120,16 @@ impl Version {
         Self { position, commit: Some(commit) }
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_commit_of_version_2_names_its_node_and_is_shown_by_its_position() {
+        let node = NodeId(7);
+        assert_eq!(Format::V2 { previous: Digest::of(b""), node }.node(), Some(node));
+        assert_eq!(Format::V1.node(), None);
+        assert_eq!(Position(42).next().to_string(), "43");
+    }
+}
