@@ -38,8 +38,8 @@ fn damage(file: &Path, positions: &[u64]) {
     fs::write(file, bytes).unwrap();
 }
 
-/// Salvages the store into a file, makes a new log of it, and serves that.
-fn check(store: &str, engine: &str, (kind, lost): (&str, &[u64])) {
+/// Salvages the store into a file, makes new logs of it, `also` at this URL, and serves them.
+fn check(store: &str, engine: &str, (kind, lost): (&str, &[u64]), also: Option<String>) {
     let told = format!("{engine}, gap at the {kind}");
     let folder = TempDir::new().unwrap();
     let path = |name: &str| folder.path().join(name).to_str().unwrap().to_owned();
@@ -57,8 +57,8 @@ fn check(store: &str, engine: &str, (kind, lost): (&str, &[u64])) {
     assert_eq!(manifest["manifest"]["incomplete"], true, "{told}");
     assert_eq!(manifest["manifest"]["gaps"], json!([[lost[0], lost[lost.len() - 1]]]), "{told}");
 
-    for target in ["sled", "sqlite"] {
-        let store = format!("{target}:{}", path(target));
+    for store in ["sled", "sqlite"].map(|target| format!("{target}:{}", path(target))).into_iter().chain(also)
+    {
         let refused = petstore(["log", "import", &file, "--store", &store]);
         assert_eq!(refused.code, Some(1), "{told}");
         assert!(refused.stderr.contains("--accept-gaps"), "{told}: {}", refused.stderr);
@@ -68,7 +68,7 @@ fn check(store: &str, engine: &str, (kind, lost): (&str, &[u64])) {
         assert_eq!(again.code, Some(1), "{told}: only into an empty log");
         let app = App::start_on(program(), &store, TempDir::new().unwrap(), &[]);
         let ids: Vec<_> = app.all_pets().iter().filter_map(|pet| pet["id"].as_u64()).collect();
-        assert_eq!(ids, kept, "{told}: the same pets under the same ids, served by {target}");
+        assert_eq!(ids, kept, "{told}: the same pets under the same ids, served from {store}");
         let added = app.post(r#"{"name":"New","categoryId":1,"status":"available"}"#);
         assert_eq!(added.json()["id"].as_u64(), kept.last().map(|last| last + 1), "{told}");
     }
@@ -80,7 +80,7 @@ fn check_files(engine: &str, records: &str) {
         let store = format!("{engine}:{}", folder.path().join("log").display());
         assert!(fill(&store).terminate().success());
         damage(&folder.path().join(records), gap.1);
-        check(&store, engine, gap);
+        check(&store, engine, gap, None);
     }
 }
 
@@ -105,7 +105,8 @@ fn a_postgres_table_with_a_gap() {
         let (first, last) = (gap.1[0], gap.1[gap.1.len() - 1]);
         let delete = format!("DELETE FROM petstore_commits WHERE position BETWEEN {first} AND {last}");
         server.sql(&database, &delete);
-        check(&store, "postgres", *gap);
+        let another = server.create_database();
+        check(&store, "postgres", *gap, Some(server.url(&another)));
     }
 }
 
@@ -140,6 +141,6 @@ async fn a_stream_with_a_gap() {
         for position in gap.1 {
             stream.delete_message(*position).await.unwrap();
         }
-        check(&cluster.url(&name), "nats", gap);
+        check(&cluster.url(&name), "nats", gap, Some(cluster.url(&format!("NEW_{name}"))));
     }
 }
