@@ -149,8 +149,9 @@ fn a_new_certificate_comes_into_force_without_a_failed_request() {
         let failed: Vec<_> = statuses.lines().filter(|status| *status != "200").collect();
         assert!(failed.is_empty() && !statuses.is_empty(), "{failed:?} of {}", statuses.lines().count());
     }
-    let (_, log) = secure.app.printed();
-    assert!(log.contains("the new TLS certificate is in force"), "{log}");
+    eventually("the log says so", || {
+        secure.app.printed().1.contains("the new TLS certificate is in force").then_some(())
+    });
 }
 
 #[test]

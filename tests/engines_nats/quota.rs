@@ -34,7 +34,8 @@ async fn is_full_and_has_room_again(servers: usize) {
         app.post(REX).error(503, "unavailable");
         assert_eq!(not_ready().as_ref(), Some(&reason));
     }
-    let (_, printed) = app.printed();
+    let printed =
+        eventually("the log says so", || Some(app.printed().1).filter(|log| log.contains("not ready")));
     assert_eq!(printed.matches("not ready").count(), 1, "one line for the change: {printed}");
 
     for server in cluster.servers() {

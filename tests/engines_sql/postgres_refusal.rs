@@ -21,7 +21,9 @@ fn a_revoked_right_stops_writes_until_it_is_granted_again() {
         assert_eq!(ready.json()["reason"], "a write to storage failed");
     }
     assert_eq!(app.get("/v1/pets/1").status, 200, "reads go on");
-    let (_, printed) = app.printed();
+    let printed = eventually("the log says so", || {
+        Some(app.printed().1).filter(|log| log.contains("permission denied"))
+    });
     assert_eq!(printed.matches("permission denied").count(), 1, "one line for the change: {printed}");
 
     server.sql("postgres", "GRANT INSERT ON petstore_commits TO shop");
@@ -54,7 +56,9 @@ fn writes_stop_while_the_server_promises_less_than_required() {
     }
     assert_eq!(ready().status, 503);
     assert_eq!(app.get("/v1/pets/1").status, 200, "reads go on");
-    let (_, printed) = app.printed();
+    let printed = eventually("the log says so", || {
+        Some(app.printed().1).filter(|log| log.contains("--require-durability asks for more"))
+    });
     assert_eq!(printed.matches("--require-durability asks for more").count(), 1, "one line: {printed}");
 
     set("on");
