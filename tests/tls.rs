@@ -225,6 +225,17 @@ fn a_peer_that_makes_no_tls_connection_is_closed() {
     assert_eq!(silent.read(&mut [0; 16]).unwrap(), 0, "closed without a word");
 }
 
+/// A handshake may take ten seconds: longer than a caller should have to wait for one of them to end.
+#[test]
+fn peers_that_make_no_tls_connection_keep_nobody_else_out() {
+    let secure = Secure::start(&["--max-connections", "2"]);
+    let silent = [(); 2].map(|()| TcpStream::connect(secure.app.address()).unwrap());
+    for _ in 0..5 {
+        assert_eq!(secure.status("/v1/pets", &[]), "200\n");
+    }
+    drop(silent);
+}
+
 #[test]
 fn metrics_on_a_reachable_address_need_a_key_with_their_scope() {
     let app = App::start_with(&["--ops-listen", "0.0.0.0:0", "--ops-insecure-http"]);

@@ -71,15 +71,24 @@ impl Connections {
         Self { routers, service, builder, settings, strangers: Arc::default() }
     }
 
-    /// Serves a connection until it ends, is overdue, or is told to go.
-    pub(super) async fn run<S>(self: Arc<Self>, stream: S, mut stage: watch::Receiver<Stage>)
-    where
+    /// Serves a connection until it ends, is overdue, or is told to go. The peer is a stranger while `stream` is being
+    /// made, too: that may need a handshake.
+    pub(super) async fn run<S>(
+        self: Arc<Self>,
+        stream: impl Future<Output = Option<S>>,
+        mut stage: watch::Receiver<Stage>,
+    ) where
         S: AsyncRead + AsyncWrite + Unpin + Send + 'static,
     {
         let activity = Activity::new(self.service.unsent.clone());
+        let stranger = Arc::new(self.strangers.add(&activity));
+        let stream = tokio::select! {
+            stream = stream => stream,
+            () = stranger.told_to_leave() => None,
+        };
+        let Some(stream) = stream else { return };
         let mut watchdog = Watchdog::new(activity.clone(), self.settings);
         let io = TokioIo::new(Watched { stream, activity: activity.clone() });
-        let stranger = Arc::new(self.strangers.add(&activity));
         let (connections, caller) = (self.clone(), stranger.clone());
         let service =
             service_fn(move |request| connections.clone().answer(request, activity.begin(), caller.clone()));

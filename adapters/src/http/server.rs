@@ -1,7 +1,7 @@
 //! The listener: accepts connections up to a limit, survives running out of file descriptors, and shuts down
 //! gracefully.
 
-use std::{io, pin::pin, sync::Arc, time::Duration};
+use std::{future::ready, io, pin::pin, sync::Arc, time::Duration};
 
 use axum::response::IntoResponse as _;
 use tokio::{
@@ -69,11 +69,10 @@ pub(super) async fn run(
             let (connections, stages, tls) = (connections.clone(), stages.clone(), tls.clone());
             tokio::spawn(async move {
                 match tls {
-                    None => connections.run(stream, stages).await,
+                    None => connections.run(ready(Some(stream)), stages).await,
                     Some(tls) => {
-                        if let Some(stream) = handshake(&tls, stream, settings, stages.clone()).await {
-                            connections.run(stream, stages).await;
-                        }
+                        let stream = handshake(&tls, stream, settings, stages.clone());
+                        connections.run(stream, stages).await;
                     }
                 }
                 drop(place);

@@ -53,7 +53,7 @@ impl Peer {
         let (stage, stages) = watch::channel(Stage::Serving);
         let service = Arc::new(Service::new(Arc::new(NoKeys), Site::default(), Arc::default()));
         let connections = Arc::new(Connections::new(public_routers(&service), service, settings));
-        let server = tokio::spawn(connections.run(theirs, stages));
+        let server = tokio::spawn(connections.run(std::future::ready(Some(theirs)), stages));
         Self { stream, stage, server }
     }
 
