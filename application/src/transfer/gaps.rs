@@ -68,8 +68,8 @@ pub async fn read_around_gaps<E: From<LogError>>(
     let (mut after, mut bound) = (Position::START, ReadBound::BATCH);
     while after < reach {
         let records = match log.read(after, bound).await {
-            Err(error) if error.fault != Fault::Damaged => return Err(error.into()),
-            // Something in the batch is damaged; what comes before it is not.
+            Err(error) if !matches!(error.fault, Fault::Damaged | Fault::Foreign) => return Err(error.into()),
+            // Something in the batch is damaged or not ours; what comes before it is sound.
             Err(_) if bound != ReadBound::ONE => {
                 bound = ReadBound::ONE;
                 continue;
