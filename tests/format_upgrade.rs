@@ -67,7 +67,7 @@ async fn a_log_of_version_1_goes_on_in_version_2_once_the_operator_says_so() {
 
 /// Both programs on one log: the old one reads what the new one writes, until version 2 is asked for.
 #[test]
-#[ignore = "tests/old-node builds the program of before version 2"]
+#[ignore = "building the program of before version 2 takes minutes: run tests/old-node"]
 fn nodes_are_upgraded_one_by_one() {
     let old_program = env::var_os(OLD_PROGRAM).expect("tests/old-node names the old program");
     let server = PostgresServer::start();

@@ -66,7 +66,7 @@ impl Tls {
         Ok(Self { certificate, key, in_force, told: Mutex::default() })
     }
 
-    /// When the first certificate of the chain expires.
+    /// When one of the certificates in the chain expires for the first time.
     pub fn expires(&self) -> DateTime<Utc> {
         self.in_force.read().expires
     }

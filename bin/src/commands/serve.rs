@@ -237,14 +237,16 @@ fn reload_on_hangup(keys: Keys, tls: Option<Arc<Tls>>) -> io::Result<()> {
     tokio::spawn(async move {
         while hangup.recv().await.is_some() {
             let (keys, tls) = (keys.clone(), tls.clone());
-            // Reading a file on a hanging disk must not keep anybody waiting.
-            spawn_blocking(move || {
+            // Reading a file on a hanging disk must keep nobody waiting but the next signal of this kind.
+            let read = spawn_blocking(move || {
                 keys.reload();
                 if let Some(tls) = tls {
                     tls.reload();
                 }
                 tracing::info!("read the key file and the certificate again, because of SIGHUP");
             });
+            // A runtime that shuts down cancels the work, which is not an error.
+            let _ = read.await;
         }
     });
     Ok(())
