@@ -57,8 +57,8 @@ pub(crate) fn sync_folder(path: &Path) -> io::Result<()> {
     File::open(path)?.sync_all()
 }
 
-/// Where a path leads that an operator has named, through any link; the path itself if it leads nowhere yet. Root follows
-/// no link that another user has put there to a file that is not theirs: it could be any file of root's.
+/// The file that a path named by an operator leads to, through any link, or the path itself if there is no file yet.
+/// Root does not follow a link of another user to a file that this user does not own: it could be any file of root's.
 pub(crate) fn behind_links(path: &Path) -> io::Result<PathBuf> {
     let Ok(target) = path.canonicalize() else { return Ok(path.to_owned()) };
     let owner = target.metadata()?.uid();
@@ -131,8 +131,8 @@ pub(crate) fn create_file(path: &Path) -> io::Result<File> {
     Ok(file)
 }
 
-/// Refuses a name that a library is about to open, unless it is free or belongs to a file of our own. What happens between
-/// this look and the opening is not seen, so it is for those libraries only.
+/// Refuses a path that a library is about to open, unless nothing is there or a file of our own. A change between this check
+/// and the opening goes unnoticed, so it is only for files that a library opens itself.
 pub(crate) fn check_file(path: &Path) -> io::Result<()> {
     match path.symlink_metadata() {
         Err(error) if error.kind() == io::ErrorKind::NotFound => Ok(()),

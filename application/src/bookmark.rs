@@ -13,9 +13,9 @@ const RECENT_MAX: usize = 4_096;
 /// A commit of one history.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Bookmark {
-    /// Where it stands.
+    /// Its position.
     pub position: Position,
-    /// The first bytes of the head hash of the log up to there. Without them, any history that is long enough will do.
+    /// The first bytes of the head hash of the log up to there. Without them, any history that is long enough matches.
     pub hash: Option<[u8; HASH_PREFIX]>,
 }
 

@@ -102,7 +102,7 @@ impl fmt::Display for Position {
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub struct CommitId(pub Uuid);
 
-/// A moment in the history of one log: how far it reaches, and which commit stands there.
+/// A moment in the history of one log: how far it reaches, and which commit it ends with.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub struct Version {
     /// How many commits there are.

@@ -8,7 +8,7 @@ use crate::{idempotency::RequestKey, ports::Fault, principal::KeyId};
 /// Asks for a pet to be added.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct CreatePet {
-    /// What is told about it.
+    /// The pet to add.
     pub pet: NewPet,
     /// The API key that asks.
     pub by: KeyId,

@@ -19,7 +19,7 @@ use crate::{
 pub(crate) struct Projection {
     state: Mutex<State>,
     read_model: Arc<dyn ReadModel>,
-    /// Held while the read model is looked at and while it changes: a reader sees pets and bookmark of one moment.
+    /// Held while the read model is read and while it changes, so that pets and bookmark are of the same moment.
     recent: RwLock<Recent>,
     applied: watch::Sender<Position>,
     /// The first commit of the log, which tells logs apart. It survives a reset: another log is not a replay.

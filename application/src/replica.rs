@@ -18,7 +18,7 @@ use crate::{
     projection::{Projection, another_log},
 };
 
-/// How long to wait for news before looking whether the log is still in sight.
+/// How long to wait for news before checking whether the log still responds.
 const PATIENCE: Duration = Duration::from_secs(1);
 /// How long to wait after an error.
 const RETRY_PAUSE: Duration = Duration::from_millis(250);
@@ -41,10 +41,10 @@ pub(crate) struct Replica {
 /// What is known about the log since it was last compared with what was applied.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 enum Sight {
-    /// It has answered ever since.
+    /// It has responded ever since.
     #[default]
     Clear,
-    /// It did not answer for a while, and may be another one by now.
+    /// It did not respond for a while, and may have been replaced since.
     Lost,
     /// It is not fit to be written to: what is stored there now may never be read again.
     Unfit(LogError),
@@ -163,7 +163,8 @@ impl Replica {
         }
     }
 
-    /// Takes note of an error. What is unfit stays so until it was looked at again: not to answer cures nothing.
+    /// Records an error. A log that was found unfit stays unfit until it has been read again: losing the connection does
+    /// not change that.
     fn lose_sight(&self, error: &LogError) {
         let mut sight = self.sight.lock();
         if error.fault != Fault::Unreachable {

@@ -272,7 +272,7 @@ impl Engine {
         self.broken.notify_waiters();
     }
 
-    /// The first commit of the log, as everybody remembers it who has ever seen it.
+    /// The first commit of the log, as every node that has seen it remembers it.
     pub(crate) fn first_commit(&self) -> Option<CommitId> {
         let state = self.state();
         let log = state.hidden.as_ref().map_or(&state.stored, |(log, _)| log);

@@ -66,7 +66,7 @@ impl Tls {
         Ok(Self { certificate, key, in_force, told: Mutex::default() })
     }
 
-    /// When one of the certificates in the chain expires for the first time.
+    /// The earliest time at which a certificate in the chain expires.
     pub fn expires(&self) -> DateTime<Utc> {
         self.in_force.read().expires
     }

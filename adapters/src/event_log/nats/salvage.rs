@@ -1,4 +1,4 @@
-//! What is left of a stream that is no sound log any more: it may have lost messages, or have settings that drop some.
+//! Reads what is left of a stream that has lost messages, or whose settings drop some.
 
 use std::time::Duration;
 
