@@ -27,7 +27,7 @@ mod projection;
 mod rate_limit;
 mod replica;
 pub mod transfer;
-mod turns;
+mod write_turns;
 mod writer;
 
 pub use bookmark::{Bookmark, HASH_PREFIX};
@@ -42,4 +42,4 @@ pub use pet_store::{NotCaughtUp, PetStore};
 pub use ports::Version;
 pub use principal::{KeyId, Principal, RefusedKey, Scope, Scopes};
 pub use rate_limit::{InvalidRateLimit, RateLimit};
-pub use turns::Sharing;
+pub use write_turns::Sharing;

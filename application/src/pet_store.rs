@@ -21,7 +21,7 @@ use crate::{
     ports::{Clock, CommitId, Durability, EventLog, Fault, LogError, Position, ReadModel, Version},
     projection::Projection,
     replica::Replica,
-    turns::Sharing,
+    write_turns::Sharing,
     writer::{self, Request, Writer},
 };
 
