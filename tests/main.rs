@@ -44,6 +44,7 @@ mod log_tools;
 mod manual;
 mod max_pets;
 mod metrics;
+mod mistakes;
 mod nodes;
 mod openapi;
 mod planted_bugs;
