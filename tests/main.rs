@@ -39,6 +39,7 @@ mod list_pets;
 mod liveness;
 mod log_faults;
 mod log_find;
+mod log_over_http;
 mod log_position;
 mod log_tools;
 mod manual;

@@ -24,6 +24,7 @@ mod health;
 mod idempotency;
 mod inventory;
 mod limits;
+mod log;
 mod metrics;
 mod new_pet;
 mod number;
@@ -55,7 +56,7 @@ pub use site::{InvalidServerUrl, ServerUrl, Site};
 pub use tls::{Tls, TlsError};
 
 use route::{
-    Handler::{Public, Read, Scoped, Write},
+    Handler::{Public, Read, Scoped, Streamed, Write},
     MISSING, Route, Routers, SHEDDING,
 };
 
@@ -83,6 +84,11 @@ enum Reach {
     ThisMachine,
     /// Metrics tell how much is sold, and by whom: they need a key there.
     OtherMachines,
+}
+
+/// The log on the operators' listener. It shows everything, so it needs a key everywhere.
+fn log_route() -> Route {
+    Route::get("/log", "log", Streamed(Scope::Log, log::show))
 }
 
 /// The probes and metrics on the operators' listener.
@@ -113,7 +119,7 @@ pub async fn serve(
     server::run(listener, public_routers(&service), service, settings, shutdown).await;
 }
 
-/// Serves probes and metrics to operators, on a listener of their own.
+/// Serves probes, metrics and the log to operators, on a listener of their own.
 pub async fn serve_operators(
     listener: Listener,
     service: Arc<Service>,
@@ -122,6 +128,11 @@ pub async fn serve_operators(
 ) {
     let local = listener.tcp.local_addr().is_ok_and(|address| address.ip().is_loopback());
     let reach = if local { Reach::ThisMachine } else { Reach::OtherMachines };
+    let told = service.clone();
+    let shutdown = async move {
+        shutdown.await;
+        told.end_streams();
+    };
     server::run(listener, operators_routers(reach, &service), service, settings, shutdown).await;
 }
 
@@ -136,7 +147,7 @@ fn public_routers(service: &Arc<Service>) -> Routers {
 
 fn operators_routers(reach: Reach, service: &Arc<Service>) -> Routers {
     Routers {
-        serving: route::router(operators_routes(reach), MISSING, service),
+        serving: route::router(operators_routes(reach).into_iter().chain([log_route()]), MISSING, service),
         shedding: route::router(operators_routes(reach), SHEDDING, service),
     }
 }

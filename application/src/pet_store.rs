@@ -21,6 +21,7 @@ use crate::{
     ports::{Clock, CommitId, Durability, EventLog, Fault, LogError, Position, ReadModel, Version},
     projection::Projection,
     replica::Replica,
+    transfer::Feed,
     turns::Sharing,
     writer::{self, Request, Writer},
 };
@@ -111,6 +112,16 @@ impl PetStore {
             Ok(true) => Ok(()),
             Ok(false) | Err(_) => Err(NotCaughtUp),
         }
+    }
+
+    /// The last position of the log itself, which readers of this node may not see yet.
+    pub async fn log_head(&self) -> Result<Position, LogError> {
+        self.replica.log.head().await
+    }
+
+    /// The stored records after this position.
+    pub fn log_feed(&self, after: Position) -> Feed {
+        Feed::after(self.replica.log.clone(), after)
     }
 
     /// The first commit, by which the log can be recognised, as soon as there is one.

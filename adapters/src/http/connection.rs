@@ -24,7 +24,7 @@ use tokio::{
 };
 
 use super::{
-    activity::{Activity, Chunk, Deadline, InFlight, Watched},
+    activity::{Activity, Chunk, Deadline, Endless, InFlight, Watched},
     call::LOG_POSITION,
     limits::{
         CONNECTION_WINDOW, HEAD_MAX, HEADERS_MAX, PRESSURE_TIMEOUT, STREAM_WINDOW, STREAMS_MAX, Settings,
@@ -139,7 +139,11 @@ impl Connections {
         if response.headers().contains_key(LOG_POSITION) {
             caller.is_known();
         }
-        in_flight.sending();
+        if response.extensions().get::<Endless>().is_some() {
+            in_flight.streaming();
+        } else {
+            in_flight.sending();
+        }
         Ok(response.map(|body| {
             body.map_frame(move |frame| frame.map_data(|bytes| Chunk::new(bytes, in_flight.clone())))
         }))

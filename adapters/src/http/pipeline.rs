@@ -132,6 +132,11 @@ async fn process(endpoint: &Endpoint, context: &Context, request: Request) -> Re
             auth::require(&principal, *scope)?;
             Ok(answer(&endpoint.service, request.headers()))
         }
+        Handler::Streamed(scope, answer) => {
+            let principal = auth::authenticate(&endpoint.service, request.headers())?;
+            auth::require(&principal, *scope)?;
+            answer(endpoint.service.clone(), principal, request.uri()).await
+        }
         Handler::File(file) => Ok(file.answer(request.headers())),
         Handler::Read(answer) => answer(&admit(request).await?),
         Handler::Write(answer) => answer(admit(request).await?).await,

@@ -7,10 +7,11 @@ use std::sync::{
 };
 
 use application::{PetStore, ports::Authenticator};
+use tokio::sync::{Semaphore, watch};
 
 use super::{
-    activity::Unsent, error::Problem, metrics::Metrics, refused_keys::RefusedKeys, request_id::RequestIds,
-    site::Site, tls::Tls,
+    activity::Unsent, error::Problem, log::LOG_READERS_MAX, metrics::Metrics, refused_keys::RefusedKeys,
+    request_id::RequestIds, site::Site, tls::Tls,
 };
 
 /// The state of the HTTP port. It can answer probes before the store is open and while it is going away.
@@ -23,8 +24,12 @@ pub struct Service {
     pub(super) unsent: Arc<Unsent>,
     pub(super) dropped_log_lines: Arc<AtomicU64>,
     pub(super) tls: Option<Arc<Tls>>,
+    /// A place for each response that sends the log.
+    pub(super) log_readers: Arc<Semaphore>,
     store: OnceLock<Arc<PetStore>>,
     draining: AtomicBool,
+    /// Whether responses without an end have to come to one.
+    leaving: watch::Sender<bool>,
 }
 
 impl Service {
@@ -40,8 +45,10 @@ impl Service {
             unsent: Arc::default(),
             dropped_log_lines,
             tls: None,
+            log_readers: Arc::new(Semaphore::new(LOG_READERS_MAX)),
             store: OnceLock::new(),
             draining: AtomicBool::new(false),
+            leaving: watch::Sender::default(),
         }
     }
 
@@ -60,6 +67,21 @@ impl Service {
     /// Says at `/readyz` that this node is leaving. It goes on serving until [`serve`](super::serve) is told to end.
     pub fn drain(&self) {
         self.draining.store(true, Ordering::Relaxed);
+    }
+
+    /// Ends the responses that have no end of their own, after what is stored by now.
+    pub(super) fn end_streams(&self) {
+        self.leaving.send_replace(true);
+    }
+
+    /// Tells when [`end_streams`](Self::end_streams) is called.
+    pub(super) fn leaving(&self) -> watch::Receiver<bool> {
+        self.leaving.subscribe()
+    }
+
+    /// How many responses that send the log are under way.
+    pub(super) fn log_readers(&self) -> usize {
+        LOG_READERS_MAX - self.log_readers.available_permits()
     }
 
     pub(super) fn is_draining(&self) -> bool {
