@@ -35,6 +35,7 @@ mod http2;
 mod idempotency;
 mod inventory_page;
 mod key_rotation;
+mod limits;
 mod list_pets;
 mod liveness;
 mod log_faults;

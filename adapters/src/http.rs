@@ -12,6 +12,7 @@ mod auth;
 #[path = "../../tests/bad_requests.rs"]
 mod bad_requests;
 mod call;
+mod client_address;
 mod connection;
 mod cors;
 mod deprecation;
@@ -30,10 +31,12 @@ mod new_pet;
 mod number;
 mod openapi;
 mod paging;
+mod per_address;
 mod pet_json;
 mod pets;
 mod pipeline;
 mod prefer;
+mod rate_limit;
 mod refused_keys;
 mod request_body;
 mod request_id;
@@ -43,16 +46,18 @@ mod service;
 mod site;
 mod strangers;
 mod tls;
+mod wrong_keys;
 
 use std::sync::Arc;
 
 use application::Scope;
 
+pub use client_address::{InvalidTrustedProxy, TrustedProxy};
 pub use cors::{InvalidOrigin, Origin};
-pub use limits::Settings;
+pub use limits::{ClientLimits, Settings};
 pub use server::Listener;
 pub use service::Service;
-pub use site::{InvalidServerUrl, ServerUrl, Site};
+pub use site::{ContactUrl, InvalidContactUrl, InvalidServerUrl, ServerUrl, Site};
 pub use tls::{Tls, TlsError};
 
 use route::{

@@ -5,6 +5,7 @@
 //! `replica` (how a node reads the log), [`codec`] (the record format), [`contract`] (what every log must
 //! do).
 
+mod allowance;
 mod bookmark;
 mod clock_watch;
 pub mod codec;
@@ -30,6 +31,7 @@ pub mod transfer;
 mod turns;
 mod writer;
 
+pub use allowance::{Allowance, Balance, quota};
 pub use bookmark::{Bookmark, HASH_PREFIX};
 pub use create::{CreateError, CreatePet, Created};
 pub use decision::WriteFormat;

@@ -40,6 +40,10 @@ pub(super) enum Problem {
     UnsupportedMediaType(&'static str),
     Internal,
     NotImplemented(&'static str),
+    /// The key has used up its rate limit; holds the seconds to wait.
+    RateLimited(u64),
+    /// Too many wrong keys came from this address; holds the seconds to wait.
+    TooManyWrongKeys(u64),
     Busy(&'static str),
     Unavailable(Cow<'static, str>),
     NotCaughtUp,
@@ -70,6 +74,9 @@ impl Problem {
             Self::UnsupportedMediaType(_) => (StatusCode::UNSUPPORTED_MEDIA_TYPE, "unsupported_media_type"),
             Self::Internal => (StatusCode::INTERNAL_SERVER_ERROR, "internal"),
             Self::NotImplemented(_) => (StatusCode::NOT_IMPLEMENTED, "not_implemented"),
+            Self::RateLimited(_) | Self::TooManyWrongKeys(_) => {
+                (StatusCode::TOO_MANY_REQUESTS, "too_many_requests")
+            }
             Self::Busy(_) => (StatusCode::SERVICE_UNAVAILABLE, "busy"),
             Self::Unavailable(_) => (StatusCode::SERVICE_UNAVAILABLE, "unavailable"),
             Self::NotCaughtUp => (StatusCode::SERVICE_UNAVAILABLE, "not_caught_up"),
@@ -78,6 +85,9 @@ impl Problem {
 
     /// What the client needs besides the body.
     fn header(&self) -> Option<(HeaderName, HeaderValue)> {
+        if let Self::RateLimited(seconds) | Self::TooManyWrongKeys(seconds) = self {
+            return Some((RETRY_AFTER, (*seconds).into()));
+        }
         match self.status() {
             StatusCode::UNAUTHORIZED if *self == Self::MissingKey => Some((WWW_AUTHENTICATE, CHALLENGE)),
             StatusCode::UNAUTHORIZED => Some((WWW_AUTHENTICATE, CHALLENGE_INVALID_KEY)),
@@ -105,6 +115,12 @@ impl Problem {
                 "this Idempotency-Key was already used for a different pet: choose a new one".into()
             }
             Self::PayloadTooLarge => format!("the body must be at most {} KiB", BODY_MAX / 1024).into(),
+            Self::RateLimited(_) => {
+                "too many requests with this API key: wait as long as Retry-After says".into()
+            }
+            Self::TooManyWrongKeys(_) => {
+                "too many wrong API keys from this address: wait as long as Retry-After says".into()
+            }
             Self::Internal => "the service failed unexpectedly".into(),
             Self::NotCaughtUp => {
                 "this node has not reached the requested Log-Position yet, or its log has another history"

@@ -6,8 +6,9 @@
 
 use std::{
     any::Any,
+    net::{IpAddr, Ipv4Addr},
     panic::AssertUnwindSafe,
-    sync::{Arc, atomic::AtomicBool},
+    sync::{Arc, OnceLock},
     time::Instant,
 };
 
@@ -31,12 +32,14 @@ use tower::ServiceExt as _;
 use tracing::Instrument as _;
 
 use super::{
-    auth,
+    auth::{self, Caller},
     call::{self, LOG_POSITION, is_in_interface, log_position},
+    client_address::{self, Peer},
     cors, deprecation,
     error::Problem,
     limits::{DRAIN_MAX, HEADERS_MAX},
     prefer::{Handling, STRICT_APPLIED},
+    rate_limit,
     request_id::{X_REQUEST_ID, trace_id},
     route::{Endpoint, Handler, Lifecycle},
 };
@@ -49,8 +52,9 @@ struct Context {
     id: HeaderValue,
     in_interface: bool,
     handling: Handling,
-    /// Whether the request came with a valid key. Nobody else learns how far the log has come.
-    authenticated: AtomicBool,
+    client: IpAddr,
+    /// Who sent the request, if it came with a valid key. Nobody else learns how far the log has come.
+    caller: OnceLock<Caller>,
     /// The value that allows the web page behind the request, if it is allowed.
     origin: Option<HeaderValue>,
     /// Whether part of an HTTP/1 body may stay on the wire: then no other request can follow.
@@ -124,17 +128,20 @@ async fn process(endpoint: &Endpoint, context: &Context, request: Request) -> Re
     if let Some(response) = cors::preflight(&request, context.origin.as_ref()) {
         return Ok(response);
     }
-    let admit = |request| call::admit(endpoint, request, context.handling, &context.authenticated);
+    let allowed = |request: &Request, scope| {
+        let caller = auth::authenticate(&endpoint.service, request.headers(), context.client)?;
+        caller.check_rate()?;
+        auth::require(&caller.principal, scope).map(|()| caller.principal)
+    };
+    let admit = |request| call::admit(endpoint, request, context.handling, context.client, &context.caller);
     match &endpoint.route.handler {
         Handler::Public(answer) => Ok(answer(&endpoint.service, request.headers())),
         Handler::Scoped(scope, answer) => {
-            let principal = auth::authenticate(&endpoint.service, request.headers())?;
-            auth::require(&principal, *scope)?;
+            allowed(&request, *scope)?;
             Ok(answer(&endpoint.service, request.headers()))
         }
         Handler::Streamed(scope, answer) => {
-            let principal = auth::authenticate(&endpoint.service, request.headers())?;
-            auth::require(&principal, *scope)?;
+            let principal = allowed(&request, *scope)?;
             answer(endpoint.service.clone(), principal, request.uri()).await
         }
         Handler::File(file) => Ok(file.answer(request.headers())),
@@ -157,7 +164,8 @@ impl Context {
             id: endpoint.service.ids.of(headers),
             in_interface: is_in_interface(request.uri().path()),
             handling: Handling::of(headers),
-            authenticated: AtomicBool::new(false),
+            client: client_of(endpoint, request),
+            caller: OnceLock::new(),
             origin: cors::allow(&endpoint.service.site.origins, headers),
             body_may_stay: request.version() < Version::HTTP_2
                 && (request.body().size_hint().lower() > DRAIN_MAX
@@ -177,7 +185,11 @@ impl Context {
             Lifecycle::Deprecated => deprecation::announce(headers),
         }
         cors::announce(&endpoint.service.site.origins, self.origin, headers);
-        if self.authenticated.into_inner()
+        let caller = self.caller.into_inner();
+        if let Some(balance) = caller.as_ref().and_then(|caller| caller.balance) {
+            rate_limit::announce(balance, headers);
+        }
+        if caller.is_some()
             && let Some(store) = endpoint.service.opened()
         {
             headers.entry(LOG_POSITION).or_insert_with(|| log_position(store.bookmark()));
@@ -189,6 +201,13 @@ impl Context {
             headers.insert(CONNECTION, HeaderValue::from_static("close"));
         }
     }
+}
+
+/// The address of the client.
+fn client_of(endpoint: &Endpoint, request: &Request) -> IpAddr {
+    // Every connection has a peer; only tests make requests without one.
+    let peer = request.extensions().get().map_or(IpAddr::V4(Ipv4Addr::UNSPECIFIED), |Peer(address)| *address);
+    client_address::of(peer, &endpoint.service.client_limits.trusted_proxies, request.headers())
 }
 
 /// Refuses what leaves in doubt whom a request is for, or where it ends. HTTP/1.0 did not have to say it.

@@ -110,7 +110,7 @@ impl Output {
 async fn serve(arguments: ServeArguments, output: &Output) -> anyhow::Result<()> {
     let mut signals = StopSignals::new()?;
     let manager = Arc::new(ServiceManager::from_environment());
-    let keys = Keys::open(&arguments.keys)?;
+    let keys = Keys::open(&arguments.keys, arguments.rate_limit)?;
     let tls = open_tls(&arguments)?;
     let scheme = if tls.is_some() { "https" } else { "http" };
     reload_on_hangup(keys.clone(), tls.clone())?;
@@ -121,10 +121,12 @@ async fn serve(arguments: ServeArguments, output: &Output) -> anyhow::Result<()>
     ));
 
     let service = Service::new(keys.authenticator(), arguments.site(), output.stderr.dropped());
-    let service = Arc::new(service.with_tls(tls.clone()));
+    let service = service.with_tls(tls.clone()).with_client_limits(arguments.client_limits());
+    let service = Arc::new(service);
     let shares = share_descriptors(&arguments);
     let settings = Settings {
         connections_max: shares.callers,
+        connections_per_address: arguments.connections_per_address.map(|most| most as usize),
         refusals_max: shares.refusals,
         drain: arguments.drain,
         ..Settings::default()
@@ -135,7 +137,8 @@ async fn serve(arguments: ServeArguments, output: &Output) -> anyhow::Result<()>
     if let Some(address) = arguments.ops_listen {
         let (listener, address) = listen(address, "--ops-listen").await?;
         output.stdout.print_line(format_args!("probes and metrics on {scheme}://{address}"));
-        let settings = Settings { connections_max: shares.operators, ..settings };
+        let settings =
+            Settings { connections_max: shares.operators, connections_per_address: None, ..settings };
         let listener = Listener { tcp: listener, tls };
         let serve = |stopped| http::serve_operators(listener, service.clone(), settings, stopped);
         operators = Some(Server::start(serve));
