@@ -28,7 +28,7 @@ mod projection;
 mod rate_limit;
 mod replica;
 pub mod transfer;
-mod turns;
+mod write_turns;
 mod writer;
 
 pub use allowance::{Allowance, Balance, quota};
@@ -44,4 +44,4 @@ pub use pet_store::{NotCaughtUp, PetStore};
 pub use ports::Version;
 pub use principal::{KeyId, Principal, RefusedKey, Scope, Scopes};
 pub use rate_limit::{InvalidRateLimit, RateLimit};
-pub use turns::Sharing;
+pub use write_turns::Sharing;

@@ -22,7 +22,7 @@ use crate::{
     projection::Projection,
     replica::Replica,
     transfer::Feed,
-    turns::Sharing,
+    write_turns::Sharing,
     writer::{self, Request, Writer},
 };
 

@@ -180,7 +180,7 @@ async fn salvaged(
     find: fn(PathBuf) -> Result<SalvagedLog, LogError>,
 ) -> Result<Remains, LogError> {
     let log = off_the_runtime(path, find).await?;
-    let (reach, missing, end_is_known) = (log.reach(), log.missing(), log.end_is_known());
+    let (reach, missing, end_is_known) = (log.reach, log.missing(), log.end_is_known);
     Ok(Remains { log: Arc::new(log.log), reach, missing, end_is_known })
 }
 
