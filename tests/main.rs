@@ -51,6 +51,7 @@ mod planted_bugs;
 mod planted_links;
 mod program;
 mod raw;
+mod request_log;
 mod restart;
 mod salvage_gaps;
 mod simulation;
