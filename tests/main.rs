@@ -52,6 +52,7 @@ mod planted_bugs;
 mod planted_links;
 mod program;
 mod raw;
+mod request_log;
 mod restart;
 mod salvage_gaps;
 mod simulation;

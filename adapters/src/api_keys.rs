@@ -4,6 +4,7 @@
 //! Reading order: [`ApiKeys`] (authenticates every request), `file` (the key file), `issue`, `rotate` and `revoke` (how
 //! it changes), `record` (one entry of it), `key` (the secret), `document` (the file's text), `last_use`, `log_once`.
 
+mod changes;
 mod document;
 mod file;
 mod issue;
@@ -181,13 +182,18 @@ impl ApiKeys {
         let now = self.clock.now();
         let active = records.iter().filter(|record| record.state(now) == KeyState::Active).count();
         let mut keys = self.keys.write();
-        *keys = records
+        let known: HashMap<_, _> = records
             .into_iter()
             .map(|record| {
                 let before = keys.get(&record.hash.id_bytes());
                 (record.hash.id_bytes(), Known::new(record, self.rate_limit, before))
             })
             .collect();
+        // At the start all of them would be new.
+        if !keys.is_empty() {
+            changes::log(&keys, &known);
+        }
+        *keys = known;
         Ok(active)
     }
 

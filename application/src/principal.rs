@@ -41,6 +41,25 @@ pub enum RefusedKey {
     Revoked(KeyId),
 }
 
+impl RefusedKey {
+    /// The reason in one word.
+    pub fn reason(&self) -> &'static str {
+        match self {
+            Self::Unknown => "unknown",
+            Self::Expired(_) => "expired",
+            Self::Revoked(_) => "revoked",
+        }
+    }
+
+    /// Which key it is, if it was ever issued.
+    pub fn key(&self) -> Option<&KeyId> {
+        match self {
+            Self::Unknown => None,
+            Self::Expired(key) | Self::Revoked(key) => Some(key),
+        }
+    }
+}
+
 /// What a key may do. The set is never empty.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Scopes(u8);

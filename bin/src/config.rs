@@ -6,7 +6,7 @@ use std::{
     time::Duration,
 };
 
-use adapters::http::{ClientLimits, ContactUrl, Origin, ServerUrl, Site, TrustedProxy};
+use adapters::http::{AccessLog, ClientLimits, ContactUrl, Origin, ServerUrl, Site, TrustedProxy};
 use application::{Digest, RateLimit, WriteFormat, ports::DurabilityLevel};
 use clap::{Args, Parser, Subcommand, ValueEnum};
 
@@ -131,6 +131,9 @@ pub(crate) struct ServeArguments {
     #[arg(long, env = "PETSTORE_LOG", default_value = "info,async_nats=warn", value_name = "FILTER",
           value_parser = log_filter)]
     pub(crate) log: String,
+    /// Log every request instead of only those that are refused or fail.
+    #[arg(long, env = "PETSTORE_ACCESS_LOG")]
+    pub(crate) access_log: bool,
     /// Format of the log, which goes to standard error.
     #[arg(long, env = "PETSTORE_LOG_FORMAT", default_value = "text", value_name = "FORMAT")]
     pub(crate) log_format: LogFormat,
@@ -165,6 +168,31 @@ pub(crate) struct StoreArgument {
 }
 
 impl ServeArguments {
+    /// Logs what the operator has chosen. A store URL shows no password.
+    pub(crate) fn log(&self) {
+        let limit = |limit: Option<RateLimit>| limit.map(|limit| limit.to_string());
+        tracing::info!(
+            version = env!("CARGO_PKG_VERSION"),
+            pid = std::process::id(),
+            listen = %self.listen,
+            ops_listen = self.ops_listen.map(display),
+            store = %self.store.store,
+            require_durability = ?self.require_durability,
+            keys = %self.keys.display(),
+            tls_cert = self.tls_cert.as_ref().map(|path| display(path.display())),
+            max_connections = self.max_connections,
+            max_pets = self.max_pets,
+            rate_limit = limit(self.rate_limit),
+            failed_auth_limit = limit(self.failed_auth_limit),
+            connections_per_address = self.connections_per_address,
+            trusted_proxies = self.trusted_proxy.len(),
+            cors_origins = self.cors_origin.len(),
+            access_log = self.access_log,
+            drain_seconds = self.drain.as_secs(),
+            "starting"
+        );
+    }
+
     pub(crate) fn demands(&self) -> Demands {
         Demands {
             required: self.require_durability.into(),
@@ -180,6 +208,10 @@ impl ServeArguments {
 
     pub(crate) fn client_limits(&self) -> ClientLimits {
         ClientLimits { failed_auth: self.failed_auth_limit, trusted_proxies: self.trusted_proxy.clone() }
+    }
+
+    pub(crate) fn access_log(&self) -> AccessLog {
+        if self.access_log { AccessLog::All } else { AccessLog::Refused }
     }
 
     pub(crate) fn site(&self) -> Site {

@@ -21,12 +21,11 @@ pub(super) fn authenticate(
     client: IpAddr,
 ) -> Result<Caller, Problem> {
     let principal = service.keys.authenticate(bearer_token(headers)?).map_err(|refused| {
-        service.refused_keys.log(&refused);
         let counted = service.wrong_keys.as_ref().map_or(Ok(()), |keys| keys.count(Network::of(client)));
-        counted.map_or_else(
-            |wait| Problem::TooManyWrongKeys(rate_limit::seconds(wait)),
-            |()| Problem::InvalidKey,
-        )
+        match counted {
+            Ok(()) => Problem::RefusedKey(refused),
+            Err(wait) => Problem::TooManyWrongKeys(rate_limit::seconds(wait), refused),
+        }
     })?;
     let balance = principal.allowance.as_ref().map(|allowance| allowance.take());
     Ok(Caller { principal, balance })

@@ -71,7 +71,7 @@ fn servers(site: &Site) -> Value {
 
 #[cfg(test)]
 mod tests {
-    use application::Scope;
+    use application::{RefusedKey, Scope};
     use axum::http::HeaderMap;
     use regex::Regex;
 
@@ -106,7 +106,7 @@ mod tests {
             ("internal", Problem::Internal),
             ("reserved", pets::NO_ORDERS),
             ("rate_limited", Problem::RateLimited(1)),
-            ("wrong_keys", Problem::TooManyWrongKeys(1)),
+            ("wrong_keys", Problem::TooManyWrongKeys(1, RefusedKey::Unknown)),
             ("busy", Problem::Busy("too many requests are waiting")),
             ("unavailable", Problem::Unavailable("a write to storage failed".into())),
             ("not_caught_up", Problem::NotCaughtUp),

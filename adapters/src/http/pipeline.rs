@@ -41,6 +41,7 @@ use super::{
     prefer::{Handling, STRICT_APPLIED},
     rate_limit,
     request_id::{X_REQUEST_ID, trace_id},
+    request_log::{Origin, Outcome},
     route::{Endpoint, Handler, Lifecycle},
 };
 
@@ -52,11 +53,11 @@ struct Context {
     id: HeaderValue,
     in_interface: bool,
     handling: Handling,
-    client: IpAddr,
+    origin: Origin,
     /// Who sent the request, if it came with a valid key. Nobody else learns how far the log has come.
     caller: OnceLock<Caller>,
     /// The value that allows the web page behind the request, if it is allowed.
-    origin: Option<HeaderValue>,
+    page: Option<HeaderValue>,
     /// Whether part of an HTTP/1 body may stay on the wire: then no other request can follow.
     body_may_stay: bool,
 }
@@ -106,7 +107,7 @@ pub(super) async fn answer(endpoint: Arc<Endpoint>, request: Request) -> Respons
         key = tracing::field::Empty,
     );
     let processed = AssertUnwindSafe(process(&endpoint, &context, request)).catch_unwind();
-    let mut response = match processed.instrument(span.clone()).await {
+    let mut response = match processed.instrument(span).await {
         Ok(answered) => answered.into_response(),
         Err(panic) => {
             let id = context.id.to_str().unwrap_or_default();
@@ -117,23 +118,29 @@ pub(super) async fn answer(endpoint: Arc<Endpoint>, request: Request) -> Respons
     context.finish(&endpoint, &mut response);
     let took = begun.elapsed();
     endpoint.counts.answered(response.status(), took);
-    span.in_scope(|| {
-        tracing::debug!(status = response.status().as_u16(), micros = took.as_micros(), "answered");
-    });
+    let outcome = Outcome {
+        operation: endpoint.route.name,
+        request: &context.id,
+        caller: context.caller.get(),
+        response: &response,
+        took,
+    };
+    endpoint.service.request_log.record(&context.origin, &outcome);
     response
 }
 
 async fn process(endpoint: &Endpoint, context: &Context, request: Request) -> Result<Response, Problem> {
     check_framing(&request)?;
-    if let Some(response) = cors::preflight(&request, context.origin.as_ref()) {
+    if let Some(response) = cors::preflight(&request, context.page.as_ref()) {
         return Ok(response);
     }
     let allowed = |request: &Request, scope| {
-        let caller = auth::authenticate(&endpoint.service, request.headers(), context.client)?;
+        let caller = auth::authenticate(&endpoint.service, request.headers(), context.origin.client)?;
         caller.check_rate()?;
         auth::require(&caller.principal, scope).map(|()| caller.principal)
     };
-    let admit = |request| call::admit(endpoint, request, context.handling, context.client, &context.caller);
+    let admit =
+        |request| call::admit(endpoint, request, context.handling, context.origin.client, &context.caller);
     match &endpoint.route.handler {
         Handler::Public(answer) => Ok(answer(&endpoint.service, request.headers())),
         Handler::Scoped(scope, answer) => {
@@ -164,9 +171,9 @@ impl Context {
             id: endpoint.service.ids.of(headers),
             in_interface: is_in_interface(request.uri().path()),
             handling: Handling::of(headers),
-            client: client_of(endpoint, request),
+            origin: Origin::of(request, client_of(endpoint, request)),
             caller: OnceLock::new(),
-            origin: cors::allow(&endpoint.service.site.origins, headers),
+            page: cors::allow(&endpoint.service.site.origins, headers),
             body_may_stay: request.version() < Version::HTTP_2
                 && (request.body().size_hint().lower() > DRAIN_MAX
                     || headers.contains_key(EXPECT)
@@ -174,19 +181,19 @@ impl Context {
         }
     }
 
-    fn finish(self, endpoint: &Endpoint, response: &mut Response) {
+    fn finish(&self, endpoint: &Endpoint, response: &mut Response) {
         let refused = response.status().is_client_error() || response.status().is_server_error();
         let headers = response.headers_mut();
-        headers.insert(X_REQUEST_ID, self.id);
+        headers.insert(X_REQUEST_ID, self.id.clone());
         headers.extend([NOSNIFF]);
         headers.entry(CACHE_CONTROL).or_insert(NO_STORE);
         match endpoint.route.lifecycle {
             Lifecycle::Supported => {}
             Lifecycle::Deprecated => deprecation::announce(headers),
         }
-        cors::announce(&endpoint.service.site.origins, self.origin, headers);
-        let caller = self.caller.into_inner();
-        if let Some(balance) = caller.as_ref().and_then(|caller| caller.balance) {
+        cors::announce(&endpoint.service.site.origins, self.page.clone(), headers);
+        let caller = self.caller.get();
+        if let Some(balance) = caller.and_then(|caller| caller.balance) {
             rate_limit::announce(balance, headers);
         }
         if caller.is_some()
