@@ -12,6 +12,7 @@ mod auth;
 #[path = "../../tests/bad_requests.rs"]
 mod bad_requests;
 mod call;
+mod client_address;
 mod connection;
 mod cors;
 mod deprecation;
@@ -24,38 +25,44 @@ mod health;
 mod idempotency;
 mod inventory;
 mod limits;
+mod log;
 mod metrics;
 mod new_pet;
 mod number;
 mod openapi;
 mod paging;
+mod per_address;
 mod pet_json;
 mod pets;
 mod pipeline;
 mod prefer;
-mod refused_keys;
+mod rate_limit;
 mod request_body;
 mod request_id;
+mod request_log;
 mod route;
 mod server;
 mod service;
 mod site;
 mod strangers;
 mod tls;
+mod wrong_keys;
 
 use std::sync::Arc;
 
 use application::Scope;
 
+pub use client_address::{InvalidTrustedProxy, TrustedProxy};
 pub use cors::{InvalidOrigin, Origin};
-pub use limits::Settings;
+pub use limits::{ClientLimits, Settings};
+pub use request_log::AccessLog;
 pub use server::Listener;
 pub use service::Service;
-pub use site::{InvalidServerUrl, ServerUrl, Site};
+pub use site::{ContactUrl, InvalidContactUrl, InvalidServerUrl, ServerUrl, Site};
 pub use tls::{Tls, TlsError};
 
 use route::{
-    Handler::{Public, Read, Scoped, Write},
+    Handler::{Public, Read, Scoped, Streamed, Write},
     MISSING, Route, Routers, SHEDDING,
 };
 
@@ -83,6 +90,11 @@ enum Reach {
     ThisMachine,
     /// Metrics tell how much is sold, and by whom: they need a key there.
     OtherMachines,
+}
+
+/// The log on the operators' listener. It shows everything, so it needs a key everywhere.
+fn log_route() -> Route {
+    Route::get("/log", "log", Streamed(Scope::Log, log::show))
 }
 
 /// The probes and metrics on the operators' listener.
@@ -113,7 +125,7 @@ pub async fn serve(
     server::run(listener, public_routers(&service), service, settings, shutdown).await;
 }
 
-/// Serves probes and metrics to operators, on a listener of their own.
+/// Serves probes, metrics and the log to operators, on a listener of their own.
 pub async fn serve_operators(
     listener: Listener,
     service: Arc<Service>,
@@ -122,6 +134,11 @@ pub async fn serve_operators(
 ) {
     let local = listener.tcp.local_addr().is_ok_and(|address| address.ip().is_loopback());
     let reach = if local { Reach::ThisMachine } else { Reach::OtherMachines };
+    let told = service.clone();
+    let shutdown = async move {
+        shutdown.await;
+        told.end_streams();
+    };
     server::run(listener, operators_routers(reach, &service), service, settings, shutdown).await;
 }
 
@@ -136,7 +153,7 @@ fn public_routers(service: &Arc<Service>) -> Routers {
 
 fn operators_routers(reach: Reach, service: &Arc<Service>) -> Routers {
     Routers {
-        serving: route::router(operators_routes(reach), MISSING, service),
+        serving: route::router(operators_routes(reach).into_iter().chain([log_route()]), MISSING, service),
         shedding: route::router(operators_routes(reach), SHEDDING, service),
     }
 }

@@ -5,6 +5,7 @@
 //! `replica` (how a node reads the log), [`codec`] (the record format), [`contract`] (what every log must
 //! do).
 
+mod allowance;
 mod bookmark;
 mod clock_watch;
 pub mod codec;
@@ -30,6 +31,7 @@ pub mod transfer;
 mod write_turns;
 mod writer;
 
+pub use allowance::{Allowance, Balance, quota};
 pub use bookmark::{Bookmark, HASH_PREFIX};
 pub use create::{CreateError, CreatePet, Created};
 pub use decision::WriteFormat;
@@ -37,7 +39,7 @@ pub use digest::{Digest, InvalidDigest};
 pub use health::Health;
 pub use idempotency::{InvalidRequestKey, RequestKey};
 pub use options::Options;
-pub use page::{Limit, LimitOutOfRange, ListPets, Page};
+pub use page::{Limit, LimitOutOfRange, ListPets, PageEnd, PetView};
 pub use pet_store::{NotCaughtUp, PetStore};
 pub use ports::Version;
 pub use principal::{KeyId, Principal, RefusedKey, Scope, Scopes};
