@@ -55,6 +55,7 @@ mod planted_links;
 mod program;
 mod raw;
 mod restart;
+mod rolling_restart;
 mod salvage_gaps;
 mod simulation;
 mod slow_peers;

@@ -54,10 +54,15 @@ pub(crate) enum Command {
 }
 
 #[derive(Debug, Args)]
+#[expect(clippy::struct_excessive_bools, reason = "each is a flag of the command line")]
 pub(crate) struct ServeArguments {
     /// Address and port to listen on. Port 0 picks a free port.
     #[arg(long, env = "PETSTORE_LISTEN", default_value = "127.0.0.1:8080", value_parser = address)]
     pub(crate) listen: SocketAddr,
+    /// Listen for callers only when requests can be answered, instead of answering 503 while the log is replayed: for a
+    /// balancer that goes to the next node when it cannot connect.
+    #[arg(long, env = "PETSTORE_LISTEN_WHEN_READY")]
+    pub(crate) listen_when_ready: bool,
     /// Address and port of a separate listener for probes, metrics and the log [default: none]
     #[arg(long, env = "PETSTORE_OPS_LISTEN", value_name = "ADDR", value_parser = address)]
     pub(crate) ops_listen: Option<SocketAddr>,

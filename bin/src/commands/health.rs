@@ -40,6 +40,10 @@ pub(crate) struct HealthArguments {
 enum Probe {
     /// Whether the service should get requests (/readyz).
     Ready,
+    /// Whether the service should get reads (/readyz/reads).
+    Reads,
+    /// Whether the service should get writes (/readyz/writes).
+    Writes,
     /// Whether the process responds at all (/livez).
     Live,
 }
@@ -65,6 +69,8 @@ pub(crate) async fn run(arguments: HealthArguments) -> ExitCode {
 async fn ask(url: &ServiceUrl, probe: Probe, ca: Option<&Path>) -> anyhow::Result<(u16, String)> {
     let path = match probe {
         Probe::Ready => "/readyz",
+        Probe::Reads => "/readyz/reads",
+        Probe::Writes => "/readyz/writes",
         Probe::Live => "/livez",
     };
     let response = Client::new(url.clone(), ca)?.send("GET", path).await?;
