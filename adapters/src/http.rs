@@ -61,6 +61,7 @@ pub use service::Service;
 pub use site::{ContactUrl, InvalidContactUrl, InvalidServerUrl, ServerUrl, Site};
 pub use tls::{Tls, TlsError};
 
+use health::for_operators;
 use route::{
     Handler::{Public, Read, Scoped, Streamed, Write},
     MISSING, Route, Routers, SHEDDING,
@@ -77,10 +78,12 @@ fn interface() -> [Route; 4] {
 }
 
 /// The probes on the public listener.
-fn probes() -> [Route; 2] {
+fn probes() -> [Route; 4] {
     [
         Route::get("/livez", "observe", Public(health::live)),
         Route::get("/readyz", "observe", Public(health::ready)),
+        Route::get("/readyz/reads", "observe", Public(health::ready_for_reads)),
+        Route::get("/readyz/writes", "observe", Public(health::ready_for_writes)),
     ]
 }
 
@@ -98,14 +101,16 @@ fn log_route() -> Route {
 }
 
 /// The probes and metrics on the operators' listener.
-fn operators_routes(reach: Reach) -> [Route; 3] {
+fn operators_routes(reach: Reach) -> [Route; 5] {
     let metrics = match reach {
         Reach::ThisMachine => Public(exposition::show),
         Reach::OtherMachines => Scoped(Scope::Metrics, exposition::show),
     };
     [
         Route::get("/livez", "observe", Public(health::live)),
-        Route::get("/readyz", "observe", Public(health::ready_for_operators)),
+        Route::get("/readyz", "observe", Public(for_operators::ready)),
+        Route::get("/readyz/reads", "observe", Public(for_operators::ready_for_reads)),
+        Route::get("/readyz/writes", "observe", Public(for_operators::ready_for_writes)),
         Route::get("/metrics", "observe", metrics),
     ]
 }

@@ -149,7 +149,8 @@ async fn process(endpoint: &Endpoint, context: &Context, request: Request) -> Re
         }
         Handler::Streamed(scope, answer) => {
             let principal = allowed(&request, *scope)?;
-            answer(endpoint.service.clone(), principal, request.uri()).await
+            let pending = answer(endpoint.service.clone(), principal, &request);
+            pending.await
         }
         Handler::File(file) => Ok(file.answer(request.headers())),
         Handler::Read(answer) => answer(&admit(request).await?),

@@ -6,7 +6,7 @@ use application::{Principal, Scope};
 use axum::{
     Router,
     extract::Request,
-    http::{HeaderMap, Method, StatusCode, Uri},
+    http::{HeaderMap, Method, StatusCode},
     response::{IntoResponse as _, Response},
     routing::{MethodFilter, on},
 };
@@ -47,7 +47,7 @@ pub(super) enum Handler {
     /// For callers whose key has this scope.
     Scoped(Scope, fn(&Service, &HeaderMap) -> Response),
     /// For callers whose key has this scope, for as long as they read.
-    Streamed(Scope, fn(Arc<Service>, Arc<Principal>, &Uri) -> Pending),
+    Streamed(Scope, fn(Arc<Service>, Arc<Principal>, &Request) -> Pending),
     /// A file, for everybody.
     File(Box<Asset>),
     /// For callers with a key, from memory.
