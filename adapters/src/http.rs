@@ -20,6 +20,7 @@ mod error;
 mod etag;
 mod exposition;
 mod field;
+mod header_value;
 mod health;
 mod idempotency;
 mod inventory;
@@ -36,6 +37,7 @@ mod prefer;
 mod refused_keys;
 mod request_body;
 mod request_id;
+mod response_body;
 mod route;
 mod server;
 mod service;
@@ -56,7 +58,7 @@ pub use tls::{Tls, TlsError};
 
 use route::{
     Handler::{Public, Read, Scoped, Write},
-    MISSING, Route, Routers, SHEDDING,
+    MISSING, Route, Router, Routers, SHEDDING,
 };
 
 /// The operations of the interface. `docs/openapi.json` describes each of them.
@@ -129,14 +131,14 @@ fn public_routers(service: &Arc<Service>) -> Routers {
     let docs = docs::routes(document(&service.site), &service.site);
     let pages = docs.into_iter().chain(inventory::routes(&service.site));
     Routers {
-        serving: route::router(interface().into_iter().chain(probes()).chain(pages), MISSING, service),
-        shedding: route::router(probes(), SHEDDING, service),
+        serving: Router::new(interface().into_iter().chain(probes()).chain(pages), MISSING, service),
+        shedding: Router::new(probes(), SHEDDING, service),
     }
 }
 
 fn operators_routers(reach: Reach, service: &Arc<Service>) -> Routers {
     Routers {
-        serving: route::router(operators_routes(reach), MISSING, service),
-        shedding: route::router(operators_routes(reach), SHEDDING, service),
+        serving: Router::new(operators_routes(reach), MISSING, service),
+        shedding: Router::new(operators_routes(reach), SHEDDING, service),
     }
 }

@@ -1,9 +1,12 @@
 //! The steps that a request under `/v1` goes through before its operation: key, scope, store, position. They
 //! run in this order, so that nobody without a key learns which paths exist.
 
-use std::sync::{
-    Arc,
-    atomic::{AtomicBool, Ordering::Relaxed},
+use std::{
+    cell::RefCell,
+    sync::{
+        Arc,
+        atomic::{AtomicBool, Ordering::Relaxed},
+    },
 };
 
 use application::{Bookmark, PetStore, Principal, ports::Position};
@@ -16,6 +19,7 @@ use data_encoding::HEXLOWER;
 use super::{
     auth,
     error::Problem,
+    header_value::{Last, ValueWriter, remembered},
     limits::POSITION_PATIENCE,
     number,
     prefer::Handling,
@@ -70,12 +74,17 @@ pub(super) async fn admit(
 
 /// The value of the header: the position, and the first digits of the head hash there.
 pub(super) fn log_position(bookmark: Bookmark) -> HeaderValue {
-    let mut value = bookmark.position.0.to_string();
-    if let Some(hash) = bookmark.hash {
-        value.push('-');
-        HEXLOWER.encode_append(&hash, &mut value);
+    thread_local! {
+        static LAST: Last<Bookmark> = const { RefCell::new(None) };
     }
-    HeaderValue::try_from(value).expect("digits and a dash are fit for a header")
+    remembered(&LAST, bookmark, |bookmark| {
+        let mut value = ValueWriter::new();
+        value.decimal(bookmark.position.0);
+        if let Some(hash) = bookmark.hash {
+            value.text("-").hex(&hash);
+        }
+        value.value()
+    })
 }
 
 pub(super) fn requested_position(headers: &HeaderMap) -> Result<Option<Bookmark>, Problem> {
