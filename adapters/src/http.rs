@@ -33,6 +33,7 @@ mod paging;
 mod pet_json;
 mod pets;
 mod pipeline;
+mod plain_pet;
 mod prefer;
 mod refused_keys;
 mod request_body;

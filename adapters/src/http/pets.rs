@@ -18,7 +18,7 @@ use super::{
     etag::EntityTag,
     field,
     header_value::ValueWriter,
-    idempotency, new_pet, number, paging, pet_json, request_body,
+    idempotency, new_pet, number, paging, pet_json, plain_pet, request_body,
     route::Pending,
 };
 
@@ -51,7 +51,8 @@ pub(super) fn create(call: Call) -> Pending {
         let (parts, body) = call.request.into_parts();
         let request_key = idempotency::request_key(&parts.headers);
         let body = request_body::read_json(&parts.headers, body).await?;
-        let (request_key, pet) = match (request_key, new_pet::parse(&body, call.handling)) {
+        let pet = plain_pet::parse(&body).map_or_else(|| new_pet::parse(&body, call.handling), Ok);
+        let (request_key, pet) = match (request_key, pet) {
             (Ok(request_key), Ok(pet)) => (request_key, pet),
             (request_key, pet) => {
                 return Err(Problem::invalid(field::faults([request_key.err(), pet.err()])));
