@@ -12,6 +12,7 @@ mod auth;
 #[path = "../../tests/bad_requests.rs"]
 mod bad_requests;
 mod call;
+mod client_address;
 mod connection;
 mod cors;
 mod deprecation;
@@ -25,19 +26,22 @@ mod health;
 mod idempotency;
 mod inventory;
 mod limits;
+mod log;
 mod metrics;
 mod new_pet;
 mod number;
 mod openapi;
 mod paging;
+mod per_address;
 mod pet_json;
 mod pets;
 mod pipeline;
 mod plain_pet;
 mod prefer;
-mod refused_keys;
+mod rate_limit;
 mod request_body;
 mod request_id;
+mod request_log;
 mod response_body;
 mod route;
 mod server;
@@ -45,20 +49,23 @@ mod service;
 mod site;
 mod strangers;
 mod tls;
+mod wrong_keys;
 
 use std::sync::Arc;
 
 use application::Scope;
 
+pub use client_address::{InvalidTrustedProxy, TrustedProxy};
 pub use cors::{InvalidOrigin, Origin};
-pub use limits::Settings;
+pub use limits::{ClientLimits, Settings};
+pub use request_log::AccessLog;
 pub use server::Listener;
 pub use service::Service;
-pub use site::{InvalidServerUrl, ServerUrl, Site};
+pub use site::{ContactUrl, InvalidContactUrl, InvalidServerUrl, ServerUrl, Site};
 pub use tls::{Tls, TlsError};
 
 use route::{
-    Handler::{Public, Read, Scoped, Write},
+    Handler::{Public, Read, Scoped, Streamed, Write},
     MISSING, Route, Router, Routers, SHEDDING,
 };
 
@@ -86,6 +93,11 @@ enum Reach {
     ThisMachine,
     /// Metrics tell how much is sold, and by whom: they need a key there.
     OtherMachines,
+}
+
+/// The log on the operators' listener. It shows everything, so it needs a key everywhere.
+fn log_route() -> Route {
+    Route::get("/log", "log", Streamed(Scope::Log, log::show))
 }
 
 /// The probes and metrics on the operators' listener.
@@ -116,7 +128,7 @@ pub async fn serve(
     server::run(listener, public_routers(&service), service, settings, shutdown).await;
 }
 
-/// Serves probes and metrics to operators, on a listener of their own.
+/// Serves probes, metrics and the log to operators, on a listener of their own.
 pub async fn serve_operators(
     listener: Listener,
     service: Arc<Service>,
@@ -125,6 +137,11 @@ pub async fn serve_operators(
 ) {
     let local = listener.tcp.local_addr().is_ok_and(|address| address.ip().is_loopback());
     let reach = if local { Reach::ThisMachine } else { Reach::OtherMachines };
+    let told = service.clone();
+    let shutdown = async move {
+        shutdown.await;
+        told.end_streams();
+    };
     server::run(listener, operators_routers(reach, &service), service, settings, shutdown).await;
 }
 
@@ -139,7 +156,7 @@ fn public_routers(service: &Arc<Service>) -> Routers {
 
 fn operators_routers(reach: Reach, service: &Arc<Service>) -> Routers {
     Routers {
-        serving: Router::new(operators_routes(reach), MISSING, service),
+        serving: Router::new(operators_routes(reach).into_iter().chain([log_route()]), MISSING, service),
         shedding: Router::new(operators_routes(reach), SHEDDING, service),
     }
 }

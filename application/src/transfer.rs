@@ -3,8 +3,10 @@
 //! The digest over the stored bytes proves that two logs are the same, whatever engine stores them.
 
 mod export;
+mod feed;
 mod gaps;
 mod intake;
+mod manifest;
 
 use std::ops::AsyncFnMut;
 
@@ -12,11 +14,13 @@ use chrono::{DateTime, Utc};
 use sha2::Sha256;
 use thiserror::Error;
 
-pub use export::{ExportError, check_export, export, import};
+pub use export::{ExportError, LINE_MAX, check_export, export, import};
+pub use feed::Feed;
 pub use gaps::{
     Gap, Remains, check_export_with_gaps, export_around_gaps, import_with_gaps, read_around_gaps,
 };
 pub use intake::{CopyError, copy};
+pub use manifest::Passed;
 
 use crate::{
     codec,

@@ -2,6 +2,7 @@
 //! adapters.
 
 mod background_writer;
+mod clock_jumps;
 mod commands;
 mod config;
 mod descriptors;

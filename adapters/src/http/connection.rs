@@ -3,6 +3,7 @@
 
 use std::{
     convert::Infallible,
+    net::IpAddr,
     pin::Pin,
     sync::Arc,
     task::{Context, Poll, ready},
@@ -24,8 +25,9 @@ use tokio::{
 };
 
 use super::{
-    activity::{Activity, Deadline, InFlight, Watched},
+    activity::{Activity, Deadline, Endless, InFlight, Watched},
     call::LOG_POSITION,
+    client_address::Peer,
     limits::{
         CONNECTION_WINDOW, HEAD_MAX, HEADERS_MAX, PRESSURE_TIMEOUT, STREAM_WINDOW, STREAMS_MAX, Settings,
     },
@@ -76,6 +78,7 @@ impl Connections {
     /// made, too: that may need a handshake.
     pub(super) async fn run<S>(
         self: Arc<Self>,
+        peer: IpAddr,
         stream: impl Future<Output = Option<S>>,
         mut stage: watch::Receiver<Stage>,
     ) where
@@ -91,8 +94,10 @@ impl Connections {
         let mut watchdog = Watchdog::new(activity.clone(), self.settings);
         let io = TokioIo::new(Watched { stream, activity: activity.clone() });
         let (connections, caller) = (self.clone(), stranger.clone());
-        let service =
-            service_fn(move |request| connections.clone().answer(request, activity.begin(), caller.clone()));
+        let service = service_fn(move |mut request: hyper::Request<Incoming>| {
+            request.extensions_mut().insert(Peer(peer));
+            connections.clone().answer(request, activity.begin(), caller.clone())
+        });
         let mut connection = std::pin::pin!(self.builder.serve_connection(io, service));
         loop {
             let watched = std::future::poll_fn(|context| {
@@ -144,7 +149,11 @@ impl Connections {
         if response.headers().contains_key(LOG_POSITION) {
             caller.is_known();
         }
-        in_flight.sending();
+        if response.extensions().get::<Endless>().is_some() {
+            in_flight.streaming();
+        } else {
+            in_flight.sending();
+        }
         Ok(response.map(|body| ResponseBody { body, request: in_flight }))
     }
 }

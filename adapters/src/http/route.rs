@@ -2,10 +2,10 @@
 
 use std::{pin::Pin, sync::Arc};
 
-use application::Scope;
+use application::{Principal, Scope};
 use axum::{
     extract::Request,
-    http::{HeaderMap, Method, StatusCode},
+    http::{HeaderMap, Method, StatusCode, Uri},
     response::{IntoResponse as _, Response},
 };
 
@@ -44,6 +44,8 @@ pub(super) enum Handler {
     Public(fn(&Service, &HeaderMap) -> Response),
     /// For callers whose key has this scope.
     Scoped(Scope, fn(&Service, &HeaderMap) -> Response),
+    /// For callers whose key has this scope, for as long as they read.
+    Streamed(Scope, fn(Arc<Service>, Arc<Principal>, &Uri) -> Pending),
     /// A file, for everybody.
     File(Box<Asset>),
     /// For callers with a key, from memory.
