@@ -1,12 +1,15 @@
 //! The arguments of the program. Every flag has an environment variable of the same name.
 
 use std::{
+    env, fs,
     net::{SocketAddr, ToSocketAddrs as _},
+    os::unix::fs::PermissionsExt as _,
     path::PathBuf,
     time::Duration,
 };
 
 use adapters::http::{AccessLog, ClientLimits, ContactUrl, Origin, ServerUrl, Site, TrustedProxy};
+use anyhow::{Context as _, bail};
 use application::{Digest, RateLimit, WriteFormat, ports::DurabilityLevel};
 use clap::{
     Args, Parser, Subcommand, ValueEnum,
@@ -19,7 +22,7 @@ use crate::{
         man::ManArguments,
     },
     store_url::StoreUrl,
-    wire::Demands,
+    wire::{Access, Demands},
 };
 
 /// An inventory service for a pet store, on a durable append-only log.
@@ -54,7 +57,8 @@ pub(crate) enum Command {
     /// Issue, list, rotate and revoke API keys. A running service picks up changes within two seconds.
     #[command(subcommand)]
     Keys(KeysCommand),
-    /// Inspect, check, search, export, copy and salvage a log. A sled or SQLite log must not be in use.
+    /// Inspect, check, search, export, copy and salvage a log. A sled or SQLite log must not be in use, but a running service
+    /// can be asked for its log.
     #[command(subcommand)]
     Log(LogCommand),
     /// Print the OpenAPI 3.1 document that the service serves at /openapi.json.
@@ -70,11 +74,16 @@ pub(crate) enum Command {
 }
 
 #[derive(Debug, Args)]
+#[expect(clippy::struct_excessive_bools, reason = "each is a flag of the command line")]
 pub(crate) struct ServeArguments {
     /// Address and port to listen on. Port 0 picks a free port.
     #[arg(long, env = "PETSTORE_LISTEN", default_value = "127.0.0.1:8080", value_parser = address)]
     pub(crate) listen: SocketAddr,
-    /// Address and port of a separate listener for probes and metrics [default: none]
+    /// Listen for callers only when requests can be answered, instead of answering 503 while the log is replayed: for a
+    /// balancer that goes to the next node when it cannot connect.
+    #[arg(long, env = "PETSTORE_LISTEN_WHEN_READY")]
+    pub(crate) listen_when_ready: bool,
+    /// Address and port of a separate listener for probes, metrics and the log [default: none]
     #[arg(long, env = "PETSTORE_OPS_LISTEN", value_name = "ADDR", value_parser = address)]
     pub(crate) ops_listen: Option<SocketAddr>,
     #[command(flatten)]
@@ -187,6 +196,51 @@ pub(crate) struct StoreArgument {
     pub(crate) store: StoreUrl,
 }
 
+/// A log that is only read.
+#[derive(Debug, Clone, Args)]
+pub(crate) struct SourceArgument {
+    /// Where the log is stored (see petstore serve), or <https://HOST:PORT> of the operators' listener of a running service.
+    #[arg(
+        long,
+        env = "PETSTORE_STORE",
+        hide_env_values = true,
+        default_value = "sled:petstore-data/log",
+        value_name = "URL"
+    )]
+    pub(crate) store: StoreUrl,
+    #[command(flatten)]
+    pub(crate) access: AccessArguments,
+}
+
+/// How the log of a running service may be read. Other logs need none of it.
+#[derive(Debug, Clone, Args)]
+pub(crate) struct AccessArguments {
+    /// File with an API key that has the scope log, for the log of a running service. Alternatively, the environment variable
+    /// `PETSTORE_LOG_KEY` holds the key itself.
+    #[arg(long, env = "PETSTORE_KEY_FILE", value_name = "FILE")]
+    key_file: Option<PathBuf>,
+    /// File with the certificates (PEM) to trust for https [default: those of the system]
+    #[arg(long, env = "PETSTORE_CA", value_name = "FILE")]
+    ca: Option<PathBuf>,
+}
+
+impl AccessArguments {
+    /// Reads the key.
+    pub(crate) fn access(&self) -> anyhow::Result<Access> {
+        let key = match &self.key_file {
+            Some(file) => {
+                let unreadable = || format!("the key file {} cannot be read", file.display());
+                if fs::metadata(file).with_context(unreadable)?.permissions().mode() & 0o007 != 0 {
+                    bail!("every user can use the API key in {0}: run chmod 600 {0}", file.display());
+                }
+                Some(fs::read_to_string(file).with_context(unreadable)?)
+            }
+            None => env::var("PETSTORE_LOG_KEY").ok().filter(|key| !key.is_empty()),
+        };
+        Ok(Access { key, ca: self.ca.clone() })
+    }
+}
+
 impl ServeArguments {
     /// Logs what the operator has chosen. A store URL shows no password.
     pub(crate) fn log(&self) {
@@ -289,7 +343,7 @@ pub(crate) enum LogFormat {
 #[derive(Debug, Subcommand)]
 pub(crate) enum LogCommand {
     /// Show the size and age of the log, and the durability that its engine promises.
-    Stat(StoreArgument),
+    Stat(SourceArgument),
     /// Read and check the whole log: checksums, positions, the hash chain, contradictions and the high-water mark. Prints
     /// the digest and the head hash, or the first bad position and what can be salvaged.
     Verify {
@@ -297,10 +351,10 @@ pub(crate) enum LogCommand {
         #[arg(long, env = "PETSTORE_HEAD", value_name = "HASH")]
         head: Option<Digest>,
         #[command(flatten)]
-        source: StoreArgument,
+        source: SourceArgument,
     },
     /// Write every commit to standard output as one line of JSON, and a manifest as the last line.
-    Export(StoreArgument),
+    Export(SourceArgument),
     /// Import an exported history into an empty log, or resume an interrupted import.
     Import {
         /// The exported file, or - for standard input.
@@ -313,7 +367,7 @@ pub(crate) enum LogCommand {
         #[command(flatten)]
         target: StoreArgument,
     },
-    /// Copy a history to another engine, byte for byte, or resume an interrupted copy.
+    /// Copy a history to another engine, byte for byte, resume an interrupted copy, or keep a copy up to date.
     Copy {
         /// The log to copy.
         #[arg(long, env = "PETSTORE_FROM", hide_env_values = true, value_name = "URL")]
@@ -321,6 +375,15 @@ pub(crate) enum LogCommand {
         /// The target: an empty log, or one that holds the beginning of the same history.
         #[arg(long, env = "PETSTORE_TO", hide_env_values = true, value_name = "URL")]
         to: StoreUrl,
+        /// Go on with new commits as they are stored, until interrupted, and say how far behind the target is.
+        #[arg(long, env = "PETSTORE_FOLLOW")]
+        follow: bool,
+        /// How often a copy that is kept up to date says how far behind it is.
+        #[arg(long, env = "PETSTORE_REPORT_EVERY", default_value = "10s", value_name = "TIME",
+              value_parser = humantime::parse_duration)]
+        report_every: Duration,
+        #[command(flatten)]
+        access: AccessArguments,
     },
     /// Copy the intact part of a damaged log into a new one, and report what could not be read. The damaged log is not
     /// changed.
@@ -337,13 +400,13 @@ pub(crate) enum LogCommand {
         gaps_to: Option<PathBuf>,
     },
     /// Print the last commits as lines of JSON, then new ones as they arrive, until interrupted. A sled or SQLite log can
-    /// be open in only one process, so there the command ends after the last commit.
+    /// be open in only one process, so there the command ends after the last commit; ask the service instead.
     Tail {
         /// Start after this position instead of ten commits before the end.
         #[arg(long, env = "PETSTORE_AFTER", value_name = "POSITION")]
         after: Option<u64>,
         #[command(flatten)]
-        source: StoreArgument,
+        source: SourceArgument,
     },
     /// Tell who added which pet and when. The exit code is 1 if no event matches.
     Find(FindArguments),

@@ -3,6 +3,7 @@
 mod copy;
 mod export;
 mod find;
+mod follow;
 mod import;
 mod progress;
 mod report;
@@ -23,6 +24,10 @@ const INTERRUPT_PATIENCE: Duration = Duration::from_secs(1);
 
 #[tokio::main]
 pub(crate) async fn run(command: LogCommand) -> anyhow::Result<()> {
+    if let LogCommand::Copy { from, to, follow: true, report_every, access } = command {
+        // It ends in order by itself.
+        return follow::run(&from, &to, &access, report_every).await;
+    }
     let what_to_do = after_an_interrupt(&command);
     tokio::spawn(async move {
         if tokio::signal::ctrl_c().await.is_ok() {
@@ -61,16 +66,16 @@ fn after_an_interrupt(command: &LogCommand) -> &'static str {
 
 async fn carry_out(command: LogCommand) -> anyhow::Result<()> {
     match command {
-        LogCommand::Stat(argument) => stat::run(&argument.store).await,
-        LogCommand::Verify { head, source } => verify::run(&source.store, head).await,
-        LogCommand::Export(argument) => export::run(&argument.store).await,
+        LogCommand::Stat(argument) => stat::run(&argument).await,
+        LogCommand::Verify { head, source } => verify::run(&source, head).await,
+        LogCommand::Export(argument) => export::run(&argument).await,
         LogCommand::Import { file, accept_gaps: false, target } => import::run(&file, &target.store).await,
         LogCommand::Import { file, accept_gaps: true, target } => {
             import::run_with_gaps(&file, &target.store).await
         }
-        LogCommand::Copy { from, to } => copy::run(&from, &to).await,
+        LogCommand::Copy { from, to, access, .. } => copy::run(&from, &to, &access).await,
         LogCommand::Salvage { from, to, gaps_to } => salvage::run(&from, &to, gaps_to.as_deref()).await,
-        LogCommand::Tail { after, source } => tail::run(&source.store, after).await,
+        LogCommand::Tail { after, source } => tail::run(&source, after).await,
         LogCommand::Find(arguments) => find::run(&arguments).await,
     }
 }

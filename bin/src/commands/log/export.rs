@@ -7,10 +7,10 @@ use application::transfer::{self, Broken, ExportError};
 use chrono::Utc;
 
 use super::progress::Progress;
-use crate::{output, store_url::StoreUrl, wire};
+use crate::{config::SourceArgument, output, wire};
 
-pub(super) async fn run(url: &StoreUrl) -> anyhow::Result<()> {
-    let log = wire::open_existing_log(url).await?;
+pub(super) async fn run(source: &SourceArgument) -> anyhow::Result<()> {
+    let log = wire::open_source(&source.store, &source.access.access()?).await?;
     let progress = Progress::through(&*log).await?;
     let out = BufWriter::new(io::stdout().lock());
     match transfer::export(&*log, out, Utc::now(), |position| progress.reached(position)).await {
