@@ -49,6 +49,7 @@ mod manual;
 mod max_pets;
 mod metrics;
 mod mistakes;
+mod monitoring;
 mod nodes;
 mod online_backup;
 mod openapi;

@@ -8,6 +8,7 @@
 mod activity;
 mod asset;
 mod auth;
+mod auth_failures;
 #[cfg(test)]
 #[path = "../../tests/bad_requests.rs"]
 mod bad_requests;
@@ -151,14 +152,17 @@ fn public_routers(service: &Arc<Service>) -> Routers {
     let docs = docs::routes(document(&service.site), &service.site);
     let pages = docs.into_iter().chain(inventory::routes(&service.site));
     Routers {
+        listener: "public",
         serving: route::router(interface().into_iter().chain(probes()).chain(pages), MISSING, service),
         shedding: route::router(probes(), SHEDDING, service),
     }
 }
 
 fn operators_routers(reach: Reach, service: &Arc<Service>) -> Routers {
+    let rows = operators_routes(reach).into_iter();
     Routers {
-        serving: route::router(operators_routes(reach).into_iter().chain([log_route()]), MISSING, service),
+        listener: "operators",
+        serving: route::router(rows.chain([log_route()]), MISSING, service),
         shedding: route::router(operators_routes(reach), SHEDDING, service),
     }
 }

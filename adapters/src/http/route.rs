@@ -97,6 +97,8 @@ impl Route {
 
 /// The routers of one listener.
 pub(super) struct Routers {
+    /// The listener's name in the metrics.
+    pub(super) listener: &'static str,
     pub(super) serving: Router,
     /// For requests that come when there is no memory for their responses: probes, and 503 for the rest.
     pub(super) shedding: Router,
