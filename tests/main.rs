@@ -30,6 +30,7 @@ mod format_upgrade;
 mod fuzz_corpus;
 mod fuzzing;
 mod get_pet;
+mod glance_page;
 mod hash_chain;
 mod health;
 mod http2;

@@ -102,7 +102,7 @@ fn the_operators_listener_serves_probes_but_no_operations() {
     }
     let message = Call::new(ops, "GET", "/docs").send().error(404, "not_found");
     assert!(
-        message.ends_with("see /livez, /readyz, /readyz/reads, /readyz/writes, /metrics, /log"),
+        message.ends_with("see /livez, /readyz, /readyz/reads, /readyz/writes, /metrics, /log, /"),
         "{message}"
     );
     Call::new(ops, "POST", "/metrics").send().error(405, "method_not_allowed");

@@ -22,6 +22,7 @@ mod error;
 mod etag;
 mod exposition;
 mod field;
+mod glance;
 mod health;
 mod idempotency;
 mod inventory;
@@ -162,7 +163,7 @@ fn operators_routers(reach: Reach, service: &Arc<Service>) -> Routers {
     let rows = operators_routes(reach).into_iter();
     Routers {
         listener: "operators",
-        serving: route::router(rows.chain([log_route()]), MISSING, service),
+        serving: route::router(rows.chain([log_route()]).chain(glance::routes()), MISSING, service),
         shedding: route::router(operators_routes(reach), SHEDDING, service),
     }
 }
