@@ -50,6 +50,7 @@ mod planted_bugs;
 mod planted_links;
 mod program;
 mod raw;
+mod replay;
 mod restart;
 mod salvage_gaps;
 mod simulation;
