@@ -5,6 +5,7 @@
 //! `replica` (how a node reads the log), `replay` (how it applies much of it fast), [`codec`] (the record format), [`contract`] (what every log must
 //! do).
 
+mod allowance;
 mod bookmark;
 mod clock_watch;
 pub mod codec;
@@ -28,9 +29,10 @@ mod rate_limit;
 mod replay;
 mod replica;
 pub mod transfer;
-mod turns;
+mod write_turns;
 mod writer;
 
+pub use allowance::{Allowance, Balance, quota};
 pub use bookmark::{Bookmark, HASH_PREFIX};
 pub use create::{CreateError, CreatePet, Created};
 pub use decision::WriteFormat;
@@ -43,4 +45,4 @@ pub use pet_store::{NotCaughtUp, PetStore};
 pub use ports::Version;
 pub use principal::{KeyId, Principal, RefusedKey, Scope, Scopes};
 pub use rate_limit::{InvalidRateLimit, RateLimit};
-pub use turns::Sharing;
+pub use write_turns::Sharing;
