@@ -2,7 +2,7 @@
 //!
 //! Reading order: [`PetStore`] (the use cases), [`ports`] (what they need), `writer` (how a pet gets into the
 //! log), `decision` (how requests become a commit), `projection` (the only place where state changes),
-//! `replica` (how a node reads the log), [`codec`] (the record format), [`contract`] (what every log must
+//! `replica` (how a node reads the log), `replay` (how it applies much of it fast), [`codec`] (the record format), [`contract`] (what every log must
 //! do).
 
 mod allowance;
@@ -26,6 +26,7 @@ pub mod ports;
 mod principal;
 mod projection;
 mod rate_limit;
+mod replay;
 mod replica;
 mod statistics;
 pub mod transfer;
