@@ -54,6 +54,7 @@ mod restart;
 mod salvage_gaps;
 mod simulation;
 mod slow_peers;
+mod snapshot;
 mod stalled_output;
 mod state_machine;
 mod strict;

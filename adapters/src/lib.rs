@@ -1,4 +1,4 @@
-//! The adapters: HTTP, storage engines, read model, API keys, clock. The modules never use each other,
+//! The adapters: HTTP, storage engines, read model, snapshot, API keys, clock. The modules never use each other,
 //! except for the leaf `private_files`; `bin` connects them.
 
 pub mod api_keys;
@@ -7,4 +7,5 @@ pub mod first_commit;
 pub mod http;
 mod private_files;
 pub mod read_model;
+pub mod snapshot_file;
 pub mod system;

@@ -1,7 +1,15 @@
 //! The read model: all pets in memory, sorted by id, with one index per status. Every page costs the same, wherever
 //! it starts.
 
-use application::{ListPets, Page, Version, commit::Commit, ports::ReadModel};
+mod saved;
+
+use std::sync::Arc;
+
+use application::{
+    ListPets, Page, Version,
+    commit::Commit,
+    ports::{InvalidBlock, ReadModel, SavedPets},
+};
 use domain::{Pet, PetEvent, PetId, PetStatus};
 use parking_lot::RwLock;
 
@@ -65,6 +73,20 @@ impl ReadModel for MemoryReadModel {
     fn count(&self) -> usize {
         self.0.read().all.len()
     }
+
+    fn save(&self) -> SavedPets {
+        let pets = self.0.read();
+        SavedPets { version: pets.version, blocks: saved::blocks(pets.all.chunks.clone()) }
+    }
+
+    fn load(&self, saved: SavedPets) -> Result<(), InvalidBlock> {
+        let mut pets = Pets { version: saved.version, ..Pets::default() };
+        for (number, block) in saved.blocks.enumerate() {
+            saved::read(&block, |pet| pets.add(pet)).ok_or(InvalidBlock(number))?;
+        }
+        *self.0.write() = pets;
+        Ok(())
+    }
 }
 
 impl Pets {
@@ -100,19 +122,20 @@ fn index(status: PetStatus) -> usize {
 /// A list that grows in chunks: a push never moves existing items, so it never stalls readers.
 #[derive(Debug)]
 struct Chunked<T> {
-    chunks: Vec<Vec<T>>,
+    /// A chunk that is part of a snapshot is copied when it changes.
+    chunks: Vec<Arc<Vec<T>>>,
 }
 
-impl<T> Chunked<T> {
+impl<T: Clone> Chunked<T> {
     const CHUNK: usize = 4_096;
 
     fn push(&mut self, item: T) {
         match self.chunks.last_mut() {
-            Some(chunk) if chunk.len() < Self::CHUNK => chunk.push(item),
+            Some(chunk) if chunk.len() < Self::CHUNK => Arc::make_mut(chunk).push(item),
             Some(_) | None => {
                 let mut chunk = Vec::with_capacity(Self::CHUNK);
                 chunk.push(item);
-                self.chunks.push(chunk);
+                self.chunks.push(chunk.into());
             }
         }
     }

@@ -2,7 +2,7 @@
 //!
 //! Reading order: [`PetStore`] (the use cases), [`ports`] (what they need), `writer` (how a pet gets into the
 //! log), `decision` (how requests become a commit), `projection` (the only place where state changes),
-//! `replica` (how a node reads the log), [`codec`] (the record format), [`contract`] (what every log must
+//! `replica` (how a node reads the log), [`snapshot`] (how it starts without reading all of it), [`codec`] (the record format), [`contract`] (what every log must
 //! do).
 
 mod bookmark;
@@ -17,6 +17,7 @@ mod digest;
 mod health;
 mod history;
 mod idempotency;
+mod log_check;
 mod log_clock;
 mod options;
 mod page;
@@ -26,6 +27,7 @@ mod principal;
 mod projection;
 mod rate_limit;
 mod replica;
+pub mod snapshot;
 pub mod transfer;
 mod turns;
 mod writer;
@@ -42,4 +44,5 @@ pub use pet_store::{NotCaughtUp, PetStore};
 pub use ports::Version;
 pub use principal::{KeyId, Principal, RefusedKey, Scope, Scopes};
 pub use rate_limit::{InvalidRateLimit, RateLimit};
+pub use snapshot::{SnapshotStatus, Snapshots};
 pub use turns::Sharing;

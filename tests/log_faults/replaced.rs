@@ -10,7 +10,7 @@ use application::{
     Bookmark, CreateError, HASH_PREFIX, ListPets, NotCaughtUp, Options, Page, PetStore, Sharing, Version,
     commit::Commit,
     contract,
-    ports::{Fault, ReadModel},
+    ports::{Fault, InvalidBlock, ReadModel, SavedPets},
 };
 use domain::{Pet, PetId};
 use harness::{FaultyLog, LogFault, open_node};
@@ -157,6 +157,14 @@ impl ReadModel for Interrupted {
 
     fn count(&self) -> usize {
         self.model.count()
+    }
+
+    fn save(&self) -> SavedPets {
+        self.model.save()
+    }
+
+    fn load(&self, saved: SavedPets) -> Result<(), InvalidBlock> {
+        self.model.load(saved)
     }
 }
 

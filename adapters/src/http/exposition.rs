@@ -97,6 +97,13 @@ fn state(text: &mut Text, store: &PetStore) {
         text.gauge("petstore_pets_limit", help, limit);
     }
     text.gauge("petstore_log_position", "The last commit that readers see.", store.version().position);
+    let help = "The last commit up to which this process has read the log and found it sound.";
+    text.gauge("petstore_log_checked_position", help, store.checked());
+    if let Some((snapshot, age)) = store.snapshot() {
+        let help = "The last commit in the snapshot that the next start finds.";
+        text.gauge("petstore_snapshot_position", help, snapshot.position);
+        text.gauge("petstore_snapshot_age_seconds", "How long ago that was taken.", age.num_seconds());
+    }
     let help = "How far the clock of this node is behind the latest time in the log.";
     text.gauge("petstore_clock_behind_log_seconds", help, store.clock_behind_log().num_seconds());
     text.gauge("petstore_writer_queue", "Creates that wait for the writer.", store.waiting());

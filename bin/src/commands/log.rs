@@ -28,7 +28,9 @@ pub(crate) async fn run(command: LogCommand) -> anyhow::Result<()> {
 async fn carry_out(command: LogCommand) -> anyhow::Result<()> {
     match command {
         LogCommand::Stat(argument) => stat::run(&argument.store).await,
-        LogCommand::Verify { head, source } => verify::run(&source.store, head).await,
+        LogCommand::Verify { head, source, snapshot } => {
+            verify::run(&source.store, head, snapshot.snapshot_dir.as_deref()).await
+        }
         LogCommand::Export(argument) => export::run(&argument.store).await,
         LogCommand::Import { file, accept_gaps: false, target } => import::run(&file, &target.store).await,
         LogCommand::Import { file, accept_gaps: true, target } => {

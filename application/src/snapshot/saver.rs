@@ -1,0 +1,172 @@
+//! Writes snapshots in the background, and a last one when the store is closed.
+
+use std::{
+    io::{self, Write},
+    sync::{
+        Arc,
+        atomic::{AtomicBool, Ordering::Relaxed},
+    },
+    time::Duration,
+};
+
+use tokio::{
+    sync::oneshot,
+    task,
+    time::{self, Instant},
+};
+
+use super::{Frozen, SnapshotStatus, Snapshots};
+use crate::{
+    codec,
+    digest::Digest,
+    ports::{Clock, Position, ReadBound},
+    replica::Replica,
+};
+
+/// At a clean end a snapshot is written only if it spares the next start so many commits. Fewer are replayed within
+/// milliseconds, and a short log without a snapshot is checked as a whole by every start.
+const WORTHWHILE: u64 = 100;
+/// A snapshot takes at most a tenth of the time: the next one waits at least nine times as long as the last one took.
+const REST: u32 = 9;
+/// How long the last snapshot may delay the end.
+const CLOSING_PATIENCE: Duration = Duration::from_secs(5);
+
+/// The only task that writes snapshots.
+pub(crate) struct Saver {
+    snapshots: Snapshots,
+    replica: Replica,
+    clock: Arc<dyn Clock>,
+    /// The last commit in the snapshot that there is.
+    saved: Position,
+    /// Whether the last one could not be written, which is reported once.
+    failing: bool,
+}
+
+impl Saver {
+    pub(crate) fn new(snapshots: Snapshots, replica: Replica, clock: Arc<dyn Clock>) -> Self {
+        let saved = snapshots.status().map_or(Position::START, |status| status.position);
+        Self { snapshots, replica, clock, saved, failing: false }
+    }
+
+    /// Writes snapshots until told to end, and then a last one.
+    pub(crate) async fn run(mut self, mut end: oneshot::Receiver<()>) {
+        let mut not_before = Instant::now();
+        loop {
+            let next = async {
+                self.due().await;
+                time::sleep_until(not_before).await;
+            };
+            tokio::select! {
+                () = next => {}
+                _ = &mut end => break,
+            }
+            let (begun, stop) = (Instant::now(), Arc::new(AtomicBool::new(false)));
+            let mut ended = false;
+            {
+                let saving = self.save(stop.clone());
+                tokio::pin!(saving);
+                tokio::select! {
+                    () = &mut saving => {}
+                    _ = &mut end => {
+                        // A newer one is written instead.
+                        stop.store(true, Relaxed);
+                        saving.await;
+                        ended = true;
+                    }
+                }
+            }
+            if ended {
+                break;
+            }
+            not_before = Instant::now() + begun.elapsed() * REST;
+        }
+        let news = self.replica.projection.version().position.0.saturating_sub(self.saved.0);
+        if news >= self.snapshots.every.min(WORTHWHILE) {
+            let stop = Arc::new(AtomicBool::new(false));
+            let late = stop.clone();
+            let limit = async move {
+                time::sleep(CLOSING_PATIENCE).await;
+                late.store(true, Relaxed);
+                std::future::pending::<()>().await;
+            };
+            tokio::select! {
+                () = self.save(stop) => {}
+                () = limit => {}
+            }
+        }
+    }
+
+    /// Returns when enough commits were applied since the last snapshot.
+    async fn due(&self) {
+        let mut positions = self.replica.projection.positions();
+        let due = self.saved.0.saturating_add(self.snapshots.every);
+        if positions.wait_for(|position| position.0 >= due).await.is_err() {
+            // Nothing is applied any more.
+            std::future::pending::<()>().await;
+        }
+    }
+
+    /// Writes a snapshot, unless the log was found unfit.
+    async fn save(&mut self, stop: Arc<AtomicBool>) {
+        let _turn = self.snapshots.turn.clone().lock_owned().await;
+        if self.replica.unfit().is_some() {
+            return;
+        }
+        let begun = Instant::now();
+        let frozen = Frozen::take(&self.replica.projection);
+        let (version, pets) = (frozen.version(), frozen.pet_count());
+        // Not tried again at once, whatever comes of it.
+        self.saved = version.position;
+        match self.write(frozen, stop).await {
+            Ok(status) => {
+                *self.snapshots.status.lock() = Some(status);
+                self.failing = false;
+                tracing::debug!(
+                    "wrote a snapshot of {pets} pets at position {} in {:?}",
+                    version.position,
+                    begun.elapsed()
+                );
+            }
+            Err(error) if self.failing => tracing::debug!("the snapshot could not be written: {error}"),
+            Err(error) => {
+                self.failing = true;
+                tracing::warn!("the snapshot could not be written, so the next start takes longer: {error}");
+            }
+        }
+    }
+
+    async fn write(&self, mut frozen: Frozen, stop: Arc<AtomicBool>) -> io::Result<SnapshotStatus> {
+        let (version, taken) = (frozen.version(), self.clock.now());
+        let before = Position(version.position.0.saturating_sub(1));
+        let found = self.replica.log.read(before, ReadBound::ONE).await.map_err(io::Error::other)?;
+        let record = found.first().filter(|record| {
+            codec::decode_stored(record).is_ok_and(|commit| Some(commit.id) == version.commit)
+        });
+        let record = record.ok_or_else(|| io::Error::other("the log no longer holds its last commit"))?;
+        let (digest, store) = (Digest::of(&record.bytes), self.snapshots.store.clone());
+        let written = task::spawn_blocking(move || {
+            store.replace(&mut |to| frozen.write(&mut Stoppable { to, stop: &stop }, digest, taken))
+        });
+        written.await.map_err(io::Error::other)??;
+        Ok(SnapshotStatus { position: version.position, taken })
+    }
+}
+
+/// Fails as soon as it is told to stop.
+struct Stoppable<'a> {
+    to: &'a mut dyn Write,
+    stop: &'a AtomicBool,
+}
+
+impl Write for Stoppable<'_> {
+    fn write(&mut self, bytes: &[u8]) -> io::Result<usize> {
+        if self.stop.load(Relaxed) {
+            return Err(io::Error::new(io::ErrorKind::TimedOut, "there is no time left to write it"));
+        }
+        self.to.write(bytes)
+    }
+
+    fn flush(&mut self) -> io::Result<()> {
+        self.to.flush()
+    }
+}
