@@ -39,7 +39,7 @@ pub use digest::{Digest, InvalidDigest};
 pub use health::Health;
 pub use idempotency::{InvalidRequestKey, RequestKey};
 pub use options::Options;
-pub use page::{Limit, LimitOutOfRange, ListPets, Page};
+pub use page::{Limit, LimitOutOfRange, ListPets, PageEnd, PetView};
 pub use pet_store::{NotCaughtUp, PetStore};
 pub use ports::Version;
 pub use principal::{KeyId, Principal, RefusedKey, Scope, Scopes};
