@@ -21,6 +21,7 @@ mod load;
 pub(crate) mod part;
 mod power_cuts;
 mod short_writes;
+mod snapshots;
 mod sqlite_damage;
 mod syncs;
 mod trace;

@@ -110,8 +110,7 @@ impl Shop {
             if stderr.contains("the snapshot is not used") {
                 return Some(None);
             }
-            let position =
-                stderr.split(used).nth(1).and_then(|rest| rest.lines().next()?.trim().parse().ok());
+            let position = stderr.split(used).nth(1).and_then(|rest| rest.split(' ').next()?.parse().ok());
             position.map(Some)
         })
     }

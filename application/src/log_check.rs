@@ -28,6 +28,8 @@ const STEP: ReadBound = ReadBound { records: 512, bytes: 512 * 1024 };
 const REST: u32 = 4;
 /// How long to wait after the log could not be read.
 const RETRY_PAUSE: Duration = Duration::from_secs(1);
+/// How often the same records are tried before they count as damaged, although the engine says that something else is wrong.
+const TRIES_MAX: u32 = 10;
 
 /// How far the log is known to be sound.
 #[derive(Debug, Clone)]
@@ -66,7 +68,7 @@ impl LogCheck {
     /// Reads on until everything is checked or something is wrong.
     pub(crate) async fn run(self) {
         let (begun, mut history) = (Instant::now(), History::default());
-        let replays = self.replica.projection.replays();
+        let (replays, mut failures) = (self.replica.projection.replays(), 0);
         while history.version.position < self.restored.version.position {
             let step = Instant::now();
             let read = self.replica.log.read(history.version.position, STEP).await;
@@ -82,9 +84,22 @@ impl LogCheck {
             history = grown;
             self.checked.reached(history.version.position);
             match found {
-                Ok(()) => time::sleep(step.elapsed() * REST).await,
+                Ok(()) => {
+                    failures = 0;
+                    time::sleep(step.elapsed() * REST).await;
+                }
                 Err(error) if is_final(&error) => return self.condemn(error).await,
+                Err(error) if failures == TRIES_MAX => {
+                    let detail = format!(
+                        "the records after position {} cannot be read: {error}",
+                        history.version.position
+                    );
+                    return self.condemn(LogError::new(Fault::Damaged, detail)).await;
+                }
                 Err(error) => {
+                    // A log that is away or closed for a while cannot be read either, and says so.
+                    let is_open = error.fault != Fault::Unreachable && self.replica.log.head().await.is_ok();
+                    failures += u32::from(is_open);
                     tracing::debug!("the check of the log waits: {error}");
                     time::sleep(RETRY_PAUSE).await;
                 }

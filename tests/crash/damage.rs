@@ -10,11 +10,13 @@ use std::{
 };
 
 use harness::{App, Finished, petstore, program};
+use serde_json::Value;
 
 use super::{
     ledger::Ledger,
     load::create,
     part::{Dice, Part, Rounds, Tally},
+    snapshots::{EVERY_COMMIT, NEVER, Served},
 };
 
 /// Commits of one pet each, and then so many writers at a time with so many pets each.
@@ -26,28 +28,44 @@ const SERVED: u64 = 6;
 
 #[test]
 fn a_flipped_bit_is_detected_or_harmless_and_the_rest_can_be_salvaged() {
-    damage_stores("flips", Rounds { short: 48, full: 300 }, |bytes, dice| {
-        let used = bytes.iter().rposition(|byte| *byte != 0).map_or(bytes.len(), |last| last + 1);
-        let place = usize::try_from(dice.below(used as u64)).expect("within the file");
-        bytes[place] ^= 1 << dice.below(8);
-        format!("bit flipped in byte {place}")
+    damage_stores("flips", Rounds { short: 48, full: 300 }, NEVER, |bytes, dice| flip(bytes, dice));
+}
+
+#[test]
+fn a_flipped_bit_is_detected_or_harmless_after_a_start_from_a_snapshot_too() {
+    damage_stores("snapshot flips", Rounds { short: 16, full: 150 }, EVERY_COMMIT, |bytes, dice| {
+        flip(bytes, dice)
     });
+}
+
+fn flip(bytes: &mut [u8], dice: &mut Dice) -> String {
+    let used = bytes.iter().rposition(|byte| *byte != 0).map_or(bytes.len(), |last| last + 1);
+    let place = usize::try_from(dice.below(used as u64)).expect("within the file");
+    bytes[place] ^= 1 << dice.below(8);
+    format!("bit flipped in byte {place}")
 }
 
 #[test]
 fn a_truncated_file_is_detected_or_harmless_and_the_rest_can_be_salvaged() {
-    damage_stores("truncations", Rounds { short: 16, full: 100 }, |bytes, dice| {
-        let len = usize::try_from(dice.below(bytes.len() as u64)).expect("within the file");
-        bytes.truncate(len);
-        format!("cut off at {len}")
-    });
+    damage_stores("truncations", Rounds { short: 16, full: 100 }, NEVER, truncate);
+}
+
+#[test]
+fn a_truncated_file_is_detected_or_harmless_after_a_start_from_a_snapshot_too() {
+    damage_stores("snapshot truncations", Rounds { short: 8, full: 50 }, EVERY_COMMIT, truncate);
+}
+
+fn truncate(bytes: &mut Vec<u8>, dice: &mut Dice) -> String {
+    let len = usize::try_from(dice.below(bytes.len() as u64)).expect("within the file");
+    bytes.truncate(len);
+    format!("cut off at {len}")
 }
 
 #[test]
 fn a_record_that_was_changed_behind_the_engines_back_is_never_served() {
-    let store = Original::new(End::Clean).copy();
+    let store = Original::new(End::Clean, NEVER).copy();
     let position = change_a_record(&store.path);
-    let served = store.serve().map(|app| app.get("/v1/pets?limit=100").text().to_owned());
+    let served = store.serve(NEVER).map(|app| app.get("/v1/pets?limit=100").text().to_owned());
     for refused in [store.export(), served.expect_err("damage is refused")] {
         assert_refused(&refused, "a changed letter");
         assert!(refused.stderr.contains(&format!("position {position}")), "it is named: {}", refused.stderr);
@@ -57,11 +75,16 @@ fn a_record_that_was_changed_behind_the_engines_back_is_never_served() {
 }
 
 /// Damages copies of sound stores, one file of each, and looks at what the program makes of them.
-fn damage_stores(name: &'static str, rounds: Rounds, damage: impl Fn(&mut Vec<u8>, &mut Dice) -> String) {
+fn damage_stores(
+    name: &'static str,
+    rounds: Rounds,
+    snapshots: &[&str],
+    damage: impl Fn(&mut Vec<u8>, &mut Dice) -> String,
+) {
     let mut part = Part::begin(name, rounds);
     let mut tally = Tally::default();
     let mut dice = part.dice(0);
-    let originals = [End::Clean, End::Kill].map(Original::new);
+    let originals = [End::Clean, End::Kill].map(|end| Original::new(end, snapshots));
     tally.acknowledged = originals.iter().map(|original| original.acknowledged).sum();
     while tally.rounds < part.rounds {
         tally.rounds += 1;
@@ -72,13 +95,17 @@ fn damage_stores(name: &'static str, rounds: Rounds, damage: impl Fn(&mut Vec<u8
         let what = format!("{}: {}", file.display(), damage(&mut bytes, &mut dice));
         fs::write(&file, &bytes).expect("a file of the store");
         let before = contents(&store.path);
-        if tally.rounds.is_multiple_of(SERVED) {
-            match store.serve() {
+        let outcome = store.export();
+        if snapshots == EVERY_COMMIT {
+            let twin = store.twin();
+            let served = Served { app: twin.serve(snapshots), snapshot: twin.path.join("snapshot") };
+            served.check(&original.pets, outcome.code == Some(0), &what, &mut tally);
+        } else if tally.rounds.is_multiple_of(SERVED) {
+            match store.serve(snapshots) {
                 Ok(mut app) => app.kill(),
                 Err(refused) => assert_refused(&refused, &what),
             }
         }
-        let outcome = store.export();
         if outcome.code == Some(0) {
             assert_eq!(commits(&outcome), original.commits, "{what}: what opens is whole");
             tally.count("harmless", 1);
@@ -142,14 +169,15 @@ pub(super) enum End {
 struct Original {
     app: App,
     commits: Vec<String>,
+    pets: Vec<Value>,
     acknowledged: u64,
 }
 
 impl Original {
-    fn new(end: End) -> Self {
+    fn new(end: End, snapshots: &[&str]) -> Self {
         let folder = tempfile::tempdir().expect("a temporary folder");
         let store = format!("sled:{}", folder.path().join("log").display());
-        let mut app = App::start_on(program(), &store, folder, &[]);
+        let mut app = App::start_on(program(), &store, folder, snapshots);
         let ledger = Arc::new(Ledger::default());
         let post = app.call("POST", "/v1/pets");
         for count in 0..SINGLE_PETS {
@@ -172,12 +200,13 @@ impl Original {
         }
         let mut tally = Tally::default();
         ledger.settle(&app, &mut tally);
+        let pets = app.all_pets();
         match end {
             End::Clean => assert_eq!(app.terminate().code(), Some(0)),
             End::Kill => app.kill(),
         }
         // Exporting opens the store: the copies that are damaged have never been opened again.
-        let original = Self { app, commits: vec![], acknowledged: tally.acknowledged };
+        let original = Self { app, commits: vec![], pets, acknowledged: tally.acknowledged };
         let commits = commits(&original.copy().export());
         assert!(commits.iter().any(|commit| commit.len() > 6_144), "some commits are in several chunks");
         Self { commits, ..original }
@@ -206,9 +235,16 @@ impl Store {
         petstore(["log", "export", "--store", &self.url()])
     }
 
-    fn serve(&self) -> Result<App, Finished> {
+    fn twin(&self) -> Self {
         let folder = tempfile::tempdir().expect("a temporary folder");
-        let mut app = App::stopped_on(program(), &self.url(), folder, &[]);
+        let path = folder.path().join("log");
+        copy(&self.path, &path);
+        Self { path, _folder: folder }
+    }
+
+    fn serve(&self, snapshots: &[&str]) -> Result<App, Finished> {
+        let folder = tempfile::tempdir().expect("a temporary folder");
+        let mut app = App::stopped_on(program(), &self.url(), folder, snapshots);
         app.try_start_again()?;
         Ok(app)
     }

@@ -8,12 +8,14 @@ use std::{
 };
 
 use harness::{App, Finished, petstore, program};
+use serde_json::Value;
 
 use super::{
     damage::{End, assert_refused, changes, commits, contents, copy, no_changes},
     ledger::Ledger,
     load::create,
     part::{Dice, Part, Rounds, Tally},
+    snapshots::{EVERY_COMMIT, NEVER, Served},
 };
 
 /// Half of them are in the database when the others come.
@@ -25,17 +27,32 @@ const SERVED: u64 = 4;
 
 #[test]
 fn damage_to_a_sqlite_log_is_detected_or_harmless_and_the_rest_can_be_salvaged() {
-    let mut part = Part::begin("sqlite damages", Rounds { short: 24, full: 200 });
+    damage_logs(Part::begin("sqlite damages", Rounds { short: 24, full: 200 }), NEVER);
+}
+
+#[test]
+fn damage_to_a_sqlite_log_is_detected_or_harmless_after_a_start_from_a_snapshot_too() {
+    damage_logs(Part::begin("sqlite snapshot damages", Rounds { short: 16, full: 150 }), EVERY_COMMIT);
+}
+
+fn damage_logs(mut part: Part, snapshots: &[&str]) {
     let mut tally = Tally::default();
     let mut dice = part.dice(0);
-    let originals = [End::Clean, End::Kill].map(Original::new);
+    let originals = [End::Clean, End::Kill].map(|end| Original::new(end, snapshots));
     while tally.rounds < part.rounds {
         tally.rounds += 1;
         let original = dice.one_of(&originals);
         let log = original.copy();
         let what = log.damage(tally.rounds.is_multiple_of(CUTS), &mut dice);
         let before = log.contents();
-        let refusal = log.refusal(tally.rounds.is_multiple_of(SERVED), &what);
+        let served = snapshots == NEVER && tally.rounds.is_multiple_of(SERVED);
+        let refusal = log.refusal(served, &what);
+        if snapshots == EVERY_COMMIT {
+            let twin = log.twin();
+            let served =
+                Served { app: twin.serve(snapshots), snapshot: twin.folder.path().join("log/pets.snapshot") };
+            served.check(&original.pets, refusal.is_none(), &what, &mut tally);
+        }
         if let Some(refusal) = refusal {
             assert_eq!(
                 changes(&before, &log.contents()),
@@ -56,7 +73,7 @@ fn damage_to_a_sqlite_log_is_detected_or_harmless_and_the_rest_can_be_salvaged()
 
 #[test]
 fn a_sqlite_log_that_lost_its_last_byte_is_rejected_and_left_unchanged() {
-    let log = Original::new(End::Kill).copy();
+    let log = Original::new(End::Kill, NEVER).copy();
     let waiting = log.folder.path().join("log/pets-wal");
     let mut bytes = fs::read(&waiting).expect("commits wait there after a kill");
     bytes.pop();
@@ -74,14 +91,15 @@ fn a_sqlite_log_that_lost_its_last_byte_is_rejected_and_left_unchanged() {
 struct Original {
     folder: tempfile::TempDir,
     commits: Vec<String>,
+    pets: Vec<Value>,
 }
 
 impl Original {
     /// Fills a log in two lives of the service, the second of which ends like this.
-    fn new(end: End) -> Self {
+    fn new(end: End, snapshots: &[&str]) -> Self {
         let folder = tempfile::tempdir().expect("a temporary folder");
         let files = tempfile::tempdir().expect("a temporary folder");
-        let mut app = App::start_on(program(), &url(folder.path()), files, &[]);
+        let mut app = App::start_on(program(), &url(folder.path()), files, snapshots);
         let (ledger, half) = (Arc::new(Ledger::default()), PETS / 2);
         let fill = |app: &App, pets: std::ops::Range<u64>| {
             let post = app.call("POST", "/v1/pets");
@@ -93,11 +111,12 @@ impl Original {
         assert_eq!(app.terminate().code(), Some(0));
         app.start_again();
         fill(&app, half..PETS);
+        let pets = app.all_pets();
         match end {
             End::Clean => assert_eq!(app.terminate().code(), Some(0)),
             End::Kill => app.kill(),
         }
-        let original = Self { folder, commits: vec![] };
+        let original = Self { folder, commits: vec![], pets };
         let commits = commits(&original.copy().run("export"));
         assert_eq!(commits.len() as u64, PETS, "one each");
         Self { commits, ..original }
@@ -130,6 +149,19 @@ impl Log {
         format!("{} {} at byte {place}", file.display(), if cut { "cut off" } else { "flipped" })
     }
 
+    fn twin(&self) -> Self {
+        let folder = tempfile::tempdir().expect("a temporary folder");
+        copy(&self.folder.path().join("log"), &folder.path().join("log"));
+        Self { folder }
+    }
+
+    fn serve(&self, snapshots: &[&str]) -> Result<App, Finished> {
+        let folder = tempfile::tempdir().expect("a temporary folder");
+        let mut app = App::stopped_on(program(), &url(self.folder.path()), folder, snapshots);
+        app.try_start_again()?;
+        Ok(app)
+    }
+
     /// What the program says about the log if it refuses it.
     fn refusal(&self, served: bool, what: &str) -> Option<String> {
         let verified = self.run("verify");
@@ -138,9 +170,8 @@ impl Log {
         }
         assert_refused(&verified, what);
         if served {
-            let folder = tempfile::tempdir().expect("a temporary folder");
-            let mut app = App::stopped_on(program(), &url(self.folder.path()), folder, &[]);
-            assert_refused(&app.try_start_again().expect_err("what is refused once is refused again"), what);
+            let refused = self.serve(NEVER).map(drop).expect_err("what is refused once is refused again");
+            assert_refused(&refused, what);
         }
         Some(verified.stderr)
     }

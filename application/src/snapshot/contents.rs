@@ -191,10 +191,14 @@ fn load_in_parallel(
             frame.next(Kind::End)
         });
         let answered = scope.spawn(move || {
-            let mut answers = Vec::new();
-            let decoded =
-                blocks_of_keys.into_iter().try_for_each(|block: Vec<u8>| decode_keys(&block, &mut answers));
-            decoded.map(|()| Answered::load(head.remembered, answers))
+            let mut broken = false;
+            let answers = blocks_of_keys.into_iter().map_while(|block: Vec<u8>| {
+                let answers = decode_keys(&block);
+                broken = answers.is_none();
+                answers
+            });
+            let answered = Answered::load(head.remembered, answers.flatten());
+            (!broken).then_some(answered)
         });
         let blocks = Box::new(blocks_of_pets.into_iter());
         let loaded = projection.load_pets(SavedPets { version, blocks });
@@ -233,8 +237,8 @@ fn encode_keys(answers: &[SavedAnswer]) -> Vec<u8> {
     bytes
 }
 
-fn decode_keys(block: &[u8], answers: &mut Vec<SavedAnswer>) -> Option<()> {
-    let mut fields = Fields(block);
+fn decode_keys(block: &[u8]) -> Option<Vec<SavedAnswer>> {
+    let (mut fields, mut answers) = (Fields(block), Vec::new());
     let owner = KeyId(fields.text()?.into());
     while !fields.0.is_empty() {
         let number = u64::from_le_bytes(fields.bytes()?);
@@ -251,7 +255,7 @@ fn decode_keys(block: &[u8], answers: &mut Vec<SavedAnswer>) -> Option<()> {
         let pet = Pet { id, details: NewPet { name, category_id, status } };
         answers.push(SavedAnswer { owner: owner.clone(), number, time, key, pet });
     }
-    Some(())
+    Some(answers)
 }
 
 /// Fields that are read one after the other.

@@ -1,6 +1,6 @@
 //! How a node starts: from a snapshot if that is of any use, and otherwise from the beginning of the log.
 
-use std::sync::Arc;
+use std::{sync::Arc, time::Instant};
 
 use chrono::DateTime;
 use tokio::task;
@@ -34,7 +34,7 @@ pub(crate) async fn start(
 ) -> Result<(Replica, Option<Restored>), LogError> {
     let empty = || Replica::new(log.clone(), Arc::new(Projection::new(read_model.clone(), first)));
     if let Some(snapshots) = snapshots {
-        let replica = empty();
+        let (replica, begun) = (empty(), Instant::now());
         let restored = restore(&replica, snapshots, first).await;
         let caught_up = match restored {
             Ok(None) => Ok(None),
@@ -43,7 +43,12 @@ pub(crate) async fn start(
         };
         match caught_up {
             Ok(Some(restored)) => {
-                tracing::info!("started from the snapshot at position {}", restored.version.position);
+                tracing::info!(
+                    "started from the snapshot at position {} in {:.3} s, and replayed the log up to position {}",
+                    restored.version.position,
+                    begun.elapsed().as_secs_f64(),
+                    replica.projection.version().position
+                );
                 return Ok((replica, Some(restored)));
             }
             Ok(None) => {}

@@ -38,6 +38,8 @@ pub(crate) struct Saver {
     clock: Arc<dyn Clock>,
     /// The last commit in the snapshot that there is.
     saved: Position,
+    /// The last commit of the last try, whatever came of it: the next try waits for more commits.
+    tried: Position,
     /// Whether the last one could not be written, which is reported once.
     failing: bool,
 }
@@ -45,7 +47,7 @@ pub(crate) struct Saver {
 impl Saver {
     pub(crate) fn new(snapshots: Snapshots, replica: Replica, clock: Arc<dyn Clock>) -> Self {
         let saved = snapshots.status().map_or(Position::START, |status| status.position);
-        Self { snapshots, replica, clock, saved, failing: false }
+        Self { snapshots, replica, clock, saved, tried: saved, failing: false }
     }
 
     /// Writes snapshots until told to end, and then a last one.
@@ -99,7 +101,7 @@ impl Saver {
     /// Returns when enough commits were applied since the last snapshot.
     async fn due(&self) {
         let mut positions = self.replica.projection.positions();
-        let due = self.saved.0.saturating_add(self.snapshots.every);
+        let due = self.tried.0.saturating_add(self.snapshots.every);
         if positions.wait_for(|position| position.0 >= due).await.is_err() {
             // Nothing is applied any more.
             std::future::pending::<()>().await;
@@ -115,11 +117,11 @@ impl Saver {
         let begun = Instant::now();
         let frozen = Frozen::take(&self.replica.projection);
         let (version, pets) = (frozen.version(), frozen.pet_count());
-        // Not tried again at once, whatever comes of it.
-        self.saved = version.position;
+        self.tried = version.position;
         match self.write(frozen, stop).await {
             Ok(status) => {
                 *self.snapshots.status.lock() = Some(status);
+                self.saved = version.position;
                 self.failing = false;
                 tracing::debug!(
                     "wrote a snapshot of {pets} pets at position {} in {:?}",
