@@ -124,8 +124,10 @@ impl Replica {
             };
             match replayed {
                 Ok(()) => return self.monitor.reads_go_on(),
-                Err(error) if error.fault == Fault::Unreachable => time::sleep(RETRY_PAUSE).await,
-                Err(error) => return self.condemn(&error),
+                Err(error) if matches!(error.fault, Fault::Damaged | Fault::Foreign | Fault::NewerFormat) => {
+                    return self.condemn(&error);
+                }
+                Err(_) => time::sleep(RETRY_PAUSE).await,
             }
         }
     }

@@ -2,6 +2,7 @@
 
 use std::{
     io::{self, Write},
+    pin::pin,
     sync::{
         Arc,
         atomic::{AtomicBool, Ordering::Relaxed},
@@ -18,6 +19,7 @@ use tokio::{
 use super::{Frozen, SnapshotStatus, Snapshots};
 use crate::{
     codec,
+    commit::Version,
     digest::Digest,
     ports::{Clock, Position, ReadBound},
     replica::Replica,
@@ -54,57 +56,51 @@ impl Saver {
     pub(crate) async fn run(mut self, mut end: oneshot::Receiver<()>) {
         let mut not_before = Instant::now();
         loop {
-            let next = async {
-                self.due().await;
-                time::sleep_until(not_before).await;
-            };
             tokio::select! {
-                () = next => {}
+                () = self.due(not_before) => {}
                 _ = &mut end => break,
             }
-            let (begun, stop) = (Instant::now(), Arc::new(AtomicBool::new(false)));
-            let mut ended = false;
-            {
-                let saving = self.save(stop.clone());
-                tokio::pin!(saving);
-                tokio::select! {
-                    () = &mut saving => {}
-                    _ = &mut end => {
-                        // A newer one is written instead.
-                        stop.store(true, Relaxed);
-                        saving.await;
-                        ended = true;
-                    }
+            let (begun, stop) = (Instant::now(), Arc::<AtomicBool>::default());
+            let mut saving = pin!(self.save(stop.clone()));
+            tokio::select! {
+                () = &mut saving => not_before = Instant::now() + begun.elapsed() * REST,
+                _ = &mut end => {
+                    // A newer one is written instead.
+                    stop.store(true, Relaxed);
+                    saving.await;
+                    break;
                 }
             }
-            if ended {
-                break;
-            }
-            not_before = Instant::now() + begun.elapsed() * REST;
         }
-        let news = self.replica.projection.version().position.0.saturating_sub(self.saved.0);
-        if news >= self.snapshots.every.min(WORTHWHILE) {
-            let stop = Arc::new(AtomicBool::new(false));
-            let late = stop.clone();
-            let limit = async move {
-                time::sleep(CLOSING_PATIENCE).await;
-                late.store(true, Relaxed);
-                std::future::pending::<()>().await;
-            };
-            tokio::select! {
-                () = self.save(stop) => {}
-                () = limit => {}
-            }
-        }
+        self.save_last().await;
     }
 
-    /// Returns when enough commits were applied since the last snapshot.
-    async fn due(&self) {
+    /// Returns when enough commits were applied since the last try, or when they are those of a shorter log, and not before
+    /// the given time.
+    async fn due(&self, not_before: Instant) {
         let mut positions = self.replica.projection.positions();
-        let due = self.tried.0.saturating_add(self.snapshots.every);
-        if positions.wait_for(|position| position.0 >= due).await.is_err() {
+        let Position(tried) = self.tried;
+        let due = |position: &Position| {
+            position.0 < tried || position.0 >= tried.saturating_add(self.snapshots.every)
+        };
+        if positions.wait_for(due).await.is_err() {
             // Nothing is applied any more.
             std::future::pending::<()>().await;
+        }
+        time::sleep_until(not_before).await;
+    }
+
+    /// Writes a snapshot when no more commits will be applied, unless it would spare the next start next to nothing.
+    async fn save_last(&mut self) {
+        let news = self.replica.projection.version().position.0.saturating_sub(self.saved.0);
+        if news < self.snapshots.every.min(WORTHWHILE) {
+            return;
+        }
+        let stop = Arc::<AtomicBool>::default();
+        let mut saving = pin!(self.save(stop.clone()));
+        if time::timeout(CLOSING_PATIENCE, &mut saving).await.is_err() {
+            stop.store(true, Relaxed);
+            saving.await;
         }
     }
 
@@ -118,6 +114,9 @@ impl Saver {
         let frozen = Frozen::take(&self.replica.projection);
         let (version, pets) = (frozen.version(), frozen.pet_count());
         self.tried = version.position;
+        if version == Version::START {
+            return;
+        }
         match self.write(frozen, stop).await {
             Ok(status) => {
                 *self.snapshots.status.lock() = Some(status);
@@ -128,6 +127,9 @@ impl Saver {
                     version.position,
                     begun.elapsed()
                 );
+            }
+            Err(error) if error.kind() == io::ErrorKind::TimedOut => {
+                tracing::info!("the snapshot was not finished: {error}");
             }
             Err(error) if self.failing => tracing::debug!("the snapshot could not be written: {error}"),
             Err(error) => {
