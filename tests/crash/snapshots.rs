@@ -58,7 +58,7 @@ impl Served {
 }
 
 /// The calls that write a snapshot.
-const CALLS: [&str; 6] = ["openat", "write", "fsync", "fdatasync", "renameat", "unlinkat"];
+const CALLS: [&str; 5] = ["openat", "write", "fsync", "renameat", "unlinkat"];
 const FAULTS: [&str; 3] = ["signal=KILL", "error=EIO", "error=ENOSPC"];
 /// Creates before a fault that was not met counts as out of reach.
 const CREATES_MAX: u64 = 30;
@@ -66,7 +66,7 @@ const DISK_MIB: u64 = 32;
 
 #[test]
 fn a_call_that_fails_while_a_snapshot_is_written_costs_nobody_a_pet() {
-    let mut part = Part::begin("snapshot faults", Rounds { short: 24, full: 240 });
+    let mut part = Part::begin("snapshot faults", Rounds { short: 15, full: 240 });
     if !has_strace() {
         return part::not_run(part.name, "there is no strace");
     }
