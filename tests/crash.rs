@@ -22,6 +22,5 @@ pub(crate) mod part;
 mod power_cuts;
 mod short_writes;
 mod snapshots;
-mod sqlite_damage;
 mod syncs;
 mod trace;

@@ -95,11 +95,14 @@ fn a_public_parser_reads_the_metrics() {
 fn the_operators_listener_serves_probes_but_no_operations() {
     let app = App::start_with(&OPS);
     let ops = app.operators();
-    for path in ["/livez", "/readyz"] {
+    for path in ["/livez", "/readyz", "/readyz/reads", "/readyz/writes"] {
         assert_eq!(Call::new(ops, "GET", path).send().status, 200, "{path}");
     }
     let message = Call::new(ops, "GET", "/docs").send().error(404, "not_found");
-    assert!(message.ends_with("see /livez, /readyz, /metrics"), "{message}");
+    assert!(
+        message.ends_with("see /livez, /readyz, /readyz/reads, /readyz/writes, /metrics, /log"),
+        "{message}"
+    );
     Call::new(ops, "POST", "/metrics").send().error(405, "method_not_allowed");
     Call::new(ops, "GET", "/v1/pets").send().error(401, "unauthorized");
     app.anonymous("GET", "/metrics").send().error(404, "not_found");

@@ -4,6 +4,7 @@
 //! Reading order: [`ApiKeys`] (authenticates every request), `file` (the key file), `issue`, `rotate` and `revoke` (how
 //! it changes), `record` (one entry of it), `key` (the secret), `document` (the file's text), `last_use`, `log_once`.
 
+mod changes;
 mod document;
 mod file;
 mod issue;
@@ -22,7 +23,7 @@ use std::{
 };
 
 use application::{
-    KeyId, Principal, RefusedKey,
+    Allowance, KeyId, Principal, RateLimit, RefusedKey,
     ports::{Authenticator, Clock},
 };
 use chrono::{DateTime, Utc};
@@ -41,7 +42,7 @@ pub use self::{
     rotate::{RotateError, Rotated, Rotation},
 };
 use self::{
-    key::ID_BYTES,
+    key::{ID_BYTES, Mark, Marks},
     last_use::LastUse,
     log_once::{LogOnce, News},
 };
@@ -54,9 +55,21 @@ const FIRST_KEY_BYTES_MAX: u64 = 1_024;
 pub struct ApiKeys {
     file: KeyFile,
     clock: Arc<dyn Clock>,
-    keys: RwLock<HashMap<[u8; ID_BYTES], Known>>,
+    /// The rate limit of keys that have none of their own.
+    rate_limit: Option<RateLimit>,
+    marks: Marks,
+    keys: RwLock<InForce>,
     loaded: Mutex<Loaded>,
     saved: Mutex<Saved>,
+}
+
+/// The keys of the file as it was loaded last.
+#[derive(Default)]
+struct InForce {
+    by_id: HashMap<[u8; ID_BYTES], Arc<Known>>,
+    /// Those of them that were presented since then, so that a request with such a key costs one search. Forgotten with
+    /// the file that they were checked against.
+    presented: BTreeMap<Mark, Arc<Known>>,
 }
 
 struct Known {
@@ -88,10 +101,17 @@ impl ApiKeys {
     pub const SAVE_EVERY: Duration = Duration::from_secs(10);
 
     /// Loads the keys from the file at `path`, which must exist: see [`KeyFile::issue_first`].
-    pub fn open(path: impl Into<PathBuf>, clock: Arc<dyn Clock>) -> Result<Arc<Self>, KeyFileError> {
+    /// `rate_limit` is for keys that have no limit of their own.
+    pub fn open(
+        path: impl Into<PathBuf>,
+        clock: Arc<dyn Clock>,
+        rate_limit: Option<RateLimit>,
+    ) -> Result<Arc<Self>, KeyFileError> {
         let keys = Self {
             file: KeyFile::at(path),
             clock,
+            rate_limit,
+            marks: Marks::new(),
             keys: RwLock::default(),
             loaded: Mutex::default(),
             saved: Mutex::default(),
@@ -173,13 +193,18 @@ impl ApiKeys {
         let now = self.clock.now();
         let active = records.iter().filter(|record| record.state(now) == KeyState::Active).count();
         let mut keys = self.keys.write();
-        *keys = records
+        let by_id: HashMap<_, _> = records
             .into_iter()
             .map(|record| {
-                let last_use = keys.get(&record.hash.id_bytes()).map(|known| known.last_use.clone());
-                (record.hash.id_bytes(), Known::new(record, last_use.unwrap_or_default()))
+                let before = keys.by_id.get(&record.hash.id_bytes()).map(|known| &**known);
+                (record.hash.id_bytes(), Arc::new(Known::new(record, self.rate_limit, before)))
             })
             .collect();
+        // At the start all of them would be new.
+        if !keys.by_id.is_empty() {
+            changes::log(&keys.by_id, &by_id);
+        }
+        *keys = InForce { by_id, presented: BTreeMap::new() };
         Ok(active)
     }
 
@@ -188,54 +213,74 @@ impl ApiKeys {
         let path = self.file.first_key();
         let key = private_files::read(&path, FIRST_KEY_BYTES_MAX).ok()?;
         let key = str::from_utf8(&key).ok()?;
-        self.check(key.trim_end(), self.clock.now(), |_| ()).ok().map(|()| path)
-    }
-
-    /// Calls `accepted` with what is known about a presented key, if it is valid.
-    fn check<T>(
-        &self,
-        key: &str,
-        now: DateTime<Utc>,
-        accepted: impl FnOnce(&Known) -> T,
-    ) -> Result<T, RefusedKey> {
-        let hash = KeyHash::of_presented(key).ok_or(RefusedKey::Unknown)?;
-        let keys = self.keys.read();
-        // The search uses a part of the hash, so its duration says nothing about any key.
-        let known = keys.get(&hash.id_bytes()).filter(|known| known.record.hash == hash);
-        let known = known.ok_or(RefusedKey::Unknown)?;
-        match known.record.state(now) {
-            KeyState::Active => Ok(accepted(known)),
-            KeyState::Expired => Err(RefusedKey::Expired(known.principal.id.clone())),
-            KeyState::Revoked => Err(RefusedKey::Revoked(known.principal.id.clone())),
-        }
+        let hash = KeyHash::of_presented(key.trim_end())?;
+        let known = self.keys.read().find(&hash)?;
+        known.check(self.clock.now()).ok().map(|_| path)
     }
 
     fn last_uses(&self) -> BTreeMap<KeyId, Option<DateTime<Utc>>> {
         let keys = self.keys.read();
-        keys.values().map(|known| (known.principal.id.clone(), known.last_use.get())).collect()
+        keys.by_id.values().map(|known| (known.principal.id.clone(), known.last_use.get())).collect()
     }
 }
 
 impl Authenticator for ApiKeys {
     fn authenticate(&self, key: &str) -> Result<Arc<Principal>, RefusedKey> {
         let now = self.clock.now();
-        self.check(key, now, |known| {
-            known.last_use.set(now);
-            known.principal.clone()
-        })
+        let mark = self.marks.of(key);
+        if let Some(known) = self.keys.read().presented.get(&mark) {
+            return known.accept(now);
+        }
+        let hash = KeyHash::of_presented(key).ok_or(RefusedKey::Unknown)?;
+        let known = self.keys.read().find(&hash).ok_or(RefusedKey::Unknown)?;
+        let accepted = known.accept(now);
+        let mut keys = self.keys.write();
+        // The file may have changed since: what is remembered is what it says now.
+        if let Some(known) = keys.find(&hash) {
+            keys.presented.insert(mark, known);
+        }
+        accepted
+    }
+}
+
+impl InForce {
+    /// The search uses a part of the hash, so its duration says nothing about any key.
+    fn find(&self, hash: &KeyHash) -> Option<Arc<Known>> {
+        self.by_id.get(&hash.id_bytes()).filter(|known| known.record.hash == *hash).cloned()
     }
 }
 
 impl Known {
-    fn new(record: KeyRecord, last_use: Arc<LastUse>) -> Self {
+    /// What has been used of the key `before` stays used.
+    fn new(record: KeyRecord, rate_limit: Option<RateLimit>, before: Option<&Self>) -> Self {
+        let allowance = record.rate_limit.or(rate_limit).map(|limit| {
+            Allowance::continued(before.and_then(|known| known.principal.allowance.as_ref()), limit)
+        });
+        let last_use = before.map(|known| known.last_use.clone()).unwrap_or_default();
         let principal = Principal {
             id: record.id(),
             owner: record.owner.clone(),
             name: record.name.to_string(),
             scopes: record.scopes,
-            rate_limit: record.rate_limit,
+            allowance,
         };
         Self { record, principal: Arc::new(principal), last_use }
+    }
+
+    /// Refuses a key that is no longer valid. Asked at every request: a key expires without a change of the file.
+    fn check(&self, now: DateTime<Utc>) -> Result<&Arc<Principal>, RefusedKey> {
+        match self.record.state(now) {
+            KeyState::Active => Ok(&self.principal),
+            KeyState::Expired => Err(RefusedKey::Expired(self.principal.id.clone())),
+            KeyState::Revoked => Err(RefusedKey::Revoked(self.principal.id.clone())),
+        }
+    }
+
+    /// Checks the key, and records its use.
+    fn accept(&self, now: DateTime<Utc>) -> Result<Arc<Principal>, RefusedKey> {
+        let principal = self.check(now)?;
+        self.last_use.set(now);
+        Ok(principal.clone())
     }
 }
 

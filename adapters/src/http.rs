@@ -12,6 +12,7 @@ mod auth;
 #[path = "../../tests/bad_requests.rs"]
 mod bad_requests;
 mod call;
+mod client_address;
 mod connection;
 mod cors;
 mod deprecation;
@@ -20,43 +21,53 @@ mod error;
 mod etag;
 mod exposition;
 mod field;
+mod header_value;
 mod health;
 mod idempotency;
 mod inventory;
 mod limits;
+mod log;
 mod metrics;
 mod new_pet;
 mod number;
 mod openapi;
 mod paging;
+mod per_address;
 mod pet_json;
 mod pets;
 mod pipeline;
+mod plain_pet;
 mod prefer;
-mod refused_keys;
+mod rate_limit;
 mod request_body;
 mod request_id;
+mod request_log;
+mod response_body;
 mod route;
 mod server;
 mod service;
 mod site;
 mod strangers;
 mod tls;
+mod wrong_keys;
 
 use std::sync::Arc;
 
 use application::Scope;
 
+pub use client_address::{InvalidTrustedProxy, TrustedProxy};
 pub use cors::{InvalidOrigin, Origin};
-pub use limits::Settings;
+pub use limits::{ClientLimits, Settings};
+pub use request_log::AccessLog;
 pub use server::Listener;
 pub use service::Service;
-pub use site::{InvalidServerUrl, ServerUrl, Site};
+pub use site::{ContactUrl, InvalidContactUrl, InvalidServerUrl, ServerUrl, Site};
 pub use tls::{Tls, TlsError};
 
+use health::for_operators;
 use route::{
-    Handler::{Public, Read, Scoped, Write},
-    MISSING, Route, Routers, SHEDDING,
+    Handler::{Public, Read, Scoped, Streamed, Write},
+    MISSING, Route, Router, Routers, SHEDDING,
 };
 
 /// The operations of the interface. `docs/openapi.json` describes each of them.
@@ -70,10 +81,12 @@ fn interface() -> [Route; 4] {
 }
 
 /// The probes on the public listener.
-fn probes() -> [Route; 2] {
+fn probes() -> [Route; 4] {
     [
         Route::get("/livez", "observe", Public(health::live)),
         Route::get("/readyz", "observe", Public(health::ready)),
+        Route::get("/readyz/reads", "observe", Public(health::ready_for_reads)),
+        Route::get("/readyz/writes", "observe", Public(health::ready_for_writes)),
     ]
 }
 
@@ -85,15 +98,22 @@ enum Reach {
     OtherMachines,
 }
 
+/// The log on the operators' listener. It shows everything, so it needs a key everywhere.
+fn log_route() -> Route {
+    Route::get("/log", "log", Streamed(Scope::Log, log::show))
+}
+
 /// The probes and metrics on the operators' listener.
-fn operators_routes(reach: Reach) -> [Route; 3] {
+fn operators_routes(reach: Reach) -> [Route; 5] {
     let metrics = match reach {
         Reach::ThisMachine => Public(exposition::show),
         Reach::OtherMachines => Scoped(Scope::Metrics, exposition::show),
     };
     [
         Route::get("/livez", "observe", Public(health::live)),
-        Route::get("/readyz", "observe", Public(health::ready_for_operators)),
+        Route::get("/readyz", "observe", Public(for_operators::ready)),
+        Route::get("/readyz/reads", "observe", Public(for_operators::ready_for_reads)),
+        Route::get("/readyz/writes", "observe", Public(for_operators::ready_for_writes)),
         Route::get("/metrics", "observe", metrics),
     ]
 }
@@ -113,7 +133,7 @@ pub async fn serve(
     server::run(listener, public_routers(&service), service, settings, shutdown).await;
 }
 
-/// Serves probes and metrics to operators, on a listener of their own.
+/// Serves probes, metrics and the log to operators, on a listener of their own.
 pub async fn serve_operators(
     listener: Listener,
     service: Arc<Service>,
@@ -122,6 +142,11 @@ pub async fn serve_operators(
 ) {
     let local = listener.tcp.local_addr().is_ok_and(|address| address.ip().is_loopback());
     let reach = if local { Reach::ThisMachine } else { Reach::OtherMachines };
+    let told = service.clone();
+    let shutdown = async move {
+        shutdown.await;
+        told.end_streams();
+    };
     server::run(listener, operators_routers(reach, &service), service, settings, shutdown).await;
 }
 
@@ -129,14 +154,14 @@ fn public_routers(service: &Arc<Service>) -> Routers {
     let docs = docs::routes(document(&service.site), &service.site);
     let pages = docs.into_iter().chain(inventory::routes(&service.site));
     Routers {
-        serving: route::router(interface().into_iter().chain(probes()).chain(pages), MISSING, service),
-        shedding: route::router(probes(), SHEDDING, service),
+        serving: Router::new(interface().into_iter().chain(probes()).chain(pages), MISSING, service),
+        shedding: Router::new(probes(), SHEDDING, service),
     }
 }
 
 fn operators_routers(reach: Reach, service: &Arc<Service>) -> Routers {
     Routers {
-        serving: route::router(operators_routes(reach), MISSING, service),
-        shedding: route::router(operators_routes(reach), SHEDDING, service),
+        serving: Router::new(operators_routes(reach).into_iter().chain([log_route()]), MISSING, service),
+        shedding: Router::new(operators_routes(reach), SHEDDING, service),
     }
 }

@@ -2,9 +2,10 @@
 //!
 //! Reading order: [`PetStore`] (the use cases), [`ports`] (what they need), `writer` (how a pet gets into the
 //! log), `decision` (how requests become a commit), `projection` (the only place where state changes),
-//! `replica` (how a node reads the log), [`snapshot`] (how it starts without reading all of it), [`codec`] (the record format), [`contract`] (what every log must
-//! do).
+//! `replica` (how a node reads the log), [`snapshot`] (how it starts without reading all of it), [`codec`] (the
+//! record format), [`contract`] (what every log must do).
 
+mod allowance;
 mod bookmark;
 mod clock_watch;
 pub mod codec;
@@ -29,9 +30,10 @@ mod rate_limit;
 mod replica;
 pub mod snapshot;
 pub mod transfer;
-mod turns;
+mod write_turns;
 mod writer;
 
+pub use allowance::{Allowance, Balance, quota};
 pub use bookmark::{Bookmark, HASH_PREFIX};
 pub use create::{CreateError, CreatePet, Created};
 pub use decision::WriteFormat;
@@ -45,4 +47,4 @@ pub use ports::Version;
 pub use principal::{KeyId, Principal, RefusedKey, Scope, Scopes};
 pub use rate_limit::{InvalidRateLimit, RateLimit};
 pub use snapshot::{SnapshotStatus, Snapshots};
-pub use turns::Sharing;
+pub use write_turns::Sharing;

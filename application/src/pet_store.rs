@@ -22,7 +22,8 @@ use crate::{
     ports::{Clock, CommitId, Durability, EventLog, Fault, LogError, Position, ReadModel, Version},
     replica::Replica,
     snapshot::{self, Saver, SnapshotStatus, Snapshots},
-    turns::Sharing,
+    transfer::Feed,
+    write_turns::Sharing,
     writer::{self, Request, Writer},
 };
 
@@ -155,6 +156,16 @@ impl PetStore {
         }
     }
 
+    /// The last position of the log itself, which readers of this node may not see yet.
+    pub async fn log_head(&self) -> Result<Position, LogError> {
+        self.replica.log.head().await
+    }
+
+    /// The stored records after this position.
+    pub fn log_feed(&self, after: Position) -> Feed {
+        Feed::after(self.replica.log.clone(), after)
+    }
+
     /// The first commit, by which the log can be recognised, as soon as there is one.
     pub fn first_commit(&self) -> impl Future<Output = Option<CommitId>> + use<> {
         let projection = self.replica.projection.clone();
@@ -164,6 +175,11 @@ impl PetStore {
             positions.wait_for(|position| *position > Position::START).await.ok()?;
             projection.first()
         }
+    }
+
+    /// The same, if there is one now.
+    pub fn log_id(&self) -> Option<CommitId> {
+        self.replica.projection.first()
     }
 
     /// The last commit that readers see.

@@ -77,6 +77,14 @@ impl Engine {
         files
     }
 
+    /// The snapshot of the store in this folder.
+    pub(crate) fn snapshot(self, folder: &Path) -> PathBuf {
+        match self {
+            Self::Sled => folder.join("snapshot"),
+            Self::Sqlite => folder.join("pets.snapshot"),
+        }
+    }
+
     /// The system calls that make and fill a store.
     pub(crate) fn calls(self) -> &'static [&'static str] {
         match self {

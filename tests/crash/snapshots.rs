@@ -18,9 +18,12 @@ use super::{
     trace::{Tracer, has_strace},
 };
 
+/// Flags of the service.
+pub(super) type Flags = &'static [&'static str];
+
 /// Flags for a snapshot after every commit, and for none at all.
-pub(super) const EVERY_COMMIT: &[&str] = &["--snapshot-every", "1"];
-pub(super) const NEVER: &[&str] = &["--snapshot-every", "0"];
+pub(super) const EVERY_COMMIT: Flags = &["--snapshot-every", "1"];
+pub(super) const NEVER: Flags = &["--snapshot-every", "0"];
 
 /// A service that was started on a store that may be damaged, and has a snapshot.
 pub(super) struct Served {

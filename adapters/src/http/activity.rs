@@ -11,8 +11,11 @@
 //! | head | with the connection, and with the first byte after idling; more bytes do not prolong it | `head_timeout` |
 //! | request in flight | when its head is complete, until the peer took its response and its body was read | `request_timeout` |
 //! | response not taken | with the response, and again with each part of it that the peer takes | `write_timeout` |
+//! | piece of an endless response not taken | with the piece, and again with each whole piece that the peer takes | `write_timeout` |
 //! | idle | when nothing is in flight any more | `idle_timeout` |
 //! | stalled | when the socket takes no bytes, whatever else goes on | `write_timeout` |
+//!
+//! An endless response may last as long as its pieces are taken, and may have none for a while.
 //!
 //! An HTTP/2 connection is idle when no stream is open: its heads come in frames that only hyper understands.
 
@@ -21,7 +24,7 @@ use std::{
     pin::Pin,
     sync::{
         Arc,
-        atomic::{AtomicUsize, Ordering::Relaxed},
+        atomic::{AtomicBool, AtomicUsize, Ordering::Relaxed},
     },
     task::{Context, Poll},
 };
@@ -65,7 +68,22 @@ struct Flight {
     since: Instant,
     /// When the peer could take the response, or took a part of it, for the last time.
     sending: Option<Instant>,
+    length: Length,
 }
+
+/// How long a response is.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Length {
+    Bounded,
+    /// Comes in pieces; so many of them are not taken yet.
+    Endless {
+        pieces: usize,
+    },
+}
+
+/// Marks a response that lasts as long as its peer takes what it is sent.
+#[derive(Debug, Clone, Copy)]
+pub(super) struct Endless;
 
 /// What is waited for while nothing is in flight.
 enum Waiting {
@@ -105,8 +123,9 @@ impl Activity {
         let mut state = self.state.lock();
         state.begun += 1;
         let number = state.begun;
-        state.in_flight.push(Flight { number, since: Instant::now(), sending: None });
-        InFlight(Arc::new(Guard { activity: self.clone(), number }))
+        let since = Instant::now();
+        state.in_flight.push(Flight { number, since, sending: None, length: Length::Bounded });
+        InFlight(Arc::new(Guard { activity: self.clone(), number, endless: AtomicBool::new(false) }))
     }
 
     /// Whether nothing is in flight.
@@ -122,8 +141,11 @@ impl Activity {
             PRESSURE_TIMEOUT
         };
         let state = self.state.lock();
-        let mut close = match (state.in_flight.first(), &state.waiting) {
+        let bounded = state.in_flight.iter().find(|flight| flight.length == Length::Bounded);
+        let mut close = match (bounded, &state.waiting) {
             (Some(oldest), _) => oldest.since + settings.request_timeout(),
+            // Never reached: by then it has moved on.
+            (None, _) if !state.in_flight.is_empty() => Instant::now() + settings.idle_timeout,
             (None, Waiting::ForHead(since)) => *since + settings.head_timeout,
             (None, Waiting::ForAnything(since)) => *since + settings.idle_timeout,
         };
@@ -188,6 +210,8 @@ pub(super) struct InFlight(Arc<Guard>);
 struct Guard {
     activity: Arc<Activity>,
     number: u64,
+    /// Also outside the lock, which other responses need not take for each of their pieces.
+    endless: AtomicBool,
 }
 
 impl InFlight {
@@ -199,9 +223,46 @@ impl InFlight {
 
     /// The response is there: from now on the peer may take it.
     pub(super) fn sending(&self) {
+        self.change(|flight| flight.sending = Some(Instant::now()));
+    }
+
+    /// The response is endless: from now on the peer has to take its pieces.
+    pub(super) fn streaming(&self) {
+        self.0.endless.store(true, Relaxed);
+        self.change(|flight| flight.length = Length::Endless { pieces: 0 });
+    }
+
+    /// There is one more piece for the peer to take.
+    fn piece_begins(&self) {
+        self.change_pieces(|pieces| pieces + 1, |sending| sending.or_else(|| Some(Instant::now())));
+    }
+
+    /// The peer has taken a whole piece, or will get no more of it.
+    fn piece_ends(&self) {
+        self.change_pieces(|pieces| pieces - 1, |_| Some(Instant::now()));
+    }
+
+    fn change_pieces(
+        &self,
+        count: impl FnOnce(usize) -> usize,
+        since: impl FnOnce(Option<Instant>) -> Option<Instant>,
+    ) {
+        if self.0.endless.load(Relaxed) {
+            self.change(|flight| match flight.length {
+                Length::Bounded => {}
+                Length::Endless { pieces } => {
+                    let pieces = count(pieces);
+                    flight.length = Length::Endless { pieces };
+                    flight.sending = if pieces > 0 { since(flight.sending) } else { None };
+                }
+            });
+        }
+    }
+
+    fn change(&self, change: impl FnOnce(&mut Flight)) {
         let mut state = self.0.activity.state.lock();
         if let Some(flight) = state.in_flight.iter_mut().find(|flight| flight.number == self.0.number) {
-            flight.sending = Some(Instant::now());
+            change(flight);
         }
     }
 }
@@ -231,6 +292,7 @@ impl Chunk {
         let held = if bytes.is_unique() { bytes.len() } else { 0 };
         request.0.activity.unsent.fetch_add(held, Relaxed);
         request.0.activity.unsent_in_all.fetch_add(held, Relaxed);
+        request.piece_begins();
         Self { bytes, held, request }
     }
 }
@@ -246,7 +308,7 @@ impl Buf for Chunk {
 
     fn advance(&mut self, count: usize) {
         self.bytes.advance(count);
-        if count > 0 && self.bytes.has_remaining() {
+        if count > 0 && self.bytes.has_remaining() && !self.request.0.endless.load(Relaxed) {
             self.request.sending();
         }
     }
@@ -256,6 +318,7 @@ impl Drop for Chunk {
     fn drop(&mut self) {
         self.request.0.activity.unsent.fetch_sub(self.held, Relaxed);
         self.request.0.activity.unsent_in_all.fetch_sub(self.held, Relaxed);
+        self.request.piece_ends();
     }
 }
 

@@ -1,9 +1,10 @@
 //! The steps that a request under `/v1` goes through before its operation: key, scope, store, position. They
 //! run in this order, so that nobody without a key learns which paths exist.
 
-use std::sync::{
-    Arc,
-    atomic::{AtomicBool, Ordering::Relaxed},
+use std::{
+    cell::RefCell,
+    net::IpAddr,
+    sync::{Arc, OnceLock},
 };
 
 use application::{Bookmark, PetStore, Principal, ports::Position};
@@ -14,8 +15,9 @@ use axum::{
 use data_encoding::HEXLOWER;
 
 use super::{
-    auth,
+    auth::{self, Caller},
     error::Problem,
+    header_value::{Last, ValueWriter, remembered},
     limits::POSITION_PATIENCE,
     number,
     prefer::Handling,
@@ -38,18 +40,21 @@ pub(super) fn is_in_interface(path: &str) -> bool {
     path.strip_prefix("/v1").is_some_and(|rest| rest.is_empty() || rest.starts_with('/'))
 }
 
-/// Lets a request through to its operation. Even if it does not come that far, `authenticated` tells whether its key
-/// is valid.
+/// Lets a request through to its operation. Even if it does not come that far, `caller` tells who has sent it, if its key is
+/// valid.
 pub(super) async fn admit(
     endpoint: &Endpoint,
     request: Request,
     handling: Handling,
-    authenticated: &AtomicBool,
+    client: IpAddr,
+    caller: &OnceLock<Caller>,
 ) -> Result<Call, Problem> {
     let service = &endpoint.service;
-    let principal = auth::authenticate(service, request.headers())?;
-    authenticated.store(true, Relaxed);
+    let found = auth::authenticate(service, request.headers(), client)?;
+    let caller = caller.get_or_init(|| found);
+    let principal = caller.principal.clone();
     tracing::Span::current().record("key", tracing::field::display(&principal.id));
+    caller.check_rate()?;
     auth::authorize(&principal, request.method())?;
     match endpoint.route.lifecycle {
         Lifecycle::Supported => {}
@@ -70,12 +75,17 @@ pub(super) async fn admit(
 
 /// The value of the header: the position, and the first digits of the head hash there.
 pub(super) fn log_position(bookmark: Bookmark) -> HeaderValue {
-    let mut value = bookmark.position.0.to_string();
-    if let Some(hash) = bookmark.hash {
-        value.push('-');
-        HEXLOWER.encode_append(&hash, &mut value);
+    thread_local! {
+        static LAST: Last<Bookmark> = const { RefCell::new(None) };
     }
-    HeaderValue::try_from(value).expect("digits and a dash are fit for a header")
+    remembered(&LAST, bookmark, |bookmark| {
+        let mut value = ValueWriter::new();
+        value.decimal(bookmark.position.0);
+        if let Some(hash) = bookmark.hash {
+            value.text("-").hex(&hash);
+        }
+        value.value()
+    })
 }
 
 pub(super) fn requested_position(headers: &HeaderMap) -> Result<Option<Bookmark>, Problem> {

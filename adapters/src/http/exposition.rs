@@ -35,6 +35,8 @@ pub(super) fn show(service: &Service, _: &HeaderMap) -> Response {
     text.gauge("petstore_ready", "1 when this node reads and writes as it should.", ready);
     let unsent = service.unsent.load(Relaxed);
     text.gauge("petstore_http_unsent_bytes", "Bytes of responses that clients have not taken yet.", unsent);
+    let help = "Readers of /log that are being sent records.";
+    text.gauge("petstore_log_readers", help, service.log_readers());
     let help = "Lines of the log that were lost because nobody read them in time.";
     text.family("petstore_log_lines_dropped", "counter", help);
     text.sample("petstore_log_lines_dropped_total", &[], service.dropped_log_lines.load(Relaxed));

@@ -6,18 +6,18 @@
 
 use std::{
     any::Any,
+    net::{IpAddr, Ipv4Addr},
     panic::AssertUnwindSafe,
-    sync::{Arc, atomic::AtomicBool},
+    sync::OnceLock,
     time::Instant,
 };
 
 use application::Scopes;
 use axum::{
-    Router,
-    body::HttpBody as _,
+    body::{Body, HttpBody as _},
     extract::Request,
     http::{
-        HeaderMap, HeaderName, HeaderValue, Method, StatusCode, Version,
+        HeaderMap, HeaderValue, Method, StatusCode, Version,
         header::{
             ALLOW, CACHE_CONTROL, CONNECTION, CONTENT_LENGTH, EXPECT, HOST, TRANSFER_ENCODING,
             X_CONTENT_TYPE_OPTIONS,
@@ -27,72 +27,66 @@ use axum::{
     response::{IntoResponse as _, Response},
 };
 use futures_util::FutureExt as _;
-use tower::ServiceExt as _;
 use tracing::Instrument as _;
 
 use super::{
-    auth,
+    auth::{self, Caller},
     call::{self, LOG_POSITION, is_in_interface, log_position},
+    client_address::{self, Peer},
     cors, deprecation,
     error::Problem,
     limits::{DRAIN_MAX, HEADERS_MAX},
     prefer::{Handling, STRICT_APPLIED},
+    rate_limit,
     request_id::{X_REQUEST_ID, trace_id},
-    route::{Endpoint, Handler, Lifecycle},
+    request_log::{Origin, Outcome},
+    route::{Endpoint, Found, Handler, Lifecycle, Router},
 };
 
 const NO_STORE: HeaderValue = HeaderValue::from_static("no-store");
-const NOSNIFF: (HeaderName, HeaderValue) = (X_CONTENT_TYPE_OPTIONS, HeaderValue::from_static("nosniff"));
+const NOSNIFF: HeaderValue = HeaderValue::from_static("nosniff");
 
 /// What is kept of a request for the headers of its response.
 struct Context {
     id: HeaderValue,
     in_interface: bool,
     handling: Handling,
-    /// Whether the request came with a valid key. Nobody else learns how far the log has come.
-    authenticated: AtomicBool,
+    origin: Origin,
+    /// Who sent the request, if it came with a valid key. Nobody else learns how far the log has come.
+    caller: OnceLock<Caller>,
     /// The value that allows the web page behind the request, if it is allowed.
-    origin: Option<HeaderValue>,
+    page: Option<HeaderValue>,
     /// Whether part of an HTTP/1 body may stay on the wire: then no other request can follow.
     body_may_stay: bool,
 }
 
-/// Sends a request through the router, and mends the two headers that axum writes after our own code has run. Only then
-/// is it known which methods a refusal can name.
+/// Answers a request: finds its row, and adds the headers that depend on it. Only when the caller is known is it known
+/// which methods a refusal can name.
 pub(super) async fn route(router: &Router, request: Request) -> Response {
-    let mut response = match router.clone().oneshot(request).await {
-        Ok(response) => response,
-        Err(never) => match never {},
-    };
-    let unmodified = response.status() == StatusCode::NOT_MODIFIED;
-    let unauthorized = response.status() == StatusCode::UNAUTHORIZED;
-    let refused = response.status() == StatusCode::METHOD_NOT_ALLOWED;
-    let scopes = response.extensions().get::<Scopes>().copied();
-    let headers = response.headers_mut();
-    if unmodified {
-        // axum writes 0. The length of the page is not known, because it was not rendered.
-        headers.remove(CONTENT_LENGTH);
+    let Found { endpoint, others } = router.find(request.method(), request.uri().path());
+    let is_head = request.method() == Method::HEAD;
+    let mut response = answer(endpoint, request).await;
+    // To who has no key the methods would tell which addresses exist.
+    if !others.is_empty() && response.status() != StatusCode::UNAUTHORIZED {
+        allow(others, &mut response);
     }
-    if unauthorized {
-        // It would tell who has no key which addresses exist.
-        headers.remove(ALLOW);
+    // A response without a body says so, and one to HEAD what the body would be. hyper adds all other lengths. That of an
+    // unmodified page is not known, because it was not rendered.
+    let length = response.body().size_hint().exact();
+    if let Some(length) = length.filter(|length| is_head || *length == 0)
+        && response.status() != StatusCode::NOT_MODIFIED
+    {
+        response.headers_mut().insert(CONTENT_LENGTH, length.into());
     }
-    if let Some(allow) = headers.get_mut(ALLOW) {
-        *allow = allowed_methods(allow, scopes);
-        if refused {
-            let methods = allow.to_str().unwrap_or_default().to_owned();
-            let body = Problem::MethodNotAllowed(methods.into()).body();
-            headers.insert(CONTENT_LENGTH, body.len().into());
-            *response.body_mut() = body.into();
-        }
+    if is_head {
+        *response.body_mut() = Body::empty();
     }
     response
 }
 
-/// Answers a request that the router found this endpoint for.
-pub(super) async fn answer(endpoint: Arc<Endpoint>, request: Request) -> Response {
+async fn answer(endpoint: &Endpoint, request: Request) -> Response {
     let begun = Instant::now();
-    let context = Context::of(&endpoint, &request);
+    let context = Context::of(endpoint, &request);
     let span = tracing::debug_span!(
         "request",
         id = context.id.to_str().unwrap_or_default(),
@@ -101,8 +95,8 @@ pub(super) async fn answer(endpoint: Arc<Endpoint>, request: Request) -> Respons
         path = request.uri().path(),
         key = tracing::field::Empty,
     );
-    let processed = AssertUnwindSafe(process(&endpoint, &context, request)).catch_unwind();
-    let mut response = match processed.instrument(span.clone()).await {
+    let processed = AssertUnwindSafe(process(endpoint, &context, request)).catch_unwind();
+    let mut response = match processed.instrument(span).await {
         Ok(answered) => answered.into_response(),
         Err(panic) => {
             let id = context.id.to_str().unwrap_or_default();
@@ -110,27 +104,42 @@ pub(super) async fn answer(endpoint: Arc<Endpoint>, request: Request) -> Respons
             Problem::Internal.into_response()
         }
     };
-    context.finish(&endpoint, &mut response);
+    context.finish(endpoint, &mut response);
     let took = begun.elapsed();
     endpoint.counts.answered(response.status(), took);
-    span.in_scope(|| {
-        tracing::debug!(status = response.status().as_u16(), micros = took.as_micros(), "answered");
-    });
+    let outcome = Outcome {
+        operation: endpoint.route.name,
+        request: &context.id,
+        caller: context.caller.get(),
+        response: &response,
+        took,
+    };
+    endpoint.service.request_log.record(&context.origin, &outcome);
     response
 }
 
 async fn process(endpoint: &Endpoint, context: &Context, request: Request) -> Result<Response, Problem> {
     check_framing(&request)?;
-    if let Some(response) = cors::preflight(&request, context.origin.as_ref()) {
+    if let Some(response) = cors::preflight(&request, context.page.as_ref()) {
         return Ok(response);
     }
-    let admit = |request| call::admit(endpoint, request, context.handling, &context.authenticated);
+    let allowed = |request: &Request, scope| {
+        let caller = auth::authenticate(&endpoint.service, request.headers(), context.origin.client)?;
+        caller.check_rate()?;
+        auth::require(&caller.principal, scope).map(|()| caller.principal)
+    };
+    let admit =
+        |request| call::admit(endpoint, request, context.handling, context.origin.client, &context.caller);
     match &endpoint.route.handler {
         Handler::Public(answer) => Ok(answer(&endpoint.service, request.headers())),
         Handler::Scoped(scope, answer) => {
-            let principal = auth::authenticate(&endpoint.service, request.headers())?;
-            auth::require(&principal, *scope)?;
+            allowed(&request, *scope)?;
             Ok(answer(&endpoint.service, request.headers()))
+        }
+        Handler::Streamed(scope, answer) => {
+            let principal = allowed(&request, *scope)?;
+            let pending = answer(endpoint.service.clone(), principal, &request);
+            pending.await
         }
         Handler::File(file) => Ok(file.answer(request.headers())),
         Handler::Read(answer) => answer(&admit(request).await?),
@@ -152,8 +161,9 @@ impl Context {
             id: endpoint.service.ids.of(headers),
             in_interface: is_in_interface(request.uri().path()),
             handling: Handling::of(headers),
-            authenticated: AtomicBool::new(false),
-            origin: cors::allow(&endpoint.service.site.origins, headers),
+            origin: Origin::of(request, client_of(endpoint, request)),
+            caller: OnceLock::new(),
+            page: cors::allow(&endpoint.service.site.origins, headers),
             body_may_stay: request.version() < Version::HTTP_2
                 && (request.body().size_hint().lower() > DRAIN_MAX
                     || headers.contains_key(EXPECT)
@@ -161,18 +171,22 @@ impl Context {
         }
     }
 
-    fn finish(self, endpoint: &Endpoint, response: &mut Response) {
+    fn finish(&self, endpoint: &Endpoint, response: &mut Response) {
         let refused = response.status().is_client_error() || response.status().is_server_error();
         let headers = response.headers_mut();
-        headers.insert(X_REQUEST_ID, self.id);
-        headers.extend([NOSNIFF]);
+        headers.insert(X_REQUEST_ID, self.id.clone());
+        headers.insert(X_CONTENT_TYPE_OPTIONS, NOSNIFF);
         headers.entry(CACHE_CONTROL).or_insert(NO_STORE);
         match endpoint.route.lifecycle {
             Lifecycle::Supported => {}
             Lifecycle::Deprecated => deprecation::announce(headers),
         }
-        cors::announce(&endpoint.service.site.origins, self.origin, headers);
-        if self.authenticated.into_inner()
+        cors::announce(&endpoint.service.site.origins, self.page.clone(), headers);
+        let caller = self.caller.get();
+        if let Some(balance) = caller.and_then(|caller| caller.balance) {
+            rate_limit::announce(balance, headers);
+        }
+        if caller.is_some()
             && let Some(store) = endpoint.service.opened()
         {
             headers.entry(LOG_POSITION).or_insert_with(|| log_position(store.bookmark()));
@@ -184,6 +198,13 @@ impl Context {
             headers.insert(CONNECTION, HeaderValue::from_static("close"));
         }
     }
+}
+
+/// The address of the client.
+fn client_of(endpoint: &Endpoint, request: &Request) -> IpAddr {
+    // Every connection has a peer; only tests make requests without one.
+    let peer = request.extensions().get().map_or(IpAddr::V4(Ipv4Addr::UNSPECIFIED), |Peer(address)| *address);
+    client_address::of(peer, &endpoint.service.client_limits.trusted_proxies, request.headers())
 }
 
 /// Refuses what leaves in doubt whom a request is for, or where it ends. HTTP/1.0 did not have to say it.
@@ -214,8 +235,18 @@ fn is_coding_clear(headers: &HeaderMap) -> bool {
     headers.get_all(TRANSFER_ENCODING).iter().enumerate().all(|(index, coding)| index == 0 && chunked(coding))
 }
 
+/// Most hosts are plain names and addresses, which need no parser.
 fn is_host(host: &[u8]) -> bool {
-    host.is_empty() || Authority::try_from(host).is_ok_and(|authority| !authority.as_str().contains('@'))
+    is_plain_host(host) || Authority::try_from(host).is_ok_and(|authority| !authority.as_str().contains('@'))
+}
+
+/// A name or an IPv4 address, perhaps with a port, or nothing at all.
+fn is_plain_host(host: &[u8]) -> bool {
+    let name = host.iter().position(|byte| *byte == b':').unwrap_or(host.len());
+    let (name, port) = host.split_at(name);
+    let of_a_name = |byte: &u8| byte.is_ascii_alphanumeric() || matches!(byte, b'.' | b'-');
+    let has_port = !name.is_empty() && port.len() > 1 && port[1..].iter().all(u8::is_ascii_digit);
+    name.iter().all(of_a_name) && (port.is_empty() || has_port)
 }
 
 fn panic_message(panic: &(dyn Any + Send)) -> &str {
@@ -223,14 +254,25 @@ fn panic_message(panic: &(dyn Any + Send)) -> &str {
     text.or_else(|| panic.downcast_ref::<&str>().copied()).unwrap_or("no message")
 }
 
-/// The methods of an address that the caller's key may use: a client can ask with `OPTIONS` before it offers anything.
-fn allowed_methods(allow: &HeaderValue, scopes: Option<Scopes>) -> HeaderValue {
-    let methods = allow.to_str().unwrap_or_default().split(',').map(str::trim).filter(|method| {
-        let scope = Method::from_bytes(method.as_bytes()).ok().and_then(|method| auth::scope_of(&method));
-        scopes.is_none_or(|scopes| scope.is_none_or(|scope| scopes.allow(scope)))
+/// Names the methods of an address that the caller's key may use: a client can ask with `OPTIONS` before it offers
+/// anything.
+fn allow(others: &[Endpoint], response: &mut Response) {
+    let scopes = response.extensions().get::<Scopes>().copied();
+    let methods = others.iter().flat_map(|endpoint| match endpoint.route.method {
+        Method::GET => vec![Method::GET, Method::HEAD],
+        ref method => vec![method.clone()],
     });
-    let methods = methods.chain(["OPTIONS"]).collect::<Vec<_>>().join(", ");
-    HeaderValue::try_from(methods).expect("method names are fit for a header")
+    let usable = |method: &Method| {
+        let scope = auth::scope_of(method);
+        scopes.is_none_or(|scopes| scope.is_none_or(|scope| scopes.allow(scope)))
+    };
+    let methods: Vec<_> = methods.filter(usable).chain([Method::OPTIONS]).collect();
+    let methods = methods.iter().map(Method::as_str).collect::<Vec<_>>().join(", ");
+    let value = HeaderValue::try_from(&methods).expect("method names are fit for a header");
+    response.headers_mut().insert(ALLOW, value);
+    if response.status() == StatusCode::METHOD_NOT_ALLOWED {
+        *response.body_mut() = Problem::MethodNotAllowed(methods.into()).body().into();
+    }
 }
 
 #[cfg(test)]

@@ -7,24 +7,39 @@ use std::sync::{
 };
 
 use application::{PetStore, ports::Authenticator};
+use tokio::sync::{Semaphore, watch};
 
 use super::{
-    activity::Unsent, error::Problem, metrics::Metrics, refused_keys::RefusedKeys, request_id::RequestIds,
-    site::Site, tls::Tls,
+    activity::Unsent,
+    error::Problem,
+    limits::ClientLimits,
+    log::LOG_READERS_MAX,
+    metrics::Metrics,
+    request_id::RequestIds,
+    request_log::{AccessLog, RequestLog},
+    site::Site,
+    tls::Tls,
+    wrong_keys::WrongKeys,
 };
 
 /// The state of the HTTP port. It can answer probes before the store is open and while it is going away.
 pub struct Service {
     pub(super) keys: Arc<dyn Authenticator>,
-    pub(super) refused_keys: RefusedKeys,
+    pub(super) request_log: RequestLog,
+    pub(super) client_limits: ClientLimits,
+    pub(super) wrong_keys: Option<WrongKeys>,
     pub(super) ids: RequestIds,
     pub(super) metrics: Metrics,
     pub(super) site: Site,
     pub(super) unsent: Arc<Unsent>,
     pub(super) dropped_log_lines: Arc<AtomicU64>,
     pub(super) tls: Option<Arc<Tls>>,
+    /// A place for each response that sends the log.
+    pub(super) log_readers: Arc<Semaphore>,
     store: OnceLock<Arc<PetStore>>,
     draining: AtomicBool,
+    /// Whether responses without an end have to come to one.
+    leaving: watch::Sender<bool>,
 }
 
 impl Service {
@@ -33,15 +48,19 @@ impl Service {
     pub fn new(keys: Arc<dyn Authenticator>, site: Site, dropped_log_lines: Arc<AtomicU64>) -> Self {
         Self {
             keys,
-            refused_keys: RefusedKeys::default(),
+            request_log: RequestLog::default(),
+            client_limits: ClientLimits::default(),
+            wrong_keys: None,
             ids: RequestIds::new(),
             metrics: Metrics::default(),
             site,
             unsent: Arc::default(),
             dropped_log_lines,
             tls: None,
+            log_readers: Arc::new(Semaphore::new(LOG_READERS_MAX)),
             store: OnceLock::new(),
             draining: AtomicBool::new(false),
+            leaving: watch::Sender::default(),
         }
     }
 
@@ -49,6 +68,20 @@ impl Service {
     #[must_use]
     pub fn with_tls(self, tls: Option<Arc<Tls>>) -> Self {
         Self { tls, ..self }
+    }
+
+    /// The same service, which logs these requests.
+    #[must_use]
+    pub fn with_access_log(mut self, which: AccessLog) -> Self {
+        self.request_log.which = which;
+        self
+    }
+
+    /// The same service, with limits for each client.
+    #[must_use]
+    pub fn with_client_limits(self, client_limits: ClientLimits) -> Self {
+        let wrong_keys = client_limits.failed_auth.map(WrongKeys::new);
+        Self { client_limits, wrong_keys, ..self }
     }
 
     /// Starts to serve the store. Only the first store counts.
@@ -60,6 +93,21 @@ impl Service {
     /// Says at `/readyz` that this node is leaving. It goes on serving until [`serve`](super::serve) is told to end.
     pub fn drain(&self) {
         self.draining.store(true, Ordering::Relaxed);
+    }
+
+    /// Ends the responses that have no end of their own, after what is stored by now.
+    pub(super) fn end_streams(&self) {
+        self.leaving.send_replace(true);
+    }
+
+    /// Tells when [`end_streams`](Self::end_streams) is called.
+    pub(super) fn leaving(&self) -> watch::Receiver<bool> {
+        self.leaving.subscribe()
+    }
+
+    /// How many responses that send the log are under way.
+    pub(super) fn log_readers(&self) -> usize {
+        LOG_READERS_MAX - self.log_readers.available_permits()
     }
 
     pub(super) fn is_draining(&self) -> bool {

@@ -3,11 +3,15 @@
 use std::io::{self, BufRead, Read as _, Write};
 
 use bytes::Bytes;
-use chrono::{DateTime, SecondsFormat, Utc};
-use serde::{Deserialize, Serialize};
+use chrono::{DateTime, Utc};
 use thiserror::Error;
 
-use super::{Broken, Check, CopyError, Summary, intake::Intake, walk};
+use super::{
+    Broken, Check, CopyError, Summary,
+    intake::Intake,
+    manifest::{MANIFEST, Manifest},
+    walk,
+};
 use crate::{
     codec,
     commit::Commit,
@@ -15,9 +19,7 @@ use crate::{
 };
 
 /// A line is a commit, and commits are far smaller than this: whatever is longer is no export.
-pub(super) const LINE_MAX: u64 = 64 * 1024 * 1024;
-/// How the last line begins.
-pub(super) const MANIFEST: &[u8] = br#"{"manifest""#;
+pub const LINE_MAX: u64 = 64 * 1024 * 1024;
 
 /// What is wrong with a line of a file that was salvaged with gaps.
 const WITH_GAPS: &str = "shows that commits are missing: export again, or, if this is what was salvaged of a damaged log, import \
@@ -45,26 +47,6 @@ pub enum ExportError {
     Target(#[from] CopyError),
 }
 
-/// The last line of an export: how to tell that nothing is missing.
-#[derive(Serialize, Deserialize)]
-struct LastLine {
-    manifest: Manifest,
-}
-
-#[derive(Serialize, Deserialize)]
-struct Manifest {
-    first: u64,
-    last: u64,
-    commits: u64,
-    events: u64,
-    bytes: u64,
-    sha256: String,
-    /// The head hash. Exports of older programs have none.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
-    head: Option<String>,
-    exported: String,
-}
-
 /// Writes the log to `file`. Each line is the stored bytes of one commit, which are JSON themselves, so that
 /// importing the lines gives back the very same log.
 pub async fn export(
@@ -80,7 +62,7 @@ pub async fn export(
         Ok(())
     })
     .await?;
-    match write_manifest(&mut file, &summary, now) {
+    match Manifest::of(&summary, now).write(&mut file) {
         Ok(()) => Ok(summary),
         Err(error) => Err(Broken { sound: Box::new(summary), error: error.into() }),
     }
@@ -131,8 +113,7 @@ async fn read(
                 if is_incomplete(bytes) {
                     return Err(wrong(WITH_GAPS.into()));
                 }
-                let manifest = serde_json::from_slice(bytes).map(|LastLine { manifest }| manifest);
-                if !manifest.is_ok_and(|manifest| fits(&manifest, &check.summary())) {
+                if !Manifest::read(bytes).is_some_and(|manifest| manifest.fits(&check.summary())) {
                     return Err(wrong(
                         "is a manifest that does not match the lines before it: some were lost or changed; export again".into(),
                     ));
@@ -158,30 +139,4 @@ async fn read(
 fn is_incomplete(manifest: &[u8]) -> bool {
     let manifest = serde_json::from_slice::<serde_json::Value>(manifest);
     manifest.is_ok_and(|line| line["manifest"]["incomplete"] == true)
-}
-
-fn fits(manifest: &Manifest, summary: &Summary) -> bool {
-    manifest.first == u64::from(summary.last > Position::START)
-        && manifest.last == summary.last.0
-        && manifest.bytes == summary.bytes
-        && manifest.commits == summary.last.0
-        && manifest.events == summary.events
-        && manifest.sha256 == summary.digest.to_string()
-        && manifest.head.as_ref().is_none_or(|head| *head == summary.head_hash.to_string())
-}
-
-fn write_manifest(file: &mut impl Write, summary: &Summary, now: DateTime<Utc>) -> io::Result<()> {
-    let manifest = Manifest {
-        first: u64::from(summary.last > Position::START),
-        last: summary.last.0,
-        commits: summary.last.0,
-        events: summary.events,
-        bytes: summary.bytes,
-        sha256: summary.digest.to_string(),
-        head: Some(summary.head_hash.to_string()),
-        exported: now.to_rfc3339_opts(SecondsFormat::Secs, true),
-    };
-    serde_json::to_writer(&mut *file, &LastLine { manifest })?;
-    file.write_all(b"\n")?;
-    file.flush()
 }

@@ -14,11 +14,7 @@ use serde::{Deserialize, Serialize};
 use sha2::{Digest as _, Sha256};
 use uuid::Uuid;
 
-use super::{
-    Check, CopyError, ExportError, Summary,
-    export::{LINE_MAX, MANIFEST},
-    intake::append,
-};
+use super::{Check, CopyError, ExportError, Summary, export::LINE_MAX, intake::append, manifest::MANIFEST};
 use crate::{
     codec,
     commit::{Commit, CommitId, Format, NodeId, Version},

@@ -6,6 +6,7 @@ use super::*;
 
 /// A request may take 200 seconds in all.
 const PATIENCE: Settings = Settings {
+    connections_per_address: None,
     connections_max: 1,
     refusals_max: 1,
     head_timeout: Duration::from_secs(10),
@@ -96,4 +97,24 @@ fn the_oldest_request_in_flight_counts() {
     assert!(activity.deadline(&PATIENCE).close >= deadline.close);
     drop(younger);
     assert_eq!(patience_left(&activity), 60);
+}
+
+#[test]
+fn an_endless_response_lasts_but_a_piece_of_it_must_be_taken_whole() {
+    let activity = Activity::new(Arc::default());
+    let request = activity.begin();
+    request.streaming();
+    assert_eq!(patience_left(&activity), 60, "and again and again, while there is nothing to take");
+    let mut first = Chunk::new(Bytes::from(vec![0; 10]), request.clone());
+    let second = Chunk::new(Bytes::from(vec![0; 10]), request.clone());
+    let deadline = activity.deadline(&PATIENCE);
+    assert_eq!(patience_left(&activity), 30);
+    first.advance(9);
+    assert_eq!(activity.deadline(&PATIENCE), deadline, "a few bytes do not help");
+    drop(first);
+    assert!(activity.deadline(&PATIENCE).close > deadline.close, "the next piece has its own time");
+    drop(second);
+    assert_eq!(patience_left(&activity), 60);
+    drop(request);
+    assert_eq!(patience_left(&activity), 60, "idle");
 }

@@ -11,14 +11,15 @@ use application::{
 };
 
 use super::{progress, report, salvage};
-use crate::{store_url::StoreUrl, wire};
+use crate::{config::SourceArgument, wire};
 
 pub(super) async fn run(
-    url: &StoreUrl,
+    source: &SourceArgument,
     head: Option<Digest>,
     snapshots: Option<&Path>,
 ) -> anyhow::Result<()> {
-    let (error, first_bad) = match wire::open_existing_log(url).await {
+    let url = &source.store;
+    let (error, first_bad) = match wire::open_source(url, &source.access.access()?).await {
         Ok(log) => match check(&*log, head).await {
             Ok((summary, known)) => {
                 report::fact("sound", url);

@@ -1,0 +1,79 @@
+//! The records of a log that is in use, from a position on, for readers outside: one per line, in the format of an export.
+
+use std::{sync::Arc, time::Duration};
+
+use chrono::{DateTime, Utc};
+
+use super::{manifest::Passed, still_holds};
+use crate::{
+    codec,
+    commit::Format,
+    digest::Digest,
+    ports::{EventLog, LogError, Position, ReadBound, StoredRecord},
+};
+
+/// How much is read at a time: several readers may hold so much.
+const BATCH: ReadBound = ReadBound { records: 1_024, bytes: 256 * 1024 };
+
+/// Reads on from a position. Hands out only what is durable, and never records of two histories.
+pub struct Feed {
+    log: Arc<dyn EventLog>,
+    passed: Passed,
+    events: u64,
+    last: Option<StoredRecord>,
+    /// The head hash after the last record, if that alone tells.
+    head_hash: Option<Digest>,
+}
+
+impl Feed {
+    pub(crate) fn after(log: Arc<dyn EventLog>, after: Position) -> Self {
+        Self { log, passed: Passed::after(after), events: 0, last: None, head_hash: None }
+    }
+
+    /// The position of the last record that was handed out.
+    pub fn position(&self) -> Position {
+        self.passed.last()
+    }
+
+    /// The next records up to `end` as lines. Empty: nothing more for now.
+    pub async fn lines(&mut self, end: Position) -> Result<Vec<u8>, LogError> {
+        let after = self.position();
+        if after >= end {
+            return Ok(vec![]);
+        }
+        let mut records = self.log.read(after, BATCH).await?;
+        records.retain(|record| record.position <= end);
+        if let (Some(last), false) = (&self.last, records.is_empty()) {
+            still_holds(&*self.log, last).await?;
+        }
+        let mut lines = Vec::with_capacity(records.iter().map(|record| record.bytes.len() + 1).sum());
+        for record in &records {
+            let commit = codec::decode_stored(record)?;
+            self.events += commit.entries.len() as u64;
+            self.head_hash = match commit.format {
+                Format::V1 => None,
+                Format::V2 { .. } => Some(Digest::of(&record.bytes)),
+            };
+            self.passed.take(&record.bytes);
+            lines.extend_from_slice(&record.bytes);
+            lines.push(b'\n');
+        }
+        self.last = records.pop().or(self.last.take());
+        Ok(lines)
+    }
+
+    /// Returns when there may be more, or after `patience`.
+    pub async fn wait(&self, patience: Duration) -> Result<(), LogError> {
+        self.log.wait_beyond(self.position(), patience).await
+    }
+
+    /// The last line: what was handed out.
+    pub fn manifest(&self, now: DateTime<Utc>) -> Vec<u8> {
+        // Of records of version 1, only all of them together tell the head hash, and it is their digest.
+        let all = self.passed.is_from_the_start().then(|| self.passed.digest());
+        let mut line = Vec::new();
+        let manifest = self.passed.manifest(self.events, self.head_hash.or(all), now);
+        manifest.write(&mut line).expect("memory takes every write");
+        line
+    }
+}
