@@ -56,6 +56,7 @@ mod planted_bugs;
 mod planted_links;
 mod program;
 mod raw;
+mod replay;
 mod request_log;
 mod restart;
 mod rolling_restart;

@@ -2,8 +2,8 @@
 //!
 //! Reading order: [`PetStore`] (the use cases), [`ports`] (what they need), `writer` (how a pet gets into the
 //! log), `decision` (how requests become a commit), `projection` (the only place where state changes),
-//! `replica` (how a node reads the log), [`snapshot`] (how it starts without reading all of it), [`codec`] (the
-//! record format), [`contract`] (what every log must do).
+//! `replica` (how a node reads the log), `replay` (how it applies much of it fast), [`snapshot`] (how it starts without
+//! reading all of it), [`codec`] (the record format), [`contract`] (what every log must do).
 
 mod allowance;
 mod bookmark;
@@ -27,6 +27,7 @@ pub mod ports;
 mod principal;
 mod projection;
 mod rate_limit;
+mod replay;
 mod replica;
 pub mod snapshot;
 pub mod transfer;

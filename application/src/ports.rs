@@ -11,7 +11,7 @@ use thiserror::Error;
 
 pub use crate::commit::{CommitId, Position, Version};
 use crate::{
-    commit::Commit,
+    commit::CommitView,
     page::{ListPets, PageEnd, PetView},
     principal::{Principal, RefusedKey},
 };
@@ -195,7 +195,7 @@ pub enum DurabilityLevel {
 /// Serves every read from memory. Implementations lock internally; no call waits for I/O.
 pub trait ReadModel: Send + Sync + 'static {
     /// Makes the commit visible, all of it at once. Commits arrive in order, each exactly once.
-    fn apply(&self, commit: &Commit);
+    fn apply(&self, commit: &CommitView<'_>);
     /// Forgets everything: the log is about to be replayed from the start.
     fn clear(&self);
     /// Hands the pet with this id to `sink`, if there is one, and says at which version that was looked up. Nothing changes

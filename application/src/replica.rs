@@ -5,6 +5,7 @@ use std::{cmp, sync::Arc, time::Duration};
 
 use tokio::{
     sync::Mutex,
+    task,
     time::{self, Instant},
 };
 
@@ -16,6 +17,7 @@ use crate::{
     health::Monitor,
     ports::{EventLog, Fault, LogError, Position, ReadBound, StoredRecord, Version},
     projection::{Projection, another_log},
+    replay,
 };
 
 /// How long to wait for news before checking whether the log still responds.
@@ -242,9 +244,23 @@ impl Replica {
 
     /// Up to there and no further than needed: others may write faster than this node reads the last of it.
     async fn read_up_to(&self, head: Position) -> Result<(), LogError> {
+        let mut ahead = None;
         while self.projection.version().position < head {
-            if !self.read_on().await? {
+            let records = match ahead.take() {
+                Some(records) => records,
+                None => self.next_records().await?,
+            };
+            let Some(last) = records.last().map(|record| record.position) else {
                 return Err(not_shown(head));
+            };
+            if last < head && replay::is_worth_sharing(&records) {
+                // The log is read on while these are applied.
+                let reading = self.log.read(before(last), ReadBound::BATCH);
+                let (applied, read) = tokio::join!(self.apply(records), reading);
+                applied?;
+                ahead = Some(self.news_in(read?, self.projection.version()).await?);
+            } else {
+                self.apply(records).await?;
             }
         }
         Ok(())
@@ -252,23 +268,41 @@ impl Replica {
 
     /// Reads and applies the next commits, and tells whether there were any.
     async fn read_on(&self) -> Result<bool, LogError> {
-        let version = self.projection.version();
-        let records = match version.commit {
-            None => self.log.read(Position::START, ReadBound::BATCH).await?,
-            Some(_) => self.read_after(version).await?,
-        };
-        for record in &records {
-            self.projection.apply(&codec::decode_stored(record)?, &record.bytes)?;
+        let records = self.next_records().await?;
+        let news = !records.is_empty();
+        self.apply(records).await?;
+        Ok(news)
+    }
+
+    async fn apply(&self, records: Vec<StoredRecord>) -> Result<(), LogError> {
+        if replay::is_worth_sharing(&records) {
+            let projection = self.projection.clone();
+            let applied = task::spawn_blocking(move || replay::apply_on_all_cores(&projection, &records));
+            return applied.await.expect("a replay does not panic, and nobody cancels it");
         }
+        replay::apply(&self.projection, &records)?;
         // A long replay must not keep other tasks of this worker waiting.
-        tokio::task::yield_now().await;
-        Ok(!records.is_empty())
+        task::yield_now().await;
+        Ok(())
     }
 
     /// The next records, read along with the last one that was applied: an engine may be restored from a backup
     /// behind our back, and what it holds then does not continue our history.
-    async fn read_after(&self, version: Version) -> Result<Vec<StoredRecord>, LogError> {
-        let mut records = self.log.read(before(version.position), ReadBound::BATCH).await?;
+    async fn next_records(&self) -> Result<Vec<StoredRecord>, LogError> {
+        let version = self.projection.version();
+        let records = self.log.read(before(version.position), ReadBound::BATCH).await?;
+        match version.commit {
+            None => Ok(records),
+            Some(_) => self.news_in(records, version).await,
+        }
+    }
+
+    /// What follows `version` in records that begin with it.
+    async fn news_in(
+        &self,
+        mut records: Vec<StoredRecord>,
+        version: Version,
+    ) -> Result<Vec<StoredRecord>, LogError> {
         if let Some(diverged) = self.difference(version, records.first()).await? {
             return Err(diverged);
         }

@@ -75,7 +75,9 @@ impl StoreUrl {
         match self {
             Self::Sled(path) => format!("sled:{}", named(path)),
             Self::Sqlite(path) => format!("sqlite:{}", named(path)),
-            Self::Postgres(_) | Self::Nats(_) | Self::Memory => self.name_of_server_log().unwrap_or_default(),
+            Self::Postgres(_) | Self::Nats(_) | Self::Memory | Self::Service(_) => {
+                self.name_of_server_log().unwrap_or_default()
+            }
         }
     }
 }

@@ -192,7 +192,7 @@ async fn try_to_open_store(url: &StoreUrl, demands: &Demands) -> Result<PetStore
 /// Where the snapshot of this log is kept, if it is kept at all.
 fn snapshot_store(url: &StoreUrl, folder: Option<&Path>) -> Option<Arc<dyn SnapshotStore>> {
     let file = match (url, folder) {
-        (StoreUrl::Memory, _) => return None,
+        (StoreUrl::Memory | StoreUrl::Service(_), _) => return None,
         (url, Some(folder)) => SnapshotFile::in_folder(folder, &url.name_of_log()),
         (StoreUrl::Sled(path), None) => SnapshotFile::beside_log(SledLog::snapshot_path(path)),
         #[cfg(feature = "sqlite")]
