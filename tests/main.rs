@@ -65,6 +65,7 @@ mod rolling_restart;
 mod salvage_gaps;
 mod simulation;
 mod slow_peers;
+mod snapshot;
 mod stalled_output;
 mod state_machine;
 mod strict;

@@ -1,7 +1,7 @@
 //! How a node reads the log: it replays the log at the start, catches up before it makes a decision again,
 //! and follows a log that other nodes write to. Written once for all engines.
 
-use std::{cmp, mem, sync::Arc, time::Duration};
+use std::{cmp, sync::Arc, time::Duration};
 
 use tokio::{
     sync::Mutex,
@@ -52,6 +52,9 @@ enum Sight {
     Lost,
     /// It is not fit to be written to: what is stored there now may never be read again.
     Unfit(LogError),
+    /// An old part of it is damaged. This node has no need of that part, but the next start has: nothing helps but an
+    /// operator.
+    Condemned(LogError),
 }
 
 impl Replica {
@@ -90,7 +93,7 @@ impl Replica {
         match sight {
             Sight::Clear => Ok(()),
             Sight::Lost => self.divergence(self.projection.version()).await?.map_or(Ok(()), Err),
-            Sight::Unfit(error) => Err(error),
+            Sight::Unfit(error) | Sight::Condemned(error) => Err(error),
         }
     }
 
@@ -98,7 +101,40 @@ impl Replica {
     pub(crate) fn unfit(&self) -> Option<LogError> {
         match &*self.sight.lock() {
             Sight::Clear | Sight::Lost => None,
-            Sight::Unfit(error) => Some(error.clone()),
+            Sight::Unfit(error) | Sight::Condemned(error) => Some(error.clone()),
+        }
+    }
+
+    /// Stops all writes for good. Reads go on: what this node holds is sound, and may be all that is left.
+    pub(crate) fn condemn(&self, error: &LogError) {
+        *self.sight.lock() = Sight::Condemned(error.clone());
+        self.monitor.writes_stopped(error);
+    }
+
+    fn condemned(&self) -> Option<LogError> {
+        match &*self.sight.lock() {
+            Sight::Clear | Sight::Lost | Sight::Unfit(_) => None,
+            Sight::Condemned(error) => Some(error.clone()),
+        }
+    }
+
+    /// Drops everything that is known and replays the log, because of this. Nothing is read meanwhile.
+    pub(crate) async fn distrust(&self, error: LogError) {
+        let _turn = self.turn.lock().await;
+        self.monitor.reads_stopped(&error);
+        self.projection.reset();
+        loop {
+            let replayed = match self.log.head().await {
+                Ok(head) => self.read_up_to(head).await,
+                Err(error) => Err(error),
+            };
+            match replayed {
+                Ok(()) => return self.monitor.reads_go_on(),
+                Err(error) if matches!(error.fault, Fault::Damaged | Fault::Foreign | Fault::NewerFormat) => {
+                    return self.condemn(&error);
+                }
+                Err(_) => time::sleep(RETRY_PAUSE).await,
+            }
         }
     }
 
@@ -107,6 +143,9 @@ impl Replica {
     pub(crate) async fn rejoin(&self) -> Result<(), LogError> {
         // Whatever was found out about the log before this turn is older than what is seen now.
         let _turn = self.turn.lock().await;
+        if let Some(condemned) = self.condemned() {
+            return Err(condemned);
+        }
         // A log that failed says here whether it was opened again.
         let head = self.log.head().await?;
         self.statistics.seen(head);
@@ -122,9 +161,14 @@ impl Replica {
             self.projection.reset();
         }
         self.read_up_to(head).await?;
-        if let Sight::Unfit(error) = mem::take(&mut *self.sight.lock()) {
-            self.monitor.fit_again(&error);
+        let mut sight = self.sight.lock();
+        match &*sight {
+            Sight::Condemned(error) => return Err(error.clone()),
+            Sight::Unfit(error) => self.monitor.fit_again(error),
+            Sight::Clear | Sight::Lost => {}
         }
+        *sight = Sight::Clear;
+        drop(sight);
         self.monitor.reads_go_on();
         Ok(())
     }
@@ -174,6 +218,9 @@ impl Replica {
     /// not change that.
     fn lose_sight(&self, error: &LogError) {
         let mut sight = self.sight.lock();
+        if matches!(*sight, Sight::Condemned(_)) {
+            return;
+        }
         if error.fault != Fault::Unreachable {
             *sight = Sight::Unfit(error.clone());
         } else if *sight == Sight::Clear {

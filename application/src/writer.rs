@@ -156,6 +156,9 @@ impl Writer {
                 Err(error) => return self.recover(error).await,
             }
         }
+        if let Some(error) = self.replica.unfit() {
+            return self.recover(error).await;
+        }
         match self.durable_enough() {
             Ok(()) => self.replica.monitor.writes_go_on(),
             Err(error) => self.recover(error).await,
