@@ -190,7 +190,7 @@ mod tests {
         assert_eq!(answered.find(&caller("k", "a"), hour(30)), None);
         assert_eq!(answered.find(&caller("k", "b"), hour(30)), Some(&pet(2)));
         answered.remember(caller("k", "c"), pet(3), hour(30));
-        let kept = &answered.owners[&KeyId("k".into())].pets;
+        let kept = &answered.owners[&KeyId("k".into())].numbers;
         assert_eq!(kept.len(), 2, "the expired one takes no memory beside those that have not expired");
     }
 
