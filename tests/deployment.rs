@@ -10,7 +10,9 @@ use std::{
 use harness::{App, eventually, not_run, petstore, program, python_tool, root, succeed};
 use rustix::process::geteuid;
 
-fn file(name: &str) -> PathBuf {
+use crate::log_over_http::key_file;
+
+pub(crate) fn file(name: &str) -> PathBuf {
     root().join("docs/deploy").join(name)
 }
 
@@ -18,12 +20,12 @@ fn text(name: &str) -> String {
     fs::read_to_string(file(name)).unwrap()
 }
 
-fn free_port() -> u16 {
+pub(crate) fn free_port() -> u16 {
     TcpListener::bind("127.0.0.1:0").unwrap().local_addr().unwrap().port()
 }
 
 /// A running nginx. Killed when dropped.
-struct Nginx(Child);
+pub(crate) struct Nginx(Child);
 
 impl Drop for Nginx {
     fn drop(&mut self) {
@@ -34,8 +36,8 @@ impl Drop for Nginx {
     }
 }
 
-/// Starts nginx with the documented configuration, on other ports and with other paths.
-fn start_nginx(folder: &Path, app: &App, https: u16, http: u16) -> Nginx {
+/// Starts nginx with the documented configuration, on other ports and with other paths, and with these parts replaced.
+pub(crate) fn nginx_with(folder: &Path, https: u16, http: u16, changes: &[(&str, &str)]) -> Nginx {
     let certified = rcgen::generate_simple_self_signed(["pets.example.com".to_owned()]).unwrap();
     fs::write(folder.join("fullchain.pem"), certified.cert.pem()).unwrap();
     fs::write(folder.join("privkey.pem"), certified.signing_key.serialize_pem()).unwrap();
@@ -47,12 +49,14 @@ fn start_nginx(folder: &Path, app: &App, https: u16, http: u16) -> Nginx {
     for (documented, here) in [
         ("listen 443 ", format!("listen 127.0.0.1:{https} ")),
         ("listen 80;", format!("listen 127.0.0.1:{http};")),
-        ("127.0.0.1:8080", app.address().to_string()),
         ("/etc/ssl/petstore", place.to_owned()),
         ("/var/log/nginx", place.to_owned()),
         ("/run/nginx.pid", format!("{place}/pid")),
         ("http {\n", format!("http {{ {temporary}\n")),
-    ] {
+    ]
+    .into_iter()
+    .chain(changes.iter().map(|(documented, here)| (*documented, (*here).to_owned())))
+    {
         assert!(configuration.contains(documented), "{documented}");
         configuration = configuration.replace(documented, &here);
     }
@@ -72,7 +76,7 @@ fn nginx_terminates_tls_in_front_of_the_service() {
     let app = App::start();
     let folder = tempfile::tempdir().unwrap();
     let (https, http) = (free_port(), free_port());
-    let _nginx = start_nginx(folder.path(), &app, https, http);
+    let _nginx = nginx_with(folder.path(), https, http, &[("127.0.0.1:8080", &app.address().to_string())]);
     let curl = |url: &str, more: &[&str]| {
         let mut curl = Command::new("curl");
         curl.args(["--silent", "--http2", "--write-out", "\n%{http_code} %{http_version}"])
@@ -113,14 +117,19 @@ fn the_container_image_is_sound_and_runs_without_root() {
 
 #[test]
 fn prometheus_and_kubernetes_accept_their_files() {
-    succeed(Command::new("promtool").args(["check", "config"]).arg(file("prometheus.yml")));
+    let folder = tempfile::tempdir().unwrap();
+    let config = text("prometheus.yml").replace("/etc/prometheus", folder.path().to_str().unwrap());
+    fs::write(folder.path().join("prometheus.yml"), config).unwrap();
+    fs::write(folder.path().join("petstore-metrics-key"), "key").unwrap();
+    fs::copy(root().join("docs/monitoring/alerts.yml"), folder.path().join("alerts.yml")).unwrap();
+    succeed(Command::new("promtool").args(["check", "config"]).arg(folder.path().join("prometheus.yml")));
     let judged = succeed(python_tool("kubernetes-validate").arg("--strict").arg(file("kubernetes.yaml")));
     assert!(!judged.contains("ERROR"), "{judged}");
 }
 
 #[test]
 fn every_variable_in_the_files_is_a_setting_of_the_service() {
-    let help = petstore(["serve", "--help"]).stdout;
+    let help = petstore(["serve", "--help"]).stdout + &petstore(["log", "export", "--help"]).stdout;
     let mut found = 0;
     for name in
         ["Dockerfile", "kubernetes.yaml", "petstore.service", "petstore-backup.service", "debian/default"]
@@ -141,7 +150,8 @@ fn every_variable_in_the_files_is_a_setting_of_the_service() {
 fn a_backup_is_verified_and_old_ones_are_removed() {
     let folder = tempfile::tempdir().unwrap();
     let store = format!("sled:{}", folder.path().join("log").display());
-    let mut app = App::start_on(program(), &store, tempfile::tempdir().unwrap(), &[]);
+    let operators = ["--ops-listen", "127.0.0.1:0"];
+    let app = App::start_on(program(), &store, tempfile::tempdir().unwrap(), &operators);
     assert_eq!(app.post(r#"{"name":"Rex","categoryId":7}"#).status, 201);
     let backups = folder.path().join("backups");
     fs::create_dir(&backups).unwrap();
@@ -151,12 +161,15 @@ fn a_backup_is_verified_and_old_ones_are_removed() {
         }
     }
     let path = format!("{}:{}", program().parent().unwrap().display(), env::var("PATH").unwrap());
-    let mut backup = Command::new(file("petstore-backup"));
-    backup
-        .arg(&backups)
-        .env("PATH", path)
-        .env("PETSTORE_STORE", &store)
-        .env("PETSTORE_KEYS", app.keys_file());
+    let backup = || {
+        let mut backup = Command::new(file("petstore-backup"));
+        backup
+            .arg(&backups)
+            .env("PATH", &path)
+            .env("PETSTORE_STORE", &store)
+            .env("PETSTORE_KEYS", app.keys_file());
+        backup
+    };
     let names = |kind: &str| {
         let names =
             fs::read_dir(&backups).unwrap().map(|entry| entry.unwrap().file_name().into_string().unwrap());
@@ -164,12 +177,19 @@ fn a_backup_is_verified_and_old_ones_are_removed() {
         names.sort();
         names
     };
-    let refused = backup.output().unwrap();
+    let refused = backup().output().unwrap();
     assert!(!refused.status.success(), "the store is in use: {refused:?}");
     assert_eq!(names("jsonl").len(), 16, "a backup that failed is not there, and removes nothing");
-    app.terminate();
+    let key = key_file(folder.path(), &app.issue_key(&["--name", "backup", "--scope", "log"]));
+    let url = format!("http://{}", app.operators());
+    eventually("the running service is backed up, once the key is in force", || {
+        let online = backup().arg(&url).env("PETSTORE_KEY_FILE", &key).output().unwrap();
+        online.status.success().then_some(())
+    });
+    assert_eq!(names("jsonl").len(), 14);
+    app.signal("TERM");
 
-    succeed(&mut backup);
+    eventually("the service is gone", || backup().output().unwrap().status.success().then_some(()));
     assert_eq!((names("jsonl").len(), names("keys.toml").len()), (14, 14));
     let newest = backups.join(names("jsonl").pop().unwrap());
     let restored = format!("sled:{}", folder.path().join("restored").display());

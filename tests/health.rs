@@ -1,16 +1,38 @@
 //! `petstore health`: the exit code tells a script whether the service is healthy, unhealthy or gone.
 
 use std::{
+    fs,
     io::{Read as _, Write as _},
-    net::TcpListener,
+    net::{SocketAddr, TcpListener},
     thread,
 };
 
-use harness::{App, Finished, eventually, petstore};
+use harness::{App, Finished, eventually, petstore, program};
 
 fn health(address: impl std::fmt::Display, arguments: &[&str]) -> Finished {
     let url = format!("http://{address}");
     petstore(["health", url.as_str()].iter().chain(arguments))
+}
+
+#[test]
+fn reads_and_writes_have_probes_of_their_own() {
+    let folder = tempfile::tempdir().unwrap();
+    let store = folder.path().join("store");
+    let url = format!("sled:{}", store.display());
+    let app = App::start_on(program(), &url, folder, &["--ops-listen", "127.0.0.1:0", "--drain-delay", "1h"]);
+    let codes = |address: SocketAddr| {
+        ["ready", "reads", "writes"].map(|probe| health(address, &["--probe", probe]).code.unwrap())
+    };
+    let listeners = [app.address(), app.operators()];
+    assert_eq!(listeners.map(codes), [[0, 0, 0]; 2]);
+    // Nothing can be written any more, and everything can be read.
+    fs::rename(&store, store.with_extension("moved")).unwrap();
+    assert_eq!(app.post(r#"{"name":"Rex","categoryId":7}"#).status, 503);
+    assert_eq!(listeners.map(codes), [[1, 0, 1]; 2]);
+    let told = health(app.address(), &["--probe", "writes"]);
+    assert!(told.stdout.contains("were deleted, moved or replaced"), "{told:?}");
+    app.signal("TERM");
+    eventually("the service drains", || (listeners.map(codes) == [[1, 1, 1]; 2]).then_some(()));
 }
 
 #[test]

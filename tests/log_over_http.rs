@@ -1,8 +1,11 @@
 //! `/log` on the operators' listener: who may read it, what it sends, and how a response ends.
 
 use std::{
+    fs,
     io::{BufRead as _, BufReader, Read as _, Write as _},
     net::{SocketAddr, TcpStream},
+    os::unix::fs::PermissionsExt as _,
+    path::{Path, PathBuf},
     time::Duration,
 };
 
@@ -34,6 +37,14 @@ pub(crate) fn log_key(app: &App) -> String {
     let key = app.issue_key(&["--name", "backup", "--scope", "log"]);
     eventually("the new key is in force", || (head(app.operators(), &key).status == 200).then_some(()));
     key
+}
+
+/// The key in a file that only its owner can read.
+pub(crate) fn key_file(folder: &Path, key: &str) -> PathBuf {
+    let file = folder.join("log-key");
+    fs::write(&file, format!("{key}\n")).unwrap();
+    fs::set_permissions(&file, fs::Permissions::from_mode(0o600)).unwrap();
+    file
 }
 
 fn log(address: SocketAddr, key: &str, method: &str, query: &str) -> Answer {
@@ -142,6 +153,7 @@ fn only_a_key_with_the_scope_log_may_read_the_log() {
     app.get_as(&key, "/log").error(404, "not_found");
     app.get_as(&key, "/v1/pets").error(403, "forbidden");
     log(operators, &key, "POST", "").error(405, "method_not_allowed");
+    assert_eq!(log(operators, &key, "GET", "").status, 200);
     eventually("the log tells who has read it", || app.printed().1.contains("backup").then_some(()));
 }
 
@@ -232,7 +244,7 @@ fn a_reader_that_does_not_read_is_closed_and_can_resume() {
     assert!(app.terminate().success());
     let export = app.folder().join("large.jsonl");
     let runtime = tokio::runtime::Runtime::new().unwrap();
-    std::fs::write(&export, runtime.block_on(large_export())).unwrap();
+    fs::write(&export, runtime.block_on(large_export())).unwrap();
     let store = format!("sled:{}", app.folder().join("large").display());
     let imported = petstore(["log", "import", export.to_str().unwrap(), "--store", &store]);
     assert_eq!(imported.code, Some(0), "{}", imported.stderr);
@@ -252,7 +264,7 @@ fn a_reader_that_does_not_read_is_closed_and_can_resume() {
     assert!((1..40).contains(&records), "{records} records were under way");
     let rest = whole(app.operators(), &key, &format!("?after={records}"));
     let sent: Vec<_> = received.lines().take(records).chain(rest.iter().map(String::as_str)).collect();
-    let stored = std::fs::read_to_string(export).unwrap();
+    let stored = fs::read_to_string(export).unwrap();
     let stored: Vec<_> = stored.lines().collect();
     assert!(sent[..40] == stored[..40], "the same bytes in two parts");
 }

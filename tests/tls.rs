@@ -15,6 +15,8 @@ use std::{
 use harness::{App, Call, eventually, petstore, program};
 use rcgen::{BasicConstraints, CertificateParams, CertifiedIssuer, DnType, IsCa, KeyPair};
 
+use crate::log_over_http::key_file;
+
 /// A service that speaks TLS, with its certificate in its own folder.
 struct Secure {
     app: App,
@@ -152,6 +154,26 @@ fn a_new_certificate_comes_into_force_without_a_failed_request() {
     eventually("the log says so", || {
         secure.app.printed().1.contains("the new TLS certificate is in force").then_some(())
     });
+}
+
+#[test]
+fn the_log_is_read_over_https_from_a_service_that_is_trusted() {
+    let secure = Secure::start(&["--ops-listen", "127.0.0.1:0"]);
+    let operators = format!("https://{}", secure.app.operators());
+    let folder = secure.app.folder();
+    let key = key_file(folder, &secure.app.issue_key(&["--name", "backup", "--scope", "log"]));
+    let stat = |more: &[&str]| {
+        let mut stat = Command::new(program());
+        stat.args(["log", "stat", "--store", &operators, "--key-file"]).arg(&key).args(more);
+        stat.output().unwrap()
+    };
+    let ca = folder.join("ca.pem");
+    let trusted = ["--ca", ca.to_str().unwrap()];
+    eventually("the new key is in force", || stat(&trusted).status.success().then_some(()));
+    let refused = stat(&[]);
+    assert_eq!(refused.status.code(), Some(1), "{refused:?}");
+    let sentence = String::from_utf8(refused.stderr).unwrap();
+    assert!(sentence.contains("--ca names a file with a private authority"), "{sentence}");
 }
 
 #[test]

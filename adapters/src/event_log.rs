@@ -3,13 +3,13 @@
 pub mod embedded;
 #[cfg(any(feature = "nats", feature = "postgres"))]
 mod environment;
-#[cfg(any(feature = "nats", feature = "postgres"))]
 mod loopback;
 pub mod memory;
 #[cfg(feature = "nats")]
 pub mod nats;
 #[cfg(feature = "postgres")]
 pub mod postgres;
+pub mod remote;
 pub mod sled;
 #[cfg(feature = "sqlite")]
 pub mod sqlite;

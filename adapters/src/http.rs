@@ -8,6 +8,7 @@
 mod activity;
 mod asset;
 mod auth;
+mod auth_failures;
 #[cfg(test)]
 #[path = "../../tests/bad_requests.rs"]
 mod bad_requests;
@@ -21,6 +22,7 @@ mod error;
 mod etag;
 mod exposition;
 mod field;
+mod glance;
 mod header_value;
 mod health;
 mod idempotency;
@@ -64,6 +66,7 @@ pub use service::Service;
 pub use site::{ContactUrl, InvalidContactUrl, InvalidServerUrl, ServerUrl, Site};
 pub use tls::{Tls, TlsError};
 
+use health::for_operators;
 use route::{
     Handler::{Public, Read, Scoped, Streamed, Write},
     MISSING, Route, Router, Routers, SHEDDING,
@@ -80,10 +83,12 @@ fn interface() -> [Route; 4] {
 }
 
 /// The probes on the public listener.
-fn probes() -> [Route; 2] {
+fn probes() -> [Route; 4] {
     [
         Route::get("/livez", "observe", Public(health::live)),
         Route::get("/readyz", "observe", Public(health::ready)),
+        Route::get("/readyz/reads", "observe", Public(health::ready_for_reads)),
+        Route::get("/readyz/writes", "observe", Public(health::ready_for_writes)),
     ]
 }
 
@@ -101,14 +106,16 @@ fn log_route() -> Route {
 }
 
 /// The probes and metrics on the operators' listener.
-fn operators_routes(reach: Reach) -> [Route; 3] {
+fn operators_routes(reach: Reach) -> [Route; 5] {
     let metrics = match reach {
         Reach::ThisMachine => Public(exposition::show),
         Reach::OtherMachines => Scoped(Scope::Metrics, exposition::show),
     };
     [
         Route::get("/livez", "observe", Public(health::live)),
-        Route::get("/readyz", "observe", Public(health::ready_for_operators)),
+        Route::get("/readyz", "observe", Public(for_operators::ready)),
+        Route::get("/readyz/reads", "observe", Public(for_operators::ready_for_reads)),
+        Route::get("/readyz/writes", "observe", Public(for_operators::ready_for_writes)),
         Route::get("/metrics", "observe", metrics),
     ]
 }
@@ -149,14 +156,17 @@ fn public_routers(service: &Arc<Service>) -> Routers {
     let docs = docs::routes(document(&service.site), &service.site);
     let pages = docs.into_iter().chain(inventory::routes(&service.site));
     Routers {
+        listener: "public",
         serving: Router::new(interface().into_iter().chain(probes()).chain(pages), MISSING, service),
         shedding: Router::new(probes(), SHEDDING, service),
     }
 }
 
 fn operators_routers(reach: Reach, service: &Arc<Service>) -> Routers {
+    let rows = operators_routes(reach).into_iter();
     Routers {
-        serving: Router::new(operators_routes(reach).into_iter().chain([log_route()]), MISSING, service),
+        listener: "operators",
+        serving: Router::new(rows.chain([log_route()]).chain(glance::routes()), MISSING, service),
         shedding: Router::new(operators_routes(reach), SHEDDING, service),
     }
 }

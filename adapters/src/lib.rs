@@ -1,5 +1,5 @@
 //! The adapters: HTTP, storage engines, read model, API keys, clock. The modules never use each other,
-//! except for the leaf `private_files`; `bin` connects them.
+//! except for the leaves `private_files` and `service_client`; `bin` connects them.
 
 pub mod api_keys;
 pub mod event_log;
@@ -7,4 +7,5 @@ pub mod first_commit;
 pub mod http;
 mod private_files;
 pub mod read_model;
+pub mod service_client;
 pub mod system;

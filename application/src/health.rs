@@ -22,6 +22,16 @@ impl Health {
         self.reads.as_ref().or(self.writes.as_ref()).or(self.sight.as_ref())
     }
 
+    /// Why this node should get no reads, if so. A node that does not know what others wrote would show what is outdated.
+    pub fn not_ready_for_reads(&self) -> Option<&LogError> {
+        self.reads.as_ref().or(self.sight.as_ref())
+    }
+
+    /// Why this node should get no writes, if so.
+    pub fn not_ready_for_writes(&self) -> Option<&LogError> {
+        self.writes.as_ref().or(self.sight.as_ref())
+    }
+
     /// Whether a part of this node has ended for good, so that only a restart helps.
     pub fn needs_restart(&self) -> bool {
         let reasons = [&self.reads, &self.writes, &self.sight];

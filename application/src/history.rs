@@ -6,7 +6,7 @@ use domain::Inventory;
 use sha2::{Digest as _, Sha256};
 
 use crate::{
-    commit::{Commit, Format, Version},
+    commit::{Commit, CommitView, EventView, Format, Version},
     digest::Digest,
     log_clock::LogClock,
     ports::{Fault, LogError},
@@ -33,6 +33,20 @@ enum Chain {
     Chained(Digest),
 }
 
+/// The stored bytes of a commit.
+#[derive(Debug, Clone, Copy)]
+pub(crate) struct Stored<'a> {
+    pub(crate) bytes: &'a [u8],
+    /// Their digest, if somebody had the time to compute it.
+    pub(crate) digest: Option<Digest>,
+}
+
+impl Stored<'_> {
+    fn digest(self) -> Digest {
+        self.digest.unwrap_or_else(|| Digest::of(self.bytes))
+    }
+}
+
 impl Default for Chain {
     fn default() -> Self {
         Self::Unchained(Sha256::new())
@@ -54,9 +68,18 @@ impl History {
         matches!(self.chain, Chain::Chained(_))
     }
 
-    /// Adds the next commit, whole, and returns the time of the log after it. Changes nothing if commits are missing
-    /// before it, or if it contradicts the history. `bytes` are the stored bytes of the commit.
+    /// Adds the next commit like [`add_view`](Self::add_view).
     pub(crate) fn add(&mut self, commit: &Commit, bytes: &[u8]) -> Result<DateTime<Utc>, LogError> {
+        self.add_view(&commit.view(), Stored { bytes, digest: None })
+    }
+
+    /// Adds the next commit, whole, and returns the time of the log after it. Changes nothing if commits are missing
+    /// before it, or if it contradicts the history.
+    pub(crate) fn add_view(
+        &mut self,
+        commit: &CommitView<'_>,
+        stored: Stored<'_>,
+    ) -> Result<DateTime<Utc>, LogError> {
         let (last, position) = (self.version.position, commit.position);
         if position != last.next() {
             let detail = format!("position {last} is followed by {position}: commits are missing");
@@ -65,7 +88,10 @@ impl History {
         self.check_chain(commit)?;
         let mut inventory = self.inventory.clone();
         for entry in &commit.entries {
-            inventory.apply(&entry.event).map_err(|contradiction| {
+            let applied = match entry.event {
+                EventView::Added(pet) => inventory.add(pet.id),
+            };
+            applied.map_err(|contradiction| {
                 let detail = format!("the commit at position {position} is invalid: {contradiction}");
                 LogError::new(Fault::Damaged, detail)
             })?;
@@ -73,13 +99,13 @@ impl History {
         self.inventory = inventory;
         self.version = Version::at(position, commit.id);
         match (commit.format, &mut self.chain) {
-            (Format::V1, Chain::Unchained(records)) => records.update(bytes),
-            (Format::V1 | Format::V2 { .. }, chain) => *chain = Chain::Chained(Digest::of(bytes)),
+            (Format::V1, Chain::Unchained(records)) => records.update(stored.bytes),
+            (Format::V1 | Format::V2 { .. }, chain) => *chain = Chain::Chained(stored.digest()),
         }
         Ok(self.clock.advance(position, commit.format.node(), commit.time))
     }
 
-    fn check_chain(&self, commit: &Commit) -> Result<(), LogError> {
+    fn check_chain(&self, commit: &CommitView<'_>) -> Result<(), LogError> {
         let what = match commit.format {
             Format::V1 if self.is_chained() => "is of format version 1, and the one before it of version 2",
             Format::V2 { previous, .. } if previous != self.head_hash() => {

@@ -27,9 +27,15 @@ impl RequestKey {
     /// Accepts 1 to 255 visible ASCII characters.
     pub fn new(key: impl Into<Arc<str>>) -> Result<Self, InvalidRequestKey> {
         let key = key.into();
+        Self::check(&key)?;
+        Ok(Self(key))
+    }
+
+    /// Whether a text is a valid key, for those who need no copy of it.
+    pub(crate) fn check(key: &str) -> Result<(), InvalidRequestKey> {
         let fits =
             (1..=Self::MAX_CHARS).contains(&key.len()) && key.bytes().all(|byte| byte.is_ascii_graphic());
-        if fits { Ok(Self(key)) } else { Err(InvalidRequestKey) }
+        if fits { Ok(()) } else { Err(InvalidRequestKey) }
     }
 
     /// The key as it was given.
@@ -160,6 +166,18 @@ mod tests {
         answered.remember(caller("k", "a"), pet(1), hour(0));
         assert_eq!(answered.find(&caller("k", "a"), hour(23)), Some(&pet(1)));
         assert_eq!(answered.find(&caller("k", "a"), hour(24)), None);
+    }
+
+    #[test]
+    fn each_reply_expires_at_its_own_time() {
+        let mut answered = Answered::default();
+        answered.remember(caller("k", "a"), pet(1), hour(0));
+        answered.remember(caller("k", "b"), pet(2), hour(10));
+        assert_eq!(answered.find(&caller("k", "a"), hour(30)), None);
+        assert_eq!(answered.find(&caller("k", "b"), hour(30)), Some(&pet(2)));
+        answered.remember(caller("k", "c"), pet(3), hour(30));
+        let kept = &answered.owners[&KeyId("k".into())].pets;
+        assert_eq!(kept.len(), 2, "the expired one takes no memory beside those that have not expired");
     }
 
     #[test]

@@ -2,7 +2,7 @@
 //!
 //! Reading order: [`PetStore`] (the use cases), [`ports`] (what they need), `writer` (how a pet gets into the
 //! log), `decision` (how requests become a commit), `projection` (the only place where state changes),
-//! `replica` (how a node reads the log), [`codec`] (the record format), [`contract`] (what every log must
+//! `replica` (how a node reads the log), `replay` (how it applies much of it fast), [`codec`] (the record format), [`contract`] (what every log must
 //! do).
 
 mod allowance;
@@ -26,7 +26,9 @@ pub mod ports;
 mod principal;
 mod projection;
 mod rate_limit;
+mod replay;
 mod replica;
+mod statistics;
 pub mod transfer;
 mod write_turns;
 mod writer;
@@ -42,6 +44,7 @@ pub use options::Options;
 pub use page::{Limit, LimitOutOfRange, ListPets, PageEnd, PetView};
 pub use pet_store::{NotCaughtUp, PetStore};
 pub use ports::Version;
-pub use principal::{KeyId, Principal, RefusedKey, Scope, Scopes};
+pub use principal::{KeyId, KeyUsage, Principal, RefusedKey, Scope, Scopes};
 pub use rate_limit::{InvalidRateLimit, RateLimit};
+pub use statistics::{Histogram, Statistics};
 pub use write_turns::Sharing;

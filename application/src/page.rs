@@ -1,6 +1,6 @@
 //! Pages of pets: what a client may request, and what it gets.
 
-use domain::{CategoryId, NewPet, Pet, PetId, PetStatus};
+use domain::{CategoryId, NewPet, Pet, PetId, PetName, PetStatus};
 use thiserror::Error;
 
 use crate::commit::Version;
@@ -11,7 +11,7 @@ pub struct Limit(usize);
 
 /// A page size outside the bounds.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Error)]
-#[error("must be between {min} and {max}", min = Limit::MIN, max = Limit::MAX)]
+#[error("must be an integer between {min} and {max}", min = Limit::MIN, max = Limit::MAX)]
 pub struct LimitOutOfRange;
 
 impl Limit {
@@ -66,8 +66,31 @@ pub struct PetView<'a> {
     pub status: Option<PetStatus>,
 }
 
+impl PetView<'_> {
+    /// A copy that can be kept. `None` if the name is not a valid one, which no event has.
+    pub(crate) fn to_pet(self) -> Option<Pet> {
+        let Self { id, name, category_id, status } = self;
+        Some(Pet { id, details: NewPet { name: PetName::new(name).ok()?, category_id, status } })
+    }
+}
+
 impl<'a> From<&'a Pet> for PetView<'a> {
     fn from(Pet { id, details: NewPet { name, category_id, status } }: &'a Pet) -> Self {
         Self { id: *id, name: name.as_str(), category_id: *category_id, status: *status }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_limit_is_the_number_that_was_accepted() {
+        for limit in [Limit::MIN, 7, Limit::MAX] {
+            assert_eq!(Limit::new(limit).map(Limit::get), Ok(limit));
+        }
+        for limit in [0, Limit::MAX + 1, usize::MAX] {
+            assert_eq!(Limit::new(limit), Err(LimitOutOfRange), "{limit}");
+        }
     }
 }

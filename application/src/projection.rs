@@ -3,16 +3,16 @@
 
 use std::sync::{Arc, OnceLock};
 
-use domain::PetEvent;
 use parking_lot::{Mutex, RwLock};
 use tokio::sync::watch;
 
 use crate::{
     bookmark::{Bookmark, Recent},
-    commit::Commit,
-    history::History,
-    idempotency::Answered,
+    commit::{Commit, CommitView, EventView},
+    history::{History, Stored},
+    idempotency::{Answered, RequestKey},
     ports::{CommitId, Fault, LogError, Position, ReadModel, Version},
+    principal::KeyId,
 };
 
 /// Everything a node knows, all of it rebuilt from the log.
@@ -73,9 +73,14 @@ impl Projection {
         at(&self.state.lock())
     }
 
+    /// Applies a commit like [`apply_view`](Self::apply_view).
+    pub(crate) fn apply(&self, commit: &Commit, bytes: &[u8]) -> Result<(), LogError> {
+        self.apply_view(&commit.view(), Stored { bytes, digest: None })
+    }
+
     /// Applies a commit that is durable: skips it if it was applied before, refuses it whole if something is
     /// missing before it or if it contradicts the history.
-    pub(crate) fn apply(&self, commit: &Commit, bytes: &[u8]) -> Result<(), LogError> {
+    pub(crate) fn apply_view(&self, commit: &CommitView<'_>, stored: Stored<'_>) -> Result<(), LogError> {
         let mut state = self.state.lock();
         if commit.position <= state.history.version.position {
             return Ok(());
@@ -85,12 +90,14 @@ impl Projection {
         {
             return Err(another_log("begins with another commit than before"));
         }
-        let now = state.history.add(commit, bytes)?;
+        let now = state.history.add_view(commit, stored)?;
         self.first.get_or_init(|| commit.id);
         for entry in &commit.entries {
-            if let Some(key) = &entry.request_key {
-                let PetEvent::Added(pet) = &entry.event;
-                state.answered.remember((entry.by.clone(), key.clone()), pet.clone(), now);
+            if let Some(key) = entry.request_key {
+                let EventView::Added(pet) = entry.event;
+                let key = RequestKey::new(key).expect("an entry has a valid request key");
+                let pet = pet.to_pet().expect("an event has a valid pet");
+                state.answered.remember((KeyId(entry.by.into()), key), pet, now);
             }
         }
         {

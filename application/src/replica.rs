@@ -5,6 +5,7 @@ use std::{cmp, mem, sync::Arc, time::Duration};
 
 use tokio::{
     sync::Mutex,
+    task,
     time::{self, Instant},
 };
 
@@ -16,6 +17,8 @@ use crate::{
     health::Monitor,
     ports::{EventLog, Fault, LogError, Position, ReadBound, StoredRecord, Version},
     projection::{Projection, another_log},
+    replay,
+    statistics::Statistics,
 };
 
 /// How long to wait for news before checking whether the log still responds.
@@ -33,6 +36,7 @@ pub(crate) struct Replica {
     pub(crate) log: Arc<dyn EventLog>,
     pub(crate) projection: Arc<Projection>,
     pub(crate) monitor: Arc<Monitor>,
+    pub(crate) statistics: Arc<Statistics>,
     /// Held from reading to applying: nothing that was read before a reset is applied after it.
     turn: Arc<Mutex<()>>,
     sight: Arc<parking_lot::Mutex<Sight>>,
@@ -52,12 +56,14 @@ enum Sight {
 
 impl Replica {
     pub(crate) fn new(log: Arc<dyn EventLog>, projection: Arc<Projection>) -> Self {
-        Self { log, projection, monitor: Arc::default(), turn: Arc::default(), sight: Arc::default() }
+        let (monitor, statistics, turn, sight) = Default::default();
+        Self { log, projection, monitor, statistics, turn, sight }
     }
 
     /// Applies everything that the log holds by now.
     pub(crate) async fn catch_up(&self) -> Result<(), LogError> {
         let head = self.log.head().await?;
+        self.statistics.seen(head);
         let _turn = self.turn.lock().await;
         self.recognise().await?;
         self.read_up_to(head).await
@@ -103,6 +109,7 @@ impl Replica {
         let _turn = self.turn.lock().await;
         // A log that failed says here whether it was opened again.
         let head = self.log.head().await?;
+        self.statistics.seen(head);
         let version = self.projection.version();
         let mut diverged = self.divergence(version).await?;
         self.recognise().await?;
@@ -178,10 +185,12 @@ impl Replica {
         let known = self.projection.version().position;
         self.log.wait_beyond(known, PATIENCE).await?;
         if self.projection.version().position > known {
+            self.statistics.seen(self.projection.version().position);
             // It was this node that wrote: if others did too, the next wait ends at once.
             return Ok(());
         }
         let head = self.log.head().await?;
+        self.statistics.seen(head);
         let version = self.projection.version();
         match head.cmp(&version.position) {
             cmp::Ordering::Greater => {
@@ -195,9 +204,23 @@ impl Replica {
 
     /// Up to there and no further than needed: others may write faster than this node reads the last of it.
     async fn read_up_to(&self, head: Position) -> Result<(), LogError> {
+        let mut ahead = None;
         while self.projection.version().position < head {
-            if !self.read_on().await? {
+            let records = match ahead.take() {
+                Some(records) => records,
+                None => self.next_records().await?,
+            };
+            let Some(last) = records.last().map(|record| record.position) else {
                 return Err(not_shown(head));
+            };
+            if last < head && replay::is_worth_sharing(&records) {
+                // The log is read on while these are applied.
+                let reading = self.log.read(before(last), ReadBound::BATCH);
+                let (applied, read) = tokio::join!(self.apply(records), reading);
+                applied?;
+                ahead = Some(self.news_in(read?, self.projection.version()).await?);
+            } else {
+                self.apply(records).await?;
             }
         }
         Ok(())
@@ -205,23 +228,41 @@ impl Replica {
 
     /// Reads and applies the next commits, and tells whether there were any.
     async fn read_on(&self) -> Result<bool, LogError> {
-        let version = self.projection.version();
-        let records = match version.commit {
-            None => self.log.read(Position::START, ReadBound::BATCH).await?,
-            Some(_) => self.read_after(version).await?,
-        };
-        for record in &records {
-            self.projection.apply(&codec::decode_stored(record)?, &record.bytes)?;
+        let records = self.next_records().await?;
+        let news = !records.is_empty();
+        self.apply(records).await?;
+        Ok(news)
+    }
+
+    async fn apply(&self, records: Vec<StoredRecord>) -> Result<(), LogError> {
+        if replay::is_worth_sharing(&records) {
+            let projection = self.projection.clone();
+            let applied = task::spawn_blocking(move || replay::apply_on_all_cores(&projection, &records));
+            return applied.await.expect("a replay does not panic, and nobody cancels it");
         }
+        replay::apply(&self.projection, &records)?;
         // A long replay must not keep other tasks of this worker waiting.
-        tokio::task::yield_now().await;
-        Ok(!records.is_empty())
+        task::yield_now().await;
+        Ok(())
     }
 
     /// The next records, read along with the last one that was applied: an engine may be restored from a backup
     /// behind our back, and what it holds then does not continue our history.
-    async fn read_after(&self, version: Version) -> Result<Vec<StoredRecord>, LogError> {
-        let mut records = self.log.read(before(version.position), ReadBound::BATCH).await?;
+    async fn next_records(&self) -> Result<Vec<StoredRecord>, LogError> {
+        let version = self.projection.version();
+        let records = self.log.read(before(version.position), ReadBound::BATCH).await?;
+        match version.commit {
+            None => Ok(records),
+            Some(_) => self.news_in(records, version).await,
+        }
+    }
+
+    /// What follows `version` in records that begin with it.
+    async fn news_in(
+        &self,
+        mut records: Vec<StoredRecord>,
+        version: Version,
+    ) -> Result<Vec<StoredRecord>, LogError> {
         if let Some(diverged) = self.difference(version, records.first()).await? {
             return Err(diverged);
         }

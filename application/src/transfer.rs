@@ -4,6 +4,7 @@
 
 mod export;
 mod feed;
+mod follow;
 mod gaps;
 mod intake;
 mod manifest;
@@ -16,6 +17,7 @@ use thiserror::Error;
 
 pub use export::{ExportError, LINE_MAX, check_export, export, import};
 pub use feed::Feed;
+pub use follow::{FollowStep, follow};
 pub use gaps::{
     Gap, Remains, check_export_with_gaps, export_around_gaps, import_with_gaps, read_around_gaps,
 };
@@ -93,31 +95,7 @@ async fn walk_with_history<E: std::error::Error + From<LogError>>(
     mut visit: impl AsyncFnMut(&StoredRecord, &Commit, &History) -> Result<(), E>,
 ) -> Result<Summary, Broken<E>> {
     let mut check = Check::default();
-    let mut bound = ReadBound::BATCH;
-    let mut last = None;
-    let ended = async {
-        loop {
-            let records = match log.read(check.sound.last, bound).await {
-                // Something in the batch is damaged; what comes before it is not.
-                Err(error) if error.fault == Fault::Damaged && bound != ReadBound::ONE => {
-                    bound = ReadBound::ONE;
-                    continue;
-                }
-                records => records?,
-            };
-            let Some(newest) = records.last() else { return Ok(()) };
-            if let Some(last) = &last {
-                still_holds(log, last).await?;
-            }
-            for record in &records {
-                let commit = check.follows(record)?;
-                visit(record, &commit, &check.history).await?;
-                check.take(record, &commit);
-            }
-            last = Some(newest.clone());
-        }
-    };
-    let ended = ended.await;
+    let ended = check.walk(log, async |record, commit, history| visit(record, commit, history).await).await;
     check.end(ended)
 }
 
@@ -141,9 +119,41 @@ struct Check {
     history: History,
     sound: Summary,
     digest: Sha256,
+    /// The last record that was taken.
+    last: Option<StoredRecord>,
 }
 
 impl Check {
+    /// Takes everything that the log holds after what was taken so far.
+    async fn walk<E: From<LogError>>(
+        &mut self,
+        log: &dyn EventLog,
+        mut visit: impl AsyncFnMut(&StoredRecord, &Commit, &History) -> Result<(), E>,
+    ) -> Result<(), E> {
+        let mut bound = ReadBound::BATCH;
+        loop {
+            let records = match log.read(self.sound.last, bound).await {
+                // Something in the batch is damaged; what comes before it is not.
+                Err(error) if error.fault == Fault::Damaged && bound != ReadBound::ONE => {
+                    bound = ReadBound::ONE;
+                    continue;
+                }
+                records => records?,
+            };
+            if records.is_empty() {
+                return Ok(());
+            }
+            if let Some(last) = &self.last {
+                still_holds(log, last).await?;
+            }
+            for record in &records {
+                let commit = self.follows(record)?;
+                visit(record, &commit, &self.history).await?;
+                self.take(record, &commit);
+            }
+        }
+    }
+
     /// The commit in the record, if it fits the ones taken so far.
     fn follows(&mut self, record: &StoredRecord) -> Result<Commit, LogError> {
         let commit = codec::decode_stored(record)?;
@@ -162,6 +172,7 @@ impl Check {
             sound.chained_from = sound.chained_from.or(Some(record.position));
         }
         sound.span = Some((sound.span.map_or(commit.time, |(first, _)| first), commit.time));
+        self.last = Some(record.clone());
     }
 
     fn summary(&self) -> Summary {

@@ -1,5 +1,7 @@
 //! The arguments of the program. Every flag has an environment variable of the same name.
 
+mod log;
+
 use std::{
     net::{SocketAddr, ToSocketAddrs as _},
     path::PathBuf,
@@ -7,17 +9,21 @@ use std::{
 };
 
 use adapters::http::{AccessLog, ClientLimits, ContactUrl, Origin, ServerUrl, Site, TrustedProxy};
-use application::{Digest, RateLimit, WriteFormat, ports::DurabilityLevel};
-use clap::{Args, Parser, Subcommand, ValueEnum};
+use application::{RateLimit, WriteFormat, ports::DurabilityLevel};
+use clap::{
+    Args, Parser, Subcommand, ValueEnum,
+    error::{ContextKind, ContextValue},
+};
 
 use crate::{
     commands::{
-        completions::CompletionsArguments, health::HealthArguments, keys::KeysCommand, log::FindArguments,
-        man::ManArguments,
+        completions::CompletionsArguments, health::HealthArguments, keys::KeysCommand, man::ManArguments,
     },
     store_url::StoreUrl,
     wire::Demands,
 };
+
+pub(crate) use log::{AccessArguments, LogCommand, SourceArgument};
 
 /// An inventory service for a pet store, on a durable append-only log.
 #[derive(Debug, Parser)]
@@ -27,6 +33,23 @@ pub(crate) struct Cli {
     pub(crate) command: Command,
 }
 
+impl Cli {
+    /// Parses the arguments of this process. Ends it after a mistake, and for `--help`.
+    pub(crate) fn from_arguments() -> Self {
+        Self::try_parse().unwrap_or_else(|mut error| {
+            // What other servers call it; the closest flag by spelling would be --format.
+            let unknown = error.get(ContextKind::InvalidArg).map(ToString::to_string);
+            if matches!(unknown.as_deref(), Some("--port" | "--host" | "--bind" | "--address")) {
+                let hint = "address and port are given together, for example --listen 127.0.0.1:8080";
+                error.remove(ContextKind::SuggestedArg);
+                error.remove(ContextKind::Usage);
+                error.insert(ContextKind::Suggested, ContextValue::StyledStrs(vec![hint.into()]));
+            }
+            error.exit()
+        })
+    }
+}
+
 #[derive(Debug, Subcommand)]
 pub(crate) enum Command {
     /// Run the service until it receives SIGTERM or Ctrl-C.
@@ -34,7 +57,8 @@ pub(crate) enum Command {
     /// Issue, list, rotate and revoke API keys. A running service picks up changes within two seconds.
     #[command(subcommand)]
     Keys(KeysCommand),
-    /// Inspect, check, search, export, copy and salvage a log. A sled or SQLite log must not be in use.
+    /// Inspect, check, search, export, copy and salvage a log. A sled or SQLite log must not be in use, but a running service
+    /// can be asked for its log.
     #[command(subcommand)]
     Log(LogCommand),
     /// Print the OpenAPI 3.1 document that the service serves at /openapi.json.
@@ -50,11 +74,16 @@ pub(crate) enum Command {
 }
 
 #[derive(Debug, Args)]
+#[expect(clippy::struct_excessive_bools, reason = "each is a flag of the command line")]
 pub(crate) struct ServeArguments {
     /// Address and port to listen on. Port 0 picks a free port.
     #[arg(long, env = "PETSTORE_LISTEN", default_value = "127.0.0.1:8080", value_parser = address)]
     pub(crate) listen: SocketAddr,
-    /// Address and port of a separate listener for probes and metrics [default: none]
+    /// Listen for callers only when requests can be answered, instead of answering 503 while the log is replayed: for a
+    /// balancer that goes to the next node when it cannot connect.
+    #[arg(long, env = "PETSTORE_LISTEN_WHEN_READY")]
+    pub(crate) listen_when_ready: bool,
+    /// Address and port of a separate listener for probes, metrics and the log [default: none]
     #[arg(long, env = "PETSTORE_OPS_LISTEN", value_name = "ADDR", value_parser = address)]
     pub(crate) ops_listen: Option<SocketAddr>,
     #[command(flatten)]
@@ -264,69 +293,6 @@ pub(crate) enum LogFormat {
     Text,
     /// One JSON object per line.
     Json,
-}
-
-#[derive(Debug, Subcommand)]
-pub(crate) enum LogCommand {
-    /// Show the size and age of the log, and the durability that its engine promises.
-    Stat(StoreArgument),
-    /// Read and check the whole log: checksums, positions, the hash chain, contradictions and the high-water mark. Prints
-    /// the digest and the head hash, or the first bad position and what can be salvaged.
-    Verify {
-        /// Check that the log is, or continues, the history with this head hash, e.g. from the manifest of an export.
-        #[arg(long, env = "PETSTORE_HEAD", value_name = "HASH")]
-        head: Option<Digest>,
-        #[command(flatten)]
-        source: StoreArgument,
-    },
-    /// Write every commit to standard output as one line of JSON, and a manifest as the last line.
-    Export(StoreArgument),
-    /// Import an exported history into an empty log, or resume an interrupted import.
-    Import {
-        /// The exported file, or - for standard input.
-        #[arg(default_value = "-")]
-        file: PathBuf,
-        /// Import a file that `petstore log salvage --gaps-to` has written: add its pets, under the same ids, to an empty log
-        /// with a new history.
-        #[arg(long, env = "PETSTORE_ACCEPT_GAPS")]
-        accept_gaps: bool,
-        #[command(flatten)]
-        target: StoreArgument,
-    },
-    /// Copy a history to another engine, byte for byte, or resume an interrupted copy.
-    Copy {
-        /// The log to copy.
-        #[arg(long, env = "PETSTORE_FROM", hide_env_values = true, value_name = "URL")]
-        from: StoreUrl,
-        /// The target: an empty log, or one that holds the beginning of the same history.
-        #[arg(long, env = "PETSTORE_TO", hide_env_values = true, value_name = "URL")]
-        to: StoreUrl,
-    },
-    /// Copy the intact part of a damaged log into a new one, and report what could not be read. The damaged log is not
-    /// changed.
-    Salvage {
-        /// The damaged log.
-        #[arg(long, env = "PETSTORE_FROM", hide_env_values = true, value_name = "URL")]
-        from: StoreUrl,
-        /// The target: a new log, or one that an interrupted salvage has started to fill.
-        #[arg(long, env = "PETSTORE_TO", hide_env_values = true, value_name = "URL")]
-        to: StoreUrl,
-        /// If commits are missing, write every readable one to this new file instead, also those after a gap. `petstore
-        /// log import --accept-gaps` makes a new log of it.
-        #[arg(long, env = "PETSTORE_GAPS_TO", value_name = "FILE")]
-        gaps_to: Option<PathBuf>,
-    },
-    /// Print the last commits as lines of JSON, then new ones as they arrive, until interrupted. A sled or SQLite log can
-    /// be open in only one process, so there the command ends after the last commit.
-    Tail {
-        /// Start after this position instead of ten commits before the end.
-        #[arg(long, env = "PETSTORE_AFTER", value_name = "POSITION")]
-        after: Option<u64>,
-        #[command(flatten)]
-        source: StoreArgument,
-    },
-    /// Tell who added which pet and when. The exit code is 1 if no event matches.
-    Find(FindArguments),
 }
 
 /// A level for everything comes first, so that a misspelt one is not taken for the name of a module.

@@ -2,6 +2,7 @@
 
 use std::{ffi::OsStr, fmt, path::PathBuf, str::FromStr};
 
+use adapters::service_client::ServiceUrl;
 use application::Sharing;
 use clap::{
     builder::{TypedValueParser, ValueParserFactory},
@@ -16,6 +17,8 @@ pub(crate) enum StoreUrl {
     Postgres(String),
     Nats(String),
     Memory,
+    /// A running service, whose log can be read.
+    Service(ServiceUrl),
 }
 
 impl StoreUrl {
@@ -23,7 +26,7 @@ impl StoreUrl {
     pub(crate) fn sharing(&self) -> Sharing {
         match self {
             Self::Sled(_) | Self::Sqlite(_) | Self::Memory => Sharing::Alone,
-            Self::Postgres(_) | Self::Nats(_) => Sharing::Shared,
+            Self::Postgres(_) | Self::Nats(_) | Self::Service(_) => Sharing::Shared,
         }
     }
 }
@@ -47,7 +50,7 @@ impl StoreUrl {
     /// log it is, and no password.
     pub(crate) fn name_of_server_log(&self) -> Option<String> {
         match self {
-            Self::Sled(_) | Self::Sqlite(_) | Self::Memory => None,
+            Self::Sled(_) | Self::Sqlite(_) | Self::Memory | Self::Service(_) => None,
             Self::Nats(url) => Some(redacted(url)),
             Self::Postgres(url) => {
                 let (_, rest) = url.split_once("://").unwrap_or(("", url));
@@ -110,8 +113,9 @@ impl FromStr for StoreUrl {
             Some(("postgres" | "postgresql", rest)) if url_of(rest) => Ok(Self::Postgres(url.into())),
             Some(("nats", rest)) if url_of(rest) && names_a_stream(rest) => Ok(Self::Nats(url.into())),
             Some(("memory", "")) => Ok(Self::Memory),
+            Some(("http" | "https", _)) => url.parse().map(Self::Service).map_err(str::to_owned),
             Some(_) | None => Err("expected sled:PATH, sqlite:PATH, postgres://USER@HOST/DATABASE, \
-                                   nats://HOST:PORT/STREAM or memory:"
+                                   nats://HOST:PORT/STREAM, memory:, or for a running service https://HOST:PORT"
                 .into()),
         }
     }
@@ -125,6 +129,7 @@ impl fmt::Display for StoreUrl {
             Self::Sqlite(path) => write!(formatter, "sqlite:{}", path.display()),
             Self::Postgres(url) | Self::Nats(url) => formatter.write_str(&redacted(url)),
             Self::Memory => formatter.write_str("memory:"),
+            Self::Service(url) => url.fmt(formatter),
         }
     }
 }
@@ -154,7 +159,14 @@ mod tests {
 
     #[test]
     fn every_engine_has_a_scheme() {
-        for url in ["sled:a/b", "sqlite:/x.db", "memory:", "postgres://h/db", "nats://h:4222,i:4222/PETS"] {
+        for url in [
+            "sled:a/b",
+            "sqlite:/x.db",
+            "memory:",
+            "postgres://h/db",
+            "nats://h:4222,i:4222/PETS",
+            "https://h:9080",
+        ] {
             assert_eq!(url.parse::<StoreUrl>().map(|parsed| parsed.to_string()), Ok(url.to_owned()));
         }
         for url in [
@@ -168,6 +180,10 @@ mod tests {
             "nats:h",
             "nats://h",
             "nats://h/",
+            "https://h",
+            "https://me:s3cret@h:1",
+            "https://h:1?tls=off",
+            "http://h:1/log",
             "tape:reel",
         ] {
             assert!(url.parse::<StoreUrl>().is_err(), "{url}");

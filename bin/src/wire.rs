@@ -14,7 +14,7 @@ use adapters::event_log::postgres::PostgresLog;
 use adapters::event_log::sqlite::SqliteLog;
 use adapters::{
     api_keys::{ApiKeys, KeyFile},
-    event_log::{embedded::SalvagedLog, memory::MemoryLog, sled::SledLog},
+    event_log::{embedded::SalvagedLog, memory::MemoryLog, remote::RemoteLog, sled::SledLog},
     first_commit::FirstCommit,
     read_model::MemoryReadModel,
     system::SystemClock,
@@ -45,6 +45,12 @@ pub(crate) async fn open_log(url: &StoreUrl) -> Result<Log, LogError> {
         #[cfg(feature = "nats")]
         StoreUrl::Nats(url) => Ok(Arc::new(NatsLog::open(url).await?)),
         StoreUrl::Memory => Ok(Arc::new(MemoryLog::default())),
+        StoreUrl::Service(url) => {
+            let detail = format!(
+                "{url} is a running service, whose log can only be read (petstore log export, verify, stat, tail, find, copy)"
+            );
+            Err(LogError::new(Fault::CannotOpen, detail))
+        }
         #[cfg(not(all(feature = "sqlite", feature = "postgres", feature = "nats")))]
         url => Err(left_out(url)),
     }
@@ -62,6 +68,26 @@ pub(crate) async fn open_existing_log(url: &StoreUrl) -> Result<Log, LogError> {
         StoreUrl::Nats(url) => Ok(Arc::new(NatsLog::open_existing(url).await?)),
         url => open_log(url).await,
     }
+}
+
+/// How the log of a running service may be read.
+#[derive(Debug)]
+pub(crate) struct Access {
+    /// The API key, unless there is none.
+    pub(crate) key: Option<String>,
+    /// The certificates to trust.
+    pub(crate) ca: Option<PathBuf>,
+}
+
+/// Opens a log to inspect it, which may be that of a running service.
+pub(crate) async fn open_source(url: &StoreUrl, access: &Access) -> Result<Log, LogError> {
+    let StoreUrl::Service(service) = url else { return open_existing_log(url).await };
+    let key = access.key.as_deref().ok_or_else(|| {
+        let detail = "the log of a service needs an API key with the scope log: name its file with --key-file, or put \
+                      it into PETSTORE_LOG_KEY";
+        LogError::new(Fault::CannotOpen, detail)
+    })?;
+    Ok(Arc::new(RemoteLog::open(service.clone(), access.ca.as_deref(), key).await?))
 }
 
 /// The readable part of a log that may be damaged.

@@ -39,13 +39,16 @@ impl Inventory {
     /// Updates the state with an event. An id that is not greater than all previous ones is an error and changes nothing.
     pub fn apply(&mut self, event: &PetEvent) -> Result<(), Contradiction> {
         match event {
-            PetEvent::Added(pet) => {
-                if let Some(last) = self.last_id.filter(|last| pet.id <= *last) {
-                    return Err(Contradiction { added: pet.id, last });
-                }
-                self.last_id = Some(pet.id);
-            }
+            PetEvent::Added(pet) => self.add(pet.id),
         }
+    }
+
+    /// Updates the state with a pet that was added under this id: all that [`apply`](Self::apply) needs of the event.
+    pub fn add(&mut self, id: PetId) -> Result<(), Contradiction> {
+        if let Some(last) = self.last_id.filter(|last| id <= *last) {
+            return Err(Contradiction { added: id, last });
+        }
+        self.last_id = Some(id);
         Ok(())
     }
 }

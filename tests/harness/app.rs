@@ -28,6 +28,8 @@ pub struct App {
     program: PathBuf,
     store: String,
     flags: Vec<String>,
+    /// The address to listen on.
+    listen: String,
     /// A command that runs the service instead of being it, a tracer for example.
     wrapper: Vec<String>,
     /// The server that keeps the log, if it needs one.
@@ -74,6 +76,7 @@ impl App {
             program: program.to_path_buf(),
             store: store.to_owned(),
             flags,
+            listen: "127.0.0.1:0".into(),
             wrapper: vec![],
             place: None,
         }
@@ -87,6 +90,11 @@ impl App {
     /// From the next start on, the service gets these flags.
     pub fn use_flags(&mut self, flags: &[&str]) {
         self.flags = flags.iter().map(|&flag| flag.to_owned()).collect();
+    }
+
+    /// From the next start on, the service listens on this port.
+    pub fn use_port(&mut self, port: u16) {
+        self.listen = format!("127.0.0.1:{port}");
     }
 
     /// From the next start on, the service is run by this command, which gets its command line. It must let
@@ -150,7 +158,7 @@ impl App {
         let mut words = self.wrapper.iter().map(OsStr::new).chain([self.program.as_os_str()]);
         let child = Command::new(words.next().expect("the program is always there"))
             .args(words)
-            .args(["serve", "--listen", "127.0.0.1:0", "--store", &self.store, "--keys"])
+            .args(["serve", "--listen", &self.listen, "--store", &self.store, "--keys"])
             .arg(self.keys_file())
             .args(&self.flags)
             .stdin(Stdio::null())
@@ -274,7 +282,8 @@ impl App {
                 return Some(Err(ended));
             }
             let (stdout, _) = self.printed();
-            let address = stdout.split("://").nth(1)?.split_ascii_whitespace().next()?;
+            let line = stdout.lines().find(|line| line.starts_with("petstore "))?;
+            let address = line.split("://").nth(1)?.split_ascii_whitespace().next()?;
             address.parse().ok().map(Ok)
         })?;
         Ok(())

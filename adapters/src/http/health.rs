@@ -1,10 +1,10 @@
 //! The probes: `/livez` says whether the process should go on, `/readyz` whether it should get traffic, and if not,
-//! why. Both are public, so they reveal no paths, hosts or system errors, and show the position of the log
+//! why; `/readyz/reads` and `/readyz/writes` say it for one kind of request. All are public, so they reveal no paths, hosts or system errors, and show the position of the log
 //! only to callers with a key and to operators.
 
 use application::{
-    PetStore,
-    ports::{Durability, DurabilityLevel, Fault},
+    Health, PetStore,
+    ports::{Durability, DurabilityLevel, Fault, LogError},
 };
 use axum::{
     http::{HeaderMap, header::CONTENT_TYPE},
@@ -56,24 +56,54 @@ pub(super) fn live(service: &Service, _: &HeaderMap) -> Response {
     ([(CONTENT_TYPE, JSON)], r#"{"status":"alive"}"#).into_response()
 }
 
+/// What keeps a node from doing what a probe asks about.
+type Obstacle = fn(&Health) -> Option<&LogError>;
+
 /// `GET /readyz`: 200 when this node reads and writes as it should.
 pub(super) fn ready(service: &Service, headers: &HeaderMap) -> Response {
-    let mut report = Report::of(service);
+    answer(service, headers, Health::not_ready)
+}
+
+/// `GET /readyz/reads`: 200 when this node reads as it should.
+pub(super) fn ready_for_reads(service: &Service, headers: &HeaderMap) -> Response {
+    answer(service, headers, Health::not_ready_for_reads)
+}
+
+/// `GET /readyz/writes`: 200 when this node writes as it should.
+pub(super) fn ready_for_writes(service: &Service, headers: &HeaderMap) -> Response {
+    answer(service, headers, Health::not_ready_for_writes)
+}
+
+/// Tells everybody whether this node is ready, and callers with a key how far it has come.
+fn answer(service: &Service, headers: &HeaderMap, obstacle: Obstacle) -> Response {
+    let mut report = Report::of(service, obstacle);
     if !auth::is_known(service, headers) {
         report.store.iter_mut().for_each(|store| store.position = None);
     }
     report.into_response()
 }
 
-/// `GET /readyz` on the operators' listener.
-pub(super) fn ready_for_operators(service: &Service, _: &HeaderMap) -> Response {
-    Report::of(service).into_response()
+/// The same three on the operators' listener.
+pub(super) mod for_operators {
+    use super::{HeaderMap, Health, IntoResponse as _, Report, Response, Service};
+
+    pub(in super::super) fn ready(service: &Service, _: &HeaderMap) -> Response {
+        Report::of(service, Health::not_ready).into_response()
+    }
+
+    pub(in super::super) fn ready_for_reads(service: &Service, _: &HeaderMap) -> Response {
+        Report::of(service, Health::not_ready_for_reads).into_response()
+    }
+
+    pub(in super::super) fn ready_for_writes(service: &Service, _: &HeaderMap) -> Response {
+        Report::of(service, Health::not_ready_for_writes).into_response()
+    }
 }
 
 impl Report {
-    fn of(service: &Service) -> Self {
+    fn of(service: &Service, obstacle: Obstacle) -> Self {
         let store = service.opened();
-        let reason = store.and_then(|store| store.health().not_ready().map(|error| error.fault.to_string()));
+        let reason = store.and_then(|store| obstacle(&store.health()).map(|error| error.fault.to_string()));
         let status = match (service.is_draining(), store, &reason) {
             (true, _, _) => "draining",
             (false, None, _) => "starting",

@@ -12,8 +12,9 @@ use application::{
 };
 use axum::{
     body::{Body, Bytes},
-    http::{HeaderName, HeaderValue, Uri, header::CONTENT_TYPE},
-    response::{IntoResponse as _, Response},
+    extract::Request,
+    http::{HeaderName, HeaderValue, Method, header::CONTENT_TYPE},
+    response::IntoResponse as _,
 };
 use chrono::Utc;
 use futures_util::stream;
@@ -44,7 +45,7 @@ const JSON_LINES: (HeaderName, HeaderValue) =
     (CONTENT_TYPE, HeaderValue::from_static("application/jsonl; charset=utf-8"));
 
 /// What a request asks for.
-#[derive(Debug, PartialEq, Eq)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
 struct Query {
     after: Position,
     extent: Extent,
@@ -57,17 +58,26 @@ enum Extent {
     Endless,
 }
 
-/// `GET /log`.
-pub(super) fn show(service: Arc<Service>, reader: Arc<Principal>, uri: &Uri) -> Pending {
-    let query = match Query::parse(uri.query().unwrap_or_default()) {
+/// `GET /log`, and `HEAD`, which asks for the last position only.
+pub(super) fn show(service: Arc<Service>, reader: Arc<Principal>, request: &Request) -> Pending {
+    let query = match Query::parse(request.uri().query().unwrap_or_default()) {
         Ok(query) => query,
         Err(problem) => return Box::pin(ready(Err(problem))),
     };
-    Box::pin(async move { open(&service, &reader, query).await })
+    let wants_records = request.method() == Method::GET;
+    Box::pin(async move {
+        let head = head_beyond(&service, query.after).await?;
+        let body = if wants_records { send(&service, &reader, query, head)? } else { Body::empty() };
+        let mut response = body.into_response();
+        let position = log_position(Bookmark { position: head, hash: None });
+        response.headers_mut().extend([JSON_LINES, (LOG_POSITION, position)]);
+        response.extensions_mut().insert(Endless);
+        Ok(response)
+    })
 }
 
-async fn open(service: &Service, reader: &Principal, query: Query) -> Result<Response, Problem> {
-    let Query { after, extent } = query;
+/// The last position of the log, which is not before `after`.
+async fn head_beyond(service: &Service, after: Position) -> Result<Position, Problem> {
     let store = service.store()?;
     if let Some(error) = store.health().reads {
         return Err(error.fault.into());
@@ -80,11 +90,16 @@ async fn open(service: &Service, reader: &Principal, query: Query) -> Result<Res
         let rule = format!("after must not be beyond the end of the log, which is at position {head}");
         return Err(Problem::invalid(rule));
     }
+    Ok(head)
+}
+
+fn send(service: &Service, reader: &Principal, query: Query, head: Position) -> Result<Body, Problem> {
+    let Query { after, extent } = query;
     let place = service.log_readers.clone().try_acquire_owned();
     let place = place.map_err(|_| Problem::Busy("too many others are reading the log"))?;
     tracing::info!(key = %reader.id, name = reader.name, %after, %head, ?extent, "sending the log");
     let sending = Sending {
-        feed: store.log_feed(after),
+        feed: service.store()?.log_feed(after),
         goal: match extent {
             Extent::ToTheHead => Goal::Head(head),
             Extent::Endless => Goal::News,
@@ -99,12 +114,7 @@ async fn open(service: &Service, reader: &Principal, query: Query) -> Result<Res
         let piece = sending.next().await.transpose()?;
         Some((piece, sending))
     });
-    let mut response = Body::from_stream(pieces).into_response();
-    response
-        .headers_mut()
-        .extend([JSON_LINES, (LOG_POSITION, log_position(Bookmark { position: head, hash: None }))]);
-    response.extensions_mut().insert(Endless);
-    Ok(response)
+    Ok(Body::from_stream(pieces))
 }
 
 impl Query {

@@ -113,7 +113,7 @@ mod tests {
     fn one_message_names_every_error() {
         assert_eq!(
             parse(Some("limit=0&status=x&after=y")).unwrap_err(),
-            "limit must be between 1 and 100; status must be one of available, pending, sold; \
+            "limit must be an integer between 1 and 100; status must be one of available, pending, sold; \
              after must be an integer between 0 and 9223372036854775807"
         );
     }

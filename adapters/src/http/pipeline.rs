@@ -118,8 +118,9 @@ async fn process(endpoint: &Endpoint, context: &Context, request: Request) -> Re
     }
     let allowed = |request: &Request, scope| {
         let caller = auth::authenticate(&endpoint.service, request.headers(), context.origin.client)?;
+        let caller = context.caller.get_or_init(|| caller);
         caller.check_rate()?;
-        auth::require(&caller.principal, scope).map(|()| caller.principal)
+        auth::require(&caller.principal, scope).map(|()| caller.principal.clone())
     };
     let admit =
         |request| call::admit(endpoint, request, context.handling, context.origin.client, &context.caller);
@@ -131,7 +132,8 @@ async fn process(endpoint: &Endpoint, context: &Context, request: Request) -> Re
         }
         Handler::Streamed(scope, answer) => {
             let principal = allowed(&request, *scope)?;
-            answer(endpoint.service.clone(), principal, request.uri()).await
+            let pending = answer(endpoint.service.clone(), principal, &request);
+            pending.await
         }
         Handler::File(file) => Ok(file.answer(request.headers())),
         Handler::Read(answer) => answer(&admit(request).await?),

@@ -5,7 +5,7 @@ use std::{pin::Pin, sync::Arc};
 use application::{Principal, Scope};
 use axum::{
     extract::Request,
-    http::{HeaderMap, Method, StatusCode, Uri},
+    http::{HeaderMap, Method, StatusCode},
     response::{IntoResponse as _, Response},
 };
 
@@ -45,7 +45,7 @@ pub(super) enum Handler {
     /// For callers whose key has this scope.
     Scoped(Scope, fn(&Service, &HeaderMap) -> Response),
     /// For callers whose key has this scope, for as long as they read.
-    Streamed(Scope, fn(Arc<Service>, Arc<Principal>, &Uri) -> Pending),
+    Streamed(Scope, fn(Arc<Service>, Arc<Principal>, &Request) -> Pending),
     /// A file, for everybody.
     File(Box<Asset>),
     /// For callers with a key, from memory.
@@ -95,6 +95,8 @@ impl Route {
 
 /// The routers of one listener.
 pub(super) struct Routers {
+    /// The listener's name in the metrics.
+    pub(super) listener: &'static str,
     pub(super) serving: Router,
     /// For requests that come when there is no memory for their responses: probes, and 503 for the rest.
     pub(super) shedding: Router,
@@ -173,7 +175,9 @@ fn no_such_path(endpoint: &Endpoint, request: &Request) -> Result<Response, Prob
     let fits = |meant: &&String| endpoint.paths.iter().any(|known| is_like(meant, known));
     let meant = meant.iter().filter(|meant| meant.len() <= HINT_MAX).find(fits);
     let hint = meant.map(|meant| format!("did you mean {meant}? ")).unwrap_or_default();
-    let listed = if endpoint.paths.contains(&"/docs") { "/docs" } else { &endpoint.paths.join(", ") };
+    let parts_of_pages = |path: &&&str| !path.starts_with("/glance/");
+    let all = || endpoint.paths.iter().filter(parts_of_pages).copied().collect::<Vec<_>>().join(", ");
+    let listed = if endpoint.paths.contains(&"/docs") { "/docs" } else { &all() };
     Err(Problem::NotFound(format!("there is nothing at this address: {hint}see {listed}").into()))
 }
 

@@ -83,17 +83,34 @@ pub(super) struct Intake<'a> {
     to: &'a dyn EventLog,
     /// The last commit that was taken.
     last: Version,
-    /// What the target holds next.
-    held: VecDeque<StoredRecord>,
+    ahead: Ahead,
+}
+
+/// What the target holds after the last commit that was taken.
+enum Ahead {
+    Unknown,
+    Held(VecDeque<StoredRecord>),
+    /// It ended there. If somebody else writes to it, the next append fails.
+    Nothing,
 }
 
 impl<'a> Intake<'a> {
     pub(super) fn new(to: &'a dyn EventLog) -> Self {
-        Self { to, last: Version::START, held: VecDeque::new() }
+        Self::after(to, Version::START)
+    }
+
+    /// Goes on after a commit that the target holds.
+    pub(super) fn after(to: &'a dyn EventLog, last: Version) -> Self {
+        Self { to, last, ahead: Ahead::Unknown }
+    }
+
+    /// Forgets what is known of the target: an append that failed may have stored its record.
+    pub(super) fn look_again(&mut self) {
+        self.ahead = Ahead::Unknown;
     }
 
     pub(super) async fn take(&mut self, record: &StoredRecord, id: CommitId) -> Result<(), CopyError> {
-        match self.held_after(self.last.position).await? {
+        match self.held_next().await? {
             Some(held) if held == *record => {}
             Some(_) => return Err(CopyError::AnotherHistory(record.position)),
             None => append(self.to, self.last, &Record { id, bytes: record.bytes.clone() }).await?,
@@ -104,17 +121,28 @@ impl<'a> Intake<'a> {
 
     /// The target must end where the history ends.
     pub(super) async fn nothing_beyond(&mut self, last: Position) -> Result<(), CopyError> {
-        match self.held_after(last).await? {
-            Some(_) => Err(CopyError::AnotherHistory(last.next())),
-            None => Ok(()),
-        }
+        let beyond = match &self.ahead {
+            Ahead::Held(records) if !records.is_empty() => true,
+            Ahead::Unknown | Ahead::Held(_) | Ahead::Nothing => {
+                !self.to.read(last, ReadBound::ONE).await.map_err(CopyError::Target)?.is_empty()
+            }
+        };
+        if beyond { Err(CopyError::AnotherHistory(last.next())) } else { Ok(()) }
     }
 
-    async fn held_after(&mut self, position: Position) -> Result<Option<StoredRecord>, CopyError> {
-        if self.held.is_empty() {
-            self.held = self.to.read(position, ReadBound::BATCH).await.map_err(CopyError::Target)?.into();
+    async fn held_next(&mut self) -> Result<Option<StoredRecord>, CopyError> {
+        loop {
+            match &mut self.ahead {
+                Ahead::Nothing => return Ok(None),
+                Ahead::Held(records) if !records.is_empty() => return Ok(records.pop_front()),
+                Ahead::Unknown | Ahead::Held(_) => {
+                    let read = self.to.read(self.last.position, ReadBound::BATCH).await;
+                    let records = read.map_err(CopyError::Target)?;
+                    self.ahead =
+                        if records.is_empty() { Ahead::Nothing } else { Ahead::Held(records.into()) };
+                }
+            }
         }
-        Ok(self.held.pop_front())
     }
 }
 

@@ -12,7 +12,7 @@ use std::{
 };
 
 use adapters::http::{self, Listener, Service, Settings, Tls};
-use anyhow::{Context as _, bail};
+use anyhow::{Context as _, anyhow, bail};
 use application::PetStore;
 use tokio::{
     net::TcpListener,
@@ -38,6 +38,8 @@ type Stopped = Pin<Box<dyn Future<Output = ()> + Send>>;
 
 /// How long hanging threads may delay the exit of the program.
 const THREADS_PATIENCE: Duration = Duration::from_secs(1);
+
+const VERSION: &str = env!("CARGO_PKG_VERSION");
 
 /// How many connections the operators' listener accepts.
 const OPERATORS_MAX: usize = 100;
@@ -117,11 +119,6 @@ async fn serve(arguments: ServeArguments, output: &Output) -> anyhow::Result<()>
     let tls = open_tls(&arguments)?;
     let scheme = if tls.is_some() { "https" } else { "http" };
     reload_on_hangup(keys.clone(), tls.clone())?;
-    let (listener, address) = listen(arguments.listen, "--listen").await?;
-    output.stdout.print_line(format_args!(
-        "petstore {} is starting on {scheme}://{address}",
-        env!("CARGO_PKG_VERSION")
-    ));
 
     let service = Service::new(keys.authenticator(), arguments.site(), output.stderr.dropped());
     let service = service.with_tls(tls.clone()).with_client_limits(arguments.client_limits());
@@ -135,15 +132,22 @@ async fn serve(arguments: ServeArguments, output: &Output) -> anyhow::Result<()>
         drain: arguments.drain,
         ..Settings::default()
     };
-    let listener = Listener { tcp: listener, tls: tls.clone() };
-    let server = Server::start(|stopped| http::serve(listener, service.clone(), settings, stopped));
+    let listen_to_callers = async |doing: &str| -> anyhow::Result<(Server, SocketAddr)> {
+        let (listener, address) = listen(arguments.listen, "--listen").await?;
+        output.stdout.print_line(format_args!("petstore {VERSION} {doing} {scheme}://{address}"));
+        let listener = Listener { tcp: listener, tls: tls.clone() };
+        let serve = |stopped| http::serve(listener, service.clone(), settings, stopped);
+        Ok((Server::start(serve), address))
+    };
+    let early =
+        if arguments.listen_when_ready { None } else { Some(listen_to_callers("is starting on").await?) };
     let mut operators = None;
     if let Some(address) = arguments.ops_listen {
         let (listener, address) = listen(address, "--ops-listen").await?;
         output.stdout.print_line(format_args!("probes and metrics on {scheme}://{address}"));
         let settings =
             Settings { connections_max: shares.operators, connections_per_address: None, ..settings };
-        let listener = Listener { tcp: listener, tls };
+        let listener = Listener { tcp: listener, tls: tls.clone() };
         let serve = |stopped| http::serve_operators(listener, service.clone(), settings, stopped);
         operators = Some(Server::start(serve));
     }
@@ -156,6 +160,10 @@ async fn serve(arguments: ServeArguments, output: &Output) -> anyhow::Result<()>
         () = signals.received() => return Ok(()),
     };
     service.open(store.clone());
+    let (server, address) = match early {
+        Some(listening) => listening,
+        None => listen_to_callers("listens on").await?,
+    };
     tracing::info!(pets = store.count(), position = store.version().position.0, "ready");
     print_greeting(output, &arguments, &store, &format!("{scheme}://{address}"), &keys);
     manager.ready().await;
@@ -261,9 +269,19 @@ fn reload_on_hangup(keys: Keys, tls: Option<Arc<Tls>>) -> io::Result<()> {
 }
 
 async fn listen(address: SocketAddr, flag: &str) -> anyhow::Result<(TcpListener, SocketAddr)> {
-    let listener = TcpListener::bind(address)
-        .await
-        .with_context(|| format!("cannot listen on {address}: choose another address with {flag}"))?;
+    let listener = TcpListener::bind(address).await.map_err(|error| match error.kind() {
+        io::ErrorKind::AddrInUse => {
+            anyhow!("another program listens on {address}: stop it, or choose another address with {flag}")
+        }
+        io::ErrorKind::AddrNotAvailable => {
+            anyhow!("this machine does not have the address {}: choose another with {flag}", address.ip())
+        }
+        io::ErrorKind::PermissionDenied => anyhow!(
+            "this user may not listen on port {}: choose a port above 1023 with {flag}, or grant CAP_NET_BIND_SERVICE",
+            address.port()
+        ),
+        _ => anyhow!("{error}: cannot listen on {address}; choose another address with {flag}"),
+    })?;
     let address = listener.local_addr()?;
     Ok((listener, address))
 }

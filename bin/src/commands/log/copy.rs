@@ -4,13 +4,13 @@ use anyhow::bail;
 use application::transfer;
 
 use super::{progress::Progress, report};
-use crate::{store_url::StoreUrl, wire};
+use crate::{config::AccessArguments, store_url::StoreUrl, wire};
 
-pub(super) async fn run(from: &StoreUrl, to: &StoreUrl) -> anyhow::Result<()> {
+pub(super) async fn run(from: &StoreUrl, to: &StoreUrl, access: &AccessArguments) -> anyhow::Result<()> {
     if from.is_same_as(to) {
         bail!("--from and --to are the same log: choose a different target");
     }
-    let source = wire::open_existing_log(from).await?;
+    let source = wire::open_source(from, &access.access()?).await?;
     let target = wire::open_log(to).await?;
     let before = target.head().await?;
     let progress = Progress::through(&*source).await?;

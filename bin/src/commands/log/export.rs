@@ -7,16 +7,20 @@ use application::transfer::{self, Broken, ExportError};
 use chrono::Utc;
 
 use super::progress::Progress;
-use crate::{store_url::StoreUrl, wire};
+use crate::{config::SourceArgument, output, wire};
 
-pub(super) async fn run(url: &StoreUrl) -> anyhow::Result<()> {
-    let log = wire::open_existing_log(url).await?;
+pub(super) async fn run(source: &SourceArgument) -> anyhow::Result<()> {
+    let log = wire::open_source(&source.store, &source.access.access()?).await?;
     let progress = Progress::through(&*log).await?;
     let out = BufWriter::new(io::stdout().lock());
     match transfer::export(&*log, out, Utc::now(), |position| progress.reached(position)).await {
         Err(Broken { error: ExportError::File(error), .. }) if error.kind() == io::ErrorKind::BrokenPipe => {
             bail!("the reader closed the pipe: the export is incomplete")
         }
+        Err(Broken { error: ExportError::File(error), .. }) => bail!(
+            "cannot write to {}: {error}; the export is incomplete: delete it, and export again where there is room",
+            output::destination()
+        ),
         exported => exported.map(|_| ()).map_err(Into::into),
     }
 }

@@ -18,7 +18,7 @@ use domain::{CategoryId, NewPet, Pet, PetEvent, PetId, PetStatus};
 use serde_json::Value;
 use thiserror::Error;
 
-use crate::{config::StoreArgument, wire};
+use crate::{config::SourceArgument, wire};
 
 #[derive(Debug, Args)]
 pub(crate) struct FindArguments {
@@ -28,7 +28,7 @@ pub(crate) struct FindArguments {
     #[arg(long, env = "PETSTORE_JSON")]
     json: bool,
     #[command(flatten)]
-    source: StoreArgument,
+    source: SourceArgument,
 }
 
 /// Which events to find: those that everything given here applies to.
@@ -92,7 +92,7 @@ enum FindError {
 
 /// Reads and checks the whole history, and prints what matches.
 pub(super) async fn run(FindArguments { filter, json, source }: &FindArguments) -> anyhow::Result<()> {
-    let log = wire::open_existing_log(&source.store).await?;
+    let log = wire::open_source(&source.store, &source.access.access()?).await?;
     let mut out = BufWriter::new(io::stdout().lock());
     let mut found = 0_u64;
     let walked = transfer::walk::<FindError>(&*log, async |record, commit| {

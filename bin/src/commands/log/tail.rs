@@ -10,7 +10,7 @@ use application::{
     ports::{Position, ReadBound, StoredRecord},
 };
 
-use crate::{store_url::StoreUrl, wire};
+use crate::{config::SourceArgument, wire};
 
 /// How many existing commits are printed before new ones.
 const EXISTING_COMMITS: u64 = 10;
@@ -19,8 +19,8 @@ const PATIENCE: Duration = Duration::from_secs(1);
 
 /// Runs until it is interrupted. An embedded log cannot grow while this command has it open, so there it ends after
 /// the last commit.
-pub(super) async fn run(url: &StoreUrl, after: Option<u64>) -> anyhow::Result<()> {
-    let log = wire::open_existing_log(url).await?;
+pub(super) async fn run(source: &SourceArgument, after: Option<u64>) -> anyhow::Result<()> {
+    let log = wire::open_source(&source.store, &source.access.access()?).await?;
     let head = log.head().await?;
     let mut last = Position(after.unwrap_or(head.0.saturating_sub(EXISTING_COMMITS)));
     loop {
@@ -31,7 +31,7 @@ pub(super) async fn run(url: &StoreUrl, after: Option<u64>) -> anyhow::Result<()
             printed => printed?,
         }
         last = records.last().map_or(last, |record| record.position);
-        match url.sharing() {
+        match source.store.sharing() {
             Sharing::Alone if last >= head => return Ok(()),
             Sharing::Alone => {}
             Sharing::Shared => log.wait_beyond(last, PATIENCE).await?,

@@ -8,10 +8,11 @@ use application::{
 };
 
 use super::{progress, report, salvage};
-use crate::{store_url::StoreUrl, wire};
+use crate::{config::SourceArgument, wire};
 
-pub(super) async fn run(url: &StoreUrl, head: Option<Digest>) -> anyhow::Result<()> {
-    let (error, first_bad) = match wire::open_existing_log(url).await {
+pub(super) async fn run(source: &SourceArgument, head: Option<Digest>) -> anyhow::Result<()> {
+    let url = &source.store;
+    let (error, first_bad) = match wire::open_source(url, &source.access.access()?).await {
         Ok(log) => match check(&*log, head).await {
             Ok((summary, known)) => {
                 report::fact("sound", url);

@@ -1,0 +1,208 @@
+//! The log of a running service, read over HTTP from its operators' listener.
+//!
+//! A read goes on with the response that is open, if it is at the right place, and otherwise sends a new request. A request
+//! that goes on after a record begins with that record, so that a service that was replaced meanwhile is noticed.
+
+mod stream;
+
+use std::{path::Path, time::Duration};
+
+use application::ports::{
+    AppendError, Durability, DurabilityLevel, EventLog, Fault, LogError, Position, ReadBound, Record,
+    StoredRecord, Version,
+};
+use async_trait::async_trait;
+use serde_json::Value;
+use tokio::sync::Mutex;
+
+use self::stream::{Extent, Stream};
+use super::loopback::is_loopback;
+use crate::service_client::{Client, ClientError, Response, ServiceUrl};
+
+/// How much of a response that is no log is read.
+const REPORT_MAX: u64 = 64 * 1024;
+
+/// A log that another process serves. It can be read, and grows as it pleases.
+pub struct RemoteLog {
+    client: Client,
+    durability: Durability,
+    reading: Mutex<Reading>,
+}
+
+/// The response that is open, and the last record of any.
+#[derive(Default)]
+struct Reading {
+    stream: Option<Stream>,
+    last: Option<StoredRecord>,
+}
+
+impl RemoteLog {
+    /// Opens the log of the service at `url` with an API key. For https it trusts the certificates in `ca`, or those that
+    /// the system trusts. Over plain HTTP it sends the key to this machine only, unless the URL says `?tls=off`.
+    pub async fn open(url: ServiceUrl, ca: Option<&Path>, key: &str) -> Result<Self, LogError> {
+        if !url.is_protected() && !is_loopback(url.host()) {
+            let detail = format!(
+                "{url} is on a network, and plain HTTP would expose the API key and the log there: use https, or add \
+                 ?tls=off to the URL if you trust the network"
+            );
+            return Err(LogError::new(Fault::CannotOpen, detail));
+        }
+        let wrong = |error| failed(&url, error);
+        let client = Client::new(url.clone(), ca).and_then(|client| client.with_key(key)).map_err(wrong)?;
+        let log = Self { durability: durability_of(&client).await, client, reading: Mutex::default() };
+        log.head().await?;
+        Ok(log)
+    }
+
+    /// Opens a response that goes on after `after`.
+    async fn begin(
+        &self,
+        after: Position,
+        extent: Extent,
+        last: Option<&StoredRecord>,
+    ) -> Result<Stream, LogError> {
+        let known = last.filter(|last| last.position == after);
+        let first = known.map_or(after, |known| Position(known.position.0 - 1));
+        let follow = match extent {
+            Extent::ToTheHead => "",
+            Extent::Endless => "&follow=true",
+        };
+        let response = self.ask("GET", &format!("/log?after={first}{follow}")).await?;
+        let mut stream = Stream::new(response.body, extent, first);
+        if let Some(known) = known
+            && stream.first().await.map_err(|error| self.named(&error))?.as_ref() != Some(known)
+        {
+            let detail = format!(
+                "{} no longer holds the commit that was read at position {after}: its log was replaced",
+                self.client.url()
+            );
+            return Err(LogError::new(Fault::Diverged, detail));
+        }
+        Ok(stream)
+    }
+
+    async fn ask(&self, method: &str, path: &str) -> Result<Response, LogError> {
+        let url = self.client.url();
+        let response = self.client.send(method, path).await.map_err(|error| failed(url, error))?;
+        if response.status == 200 {
+            return Ok(response);
+        }
+        let status = response.status;
+        let told = response.text(REPORT_MAX).await.unwrap_or_default();
+        let message = serde_json::from_str::<Value>(&told)
+            .ok()
+            .and_then(|error| Some(error["message"].as_str()?.escape_debug().to_string()));
+        // The response to HEAD has no message.
+        let (fault, meaning) = match status {
+            401 => (Fault::CannotOpen, "the API key is not valid there"),
+            403 => (
+                Fault::CannotOpen,
+                "the API key lacks the log scope; issue one with petstore keys issue --scope log",
+            ),
+            404 => (Fault::CannotOpen, "there is no log at this address; use that of --ops-listen"),
+            429 | 500.. => (Fault::Unreachable, "it is not ready"),
+            _ => (Fault::CannotOpen, "it refuses the request"),
+        };
+        let message = message.unwrap_or_else(|| meaning.into());
+        Err(LogError::new(fault, format!("{url} answers {status}: {message}")))
+    }
+
+    fn named(&self, error: &LogError) -> LogError {
+        LogError::new(error.fault, format!("{}: {error}", self.client.url()))
+    }
+}
+
+/// What the service says about its own log. It is not worth failing for.
+async fn durability_of(client: &Client) -> Durability {
+    let told = match client.send("GET", "/readyz").await {
+        Ok(response) => response.text(REPORT_MAX).await.unwrap_or_default(),
+        Err(_) => String::new(),
+    };
+    let report: Value = serde_json::from_str(&told).unwrap_or_default();
+    let level = match report["durability"]["level"].as_str() {
+        Some("replicated") => DurabilityLevel::Replicated,
+        Some("synced") => DurabilityLevel::Synced,
+        Some("buffered") => DurabilityLevel::Buffered,
+        Some(_) | None => DurabilityLevel::Volatile,
+    };
+    let promise = report["durability"]["promise"].as_str().unwrap_or("the service did not say");
+    let engine = report["engine"].as_str().unwrap_or("unknown");
+    Durability {
+        engine: "http",
+        level,
+        promise: promise.escape_debug().to_string(),
+        facts: vec![("engine of the service".into(), engine.escape_debug().to_string())],
+    }
+}
+
+#[async_trait]
+impl EventLog for RemoteLog {
+    async fn append(&self, _: Version, _: &Record) -> Result<Position, AppendError> {
+        let detail = "the log of a running service is only read here: send creates to the service";
+        Err(AppendError::NotStored(LogError::new(Fault::CannotOpen, detail)))
+    }
+
+    async fn read(&self, after: Position, bound: ReadBound) -> Result<Vec<StoredRecord>, LogError> {
+        let mut reading = self.reading.lock().await;
+        let Reading { stream, last } = &mut *reading;
+        let open = stream.as_ref().map(Stream::position);
+        if let Some(last) = last
+            && bound == ReadBound::ONE
+            && last.position == after.next()
+            && open == Some(last.position)
+        {
+            // All records of one response belong to one history: the service sees to that.
+            return Ok(vec![last.clone()]);
+        }
+        if open != Some(after) {
+            *stream = None;
+        }
+        let mut current = match stream.take() {
+            Some(current) => current,
+            None => self.begin(after, Extent::ToTheHead, last.as_ref()).await?,
+        };
+        // An error, and a caller that gives up, leave no half-read response behind.
+        let records = current.records(bound).await.map_err(|error| self.named(&error))?;
+        // Who looks at one record goes on elsewhere: a follower with a response that has no end.
+        if !current.has_ended() && bound != ReadBound::ONE {
+            *stream = Some(current);
+        }
+        *last = records.last().cloned().or(last.take());
+        Ok(records)
+    }
+
+    async fn head(&self) -> Result<Position, LogError> {
+        let response = self.ask("HEAD", "/log").await?;
+        let position = response.header("log-position").and_then(|position| position.parse().ok());
+        position.map(Position).ok_or_else(|| {
+            let detail = format!("{} sends no position: it is no petstore", self.client.url());
+            LogError::new(Fault::CannotOpen, detail)
+        })
+    }
+
+    async fn wait_beyond(&self, position: Position, patience: Duration) -> Result<(), LogError> {
+        let mut reading = self.reading.lock().await;
+        let Reading { stream, last } = &mut *reading;
+        if stream.as_ref().is_none_or(|stream| stream.position() != position) {
+            *stream = None;
+            *stream = Some(self.begin(position, Extent::Endless, last.as_ref()).await?);
+        }
+        let Some(current) = stream else { return Ok(()) };
+        if let Err(error) = current.wait(patience).await {
+            *stream = None;
+            return Err(self.named(&error));
+        }
+        Ok(())
+    }
+
+    fn durability(&self) -> Durability {
+        self.durability.clone()
+    }
+}
+
+fn failed(url: &ServiceUrl, error: ClientError) -> LogError {
+    match error {
+        ClientError::Unreachable(detail) => LogError::new(Fault::Unreachable, format!("{url}: {detail}")),
+        ClientError::Unusable(detail) => LogError::new(Fault::CannotOpen, format!("{url}: {detail}")),
+    }
+}

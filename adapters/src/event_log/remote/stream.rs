@@ -1,0 +1,159 @@
+//! One response with records, line by line.
+
+use std::{
+    pin::Pin,
+    time::{Duration, Instant},
+};
+
+use application::{
+    ports::{Fault, LogError, Position, ReadBound, StoredRecord},
+    transfer::{LINE_MAX, Passed},
+};
+use bytes::Bytes;
+use tokio::{
+    io::{AsyncBufReadExt as _, AsyncRead, BufReader},
+    time,
+};
+
+/// How long the service may send nothing: it sends a heartbeat every five seconds.
+const SILENCE_MAX: Duration = Duration::from_secs(30);
+
+/// How far a response goes.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum Extent {
+    /// To a manifest.
+    ToTheHead,
+    /// On and on.
+    Endless,
+}
+
+/// The lines of a response, and what they were so far.
+pub(super) struct Stream {
+    body: BufReader<Pin<Box<dyn AsyncRead + Send>>>,
+    extent: Extent,
+    passed: Passed,
+    /// The beginning of a line. It stays here when nobody waits for the rest.
+    begun: Vec<u8>,
+    /// A whole line that nobody has taken yet.
+    line: Option<Vec<u8>>,
+    heard: Instant,
+    end: End,
+}
+
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum End {
+    Ahead,
+    Manifest,
+}
+
+impl Stream {
+    pub(super) fn new(
+        body: BufReader<Pin<Box<dyn AsyncRead + Send>>>,
+        extent: Extent,
+        after: Position,
+    ) -> Self {
+        let passed = Passed::after(after);
+        Self { body, extent, passed, begun: vec![], line: None, heard: Instant::now(), end: End::Ahead }
+    }
+
+    /// The position of the last record that was taken.
+    pub(super) fn position(&self) -> Position {
+        self.passed.last()
+    }
+
+    /// Whether there is nothing more to come.
+    pub(super) fn has_ended(&self) -> bool {
+        self.end == End::Manifest
+    }
+
+    /// The first record, however long it takes to come.
+    pub(super) async fn first(&mut self) -> Result<Option<StoredRecord>, LogError> {
+        self.fill().await?;
+        self.take()
+    }
+
+    /// Records that have come. Of a response with an end, waits for one; nothing means the end.
+    pub(super) async fn records(&mut self, bound: ReadBound) -> Result<Vec<StoredRecord>, LogError> {
+        let (mut records, mut room) = (Vec::new(), bound.bytes);
+        while records.len() < bound.records && room > 0 && self.end == End::Ahead {
+            let wait = records.is_empty() && self.extent == Extent::ToTheHead;
+            if self.line.is_none() && !wait && !self.body.buffer().contains(&b'\n') {
+                break;
+            }
+            // A heartbeat may be all that is there, and the next line may take its time.
+            let filled = time::timeout(if wait { SILENCE_MAX } else { Duration::ZERO }, self.fill());
+            match filled.await {
+                Ok(filled) => filled?,
+                Err(_) if wait => return Err(self.cut_off("it sends nothing")),
+                Err(_) => break,
+            }
+            // The end is found by the read after the last record, which returns nothing.
+            if !records.is_empty() && self.line.as_ref().is_some_and(|line| Passed::is_manifest(line)) {
+                break;
+            }
+            if let Some(record) = self.take()? {
+                room = room.saturating_sub(record.bytes.len());
+                records.push(record);
+            }
+        }
+        Ok(records)
+    }
+
+    /// Returns when there is a line to take, or after `patience`.
+    pub(super) async fn wait(&mut self, patience: Duration) -> Result<(), LogError> {
+        match time::timeout(patience, self.fill()).await {
+            Ok(filled) => filled,
+            Err(_) if self.heard.elapsed() > SILENCE_MAX => Err(self.cut_off("it sends nothing")),
+            Err(_) => Ok(()),
+        }
+    }
+
+    /// Reads up to the end of the next line that is not a heartbeat. Nothing is lost if that is given up.
+    async fn fill(&mut self) -> Result<(), LogError> {
+        while self.line.is_none() {
+            let read = self.body.fill_buf().await;
+            let bytes = match read {
+                Ok([]) => return Err(self.cut_off("it has ended")),
+                Ok(bytes) => bytes,
+                Err(error) => return Err(self.cut_off(&error.to_string())),
+            };
+            self.heard = Instant::now();
+            let end = bytes.iter().position(|byte| *byte == b'\n');
+            let length = end.map_or(bytes.len(), |end| end + 1);
+            self.begun.extend_from_slice(&bytes[..end.unwrap_or(length)]);
+            self.body.consume(length);
+            if end.is_some() && !self.begun.is_empty() {
+                self.line = Some(std::mem::take(&mut self.begun));
+            }
+            if self.begun.len() as u64 > LINE_MAX {
+                return Err(self.damaged("is longer than any record"));
+            }
+        }
+        Ok(())
+    }
+
+    /// The record in the line that has come, or `None` if that is the manifest.
+    fn take(&mut self) -> Result<Option<StoredRecord>, LogError> {
+        let Some(line) = self.line.take() else { return Ok(None) };
+        if Passed::is_manifest(&line) {
+            if !self.passed.fits(&line) {
+                return Err(self.damaged("is a manifest that does not match the lines before it"));
+            }
+            self.end = End::Manifest;
+            return Ok(None);
+        }
+        self.passed.take(&line);
+        Ok(Some(StoredRecord { position: self.passed.last(), bytes: Bytes::from(line) }))
+    }
+
+    fn cut_off(&self, why: &str) -> LogError {
+        let detail = format!("the response was cut off after position {}: {why}", self.position());
+        LogError::new(Fault::Unreachable, detail)
+    }
+
+    fn damaged(&self, what: &str) -> LogError {
+        let detail = format!("the line after position {} {what}: read the log again", self.position());
+        // It is the response that is damaged: the log itself may be sound.
+        LogError::new(Fault::Unreachable, detail)
+    }
+}

@@ -1,0 +1,136 @@
+//! `petstore log copy --follow`: keeps a copy of a log that grows, and says how far behind it is.
+
+use std::{
+    cell::Cell,
+    convert::Infallible,
+    time::{Duration, Instant},
+};
+
+use anyhow::{anyhow, bail};
+use application::{
+    Sharing,
+    ports::{EventLog, Position},
+    transfer::{self, FollowStep},
+};
+use chrono::{DateTime, SecondsFormat, Utc};
+use tokio::{
+    signal::unix::{SignalKind, signal},
+    sync::watch,
+    time,
+};
+
+use super::report;
+use crate::{config::AccessArguments, store_url::StoreUrl, wire};
+
+/// How long the source may take to tell its last position when the copy ends.
+const LAST_PATIENCE: Duration = Duration::from_secs(2);
+
+/// How far the copy has come.
+#[derive(Debug, Clone, Copy, Default)]
+struct Reached {
+    position: Position,
+    /// When its last commit was made, by the clock of the node that made it.
+    time: Option<DateTime<Utc>>,
+}
+
+/// How far behind the copy was.
+#[derive(Debug, Clone, Copy)]
+struct Lag {
+    commits: u64,
+    millis: u128,
+    measured: Instant,
+}
+
+/// Runs until it is interrupted.
+pub(super) async fn run(
+    from: &StoreUrl,
+    to: &StoreUrl,
+    access: &AccessArguments,
+    report_every: Duration,
+) -> anyhow::Result<()> {
+    if from.is_same_as(to) {
+        bail!("--from and --to are the same log: choose a different target");
+    }
+    if from.sharing() == Sharing::Alone {
+        bail!(
+            "{from} cannot grow while this command reads it: name the --ops-listen address of the service that writes \
+             to it (https://HOST:PORT)"
+        );
+    }
+    let (mut interrupt, mut terminate) = (signal(SignalKind::interrupt())?, signal(SignalKind::terminate())?);
+    let source = wire::open_source(from, &access.access()?).await?;
+    let target = wire::open_log(to).await?;
+    let reached = watch::Sender::new(Reached::default());
+    let (mut waiting, lag) = (false, Cell::new(None));
+    let copying = transfer::follow(&*source, &*target, |step| match step {
+        FollowStep::Resumed(position) => {
+            let what = if waiting { "resumed" } else { "following" };
+            report::fact(what, format!("{from} after position {position}, to {to}"));
+            waiting = false;
+            reached.send_modify(|reached| reached.position = position);
+        }
+        FollowStep::Stored(commit) => {
+            reached.send_replace(Reached { position: commit.position, time: Some(commit.time) });
+        }
+        FollowStep::Waiting(error) => {
+            // Once for each outage.
+            if !waiting {
+                report::fact("waiting", error);
+            }
+            waiting = true;
+        }
+    });
+    tokio::select! {
+        ended = copying => {
+            let Err(broken) = ended;
+            return Err(anyhow!("{broken}; the copy ends at position {}", broken.sound.last));
+        }
+        never = report_lag(&*source, reached.subscribe(), &lag, report_every) => match never {},
+        _ = interrupt.recv() => {}
+        _ = terminate.recv() => {}
+    }
+    // An append that was interrupted may have been stored.
+    let position = target.head().await.unwrap_or(reached.borrow().position);
+    report::fact("stopped", format!("the copy ends at position {position}"));
+    if let Some(time) = reached.borrow().time {
+        report::fact("last", time.to_rfc3339_opts(SecondsFormat::Millis, true));
+    }
+    match time::timeout(LAST_PATIENCE, source.head()).await {
+        Ok(Ok(head)) => report::fact("behind", format!("{} commits", head.0.saturating_sub(position.0))),
+        Ok(Err(_)) | Err(_) => {
+            report::fact("behind", "unknown: the source does not respond; later commits are not in the copy");
+        }
+    }
+    if let Some(Lag { commits, millis, measured }) = lag.get() {
+        let ago = measured.elapsed().as_millis();
+        report::fact("measured", format!("{commits} commits, {millis} ms behind, {ago} ms ago"));
+    }
+    report::fact("next", format!("the same command resumes; petstore serve --store {to} serves the copy"));
+    Ok(())
+}
+
+/// Says again and again how far behind the copy is. The time is how long the copy takes to reach what the source holds
+/// when it is asked, so no two clocks are compared.
+async fn report_lag(
+    source: &dyn EventLog,
+    mut reached: watch::Receiver<Reached>,
+    lag: &Cell<Option<Lag>>,
+    every: Duration,
+) -> Infallible {
+    loop {
+        time::sleep(every).await;
+        let asked = Instant::now();
+        // That it does not respond is reported where it is followed.
+        let Ok(head) = source.head().await else { continue };
+        let commits = head.0.saturating_sub(reached.borrow().position.0);
+        let caught_up =
+            time::timeout(every, reached.wait_for(|reached| reached.position >= head)).await.is_ok();
+        let (than, millis) = (if caught_up { "" } else { "more than " }, asked.elapsed().as_millis());
+        lag.set(Some(Lag { commits, millis, measured: asked }));
+        let position = reached.borrow().position;
+        report::fact(
+            "behind",
+            format!("{commits} commits, {than}{millis} ms; the copy is at position {position}"),
+        );
+    }
+}
