@@ -66,6 +66,8 @@ fn a_named_page_can_read_every_response_and_its_headers() {
             "location",
             "log-position",
             "retry-after",
+            "ratelimit",
+            "ratelimit-policy",
             "preference-applied",
             "deprecation",
             "sunset",

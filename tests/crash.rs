@@ -21,6 +21,5 @@ mod load;
 pub(crate) mod part;
 mod power_cuts;
 mod short_writes;
-mod sqlite_damage;
 mod syncs;
 mod trace;

@@ -1,21 +1,12 @@
 //! The same interface over HTTP/2, called by an independent client: curl.
 
-use std::process::Command;
-
 use harness::{App, succeed};
 
 /// Status, protocol version and body of what curl got.
 fn curl(app: &App, path: &str, more: &[&str]) -> (String, String, String) {
     let told = succeed(
-        Command::new("curl")
-            .args([
-                "--silent",
-                "--show-error",
-                "--http2-prior-knowledge",
-                "--write-out",
-                "\n%{http_code} %{http_version}",
-            ])
-            .args(["--header", &format!("Authorization: Bearer {}", app.key)])
+        app.curl()
+            .args(["--write-out", "\n%{http_code} %{http_version}"])
             .args(more)
             .arg(format!("http://{}{path}", app.address())),
     );

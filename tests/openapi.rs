@@ -171,7 +171,7 @@ fn assert_described(document: &Value, id: &str, answer: &Answer) {
     for (name, _) in answer.headers.iter().filter(|(name, _)| !of_the_connection.contains(&name.as_str())) {
         assert!(headers.contains(name), "{id} {} has {name}", answer.status);
     }
-    let optional = ["link", "idempotency-replayed"];
+    let optional = ["link", "idempotency-replayed", "ratelimit", "ratelimit-policy"];
     for name in headers.iter().filter(|name| !optional.contains(&name.as_str())) {
         assert!(!answer.all(name).is_empty(), "{id} {} has {name}: {answer:?}", answer.status);
     }
@@ -185,6 +185,36 @@ fn assert_described(document: &Value, id: &str, answer: &Answer) {
             answer.text()
         );
     }
+}
+
+#[test]
+fn an_operator_may_name_a_contact_and_none_is_invented() {
+    assert_eq!(document()["info"].get("contact"), None);
+    let printed = petstore(["openapi", "--contact", "mailto:pets@example.com"]).stdout;
+    let printed: Value = serde_json::from_str(&printed).unwrap();
+    assert_eq!(printed["info"]["contact"], json!({ "email": "pets@example.com" }));
+    let app = App::start_with(&["--contact", "https://example.com/help"]);
+    let served = app.anonymous("GET", "/openapi.json").send().json();
+    assert_eq!(served["info"]["contact"], json!({ "url": "https://example.com/help" }));
+    assert_eq!(petstore(["openapi", "--contact", "pets@example.com"]).code, Some(2));
+}
+
+#[test]
+fn every_operation_describes_its_limits() {
+    let app = App::start_with(&["--rate-limit", "1/h", "--failed-auth-limit", "1/h"]);
+    let document = document();
+    app.get("/v1/pets");
+    app.get_as("wrong", "/v1/pets");
+    for (path, method, described) in operations(&document) {
+        let call = app.call(&method.to_uppercase(), &format!("/v1{}", path.replace("{petId}", "1")));
+        let id = described["operationId"].as_str().unwrap();
+        let limited = call.send();
+        assert_eq!(limited.status, 429, "{id}");
+        assert_described(&document, id, &limited);
+        let examples = &described["responses"]["429"]["content"]["application/json"]["examples"];
+        assert!(examples["rate_limited"].is_object() && examples["wrong_keys"].is_object(), "{id}");
+    }
+    app.get_as("wrong", "/v1/pets").error(429, "too_many_requests");
 }
 
 #[test]

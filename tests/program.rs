@@ -150,6 +150,12 @@ fn every_command_explains_itself() {
             if flag == "help" || flag == "version" {
                 continue;
             }
+            // The same flag means two things: the limit of one key, and that of a service that has no other.
+            let flag = if command[..] == ["keys", "issue", "--help"] && flag == "rate-limit" {
+                "key-rate-limit".to_owned()
+            } else {
+                flag
+            };
             let variable = format!("PETSTORE_{}", flag.to_uppercase().replace('-', "_"));
             // With its end, because one name may be the beginning of another. The value is hidden where it may be secret.
             let named =

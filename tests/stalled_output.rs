@@ -36,7 +36,7 @@ impl Service {
         let issued = petstore(["keys", "issue", "--name", "test", "--keys", keys.to_str().unwrap()]);
         let mut process = Command::new(program())
             .args(["serve", "--listen", "127.0.0.1:0", "--ops-listen", "127.0.0.1:0", "--store", "memory:"])
-            .args(["--log", "debug", "--drain", "50s", "--keys"])
+            .args(["--log", "debug", "--access-log", "--drain", "50s", "--keys"])
             .arg(&keys)
             .stdin(Stdio::null())
             .stdout(File::create(folder.path().join("stdout")).unwrap())

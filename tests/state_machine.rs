@@ -5,7 +5,7 @@ use std::{fmt, sync::Arc};
 use adapters::event_log::sled::SledLog;
 use application::{CreateError, CreatePet, KeyId, Limit, ListPets, PetStore, RequestKey, Sharing};
 use domain::{CategoryId, NewPet, Pet, PetId, PetName, PetStatus};
-use harness::open_node;
+use harness::{open_node, page, pet};
 use proptest::prelude::*;
 use proptest_state_machine::{ReferenceStateMachine, StateMachineTest, prop_state_machine};
 use tempfile::TempDir;
@@ -175,14 +175,14 @@ impl StateMachineTest for StoreTest {
                 });
             }
             Step::Get(id) => {
-                let found = node.store().get(PetId::new(id).unwrap()).unwrap().0;
+                let found = pet(node.store(), PetId::new(id).unwrap()).unwrap();
                 let expected = after.pets.iter().find(|pet| pet.id.get() == id).cloned();
                 assert_eq!(found, expected);
             }
             Step::List { limit, status, after: from } => {
                 let from_id = from.map(|id| PetId::new(id).unwrap());
                 let query = ListPets { limit: Limit::new(limit).unwrap(), status, after: from_id };
-                assert_eq!(node.store().list(&query).unwrap().0.pets, after.list(limit, status, from));
+                assert_eq!(page(node.store(), &query).unwrap().pets, after.list(limit, status, from));
             }
             Step::Restart => {
                 node.close();

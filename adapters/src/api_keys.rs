@@ -4,6 +4,7 @@
 //! Reading order: [`ApiKeys`] (authenticates every request), `file` (the key file), `issue`, `rotate` and `revoke` (how
 //! it changes), `record` (one entry of it), `key` (the secret), `document` (the file's text), `last_use`, `log_once`.
 
+mod changes;
 mod document;
 mod file;
 mod issue;
@@ -22,7 +23,7 @@ use std::{
 };
 
 use application::{
-    KeyId, Principal, RefusedKey,
+    Allowance, KeyId, Principal, RateLimit, RefusedKey,
     ports::{Authenticator, Clock},
 };
 use chrono::{DateTime, Utc};
@@ -54,6 +55,8 @@ const FIRST_KEY_BYTES_MAX: u64 = 1_024;
 pub struct ApiKeys {
     file: KeyFile,
     clock: Arc<dyn Clock>,
+    /// The rate limit of keys that have none of their own.
+    rate_limit: Option<RateLimit>,
     keys: RwLock<HashMap<[u8; ID_BYTES], Known>>,
     loaded: Mutex<Loaded>,
     saved: Mutex<Saved>,
@@ -88,10 +91,16 @@ impl ApiKeys {
     pub const SAVE_EVERY: Duration = Duration::from_secs(10);
 
     /// Loads the keys from the file at `path`, which must exist: see [`KeyFile::issue_first`].
-    pub fn open(path: impl Into<PathBuf>, clock: Arc<dyn Clock>) -> Result<Arc<Self>, KeyFileError> {
+    /// `rate_limit` is for keys that have no limit of their own.
+    pub fn open(
+        path: impl Into<PathBuf>,
+        clock: Arc<dyn Clock>,
+        rate_limit: Option<RateLimit>,
+    ) -> Result<Arc<Self>, KeyFileError> {
         let keys = Self {
             file: KeyFile::at(path),
             clock,
+            rate_limit,
             keys: RwLock::default(),
             loaded: Mutex::default(),
             saved: Mutex::default(),
@@ -173,13 +182,18 @@ impl ApiKeys {
         let now = self.clock.now();
         let active = records.iter().filter(|record| record.state(now) == KeyState::Active).count();
         let mut keys = self.keys.write();
-        *keys = records
+        let known: HashMap<_, _> = records
             .into_iter()
             .map(|record| {
-                let last_use = keys.get(&record.hash.id_bytes()).map(|known| known.last_use.clone());
-                (record.hash.id_bytes(), Known::new(record, last_use.unwrap_or_default()))
+                let before = keys.get(&record.hash.id_bytes());
+                (record.hash.id_bytes(), Known::new(record, self.rate_limit, before))
             })
             .collect();
+        // At the start all of them would be new.
+        if !keys.is_empty() {
+            changes::log(&keys, &known);
+        }
+        *keys = known;
         Ok(active)
     }
 
@@ -227,13 +241,18 @@ impl Authenticator for ApiKeys {
 }
 
 impl Known {
-    fn new(record: KeyRecord, last_use: Arc<LastUse>) -> Self {
+    /// What has been used of the key `before` stays used.
+    fn new(record: KeyRecord, rate_limit: Option<RateLimit>, before: Option<&Self>) -> Self {
+        let allowance = record.rate_limit.or(rate_limit).map(|limit| {
+            Allowance::continued(before.and_then(|known| known.principal.allowance.as_ref()), limit)
+        });
+        let last_use = before.map(|known| known.last_use.clone()).unwrap_or_default();
         let principal = Principal {
             id: record.id(),
             owner: record.owner.clone(),
             name: record.name.to_string(),
             scopes: record.scopes,
-            rate_limit: record.rate_limit,
+            allowance,
         };
         Self { record, principal: Arc::new(principal), last_use }
     }

@@ -14,6 +14,18 @@ pub mod sled;
 #[cfg(feature = "sqlite")]
 pub mod sqlite;
 
+use application::ports::{AppendError, Fault, LogError, Record};
+
+/// Refuses a record over the limit of an engine before anything of it is sent or written.
+fn check_size(record: &Record, max: usize) -> Result<(), AppendError> {
+    let size = record.bytes.len();
+    if size <= max {
+        return Ok(());
+    }
+    let detail = format!("a record of {size} bytes is over the limit of {max}");
+    Err(AppendError::NotStored(LogError::new(Fault::TooLarge, detail)))
+}
+
 /// What to do when there is no log yet.
 #[cfg(feature = "postgres")]
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]

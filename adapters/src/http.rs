@@ -12,6 +12,7 @@ mod auth;
 #[path = "../../tests/bad_requests.rs"]
 mod bad_requests;
 mod call;
+mod client_address;
 mod connection;
 mod cors;
 mod deprecation;
@@ -30,29 +31,34 @@ mod new_pet;
 mod number;
 mod openapi;
 mod paging;
+mod per_address;
 mod pet_json;
 mod pets;
 mod pipeline;
 mod prefer;
-mod refused_keys;
+mod rate_limit;
 mod request_body;
 mod request_id;
+mod request_log;
 mod route;
 mod server;
 mod service;
 mod site;
 mod strangers;
 mod tls;
+mod wrong_keys;
 
 use std::sync::Arc;
 
 use application::Scope;
 
+pub use client_address::{InvalidTrustedProxy, TrustedProxy};
 pub use cors::{InvalidOrigin, Origin};
-pub use limits::Settings;
+pub use limits::{ClientLimits, Settings};
+pub use request_log::AccessLog;
 pub use server::Listener;
 pub use service::Service;
-pub use site::{InvalidServerUrl, ServerUrl, Site};
+pub use site::{ContactUrl, InvalidContactUrl, InvalidServerUrl, ServerUrl, Site};
 pub use tls::{Tls, TlsError};
 
 use health::for_operators;

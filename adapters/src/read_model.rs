@@ -1,9 +1,22 @@
-//! The read model: all pets in memory, sorted by id, with one index per status. Every page costs the same, wherever
-//! it starts.
+//! The read model: all pets in memory, in chunks, in ascending id order, with an index for each status. Every page costs the
+//! same, wherever it starts, and is handed out without copying a pet.
 
-use application::{ListPets, Page, Version, commit::Commit, ports::ReadModel};
-use domain::{Pet, PetEvent, PetId, PetStatus};
+use std::{mem, sync::Arc};
+
+use application::{
+    ListPets, PageEnd, PetView, Version,
+    commit::Commit,
+    ports::{InvalidBlock, ReadModel, SavedPets},
+};
+use domain::{PetEvent, PetId, PetStatus};
 use parking_lot::RwLock;
+
+use by_status::ByStatus;
+use chunk::Chunk;
+
+mod block;
+mod by_status;
+mod chunk;
 
 /// The read model of one node.
 #[derive(Debug, Default)]
@@ -11,11 +24,23 @@ pub struct MemoryReadModel(RwLock<Pets>);
 
 #[derive(Debug, Default)]
 struct Pets {
-    /// Sorted by ascending id.
-    all: Chunked<Pet>,
-    /// Indexes into `all`, ascending, one list per status.
-    by_status: [Chunked<u32>; PetStatus::ALL.len()],
+    /// The chunks that no pet is added to any more. Whoever saves them shares them.
+    full: Vec<Arc<Chunk>>,
+    /// The chunk that grows.
+    last: Chunk,
+    /// The first id of each chunk that is not empty.
+    first_ids: Vec<i64>,
+    /// Which chunks hold pets with each status.
+    by_status: ByStatus,
+    count: usize,
     version: Version,
+}
+
+/// Where a pet is: the number of its chunk, and its slot there.
+#[derive(Debug, Clone, Copy)]
+struct Place {
+    chunk: usize,
+    slot: usize,
 }
 
 impl ReadModel for MemoryReadModel {
@@ -23,39 +48,36 @@ impl ReadModel for MemoryReadModel {
         let mut pets = self.0.write();
         for entry in &commit.entries {
             let PetEvent::Added(pet) = &entry.event;
-            pets.add(pet.clone());
+            pets.add(&pet.into());
         }
         pets.version = Version::at(commit.position, commit.id);
     }
 
     fn clear(&self) {
-        *self.0.write() = Pets::default();
+        // Freeing many chunks takes a while: not under the lock.
+        let _old = mem::take(&mut *self.0.write());
     }
 
-    fn get(&self, id: PetId) -> Option<Pet> {
+    fn get(&self, id: PetId, sink: &mut dyn FnMut(PetView<'_>)) -> Version {
         let pets = self.0.read();
-        // Without gaps in the ids, the pet with id n is the n-th. A gap can only move it towards the front.
-        let last_place = usize::try_from(id.get()).ok()?.min(pets.all.len());
-        let place = match pets.all.get(last_place.checked_sub(1)?) {
-            Some(pet) if pet.id == id => last_place - 1,
-            Some(_) | None => pets.all.partition_point(|pet| pet.id < id),
-        };
-        pets.all.get(place).filter(|pet| pet.id == id).cloned()
-    }
-
-    fn list(&self, query: &ListPets) -> Page {
-        let pets = self.0.read();
-        match query.status {
-            None => {
-                let start = pets.all.partition_point(|pet| Some(pet.id) <= query.after);
-                pets.page((start..pets.all.len()).filter_map(|place| pets.all.get(place)), query)
-            }
-            Some(status) => {
-                let places = &pets.by_status[index(status)];
-                let start = places.partition_point(|place| pets.at(*place).map(|pet| pet.id) <= query.after);
-                pets.page((start..places.len()).filter_map(|nth| pets.at(*places.get(nth)?)), query)
-            }
+        if let Some(Place { chunk, slot }) = pets.place(id) {
+            sink(pets.chunk(chunk).pet(slot));
         }
+        pets.version
+    }
+
+    fn list(&self, query: &ListPets, sink: &mut dyn FnMut(PetView<'_>)) -> PageEnd {
+        let pets = self.0.read();
+        let mut rest = pets.next(pets.after(query.after), query.status);
+        let mut last = None;
+        for _ in 0..query.limit.get() {
+            let Some(Place { chunk, slot }) = rest else { break };
+            let pet = pets.chunk(chunk).pet(slot);
+            last = Some(pet.id);
+            sink(pet);
+            rest = pets.next(Place { chunk, slot: slot + 1 }, query.status);
+        }
+        PageEnd { next: rest.and(last), version: pets.version }
     }
 
     fn version(&self) -> Version {
@@ -63,181 +85,109 @@ impl ReadModel for MemoryReadModel {
     }
 
     fn count(&self) -> usize {
-        self.0.read().all.len()
+        self.0.read().count
+    }
+
+    fn save(&self) -> SavedPets {
+        let (full, last, version) = {
+            let pets = self.0.read();
+            (pets.full.clone(), Some(pets.last.clone()), pets.version)
+        };
+        let last = last.filter(|chunk| chunk.len() > 0).map(Arc::new);
+        SavedPets {
+            version,
+            blocks: Box::new(full.into_iter().chain(last).map(|chunk| block::encode(&chunk))),
+        }
+    }
+
+    fn load(&self, saved: SavedPets) -> Result<(), InvalidBlock> {
+        let mut pets = Pets { version: saved.version, ..Pets::default() };
+        for (place, bytes) in saved.blocks.enumerate() {
+            let chunk = block::decode(&bytes).ok_or(InvalidBlock(place))?;
+            pets.add_chunk(chunk).ok_or(InvalidBlock(place))?;
+        }
+        *self.0.write() = pets;
+        Ok(())
     }
 }
 
 impl Pets {
-    fn add(&mut self, pet: Pet) {
-        if let Some(status) = pet.details.status {
-            let place = u32::try_from(self.all.len()).expect("four billion pets do not fit into memory");
-            self.by_status[index(status)].push(place);
+    fn add(&mut self, pet: &PetView<'_>) {
+        if !self.last.has_room_for(pet) {
+            self.close_last();
         }
-        self.all.push(pet);
+        if self.last.len() == 0 {
+            self.first_ids.push(pet.id.get());
+        }
+        self.last.push(pet);
+        if let Some(status) = pet.status {
+            self.by_status.insert(self.full.len(), status);
+        }
+        self.count += 1;
     }
 
-    fn at(&self, place: u32) -> Option<&Pet> {
-        self.all.get(place as usize)
+    /// Begins a new chunk.
+    fn close_last(&mut self) {
+        let mut chunk = mem::take(&mut self.last);
+        chunk.shrink();
+        self.full.push(Arc::new(chunk));
     }
 
-    /// Takes a page from the front of `rest`, and looks one pet further to know whether there is another page.
-    fn page<'a>(&self, mut rest: impl Iterator<Item = &'a Pet>, query: &ListPets) -> Page {
-        let mut pets = Vec::with_capacity(query.limit.get());
-        pets.extend(rest.by_ref().take(query.limit.get()).cloned());
-        let next = rest.next().and_then(|_| pets.last()).map(|pet| pet.id);
-        Page { pets, next, version: self.version }
-    }
-}
-
-fn index(status: PetStatus) -> usize {
-    match status {
-        PetStatus::Available => 0,
-        PetStatus::Pending => 1,
-        PetStatus::Sold => 2,
-    }
-}
-
-/// A list that grows in chunks: a push never moves existing items, so it never stalls readers.
-#[derive(Debug)]
-struct Chunked<T> {
-    chunks: Vec<Vec<T>>,
-}
-
-impl<T> Chunked<T> {
-    const CHUNK: usize = 4_096;
-
-    fn push(&mut self, item: T) {
-        match self.chunks.last_mut() {
-            Some(chunk) if chunk.len() < Self::CHUNK => chunk.push(item),
-            Some(_) | None => {
-                let mut chunk = Vec::with_capacity(Self::CHUNK);
-                chunk.push(item);
-                self.chunks.push(chunk);
+    /// Adds a whole chunk. `None` if it does not follow those before it.
+    fn add_chunk(&mut self, chunk: Chunk) -> Option<()> {
+        let first = chunk.pet(0).id.get();
+        if self.last.len() > 0 {
+            let before = self.last.pet(self.last.len() - 1).id.get();
+            if first <= before {
+                return None;
+            }
+            self.close_last();
+        }
+        self.first_ids.push(first);
+        for status in PetStatus::ALL {
+            if chunk.next(0, Some(status)).is_some() {
+                self.by_status.insert(self.full.len(), status);
             }
         }
+        self.count += chunk.len();
+        self.last = chunk;
+        Some(())
     }
 
-    fn len(&self) -> usize {
-        self.chunks.last().map_or(0, |last| (self.chunks.len() - 1) * Self::CHUNK + last.len())
+    fn chunk(&self, number: usize) -> &Chunk {
+        self.full.get(number).map_or(&self.last, |chunk| &**chunk)
     }
 
-    fn get(&self, place: usize) -> Option<&T> {
-        self.chunks.get(place / Self::CHUNK)?.get(place % Self::CHUNK)
+    fn place(&self, id: PetId) -> Option<Place> {
+        let chunk = self.chunk_of(id.get());
+        self.chunk(chunk).slot_of(id).map(|slot| Place { chunk, slot })
     }
 
-    /// The index of the first item that is not `before`, provided that all items that are come first.
-    fn partition_point(&self, before: impl Fn(&T) -> bool) -> usize {
-        let chunk = self.chunks.partition_point(|chunk| chunk.last().is_some_and(&before));
-        chunk * Self::CHUNK + self.chunks.get(chunk).map_or(0, |items| items.partition_point(&before))
+    /// Right behind the pet with this id, or where it would be.
+    fn after(&self, id: Option<PetId>) -> Place {
+        let Some(id) = id.map(PetId::get) else { return Place { chunk: 0, slot: 0 } };
+        let chunk = self.chunk_of(id);
+        Place { chunk, slot: self.chunk(chunk).slot_after(id) }
     }
-}
 
-impl<T> Default for Chunked<T> {
-    fn default() -> Self {
-        Self { chunks: Vec::new() }
+    /// The chunk that holds this id, if any does.
+    fn chunk_of(&self, id: i64) -> usize {
+        self.first_ids.partition_point(|first| *first <= id).saturating_sub(1)
+    }
+
+    /// The first place from `from` on whose pet has this status, or any.
+    fn next(&self, from: Place, status: Option<PetStatus>) -> Option<Place> {
+        let Place { chunk, slot } = from;
+        if let Some(slot) = self.chunk(chunk).next(slot, status) {
+            return Some(Place { chunk, slot });
+        }
+        let chunk = match status {
+            None => Some(chunk + 1).filter(|next| *next < self.first_ids.len()),
+            Some(status) => self.by_status.next(chunk + 1, status),
+        }?;
+        self.chunk(chunk).next(0, status).map(|slot| Place { chunk, slot })
     }
 }
 
 #[cfg(test)]
-mod tests {
-    use application::{
-        KeyId, Limit,
-        commit::{Entry, Format},
-        ports::{CommitId, Position},
-    };
-    use chrono::DateTime;
-    use domain::{CategoryId, NewPet, PetName};
-    use proptest::prelude::*;
-
-    use super::*;
-
-    fn pet(id: i64, status: Option<PetStatus>) -> Pet {
-        let details = NewPet { name: PetName::new("Rex").unwrap(), category_id: CategoryId(1), status };
-        Pet { id: PetId::new(id).unwrap(), details }
-    }
-
-    fn holding(pets: &[Pet]) -> MemoryReadModel {
-        let entry = |pet: &Pet| Entry {
-            event: PetEvent::Added(pet.clone()),
-            by: KeyId("k".into()),
-            request_key: None,
-        };
-        let model = MemoryReadModel::default();
-        model.apply(&Commit {
-            format: Format::V1,
-            position: Position(1),
-            id: CommitId("0192f0c1-2b3c-7def-8123-456789abcdef".parse().unwrap()),
-            time: DateTime::UNIX_EPOCH,
-            entries: pets.iter().map(entry).collect(),
-        });
-        model
-    }
-
-    /// Pets in id order, with and without gaps between the ids.
-    fn any_pets() -> impl Strategy<Value = Vec<Pet>> {
-        let status = prop::option::of(prop::sample::select(PetStatus::ALL.to_vec()));
-        prop::collection::vec((prop_oneof![Just(1_i64), 1_i64..5], status), 0..60).prop_map(|steps| {
-            let mut id = 0;
-            steps
-                .into_iter()
-                .map(|(step, status)| {
-                    id += step;
-                    pet(id, status)
-                })
-                .collect()
-        })
-    }
-
-    proptest! {
-        #[test]
-        fn a_page_is_the_first_matching_pets_after_an_id(
-            pets in any_pets(),
-            limit in 1..=100_usize,
-            status in prop::option::of(prop::sample::select(PetStatus::ALL.to_vec())),
-            after in prop::option::of(1..200_i64),
-        ) {
-            let matching: Vec<_> = pets.iter()
-                .filter(|pet| after.is_none_or(|after| pet.id.get() > after))
-                .filter(|pet| status.is_none() || pet.details.status == status)
-                .cloned()
-                .collect();
-            let query = ListPets { limit: Limit::new(limit).unwrap(), status, after: after.map(|id| PetId::new(id).unwrap()) };
-            let page = holding(&pets).list(&query);
-            let expected = &matching[..limit.min(matching.len())];
-            prop_assert_eq!(&page.pets, expected);
-            let more = matching.len() > limit;
-            prop_assert_eq!(page.next, expected.last().filter(|_| more).map(|pet| pet.id));
-        }
-
-        #[test]
-        fn a_pet_is_found_by_its_id_alone(pets in any_pets(), id in 1..200_i64) {
-            let id = PetId::new(id).unwrap();
-            let expected = pets.iter().find(|pet| pet.id == id).cloned();
-            prop_assert_eq!(holding(&pets).get(id), expected);
-        }
-    }
-
-    #[test]
-    fn pages_reach_across_chunks() {
-        let pets: Vec<_> = (1..=10_000)
-            .zip(PetStatus::ALL.map(Some).into_iter().chain([None]).cycle())
-            .map(|(id, status)| pet(id, status))
-            .collect();
-        let model = holding(&pets);
-        for status in [None, Some(PetStatus::Available), Some(PetStatus::Pending), Some(PetStatus::Sold)] {
-            let expected: Vec<_> =
-                pets.iter().filter(|pet| status.is_none() || pet.details.status == status).cloned().collect();
-            let mut walked = Vec::new();
-            let mut query = ListPets { limit: Limit::new(100).unwrap(), status, after: None };
-            loop {
-                let page = model.list(&query);
-                walked.extend(page.pets);
-                query.after = page.next;
-                if page.next.is_none() {
-                    break;
-                }
-            }
-            assert_eq!(walked, expected, "{status:?}");
-        }
-    }
-}
+mod tests;

@@ -5,6 +5,7 @@
 //! `replica` (how a node reads the log), [`codec`] (the record format), [`contract`] (what every log must
 //! do).
 
+mod allowance;
 mod bookmark;
 mod clock_watch;
 pub mod codec;
@@ -27,9 +28,10 @@ mod projection;
 mod rate_limit;
 mod replica;
 pub mod transfer;
-mod turns;
+mod write_turns;
 mod writer;
 
+pub use allowance::{Allowance, Balance, quota};
 pub use bookmark::{Bookmark, HASH_PREFIX};
 pub use create::{CreateError, CreatePet, Created};
 pub use decision::WriteFormat;
@@ -37,9 +39,9 @@ pub use digest::{Digest, InvalidDigest};
 pub use health::Health;
 pub use idempotency::{InvalidRequestKey, RequestKey};
 pub use options::Options;
-pub use page::{Limit, LimitOutOfRange, ListPets, Page};
+pub use page::{Limit, LimitOutOfRange, ListPets, PageEnd, PetView};
 pub use pet_store::{NotCaughtUp, PetStore};
 pub use ports::Version;
 pub use principal::{KeyId, Principal, RefusedKey, Scope, Scopes};
 pub use rate_limit::{InvalidRateLimit, RateLimit};
-pub use turns::Sharing;
+pub use write_turns::Sharing;

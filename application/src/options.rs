@@ -3,7 +3,7 @@
 use crate::{
     decision::WriteFormat,
     ports::{CommitId, DurabilityLevel},
-    turns::Sharing,
+    write_turns::Sharing,
 };
 
 /// The options of a running store.

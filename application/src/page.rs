@@ -1,6 +1,6 @@
 //! Pages of pets: what a client may request, and what it gets.
 
-use domain::{Pet, PetId, PetStatus};
+use domain::{CategoryId, NewPet, Pet, PetId, PetStatus};
 use thiserror::Error;
 
 use crate::commit::Version;
@@ -44,13 +44,30 @@ pub struct ListPets {
     pub after: Option<PetId>,
 }
 
-/// One page and where it was taken.
-#[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Page {
-    /// In ascending id order.
-    pub pets: Vec<Pet>,
+/// How a page ends, and where it was taken.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct PageEnd {
     /// Ask for the page after this id to go on; `None` on the last page.
     pub next: Option<PetId>,
     /// The state that the page shows.
     pub version: Version,
+}
+
+/// A pet as readers see it, borrowed from where it is kept: whoever wants to keep it copies what is needed.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct PetView<'a> {
+    /// Assigned when the pet was added.
+    pub id: PetId,
+    /// Its name, which was a valid one when the pet was added.
+    pub name: &'a str,
+    /// The category it belongs to.
+    pub category_id: CategoryId,
+    /// Its availability, if it has one.
+    pub status: Option<PetStatus>,
+}
+
+impl<'a> From<&'a Pet> for PetView<'a> {
+    fn from(Pet { id, details: NewPet { name, category_id, status } }: &'a Pet) -> Self {
+        Self { id: *id, name: name.as_str(), category_id: *category_id, status: *status }
+    }
 }

@@ -3,7 +3,7 @@
 use std::{sync::Arc, time::Duration};
 
 use chrono::TimeDelta;
-use domain::{Pet, PetId};
+use domain::PetId;
 use thiserror::Error;
 use tokio::{
     sync::{mpsc, oneshot},
@@ -17,12 +17,12 @@ use crate::{
     create::{CreateError, CreatePet, Created},
     health::{Health, Monitor},
     options::Options,
-    page::{ListPets, Page},
+    page::{ListPets, PageEnd, PetView},
     ports::{Clock, CommitId, Durability, EventLog, Fault, LogError, Position, ReadModel, Version},
     projection::Projection,
     replica::Replica,
     transfer::Feed,
-    turns::Sharing,
+    write_turns::Sharing,
     writer::{self, Request, Writer},
 };
 
@@ -71,14 +71,18 @@ impl PetStore {
         Ok(Self { replica, requests, writer, following, pets_max: options.pets_max, clock })
     }
 
-    /// One page of pets, and where it was taken.
-    pub fn list(&self, query: &ListPets) -> Result<(Page, Bookmark), Fault> {
-        self.show(|pets| pets.list(query))
+    /// Hands one page of pets to `sink`, and says where it was taken. Nothing is applied until `sink` returns.
+    pub fn list(
+        &self,
+        query: &ListPets,
+        sink: &mut dyn FnMut(PetView<'_>),
+    ) -> Result<(PageEnd, Bookmark), Fault> {
+        self.show(|pets| pets.list(query, sink))
     }
 
-    /// One pet if there is one, and where that was looked up.
-    pub fn get(&self, id: PetId) -> Result<(Option<Pet>, Bookmark), Fault> {
-        self.show(|pets| pets.get(id))
+    /// Hands one pet to `sink`, if there is one, and says where that was looked up.
+    pub fn get(&self, id: PetId, sink: &mut dyn FnMut(PetView<'_>)) -> Result<(Version, Bookmark), Fault> {
+        self.show(|pets| pets.get(id, sink))
     }
 
     /// Adds a pet. When this returns, the pet is durable and every later read of this node shows it.

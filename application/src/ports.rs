@@ -5,14 +5,14 @@ use std::{sync::Arc, time::Duration};
 use async_trait::async_trait;
 use bytes::Bytes;
 use chrono::{DateTime, Utc};
-use domain::{Pet, PetId};
+use domain::PetId;
 use serde::Serialize;
 use thiserror::Error;
 
 pub use crate::commit::{CommitId, Position, Version};
 use crate::{
     commit::Commit,
-    page::{ListPets, Page},
+    page::{ListPets, PageEnd, PetView},
     principal::{Principal, RefusedKey},
 };
 
@@ -198,15 +198,35 @@ pub trait ReadModel: Send + Sync + 'static {
     fn apply(&self, commit: &Commit);
     /// Forgets everything: the log is about to be replayed from the start.
     fn clear(&self);
-    /// The pet with this id.
-    fn get(&self, id: PetId) -> Option<Pet>;
-    /// The page that the query asks for, in id order, together with the version it was taken from.
-    fn list(&self, query: &ListPets) -> Page;
+    /// Hands the pet with this id to `sink`, if there is one, and says at which version that was looked up. Nothing changes
+    /// until `sink` returns, so it must be quick.
+    fn get(&self, id: PetId, sink: &mut dyn FnMut(PetView<'_>)) -> Version;
+    /// Hands the pets that the query asks for to `sink`, in id order, all of the same version. Nothing changes until `sink`
+    /// returns, so it must be quick.
+    fn list(&self, query: &ListPets, sink: &mut dyn FnMut(PetView<'_>)) -> PageEnd;
     /// The last commit that is visible.
     fn version(&self) -> Version;
     /// How many pets there are.
     fn count(&self) -> usize;
+    /// Everything that is visible, for a snapshot. Cheap: the bytes are made when they are taken, from what no later commit
+    /// changes.
+    fn save(&self) -> SavedPets;
+    /// Replaces everything with what was saved. Changes nothing if a block is refused.
+    fn load(&self, saved: SavedPets) -> Result<(), InvalidBlock>;
 }
+
+/// All pets as bytes that only the read model interprets.
+pub struct SavedPets {
+    /// The last commit that they show.
+    pub version: Version,
+    /// Some thousand pets in each, in order.
+    pub blocks: Box<dyn Iterator<Item = Vec<u8>> + Send>,
+}
+
+/// Not what a read model saved.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Error)]
+#[error("block {0} of the saved pets is not valid")]
+pub struct InvalidBlock(pub usize);
 
 /// Tells the time. It may jump and be wrong: nothing that matters is decided by it alone.
 pub trait Clock: Send + Sync + 'static {

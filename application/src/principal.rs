@@ -2,7 +2,7 @@
 
 use std::{fmt, sync::Arc};
 
-use crate::rate_limit::RateLimit;
+use crate::allowance::Allowance;
 
 /// Identifies an API key without revealing it. Derived from the key's hash, so it is the same on every node.
 #[derive(Debug, Clone, PartialEq, Eq, Hash, PartialOrd, Ord)]
@@ -15,7 +15,7 @@ impl fmt::Display for KeyId {
 }
 
 /// An authenticated caller.
-#[derive(Debug, Clone, PartialEq, Eq)]
+#[derive(Debug, Clone)]
 pub struct Principal {
     /// The key that was used.
     pub id: KeyId,
@@ -26,8 +26,8 @@ pub struct Principal {
     pub name: String,
     /// What it may do.
     pub scopes: Scopes,
-    /// How many requests it may send, if the operator has limited this key.
-    pub rate_limit: Option<RateLimit>,
+    /// How many requests it may still send, if that is limited.
+    pub allowance: Option<Arc<Allowance>>,
 }
 
 /// Why a key is refused. The log of the service says it; the caller learns only that the key is not valid.
@@ -39,6 +39,25 @@ pub enum RefusedKey {
     Expired(KeyId),
     /// It was revoked.
     Revoked(KeyId),
+}
+
+impl RefusedKey {
+    /// The reason in one word.
+    pub fn reason(&self) -> &'static str {
+        match self {
+            Self::Unknown => "unknown",
+            Self::Expired(_) => "expired",
+            Self::Revoked(_) => "revoked",
+        }
+    }
+
+    /// Which key it is, if it was ever issued.
+    pub fn key(&self) -> Option<&KeyId> {
+        match self {
+            Self::Unknown => None,
+            Self::Expired(key) | Self::Revoked(key) => Some(key),
+        }
+    }
 }
 
 /// What a key may do. The set is never empty.

@@ -22,7 +22,7 @@ use crate::{
     },
     projection::State,
     replica::Replica,
-    turns::{Sharing, Turns},
+    write_turns::{Sharing, Turns},
 };
 
 /// How long a caller waits for its pet to be durable.

@@ -1,16 +1,13 @@
 //! The arguments of the program. Every flag has an environment variable of the same name.
 
 use std::{
-    env, fs,
     net::{SocketAddr, ToSocketAddrs as _},
-    os::unix::fs::PermissionsExt as _,
     path::PathBuf,
     time::Duration,
 };
 
-use adapters::http::{Origin, ServerUrl, Site};
-use anyhow::{Context as _, bail};
-use application::{Digest, WriteFormat, ports::DurabilityLevel};
+use adapters::http::{AccessLog, ClientLimits, ContactUrl, Origin, ServerUrl, Site, TrustedProxy};
+use application::{Digest, RateLimit, WriteFormat, ports::DurabilityLevel};
 use clap::{Args, Parser, Subcommand, ValueEnum};
 
 use crate::{
@@ -18,8 +15,9 @@ use crate::{
         completions::CompletionsArguments, health::HealthArguments, keys::KeysCommand, log::FindArguments,
         man::ManArguments,
     },
+    source::{AccessArguments, SourceArgument},
     store_url::StoreUrl,
-    wire::{Access, Demands},
+    wire::Demands,
 };
 
 /// An inventory service for a pet store, on a durable append-only log.
@@ -107,6 +105,23 @@ pub(crate) struct ServeArguments {
     #[arg(long, env = "PETSTORE_MAX_CONNECTIONS", default_value_t = 10_000, value_name = "N",
           value_parser = clap::value_parser!(u32).range(1..))]
     pub(crate) max_connections: u32,
+    /// How many connections one client address may have open; one more gets 503. An IPv6 client is its /64 network. Does not
+    /// apply to trusted proxies [default: no limit]
+    #[arg(long, env = "PETSTORE_CONNECTIONS_PER_ADDRESS", value_name = "N",
+          value_parser = clap::value_parser!(u32).range(1..))]
+    pub(crate) connections_per_address: Option<u32>,
+    /// How many requests each API key may send, such as 100/s, 1000/m or 5000/h; those beyond get 429. A limit that was
+    /// issued with a key takes precedence [default: no limit]
+    #[arg(long, env = "PETSTORE_RATE_LIMIT", value_name = "LIMIT")]
+    pub(crate) rate_limit: Option<RateLimit>,
+    /// How many wrong API keys one client address may send, such as 10/m; those beyond get 429 instead of 401. Valid keys
+    /// from the same address are not affected [default: no limit]
+    #[arg(long, env = "PETSTORE_FAILED_AUTH_LIMIT", value_name = "LIMIT")]
+    pub(crate) failed_auth_limit: Option<RateLimit>,
+    /// Address or range of a proxy in front, e.g. 10.0.0.0/8: the address of its client is taken from Forwarded or
+    /// X-Forwarded-For. Repeat the flag or separate ranges with commas [default: none]
+    #[arg(long, env = "PETSTORE_TRUSTED_PROXY", value_name = "CIDR", value_delimiter = ',')]
+    pub(crate) trusted_proxy: Vec<TrustedProxy>,
     /// How long to report "not ready" before the service stops accepting connections, e.g. 5s.
     #[arg(long, env = "PETSTORE_DRAIN_DELAY", default_value = "0s", value_name = "TIME", value_parser = humantime::parse_duration)]
     pub(crate) drain_delay: Duration,
@@ -123,6 +138,9 @@ pub(crate) struct ServeArguments {
     #[arg(long, env = "PETSTORE_LOG", default_value = "info,async_nats=warn", value_name = "FILTER",
           value_parser = log_filter)]
     pub(crate) log: String,
+    /// Log every request instead of only those that are refused or fail.
+    #[arg(long, env = "PETSTORE_ACCESS_LOG")]
+    pub(crate) access_log: bool,
     /// Format of the log, which goes to standard error.
     #[arg(long, env = "PETSTORE_LOG_FORMAT", default_value = "text", value_name = "FORMAT")]
     pub(crate) log_format: LogFormat,
@@ -137,6 +155,9 @@ pub(crate) struct AddressArguments {
     /// Public URL of the staging service for the OpenAPI document. It must end in /v1.
     #[arg(long, env = "PETSTORE_STAGING_URL", value_name = "URL")]
     pub(crate) staging_url: Option<ServerUrl>,
+    /// Whom to ask about the service: a web page or a mailto: URL for the OpenAPI document [default: none]
+    #[arg(long, env = "PETSTORE_CONTACT", value_name = "URL")]
+    pub(crate) contact: Option<ContactUrl>,
 }
 
 #[derive(Debug, Clone, Args)]
@@ -153,52 +174,32 @@ pub(crate) struct StoreArgument {
     pub(crate) store: StoreUrl,
 }
 
-/// A log that is only read.
-#[derive(Debug, Clone, Args)]
-pub(crate) struct SourceArgument {
-    /// Where the log is stored (see petstore serve), or <https://HOST:PORT> of the operators' listener of a running service.
-    #[arg(
-        long,
-        env = "PETSTORE_STORE",
-        hide_env_values = true,
-        default_value = "sled:petstore-data/log",
-        value_name = "URL"
-    )]
-    pub(crate) store: StoreUrl,
-    #[command(flatten)]
-    pub(crate) access: AccessArguments,
-}
-
-/// How the log of a running service may be read. Other logs need none of it.
-#[derive(Debug, Clone, Args)]
-pub(crate) struct AccessArguments {
-    /// File with an API key that has the scope log, for the log of a running service. Alternatively, the environment variable
-    /// `PETSTORE_LOG_KEY` holds the key itself.
-    #[arg(long, env = "PETSTORE_KEY_FILE", value_name = "FILE")]
-    key_file: Option<PathBuf>,
-    /// File with the certificates (PEM) to trust for https [default: those of the system]
-    #[arg(long, env = "PETSTORE_CA", value_name = "FILE")]
-    ca: Option<PathBuf>,
-}
-
-impl AccessArguments {
-    /// Reads the key.
-    pub(crate) fn access(&self) -> anyhow::Result<Access> {
-        let key = match &self.key_file {
-            Some(file) => {
-                let unreadable = || format!("the key file {} cannot be read", file.display());
-                if fs::metadata(file).with_context(unreadable)?.permissions().mode() & 0o007 != 0 {
-                    bail!("every user can use the API key in {0}: run chmod 600 {0}", file.display());
-                }
-                Some(fs::read_to_string(file).with_context(unreadable)?)
-            }
-            None => env::var("PETSTORE_LOG_KEY").ok().filter(|key| !key.is_empty()),
-        };
-        Ok(Access { key, ca: self.ca.clone() })
-    }
-}
-
 impl ServeArguments {
+    /// Logs what the operator has chosen. A store URL shows no password.
+    pub(crate) fn log(&self) {
+        let limit = |limit: Option<RateLimit>| limit.map(|limit| limit.to_string());
+        tracing::info!(
+            version = env!("CARGO_PKG_VERSION"),
+            pid = std::process::id(),
+            listen = %self.listen,
+            ops_listen = self.ops_listen.map(display),
+            store = %self.store.store,
+            require_durability = ?self.require_durability,
+            keys = %self.keys.display(),
+            tls_cert = self.tls_cert.as_ref().map(|path| display(path.display())),
+            max_connections = self.max_connections,
+            max_pets = self.max_pets,
+            rate_limit = limit(self.rate_limit),
+            failed_auth_limit = limit(self.failed_auth_limit),
+            connections_per_address = self.connections_per_address,
+            trusted_proxies = self.trusted_proxy.len(),
+            cors_origins = self.cors_origin.len(),
+            access_log = self.access_log,
+            drain_seconds = self.drain.as_secs(),
+            "starting"
+        );
+    }
+
     pub(crate) fn demands(&self) -> Demands {
         Demands {
             required: self.require_durability.into(),
@@ -212,6 +213,14 @@ impl ServeArguments {
         }
     }
 
+    pub(crate) fn client_limits(&self) -> ClientLimits {
+        ClientLimits { failed_auth: self.failed_auth_limit, trusted_proxies: self.trusted_proxy.clone() }
+    }
+
+    pub(crate) fn access_log(&self) -> AccessLog {
+        if self.access_log { AccessLog::All } else { AccessLog::Refused }
+    }
+
     pub(crate) fn site(&self) -> Site {
         Site { origins: self.cors_origin.clone(), ..self.addresses.site() }
     }
@@ -219,8 +228,8 @@ impl ServeArguments {
 
 impl AddressArguments {
     pub(crate) fn site(&self) -> Site {
-        let Self { base_url, staging_url } = self.clone();
-        Site { base_url, staging_url, ..Site::default() }
+        let Self { base_url, staging_url, contact } = self.clone();
+        Site { base_url, staging_url, contact, ..Site::default() }
     }
 }
 

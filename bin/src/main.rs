@@ -2,11 +2,13 @@
 //! adapters.
 
 mod background_writer;
+mod clock_jumps;
 mod commands;
 mod config;
 mod descriptors;
 mod output;
 mod service_manager;
+mod source;
 mod store_url;
 mod wire;
 

@@ -20,7 +20,7 @@ use adapters::{
     system::SystemClock,
 };
 use application::{
-    Options, PetStore, WriteFormat,
+    Options, PetStore, RateLimit, WriteFormat,
     ports::{Authenticator, Clock as _, CommitId, DurabilityLevel, EventLog, Fault, LogError, Position},
 };
 use tokio::time::{self, Instant};
@@ -206,7 +206,7 @@ async fn salvaged(
     find: fn(PathBuf) -> Result<SalvagedLog, LogError>,
 ) -> Result<Remains, LogError> {
     let log = off_the_runtime(path, find).await?;
-    let (reach, missing, end_is_known) = (log.reach(), log.missing(), log.end_is_known());
+    let (reach, missing, end_is_known) = (log.reach, log.missing(), log.end_is_known);
     Ok(Remains { log: Arc::new(log.log), reach, missing, end_is_known })
 }
 
@@ -236,9 +236,9 @@ pub(crate) struct Keys {
 
 impl Keys {
     /// Loads the key file, which is created with a first key if it does not exist, and reloads it when it changes.
-    pub(crate) fn open(file: &Path) -> anyhow::Result<Self> {
+    pub(crate) fn open(file: &Path, rate_limit: Option<RateLimit>) -> anyhow::Result<Self> {
         KeyFile::at(file).issue_first(SystemClock.now())?;
-        let keys = ApiKeys::open(file, Arc::new(SystemClock))?;
+        let keys = ApiKeys::open(file, Arc::new(SystemClock), rate_limit)?;
         tokio::spawn(keys.clone().watch());
         Ok(Self { keys })
     }

@@ -1,6 +1,6 @@
 //! Servers that take only small messages: commits are cut to what they take.
 
-use std::{fs, process::Command};
+use std::fs;
 
 use adapters::event_log::sled::SledLog;
 use application::{
@@ -21,17 +21,10 @@ async fn creates_that_arrive_together_share_commits_that_the_server_takes() {
     let cluster = NatsCluster::start_with(1, NatsSync::Default, "max_payload: 65536").await;
     let app = App::start_on(program(), &cluster.url("PETS"), tempfile::tempdir().unwrap(), &[]);
     let told = succeed(
-        Command::new("curl")
-            .args([
-                "--silent",
-                "--show-error",
-                "--http2-prior-knowledge",
-                "--parallel",
-                "--parallel-immediate",
-            ])
-            .args(["--parallel-max", &CREATES.to_string(), "--output", "/dev/null"])
+        app.curl()
+            .args(["--parallel", "--parallel-immediate", "--parallel-max", &CREATES.to_string()])
+            .args(["--output", "/dev/null"])
             .args(["--write-out", "%{http_code} %{http_version}\n"])
-            .args(["--header", &format!("Authorization: Bearer {}", app.key)])
             .args(["--header", "Content-Type: application/json"])
             .args(["--data", &format!(r#"{{"name":"{}","categoryId":7}}"#, "x".repeat(200))])
             .arg(format!("http://{}/v1/pets#[1-{CREATES}]", app.address())),

@@ -37,7 +37,7 @@ async fn each_node_soon_shows_what_the_other_writes() {
     for number in 1..=20 {
         let created = create(&one, &format!("pet {number}")).await.expect("the log is there");
         other.caught_up(Position(number), Duration::from_secs(5)).await.expect("news arrive by themselves");
-        assert_eq!(other.get(created.id).unwrap().0, Some(created));
+        assert_eq!(harness::pet(&other, created.id).unwrap(), Some(created));
     }
 }
 

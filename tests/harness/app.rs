@@ -221,6 +221,14 @@ impl App {
         issue_key(&self.keys_file(), arguments)
     }
 
+    /// curl over HTTP/2, with the key of this service; the caller adds the rest.
+    pub fn curl(&self) -> Command {
+        let mut curl = Command::new("curl");
+        curl.args(["--silent", "--show-error", "--http2-prior-knowledge"]);
+        curl.args(["--header", &format!("Authorization: Bearer {}", self.key)]);
+        curl
+    }
+
     /// A call with the key of this service.
     pub fn call(&self, method: &str, path: &str) -> Call {
         self.anonymous(method, path).header("Authorization", &format!("Bearer {}", self.key))

@@ -19,7 +19,7 @@ pub use faulty_log::{FaultyLog, LogFault, newer};
 pub use http::{Answer, Call, ids, raw};
 pub use nats::{NatsCluster, NatsServer, NatsSync};
 pub use network::Network;
-pub use node::{all_pets, create, open_node, pet_named};
+pub use node::{Page, all_pets, create, open_node, page, pet, pet_named};
 pub use postgres::PostgresServer;
 pub use program::{Finished, eventually, petstore, program, release_program};
 pub use proxy::CutProxy;

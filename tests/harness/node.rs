@@ -4,10 +4,10 @@ use std::sync::Arc;
 
 use adapters::{read_model::MemoryReadModel, system::SystemClock};
 use application::{
-    CreateError, CreatePet, KeyId, Limit, ListPets, Options, PetStore, Sharing,
+    CreateError, CreatePet, KeyId, Limit, ListPets, Options, PageEnd, PetStore, PetView, Sharing, Version,
     ports::{EventLog, Fault},
 };
-use domain::{CategoryId, NewPet, Pet, PetName};
+use domain::{CategoryId, NewPet, Pet, PetId, PetName};
 
 /// Opens a node on this log, which must be sound.
 pub async fn open_node(log: Arc<dyn EventLog>, sharing: Sharing) -> PetStore {
@@ -29,13 +29,43 @@ pub async fn create(store: &PetStore, name: &str) -> Result<Pet, CreateError> {
     store.create(pet_named(name)).await.map(|created| created.pet)
 }
 
+/// A page that a node showed.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Page {
+    /// In the order in which they were shown.
+    pub pets: Vec<Pet>,
+    /// Where the next page begins, if there is one.
+    pub next: Option<PetId>,
+    /// The state that the page shows.
+    pub version: Version,
+}
+
+/// One page, as readers of the node see it.
+pub fn page(store: &PetStore, query: &ListPets) -> Result<Page, Fault> {
+    let mut pets = Vec::new();
+    let (PageEnd { next, version }, _) = store.list(query, &mut |pet| pets.push(owned(pet)))?;
+    Ok(Page { pets, next, version })
+}
+
+/// One pet, as readers of the node see it.
+pub fn pet(store: &PetStore, id: PetId) -> Result<Option<Pet>, Fault> {
+    let mut found = None;
+    store.get(id, &mut |pet| found = Some(owned(pet)))?;
+    Ok(found)
+}
+
+fn owned(PetView { id, name, category_id, status }: PetView<'_>) -> Pet {
+    let name = PetName::new(name).expect("a node shows only valid pets");
+    Pet { id, details: NewPet { name, category_id, status } }
+}
+
 /// Every pet that readers of the node see, page by page.
 pub fn all_pets(store: &PetStore) -> Result<Vec<Pet>, Fault> {
     let limit = Limit::new(Limit::MAX).expect("the most is allowed");
     let mut query = ListPets { limit, status: None, after: None };
     let mut pets = Vec::new();
     loop {
-        let (page, _) = store.list(&query)?;
+        let page = page(store, &query)?;
         pets.extend(page.pets);
         match page.next {
             Some(next) => query.after = Some(next),

@@ -7,12 +7,13 @@ use std::{
 
 use adapters::{read_model::MemoryReadModel, system::SystemClock};
 use application::{
-    Bookmark, CreateError, HASH_PREFIX, ListPets, NotCaughtUp, Options, Page, PetStore, Sharing, Version,
+    Bookmark, CreateError, HASH_PREFIX, ListPets, NotCaughtUp, Options, PageEnd, PetStore, PetView, Sharing,
+    Version,
     commit::Commit,
     contract,
-    ports::{Fault, ReadModel},
+    ports::{Fault, InvalidBlock, ReadModel, SavedPets},
 };
-use domain::{Pet, PetId};
+use domain::PetId;
 use harness::{FaultyLog, LogFault, open_node};
 
 use super::{after_a_while, alone, create, fault, shared, visible};
@@ -121,13 +122,13 @@ impl Interrupted {
 }
 
 impl ReadModel for Interrupted {
-    fn list(&self, query: &ListPets) -> Page {
+    fn list(&self, query: &ListPets, sink: &mut dyn FnMut(PetView<'_>)) -> PageEnd {
         let mut reading = self.reading.lock().unwrap();
         if *reading == Reading::Awaited {
             *reading = Reading::Begun;
             self.wait_while(reading, &Reading::Begun);
         }
-        let page = self.model.list(query);
+        let page = self.model.list(query, sink);
         *self.reading.lock().unwrap() = Reading::Idle;
         self.changed.notify_all();
         page
@@ -147,8 +148,8 @@ impl ReadModel for Interrupted {
         self.model.apply(commit);
     }
 
-    fn get(&self, id: PetId) -> Option<Pet> {
-        self.model.get(id)
+    fn get(&self, id: PetId, sink: &mut dyn FnMut(PetView<'_>)) -> Version {
+        self.model.get(id, sink)
     }
 
     fn version(&self) -> Version {
@@ -157,6 +158,14 @@ impl ReadModel for Interrupted {
 
     fn count(&self) -> usize {
         self.model.count()
+    }
+
+    fn save(&self) -> SavedPets {
+        self.model.save()
+    }
+
+    fn load(&self, saved: SavedPets) -> Result<(), InvalidBlock> {
+        self.model.load(saved)
     }
 }
 

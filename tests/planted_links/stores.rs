@@ -35,7 +35,7 @@ const SQLITE: [&str; 8] = [
     "log-journal",
 ];
 /// Folders that are created in a store.
-const FOLDERS: [&str; 3] = ["log/sled", "log/sled/blobs", "log/rehearsal"];
+const FOLDERS: [&str; 3] = ["log/sled", "log/sled/blobs", "log/dry-run"];
 
 /// Runs everything that opens a store, and looks after each whether it was led astray.
 fn open_in_every_way(trap: &Trap, engine: &str, told: &str) {

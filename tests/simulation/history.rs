@@ -2,8 +2,9 @@
 
 use std::sync::{Mutex, PoisonError};
 
-use application::{CreateError, CreatePet, Created, ListPets, Page, Version, commit::Commit, ports::Fault};
+use application::{CreateError, CreatePet, Created, ListPets, Version, commit::Commit, ports::Fault};
 use domain::{Pet, PetEvent, PetId};
+use harness::Page;
 
 use super::journal::Tick;
 

@@ -32,7 +32,7 @@ impl Fixture {
         let file = KeyFile::at(folder.path().join("keys.toml"));
         let clock = Arc::new(SetClock(Mutex::new(DateTime::from_timestamp(1_800_000_000, 0).unwrap())));
         let first = fs::read_to_string(file.issue_first(clock.now()).unwrap().unwrap()).unwrap();
-        let keys = ApiKeys::open(file.path(), clock.clone()).unwrap();
+        let keys = ApiKeys::open(file.path(), clock.clone(), None).unwrap();
         Self { _folder: folder, file, clock, keys, first: first.trim_end().to_owned() }
     }
 
@@ -164,10 +164,10 @@ fn with_a_file_without_keys_every_key_is_rejected() {
 fn without_a_valid_file_the_keys_cannot_be_loaded() {
     let fixture = Fixture::new();
     fs::write(fixture.file.path(), "version").unwrap();
-    let broken = ApiKeys::open(fixture.file.path(), fixture.clock.clone());
+    let broken = ApiKeys::open(fixture.file.path(), fixture.clock.clone(), None);
     assert!(matches!(broken.err(), Some(KeyFileError::Broken { .. })));
     fs::remove_file(fixture.file.path()).unwrap();
-    let missing = ApiKeys::open(fixture.file.path(), fixture.clock.clone());
+    let missing = ApiKeys::open(fixture.file.path(), fixture.clock.clone(), None);
     assert!(matches!(missing.err(), Some(KeyFileError::Missing(_))));
 }
 
@@ -184,7 +184,7 @@ fn the_last_use_is_stored_beside_the_key_file_and_survives_reloads_and_restarts(
     fixture.keys.save_last_uses();
     assert_eq!(fixture.file.last_uses().unwrap(), BTreeMap::from([(id.clone(), used)]));
 
-    let restarted = ApiKeys::open(fixture.file.path(), fixture.clock.clone()).unwrap();
+    let restarted = ApiKeys::open(fixture.file.path(), fixture.clock.clone(), None).unwrap();
     restarted.save_last_uses();
     assert_eq!(fixture.file.last_uses().unwrap(), BTreeMap::from([(id, used)]));
     assert!(!fixture.file.last_uses().unwrap().contains_key(&unused));
@@ -193,7 +193,7 @@ fn the_last_use_is_stored_beside_the_key_file_and_survives_reloads_and_restarts(
 #[test]
 fn nodes_that_share_the_folder_keep_the_later_use() {
     let fixture = Fixture::new();
-    let other = ApiKeys::open(fixture.file.path(), fixture.clock.clone()).unwrap();
+    let other = ApiKeys::open(fixture.file.path(), fixture.clock.clone(), None).unwrap();
     assert!(fixture.opens(&fixture.first));
     fixture.advance(TimeDelta::minutes(1));
     assert!(other.authenticate(&fixture.first).is_ok());

@@ -7,13 +7,13 @@
 //! Reading order: this file (what callers see), `engine` (what an engine implements), `owner` (the thread
 //! that writes, and what it does after an error), `opening` (the checks before anything is served), `shared`
 //! (what other threads see). Then the parts: `layout` (where each file is), `open_files` (whether it is still
-//! there), `high_water`, `failed_sync`, `space`, `panics`, `reading`, `read_only` (a log that is
+//! there), `high_water_mark`, `failed_sync`, `space`, `panics`, `reading`, `read_only` (a log that is
 //! only read), and `salvage` (reading a store that can no longer be opened).
 
 mod copy;
 mod engine;
 mod failed_sync;
-mod high_water;
+mod high_water_mark;
 mod io_error;
 mod layout;
 mod open_files;
@@ -50,7 +50,7 @@ use tokio::{
 
 pub use copy::Copy;
 pub use engine::{Closing, Engine, open_copy};
-pub use high_water::Mark;
+pub use high_water_mark::Mark;
 pub use io_error::io_error;
 pub use layout::{Layout, sync_files};
 pub use read_only::ReadOnlyLog;
@@ -61,6 +61,7 @@ pub(crate) use opening::{check, close};
 pub(crate) use panics::{one_line, silence_panics};
 pub(crate) use reading::read_within;
 
+use super::check_size;
 use owner::{Owner, Request};
 use shared::Shared;
 
@@ -169,11 +170,7 @@ fn open_owner<E: Engine>(path: &Path) -> Result<(Owner<E>, Runtime), LogError> {
 #[async_trait]
 impl<E: Engine> EventLog for EmbeddedLog<E> {
     async fn append(&self, expected: Version, record: &Record) -> Result<Position, AppendError> {
-        if record.bytes.len() > RECORD_MAX {
-            let detail =
-                format!("a record of {} bytes is over the limit of {RECORD_MAX}", record.bytes.len());
-            return Err(AppendError::NotStored(LogError::new(Fault::TooLarge, detail)));
-        }
+        check_size(record, RECORD_MAX)?;
         // The thread may be busy opening the log again.
         self.head().await.map_err(AppendError::Closed)?;
         let (reply, outcome) = oneshot::channel();
@@ -196,7 +193,7 @@ impl<E: Engine> EventLog for EmbeddedLog<E> {
     }
 
     async fn wait_beyond(&self, position: Position, patience: Duration) -> Result<(), LogError> {
-        let mut heads = self.shared.heads();
+        let mut heads = self.shared.head.subscribe();
         // Running out of patience is as good an end as any: waiting is only a hint.
         let _ = time::timeout(patience, heads.wait_for(|head| *head > position)).await;
         Ok(())
@@ -207,7 +204,7 @@ impl<E: Engine> EventLog for EmbeddedLog<E> {
     }
 
     fn durability(&self) -> Durability {
-        self.shared.durability()
+        self.shared.durability.clone()
     }
 }
 

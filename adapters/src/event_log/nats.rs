@@ -39,7 +39,7 @@ use self::{
     durability::Syncing,
     last_commit::LastCommit,
 };
-use super::environment;
+use super::{check_size, environment};
 
 /// The oldest server whose replicas serve batches of records.
 const SERVER_MIN: (i64, i64) = (2, 11);
@@ -185,14 +185,7 @@ impl EventLog for NatsLog {
     /// after this node last looked at the head. On a shared log the follower looks every second.
     async fn append(&self, expected: Version, record: &Record) -> Result<Position, AppendError> {
         let losses = self.connection.losses();
-        let most = self.record_limit();
-        if record.bytes.len() > most {
-            let detail = format!(
-                "a commit has {} bytes, but the NATS server accepts at most {most}",
-                record.bytes.len()
-            );
-            return Err(AppendError::NotStored(LogError::new(Fault::TooLarge, detail)));
-        }
+        check_size(record, self.record_limit())?;
         // Nothing was sent yet, so no failure up to here has stored anything.
         self.check_fitness().await?;
         if !self.holds(expected).await.map_err(AppendError::NotStored)? {

@@ -14,7 +14,7 @@ mod session;
 mod settings;
 mod tls;
 
-use std::{fmt, sync::Arc, time::Duration};
+use std::{fmt, time::Duration};
 
 use application::ports::{
     AppendError, Durability, EventLog, Fault, LogError, Position, ReadBound, Record, StoredRecord, Version,
@@ -22,7 +22,7 @@ use application::ports::{
 use async_trait::async_trait;
 use tokio::time::{self, Instant};
 
-use super::{IfMissing, environment};
+use super::{IfMissing, check_size, environment};
 use link::Link;
 use session::Session;
 use settings::Settings;
@@ -35,6 +35,7 @@ const RECORD_MAX: usize = 32 * 1024 * 1024;
 const HEAD_TIMEOUT: Duration = Duration::from_secs(2);
 /// How long a batch of records may take, even over a slow network.
 const READ_TIMEOUT: Duration = Duration::from_secs(15);
+const TOO_SLOW: &str = "takes too long answering";
 /// How often to poll, in case a notification gets lost.
 const POLL_PAUSE: Duration = Duration::from_secs(1);
 
@@ -72,21 +73,14 @@ impl PostgresLog {
 #[async_trait]
 impl EventLog for PostgresLog {
     async fn append(&self, expected: Version, record: &Record) -> Result<Position, AppendError> {
-        if record.bytes.len() > RECORD_MAX {
-            let detail =
-                format!("a record of {} bytes is over the limit of {RECORD_MAX}", record.bytes.len());
-            return Err(AppendError::NotStored(LogError::new(Fault::TooLarge, detail)));
-        }
+        check_size(record, RECORD_MAX)?;
         // Nothing was sent yet, so a failure here has stored nothing.
         let session = self.link.session().await.map_err(AppendError::NotStored)?;
         match time::timeout(APPEND_TIMEOUT, session.append(expected, record)).await {
             Ok(Ok(Some(_))) if session.has_warned() => {
                 session.disconnect();
-                let detail = format!(
-                    "PostgreSQL at {} stored a commit with a warning: its standbys may not have it",
-                    session.server()
-                );
-                Err(AppendError::Unclear(LogError::new(Fault::Unreachable, detail)))
+                let what = "stored a commit with a warning: its standbys may not have it";
+                Err(AppendError::Unclear(error_mapping::unreachable(session.server(), what)))
             }
             Ok(Ok(Some(position))) => Ok(position),
             Ok(Ok(None)) => Err(AppendError::Conflict),
@@ -100,14 +94,14 @@ impl EventLog for PostgresLog {
             }
             Err(_) => {
                 session.disconnect();
-                Err(AppendError::Unclear(self.timed_out("storing a commit")))
+                Err(AppendError::Unclear(timed_out(&session)))
             }
         }
     }
 
     async fn read(&self, after: Position, bound: ReadBound) -> Result<Vec<StoredRecord>, LogError> {
         let session = self.link.session().await?;
-        let records = self.ask(&session, READ_TIMEOUT, session.read(after, bound)).await?;
+        let records = session.in_time(READ_TIMEOUT, TOO_SLOW, session.read(after, bound)).await?;
         for (record, position) in records.iter().zip(after.0 + 1..) {
             if record.position != Position(position) {
                 let detail = format!(
@@ -124,7 +118,7 @@ impl EventLog for PostgresLog {
 
     async fn head(&self) -> Result<Position, LogError> {
         let session = self.link.session().await?;
-        let head = self.ask(&session, HEAD_TIMEOUT, session.head()).await?;
+        let head = session.in_time(HEAD_TIMEOUT, TOO_SLOW, session.head()).await?;
         self.link.refresh_durability(&session).await;
         Ok(head)
     }
@@ -140,7 +134,7 @@ impl EventLog for PostgresLog {
                 return Ok(());
             }
             // Report a shorter log, too: another server may have taken over without the last commits.
-            if self.ask(&session, HEAD_TIMEOUT, session.head()).await? != position {
+            if session.in_time(HEAD_TIMEOUT, TOO_SLOW, session.head()).await? != position {
                 return Ok(());
             }
         }
@@ -150,7 +144,7 @@ impl EventLog for PostgresLog {
         let session = self.link.session().await?;
         let Ok(probed) = time::timeout(APPEND_TIMEOUT, session.probe()).await else {
             session.disconnect();
-            return Err(self.timed_out("storing a commit"));
+            return Err(timed_out(&session));
         };
         probed.map_err(|error| {
             if error_mapping::is_read_only(&error) {
@@ -170,25 +164,8 @@ impl EventLog for PostgresLog {
     }
 }
 
-impl PostgresLog {
-    /// Waits for an answer, and disconnects from a server that does not answer in time.
-    async fn ask<T>(
-        &self,
-        session: &Arc<Session>,
-        timeout: Duration,
-        answer: impl Future<Output = Result<T, tokio_postgres::Error>>,
-    ) -> Result<T, LogError> {
-        let Ok(answer) = time::timeout(timeout, answer).await else {
-            session.disconnect();
-            return Err(self.timed_out("answering"));
-        };
-        answer.map_err(|error| error_mapping::query_error(session.server(), &error))
-    }
-
-    fn timed_out(&self, doing: &str) -> LogError {
-        let detail = format!("PostgreSQL at {} takes too long {doing}", self.link.servers());
-        LogError::new(Fault::Unreachable, detail)
-    }
+fn timed_out(session: &Session) -> LogError {
+    error_mapping::unreachable(session.server(), "takes too long storing a commit")
 }
 
 impl fmt::Debug for PostgresLog {

@@ -1,15 +1,15 @@
 //! The default log: sled in a folder of its own. This file holds what is specific to sled; what sled does not
 //! do, and everything that is not about sled, is the mechanism in [`embedded`](super::embedded).
 //!
-//! Reading order: this file, `chunks` (how a record is stored), `inspect` and `rehearsal` (why damage is not repaired
+//! Reading order: this file, `chunks` (how a record is stored), `inspect` and `dry_run` (why damage is not repaired
 //! away), `error_mapping`, `salvage` (what can be read without sled).
 
 mod chunks;
+mod dry_run;
 mod error_mapping;
 #[cfg(feature = "fuzzing")]
 pub mod fuzzing;
 mod inspect;
-mod rehearsal;
 mod salvage;
 #[cfg(test)]
 mod tests;
@@ -23,7 +23,8 @@ use std::{
     thread,
 };
 
-use application::ports::{CommitId, LogError, Position, Record};
+use application::ports::{CommitId, LogError, Position, Record, StoredRecord};
+use bytes::Bytes;
 
 use super::embedded::{
     Closing, EmbeddedLog, Engine, Layout, Mark, Records, Remains, Visit, damaged, io_error, silence_panics,
@@ -31,7 +32,6 @@ use super::embedded::{
 };
 use crate::private_files::{self, check_file, check_folder, create_folders};
 
-use chunks::Assembly;
 use error_mapping::log_error;
 use inspect::SEGMENT;
 
@@ -88,7 +88,7 @@ impl Engine for Sled {
             create_folders(&folder(layout)).map_err(io_error("creating the log"))?;
         }
         remove_unfinished(layout).map_err(io_error("opening the log"))?;
-        rehearsal::rehearse_if_odd(layout, acknowledged)?;
+        dry_run::try_if_suspect(layout, acknowledged)?;
         Self::open_in(layout)
     }
 
@@ -103,12 +103,12 @@ impl Engine for Sled {
         };
         let position = chunks::position_of(&key)
             .ok_or_else(|| damaged(Position::START, "a key is none of a position"))?;
-        Ok(self.assemble(position)?.mark())
+        Ok(self.assemble(position)?.0)
     }
 
     fn commit_at(&self, position: Position) -> Result<Option<CommitId>, LogError> {
-        let first = self.db.get(chunks::first_key(position)).map_err(log_error("reading the log"))?;
-        first.map(|_| Ok(self.assemble(position)?.mark().commit)).transpose()
+        let first = self.db.get(chunks::key(position, 0)).map_err(log_error("reading the log"))?;
+        first.map(|_| Ok(self.assemble(position)?.0.commit)).transpose()
     }
 
     fn append(&self, at: Mark, record: &Record) -> Result<(), LogError> {
@@ -142,9 +142,10 @@ impl Engine for Sled {
 
 impl Records for Sled {
     fn visit(&self, after: Position, last: Position, visit: &mut Visit<'_>) -> Result<(), LogError> {
-        let mut pairs = self.db.range(chunks::first_key(after.next())..chunks::first_key(last.next()));
+        let mut pairs = self.db.range(chunks::key(after.next(), 0)..chunks::key(last.next(), 0));
         for position in (after.0 + 1..=last.0).map(Position) {
-            if visit(assemble(position, &mut pairs)?.finish()).is_break() {
+            let (_, bytes) = assemble(position, &mut pairs)?;
+            if visit(StoredRecord { position, bytes }).is_break() {
                 break;
             }
         }
@@ -167,9 +168,8 @@ impl Sled {
         Ok(Self { db, records })
     }
 
-    fn assemble(&self, position: Position) -> Result<Assembly, LogError> {
-        let range = chunks::first_key(position)..chunks::first_key(position.next());
-        assemble(position, &mut self.db.range(range))
+    fn assemble(&self, position: Position) -> Result<(Mark, Bytes), LogError> {
+        assemble(position, &mut self.db.range(chunks::key(position, 0)..chunks::key(position.next(), 0)))
     }
 }
 
@@ -179,16 +179,12 @@ impl fmt::Debug for Sled {
     }
 }
 
-fn assemble(position: Position, pairs: &mut ::sled::Iter) -> Result<Assembly, LogError> {
-    let mut next = || {
-        let pair = pairs.next().transpose().map_err(log_error(&format!("reading position {position}")))?;
-        pair.ok_or_else(|| damaged(position, "it is missing or ends too early"))
-    };
-    let mut assembly = Assembly::start(position, &next()?)?;
-    while !assembly.is_complete() {
-        assembly.add(&next()?)?;
-    }
-    Ok(assembly)
+fn assemble(position: Position, pairs: &mut ::sled::Iter) -> Result<(Mark, Bytes), LogError> {
+    chunks::assemble(position, |number| match pairs.next() {
+        Some(Ok((key, chunk))) if *key == chunks::key(position, number) => Ok(chunk),
+        Some(Ok(_)) | None => Err(damaged(position, "it is missing, or a part of it")),
+        Some(Err(error)) => Err(log_error(&format!("reading position {position}"))(error)),
+    })
 }
 
 /// Keeps panics of sled's own threads, which their callers hear of, out of the standard error stream.

@@ -18,14 +18,12 @@ use std::{
 
 use application::ports::{CommitId, LogError, Position, Record};
 use parking_lot::Mutex;
-use rusqlite::{Connection, OptionalExtension as _, params};
+use rusqlite::{Connection, OpenFlags, params};
 
-use super::embedded::{
-    Closing, Copy, EmbeddedLog, Engine, Layout, Mark, Records, Remains, Visit, io_error, open_copy,
-};
+use super::embedded::{Closing, Copy, EmbeddedLog, Engine, Layout, Mark, Remains, io_error, open_copy};
 use crate::private_files::{check_file, create_file};
 
-use connection::{Content, Reader, VERSION};
+use connection::{READ_ONLY, READ_UNCHANGING, VERSION, WRITE, connect, holds_log};
 use error_mapping::log_error;
 
 /// After so many bytes the write-ahead log is moved into the database. Less than what stays free on any disk, so that
@@ -42,7 +40,6 @@ const CREATE: &str = "\
     PRAGMA user_version = 1; \
     COMMIT";
 const APPEND: &str = "INSERT INTO commits (position, id, bytes) VALUES (?1, ?2, ?3)";
-const COMMIT_AT: &str = "SELECT id FROM commits WHERE position = ?1";
 
 /// A log in a SQLite file.
 pub type SqliteLog = EmbeddedLog<Sqlite>;
@@ -51,7 +48,7 @@ pub type SqliteLog = EmbeddedLog<Sqlite>;
 #[derive(Debug)]
 pub struct Sqlite {
     writer: Mutex<Connection>,
-    reader: Reader,
+    reader: Mutex<Connection>,
     /// The write-ahead log.
     wal: PathBuf,
     /// How much was written to it since the last checkpoint.
@@ -66,11 +63,10 @@ impl Engine for Sqlite {
     }
 
     fn exists(layout: &Layout) -> Result<bool, LogError> {
-        let wal = layout.beside("-wal");
         if length(&layout.path) == 0 {
-            return Ok(length(&wal) > 0);
+            return Ok(length(&layout.beside("-wal")) > 0);
         }
-        Ok(connection::open(&layout.path, &wal)?.1 == Content::Log)
+        holds_log(&connect(&layout.path, WRITE)?, &layout.path)
     }
 
     /// Without the index, which SQLite creates again. They may be opened only while SQLite has the database closed:
@@ -90,7 +86,7 @@ impl Engine for Sqlite {
     }
 
     fn open(layout: &Layout, acknowledged: Mark) -> Result<Self, LogError> {
-        let (path, wal) = (&layout.path, layout.beside("-wal"));
+        let path = &layout.path;
         if length(path) == 0 {
             // SQLite would begin anew, and delete the write-ahead log of a lost database.
             acknowledged.check(Position::START, None)?;
@@ -98,25 +94,21 @@ impl Engine for Sqlite {
             // own files the mode of the database.
             create_file(path).map_err(io_error("creating the log"))?;
         }
-        let written = AtomicU64::new(length(&wal));
-        let (writer, content) = connection::open(path, &wal)?;
-        match content {
-            Content::Log => {}
-            Content::Nothing => writer.execute_batch(CREATE).map_err(log_error("creating the log"))?,
+        let writer = connect(path, WRITE)?;
+        if !holds_log(&writer, path)? {
+            writer.execute_batch(CREATE).map_err(log_error("creating the log"))?;
         }
-        Ok(Self { writer: Mutex::new(writer), reader: Reader::connect(path)?, wal, written })
+        Self::new(layout, writer, READ_ONLY)
     }
 
     /// In its place if everything is in the database: then SQLite needs neither locks nor an index. What is still in the
     /// write-ahead log can be read only with an index, which a copy gets.
     fn open_to_read(layout: &Layout, acknowledged: Mark) -> Result<(Self, Option<Copy>), LogError> {
-        let (path, wal) = (&layout.path, layout.beside("-wal"));
-        if length(path) > 0 && length(&wal) == 0 && !layout.beside("-journal").exists() {
-            let (writer, content) = connection::open_unchanging(path)?;
-            if content == Content::Log {
-                let (reader, _) = connection::open_unchanging(path)?;
-                let (writer, reader) = (Mutex::new(writer), Reader(Mutex::new(reader)));
-                return Ok((Self { writer, reader, wal, written: AtomicU64::new(0) }, None));
+        let [wal, journal] = ["-wal", "-journal"].map(|ending| length(&layout.beside(ending)));
+        if length(&layout.path) > 0 && wal + journal == 0 {
+            let writer = connect(&layout.path, READ_UNCHANGING)?;
+            if holds_log(&writer, &layout.path)? {
+                return Ok((Self::new(layout, writer, READ_UNCHANGING)?, None));
             }
         }
         open_copy(layout, acknowledged)
@@ -133,17 +125,16 @@ impl Engine for Sqlite {
     }
 
     fn last(&self) -> Result<Mark, LogError> {
-        connection::last(&self.writer.lock())
+        Ok(connection::commit(&self.writer.lock(), connection::LAST, [])?.unwrap_or(Mark::START))
     }
 
     fn commit_at(&self, position: Position) -> Result<Option<CommitId>, LogError> {
-        let values = [position.0.cast_signed()];
-        let found = self.writer.lock().query_row(COMMIT_AT, values, |row| connection::commit_id(row, 0));
-        found.optional().map_err(log_error("reading the log"))
+        let found = connection::commit(&self.writer.lock(), connection::AT, [position.0])?;
+        Ok(found.map(|mark| mark.commit))
     }
 
     fn append(&self, at: Mark, record: &Record) -> Result<(), LogError> {
-        let values = params![at.position.0.cast_signed(), &at.commit.0.as_bytes()[..], &record.bytes[..]];
+        let values = params![at.position.0, &at.commit.0.as_bytes()[..], &record.bytes[..]];
         let writer = self.writer.lock();
         let stored = writer.prepare_cached(APPEND).and_then(|mut append| append.execute(values));
         stored.map_err(log_error("writing to the log"))?;
@@ -179,16 +170,17 @@ impl Engine for Sqlite {
     /// Reads a copy: SQLite may repair while it reads, and what is damaged is to stay as it is.
     fn salvage(layout: &Layout, _: Option<Mark>) -> Result<Remains, LogError> {
         let copy = Copy::temporary::<Self>(layout)?;
-        let reader = Reader::connect(&copy.layout.path)?;
+        let remains = Self::new(&copy.layout, connect(&copy.layout.path, READ_ONLY)?, READ_ONLY)?;
         // Where even the last position cannot be told, the mark has to do.
-        let last = connection::last(&reader.0.lock()).map_or(Position::START, |last| last.position);
-        Ok(Remains { records: Box::new(reader), last, found: None, copy: Some(copy) })
+        let last = remains.last().map_or(Position::START, |last| last.position);
+        Ok(Remains { records: Box::new(remains), last, found: None, copy: Some(copy) })
     }
 }
 
-impl Records for Sqlite {
-    fn visit(&self, after: Position, last: Position, visit: &mut Visit<'_>) -> Result<(), LogError> {
-        self.reader.visit(after, last, visit)
+impl Sqlite {
+    fn new(layout: &Layout, writer: Connection, reading: OpenFlags) -> Result<Self, LogError> {
+        let (reader, wal) = (connect(&layout.path, reading)?, layout.beside("-wal"));
+        Ok(Self { writer: writer.into(), reader: reader.into(), written: length(&wal).into(), wal })
     }
 }
 

@@ -1,18 +1,46 @@
 //! Authentication: the API key in the `Authorization` header, and what it may do.
 
-use std::sync::Arc;
+use std::{net::IpAddr, sync::Arc};
 
-use application::{Principal, Scope};
+use application::{Balance, Principal, Scope};
 use axum::http::{HeaderMap, Method, header::AUTHORIZATION};
 
-use super::{error::Problem, service::Service};
+use super::{client_address::Network, error::Problem, rate_limit, service::Service};
 
-/// The caller behind the key in the headers.
-pub(super) fn authenticate(service: &Service, headers: &HeaderMap) -> Result<Arc<Principal>, Problem> {
-    service.keys.authenticate(bearer_token(headers)?).map_err(|refused| {
-        service.refused_keys.log(&refused);
-        Problem::InvalidKey
-    })
+/// Who sent a request, and what is left of the rate limit of the key after it.
+pub(super) struct Caller {
+    pub(super) principal: Arc<Principal>,
+    pub(super) balance: Option<Balance>,
+}
+
+/// The caller behind the key in the headers. Counts the request, but leaves it to the caller of this function to refuse one
+/// that is too many.
+pub(super) fn authenticate(
+    service: &Service,
+    headers: &HeaderMap,
+    client: IpAddr,
+) -> Result<Caller, Problem> {
+    let principal = service.keys.authenticate(bearer_token(headers)?).map_err(|refused| {
+        let counted = service.wrong_keys.as_ref().map_or(Ok(()), |keys| keys.count(Network::of(client)));
+        match counted {
+            Ok(()) => Problem::RefusedKey(refused),
+            Err(wait) => Problem::TooManyWrongKeys(rate_limit::seconds(wait), refused),
+        }
+    })?;
+    let balance = principal.allowance.as_ref().map(|allowance| allowance.take());
+    Ok(Caller { principal, balance })
+}
+
+/// Whether the key in the headers is valid. For responses that are the same otherwise: nothing is counted or refused.
+pub(super) fn is_known(service: &Service, headers: &HeaderMap) -> bool {
+    bearer_token(headers).is_ok_and(|key| service.keys.authenticate(key).is_ok())
+}
+
+impl Caller {
+    /// Refuses a request that is one too many for its key.
+    pub(super) fn check_rate(&self) -> Result<(), Problem> {
+        self.balance.map_or(Ok(()), rate_limit::check)
+    }
 }
 
 /// Refuses a caller whose key is not for this kind of request.

@@ -1,9 +1,9 @@
 //! The steps that a request under `/v1` goes through before its operation: key, scope, store, position. They
 //! run in this order, so that nobody without a key learns which paths exist.
 
-use std::sync::{
-    Arc,
-    atomic::{AtomicBool, Ordering::Relaxed},
+use std::{
+    net::IpAddr,
+    sync::{Arc, OnceLock},
 };
 
 use application::{Bookmark, PetStore, Principal, ports::Position};
@@ -14,7 +14,7 @@ use axum::{
 use data_encoding::HEXLOWER;
 
 use super::{
-    auth,
+    auth::{self, Caller},
     error::Problem,
     limits::POSITION_PATIENCE,
     number,
@@ -38,18 +38,21 @@ pub(super) fn is_in_interface(path: &str) -> bool {
     path.strip_prefix("/v1").is_some_and(|rest| rest.is_empty() || rest.starts_with('/'))
 }
 
-/// Lets a request through to its operation. Even if it does not come that far, `authenticated` tells whether its key
-/// is valid.
+/// Lets a request through to its operation. Even if it does not come that far, `caller` tells who has sent it, if its key is
+/// valid.
 pub(super) async fn admit(
     endpoint: &Endpoint,
     request: Request,
     handling: Handling,
-    authenticated: &AtomicBool,
+    client: IpAddr,
+    caller: &OnceLock<Caller>,
 ) -> Result<Call, Problem> {
     let service = &endpoint.service;
-    let principal = auth::authenticate(service, request.headers())?;
-    authenticated.store(true, Relaxed);
+    let found = auth::authenticate(service, request.headers(), client)?;
+    let caller = caller.get_or_init(|| found);
+    let principal = caller.principal.clone();
     tracing::Span::current().record("key", tracing::field::display(&principal.id));
+    caller.check_rate()?;
     auth::authorize(&principal, request.method())?;
     match endpoint.route.lifecycle {
         Lifecycle::Supported => {}

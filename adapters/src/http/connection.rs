@@ -3,6 +3,7 @@
 
 use std::{
     convert::Infallible,
+    net::IpAddr,
     pin::Pin,
     sync::Arc,
     task::{Context, Poll, ready},
@@ -26,6 +27,7 @@ use tokio::{
 use super::{
     activity::{Activity, Chunk, Deadline, Endless, InFlight, Watched},
     call::LOG_POSITION,
+    client_address::Peer,
     limits::{
         CONNECTION_WINDOW, HEAD_MAX, HEADERS_MAX, PRESSURE_TIMEOUT, STREAM_WINDOW, STREAMS_MAX, Settings,
     },
@@ -75,6 +77,7 @@ impl Connections {
     /// made, too: that may need a handshake.
     pub(super) async fn run<S>(
         self: Arc<Self>,
+        peer: IpAddr,
         stream: impl Future<Output = Option<S>>,
         mut stage: watch::Receiver<Stage>,
     ) where
@@ -90,8 +93,10 @@ impl Connections {
         let mut watchdog = Watchdog::new(activity.clone(), self.settings);
         let io = TokioIo::new(Watched { stream, activity: activity.clone() });
         let (connections, caller) = (self.clone(), stranger.clone());
-        let service =
-            service_fn(move |request| connections.clone().answer(request, activity.begin(), caller.clone()));
+        let service = service_fn(move |mut request: hyper::Request<Incoming>| {
+            request.extensions_mut().insert(Peer(peer));
+            connections.clone().answer(request, activity.begin(), caller.clone())
+        });
         let mut connection = std::pin::pin!(self.builder.serve_connection(io, service));
         loop {
             let watched = std::future::poll_fn(|context| {

@@ -29,8 +29,8 @@ const REQUEST_HEADERS: HeaderValue = HeaderValue::from_static(
 
 /// What a page may read beyond the few headers that every page may.
 const EXPOSED_HEADERS: HeaderValue = HeaderValue::from_static(
-    "Link, ETag, Location, Log-Position, Preference-Applied, Retry-After, Idempotency-Replayed, Deprecation, \
-     Sunset, X-Request-Id, WWW-Authenticate",
+    "Link, ETag, Location, Log-Position, Preference-Applied, Retry-After, RateLimit, RateLimit-Policy, \
+     Idempotency-Replayed, Deprecation, Sunset, X-Request-Id, WWW-Authenticate",
 );
 
 /// How long a browser may remember what it was allowed, in seconds: two hours, the longest that any of them does.

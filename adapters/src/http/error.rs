@@ -2,7 +2,7 @@
 
 use std::borrow::Cow;
 
-use application::{CreateError, Scope, ports::Fault};
+use application::{CreateError, RefusedKey, Scope, ports::Fault};
 use axum::{
     http::{
         HeaderName, HeaderValue, StatusCode,
@@ -29,7 +29,10 @@ const CHALLENGE_INVALID_KEY: HeaderValue =
 pub(super) enum Problem {
     InvalidRequest(Cow<'static, str>),
     MissingKey,
+    /// The key is not well-formed.
     InvalidKey,
+    /// The client learns no more than if it were not well-formed.
+    RefusedKey(RefusedKey),
     Forbidden(Scope),
     NotFound(Cow<'static, str>),
     /// Holds the methods that work at this address.
@@ -40,6 +43,10 @@ pub(super) enum Problem {
     UnsupportedMediaType(&'static str),
     Internal,
     NotImplemented(&'static str),
+    /// The key has used up its rate limit; holds the seconds to wait.
+    RateLimited(u64),
+    /// Too many wrong keys came from this address; holds the seconds to wait.
+    TooManyWrongKeys(u64, RefusedKey),
     Busy(&'static str),
     Unavailable(Cow<'static, str>),
     NotCaughtUp,
@@ -60,7 +67,9 @@ impl Problem {
     fn kind(&self) -> (StatusCode, &'static str) {
         match self {
             Self::InvalidRequest(_) => (StatusCode::BAD_REQUEST, "invalid_request"),
-            Self::MissingKey | Self::InvalidKey => (StatusCode::UNAUTHORIZED, "unauthorized"),
+            Self::MissingKey | Self::InvalidKey | Self::RefusedKey(_) => {
+                (StatusCode::UNAUTHORIZED, "unauthorized")
+            }
             Self::Forbidden(_) => (StatusCode::FORBIDDEN, "forbidden"),
             Self::NotFound(_) => (StatusCode::NOT_FOUND, "not_found"),
             Self::MethodNotAllowed(_) => (StatusCode::METHOD_NOT_ALLOWED, "method_not_allowed"),
@@ -70,6 +79,9 @@ impl Problem {
             Self::UnsupportedMediaType(_) => (StatusCode::UNSUPPORTED_MEDIA_TYPE, "unsupported_media_type"),
             Self::Internal => (StatusCode::INTERNAL_SERVER_ERROR, "internal"),
             Self::NotImplemented(_) => (StatusCode::NOT_IMPLEMENTED, "not_implemented"),
+            Self::RateLimited(_) | Self::TooManyWrongKeys(..) => {
+                (StatusCode::TOO_MANY_REQUESTS, "too_many_requests")
+            }
             Self::Busy(_) => (StatusCode::SERVICE_UNAVAILABLE, "busy"),
             Self::Unavailable(_) => (StatusCode::SERVICE_UNAVAILABLE, "unavailable"),
             Self::NotCaughtUp => (StatusCode::SERVICE_UNAVAILABLE, "not_caught_up"),
@@ -78,6 +90,9 @@ impl Problem {
 
     /// What the client needs besides the body.
     fn header(&self) -> Option<(HeaderName, HeaderValue)> {
+        if let Self::RateLimited(seconds) | Self::TooManyWrongKeys(seconds, _) = self {
+            return Some((RETRY_AFTER, (*seconds).into()));
+        }
         match self.status() {
             StatusCode::UNAUTHORIZED if *self == Self::MissingKey => Some((WWW_AUTHENTICATE, CHALLENGE)),
             StatusCode::UNAUTHORIZED => Some((WWW_AUTHENTICATE, CHALLENGE_INVALID_KEY)),
@@ -88,23 +103,56 @@ impl Problem {
         }
     }
 
-    fn message(&self) -> Cow<'_, str> {
+    /// What programs know it by.
+    pub(super) fn code(&self) -> &'static str {
+        self.kind().1
+    }
+
+    /// Why the caller could not be identified, if that is the problem. Clients do not learn it.
+    pub(super) fn refusal(&self) -> Option<&'static str> {
+        if *self == Self::MissingKey {
+            return Some("missing");
+        }
+        if *self == Self::InvalidKey {
+            return Some("malformed");
+        }
+        self.refused_key().map(RefusedKey::reason)
+    }
+
+    /// The key that was refused, if that is the problem.
+    pub(super) fn refused_key(&self) -> Option<&RefusedKey> {
+        if let Self::RefusedKey(refused) | Self::TooManyWrongKeys(_, refused) = self {
+            Some(refused)
+        } else {
+            None
+        }
+    }
+
+    pub(super) fn message(&self) -> Cow<'_, str> {
         match self {
             Self::InvalidRequest(message) | Self::Unavailable(message) | Self::NotFound(message) => {
                 Cow::Borrowed(message)
             }
             Self::MissingKey => "an API key is required: send it as Authorization: Bearer <API_KEY>".into(),
-            Self::InvalidKey => "the API key is not valid".into(),
+            Self::InvalidKey | Self::RefusedKey(_) => "the API key is not valid".into(),
             Self::Forbidden(scope) => format!("the API key lacks the {scope} scope").into(),
             Self::UnsupportedMediaType(message) | Self::NotImplemented(message) | Self::Busy(message) => {
                 (*message).into()
             }
+            // The methods are known only after the router has answered.
+            Self::MethodNotAllowed(methods) if methods.is_empty() => "this address lacks the method".into(),
             Self::MethodNotAllowed(methods) => format!("this address has only the methods {methods}").into(),
             Self::RequestTimeout => "the body took too long to arrive".into(),
             Self::IdempotencyKeyReused => {
                 "this Idempotency-Key was already used for a different pet: choose a new one".into()
             }
             Self::PayloadTooLarge => format!("the body must be at most {} KiB", BODY_MAX / 1024).into(),
+            Self::RateLimited(_) => {
+                "too many requests with this API key: wait as long as Retry-After says".into()
+            }
+            Self::TooManyWrongKeys(..) => {
+                "too many wrong API keys from this address: wait as long as Retry-After says".into()
+            }
             Self::Internal => "the service failed unexpectedly".into(),
             Self::NotCaughtUp => {
                 "this node has not reached the requested Log-Position yet, or its log has another history"
@@ -131,6 +179,8 @@ impl IntoResponse for Problem {
     fn into_response(self) -> Response {
         let mut response = (self.status(), [(CONTENT_TYPE, JSON)], self.body()).into_response();
         response.headers_mut().extend(self.header());
+        // For the log.
+        response.extensions_mut().insert(self);
         response
     }
 }

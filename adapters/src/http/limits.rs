@@ -1,6 +1,10 @@
-//! The limits of the HTTP port: how large a request may be, and how long peers may take.
+//! The limits of the HTTP port: how large a request may be, how long peers may take, and how much one client may do.
 
 use std::time::Duration;
+
+use application::RateLimit;
+
+use super::client_address::TrustedProxy;
 
 /// How many bytes the head of a request may have.
 pub(super) const HEAD_MAX: usize = 16 * 1024;
@@ -41,11 +45,22 @@ pub(super) const PRESSURE_TIMEOUT: Duration = Duration::from_secs(1);
 /// How long a request waits for the log position it asks for.
 pub(super) const POSITION_PATIENCE: Duration = Duration::from_secs(1);
 
+/// The limits that are counted by the address of the client. None by default.
+#[derive(Debug, Clone, Default)]
+pub struct ClientLimits {
+    /// How many wrong keys get 401; those beyond get 429.
+    pub failed_auth: Option<RateLimit>,
+    /// Whose word about the addresses of clients is taken.
+    pub trusted_proxies: Vec<TrustedProxy>,
+}
+
 /// The limits that an operator or a test may choose.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Settings {
     /// How many connections may be open at once. One more takes the place of an idle one without a valid key, or gets 503.
     pub connections_max: usize,
+    /// How many of them one client may have; one more gets 503. Does not apply to trusted proxies.
+    pub connections_per_address: Option<usize>,
     /// How many connections that are one too many are told so at the same time. Others are closed without a word.
     pub refusals_max: usize,
     /// How long the head of a request may take, from its first byte, and the first byte of a connection.
@@ -64,6 +79,7 @@ impl Default for Settings {
     fn default() -> Self {
         Self {
             connections_max: 10_000,
+            connections_per_address: None,
             refusals_max: 256,
             head_timeout: Duration::from_secs(10),
             body_timeout: Duration::from_secs(30),

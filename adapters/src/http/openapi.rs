@@ -21,6 +21,12 @@ pub(super) fn document(routes: &[Route], site: &Site) -> String {
     let mut document: Value = serde_json::from_str(FILE).expect("the file is JSON");
     document["info"]["description"] = include_str!("openapi/description.md").into();
     document["servers"] = servers(site);
+    if let Some(contact) = &site.contact {
+        document["info"]["contact"] = match contact.as_str().strip_prefix("mailto:") {
+            Some(address) => json!({ "email": address }),
+            None => json!({ "url": contact.as_str() }),
+        };
+    }
     for (pointer, limit) in limits() {
         *document.pointer_mut(pointer).expect("the file describes what has a limit") = limit;
     }
@@ -65,7 +71,7 @@ fn servers(site: &Site) -> Value {
 
 #[cfg(test)]
 mod tests {
-    use application::Scope;
+    use application::{RefusedKey, Scope};
     use axum::http::HeaderMap;
     use regex::Regex;
 
@@ -83,7 +89,7 @@ mod tests {
     }
 
     /// Every problem by the name of its example, as the program itself reports it.
-    fn problems(scope: Scope) -> [(&'static str, Problem); 16] {
+    fn problems(scope: Scope) -> [(&'static str, Problem); 18] {
         let position = HeaderMap::from_iter([(LOG_POSITION, "x".parse().unwrap())]);
         [
             ("bad_limit", Problem::invalid(paging::parse(Some("limit=0")).unwrap_err())),
@@ -99,6 +105,8 @@ mod tests {
             ("not_json", Problem::UnsupportedMediaType("Content-Type must be application/json in UTF-8")),
             ("internal", Problem::Internal),
             ("reserved", pets::NO_ORDERS),
+            ("rate_limited", Problem::RateLimited(1)),
+            ("wrong_keys", Problem::TooManyWrongKeys(1, RefusedKey::Unknown)),
             ("busy", Problem::Busy("too many requests are waiting")),
             ("unavailable", Problem::Unavailable("a write to storage failed".into())),
             ("not_caught_up", Problem::NotCaughtUp),

@@ -29,12 +29,13 @@ pub(super) const NO_ORDERS: Problem =
 /// `GET /v1/pets`.
 pub(super) fn list(call: &Call) -> Result<Response, Problem> {
     let query = paging::parse(call.request.uri().query()).map_err(Problem::invalid)?;
-    let (page, bookmark) = call.store.list(&query)?;
-    let tag = EntityTag::of_version(&page.version);
-    let mut response = revalidated(tag, call.request.headers(), || pet_json::pets(&page.pets));
+    let mut page = pet_json::Page::with_room_for(query.limit);
+    let (end, bookmark) = call.store.list(&query, &mut |pet| page.add(pet))?;
+    let tag = EntityTag::of_version(&end.version);
+    let mut response = revalidated(tag, call.request.headers(), || page.into_json());
     let headers = response.headers_mut();
     headers.insert(LOG_POSITION, log_position(bookmark));
-    if let Some(after) = page.next {
+    if let Some(after) = end.next {
         headers.insert(LINK, paging::next(&query, after));
     }
     Ok(response)
@@ -54,7 +55,7 @@ pub(super) fn create(call: Call) -> Pending {
         };
         let by = call.principal.owner.clone();
         let created = call.store.create(CreatePet { pet, by, request_key }).await?;
-        let mut response = json(StatusCode::CREATED, pet_json::pet(&created.pet));
+        let mut response = json(StatusCode::CREATED, pet_json::pet((&created.pet).into()));
         let location = format!("/v1/pets/{}", created.pet.id.get());
         let location = HeaderValue::try_from(location).expect("an address of digits is fit for a header");
         response.headers_mut().insert(LOCATION, location);
@@ -68,12 +69,10 @@ pub(super) fn create(call: Call) -> Pending {
 /// `GET /v1/pets/{petId}`. Deprecated.
 pub(super) fn get(call: &Call) -> Result<Response, Problem> {
     let Some(id) = pet_id(call.request.uri().path()) else { return Err(Problem::NO_SUCH_PET) };
-    let (pet, bookmark) = call.store.get(id)?;
-    let mut response = match pet {
-        Some(pet) => {
-            let body = pet_json::pet(&pet);
-            revalidated(EntityTag::of_content(&body), call.request.headers(), || body)
-        }
+    let mut found = None;
+    let (_, bookmark) = call.store.get(id, &mut |pet| found = Some(pet_json::pet(pet)))?;
+    let mut response = match found {
+        Some(body) => revalidated(EntityTag::of_content(&body), call.request.headers(), || body),
         None => Problem::NO_SUCH_PET.into_response(),
     };
     response.headers_mut().insert(LOG_POSITION, log_position(bookmark));

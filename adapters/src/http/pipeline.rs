@@ -6,8 +6,9 @@
 
 use std::{
     any::Any,
+    net::{IpAddr, Ipv4Addr},
     panic::AssertUnwindSafe,
-    sync::{Arc, atomic::AtomicBool},
+    sync::{Arc, OnceLock},
     time::Instant,
 };
 
@@ -31,13 +32,16 @@ use tower::ServiceExt as _;
 use tracing::Instrument as _;
 
 use super::{
-    auth,
+    auth::{self, Caller},
     call::{self, LOG_POSITION, is_in_interface, log_position},
+    client_address::{self, Peer},
     cors, deprecation,
     error::Problem,
     limits::{DRAIN_MAX, HEADERS_MAX},
     prefer::{Handling, STRICT_APPLIED},
+    rate_limit,
     request_id::{X_REQUEST_ID, trace_id},
+    request_log::{Origin, Outcome},
     route::{Endpoint, Handler, Lifecycle},
 };
 
@@ -49,10 +53,11 @@ struct Context {
     id: HeaderValue,
     in_interface: bool,
     handling: Handling,
-    /// Whether the request came with a valid key. Nobody else learns how far the log has come.
-    authenticated: AtomicBool,
+    origin: Origin,
+    /// Who sent the request, if it came with a valid key. Nobody else learns how far the log has come.
+    caller: OnceLock<Caller>,
     /// The value that allows the web page behind the request, if it is allowed.
-    origin: Option<HeaderValue>,
+    page: Option<HeaderValue>,
     /// Whether part of an HTTP/1 body may stay on the wire: then no other request can follow.
     body_may_stay: bool,
 }
@@ -102,7 +107,7 @@ pub(super) async fn answer(endpoint: Arc<Endpoint>, request: Request) -> Respons
         key = tracing::field::Empty,
     );
     let processed = AssertUnwindSafe(process(&endpoint, &context, request)).catch_unwind();
-    let mut response = match processed.instrument(span.clone()).await {
+    let mut response = match processed.instrument(span).await {
         Ok(answered) => answered.into_response(),
         Err(panic) => {
             let id = context.id.to_str().unwrap_or_default();
@@ -113,28 +118,37 @@ pub(super) async fn answer(endpoint: Arc<Endpoint>, request: Request) -> Respons
     context.finish(&endpoint, &mut response);
     let took = begun.elapsed();
     endpoint.counts.answered(response.status(), took);
-    span.in_scope(|| {
-        tracing::debug!(status = response.status().as_u16(), micros = took.as_micros(), "answered");
-    });
+    let outcome = Outcome {
+        operation: endpoint.route.name,
+        request: &context.id,
+        caller: context.caller.get(),
+        response: &response,
+        took,
+    };
+    endpoint.service.request_log.record(&context.origin, &outcome);
     response
 }
 
 async fn process(endpoint: &Endpoint, context: &Context, request: Request) -> Result<Response, Problem> {
     check_framing(&request)?;
-    if let Some(response) = cors::preflight(&request, context.origin.as_ref()) {
+    if let Some(response) = cors::preflight(&request, context.page.as_ref()) {
         return Ok(response);
     }
-    let admit = |request| call::admit(endpoint, request, context.handling, &context.authenticated);
+    let allowed = |request: &Request, scope| {
+        let caller = auth::authenticate(&endpoint.service, request.headers(), context.origin.client)?;
+        caller.check_rate()?;
+        auth::require(&caller.principal, scope).map(|()| caller.principal)
+    };
+    let admit =
+        |request| call::admit(endpoint, request, context.handling, context.origin.client, &context.caller);
     match &endpoint.route.handler {
         Handler::Public(answer) => Ok(answer(&endpoint.service, request.headers())),
         Handler::Scoped(scope, answer) => {
-            let principal = auth::authenticate(&endpoint.service, request.headers())?;
-            auth::require(&principal, *scope)?;
+            allowed(&request, *scope)?;
             Ok(answer(&endpoint.service, request.headers()))
         }
         Handler::Streamed(scope, answer) => {
-            let principal = auth::authenticate(&endpoint.service, request.headers())?;
-            auth::require(&principal, *scope)?;
+            let principal = allowed(&request, *scope)?;
             let pending = answer(endpoint.service.clone(), principal, &request);
             pending.await
         }
@@ -158,8 +172,9 @@ impl Context {
             id: endpoint.service.ids.of(headers),
             in_interface: is_in_interface(request.uri().path()),
             handling: Handling::of(headers),
-            authenticated: AtomicBool::new(false),
-            origin: cors::allow(&endpoint.service.site.origins, headers),
+            origin: Origin::of(request, client_of(endpoint, request)),
+            caller: OnceLock::new(),
+            page: cors::allow(&endpoint.service.site.origins, headers),
             body_may_stay: request.version() < Version::HTTP_2
                 && (request.body().size_hint().lower() > DRAIN_MAX
                     || headers.contains_key(EXPECT)
@@ -167,18 +182,22 @@ impl Context {
         }
     }
 
-    fn finish(self, endpoint: &Endpoint, response: &mut Response) {
+    fn finish(&self, endpoint: &Endpoint, response: &mut Response) {
         let refused = response.status().is_client_error() || response.status().is_server_error();
         let headers = response.headers_mut();
-        headers.insert(X_REQUEST_ID, self.id);
+        headers.insert(X_REQUEST_ID, self.id.clone());
         headers.extend([NOSNIFF]);
         headers.entry(CACHE_CONTROL).or_insert(NO_STORE);
         match endpoint.route.lifecycle {
             Lifecycle::Supported => {}
             Lifecycle::Deprecated => deprecation::announce(headers),
         }
-        cors::announce(&endpoint.service.site.origins, self.origin, headers);
-        if self.authenticated.into_inner()
+        cors::announce(&endpoint.service.site.origins, self.page.clone(), headers);
+        let caller = self.caller.get();
+        if let Some(balance) = caller.and_then(|caller| caller.balance) {
+            rate_limit::announce(balance, headers);
+        }
+        if caller.is_some()
             && let Some(store) = endpoint.service.opened()
         {
             headers.entry(LOG_POSITION).or_insert_with(|| log_position(store.bookmark()));
@@ -190,6 +209,13 @@ impl Context {
             headers.insert(CONNECTION, HeaderValue::from_static("close"));
         }
     }
+}
+
+/// The address of the client.
+fn client_of(endpoint: &Endpoint, request: &Request) -> IpAddr {
+    // Every connection has a peer; only tests make requests without one.
+    let peer = request.extensions().get().map_or(IpAddr::V4(Ipv4Addr::UNSPECIFIED), |Peer(address)| *address);
+    client_address::of(peer, &endpoint.service.client_limits.trusted_proxies, request.headers())
 }
 
 /// Refuses what leaves in doubt whom a request is for, or where it ends. HTTP/1.0 did not have to say it.

@@ -1,7 +1,7 @@
 //! The listener: accepts connections up to a limit, survives running out of file descriptors, and shuts down
 //! gracefully.
 
-use std::{future::ready, io, pin::pin, sync::Arc, time::Duration};
+use std::{future::ready, io, net::IpAddr, pin::pin, sync::Arc, time::Duration};
 
 use axum::response::IntoResponse as _;
 use tokio::{
@@ -13,9 +13,11 @@ use tokio::{
 use tokio_rustls::server::TlsStream;
 
 use super::{
+    client_address::{Network, is_trusted},
     connection::{Connections, Stage},
     error::Problem,
     limits::Settings,
+    per_address::PerAddress,
     route::Routers,
     service::Service,
     tls::Tls,
@@ -49,15 +51,23 @@ pub(super) async fn run(
     let connections = Arc::new(Connections::new(routers, service.clone(), settings));
     let places_max = u32::try_from(settings.connections_max).unwrap_or(u32::MAX);
     let places = Arc::new(Semaphore::new(places_max as usize));
+    let per_address = Arc::<PerAddress>::default();
     let refusals = Arc::new(Semaphore::new(settings.refusals_max));
     let (stage, stages) = watch::channel(Stage::Serving);
     let mut shutdown = pin!(shutdown);
     loop {
-        let stream = tokio::select! {
+        let (stream, peer) = tokio::select! {
             biased;
             () = &mut shutdown => break,
-            stream = accept(&tcp) => stream,
+            accepted = accept(&tcp) => accepted,
         };
+        let limit = settings.connections_per_address;
+        let limit = limit.filter(|_| !is_trusted(&service.client_limits.trusted_proxies, peer));
+        let counted = limit.map(|most| per_address.count(Network::of(peer), most));
+        if let Some(None) = counted {
+            tell(&refusals, tls.as_ref(), stream, "too many connections are open from this address");
+            continue;
+        }
         let mut place = places.clone().try_acquire_owned();
         if place.is_err()
             && connections.strangers.send_one_away()
@@ -69,23 +79,16 @@ pub(super) async fn run(
             let (connections, stages, tls) = (connections.clone(), stages.clone(), tls.clone());
             tokio::spawn(async move {
                 match tls {
-                    None => connections.run(ready(Some(stream)), stages).await,
+                    None => connections.run(peer, ready(Some(stream)), stages).await,
                     Some(tls) => {
                         let stream = handshake(&tls, stream, settings, stages.clone());
-                        connections.run(stream, stages).await;
+                        connections.run(peer, stream, stages).await;
                     }
                 }
-                drop(place);
+                drop((place, counted));
             });
-        // A refusal could not be read without a handshake, which would cost more than it is worth.
-        } else if tls.is_none()
-            && let Ok(place) = refusals.clone().try_acquire_owned()
-        {
-            tokio::spawn(async move {
-                // Who does not listen cannot be told.
-                let _ = time::timeout(REFUSAL_PATIENCE, refuse(stream)).await;
-                drop(place);
-            });
+        } else {
+            tell(&refusals, tls.as_ref(), stream, "too many connections are open");
         }
     }
     drop(tcp);
@@ -100,16 +103,16 @@ pub(super) async fn run(
 }
 
 /// The next connection. A failure to accept is never the end: it is the peer's, or it passes.
-async fn accept(listener: &TcpListener) -> TcpStream {
+async fn accept(listener: &TcpListener) -> (TcpStream, IpAddr) {
     let (mut pause, longest) = ACCEPT_PAUSE;
     loop {
         match listener.accept().await {
-            Ok((stream, _)) => {
+            Ok((stream, peer)) => {
                 // Answers are written whole, so waiting for more to send only delays them.
                 if let Err(error) = stream.set_nodelay(true) {
                     tracing::debug!("cannot set TCP_NODELAY: {error}");
                 }
-                return stream;
+                return (stream, peer.ip().to_canonical());
             }
             Err(error) if is_of_the_peer(&error) => {}
             Err(error) => {
@@ -145,10 +148,24 @@ async fn handshake(
     None
 }
 
+/// Tells a peer why it is refused, unless too many are being told.
+fn tell(refusals: &Arc<Semaphore>, tls: Option<&Arc<Tls>>, stream: TcpStream, reason: &'static str) {
+    // A refusal could not be read without a handshake, which would cost more than it is worth.
+    if tls.is_none()
+        && let Ok(place) = refusals.clone().try_acquire_owned()
+    {
+        tokio::spawn(async move {
+            // Who does not listen cannot be told.
+            let _ = time::timeout(REFUSAL_PATIENCE, refuse(stream, reason)).await;
+            drop(place);
+        });
+    }
+}
+
 /// Says that there is no room, without reading what is asked, and waits for the peer to hang up: closing on
 /// unread bytes would take the answer back.
-async fn refuse(mut stream: TcpStream) -> io::Result<()> {
-    let problem = Problem::Busy("too many connections are open");
+async fn refuse(mut stream: TcpStream, reason: &'static str) -> io::Result<()> {
+    let problem = Problem::Busy(reason);
     let (status, body) = (problem.status(), problem.body());
     let mut answer = format!("HTTP/1.1 {status}\r\n").into_bytes();
     for (name, value) in problem.into_response().headers() {

@@ -10,14 +10,24 @@ use application::{PetStore, ports::Authenticator};
 use tokio::sync::{Semaphore, watch};
 
 use super::{
-    activity::Unsent, error::Problem, log::LOG_READERS_MAX, metrics::Metrics, refused_keys::RefusedKeys,
-    request_id::RequestIds, site::Site, tls::Tls,
+    activity::Unsent,
+    error::Problem,
+    limits::ClientLimits,
+    log::LOG_READERS_MAX,
+    metrics::Metrics,
+    request_id::RequestIds,
+    request_log::{AccessLog, RequestLog},
+    site::Site,
+    tls::Tls,
+    wrong_keys::WrongKeys,
 };
 
 /// The state of the HTTP port. It can answer probes before the store is open and while it is going away.
 pub struct Service {
     pub(super) keys: Arc<dyn Authenticator>,
-    pub(super) refused_keys: RefusedKeys,
+    pub(super) request_log: RequestLog,
+    pub(super) client_limits: ClientLimits,
+    pub(super) wrong_keys: Option<WrongKeys>,
     pub(super) ids: RequestIds,
     pub(super) metrics: Metrics,
     pub(super) site: Site,
@@ -38,7 +48,9 @@ impl Service {
     pub fn new(keys: Arc<dyn Authenticator>, site: Site, dropped_log_lines: Arc<AtomicU64>) -> Self {
         Self {
             keys,
-            refused_keys: RefusedKeys::default(),
+            request_log: RequestLog::default(),
+            client_limits: ClientLimits::default(),
+            wrong_keys: None,
             ids: RequestIds::new(),
             metrics: Metrics::default(),
             site,
@@ -56,6 +68,20 @@ impl Service {
     #[must_use]
     pub fn with_tls(self, tls: Option<Arc<Tls>>) -> Self {
         Self { tls, ..self }
+    }
+
+    /// The same service, which logs these requests.
+    #[must_use]
+    pub fn with_access_log(mut self, which: AccessLog) -> Self {
+        self.request_log.which = which;
+        self
+    }
+
+    /// The same service, with limits for each client.
+    #[must_use]
+    pub fn with_client_limits(self, client_limits: ClientLimits) -> Self {
+        let wrong_keys = client_limits.failed_auth.map(WrongKeys::new);
+        Self { client_limits, wrong_keys, ..self }
     }
 
     /// Starts to serve the store. Only the first store counts.

@@ -14,6 +14,8 @@ pub struct Site {
     pub base_url: Option<ServerUrl>,
     /// Where the staging service is, for the OpenAPI document.
     pub staging_url: Option<ServerUrl>,
+    /// Whom to ask about the service, for the OpenAPI document.
+    pub contact: Option<ContactUrl>,
     /// The web pages that may call this service from a browser.
     pub origins: Vec<Origin>,
 }
@@ -21,6 +23,15 @@ pub struct Site {
 /// The public address of a service, ending in the version of its interface.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct ServerUrl(String);
+
+/// Where the operator of the service can be reached: a web page or a `mailto:` address.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct ContactUrl(String);
+
+/// A text that is neither.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Error)]
+#[error("expected the http(s):// or mailto: URL where you can be reached")]
+pub struct InvalidContactUrl;
 
 /// A text that is no such address.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Error)]
@@ -38,6 +49,28 @@ impl ServerUrl {
         let host = self.0.find("://").map_or(0, |scheme| scheme + "://".len());
         let end = self.0[host..].find('/').map_or(self.0.len(), |path| host + path);
         &self.0[..end]
+    }
+}
+
+impl ContactUrl {
+    /// The URL as it was given.
+    pub fn as_str(&self) -> &str {
+        &self.0
+    }
+}
+
+impl FromStr for ContactUrl {
+    type Err = InvalidContactUrl;
+
+    fn from_str(text: &str) -> Result<Self, InvalidContactUrl> {
+        let of_the_web = ["http://", "https://"].iter().any(|scheme| text.starts_with(scheme));
+        let page = of_the_web
+            && text.parse::<Uri>().is_ok_and(|uri| uri.host().is_some_and(|host| !host.is_empty()));
+        let mail = text.strip_prefix("mailto:").is_some_and(|to| {
+            to.split_once('@').is_some_and(|(name, host)| !name.is_empty() && !host.is_empty())
+        });
+        let plain = text.chars().all(|c| c.is_ascii_graphic());
+        if (page || mail) && plain { Ok(Self(text.to_owned())) } else { Err(InvalidContactUrl) }
     }
 }
 
@@ -63,6 +96,26 @@ impl FromStr for ServerUrl {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn a_contact_is_a_web_page_or_a_mail_address() {
+        for text in ["https://example.com/help?topic=pets", "http://help.internal", "mailto:pets@example.com"]
+        {
+            assert_eq!(text.parse::<ContactUrl>().unwrap().as_str(), text);
+        }
+        for text in [
+            "",
+            "pets@example.com",
+            "https://",
+            "mailto:",
+            "mailto:@",
+            "tel:1",
+            "https://a b",
+            "javascript:1",
+        ] {
+            assert_eq!(text.parse::<ContactUrl>(), Err(InvalidContactUrl), "{text}");
+        }
+    }
 
     #[test]
     fn a_server_url_ends_in_the_version() {

@@ -36,8 +36,9 @@ pub(crate) enum KeysCommand {
         /// How long the key is valid, such as 12h, 90d or 1w, at most ten years [default: no expiry]
         #[arg(long, env = "PETSTORE_EXPIRES_IN", value_name = "TIME")]
         expires_in: Option<Lifetime>,
-        /// Rate limit to store with the key, such as 10/s, 100/m or 1000/h. This version does not enforce it [default: none]
-        #[arg(long, env = "PETSTORE_RATE_LIMIT", value_name = "LIMIT")]
+        /// How many requests the key may send, such as 10/s, 100/m or 1000/h [default: the limit of the service, if it has one]
+        // Not PETSTORE_RATE_LIMIT: that is the limit of the service, and would be stored with every key.
+        #[arg(long, env = "PETSTORE_KEY_RATE_LIMIT", value_name = "LIMIT")]
         rate_limit: Option<RateLimit>,
         #[command(flatten)]
         file: KeyFileArgument,

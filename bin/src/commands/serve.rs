@@ -25,6 +25,7 @@ use tracing_subscriber::EnvFilter;
 
 use crate::{
     background_writer::BackgroundWriter,
+    clock_jumps,
     config::{LogFormat, ServeArguments},
     descriptors::{self, Shares},
     output,
@@ -111,17 +112,22 @@ impl Output {
 
 async fn serve(arguments: ServeArguments, output: &Output) -> anyhow::Result<()> {
     let mut signals = StopSignals::new()?;
+    arguments.log();
+    tokio::spawn(clock_jumps::watch());
     let manager = Arc::new(ServiceManager::from_environment());
-    let keys = Keys::open(&arguments.keys)?;
+    let keys = Keys::open(&arguments.keys, arguments.rate_limit)?;
     let tls = open_tls(&arguments)?;
     let scheme = if tls.is_some() { "https" } else { "http" };
     reload_on_hangup(keys.clone(), tls.clone())?;
 
     let service = Service::new(keys.authenticator(), arguments.site(), output.stderr.dropped());
-    let service = Arc::new(service.with_tls(tls.clone()));
+    let service = service.with_tls(tls.clone()).with_client_limits(arguments.client_limits());
+    let service = service.with_access_log(arguments.access_log());
+    let service = Arc::new(service);
     let shares = share_descriptors(&arguments);
     let settings = Settings {
         connections_max: shares.callers,
+        connections_per_address: arguments.connections_per_address.map(|most| most as usize),
         refusals_max: shares.refusals,
         drain: arguments.drain,
         ..Settings::default()
@@ -139,7 +145,8 @@ async fn serve(arguments: ServeArguments, output: &Output) -> anyhow::Result<()>
     if let Some(address) = arguments.ops_listen {
         let (listener, address) = listen(address, "--ops-listen").await?;
         output.stdout.print_line(format_args!("probes and metrics on {scheme}://{address}"));
-        let settings = Settings { connections_max: shares.operators, ..settings };
+        let settings =
+            Settings { connections_max: shares.operators, connections_per_address: None, ..settings };
         let listener = Listener { tcp: listener, tls: tls.clone() };
         let serve = |stopped| http::serve_operators(listener, service.clone(), settings, stopped);
         operators = Some(Server::start(serve));
@@ -153,6 +160,7 @@ async fn serve(arguments: ServeArguments, output: &Output) -> anyhow::Result<()>
         () = signals.received() => return Ok(()),
     };
     service.open(store.clone());
+    tracing::info!(pets = store.count(), position = store.version().position.0, "ready");
     let (server, address) = match early {
         Some(listening) => listening,
         None => listen_to_callers("listens on").await?,
@@ -320,7 +328,7 @@ fn start_logging(arguments: &ServeArguments, stderr: &Arc<BackgroundWriter>) -> 
         .log_internal_errors(false);
     match arguments.log_format {
         LogFormat::Text => log.with_ansi(io::stderr().is_terminal()).init(),
-        LogFormat::Json => log.json().init(),
+        LogFormat::Json => log.json().flatten_event(true).with_span_list(false).init(),
     }
     // The usual report of a panic waits for whoever reads standard error.
     panic::set_hook(Box::new(|panic| tracing::error!("{}", panic.to_string().replace('\n', " "))));

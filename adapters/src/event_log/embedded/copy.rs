@@ -7,7 +7,7 @@ use std::{
     path::{Path, PathBuf},
 };
 
-use application::ports::{Fault, LogError};
+use application::ports::LogError;
 
 use super::{engine::Engine, layout::Layout, space};
 use crate::private_files::{FOLDER_MODE, create_file, open_to_read};
@@ -25,12 +25,10 @@ impl Copy {
     pub fn temporary<E: Engine>(store: &Layout) -> Result<Self, LogError> {
         let folder = tempfile::tempdir().map(tempfile::TempDir::keep);
         folder.and_then(|folder| Self::make::<E>(store, folder)).map_err(|error| {
-            let detail = format!(
-                "the store {} cannot be copied to the folder for temporary files: {error}; check the path, and that \
-                 there is room (TMPDIR names another folder)",
-                store.path.display()
-            );
-            LogError::new(Fault::CannotOpen, detail)
+            store.refused(&format!(
+                "cannot be copied to the folder for temporary files: {error}; check the path, and that there is room \
+                 (TMPDIR names another folder)"
+            ))
         })
     }
 

@@ -7,7 +7,7 @@ use std::{
 
 use application::ports::{CommitId, LogError, Position, Record};
 
-use super::{copy::Copy, high_water::Mark, layout::Layout, reading::Records, salvage::Remains};
+use super::{copy::Copy, high_water_mark::Mark, layout::Layout, reading::Records, salvage::Remains};
 
 /// A storage engine in files of this machine. It may block, and it may panic: every call is made on a thread that may
 /// wait, and a panic becomes an error.

@@ -70,11 +70,6 @@ pub(super) fn declare_after(fault: Fault, word: &Path) {
     }
 }
 
-/// Whether this or an earlier process has left such word.
-pub(super) fn is_declared(word: &Path) -> bool {
-    word.symlink_metadata().is_ok()
-}
-
 /// Makes the disk hold what readers of these files see, and proves it.
 pub(super) fn resolve(files: &[PathBuf]) -> io::Result<()> {
     files.iter().try_for_each(|path| bring_to_disk(path))

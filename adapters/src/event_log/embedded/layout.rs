@@ -10,7 +10,6 @@ use std::{
 
 use application::ports::{Fault, LogError};
 
-use super::failed_sync;
 use crate::private_files::{
     FILE_MODE, beside, create_folders, folder_of, open_or_create, open_to_read, sync_folder,
 };
@@ -57,9 +56,9 @@ impl Layout {
         }
     }
 
-    /// Whether an earlier write or sync has failed, and the files were only just compared with the disk.
+    /// Whether this or an earlier process has left word that a write or sync failed.
     pub fn is_in_doubt(&self) -> bool {
-        failed_sync::is_declared(&self.not_synced)
+        self.not_synced.symlink_metadata().is_ok()
     }
 
     /// A file of the engine whose name is that of the store with something added.
@@ -106,27 +105,19 @@ impl Layout {
         LogError::new(Fault::CannotOpen, detail)
     }
 
-    /// A file of the store is none that this program would have created.
-    pub(super) fn not_ours(&self, error: &io::Error) -> LogError {
-        let detail = format!("the store {} cannot be opened ({error})", self.path.display());
-        LogError::new(Fault::CannotOpen, detail)
+    /// The store cannot be opened, and why.
+    pub(super) fn refused(&self, why: &str) -> LogError {
+        LogError::new(Fault::CannotOpen, format!("the store {} {why}", self.path.display()))
     }
 
     fn in_use(&self) -> LogError {
-        let detail = format!(
-            "the store {} is in use by another process; stop that process or choose another path",
-            self.path.display()
-        );
-        LogError::new(Fault::CannotOpen, detail)
+        self.refused("is in use by another process; stop that process or choose another path")
     }
 
     fn not_writable(&self, error: &io::Error) -> LogError {
-        let detail = format!(
-            "the store {} cannot be written to ({error}); make it and its folder writable for this user, or choose \
-             another path",
-            self.path.display()
-        );
-        LogError::new(Fault::CannotOpen, detail)
+        self.refused(&format!(
+            "cannot be written to ({error}); make it and its folder writable for this user, or choose another path"
+        ))
     }
 }
 

@@ -22,12 +22,8 @@ use super::io_error::io_error;
 #[derive(Debug, Default)]
 pub(super) struct OpenFiles(Vec<(PathBuf, Identity)>);
 
-/// Tells open files apart, whatever they are called.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-struct Identity {
-    device: u64,
-    inode: u64,
-}
+/// Device and inode, which tell open files apart, whatever they are called.
+type Identity = (u64, u64);
 
 impl OpenFiles {
     /// The open mark, and the files that an engine has just opened. SQLite's files may not be opened a second time, so
@@ -35,7 +31,7 @@ impl OpenFiles {
     pub(super) fn new(mark: (&Path, &File), records: Vec<PathBuf>) -> Result<Self, LogError> {
         let (mark_path, mark) = mark;
         let mark = mark.metadata().map_err(io_error("looking up the high-water mark"))?;
-        let mut files = vec![(mark_path.to_path_buf(), Identity::of(&mark))];
+        let mut files = vec![(mark_path.to_path_buf(), identity(&mark))];
         for path in records {
             let identity = look_up(&path)?.ok_or_else(|| gone(&path))?;
             files.push((path, identity));
@@ -56,21 +52,19 @@ impl OpenFiles {
     }
 }
 
-impl Identity {
-    fn of(about: &Metadata) -> Self {
-        Self { device: about.dev(), inode: about.ino() }
-    }
-}
-
 /// The file at the path, if there is one.
 fn look_up(path: &Path) -> Result<Option<Identity>, LogError> {
     match path.metadata() {
-        Ok(about) => Ok(Some(Identity::of(&about))),
+        Ok(about) => Ok(Some(identity(&about))),
         Err(error) if matches!(error.kind(), io::ErrorKind::NotFound | io::ErrorKind::NotADirectory) => {
             Ok(None)
         }
         Err(error) => Err(io_error(&format!("looking up {}", path.display()))(error)),
     }
+}
+
+fn identity(about: &Metadata) -> Identity {
+    (about.dev(), about.ino())
 }
 
 fn gone(path: &Path) -> LogError {

@@ -8,7 +8,7 @@ use application::ports::LogError;
 use super::{
     engine::{Closing, Engine},
     failed_sync,
-    high_water::{self, HighWater, Mark},
+    high_water_mark::{self, HighWaterMark, Mark},
     io_error::io_error,
     layout::{Layout, sync_files},
     open_files::OpenFiles,
@@ -19,7 +19,7 @@ use crate::private_files::sync_folder;
 /// A store that this process has to itself, as long as it holds the lock.
 pub(super) struct Store {
     pub(super) layout: Layout,
-    pub(super) mark: HighWater,
+    pub(super) mark: HighWaterMark,
     /// Whether it was created just now.
     pub(super) is_new: bool,
     _lock: File,
@@ -38,12 +38,12 @@ pub(super) fn open_store<E: Engine>(path: &Path) -> Result<Store, LogError> {
     layout.check_kind()?;
     let lock = layout.lock()?;
     // Before the engine looks for itself: it may follow links.
-    E::files(&layout).map_err(|error| layout.not_ours(&error))?;
+    E::files(&layout).map_err(|error| layout.refused(&format!("cannot be opened ({error})")))?;
     let exists = || panics::reading("looking for the log", || E::exists(&layout));
-    let (mark, is_new) = match HighWater::open(&layout.mark)? {
+    let (mark, is_new) = match HighWaterMark::open(&layout.mark)? {
         Some(mark) => (mark, false),
-        None if exists()? => return Err(high_water::missing(&layout.mark)),
-        None => (HighWater::create(&layout.mark).map_err(io_error("creating the store"))?, true),
+        None if exists()? => return Err(high_water_mark::missing(&layout.mark)),
+        None => (HighWaterMark::create(&layout.mark).map_err(io_error("creating the store"))?, true),
     };
     Ok(Store { layout, mark, is_new, _lock: lock })
 }
@@ -60,7 +60,7 @@ pub(super) fn open_engine<E: Engine>(store: &Store) -> Result<Opened<E>, LogErro
 fn try_to_open<E: Engine>(Store { layout, mark, .. }: &Store) -> Result<Opened<E>, LogError> {
     let not_synced = io_error("writing the log to the disk");
     space::make_room_to_open(&layout.folder, &layout.ballast);
-    let distrusted = failed_sync::is_declared(&layout.not_synced);
+    let distrusted = layout.is_in_doubt();
     if distrusted {
         E::files(layout).and_then(|files| failed_sync::resolve(&files)).map_err(&not_synced)?;
     }

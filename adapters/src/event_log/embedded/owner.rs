@@ -17,7 +17,7 @@ use tokio::{
 use super::{
     engine::{Closing, Engine},
     failed_sync,
-    high_water::Mark,
+    high_water_mark::Mark,
     io_error::io_error,
     open_files::OpenFiles,
     opening::{self, Opened, Store},

@@ -12,7 +12,7 @@ use tokio::task;
 use super::{
     copy::Copy,
     engine::{Closing, Engine},
-    high_water::{self, HighWater, Mark},
+    high_water_mark::{self, HighWaterMark, Mark},
     opening::{check, close},
     panics,
     reading::{Records, read_within},
@@ -45,8 +45,9 @@ impl ReadOnlyLog {
         layout.check_kind()?;
         let lock = layout.share()?;
         // Before the engine looks for itself: it may follow links.
-        let files = E::files(&layout).map_err(|error| layout.not_ours(&error))?;
-        let mark = HighWater::read(&layout.mark)?;
+        let files =
+            E::files(&layout).map_err(|error| layout.refused(&format!("cannot be opened ({error})")))?;
+        let mark = HighWaterMark::read(&layout.mark)?;
         if mark.is_none() && files.is_empty() {
             return Err(layout.missing());
         }
@@ -54,7 +55,7 @@ impl ReadOnlyLog {
         let open = || E::open_to_read(&layout, mark.unwrap_or(Mark::START));
         let (engine, copy) = panics::reading(&doing, open)?;
         let last =
-            mark.ok_or_else(|| high_water::missing(&layout.mark)).and_then(|mark| check(&engine, mark));
+            mark.ok_or_else(|| high_water_mark::missing(&layout.mark)).and_then(|mark| check(&engine, mark));
         match last {
             Ok(last) => {
                 let durability = shared::durability_of(&engine, &layout);

@@ -7,7 +7,7 @@ use application::ports::{Durability, DurabilityLevel, LogError, Position};
 use super::{
     copy::Copy,
     engine::Engine,
-    high_water::{HighWater, Mark},
+    high_water_mark::HighWaterMark,
     panics,
     read_only::{ReadOnlyLog, Source},
     reading::Records,
@@ -30,9 +30,11 @@ pub struct SalvagedLog {
     /// The records. Its head is how far the log is known to have reached: to its mark, and to the last record that was
     /// found.
     pub log: ReadOnlyLog,
-    reach: Position,
+    /// How far the log is known to have reached.
+    pub reach: Position,
+    /// Whether there is a mark that tells where the log ended. Without one, what is missing at the end is unknown.
+    pub end_is_known: bool,
     found: Option<Vec<Position>>,
-    acknowledged: Option<Mark>,
 }
 
 impl SalvagedLog {
@@ -40,7 +42,7 @@ impl SalvagedLog {
     pub(super) fn find<E: Engine>(path: &Path) -> Result<Self, LogError> {
         let layout = E::layout(path);
         let lock = layout.share()?;
-        let acknowledged = HighWater::read(&layout.mark).ok().flatten();
+        let acknowledged = HighWaterMark::read(&layout.mark).ok().flatten();
         let Remains { records, last, found, copy } =
             panics::reading("salvaging the log", || E::salvage(&layout, acknowledged))?;
         let reach = acknowledged.map_or(Position::START, |mark| mark.position).max(last);
@@ -51,17 +53,7 @@ impl SalvagedLog {
             facts: vec![],
         };
         let log = ReadOnlyLog::new(Source { records, _copy: copy, _lock: lock }, reach, durability);
-        Ok(Self { log, reach, found, acknowledged })
-    }
-
-    /// How far the log is known to have reached.
-    pub fn reach(&self) -> Position {
-        self.reach
-    }
-
-    /// Whether there is a mark that tells where the log ended. Without one, what is missing at the end is unknown.
-    pub fn end_is_known(&self) -> bool {
-        self.acknowledged.is_some()
+        Ok(Self { log, reach, end_is_known: acknowledged.is_some(), found })
     }
 
     /// The positions up to the [`reach`](Self::reach) that cannot be read, as ranges from first to last; `None` if the

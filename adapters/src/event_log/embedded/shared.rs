@@ -57,15 +57,6 @@ impl<E: Engine> Shared<E> {
         }
     }
 
-    /// Tells when there are later positions.
-    pub(super) fn heads(&self) -> watch::Receiver<Position> {
-        self.head.subscribe()
-    }
-
-    pub(super) fn durability(&self) -> Durability {
-        self.durability.clone()
-    }
-
     pub(super) fn why_closed(&self) -> LogError {
         let being_opened = "the log is being opened again; try again in a moment";
         self.closed.read().clone().unwrap_or_else(|| LogError::new(Fault::Unreachable, being_opened))

@@ -6,6 +6,7 @@ use std::{fs, io, io::Write as _, path::Path};
 use application::ports::{Fault, LogError};
 use rustix::fs::{FallocateFlags, fallocate, statvfs};
 
+use super::io_error::io_error;
 use crate::private_files::create_file;
 
 const KIB: u64 = 1024;
@@ -65,7 +66,8 @@ pub(super) fn check_room_for_copy(store: &Path, bytes: u64) -> io::Result<()> {
 }
 
 fn require(store: &Path, bytes: u64) -> Result<(), LogError> {
-    let space = Space::of(store).map_err(|error| unknown(store, &error))?;
+    let space =
+        Space::of(store).map_err(io_error(&format!("looking up the free space of {}", store.display())))?;
     if space.free >= space.floor + bytes {
         return Ok(());
     }
@@ -113,9 +115,4 @@ fn fill(path: &Path, len: u64) -> io::Result<()> {
         file.write_all(&zeros)?;
     }
     Ok(())
-}
-
-fn unknown(store: &Path, error: &io::Error) -> LogError {
-    let detail = format!("cannot determine the free space on the disk of {}: {error}", store.display());
-    LogError::new(Fault::WriteFailed, detail)
 }

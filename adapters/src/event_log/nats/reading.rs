@@ -7,7 +7,8 @@ use async_nats::{
     jetstream::{ErrorCode, message::StreamMessage, stream::RawMessage},
 };
 use futures_util::StreamExt as _;
-use serde::{Deserialize, Serialize};
+use serde::Deserialize;
+use serde_json::json;
 use tokio::time;
 
 use super::{
@@ -19,18 +20,6 @@ use super::{
 const BYTES_MAX: usize = 8 * 1024 * 1024;
 /// Well below what the client buffers for a subscription before it drops messages.
 const RECORDS_MAX: usize = 16_384;
-
-#[derive(Serialize)]
-struct BatchRequest {
-    seq: u64,
-    batch: usize,
-    max_bytes: usize,
-}
-
-#[derive(Serialize)]
-struct OneRequest {
-    seq: u64,
-}
 
 #[derive(Deserialize)]
 struct OneAnswer {
@@ -48,12 +37,8 @@ pub(super) async fn from_any_replica(
     let mut losses = connection.watch()?;
     let client = &connection.client;
     let inbox = client.new_inbox();
-    let request = BatchRequest {
-        seq: after.next().0,
-        batch: bound.records.min(RECORDS_MAX),
-        max_bytes: bound.bytes.min(BYTES_MAX),
-    };
-    let request = serde_json::to_vec(&request).expect("numbers always serialise");
+    let (batch, max_bytes) = (bound.records.min(RECORDS_MAX), bound.bytes.min(BYTES_MAX));
+    let request = json!({ "seq": after.next().0, "batch": batch, "max_bytes": max_bytes }).to_string();
     let failed = |error: &dyn std::error::Error| unreachable(format!("no connection to read: {error}"));
     let mut answers = client.subscribe(inbox.clone()).await.map_err(|error| failed(&error))?;
     let subject = format!("$JS.API.DIRECT.GET.{stream}");
@@ -93,8 +78,7 @@ pub(super) async fn from_leader(
     stream: &str,
     position: Position,
 ) -> Result<Option<StoredRecord>, LogError> {
-    let request = OneRequest { seq: position.0 };
-    match connection.ask::<OneAnswer>("STREAM.MSG.GET", stream, &request).await {
+    match connection.ask::<OneAnswer>("STREAM.MSG.GET", stream, &json!({ "seq": position.0 })).await {
         Ok(answer) => {
             let message = StreamMessage::try_from(answer.message).map_err(|error| {
                 LogError::new(Fault::Damaged, format!("the message at {position} cannot be read: {error}"))

@@ -4,90 +4,62 @@ use application::ports::{Durability, DurabilityLevel};
 use tokio_postgres::{Client, Error};
 
 /// Every setting that decides whether an acknowledged commit survives a crash.
-const LOOK_UP: &str = "\
-    SELECT current_setting('server_version'), current_setting('fsync'), current_setting('synchronous_commit'), \
-        current_setting('full_page_writes'), current_setting('synchronous_standby_names'), \
-        (SELECT relpersistence::text FROM pg_class WHERE oid = 'petstore_commits'::regclass)";
+const SETTINGS: [&str; 5] =
+    ["server_version", "fsync", "synchronous_commit", "full_page_writes", "synchronous_standby_names"];
 
-#[derive(Debug, Clone)]
-struct Facts {
-    server_version: String,
-    fsync: String,
-    synchronous_commit: String,
-    full_page_writes: String,
-    synchronous_standby_names: String,
-    /// `p` for a permanent table, `u` for an unlogged one, which a crash empties.
-    persistence: String,
-}
+/// Their values, and the kind of the table: a crash empties one that is not logged.
+const LOOK_UP: &str = "\
+    SELECT setting, current_setting(setting) FROM unnest($1::text[]) AS setting UNION ALL \
+    SELECT 'table', CASE relpersistence WHEN 'u' THEN 'UNLOGGED' ELSE 'logged' END \
+        FROM pg_class WHERE oid = 'petstore_commits'::regclass";
 
 /// Reads the settings and derives the promise.
 pub(super) async fn look_up(client: &Client) -> Result<Durability, Error> {
-    let row = client.query_one(LOOK_UP, &[]).await?;
-    Ok(Facts {
-        server_version: row.try_get(0)?,
-        fsync: row.try_get(1)?,
-        synchronous_commit: row.try_get(2)?,
-        full_page_writes: row.try_get(3)?,
-        synchronous_standby_names: row.try_get(4)?,
-        persistence: row.try_get(5)?,
-    }
-    .durability())
+    let rows = client.query(LOOK_UP, &[&SETTINGS.as_slice()]).await?;
+    let facts = rows.iter().map(|row| Ok((row.try_get(0)?, row.try_get(1)?)));
+    Ok(durability(facts.collect::<Result<_, Error>>()?))
 }
 
-impl Facts {
-    fn durability(self) -> Durability {
-        let (level, promise) = self.promise();
-        let mut promise = promise.to_owned();
-        if self.full_page_writes == "off" {
-            promise += "; full_page_writes is off, so a power cut may damage the database unless its file system \
-                        never tears a page";
-        }
-        let table = if self.persistence == "u" { "UNLOGGED" } else { "logged" };
-        let facts = [
-            ("server_version", self.server_version),
-            ("fsync", self.fsync),
-            ("synchronous_commit", self.synchronous_commit),
-            ("full_page_writes", self.full_page_writes),
-            ("synchronous_standby_names", self.synchronous_standby_names),
-            ("table", table.into()),
-        ];
-        Durability {
-            engine: "postgres",
-            level,
-            promise,
-            facts: facts.map(|(setting, value)| (setting.to_owned(), value)).into(),
-        }
+fn durability(facts: Vec<(String, String)>) -> Durability {
+    let fact =
+        |name: &'static str| facts.iter().find(|(setting, _)| setting == name).map_or("", |(_, value)| value);
+    let (level, promise) = promise(fact);
+    let mut promise = promise.to_owned();
+    if fact("full_page_writes") == "off" {
+        promise += "; full_page_writes is off, so a power cut may damage the database unless its file system \
+                    never tears a page";
     }
+    Durability { engine: "postgres", level, promise, facts }
+}
 
-    /// The weakest setting decides.
-    fn promise(&self) -> (DurabilityLevel, &'static str) {
-        use DurabilityLevel::{Buffered, Replicated, Synced};
-        let standbys = !self.synchronous_standby_names.is_empty();
-        match (self.fsync.as_str(), self.persistence.as_str(), self.synchronous_commit.as_str()) {
-            ("off", _, _) => {
-                (Buffered, "NOT DURABLE: fsync is off, a power cut can lose or destroy everything")
-            }
-            (_, "u", _) => (Buffered, "NOT DURABLE: the table is UNLOGGED, a crash of the server empties it"),
-            (_, _, "off") => (
-                Buffered,
-                "NOT DURABLE: synchronous_commit is off, a crash of the server can lose the last commits \
-                 that were acknowledged",
-            ),
-            (_, _, "on" | "remote_apply") if standbys => (
-                Replicated,
-                "every acknowledged commit is on the disks of the server and of its synchronous standbys",
-            ),
-            (_, _, "remote_write") if standbys => (
-                Synced,
-                "every acknowledged commit is on the disk of the server and in the memory of its synchronous \
-                 standbys: it survives a power cut of the server, or its loss, but not both at once",
-            ),
-            _ => (
-                Synced,
-                "every acknowledged commit is on the disk of the server: it survives crashes and power cuts, but \
-                 not the loss of that disk",
-            ),
+/// The weakest setting decides.
+fn promise<'a>(fact: impl Fn(&'static str) -> &'a str) -> (DurabilityLevel, &'static str) {
+    use DurabilityLevel::{Buffered, Replicated, Synced};
+    let standbys = !fact("synchronous_standby_names").is_empty();
+    match (fact("fsync"), fact("table"), fact("synchronous_commit")) {
+        ("off", _, _) => (Buffered, "NOT DURABLE: fsync is off, a power cut can lose or destroy everything"),
+        (_, "UNLOGGED", _) => {
+            (Buffered, "NOT DURABLE: the table is UNLOGGED, a crash of the server empties it")
         }
+        (_, _, "off") => (
+            Buffered,
+            "NOT DURABLE: synchronous_commit is off, a crash of the server can lose the last commits that were \
+             acknowledged",
+        ),
+        (_, _, "on" | "remote_apply") if standbys => (
+            Replicated,
+            "every acknowledged commit is on the disks of the server and of its synchronous standbys",
+        ),
+        (_, _, "remote_write") if standbys => (
+            Synced,
+            "every acknowledged commit is on the disk of the server and in the memory of its synchronous \
+             standbys: it survives a power cut of the server, or its loss, but not both at once",
+        ),
+        _ => (
+            Synced,
+            "every acknowledged commit is on the disk of the server: it survives crashes and power cuts, but \
+             not the loss of that disk",
+        ),
     }
 }
 
@@ -98,27 +70,25 @@ mod tests {
     #[test]
     fn the_weakest_setting_decides_the_level() {
         use DurabilityLevel::{Buffered, Replicated, Synced};
-        for (fsync, synchronous_commit, standbys, persistence, level) in [
-            ("on", "on", "", "p", Synced),
-            ("on", "local", "", "p", Synced),
-            ("on", "local", "ANY 1 (a, b)", "p", Synced),
-            ("on", "remote_write", "ANY 1 (a, b)", "p", Synced),
-            ("on", "on", "ANY 1 (a, b)", "p", Replicated),
-            ("on", "remote_apply", "a", "p", Replicated),
-            ("on", "remote_apply", "", "p", Synced),
-            ("on", "off", "a", "p", Buffered),
-            ("off", "on", "a", "p", Buffered),
-            ("on", "on", "a", "u", Buffered),
+        for (fsync, synchronous_commit, standbys, table, level) in [
+            ("on", "on", "", "logged", Synced),
+            ("on", "local", "", "logged", Synced),
+            ("on", "local", "ANY 1 (a, b)", "logged", Synced),
+            ("on", "remote_write", "ANY 1 (a, b)", "logged", Synced),
+            ("on", "on", "ANY 1 (a, b)", "logged", Replicated),
+            ("on", "remote_apply", "a", "logged", Replicated),
+            ("on", "remote_apply", "", "logged", Synced),
+            ("on", "off", "a", "logged", Buffered),
+            ("off", "on", "a", "logged", Buffered),
+            ("on", "on", "a", "UNLOGGED", Buffered),
         ] {
-            let facts = Facts {
-                server_version: "17".into(),
-                fsync: fsync.into(),
-                synchronous_commit: synchronous_commit.into(),
-                full_page_writes: "on".into(),
-                synchronous_standby_names: standbys.into(),
-                persistence: persistence.into(),
-            };
-            let durability = facts.clone().durability();
+            let facts = [
+                ("fsync", fsync),
+                ("synchronous_commit", synchronous_commit),
+                ("synchronous_standby_names", standbys),
+                ("table", table),
+            ];
+            let durability = durability(facts.map(|(name, value)| (name.into(), value.into())).into());
             assert_eq!(durability.level, level, "{facts:?}");
             assert_eq!(durability.promise.contains("NOT DURABLE"), level == Buffered, "{facts:?}");
         }

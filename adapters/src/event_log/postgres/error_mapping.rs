@@ -11,10 +11,10 @@ use tokio_postgres::{
 /// The server could not be connected to, or refused the session.
 pub(super) fn connect_error(server: &str, error: &Error) -> LogError {
     if is_standby(error) {
-        let detail = format!(
-            "PostgreSQL at {server} is a standby or read-only; name the primary, or all servers, in the URL"
+        return unreachable(
+            server,
+            "is a standby or read-only; name the primary, or all servers, in the URL",
         );
-        return LogError::new(Fault::Unreachable, detail);
     }
     let what_to_do = if failed_handshake(error) {
         "; name the issuer of its certificate with sslrootcert=FILE, or say sslmode=disable if the network is trusted"
@@ -23,6 +23,11 @@ pub(super) fn connect_error(server: &str, error: &Error) -> LogError {
     };
     let detail = format!("PostgreSQL at {server} cannot be reached: {}{what_to_do}", describe(error));
     LogError::new(if may_pass(error) { Fault::Unreachable } else { Fault::CannotOpen }, detail)
+}
+
+/// The server does not do what it should, which may pass.
+pub(super) fn unreachable(server: &str, what: &str) -> LogError {
+    LogError::new(Fault::Unreachable, format!("PostgreSQL at {server} {what}"))
 }
 
 /// A statement other than an append failed.
@@ -66,8 +71,7 @@ fn refusal(server: &str, error: &Error) -> Option<LogError> {
 }
 
 fn lost(server: &str, error: &Error) -> LogError {
-    let detail = format!("PostgreSQL at {server} was lost while it stored a commit: {}", describe(error));
-    LogError::new(Fault::Unreachable, detail)
+    unreachable(server, &format!("was lost while it stored a commit: {}", describe(error)))
 }
 
 /// Whether the server is read-only.

@@ -2,12 +2,9 @@
 
 use std::{sync::Arc, time::Duration};
 
-use application::ports::{Durability, Fault, LogError};
+use application::ports::{Durability, LogError};
 use parking_lot::RwLock;
-use tokio::{
-    sync::Mutex,
-    time::{self, Instant},
-};
+use tokio::{sync::Mutex, time::Instant};
 
 use super::{error_mapping, session::Session, settings::Settings};
 use crate::event_log::IfMissing;
@@ -110,29 +107,15 @@ impl Link {
 }
 
 async fn durability_of(session: &Session) -> Result<Durability, LogError> {
-    in_time(session, ANSWER_TIMEOUT, "does not respond", session.durability()).await
+    session.in_time(ANSWER_TIMEOUT, "does not respond", session.durability()).await
 }
 
 async fn wait_for_standbys(session: &Session) -> Result<(), LogError> {
-    in_time(session, STANDBY_TIMEOUT, "waits for its synchronous standbys", session.wait_for_standbys())
-        .await?;
+    let waiting = "waits for its synchronous standbys";
+    session.in_time(STANDBY_TIMEOUT, waiting, session.wait_for_standbys()).await?;
     if session.has_warned() {
-        let detail =
-            format!("PostgreSQL at {} has stopped waiting for its synchronous standbys", session.server());
-        return Err(LogError::new(Fault::Unreachable, detail));
+        let what = "has stopped waiting for its synchronous standbys";
+        return Err(error_mapping::unreachable(session.server(), what));
     }
     Ok(())
-}
-
-async fn in_time<T>(
-    session: &Session,
-    timeout: Duration,
-    otherwise: &str,
-    answer: impl Future<Output = Result<T, tokio_postgres::Error>>,
-) -> Result<T, LogError> {
-    let Ok(answer) = time::timeout(timeout, answer).await else {
-        let detail = format!("PostgreSQL at {} {otherwise}", session.server());
-        return Err(LogError::new(Fault::Unreachable, detail));
-    };
-    answer.map_err(|error| error_mapping::query_error(session.server(), &error))
 }

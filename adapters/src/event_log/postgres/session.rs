@@ -96,10 +96,7 @@ impl Session {
             match time::timeout(target.connect_timeout, Self::open_at(target, if_missing)).await {
                 Ok(Ok(session)) => return Ok(session),
                 Ok(Err(error)) => errors.push(error),
-                Err(_) => {
-                    let detail = format!("PostgreSQL at {} does not respond", target.server);
-                    errors.push(LogError::new(Fault::Unreachable, detail));
-                }
+                Err(_) => errors.push(error_mapping::unreachable(&target.server, "does not respond")),
             }
         }
         Err(error_mapping::combined(errors))
@@ -230,6 +227,20 @@ impl Session {
         for driver in &self.drivers {
             driver.0.abort();
         }
+    }
+
+    /// Waits for an answer, and disconnects from a server that does not give one in time: it does what `otherwise` says.
+    pub(super) async fn in_time<T>(
+        &self,
+        timeout: Duration,
+        otherwise: &str,
+        answer: impl Future<Output = Result<T, Error>>,
+    ) -> Result<T, LogError> {
+        let Ok(answer) = time::timeout(timeout, answer).await else {
+            self.disconnect();
+            return Err(error_mapping::unreachable(&self.server, otherwise));
+        };
+        answer.map_err(|error| error_mapping::query_error(&self.server, &error))
     }
 
     pub(super) fn server(&self) -> &str {

@@ -5,7 +5,7 @@
 //! sled puts large pages into files of their own, which it never syncs. A page holds up to 17 values, so
 //! chunks of 6 KiB keep every page below the 128 KiB from which that happens.
 
-use application::ports::{CommitId, LogError, Position, Record, StoredRecord};
+use application::ports::{CommitId, LogError, Position, Record};
 use bytes::Bytes;
 use uuid::Uuid;
 
@@ -24,9 +24,12 @@ const HEADER_LEN: usize = MAGIC.len() + 8 + 4 + ID_LEN + 4 + CHECKSUM_LEN;
 const PAYLOAD_MAX: usize = CHUNK_MAX - HEADER_LEN;
 const KEY_LEN: usize = 8 + 4;
 
-/// The first key of a position.
-pub(super) fn first_key(position: Position) -> [u8; KEY_LEN] {
-    key(position, 0)
+/// The key of a chunk.
+pub(super) fn key(position: Position, chunk: u32) -> [u8; KEY_LEN] {
+    let mut key = [0; KEY_LEN];
+    key[..8].copy_from_slice(&position.0.to_be_bytes());
+    key[8..].copy_from_slice(&chunk.to_be_bytes());
+    key
 }
 
 /// The position that a key belongs to.
@@ -115,64 +118,26 @@ impl Header {
     }
 }
 
-/// A record that is being put together from its chunks.
-#[derive(Debug)]
-pub(super) struct Assembly {
-    mark: Mark,
-    len: u32,
-    bytes: Vec<u8>,
-    next: u32,
-}
-
-impl Assembly {
-    /// Starts with the first pair of `position`.
-    pub(super) fn start(position: Position, pair: &(::sled::IVec, ::sled::IVec)) -> Result<Self, LogError> {
-        let (found, value) = pair;
-        if **found != first_key(position) {
-            return Err(damaged(position, "it is missing"));
-        }
-        match Header::parse(value) {
-            Some((header, payload)) if header.mark.position == position && header.number == 0 => {
-                Ok(Self { mark: header.mark, len: header.len, bytes: payload.to_vec(), next: 1 })
+/// Puts the record at `position` together from its chunks, which `chunk` finds by their number.
+pub(super) fn assemble<C: AsRef<[u8]>>(
+    position: Position,
+    mut chunk: impl FnMut(u32) -> Result<C, LogError>,
+) -> Result<(Mark, Bytes), LogError> {
+    let broken = || damaged(position, "a part of it is not what was written");
+    let first = chunk(0)?;
+    let (first, payload) = Header::parse(first.as_ref()).ok_or_else(broken)?;
+    if first.mark.position != position || first.number != 0 {
+        return Err(broken());
+    }
+    let mut bytes = payload.to_vec();
+    for number in (1..).take(first.chunks() - 1) {
+        let chunk = chunk(number)?;
+        match Header::parse(chunk.as_ref()) {
+            Some((header, payload)) if header == (Header { number, ..first }) => {
+                bytes.extend_from_slice(payload);
             }
-            Some(_) | None => Err(damaged(position, "its first part is not what was written")),
+            Some(_) | None => return Err(broken()),
         }
     }
-
-    /// Adds the next pair.
-    pub(super) fn add(&mut self, pair: &(::sled::IVec, ::sled::IVec)) -> Result<(), LogError> {
-        let (found, value) = pair;
-        if **found != key(self.mark.position, self.next) {
-            return Err(damaged(self.mark.position, "a part of it is missing"));
-        }
-        let expected = Header { mark: self.mark, number: self.next, len: self.len };
-        match Header::parse(value) {
-            Some((header, payload)) if header == expected => self.bytes.extend_from_slice(payload),
-            Some(_) | None => {
-                return Err(damaged(self.mark.position, "a part of it is not what was written"));
-            }
-        }
-        self.next += 1;
-        Ok(())
-    }
-
-    pub(super) fn is_complete(&self) -> bool {
-        self.bytes.len() == self.len as usize
-    }
-
-    /// Which commit it is.
-    pub(super) fn mark(&self) -> Mark {
-        self.mark
-    }
-
-    pub(super) fn finish(self) -> StoredRecord {
-        StoredRecord { position: self.mark.position, bytes: Bytes::from(self.bytes) }
-    }
-}
-
-fn key(position: Position, chunk: u32) -> [u8; KEY_LEN] {
-    let mut key = [0; KEY_LEN];
-    key[..8].copy_from_slice(&position.0.to_be_bytes());
-    key[8..].copy_from_slice(&chunk.to_be_bytes());
-    key
+    Ok((first.mark, bytes.into()))
 }

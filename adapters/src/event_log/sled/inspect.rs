@@ -3,7 +3,7 @@
 //! sled repairs a file while it opens it: from the first message that it cannot read, it overwrites
 //! everything with zeros. After a power cut that is right, because nothing of value follows. After bit rot it
 //! destroys what could have been saved. This inspection changes nothing and tells both cases from an intact
-//! file, so that only a suspect one has to be [rehearsed](super::rehearsal) on a copy. If it is wrong, it
+//! file, so that only a suspect one needs a [dry run](super::dry_run) on a copy. If it is wrong, it
 //! calls an intact file suspect, which costs only time.
 //!
 //! What is known here about the file (sled 0.34, pinned): it consists of slots that hold one segment each. A

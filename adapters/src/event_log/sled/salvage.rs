@@ -33,7 +33,6 @@ struct Found {
 #[derive(Debug)]
 struct Whole {
     mark: Mark,
-    len: u32,
     /// Where its chunks start in the file.
     places: Vec<u64>,
 }
@@ -69,20 +68,14 @@ impl Records for Found {
 
 impl Found {
     fn assemble(&self, record: &Whole) -> Result<Bytes, LogError> {
-        let mut bytes = Vec::with_capacity(record.len as usize);
-        for (place, number) in record.places.iter().zip(0..) {
-            let chunk = read(&self.file, *place, CHUNK_MAX).map_err(|error| {
-                damaged(record.mark.position, &format!("a part of it cannot be read ({error})"))
-            })?;
-            let expected = Header { mark: record.mark, number, len: record.len };
-            match Header::parse(&chunk) {
-                Some((header, payload)) if header == expected => bytes.extend_from_slice(payload),
-                Some(_) | None => {
-                    return Err(damaged(record.mark.position, "the file changed while it was read"));
-                }
-            }
-        }
-        Ok(bytes.into())
+        let position = record.mark.position;
+        let changed = || damaged(position, "the file changed while it was read");
+        let (mark, bytes) = chunks::assemble(position, |number| {
+            let place = record.places.get(number as usize).ok_or_else(changed)?;
+            read(&self.file, *place, CHUNK_MAX)
+                .map_err(|error| damaged(position, &format!("a part of it cannot be read ({error})")))
+        })?;
+        if mark == record.mark { Ok(bytes) } else { Err(changed()) }
     }
 }
 
@@ -124,7 +117,7 @@ fn whole_records(mut pieces: Vec<(Header, u64)>, mark: Option<Mark>) -> Vec<Whol
             records.pop();
         }
         let places = parts.iter().map(|(_, place)| *place).collect();
-        records.push(Whole { mark: first.mark, len: first.len, places });
+        records.push(Whole { mark: first.mark, places });
     }
     records
 }

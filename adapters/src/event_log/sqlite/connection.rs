@@ -1,20 +1,22 @@
 //! The statements sent to SQLite over two connections: one writes, and the other reads at the same time.
 
 use std::{
-    fmt::Write as _,
     os::unix::ffi::OsStrExt as _,
-    path::{self, Path},
+    path::{self, Path, PathBuf},
     time::Duration,
 };
 
 use application::ports::{CommitId, Fault, LogError, Position, StoredRecord};
 use bytes::Bytes;
-use parking_lot::Mutex;
-use rusqlite::{Connection, Error, OpenFlags, OptionalExtension as _, Row, config::DbConfig};
+use percent_encoding::{AsciiSet, NON_ALPHANUMERIC, percent_encode};
+use rusqlite::{Connection, OpenFlags, OptionalExtension as _, Params, config::DbConfig};
 use uuid::Uuid;
 
-use super::{error_mapping::log_error, length};
-use crate::event_log::embedded::{Closing, Mark, Records, Visit};
+use super::{Sqlite, error_mapping::log_error, length};
+use crate::{
+    event_log::embedded::{Closing, Mark, Records, Visit},
+    private_files::beside,
+};
 
 /// What marks a database as ours: the letters "pets".
 const APPLICATION_ID: i32 = 0x7065_7473;
@@ -37,46 +39,49 @@ const SYNCHRONOUS_FULL: i32 = 2;
 /// Damage is noticed rather than read around.
 const DISTRUST: &str = "PRAGMA cell_size_check = true; PRAGMA trusted_schema = false";
 
-const LAST: &str = "SELECT position, id FROM commits ORDER BY position DESC LIMIT 1";
+/// For [`commit`].
+pub(super) const LAST: &str = "SELECT position, id FROM commits ORDER BY position DESC LIMIT 1";
+pub(super) const AT: &str = "SELECT position, id FROM commits WHERE position = ?1";
 const READ: &str =
     "SELECT position, bytes FROM commits WHERE position > ?1 AND position <= ?2 ORDER BY position";
 
-/// What was found in a database.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(super) enum Content {
-    Nothing,
-    Log,
-}
+/// What stays as it is in the path of a URI.
+const IN_URI: &AsciiSet = &NON_ALPHANUMERIC.remove(b'/').remove(b'.').remove(b'_').remove(b'-');
 
-/// Connects to the database and looks what it is, without changing anything: the write-ahead log stays as it is, even if
-/// the connection is closed again.
-pub(super) fn open(path: &Path, wal: &Path) -> Result<(Connection, Content), LogError> {
-    let doing = format!("opening {}", path.display());
-    let connection = connect(path, OpenFlags::SQLITE_OPEN_READ_WRITE).map_err(log_error(&doing))?;
+/// To write to the database, to read it while somebody else may write, or to read one that nobody changes: for that,
+/// SQLite creates no files and takes no locks.
+pub(super) const WRITE: OpenFlags = OpenFlags::SQLITE_OPEN_READ_WRITE;
+pub(super) const READ_ONLY: OpenFlags = OpenFlags::SQLITE_OPEN_READ_ONLY;
+pub(super) const READ_UNCHANGING: OpenFlags = READ_ONLY.union(OpenFlags::SQLITE_OPEN_URI);
+
+/// Connects to the database without changing anything: the write-ahead log stays as it is, even if the connection is
+/// closed again.
+pub(super) fn connect(path: &Path, access: OpenFlags) -> Result<Connection, LogError> {
+    // A path is a path, unless only a URI can say what is wanted.
+    let name = if access == READ_UNCHANGING { unchanging(path) } else { path.to_path_buf() };
+    let connect = || {
+        let connection = Connection::open_with_flags(name, access | OpenFlags::SQLITE_OPEN_NO_MUTEX)?;
+        connection.busy_timeout(BUSY_PATIENCE)?;
+        connection.execute_batch(DISTRUST)?;
+        Ok(connection)
+    };
+    let connection = connect().map_err(log_error(&format!("opening {}", path.display())))?;
     // An empty one that SQLite creates now goes again.
-    on_close(&connection, if length(wal) > 0 { Closing::AsIs } else { Closing::Tidy })?;
-    let content = content(&connection, path)?;
-    Ok((connection, content))
+    on_close(&connection, if length(&beside(path, "-wal")) > 0 { Closing::AsIs } else { Closing::Tidy })?;
+    Ok(connection)
 }
 
-/// Connects to a database that nobody changes, to read it only: SQLite creates no files and takes no locks.
-pub(super) fn open_unchanging(path: &Path) -> Result<(Connection, Content), LogError> {
-    let doing = format!("opening {} for reading", path.display());
+fn unchanging(path: &Path) -> PathBuf {
     let absolute = path::absolute(path).unwrap_or_else(|_| path.to_path_buf());
-    let uri = format!("file://{}?immutable=1", percent_encoded(absolute.as_os_str().as_bytes()));
-    let flags = OpenFlags::SQLITE_OPEN_READ_ONLY | OpenFlags::SQLITE_OPEN_URI;
-    let connection = connect(Path::new(&uri), flags).map_err(log_error(&doing))?;
-    let content = content(&connection, path)?;
-    Ok((connection, content))
+    format!("file://{}?immutable=1", percent_encode(absolute.as_os_str().as_bytes(), IN_URI)).into()
 }
 
-/// What the database holds.
-fn content(connection: &Connection, path: &Path) -> Result<Content, LogError> {
-    let doing = format!("opening {}", path.display());
+/// Whether the database holds a log, or nothing yet. Anything else is refused.
+pub(super) fn holds_log(connection: &Connection, path: &Path) -> Result<bool, LogError> {
     let found = connection.query_row(LOOK, [], |row| Ok((row.get(0)?, row.get(1)?, row.get(2)?)));
-    let (fault, what) = match found.map_err(log_error(&doing))? {
-        (0, 0, 0) => return Ok(Content::Nothing),
-        (APPLICATION_ID, VERSION, _) => return Ok(Content::Log),
+    let (fault, what) = match found.map_err(log_error(&format!("opening {}", path.display())))? {
+        (0, 0, 0) => return Ok(false),
+        (APPLICATION_ID, VERSION, _) => return Ok(true),
         (APPLICATION_ID, version, _) if version > VERSION => (
             Fault::NewerFormat,
             format!("has version {version}, this program knows {VERSION}; run a newer one"),
@@ -102,10 +107,17 @@ pub(super) fn set_up(connection: &Connection) -> Result<(), LogError> {
     Err(LogError::new(Fault::CannotOpen, detail))
 }
 
-pub(super) fn last(connection: &Connection) -> Result<Mark, LogError> {
-    let mark = |row: &Row<'_>| Ok(Mark { position: position(row, 0)?, commit: commit_id(row, 1)? });
-    let last = connection.query_row(LAST, [], mark).optional();
-    last.map(|last| last.unwrap_or(Mark::START)).map_err(log_error("reading the end of the log"))
+/// The commit that the query finds.
+pub(super) fn commit(
+    connection: &Connection,
+    query: &str,
+    values: impl Params,
+) -> Result<Option<Mark>, LogError> {
+    let found = connection.query_row(query, values, |row| {
+        let (position, commit) = (Position(row.get(0)?), CommitId(Uuid::from_bytes(row.get(1)?)));
+        Ok(Mark { position, commit })
+    });
+    found.optional().map_err(log_error("reading the log"))
 }
 
 /// Moves the write-ahead log into the database, as far as readers allow; `false` if they do not.
@@ -122,27 +134,15 @@ pub(super) fn on_close(connection: &Connection, closing: Closing) -> Result<(), 
     set.map(drop).map_err(log_error("setting up the log"))
 }
 
-/// A connection that reads.
-#[derive(Debug)]
-pub(super) struct Reader(pub(super) Mutex<Connection>);
-
-impl Reader {
-    pub(super) fn connect(path: &Path) -> Result<Self, LogError> {
-        let doing = format!("opening {} for reading", path.display());
-        let connection = connect(path, OpenFlags::SQLITE_OPEN_READ_ONLY).map_err(log_error(&doing))?;
-        Ok(Self(Mutex::new(connection)))
-    }
-}
-
-impl Records for Reader {
+impl Records for Sqlite {
     fn visit(&self, after: Position, last: Position, visit: &mut Visit<'_>) -> Result<(), LogError> {
+        let connection = self.reader.lock();
         let mut read = || {
-            let connection = self.0.lock();
             let mut statement = connection.prepare_cached(READ)?;
-            let mut rows = statement.query([after, last].map(|position| position.0.cast_signed()))?;
+            let mut rows = statement.query([after.0, last.0])?;
             while let Some(row) = rows.next()? {
                 let bytes = Bytes::copy_from_slice(row.get_ref(1)?.as_blob()?);
-                if visit(StoredRecord { position: position(row, 0)?, bytes }).is_break() {
+                if visit(StoredRecord { position: Position(row.get(0)?), bytes }).is_break() {
                     break;
                 }
             }
@@ -150,31 +150,4 @@ impl Records for Reader {
         };
         read().map_err(log_error("reading the log"))
     }
-}
-
-fn connect(path: &Path, mode: OpenFlags) -> Result<Connection, Error> {
-    // No URIs unless they are asked for: a path is a path.
-    let connection = Connection::open_with_flags(path, mode | OpenFlags::SQLITE_OPEN_NO_MUTEX)?;
-    connection.busy_timeout(BUSY_PATIENCE)?;
-    connection.execute_batch(DISTRUST)?;
-    Ok(connection)
-}
-
-/// A path as it is written in a URI.
-fn percent_encoded(path: &[u8]) -> String {
-    path.iter().fold(String::new(), |mut uri, byte| {
-        let plain = byte.is_ascii_alphanumeric() || b"/._-".contains(byte);
-        let written = if plain { write!(uri, "{}", char::from(*byte)) } else { write!(uri, "%{byte:02X}") };
-        written.expect("writing to a string never fails");
-        uri
-    })
-}
-
-fn position(row: &Row<'_>, column: usize) -> Result<Position, Error> {
-    let stored: i64 = row.get(column)?;
-    u64::try_from(stored).map(Position).map_err(|_| Error::IntegralValueOutOfRange(column, stored))
-}
-
-pub(super) fn commit_id(row: &Row<'_>, column: usize) -> Result<CommitId, Error> {
-    row.get(column).map(Uuid::from_bytes).map(CommitId)
 }

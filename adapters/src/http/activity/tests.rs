@@ -6,6 +6,7 @@ use super::*;
 
 /// A request may take 200 seconds in all.
 const PATIENCE: Settings = Settings {
+    connections_per_address: None,
     connections_max: 1,
     refusals_max: 1,
     head_timeout: Duration::from_secs(10),

@@ -22,6 +22,7 @@ use crate::http::{Service, Site, public_routers};
 const NEVER: Duration = Duration::from_hours(1);
 const SOON: Duration = Duration::from_millis(20);
 const PATIENT: Settings = Settings {
+    connections_per_address: None,
     connections_max: 1,
     refusals_max: 1,
     head_timeout: NEVER,
@@ -53,7 +54,8 @@ impl Peer {
         let (stage, stages) = watch::channel(Stage::Serving);
         let service = Arc::new(Service::new(Arc::new(NoKeys), Site::default(), Arc::default()));
         let connections = Arc::new(Connections::new(public_routers(&service), service, settings));
-        let server = tokio::spawn(connections.run(std::future::ready(Some(theirs)), stages));
+        let server =
+            tokio::spawn(connections.run([127, 0, 0, 1].into(), std::future::ready(Some(theirs)), stages));
         Self { stream, stage, server }
     }
 

@@ -23,7 +23,7 @@ impl Authenticator for Keys {
             id,
             name: "reader".into(),
             scopes: Scope::Read.into(),
-            rate_limit: None,
+            allowance: None,
         };
         if key == "reads" { Ok(principal.into()) } else { Err(RefusedKey::Unknown) }
     }

@@ -21,8 +21,8 @@ struct AnyKey;
 impl Authenticator for AnyKey {
     fn authenticate(&self, _: &str) -> Result<Arc<Principal>, RefusedKey> {
         let id = KeyId("any".into());
-        let (name, scopes, rate_limit) = ("any".into(), Scopes::READ_WRITE, None);
-        Ok(Arc::new(Principal { id: id.clone(), owner: id, name, scopes, rate_limit }))
+        let (name, scopes, allowance) = ("any".into(), Scopes::READ_WRITE, None);
+        Ok(Arc::new(Principal { id: id.clone(), owner: id, name, scopes, allowance }))
     }
 }
 

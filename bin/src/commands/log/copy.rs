@@ -4,7 +4,7 @@ use anyhow::bail;
 use application::transfer;
 
 use super::{progress::Progress, report};
-use crate::{config::AccessArguments, store_url::StoreUrl, wire};
+use crate::{source::AccessArguments, store_url::StoreUrl, wire};
 
 pub(super) async fn run(from: &StoreUrl, to: &StoreUrl, access: &AccessArguments) -> anyhow::Result<()> {
     if from.is_same_as(to) {

@@ -7,7 +7,7 @@ use application::transfer::{self, Broken, ExportError};
 use chrono::Utc;
 
 use super::progress::Progress;
-use crate::{config::SourceArgument, wire};
+use crate::{source::SourceArgument, wire};
 
 pub(super) async fn run(source: &SourceArgument) -> anyhow::Result<()> {
     let log = wire::open_source(&source.store, &source.access.access()?).await?;

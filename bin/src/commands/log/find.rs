@@ -18,7 +18,7 @@ use domain::{CategoryId, NewPet, Pet, PetEvent, PetId, PetStatus};
 use serde_json::Value;
 use thiserror::Error;
 
-use crate::{config::SourceArgument, wire};
+use crate::{source::SourceArgument, wire};
 
 #[derive(Debug, Args)]
 pub(crate) struct FindArguments {

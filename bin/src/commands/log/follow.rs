@@ -20,7 +20,7 @@ use tokio::{
 };
 
 use super::report;
-use crate::{config::AccessArguments, store_url::StoreUrl, wire};
+use crate::{source::AccessArguments, store_url::StoreUrl, wire};
 
 /// How long the source may take to tell its last position when the copy ends.
 const LAST_PATIENCE: Duration = Duration::from_secs(2);

@@ -1,7 +1,7 @@
 //! `petstore log stat`: prints the size and age of a log, and the durability that its engine promises.
 
 use super::{progress, report};
-use crate::{config::SourceArgument, wire};
+use crate::{source::SourceArgument, wire};
 
 pub(super) async fn run(source: &SourceArgument) -> anyhow::Result<()> {
     let log = wire::open_source(&source.store, &source.access.access()?).await?;

@@ -10,7 +10,7 @@ use application::{
     ports::{Position, ReadBound, StoredRecord},
 };
 
-use crate::{config::SourceArgument, wire};
+use crate::{source::SourceArgument, wire};
 
 /// How many existing commits are printed before new ones.
 const EXISTING_COMMITS: u64 = 10;

@@ -8,7 +8,7 @@ use application::{
 };
 
 use super::{progress, report, salvage};
-use crate::{config::SourceArgument, wire};
+use crate::{source::SourceArgument, wire};
 
 pub(super) async fn run(source: &SourceArgument, head: Option<Digest>) -> anyhow::Result<()> {
     let url = &source.store;

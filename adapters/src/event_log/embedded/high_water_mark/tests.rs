@@ -9,21 +9,21 @@ fn mark(position: u64) -> Mark {
 }
 
 fn reopened(path: &Path) -> Mark {
-    HighWater::open(path).unwrap().unwrap().mark()
+    HighWaterMark::open(path).unwrap().unwrap().mark()
 }
 
 #[test]
 fn a_mark_comes_back_as_it_was_raised() {
     let folder = TempDir::new().unwrap();
     let path = folder.path().join("mark");
-    assert!(HighWater::open(&path).unwrap().is_none(), "no mark before one is made");
-    let mut high_water = HighWater::create(&path).unwrap();
+    assert!(HighWaterMark::open(&path).unwrap().is_none(), "no mark before one is made");
+    let mut high_water_mark = HighWaterMark::create(&path).unwrap();
     assert_eq!(reopened(&path), Mark::START);
     for position in 1..20 {
-        high_water.raise(mark(position)).unwrap();
+        high_water_mark.raise(mark(position)).unwrap();
         assert_eq!(reopened(&path), mark(position), "raised");
         if position % 3 == 0 {
-            high_water.sync().unwrap();
+            high_water_mark.sync().unwrap();
             assert_eq!(reopened(&path), mark(position), "synced");
         }
     }
@@ -34,17 +34,17 @@ fn a_torn_write_leaves_the_mark_that_was_synced_before() {
     for torn_at in 0..SLOT_LEN {
         let folder = TempDir::new().unwrap();
         let path = folder.path().join("mark");
-        let mut high_water = HighWater::create(&path).unwrap();
-        high_water.raise(mark(8)).unwrap();
-        high_water.sync().unwrap();
-        high_water.raise(mark(9)).unwrap();
-        high_water.raise(mark(10)).unwrap();
+        let mut high_water_mark = HighWaterMark::create(&path).unwrap();
+        high_water_mark.raise(mark(8)).unwrap();
+        high_water_mark.sync().unwrap();
+        high_water_mark.raise(mark(9)).unwrap();
+        high_water_mark.raise(mark(10)).unwrap();
         let slot =
             (0..SLOTS).find(|slot| read_slot(&File::open(&path).unwrap(), *slot) == Some(mark(10))).unwrap();
         let place = slot as u64 * SLOT_DISTANCE + torn_at as u64;
         let mut byte = [0];
         File::open(&path).unwrap().read_exact_at(&mut byte, place).unwrap();
-        high_water.file.write_all_at(&[!byte[0]], place).unwrap();
+        high_water_mark.file.write_all_at(&[!byte[0]], place).unwrap();
         assert_eq!(reopened(&path), mark(8), "torn at byte {torn_at}");
     }
 }
@@ -54,10 +54,10 @@ fn a_settled_mark_survives_the_loss_of_either_slot() {
     for slot in 0..SLOTS {
         let folder = TempDir::new().unwrap();
         let path = folder.path().join("mark");
-        let mut high_water = HighWater::create(&path).unwrap();
-        high_water.raise(mark(3)).unwrap();
-        high_water.settle().unwrap();
-        high_water.file.write_all_at(&[0; SLOT_LEN], slot as u64 * SLOT_DISTANCE).unwrap();
+        let mut high_water_mark = HighWaterMark::create(&path).unwrap();
+        high_water_mark.raise(mark(3)).unwrap();
+        high_water_mark.settle().unwrap();
+        high_water_mark.file.write_all_at(&[0; SLOT_LEN], slot as u64 * SLOT_DISTANCE).unwrap();
         assert_eq!(reopened(&path), mark(3), "without slot {slot}");
     }
 }
@@ -65,13 +65,13 @@ fn a_settled_mark_survives_the_loss_of_either_slot() {
 #[test]
 fn only_a_log_that_holds_the_marked_commit_passes() {
     let folder = TempDir::new().unwrap();
-    let mut high_water = HighWater::create(&folder.path().join("mark")).unwrap();
-    assert_eq!(high_water.mark().check(Position(0), None), Ok(()), "nothing was promised yet");
-    high_water.raise(mark(5)).unwrap();
-    assert_eq!(high_water.mark().check(Position(5), Some(mark(5).commit)), Ok(()));
-    assert_eq!(high_water.mark().check(Position(9), Some(mark(5).commit)), Ok(()), "ahead is fine");
+    let mut high_water_mark = HighWaterMark::create(&folder.path().join("mark")).unwrap();
+    assert_eq!(high_water_mark.mark().check(Position(0), None), Ok(()), "nothing was promised yet");
+    high_water_mark.raise(mark(5)).unwrap();
+    assert_eq!(high_water_mark.mark().check(Position(5), Some(mark(5).commit)), Ok(()));
+    assert_eq!(high_water_mark.mark().check(Position(9), Some(mark(5).commit)), Ok(()), "ahead is fine");
     for (head, found) in [(Position(4), None), (Position(0), None), (Position(5), Some(mark(6).commit))] {
-        let refused = high_water.mark().check(head, found).unwrap_err();
+        let refused = high_water_mark.mark().check(head, found).unwrap_err();
         assert_eq!(refused.fault, Fault::Damaged, "{head} {found:?}");
     }
 }

@@ -54,7 +54,7 @@ impl Mark {
 
 /// The file that holds the mark.
 #[derive(Debug)]
-pub(super) struct HighWater {
+pub(super) struct HighWaterMark {
     file: File,
     mark: Mark,
     /// The slot to write to; the other one is on disk.
@@ -65,10 +65,11 @@ pub(super) struct HighWater {
 /// Slots lie on pages of their own, so that no write can touch both.
 const SLOT_DISTANCE: u64 = 4_096;
 const SLOTS: usize = 2;
+const BOTH_DAMAGED: &str = "is damaged in both of its slots";
 const MAGIC: &[u8; 8] = b"petmark1";
 const SLOT_LEN: usize = MAGIC.len() + 8 + 16 + 4;
 
-impl HighWater {
+impl HighWaterMark {
     /// Creates the mark of an empty log, whole or not at all.
     pub(super) fn create(path: &Path) -> io::Result<Self> {
         let file = private_files::replace_with(path, |file| {
@@ -82,14 +83,14 @@ impl HighWater {
         let Some(file) = opened(path, private_files::open(path))? else { return Ok(None) };
         // The process before this one may have ended before it could sync.
         file.sync_data().map_err(|error| cannot_open(path, &error))?;
-        let (slot, mark) = newest(&file).ok_or_else(|| unreadable(path))?;
+        let (slot, mark) = newest(&file).ok_or_else(|| end_unknown(path, BOTH_DAMAGED))?;
         Ok(Some(Self { file, mark, slot: SLOTS - 1 - slot, synced: true }))
     }
 
     /// Reads the mark of a store that is only looked at; `None` if there is none.
     pub(super) fn read(path: &Path) -> Result<Option<Mark>, LogError> {
         let Some(file) = opened(path, private_files::open_to_read(path))? else { return Ok(None) };
-        newest(&file).map(|(_, mark)| Some(mark)).ok_or_else(|| unreadable(path))
+        newest(&file).map(|(_, mark)| Some(mark)).ok_or_else(|| end_unknown(path, BOTH_DAMAGED))
     }
 
     /// How far the log is known to reach.
@@ -137,18 +138,13 @@ impl HighWater {
 
 /// A log that holds something has lost its mark.
 pub(super) fn missing(path: &Path) -> LogError {
-    let detail = format!(
-        "the high-water mark {} is missing, so it is unknown whether the end of the log is lost; restore \
-         the file from a backup of the store, or salvage the log into a new one",
-        path.display()
-    );
-    LogError::new(Fault::Damaged, detail)
+    end_unknown(path, "is missing")
 }
 
-fn unreadable(path: &Path) -> LogError {
+fn end_unknown(path: &Path, what: &str) -> LogError {
     let detail = format!(
-        "the high-water mark {} is damaged in both of its slots, so it is unknown whether the end of the \
-         log is lost; restore the file from a backup of the store, or salvage the log into a new one",
+        "the high-water mark {} {what}, so it is unknown whether the end of the log is lost; restore the file from a \
+         backup of the store, or salvage the log into a new one",
         path.display()
     );
     LogError::new(Fault::Damaged, detail)

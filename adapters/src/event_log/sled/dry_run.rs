@@ -1,4 +1,4 @@
-//! Opens a suspect store on a copy first, so that the store stays unchanged if it is rejected.
+//! A dry run: opens a suspect store on a copy first, so that the store stays unchanged if it is rejected.
 
 use std::io;
 
@@ -9,15 +9,15 @@ use crate::event_log::embedded::{Closing, Copy, Layout, Mark, check, close, io_e
 
 /// Refuses a store that has lost something, with all its files untouched.
 ///
-/// Without room for a copy there is no rehearsal: a store that was hit by a power cut on a full disk opens, and one that
+/// Without room for a copy there is no dry run: a store that was hit by a power cut on a full disk opens, and one that
 /// was damaged on a full disk is refused too, but sled may have overwritten what follows the damage.
-pub(super) fn rehearse_if_odd(layout: &Layout, acknowledged: Mark) -> Result<(), LogError> {
+pub(super) fn try_if_suspect(layout: &Layout, acknowledged: Mark) -> Result<(), LogError> {
     let doing = "looking at the log before opening it";
     let odd = inspect::first_oddity(layout, acknowledged).map_err(io_error(doing))?;
     let Some(at) = odd else { return Ok(()) };
     let store = layout.path.display();
     tracing::info!("the log {store} was not closed cleanly (byte {at}): trying it on a copy");
-    let copy = match Copy::beside::<Sled>(layout, "rehearsal") {
+    let copy = match Copy::beside::<Sled>(layout, "dry-run") {
         Ok(copy) => copy,
         Err(error) if error.kind() == io::ErrorKind::StorageFull => {
             tracing::warn!("there is no room for a copy of the log: opening it as it is");

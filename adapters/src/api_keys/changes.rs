@@ -1,0 +1,39 @@
+//! What has changed between two states of the key file, for the log.
+
+use std::collections::HashMap;
+
+use super::{Known, key::ID_BYTES, record::KeyRecord};
+
+/// How many changes are logged one by one.
+const LINES_MAX: usize = 50;
+
+type Keys = HashMap<[u8; ID_BYTES], Known>;
+
+/// Logs each key that was issued, replaced, revoked, changed or removed.
+pub(super) fn log(before: &Keys, after: &Keys) {
+    let changed = after.iter().filter_map(|(id, known)| {
+        let change = before.get(id).map_or(Some("issued"), |old| change(&old.record, &known.record))?;
+        Some((&known.record, change))
+    });
+    let removed = before.iter().filter(|(id, _)| !after.contains_key(*id));
+    let changes: Vec<_> =
+        changed.chain(removed.map(|(_, known)| (&known.record, "removed from the file"))).collect();
+    for (record, change) in changes.iter().take(LINES_MAX) {
+        tracing::info!(key = %record.id(), key_name = %record.name, change, "an API key has changed");
+    }
+    if let Some(left_out) = changes.len().checked_sub(LINES_MAX).filter(|left_out| *left_out > 0) {
+        tracing::info!(left_out, "more API keys have changed");
+    }
+}
+
+fn change(before: &KeyRecord, after: &KeyRecord) -> Option<&'static str> {
+    if before == after {
+        return None;
+    }
+    Some(match (before.revoked, after.revoked) {
+        (None, Some(_)) => "revoked",
+        (Some(_), None) => "in force again",
+        (None, None) | (Some(_), Some(_)) if before.overlap_until != after.overlap_until => "replaced",
+        (None, None) | (Some(_), Some(_)) => "changed",
+    })
+}

@@ -1,0 +1,58 @@
+//! The headers that tell a client what is left of its key's rate limit
+//! (draft-ietf-httpapi-ratelimit-headers).
+
+use std::time::Duration;
+
+use application::Balance;
+use axum::http::{HeaderMap, HeaderName, HeaderValue};
+
+use super::error::Problem;
+
+const RATELIMIT: HeaderName = HeaderName::from_static("ratelimit");
+const RATELIMIT_POLICY: HeaderName = HeaderName::from_static("ratelimit-policy");
+
+/// Refuses a request that is one too many.
+pub(super) fn check(balance: Balance) -> Result<(), Problem> {
+    balance.wait.map_or(Ok(()), |wait| Err(Problem::RateLimited(seconds(wait))))
+}
+
+/// Adds the headers: how many requests are left, and the seconds until all of them are there again.
+pub(super) fn announce(balance: Balance, headers: &mut HeaderMap) {
+    let (limit, remaining) = (balance.limit, balance.remaining);
+    let policy = format!("\"key\";q={};w={}", limit.requests(), limit.period().as_secs());
+    let state = format!("\"key\";r={remaining};t={}", seconds(balance.restored_in()));
+    for (name, value) in [(RATELIMIT_POLICY, policy), (RATELIMIT, state)] {
+        headers.insert(name, HeaderValue::try_from(value).expect("digits are fit for a header"));
+    }
+}
+
+/// Whole seconds after which the time has passed.
+pub(super) fn seconds(time: Duration) -> u64 {
+    time.as_secs() + u64::from(time.subsec_nanos() > 0)
+}
+
+#[cfg(test)]
+mod tests {
+    use application::Allowance;
+
+    use super::*;
+
+    #[test]
+    fn the_headers_say_what_is_left() {
+        let allowance = Allowance::new("2/m".parse().unwrap());
+        for (state, refused) in [("r=1;t=30", false), ("r=0;t=60", false), ("r=0;t=60", true)] {
+            let (balance, mut headers) = (allowance.take(), HeaderMap::new());
+            announce(balance, &mut headers);
+            assert_eq!(headers[RATELIMIT_POLICY], "\"key\";q=2;w=60");
+            assert_eq!(headers[RATELIMIT], format!("\"key\";{state}"));
+            assert_eq!(check(balance).is_err(), refused);
+        }
+    }
+
+    #[test]
+    fn a_part_of_a_second_is_a_whole_one() {
+        for (millis, expected) in [(0, 0), (1, 1), (1_000, 1), (1_001, 2)] {
+            assert_eq!(seconds(Duration::from_millis(millis)), expected);
+        }
+    }
+}

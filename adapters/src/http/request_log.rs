@@ -1,0 +1,145 @@
+//! One line in the log for each request that is refused or fails, and for every other one if the operator wants it.
+//! The number of lines about refused requests is bounded: anybody can send requests that are refused.
+
+use std::{
+    borrow::Cow,
+    net::IpAddr,
+    num::NonZeroU32,
+    sync::{
+        Arc,
+        atomic::{AtomicU64, Ordering::Relaxed},
+    },
+    time::Duration,
+};
+
+use axum::{
+    http::{HeaderValue, Method, Uri, header::USER_AGENT},
+    response::Response,
+};
+use governor::{DefaultDirectRateLimiter, Quota, RateLimiter};
+use tokio::time;
+
+use super::{auth::Caller, error::Problem, request_id::trace_id};
+
+/// Enough to see who is in trouble, too little to fill a disk.
+const LINES_PER_SECOND_MAX: NonZeroU32 = NonZeroU32::new(50).expect("fifty is not zero");
+
+/// How long lines are left out before the log says how many.
+const REPORT_PAUSE: Duration = Duration::from_secs(1);
+
+/// How much of a text from a client is logged.
+const TEXT_MAX: usize = 200;
+
+/// Which requests are logged.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+pub enum AccessLog {
+    /// Those that are refused or fail: status 400 and above.
+    #[default]
+    Refused,
+    /// All of them.
+    All,
+}
+
+pub(super) struct RequestLog {
+    pub(super) which: AccessLog,
+    limiter: DefaultDirectRateLimiter,
+    /// Refused requests that were not logged since the log last said so.
+    left_out: Arc<AtomicU64>,
+}
+
+/// What is kept of a request for its line.
+pub(super) struct Origin {
+    method: Method,
+    uri: Uri,
+    user_agent: Option<HeaderValue>,
+    trace_id: Option<Box<str>>,
+    pub(super) client: IpAddr,
+}
+
+/// What became of a request.
+pub(super) struct Outcome<'a> {
+    pub(super) operation: &'static str,
+    pub(super) request: &'a HeaderValue,
+    pub(super) caller: Option<&'a Caller>,
+    pub(super) response: &'a Response,
+    pub(super) took: Duration,
+}
+
+impl Origin {
+    pub(super) fn of(request: &axum::extract::Request, client: IpAddr) -> Self {
+        Self {
+            method: request.method().clone(),
+            uri: request.uri().clone(),
+            user_agent: request.headers().get(USER_AGENT).cloned(),
+            trace_id: trace_id(request.headers()).map(Into::into),
+            client,
+        }
+    }
+}
+
+impl RequestLog {
+    /// Logs the request if it is to be logged.
+    pub(super) fn record(&self, origin: &Origin, outcome: &Outcome<'_>) {
+        let status = outcome.response.status().as_u16();
+        if status < 400 {
+            match self.which {
+                AccessLog::Refused => {}
+                AccessLog::All => write(origin, outcome, "answered a request"),
+            }
+            return;
+        }
+        if self.which == AccessLog::Refused && self.limiter.check().is_err() {
+            return self.leave_out();
+        }
+        write(origin, outcome, if status < 500 { "refused a request" } else { "a request failed" });
+    }
+
+    /// Counts a line that is not written. The first one sees to it that the log says so.
+    fn leave_out(&self) {
+        if self.left_out.fetch_add(1, Relaxed) == 0 {
+            let left_out = self.left_out.clone();
+            tokio::spawn(async move {
+                time::sleep(REPORT_PAUSE).await;
+                let left_out = left_out.swap(0, Relaxed);
+                tracing::warn!(left_out, "more requests were refused or failed than are logged one by one");
+            });
+        }
+    }
+}
+
+impl Default for RequestLog {
+    fn default() -> Self {
+        let limiter = RateLimiter::direct(Quota::per_second(LINES_PER_SECOND_MAX));
+        Self { which: AccessLog::default(), limiter, left_out: Arc::default() }
+    }
+}
+
+fn write(origin: &Origin, outcome: &Outcome<'_>, what: &str) {
+    let problem = outcome.response.extensions().get::<Problem>();
+    let refused = problem.and_then(Problem::refused_key);
+    let principal = outcome.caller.map(|caller| &caller.principal);
+    let key = principal.map(|principal| &principal.id).or(refused.and_then(|refused| refused.key()));
+    let user_agent = origin.user_agent.as_ref().map(|agent| shortened(agent.as_bytes()));
+    tracing::info!(
+        request = outcome.request.to_str().unwrap_or_default(),
+        operation = outcome.operation,
+        method = %origin.method,
+        path = &*shortened(origin.uri.path().as_bytes()),
+        status = outcome.response.status().as_u16(),
+        code = problem.map(Problem::code),
+        error = problem.map(Problem::message).as_deref(),
+        reason = problem.and_then(Problem::refusal),
+        key = key.map(display),
+        key_name = principal.map(|principal| &*principal.name),
+        client = %origin.client,
+        user_agent = user_agent.as_deref(),
+        trace_id = origin.trace_id.as_deref(),
+        micros = u64::try_from(outcome.took.as_micros()).unwrap_or(u64::MAX),
+        "{what}"
+    );
+}
+
+/// The beginning of a text, whatever its bytes are. The formats of the log escape it.
+fn shortened(bytes: &[u8]) -> Cow<'_, str> {
+    String::from_utf8_lossy(&bytes[..bytes.len().min(TEXT_MAX)])
+}

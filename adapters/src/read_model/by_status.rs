@@ -1,0 +1,112 @@
+//! Which of many numbered things have which status: one bit for each, so that the next one is found without looking at
+//! those in between.
+
+use domain::PetStatus;
+
+/// One set of numbers for each status.
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+pub(super) struct ByStatus([Bitmap; PetStatus::ALL.len()]);
+
+impl ByStatus {
+    /// Adds a number to those with this status.
+    pub(super) fn insert(&mut self, number: usize, status: PetStatus) {
+        self.0[index(status)].insert(number);
+    }
+
+    /// The first number with this status that is not below `from`.
+    pub(super) fn next(&self, from: usize, status: PetStatus) -> Option<usize> {
+        self.0[index(status)].next(from)
+    }
+
+    /// The status of a number that has at most one.
+    pub(super) fn of(&self, number: usize) -> Option<PetStatus> {
+        PetStatus::ALL.into_iter().find(|status| self.0[index(*status)].contains(number))
+    }
+
+    /// The sets of the numbers below `count` as words, for a file: the words of one status after those of another.
+    pub(super) fn words(&self, count: usize) -> impl Iterator<Item = u64> {
+        let words = count.div_ceil(Bitmap::WORD);
+        self.0
+            .iter()
+            .flat_map(move |bitmap| (0..words).map(|place| bitmap.0.get(place).copied().unwrap_or_default()))
+    }
+
+    /// The sets that these are the words of. `None` if a number has two statuses or is not below `count`.
+    pub(super) fn from_words(count: usize, mut words: impl Iterator<Item = u64>) -> Option<Self> {
+        let mut taken = vec![0; count.div_ceil(Bitmap::WORD)];
+        if let Some(last) = taken.last_mut().filter(|_| !count.is_multiple_of(Bitmap::WORD)) {
+            *last = u64::MAX << (count % Bitmap::WORD);
+        }
+        let mut by_status = Self::default();
+        for Bitmap(bitmap) in &mut by_status.0 {
+            bitmap.extend(words.by_ref().take(taken.len()));
+            for (taken, word) in taken.iter_mut().zip(bitmap) {
+                if *taken & *word != 0 {
+                    return None;
+                }
+                *taken |= *word;
+            }
+        }
+        Some(by_status)
+    }
+}
+
+fn index(status: PetStatus) -> usize {
+    match status {
+        PetStatus::Available => 0,
+        PetStatus::Pending => 1,
+        PetStatus::Sold => 2,
+    }
+}
+
+/// A set of small numbers, one bit each.
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+struct Bitmap(Vec<u64>);
+
+impl Bitmap {
+    const WORD: usize = u64::BITS as usize;
+
+    fn insert(&mut self, number: usize) {
+        let word = number / Self::WORD;
+        if self.0.len() <= word {
+            self.0.resize(word + 1, 0);
+        }
+        self.0[word] |= 1 << (number % Self::WORD);
+    }
+
+    fn contains(&self, number: usize) -> bool {
+        self.0.get(number / Self::WORD).is_some_and(|word| word & (1 << (number % Self::WORD)) != 0)
+    }
+
+    fn next(&self, from: usize) -> Option<usize> {
+        let mut place = from / Self::WORD;
+        let mut word = self.0.get(place)? & (u64::MAX << (from % Self::WORD));
+        while word == 0 {
+            place += 1;
+            word = *self.0.get(place)?;
+        }
+        Some(place * Self::WORD + word.trailing_zeros() as usize)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::collections::BTreeSet;
+
+    use proptest::prelude::*;
+
+    use super::*;
+
+    proptest! {
+        #[test]
+        fn a_bitmap_is_an_ordered_set(numbers in prop::collection::btree_set(0..300_usize, 0..40), from in 0..400_usize) {
+            let mut bitmap = Bitmap::default();
+            for number in &numbers {
+                bitmap.insert(*number);
+            }
+            prop_assert_eq!(bitmap.next(from), numbers.range(from..).next().copied());
+            let found: BTreeSet<_> = (0..400).filter(|number| bitmap.contains(*number)).collect();
+            prop_assert_eq!(found, numbers);
+        }
+    }
+}

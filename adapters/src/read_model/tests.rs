@@ -1,0 +1,167 @@
+//! What the read model shows, compared with a plain list of pets.
+
+use application::{
+    KeyId, Limit,
+    commit::{Entry, Format},
+    ports::{CommitId, Position},
+};
+use chrono::DateTime;
+use domain::{CategoryId, NewPet, Pet, PetName};
+use proptest::prelude::*;
+
+use super::*;
+
+fn pet(id: i64, status: Option<PetStatus>) -> Pet {
+    let name = PetName::new(format!("Rex {id}")).unwrap();
+    let details = NewPet { name, category_id: CategoryId(50 - id), status };
+    Pet { id: PetId::new(id).unwrap(), details }
+}
+
+fn holding(pets: &[Pet]) -> MemoryReadModel {
+    let model = MemoryReadModel::default();
+    model.apply(&commit(1, pets.iter().cloned().map(PetEvent::Added)));
+    model
+}
+
+fn commit(position: u64, events: impl IntoIterator<Item = PetEvent>) -> Commit {
+    let entry = |event| Entry { event, by: KeyId("k".into()), request_key: None };
+    Commit {
+        format: Format::V1,
+        position: Position(position),
+        id: CommitId("0192f0c1-2b3c-7def-8123-456789abcdef".parse().unwrap()),
+        time: DateTime::UNIX_EPOCH,
+        entries: events.into_iter().map(entry).collect(),
+    }
+}
+
+fn page(model: &MemoryReadModel, query: &ListPets) -> (Vec<Pet>, PageEnd) {
+    let mut pets = Vec::new();
+    let end = model.list(query, &mut |pet| pets.push(owned(pet)));
+    (pets, end)
+}
+
+fn found(model: &MemoryReadModel, id: PetId) -> Option<Pet> {
+    let mut found = None;
+    model.get(id, &mut |pet| found = Some(owned(pet)));
+    found
+}
+
+fn owned(PetView { id, name, category_id, status }: PetView<'_>) -> Pet {
+    Pet { id, details: NewPet { name: PetName::new(name).unwrap(), category_id, status } }
+}
+
+/// Pets in id order, with and without gaps between the ids.
+fn any_pets() -> impl Strategy<Value = Vec<Pet>> {
+    let status = prop::option::of(prop::sample::select(PetStatus::ALL.to_vec()));
+    prop::collection::vec((prop_oneof![Just(1_i64), 1_i64..5], status), 0..60).prop_map(|steps| {
+        let mut id = 0;
+        steps
+            .into_iter()
+            .map(|(step, status)| {
+                id += step;
+                pet(id, status)
+            })
+            .collect()
+    })
+}
+
+proptest! {
+    #[test]
+    fn a_page_is_the_first_matching_pets_after_an_id(
+        pets in any_pets(),
+        limit in 1..=100_usize,
+        status in prop::option::of(prop::sample::select(PetStatus::ALL.to_vec())),
+        after in prop::option::of(1..200_i64),
+    ) {
+        let matching: Vec<_> = pets.iter()
+            .filter(|pet| after.is_none_or(|after| pet.id.get() > after))
+            .filter(|pet| status.is_none() || pet.details.status == status)
+            .cloned()
+            .collect();
+        let query = ListPets { limit: Limit::new(limit).unwrap(), status, after: after.map(|id| PetId::new(id).unwrap()) };
+        let (shown, end) = page(&holding(&pets), &query);
+        let expected = &matching[..limit.min(matching.len())];
+        prop_assert_eq!(&shown, expected);
+        let more = matching.len() > limit;
+        prop_assert_eq!(end.next, expected.last().filter(|_| more).map(|pet| pet.id));
+    }
+
+    #[test]
+    fn a_pet_is_found_by_its_id_alone(pets in any_pets(), id in 1..200_i64) {
+        let id = PetId::new(id).unwrap();
+        let expected = pets.iter().find(|pet| pet.id == id).cloned();
+        prop_assert_eq!(found(&holding(&pets), id), expected);
+    }
+}
+
+#[test]
+fn what_is_saved_is_loaded_as_it_was_whatever_is_added_meanwhile() {
+    let pets: Vec<_> = (1..=10_000)
+        .zip(PetStatus::ALL.map(Some).into_iter().chain([None]).cycle())
+        .map(|(id, status)| pet(id * 3 / 2, status))
+        .collect();
+    let model = holding(&pets);
+    let (saved, version) = (model.save(), model.version());
+    model.apply(&commit(2, [PetEvent::Added(pet(20_000, None))]));
+    let loaded = holding(&[pet(7, None)]);
+    loaded.load(saved).unwrap();
+    let expected = holding(&pets);
+    assert_eq!((loaded.version(), loaded.count()), (version, pets.len()));
+    for status in [None].into_iter().chain(PetStatus::ALL.map(Some)) {
+        for after in [None, Some(1), Some(6_144), Some(14_990), Some(15_000)] {
+            let after = after.map(|id| PetId::new(id).unwrap());
+            let query = ListPets { limit: Limit::DEFAULT, status, after };
+            assert_eq!(page(&loaded, &query), page(&expected, &query), "{query:?}");
+        }
+    }
+    loaded.apply(&commit(2, [PetEvent::Added(pet(20_000, None))]));
+    assert_eq!(loaded.count(), model.count());
+}
+
+#[test]
+fn blocks_that_are_damaged_or_in_the_wrong_order_are_refused_and_change_nothing() {
+    let pets: Vec<_> = (1..=10_000).map(|id| pet(id, None)).collect();
+    let (model, version) = (holding(&pets), Version::START);
+    let blocks = || model.save().blocks.collect::<Vec<_>>();
+    let (mut swapped, mut cut) = (blocks(), blocks());
+    swapped.swap(0, 1);
+    cut[2].pop();
+    for (bad, blocks) in [(1, swapped), (2, cut)] {
+        let saved = SavedPets { version, blocks: Box::new(blocks.into_iter()) };
+        assert_eq!(model.load(saved), Err(InvalidBlock(bad)));
+    }
+    assert_eq!((model.count(), model.version().position), (10_000, Position(1)));
+}
+
+#[test]
+fn a_rare_status_is_found_however_far_away_it_is() {
+    let rare = |id| if id == 1 || id == 19_999 { Some(PetStatus::Sold) } else { None };
+    let pets: Vec<_> = (1..=20_000).map(|id| pet(id, rare(id))).collect();
+    let query = ListPets { limit: Limit::DEFAULT, status: Some(PetStatus::Sold), after: None };
+    let (shown, end) = page(&holding(&pets), &query);
+    assert_eq!((shown, end.next), (vec![pets[0].clone(), pets[19_998].clone()], None));
+}
+
+#[test]
+fn pages_reach_across_chunks() {
+    let pets: Vec<_> = (1..=10_000)
+        .zip(PetStatus::ALL.map(Some).into_iter().chain([None]).cycle())
+        .map(|(id, status)| pet(id, status))
+        .collect();
+    let model = holding(&pets);
+    for status in [None, Some(PetStatus::Available), Some(PetStatus::Pending), Some(PetStatus::Sold)] {
+        let expected: Vec<_> =
+            pets.iter().filter(|pet| status.is_none() || pet.details.status == status).cloned().collect();
+        let mut walked = Vec::new();
+        let mut query = ListPets { limit: Limit::new(100).unwrap(), status, after: None };
+        loop {
+            let (shown, end) = page(&model, &query);
+            walked.extend(shown);
+            query.after = end.next;
+            if end.next.is_none() {
+                break;
+            }
+        }
+        assert_eq!(walked, expected, "{status:?}");
+    }
+}

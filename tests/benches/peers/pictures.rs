@@ -1,0 +1,61 @@
+//! Draws throughput and latency as curves.
+
+use std::{borrow::Borrow, path::Path};
+
+use plotters::prelude::*;
+
+use crate::Row;
+
+const SIZE: (u32, u32) = (900, 420);
+
+/// Draws one case, throughput beside latency, against what was changed from point to point.
+pub(crate) fn draw<P: Borrow<(usize, Vec<Row>)>>(folder: &Path, case: &str, changed: &str, points: &[P]) {
+    let words: Vec<&str> = case.split(|letter: char| !letter.is_alphanumeric()).collect();
+    let file = folder.join(format!("{}-by-{changed}.svg", words[0]));
+    let points: Vec<&(usize, Vec<Row>)> = points.iter().map(Borrow::borrow).collect();
+    let area = SVGBackend::new(&file, SIZE).into_drawing_area();
+    area.fill(&WHITE).expect("the picture is written");
+    let (left, right) = area.split_horizontally(SIZE.0 / 2);
+    half(&left, &format!("{case}: share of the ceiling's requests/s"), changed, &points, |row| {
+        row.median().ratio
+    });
+    half(&right, "99th percentile, ms", changed, &points, |row| row.median().measured.p99);
+    area.present().expect("the picture is written");
+    println!("drawn: {}", file.display());
+}
+
+#[expect(clippy::cast_precision_loss, reason = "connections and pets are far below 2^52")]
+fn half(
+    area: &DrawingArea<SVGBackend<'_>, plotters::coord::Shift>,
+    title: &str,
+    changed: &str,
+    points: &[&(usize, Vec<Row>)],
+    figure: fn(&Row) -> f64,
+) {
+    let figures = || points.iter().flat_map(|(_, rows)| rows.iter().map(figure));
+    let (low, high) = (figures().fold(f64::INFINITY, f64::min), figures().fold(0.0, f64::max));
+    let (first, last) = (points[0].0 as f64, points[points.len() - 1].0 as f64);
+    let mut chart = ChartBuilder::on(area)
+        .caption(title, ("sans-serif", 15))
+        .margin(10)
+        .x_label_area_size(36)
+        .y_label_area_size(52)
+        .build_cartesian_2d((first..last).log_scale(), (low * 0.8..high * 1.3).log_scale())
+        .expect("the axes fit");
+    chart.configure_mesh().x_desc(changed).light_line_style(WHITE).draw().expect("the axes are drawn");
+    for number in 0..points[0].1.len() {
+        let color = Palette99::pick(number).to_rgba();
+        let line = points.iter().map(|(changed, rows)| (*changed as f64, figure(&rows[number])));
+        chart
+            .draw_series(LineSeries::new(line, color.stroke_width(2)))
+            .expect("the line is drawn")
+            .label(points[0].1[number].name)
+            .legend(move |(x, y)| PathElement::new([(x, y), (x + 18, y)], color.stroke_width(2)));
+    }
+    chart
+        .configure_series_labels()
+        .background_style(WHITE.mix(0.8))
+        .position(SeriesLabelPosition::UpperLeft)
+        .draw()
+        .expect("the names are drawn");
+}
