@@ -64,6 +64,7 @@ pub(crate) const QUERIES: &[(&str, &str)] = &[
     ("limit=0", LIMIT),
     ("limit=101", LIMIT),
     ("limit=", LIMIT),
+    ("limit=abc", LIMIT),
     ("limit", LIMIT),
     ("limit=-1", LIMIT),
     ("limit=+5", LIMIT),
@@ -97,5 +98,5 @@ const NO_JSON: &str = "the body must be valid JSON: ";
 const NO_TEXT: &str = "the body must be UTF-8";
 const NO_INTEGER: &str = "categoryId must be an integer between -9223372036854775808 and 9223372036854775807";
 const STATUS: &str = "status must be one of available, pending, sold";
-const LIMIT: &str = "limit must be between 1 and 100";
+const LIMIT: &str = "limit must be an integer between 1 and 100";
 const AFTER: &str = "after must be an integer between 0 and 9223372036854775807";

@@ -48,6 +48,7 @@ mod log_tools;
 mod manual;
 mod max_pets;
 mod metrics;
+mod mistakes;
 mod nodes;
 mod online_backup;
 mod openapi;

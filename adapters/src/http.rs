@@ -21,6 +21,7 @@ mod error;
 mod etag;
 mod exposition;
 mod field;
+mod header_value;
 mod health;
 mod idempotency;
 mod inventory;
@@ -35,11 +36,13 @@ mod per_address;
 mod pet_json;
 mod pets;
 mod pipeline;
+mod plain_pet;
 mod prefer;
 mod rate_limit;
 mod request_body;
 mod request_id;
 mod request_log;
+mod response_body;
 mod route;
 mod server;
 mod service;
@@ -64,7 +67,7 @@ pub use tls::{Tls, TlsError};
 use health::for_operators;
 use route::{
     Handler::{Public, Read, Scoped, Streamed, Write},
-    MISSING, Route, Routers, SHEDDING,
+    MISSING, Route, Router, Routers, SHEDDING,
 };
 
 /// The operations of the interface. `docs/openapi.json` describes each of them.
@@ -151,14 +154,14 @@ fn public_routers(service: &Arc<Service>) -> Routers {
     let docs = docs::routes(document(&service.site), &service.site);
     let pages = docs.into_iter().chain(inventory::routes(&service.site));
     Routers {
-        serving: route::router(interface().into_iter().chain(probes()).chain(pages), MISSING, service),
-        shedding: route::router(probes(), SHEDDING, service),
+        serving: Router::new(interface().into_iter().chain(probes()).chain(pages), MISSING, service),
+        shedding: Router::new(probes(), SHEDDING, service),
     }
 }
 
 fn operators_routers(reach: Reach, service: &Arc<Service>) -> Routers {
     Routers {
-        serving: route::router(operators_routes(reach).into_iter().chain([log_route()]), MISSING, service),
-        shedding: route::router(operators_routes(reach), SHEDDING, service),
+        serving: Router::new(operators_routes(reach).into_iter().chain([log_route()]), MISSING, service),
+        shedding: Router::new(operators_routes(reach), SHEDDING, service),
     }
 }

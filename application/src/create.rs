@@ -38,7 +38,9 @@ pub enum CreateError {
     #[error("the key was used for another pet")]
     RequestKeyReused,
     /// There are as many pets as the operator allows: remove the limit, or go elsewhere.
-    #[error("the inventory has reached the limit that its operator has set (--max-pets)")]
+    #[error(
+        "the inventory has reached the limit that its operator has set (--max-pets): only the operator can change that"
+    )]
     Full,
     /// No more pets fit into this inventory.
     #[error(transparent)]

@@ -11,7 +11,7 @@ pub struct Limit(usize);
 
 /// A page size outside the bounds.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Error)]
-#[error("must be between {min} and {max}", min = Limit::MIN, max = Limit::MAX)]
+#[error("must be an integer between {min} and {max}", min = Limit::MIN, max = Limit::MAX)]
 pub struct LimitOutOfRange;
 
 impl Limit {

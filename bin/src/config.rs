@@ -8,7 +8,10 @@ use std::{
 
 use adapters::http::{AccessLog, ClientLimits, ContactUrl, Origin, ServerUrl, Site, TrustedProxy};
 use application::{Digest, RateLimit, WriteFormat, ports::DurabilityLevel};
-use clap::{Args, Parser, Subcommand, ValueEnum};
+use clap::{
+    Args, Parser, Subcommand, ValueEnum,
+    error::{ContextKind, ContextValue},
+};
 
 use crate::{
     commands::{
@@ -26,6 +29,22 @@ use crate::{
 pub(crate) struct Cli {
     #[command(subcommand)]
     pub(crate) command: Command,
+}
+
+impl Cli {
+    /// Parses the arguments of this process. Ends it after a mistake, and for `--help`.
+    pub(crate) fn from_arguments() -> Self {
+        Self::try_parse().unwrap_or_else(|mut error| {
+            // What other servers call it; the closest flag by spelling would be --format.
+            let unknown = error.get(ContextKind::InvalidArg).map(ToString::to_string);
+            if matches!(unknown.as_deref(), Some("--port" | "--host" | "--bind" | "--address")) {
+                let hint = "address and port are given together, for example --listen 127.0.0.1:8080";
+                error.insert(ContextKind::SuggestedArg, ContextValue::None);
+                error.insert(ContextKind::Suggested, ContextValue::StyledStrs(vec![hint.into()]));
+            }
+            error.exit()
+        })
+    }
 }
 
 #[derive(Debug, Subcommand)]

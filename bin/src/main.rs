@@ -14,11 +14,10 @@ mod wire;
 
 use std::process::ExitCode;
 
-use clap::Parser as _;
 use config::{Cli, Command};
 
 fn main() -> ExitCode {
-    let outcome = match Cli::parse().command {
+    let outcome = match Cli::from_arguments().command {
         // The service prints its own error: it must end even if nobody reads that line.
         Command::Serve(arguments) => return commands::serve::run(*arguments),
         Command::Keys(command) => commands::keys::run(command),
@@ -29,7 +28,7 @@ fn main() -> ExitCode {
         Command::Completions(arguments) => commands::completions::run(&arguments),
         Command::Man(arguments) => commands::man::run(&arguments),
     };
-    match outcome {
+    match outcome.and_then(|()| output::check()) {
         Ok(()) => ExitCode::SUCCESS,
         Err(error) => {
             output::print_error(format_args!("petstore: {error:#}"));

@@ -1,6 +1,6 @@
 //! A PostgreSQL server that answers and refuses to store: the service says so until it stores again.
 
-use harness::{App, PostgresServer, eventually, program};
+use harness::{App, PostgresServer, eventually, petstore, program};
 
 const REX: &str = r#"{"name": "Rex", "categoryId": 1}"#;
 
@@ -64,4 +64,25 @@ fn writes_stop_while_the_server_promises_less_than_required() {
     set("on");
     eventually("the service is ready again", || (ready().status == 200).then_some(()));
     assert_eq!(app.post(REX).json()["id"], 2);
+}
+
+#[test]
+fn a_server_that_refuses_the_session_is_not_called_unreachable() {
+    let server = PostgresServer::start();
+    server.sql("postgres", "CREATE ROLE shop LOGIN PASSWORD 'shop'");
+    for (user, database, sentence) in [
+        (
+            "shop:shop",
+            "pets",
+            "refused the session: database \"pets\" does not exist (SQLSTATE 3D000); create the database, or correct \
+             the URL\n",
+        ),
+        ("shop:mistyped", "postgres", "(SQLSTATE 28P01); check the user and the password\n"),
+    ] {
+        let url = format!("postgres://{user}@{}/{database}", server.address());
+        let refused = petstore(["log", "stat", "--store", &url]);
+        assert_eq!(refused.code, Some(1), "{refused:?}");
+        assert!(refused.stderr.contains(sentence), "{}", refused.stderr);
+        assert!(!refused.stderr.contains("cannot be reached"), "{}", refused.stderr);
+    }
 }

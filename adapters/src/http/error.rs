@@ -49,6 +49,8 @@ pub(super) enum Problem {
     TooManyWrongKeys(u64, RefusedKey),
     Busy(&'static str),
     Unavailable(Cow<'static, str>),
+    /// Unavailable until an operator acts: trying again soon does not help.
+    Full(String),
     NotCaughtUp,
 }
 
@@ -83,7 +85,7 @@ impl Problem {
                 (StatusCode::TOO_MANY_REQUESTS, "too_many_requests")
             }
             Self::Busy(_) => (StatusCode::SERVICE_UNAVAILABLE, "busy"),
-            Self::Unavailable(_) => (StatusCode::SERVICE_UNAVAILABLE, "unavailable"),
+            Self::Unavailable(_) | Self::Full(_) => (StatusCode::SERVICE_UNAVAILABLE, "unavailable"),
             Self::NotCaughtUp => (StatusCode::SERVICE_UNAVAILABLE, "not_caught_up"),
         }
     }
@@ -96,6 +98,7 @@ impl Problem {
         match self.status() {
             StatusCode::UNAUTHORIZED if *self == Self::MissingKey => Some((WWW_AUTHENTICATE, CHALLENGE)),
             StatusCode::UNAUTHORIZED => Some((WWW_AUTHENTICATE, CHALLENGE_INVALID_KEY)),
+            StatusCode::SERVICE_UNAVAILABLE if matches!(self, Self::Full(_)) => None,
             StatusCode::SERVICE_UNAVAILABLE => Some((RETRY_AFTER, RETRY_AFTER_SECONDS)),
             // The rest of the body would be taken for the next request. hyper drops the header on HTTP/2.
             StatusCode::REQUEST_TIMEOUT => Some((CONNECTION, HeaderValue::from_static("close"))),
@@ -133,6 +136,7 @@ impl Problem {
             Self::InvalidRequest(message) | Self::Unavailable(message) | Self::NotFound(message) => {
                 Cow::Borrowed(message)
             }
+            Self::Full(message) => Cow::Borrowed(message),
             Self::MissingKey => "an API key is required: send it as Authorization: Bearer <API_KEY>".into(),
             Self::InvalidKey | Self::RefusedKey(_) => "the API key is not valid".into(),
             Self::Forbidden(scope) => format!("the API key lacks the {scope} scope").into(),
@@ -196,7 +200,7 @@ impl From<CreateError> for Problem {
         match error {
             CreateError::Busy => Self::Busy("too many requests are waiting"),
             CreateError::Unavailable(fault) => fault.into(),
-            CreateError::Full => Self::Unavailable(error.to_string().into()),
+            CreateError::Full => Self::Full(error.to_string()),
             CreateError::RequestKeyReused => Self::IdempotencyKeyReused,
             CreateError::IdsExhausted(error) => {
                 tracing::error!("cannot add a pet: {error}");

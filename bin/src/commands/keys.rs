@@ -165,7 +165,7 @@ fn show(Issued { key, record, .. }: &Issued, place: &str) -> anyhow::Result<()> 
     let until =
         record.expires.map_or_else(|| "until it is revoked".to_owned(), |end| format!("until {}", time(end)));
     let limit = record.rate_limit.map_or_else(String::new, |limit| format!(", {limit}"));
-    let (id, name, scopes) = (record.id(), &record.name, record.scopes);
+    let (id, name, scopes) = (record.id(), printable(&record.name), record.scopes);
     writeln!(
         io::stderr().lock(),
         "issued key {id} for {name} ({scopes}{limit}){place}, valid {until}; store it safely, it is not shown again:"
@@ -184,11 +184,12 @@ fn revoke(file: &KeyFile, text: &str) -> anyhow::Result<()> {
     let id = id_of(text);
     let words = match file.revoke(&id, Utc::now()) {
         Ok(Revoked::Now(key)) => {
-            format!("revoked {id} ({}); a running service rejects it within two seconds", key.name)
+            let name = printable(&key.name);
+            format!("revoked {id} ({name}); a running service rejects it within two seconds")
         }
         Ok(Revoked::Before(key)) => {
             let when = key.revoked.map(time).unwrap_or_default();
-            format!("{id} ({}) was already revoked at {when}", key.name)
+            format!("{id} ({}) was already revoked at {when}", printable(&key.name))
         }
         Err(RevokeError::Unknown(keys)) => return Err(unknown_id(file, &keys)),
         Err(RevokeError::File(error)) => return Err(error.into()),
@@ -201,6 +202,17 @@ fn id_of(text: &str) -> KeyId {
     KeyHash::of_presented(text).map_or_else(|| KeyId(text.into()), |hash| hash.id())
 }
 
+/// A name without characters that a terminal would obey or that would hide or reorder the rest of the line.
+fn printable(name: &KeyName) -> String {
+    let is_unseen = |c: char| {
+        let is_format = matches!(c, '\u{ad}' | '\u{61c}' | '\u{200b}'..='\u{200f}' | '\u{2028}'..='\u{202e}'
+            | '\u{2060}'..='\u{206f}' | '\u{feff}' | '\u{e0000}'..='\u{e007f}');
+        c.is_control() || is_format
+    };
+    let shown = |c: char| if is_unseen(c) { c.escape_unicode().to_string() } else { c.to_string() };
+    name.as_str().chars().map(shown).collect()
+}
+
 fn time(time: DateTime<Utc>) -> String {
     time.to_rfc3339_opts(SecondsFormat::Secs, true)
 }
@@ -211,7 +223,7 @@ fn unknown_id(file: &KeyFile, keys: &[KeyRecord]) -> anyhow::Error {
     let active: Vec<String> = keys
         .iter()
         .filter(|key| key.state(now) == KeyState::Active)
-        .map(|key| format!("{} ({})", key.id(), key.name))
+        .map(|key| format!("{} ({})", key.id(), printable(&key.name)))
         .collect();
     let path = file.path().display();
     match active.len() {

@@ -12,10 +12,15 @@ mod stat;
 mod tail;
 mod verify;
 
+use std::{process, time::Duration};
+
 use anyhow::bail;
 pub(crate) use find::FindArguments;
 
-use crate::config::LogCommand;
+use crate::{config::LogCommand, output};
+
+/// How long an interrupted command may take to end in order. One that waits for its input or output never does.
+const INTERRUPT_PATIENCE: Duration = Duration::from_secs(1);
 
 #[tokio::main]
 pub(crate) async fn run(command: LogCommand) -> anyhow::Result<()> {
@@ -23,10 +28,39 @@ pub(crate) async fn run(command: LogCommand) -> anyhow::Result<()> {
         // It ends in order by itself.
         return follow::run(&from, &to, &access, report_every).await;
     }
+    let what_to_do = after_an_interrupt(&command);
+    tokio::spawn(async move {
+        if tokio::signal::ctrl_c().await.is_ok() {
+            tokio::time::sleep(INTERRUPT_PATIENCE).await;
+            output::print_error(format_args!("petstore: interrupted{}: {what_to_do}", progress::so_far()));
+            process::exit(1);
+        }
+    });
     tokio::select! {
         outcome = carry_out(command) => outcome,
         // Ends in order, so that a copy of a store does not stay in the folder for temporary files.
-        _ = tokio::signal::ctrl_c() => bail!("interrupted"),
+        _ = tokio::signal::ctrl_c() => bail!("interrupted{}: {what_to_do}", progress::so_far()),
+    }
+}
+
+/// What an interrupted command leaves behind, and how to go on.
+fn after_an_interrupt(command: &LogCommand) -> &'static str {
+    match command {
+        LogCommand::Stat(_) | LogCommand::Verify { .. } | LogCommand::Tail { .. } | LogCommand::Find(_) => {
+            "nothing was changed; start it again"
+        }
+        LogCommand::Export(_) => "the export is incomplete; start it again",
+        LogCommand::Import { accept_gaps: false, .. }
+        | LogCommand::Copy { .. }
+        | LogCommand::Salvage { gaps_to: None, .. } => {
+            "the target keeps what it has; the same command resumes from there"
+        }
+        LogCommand::Import { accept_gaps: true, .. } => {
+            "the target is incomplete; start again with an empty one"
+        }
+        LogCommand::Salvage { gaps_to: Some(_), .. } => {
+            "what was written is incomplete; start again with a new file"
+        }
     }
 }
 

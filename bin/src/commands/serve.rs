@@ -12,7 +12,7 @@ use std::{
 };
 
 use adapters::http::{self, Listener, Service, Settings, Tls};
-use anyhow::{Context as _, bail};
+use anyhow::{Context as _, anyhow, bail};
 use application::PetStore;
 use tokio::{
     net::TcpListener,
@@ -160,11 +160,11 @@ async fn serve(arguments: ServeArguments, output: &Output) -> anyhow::Result<()>
         () = signals.received() => return Ok(()),
     };
     service.open(store.clone());
-    tracing::info!(pets = store.count(), position = store.version().position.0, "ready");
     let (server, address) = match early {
         Some(listening) => listening,
         None => listen_to_callers("listens on").await?,
     };
+    tracing::info!(pets = store.count(), position = store.version().position.0, "ready");
     print_greeting(output, &arguments, &store, &format!("{scheme}://{address}"), &keys);
     manager.ready().await;
     let (listener, watchdog) = (server.ended.abort_handle(), manager.clone());
@@ -269,9 +269,19 @@ fn reload_on_hangup(keys: Keys, tls: Option<Arc<Tls>>) -> io::Result<()> {
 }
 
 async fn listen(address: SocketAddr, flag: &str) -> anyhow::Result<(TcpListener, SocketAddr)> {
-    let listener = TcpListener::bind(address)
-        .await
-        .with_context(|| format!("cannot listen on {address}: choose another address with {flag}"))?;
+    let listener = TcpListener::bind(address).await.map_err(|error| match error.kind() {
+        io::ErrorKind::AddrInUse => {
+            anyhow!("another program listens on {address}: stop it, or choose another address with {flag}")
+        }
+        io::ErrorKind::AddrNotAvailable => {
+            anyhow!("this machine does not have the address {}: choose another with {flag}", address.ip())
+        }
+        io::ErrorKind::PermissionDenied => anyhow!(
+            "this user may not listen on port {}: choose a port above 1023 with {flag}, or grant CAP_NET_BIND_SERVICE",
+            address.port()
+        ),
+        _ => anyhow!("{error}: cannot listen on {address}; choose another address with {flag}"),
+    })?;
     let address = listener.local_addr()?;
     Ok((listener, address))
 }

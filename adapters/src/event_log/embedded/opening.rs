@@ -36,10 +36,17 @@ pub(super) struct Opened<E> {
 pub(super) fn open_store<E: Engine>(path: &Path) -> Result<Store, LogError> {
     let layout = E::layout(path);
     layout.check_kind()?;
+    let exists = || {
+        // Before the engine looks for itself: it may follow links.
+        E::files(&layout).map_err(|error| layout.refused(&format!("cannot be opened ({error})")))?;
+        panics::reading("looking for the log", || E::exists(&layout))
+    };
+    if layout.path.is_file() && !layout.lock.exists() {
+        // A file of another kind is refused before a lock is left beside it.
+        exists()?;
+    }
     let lock = layout.lock()?;
-    // Before the engine looks for itself: it may follow links.
     E::files(&layout).map_err(|error| layout.refused(&format!("cannot be opened ({error})")))?;
-    let exists = || panics::reading("looking for the log", || E::exists(&layout));
     let (mark, is_new) = match HighWaterMark::open(&layout.mark)? {
         Some(mark) => (mark, false),
         None if exists()? => return Err(high_water_mark::missing(&layout.mark)),

@@ -7,7 +7,7 @@ use application::ports::{Fault, LogError};
 use rustix::fs::{FallocateFlags, fallocate, statvfs};
 
 use super::io_error::io_error;
-use crate::private_files::create_file;
+use crate::private_files::{check_file, create_file};
 
 const KIB: u64 = 1024;
 const MIB: u64 = 1024 * KIB;
@@ -85,7 +85,7 @@ fn require(store: &Path, bytes: u64) -> Result<(), LogError> {
 pub(super) fn make_room_to_open(store: &Path, ballast: &Path) {
     if Space::of(store).is_ok_and(|space| space.free < space.ballast()) {
         // There may be none left; then opening has to do with what there is.
-        if fs::remove_file(ballast).is_ok() {
+        if check_file(ballast).is_ok() && fs::remove_file(ballast).is_ok() {
             tracing::warn!("the disk of {} is full: released the ballast to open the log", store.display());
         }
     }
@@ -93,6 +93,10 @@ pub(super) fn make_room_to_open(store: &Path, ballast: &Path) {
 
 /// Takes ballast on board if there is none and the disk has room for it.
 pub(super) fn take_ballast(store: &Path, ballast: &Path) {
+    if let Err(error) = check_file(ballast) {
+        tracing::warn!("there is no ballast to release when the disk is full: {error}");
+        return;
+    }
     let Ok(space) = Space::of(store) else { return };
     if ballast.exists() || space.free < space.floor + space.ballast() {
         return;

@@ -16,6 +16,16 @@ pub(super) fn connect_error(server: &str, error: &Error) -> LogError {
             "is a standby or read-only; name the primary, or all servers, in the URL",
         );
     }
+    if let Some(code) = error.code() {
+        // The server was reached, and said no.
+        let what_to_do = match class(code) {
+            "28" => "; check the user and the password",
+            "3D" => "; create the database, or correct the URL",
+            _ => "",
+        };
+        let detail = format!("PostgreSQL at {server} refused the session: {}{what_to_do}", describe(error));
+        return LogError::new(if may_pass(error) { Fault::Unreachable } else { Fault::CannotOpen }, detail);
+    }
     let what_to_do = if failed_handshake(error) {
         "; name the issuer of its certificate with sslrootcert=FILE, or say sslmode=disable if the network is trusted"
     } else {

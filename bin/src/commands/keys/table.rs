@@ -6,6 +6,8 @@ use adapters::api_keys::KeyRecord;
 use application::KeyId;
 use chrono::{DateTime, SecondsFormat, Utc};
 
+use super::printable;
+
 const COLUMNS: [&str; 9] =
     ["ID", "OWNER", "STATE", "SCOPES", "LIMIT", "CREATED", "EXPIRES", "LAST USED", "NAME"];
 
@@ -48,7 +50,7 @@ fn row(
         time(key.created),
         key.end().map_or_else(|| "never".to_owned(), time),
         last_use.map_or_else(|| "unknown".to_owned(), |used| used.map_or_else(|| "never".to_owned(), time)),
-        key.name.to_string(),
+        printable(&key.name),
     ]
 }
 

@@ -7,7 +7,7 @@ use application::transfer::{self, Broken, ExportError};
 use chrono::Utc;
 
 use super::progress::Progress;
-use crate::{source::SourceArgument, wire};
+use crate::{output, source::SourceArgument, wire};
 
 pub(super) async fn run(source: &SourceArgument) -> anyhow::Result<()> {
     let log = wire::open_source(&source.store, &source.access.access()?).await?;
@@ -17,6 +17,10 @@ pub(super) async fn run(source: &SourceArgument) -> anyhow::Result<()> {
         Err(Broken { error: ExportError::File(error), .. }) if error.kind() == io::ErrorKind::BrokenPipe => {
             bail!("the reader closed the pipe: the export is incomplete")
         }
+        Err(Broken { error: ExportError::File(error), .. }) => bail!(
+            "cannot write to {}: {error}; the export is incomplete: delete it, and export again where there is room",
+            output::destination()
+        ),
         exported => exported.map(|_| ()).map_err(Into::into),
     }
 }

@@ -1,11 +1,26 @@
 //! Progress bars of the log commands. They appear on a terminal only.
 
+use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
+
 use application::{
     Digest,
     ports::{EventLog, LogError, Position},
     transfer::{self, Broken, Summary},
 };
 use indicatif::{ProgressBar, ProgressStyle};
+
+/// How far the command has come, for when it is interrupted: the last position, and the end where it is known.
+static REACHED: AtomicU64 = AtomicU64::new(0);
+static END: AtomicU64 = AtomicU64::new(0);
+
+/// How far the command has come, as the continuation of a sentence.
+pub(super) fn so_far() -> String {
+    match (REACHED.load(Relaxed), END.load(Relaxed)) {
+        (0, 0) => String::new(),
+        (reached, 0) => format!(" after {reached} commits"),
+        (reached, end) => format!(" after {reached} of {end} commits"),
+    }
+}
 
 /// Reads and checks every record, and shows the progress.
 pub(super) async fn check_all(log: &dyn EventLog) -> Result<Summary, Broken<LogError>> {
@@ -43,6 +58,7 @@ impl Progress {
 
     /// From the start to this position.
     pub(super) fn up_to(last: Position) -> Self {
+        END.store(last.0, Relaxed);
         let style = ProgressStyle::with_template("{bar:40} {pos}/{len} commits, {eta} to go");
         Self(ProgressBar::new(last.0).with_style(style.expect("a fixed template")))
     }
@@ -54,6 +70,7 @@ impl Progress {
     }
 
     pub(super) fn reached(&self, position: Position) {
+        REACHED.store(position.0, Relaxed);
         self.0.set_position(position.0);
     }
 }

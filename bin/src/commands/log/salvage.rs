@@ -46,6 +46,9 @@ pub(super) async fn run(from: &StoreUrl, to: &StoreUrl, gaps_to: Option<&Path>) 
     if let Some(reason) = reason {
         report::fact("reason", reason);
     }
+    if sound.last == Position::START {
+        bail!("nothing was salvaged: no commit at the start of {from} can be read");
+    }
     Ok(())
 }
 
@@ -57,13 +60,18 @@ async fn salvage_to_file(remains: &Remains, from: &StoreUrl, path: &Path) -> any
     let reached = |position| progress.reached(position);
     let mut out = BufWriter::new(&file);
     let found =
-        transfer::export_around_gaps(&*remains.log, remains.reach, &mut out, Utc::now(), reached).await?;
-    file.sync_all()?;
+        transfer::export_around_gaps(&*remains.log, remains.reach, &mut out, Utc::now(), reached).await;
+    let incomplete = || format!("{} is incomplete: delete it, and salvage again", path.display());
+    let found = found.with_context(incomplete)?;
+    file.sync_all().with_context(incomplete)?;
     drop(progress);
     report::fact("salvaged", format!("{}, from {from}: incomplete", path.display()));
     report::fact("commits", found.commits);
     report::fact("events", found.events);
     report::fact("unreadable", report::ranges(&found.gaps));
+    if found.commits == 0 {
+        bail!("nothing was salvaged: no commit of {from} can be read");
+    }
     report::fact("next", "petstore log import --accept-gaps adds these pets to a new log");
     Ok(())
 }
