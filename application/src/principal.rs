@@ -1,6 +1,9 @@
 //! The caller: the identity behind an API key, and what it may do.
 
-use std::{fmt, sync::Arc};
+use std::{
+    fmt,
+    sync::{Arc, atomic::AtomicU64},
+};
 
 use crate::allowance::Allowance;
 
@@ -28,6 +31,17 @@ pub struct Principal {
     pub scopes: Scopes,
     /// How many requests it may still send, if that is limited.
     pub allowance: Option<Arc<Allowance>>,
+    /// What it has done so far.
+    pub usage: Arc<KeyUsage>,
+}
+
+/// How a key was used since the service started.
+#[derive(Debug, Default)]
+pub struct KeyUsage {
+    /// Requests that came with it.
+    pub requests: AtomicU64,
+    /// Those of them that were one too many.
+    pub limited: AtomicU64,
 }
 
 /// Why a key is refused. The log of the service says it; the caller learns only that the key is not valid.
@@ -155,6 +169,11 @@ mod tests {
             assert_eq!(set.iter().collect::<Vec<_>>(), wanted);
         }
         assert_eq!(Scopes::new([]), None);
+    }
+
+    #[test]
+    fn the_id_of_a_key_is_written_as_it_is() {
+        assert_eq!(KeyId("3f9a1c04b7de".into()).to_string(), "3f9a1c04b7de");
     }
 
     #[test]

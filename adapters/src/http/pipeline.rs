@@ -125,8 +125,9 @@ async fn process(endpoint: &Endpoint, context: &Context, request: Request) -> Re
     }
     let allowed = |request: &Request, scope| {
         let caller = auth::authenticate(&endpoint.service, request.headers(), context.origin.client)?;
+        let caller = context.caller.get_or_init(|| caller);
         caller.check_rate()?;
-        auth::require(&caller.principal, scope).map(|()| caller.principal)
+        auth::require(&caller.principal, scope).map(|()| caller.principal.clone())
     };
     let admit =
         |request| call::admit(endpoint, request, context.handling, context.origin.client, &context.caller);

@@ -27,6 +27,7 @@ impl Authenticator for Keys {
             name: "reader".into(),
             scopes: Scope::Read.into(),
             allowance: None,
+            usage: Arc::default(),
         };
         if key == "reads" { Ok(principal.into()) } else { Err(RefusedKey::Unknown) }
     }
