@@ -2,6 +2,8 @@
 
 use std::{
     fs,
+    io::{Read as _, Write as _},
+    net::TcpStream,
     os::unix::fs::PermissionsExt as _,
     thread,
     time::{Duration, Instant},
@@ -237,6 +239,49 @@ fn an_expired_key_is_rejected() {
     let brief = app.issue_key(&["--name", "brief", "--expires-in", "10s"]);
     wait_for_status(&app, &brief, 200);
     wait_for_status(&app, &brief, 401);
+}
+
+#[test]
+fn a_key_that_expires_on_an_open_connection_is_rejected_there() {
+    let app = App::start();
+    let brief = app.issue_key(&["--name", "brief", "--expires-in", "10s"]);
+    wait_for_status(&app, &brief, 200);
+
+    let mut stream = TcpStream::connect(app.address()).unwrap();
+    let request = format!("GET /v1/pets HTTP/1.1\r\nhost: x\r\nauthorization: Bearer {brief}\r\n\r\n");
+    let mut over_http_1 = || {
+        stream.write_all(request.as_bytes()).unwrap();
+        let (mut answer, mut part) = (Vec::new(), [0; 1024]);
+        loop {
+            let length = stream.read(&mut part).unwrap();
+            assert!(length > 0, "the connection stays open");
+            answer.extend_from_slice(&part[..length]);
+            if let Some(answer) = Answer::parse(&answer, false) {
+                return answer.status;
+            }
+        }
+    };
+
+    let runtime = tokio::runtime::Runtime::new().unwrap();
+    let mut requests = runtime.block_on(async {
+        let stream = tokio::net::TcpStream::connect(app.address()).await.unwrap();
+        let (requests, connection) = h2::client::handshake(stream).await.unwrap();
+        tokio::spawn(connection);
+        requests
+    });
+    let mut over_http_2 = || {
+        let request = axum::http::Request::get(format!("http://{}/v1/pets", app.address()))
+            .header("Authorization", format!("Bearer {brief}"))
+            .body(())
+            .unwrap();
+        let (answer, _) = requests.send_request(request, true).unwrap();
+        runtime.block_on(answer).unwrap().status().as_u16()
+    };
+
+    assert_eq!([over_http_1(), over_http_2()], [200, 200]);
+    eventually("the key expires on the connections", || {
+        ([over_http_1(), over_http_2()] == [401, 401]).then_some(())
+    });
 }
 
 #[test]

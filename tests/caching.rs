@@ -53,18 +53,23 @@ fn a_new_pet_changes_every_list_and_no_pet() {
 fn a_different_history_of_the_same_length_has_different_tags() {
     let tags = [App::start(), App::start()].map(|app| {
         app.post(REX);
-        app.get("/v1/pets").header("etag").unwrap().to_owned()
+        ["/v1/pets", "/v1/pets/1"].map(|path| app.get(path).header("etag").unwrap().to_owned())
     });
-    assert_ne!(tags[0], tags[1], "a restored or emptied store never matches");
+    let [one, other] = tags;
+    assert_ne!(one[0], other[0], "a restored or emptied store never matches");
+    assert_ne!(one[1], other[1], "nor does the same pet in another store");
 }
 
 #[test]
 fn a_tag_stays_valid_after_a_restart() {
     let mut app = App::start();
     app.post(REX);
-    let tag = app.get("/v1/pets").header("etag").unwrap().to_owned();
+    let tags =
+        ["/v1/pets", "/v1/pets/1"].map(|path| (path, app.get(path).header("etag").unwrap().to_owned()));
     app.crash();
-    assert_eq!(if_none_match(&app, "/v1/pets", &tag).status, 304);
+    for (path, tag) in tags {
+        assert_eq!(if_none_match(&app, path, &tag).status, 304, "{path}");
+    }
 }
 
 #[test]

@@ -45,7 +45,7 @@ pub use self::{
     rotate::{RotateError, Rotated, Rotation},
 };
 use self::{
-    key::ID_BYTES,
+    key::{ID_BYTES, Mark, Marks},
     last_use::LastUse,
     log_once::{LogOnce, News},
 };
@@ -60,11 +60,21 @@ pub struct ApiKeys {
     clock: Arc<dyn Clock>,
     /// The rate limit of keys that have none of their own.
     rate_limit: Option<RateLimit>,
-    keys: RwLock<HashMap<[u8; ID_BYTES], Known>>,
+    marks: Marks,
+    keys: RwLock<InForce>,
     loaded: Mutex<Loaded>,
     saved: Mutex<Saved>,
     reloads: AtomicU64,
     failed_reloads: AtomicU64,
+}
+
+/// The keys of the file as it was loaded last.
+#[derive(Default)]
+struct InForce {
+    by_id: HashMap<[u8; ID_BYTES], Arc<Known>>,
+    /// Those of them that were presented since then, so that a request with such a key costs one search. Forgotten with
+    /// the file that they were checked against.
+    presented: BTreeMap<Mark, Arc<Known>>,
 }
 
 struct Known {
@@ -106,6 +116,7 @@ impl ApiKeys {
             file: KeyFile::at(path),
             clock,
             rate_limit,
+            marks: Marks::new(),
             keys: RwLock::default(),
             loaded: Mutex::default(),
             saved: Mutex::default(),
@@ -193,18 +204,18 @@ impl ApiKeys {
         let now = self.clock.now();
         let active = records.iter().filter(|record| record.state(now) == KeyState::Active).count();
         let mut keys = self.keys.write();
-        let known: HashMap<_, _> = records
+        let by_id: HashMap<_, _> = records
             .into_iter()
             .map(|record| {
-                let before = keys.get(&record.hash.id_bytes());
-                (record.hash.id_bytes(), Known::new(record, self.rate_limit, before))
+                let before = keys.by_id.get(&record.hash.id_bytes()).map(|known| &**known);
+                (record.hash.id_bytes(), Arc::new(Known::new(record, self.rate_limit, before)))
             })
             .collect();
         // At the start all of them would be new.
-        if !keys.is_empty() {
-            changes::log(&keys, &known);
+        if !keys.by_id.is_empty() {
+            changes::log(&keys.by_id, &by_id);
         }
-        *keys = known;
+        *keys = InForce { by_id, presented: BTreeMap::new() };
         Ok(active)
     }
 
@@ -213,49 +224,48 @@ impl ApiKeys {
         let path = self.file.first_key();
         let key = private_files::read(&path, FIRST_KEY_BYTES_MAX).ok()?;
         let key = str::from_utf8(&key).ok()?;
-        self.check(key.trim_end(), self.clock.now(), |_| ()).ok().map(|()| path)
-    }
-
-    /// Calls `accepted` with what is known about a presented key, if it is valid.
-    fn check<T>(
-        &self,
-        key: &str,
-        now: DateTime<Utc>,
-        accepted: impl FnOnce(&Known) -> T,
-    ) -> Result<T, RefusedKey> {
-        let hash = KeyHash::of_presented(key).ok_or(RefusedKey::Unknown)?;
-        let keys = self.keys.read();
-        // The search uses a part of the hash, so its duration says nothing about any key.
-        let known = keys.get(&hash.id_bytes()).filter(|known| known.record.hash == hash);
-        let known = known.ok_or(RefusedKey::Unknown)?;
-        match known.record.state(now) {
-            KeyState::Active => Ok(accepted(known)),
-            KeyState::Expired => Err(RefusedKey::Expired(known.principal.id.clone())),
-            KeyState::Revoked => Err(RefusedKey::Revoked(known.principal.id.clone())),
-        }
+        let hash = KeyHash::of_presented(key.trim_end())?;
+        let known = self.keys.read().find(&hash)?;
+        known.check(self.clock.now()).ok().map(|_| path)
     }
 
     fn last_uses(&self) -> BTreeMap<KeyId, Option<DateTime<Utc>>> {
         let keys = self.keys.read();
-        keys.values().map(|known| (known.principal.id.clone(), known.last_use.get())).collect()
+        keys.by_id.values().map(|known| (known.principal.id.clone(), known.last_use.get())).collect()
     }
 }
 
 impl Authenticator for ApiKeys {
     fn authenticate(&self, key: &str) -> Result<Arc<Principal>, RefusedKey> {
         let now = self.clock.now();
-        self.check(key, now, |known| {
-            known.last_use.set(now);
-            known.principal.clone()
-        })
+        let mark = self.marks.of(key);
+        if let Some(known) = self.keys.read().presented.get(&mark) {
+            return known.accept(now);
+        }
+        let hash = KeyHash::of_presented(key).ok_or(RefusedKey::Unknown)?;
+        let known = self.keys.read().find(&hash).ok_or(RefusedKey::Unknown)?;
+        let accepted = known.accept(now);
+        let mut keys = self.keys.write();
+        // The file may have changed since: what is remembered is what it says now.
+        if let Some(known) = keys.find(&hash) {
+            keys.presented.insert(mark, known);
+        }
+        accepted
     }
 
     fn principals(&self) -> Vec<Arc<Principal>> {
-        self.keys.read().values().map(|known| known.principal.clone()).collect()
+        self.keys.read().by_id.values().map(|known| known.principal.clone()).collect()
     }
 
     fn reloads(&self) -> KeyReloads {
         KeyReloads { loaded: self.reloads.load(Relaxed), failed: self.failed_reloads.load(Relaxed) }
+    }
+}
+
+impl InForce {
+    /// The search uses a part of the hash, so its duration says nothing about any key.
+    fn find(&self, hash: &KeyHash) -> Option<Arc<Known>> {
+        self.by_id.get(&hash.id_bytes()).filter(|known| known.record.hash == *hash).cloned()
     }
 }
 
@@ -276,6 +286,22 @@ impl Known {
             usage,
         };
         Self { record, principal: Arc::new(principal), last_use }
+    }
+
+    /// Refuses a key that is no longer valid. Asked at every request: a key expires without a change of the file.
+    fn check(&self, now: DateTime<Utc>) -> Result<&Arc<Principal>, RefusedKey> {
+        match self.record.state(now) {
+            KeyState::Active => Ok(&self.principal),
+            KeyState::Expired => Err(RefusedKey::Expired(self.principal.id.clone())),
+            KeyState::Revoked => Err(RefusedKey::Revoked(self.principal.id.clone())),
+        }
+    }
+
+    /// Checks the key, and records its use.
+    fn accept(&self, now: DateTime<Utc>) -> Result<Arc<Principal>, RefusedKey> {
+        let principal = self.check(now)?;
+        self.last_use.set(now);
+        Ok(principal.clone())
     }
 }
 

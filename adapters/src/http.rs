@@ -23,6 +23,7 @@ mod etag;
 mod exposition;
 mod field;
 mod glance;
+mod header_value;
 mod health;
 mod idempotency;
 mod inventory;
@@ -37,11 +38,13 @@ mod per_address;
 mod pet_json;
 mod pets;
 mod pipeline;
+mod plain_pet;
 mod prefer;
 mod rate_limit;
 mod request_body;
 mod request_id;
 mod request_log;
+mod response_body;
 mod route;
 mod server;
 mod service;
@@ -66,7 +69,7 @@ pub use tls::{Tls, TlsError};
 use health::for_operators;
 use route::{
     Handler::{Public, Read, Scoped, Streamed, Write},
-    MISSING, Route, Routers, SHEDDING,
+    MISSING, Route, Router, Routers, SHEDDING,
 };
 
 /// The operations of the interface. `docs/openapi.json` describes each of them.
@@ -154,8 +157,8 @@ fn public_routers(service: &Arc<Service>) -> Routers {
     let pages = docs.into_iter().chain(inventory::routes(&service.site));
     Routers {
         listener: "public",
-        serving: route::router(interface().into_iter().chain(probes()).chain(pages), MISSING, service),
-        shedding: route::router(probes(), SHEDDING, service),
+        serving: Router::new(interface().into_iter().chain(probes()).chain(pages), MISSING, service),
+        shedding: Router::new(probes(), SHEDDING, service),
     }
 }
 
@@ -163,7 +166,7 @@ fn operators_routers(reach: Reach, service: &Arc<Service>) -> Routers {
     let rows = operators_routes(reach).into_iter();
     Routers {
         listener: "operators",
-        serving: route::router(rows.chain([log_route()]).chain(glance::routes()), MISSING, service),
-        shedding: route::router(operators_routes(reach), SHEDDING, service),
+        serving: Router::new(rows.chain([log_route()]).chain(glance::routes()), MISSING, service),
+        shedding: Router::new(operators_routes(reach), SHEDDING, service),
     }
 }

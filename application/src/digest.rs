@@ -23,7 +23,9 @@ impl Digest {
 
 impl fmt::Display for Digest {
     fn fmt(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
-        self.0.iter().try_for_each(|byte| write!(formatter, "{byte:02x}"))
+        let mut digits = Vec::with_capacity(2 * self.0.len());
+        push_hex(&mut digits, &self.0);
+        formatter.write_str(str::from_utf8(&digits).expect("hex digits are ASCII"))
     }
 }
 
@@ -41,6 +43,12 @@ impl FromStr for Digest {
         }
         Ok(digest)
     }
+}
+
+/// Two lower-case digits for each byte.
+pub(crate) fn push_hex(out: &mut Vec<u8>, bytes: &[u8]) {
+    let digit = |value: u8| b"0123456789abcdef"[usize::from(value)];
+    out.extend(bytes.iter().flat_map(|byte| [digit(byte >> 4), digit(byte & 0xf)]));
 }
 
 fn hex_digit(digit: u8) -> Result<u8, InvalidDigest> {

@@ -163,6 +163,18 @@ mod tests {
     }
 
     #[test]
+    fn each_reply_expires_at_its_own_time() {
+        let mut answered = Answered::default();
+        answered.remember(caller("k", "a"), pet(1), hour(0));
+        answered.remember(caller("k", "b"), pet(2), hour(10));
+        assert_eq!(answered.find(&caller("k", "a"), hour(30)), None);
+        assert_eq!(answered.find(&caller("k", "b"), hour(30)), Some(&pet(2)));
+        answered.remember(caller("k", "c"), pet(3), hour(30));
+        let kept = &answered.owners[&KeyId("k".into())].pets;
+        assert_eq!(kept.len(), 2, "the expired one takes no memory beside those that have not expired");
+    }
+
+    #[test]
     fn expired_keys_take_no_memory() {
         let mut answered = Answered::default();
         answered.remember(caller("k", "a"), pet(1), hour(0));

@@ -71,3 +71,18 @@ impl<'a> From<&'a Pet> for PetView<'a> {
         Self { id: *id, name: name.as_str(), category_id: *category_id, status: *status }
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_limit_is_the_number_that_was_accepted() {
+        for limit in [Limit::MIN, 7, Limit::MAX] {
+            assert_eq!(Limit::new(limit).map(Limit::get), Ok(limit));
+        }
+        for limit in [0, Limit::MAX + 1, usize::MAX] {
+            assert_eq!(Limit::new(limit), Err(LimitOutOfRange), "{limit}");
+        }
+    }
+}

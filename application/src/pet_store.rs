@@ -142,6 +142,11 @@ impl PetStore {
         }
     }
 
+    /// The same, if there is one now.
+    pub fn log_id(&self) -> Option<CommitId> {
+        self.replica.projection.first()
+    }
+
     /// The last commit that readers see.
     pub fn version(&self) -> Version {
         self.replica.projection.show(ReadModel::version).0

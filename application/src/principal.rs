@@ -172,6 +172,11 @@ mod tests {
     }
 
     #[test]
+    fn the_id_of_a_key_is_written_as_it_is() {
+        assert_eq!(KeyId("3f9a1c04b7de".into()).to_string(), "3f9a1c04b7de");
+    }
+
+    #[test]
     fn a_set_is_written_with_commas() {
         assert_eq!(Scopes::READ_WRITE.to_string(), "read,write");
         assert_eq!(Scopes::from(Scope::Write).to_string(), "write");

@@ -45,7 +45,8 @@ impl Cli {
             let unknown = error.get(ContextKind::InvalidArg).map(ToString::to_string);
             if matches!(unknown.as_deref(), Some("--port" | "--host" | "--bind" | "--address")) {
                 let hint = "address and port are given together, for example --listen 127.0.0.1:8080";
-                error.insert(ContextKind::SuggestedArg, ContextValue::None);
+                error.remove(ContextKind::SuggestedArg);
+                error.remove(ContextKind::Usage);
                 error.insert(ContextKind::Suggested, ContextValue::StyledStrs(vec![hint.into()]));
             }
             error.exit()

@@ -1,13 +1,13 @@
 //! What has changed between two states of the key file, for the log.
 
-use std::collections::HashMap;
+use std::{collections::HashMap, sync::Arc};
 
 use super::{Known, key::ID_BYTES, record::KeyRecord};
 
 /// How many changes are logged one by one.
 const LINES_MAX: usize = 50;
 
-type Keys = HashMap<[u8; ID_BYTES], Known>;
+type Keys = HashMap<[u8; ID_BYTES], Arc<Known>>;
 
 /// Logs each key that was issued, replaced, revoked, changed or removed.
 pub(super) fn log(before: &Keys, after: &Keys) {

@@ -94,6 +94,41 @@ fn a_revoked_key_is_rejected_after_the_next_reload() {
 }
 
 #[test]
+fn a_key_that_was_accepted_before_is_checked_again_every_time() {
+    let fixture = Fixture::new();
+    let end = fixture.clock.now() + TimeDelta::seconds(30);
+    let issued = fixture.issue("shop", Scope::Read.into(), Some(end));
+    let key = issued.key.reveal();
+    let scopes = || fixture.keys.authenticate(key).map(|principal| principal.scopes);
+    assert_eq!([scopes(), scopes()], [Ok(Scope::Read.into()), Ok(Scope::Read.into())]);
+
+    let text = fs::read_to_string(fixture.file.path()).unwrap();
+    fs::write(fixture.file.path(), text.replace("\"read\"]", "\"write\"]")).unwrap();
+    fixture.keys.reload();
+    assert_eq!([scopes(), scopes()], [Ok(Scope::Write.into()), Ok(Scope::Write.into())]);
+
+    fixture.advance(TimeDelta::seconds(30));
+    assert_eq!(scopes(), Err(RefusedKey::Expired(issued.record.id())));
+    fixture.file.revoke(&issued.record.id(), fixture.clock.now()).unwrap();
+    fixture.keys.reload();
+    assert_eq!(scopes(), Err(RefusedKey::Revoked(issued.record.id())));
+    assert!(fixture.opens(&fixture.first));
+}
+
+#[test]
+fn nothing_that_is_kept_of_a_presented_key_tells_the_key() {
+    let fixture = Fixture::new();
+    assert!(fixture.opens(&fixture.first));
+    assert_eq!(fixture.keys.keys.read().presented.len(), 1);
+    let other = ApiKeys::open(fixture.file.path(), fixture.clock.clone(), None).unwrap();
+    assert!(fixture.keys.marks.of(&fixture.first) == fixture.keys.marks.of(&fixture.first));
+    assert!(
+        fixture.keys.marks.of(&fixture.first) != other.marks.of(&fixture.first),
+        "each process has its own"
+    );
+}
+
+#[test]
 fn a_refusal_says_why_and_which_key() {
     let fixture = Fixture::new();
     let refusal = |key: &str| fixture.keys.authenticate(key).unwrap_err();

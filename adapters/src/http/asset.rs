@@ -90,7 +90,7 @@ impl Asset {
 
 impl Variant {
     fn new(bytes: Bytes) -> Self {
-        Self { tag: EntityTag::of_content(&bytes), bytes }
+        Self { tag: EntityTag::of_file(&bytes), bytes }
     }
 
     fn unpacked(&self) -> Self {

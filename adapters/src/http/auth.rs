@@ -88,7 +88,8 @@ fn bearer_token(headers: &HeaderMap) -> Result<&str, Problem> {
     if !scheme.eq_ignore_ascii_case("bearer") || token.is_empty() {
         return Err(Problem::MissingKey);
     }
-    if token.contains([' ', '\t', ',']) { Err(Problem::InvalidKey) } else { Ok(token) }
+    let separates = |byte| matches!(byte, b' ' | b'\t' | b',');
+    if token.bytes().any(separates) { Err(Problem::InvalidKey) } else { Ok(token) }
 }
 
 #[cfg(test)]

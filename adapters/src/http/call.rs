@@ -2,6 +2,7 @@
 //! run in this order, so that nobody without a key learns which paths exist.
 
 use std::{
+    cell::RefCell,
     net::IpAddr,
     sync::{Arc, OnceLock},
 };
@@ -16,6 +17,7 @@ use data_encoding::HEXLOWER;
 use super::{
     auth::{self, Caller},
     error::Problem,
+    header_value::{Last, ValueWriter, remembered},
     limits::POSITION_PATIENCE,
     number,
     prefer::Handling,
@@ -73,12 +75,17 @@ pub(super) async fn admit(
 
 /// The value of the header: the position, and the first digits of the head hash there.
 pub(super) fn log_position(bookmark: Bookmark) -> HeaderValue {
-    let mut value = bookmark.position.0.to_string();
-    if let Some(hash) = bookmark.hash {
-        value.push('-');
-        HEXLOWER.encode_append(&hash, &mut value);
+    thread_local! {
+        static LAST: Last<Bookmark> = const { RefCell::new(None) };
     }
-    HeaderValue::try_from(value).expect("digits and a dash are fit for a header")
+    remembered(&LAST, bookmark, |bookmark| {
+        let mut value = ValueWriter::new();
+        value.decimal(bookmark.position.0);
+        if let Some(hash) = bookmark.hash {
+            value.text("-").hex(&hash);
+        }
+        value.value()
+    })
 }
 
 pub(super) fn requested_position(headers: &HeaderMap) -> Result<Option<Bookmark>, Problem> {

@@ -9,11 +9,11 @@ use std::{
     task::{Context, Poll, ready},
 };
 
-use http_body_util::BodyExt as _;
-use hyper::{
-    body::{Body as HttpBody, Incoming},
-    service::service_fn,
+use axum::{
+    http::{HeaderValue, StatusCode, Version, header::CONNECTION},
+    response::{IntoResponse as _, Response},
 };
+use hyper::{body::Incoming, service::service_fn};
 use hyper_util::{
     rt::{TokioExecutor, TokioIo},
     server::conn::auto,
@@ -25,7 +25,7 @@ use tokio::{
 };
 
 use super::{
-    activity::{Activity, Chunk, Deadline, Endless, InFlight, Watched},
+    activity::{Activity, Deadline, Endless, InFlight, Watched},
     call::LOG_POSITION,
     client_address::Peer,
     limits::{
@@ -33,6 +33,7 @@ use super::{
     },
     pipeline,
     request_body::RequestBody,
+    response_body::ResponseBody,
     route::Routers,
     service::Service,
     strangers::{Stranger, Strangers},
@@ -63,7 +64,7 @@ impl Connections {
     pub(super) fn new(routers: Routers, service: Arc<Service>, settings: Settings) -> Self {
         let mut builder = auto::Builder::new(TokioExecutor::new());
         // A client that says it has no more to send still wants its answer.
-        builder.http1().max_headers(HEADERS_MAX).max_buf_size(HEAD_MAX).half_close(true);
+        builder.http1().max_buf_size(HEAD_MAX).half_close(true);
         builder
             .http2()
             .max_concurrent_streams(STREAMS_MAX)
@@ -136,10 +137,14 @@ impl Connections {
         request: hyper::Request<Incoming>,
         in_flight: InFlight,
         caller: Arc<Stranger>,
-    ) -> Result<hyper::Response<impl HttpBody<Data = Chunk, Error = axum::Error>>, Infallible> {
-        let request = RequestBody::guard(request, self.settings.body_timeout, &in_flight);
-        let router = if in_flight.has_room() { &self.routers.serving } else { &self.routers.shedding };
-        let response = pipeline::route(router, request).await;
+    ) -> Result<hyper::Response<ResponseBody>, Infallible> {
+        let response = if has_too_many_headers(&request) {
+            header_fields_too_large()
+        } else {
+            let request = RequestBody::guard(request, self.settings.body_timeout, &in_flight);
+            let router = if in_flight.has_room() { &self.routers.serving } else { &self.routers.shedding };
+            pipeline::route(router, request).await
+        };
         // Only callers with a valid key are told the position.
         if response.headers().contains_key(LOG_POSITION) {
             caller.is_known();
@@ -149,10 +154,21 @@ impl Connections {
         } else {
             in_flight.sending();
         }
-        Ok(response.map(|body| {
-            body.map_frame(move |frame| frame.map_data(|bytes| Chunk::new(bytes, in_flight.clone())))
-        }))
+        Ok(response.map(|body| ResponseBody { body, request: in_flight }))
     }
+}
+
+/// Whether the parser should have refused an HTTP/1 request. With a maximum of ours, hyper allocates and fills two tables
+/// of that size for each request; its own maximum, which is higher, costs nothing.
+fn has_too_many_headers(request: &hyper::Request<Incoming>) -> bool {
+    request.version() < Version::HTTP_2 && request.headers().len() > HEADERS_MAX
+}
+
+/// The answer of the parser itself.
+fn header_fields_too_large() -> Response {
+    let mut response = StatusCode::REQUEST_HEADER_FIELDS_TOO_LARGE.into_response();
+    response.headers_mut().insert(CONNECTION, HeaderValue::from_static("close"));
+    response
 }
 
 /// Wakes the connection when its state has lasted too long. The timer is not moved with every request: it may

@@ -9,7 +9,8 @@ use super::client_address::TrustedProxy;
 /// How many bytes the head of a request may have.
 pub(super) const HEAD_MAX: usize = 16 * 1024;
 
-/// How many header fields a request may have. HTTP/1 requests with more do not get past the parser.
+/// How many header fields a request may have. HTTP/1 requests with more get what the parser answers to a head that is too
+/// large.
 pub(super) const HEADERS_MAX: usize = 64;
 
 /// How many bytes of a body are read. A pet takes less than 2 KiB.

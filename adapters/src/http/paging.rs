@@ -1,6 +1,6 @@
 //! Pages: what the query string of a list may contain, and the link to the next page.
 
-use std::fmt::Write as _;
+use std::borrow::Cow;
 
 use application::{Limit, LimitOutOfRange, ListPets};
 use axum::http::HeaderValue;
@@ -8,6 +8,7 @@ use domain::{PetId, PetStatus, UnknownPetStatus};
 
 use super::{
     field::{self, Field},
+    header_value::ValueWriter,
     number,
 };
 
@@ -17,14 +18,12 @@ pub(super) const PARAMETERS: &[&str] = &["limit", "status", "after"];
 /// Reads the query string. The error names every fault and is fit for the client.
 pub(super) fn parse(query: Option<&str>) -> Result<ListPets, String> {
     let (mut limits, mut statuses, mut afters) = (Field::Absent, Field::Absent, Field::Absent);
-    for (name, value) in form_urlencoded::parse(query.unwrap_or_default().as_bytes()) {
-        match &*name {
-            "limit" => limits.give(value),
-            "status" => statuses.give(value),
-            "after" => afters.give(value),
-            _ => {}
-        }
-    }
+    for_each_pair(query.unwrap_or_default(), |name, value| match name {
+        "limit" => limits.give(value),
+        "status" => statuses.give(value),
+        "after" => afters.give(value),
+        _ => {}
+    });
     let limit = limits.read("limit", |text| limit(text));
     let status = statuses.read("status", |text| status(text));
     let after = afters.read("after", |text| after(text));
@@ -38,12 +37,24 @@ pub(super) fn parse(query: Option<&str>) -> Result<ListPets, String> {
 
 /// The link to the page after `after`, with the same filter and size.
 pub(super) fn next(list: &ListPets, after: PetId) -> HeaderValue {
-    let mut link = format!("</v1/pets?limit={}", list.limit.get());
+    let mut link = ValueWriter::new();
+    link.text("</v1/pets?limit=").decimal(list.limit.get());
     if let Some(status) = list.status {
-        link.extend(["&status=", status.as_str()]);
+        link.text("&status=").text(status.as_str());
     }
-    write!(link, "&after={}>; rel=\"next\"", after.get()).expect("a string takes everything");
-    HeaderValue::try_from(link).expect("digits and plain words are fit for a header")
+    link.text("&after=").decimal(after.get()).text(">; rel=\"next\"").value()
+}
+
+/// Takes a query string apart as forms are encoded. Without anything encoded in it, which is the rule, that is two
+/// splits.
+fn for_each_pair<'a>(query: &'a str, mut take: impl FnMut(&str, Cow<'a, str>)) {
+    if query.bytes().any(|byte| matches!(byte, b'%' | b'+')) {
+        return form_urlencoded::parse(query.as_bytes()).for_each(|(name, value)| take(&name, value));
+    }
+    for pair in query.split('&').filter(|pair| !pair.is_empty()) {
+        let (name, value) = pair.split_once('=').unwrap_or((pair, ""));
+        take(name, value.into());
+    }
 }
 
 fn limit(text: &str) -> Result<Limit, String> {
@@ -117,6 +128,14 @@ mod tests {
     }
 
     proptest! {
+        #[test]
+        fn a_query_is_taken_apart_as_forms_are_encoded(query in "[a-c=&;+%20.\u{e4}]{0,16}") {
+            let mut pairs = Vec::new();
+            for_each_pair(&query, |name, value| pairs.push((name.to_owned(), value.into_owned())));
+            let expected: Vec<_> = form_urlencoded::parse(query.as_bytes()).into_owned().collect();
+            prop_assert_eq!(pairs, expected);
+        }
+
         #[test]
         fn the_link_leads_to_the_page_after_it(
             limit in 1_usize..=100,

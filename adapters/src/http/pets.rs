@@ -16,12 +16,17 @@ use super::{
     call::{Call, LOG_POSITION, log_position},
     error::{JSON, Problem},
     etag::EntityTag,
-    field, idempotency, new_pet, number, paging, pet_json, request_body,
+    field,
+    header_value::ValueWriter,
+    idempotency, new_pet, number, paging, pet_json, plain_pet, request_body,
     route::Pending,
 };
 
 /// Clients may keep a page, but must revalidate it each time; the tag makes that cheap.
 const REVALIDATE: HeaderValue = HeaderValue::from_static("private, no-cache");
+
+/// How many headers a response has, roughly: enough that their table seldom grows.
+const HEADERS: usize = 12;
 
 pub(super) const NO_ORDERS: Problem =
     Problem::NotImplemented("store orders are reserved and not implemented yet");
@@ -47,7 +52,8 @@ pub(super) fn create(call: Call) -> Pending {
         let (parts, body) = call.request.into_parts();
         let request_key = idempotency::request_key(&parts.headers);
         let body = request_body::read_json(&parts.headers, body).await?;
-        let (request_key, pet) = match (request_key, new_pet::parse(&body, call.handling)) {
+        let pet = plain_pet::parse(&body).map_or_else(|| new_pet::parse(&body, call.handling), Ok);
+        let (request_key, pet) = match (request_key, pet) {
             (Ok(request_key), Ok(pet)) => (request_key, pet),
             (request_key, pet) => {
                 return Err(Problem::invalid(field::faults([request_key.err(), pet.err()])));
@@ -56,8 +62,7 @@ pub(super) fn create(call: Call) -> Pending {
         let by = call.principal.owner.clone();
         let created = call.store.create(CreatePet { pet, by, request_key }).await?;
         let mut response = json(StatusCode::CREATED, pet_json::pet((&created.pet).into()));
-        let location = format!("/v1/pets/{}", created.pet.id.get());
-        let location = HeaderValue::try_from(location).expect("an address of digits is fit for a header");
+        let location = ValueWriter::new().text("/v1/pets/").decimal(created.pet.id.get()).value();
         response.headers_mut().insert(LOCATION, location);
         if created.replayed {
             response.headers_mut().extend([idempotency::REPLAYED]);
@@ -72,7 +77,10 @@ pub(super) fn get(call: &Call) -> Result<Response, Problem> {
     let mut found = None;
     let (_, bookmark) = call.store.get(id, &mut |pet| found = Some(pet_json::pet(pet)))?;
     let mut response = match found {
-        Some(body) => revalidated(EntityTag::of_content(&body), call.request.headers(), || body),
+        Some(body) => {
+            let log = call.store.log_id().expect("a pet came with a commit, so there is a first one");
+            revalidated(EntityTag::of_pet(log, &body), call.request.headers(), || body)
+        }
         None => Problem::NO_SUCH_PET.into_response(),
     };
     response.headers_mut().insert(LOG_POSITION, log_position(bookmark));
@@ -87,7 +95,7 @@ pub(super) fn orders(_: &Call) -> Result<Response, Problem> {
 /// A body with its tag, or 304 for clients that hold it already.
 fn revalidated(tag: EntityTag, asked: &HeaderMap, body: impl FnOnce() -> Vec<u8>) -> Response {
     let mut response = if tag.is_held(asked) {
-        StatusCode::NOT_MODIFIED.into_response()
+        respond(StatusCode::NOT_MODIFIED, Body::empty())
     } else {
         json(StatusCode::OK, body())
     };
@@ -104,8 +112,14 @@ fn pet_id(path: &str) -> Option<PetId> {
 }
 
 fn json(status: StatusCode, body: Vec<u8>) -> Response {
-    let mut response = Response::new(Body::from(body));
-    *response.status_mut() = status;
+    let mut response = respond(status, Body::from(body));
     response.headers_mut().insert(CONTENT_TYPE, JSON);
+    response
+}
+
+fn respond(status: StatusCode, body: Body) -> Response {
+    let mut response = Response::new(body);
+    *response.status_mut() = status;
+    *response.headers_mut() = HeaderMap::with_capacity(HEADERS);
     response
 }

@@ -8,17 +8,16 @@ use std::{
     any::Any,
     net::{IpAddr, Ipv4Addr},
     panic::AssertUnwindSafe,
-    sync::{Arc, OnceLock},
+    sync::OnceLock,
     time::Instant,
 };
 
 use application::Scopes;
 use axum::{
-    Router,
-    body::HttpBody as _,
+    body::{Body, HttpBody as _},
     extract::Request,
     http::{
-        HeaderMap, HeaderName, HeaderValue, Method, StatusCode, Version,
+        HeaderMap, HeaderValue, Method, StatusCode, Version,
         header::{
             ALLOW, CACHE_CONTROL, CONNECTION, CONTENT_LENGTH, EXPECT, HOST, TRANSFER_ENCODING,
             X_CONTENT_TYPE_OPTIONS,
@@ -28,7 +27,6 @@ use axum::{
     response::{IntoResponse as _, Response},
 };
 use futures_util::FutureExt as _;
-use tower::ServiceExt as _;
 use tracing::Instrument as _;
 
 use super::{
@@ -42,11 +40,11 @@ use super::{
     rate_limit,
     request_id::{X_REQUEST_ID, trace_id},
     request_log::{Origin, Outcome},
-    route::{Endpoint, Handler, Lifecycle},
+    route::{Endpoint, Found, Handler, Lifecycle, Router},
 };
 
 const NO_STORE: HeaderValue = HeaderValue::from_static("no-store");
-const NOSNIFF: (HeaderName, HeaderValue) = (X_CONTENT_TYPE_OPTIONS, HeaderValue::from_static("nosniff"));
+const NOSNIFF: HeaderValue = HeaderValue::from_static("nosniff");
 
 /// What is kept of a request for the headers of its response.
 struct Context {
@@ -62,42 +60,33 @@ struct Context {
     body_may_stay: bool,
 }
 
-/// Sends a request through the router, and mends the two headers that axum writes after our own code has run. Only then
-/// is it known which methods a refusal can name.
+/// Answers a request: finds its row, and adds the headers that depend on it. Only when the caller is known is it known
+/// which methods a refusal can name.
 pub(super) async fn route(router: &Router, request: Request) -> Response {
-    let mut response = match router.clone().oneshot(request).await {
-        Ok(response) => response,
-        Err(never) => match never {},
-    };
-    let unmodified = response.status() == StatusCode::NOT_MODIFIED;
-    let unauthorized = response.status() == StatusCode::UNAUTHORIZED;
-    let refused = response.status() == StatusCode::METHOD_NOT_ALLOWED;
-    let scopes = response.extensions().get::<Scopes>().copied();
-    let headers = response.headers_mut();
-    if unmodified {
-        // axum writes 0. The length of the page is not known, because it was not rendered.
-        headers.remove(CONTENT_LENGTH);
+    let Found { endpoint, others } = router.find(request.method(), request.uri().path());
+    let is_head = request.method() == Method::HEAD;
+    let mut response = answer(endpoint, request).await;
+    // To who has no key the methods would tell which addresses exist.
+    if !others.is_empty() && response.status() != StatusCode::UNAUTHORIZED {
+        allow(others, &mut response);
     }
-    if unauthorized {
-        // It would tell who has no key which addresses exist.
-        headers.remove(ALLOW);
+    // A response without a body says so, and one to HEAD what the body would be. hyper adds all other lengths. That of an
+    // unmodified page is not known, because it was not rendered.
+    let length = response.body().size_hint().exact();
+    if let Some(length) = length.filter(|length| is_head || *length == 0)
+        && response.status() != StatusCode::NOT_MODIFIED
+    {
+        response.headers_mut().insert(CONTENT_LENGTH, length.into());
     }
-    if let Some(allow) = headers.get_mut(ALLOW) {
-        *allow = allowed_methods(allow, scopes);
-        if refused {
-            let methods = allow.to_str().unwrap_or_default().to_owned();
-            let body = Problem::MethodNotAllowed(methods.into()).body();
-            headers.insert(CONTENT_LENGTH, body.len().into());
-            *response.body_mut() = body.into();
-        }
+    if is_head {
+        *response.body_mut() = Body::empty();
     }
     response
 }
 
-/// Answers a request that the router found this endpoint for.
-pub(super) async fn answer(endpoint: Arc<Endpoint>, request: Request) -> Response {
+async fn answer(endpoint: &Endpoint, request: Request) -> Response {
     let begun = Instant::now();
-    let context = Context::of(&endpoint, &request);
+    let context = Context::of(endpoint, &request);
     let span = tracing::debug_span!(
         "request",
         id = context.id.to_str().unwrap_or_default(),
@@ -106,7 +95,7 @@ pub(super) async fn answer(endpoint: Arc<Endpoint>, request: Request) -> Respons
         path = request.uri().path(),
         key = tracing::field::Empty,
     );
-    let processed = AssertUnwindSafe(process(&endpoint, &context, request)).catch_unwind();
+    let processed = AssertUnwindSafe(process(endpoint, &context, request)).catch_unwind();
     let mut response = match processed.instrument(span).await {
         Ok(answered) => answered.into_response(),
         Err(panic) => {
@@ -115,7 +104,7 @@ pub(super) async fn answer(endpoint: Arc<Endpoint>, request: Request) -> Respons
             Problem::Internal.into_response()
         }
     };
-    context.finish(&endpoint, &mut response);
+    context.finish(endpoint, &mut response);
     let took = begun.elapsed();
     endpoint.counts.answered(response.status(), took);
     let outcome = Outcome {
@@ -187,7 +176,7 @@ impl Context {
         let refused = response.status().is_client_error() || response.status().is_server_error();
         let headers = response.headers_mut();
         headers.insert(X_REQUEST_ID, self.id.clone());
-        headers.extend([NOSNIFF]);
+        headers.insert(X_CONTENT_TYPE_OPTIONS, NOSNIFF);
         headers.entry(CACHE_CONTROL).or_insert(NO_STORE);
         match endpoint.route.lifecycle {
             Lifecycle::Supported => {}
@@ -247,8 +236,18 @@ fn is_coding_clear(headers: &HeaderMap) -> bool {
     headers.get_all(TRANSFER_ENCODING).iter().enumerate().all(|(index, coding)| index == 0 && chunked(coding))
 }
 
+/// Most hosts are plain names and addresses, which need no parser.
 fn is_host(host: &[u8]) -> bool {
-    host.is_empty() || Authority::try_from(host).is_ok_and(|authority| !authority.as_str().contains('@'))
+    is_plain_host(host) || Authority::try_from(host).is_ok_and(|authority| !authority.as_str().contains('@'))
+}
+
+/// A name or an IPv4 address, perhaps with a port, or nothing at all.
+fn is_plain_host(host: &[u8]) -> bool {
+    let name = host.iter().position(|byte| *byte == b':').unwrap_or(host.len());
+    let (name, port) = host.split_at(name);
+    let of_a_name = |byte: &u8| byte.is_ascii_alphanumeric() || matches!(byte, b'.' | b'-');
+    let has_port = !name.is_empty() && port.len() > 1 && port[1..].iter().all(u8::is_ascii_digit);
+    name.iter().all(of_a_name) && (port.is_empty() || has_port)
 }
 
 fn panic_message(panic: &(dyn Any + Send)) -> &str {
@@ -256,14 +255,25 @@ fn panic_message(panic: &(dyn Any + Send)) -> &str {
     text.or_else(|| panic.downcast_ref::<&str>().copied()).unwrap_or("no message")
 }
 
-/// The methods of an address that the caller's key may use: a client can ask with `OPTIONS` before it offers anything.
-fn allowed_methods(allow: &HeaderValue, scopes: Option<Scopes>) -> HeaderValue {
-    let methods = allow.to_str().unwrap_or_default().split(',').map(str::trim).filter(|method| {
-        let scope = Method::from_bytes(method.as_bytes()).ok().and_then(|method| auth::scope_of(&method));
-        scopes.is_none_or(|scopes| scope.is_none_or(|scope| scopes.allow(scope)))
+/// Names the methods of an address that the caller's key may use: a client can ask with `OPTIONS` before it offers
+/// anything.
+fn allow(others: &[Endpoint], response: &mut Response) {
+    let scopes = response.extensions().get::<Scopes>().copied();
+    let methods = others.iter().flat_map(|endpoint| match endpoint.route.method {
+        Method::GET => vec![Method::GET, Method::HEAD],
+        ref method => vec![method.clone()],
     });
-    let methods = methods.chain(["OPTIONS"]).collect::<Vec<_>>().join(", ");
-    HeaderValue::try_from(methods).expect("method names are fit for a header")
+    let usable = |method: &Method| {
+        let scope = auth::scope_of(method);
+        scopes.is_none_or(|scopes| scope.is_none_or(|scope| scopes.allow(scope)))
+    };
+    let methods: Vec<_> = methods.filter(usable).chain([Method::OPTIONS]).collect();
+    let methods = methods.iter().map(Method::as_str).collect::<Vec<_>>().join(", ");
+    let value = HeaderValue::try_from(&methods).expect("method names are fit for a header");
+    response.headers_mut().insert(ALLOW, value);
+    if response.status() == StatusCode::METHOD_NOT_ALLOWED {
+        *response.body_mut() = Problem::MethodNotAllowed(methods.into()).body().into();
+    }
 }
 
 #[cfg(test)]

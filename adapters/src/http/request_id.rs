@@ -4,6 +4,8 @@ use std::sync::atomic::{AtomicU64, Ordering};
 
 use axum::http::{HeaderMap, HeaderName, HeaderValue};
 
+use super::header_value::ValueWriter;
+
 /// Names a request in the answer and in the log.
 pub(super) const X_REQUEST_ID: HeaderName = HeaderName::from_static("x-request-id");
 
@@ -36,7 +38,7 @@ impl RequestIds {
 
     fn next(&self) -> HeaderValue {
         let count = self.count.fetch_add(1, Ordering::Relaxed);
-        HeaderValue::try_from(format!("{:016x}-{count:x}", self.run)).expect("hex is fit for a header")
+        ValueWriter::new().hex(&self.run.to_be_bytes()).text("-").hex_number(count).value()
     }
 }
 

@@ -1,17 +1,15 @@
-//! The route table: what a row contains, and the axum router that is built from the rows.
+//! The route table: what a row contains, and how a request finds its row.
 
 use std::{pin::Pin, sync::Arc};
 
 use application::{Principal, Scope};
 use axum::{
-    Router,
     extract::Request,
     http::{HeaderMap, Method, StatusCode},
     response::{IntoResponse as _, Response},
-    routing::{MethodFilter, on},
 };
 
-use super::{asset::Asset, call::Call, error::Problem, metrics::Counts, pipeline, service::Service};
+use super::{asset::Asset, call::Call, error::Problem, metrics::Counts, service::Service};
 
 /// What a route without a row is called in the metrics.
 const OTHER: &str = "other";
@@ -109,26 +107,62 @@ pub(super) const MISSING: [Handler; 2] = [Handler::Missing(no_such_path), Handle
 /// The same while there is no memory: 503.
 pub(super) const SHEDDING: [Handler; 2] = [Handler::Public(busy), Handler::Public(busy)];
 
-/// A router with these rows, and what answers everything else.
-pub(super) fn router(
-    rows: impl IntoIterator<Item = Route>,
-    [no_path, no_method]: [Handler; 2],
-    service: &Arc<Service>,
-) -> Router {
-    let rows: Vec<_> = rows.into_iter().collect();
-    let paths: Arc<[_]> = rows.iter().map(|route| route.path).collect();
-    let endpoint = |route: Route| {
-        let (service, counts) = (service.clone(), service.metrics.counts(route.name));
-        let endpoint = Arc::new(Endpoint { service, counts, route, paths: paths.clone() });
-        move |request: Request| pipeline::answer(endpoint, request)
-    };
-    let other = |handler| endpoint(Route::get("", OTHER, handler));
-    let router = rows.into_iter().fold(Router::new(), |router, route| {
-        let filter =
-            MethodFilter::try_from(route.method.clone()).expect("axum knows the methods of the table");
-        router.route(route.path, on(filter, endpoint(route)))
-    });
-    router.fallback(other(no_path)).method_not_allowed_fallback(other(no_method))
+/// The rows of a table while they serve.
+pub(super) struct Router {
+    /// The rows of one path stand together.
+    endpoints: Vec<Endpoint>,
+    /// From here on, paths have a parameter.
+    parameters: usize,
+    no_path: Endpoint,
+    no_method: Endpoint,
+}
+
+/// The row of a request.
+pub(super) struct Found<'a> {
+    pub(super) endpoint: &'a Endpoint,
+    /// The rows of the path, if none of them has the method.
+    pub(super) others: &'a [Endpoint],
+}
+
+impl Router {
+    /// A router with these rows, and what answers everything else.
+    pub(super) fn new(
+        rows: impl IntoIterator<Item = Route>,
+        [no_path, no_method]: [Handler; 2],
+        service: &Arc<Service>,
+    ) -> Self {
+        let mut rows: Vec<_> = rows.into_iter().collect();
+        let paths: Arc<[_]> = rows.iter().map(|route| route.path).collect();
+        let has_parameter = |route: &Route| route.path.contains('{');
+        // The sort is stable: the rows of a path stay in the order of the table.
+        rows.sort_by_key(|route| (has_parameter(route), route.path));
+        let parameters = rows.partition_point(|route| !has_parameter(route));
+        let endpoint = |route: Route| {
+            let counts = service.metrics.counts(route.name);
+            Endpoint { service: service.clone(), counts, route, paths: paths.clone() }
+        };
+        let other = |handler| endpoint(Route::get("", OTHER, handler));
+        let (no_path, no_method) = (other(no_path), other(no_method));
+        Self { endpoints: rows.into_iter().map(endpoint).collect(), parameters, no_path, no_method }
+    }
+
+    /// One look-up for path and method. `HEAD` is answered like `GET`.
+    pub(super) fn find(&self, method: &Method, path: &str) -> Found<'_> {
+        let (plain, with_parameters) = self.endpoints.split_at(self.parameters);
+        let first = plain.iter().position(|endpoint| endpoint.route.path == path).or_else(|| {
+            let like = with_parameters.iter().position(|endpoint| is_like(path, endpoint.route.path));
+            like.map(|index| plain.len() + index)
+        });
+        let Some(first) = first else { return Found { endpoint: &self.no_path, others: &[] } };
+        let rows = &self.endpoints[first..];
+        let path = rows[0].route.path;
+        let rows = &rows[..rows.iter().take_while(|endpoint| endpoint.route.path == path).count()];
+        let method = if method == Method::HEAD { &Method::GET } else { method };
+        match rows.iter().find(|endpoint| endpoint.route.method == method) {
+            Some(endpoint) => Found { endpoint, others: &[] },
+            None => Found { endpoint: &self.no_method, others: rows },
+        }
+    }
 }
 
 fn busy(_: &Service, _: &HeaderMap) -> Response {
@@ -149,12 +183,17 @@ fn no_such_path(endpoint: &Endpoint, request: &Request) -> Result<Response, Prob
 
 /// Whether a path fits a row of the table.
 fn is_like(path: &str, row: &str) -> bool {
-    let (path, row) = (path.split('/'), row.split('/'));
-    path.clone().count() == row.clone().count()
-        && path.zip(row).all(|(part, known)| part == known || known.starts_with('{') && !part.is_empty())
+    let (mut path, mut row) = (path.split('/'), row.split('/'));
+    loop {
+        match (path.next(), row.next()) {
+            (None, None) => return true,
+            (Some(part), Some(known)) if part == known || known.starts_with('{') && !part.is_empty() => {}
+            (Some(_) | None, _) => return false,
+        }
+    }
 }
 
-/// `OPTIONS` works everywhere; axum adds the `Allow` header.
+/// `OPTIONS` works everywhere; the `Allow` header comes later.
 fn no_such_method(_: &Endpoint, request: &Request) -> Result<Response, Problem> {
     if request.method() == Method::OPTIONS {
         Ok(StatusCode::NO_CONTENT.into_response())

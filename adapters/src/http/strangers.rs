@@ -1,7 +1,13 @@
 //! Connections on which nobody has shown a valid key yet. When there is no room for another connection, the oldest of
 //! them that has nothing in flight makes room: idle strangers keep no caller out.
 
-use std::{collections::BTreeMap, sync::Arc};
+use std::{
+    collections::BTreeMap,
+    sync::{
+        Arc,
+        atomic::{AtomicBool, Ordering::Relaxed},
+    },
+};
 
 use parking_lot::Mutex;
 use tokio::sync::Notify;
@@ -28,6 +34,7 @@ pub(super) struct Stranger {
     strangers: Arc<Strangers>,
     number: u64,
     leave: Arc<Notify>,
+    known: AtomicBool,
 }
 
 impl Strangers {
@@ -38,7 +45,7 @@ impl Strangers {
         let number = entries.next;
         entries.next += 1;
         entries.by_age.insert(number, Entry { activity: activity.clone(), leave: leave.clone() });
-        Stranger { strangers: self.clone(), number, leave }
+        Stranger { strangers: self.clone(), number, leave, known: AtomicBool::new(false) }
     }
 
     /// Tells the oldest idle stranger to leave; `false` if there is none.
@@ -57,7 +64,10 @@ impl Strangers {
 impl Stranger {
     /// Somebody has shown a valid key on this connection.
     pub(super) fn is_known(&self) {
-        self.strangers.0.lock().by_age.remove(&self.number);
+        // Most requests find it said already, and leave the lock alone.
+        if !self.known.swap(true, Relaxed) {
+            self.strangers.0.lock().by_age.remove(&self.number);
+        }
     }
 
     /// Returns when the connection has to make room.

@@ -54,6 +54,14 @@ fn every_version_is_written_byte_for_byte_as_ever() {
 }
 
 #[test]
+fn commits_are_written_by_hand_unless_a_text_is_escaped() {
+    let mut commit = the_golden_commit(golden_v2());
+    assert_eq!(plain::write(&mut Vec::new(), &commit), None);
+    commit.entries.truncate(1);
+    assert_eq!(plain::write(&mut Vec::new(), &commit), Some(()));
+}
+
+#[test]
 fn every_version_is_read_for_ever() {
     for (format, golden) in [(Format::V1, GOLDEN_V1), (golden_v2(), GOLDEN_V2)] {
         assert_eq!(decode(golden.trim_ascii_end()), Ok(the_golden_commit(format)));
@@ -175,6 +183,16 @@ proptest! {
     #[test]
     fn every_commit_is_read_back_as_it_was_written(commit in any_commit()) {
         prop_assert_eq!(decode(&encode(&commit).bytes), Ok(commit));
+    }
+
+    #[test]
+    fn what_is_written_by_hand_is_what_serde_writes(commit in any_commit()) {
+        let mut by_hand = Vec::new();
+        if plain::write(&mut by_hand, &commit).is_some() {
+            by_hand.push(b'}');
+            let by_serde = serde_json::to_string(&Envelope::from(&commit)).unwrap();
+            prop_assert_eq!(str::from_utf8(&by_hand), Ok(&*by_serde));
+        }
     }
 
     #[test]

@@ -69,6 +69,16 @@ fn a_stopped_node_holds_the_others_up_only_for_a_while() {
     let alone = (1..=3_000).map(|at| (RIGHT, minute(at)));
     let now = after([(WRONG, minute(0)), (RIGHT, minute(0))].into_iter().chain(alone));
     assert!(now > minute(1_500), "{now}");
+    // However late it stopped, a thousand commits later it counts no more.
+    let alone = (1..=1_200).map(|at| (RIGHT, minute(at)));
+    let late = [(RIGHT, minute(0)), (RIGHT, minute(0)), (WRONG, minute(0))];
+    let now = after(late.into_iter().chain(alone));
+    assert!(now > minute(100), "{now}");
+}
+
+#[test]
+fn the_first_commit_of_a_node_moves_the_time_on() {
+    assert_eq!(after([(RIGHT, minute(0)), (WRONG, minute(5))]), minute(5));
 }
 
 #[test]

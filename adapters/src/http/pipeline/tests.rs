@@ -1,11 +1,14 @@
 //! The steps of every request, on a service whose store is not open yet.
 
+use std::sync::Arc;
+
 use application::{KeyId, Principal, RefusedKey, Scope, ports::Authenticator};
-use axum::{
-    body::Body,
-    http::header::{AUTHORIZATION, CONTENT_TYPE, LINK, RETRY_AFTER, WWW_AUTHENTICATE},
+use axum::http::{
+    HeaderName,
+    header::{AUTHORIZATION, CONTENT_TYPE, LINK, RETRY_AFTER, WWW_AUTHENTICATE},
 };
 use http_body_util::BodyExt as _;
+use proptest::prelude::{prop_assert, proptest};
 use serde_json::{Value, json};
 
 use super::*;
@@ -131,6 +134,14 @@ async fn a_request_must_name_exactly_one_valid_host() {
         no_host.headers_mut().remove(HOST);
         *no_host.version_mut() = version;
         assert_eq!(answer(no_host).await.status(), status, "{version:?}");
+    }
+}
+
+proptest! {
+    #[test]
+    fn a_plain_host_is_one_that_the_parser_accepts(host in "[a-z0-9.:@\\[\\]_/ -]{0,12}|[a-z.-]{1,9}:[0-9]{0,7}") {
+        let parsed = host.is_empty() || Authority::try_from(host.as_bytes()).is_ok();
+        prop_assert!(parsed || !is_plain_host(host.as_bytes()), "{}", host);
     }
 }
 
