@@ -67,10 +67,10 @@ fn every_metric_that_the_dashboard_and_the_alerts_name_exists() {
     let metrics = metrics(&app);
     let sample = Regex::new("^[a-z_]+").unwrap();
     let known: BTreeSet<_> = metrics.lines().filter_map(|line| Some(sample.find(line)?.as_str())).collect();
-    let named = Regex::new(r"\b(petstore|process)_[a-z_]+").unwrap();
+    let metric = Regex::new(r"\b(petstore|process)_[a-z_]+").unwrap();
     let mut names = BTreeSet::new();
     for expression in expressions() {
-        names.extend(named.find_iter(&expression).map(|name| name.as_str().to_owned()));
+        names.extend(metric.find_iter(&expression).map(|name| name.as_str().to_owned()));
     }
     // This service has no certificate; tests/tls.rs looks at one that has.
     names.remove("petstore_tls_certificate_expiry_timestamp_seconds");
@@ -146,9 +146,7 @@ fn operators_see_what_the_service_does() {
     ] {
         assert!(value(&now, series) >= least, "{series} in {now}");
     }
-    assert!(
-        now.contains(r#"petstore_store_info{engine="#) && now.contains(r#"petstore_build_info{version="#)
-    );
+    assert!(now.contains("petstore_store_info{engine=") && now.contains("petstore_build_info{version="));
     for (series, exactly) in [
         ("petstore_replica_lag_commits", 0.0),
         ("petstore_log_conflicts_total", 0.0),

@@ -63,10 +63,14 @@ impl Replica {
         Self { log, projection, monitor, statistics, turn, sight }
     }
 
+    /// The last position of the log, which is thereby seen.
+    pub(crate) async fn head(&self) -> Result<Position, LogError> {
+        self.log.head().await.inspect(|head| self.statistics.seen(*head))
+    }
+
     /// Applies everything that the log holds by now.
     pub(crate) async fn catch_up(&self) -> Result<(), LogError> {
-        let head = self.log.head().await?;
-        self.statistics.seen(head);
+        let head = self.head().await?;
         let _turn = self.turn.lock().await;
         self.recognise().await?;
         self.read_up_to(head).await
@@ -147,8 +151,7 @@ impl Replica {
             return Err(condemned);
         }
         // A log that failed says here whether it was opened again.
-        let head = self.log.head().await?;
-        self.statistics.seen(head);
+        let head = self.head().await?;
         let version = self.projection.version();
         let mut diverged = self.divergence(version).await?;
         self.recognise().await?;
@@ -236,8 +239,7 @@ impl Replica {
             // It was this node that wrote: if others did too, the next wait ends at once.
             return Ok(());
         }
-        let head = self.log.head().await?;
-        self.statistics.seen(head);
+        let head = self.head().await?;
         let version = self.projection.version();
         match head.cmp(&version.position) {
             cmp::Ordering::Greater => {

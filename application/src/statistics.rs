@@ -77,6 +77,14 @@ pub struct Statistics {
 }
 
 impl Statistics {
+    /// Measures an append.
+    pub(crate) async fn append<T>(&self, append: impl Future<Output = T>) -> T {
+        let begun = Instant::now();
+        let outcome = append.await;
+        self.append_micros.observe_micros(begun.elapsed());
+        outcome
+    }
+
     /// A commit was stored.
     pub(crate) fn stored(&self, events: usize, bytes: usize) {
         self.commit_events.observe(events as u64);

@@ -150,11 +150,10 @@ impl Writer {
     /// Notices that the log has closed before a request does. On a shared log the follower notices that. If commits were
     /// refused and a probe was not, nobody has tried since: a node that called itself unfit would get no request to try.
     async fn look(&mut self) {
-        if self.turns.is_none() {
-            match self.replica.log.head().await {
-                Ok(head) => self.replica.statistics.seen(head),
-                Err(error) => return self.recover(error).await,
-            }
+        if self.turns.is_none()
+            && let Err(error) = self.replica.head().await
+        {
+            return self.recover(error).await;
         }
         if let Some(error) = self.replica.unfit() {
             return self.recover(error).await;
@@ -285,13 +284,8 @@ impl Writer {
     /// Appends, and reports an append that takes longer than its callers wait. It is never given up: what was
     /// begun may still be stored.
     async fn append(&self, expected: Version, record: &Record) -> Result<Position, AppendError> {
-        let begun = Instant::now();
         let appending = self.replica.log.append(expected, record);
-        let mut appending = pin!(async {
-            let outcome = appending.await;
-            self.replica.statistics.append_micros.observe_micros(begun.elapsed());
-            outcome
-        });
+        let mut appending = pin!(self.replica.statistics.append(appending));
         if let Ok(outcome) = time::timeout(APPEND_TIMEOUT, &mut appending).await {
             return outcome;
         }

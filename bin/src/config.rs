@@ -1,6 +1,8 @@
 //! The arguments of the program. Every flag has an environment variable of the same name.
 
+mod client_limits;
 mod log;
+mod summary;
 
 use std::{
     net::{SocketAddr, ToSocketAddrs as _},
@@ -8,13 +10,14 @@ use std::{
     time::Duration,
 };
 
-use adapters::http::{AccessLog, ClientLimits, ContactUrl, Origin, ServerUrl, Site, TrustedProxy};
-use application::{RateLimit, WriteFormat, ports::DurabilityLevel};
+use adapters::http::{AccessLog, ContactUrl, Origin, ServerUrl, Site};
+use application::{WriteFormat, ports::DurabilityLevel};
 use clap::{
     Args, Parser, Subcommand, ValueEnum,
     error::{ContextKind, ContextValue},
 };
 
+use self::client_limits::ClientLimitArguments;
 use crate::{
     commands::{
         completions::CompletionsArguments, health::HealthArguments, keys::KeysCommand, man::ManArguments,
@@ -133,23 +136,8 @@ pub(crate) struct ServeArguments {
     #[arg(long, env = "PETSTORE_MAX_CONNECTIONS", default_value_t = 10_000, value_name = "N",
           value_parser = clap::value_parser!(u32).range(1..))]
     pub(crate) max_connections: u32,
-    /// How many connections one client address may have open; one more gets 503. An IPv6 client is its /64 network. Does not
-    /// apply to trusted proxies [default: no limit]
-    #[arg(long, env = "PETSTORE_CONNECTIONS_PER_ADDRESS", value_name = "N",
-          value_parser = clap::value_parser!(u32).range(1..))]
-    pub(crate) connections_per_address: Option<u32>,
-    /// How many requests each API key may send, such as 100/s, 1000/m or 5000/h; those beyond get 429. A limit that was
-    /// issued with a key takes precedence [default: no limit]
-    #[arg(long, env = "PETSTORE_RATE_LIMIT", value_name = "LIMIT")]
-    pub(crate) rate_limit: Option<RateLimit>,
-    /// How many wrong API keys one client address may send, such as 10/m; those beyond get 429 instead of 401. Valid keys
-    /// from the same address are not affected [default: no limit]
-    #[arg(long, env = "PETSTORE_FAILED_AUTH_LIMIT", value_name = "LIMIT")]
-    pub(crate) failed_auth_limit: Option<RateLimit>,
-    /// Address or range of a proxy in front, e.g. 10.0.0.0/8: the address of its client is taken from Forwarded or
-    /// X-Forwarded-For. Repeat the flag or separate ranges with commas [default: none]
-    #[arg(long, env = "PETSTORE_TRUSTED_PROXY", value_name = "CIDR", value_delimiter = ',')]
-    pub(crate) trusted_proxy: Vec<TrustedProxy>,
+    #[command(flatten)]
+    pub(crate) clients: ClientLimitArguments,
     /// How long to report "not ready" before the service stops accepting connections, e.g. 5s.
     #[arg(long, env = "PETSTORE_DRAIN_DELAY", default_value = "0s", value_name = "TIME", value_parser = humantime::parse_duration)]
     pub(crate) drain_delay: Duration,
@@ -210,31 +198,6 @@ pub(crate) struct StoreArgument {
 }
 
 impl ServeArguments {
-    /// Logs what the operator has chosen. A store URL shows no password.
-    pub(crate) fn log(&self) {
-        let limit = |limit: Option<RateLimit>| limit.map(|limit| limit.to_string());
-        tracing::info!(
-            version = env!("CARGO_PKG_VERSION"),
-            pid = std::process::id(),
-            listen = %self.listen,
-            ops_listen = self.ops_listen.map(display),
-            store = %self.store.store,
-            require_durability = ?self.require_durability,
-            keys = %self.keys.display(),
-            tls_cert = self.tls_cert.as_ref().map(|path| display(path.display())),
-            max_connections = self.max_connections,
-            max_pets = self.max_pets,
-            rate_limit = limit(self.rate_limit),
-            failed_auth_limit = limit(self.failed_auth_limit),
-            connections_per_address = self.connections_per_address,
-            trusted_proxies = self.trusted_proxy.len(),
-            cors_origins = self.cors_origin.len(),
-            access_log = self.access_log,
-            drain_seconds = self.drain.as_secs(),
-            "starting"
-        );
-    }
-
     pub(crate) fn demands(&self) -> Demands {
         Demands {
             required: self.require_durability.into(),
@@ -248,10 +211,6 @@ impl ServeArguments {
             snapshot_every: self.snapshot_every,
             snapshot_dir: self.snapshot.snapshot_dir.clone(),
         }
-    }
-
-    pub(crate) fn client_limits(&self) -> ClientLimits {
-        ClientLimits { failed_auth: self.failed_auth_limit, trusted_proxies: self.trusted_proxy.clone() }
     }
 
     pub(crate) fn access_log(&self) -> AccessLog {

@@ -11,13 +11,13 @@ type Keys = HashMap<[u8; ID_BYTES], Arc<Known>>;
 
 /// Logs each key that was issued, replaced, revoked, changed or removed.
 pub(super) fn log(before: &Keys, after: &Keys) {
-    let changed = after.iter().filter_map(|(id, known)| {
+    let kept_or_new = after.iter().filter_map(|(id, known)| {
         let change = before.get(id).map_or(Some("issued"), |old| change(&old.record, &known.record))?;
         Some((&known.record, change))
     });
     let removed = before.iter().filter(|(id, _)| !after.contains_key(*id));
     let changes: Vec<_> =
-        changed.chain(removed.map(|(_, known)| (&known.record, "removed from the file"))).collect();
+        kept_or_new.chain(removed.map(|(_, known)| (&known.record, "removed from the file"))).collect();
     for (record, change) in changes.iter().take(LINES_MAX) {
         tracing::info!(key = %record.id(), key_name = %record.name, change, "an API key has changed");
     }

@@ -115,19 +115,19 @@ async fn serve(arguments: ServeArguments, output: &Output) -> anyhow::Result<()>
     arguments.log();
     tokio::spawn(clock_jumps::watch());
     let manager = Arc::new(ServiceManager::from_environment());
-    let keys = Keys::open(&arguments.keys, arguments.rate_limit)?;
+    let keys = Keys::open(&arguments.keys, arguments.clients.rate_limit)?;
     let tls = open_tls(&arguments)?;
     let scheme = if tls.is_some() { "https" } else { "http" };
     reload_on_hangup(keys.clone(), tls.clone())?;
 
     let service = Service::new(keys.authenticator(), arguments.site(), output.stderr.dropped());
-    let service = service.with_tls(tls.clone()).with_client_limits(arguments.client_limits());
+    let service = service.with_tls(tls.clone()).with_client_limits(arguments.clients.limits());
     let service = service.with_access_log(arguments.access_log());
     let service = Arc::new(service);
     let shares = share_descriptors(&arguments);
     let settings = Settings {
         connections_max: shares.callers,
-        connections_per_address: arguments.connections_per_address.map(|most| most as usize),
+        connections_per_address: arguments.clients.connections_per_address.map(|most| most as usize),
         refusals_max: shares.refusals,
         drain: arguments.drain,
         ..Settings::default()

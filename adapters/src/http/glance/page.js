@@ -4,6 +4,8 @@
 
 const EVERY_MS = 2_000;
 const POINTS_MAX = 150;
+// A plot is as wide as so many points, even if there are fewer.
+const POINTS_MIN = 30;
 const RESPONSE_TIMEOUT_MS = 10_000;
 const STORAGE_KEY = "petstore-operator-key";
 const LINES_MAX = 6;
@@ -182,7 +184,7 @@ function path(points, top, index) {
       pen = "M";
       return;
     }
-    const x = 300 - (points.length - 1 - number) * (300 / (POINTS_MAX - 1));
+    const x = 300 - (points.length - 1 - number) * (300 / (Math.max(POINTS_MIN, points.length) - 1));
     drawn += `${pen}${x.toFixed(1)} ${(99 - (98 * point) / top).toFixed(1)}`;
     // A single point would be invisible.
     if (pen === "M") drawn += "h0.5";

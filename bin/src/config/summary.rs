@@ -1,0 +1,32 @@
+//! What the log says at the start about the choices of the operator.
+
+use application::RateLimit;
+
+use super::ServeArguments;
+
+impl ServeArguments {
+    /// Logs what the operator has chosen. A store URL shows no password.
+    pub(crate) fn log(&self) {
+        let limit = |limit: Option<RateLimit>| limit.map(|limit| limit.to_string());
+        tracing::info!(
+            version = env!("CARGO_PKG_VERSION"),
+            pid = std::process::id(),
+            listen = %self.listen,
+            ops_listen = self.ops_listen.map(display),
+            store = %self.store.store,
+            require_durability = ?self.require_durability,
+            keys = %self.keys.display(),
+            tls_cert = self.tls_cert.as_ref().map(|path| display(path.display())),
+            max_connections = self.max_connections,
+            max_pets = self.max_pets,
+            rate_limit = limit(self.clients.rate_limit),
+            failed_auth_limit = limit(self.clients.failed_auth_limit),
+            connections_per_address = self.clients.connections_per_address,
+            trusted_proxies = self.clients.trusted_proxy.len(),
+            cors_origins = self.cors_origin.len(),
+            access_log = self.access_log,
+            drain_seconds = self.drain.as_secs(),
+            "starting"
+        );
+    }
+}
