@@ -29,11 +29,12 @@ pub struct RemoteLog {
     reading: Mutex<Reading>,
 }
 
-/// The response that is open, and the last record of any.
+/// The response that is open, and the last records of the last two reads.
 #[derive(Default)]
 struct Reading {
     stream: Option<Stream>,
     last: Option<StoredRecord>,
+    previous: Option<StoredRecord>,
 }
 
 impl RemoteLog {
@@ -144,15 +145,15 @@ impl EventLog for RemoteLog {
 
     async fn read(&self, after: Position, bound: ReadBound) -> Result<Vec<StoredRecord>, LogError> {
         let mut reading = self.reading.lock().await;
-        let Reading { stream, last } = &mut *reading;
+        let Reading { stream, last, previous } = &mut *reading;
         let open = stream.as_ref().map(Stream::position);
-        if let Some(last) = last
+        let known = [&*last, &*previous].into_iter().flatten().find(|known| known.position == after.next());
+        if let Some(known) = known
             && bound == ReadBound::ONE
-            && last.position == after.next()
-            && open == Some(last.position)
+            && open == last.as_ref().map(|last| last.position)
         {
-            // All records of one response belong to one history: the service sees to that.
-            return Ok(vec![last.clone()]);
+            // All records of one response belong to one history: the service sees to that. Another request would end it.
+            return Ok(vec![known.clone()]);
         }
         if open != Some(after) {
             *stream = None;
@@ -167,7 +168,9 @@ impl EventLog for RemoteLog {
         if !current.has_ended() && bound != ReadBound::ONE {
             *stream = Some(current);
         }
-        *last = records.last().cloned().or(last.take());
+        if let Some(newest) = records.last() {
+            *previous = last.replace(newest.clone());
+        }
         Ok(records)
     }
 
@@ -182,7 +185,7 @@ impl EventLog for RemoteLog {
 
     async fn wait_beyond(&self, position: Position, patience: Duration) -> Result<(), LogError> {
         let mut reading = self.reading.lock().await;
-        let Reading { stream, last } = &mut *reading;
+        let Reading { stream, last, .. } = &mut *reading;
         if stream.as_ref().is_none_or(|stream| stream.position() != position) {
             *stream = None;
             *stream = Some(self.begin(position, Extent::Endless, last.as_ref()).await?);
