@@ -115,34 +115,27 @@ impl Writer {
                 }
             }
             self.waiting.extend(arrived.drain(..));
-            // Those whose commit was overtaken, or was too small for them, share the next one with who came since.
-            self.take_arrived();
             self.gather().await;
             self.write().await;
         }
     }
 
-    fn take_arrived(&mut self) {
-        while self.waiting.len() < EVENTS_MAX
-            && let Ok(request) = self.queue.try_recv()
-        {
-            self.waiting.push_back(request);
-        }
-    }
-
-    /// Lets other tasks run while they still bring more requests: callers that were answered together come back together,
-    /// and would otherwise miss the commit by a moment. A caller that is alone does not wait.
+    /// Takes what has arrived, and lets other tasks run while they still bring more: callers that were answered together come
+    /// back together, and would otherwise miss the commit by a moment. A caller that is alone does not wait. Those whose
+    /// commit was overtaken, or was too small for them, share the next one with who came since.
     async fn gather(&mut self) {
-        if self.waiting.len() < 2 && !self.was_crowded {
-            return;
-        }
-        for _ in 0..YIELDS_MAX {
+        for yields in 0..=YIELDS_MAX {
             let before = self.waiting.len();
-            task::yield_now().await;
-            self.take_arrived();
-            if self.waiting.len() == before {
+            while self.waiting.len() < EVENTS_MAX
+                && let Ok(request) = self.queue.try_recv()
+            {
+                self.waiting.push_back(request);
+            }
+            let alone = self.waiting.len() < 2 && !self.was_crowded;
+            if alone || yields == YIELDS_MAX || yields > 0 && self.waiting.len() == before {
                 break;
             }
+            task::yield_now().await;
         }
         self.was_crowded = self.waiting.len() > 1;
     }
