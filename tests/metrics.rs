@@ -7,7 +7,9 @@ use harness::{App, Call, eventually, petstore, python_tool, succeed};
 const OPS: [&str; 2] = ["--ops-listen", "127.0.0.1:0"];
 
 fn metrics(address: SocketAddr) -> String {
-    let answer = Call::new(address, "GET", "/metrics").send();
+    let call =
+        Call::new(address, "GET", "/metrics").header("Accept", "application/openmetrics-text;version=1.0.0");
+    let answer = call.send();
     assert_eq!(answer.status, 200);
     let format = "application/openmetrics-text; version=1.0.0; charset=utf-8";
     assert_eq!(answer.header("content-type"), Some(format));
@@ -100,7 +102,7 @@ fn the_operators_listener_serves_probes_but_no_operations() {
     }
     let message = Call::new(ops, "GET", "/docs").send().error(404, "not_found");
     assert!(
-        message.ends_with("see /livez, /readyz, /readyz/reads, /readyz/writes, /metrics, /log"),
+        message.ends_with("see /livez, /readyz, /readyz/reads, /readyz/writes, /metrics, /log, /"),
         "{message}"
     );
     Call::new(ops, "POST", "/metrics").send().error(405, "method_not_allowed");

@@ -18,13 +18,16 @@ mod rotate;
 use std::{
     collections::{BTreeMap, HashMap},
     path::PathBuf,
-    sync::Arc,
+    sync::{
+        Arc,
+        atomic::{AtomicU64, Ordering::Relaxed},
+    },
     time::Duration,
 };
 
 use application::{
     Allowance, KeyId, Principal, RateLimit, RefusedKey,
-    ports::{Authenticator, Clock},
+    ports::{Authenticator, Clock, KeyReloads},
 };
 use chrono::{DateTime, Utc};
 use parking_lot::{Mutex, RwLock};
@@ -61,6 +64,8 @@ pub struct ApiKeys {
     keys: RwLock<InForce>,
     loaded: Mutex<Loaded>,
     saved: Mutex<Saved>,
+    reloads: AtomicU64,
+    failed_reloads: AtomicU64,
 }
 
 /// The keys of the file as it was loaded last.
@@ -115,6 +120,8 @@ impl ApiKeys {
             keys: RwLock::default(),
             loaded: Mutex::default(),
             saved: Mutex::default(),
+            reloads: AtomicU64::new(0),
+            failed_reloads: AtomicU64::new(0),
         };
         let content = keys.file.read()?;
         keys.put_in_force(&content)?;
@@ -153,13 +160,17 @@ impl ApiKeys {
             if content != loaded.content {
                 let count = self.put_in_force(&content)?;
                 loaded.content = content;
+                self.reloads.fetch_add(1, Relaxed);
                 tracing::info!("the key file has changed: {count} keys are active");
             }
             Ok(())
         });
         match loaded.log.attempt(outcome.as_ref().err()) {
             News::None => {}
-            News::Failed(error) => tracing::warn!("the keys that were loaded before stay in force: {error}"),
+            News::Failed(error) => {
+                self.failed_reloads.fetch_add(1, Relaxed);
+                tracing::warn!("the keys that were loaded before stay in force: {error}");
+            }
             News::Recovered => tracing::info!("the key file can be used again"),
         }
     }
@@ -241,6 +252,14 @@ impl Authenticator for ApiKeys {
         }
         accepted
     }
+
+    fn principals(&self) -> Vec<Arc<Principal>> {
+        self.keys.read().by_id.values().map(|known| known.principal.clone()).collect()
+    }
+
+    fn reloads(&self) -> KeyReloads {
+        KeyReloads { loaded: self.reloads.load(Relaxed), failed: self.failed_reloads.load(Relaxed) }
+    }
 }
 
 impl InForce {
@@ -256,6 +275,7 @@ impl Known {
         let allowance = record.rate_limit.or(rate_limit).map(|limit| {
             Allowance::continued(before.and_then(|known| known.principal.allowance.as_ref()), limit)
         });
+        let usage = before.map(|known| known.principal.usage.clone()).unwrap_or_default();
         let last_use = before.map(|known| known.last_use.clone()).unwrap_or_default();
         let principal = Principal {
             id: record.id(),
@@ -263,6 +283,7 @@ impl Known {
             name: record.name.to_string(),
             scopes: record.scopes,
             allowance,
+            usage,
         };
         Self { record, principal: Arc::new(principal), last_use }
     }

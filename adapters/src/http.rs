@@ -8,6 +8,7 @@
 mod activity;
 mod asset;
 mod auth;
+mod auth_failures;
 #[cfg(test)]
 #[path = "../../tests/bad_requests.rs"]
 mod bad_requests;
@@ -21,6 +22,7 @@ mod error;
 mod etag;
 mod exposition;
 mod field;
+mod glance;
 mod header_value;
 mod health;
 mod idempotency;
@@ -154,14 +156,17 @@ fn public_routers(service: &Arc<Service>) -> Routers {
     let docs = docs::routes(document(&service.site), &service.site);
     let pages = docs.into_iter().chain(inventory::routes(&service.site));
     Routers {
+        listener: "public",
         serving: Router::new(interface().into_iter().chain(probes()).chain(pages), MISSING, service),
         shedding: Router::new(probes(), SHEDDING, service),
     }
 }
 
 fn operators_routers(reach: Reach, service: &Arc<Service>) -> Routers {
+    let rows = operators_routes(reach).into_iter();
     Routers {
-        serving: Router::new(operators_routes(reach).into_iter().chain([log_route()]), MISSING, service),
+        listener: "operators",
+        serving: Router::new(rows.chain([log_route()]).chain(glance::routes()), MISSING, service),
         shedding: Router::new(operators_routes(reach), SHEDDING, service),
     }
 }

@@ -19,9 +19,12 @@ use crate::{
     log_check::{Checked, LogCheck},
     options::Options,
     page::{ListPets, PageEnd, PetView},
-    ports::{Clock, CommitId, Durability, EventLog, Fault, LogError, Position, ReadModel, Version},
+    ports::{
+        Clock, CommitId, Durability, EventLog, Fault, LogError, Position, ReadModel, StorageFigures, Version,
+    },
     replica::Replica,
     snapshot::{self, Saver, SnapshotStatus, Snapshots},
+    statistics::Statistics,
     transfer::Feed,
     write_turns::Sharing,
     writer::{self, Request, Writer},
@@ -223,6 +226,26 @@ impl PetStore {
     /// How many creates wait for the writer.
     pub fn waiting(&self) -> usize {
         Self::QUEUE_MAX - self.requests.capacity()
+    }
+
+    /// What was counted since the start.
+    pub fn statistics(&self) -> &Statistics {
+        &self.replica.statistics
+    }
+
+    /// How many commits the log is known to have that this node has not applied yet.
+    pub fn lag(&self) -> u64 {
+        self.replica.statistics.lag(self.version().position)
+    }
+
+    /// How long ago the log was last seen.
+    pub fn log_unseen_for(&self) -> Duration {
+        self.replica.statistics.unseen_for()
+    }
+
+    /// What is known about the storage.
+    pub fn storage(&self) -> StorageFigures {
+        self.replica.log.figures()
     }
 
     /// What this node can do right now.

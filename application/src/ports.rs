@@ -14,6 +14,7 @@ use crate::{
     commit::CommitView,
     page::{ListPets, PageEnd, PetView},
     principal::{Principal, RefusedKey},
+    statistics::Histogram,
 };
 
 /// The append-only log of commits: the only durable state there is. Positions count 1, 2, 3 … without gaps.
@@ -50,6 +51,24 @@ pub trait EventLog: Send + Sync + 'static {
 
     /// What this engine promises about an acknowledged record, in words and as checked facts.
     fn durability(&self) -> Durability;
+
+    /// What is known about the storage, for operators. Never waits for a disk or a server.
+    fn figures(&self) -> StorageFigures {
+        StorageFigures::default()
+    }
+}
+
+/// What an engine knows about its storage; an engine on another machine knows nothing.
+#[derive(Debug, Clone, Default)]
+pub struct StorageFigures {
+    /// How long writing and syncing a commit took, in microseconds.
+    pub sync_micros: Option<Arc<Histogram>>,
+    /// How many bytes the files of the log have.
+    pub log_bytes: Option<u64>,
+    /// How many bytes are free on their disk.
+    pub disk_free: Option<u64>,
+    /// How many of those have to stay free.
+    pub disk_reserved: Option<u64>,
 }
 
 /// One encoded commit. Engines store the bytes unchanged and never interpret them.
@@ -165,6 +184,44 @@ pub enum Fault {
     Stopped,
 }
 
+impl Fault {
+    /// All of them.
+    pub const ALL: [Self; 13] = [
+        Self::Unreachable,
+        Self::WriteFailed,
+        Self::Full,
+        Self::Damaged,
+        Self::Gone,
+        Self::Diverged,
+        Self::AnotherLog,
+        Self::Foreign,
+        Self::NewerFormat,
+        Self::CannotOpen,
+        Self::TooLarge,
+        Self::NotDurable,
+        Self::Stopped,
+    ];
+
+    /// Its name for programs, such as alert rules.
+    pub fn name(self) -> &'static str {
+        match self {
+            Self::Unreachable => "unreachable",
+            Self::WriteFailed => "write_failed",
+            Self::Full => "full",
+            Self::Damaged => "damaged",
+            Self::Gone => "gone",
+            Self::Diverged => "diverged",
+            Self::AnotherLog => "another_log",
+            Self::Foreign => "foreign",
+            Self::NewerFormat => "newer_format",
+            Self::CannotOpen => "cannot_open",
+            Self::TooLarge => "too_large",
+            Self::NotDurable => "not_durable",
+            Self::Stopped => "stopped",
+        }
+    }
+}
+
 /// What an engine promises about an acknowledged record.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Durability {
@@ -253,4 +310,23 @@ pub trait Authenticator: Send + Sync + 'static {
     /// Who presents this key, if it is valid now: known, not revoked, not expired. Takes the same time for
     /// every unknown key.
     fn authenticate(&self, key: &str) -> Result<Arc<Principal>, RefusedKey>;
+
+    /// The owners of all keys, for operators.
+    fn principals(&self) -> Vec<Arc<Principal>> {
+        vec![]
+    }
+
+    /// How often the keys were read again since the start.
+    fn reloads(&self) -> KeyReloads {
+        KeyReloads::default()
+    }
+}
+
+/// How often changed keys were read.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+pub struct KeyReloads {
+    /// And are in force.
+    pub loaded: u64,
+    /// And could not be used.
+    pub failed: u64,
 }

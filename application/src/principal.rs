@@ -1,6 +1,9 @@
 //! The caller: the identity behind an API key, and what it may do.
 
-use std::{fmt, sync::Arc};
+use std::{
+    fmt,
+    sync::{Arc, atomic::AtomicU64},
+};
 
 use crate::allowance::Allowance;
 
@@ -28,6 +31,17 @@ pub struct Principal {
     pub scopes: Scopes,
     /// How many requests it may still send, if that is limited.
     pub allowance: Option<Arc<Allowance>>,
+    /// What it has done so far.
+    pub usage: Arc<KeyUsage>,
+}
+
+/// How a key was used since the service started.
+#[derive(Debug, Default)]
+pub struct KeyUsage {
+    /// Requests that came with it.
+    pub requests: AtomicU64,
+    /// Those of them that were one too many.
+    pub limited: AtomicU64,
 }
 
 /// Why a key is refused. The log of the service says it; the caller learns only that the key is not valid.

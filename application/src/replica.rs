@@ -18,6 +18,7 @@ use crate::{
     ports::{EventLog, Fault, LogError, Position, ReadBound, StoredRecord, Version},
     projection::{Projection, another_log},
     replay,
+    statistics::Statistics,
 };
 
 /// How long to wait for news before checking whether the log still responds.
@@ -35,6 +36,7 @@ pub(crate) struct Replica {
     pub(crate) log: Arc<dyn EventLog>,
     pub(crate) projection: Arc<Projection>,
     pub(crate) monitor: Arc<Monitor>,
+    pub(crate) statistics: Arc<Statistics>,
     /// Held from reading to applying: nothing that was read before a reset is applied after it.
     turn: Arc<Mutex<()>>,
     sight: Arc<parking_lot::Mutex<Sight>>,
@@ -57,12 +59,14 @@ enum Sight {
 
 impl Replica {
     pub(crate) fn new(log: Arc<dyn EventLog>, projection: Arc<Projection>) -> Self {
-        Self { log, projection, monitor: Arc::default(), turn: Arc::default(), sight: Arc::default() }
+        let (monitor, statistics, turn, sight) = Default::default();
+        Self { log, projection, monitor, statistics, turn, sight }
     }
 
     /// Applies everything that the log holds by now.
     pub(crate) async fn catch_up(&self) -> Result<(), LogError> {
         let head = self.log.head().await?;
+        self.statistics.seen(head);
         let _turn = self.turn.lock().await;
         self.recognise().await?;
         self.read_up_to(head).await
@@ -144,6 +148,7 @@ impl Replica {
         }
         // A log that failed says here whether it was opened again.
         let head = self.log.head().await?;
+        self.statistics.seen(head);
         let version = self.projection.version();
         let mut diverged = self.divergence(version).await?;
         self.recognise().await?;
@@ -227,10 +232,12 @@ impl Replica {
         let known = self.projection.version().position;
         self.log.wait_beyond(known, PATIENCE).await?;
         if self.projection.version().position > known {
+            self.statistics.seen(self.projection.version().position);
             // It was this node that wrote: if others did too, the next wait ends at once.
             return Ok(());
         }
         let head = self.log.head().await?;
+        self.statistics.seen(head);
         let version = self.projection.version();
         match head.cmp(&version.position) {
             cmp::Ordering::Greater => {

@@ -150,10 +150,11 @@ impl Writer {
     /// Notices that the log has closed before a request does. On a shared log the follower notices that. If commits were
     /// refused and a probe was not, nobody has tried since: a node that called itself unfit would get no request to try.
     async fn look(&mut self) {
-        if self.turns.is_none()
-            && let Err(error) = self.replica.log.head().await
-        {
-            return self.recover(error).await;
+        if self.turns.is_none() {
+            match self.replica.log.head().await {
+                Ok(head) => self.replica.statistics.seen(head),
+                Err(error) => return self.recover(error).await,
+            }
         }
         if let Some(error) = self.replica.unfit() {
             return self.recover(error).await;
@@ -195,6 +196,7 @@ impl Writer {
         match self.store(base, &draft, &record).await {
             Outcome::Stored => match self.replica.projection.apply(&draft.commit, &record.bytes) {
                 Ok(()) => {
+                    self.replica.statistics.stored(draft.commit.entries.len(), record.bytes.len());
                     self.refusals = 0;
                     self.answer(draft);
                     if let Some(turns) = &mut self.turns {
@@ -207,6 +209,7 @@ impl Writer {
                 }
             },
             Outcome::Overtaken => {
+                self.replica.statistics.overtaken();
                 if let Err(error) = self.replica.overtaken(base).await {
                     self.recover(error).await;
                 }
@@ -267,6 +270,7 @@ impl Writer {
             if let Some(outcome) = self.find_out(base, draft, error).await {
                 break outcome;
             }
+            self.replica.statistics.retried();
         };
         match outcome {
             Outcome::Stored => monitor.writes_go_on(),
@@ -281,7 +285,13 @@ impl Writer {
     /// Appends, and reports an append that takes longer than its callers wait. It is never given up: what was
     /// begun may still be stored.
     async fn append(&self, expected: Version, record: &Record) -> Result<Position, AppendError> {
-        let mut appending = pin!(self.replica.log.append(expected, record));
+        let begun = Instant::now();
+        let appending = self.replica.log.append(expected, record);
+        let mut appending = pin!(async {
+            let outcome = appending.await;
+            self.replica.statistics.append_micros.observe_micros(begun.elapsed());
+            outcome
+        });
         if let Ok(outcome) = time::timeout(APPEND_TIMEOUT, &mut appending).await {
             return outcome;
         }

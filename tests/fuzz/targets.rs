@@ -166,7 +166,7 @@ impl Authenticator for Everybody {
     fn authenticate(&self, _key: &str) -> Result<Arc<Principal>, RefusedKey> {
         let id = KeyId("1".into());
         let (owner, name, scopes) = (id.clone(), "everybody".into(), Scopes::READ_WRITE);
-        Ok(Arc::new(Principal { owner, id, name, scopes, allowance: None }))
+        Ok(Arc::new(Principal { owner, id, name, scopes, allowance: None, usage: Arc::default() }))
     }
 }
 

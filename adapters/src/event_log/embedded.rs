@@ -38,7 +38,8 @@ use std::{
 };
 
 use application::ports::{
-    AppendError, Durability, EventLog, Fault, LogError, Position, ReadBound, Record, StoredRecord, Version,
+    AppendError, Durability, EventLog, Fault, LogError, Position, ReadBound, Record, StorageFigures,
+    StoredRecord, Version,
 };
 use async_trait::async_trait;
 use parking_lot::Mutex;
@@ -210,6 +211,10 @@ impl<E: Engine> EventLog for EmbeddedLog<E> {
 
     fn durability(&self) -> Durability {
         self.shared.durability.clone()
+    }
+
+    fn figures(&self) -> StorageFigures {
+        self.shared.figures()
     }
 }
 

@@ -1,6 +1,9 @@
 //! Authentication: the API key in the `Authorization` header, and what it may do.
 
-use std::{net::IpAddr, sync::Arc};
+use std::{
+    net::IpAddr,
+    sync::{Arc, atomic::Ordering::Relaxed},
+};
 
 use application::{Balance, Principal, Scope};
 use axum::http::{HeaderMap, Method, header::AUTHORIZATION};
@@ -20,6 +23,14 @@ pub(super) fn authenticate(
     headers: &HeaderMap,
     client: IpAddr,
 ) -> Result<Caller, Problem> {
+    let caller = identify(service, headers, client).inspect_err(|problem| {
+        problem.refusal().into_iter().for_each(|reason| service.auth_failures.count(reason));
+    })?;
+    caller.principal.usage.requests.fetch_add(1, Relaxed);
+    Ok(caller)
+}
+
+fn identify(service: &Service, headers: &HeaderMap, client: IpAddr) -> Result<Caller, Problem> {
     let principal = service.keys.authenticate(bearer_token(headers)?).map_err(|refused| {
         let counted = service.wrong_keys.as_ref().map_or(Ok(()), |keys| keys.count(Network::of(client)));
         match counted {
@@ -39,7 +50,9 @@ pub(super) fn is_known(service: &Service, headers: &HeaderMap) -> bool {
 impl Caller {
     /// Refuses a request that is one too many for its key.
     pub(super) fn check_rate(&self) -> Result<(), Problem> {
-        self.balance.map_or(Ok(()), rate_limit::check)
+        self.balance.map_or(Ok(()), rate_limit::check).inspect_err(|_| {
+            self.principal.usage.limited.fetch_add(1, Relaxed);
+        })
     }
 }
 

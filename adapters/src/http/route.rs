@@ -95,6 +95,8 @@ impl Route {
 
 /// The routers of one listener.
 pub(super) struct Routers {
+    /// The listener's name in the metrics.
+    pub(super) listener: &'static str,
     pub(super) serving: Router,
     /// For requests that come when there is no memory for their responses: probes, and 503 for the rest.
     pub(super) shedding: Router,
@@ -173,7 +175,9 @@ fn no_such_path(endpoint: &Endpoint, request: &Request) -> Result<Response, Prob
     let fits = |meant: &&String| endpoint.paths.iter().any(|known| is_like(meant, known));
     let meant = meant.iter().filter(|meant| meant.len() <= HINT_MAX).find(fits);
     let hint = meant.map(|meant| format!("did you mean {meant}? ")).unwrap_or_default();
-    let listed = if endpoint.paths.contains(&"/docs") { "/docs" } else { &endpoint.paths.join(", ") };
+    let parts_of_pages = |path: &&&str| !path.starts_with("/glance/");
+    let all = || endpoint.paths.iter().filter(parts_of_pages).copied().collect::<Vec<_>>().join(", ");
+    let listed = if endpoint.paths.contains(&"/docs") { "/docs" } else { &all() };
     Err(Problem::NotFound(format!("there is nothing at this address: {hint}see {listed}").into()))
 }
 

@@ -1,7 +1,17 @@
 //! The listener: accepts connections up to a limit, survives running out of file descriptors, and shuts down
 //! gracefully.
 
-use std::{future::ready, io, net::IpAddr, pin::pin, sync::Arc, time::Duration};
+use std::{
+    future::ready,
+    io,
+    net::IpAddr,
+    pin::pin,
+    sync::{
+        Arc,
+        atomic::{AtomicU64, Ordering::Relaxed},
+    },
+    time::Duration,
+};
 
 use axum::response::IntoResponse as _;
 use tokio::{
@@ -37,6 +47,23 @@ pub struct Listener {
     pub tls: Option<Arc<Tls>>,
 }
 
+/// How many connections a listener has, for the metrics.
+pub(super) struct Occupancy {
+    pub(super) name: &'static str,
+    pub(super) most: usize,
+    places: Arc<Semaphore>,
+    /// Refused because all places were taken.
+    pub(super) refused_full: AtomicU64,
+    /// Refused because their address had too many.
+    pub(super) refused_address: AtomicU64,
+}
+
+impl Occupancy {
+    pub(super) fn open(&self) -> usize {
+        self.most - self.places.available_permits()
+    }
+}
+
 /// How long to wait before accepting again when the system has no more file descriptors: first and at most.
 const ACCEPT_PAUSE: (Duration, Duration) = (Duration::from_millis(50), Duration::from_secs(1));
 
@@ -48,9 +75,18 @@ pub(super) async fn run(
     settings: Settings,
     shutdown: impl Future<Output = ()>,
 ) {
+    let name = routers.listener;
     let connections = Arc::new(Connections::new(routers, service.clone(), settings));
     let places_max = u32::try_from(settings.connections_max).unwrap_or(u32::MAX);
     let places = Arc::new(Semaphore::new(places_max as usize));
+    let occupancy = Arc::new(Occupancy {
+        name,
+        most: places_max as usize,
+        places: places.clone(),
+        refused_full: AtomicU64::new(0),
+        refused_address: AtomicU64::new(0),
+    });
+    service.listeners.lock().push(occupancy.clone());
     let per_address = Arc::<PerAddress>::default();
     let refusals = Arc::new(Semaphore::new(settings.refusals_max));
     let (stage, stages) = watch::channel(Stage::Serving);
@@ -65,6 +101,7 @@ pub(super) async fn run(
         let limit = limit.filter(|_| !is_trusted(&service.client_limits.trusted_proxies, peer));
         let counted = limit.map(|most| per_address.count(Network::of(peer), most));
         if let Some(None) = counted {
+            occupancy.refused_address.fetch_add(1, Relaxed);
             tell(&refusals, tls.as_ref(), stream, "too many connections are open from this address");
             continue;
         }
@@ -88,6 +125,7 @@ pub(super) async fn run(
                 drop((place, counted));
             });
         } else {
+            occupancy.refused_full.fetch_add(1, Relaxed);
             tell(&refusals, tls.as_ref(), stream, "too many connections are open");
         }
     }

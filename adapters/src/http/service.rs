@@ -7,16 +7,19 @@ use std::sync::{
 };
 
 use application::{PetStore, ports::Authenticator};
+use parking_lot::Mutex;
 use tokio::sync::{Semaphore, watch};
 
 use super::{
     activity::Unsent,
+    auth_failures::AuthFailures,
     error::Problem,
     limits::ClientLimits,
     log::LOG_READERS_MAX,
     metrics::Metrics,
     request_id::RequestIds,
     request_log::{AccessLog, RequestLog},
+    server::Occupancy,
     site::Site,
     tls::Tls,
     wrong_keys::WrongKeys,
@@ -34,6 +37,8 @@ pub struct Service {
     pub(super) unsent: Arc<Unsent>,
     pub(super) dropped_log_lines: Arc<AtomicU64>,
     pub(super) tls: Option<Arc<Tls>>,
+    pub(super) auth_failures: AuthFailures,
+    pub(super) listeners: Mutex<Vec<Arc<Occupancy>>>,
     /// A place for each response that sends the log.
     pub(super) log_readers: Arc<Semaphore>,
     store: OnceLock<Arc<PetStore>>,
@@ -57,6 +62,8 @@ impl Service {
             unsent: Arc::default(),
             dropped_log_lines,
             tls: None,
+            auth_failures: AuthFailures::default(),
+            listeners: Mutex::default(),
             log_readers: Arc::new(Semaphore::new(LOG_READERS_MAX)),
             store: OnceLock::new(),
             draining: AtomicBool::new(false),

@@ -46,9 +46,10 @@ pub(crate) async fn run(command: LogCommand) -> anyhow::Result<()> {
 /// What an interrupted command leaves behind, and how to go on.
 fn after_an_interrupt(command: &LogCommand) -> &'static str {
     match command {
-        LogCommand::Stat(_) | LogCommand::Verify { .. } | LogCommand::Tail { .. } | LogCommand::Find(_) => {
+        LogCommand::Stat(_) | LogCommand::Verify { .. } | LogCommand::Find(_) => {
             "nothing was changed; start it again"
         }
+        LogCommand::Tail { .. } => "nothing was changed",
         LogCommand::Export(_) => "the export is incomplete; start it again",
         LogCommand::Import { accept_gaps: false, .. }
         | LogCommand::Copy { .. }

@@ -7,7 +7,7 @@ use std::{
     time::{Duration, Instant},
 };
 
-use application::ports::{AppendError, Fault, LogError, Position, Record, Version};
+use application::ports::{AppendError, Fault, LogError, Position, Record, StorageFigures, Version};
 use tokio::{
     runtime::Runtime,
     sync::{mpsc, oneshot},
@@ -30,6 +30,8 @@ use super::{
 const MARK_SYNC_PAUSE: Duration = Duration::from_secs(1);
 /// How often an idle log looks whether its files are still there.
 const LOOK_PAUSE: Duration = Duration::from_secs(1);
+/// How often the files and the free space are measured.
+const MEASURE_PAUSE: Duration = Duration::from_secs(1);
 /// The pause before the log is opened again; it doubles with each failure.
 const REOPEN_PAUSE: Duration = Duration::from_secs(1);
 const REOPEN_PAUSE_MAX: Duration = Duration::from_secs(4);
@@ -47,6 +49,7 @@ pub(super) struct Owner<E> {
     /// Empty while the engine is closed.
     files: OpenFiles,
     mark_synced: Instant,
+    measured: Instant,
     /// Whether anything was created or stored. Otherwise everything stays as it is, damage above all.
     changed: bool,
     state: State,
@@ -73,10 +76,12 @@ impl<E: Engine> Owner<E> {
         let Opened { engine, last, files } = opening::open_engine(&store)?;
         let shared = Arc::new(Shared::new(engine, &store.layout, last.position));
         let changed = store.is_new;
+        let now = Instant::now();
         let mut owner =
-            Self { store, files, mark_synced: Instant::now(), changed, state: State::Open, shared };
+            Self { store, files, mark_synced: now, measured: now, changed, state: State::Open, shared };
         owner.go_on_from(last)?;
         owner.take_ballast();
+        owner.measure();
         Ok(owner)
     }
 
@@ -116,7 +121,25 @@ impl<E: Engine> Owner<E> {
                 Err(_elapsed) => self.look(),
             }
             self.do_chores();
+            if self.measured.elapsed() >= MEASURE_PAUSE {
+                self.measure();
+            }
         }
+    }
+
+    /// Measures the files and the free space here, because nobody else may wait for the disk.
+    fn measure(&mut self) {
+        let layout = &self.store.layout;
+        let space = space::free_and_reserved(&layout.folder).ok();
+        let files = E::files(layout).unwrap_or_default();
+        let bytes = files.iter().filter_map(|file| Some(file.metadata().ok()?.len())).sum();
+        *self.shared.figures.write() = StorageFigures {
+            sync_micros: None,
+            log_bytes: Some(bytes),
+            disk_free: space.map(|(free, _)| free),
+            disk_reserved: space.map(|(_, reserved)| reserved),
+        };
+        self.measured = Instant::now();
     }
 
     /// Notices that the files are gone before a commit does.
@@ -154,7 +177,10 @@ impl<E: Engine> Owner<E> {
 
     fn store(&mut self, at: Mark, record: &Record) -> Result<(), LogError> {
         self.changed = true;
-        self.with_engine("writing to the log", |engine| engine.append(at, record))?;
+        let begun = Instant::now();
+        let written = self.with_engine("writing to the log", |engine| engine.append(at, record));
+        self.shared.sync_micros.observe_micros(begun.elapsed());
+        written?;
         self.store.mark.raise(at).map_err(io_error("writing the high-water mark"))?;
         // Checked after the sync, so that a commit which began after a deletion is never acknowledged.
         self.files.check()

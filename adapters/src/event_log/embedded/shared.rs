@@ -1,7 +1,14 @@
 //! What the thread that owns an engine shares with all others: the engine to read from, how far it is
 //! durable, and why it cannot be written to, if so.
 
-use application::ports::{Durability, DurabilityLevel, Fault, LogError, Position, ReadBound, StoredRecord};
+use std::sync::Arc;
+
+use application::{
+    Histogram,
+    ports::{
+        Durability, DurabilityLevel, Fault, LogError, Position, ReadBound, StorageFigures, StoredRecord,
+    },
+};
 use parking_lot::RwLock;
 use tokio::sync::watch;
 
@@ -32,13 +39,24 @@ pub(super) struct Shared<E> {
     /// Why nothing can be written, if so.
     pub(super) closed: RwLock<Option<LogError>>,
     pub(super) durability: Durability,
+    pub(super) sync_micros: Arc<Histogram>,
+    /// As they were measured last.
+    pub(super) figures: RwLock<StorageFigures>,
 }
 
 impl<E: Engine> Shared<E> {
     pub(super) fn new(engine: E, layout: &Layout, head: Position) -> Self {
         let durability = durability_of(&engine, layout);
         let engine = RwLock::new(Some(engine));
-        Self { engine, head: watch::Sender::new(head), closed: RwLock::new(None), durability }
+        let sync_micros = Arc::new(Histogram::new(Histogram::STORAGE_MICROS));
+        Self {
+            engine,
+            head: watch::Sender::new(head),
+            closed: RwLock::new(None),
+            durability,
+            sync_micros,
+            figures: RwLock::default(),
+        }
     }
 
     /// Durable records after `after`, within `bound`. An engine that failed to write still has them.
@@ -55,6 +73,10 @@ impl<E: Engine> Shared<E> {
             Some(error) => Err(error.clone()),
             None => Ok(*self.head.borrow()),
         }
+    }
+
+    pub(super) fn figures(&self) -> StorageFigures {
+        StorageFigures { sync_micros: Some(self.sync_micros.clone()), ..self.figures.read().clone() }
     }
 
     pub(super) fn why_closed(&self) -> LogError {

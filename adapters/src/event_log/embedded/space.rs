@@ -48,6 +48,12 @@ impl Space {
     }
 }
 
+/// What is free on the disk, and how much of that is never written into.
+pub(super) fn free_and_reserved(store: &Path) -> io::Result<(u64, u64)> {
+    let Space { free, floor } = Space::of(store)?;
+    Ok((free, floor))
+}
+
 /// Refuses a record that the disk has no room for, before anything is written.
 pub(super) fn check_room(store: &Path, record: usize) -> Result<(), LogError> {
     require(store, AMPLIFICATION * record as u64)

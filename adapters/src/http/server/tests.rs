@@ -22,7 +22,7 @@ impl Authenticator for AnyKey {
     fn authenticate(&self, _: &str) -> Result<Arc<Principal>, RefusedKey> {
         let id = KeyId("any".into());
         let (name, scopes, allowance) = ("any".into(), Scopes::READ_WRITE, None);
-        Ok(Arc::new(Principal { id: id.clone(), owner: id, name, scopes, allowance }))
+        Ok(Arc::new(Principal { id: id.clone(), owner: id, name, scopes, allowance, usage: Arc::default() }))
     }
 }
 

@@ -1,0 +1,138 @@
+//! What the writer and the follower count, for operators. Plain atomics: counting waits for nobody.
+
+use std::{
+    sync::atomic::{AtomicU64, Ordering::Relaxed},
+    time::{Duration, Instant},
+};
+
+use parking_lot::Mutex;
+
+use crate::ports::Position;
+
+/// How many values fell under which bound.
+#[derive(Debug)]
+pub struct Histogram {
+    bounds: &'static [u64],
+    /// One for each bound, and one for values beyond all of them.
+    counts: Box<[AtomicU64]>,
+    sum: AtomicU64,
+}
+
+impl Histogram {
+    /// Bounds for the time that a commit takes on a disk or a server, in microseconds.
+    pub const STORAGE_MICROS: &'static [u64] =
+        &[100, 250, 500, 1_000, 2_500, 5_000, 10_000, 25_000, 50_000, 100_000, 250_000, 1_000_000, 5_000_000];
+
+    /// An empty one with these bounds, which ascend.
+    pub fn new(bounds: &'static [u64]) -> Self {
+        let counts = (0..=bounds.len()).map(|_| AtomicU64::new(0)).collect();
+        Self { bounds, counts, sum: AtomicU64::new(0) }
+    }
+
+    /// Counts a value.
+    pub fn observe(&self, value: u64) {
+        self.counts[self.bounds.partition_point(|bound| *bound < value)].fetch_add(1, Relaxed);
+        self.sum.fetch_add(value, Relaxed);
+    }
+
+    /// Counts a time, in microseconds.
+    pub fn observe_micros(&self, time: Duration) {
+        self.observe(u64::try_from(time.as_micros()).unwrap_or(u64::MAX));
+    }
+
+    /// Each bound with the number of values up to it, and last, without a bound, the number of all values.
+    pub fn cumulated(&self) -> Vec<(Option<u64>, u64)> {
+        let bounds = self.bounds.iter().copied().map(Some).chain([None]);
+        let mut total = 0;
+        let count = |(bound, count): (_, &AtomicU64)| {
+            total += count.load(Relaxed);
+            (bound, total)
+        };
+        bounds.zip(&self.counts).map(count).collect()
+    }
+
+    /// The sum of all values.
+    pub fn sum(&self) -> u64 {
+        self.sum.load(Relaxed)
+    }
+}
+
+/// What one node has done with its log since it started.
+#[derive(Debug)]
+pub struct Statistics {
+    /// Events in each stored commit.
+    pub commit_events: Histogram,
+    /// Bytes of each stored commit.
+    pub commit_bytes: Histogram,
+    /// How long the log took to store or refuse a commit, in microseconds.
+    pub append_micros: Histogram,
+    /// Commits that another node overtook.
+    pub conflicts: AtomicU64,
+    /// Appends that were sent again because their outcome was in doubt.
+    pub retries: AtomicU64,
+    /// The last position that the log is known to have.
+    head: AtomicU64,
+    /// When the log was last seen.
+    seen: Mutex<Instant>,
+}
+
+impl Statistics {
+    /// A commit was stored.
+    pub(crate) fn stored(&self, events: usize, bytes: usize) {
+        self.commit_events.observe(events as u64);
+        self.commit_bytes.observe(bytes as u64);
+    }
+
+    pub(crate) fn overtaken(&self) {
+        self.conflicts.fetch_add(1, Relaxed);
+    }
+
+    pub(crate) fn retried(&self) {
+        self.retries.fetch_add(1, Relaxed);
+    }
+
+    /// The log was seen, and ended here.
+    pub(crate) fn seen(&self, head: Position) {
+        self.head.store(head.0, Relaxed);
+        *self.seen.lock() = Instant::now();
+    }
+
+    /// How many commits the log has that this position does not reach.
+    pub(crate) fn lag(&self, applied: Position) -> u64 {
+        self.head.load(Relaxed).saturating_sub(applied.0)
+    }
+
+    /// How long ago the log was last seen.
+    pub(crate) fn unseen_for(&self) -> Duration {
+        self.seen.lock().elapsed()
+    }
+}
+
+impl Default for Statistics {
+    fn default() -> Self {
+        Self {
+            commit_events: Histogram::new(&[1, 2, 5, 10, 20, 50, 100, 200, 500, 1_000]),
+            commit_bytes: Histogram::new(&[256, 512, 1_024, 4_096, 16_384, 65_536, 262_144, 1_048_576]),
+            append_micros: Histogram::new(Histogram::STORAGE_MICROS),
+            conflicts: AtomicU64::new(0),
+            retries: AtomicU64::new(0),
+            head: AtomicU64::new(0),
+            seen: Mutex::new(Instant::now()),
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_value_is_counted_under_every_bound_that_it_does_not_exceed() {
+        let histogram = Histogram::new(&[10, 20]);
+        for value in [0, 10, 11, 20, 21] {
+            histogram.observe(value);
+        }
+        assert_eq!(histogram.cumulated(), [(Some(10), 2), (Some(20), 4), (None, 5)]);
+        assert_eq!(histogram.sum(), 62);
+    }
+}
