@@ -158,7 +158,7 @@ struct Started {
 
 fn start(program: &Path, store: &str) -> Started {
     let folder = tempfile::tempdir().expect("a temporary folder");
-    let mut app = App::stopped_on(program, store, folder, &[]);
+    let mut app = App::stopped_on(program, store, folder, &["--snapshot-every", "0"]);
     let begun = Instant::now();
     app.begin();
     if let Err(ended) = app.wait_until_listening() {
