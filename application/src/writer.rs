@@ -37,7 +37,7 @@ const PROBE_PAUSE_MAX: Duration = Duration::from_secs(4);
 const LOOK_PAUSE: Duration = Duration::from_secs(1);
 
 /// How often the writer lets others run before it makes a commit of what they have sent. Three made commits more than twice
-/// as large on a busy node (docs/decisions/0058); more brought nothing.
+/// as large on a busy node (docs/decisions/0058).
 const YIELDS_MAX: usize = 3;
 
 /// A caller that waits for its pet.
