@@ -122,13 +122,16 @@ fn a_copy_survives_restarts_of_its_source_and_its_own_end() {
     assert!(copying.read("stdout").contains("\nresumed "), "{}", copying.read("stdout"));
     copying.kill();
     add(&app, 2);
+    app.kill();
     let copying = Copying::start(port, &key, &target);
+    copying.wait_until_it_says("cannot connect");
+    app.start_again();
     copying.wait_for(9);
     assert!(copying.read("stdout").contains("after position 7"), "it resumes: {}", copying.read("stdout"));
     // A planned stop: everything that was acknowledged reaches the copy.
     add(&app, 1);
     assert!(app.terminate().success());
-    copying.wait_until_it_says("\nwaiting ");
+    copying.wait_until_it_says("cut off after position 10");
     let ended = copying.interrupt();
     assert_eq!(ended.code, Some(0), "{ended:?}");
     for words in ["the copy ends at position 10", "the source does not respond", "the same command resumes"] {

@@ -21,5 +21,6 @@ mod load;
 pub(crate) mod part;
 mod power_cuts;
 mod short_writes;
+mod snapshots;
 mod syncs;
 mod trace;

@@ -5,10 +5,10 @@ use std::{mem, sync::Arc};
 
 use application::{
     ListPets, PageEnd, PetView, Version,
-    commit::Commit,
+    commit::{CommitView, EventView},
     ports::{InvalidBlock, ReadModel, SavedPets},
 };
-use domain::{PetEvent, PetId, PetStatus};
+use domain::{PetId, PetStatus};
 use parking_lot::RwLock;
 
 use by_status::ByStatus;
@@ -44,11 +44,11 @@ struct Place {
 }
 
 impl ReadModel for MemoryReadModel {
-    fn apply(&self, commit: &Commit) {
+    fn apply(&self, commit: &CommitView<'_>) {
         let mut pets = self.0.write();
         for entry in &commit.entries {
-            let PetEvent::Added(pet) = &entry.event;
-            pets.add(&pet.into());
+            let EventView::Added(pet) = &entry.event;
+            pets.add(pet);
         }
         pets.version = Version::at(commit.position, commit.id);
     }

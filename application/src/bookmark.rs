@@ -42,6 +42,18 @@ impl Recent {
         self.hashes.push_back(prefix(head_hash));
     }
 
+    /// The hashes, oldest first, to be written into a snapshot.
+    pub(crate) fn save(&self) -> Vec<[u8; HASH_PREFIX]> {
+        self.hashes.iter().copied().collect()
+    }
+
+    /// The last commits of a history that ends at `last`. `None` if these are not as many hashes as are remembered then.
+    pub(crate) fn load(last: Position, hashes: Vec<[u8; HASH_PREFIX]>) -> Option<Self> {
+        // One more than there are commits: the empty log has a hash, too.
+        let known = usize::try_from(last.0).unwrap_or(usize::MAX).saturating_add(1).min(RECENT_MAX);
+        (hashes.len() == known).then(|| Self { last, hashes: hashes.into() })
+    }
+
     /// The last commit.
     pub(crate) fn last(&self) -> Bookmark {
         Bookmark { position: self.last, hash: self.hashes.back().copied() }

@@ -6,7 +6,7 @@ use chrono::{DateTime, Utc};
 use domain::PetEvent;
 use uuid::Uuid;
 
-use crate::{digest::Digest, idempotency::RequestKey, principal::KeyId};
+use crate::{digest::Digest, idempotency::RequestKey, page::PetView, principal::KeyId};
 
 /// One atomic batch of events from any number of callers.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -21,6 +21,58 @@ pub struct Commit {
     pub time: DateTime<Utc>,
     /// What happened, in order.
     pub entries: Vec<Entry>,
+}
+
+impl Commit {
+    /// The same, borrowed.
+    pub fn view(&self) -> CommitView<'_> {
+        let Self { format, position, id, time, ref entries } = *self;
+        CommitView { format, position, id, time, entries: entries.iter().map(EntryView::from).collect() }
+    }
+}
+
+/// A [`Commit`] whose texts are borrowed, from it or from the bytes of a record: to apply a commit, nothing of it has to be
+/// copied.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct CommitView<'a> {
+    /// The version of the format it is written in, and what belongs to that version alone.
+    pub format: Format,
+    /// Where it stands in the log.
+    pub position: Position,
+    /// Its identity across nodes and histories.
+    pub id: CommitId,
+    /// What the clock of its writer said.
+    pub time: DateTime<Utc>,
+    /// What happened, in order.
+    pub entries: Vec<EntryView<'a>>,
+}
+
+/// An [`Entry`] whose texts are borrowed. They keep the same rules.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct EntryView<'a> {
+    /// What happened.
+    pub event: EventView<'a>,
+    /// The owner of the API key that asked.
+    pub by: &'a str,
+    /// The key under which the request may be repeated.
+    pub request_key: Option<&'a str>,
+}
+
+/// A [`PetEvent`] whose texts are borrowed.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum EventView<'a> {
+    /// A pet was added to the inventory.
+    Added(PetView<'a>),
+}
+
+impl<'a> From<&'a Entry> for EntryView<'a> {
+    fn from(entry: &'a Entry) -> Self {
+        let event = match &entry.event {
+            PetEvent::Added(pet) => EventView::Added(pet.into()),
+        };
+        let request_key = entry.request_key.as_ref().map(RequestKey::as_str);
+        Self { event, by: &entry.by.0, request_key }
+    }
 }
 
 /// The version of the format that a commit is written in.

@@ -2,18 +2,23 @@
 //! all use these rules.
 
 use chrono::{DateTime, Utc};
-use domain::Inventory;
-use sha2::{Digest as _, Sha256};
+use domain::{Inventory, PetId};
+use serde::{Deserialize, Serialize};
+use sha2::{
+    Digest as _, Sha256,
+    digest::common::hazmat::{SerializableState as _, SerializedState},
+};
+use uuid::Uuid;
 
 use crate::{
-    commit::{Commit, Format, Version},
+    commit::{Commit, CommitView, EventView, Format, Version},
     digest::Digest,
-    log_clock::LogClock,
-    ports::{Fault, LogError},
+    log_clock::{LogClock, SavedClock},
+    ports::{CommitId, Fault, LogError, Position},
 };
 
 /// A history, up to the last commit that was added.
-#[derive(Debug, Default)]
+#[derive(Debug, Clone, Default)]
 pub(crate) struct History {
     /// The last commit.
     pub(crate) version: Version,
@@ -33,13 +38,77 @@ enum Chain {
     Chained(Digest),
 }
 
+/// The stored bytes of a commit.
+#[derive(Debug, Clone, Copy)]
+pub(crate) struct Stored<'a> {
+    pub(crate) bytes: &'a [u8],
+    /// Their digest, if somebody had the time to compute it.
+    pub(crate) digest: Option<Digest>,
+}
+
+impl Stored<'_> {
+    fn digest(self) -> Digest {
+        self.digest.unwrap_or_else(|| Digest::of(self.bytes))
+    }
+}
+
 impl Default for Chain {
     fn default() -> Self {
         Self::Unchained(Sha256::new())
     }
 }
 
+/// A history in a snapshot.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "camelCase")]
+pub(crate) struct SavedHistory {
+    position: u64,
+    commit: Uuid,
+    last_id: Option<i64>,
+    clock: SavedClock,
+    chain: SavedChain,
+}
+
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "camelCase")]
+enum SavedChain {
+    /// The state of the digest, to go on with.
+    Unchained(Vec<u8>),
+    Chained(String),
+}
+
 impl History {
+    /// The history, to be written into a snapshot. `None` if it is empty.
+    pub(crate) fn save(&self) -> Option<SavedHistory> {
+        Some(SavedHistory {
+            position: self.version.position.0,
+            commit: self.version.commit?.0,
+            last_id: self.inventory.last_id().map(PetId::get),
+            clock: self.clock.save(),
+            chain: match &self.chain {
+                Chain::Unchained(records) => SavedChain::Unchained(records.serialize().to_vec()),
+                Chain::Chained(last) => SavedChain::Chained(last.to_string()),
+            },
+        })
+    }
+
+    /// The history that was saved. `None` if it never was one.
+    pub(crate) fn load(saved: &SavedHistory) -> Option<Self> {
+        let chain = match &saved.chain {
+            SavedChain::Unchained(state) => {
+                let state: SerializedState<Sha256> = state.as_slice().try_into().ok()?;
+                Chain::Unchained(Sha256::deserialize(&state).ok()?)
+            }
+            SavedChain::Chained(last) => Chain::Chained(last.parse().ok()?),
+        };
+        Some(Self {
+            version: Version::at(Position(saved.position), CommitId(saved.commit)),
+            inventory: Inventory::resume(saved.last_id.map(PetId::new).transpose().ok()?),
+            clock: LogClock::load(&saved.clock)?,
+            chain,
+        })
+    }
+
     /// The head hash, which names the whole history: the digest of the last record if that is of version 2, and of all
     /// records otherwise.
     pub(crate) fn head_hash(&self) -> Digest {
@@ -54,9 +123,18 @@ impl History {
         matches!(self.chain, Chain::Chained(_))
     }
 
-    /// Adds the next commit, whole, and returns the time of the log after it. Changes nothing if commits are missing
-    /// before it, or if it contradicts the history. `bytes` are the stored bytes of the commit.
+    /// Adds the next commit like [`add_view`](Self::add_view).
     pub(crate) fn add(&mut self, commit: &Commit, bytes: &[u8]) -> Result<DateTime<Utc>, LogError> {
+        self.add_view(&commit.view(), Stored { bytes, digest: None })
+    }
+
+    /// Adds the next commit, whole, and returns the time of the log after it. Changes nothing if commits are missing
+    /// before it, or if it contradicts the history.
+    pub(crate) fn add_view(
+        &mut self,
+        commit: &CommitView<'_>,
+        stored: Stored<'_>,
+    ) -> Result<DateTime<Utc>, LogError> {
         let (last, position) = (self.version.position, commit.position);
         if position != last.next() {
             let detail = format!("position {last} is followed by {position}: commits are missing");
@@ -65,7 +143,10 @@ impl History {
         self.check_chain(commit)?;
         let mut inventory = self.inventory.clone();
         for entry in &commit.entries {
-            inventory.apply(&entry.event).map_err(|contradiction| {
+            let applied = match entry.event {
+                EventView::Added(pet) => inventory.add(pet.id),
+            };
+            applied.map_err(|contradiction| {
                 let detail = format!("the commit at position {position} is invalid: {contradiction}");
                 LogError::new(Fault::Damaged, detail)
             })?;
@@ -73,13 +154,13 @@ impl History {
         self.inventory = inventory;
         self.version = Version::at(position, commit.id);
         match (commit.format, &mut self.chain) {
-            (Format::V1, Chain::Unchained(records)) => records.update(bytes),
-            (Format::V1 | Format::V2 { .. }, chain) => *chain = Chain::Chained(Digest::of(bytes)),
+            (Format::V1, Chain::Unchained(records)) => records.update(stored.bytes),
+            (Format::V1 | Format::V2 { .. }, chain) => *chain = Chain::Chained(stored.digest()),
         }
         Ok(self.clock.advance(position, commit.format.node(), commit.time))
     }
 
-    fn check_chain(&self, commit: &Commit) -> Result<(), LogError> {
+    fn check_chain(&self, commit: &CommitView<'_>) -> Result<(), LogError> {
         let what = match commit.format {
             Format::V1 if self.is_chained() => "is of format version 1, and the one before it of version 2",
             Format::V2 { previous, .. } if previous != self.head_hash() => {

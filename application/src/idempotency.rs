@@ -1,5 +1,7 @@
 //! Safe retries: a request with a key is executed once, however often it is sent.
 
+mod saved;
+
 use std::{
     collections::{BTreeSet, HashMap, VecDeque},
     sync::Arc,
@@ -10,6 +12,8 @@ use domain::Pet;
 use thiserror::Error;
 
 use crate::principal::KeyId;
+
+pub(crate) use saved::{Cursor, SavedAnswer};
 
 /// Names a request so that it can be repeated: 1 to 255 visible ASCII characters, chosen by the client.
 #[derive(Debug, Clone, PartialEq, Eq, Hash)]
@@ -27,9 +31,15 @@ impl RequestKey {
     /// Accepts 1 to 255 visible ASCII characters.
     pub fn new(key: impl Into<Arc<str>>) -> Result<Self, InvalidRequestKey> {
         let key = key.into();
+        Self::check(&key)?;
+        Ok(Self(key))
+    }
+
+    /// Whether a text is a valid key, for those who need no copy of it.
+    pub(crate) fn check(key: &str) -> Result<(), InvalidRequestKey> {
         let fits =
             (1..=Self::MAX_CHARS).contains(&key.len()) && key.bytes().all(|byte| byte.is_ascii_graphic());
-        if fits { Ok(Self(key)) } else { Err(InvalidRequestKey) }
+        if fits { Ok(()) } else { Err(InvalidRequestKey) }
     }
 
     /// The key as it was given.
@@ -52,20 +62,24 @@ pub(crate) struct Answered {
     count: usize,
     /// Counts the answers that were ever remembered.
     last: u64,
+    /// What a snapshot that is being written still needs, although it is forgotten.
+    saving: Option<saved::Saving>,
 }
 
 /// The answers to the requests of one owner.
 #[derive(Debug, Default)]
 struct Answers {
-    pets: HashMap<RequestKey, (u64, Pet)>,
+    /// The number of the last answer to each key.
+    numbers: HashMap<RequestKey, u64>,
     oldest_first: VecDeque<Answer>,
 }
 
-#[derive(Debug)]
+#[derive(Debug, Clone)]
 struct Answer {
     number: u64,
     time: DateTime<Utc>,
     key: RequestKey,
+    pet: Pet,
 }
 
 impl Answered {
@@ -77,9 +91,10 @@ impl Answered {
     /// What was answered to this request, if that is not too long ago at `now`.
     pub(crate) fn find(&self, (owner, key): &Caller, now: DateTime<Utc>) -> Option<&Pet> {
         let answers = self.owners.get(owner)?;
-        let (number, pet) = answers.pets.get(key)?;
+        let number = answers.numbers.get(key)?;
         let place = answers.oldest_first.binary_search_by_key(number, |answer| answer.number).ok()?;
-        (now - answers.oldest_first[place].time < Self::MEMORY).then_some(pet)
+        let answer = &answers.oldest_first[place];
+        (now - answer.time < Self::MEMORY).then_some(&answer.pet)
     }
 
     /// Remembers an answer given at `time`, and forgets what is too old or too many by then.
@@ -96,8 +111,8 @@ impl Answered {
         self.last += 1;
         let number = self.last;
         self.change(&owner, |answers| {
-            answers.pets.insert(key.clone(), (number, pet));
-            answers.oldest_first.push_back(Answer { number, time, key });
+            answers.numbers.insert(key.clone(), number);
+            answers.oldest_first.push_back(Answer { number, time, key, pet });
         });
         while self.count > most
             && let Some((_, owner)) = self.by_count.last().cloned()
@@ -107,14 +122,19 @@ impl Answered {
     }
 
     fn forget_oldest_of(&mut self, owner: &KeyId) {
+        let mut forgotten = None;
         self.change(owner, |answers| {
-            if let Some(oldest) = answers.oldest_first.pop_front()
+            forgotten = answers.oldest_first.pop_front();
+            if let Some(oldest) = &forgotten
                 // The same key may have been used again after its first answer was forgotten.
-                && answers.pets.get(&oldest.key).is_some_and(|(number, _)| *number == oldest.number)
+                && answers.numbers.get(&oldest.key) == Some(&oldest.number)
             {
-                answers.pets.remove(&oldest.key);
+                answers.numbers.remove(&oldest.key);
             }
         });
+        if let (Some(saving), Some(forgotten)) = (&mut self.saving, forgotten) {
+            saving.keep(owner, forgotten);
+        }
     }
 
     /// Changes the answers of one owner, and keeps its place in the orders.
@@ -170,7 +190,7 @@ mod tests {
         assert_eq!(answered.find(&caller("k", "a"), hour(30)), None);
         assert_eq!(answered.find(&caller("k", "b"), hour(30)), Some(&pet(2)));
         answered.remember(caller("k", "c"), pet(3), hour(30));
-        let kept = &answered.owners[&KeyId("k".into())].pets;
+        let kept = &answered.owners[&KeyId("k".into())].numbers;
         assert_eq!(kept.len(), 2, "the expired one takes no memory beside those that have not expired");
     }
 
@@ -179,7 +199,7 @@ mod tests {
         let mut answered = Answered::default();
         answered.remember(caller("k", "a"), pet(1), hour(0));
         answered.remember(caller("k", "b"), pet(2), hour(24));
-        assert_eq!((answered.count, answered.owners[&KeyId("k".into())].pets.len()), (1, 1));
+        assert_eq!((answered.count, answered.owners[&KeyId("k".into())].numbers.len()), (1, 1));
         answered.remember(caller("l", "c"), pet(3), hour(48));
         assert_eq!((answered.count, answered.owners.len()), (1, 1), "owners without answers are forgotten");
         assert_eq!((answered.by_age.len(), answered.by_count.len()), (1, 1));

@@ -2,8 +2,8 @@
 //!
 //! Reading order: [`PetStore`] (the use cases), [`ports`] (what they need), `writer` (how a pet gets into the
 //! log), `decision` (how requests become a commit), `projection` (the only place where state changes),
-//! `replica` (how a node reads the log), [`codec`] (the record format), [`contract`] (what every log must
-//! do).
+//! `replica` (how a node reads the log), `replay` (how it applies much of it fast), [`snapshot`] (how it starts without
+//! reading all of it), [`codec`] (the record format), [`contract`] (what every log must do).
 
 mod allowance;
 mod bookmark;
@@ -18,6 +18,7 @@ mod digest;
 mod health;
 mod history;
 mod idempotency;
+mod log_check;
 mod log_clock;
 mod options;
 mod page;
@@ -26,7 +27,9 @@ pub mod ports;
 mod principal;
 mod projection;
 mod rate_limit;
+mod replay;
 mod replica;
+pub mod snapshot;
 mod statistics;
 pub mod transfer;
 mod write_turns;
@@ -45,5 +48,6 @@ pub use pet_store::{NotCaughtUp, PetStore};
 pub use ports::Version;
 pub use principal::{KeyId, KeyUsage, Principal, RefusedKey, Scope, Scopes};
 pub use rate_limit::{InvalidRateLimit, RateLimit};
+pub use snapshot::{SnapshotStatus, Snapshots};
 pub use statistics::{Histogram, Statistics};
 pub use write_turns::Sharing;

@@ -1,6 +1,6 @@
 //! What the application needs from outside. Each port says what its adapters have to do.
 
-use std::{sync::Arc, time::Duration};
+use std::{io, sync::Arc, time::Duration};
 
 use async_trait::async_trait;
 use bytes::Bytes;
@@ -11,7 +11,7 @@ use thiserror::Error;
 
 pub use crate::commit::{CommitId, Position, Version};
 use crate::{
-    commit::Commit,
+    commit::CommitView,
     page::{ListPets, PageEnd, PetView},
     principal::{Principal, RefusedKey},
     statistics::Histogram,
@@ -252,7 +252,7 @@ pub enum DurabilityLevel {
 /// Serves every read from memory. Implementations lock internally; no call waits for I/O.
 pub trait ReadModel: Send + Sync + 'static {
     /// Makes the commit visible, all of it at once. Commits arrive in order, each exactly once.
-    fn apply(&self, commit: &Commit);
+    fn apply(&self, commit: &CommitView<'_>);
     /// Forgets everything: the log is about to be replayed from the start.
     fn clear(&self);
     /// Hands the pet with this id to `sink`, if there is one, and says at which version that was looked up. Nothing changes
@@ -284,6 +284,20 @@ pub struct SavedPets {
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Error)]
 #[error("block {0} of the saved pets is not valid")]
 pub struct InvalidBlock(pub usize);
+
+/// Keeps the last snapshot of the state. It is a cache: losing it costs time and nothing else. Every call may block.
+pub trait SnapshotStore: Send + Sync + 'static {
+    /// The snapshot, if there is one.
+    fn open(&self) -> io::Result<Option<Box<dyn io::Read + Send>>>;
+    /// Replaces the snapshot by what `write` writes, completely or not at all, whatever happens meanwhile. It must not take
+    /// the space that the log needs.
+    fn replace(&self, write: &mut WriteSnapshot<'_>) -> io::Result<()>;
+    /// Removes the snapshot. After `Ok` it is gone for good.
+    fn remove(&self) -> io::Result<()>;
+}
+
+/// Writes a snapshot.
+pub type WriteSnapshot<'a> = dyn FnMut(&mut dyn io::Write) -> io::Result<()> + 'a;
 
 /// Tells the time. It may jump and be wrong: nothing that matters is decided by it alone.
 pub trait Clock: Send + Sync + 'static {

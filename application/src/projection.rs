@@ -1,18 +1,21 @@
 //! The state of a node, and the only way to change it: writer and follower both go through
 //! [`Projection::apply`].
 
-use std::sync::{Arc, OnceLock};
+use std::sync::{
+    Arc, OnceLock,
+    atomic::{AtomicU64, Ordering::Relaxed},
+};
 
-use domain::PetEvent;
 use parking_lot::{Mutex, RwLock};
 use tokio::sync::watch;
 
 use crate::{
     bookmark::{Bookmark, Recent},
-    commit::Commit,
-    history::History,
-    idempotency::Answered,
-    ports::{CommitId, Fault, LogError, Position, ReadModel, Version},
+    commit::{Commit, CommitView, EventView},
+    history::{History, Stored},
+    idempotency::{Answered, RequestKey, SavedAnswer},
+    ports::{CommitId, Fault, InvalidBlock, LogError, Position, ReadModel, SavedPets, Version},
+    principal::KeyId,
 };
 
 /// Everything a node knows, all of it rebuilt from the log.
@@ -24,6 +27,8 @@ pub(crate) struct Projection {
     applied: watch::Sender<Position>,
     /// The first commit of the log, which tells logs apart. It survives a reset: another log is not a replay.
     first: OnceLock<CommitId>,
+    /// How often everything was forgotten.
+    replays: AtomicU64,
 }
 
 /// What decisions are made on.
@@ -40,7 +45,14 @@ impl Projection {
         read_model.clear();
         let first = first.map_or_else(OnceLock::new, OnceLock::from);
         let (state, recent) = (Mutex::default(), RwLock::default());
-        Self { state, read_model, recent, applied: watch::Sender::default(), first }
+        Self {
+            state,
+            read_model,
+            recent,
+            applied: watch::Sender::default(),
+            first,
+            replays: AtomicU64::new(0),
+        }
     }
 
     /// Shows what readers see, and where that was taken. Nothing is applied and nothing forgotten meanwhile.
@@ -73,9 +85,14 @@ impl Projection {
         at(&self.state.lock())
     }
 
+    /// Applies a commit like [`apply_view`](Self::apply_view).
+    pub(crate) fn apply(&self, commit: &Commit, bytes: &[u8]) -> Result<(), LogError> {
+        self.apply_view(&commit.view(), Stored { bytes, digest: None })
+    }
+
     /// Applies a commit that is durable: skips it if it was applied before, refuses it whole if something is
     /// missing before it or if it contradicts the history.
-    pub(crate) fn apply(&self, commit: &Commit, bytes: &[u8]) -> Result<(), LogError> {
+    pub(crate) fn apply_view(&self, commit: &CommitView<'_>, stored: Stored<'_>) -> Result<(), LogError> {
         let mut state = self.state.lock();
         if commit.position <= state.history.version.position {
             return Ok(());
@@ -85,12 +102,14 @@ impl Projection {
         {
             return Err(another_log("begins with another commit than before"));
         }
-        let now = state.history.add(commit, bytes)?;
+        let now = state.history.add_view(commit, stored)?;
         self.first.get_or_init(|| commit.id);
         for entry in &commit.entries {
-            if let Some(key) = &entry.request_key {
-                let PetEvent::Added(pet) = &entry.event;
-                state.answered.remember((entry.by.clone(), key.clone()), pet.clone(), now);
+            if let Some(key) = entry.request_key {
+                let EventView::Added(pet) = entry.event;
+                let key = RequestKey::new(key).expect("an entry has a valid request key");
+                let pet = pet.to_pet().expect("an event has a valid pet");
+                state.answered.remember((KeyId(entry.by.into()), key), pet, now);
             }
         }
         {
@@ -102,9 +121,44 @@ impl Projection {
         Ok(())
     }
 
+    /// Looks at everything at one moment, to write it into a snapshot. Nothing is applied meanwhile, so be quick.
+    pub(crate) fn freeze<T>(
+        &self,
+        look: impl FnOnce(&mut State, &Recent, Option<CommitId>, &dyn ReadModel) -> T,
+    ) -> T {
+        let mut state = self.state.lock();
+        let recent = self.recent.read();
+        look(&mut state, &recent, self.first(), &*self.read_model)
+    }
+
+    /// Lets go of what was kept for a snapshot: the answers that were forgotten meanwhile. `None` if nothing was kept.
+    pub(crate) fn end_saving(&self) -> Option<Vec<SavedAnswer>> {
+        self.state.lock().answered.end_saving()
+    }
+
+    /// Takes the pets of a snapshot, and returns how many there are.
+    pub(crate) fn load_pets(&self, saved: SavedPets) -> Result<usize, InvalidBlock> {
+        self.read_model.load(saved).map(|()| self.read_model.count())
+    }
+
+    /// Takes everything else of a snapshot.
+    pub(crate) fn restore(&self, restored: State, recently: Recent, first: CommitId) {
+        let mut state = self.state.lock();
+        *state = restored;
+        *self.recent.write() = recently;
+        self.first.get_or_init(|| first);
+        self.applied.send_replace(state.history.version.position);
+    }
+
+    /// How often everything was forgotten, to be filled again from the start of the log.
+    pub(crate) fn replays(&self) -> u64 {
+        self.replays.load(Relaxed)
+    }
+
     /// Forgets everything, to be filled again from the start of the log.
     pub(crate) fn reset(&self) {
         let mut state = self.state.lock();
+        self.replays.fetch_add(1, Relaxed);
         *state = State::default();
         {
             let mut recent = self.recent.write();

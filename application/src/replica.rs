@@ -1,10 +1,11 @@
 //! How a node reads the log: it replays the log at the start, catches up before it makes a decision again,
 //! and follows a log that other nodes write to. Written once for all engines.
 
-use std::{cmp, mem, sync::Arc, time::Duration};
+use std::{cmp, sync::Arc, time::Duration};
 
 use tokio::{
     sync::Mutex,
+    task,
     time::{self, Instant},
 };
 
@@ -16,6 +17,7 @@ use crate::{
     health::Monitor,
     ports::{EventLog, Fault, LogError, Position, ReadBound, StoredRecord, Version},
     projection::{Projection, another_log},
+    replay,
     statistics::Statistics,
 };
 
@@ -50,6 +52,9 @@ enum Sight {
     Lost,
     /// It is not fit to be written to: what is stored there now may never be read again.
     Unfit(LogError),
+    /// An old part of it is damaged. This node has no need of that part, but the next start has: nothing helps but an
+    /// operator.
+    Condemned(LogError),
 }
 
 impl Replica {
@@ -74,6 +79,7 @@ impl Replica {
     /// Applies what another node wrote right after `base`, or the first part of it. One read, since every moment
     /// spent here is a chance for the others to be faster again.
     pub(crate) async fn overtaken(&self, base: Version) -> Result<(), LogError> {
+        self.statistics.overtaken();
         let news = {
             let _turn = self.turn.lock().await;
             self.read_on().await?
@@ -92,7 +98,7 @@ impl Replica {
         match sight {
             Sight::Clear => Ok(()),
             Sight::Lost => self.divergence(self.projection.version()).await?.map_or(Ok(()), Err),
-            Sight::Unfit(error) => Err(error),
+            Sight::Unfit(error) | Sight::Condemned(error) => Err(error),
         }
     }
 
@@ -100,7 +106,40 @@ impl Replica {
     pub(crate) fn unfit(&self) -> Option<LogError> {
         match &*self.sight.lock() {
             Sight::Clear | Sight::Lost => None,
-            Sight::Unfit(error) => Some(error.clone()),
+            Sight::Unfit(error) | Sight::Condemned(error) => Some(error.clone()),
+        }
+    }
+
+    /// Stops all writes for good. Reads go on: what this node holds is sound, and may be all that is left.
+    pub(crate) fn condemn(&self, error: &LogError) {
+        *self.sight.lock() = Sight::Condemned(error.clone());
+        self.monitor.writes_stopped(error);
+    }
+
+    fn condemned(&self) -> Option<LogError> {
+        match &*self.sight.lock() {
+            Sight::Clear | Sight::Lost | Sight::Unfit(_) => None,
+            Sight::Condemned(error) => Some(error.clone()),
+        }
+    }
+
+    /// Drops everything that is known and replays the log, because of this. Nothing is read meanwhile.
+    pub(crate) async fn distrust(&self, error: LogError) {
+        let _turn = self.turn.lock().await;
+        self.monitor.reads_stopped(&error);
+        self.projection.reset();
+        loop {
+            let replayed = match self.log.head().await {
+                Ok(head) => self.read_up_to(head).await,
+                Err(error) => Err(error),
+            };
+            match replayed {
+                Ok(()) => return self.monitor.reads_go_on(),
+                Err(error) if matches!(error.fault, Fault::Damaged | Fault::Foreign | Fault::NewerFormat) => {
+                    return self.condemn(&error);
+                }
+                Err(_) => time::sleep(RETRY_PAUSE).await,
+            }
         }
     }
 
@@ -109,6 +148,9 @@ impl Replica {
     pub(crate) async fn rejoin(&self) -> Result<(), LogError> {
         // Whatever was found out about the log before this turn is older than what is seen now.
         let _turn = self.turn.lock().await;
+        if let Some(condemned) = self.condemned() {
+            return Err(condemned);
+        }
         // A log that failed says here whether it was opened again.
         let head = self.head().await?;
         let version = self.projection.version();
@@ -123,9 +165,14 @@ impl Replica {
             self.projection.reset();
         }
         self.read_up_to(head).await?;
-        if let Sight::Unfit(error) = mem::take(&mut *self.sight.lock()) {
-            self.monitor.fit_again(&error);
+        let mut sight = self.sight.lock();
+        match &*sight {
+            Sight::Condemned(error) => return Err(error.clone()),
+            Sight::Unfit(error) => self.monitor.fit_again(error),
+            Sight::Clear | Sight::Lost => {}
         }
+        *sight = Sight::Clear;
+        drop(sight);
         self.monitor.reads_go_on();
         Ok(())
     }
@@ -175,6 +222,9 @@ impl Replica {
     /// not change that.
     fn lose_sight(&self, error: &LogError) {
         let mut sight = self.sight.lock();
+        if matches!(*sight, Sight::Condemned(_)) {
+            return;
+        }
         if error.fault != Fault::Unreachable {
             *sight = Sight::Unfit(error.clone());
         } else if *sight == Sight::Clear {
@@ -204,9 +254,23 @@ impl Replica {
 
     /// Up to there and no further than needed: others may write faster than this node reads the last of it.
     async fn read_up_to(&self, head: Position) -> Result<(), LogError> {
+        let mut ahead = None;
         while self.projection.version().position < head {
-            if !self.read_on().await? {
+            let records = match ahead.take() {
+                Some(records) => records,
+                None => self.next_records().await?,
+            };
+            let Some(last) = records.last().map(|record| record.position) else {
                 return Err(not_shown(head));
+            };
+            if last < head && replay::is_worth_sharing(&records) {
+                // The log is read on while these are applied.
+                let reading = self.log.read(before(last), ReadBound::BATCH);
+                let (applied, read) = tokio::join!(self.apply(records), reading);
+                applied?;
+                ahead = Some(self.news_in(read?, self.projection.version()).await?);
+            } else {
+                self.apply(records).await?;
             }
         }
         Ok(())
@@ -214,23 +278,41 @@ impl Replica {
 
     /// Reads and applies the next commits, and tells whether there were any.
     async fn read_on(&self) -> Result<bool, LogError> {
-        let version = self.projection.version();
-        let records = match version.commit {
-            None => self.log.read(Position::START, ReadBound::BATCH).await?,
-            Some(_) => self.read_after(version).await?,
-        };
-        for record in &records {
-            self.projection.apply(&codec::decode_stored(record)?, &record.bytes)?;
+        let records = self.next_records().await?;
+        let news = !records.is_empty();
+        self.apply(records).await?;
+        Ok(news)
+    }
+
+    async fn apply(&self, records: Vec<StoredRecord>) -> Result<(), LogError> {
+        if replay::is_worth_sharing(&records) {
+            let projection = self.projection.clone();
+            let applied = task::spawn_blocking(move || replay::apply_on_all_cores(&projection, &records));
+            return applied.await.expect("a replay does not panic, and nobody cancels it");
         }
+        replay::apply(&self.projection, &records)?;
         // A long replay must not keep other tasks of this worker waiting.
-        tokio::task::yield_now().await;
-        Ok(!records.is_empty())
+        task::yield_now().await;
+        Ok(())
     }
 
     /// The next records, read along with the last one that was applied: an engine may be restored from a backup
     /// behind our back, and what it holds then does not continue our history.
-    async fn read_after(&self, version: Version) -> Result<Vec<StoredRecord>, LogError> {
-        let mut records = self.log.read(before(version.position), ReadBound::BATCH).await?;
+    async fn next_records(&self) -> Result<Vec<StoredRecord>, LogError> {
+        let version = self.projection.version();
+        let records = self.log.read(before(version.position), ReadBound::BATCH).await?;
+        match version.commit {
+            None => Ok(records),
+            Some(_) => self.news_in(records, version).await,
+        }
+    }
+
+    /// What follows `version` in records that begin with it.
+    async fn news_in(
+        &self,
+        mut records: Vec<StoredRecord>,
+        version: Version,
+    ) -> Result<Vec<StoredRecord>, LogError> {
         if let Some(diverged) = self.difference(version, records.first()).await? {
             return Err(diverged);
         }

@@ -155,6 +155,9 @@ impl Writer {
         {
             return self.recover(error).await;
         }
+        if let Some(error) = self.replica.unfit() {
+            return self.recover(error).await;
+        }
         match self.durable_enough() {
             Ok(()) => self.replica.monitor.writes_go_on(),
             Err(error) => self.recover(error).await,
@@ -205,7 +208,6 @@ impl Writer {
                 }
             },
             Outcome::Overtaken => {
-                self.replica.statistics.overtaken();
                 if let Err(error) = self.replica.overtaken(base).await {
                     self.recover(error).await;
                 }
@@ -281,8 +283,7 @@ impl Writer {
     /// Appends, and reports an append that takes longer than its callers wait. It is never given up: what was
     /// begun may still be stored.
     async fn append(&self, expected: Version, record: &Record) -> Result<Position, AppendError> {
-        let appending = self.replica.log.append(expected, record);
-        let mut appending = pin!(self.replica.statistics.append(appending));
+        let mut appending = pin!(self.replica.statistics.append(self.replica.log.append(expected, record)));
         if let Ok(outcome) = time::timeout(APPEND_TIMEOUT, &mut appending).await {
             return outcome;
         }
@@ -384,8 +385,7 @@ impl Writer {
     }
 
     fn answer(&mut self, draft: Draft) {
-        let covered = draft.covered();
-        for (request, answer) in self.waiting.drain(..covered).zip(draft.into_answers()) {
+        for (request, answer) in self.waiting.drain(..draft.covered()).zip(draft.into_answers()) {
             // The client may have gone away; the pet exists all the same.
             let _ = request.reply.send(answer);
         }

@@ -1,19 +1,17 @@
 //! The arguments of the program. Every flag has an environment variable of the same name.
 
 mod client_limits;
+mod log;
 mod summary;
 
 use std::{
-    env, fs,
     net::{SocketAddr, ToSocketAddrs as _},
-    os::unix::fs::PermissionsExt as _,
     path::PathBuf,
     time::Duration,
 };
 
 use adapters::http::{AccessLog, ContactUrl, Origin, ServerUrl, Site};
-use anyhow::{Context as _, bail};
-use application::{Digest, WriteFormat, ports::DurabilityLevel};
+use application::{WriteFormat, ports::DurabilityLevel};
 use clap::{
     Args, Parser, Subcommand, ValueEnum,
     error::{ContextKind, ContextValue},
@@ -22,12 +20,13 @@ use clap::{
 use self::client_limits::ClientLimitArguments;
 use crate::{
     commands::{
-        completions::CompletionsArguments, health::HealthArguments, keys::KeysCommand, log::FindArguments,
-        man::ManArguments,
+        completions::CompletionsArguments, health::HealthArguments, keys::KeysCommand, man::ManArguments,
     },
     store_url::StoreUrl,
-    wire::{Access, Demands},
+    wire::Demands,
 };
+
+pub(crate) use log::{AccessArguments, LogCommand, SourceArgument};
 
 /// An inventory service for a pet store, on a durable append-only log.
 #[derive(Debug, Parser)]
@@ -110,6 +109,12 @@ pub(crate) struct ServeArguments {
     /// it [default: the folder of the key file]
     #[arg(long, env = "PETSTORE_STATE", value_name = "DIR")]
     pub(crate) state: Option<PathBuf>,
+    /// Write a snapshot of the state after this many commits, so that the next start need not replay the whole log. One is
+    /// written at a clean end, too. 0: neither write nor read snapshots.
+    #[arg(long, env = "PETSTORE_SNAPSHOT_EVERY", default_value_t = 10_000, value_name = "COMMITS")]
+    pub(crate) snapshot_every: u64,
+    #[command(flatten)]
+    pub(crate) snapshot: SnapshotArgument,
     /// Accept that the log is empty or a different one than before, and remember that one from now on.
     #[arg(long, env = "PETSTORE_ACCEPT_NEW_LOG")]
     pub(crate) accept_new_log: bool,
@@ -172,6 +177,13 @@ pub(crate) struct AddressArguments {
 }
 
 #[derive(Debug, Clone, Args)]
+pub(crate) struct SnapshotArgument {
+    /// Folder for the snapshot [default: beside a sled or SQLite log; none for a log on a server]
+    #[arg(long, env = "PETSTORE_SNAPSHOT_DIR", value_name = "DIR")]
+    pub(crate) snapshot_dir: Option<PathBuf>,
+}
+
+#[derive(Debug, Clone, Args)]
 pub(crate) struct StoreArgument {
     /// Where the log is stored: sled:PATH, sqlite:PATH, <postgres://USER@HOST/DATABASE>, <nats://HOST:PORT/STREAM>,
     /// or memory: (lost when the process ends). Pass passwords in the environment or a file instead of the URL.
@@ -185,51 +197,6 @@ pub(crate) struct StoreArgument {
     pub(crate) store: StoreUrl,
 }
 
-/// A log that is only read.
-#[derive(Debug, Clone, Args)]
-pub(crate) struct SourceArgument {
-    /// Where the log is stored (see petstore serve), or <https://HOST:PORT> of the operators' listener of a running service.
-    #[arg(
-        long,
-        env = "PETSTORE_STORE",
-        hide_env_values = true,
-        default_value = "sled:petstore-data/log",
-        value_name = "URL"
-    )]
-    pub(crate) store: StoreUrl,
-    #[command(flatten)]
-    pub(crate) access: AccessArguments,
-}
-
-/// How the log of a running service may be read. Other logs need none of it.
-#[derive(Debug, Clone, Args)]
-pub(crate) struct AccessArguments {
-    /// File with an API key that has the scope log, for the log of a running service. Alternatively, the environment variable
-    /// `PETSTORE_LOG_KEY` holds the key itself.
-    #[arg(long, env = "PETSTORE_KEY_FILE", value_name = "FILE")]
-    key_file: Option<PathBuf>,
-    /// File with the certificates (PEM) to trust for https [default: those of the system]
-    #[arg(long, env = "PETSTORE_CA", value_name = "FILE")]
-    ca: Option<PathBuf>,
-}
-
-impl AccessArguments {
-    /// Reads the key.
-    pub(crate) fn access(&self) -> anyhow::Result<Access> {
-        let key = match &self.key_file {
-            Some(file) => {
-                let unreadable = || format!("the key file {} cannot be read", file.display());
-                if fs::metadata(file).with_context(unreadable)?.permissions().mode() & 0o007 != 0 {
-                    bail!("every user can use the API key in {0}: run chmod 600 {0}", file.display());
-                }
-                Some(fs::read_to_string(file).with_context(unreadable)?)
-            }
-            None => env::var("PETSTORE_LOG_KEY").ok().filter(|key| !key.is_empty()),
-        };
-        Ok(Access { key, ca: self.ca.clone() })
-    }
-}
-
 impl ServeArguments {
     pub(crate) fn demands(&self) -> Demands {
         Demands {
@@ -241,6 +208,8 @@ impl ServeArguments {
             state: self.state.clone().unwrap_or_else(|| self.keys.with_file_name("")),
             accept_new_log: self.accept_new_log,
             pets_max: self.max_pets,
+            snapshot_every: self.snapshot_every,
+            snapshot_dir: self.snapshot.snapshot_dir.clone(),
         }
     }
 
@@ -298,78 +267,6 @@ pub(crate) enum LogFormat {
     Text,
     /// One JSON object per line.
     Json,
-}
-
-#[derive(Debug, Subcommand)]
-pub(crate) enum LogCommand {
-    /// Show the size and age of the log, and the durability that its engine promises.
-    Stat(SourceArgument),
-    /// Read and check the whole log: checksums, positions, the hash chain, contradictions and the high-water mark. Prints
-    /// the digest and the head hash, or the first bad position and what can be salvaged.
-    Verify {
-        /// Check that the log is, or continues, the history with this head hash, e.g. from the manifest of an export.
-        #[arg(long, env = "PETSTORE_HEAD", value_name = "HASH")]
-        head: Option<Digest>,
-        #[command(flatten)]
-        source: SourceArgument,
-    },
-    /// Write every commit to standard output as one line of JSON, and a manifest as the last line.
-    Export(SourceArgument),
-    /// Import an exported history into an empty log, or resume an interrupted import.
-    Import {
-        /// The exported file, or - for standard input.
-        #[arg(default_value = "-")]
-        file: PathBuf,
-        /// Import a file that `petstore log salvage --gaps-to` has written: add its pets, under the same ids, to an empty log
-        /// with a new history.
-        #[arg(long, env = "PETSTORE_ACCEPT_GAPS")]
-        accept_gaps: bool,
-        #[command(flatten)]
-        target: StoreArgument,
-    },
-    /// Copy a history to another engine, byte for byte, resume an interrupted copy, or keep a copy up to date.
-    Copy {
-        /// The log to copy.
-        #[arg(long, env = "PETSTORE_FROM", hide_env_values = true, value_name = "URL")]
-        from: StoreUrl,
-        /// The target: an empty log, or one that holds the beginning of the same history.
-        #[arg(long, env = "PETSTORE_TO", hide_env_values = true, value_name = "URL")]
-        to: StoreUrl,
-        /// Go on with new commits as they are stored, until interrupted, and say how far behind the target is.
-        #[arg(long, env = "PETSTORE_FOLLOW")]
-        follow: bool,
-        /// How often a copy that is kept up to date says how far behind it is.
-        #[arg(long, env = "PETSTORE_REPORT_EVERY", default_value = "10s", value_name = "TIME",
-              value_parser = humantime::parse_duration)]
-        report_every: Duration,
-        #[command(flatten)]
-        access: AccessArguments,
-    },
-    /// Copy the intact part of a damaged log into a new one, and report what could not be read. The damaged log is not
-    /// changed.
-    Salvage {
-        /// The damaged log.
-        #[arg(long, env = "PETSTORE_FROM", hide_env_values = true, value_name = "URL")]
-        from: StoreUrl,
-        /// The target: a new log, or one that an interrupted salvage has started to fill.
-        #[arg(long, env = "PETSTORE_TO", hide_env_values = true, value_name = "URL")]
-        to: StoreUrl,
-        /// If commits are missing, write every readable one to this new file instead, also those after a gap. `petstore
-        /// log import --accept-gaps` makes a new log of it.
-        #[arg(long, env = "PETSTORE_GAPS_TO", value_name = "FILE")]
-        gaps_to: Option<PathBuf>,
-    },
-    /// Print the last commits as lines of JSON, then new ones as they arrive, until interrupted. A sled or SQLite log can
-    /// be open in only one process, so there the command ends after the last commit; ask the service instead.
-    Tail {
-        /// Start after this position instead of ten commits before the end.
-        #[arg(long, env = "PETSTORE_AFTER", value_name = "POSITION")]
-        after: Option<u64>,
-        #[command(flatten)]
-        source: SourceArgument,
-    },
-    /// Tell who added which pet and when. The exit code is 1 if no event matches.
-    Find(FindArguments),
 }
 
 /// A level for everything comes first, so that a misspelt one is not taken for the name of a module.

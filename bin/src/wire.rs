@@ -17,11 +17,16 @@ use adapters::{
     event_log::{embedded::SalvagedLog, memory::MemoryLog, remote::RemoteLog, sled::SledLog},
     first_commit::FirstCommit,
     read_model::MemoryReadModel,
+    snapshot_file::SnapshotFile,
     system::SystemClock,
 };
 use application::{
-    Options, PetStore, RateLimit, WriteFormat,
-    ports::{Authenticator, Clock as _, CommitId, DurabilityLevel, EventLog, Fault, LogError, Position},
+    Options, PetStore, RateLimit, Snapshots, WriteFormat,
+    ports::{
+        Authenticator, Clock as _, CommitId, DurabilityLevel, EventLog, Fault, LogError, Position, ReadModel,
+        SnapshotStore,
+    },
+    snapshot::{self, Comparison},
 };
 use tokio::time::{self, Instant};
 
@@ -129,6 +134,10 @@ pub(crate) struct Demands {
     /// Whether the log may be another one than before.
     pub(crate) accept_new_log: bool,
     pub(crate) pets_max: Option<usize>,
+    /// After how many commits a snapshot is written; 0 for never.
+    pub(crate) snapshot_every: u64,
+    /// The folder for snapshots, instead of the one of the log.
+    pub(crate) snapshot_dir: Option<PathBuf>,
 }
 
 /// Opens the log and replays it into a store that is ready to serve. Waits for an engine that cannot be reached, and
@@ -151,7 +160,7 @@ pub(crate) async fn open_store(url: &StoreUrl, demands: &Demands) -> Result<PetS
 }
 
 async fn try_to_open_store(url: &StoreUrl, demands: &Demands) -> Result<PetStore, LogError> {
-    let &Demands { required, write_format, ref state, accept_new_log, pets_max } = demands;
+    let &Demands { required, write_format, ref state, accept_new_log, pets_max, .. } = demands;
     let memory = url.name_of_server_log().map(|name| FirstCommit::of(name, state));
     let first_commit = match &memory {
         Some(memory) if !accept_new_log => memory.recall()?,
@@ -166,14 +175,49 @@ async fn try_to_open_store(url: &StoreUrl, demands: &Demands) -> Result<PetStore
         return Err(LogError::new(Fault::CannotOpen, detail));
     }
     let options = Options { write_format, required, first_commit, pets_max, ..Options::new(url.sharing()) };
+    let snapshots = match demands.snapshot_every {
+        0 => None,
+        every => snapshot_store(url, demands.snapshot_dir.as_deref()).map(|file| Snapshots::new(file, every)),
+    };
     let store =
-        PetStore::open(log, Arc::<MemoryReadModel>::default(), Arc::new(SystemClock), options).await?;
+        PetStore::open_with(log, empty_read_model(), Arc::new(SystemClock), options, snapshots).await?;
     if let Some(memory) = memory
         && first_commit.is_none()
     {
         tokio::spawn(remember(memory, accept_new_log, store.first_commit()));
     }
     Ok(store)
+}
+
+/// Where the snapshot of this log is kept, if it is kept at all.
+fn snapshot_store(url: &StoreUrl, folder: Option<&Path>) -> Option<Arc<dyn SnapshotStore>> {
+    let file = match (url, folder) {
+        (StoreUrl::Memory | StoreUrl::Service(_), _) => return None,
+        (url, Some(folder)) => SnapshotFile::in_folder(folder, &url.name_of_log()),
+        (StoreUrl::Sled(path), None) => SnapshotFile::beside_log(SledLog::snapshot_path(path)),
+        #[cfg(feature = "sqlite")]
+        (StoreUrl::Sqlite(path), None) => SnapshotFile::beside_log(SqliteLog::snapshot_path(path)),
+        #[cfg(not(feature = "sqlite"))]
+        (StoreUrl::Sqlite(_), None) => return None,
+        (StoreUrl::Postgres(_) | StoreUrl::Nats(_), None) => return None,
+    };
+    Some(Arc::new(file))
+}
+
+/// Compares the snapshot of a log, if there is one, with what a replay gives.
+pub(crate) async fn compare_snapshot(
+    url: &StoreUrl,
+    folder: Option<&Path>,
+    log: &dyn EventLog,
+) -> Result<Comparison, LogError> {
+    match snapshot_store(url, folder) {
+        None => Ok(Comparison::Missing),
+        Some(store) => snapshot::compare(log, store, [empty_read_model(), empty_read_model()]).await,
+    }
+}
+
+fn empty_read_model() -> Arc<dyn ReadModel> {
+    Arc::<MemoryReadModel>::default()
 }
 
 /// Remembers the first commit once there is one, and forgets the one before if the log may be another one.

@@ -27,6 +27,16 @@ pub struct Contradiction {
 }
 
 impl Inventory {
+    /// The inventory after a history that assigned ids up to this one, to go on from there.
+    pub fn resume(last_id: Option<PetId>) -> Self {
+        Self { last_id }
+    }
+
+    /// The last id that was assigned.
+    pub fn last_id(&self) -> Option<PetId> {
+        self.last_id
+    }
+
     /// Decides on a new pet: it gets the id after the last one. Does not change the state.
     pub fn create(&self, details: NewPet) -> Result<PetEvent, IdsExhausted> {
         let id = match self.last_id {
@@ -39,13 +49,16 @@ impl Inventory {
     /// Updates the state with an event. An id that is not greater than all previous ones is an error and changes nothing.
     pub fn apply(&mut self, event: &PetEvent) -> Result<(), Contradiction> {
         match event {
-            PetEvent::Added(pet) => {
-                if let Some(last) = self.last_id.filter(|last| pet.id <= *last) {
-                    return Err(Contradiction { added: pet.id, last });
-                }
-                self.last_id = Some(pet.id);
-            }
+            PetEvent::Added(pet) => self.add(pet.id),
         }
+    }
+
+    /// Updates the state with a pet that was added under this id: all that [`apply`](Self::apply) needs of the event.
+    pub fn add(&mut self, id: PetId) -> Result<(), Contradiction> {
+        if let Some(last) = self.last_id.filter(|last| id <= *last) {
+            return Err(Contradiction { added: id, last });
+        }
+        self.last_id = Some(id);
         Ok(())
     }
 }

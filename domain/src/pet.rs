@@ -58,6 +58,18 @@ impl PetName {
     /// Accepts 1 to 200 characters, at least one of them not white space, none of them a control character.
     pub fn new(name: impl Into<Arc<str>>) -> Result<Self, InvalidPetName> {
         let name = name.into();
+        Self::check(&name)?;
+        Ok(Self(name))
+    }
+
+    /// Whether a text is a valid name, for those who need no copy of it.
+    pub fn check(name: &str) -> Result<(), InvalidPetName> {
+        let visible = |byte: u8| byte.is_ascii_graphic() || byte == b' ';
+        if name.len() <= Self::MAX_CHARS && name.bytes().all(visible) && name.bytes().any(|byte| byte != b' ')
+        {
+            // Most names are plain ASCII, and then their bytes say it all.
+            return Ok(());
+        }
         if name.chars().all(char::is_whitespace) {
             return Err(InvalidPetName::Blank);
         }
@@ -67,7 +79,7 @@ impl PetName {
         if name.chars().any(char::is_control) {
             return Err(InvalidPetName::ControlCharacter);
         }
-        Ok(Self(name))
+        Ok(())
     }
 
     /// The name as it was given.

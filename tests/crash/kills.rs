@@ -9,6 +9,7 @@ use super::{
     ledger::Ledger,
     load::Load,
     part::{Part, Rounds, Tally},
+    snapshots::{EVERY_COMMIT, NEVER},
 };
 
 const WRITERS: u64 = 8;
@@ -21,21 +22,27 @@ const INTERRUPTED_STARTS: u64 = 4;
 
 #[test]
 fn a_kill_at_any_moment_loses_nothing_and_invents_nothing() {
-    kill_again_and_again(Engine::chosen(), Part::begin("kills", Rounds { short: 24, full: 1_000 }));
+    kill_again_and_again(Engine::chosen(), NEVER, Part::begin("kills", Rounds { short: 24, full: 1_000 }));
 }
 
 #[test]
 fn a_kill_at_any_moment_loses_nothing_with_sqlite_either() {
-    kill_again_and_again(Engine::Sqlite, Part::begin("sqlite kills", Rounds { short: 8, full: 200 }));
+    kill_again_and_again(Engine::Sqlite, NEVER, Part::begin("sqlite kills", Rounds { short: 8, full: 200 }));
 }
 
-fn kill_again_and_again(engine: Engine, mut part: Part) {
+#[test]
+fn a_kill_while_snapshots_are_written_loses_nothing_and_invents_nothing() {
+    let rounds = Rounds { short: 12, full: 400 };
+    kill_again_and_again(Engine::chosen(), EVERY_COMMIT, Part::begin("snapshot kills", rounds));
+}
+
+fn kill_again_and_again(engine: Engine, snapshots: &[&str], mut part: Part) {
     let mut tally = Tally::default();
     let mut dice = part.dice(0);
     let ledger = Arc::new(Ledger::default());
     let folder = tempfile::tempdir().expect("a temporary folder");
     let store = engine.url(&folder.path().join("log"));
-    let mut app = App::start_on(program(), &store, folder, &[]);
+    let mut app = App::start_on(program(), &store, folder, snapshots);
     while tally.rounds < part.rounds {
         let load = Load::start(&app, &ledger, tally.rounds, WRITERS);
         thread::sleep(dice.moment(LIFE_MAX));

@@ -28,8 +28,8 @@ pub struct App {
     program: PathBuf,
     store: String,
     flags: Vec<String>,
-    /// The address to listen on.
-    listen: String,
+    /// The port to listen on; 0 for any.
+    port: u16,
     /// A command that runs the service instead of being it, a tracer for example.
     wrapper: Vec<String>,
     /// The server that keeps the log, if it needs one.
@@ -76,7 +76,7 @@ impl App {
             program: program.to_path_buf(),
             store: store.to_owned(),
             flags,
-            listen: "127.0.0.1:0".into(),
+            port: 0,
             wrapper: vec![],
             place: None,
         }
@@ -94,7 +94,7 @@ impl App {
 
     /// From the next start on, the service listens on this port.
     pub fn use_port(&mut self, port: u16) {
-        self.listen = format!("127.0.0.1:{port}");
+        self.port = port;
     }
 
     /// From the next start on, the service is run by this command, which gets its command line. It must let
@@ -158,7 +158,14 @@ impl App {
         let mut words = self.wrapper.iter().map(OsStr::new).chain([self.program.as_os_str()]);
         let child = Command::new(words.next().expect("the program is always there"))
             .args(words)
-            .args(["serve", "--listen", &self.listen, "--store", &self.store, "--keys"])
+            .args([
+                "serve",
+                "--listen",
+                &format!("127.0.0.1:{}", self.port),
+                "--store",
+                &self.store,
+                "--keys",
+            ])
             .arg(self.keys_file())
             .args(&self.flags)
             .stdin(Stdio::null())

@@ -9,7 +9,7 @@ use adapters::{read_model::MemoryReadModel, system::SystemClock};
 use application::{
     Bookmark, CreateError, HASH_PREFIX, ListPets, NotCaughtUp, Options, PageEnd, PetStore, PetView, Sharing,
     Version,
-    commit::Commit,
+    commit::CommitView,
     contract,
     ports::{Fault, InvalidBlock, ReadModel, SavedPets},
 };
@@ -144,7 +144,7 @@ impl ReadModel for Interrupted {
         }
     }
 
-    fn apply(&self, commit: &Commit) {
+    fn apply(&self, commit: &CommitView<'_>) {
         self.model.apply(commit);
     }
 

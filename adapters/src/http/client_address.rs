@@ -17,10 +17,6 @@ const X_FORWARDED_FOR: HeaderName = HeaderName::from_static("x-forwarded-for");
 /// The part of an IPv6 address that one subscriber is given.
 const IPV6_NETWORK: u128 = !0 << 64;
 
-/// Who opened the connection. Added to every request.
-#[derive(Debug, Clone, Copy)]
-pub(super) struct Peer(pub(super) IpAddr);
-
 /// What counts as one client: an IPv4 address, or an IPv6 network of 64 bits.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub(super) struct Network(IpAddr);

@@ -27,7 +27,6 @@ use tokio::{
 use super::{
     activity::{Activity, Deadline, Endless, InFlight, Watched},
     call::LOG_POSITION,
-    client_address::Peer,
     limits::{
         CONNECTION_WINDOW, HEAD_MAX, HEADERS_MAX, PRESSURE_TIMEOUT, STREAM_WINDOW, STREAMS_MAX, Settings,
     },
@@ -94,9 +93,8 @@ impl Connections {
         let mut watchdog = Watchdog::new(activity.clone(), self.settings);
         let io = TokioIo::new(Watched { stream, activity: activity.clone() });
         let (connections, caller) = (self.clone(), stranger.clone());
-        let service = service_fn(move |mut request: hyper::Request<Incoming>| {
-            request.extensions_mut().insert(Peer(peer));
-            connections.clone().answer(request, activity.begin(), caller.clone())
+        let service = service_fn(move |request| {
+            connections.clone().answer(request, peer, activity.begin(), caller.clone())
         });
         let mut connection = std::pin::pin!(self.builder.serve_connection(io, service));
         loop {
@@ -135,6 +133,7 @@ impl Connections {
     async fn answer(
         self: Arc<Self>,
         request: hyper::Request<Incoming>,
+        peer: IpAddr,
         in_flight: InFlight,
         caller: Arc<Stranger>,
     ) -> Result<hyper::Response<ResponseBody>, Infallible> {
@@ -143,7 +142,7 @@ impl Connections {
         } else {
             let request = RequestBody::guard(request, self.settings.body_timeout, &in_flight);
             let router = if in_flight.has_room() { &self.routers.serving } else { &self.routers.shedding };
-            pipeline::route(router, request).await
+            pipeline::route(router, request, peer).await
         };
         // Only callers with a valid key are told the position.
         if response.headers().contains_key(LOG_POSITION) {

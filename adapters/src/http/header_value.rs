@@ -40,7 +40,8 @@ impl ValueWriter {
     pub(super) fn hex_number(&mut self, number: u64) -> &mut Self {
         let digits = (u64::BITS - number.leading_zeros()).div_ceil(4).max(1);
         for place in (0..digits).rev() {
-            self.write(&[digit((number >> (4 * place)) as u8 & 0xf)]);
+            let value = number >> (4 * place) & 0xf;
+            self.write(&[digit(u8::try_from(value).expect("four bits fit into eight"))]);
         }
         self
     }

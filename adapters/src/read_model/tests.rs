@@ -2,11 +2,11 @@
 
 use application::{
     KeyId, Limit,
-    commit::{Entry, Format},
+    commit::{Commit, Entry, Format},
     ports::{CommitId, Position},
 };
 use chrono::DateTime;
-use domain::{CategoryId, NewPet, Pet, PetName};
+use domain::{CategoryId, NewPet, Pet, PetEvent, PetName};
 use proptest::prelude::*;
 
 use super::*;
@@ -19,7 +19,7 @@ fn pet(id: i64, status: Option<PetStatus>) -> Pet {
 
 fn holding(pets: &[Pet]) -> MemoryReadModel {
     let model = MemoryReadModel::default();
-    model.apply(&commit(1, pets.iter().cloned().map(PetEvent::Added)));
+    model.apply(&commit(1, pets.iter().cloned().map(PetEvent::Added)).view());
     model
 }
 
@@ -102,7 +102,7 @@ fn what_is_saved_is_loaded_as_it_was_whatever_is_added_meanwhile() {
         .collect();
     let model = holding(&pets);
     let (saved, version) = (model.save(), model.version());
-    model.apply(&commit(2, [PetEvent::Added(pet(20_000, None))]));
+    model.apply(&commit(2, [PetEvent::Added(pet(20_000, None))]).view());
     let loaded = holding(&[pet(7, None)]);
     loaded.load(saved).unwrap();
     let expected = holding(&pets);
@@ -114,7 +114,7 @@ fn what_is_saved_is_loaded_as_it_was_whatever_is_added_meanwhile() {
             assert_eq!(page(&loaded, &query), page(&expected, &query), "{query:?}");
         }
     }
-    loaded.apply(&commit(2, [PetEvent::Added(pet(20_000, None))]));
+    loaded.apply(&commit(2, [PetEvent::Added(pet(20_000, None))]).view());
     assert_eq!(loaded.count(), model.count());
 }
 

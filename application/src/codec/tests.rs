@@ -179,6 +179,40 @@ fn any_commit() -> impl Strategy<Value = Commit> {
     )
 }
 
+/// Parts of records, and what a careless reader takes for them.
+fn any_token() -> impl Strategy<Value = String> {
+    let tokens = [
+        "",
+        " ",
+        "0",
+        "-",
+        "-0",
+        "01",
+        "1.0",
+        "1e3",
+        "9223372036854775808",
+        "+1",
+        "\"",
+        "\\",
+        "\\u0041",
+        "\u{7f}",
+        "\n",
+        ",",
+        "]",
+        "}",
+        "{",
+        "[",
+        "\"status\":\"sold\",",
+        ",\"status\":null",
+        "null",
+        "\u{a0}",
+        "é",
+        "\"by\":\"k\",",
+        ",\"requestKey\":\"\"",
+    ];
+    prop_oneof![prop::sample::select(tokens.to_vec()).prop_map(str::to_owned), "\\PC{0,2}", "[0-9a-z]{1,3}"]
+}
+
 proptest! {
     #[test]
     fn every_commit_is_read_back_as_it_was_written(commit in any_commit()) {
@@ -213,6 +247,35 @@ proptest! {
     fn a_cut_record_is_never_read(commit in any_commit(), place in any::<prop::sample::Index>()) {
         let bytes = encode(&commit).bytes;
         prop_assert!(decode(&bytes[..place.index(bytes.len())]).is_err());
+    }
+
+    #[test]
+    fn every_record_is_read_as_serde_parses_it(commit in any_commit()) {
+        let bytes = encode(&commit).bytes;
+        let is_plain = !bytes.contains(&b'\\');
+        let record = StoredRecord { position: commit.position, bytes };
+        let read = read_stored(&record).unwrap();
+        prop_assert_eq!(&*read.view(), &commit.view());
+        prop_assert_eq!(matches!(read, Decoded::Read(_)), is_plain, "only escapes need serde");
+    }
+
+    #[test]
+    fn what_is_almost_a_record_is_read_as_serde_parses_it_or_left_to_serde(
+        commit in any_commit(),
+        edits in prop::collection::vec((any::<prop::sample::Index>(), 0..3_usize, any_token()), 1..4),
+    ) {
+        let bytes = encode(&commit).bytes;
+        let mut body: Vec<_> = bytes[..bytes.len() - CHECKSUM_LEN].to_vec();
+        for (place, removed, token) in edits {
+            let place = place.index(body.len());
+            let end = body.len().min(place + removed);
+            body.splice(place..end, token.bytes());
+        }
+        let record = [&body[..], b",\"crc32c\":\"00000000\"}"].concat();
+        if let Some(read) = canonical::read(&body) {
+            let parsed = parse(&record);
+            prop_assert_eq!(parsed.as_ref().map(Commit::view), Ok(read));
+        }
     }
 
     #[test]

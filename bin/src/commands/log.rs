@@ -46,9 +46,10 @@ pub(crate) async fn run(command: LogCommand) -> anyhow::Result<()> {
 /// What an interrupted command leaves behind, and how to go on.
 fn after_an_interrupt(command: &LogCommand) -> &'static str {
     match command {
-        LogCommand::Stat(_) | LogCommand::Verify { .. } | LogCommand::Tail { .. } | LogCommand::Find(_) => {
+        LogCommand::Stat(_) | LogCommand::Verify { .. } | LogCommand::Find(_) => {
             "nothing was changed; start it again"
         }
+        LogCommand::Tail { .. } => "nothing was changed",
         LogCommand::Export(_) => "the export is incomplete; start it again",
         LogCommand::Import { accept_gaps: false, .. }
         | LogCommand::Copy { .. }
@@ -67,7 +68,9 @@ fn after_an_interrupt(command: &LogCommand) -> &'static str {
 async fn carry_out(command: LogCommand) -> anyhow::Result<()> {
     match command {
         LogCommand::Stat(argument) => stat::run(&argument).await,
-        LogCommand::Verify { head, source } => verify::run(&source, head).await,
+        LogCommand::Verify { head, source, snapshot } => {
+            verify::run(&source, head, snapshot.snapshot_dir.as_deref()).await
+        }
         LogCommand::Export(argument) => export::run(&argument).await,
         LogCommand::Import { file, accept_gaps: false, target } => import::run(&file, &target.store).await,
         LogCommand::Import { file, accept_gaps: true, target } => {

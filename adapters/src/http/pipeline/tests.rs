@@ -1,6 +1,6 @@
 //! The steps of every request, on a service whose store is not open yet.
 
-use std::sync::Arc;
+use std::{net::Ipv4Addr, sync::Arc};
 
 use application::{KeyId, Principal, RefusedKey, Scope, ports::Authenticator};
 use axum::http::{
@@ -13,6 +13,8 @@ use serde_json::{Value, json};
 
 use super::*;
 use crate::http::{Service, Site, public_routers};
+
+const PEER: IpAddr = IpAddr::V4(Ipv4Addr::LOCALHOST);
 
 /// Knows one key, and breaks at another.
 struct Keys;
@@ -56,7 +58,7 @@ fn with_key(request: Request) -> Request {
 }
 
 async fn answer(request: Request) -> Response {
-    route(&router(), request).await
+    route(&router(), request, PEER).await
 }
 
 async fn body(response: Response) -> Value {
@@ -148,11 +150,11 @@ proptest! {
 #[tokio::test]
 async fn a_panic_becomes_a_500_and_the_next_request_is_served() {
     let router = router();
-    let broken = route(&router, with(request("GET", "/v1/pets"), AUTHORIZATION, "Bearer breaks")).await;
+    let broken = route(&router, with(request("GET", "/v1/pets"), AUTHORIZATION, "Bearer breaks"), PEER).await;
     let error = body(broken).await;
     assert_eq!((error["status"].as_u64(), &error["code"]), (Some(500), &json!("internal")));
     assert!(!error["message"].as_str().unwrap().contains("breaks"), "causes are not shown");
-    assert_eq!(route(&router, request("GET", "/livez")).await.status(), 200);
+    assert_eq!(route(&router, request("GET", "/livez"), PEER).await.status(), 200);
 }
 
 #[tokio::test]
@@ -202,7 +204,7 @@ async fn a_request_is_counted_under_the_name_of_its_route() {
     ] {
         for (method, path) in methods.iter().flat_map(|method| paths.iter().map(move |path| (method, path))) {
             let service = service();
-            route(&public_routers(&service).serving, request(method, path)).await;
+            route(&public_routers(&service).serving, request(method, path), PEER).await;
             let counted: Vec<_> = service.metrics.called().into_iter().map(|(name, _)| name).collect();
             assert_eq!(counted, [name], "{method} {path}");
         }

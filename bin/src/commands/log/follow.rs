@@ -3,13 +3,14 @@
 use std::{
     cell::Cell,
     convert::Infallible,
+    sync::Arc,
     time::{Duration, Instant},
 };
 
 use anyhow::{anyhow, bail};
 use application::{
     Sharing,
-    ports::{EventLog, Position},
+    ports::{EventLog, Fault, LogError, Position},
     transfer::{self, FollowStep},
 };
 use chrono::{DateTime, SecondsFormat, Utc};
@@ -24,6 +25,9 @@ use crate::{config::AccessArguments, store_url::StoreUrl, wire};
 
 /// How long the source may take to tell its last position when the copy ends.
 const LAST_PATIENCE: Duration = Duration::from_secs(2);
+
+/// How long to wait before a log that could not be reached is opened again.
+const OPEN_PAUSE: Duration = Duration::from_secs(1);
 
 /// How far the copy has come.
 #[derive(Debug, Clone, Copy, Default)]
@@ -58,8 +62,16 @@ pub(super) async fn run(
         );
     }
     let (mut interrupt, mut terminate) = (signal(SignalKind::interrupt())?, signal(SignalKind::terminate())?);
-    let source = wire::open_source(from, &access.access()?).await?;
-    let target = wire::open_log(to).await?;
+    let access = access.access()?;
+    let opened = async {
+        let source = patiently(async || wire::open_source(from, &access).await).await?;
+        Ok::<_, LogError>((source, patiently(async || wire::open_log(to).await).await?))
+    };
+    let (source, target) = tokio::select! {
+        opened = opened => opened?,
+        _ = interrupt.recv() => return Ok(()),
+        _ = terminate.recv() => return Ok(()),
+    };
     let reached = watch::Sender::new(Reached::default());
     let (mut waiting, lag) = (false, Cell::new(None));
     let copying = transfer::follow(&*source, &*target, |step| match step {
@@ -107,6 +119,25 @@ pub(super) async fn run(
     }
     report::fact("next", format!("the same command resumes; petstore serve --store {to} serves the copy"));
     Ok(())
+}
+
+/// Opens a log as soon as it can be reached.
+async fn patiently(
+    open: impl AsyncFn() -> Result<Arc<dyn EventLog>, LogError>,
+) -> Result<Arc<dyn EventLog>, LogError> {
+    let mut waiting = false;
+    loop {
+        match open().await {
+            Err(error) if error.fault == Fault::Unreachable => {
+                if !waiting {
+                    report::fact("waiting", error);
+                }
+                waiting = true;
+                time::sleep(OPEN_PAUSE).await;
+            }
+            opened => return opened,
+        }
+    }
 }
 
 /// Says again and again how far behind the copy is. The time is how long the copy takes to reach what the source holds

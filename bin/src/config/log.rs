@@ -1,0 +1,129 @@
+//! The arguments of `petstore log`.
+
+use std::{env, fs, os::unix::fs::PermissionsExt as _, path::PathBuf, time::Duration};
+
+use anyhow::{Context as _, bail};
+use application::Digest;
+use clap::{Args, Subcommand};
+
+use super::{SnapshotArgument, StoreArgument};
+use crate::{commands::log::FindArguments, store_url::StoreUrl, wire::Access};
+
+#[derive(Debug, Subcommand)]
+pub(crate) enum LogCommand {
+    /// Show the size and age of the log, and the durability that its engine promises.
+    Stat(SourceArgument),
+    /// Read and check the whole log: checksums, positions, the hash chain, contradictions and the high-water mark, and
+    /// compare its snapshot with it. Prints the digest and the head hash, or the first bad position and what can be salvaged.
+    Verify {
+        /// Check that the log is, or continues, the history with this head hash, e.g. from the manifest of an export.
+        #[arg(long, env = "PETSTORE_HEAD", value_name = "HASH")]
+        head: Option<Digest>,
+        #[command(flatten)]
+        source: SourceArgument,
+        #[command(flatten)]
+        snapshot: SnapshotArgument,
+    },
+    /// Write every commit to standard output as one line of JSON, and a manifest as the last line.
+    Export(SourceArgument),
+    /// Import an exported history into an empty log, or resume an interrupted import.
+    Import {
+        /// The exported file, or - for standard input.
+        #[arg(default_value = "-")]
+        file: PathBuf,
+        /// Import a file that `petstore log salvage --gaps-to` has written: add its pets, under the same ids, to an empty log
+        /// with a new history.
+        #[arg(long, env = "PETSTORE_ACCEPT_GAPS")]
+        accept_gaps: bool,
+        #[command(flatten)]
+        target: StoreArgument,
+    },
+    /// Copy a history to another engine, byte for byte, resume an interrupted copy, or keep a copy up to date.
+    Copy {
+        /// The log to copy.
+        #[arg(long, env = "PETSTORE_FROM", hide_env_values = true, value_name = "URL")]
+        from: StoreUrl,
+        /// The target: an empty log, or one that holds the beginning of the same history.
+        #[arg(long, env = "PETSTORE_TO", hide_env_values = true, value_name = "URL")]
+        to: StoreUrl,
+        /// Go on with new commits as they are stored, until interrupted, and say how far behind the target is.
+        #[arg(long, env = "PETSTORE_FOLLOW")]
+        follow: bool,
+        /// How often a copy that is kept up to date says how far behind it is.
+        #[arg(long, env = "PETSTORE_REPORT_EVERY", default_value = "10s", value_name = "TIME",
+              value_parser = humantime::parse_duration)]
+        report_every: Duration,
+        #[command(flatten)]
+        access: AccessArguments,
+    },
+    /// Copy the intact part of a damaged log into a new one, and report what could not be read. The damaged log is not
+    /// changed.
+    Salvage {
+        /// The damaged log.
+        #[arg(long, env = "PETSTORE_FROM", hide_env_values = true, value_name = "URL")]
+        from: StoreUrl,
+        /// The target: a new log, or one that an interrupted salvage has started to fill.
+        #[arg(long, env = "PETSTORE_TO", hide_env_values = true, value_name = "URL")]
+        to: StoreUrl,
+        /// If commits are missing, write every readable one to this new file instead, also those after a gap. `petstore
+        /// log import --accept-gaps` makes a new log of it.
+        #[arg(long, env = "PETSTORE_GAPS_TO", value_name = "FILE")]
+        gaps_to: Option<PathBuf>,
+    },
+    /// Print the last commits as lines of JSON, then new ones as they arrive, until interrupted. A sled or SQLite log can
+    /// be open in only one process, so there the command ends after the last commit; ask the service instead.
+    Tail {
+        /// Start after this position instead of ten commits before the end.
+        #[arg(long, env = "PETSTORE_AFTER", value_name = "POSITION")]
+        after: Option<u64>,
+        #[command(flatten)]
+        source: SourceArgument,
+    },
+    /// Tell who added which pet and when. The exit code is 1 if no event matches.
+    Find(FindArguments),
+}
+
+/// A log that is only read.
+#[derive(Debug, Clone, Args)]
+pub(crate) struct SourceArgument {
+    /// Where the log is stored (see petstore serve), or <https://HOST:PORT> of the operators' listener of a running service.
+    #[arg(
+        long,
+        env = "PETSTORE_STORE",
+        hide_env_values = true,
+        default_value = "sled:petstore-data/log",
+        value_name = "URL"
+    )]
+    pub(crate) store: StoreUrl,
+    #[command(flatten)]
+    pub(crate) access: AccessArguments,
+}
+
+/// How the log of a running service may be read. Other logs need none of it.
+#[derive(Debug, Clone, Args)]
+pub(crate) struct AccessArguments {
+    /// File with an API key that has the scope log, for the log of a running service. Alternatively, the environment variable
+    /// `PETSTORE_LOG_KEY` holds the key itself.
+    #[arg(long, env = "PETSTORE_KEY_FILE", value_name = "FILE")]
+    key_file: Option<PathBuf>,
+    /// File with the certificates (PEM) to trust for https [default: those of the system]
+    #[arg(long, env = "PETSTORE_CA", value_name = "FILE")]
+    ca: Option<PathBuf>,
+}
+
+impl AccessArguments {
+    /// Reads the key.
+    pub(crate) fn access(&self) -> anyhow::Result<Access> {
+        let key = match &self.key_file {
+            Some(file) => {
+                let unreadable = || format!("the key file {} cannot be read", file.display());
+                if fs::metadata(file).with_context(unreadable)?.permissions().mode() & 0o007 != 0 {
+                    bail!("every user can use the API key in {0}: run chmod 600 {0}", file.display());
+                }
+                Some(fs::read_to_string(file).with_context(unreadable)?)
+            }
+            None => env::var("PETSTORE_LOG_KEY").ok().filter(|key| !key.is_empty()),
+        };
+        Ok(Access { key, ca: self.ca.clone() })
+    }
+}

@@ -1,0 +1,182 @@
+//! How long a start takes that replays the whole log, and how much memory a node needs per pet.
+//!
+//! `cargo bench --package tests --bench start -- --pets 10000000 --folder target/ten-million` fills a store for each engine, or
+//! uses the one that an earlier run has left in the folder, and starts the service on it. Only ratios between runs on the same
+//! machine mean something.
+
+use std::{
+    fs,
+    path::{Path, PathBuf},
+    thread,
+    time::{Duration, Instant},
+};
+
+use adapters::event_log::{sled::SledLog, sqlite::SqliteLog};
+use application::{
+    Digest, KeyId, RequestKey, codec,
+    commit::{Commit, Entry, Format, NodeId},
+    ports::{CommitId, EventLog, Position, Version},
+};
+use chrono::{DateTime, TimeDelta};
+use clap::Parser;
+use domain::{CategoryId, NewPet, Pet, PetEvent, PetId, PetName, PetStatus};
+use harness::{App, release_program};
+use tokio::runtime::Runtime;
+
+#[derive(Parser)]
+struct Arguments {
+    /// How many pets there are.
+    #[arg(long, default_value_t = 1_000_000)]
+    pets: i64,
+    /// How many of the last of them were added with an `Idempotency-Key`.
+    #[arg(long, default_value_t = 0)]
+    keys: i64,
+    /// How many of them share a commit.
+    #[arg(long, default_value_t = 256)]
+    per_commit: i64,
+    /// Where the stores are kept for the next run; a temporary folder if it is not given.
+    #[arg(long)]
+    folder: Option<PathBuf>,
+    /// The engines to compare.
+    #[arg(long, value_delimiter = ',', default_value = "sled,sqlite")]
+    engines: Vec<String>,
+    /// The build to start instead of the release build of these sources.
+    #[arg(long)]
+    program: Option<PathBuf>,
+    /// How often each start is measured.
+    #[arg(long, default_value_t = 3)]
+    rounds: usize,
+    /// Given by `cargo bench`.
+    #[arg(long, hide = true)]
+    bench: bool,
+}
+
+fn main() {
+    let arguments = Arguments::parse();
+    let temporary = tempfile::tempdir().expect("a temporary folder");
+    let folder = arguments.folder.as_deref().unwrap_or(temporary.path());
+    let program = arguments.program.as_deref().unwrap_or_else(|| release_program());
+    println!(
+        "{:<8} {:>10} {:>9} {:>9} {:>8} {:>9} {:>14}",
+        "engine", "pets", "open, s", "ready, s", "CPU, s", "RSS, MB", "RSS/pet, bytes"
+    );
+    for engine in &arguments.engines {
+        let path = folder.join(format!("{engine}-{}-{}", arguments.pets, arguments.keys));
+        if !path.exists() {
+            fill(engine, &path, &arguments);
+        }
+        for _ in 0..arguments.rounds {
+            let begun = Instant::now();
+            drop(open(engine, &path));
+            let opening = begun.elapsed();
+            let started = start(program, &format!("{engine}:{}", path.join("log").display()));
+            println!(
+                "{engine:<8} {:>10} {:>9.2} {:>9.2} {:>8.2} {:>9.0} {:>14.1}",
+                arguments.pets,
+                opening.as_secs_f64(),
+                started.ready.as_secs_f64(),
+                started.cpu.as_secs_f64(),
+                started.memory / 1e6,
+                started.memory / f64::from(u32::try_from(arguments.pets).expect("a benchmark is small")),
+            );
+        }
+    }
+}
+
+/// Opens the log itself, which also closes it properly: the time that is the engine's own.
+fn open(engine: &str, path: &Path) -> Box<dyn EventLog> {
+    let path = path.join("log");
+    match engine {
+        "sled" => Box::new(SledLog::open(path).expect("sled opens")),
+        "sqlite" => Box::new(SqliteLog::open(path).expect("SQLite opens")),
+        other => panic!("{other} is not an engine of this benchmark"),
+    }
+}
+
+fn fill(engine: &str, path: &Path, arguments: &Arguments) {
+    let unfinished = path.with_extension("unfinished");
+    // An earlier run was interrupted.
+    let _ = fs::remove_dir_all(&unfinished);
+    fs::create_dir_all(&unfinished).expect("the folder can be written");
+    let runtime = Runtime::new().expect("a runtime");
+    let _entered = runtime.enter();
+    let log = open(engine, &unfinished);
+    runtime.block_on(async {
+        let (mut version, mut previous, mut next) = (Version::START, Digest::of(b""), 1);
+        while next <= arguments.pets {
+            let last = arguments.pets.min(next + arguments.per_commit - 1);
+            let commit =
+                commit(version.position.next(), previous, next..=last, arguments.pets - arguments.keys);
+            let record = codec::encode(&commit);
+            let position = log.append(version, &record).await.expect("the log takes the commit");
+            (version, previous, next) =
+                (Version::at(position, commit.id), Digest::of(&record.bytes), last + 1);
+        }
+    });
+    drop(log);
+    fs::rename(unfinished, path).expect("the folder can be renamed");
+}
+
+fn commit(
+    position: Position,
+    previous: Digest,
+    pets: std::ops::RangeInclusive<i64>,
+    keys_after: i64,
+) -> Commit {
+    let time = DateTime::from_timestamp(1_790_000_000, 0).expect("a time in 2026");
+    let entry = |id: i64| {
+        let name = PetName::new(format!("Rex {id}")).expect("a valid name");
+        let status = match id % 4 {
+            0 => Some(PetStatus::Available),
+            1 => Some(PetStatus::Pending),
+            2 => Some(PetStatus::Sold),
+            _ => None,
+        };
+        let details = NewPet { name, category_id: CategoryId(id % 100), status };
+        let key = (id > keys_after).then(|| format!("018f3c5e-7a1b-7c2d-9e3f-{id:012}"));
+        Entry {
+            event: PetEvent::Added(Pet { id: PetId::new(id).expect("ids begin with 1"), details }),
+            by: KeyId("k4f1d02ab9c7e".into()),
+            request_key: key.map(|key| RequestKey::new(key).expect("a valid key")),
+        }
+    };
+    Commit {
+        format: Format::V2 { previous, node: NodeId(7) },
+        position,
+        id: CommitId(uuid::Uuid::from_u64_pair(0x018f_3c5e_7a1b_7000, position.0)),
+        time: time + TimeDelta::milliseconds(position.0.cast_signed()),
+        entries: pets.map(entry).collect(),
+    }
+}
+
+struct Started {
+    ready: Duration,
+    cpu: Duration,
+    /// In bytes.
+    memory: f64,
+}
+
+fn start(program: &Path, store: &str) -> Started {
+    let folder = tempfile::tempdir().expect("a temporary folder");
+    let mut app = App::stopped_on(program, store, folder, &[]);
+    let begun = Instant::now();
+    app.begin();
+    if let Err(ended) = app.wait_until_listening() {
+        panic!("the service ended with {:?}: {}", ended.code, ended.stderr);
+    }
+    while app.anonymous("GET", "/readyz").try_send().is_none_or(|answer| answer.status != 200) {
+        thread::sleep(Duration::from_millis(5));
+    }
+    let ready = begun.elapsed();
+    let about = |file: &str| fs::read_to_string(format!("/proc/{}/{file}", app.pid())).expect("it runs");
+    let status = about("status");
+    let kilobytes =
+        status.lines().find_map(|line| line.strip_prefix("VmRSS:")).expect("every process has one");
+    let kilobytes: f64 = kilobytes.trim().trim_end_matches(" kB").parse().expect("a number");
+    let stat = about("stat");
+    // User and system time, in hundredths of a second.
+    let ticks = stat.rsplit(") ").next().expect("the name ends").split(' ').skip(11).take(2);
+    let ticks: u64 = ticks.map(|ticks| ticks.parse::<u64>().expect("a number")).sum();
+    app.terminate();
+    Started { ready, cpu: Duration::from_millis(10 * ticks), memory: kilobytes * 1024.0 }
+}

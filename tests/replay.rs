@@ -1,0 +1,99 @@
+//! A log so long that all cores decode it: everything is applied, in order, and the first fault is the one that is reported.
+
+use std::sync::Arc;
+
+use adapters::{event_log::memory::MemoryLog, read_model::MemoryReadModel, system::SystemClock};
+use application::{
+    Digest, KeyId, Options, PetStore, Sharing, codec,
+    commit::{Commit, Entry, Format, NodeId},
+    ports::{CommitId, EventLog, LogError, Position, Record, Version},
+};
+use chrono::DateTime;
+use domain::{CategoryId, NewPet, Pet, PetEvent, PetId, PetName, PetStatus};
+use harness::all_pets;
+use uuid::Uuid;
+
+/// Several reads of the log, each of many parts.
+const COMMITS: u64 = 6_000;
+const PETS: i64 = 8;
+
+/// Every tenth name is one that only serde reads.
+fn pet(id: i64) -> Pet {
+    let name = match id % 10 {
+        0 => format!("\"{id}\" \\ Zoë"),
+        1 => format!("🐈 {id}"),
+        _ => format!("Rex {id} {}", "x".repeat(80)),
+    };
+    let status = [None, Some(PetStatus::Sold)][usize::from(id % 3 == 0)];
+    let details = NewPet { name: PetName::new(name).unwrap(), category_id: CategoryId(-id), status };
+    Pet { id: PetId::new(id).unwrap(), details }
+}
+
+fn commit(position: u64, previous: Digest) -> Commit {
+    let first = position.cast_signed() * PETS - PETS + 1;
+    let entry = |id| Entry { event: PetEvent::Added(pet(id)), by: KeyId("k".into()), request_key: None };
+    Commit {
+        format: Format::V2 { previous, node: NodeId(7) },
+        position: Position(position),
+        id: CommitId(Uuid::from_u128(position.into())),
+        time: DateTime::UNIX_EPOCH,
+        entries: (first..first + PETS).map(entry).collect(),
+    }
+}
+
+/// A log whose records were changed by `change` after they were written.
+async fn log(change: impl Fn(u64, &mut Vec<u8>)) -> Arc<MemoryLog> {
+    let log = Arc::<MemoryLog>::default();
+    let (mut version, mut previous) = (Version::START, Digest::of(b""));
+    for position in 1..=COMMITS {
+        let commit = commit(position, previous);
+        let record = codec::encode(&commit);
+        previous = Digest::of(&record.bytes);
+        let mut bytes = record.bytes.to_vec();
+        change(position, &mut bytes);
+        let stored = Record { id: commit.id, bytes: bytes.into() };
+        version = Version::at(log.append(version, &stored).await.unwrap(), commit.id);
+    }
+    log
+}
+
+async fn open(log: Arc<MemoryLog>) -> Result<PetStore, LogError> {
+    let read_model = Arc::<MemoryReadModel>::default();
+    PetStore::open(log, read_model, Arc::new(SystemClock), Options::new(Sharing::Alone)).await
+}
+
+#[tokio::test]
+async fn a_long_log_is_replayed_completely_and_in_order() {
+    let store = open(log(|_, _| {}).await).await.unwrap();
+    let expected: Vec<_> = (1..=COMMITS.cast_signed() * PETS).map(pet).collect();
+    assert!(all_pets(&store).unwrap() == expected, "all pets are there, in order");
+    assert_eq!(store.version().position, Position(COMMITS));
+}
+
+#[tokio::test]
+async fn the_first_of_several_damaged_records_is_the_one_that_is_reported() {
+    let damaged = |bytes: &mut Vec<u8>| bytes[100] ^= 1;
+    let log = log(|position, bytes| {
+        if [3_217, 3_218, 5_000].contains(&position) {
+            damaged(bytes);
+        }
+    })
+    .await;
+    let refused = open(log).await.err().expect("a damaged log is refused");
+    assert!(refused.detail.contains("position 3217 "), "{refused}");
+}
+
+#[tokio::test]
+async fn a_record_that_was_replaced_by_a_sound_one_breaks_the_chain() {
+    let other = codec::encode(&Commit {
+        time: DateTime::from_timestamp(1, 0).unwrap(),
+        ..commit(2_345, Digest::of(b"other"))
+    });
+    let log = log(|position, bytes| {
+        if position == 2_345 {
+            *bytes = other.bytes.to_vec();
+        }
+    });
+    let refused = open(log.await).await.err().expect("a broken chain is refused");
+    assert!(refused.detail.contains("position 2345 does not follow"), "{refused}");
+}
