@@ -79,6 +79,7 @@ impl Replica {
     /// Applies what another node wrote right after `base`, or the first part of it. One read, since every moment
     /// spent here is a chance for the others to be faster again.
     pub(crate) async fn overtaken(&self, base: Version) -> Result<(), LogError> {
+        self.statistics.overtaken();
         let news = {
             let _turn = self.turn.lock().await;
             self.read_on().await?

@@ -201,7 +201,6 @@ impl Writer {
                 }
             },
             Outcome::Overtaken => {
-                self.replica.statistics.overtaken();
                 if let Err(error) = self.replica.overtaken(base).await {
                     self.recover(error).await;
                 }
@@ -277,8 +276,7 @@ impl Writer {
     /// Appends, and reports an append that takes longer than its callers wait. It is never given up: what was
     /// begun may still be stored.
     async fn append(&self, expected: Version, record: &Record) -> Result<Position, AppendError> {
-        let appending = self.replica.log.append(expected, record);
-        let mut appending = pin!(self.replica.statistics.append(appending));
+        let mut appending = pin!(self.replica.statistics.append(self.replica.log.append(expected, record)));
         if let Ok(outcome) = time::timeout(APPEND_TIMEOUT, &mut appending).await {
             return outcome;
         }
@@ -380,8 +378,7 @@ impl Writer {
     }
 
     fn answer(&mut self, draft: Draft) {
-        let covered = draft.covered();
-        for (request, answer) in self.waiting.drain(..covered).zip(draft.into_answers()) {
+        for (request, answer) in self.waiting.drain(..draft.covered()).zip(draft.into_answers()) {
             // The client may have gone away; the pet exists all the same.
             let _ = request.reply.send(answer);
         }
