@@ -57,7 +57,7 @@ async fn compare(log: &MemoryLog, shelf: &Arc<Shelf>) -> Comparison {
 async fn add(store: &PetStore, owner: &str, number: u32) {
     let name = PetName::new(format!("pet {number}")).unwrap();
     let pet = NewPet { name, category_id: CategoryId(i64::from(number)), status: None };
-    let request_key = (number % 3 > 0).then(|| RequestKey::new(format!("{number}")).unwrap());
+    let request_key = (!number.is_multiple_of(3)).then(|| RequestKey::new(format!("{number}")).unwrap());
     store.create(CreatePet { pet, by: KeyId(owner.into()), request_key }).await.unwrap();
 }
 
@@ -138,7 +138,7 @@ async fn a_log_that_was_rewritten_under_a_snapshot_is_noticed_and_replayed() {
     let (log, shelf) = (log_of(&commits).await, Arc::<Shelf>::default());
     let store = open(&log, &shelf, 1).await;
     assert_eq!(store.checked(), Position(9));
-    tokio::time::timeout(Duration::from_secs(60), async {
+    tokio::time::timeout(Duration::from_mins(1), async {
         while store.snapshot().is_none() {
             tokio::time::sleep(Duration::from_millis(5)).await;
         }
@@ -151,7 +151,7 @@ async fn a_log_that_was_rewritten_under_a_snapshot_is_noticed_and_replayed() {
     let rewritten = log_of(&commits).await;
     let store = open(&rewritten, &shelf, 1).await;
     let expected = all_pets(&harness::open_node(rewritten.clone(), Sharing::Alone).await).unwrap();
-    tokio::time::timeout(Duration::from_secs(60), async {
+    tokio::time::timeout(Duration::from_mins(1), async {
         while all_pets(&store) != Ok(expected.clone()) {
             tokio::time::sleep(Duration::from_millis(5)).await;
         }
