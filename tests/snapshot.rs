@@ -59,11 +59,14 @@ impl Shop {
         for number in numbers {
             let status = [r#","status":"sold""#, "", r#","status":"pending""#][(number % 3) as usize];
             let body = format!(r#"{{"name":"pet {number} 🐕","categoryId":{number}{status}}}"#);
-            let key = if number % 2 == 0 { &self.app.key } else { &self.other };
+            let key = if number.is_multiple_of(2) { &self.app.key } else { &self.other };
             let call =
                 self.app.anonymous("POST", "/v1/pets").header("Authorization", &format!("Bearer {key}"));
-            let call =
-                if number % 5 == 0 { call } else { call.header("Idempotency-Key", &format!("key-{number}")) };
+            let call = if number.is_multiple_of(5) {
+                call
+            } else {
+                call.header("Idempotency-Key", &format!("key-{number}"))
+            };
             let answer = call.json(body).send();
             assert_eq!(answer.status, 201, "{}", answer.text());
         }
@@ -77,7 +80,10 @@ impl Shop {
             by_status: self.app.walk("/v1/pets?limit=100&status=sold"),
             position: before.header("log-position").map(str::to_owned),
             etag: before.header("etag").map(str::to_owned),
-            repeated: (0..pets).filter(|number| number % 5 != 0).map(|number| self.repeat(number)).collect(),
+            repeated: (0..pets)
+                .filter(|number| !number.is_multiple_of(5))
+                .map(|number| self.repeat(number))
+                .collect(),
         };
         assert_eq!(shown.pets.len(), pets as usize, "{:?}", self.app.printed());
         let replayed = |(_, replayed): &(String, Option<String>)| replayed.as_deref() == Some("true");
@@ -90,7 +96,7 @@ impl Shop {
     fn repeat(&self, number: u32) -> (String, Option<String>) {
         let status = [r#","status":"sold""#, "", r#","status":"pending""#][(number % 3) as usize];
         let body = format!(r#"{{"name":"pet {number} 🐕","categoryId":{number}{status}}}"#);
-        let key = if number % 2 == 0 { &self.app.key } else { &self.other };
+        let key = if number.is_multiple_of(2) { &self.app.key } else { &self.other };
         let call = self.app.anonymous("POST", "/v1/pets").header("Authorization", &format!("Bearer {key}"));
         let answer = call.header("Idempotency-Key", &format!("key-{number}")).json(body).send();
         (answer.text().to_owned(), answer.header("idempotency-replayed").map(str::to_owned))

@@ -235,6 +235,17 @@ pub struct Durability {
     pub facts: Vec<(String, String)>,
 }
 
+impl Durability {
+    /// Refuses less than is required.
+    pub(crate) fn reaches(&self, required: DurabilityLevel) -> Result<(), LogError> {
+        if self.level >= required {
+            return Ok(());
+        }
+        let detail = format!("--require-durability asks for more than the log promises: {}", self.promise);
+        Err(LogError::new(Fault::NotDurable, detail))
+    }
+}
+
 /// From nothing to everything.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Serialize)]
 #[serde(rename_all = "lowercase")]

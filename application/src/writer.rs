@@ -18,8 +18,8 @@ use crate::{
     decision::{self, Circumstances, Draft, EVENTS_MAX, WriteFormat},
     options::Options,
     ports::{
-        AppendError, Clock, CommitId, Durability, DurabilityLevel, Fault, LogError, Position, ReadBound,
-        ReadModel, Record, Version,
+        AppendError, Clock, CommitId, DurabilityLevel, Fault, LogError, Position, ReadBound, ReadModel,
+        Record, Version,
     },
     projection::State,
     replica::Replica,
@@ -35,7 +35,6 @@ const RETRY_PAUSE: Duration = Duration::from_millis(500);
 const PROBE_PAUSE_MAX: Duration = Duration::from_secs(4);
 /// How often an idle writer asks a log that nobody else follows whether it is still open.
 const LOOK_PAUSE: Duration = Duration::from_secs(1);
-
 /// How often the writer lets others run before it makes a commit of what they have sent. Three made commits more than twice
 /// as large on a busy node (docs/decisions/0058).
 const YIELDS_MAX: usize = 3;
@@ -148,10 +147,7 @@ impl Writer {
         {
             return self.recover(error).await;
         }
-        if let Some(error) = self.replica.unfit() {
-            return self.recover(error).await;
-        }
-        match self.durable_enough() {
+        match self.replica.unfit().map_or_else(|| self.durable_enough(), Err) {
             Ok(()) => self.replica.monitor.writes_go_on(),
             Err(error) => self.recover(error).await,
         }
@@ -162,12 +158,7 @@ impl Writer {
         if self.required == DurabilityLevel::Volatile {
             return Ok(());
         }
-        let Durability { level, promise, .. } = self.replica.log.durability();
-        if level >= self.required {
-            return Ok(());
-        }
-        let detail = format!("--require-durability asks for more than the log promises: {promise}");
-        Err(LogError::new(Fault::NotDurable, detail))
+        self.replica.log.durability().reaches(self.required)
     }
 
     /// Turns as many waiting requests as fit into one commit, and answers them.

@@ -154,7 +154,7 @@ fn a_full_disk_keeps_snapshots_from_being_written_and_nothing_else() {
         // What is left is more than the log keeps free, and less than a snapshot leaves to it.
         let mut filler = File::create(disk.path().join("filler")).expect("a new file");
         while free(&disk) > 6 * 1024 * 1024 {
-            filler.write_all(&[0xAA; 64 * 1024]).expect("there is room");
+            filler.write_all(&vec![0xAA; 64 * 1024]).expect("there is room");
             filler.sync_all().expect("what was taken is there");
         }
         app.start_again();

@@ -58,26 +58,23 @@ fn damage_found_after_the_start_stops_writes_at_once_and_the_next_start_refuses(
 
 /// Changes a letter of a name in the record at position 30, so that only the checksum of the record tells.
 fn damage(shop: &Shop, scheme: &str) {
-    match scheme {
-        "sled" => {
-            const CHECKSUM: std::ops::Range<usize> = 36..40;
-            let database = sled::open(shop.app.folder().join("log/sled")).unwrap();
-            let (key, value) = database.range(30_u64.to_be_bytes()..).next().unwrap().unwrap();
-            let mut chunk = value.to_vec();
-            let place = chunk.windows(4).position(|window| window == b"pet ").unwrap();
-            chunk[place] = b'j';
-            let checksum =
-                crc32c::crc32c_append(crc32c::crc32c(&chunk[..CHECKSUM.start]), &chunk[CHECKSUM.end..]);
-            chunk[CHECKSUM].copy_from_slice(&checksum.to_be_bytes());
-            database.insert(key, chunk).unwrap();
-            database.flush().unwrap();
-        }
-        _ => {
-            let file = shop.app.folder().join("pets");
-            let mut bytes = fs::read(&file).unwrap();
-            let place = bytes.windows(7).position(|window| window == b"pet 29 ").unwrap();
-            bytes[place] = b'j';
-            fs::write(&file, bytes).unwrap();
-        }
+    if scheme == "sled" {
+        const CHECKSUM: std::ops::Range<usize> = 36..40;
+        let database = sled::open(shop.app.folder().join("log/sled")).unwrap();
+        let (key, value) = database.range(30_u64.to_be_bytes()..).next().unwrap().unwrap();
+        let mut chunk = value.to_vec();
+        let place = chunk.windows(4).position(|window| window == b"pet ").unwrap();
+        chunk[place] = b'j';
+        let checksum =
+            crc32c::crc32c_append(crc32c::crc32c(&chunk[..CHECKSUM.start]), &chunk[CHECKSUM.end..]);
+        chunk[CHECKSUM].copy_from_slice(&checksum.to_be_bytes());
+        database.insert(key, chunk).unwrap();
+        database.flush().unwrap();
+    } else {
+        let file = shop.app.folder().join("pets");
+        let mut bytes = fs::read(&file).unwrap();
+        let place = bytes.windows(7).position(|window| window == b"pet 29 ").unwrap();
+        bytes[place] = b'j';
+        fs::write(&file, bytes).unwrap();
     }
 }

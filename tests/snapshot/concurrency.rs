@@ -57,7 +57,7 @@ async fn compare(log: &MemoryLog, shelf: &Arc<Shelf>) -> Comparison {
 async fn add(store: &PetStore, owner: &str, number: u32) {
     let name = PetName::new(format!("pet {number}")).unwrap();
     let pet = NewPet { name, category_id: CategoryId(i64::from(number)), status: None };
-    let request_key = (number % 3 > 0).then(|| RequestKey::new(format!("{number}")).unwrap());
+    let request_key = (!number.is_multiple_of(3)).then(|| RequestKey::new(format!("{number}")).unwrap());
     store.create(CreatePet { pet, by: KeyId(owner.into()), request_key }).await.unwrap();
 }
 
@@ -67,10 +67,12 @@ async fn every_snapshot_that_is_taken_under_load_is_what_a_replay_up_to_there_gi
     let store = Arc::new(open(&log, &shelf, 1).await);
     let writers: Vec<_> = ["a", "b", "c", "d"]
         .map(|owner| {
-            let store = store.clone();
+            let (store, shelf) = (store.clone(), shelf.clone());
             tokio::spawn(async move {
-                for number in 0..400 {
+                let mut number = 0;
+                while number < 100 || shelf.0.lock().unwrap().len() < 5 {
                     add(&store, owner, number).await;
+                    number += 1;
                 }
             })
         })
@@ -81,7 +83,6 @@ async fn every_snapshot_that_is_taken_under_load_is_what_a_replay_up_to_there_gi
     }
     Arc::try_unwrap(store).ok().unwrap().close().await;
     let taken = shelf.0.lock().unwrap().clone();
-    assert!(taken.len() > 2, "some were taken meanwhile: {}", taken.len());
     let head = log.head().await.unwrap();
     assert_eq!(compare(&log, &shelf).await, Comparison::Same(head), "the last one is of the end");
     for bytes in taken {
@@ -137,7 +138,7 @@ async fn a_log_that_was_rewritten_under_a_snapshot_is_noticed_and_replayed() {
     let (log, shelf) = (log_of(&commits).await, Arc::<Shelf>::default());
     let store = open(&log, &shelf, 1).await;
     assert_eq!(store.checked(), Position(9));
-    tokio::time::timeout(Duration::from_secs(60), async {
+    tokio::time::timeout(Duration::from_mins(1), async {
         while store.snapshot().is_none() {
             tokio::time::sleep(Duration::from_millis(5)).await;
         }
@@ -150,7 +151,7 @@ async fn a_log_that_was_rewritten_under_a_snapshot_is_noticed_and_replayed() {
     let rewritten = log_of(&commits).await;
     let store = open(&rewritten, &shelf, 1).await;
     let expected = all_pets(&harness::open_node(rewritten.clone(), Sharing::Alone).await).unwrap();
-    tokio::time::timeout(Duration::from_secs(60), async {
+    tokio::time::timeout(Duration::from_mins(1), async {
         while all_pets(&store) != Ok(expected.clone()) {
             tokio::time::sleep(Duration::from_millis(5)).await;
         }
