@@ -51,7 +51,7 @@ fn a_second_process_on_the_same_store_exits_with_one_sentence() {
     ] {
         let second = petstore(&command);
         assert_eq!(second.code, Some(1), "{command:?}: {second:?}");
-        assert_eq!(second.stderr.trim().lines().count(), 1, "one sentence: {}", second.stderr);
+        assert_eq!(second.sentences(), 1, "one sentence: {}", second.stderr);
         assert!(second.stderr.contains("use"), "{}", second.stderr);
     }
     assert_eq!(add(&app), 2, "the first process is not disturbed");
@@ -74,7 +74,7 @@ fn an_unusable_store_is_rejected_with_one_sentence() {
             keys.to_str().unwrap(),
         ]);
         assert_eq!(refused.code, Some(1), "{refused:?}");
-        assert_eq!(refused.stderr.trim().lines().count(), 1, "one sentence: {}", refused.stderr);
+        assert_eq!(refused.sentences(), 1, "one sentence: {}", refused.stderr);
     }
     assert_eq!(fs::read_to_string(&file).unwrap(), "not a folder", "nothing was touched");
 }

@@ -249,10 +249,8 @@ impl Lane {
                 tally.count("refused or killed at the start", 1);
                 let words = ended.stderr.trim();
                 assert!(!words.contains("panicked"), "{point:?}: {words}");
-                // Beside the log, which has said what was started, and how.
-                let sentences = words.lines().filter(|line| line.starts_with("petstore: ")).count();
                 assert!(
-                    point.fault == Fault::Kill || (ended.code == Some(1) && sentences == 1),
+                    point.fault == Fault::Kill || (ended.code == Some(1) && ended.sentences() == 1),
                     "{point:?}: one sentence and exit code 1: {ended:?}"
                 );
                 assert_ne!(point.fault, Fault::Interruption, "{point:?} goes unnoticed: {words}");

@@ -66,6 +66,13 @@ pub struct Finished {
     pub stderr: String,
 }
 
+impl Finished {
+    /// How many sentences the program itself has said, beside the lines of the log.
+    pub fn sentences(&self) -> usize {
+        self.stderr.lines().filter(|line| line.starts_with("petstore: ")).count()
+    }
+}
+
 /// Runs a command of the program to its end.
 pub fn petstore<S: AsRef<std::ffi::OsStr>>(arguments: impl IntoIterator<Item = S>) -> Finished {
     let output =
