@@ -17,7 +17,7 @@ use std::{env, path::PathBuf};
 use contestants::{Ceiling, Contestant, Start};
 use load::{Load, Measured};
 
-const ROUNDS: usize = 7;
+const ROUNDS: usize = 5;
 const CONNECTIONS: usize = 64;
 const PETS: usize = 100_000;
 const MORE_CONNECTIONS: [usize; 4] = [1, 8, 64, 256];
