@@ -16,7 +16,7 @@ use crate::load::{Load, Measured, Running, fill};
 const SERVER_CORE: &str = "0";
 const CLIENT_CORE: &str = "1";
 /// Set and never reached: the service is measured with everything switched on.
-const FLAGS: [&str; 2] = ["--rate-limit", "100000000/s"];
+const FLAGS: [&str; 2] = ["--rate-limit", "1000000/s"];
 
 /// A running server.
 pub(crate) struct Contestant {
