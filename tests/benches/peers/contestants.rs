@@ -76,7 +76,8 @@ impl Start {
         contestants.push(peer("axum + rusqlite", "rusqlite", pets, &file, Some(folder), None));
         let mut postgres = PostgresServer::start();
         let database = postgres.create_database();
-        contestants.push(peer("axum + PostgreSQL", "postgres", pets, &database, None, Some(postgres)));
+        let url = postgres.url(&database);
+        contestants.push(peer("axum + PostgreSQL", "postgres", pets, &url, None, Some(postgres)));
         pin(CLIENT_CORE);
         for contestant in &contestants {
             if let Server::Petstore { _app: app } = &contestant.running {
