@@ -196,6 +196,22 @@ fn a_follower_gets_new_commits_and_heartbeats_and_ends_with_the_service() {
 }
 
 #[test]
+fn a_follower_whose_key_is_revoked_gets_nothing_more() {
+    let (app, key) = start(&[]);
+    add(&app, &["Rex"]);
+    let mut follower = Reading::begin(app.operators(), &key, "?follow=true");
+    assert_eq!(position(&follower.line().unwrap()), 1);
+    let file = app.keys_file();
+    let listed = petstore(["keys", "list", "--keys", file.to_str().unwrap()]).stdout;
+    let id = listed.lines().find(|line| line.contains("backup")).unwrap().split_whitespace().next().unwrap();
+    assert_eq!(petstore(["keys", "revoke", id, "--keys", file.to_str().unwrap()]).code, Some(0));
+    assert_eq!(follower.record(), None, "the end");
+    eventually("the log says why", || {
+        app.printed().1.contains("the key is not valid any more").then_some(())
+    });
+}
+
+#[test]
 fn so_many_may_read_at_once_and_no_more() {
     let (app, key) = start(&[]);
     let mut readers: Vec<_> =

@@ -49,6 +49,18 @@ fn a_refused_request_leaves_one_line_that_answers_questions() {
 }
 
 #[test]
+fn a_key_in_the_wrong_place_and_signs_that_reorder_a_line_are_not_logged() {
+    let app = App::start_with(&JSON);
+    let agent = format!("shop {} \u{202e}evil\u{9b}31m", app.key);
+    let call = app.call("GET", &format!("/v1/pets/{}", app.key)).header("X-Request-Id", "astray");
+    call.header("User-Agent", &agent).send().error(404, "not_found");
+    let found = line(&app, "refused a request", "request", "astray");
+    assert_eq!(found["path"], "/v1/pets/petstore_***", "{found}");
+    assert_eq!(found["user_agent"], "shop petstore_*** \u{fffd}evil\u{fffd}31m", "{found}");
+    assert!(!app.printed().1.contains(&app.key), "no key in the log");
+}
+
+#[test]
 fn every_kind_of_refusal_is_logged_with_its_reason() {
     let app = App::start_with(&["--log-format", "json", "--trusted-proxy", "127.0.0.1"]);
     let file = app.keys_file().display().to_string();

@@ -253,6 +253,12 @@ impl Authenticator for ApiKeys {
         accepted
     }
 
+    fn is_valid(&self, id: &KeyId) -> bool {
+        let keys = self.keys.read();
+        let known = keys.by_id.values().find(|known| known.principal.id == *id);
+        known.is_some_and(|known| known.check(self.clock.now()).is_ok())
+    }
+
     fn principals(&self) -> Vec<Arc<Principal>> {
         self.keys.read().by_id.values().map(|known| known.principal.clone()).collect()
     }

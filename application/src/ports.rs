@@ -13,7 +13,7 @@ pub use crate::commit::{CommitId, Position, Version};
 use crate::{
     commit::CommitView,
     page::{ListPets, PageEnd, PetView},
-    principal::{Principal, RefusedKey},
+    principal::{KeyId, Principal, RefusedKey},
     statistics::Histogram,
 };
 
@@ -321,6 +321,9 @@ pub trait Authenticator: Send + Sync + 'static {
     /// Who presents this key, if it is valid now: known, not revoked, not expired. Takes the same time for
     /// every unknown key.
     fn authenticate(&self, key: &str) -> Result<Arc<Principal>, RefusedKey>;
+
+    /// Whether the key with this id, which was valid before, is so still. For responses that take long.
+    fn is_valid(&self, id: &KeyId) -> bool;
 
     /// The owners of all keys, for operators.
     fn principals(&self) -> Vec<Arc<Principal>> {

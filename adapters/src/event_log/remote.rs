@@ -101,7 +101,8 @@ impl RemoteLog {
                 "the API key lacks the log scope; issue one with petstore keys issue --scope log",
             ),
             404 => (Fault::CannotOpen, "there is no log at this address; use that of --ops-listen"),
-            429 | 500.. => (Fault::Unreachable, "it is not ready"),
+            429 => (Fault::Unreachable, "the API key is beyond its rate limit; give the key a higher one"),
+            500.. => (Fault::Unreachable, "it is not ready"),
             _ => (Fault::CannotOpen, "it refuses the request"),
         };
         let message = message.unwrap_or_else(|| meaning.into());
@@ -131,9 +132,14 @@ async fn durability_of(client: &Client) -> Durability {
     Durability {
         engine: "http",
         level,
-        promise: promise.escape_debug().to_string(),
-        facts: vec![("engine of the service".into(), engine.escape_debug().to_string())],
+        promise: visible(promise),
+        facts: vec![("engine of the service".into(), visible(engine))],
     }
+}
+
+/// Another service's words are shown on a terminal, and must not control it.
+fn visible(text: &str) -> String {
+    text.chars().filter(|character| !character.is_control()).collect()
 }
 
 #[async_trait]

@@ -42,9 +42,16 @@ fn identify(service: &Service, headers: &HeaderMap, client: IpAddr) -> Result<Ca
     Ok(Caller { principal, balance })
 }
 
-/// Whether the key in the headers is valid. For responses that are the same otherwise: nothing is counted or refused.
+/// Whether the key in the headers is valid. For responses that are the same otherwise: nothing is refused, but wrong keys
+/// are counted here, too.
 pub(super) fn is_known(service: &Service, headers: &HeaderMap) -> bool {
-    bearer_token(headers).is_ok_and(|key| service.keys.authenticate(key).is_ok())
+    let Ok(key) = bearer_token(headers) else { return false };
+    let known = service.keys.authenticate(key).map_err(Problem::RefusedKey);
+    let refusal = known.as_ref().err().and_then(Problem::refusal);
+    if let Some(reason) = refusal {
+        service.auth_failures.count(reason);
+    }
+    known.is_ok()
 }
 
 impl Caller {

@@ -6,8 +6,8 @@
 use std::{collections::VecDeque, future::ready, sync::Arc, time::Duration};
 
 use application::{
-    Bookmark, Principal,
-    ports::{LogError, Position},
+    Bookmark, KeyId, Principal,
+    ports::{Authenticator, LogError, Position},
     transfer::Feed,
 };
 use axum::{
@@ -37,6 +37,9 @@ pub(super) const LOG_READERS_MAX: usize = 16;
 
 /// How long a follower hears nothing before it gets an empty line.
 const HEARTBEAT: Duration = Duration::from_secs(5);
+
+/// How often it is asked whether the key of a reader is still valid: revoking it is to end a response, too.
+const KEY_CHECK: Duration = Duration::from_secs(1);
 
 /// How much is handed to the connection at a time. Within the write timeout a peer has to take that much.
 const PIECE: usize = 64 * 1024;
@@ -107,6 +110,9 @@ fn send(service: &Service, reader: &Principal, query: Query, head: Position) -> 
         ready: VecDeque::new(),
         heard: Instant::now(),
         leaving: service.leaving(),
+        keys: service.keys.clone(),
+        key: reader.id.clone(),
+        checked: Instant::now(),
         reader: format!("{} ({})", reader.id, reader.name.escape_debug()),
         _place: place,
     };
@@ -154,6 +160,10 @@ struct Sending {
     /// When the peer was sent something for the last time.
     heard: Instant,
     leaving: watch::Receiver<bool>,
+    keys: Arc<dyn Authenticator>,
+    key: KeyId,
+    /// When the key was last known to be valid.
+    checked: Instant,
     /// For the log of the service.
     reader: String,
     _place: OwnedSemaphorePermit,
@@ -174,6 +184,16 @@ impl Sending {
     /// The next piece, or `None` at the end. After an error the response is cut off.
     async fn next(&mut self) -> Result<Option<Bytes>, LogError> {
         let piece = loop {
+            if self.checked.elapsed() >= KEY_CHECK {
+                if !self.keys.is_valid(&self.key) {
+                    tracing::warn!(
+                        "no longer sending the log to {}: the key is not valid any more",
+                        self.reader
+                    );
+                    return Ok(None);
+                }
+                self.checked = Instant::now();
+            }
             if let Some(piece) = self.ready.pop_front() {
                 break piece;
             }
@@ -218,7 +238,7 @@ impl Sending {
     }
 
     async fn wait(&mut self) -> Result<(), LogError> {
-        let patience = HEARTBEAT.saturating_sub(self.heard.elapsed());
+        let patience = HEARTBEAT.saturating_sub(self.heard.elapsed()).min(KEY_CHECK);
         let waited = tokio::select! {
             waited = self.feed.wait(patience) => waited,
             _ = self.leaving.changed() => Ok(()),

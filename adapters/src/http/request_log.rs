@@ -2,7 +2,6 @@
 //! The number of lines about refused requests is bounded: anybody can send requests that are refused.
 
 use std::{
-    borrow::Cow,
     net::IpAddr,
     num::NonZeroU32,
     sync::{
@@ -29,6 +28,13 @@ const REPORT_PAUSE: Duration = Duration::from_secs(1);
 
 /// How much of a text from a client is logged.
 const TEXT_MAX: usize = 200;
+
+/// What an API key begins with.
+const KEY_PREFIX: &str = "petstore_";
+/// Texts that are shorter after the prefix are not keys, and not much of one.
+const SECRET_MIN: usize = 8;
+/// Stands for a key.
+const HIDDEN: &str = "***";
 
 /// Which requests are logged.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
@@ -127,7 +133,7 @@ fn write(origin: &Origin, outcome: &Outcome<'_>, what: &str) {
         path = &*shortened(origin.uri.path().as_bytes()),
         status = outcome.response.status().as_u16(),
         code = problem.map(Problem::code),
-        error = problem.map(Problem::message).as_deref(),
+        error = problem.map(|problem| shortened(problem.message().as_bytes())).as_deref(),
         reason = problem.and_then(Problem::refusal),
         key = key.map(display),
         key_name = principal.map(|principal| &*principal.name),
@@ -139,7 +145,23 @@ fn write(origin: &Origin, outcome: &Outcome<'_>, what: &str) {
     );
 }
 
-/// The beginning of a text, whatever its bytes are. The formats of the log escape it.
-fn shortened(bytes: &[u8]) -> Cow<'_, str> {
-    String::from_utf8_lossy(&bytes[..bytes.len().min(TEXT_MAX)])
+/// The beginning of a text, whatever its bytes are, without what may be an API key in the wrong place, and without
+/// characters that could change how the rest of the line is shown.
+fn shortened(bytes: &[u8]) -> String {
+    let text = String::from_utf8_lossy(&bytes[..bytes.len().min(TEXT_MAX)]);
+    let mut parts = text.split(KEY_PREFIX);
+    let mut shown = parts.next().unwrap_or_default().to_owned();
+    for part in parts {
+        let secret = part.bytes().take_while(u8::is_ascii_alphanumeric).count();
+        shown.push_str(KEY_PREFIX);
+        shown.push_str(if secret < SECRET_MIN { part } else { HIDDEN });
+        shown.push_str(if secret < SECRET_MIN { "" } else { &part[secret..] });
+    }
+    shown.replace(changes_the_line, "\u{fffd}")
+}
+
+/// Control characters, and those that reorder a text or break its line.
+fn changes_the_line(character: char) -> bool {
+    (character.is_control() && character != '\t')
+        || matches!(character, '\u{200b}'..='\u{200f}' | '\u{2028}'..='\u{202e}' | '\u{2066}'..='\u{2069}' | '\u{feff}')
 }

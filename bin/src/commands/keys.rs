@@ -96,7 +96,7 @@ pub(crate) enum ScopeArgument {
     Read,
     /// Add pets.
     Write,
-    /// Reserved for reading the log on the operators' listener; grants nothing yet.
+    /// Read the whole log, with everything in it, on the operators' listener.
     Log,
     /// Read the metrics on an operators' listener that other machines can reach.
     Metrics,

@@ -9,6 +9,8 @@ use clap::{Args, Subcommand};
 use super::{SnapshotArgument, StoreArgument};
 use crate::{commands::log::FindArguments, store_url::StoreUrl, wire::Access};
 
+const INTERVAL_MIN: Duration = Duration::from_millis(100);
+
 #[derive(Debug, Subcommand)]
 pub(crate) enum LogCommand {
     /// Show the size and age of the log, and the durability that its engine promises.
@@ -51,7 +53,7 @@ pub(crate) enum LogCommand {
         follow: bool,
         /// How often a copy that is kept up to date says how far behind it is.
         #[arg(long, env = "PETSTORE_REPORT_EVERY", default_value = "10s", value_name = "TIME",
-              value_parser = humantime::parse_duration)]
+              value_parser = interval)]
         report_every: Duration,
         #[command(flatten)]
         access: AccessArguments,
@@ -126,4 +128,10 @@ impl AccessArguments {
         };
         Ok(Access { key, ca: self.ca.clone() })
     }
+}
+
+/// How often something is done, but not all the time.
+fn interval(text: &str) -> Result<Duration, String> {
+    let interval = humantime::parse_duration(text).map_err(|error| error.to_string())?;
+    if interval < INTERVAL_MIN { Err("the shortest interval is 100ms".into()) } else { Ok(interval) }
 }

@@ -109,7 +109,10 @@ pub(super) async fn run(
     }
     match time::timeout(LAST_PATIENCE, source.head()).await {
         Ok(Ok(head)) => report::fact("behind", format!("{} commits", head.0.saturating_sub(position.0))),
-        Ok(Err(_)) | Err(_) => {
+        Ok(Err(error)) => {
+            report::fact("behind", format!("unknown: {error}; later commits are not in the copy"));
+        }
+        Err(_) => {
             report::fact("behind", "unknown: the source does not respond; later commits are not in the copy");
         }
     }
@@ -151,8 +154,13 @@ async fn report_lag(
     loop {
         time::sleep(every).await;
         let asked = Instant::now();
-        // That it does not respond is reported where it is followed.
-        let Ok(head) = source.head().await else { continue };
+        let head = match source.head().await {
+            Ok(head) => head,
+            Err(error) => {
+                report::fact("behind", format!("unknown: {error}"));
+                continue;
+            }
+        };
         let commits = head.0.saturating_sub(reached.borrow().position.0);
         let caught_up =
             time::timeout(every, reached.wait_for(|reached| reached.position >= head)).await.is_ok();
