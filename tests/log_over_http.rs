@@ -200,6 +200,7 @@ fn a_follower_whose_key_is_revoked_gets_nothing_more() {
     let (app, key) = start(&[]);
     add(&app, &["Rex"]);
     let mut follower = Reading::begin(app.operators(), &key, "?follow=true");
+    assert_eq!(follower.status(), 200);
     assert_eq!(position(&follower.line().unwrap()), 1);
     let file = app.keys_file();
     let listed = petstore(["keys", "list", "--keys", file.to_str().unwrap()]).stdout;

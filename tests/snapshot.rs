@@ -209,7 +209,7 @@ fn without_snapshots_none_is_written_or_read() {
     shop.app.use_flags(NEVER);
     shop.app.start_again();
     shop.shown(111);
-    assert!(!shop.app.printed().1.contains("snapshot"), "{:?}", shop.app.printed());
+    assert!(!shop.app.printed().1.contains("the snapshot"), "{:?}", shop.app.printed());
 }
 
 #[test]
