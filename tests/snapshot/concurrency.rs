@@ -14,7 +14,7 @@ use application::{
     ports::{EventLog, Position, ReadBound, ReadModel, SnapshotStore, WriteSnapshot},
     snapshot::{self, Comparison},
 };
-use domain::{CategoryId, NewPet, PetEvent, PetName};
+use domain::{CategoryId, NewPet, Pet, PetEvent, PetId, PetName};
 use harness::all_pets;
 
 /// Keeps a snapshot in memory, and every one that was ever written.
@@ -146,8 +146,9 @@ async fn a_log_that_was_rewritten_under_a_snapshot_is_noticed_and_replayed() {
     .await
     .unwrap();
     store.close().await;
-    let PetEvent::Added(pet) = &mut commits[4].entries[0].event;
-    pet.details.name = PetName::new("rewritten").unwrap();
+    let name = PetName::new("rewritten").unwrap();
+    let details = NewPet { name, category_id: CategoryId(7), status: None };
+    commits[4].entries[0].event = PetEvent::Added(Pet { id: PetId::new(5).unwrap(), details });
     let rewritten = log_of(&commits).await;
     let store = open(&rewritten, &shelf, 1).await;
     let expected = all_pets(&harness::open_node(rewritten.clone(), Sharing::Alone).await).unwrap();
