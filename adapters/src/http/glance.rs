@@ -20,7 +20,14 @@ pub(super) fn routes() -> [Route; 4] {
     [
         // The page calls nobody but this listener.
         file("/", directory.or_page(page.with_headers(protection(&Site::default())))),
-        file("/glance/page.css", Asset::plain(CSS, REVALIDATED, include_str!("glance/page.css"))),
+        file(
+            "/glance/page.css",
+            Asset::plain(
+                CSS,
+                REVALIDATED,
+                concat!(include_str!("page_base.css"), include_str!("glance/page.css")),
+            ),
+        ),
         file("/glance/page.js", Asset::plain(JAVASCRIPT, REVALIDATED, include_str!("glance/page.js"))),
         file("/glance/icon.svg", Asset::plain("image/svg+xml", REVALIDATED, include_str!("docs/icon.svg"))),
     ]

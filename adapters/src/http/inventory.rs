@@ -19,7 +19,14 @@ pub(super) fn routes(site: &Site) -> [Route; 3] {
     let directory = Asset::plain("application/json", REVALIDATED, DIRECTORY);
     [
         file("/", directory.or_page(page.with_headers(protection(site)))),
-        file("/inventory/page.css", Asset::plain(CSS, REVALIDATED, include_str!("inventory/page.css"))),
+        file(
+            "/inventory/page.css",
+            Asset::plain(
+                CSS,
+                REVALIDATED,
+                concat!(include_str!("page_base.css"), include_str!("inventory/page.css")),
+            ),
+        ),
         file("/inventory/page.js", Asset::plain(JAVASCRIPT, REVALIDATED, include_str!("inventory/page.js"))),
     ]
 }
