@@ -1,12 +1,12 @@
 //! What the real program survives: kills, power cuts, failing system calls, full disks, damage.
 //!
-//! Every part records the responses outside the service, and compares them with what the service shows after
-//! each restart. A short form runs with all other tests; `tests/crash-suite` runs the full form,
-//! or one part for longer.
+//! Every scenario records the responses outside the service, and compares them with what the service shows
+//! after each restart. A short form runs with all other tests; `tests/crash-suite` runs the full form,
+//! or one scenario for longer.
 //!
-//! Reading order: `part` (how long, which seed, what is counted), `ledger` (the responses, and what follows
+//! Reading order: `scenario` (how long, which seed, what is counted), `ledger` (the responses, and what follows
 //! from them), `load` (the clients), `engine` (the engines), `disk` (disks whose power can be cut); then the
-//! parts, each in a file of its own.
+//! scenarios, each in a file of its own.
 
 mod damage;
 pub(crate) mod disk;
@@ -18,8 +18,8 @@ mod kills;
 mod leaving;
 mod ledger;
 mod load;
-pub(crate) mod part;
 mod power_cuts;
+pub(crate) mod scenario;
 mod short_writes;
 mod snapshots;
 mod syncs;

@@ -5,7 +5,6 @@
 //! `openapi` (the interface described for programs), then [`serve`] and `connection` (how requests arrive, and the
 //! limits for slow or silent peers).
 
-mod activity;
 mod asset;
 mod auth;
 mod auth_failures;
@@ -15,6 +14,7 @@ mod bad_requests;
 mod call;
 mod client_address;
 mod connection;
+mod connection_timeouts;
 mod cors;
 mod deprecation;
 mod docs;

@@ -17,7 +17,7 @@ use super::{
     engine::Engine,
     ledger::Ledger,
     load::create,
-    part::{Dice, Part, Rounds, Tally},
+    scenario::{Dice, Rounds, Scenario, Tally},
     snapshots::{EVERY_COMMIT, Flags, NEVER, Served},
 };
 
@@ -123,12 +123,12 @@ fn damage_stores(
     rounds: Rounds,
     damage: impl Fn(u64, &mut Vec<u8>, &mut Dice) -> String,
 ) {
-    let mut part = Part::begin(name, rounds);
+    let mut scenario = Scenario::begin(name, rounds);
     let mut tally = Tally::default();
-    let mut dice = part.dice(0);
+    let mut dice = scenario.dice(0);
     let originals = [End::Clean, End::Kill].map(|end| Original::new(engine, snapshots, end));
     tally.acknowledged = originals.iter().map(|original| original.acknowledged).sum();
-    while tally.rounds < part.rounds {
+    while tally.rounds < scenario.rounds {
         tally.rounds += 1;
         let original = dice.one_of(&originals);
         let store = original.copy();
@@ -165,9 +165,9 @@ fn damage_stores(
             tally.count("commits salvaged of them", saved);
             tally.count("lost to damage", original.commits.len() as u64 - saved);
         }
-        part.check(&tally);
+        scenario.check(&tally);
     }
-    part.end(&tally);
+    scenario.end(&tally);
 }
 
 /// Salvages a damaged store and checks that the sound part was saved, and that what is missing was named.

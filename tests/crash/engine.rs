@@ -5,7 +5,7 @@ use std::{
     path::{Path, PathBuf},
 };
 
-/// Names the engine for the parts that are not about one engine.
+/// Names the engine for the scenarios that are not about one engine.
 const ENGINE: &str = "PETSTORE_CRASH_ENGINE";
 
 /// An engine that keeps its log in files.

@@ -13,7 +13,7 @@ use super::{
     engine::Engine,
     ledger::Ledger,
     load::{Load, create},
-    part::{self, Part, Rounds, Tally},
+    scenario::{self, Rounds, Scenario, Tally},
 };
 
 const WRITERS: u64 = 4;
@@ -24,29 +24,32 @@ const TRIES: u64 = 20;
 
 #[test]
 fn nothing_is_acknowledged_on_top_of_data_that_a_failed_sync_has_lost() {
-    fail_again_and_again(Engine::chosen(), Part::begin("failed syncs", Rounds { short: 4, full: 40 }));
+    fail_again_and_again(Engine::chosen(), Scenario::begin("failed syncs", Rounds { short: 4, full: 40 }));
 }
 
 #[test]
 fn sqlite_acknowledges_nothing_on_top_of_data_that_a_failed_sync_has_lost() {
-    fail_again_and_again(Engine::Sqlite, Part::begin("sqlite failed syncs", Rounds { short: 3, full: 40 }));
+    fail_again_and_again(
+        Engine::Sqlite,
+        Scenario::begin("sqlite failed syncs", Rounds { short: 3, full: 40 }),
+    );
 }
 
-fn fail_again_and_again(engine: Engine, mut part: Part) {
+fn fail_again_and_again(engine: Engine, mut scenario: Scenario) {
     let mut tally = Tally::default();
     let disk = match Disk::new_failing() {
         Ok(disk) => disk,
-        Err(reason) => return part::not_run(part.name, &reason),
+        Err(reason) => return scenario::not_run(scenario.name, &reason),
     };
     let mut bench = Bench::new(engine, disk);
-    while tally.rounds < part.rounds {
+    while tally.rounds < scenario.rounds {
         bench.round(&mut tally);
-        part.check(&tally);
+        scenario.check(&tally);
     }
     bench.app.kill();
     let verified = petstore(["log", "verify", "--store", bench.app.store()]);
     assert_eq!(verified.code, Some(0), "positions have no gaps: {}", verified.stderr);
-    part.end(&tally);
+    scenario.end(&tally);
 }
 
 struct Bench {

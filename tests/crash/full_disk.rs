@@ -14,7 +14,7 @@ use super::{
     engine::Engine,
     ledger::Ledger,
     load::create,
-    part::{self, Part, Rounds, Tally},
+    scenario::{self, Rounds, Scenario, Tally},
 };
 
 const DISK_MIB: u64 = 16;
@@ -33,32 +33,32 @@ enum Filled {
 
 #[test]
 fn a_full_disk_stops_writes_until_there_is_space_again() {
-    fill_again_and_again(Engine::chosen(), Part::begin("full disk", Rounds { short: 3, full: 30 }));
+    fill_again_and_again(Engine::chosen(), Scenario::begin("full disk", Rounds { short: 3, full: 30 }));
 }
 
 #[test]
 fn a_full_disk_stops_writes_to_sqlite_until_there_is_space_again() {
-    fill_again_and_again(Engine::Sqlite, Part::begin("sqlite full disk", Rounds { short: 3, full: 30 }));
+    fill_again_and_again(Engine::Sqlite, Scenario::begin("sqlite full disk", Rounds { short: 3, full: 30 }));
 }
 
-fn fill_again_and_again(engine: Engine, mut part: Part) {
+fn fill_again_and_again(engine: Engine, mut scenario: Scenario) {
     let ways = [Filled::ByPets, Filled::ByOthers, Filled::BeforeTheStart];
     let mut tally = Tally::default();
-    while tally.rounds < part.rounds {
+    while tally.rounds < scenario.rounds {
         // Pets stay, so a disk is really full after some rounds.
         let disk = match Disk::new(Format::Ext4, DISK_MIB) {
             Ok(disk) => disk,
-            Err(reason) => return part::not_run(part.name, &reason),
+            Err(reason) => return scenario::not_run(scenario.name, &reason),
         };
         let mut bench = Bench::new(engine, disk);
         for way in ways.repeat(ROUNDS_PER_DISK / ways.len()) {
-            if tally.rounds < part.rounds {
+            if tally.rounds < scenario.rounds {
                 bench.round(way, &mut tally);
-                part.check(&tally);
+                scenario.check(&tally);
             }
         }
     }
-    part.end(&tally);
+    scenario.end(&tally);
 }
 
 struct Bench {

@@ -18,7 +18,7 @@ use super::{
     engine::Engine,
     ledger::Ledger,
     load::create,
-    part::{self, Part, Rounds, Tally},
+    scenario::{self, Rounds, Scenario, Tally},
     trace::{self, Tracer, has_strace},
 };
 
@@ -55,20 +55,20 @@ struct Points {
 
 #[test]
 fn a_call_that_fails_at_any_point_loses_nothing_and_invents_nothing() {
-    let_calls_fail(Engine::chosen(), Part::begin("faults", Rounds { short: 44, full: 500 }));
+    let_calls_fail(Engine::chosen(), Scenario::begin("faults", Rounds { short: 44, full: 500 }));
 }
 
 #[test]
 fn a_call_that_fails_at_any_point_loses_nothing_with_sqlite_either() {
-    let_calls_fail(Engine::Sqlite, Part::begin("sqlite faults", Rounds { short: 40, full: 200 }));
+    let_calls_fail(Engine::Sqlite, Scenario::begin("sqlite faults", Rounds { short: 40, full: 200 }));
 }
 
-fn let_calls_fail(engine: Engine, part: Part) {
+fn let_calls_fail(engine: Engine, scenario: Scenario) {
     if !has_strace() {
-        return part::not_run(part.name, "there is no strace");
+        return scenario::not_run(scenario.name, "there is no strace");
     }
-    let points = Mutex::new(Points::new(engine, &part));
-    let shared = Mutex::new((part, Tally::default()));
+    let points = Mutex::new(Points::new(engine, &scenario));
+    let shared = Mutex::new((scenario, Tally::default()));
     thread::scope(|scope| {
         for _ in 0..LANES {
             scope.spawn(|| {
@@ -80,15 +80,15 @@ fn let_calls_fail(engine: Engine, part: Part) {
                         Some(tally) => shared.1.join(tally),
                         None => points.lock().expect("no lane has failed").out_of_reach(point),
                     }
-                    let (part, tally) = &mut *shared;
-                    part.check(tally);
+                    let (scenario, tally) = &mut *shared;
+                    scenario.check(tally);
                 }
             });
         }
     });
-    let (part, tally) = shared.into_inner().expect("no lane has failed");
-    assert_eq!(tally.rounds, part.rounds, "enough points are within reach");
-    part.end(&tally);
+    let (scenario, tally) = shared.into_inner().expect("no lane has failed");
+    assert_eq!(tally.rounds, scenario.rounds, "enough points are within reach");
+    scenario.end(&tally);
 }
 
 #[test]
@@ -110,7 +110,7 @@ fn what_cannot_be_synced_is_never_acknowledged_and_never_shown_with_sqlite_eithe
 
 fn let_every_sync_fail(mut lane: Lane, files: &[PathBuf]) {
     if !has_strace() {
-        return part::not_run("a sync that always fails", "there is no strace");
+        return scenario::not_run("a sync that always fails", "there is no strace");
     }
     let sync = lane.engine.sync();
     let tracer = Tracer::new(&lane.trace()).calls(sync).inject(&format!("{sync}:error=EIO"));
@@ -142,7 +142,7 @@ fn a_failed_sync_is_never_retried_into_a_success_with_sqlite_either() {
 
 fn let_one_sync_fail(engine: Engine, which: RangeInclusive<u64>) {
     if !has_strace() {
-        return part::not_run("a sync that fails once", "there is no strace");
+        return scenario::not_run("a sync that fails once", "there is no strace");
     }
     let mut lane = Lane::new(engine);
     let mut met_at_work = 0;
@@ -177,13 +177,13 @@ fn next(points: &Mutex<Points>) -> Option<Point> {
 }
 
 impl Points {
-    fn new(engine: Engine, part: &Part) -> Self {
+    fn new(engine: Engine, scenario: &Scenario) -> Self {
         let faults = [Fault::Error("EIO"), Fault::Kill, Fault::Error("ENOSPC")];
         let rows = faults.iter().flat_map(|fault| engine.calls().iter().map(|call| (*call, *fault)));
         let interruptions = engine.interruptible().iter().map(|call| (*call, Fault::Interruption));
         let rows = rows.chain(interruptions).collect();
         let stride = engine.stride();
-        Self { rows, next: 0, nth: 1 + part.dice(0).below(stride), stride, left: part.rounds }
+        Self { rows, next: 0, nth: 1 + scenario.dice(0).below(stride), stride, left: scenario.rounds }
     }
 
     fn next(&mut self) -> Option<Point> {

@@ -8,7 +8,7 @@ use super::{
     engine::Engine,
     ledger::Ledger,
     load::Load,
-    part::{Part, Rounds, Tally},
+    scenario::{Rounds, Scenario, Tally},
     snapshots::{EVERY_COMMIT, NEVER},
 };
 
@@ -22,28 +22,36 @@ const INTERRUPTED_STARTS: u64 = 4;
 
 #[test]
 fn a_kill_at_any_moment_loses_nothing_and_invents_nothing() {
-    kill_again_and_again(Engine::chosen(), NEVER, Part::begin("kills", Rounds { short: 24, full: 1_000 }));
+    kill_again_and_again(
+        Engine::chosen(),
+        NEVER,
+        Scenario::begin("kills", Rounds { short: 24, full: 1_000 }),
+    );
 }
 
 #[test]
 fn a_kill_at_any_moment_loses_nothing_with_sqlite_either() {
-    kill_again_and_again(Engine::Sqlite, NEVER, Part::begin("sqlite kills", Rounds { short: 8, full: 200 }));
+    kill_again_and_again(
+        Engine::Sqlite,
+        NEVER,
+        Scenario::begin("sqlite kills", Rounds { short: 8, full: 200 }),
+    );
 }
 
 #[test]
 fn a_kill_while_snapshots_are_written_loses_nothing_and_invents_nothing() {
     let rounds = Rounds { short: 12, full: 400 };
-    kill_again_and_again(Engine::chosen(), EVERY_COMMIT, Part::begin("snapshot kills", rounds));
+    kill_again_and_again(Engine::chosen(), EVERY_COMMIT, Scenario::begin("snapshot kills", rounds));
 }
 
-fn kill_again_and_again(engine: Engine, snapshots: &[&str], mut part: Part) {
+fn kill_again_and_again(engine: Engine, snapshots: &[&str], mut scenario: Scenario) {
     let mut tally = Tally::default();
-    let mut dice = part.dice(0);
+    let mut dice = scenario.dice(0);
     let ledger = Arc::new(Ledger::default());
     let folder = tempfile::tempdir().expect("a temporary folder");
     let store = engine.url(&folder.path().join("log"));
     let mut app = App::start_on(program(), &store, folder, snapshots);
-    while tally.rounds < part.rounds {
+    while tally.rounds < scenario.rounds {
         let load = Load::start(&app, &ledger, tally.rounds, WRITERS);
         thread::sleep(dice.moment(LIFE_MAX));
         app.kill();
@@ -57,13 +65,13 @@ fn kill_again_and_again(engine: Engine, snapshots: &[&str], mut part: Part) {
         }
         if let Err(refusal) = app.try_start_again() {
             tally.refused_opens.push(refusal.stderr);
-            part.check(&tally);
+            scenario.check(&tally);
         }
         ledger.settle(&app, &mut tally);
-        part.check(&tally);
+        scenario.check(&tally);
     }
     app.kill();
     let verified = petstore(["log", "verify", "--store", app.store()]);
     assert_eq!(verified.code, Some(0), "positions have no gaps: {}", verified.stderr);
-    part.end(&tally);
+    scenario.end(&tally);
 }

@@ -6,7 +6,7 @@ use harness::{Answer, App, program};
 
 use super::{
     engine::Engine,
-    part,
+    scenario,
     trace::{Tracer, has_strace, wait_until_exited, wait_until_held},
 };
 
@@ -42,7 +42,7 @@ fn closing_a_log_on_a_hanging_disk_has_a_deadline() {
 /// sync while it is closed: idle and after a write, on every engine.
 fn close_on_a_hanging_disk(second_signal: Option<&str>, said: &str) {
     if !has_strace() {
-        return part::not_run("a hanging disk", "there is no strace");
+        return scenario::not_run("a hanging disk", "there is no strace");
     }
     for engine in [Engine::Sled, Engine::Sqlite] {
         for (what, pets) in [("idle", 0), ("after a write", 1)] {
@@ -78,7 +78,7 @@ fn leave_with_a_create_in_flight(
     signals: &[&str],
 ) -> Option<(Option<Answer>, ExitStatus, String)> {
     if !has_strace() {
-        part::not_run("a slow disk", "there is no strace");
+        scenario::not_run("a slow disk", "there is no strace");
         return None;
     }
     let folder = tempfile::tempdir().expect("a temporary folder");

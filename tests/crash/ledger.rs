@@ -11,7 +11,7 @@ use std::{
 use harness::App;
 use serde_json::{Value, json};
 
-use super::part::Tally;
+use super::scenario::Tally;
 
 /// The book of one store.
 #[derive(Debug, Default)]

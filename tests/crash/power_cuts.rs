@@ -12,7 +12,7 @@ use super::{
     engine::Engine,
     ledger::Ledger,
     load::{Load, create},
-    part::{self, Part, Rounds, Tally},
+    scenario::{self, Rounds, Scenario, Tally},
     snapshots::{EVERY_COMMIT, NEVER},
 };
 
@@ -26,31 +26,34 @@ const DISK_MIB: u64 = 320;
 
 #[test]
 fn a_power_cut_under_load_loses_nothing_and_invents_nothing() {
-    under_load(Engine::chosen(), NEVER, Part::begin("power cuts", Rounds { short: 16, full: 150 }));
+    under_load(Engine::chosen(), NEVER, Scenario::begin("power cuts", Rounds { short: 16, full: 150 }));
 }
 
 #[test]
 fn a_power_cut_right_after_the_first_response_ever_loses_nothing() {
-    right_after_the_first_answer(Engine::chosen(), Part::begin("first cuts", Rounds { short: 8, full: 50 }));
+    right_after_the_first_answer(
+        Engine::chosen(),
+        Scenario::begin("first cuts", Rounds { short: 8, full: 50 }),
+    );
 }
 
 #[test]
 fn a_power_cut_loses_nothing_with_sqlite_either() {
-    under_load(Engine::Sqlite, NEVER, Part::begin("sqlite cuts", Rounds { short: 6, full: 60 }));
+    under_load(Engine::Sqlite, NEVER, Scenario::begin("sqlite cuts", Rounds { short: 6, full: 60 }));
     right_after_the_first_answer(
         Engine::Sqlite,
-        Part::begin("sqlite first cuts", Rounds { short: 2, full: 20 }),
+        Scenario::begin("sqlite first cuts", Rounds { short: 2, full: 20 }),
     );
 }
 
 #[test]
 fn a_power_cut_while_snapshots_are_written_loses_nothing_and_invents_nothing() {
     let rounds = Rounds { short: 8, full: 80 };
-    under_load(Engine::chosen(), EVERY_COMMIT, Part::begin("snapshot cuts", rounds));
+    under_load(Engine::chosen(), EVERY_COMMIT, Scenario::begin("snapshot cuts", rounds));
 }
 
-fn under_load(engine: Engine, snapshots: &[&str], part: Part) {
-    on_both_disks(part, |bench, round| {
+fn under_load(engine: Engine, snapshots: &[&str], scenario: Scenario) {
+    on_both_disks(scenario, |bench, round| {
         bench.app.use_flags(snapshots);
         // Every other round goes on with the store of the round before.
         if round % 4 < 2 {
@@ -65,8 +68,8 @@ fn under_load(engine: Engine, snapshots: &[&str], part: Part) {
     });
 }
 
-fn right_after_the_first_answer(engine: Engine, part: Part) {
-    on_both_disks(part, |bench, round| {
+fn right_after_the_first_answer(engine: Engine, scenario: Scenario) {
+    on_both_disks(scenario, |bench, round| {
         bench.begin_new_store(engine, round);
         bench.app.start_again();
         let post = bench.app.call("POST", "/v1/pets");
@@ -82,45 +85,45 @@ struct Bench {
     app: App,
     disk: Disk,
     ledger: Arc<Ledger>,
-    dice: part::Dice,
+    dice: scenario::Dice,
 }
 
 /// Runs rounds that end with a cut, on ext4 and xfs by turns, and settles after each.
-fn on_both_disks(mut part: Part, mut until_cut: impl FnMut(&mut Bench, u64)) {
+fn on_both_disks(mut scenario: Scenario, mut until_cut: impl FnMut(&mut Bench, u64)) {
     let mut tally = Tally::default();
     let benches: Result<Vec<_>, _> =
-        [Format::Ext4, Format::Xfs].map(|format| Bench::new(format, &part)).into_iter().collect();
+        [Format::Ext4, Format::Xfs].map(|format| Bench::new(format, &scenario)).into_iter().collect();
     let mut benches = match benches {
         Ok(benches) => benches,
-        Err(reason) => return part::not_run(part.name, &reason),
+        Err(reason) => return scenario::not_run(scenario.name, &reason),
     };
     let kinds = benches.len() as u64;
-    for round in 0..part.rounds {
+    for round in 0..scenario.rounds {
         let bench = &mut benches[usize::try_from(round % kinds).expect("one of two")];
         until_cut(bench, round);
         bench.disk.restart();
         tally.rounds += 1;
         if let Err(refusal) = bench.app.try_start_again() {
             tally.refused_opens.push(refusal.stderr);
-            part.check(&tally);
+            scenario.check(&tally);
         }
         bench.ledger.settle(&bench.app, &mut tally);
-        part.check(&tally);
+        scenario.check(&tally);
         bench.app.kill();
     }
     for bench in &benches {
         let verified = petstore(["log", "verify", "--store", bench.app.store()]);
         assert_eq!(verified.code, Some(0), "positions have no gaps: {}", verified.stderr);
     }
-    part.end(&tally);
+    scenario.end(&tally);
 }
 
 impl Bench {
-    fn new(format: Format, part: &Part) -> Result<Self, String> {
+    fn new(format: Format, scenario: &Scenario) -> Result<Self, String> {
         let disk = Disk::new(format, DISK_MIB)?;
         let folder = tempfile::tempdir().expect("a temporary folder");
         let app = App::stopped_on(program(), "memory:", folder, &[]);
-        let dice = part.dice(format as u64);
+        let dice = scenario.dice(format as u64);
         Ok(Self { app, disk, ledger: Arc::default(), dice })
     }
 

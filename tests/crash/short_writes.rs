@@ -11,7 +11,7 @@ use super::{
     engine::Engine,
     ledger::Ledger,
     load::create,
-    part::{self, Part, Rounds, Tally},
+    scenario::{self, Rounds, Scenario, Tally},
 };
 
 /// Creates per round: enough to be in the middle of several writes of every kind.
@@ -19,32 +19,32 @@ const CREATES: u64 = 40;
 
 #[test]
 fn a_write_that_is_cut_short_does_no_harm() {
-    shorten_writes(Engine::chosen(), Part::begin("short writes", Rounds { short: 6, full: 60 }));
+    shorten_writes(Engine::chosen(), Scenario::begin("short writes", Rounds { short: 6, full: 60 }));
 }
 
 #[test]
 fn a_write_to_sqlite_that_is_cut_short_does_no_harm() {
-    shorten_writes(Engine::Sqlite, Part::begin("sqlite short writes", Rounds { short: 3, full: 60 }));
+    shorten_writes(Engine::Sqlite, Scenario::begin("sqlite short writes", Rounds { short: 3, full: 60 }));
 }
 
 #[test]
 fn a_limit_on_file_sizes_stops_writes_and_nothing_else() {
-    limit_files(Engine::chosen(), Part::begin("file limits", Rounds { short: 6, full: 60 }));
+    limit_files(Engine::chosen(), Scenario::begin("file limits", Rounds { short: 6, full: 60 }));
 }
 
 #[test]
 fn a_limit_on_file_sizes_stops_writes_to_sqlite_and_nothing_else() {
-    limit_files(Engine::Sqlite, Part::begin("sqlite file limits", Rounds { short: 3, full: 60 }));
+    limit_files(Engine::Sqlite, Scenario::begin("sqlite file limits", Rounds { short: 3, full: 60 }));
 }
 
-fn shorten_writes(engine: Engine, mut part: Part) {
+fn shorten_writes(engine: Engine, mut scenario: Scenario) {
     let mut tally = Tally::default();
     let mut app = stopped_app();
     let library = match shortener(app.folder()) {
         Ok(library) => library,
-        Err(reason) => return part::not_run(part.name, &reason),
+        Err(reason) => return scenario::not_run(scenario.name, &reason),
     };
-    while tally.rounds < part.rounds {
+    while tally.rounds < scenario.rounds {
         tally.rounds += 1;
         let ledger = begin_new_store(&mut app, engine, tally.rounds);
         let every = tally.rounds;
@@ -56,17 +56,17 @@ fn shorten_writes(engine: Engine, mut part: Part) {
             assert_eq!(status, Some(201), "every {every}th write is short: {:?}", app.printed());
         }
         settle(&mut app, &ledger, &mut tally);
-        part.check(&tally);
+        scenario.check(&tally);
     }
-    part.end(&tally);
+    scenario.end(&tally);
 }
 
-fn limit_files(engine: Engine, mut part: Part) {
+fn limit_files(engine: Engine, mut scenario: Scenario) {
     let limits = engine.file_limits();
     let mut tally = Tally::default();
-    let mut dice = part.dice(0);
+    let mut dice = scenario.dice(0);
     let mut app = stopped_app();
-    while tally.rounds < part.rounds {
+    while tally.rounds < scenario.rounds {
         tally.rounds += 1;
         let ledger = begin_new_store(&mut app, engine, tally.rounds);
         let limit = limits.start + dice.below(limits.end - limits.start);
@@ -84,9 +84,9 @@ fn limit_files(engine: Engine, mut part: Part) {
         assert!(lifted.expect("prlimit runs").success());
         eventually("writes go on without a restart", || (next() == Some(201)).then_some(()));
         settle(&mut app, &ledger, &mut tally);
-        part.check(&tally);
+        scenario.check(&tally);
     }
-    part.end(&tally);
+    scenario.end(&tally);
 }
 
 fn stopped_app() -> App {

@@ -14,7 +14,7 @@ use super::{
     disk::{Disk, Format},
     ledger::Ledger,
     load::create,
-    part::{self, Part, Rounds, Tally},
+    scenario::{self, Rounds, Scenario, Tally},
     trace::{Tracer, has_strace},
 };
 
@@ -69,16 +69,16 @@ const DISK_MIB: u64 = 32;
 
 #[test]
 fn a_call_that_fails_while_a_snapshot_is_written_costs_nobody_a_pet() {
-    let mut part = Part::begin("snapshot faults", Rounds { short: 15, full: 240 });
+    let mut scenario = Scenario::begin("snapshot faults", Rounds { short: 15, full: 240 });
     if !has_strace() {
-        return part::not_run(part.name, "there is no strace");
+        return scenario::not_run(scenario.name, "there is no strace");
     }
     let mut tally = Tally::default();
     let folder = tempfile::tempdir().expect("a temporary folder");
     let mut app = App::stopped_on(program(), "memory:", folder, EVERY_COMMIT);
     let points =
         (1..).flat_map(|nth| CALLS.iter().flat_map(move |call| FAULTS.map(|fault| (*call, fault, nth))));
-    for (round, (call, fault, nth)) in (0..part.rounds).zip(points) {
+    for (round, (call, fault, nth)) in (0..scenario.rounds).zip(points) {
         let what = format!("{call}:{fault}:when={nth}");
         let (ledger, store) = (Ledger::default(), app.folder().join(format!("{round}")));
         app.use_store(&format!("sled:{}", store.display()));
@@ -119,19 +119,19 @@ fn a_call_that_fails_while_a_snapshot_is_written_costs_nobody_a_pet() {
         app.kill();
         let verified = petstore(["log", "verify", "--store", app.store()]);
         assert_eq!(verified.code, Some(0), "{what}: {}", verified.stderr);
-        part.check(&tally);
+        scenario.check(&tally);
     }
-    part.end(&tally);
+    scenario.end(&tally);
 }
 
 #[test]
 fn a_full_disk_keeps_snapshots_from_being_written_and_nothing_else() {
-    let mut part = Part::begin("snapshot full disk", Rounds { short: 2, full: 10 });
+    let mut scenario = Scenario::begin("snapshot full disk", Rounds { short: 2, full: 10 });
     let mut tally = Tally::default();
-    while tally.rounds < part.rounds {
+    while tally.rounds < scenario.rounds {
         let disk = match Disk::new(Format::Ext4, DISK_MIB) {
             Ok(disk) => disk,
-            Err(reason) => return part::not_run(part.name, &reason),
+            Err(reason) => return scenario::not_run(scenario.name, &reason),
         };
         let ledger = Ledger::default();
         let (folder, store) = (tempfile::tempdir().expect("a temporary folder"), disk.path().join("log"));
@@ -170,9 +170,9 @@ fn a_full_disk_keeps_snapshots_from_being_written_and_nothing_else() {
         ledger.settle(&app, &mut tally);
         app.kill();
         tally.rounds += 1;
-        part.check(&tally);
+        scenario.check(&tally);
     }
-    part.end(&tally);
+    scenario.end(&tally);
 }
 
 fn free(disk: &Disk) -> u64 {

@@ -54,7 +54,7 @@ fn many_clients_share_syncs_and_none_is_acknowledged_before_its_own() {
 /// A service on an empty store whose syncs and answers are written down, and where.
 fn traced_app() -> Option<(App, std::path::PathBuf)> {
     if !has_strace() {
-        super::part::not_run("syncs", "there is no strace");
+        super::scenario::not_run("syncs", "there is no strace");
         return None;
     }
     let folder = tempfile::tempdir().expect("a temporary folder");

@@ -25,8 +25,8 @@ use tokio::{
 };
 
 use super::{
-    activity::{Activity, Deadline, Endless, InFlight, Watched},
     call::LOG_POSITION,
+    connection_timeouts::{Activity, Deadline, Endless, InFlight, Watched},
     limits::{
         CONNECTION_WINDOW, HEAD_MAX, HEADERS_MAX, PRESSURE_TIMEOUT, STREAM_WINDOW, STREAMS_MAX, Settings,
     },

@@ -24,8 +24,8 @@ use tokio::{
 };
 
 use super::{
-    activity::Endless,
     call::{LOG_POSITION, log_position},
+    connection_timeouts::Endless,
     error::Problem,
     number,
     route::Pending,

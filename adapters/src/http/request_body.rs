@@ -21,7 +21,7 @@ use thiserror::Error;
 use tokio::time::{self, Sleep};
 
 use super::{
-    activity::InFlight,
+    connection_timeouts::InFlight,
     error::Problem,
     limits::{BODY_MAX, DRAIN_MAX, DRAIN_PATIENCE},
 };

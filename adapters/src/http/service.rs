@@ -11,8 +11,8 @@ use parking_lot::Mutex;
 use tokio::sync::{Semaphore, watch};
 
 use super::{
-    activity::Unsent,
     auth_failures::AuthFailures,
+    connection_timeouts::Unsent,
     error::Problem,
     limits::ClientLimits,
     log::LOG_READERS_MAX,

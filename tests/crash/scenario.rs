@@ -1,4 +1,4 @@
-//! One part of the suite: how many rounds, which seed, and what it counts.
+//! One scenario of the suite: how many rounds, which seed, and what it counts.
 
 use std::{
     env,
@@ -26,8 +26,8 @@ pub(crate) struct Rounds {
     pub(crate) full: u64,
 }
 
-/// A part that is being run.
-pub(crate) struct Part {
+/// A scenario that is being run.
+pub(crate) struct Scenario {
     pub(crate) name: &'static str,
     pub(crate) rounds: u64,
     seed: u64,
@@ -36,7 +36,7 @@ pub(crate) struct Part {
     long: bool,
 }
 
-/// What a part has counted so far.
+/// What a scenario has counted so far.
 #[derive(Debug, Default)]
 pub(crate) struct Tally {
     pub(crate) rounds: u64,
@@ -44,7 +44,7 @@ pub(crate) struct Tally {
     pub(crate) findings: Findings,
     /// Starts that failed although nothing stood in the way any more.
     pub(crate) refused_opens: Vec<String>,
-    /// What only this part counts.
+    /// What only this scenario counts.
     pub(crate) more: Vec<(&'static str, u64)>,
 }
 
@@ -61,8 +61,8 @@ fn seed_of_the_moment() -> u64 {
 #[derive(Debug, Clone)]
 pub(crate) struct Dice(u64);
 
-impl Part {
-    /// Starts a part. `PETSTORE_CRASH_<NAME>` changes its number of rounds.
+impl Scenario {
+    /// Starts a scenario. `PETSTORE_CRASH_<NAME>` changes its number of rounds.
     pub(crate) fn begin(name: &'static str, rounds: Rounds) -> Self {
         let full = env::var(FORM).is_ok_and(|form| form == "full");
         let usual = if full { rounds.full } else { rounds.short };
@@ -115,7 +115,7 @@ impl Tally {
         self.findings.is_clean() && self.refused_opens.is_empty()
     }
 
-    /// Adds to a count of this part's own.
+    /// Adds to a count of this scenario's own.
     pub(crate) fn count(&mut self, what: &'static str, more: u64) {
         match self.more.iter_mut().find(|(name, _)| *name == what) {
             Some((_, count)) => *count += more,
