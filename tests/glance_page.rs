@@ -1,12 +1,9 @@
 //! The page at `/` of `--ops-listen` in a real browser: what an operator sees, with and without a key.
 
-use std::{env, fs, net::SocketAddr};
+use std::{env, net::SocketAddr};
 
-use harness::{App, Browser, Call, eventually, node_module, root};
-use serde_json::{Value, json};
-
-/// Says where to put pictures of the page, for example `docs`.
-const SCREENSHOTS: &str = "PETSTORE_SCREENSHOTS";
+use harness::{App, Browser, Call, SCREENSHOTS, eventually};
+use serde_json::json;
 
 const ENTER: &str = "\u{e007}";
 const TAB: &str = "\u{e004}";
@@ -148,7 +145,6 @@ fn the_page_fits_every_screen_and_passes_an_accessibility_check() {
     let old = app.issue_key(&["--name", "a web shop with quite a long name <b>&amp; markup</b>"]);
     eventually("the key is in force", || (app.get_as(&old, "/v1/pets").status == 200).then_some(()));
     let browser = open(ops);
-    let axe = fs::read_to_string(node_module("axe-core/axe.min.js")).unwrap();
     for (part, signed_in) in [("sign-in", false), ("page", true)] {
         browser.see("#sign-in:not([hidden])");
         if signed_in {
@@ -166,21 +162,7 @@ fn the_page_fits_every_screen_and_passes_an_accessibility_check() {
             });
             assert_eq!(browser.count("#rows b"), 0, "no name becomes markup");
         }
-        for (width, height) in [(1280, 900), (320, 800)] {
-            for colours in ["light", "dark"] {
-                browser.emulate(width, height, colours);
-                let seen = format!("{part} at {width} px, {colours}");
-                let overflow = browser.run("return document.documentElement.scrollWidth - window.innerWidth");
-                assert!(overflow.as_i64().unwrap() <= 0, "{seen} scrolls sideways by {overflow}");
-                browser.run(&axe);
-                let found = browser.run_async("axe.run().then((result) => done(result.violations.map((v) => [v.id, v.impact, v.nodes.map((n) => n.html)])))");
-                assert_eq!(found, Value::Array(vec![]), "{seen}");
-                if let Some(folder) = env::var_os(SCREENSHOTS) {
-                    let file = root().join(folder).join(format!("glance-{part}-{width}-{colours}.png"));
-                    fs::write(file, browser.screenshot()).unwrap();
-                }
-            }
-        }
+        browser.check_every_screen(&format!("glance-{part}"));
     }
 }
 

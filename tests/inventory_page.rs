@@ -1,13 +1,8 @@
 //! The page at `/` in a real browser: signing in, browsing, adding pets, and what happens when something goes
 //! wrong.
 
-use std::{env, fs};
-
-use harness::{App, Browser, CutProxy, eventually, node_module, root};
-use serde_json::{Value, json};
-
-/// Says where to put pictures of the page, for example `docs`.
-const SCREENSHOTS: &str = "PETSTORE_SCREENSHOTS";
+use harness::{App, Browser, CutProxy, eventually};
+use serde_json::json;
 
 const TAB: &str = "\u{e004}";
 const ENTER: &str = "\u{e007}";
@@ -283,27 +278,12 @@ fn the_page_fits_every_screen_and_passes_an_accessibility_check() {
     }
     app.post(r#"{"name":"כלב טוב","categoryId":1}"#);
     let browser = open(app.address());
-    let axe = fs::read_to_string(node_module("axe-core/axe.min.js")).unwrap();
     for (part, signed_in) in [("sign-in", false), ("store", true)] {
         if signed_in {
             sign_in(&browser, &app.key);
             add_waits(&browser, 5);
         }
-        for (width, height) in [(1280, 900), (320, 800)] {
-            for colours in ["light", "dark"] {
-                browser.emulate(width, height, colours);
-                let seen = format!("{part} at {width} px, {colours}");
-                let overflow = browser.run("return document.documentElement.scrollWidth - window.innerWidth");
-                assert!(overflow.as_i64().unwrap() <= 0, "{seen} scrolls sideways by {overflow}");
-                browser.run(&axe);
-                let found = browser.run_async("axe.run().then((result) => done(result.violations.map((v) => [v.id, v.impact, v.nodes.map((n) => n.html)])))");
-                assert_eq!(found, Value::Array(vec![]), "{seen}");
-                if let Some(folder) = env::var_os(SCREENSHOTS) {
-                    let file = root().join(folder).join(format!("inventory-{part}-{width}-{colours}.png"));
-                    fs::write(file, browser.screenshot()).unwrap();
-                }
-            }
-        }
+        browser.check_every_screen(&format!("inventory-{part}"));
     }
 }
 

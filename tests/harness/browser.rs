@@ -1,6 +1,7 @@
 //! A real browser, driven over the `WebDriver` protocol: headless Chromium behind its own `chromedriver`.
 
 use std::{
+    env,
     fs::{self, File},
     net::SocketAddr,
     process::{Child, Command, Stdio},
@@ -10,7 +11,14 @@ use base64::{Engine as _, prelude::BASE64_STANDARD};
 use serde_json::{Value, json};
 use tempfile::TempDir;
 
-use crate::{http::Call, program::eventually};
+use crate::{
+    http::Call,
+    program::eventually,
+    tools::{node_module, root},
+};
+
+/// Says where to put pictures of the pages, for example `docs`.
+pub const SCREENSHOTS: &str = "PETSTORE_SCREENSHOTS";
 
 /// How a `WebDriver` element is named in JSON.
 const ELEMENT: &str = "element-6066-11e4-a52e-4f735466cecf";
@@ -105,6 +113,29 @@ impl Browser {
         self.devtools("Emulation.setDeviceMetricsOverride", &metrics);
         let media = json!({ "features": [{ "name": "prefers-color-scheme", "value": colours }] });
         self.devtools("Emulation.setEmulatedMedia", &media);
+    }
+
+    /// Shows the page as it is now on a desktop and on a phone, light and dark: it never scrolls sideways and
+    /// passes an accessibility check. Keeps a picture of each under `name` if pictures were asked for.
+    pub fn check_every_screen(&self, name: &str) {
+        let axe = fs::read_to_string(node_module("axe-core/axe.min.js")).expect("tests/run installs axe");
+        let violations = "axe.run().then(({ violations }) => \
+            done(violations.map((v) => [v.id, v.impact, v.nodes.map((n) => n.html)])))";
+        for (width, height) in [(1280, 900), (320, 800)] {
+            for colours in ["light", "dark"] {
+                self.emulate(width, height, colours);
+                let seen = format!("{name}-{width}-{colours}");
+                let overflow = self.run("return document.documentElement.scrollWidth - window.innerWidth");
+                let overflow = overflow.as_i64().expect("a number of pixels");
+                assert!(overflow <= 0, "{seen} scrolls sideways by {overflow}");
+                self.run(&axe);
+                assert_eq!(self.run_async(violations), json!([]), "{seen}");
+                if let Some(folder) = env::var_os(SCREENSHOTS) {
+                    let file = root().join(folder).join(format!("{seen}.png"));
+                    fs::write(file, self.screenshot()).expect("the folder can be written");
+                }
+            }
+        }
     }
 
     fn devtools(&self, command: &str, parameters: &Value) {

@@ -14,7 +14,7 @@ mod proxy;
 mod tools;
 
 pub use app::App;
-pub use browser::Browser;
+pub use browser::{Browser, SCREENSHOTS};
 pub use faulty_log::{FaultyLog, LogFault, newer};
 pub use http::{Answer, Call, ids, raw};
 pub use nats::{NatsCluster, NatsServer, NatsSync};
