@@ -2,8 +2,8 @@
 //! simulated log. There are delays, conflicts, appends with unclear outcomes (stored, not stored or stored
 //! late), lost replies, failing and stale reads, a log that closes and opens again, an engine that becomes
 //! unreachable, is restored from a backup, or holds an empty, another or a damaged log for a while, clocks that
-//! are wrong by days, and nodes that are killed, closed or replaced. Meanwhile clients add pets, repeat
-//! requests, and read.
+//! are wrong by days, and nodes that are killed, closed or replaced, and find a recent, an old, a foreign, a
+//! damaged or no snapshot when they start. Meanwhile clients add pets, repeat requests, and read.
 //!
 //! Everything follows from one number, the seed, and time is simulated, so thousands of runs take seconds. A
 //! run that breaks a promise prints its seed:
@@ -15,12 +15,12 @@
 //! ```
 //!
 //! Only commit ids are truly random (version 7 UUIDs), so nothing that a run does or records depends on them,
-//! except whether two are equal. Everything else follows from the seed: there is one thread, a clock that
-//! stands still, no `select!` without an order, and no `watch` with several waiters, which are woken in
-//! random order.
+//! except whether two are equal. Everything else follows from the seed: there is one thread (whatever needs
+//! another keeps this one waiting), a clock that stands still, no `select!` without an order, and no `watch` with
+//! several waiters, which are woken in random order.
 //!
-//! Reading order: `plan` (what a seed decides), `engine`, `link` and `sending` (the log), `node`, `client`
-//! and `world` (who uses it), `run`, and above all `truth` and `checks` (the promises). `fairness` is a
+//! Reading order: `plan` (what a seed decides), `engine`, `link` and `sending` (the log), `node`, `snapshots`,
+//! `client` and `world` (who uses it), `run`, and above all `truth` and `checks` (the promises). `fairness` is a
 //! separate simulation.
 
 mod chance;
@@ -35,6 +35,7 @@ mod node;
 mod plan;
 mod run;
 mod sending;
+mod snapshots;
 mod truth;
 mod world;
 

@@ -41,6 +41,8 @@ pub(crate) struct Tally {
     pub(crate) conflicts: u64,
     pub(crate) closed: u64,
     pub(crate) restarts: u64,
+    /// Starts from a snapshot.
+    pub(crate) restored: u64,
     pub(crate) outages: u64,
     pub(crate) restores: u64,
     pub(crate) unfit: u64,
@@ -104,6 +106,7 @@ impl AddAssign for Tally {
         self.conflicts += other.conflicts;
         self.closed += other.closed;
         self.restarts += other.restarts;
+        self.restored += other.restored;
         self.outages += other.outages;
         self.restores += other.restores;
         self.unfit += other.unfit;
@@ -116,7 +119,7 @@ impl fmt::Display for Tally {
             formatter,
             "{} creates ({} answered, {} of them replayed; {} refused, {} lost), {} reads, {} commits, {} unclear outcomes \
              ({} had landed), {} conflicts, {} closed logs, {} outages, {} restored logs, {} unfit \
-             logs, {} restarts",
+             logs, {} restarts ({} from snapshots)",
             self.creates,
             self.answered,
             self.replayed,
@@ -132,6 +135,7 @@ impl fmt::Display for Tally {
             self.restores,
             self.unfit,
             self.restarts,
+            self.restored,
         )
     }
 }
