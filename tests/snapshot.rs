@@ -113,7 +113,7 @@ impl Shop {
         // What is logged appears in the background; the line that comes last is on standard output, so wait for either.
         eventually("the start is reported", || {
             let (_, stderr) = self.app.printed();
-            if stderr.contains("the snapshot is not used") {
+            if stderr.contains(" is not used, and the whole log is replayed instead") {
                 return Some(None);
             }
             let position = stderr.split(used).nth(1).and_then(|rest| rest.split(' ').next()?.parse().ok());

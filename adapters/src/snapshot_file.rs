@@ -51,6 +51,16 @@ impl SnapshotFile {
         Self { lock: Some(beside(&path, ".lock")), path }
     }
 
+    /// Found before anything is written, and not by renaming a whole snapshot in vain.
+    fn check_no_directory(&self) -> io::Result<()> {
+        match self.path.symlink_metadata() {
+            Ok(found) if found.is_dir() => {
+                Err(io::Error::new(io::ErrorKind::IsADirectory, "it is a directory, in the place of a file"))
+            }
+            Ok(_) | Err(_) => Ok(()),
+        }
+    }
+
     fn lock(&self) -> io::Result<Option<File>> {
         self.lock.as_ref().map(|path| lock(path, LOCK_PATIENCE)).transpose()
     }
@@ -58,6 +68,7 @@ impl SnapshotFile {
 
 impl SnapshotStore for SnapshotFile {
     fn open(&self) -> io::Result<Option<Box<dyn io::Read + Send>>> {
+        self.check_no_directory()?;
         match open_to_read(&self.path) {
             Ok(file) => Ok(Some(Box::new(BufReader::with_capacity(BUFFER, file)))),
             Err(error) if error.kind() == io::ErrorKind::NotFound => Ok(None),
@@ -67,6 +78,7 @@ impl SnapshotStore for SnapshotFile {
 
     fn replace(&self, write: &mut WriteSnapshot<'_>) -> io::Result<()> {
         create_folders(folder_of(&self.path))?;
+        self.check_no_directory()?;
         let _lock = self.lock()?;
         let written = replace_with(&self.path, |file| {
             let mut to = BufWriter::with_capacity(BUFFER, Sparing { file, not_synced: 0 });
@@ -83,6 +95,10 @@ impl SnapshotStore for SnapshotFile {
         let _lock = self.lock()?;
         remove(&self.path)?;
         sync_folder(folder_of(&self.path))
+    }
+
+    fn place(&self) -> String {
+        self.path.display().to_string()
     }
 }
 

@@ -305,6 +305,8 @@ pub trait SnapshotStore: Send + Sync + 'static {
     fn replace(&self, write: &mut WriteSnapshot<'_>) -> io::Result<()>;
     /// Removes the snapshot. After `Ok` it is gone for good.
     fn remove(&self) -> io::Result<()>;
+    /// Where it is, for messages to operators.
+    fn place(&self) -> String;
 }
 
 /// Writes a snapshot.

@@ -33,6 +33,8 @@ pub struct Snapshots {
     /// A snapshot is written whenever so many commits were applied since the last one.
     every: u64,
     status: Arc<Mutex<Option<SnapshotStatus>>>,
+    /// Why the last one could not be read or written. Each reason is reported once.
+    reported: Arc<Mutex<Option<String>>>,
     /// Held while a snapshot is written or removed.
     turn: Arc<tokio::sync::Mutex<()>>,
 }
@@ -49,7 +51,13 @@ pub struct SnapshotStatus {
 impl Snapshots {
     /// Keeps snapshots there, and writes one after every so many commits.
     pub fn new(store: Arc<dyn SnapshotStore>, every: u64) -> Self {
-        Self { store, every: every.max(1), status: Arc::default(), turn: Arc::default() }
+        Self {
+            store,
+            every: every.max(1),
+            status: Arc::default(),
+            reported: Arc::default(),
+            turn: Arc::default(),
+        }
     }
 
     pub(crate) fn status(&self) -> Option<SnapshotStatus> {
@@ -63,8 +71,17 @@ impl Snapshots {
         let store = self.store.clone();
         let removed = tokio::task::spawn_blocking(move || store.remove()).await;
         if let Ok(Err(error)) = removed {
-            tracing::error!("the snapshot cannot be removed: {error}; delete it before the next start");
+            let place = self.store.place();
+            tracing::error!(
+                "the snapshot {place} cannot be removed: {error}; delete it before the next start"
+            );
         }
+    }
+
+    /// Remembers why a snapshot could not be read or written, and tells whether that is another reason than before.
+    fn note_reason(&self, error: &io::Error) -> bool {
+        let reason = error.to_string();
+        self.reported.lock().replace(reason.clone()) != Some(reason)
     }
 }
 
@@ -85,7 +102,34 @@ pub(crate) enum Unusable {
     OtherFormat(u32),
     #[error("{0}")]
     AnotherHistory(String),
+    #[error("it ends at position {0}, which the log does not reach")]
+    Ahead(Position),
     /// The log that it belongs to could not be asked.
     #[error("{0}")]
     Log(#[from] LogError),
+}
+
+impl Unusable {
+    /// What an operator should do about it.
+    fn advice(&self) -> &'static str {
+        match self {
+            Self::Unreadable(error) => match error.kind() {
+                io::ErrorKind::IsADirectory => "; delete it: until then no snapshot is written",
+                io::ErrorKind::PermissionDenied => "; give this user the right to read it, or delete it",
+                _ => "; the next snapshot replaces it",
+            },
+            Self::Damaged(_) | Self::OtherFormat(_) => {
+                "; nothing has to be done: the next snapshot replaces it"
+            }
+            Self::AnotherHistory(_) => {
+                "; unless the log was replaced on purpose, stop the service and check which log it opens"
+            }
+            Self::Ahead(_) => {
+                "; acknowledged commits are missing from the log: unless it was emptied or restored from an older backup on \
+                 purpose, stop the service and restore the log from a backup"
+            }
+            // It says so itself.
+            Self::Log(_) => "",
+        }
+    }
 }

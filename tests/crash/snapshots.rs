@@ -160,7 +160,7 @@ fn a_full_disk_keeps_snapshots_from_being_written_and_nothing_else() {
         app.start_again();
         create_some(&app, "full");
         eventually("it is reported", || {
-            app.printed().1.contains("the snapshot could not be written").then_some(())
+            app.printed().1.contains("could not be written, so the next start takes longer").then_some(())
         });
         create_some(&app, "later");
         app.kill();

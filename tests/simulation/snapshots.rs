@@ -73,6 +73,10 @@ impl SnapshotStore for Place {
         *self.bytes() = None;
         Ok(())
     }
+
+    fn place(&self) -> String {
+        "in the memory of the run".into()
+    }
 }
 
 /// Opens a store while nothing else happens, save in the engine: a snapshot is read on a thread of its own, and the

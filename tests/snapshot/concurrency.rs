@@ -38,6 +38,10 @@ impl SnapshotStore for Shelf {
         self.0.lock().unwrap().clear();
         Ok(())
     }
+
+    fn place(&self) -> String {
+        "in memory".into()
+    }
 }
 
 fn model() -> Arc<dyn ReadModel> {

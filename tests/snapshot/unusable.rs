@@ -2,7 +2,7 @@
 
 use std::fs;
 
-use harness::petstore;
+use harness::{eventually, petstore};
 
 use super::{AT_THE_END, ENGINES, EVERY_COMMIT, Shop, copy};
 
@@ -191,4 +191,45 @@ fn forged(snapshot: &[u8], kind: u8) -> Vec<u8> {
     }
     assert_ne!(forged, snapshot, "there is such a block");
     forged
+}
+
+#[test]
+fn a_directory_in_the_place_of_a_snapshot_is_reported_once_with_what_to_do() {
+    let mut shop = stopped(5);
+    fs::remove_file(&shop.snapshot).unwrap();
+    fs::create_dir(&shop.snapshot).unwrap();
+    assert_eq!(shop.start(), None);
+    shop.fill(5..8);
+    shop.stop();
+    let (_, stderr) = shop.app.printed();
+    let warnings: Vec<_> = stderr.lines().filter(|line| line.contains("WARN")).collect();
+    let [warning] = warnings[..] else { panic!("one warning: {stderr}") };
+    let place = shop.snapshot.display().to_string();
+    for words in [&*place, "it is a directory", "delete it: until then no snapshot is written"] {
+        assert!(warning.contains(words), "{words}: {warning}");
+    }
+    fs::remove_dir(&shop.snapshot).unwrap();
+    shop.app.start_again();
+    shop.fill(8..9);
+    shop.stop();
+    assert_eq!(shop.start(), Some(9));
+}
+
+#[test]
+fn every_warning_names_the_file_and_what_to_do() {
+    let mut shop = stopped(5);
+    let place = shop.snapshot.display().to_string();
+    fs::write(&shop.snapshot, "no snapshot").unwrap();
+    assert_eq!(shop.start(), None);
+    let (_, stderr) = shop.app.printed();
+    let warning = stderr.lines().find(|line| line.contains("is not used")).unwrap();
+    assert!(warning.contains(&place) && warning.contains("the next snapshot replaces it"), "{warning}");
+    // The draft of the next one has no place either.
+    fs::create_dir(shop.snapshot.with_file_name("snapshot.new")).unwrap();
+    shop.fill(5..6);
+    let warning = eventually("the failure is reported", || {
+        let (_, stderr) = shop.app.printed();
+        stderr.lines().find(|line| line.contains("could not be written")).map(str::to_owned)
+    });
+    assert!(warning.contains(&place) && warning.contains("--snapshot-every 0"), "{warning}");
 }

@@ -55,7 +55,14 @@ pub(crate) async fn start(
             Err(Unusable::Log(error)) if error.fault == Fault::Unreachable => return Err(error),
             Err(unusable) => {
                 *snapshots.status.lock() = None;
-                tracing::warn!("the snapshot is not used, and the whole log is replayed instead: {unusable}");
+                if let Unusable::Unreadable(error) = &unusable {
+                    snapshots.note_reason(error);
+                }
+                tracing::warn!(
+                    "the snapshot {} is not used, and the whole log is replayed instead: {unusable}{}",
+                    snapshots.store.place(),
+                    unusable.advice()
+                );
             }
         }
     }
@@ -101,7 +108,7 @@ pub(super) async fn check_against_log(
     }
     let found = log.read(Position(position.0.saturating_sub(1)), ReadBound::ONE).await?;
     let Some(last) = found.first() else {
-        return Err(another(format!("it ends at position {position}, which the log does not reach")));
+        return Err(Unusable::Ahead(position));
     };
     if Digest::of(&last.bytes).to_string() != head.record {
         return Err(another(format!("the log holds another commit at its position {position}")));

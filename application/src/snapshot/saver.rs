@@ -42,14 +42,12 @@ pub(crate) struct Saver {
     saved: Position,
     /// The last commit of the last try, whatever came of it: the next try waits for more commits.
     tried: Position,
-    /// Whether the last one could not be written, which is reported once.
-    failing: bool,
 }
 
 impl Saver {
     pub(crate) fn new(snapshots: Snapshots, replica: Replica, clock: Arc<dyn Clock>) -> Self {
         let saved = snapshots.status().map_or(Position::START, |status| status.position);
-        Self { snapshots, replica, clock, saved, tried: saved, failing: false }
+        Self { snapshots, replica, clock, saved, tried: saved }
     }
 
     /// Writes snapshots until told to end, and then a last one.
@@ -121,7 +119,7 @@ impl Saver {
             Ok(status) => {
                 *self.snapshots.status.lock() = Some(status);
                 self.saved = version.position;
-                self.failing = false;
+                *self.snapshots.reported.lock() = None;
                 tracing::debug!(
                     "wrote a snapshot of {pets} pets at position {} in {:?}",
                     version.position,
@@ -131,10 +129,16 @@ impl Saver {
             Err(error) if error.kind() == io::ErrorKind::TimedOut => {
                 tracing::info!("the snapshot was not finished: {error}");
             }
-            Err(error) if self.failing => tracing::debug!("the snapshot could not be written: {error}"),
             Err(error) => {
-                self.failing = true;
-                tracing::warn!("the snapshot could not be written, so the next start takes longer: {error}");
+                let place = self.snapshots.store.place();
+                if self.snapshots.note_reason(&error) {
+                    tracing::warn!(
+                        "the snapshot {place} could not be written, so the next start takes longer: {error}; {}",
+                        advice(&error)
+                    );
+                } else {
+                    tracing::debug!("the snapshot {place} could not be written: {error}");
+                }
             }
         }
     }
@@ -153,6 +157,16 @@ impl Saver {
         });
         written.await.map_err(io::Error::other)??;
         Ok(SnapshotStatus { position: version.position, taken })
+    }
+}
+
+/// What an operator should do about a snapshot that could not be written.
+fn advice(error: &io::Error) -> &'static str {
+    match error.kind() {
+        io::ErrorKind::StorageFull => {
+            "free some space on that disk, or turn snapshots off with --snapshot-every 0"
+        }
+        _ => "remove the cause, or turn snapshots off with --snapshot-every 0",
     }
 }
 
