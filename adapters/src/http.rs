@@ -68,8 +68,10 @@ pub use tls::{Tls, TlsError};
 
 use health::for_operators;
 use route::{
-    Handler::{Public, Read, Scoped, Streamed, Write},
-    MISSING, Route, Router, Routers, SHEDDING,
+    Handler::{Public, Scoped, Streamed},
+    MISSING,
+    Operation::{Read, Write},
+    Route, Router, Routers, SHEDDING,
 };
 
 /// The operations of the interface. `docs/openapi.json` describes each of them.

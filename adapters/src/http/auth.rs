@@ -10,6 +10,9 @@ use axum::http::{HeaderMap, Method, header::AUTHORIZATION};
 
 use super::{client_address::Network, error::Problem, rate_limit, service::Service};
 
+/// How a key is presented.
+const SCHEME: &[u8] = b"bearer";
+
 /// Who sent a request, and what is left of the rate limit of the key after it.
 pub(super) struct Caller {
     pub(super) principal: Arc<Principal>,
@@ -89,14 +92,19 @@ fn bearer_token(headers: &HeaderMap) -> Result<&str, Problem> {
     if given.next().is_some() {
         return Err(Problem::InvalidKey);
     }
-    let value = value.to_str().map_err(|_| Problem::InvalidKey)?;
-    let (scheme, token) = value.split_once(' ').unwrap_or((value, ""));
-    let token = token.trim_matches(' ');
-    if !scheme.eq_ignore_ascii_case("bearer") || token.is_empty() {
+    let (scheme, token) = match value.as_bytes().split_at_checked(SCHEME.len()) {
+        Some((scheme, token)) if token.first() == Some(&b' ') => (scheme, token.trim_ascii()),
+        Some(_) | None => return Err(Problem::MissingKey),
+    };
+    if !scheme.eq_ignore_ascii_case(SCHEME) || token.is_empty() {
         return Err(Problem::MissingKey);
     }
-    let separates = |byte| matches!(byte, b' ' | b'\t' | b',');
-    if token.bytes().any(separates) { Err(Problem::InvalidKey) } else { Ok(token) }
+    // Looks at every byte instead of stopping at the first hit: that way, many are looked at together.
+    let is_strange = |byte: u8| byte <= b' ' || byte >= 0x7f || byte == b',';
+    if token.iter().fold(false, |found, byte| found | is_strange(*byte)) {
+        return Err(Problem::InvalidKey);
+    }
+    str::from_utf8(token).map_err(|_| Problem::InvalidKey)
 }
 
 #[cfg(test)]

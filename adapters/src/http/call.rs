@@ -1,76 +1,40 @@
-//! The steps that a request under `/v1` goes through before its operation: key, scope, store, position. They
-//! run in this order, so that nobody without a key learns which paths exist.
+//! What the operations under `/v1` get beside the request, and the position of the log as clients name it.
 
-use std::{
-    cell::RefCell,
-    net::IpAddr,
-    sync::{Arc, OnceLock},
-};
+use std::{cell::RefCell, sync::Arc};
 
 use application::{Bookmark, PetStore, Principal, ports::Position};
-use axum::{
-    extract::Request,
-    http::{HeaderMap, HeaderName, HeaderValue},
-};
+use axum::http::{HeaderMap, HeaderName, HeaderValue, request::Parts};
 use data_encoding::HEXLOWER;
 
 use super::{
-    auth::{self, Caller},
     error::Problem,
     header_value::{Last, ValueWriter, remembered},
-    limits::POSITION_PATIENCE,
     number,
     prefer::Handling,
-    route::{Endpoint, Lifecycle},
 };
 
 /// In a response, the last commit it shows; in a request, the commit that the response must show at least.
 pub(super) const LOG_POSITION: HeaderName = HeaderName::from_static("log-position");
 
-/// A request of a known caller to an open store.
+/// Comes with a request of a known caller to an open store.
 pub(super) struct Call {
     pub(super) store: Arc<PetStore>,
     pub(super) principal: Arc<Principal>,
     pub(super) handling: Handling,
-    pub(super) request: Request,
+}
+
+impl Call {
+    /// Checks the names in the query string, if the caller wants that.
+    pub(super) fn check_parameters(&self, request: &Parts, known: &[&str]) -> Result<(), Problem> {
+        let query = request.uri.query().unwrap_or_default();
+        let names = form_urlencoded::parse(query.as_bytes()).map(|(name, _)| name);
+        self.handling.check("query parameter", names, known).map_err(Problem::invalid)
+    }
 }
 
 /// Whether a path belongs to the interface, existing or not.
 pub(super) fn is_in_interface(path: &str) -> bool {
     path.strip_prefix("/v1").is_some_and(|rest| rest.is_empty() || rest.starts_with('/'))
-}
-
-/// Lets a request through to its operation. Even if it does not come that far, `caller` tells who has sent it, if its key is
-/// valid.
-pub(super) async fn admit(
-    endpoint: &Endpoint,
-    request: Request,
-    handling: Handling,
-    client: IpAddr,
-    caller: &OnceLock<Caller>,
-) -> Result<Call, Problem> {
-    let service = &endpoint.service;
-    let found = auth::authenticate(service, request.headers(), client)?;
-    let caller = caller.get_or_init(|| found);
-    let principal = caller.principal.clone();
-    tracing::Span::current().record("key", tracing::field::display(&principal.id));
-    caller.check_rate()?;
-    auth::authorize(&principal, request.method())?;
-    match endpoint.route.lifecycle {
-        Lifecycle::Supported => {}
-        Lifecycle::Deprecated => endpoint.counts.called_by(&principal.name),
-    }
-    let store = service.store()?;
-    if let Some(bookmark) = requested_position(request.headers())? {
-        let caught_up = store.caught_up(bookmark, POSITION_PATIENCE).await;
-        caught_up.map_err(|_| Problem::NotCaughtUp)?;
-    }
-    if endpoint.is_operation() {
-        let query = request.uri().query().unwrap_or_default();
-        let names = form_urlencoded::parse(query.as_bytes()).map(|(name, _)| name);
-        handling.check("query parameter", names, endpoint.route.parameters).map_err(Problem::invalid)?;
-    }
-    Ok(Call { store, principal, handling, request })
 }
 
 /// The value of the header: the position, and the first digits of the head hash there.

@@ -3,16 +3,18 @@
 
 use std::{
     convert::Infallible,
+    future::ready,
     net::IpAddr,
     pin::Pin,
     sync::Arc,
-    task::{Context, Poll, ready},
+    task::{self, Context, Poll},
 };
 
 use axum::{
     http::{HeaderValue, StatusCode, Version, header::CONNECTION},
     response::{IntoResponse as _, Response},
 };
+use futures_util::future::Either;
 use hyper::{body::Incoming, service::service_fn};
 use hyper_util::{
     rt::{TokioExecutor, TokioIo},
@@ -30,7 +32,7 @@ use super::{
     limits::{
         CONNECTION_WINDOW, HEAD_MAX, HEADERS_MAX, PRESSURE_TIMEOUT, STREAM_WINDOW, STREAMS_MAX, Settings,
     },
-    pipeline,
+    pipeline::{self, Answer},
     request_body::RequestBody,
     response_body::ResponseBody,
     route::Routers,
@@ -93,9 +95,7 @@ impl Connections {
         let mut watchdog = Watchdog::new(activity.clone(), self.settings);
         let io = TokioIo::new(Watched { stream, activity: activity.clone() });
         let (connections, caller) = (self.clone(), stranger.clone());
-        let service = service_fn(move |request| {
-            connections.clone().answer(request, peer, activity.begin(), caller.clone())
-        });
+        let service = service_fn(move |request| connections.answer(request, peer, activity.begin(), &caller));
         let mut connection = std::pin::pin!(self.builder.serve_connection(io, service));
         loop {
             let watched = std::future::poll_fn(|context| {
@@ -130,31 +130,42 @@ impl Connections {
     }
 
     /// The request is in flight until the peer has taken the last piece of its response.
-    async fn answer(
-        self: Arc<Self>,
+    fn answer(
+        &self,
         request: hyper::Request<Incoming>,
         peer: IpAddr,
         in_flight: InFlight,
-        caller: Arc<Stranger>,
-    ) -> Result<hyper::Response<ResponseBody>, Infallible> {
-        let response = if has_too_many_headers(&request) {
-            header_fields_too_large()
+        caller: &Arc<Stranger>,
+    ) -> impl Future<Output = Result<hyper::Response<ResponseBody>, Infallible>> + use<> {
+        let answer = if has_too_many_headers(&request) {
+            Answer::Now(header_fields_too_large())
         } else {
             let request = RequestBody::guard(request, self.settings.body_timeout, &in_flight);
             let router = if in_flight.has_room() { &self.routers.serving } else { &self.routers.shedding };
-            pipeline::route(router, request, peer).await
+            pipeline::answer(router, request, peer)
         };
-        // Only callers with a valid key are told the position.
-        if response.headers().contains_key(LOG_POSITION) {
-            caller.is_known();
+        match answer {
+            Answer::Now(response) => Either::Left(ready(Ok(send(response, in_flight, caller)))),
+            Answer::Later(response) => {
+                let caller = caller.clone();
+                Either::Right(async move { Ok(send(response.await, in_flight, &caller)) })
+            }
         }
-        if response.extensions().get::<Endless>().is_some() {
-            in_flight.streaming();
-        } else {
-            in_flight.sending();
-        }
-        Ok(response.map(|body| ResponseBody { body, request: in_flight }))
     }
+}
+
+/// Lets the peer take a response.
+fn send(response: Response, in_flight: InFlight, caller: &Stranger) -> hyper::Response<ResponseBody> {
+    // Only callers with a valid key are told the position.
+    if !caller.is_known() && response.headers().contains_key(LOG_POSITION) {
+        caller.has_shown_a_key();
+    }
+    if response.extensions().get::<Endless>().is_some() {
+        in_flight.streaming();
+    } else {
+        in_flight.sending();
+    }
+    response.map(|body| ResponseBody { body, request: in_flight })
 }
 
 /// Whether the parser should have refused an HTTP/1 request. With a maximum of ours, hyper allocates and fills two tables
@@ -194,7 +205,7 @@ impl Watchdog {
             if ring < self.alarm.deadline() {
                 self.alarm.as_mut().reset(ring);
             }
-            ready!(self.alarm.as_mut().poll(context));
+            task::ready!(self.alarm.as_mut().poll(context));
             self.looked = Instant::now();
             if close <= self.looked {
                 return Poll::Ready(());

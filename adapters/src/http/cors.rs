@@ -6,7 +6,6 @@
 use std::str::FromStr;
 
 use axum::{
-    extract::Request,
     http::{
         HeaderMap, HeaderValue, Method, StatusCode, Uri,
         header::{
@@ -14,6 +13,7 @@ use axum::{
             ACCESS_CONTROL_EXPOSE_HEADERS, ACCESS_CONTROL_MAX_AGE, ACCESS_CONTROL_REQUEST_METHOD, ORIGIN,
             VARY,
         },
+        request::Parts,
     },
     response::{IntoResponse as _, Response},
 };
@@ -71,9 +71,9 @@ pub(super) fn announce(origins: &[Origin], allowed: Option<HeaderValue>, headers
 
 /// The answer to a browser that asks on behalf of an allowed page what the page may do. It tells nothing about
 /// which addresses there are.
-pub(super) fn preflight(request: &Request, allowed: Option<&HeaderValue>) -> Option<Response> {
+pub(super) fn preflight(request: &Parts, allowed: Option<&HeaderValue>) -> Option<Response> {
     let asks =
-        request.method() == Method::OPTIONS && request.headers().contains_key(ACCESS_CONTROL_REQUEST_METHOD);
+        request.method == Method::OPTIONS && request.headers.contains_key(ACCESS_CONTROL_REQUEST_METHOD);
     (asks && allowed.is_some()).then(|| {
         let headers = [
             (ACCESS_CONTROL_ALLOW_METHODS, METHODS),

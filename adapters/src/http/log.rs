@@ -3,7 +3,7 @@
 //! The format is that of an export: without `follow`, the last line is a manifest, and a response without one was cut off.
 //! With `follow`, an empty line now and then shows that the service is still there.
 
-use std::{collections::VecDeque, future::ready, sync::Arc, time::Duration};
+use std::{collections::VecDeque, sync::Arc, time::Duration};
 
 use application::{
     Bookmark, KeyId, Principal,
@@ -12,8 +12,7 @@ use application::{
 };
 use axum::{
     body::{Body, Bytes},
-    extract::Request,
-    http::{HeaderName, HeaderValue, Method, header::CONTENT_TYPE},
+    http::{HeaderName, HeaderValue, Method, header::CONTENT_TYPE, request::Parts},
     response::IntoResponse as _,
 };
 use chrono::Utc;
@@ -62,13 +61,14 @@ enum Extent {
 }
 
 /// `GET /log`, and `HEAD`, which asks for the last position only.
-pub(super) fn show(service: Arc<Service>, reader: Arc<Principal>, request: &Request) -> Pending {
-    let query = match Query::parse(request.uri().query().unwrap_or_default()) {
-        Ok(query) => query,
-        Err(problem) => return Box::pin(ready(Err(problem))),
-    };
-    let wants_records = request.method() == Method::GET;
-    Box::pin(async move {
+pub(super) fn show(
+    service: Arc<Service>,
+    reader: Arc<Principal>,
+    request: &Parts,
+) -> Result<Pending, Problem> {
+    let query = Query::parse(request.uri.query().unwrap_or_default())?;
+    let wants_records = request.method == Method::GET;
+    Ok(Box::pin(async move {
         let head = head_beyond(&service, query.after).await?;
         let body = if wants_records { send(&service, &reader, query, head)? } else { Body::empty() };
         let mut response = body.into_response();
@@ -76,7 +76,7 @@ pub(super) fn show(service: Arc<Service>, reader: Arc<Principal>, request: &Requ
         response.headers_mut().extend([JSON_LINES, (LOG_POSITION, position)]);
         response.extensions_mut().insert(Endless);
         Ok(response)
-    })
+    }))
 }
 
 /// The last position of the log, which is not before `after`.

@@ -6,6 +6,7 @@ use axum::{
     http::{
         HeaderMap, HeaderValue, StatusCode,
         header::{CACHE_CONTROL, CONTENT_TYPE, LINK, LOCATION},
+        request::Parts,
     },
     response::{IntoResponse, Response},
 };
@@ -32,12 +33,12 @@ pub(super) const NO_ORDERS: Problem =
     Problem::NotImplemented("store orders are reserved and not implemented yet");
 
 /// `GET /v1/pets`.
-pub(super) fn list(call: &Call) -> Result<Response, Problem> {
-    let query = paging::parse(call.request.uri().query()).map_err(Problem::invalid)?;
+pub(super) fn list(call: &Call, request: &Parts) -> Result<Response, Problem> {
+    let query = paging::parse(request.uri.query()).map_err(Problem::invalid)?;
     let mut page = pet_json::Page::with_room_for(query.limit);
     let (end, bookmark) = call.store.list(&query, &mut |pet| page.add(pet))?;
     let tag = EntityTag::of_version(&end.version);
-    let mut response = revalidated(tag, call.request.headers(), || page.into_json());
+    let mut response = revalidated(tag, &request.headers, || page.into_json());
     let headers = response.headers_mut();
     headers.insert(LOG_POSITION, log_position(bookmark));
     if let Some(after) = end.next {
@@ -47,11 +48,11 @@ pub(super) fn list(call: &Call) -> Result<Response, Problem> {
 }
 
 /// `POST /v1/pets`.
-pub(super) fn create(call: Call) -> Pending {
-    Box::pin(async move {
-        let (parts, body) = call.request.into_parts();
-        let request_key = idempotency::request_key(&parts.headers);
-        let body = request_body::read_json(&parts.headers, body).await?;
+pub(super) fn create(call: Call, request: &Parts, body: Body) -> Result<Pending, Problem> {
+    let request_key = idempotency::request_key(&request.headers);
+    let body = request_body::read_json(&request.headers, body)?;
+    Ok(Box::pin(async move {
+        let body = body.await?;
         let pet = plain_pet::parse(&body).map_or_else(|| new_pet::parse(&body, call.handling), Ok);
         let (request_key, pet) = match (request_key, pet) {
             (Ok(request_key), Ok(pet)) => (request_key, pet),
@@ -68,18 +69,18 @@ pub(super) fn create(call: Call) -> Pending {
             response.headers_mut().extend([idempotency::REPLAYED]);
         }
         Ok(response)
-    })
+    }))
 }
 
 /// `GET /v1/pets/{petId}`. Deprecated.
-pub(super) fn get(call: &Call) -> Result<Response, Problem> {
-    let Some(id) = pet_id(call.request.uri().path()) else { return Err(Problem::NO_SUCH_PET) };
+pub(super) fn get(call: &Call, request: &Parts) -> Result<Response, Problem> {
+    let Some(id) = pet_id(request.uri.path()) else { return Err(Problem::NO_SUCH_PET) };
     let mut found = None;
     let (_, bookmark) = call.store.get(id, &mut |pet| found = Some(pet_json::pet(pet)))?;
     let mut response = match found {
         Some(body) => {
             let log = call.store.log_id().expect("a pet came with a commit, so there is a first one");
-            revalidated(EntityTag::of_pet(log, &body), call.request.headers(), || body)
+            revalidated(EntityTag::of_pet(log, &body), &request.headers, || body)
         }
         None => Problem::NO_SUCH_PET.into_response(),
     };
@@ -88,7 +89,7 @@ pub(super) fn get(call: &Call) -> Result<Response, Problem> {
 }
 
 /// `GET /v1/store/orders`: reserved. Its payload is not specified, and we invent none.
-pub(super) fn orders(_: &Call) -> Result<Response, Problem> {
+pub(super) fn orders(_: &Call, _: &Parts) -> Result<Response, Problem> {
     Err(NO_ORDERS)
 }
 

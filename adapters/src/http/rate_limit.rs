@@ -1,12 +1,15 @@
 //! The headers that tell a client what is left of its key's rate limit
 //! (draft-ietf-httpapi-ratelimit-headers).
 
-use std::time::Duration;
+use std::{cell::RefCell, time::Duration};
 
-use application::Balance;
-use axum::http::{HeaderMap, HeaderName, HeaderValue};
+use application::{Balance, RateLimit};
+use axum::http::{HeaderMap, HeaderName};
 
-use super::error::Problem;
+use super::{
+    error::Problem,
+    header_value::{Last, ValueWriter, remembered},
+};
 
 const RATELIMIT: HeaderName = HeaderName::from_static("ratelimit");
 const RATELIMIT_POLICY: HeaderName = HeaderName::from_static("ratelimit-policy");
@@ -18,12 +21,20 @@ pub(super) fn check(balance: Balance) -> Result<(), Problem> {
 
 /// Adds the headers: how many requests are left, and the seconds until all of them are there again.
 pub(super) fn announce(balance: Balance, headers: &mut HeaderMap) {
-    let (limit, remaining) = (balance.limit, balance.remaining);
-    let policy = format!("\"key\";q={};w={}", limit.requests(), limit.period().as_secs());
-    let state = format!("\"key\";r={remaining};t={}", seconds(balance.restored_in()));
-    for (name, value) in [(RATELIMIT_POLICY, policy), (RATELIMIT, state)] {
-        headers.insert(name, HeaderValue::try_from(value).expect("digits are fit for a header"));
+    thread_local! {
+        static POLICY: Last<RateLimit> = const { RefCell::new(None) };
+        static STATE: Last<(u32, u64)> = const { RefCell::new(None) };
     }
+    let policy = remembered(&POLICY, balance.limit, |limit| {
+        let (requests, seconds) = (limit.requests().get(), limit.period().as_secs());
+        ValueWriter::new().text("\"key\";q=").decimal(requests).text(";w=").decimal(seconds).value()
+    });
+    let state = (balance.remaining, seconds(balance.restored_in()));
+    let state = remembered(&STATE, state, |(remaining, seconds)| {
+        ValueWriter::new().text("\"key\";r=").decimal(remaining).text(";t=").decimal(seconds).value()
+    });
+    headers.insert(RATELIMIT_POLICY, policy);
+    headers.insert(RATELIMIT, state);
 }
 
 /// Whole seconds after which the time has passed.

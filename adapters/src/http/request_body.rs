@@ -27,12 +27,15 @@ use super::{
 };
 
 /// Reads a JSON body whole.
-pub(super) async fn read_json(headers: &HeaderMap, body: Body) -> Result<Bytes, Problem> {
+pub(super) fn read_json(
+    headers: &HeaderMap,
+    body: Body,
+) -> Result<impl Future<Output = Result<Bytes, Problem>> + use<>, Problem> {
     check_media_type(headers)?;
     if body.size_hint().lower() > BODY_MAX as u64 {
         return Err(Problem::PayloadTooLarge);
     }
-    axum::body::to_bytes(body, BODY_MAX).await.map_err(|error| broken(&error))
+    Ok(async { axum::body::to_bytes(body, BODY_MAX).await.map_err(|error| broken(&error)) })
 }
 
 /// A request body. If it is dropped before its end, a bounded rest is read and discarded.

@@ -12,7 +12,7 @@ use std::{
 };
 
 use axum::{
-    http::{HeaderValue, Method, Uri, header::USER_AGENT},
+    http::{HeaderValue, header::USER_AGENT, request::Parts},
     response::Response,
 };
 use governor::{DefaultDirectRateLimiter, Quota, RateLimiter};
@@ -53,51 +53,32 @@ pub(super) struct RequestLog {
     left_out: Arc<AtomicU64>,
 }
 
-/// What is kept of a request for its line.
-pub(super) struct Origin {
-    method: Method,
-    uri: Uri,
-    user_agent: Option<HeaderValue>,
-    trace_id: Option<Box<str>>,
-    pub(super) client: IpAddr,
-}
-
-/// What became of a request.
+/// A request, and what became of it.
 pub(super) struct Outcome<'a> {
     pub(super) operation: &'static str,
-    pub(super) request: &'a HeaderValue,
+    pub(super) id: &'a HeaderValue,
+    pub(super) request: &'a Parts,
+    pub(super) client: IpAddr,
     pub(super) caller: Option<&'a Caller>,
     pub(super) response: &'a Response,
     pub(super) took: Duration,
 }
 
-impl Origin {
-    pub(super) fn of(request: &axum::extract::Request, client: IpAddr) -> Self {
-        Self {
-            method: request.method().clone(),
-            uri: request.uri().clone(),
-            user_agent: request.headers().get(USER_AGENT).cloned(),
-            trace_id: trace_id(request.headers()).map(Into::into),
-            client,
-        }
-    }
-}
-
 impl RequestLog {
     /// Logs the request if it is to be logged.
-    pub(super) fn record(&self, origin: &Origin, outcome: &Outcome<'_>) {
+    pub(super) fn record(&self, outcome: &Outcome<'_>) {
         let status = outcome.response.status().as_u16();
         if status < 400 {
             match self.which {
                 AccessLog::Refused => {}
-                AccessLog::All => write(origin, outcome, "answered a request"),
+                AccessLog::All => write(outcome, "answered a request"),
             }
             return;
         }
         if self.which == AccessLog::Refused && self.limiter.check().is_err() {
             return self.leave_out();
         }
-        write(origin, outcome, if status < 500 { "refused a request" } else { "a request failed" });
+        write(outcome, if status < 500 { "refused a request" } else { "a request failed" });
     }
 
     /// Counts a line that is not written. The first one sees to it that the log says so.
@@ -120,26 +101,27 @@ impl Default for RequestLog {
     }
 }
 
-fn write(origin: &Origin, outcome: &Outcome<'_>, what: &str) {
+fn write(outcome: &Outcome<'_>, what: &str) {
     let problem = outcome.response.extensions().get::<Problem>();
     let refused = problem.and_then(Problem::refused_key);
     let principal = outcome.caller.map(|caller| &caller.principal);
     let key = principal.map(|principal| &principal.id).or(refused.and_then(|refused| refused.key()));
-    let user_agent = origin.user_agent.as_ref().map(|agent| shortened(agent.as_bytes()));
+    let Parts { method, uri, headers, .. } = outcome.request;
+    let user_agent = headers.get(USER_AGENT).map(|agent| shortened(agent.as_bytes()));
     tracing::info!(
-        request = outcome.request.to_str().unwrap_or_default(),
+        request = outcome.id.to_str().unwrap_or_default(),
         operation = outcome.operation,
-        method = %origin.method,
-        path = &*shortened(origin.uri.path().as_bytes()),
+        method = %method,
+        path = &*shortened(uri.path().as_bytes()),
         status = outcome.response.status().as_u16(),
         code = problem.map(Problem::code),
         error = problem.map(|problem| shortened(problem.message().as_bytes())).as_deref(),
         reason = problem.and_then(Problem::refusal),
         key = key.map(display),
         key_name = principal.map(|principal| &*principal.name),
-        client = %origin.client,
+        client = %outcome.client,
         user_agent = user_agent.as_deref(),
-        trace_id = origin.trace_id.as_deref(),
+        trace_id = trace_id(headers),
         micros = u64::try_from(outcome.took.as_micros()).unwrap_or(u64::MAX),
         "{what}"
     );

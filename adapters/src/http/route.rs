@@ -4,12 +4,18 @@ use std::{pin::Pin, sync::Arc};
 
 use application::{Principal, Scope};
 use axum::{
-    extract::Request,
-    http::{HeaderMap, Method, StatusCode},
+    body::Body,
+    http::{HeaderMap, Method, StatusCode, request::Parts},
     response::{IntoResponse as _, Response},
 };
 
-use super::{asset::Asset, call::Call, error::Problem, metrics::Counts, service::Service};
+use super::{
+    asset::Asset,
+    call::{Call, is_in_interface},
+    error::Problem,
+    metrics::Counts,
+    service::Service,
+};
 
 /// What a route without a row is called in the metrics.
 const OTHER: &str = "other";
@@ -45,15 +51,33 @@ pub(super) enum Handler {
     /// For callers whose key has this scope.
     Scoped(Scope, fn(&Service, &HeaderMap) -> Response),
     /// For callers whose key has this scope, for as long as they read.
-    Streamed(Scope, fn(Arc<Service>, Arc<Principal>, &Request) -> Pending),
+    Streamed(Scope, Streaming),
     /// A file, for everybody.
     File(Box<Asset>),
-    /// For callers with a key, from memory.
-    Read(fn(&Call) -> Result<Response, Problem>),
-    /// For callers with a key, after waiting for the body and the log.
-    Write(fn(Call) -> Pending),
+    /// For callers with a key.
+    Operation(Operation),
     /// For requests that match no row.
-    Missing(fn(&Endpoint, &Request) -> Result<Response, Problem>),
+    Missing(fn(&Endpoint, &Parts) -> Result<Response, Problem>),
+}
+
+/// Begins a response that lasts.
+type Streaming = fn(Arc<Service>, Arc<Principal>, &Parts) -> Result<Pending, Problem>;
+
+/// How a request of a known caller to an open store is answered.
+#[derive(Clone, Copy)]
+pub(super) enum Operation {
+    /// From memory.
+    Read(fn(&Call, &Parts) -> Result<Response, Problem>),
+    /// After waiting for the body and the log.
+    Write(fn(Call, &Parts, Body) -> Result<Pending, Problem>),
+    /// There is no such operation.
+    Missing(fn(&Endpoint, &Parts) -> Result<Response, Problem>),
+}
+
+impl From<Operation> for Handler {
+    fn from(operation: Operation) -> Self {
+        Self::Operation(operation)
+    }
 }
 
 /// A response that is waited for.
@@ -71,16 +95,17 @@ pub(super) struct Endpoint {
 impl Endpoint {
     /// Whether this is an operation of the interface.
     pub(super) fn is_operation(&self) -> bool {
-        matches!(self.route.handler, Handler::Read(_) | Handler::Write(_))
+        matches!(self.route.handler, Handler::Operation(_))
     }
 }
 
 impl Route {
-    pub(super) fn get(path: &'static str, name: &'static str, handler: Handler) -> Self {
+    pub(super) fn get(path: &'static str, name: &'static str, handler: impl Into<Handler>) -> Self {
+        let handler = handler.into();
         Self { path, method: Method::GET, name, lifecycle: Lifecycle::Supported, parameters: &[], handler }
     }
 
-    pub(super) fn post(path: &'static str, name: &'static str, handler: Handler) -> Self {
+    pub(super) fn post(path: &'static str, name: &'static str, handler: impl Into<Handler>) -> Self {
         Self { method: Method::POST, ..Self::get(path, name, handler) }
     }
 
@@ -110,18 +135,18 @@ pub(super) const SHEDDING: [Handler; 2] = [Handler::Public(busy), Handler::Publi
 /// The rows of a table while they serve.
 pub(super) struct Router {
     /// The rows of one path stand together.
-    endpoints: Vec<Endpoint>,
+    endpoints: Vec<Arc<Endpoint>>,
     /// From here on, paths have a parameter.
     parameters: usize,
-    no_path: Endpoint,
-    no_method: Endpoint,
+    no_path: Arc<Endpoint>,
+    no_method: Arc<Endpoint>,
 }
 
 /// The row of a request.
 pub(super) struct Found<'a> {
-    pub(super) endpoint: &'a Endpoint,
+    pub(super) endpoint: &'a Arc<Endpoint>,
     /// The rows of the path, if none of them has the method.
-    pub(super) others: &'a [Endpoint],
+    pub(super) others: &'a [Arc<Endpoint>],
 }
 
 impl Router {
@@ -134,12 +159,13 @@ impl Router {
         let mut rows: Vec<_> = rows.into_iter().collect();
         let paths: Arc<[_]> = rows.iter().map(|route| route.path).collect();
         let has_parameter = |route: &Route| route.path.contains('{');
-        // The sort is stable: the rows of a path stay in the order of the table.
-        rows.sort_by_key(|route| (has_parameter(route), route.path));
+        // The interface comes first, because it is called most. The sort is stable: the rows of a path stay in the order of
+        // the table.
+        rows.sort_by_key(|route| (has_parameter(route), !is_in_interface(route.path), route.path));
         let parameters = rows.partition_point(|route| !has_parameter(route));
         let endpoint = |route: Route| {
             let counts = service.metrics.counts(route.name);
-            Endpoint { service: service.clone(), counts, route, paths: paths.clone() }
+            Arc::new(Endpoint { service: service.clone(), counts, route, paths: paths.clone() })
         };
         let other = |handler| endpoint(Route::get("", OTHER, handler));
         let (no_path, no_method) = (other(no_path), other(no_method));
@@ -169,8 +195,8 @@ fn busy(_: &Service, _: &HeaderMap) -> Response {
     Problem::Busy("too many responses are waiting to be read").into_response()
 }
 
-fn no_such_path(endpoint: &Endpoint, request: &Request) -> Result<Response, Problem> {
-    let path = request.uri().path().trim_end_matches('/');
+fn no_such_path(endpoint: &Endpoint, request: &Parts) -> Result<Response, Problem> {
+    let path = request.uri.path().trim_end_matches('/');
     let meant = [path.to_owned(), format!("/v1{path}"), path.replace("/v1/v1", "/v1")];
     let fits = |meant: &&String| endpoint.paths.iter().any(|known| is_like(meant, known));
     let meant = meant.iter().filter(|meant| meant.len() <= HINT_MAX).find(fits);
@@ -181,21 +207,17 @@ fn no_such_path(endpoint: &Endpoint, request: &Request) -> Result<Response, Prob
     Err(Problem::NotFound(format!("there is nothing at this address: {hint}see {listed}").into()))
 }
 
-/// Whether a path fits a row of the table.
+/// Whether a path fits a row of the table, which has at most one parameter.
 fn is_like(path: &str, row: &str) -> bool {
-    let (mut path, mut row) = (path.split('/'), row.split('/'));
-    loop {
-        match (path.next(), row.next()) {
-            (None, None) => return true,
-            (Some(part), Some(known)) if part == known || known.starts_with('{') && !part.is_empty() => {}
-            (Some(_) | None, _) => return false,
-        }
-    }
+    let Some((before, parameter)) = row.split_once('{') else { return path == row };
+    let after = parameter.split_once('}').map_or("", |(_, after)| after);
+    let value = path.strip_prefix(before).and_then(|rest| rest.strip_suffix(after));
+    value.is_some_and(|value| !value.is_empty() && !value.contains('/'))
 }
 
 /// `OPTIONS` works everywhere; the `Allow` header comes later.
-fn no_such_method(_: &Endpoint, request: &Request) -> Result<Response, Problem> {
-    if request.method() == Method::OPTIONS {
+fn no_such_method(_: &Endpoint, request: &Parts) -> Result<Response, Problem> {
+    if request.method == Method::OPTIONS {
         Ok(StatusCode::NO_CONTENT.into_response())
     } else {
         Err(Problem::MethodNotAllowed("".into()))

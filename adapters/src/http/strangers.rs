@@ -62,9 +62,13 @@ impl Strangers {
 }
 
 impl Stranger {
-    /// Somebody has shown a valid key on this connection.
-    pub(super) fn is_known(&self) {
-        // Most requests find it said already, and leave the lock alone.
+    /// Whether somebody has shown a valid key on this connection.
+    pub(super) fn is_known(&self) -> bool {
+        self.known.load(Relaxed)
+    }
+
+    /// Somebody has.
+    pub(super) fn has_shown_a_key(&self) {
         if !self.known.swap(true, Relaxed) {
             self.strangers.0.lock().by_age.remove(&self.number);
         }
@@ -78,6 +82,6 @@ impl Stranger {
 
 impl Drop for Stranger {
     fn drop(&mut self) {
-        self.is_known();
+        self.has_shown_a_key();
     }
 }
