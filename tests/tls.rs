@@ -18,12 +18,12 @@ use rcgen::{BasicConstraints, CertificateParams, CertifiedIssuer, DnType, IsCa, 
 use crate::log_over_http::key_file;
 
 /// A service that speaks TLS, with its certificate in its own folder.
-struct Secure {
-    app: App,
+pub(crate) struct Secure {
+    pub(crate) app: App,
 }
 
 impl Secure {
-    fn start(flags: &[&str]) -> Self {
+    pub(crate) fn start(flags: &[&str]) -> Self {
         let folder = tempfile::tempdir().unwrap();
         certify(folder.path(), Duration::from_hours(24 * 90));
         let path = |name: &str| folder.path().join(name).to_str().unwrap().to_owned();
