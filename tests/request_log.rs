@@ -5,6 +5,8 @@ use std::{fs, time::Duration};
 use harness::{App, Call, eventually, petstore};
 use serde_json::Value;
 
+use crate::log_over_http::log_key;
+
 const JSON: [&str; 2] = ["--log-format", "json"];
 
 /// Every line of the log that says this.
@@ -89,6 +91,29 @@ fn every_kind_of_refusal_is_logged_with_its_reason() {
     app.call("GET", &format!("/v1/{}", "x".repeat(5_000))).header("X-Request-Id", "long").send();
     let long = line(&app, "refused a request", "request", "long");
     assert!(long["path"].as_str().unwrap().len() <= 200, "{long}");
+}
+
+#[test]
+fn a_wrong_method_is_logged_with_the_words_of_the_response() {
+    let app = App::start_with(&JSON);
+    let refused = app.call("PUT", "/v1/pets").header("X-Request-Id", "wrong-method").send();
+    assert_eq!(refused.status, 405);
+    let found = line(&app, "refused a request", "request", "wrong-method");
+    assert_eq!(found["error"], refused.json()["message"], "{found}");
+    assert_eq!(found["error"], "this address has only the methods GET, HEAD, POST, OPTIONS");
+}
+
+#[test]
+fn whoever_reads_the_log_is_logged_with_the_address() {
+    let app = App::start_with(&[&JSON[..], &["--ops-listen", "127.0.0.1:0"]].concat());
+    let key = log_key(&app);
+    let call = Call::new(app.operators(), "GET", "/log").header("Authorization", &format!("Bearer {key}"));
+    assert_eq!(call.send().status, 200);
+    line(&app, "sending the log", "client", "127.0.0.1");
+    eventually("the log tells how far", || {
+        let (_, log) = app.printed();
+        log.contains(" at 127.0.0.1 was sent the log up to position 0").then_some(())
+    });
 }
 
 #[test]

@@ -3,7 +3,7 @@
 //! The format is that of an export: without `follow`, the last line is a manifest, and a response without one was cut off.
 //! With `follow`, an empty line now and then shows that the service is still there.
 
-use std::{collections::VecDeque, future::ready, sync::Arc, time::Duration};
+use std::{collections::VecDeque, future::ready, net::IpAddr, sync::Arc, time::Duration};
 
 use application::{
     Bookmark, KeyId, Principal,
@@ -68,9 +68,10 @@ pub(super) fn show(service: Arc<Service>, reader: Arc<Principal>, request: &Requ
         Err(problem) => return Box::pin(ready(Err(problem))),
     };
     let wants_records = request.method() == Method::GET;
+    let client = *request.extensions().get::<IpAddr>().expect("the pipeline tells who reads a stream");
     Box::pin(async move {
         let head = head_beyond(&service, query.after).await?;
-        let body = if wants_records { send(&service, &reader, query, head)? } else { Body::empty() };
+        let body = if wants_records { send(&service, &reader, client, query, head)? } else { Body::empty() };
         let mut response = body.into_response();
         let position = log_position(Bookmark { position: head, hash: None });
         response.headers_mut().extend([JSON_LINES, (LOG_POSITION, position)]);
@@ -96,11 +97,17 @@ async fn head_beyond(service: &Service, after: Position) -> Result<Position, Pro
     Ok(head)
 }
 
-fn send(service: &Service, reader: &Principal, query: Query, head: Position) -> Result<Body, Problem> {
+fn send(
+    service: &Service,
+    reader: &Principal,
+    client: IpAddr,
+    query: Query,
+    head: Position,
+) -> Result<Body, Problem> {
     let Query { after, extent } = query;
     let place = service.log_readers.clone().try_acquire_owned();
     let place = place.map_err(|_| Problem::Busy("too many others are reading the log"))?;
-    tracing::info!(key = %reader.id, name = reader.name, %after, %head, ?extent, "sending the log");
+    tracing::info!(key = %reader.id, name = reader.name, %client, %after, %head, ?extent, "sending the log");
     let sending = Sending {
         feed: service.store()?.log_feed(after),
         goal: match extent {
@@ -113,7 +120,7 @@ fn send(service: &Service, reader: &Principal, query: Query, head: Position) -> 
         keys: service.keys.clone(),
         key: reader.id.clone(),
         checked: Instant::now(),
-        reader: format!("{} ({})", reader.id, reader.name.escape_debug()),
+        reader: format!("{} ({}) at {client}", reader.id, reader.name.escape_debug()),
         _place: place,
     };
     let pieces = stream::unfold(sending, async |mut sending: Sending| {

@@ -58,11 +58,7 @@ struct Context {
 pub(super) async fn route(router: &Router, request: Request, peer: IpAddr) -> Response {
     let Found { endpoint, others } = router.find(request.method(), request.uri().path());
     let is_head = request.method() == Method::HEAD;
-    let mut response = answer(endpoint, request, peer).await;
-    // To who has no key the methods would tell which addresses exist.
-    if !others.is_empty() && response.status() != StatusCode::UNAUTHORIZED {
-        allow(others, &mut response);
-    }
+    let mut response = answer(endpoint, others, request, peer).await;
     // A response without a body says so, and one to HEAD what the body would be. hyper adds all other lengths. That of an
     // unmodified page is not known, because it was not rendered.
     let length = response.body().size_hint().exact();
@@ -77,7 +73,7 @@ pub(super) async fn route(router: &Router, request: Request, peer: IpAddr) -> Re
     response
 }
 
-async fn answer(endpoint: &Endpoint, request: Request, peer: IpAddr) -> Response {
+async fn answer(endpoint: &Endpoint, others: &[Endpoint], request: Request, peer: IpAddr) -> Response {
     let begun = Instant::now();
     let context = Context::of(endpoint, &request, peer);
     let span = tracing::debug_span!(
@@ -98,6 +94,10 @@ async fn answer(endpoint: &Endpoint, request: Request, peer: IpAddr) -> Response
         }
     };
     context.finish(endpoint, &mut response);
+    // To who has no key the methods would tell which addresses exist.
+    if !others.is_empty() && response.status() != StatusCode::UNAUTHORIZED {
+        allow(others, &mut response);
+    }
     let took = begun.elapsed();
     endpoint.counts.answered(response.status(), took);
     let outcome = Outcome {
@@ -132,6 +132,8 @@ async fn process(endpoint: &Endpoint, context: &Context, request: Request) -> Re
         }
         Handler::Streamed(scope, answer) => {
             let principal = allowed(&request, *scope)?;
+            let mut request = request;
+            request.extensions_mut().insert(context.origin.client);
             let pending = answer(endpoint.service.clone(), principal, &request);
             pending.await
         }
@@ -259,7 +261,10 @@ fn allow(others: &[Endpoint], response: &mut Response) {
     let value = HeaderValue::try_from(&methods).expect("method names are fit for a header");
     response.headers_mut().insert(ALLOW, value);
     if response.status() == StatusCode::METHOD_NOT_ALLOWED {
-        *response.body_mut() = Problem::MethodNotAllowed(methods.into()).body().into();
+        let problem = Problem::MethodNotAllowed(methods.into());
+        *response.body_mut() = problem.body().into();
+        // For the log, which tells what the client was told.
+        response.extensions_mut().insert(problem);
     }
 }
 
