@@ -111,6 +111,8 @@ pub struct Response {
     /// The status code.
     pub status: u16,
     head: String,
+    /// Whether only the service itself can have ended a body: TLS tells the end from a cut connection.
+    pub end_is_proven: bool,
     /// The body, which ends with the connection.
     pub body: BufReader<Pin<Box<dyn AsyncRead + Send>>>,
 }
@@ -160,7 +162,8 @@ impl Client {
                         self.url.host()
                     ))
                 })?;
-                exchange(tls.connect(host, stream).await.map_err(|error| no_tls(&error))?, &request).await
+                let stream = tls.connect(host, stream).await.map_err(|error| no_tls(&error))?;
+                exchange(stream, &request).await.map(|response| Response { end_is_proven: true, ..response })
             }
         }
     }
@@ -225,7 +228,7 @@ async fn exchange(
     let head = String::from_utf8_lossy(&head).into_owned();
     let status = head.strip_prefix("HTTP/1.").and_then(|rest| rest.split(' ').nth(1)?.parse().ok());
     let status = status.ok_or_else(|| no_http(head.as_bytes()))?;
-    Ok(Response { status, head, body })
+    Ok(Response { status, head, end_is_proven: false, body })
 }
 
 fn unreachable(what: &'static str) -> impl Fn(io::Error) -> ClientError {
