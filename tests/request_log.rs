@@ -2,7 +2,7 @@
 
 use std::{fs, time::Duration};
 
-use harness::{App, Call, eventually, petstore};
+use harness::{App, Call, eventually, petstore, raw};
 use serde_json::Value;
 
 use crate::log_over_http::log_key;
@@ -114,6 +114,30 @@ fn whoever_reads_the_log_is_logged_with_the_address() {
         let (_, log) = app.printed();
         log.contains(" at 127.0.0.1 was sent the log up to position 0").then_some(())
     });
+}
+
+#[test]
+fn a_request_that_is_not_valid_http_leaves_a_line() {
+    let app = App::start_with(&JSON);
+    let many = "X-Header: 1\r\n".repeat(80);
+    let large = format!("X-Header: {}\r\n", "x".repeat(40_000));
+    let requests = [
+        ("NONSENSE\r\n\r\n".to_owned(), 400),
+        ("GET /livez HTTP/1.1\r\nHost: here\r\nno colon\r\n\r\n".to_owned(), 400),
+        (format!("GET /livez HTTP/1.1\r\nHost: here\r\n{many}\r\n"), 431),
+        (format!("GET /livez HTTP/1.1\r\nHost: here\r\n{large}\r\n"), 431),
+    ];
+    let message = "refused a request that is not valid HTTP";
+    for (number, (request, status)) in (1..).zip(&requests) {
+        let answer = String::from_utf8(raw(app.address(), request.as_bytes())).unwrap();
+        assert!(answer.starts_with(&format!("HTTP/1.1 {status} ")), "{answer}");
+        eventually("there is a line", || (lines(&app, message).len() == number).then_some(()));
+    }
+    for line in lines(&app, message) {
+        assert_eq!(line["client"], "127.0.0.1", "{line}");
+        assert!(line["error"].as_str().is_some_and(|error| !error.is_empty()), "{line}");
+    }
+    assert_eq!(lines(&app, "refused a request").len(), requests.len(), "one line each");
 }
 
 #[test]

@@ -1,6 +1,8 @@
 //! One line in the log for each request that is refused or fails, and for every other one if the operator wants it.
 //! The number of lines about refused requests is bounded: anybody can send requests that are refused.
 
+mod unparsed;
+
 use std::{
     net::IpAddr,
     num::NonZeroU32,
