@@ -131,7 +131,7 @@ fn a_copy_survives_restarts_of_its_source_and_its_own_end() {
     // A planned stop: everything that was acknowledged reaches the copy.
     add(&app, 1);
     assert!(app.terminate().success());
-    copying.wait_until_it_says("cut off after position 10");
+    copying.wait_until_it_says("ended after position 10: the service has stopped");
     let ended = copying.interrupt();
     assert_eq!(ended.code, Some(0), "{ended:?}");
     for words in ["the copy ends at position 10", "behind      unknown: http:", "the same command resumes"] {

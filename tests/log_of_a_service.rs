@@ -100,7 +100,7 @@ fn a_live_tail_shows_commits_as_they_are_stored() {
     assert!(lines.next().is_none());
     let mut said = String::new();
     tail.stderr.take().unwrap().read_to_string(&mut said).unwrap();
-    assert!(said.contains("cut off after position 3"), "{said}");
+    assert!(said.contains("ended after position 3: the service has stopped"), "{said}");
     assert_eq!(tail.wait().unwrap().code(), Some(1));
 }
 

@@ -12,6 +12,8 @@ use std::{
 use harness::{App, Finished, eventually, petstore, program};
 use tempfile::TempDir;
 
+use crate::{log_over_http::key_file, tls::Secure};
+
 /// A store with so many pets, which nobody has open, and its URL.
 fn store_with(pets: usize) -> (TempDir, String) {
     let folder = TempDir::new().unwrap();
@@ -88,6 +90,92 @@ fn a_port_without_an_address_leads_to_listen() {
         assert!(refused.stderr.contains(tip), "{flag}: {}", refused.stderr);
         assert_eq!(refused.stderr.matches("tip:").count(), 1, "{flag}: {}", refused.stderr);
         assert!(!refused.stderr.contains("--format"), "{flag}: {}", refused.stderr);
+    }
+}
+
+#[test]
+fn two_listeners_on_one_address_are_named() {
+    // Nothing is bound: the service refuses before it listens.
+    for (listen, operators) in [("127.0.0.1:8080", "127.0.0.1:8080"), ("0.0.0.0:8080", "127.0.0.1:8080")] {
+        let flags = ["--listen", listen, "--ops-listen", operators, "--insecure-http"];
+        let refused =
+            petstore(["serve", "--store", "memory:", "--keys", "/nowhere/keys"].iter().chain(&flags));
+        let sentence = format!(
+            "petstore: --listen {listen} and --ops-listen {operators} are the same address: choose another port for \
+             --ops-listen\n"
+        );
+        check_refused(&refused, &sentence);
+    }
+}
+
+#[test]
+fn a_wrong_scheme_leads_to_the_right_one() {
+    let secure = Secure::start(&["--ops-listen", "127.0.0.1:0"]);
+    let plain = App::start_with(&["--ops-listen", "127.0.0.1:0"]);
+    let folder = secure.app.folder();
+    let (ca, key) = (folder.join("ca.pem"), key_file(folder, &secure.app.key));
+    let (ca, key) = (ca.to_str().unwrap(), key.to_str().unwrap());
+    let target = format!("sled:{}", folder.join("copy").display());
+    for (url, hint) in [
+        (
+            format!("http://{}", secure.app.operators()),
+            "the service speaks TLS: use https:// instead of http://",
+        ),
+        (
+            format!("https://{}", plain.operators()),
+            "the service does not speak TLS: use http:// instead of https://",
+        ),
+    ] {
+        let access = ["--ca", ca, "--key-file", key];
+        for (command, code) in [
+            (vec!["health", &url, "--ca", ca], 3),
+            ([&["log", "verify", "--store", &url], &access[..]].concat(), 1),
+            ([&["log", "tail", "--store", &url], &access[..]].concat(), 1),
+            ([&["log", "copy", "--from", &url, "--to", &target], &access[..]].concat(), 1),
+        ] {
+            let refused = petstore(&command);
+            assert_eq!(refused.code, Some(code), "{command:?}: {refused:?}");
+            assert!(
+                refused.stderr.contains(&url) && refused.stderr.contains(hint),
+                "{command:?}: {refused:?}"
+            );
+        }
+    }
+}
+
+#[test]
+fn a_file_without_a_certificate_is_named() {
+    let folder = TempDir::new().unwrap();
+    let ca = folder.path().join("ca.pem");
+    for content in ["", "no certificate\n", "-----BEGIN PUBLIC KEY-----\nAAAA\n-----END PUBLIC KEY-----\n"] {
+        fs::write(&ca, content).unwrap();
+        let ca = ca.to_str().unwrap();
+        let refused = petstore(["health", "https://127.0.0.1:1", "--ca", ca]);
+        assert_eq!(refused.code, Some(3), "{refused:?}");
+        let sentence = format!("--ca {ca} holds no usable certificate: there is none in it (PEM)\n");
+        assert!(refused.stderr.contains(&sentence), "{content:?}: {refused:?}");
+    }
+}
+
+#[test]
+fn values_that_are_no_numbers_are_named_with_the_rule() {
+    for (flag, value, rule) in [
+        ("--drain", "-5s", "it must not be negative"),
+        ("--max-pets", "-1", "it must not be negative"),
+        ("--max-connections", "-1", "it must not be negative"),
+        ("--snapshot-every", "-10", "it must not be negative"),
+        ("--drain", "soon", "expected a number with a unit, for example 10s"),
+        ("--drain-delay", "5", "expected a number with a unit, for example 10s"),
+        ("--max-pets", "many", "expected a whole number"),
+        ("--snapshot-every", "1.5", "expected a whole number"),
+    ] {
+        for arguments in [vec![flag.to_owned(), value.to_owned()], vec![format!("{flag}={value}")]] {
+            let refused = petstore(["serve".to_owned()].iter().chain(&arguments));
+            assert_eq!(refused.code, Some(2), "{arguments:?}: {refused:?}");
+            let named = format!("invalid value '{value}' for '{flag}");
+            assert!(refused.stderr.contains(&named), "{arguments:?}: {}", refused.stderr);
+            assert!(refused.stderr.contains(rule), "{arguments:?}: {}", refused.stderr);
+        }
     }
 }
 

@@ -2,8 +2,10 @@
 
 use std::{fs, time::Duration};
 
-use harness::{App, Call, eventually, petstore};
+use harness::{App, Call, eventually, petstore, raw};
 use serde_json::Value;
+
+use crate::log_over_http::log_key;
 
 const JSON: [&str; 2] = ["--log-format", "json"];
 
@@ -89,6 +91,53 @@ fn every_kind_of_refusal_is_logged_with_its_reason() {
     app.call("GET", &format!("/v1/{}", "x".repeat(5_000))).header("X-Request-Id", "long").send();
     let long = line(&app, "refused a request", "request", "long");
     assert!(long["path"].as_str().unwrap().len() <= 200, "{long}");
+}
+
+#[test]
+fn a_wrong_method_is_logged_with_the_words_of_the_response() {
+    let app = App::start_with(&JSON);
+    let refused = app.call("PUT", "/v1/pets").header("X-Request-Id", "wrong-method").send();
+    assert_eq!(refused.status, 405);
+    let found = line(&app, "refused a request", "request", "wrong-method");
+    assert_eq!(found["error"], refused.json()["message"], "{found}");
+    assert_eq!(found["error"], "this address has only the methods GET, HEAD, POST, OPTIONS");
+}
+
+#[test]
+fn whoever_reads_the_log_is_logged_with_the_address() {
+    let app = App::start_with(&[&JSON[..], &["--ops-listen", "127.0.0.1:0"]].concat());
+    let key = log_key(&app);
+    let call = Call::new(app.operators(), "GET", "/log").header("Authorization", &format!("Bearer {key}"));
+    assert_eq!(call.send().status, 200);
+    line(&app, "sending the log", "client", "127.0.0.1");
+    eventually("the log tells how far", || {
+        let (_, log) = app.printed();
+        log.contains(" at 127.0.0.1 was sent the log up to position 0").then_some(())
+    });
+}
+
+#[test]
+fn a_request_that_is_not_valid_http_leaves_a_line() {
+    let app = App::start_with(&JSON);
+    let many = "X-Header: 1\r\n".repeat(80);
+    let large = format!("X-Header: {}\r\n", "x".repeat(40_000));
+    let requests = [
+        ("NONSENSE\r\n\r\n".to_owned(), 400),
+        ("GET /livez HTTP/1.1\r\nHost: here\r\nno colon\r\n\r\n".to_owned(), 400),
+        (format!("GET /livez HTTP/1.1\r\nHost: here\r\n{many}\r\n"), 431),
+        (format!("GET /livez HTTP/1.1\r\nHost: here\r\n{large}\r\n"), 431),
+    ];
+    let message = "refused a request that is not valid HTTP";
+    for (number, (request, status)) in (1..).zip(&requests) {
+        let answer = String::from_utf8(raw(app.address(), request.as_bytes())).unwrap();
+        assert!(answer.starts_with(&format!("HTTP/1.1 {status} ")), "{answer}");
+        eventually("there is a line", || (lines(&app, message).len() == number).then_some(()));
+    }
+    for line in lines(&app, message) {
+        assert_eq!(line["client"], "127.0.0.1", "{line}");
+        assert!(line["error"].as_str().is_some_and(|error| !error.is_empty()), "{line}");
+    }
+    assert_eq!(lines(&app, "refused a request").len(), requests.len(), "one line each");
 }
 
 #[test]

@@ -2,11 +2,11 @@
 
 use std::{
     fs,
-    io::Read as _,
+    io::{BufRead as _, BufReader, Read as _},
     net::TcpStream,
     os::unix::fs::PermissionsExt as _,
     path::Path,
-    process::{Command, Output},
+    process::{Command, Output, Stdio},
     sync::atomic::{AtomicBool, Ordering::Relaxed},
     thread,
     time::{Duration, SystemTime},
@@ -18,12 +18,12 @@ use rcgen::{BasicConstraints, CertificateParams, CertifiedIssuer, DnType, IsCa, 
 use crate::log_over_http::key_file;
 
 /// A service that speaks TLS, with its certificate in its own folder.
-struct Secure {
-    app: App,
+pub(crate) struct Secure {
+    pub(crate) app: App,
 }
 
 impl Secure {
-    fn start(flags: &[&str]) -> Self {
+    pub(crate) fn start(flags: &[&str]) -> Self {
         let folder = tempfile::tempdir().unwrap();
         certify(folder.path(), Duration::from_hours(24 * 90));
         let path = |name: &str| folder.path().join(name).to_str().unwrap().to_owned();
@@ -274,4 +274,48 @@ fn metrics_on_a_reachable_address_need_a_key_with_their_scope() {
     eventually("the new key is in force", || (metrics(Some(&scraper)).status == 200).then_some(()));
     assert_eq!(app.get_as(&scraper, "/v1/pets").status, 403, "it is for nothing else");
     assert_eq!(Call::new(app.operators(), "GET", "/readyz").send().status, 200, "probes need no key");
+}
+
+#[test]
+fn a_tail_tells_a_planned_stop_from_a_cut_connection() {
+    for (planned, words) in [
+        (true, "the service ended the response after position 2: it has stopped as planned"),
+        (false, "the response was cut off after position 2: the connection was cut"),
+    ] {
+        let mut secure = Secure::start(&["--ops-listen", "127.0.0.1:0"]);
+        let add = |name: &str| {
+            let pet = format!(r#"{{"name":"{name}","categoryId":7}}"#);
+            secure.status("/v1/pets", &["--header", "Content-Type: application/json", "--data", &pet])
+        };
+        let key = secure.app.issue_key(&["--name", "reader", "--scope", "log"]);
+        let (operators, folder) = (format!("https://{}", secure.app.operators()), secure.app.folder());
+        let (key_file, ca) = (key_file(folder, &key), folder.join("ca.pem"));
+        let access = ["--key-file", key_file.to_str().unwrap(), "--ca", ca.to_str().unwrap()];
+        eventually("the key is in force", || {
+            let stat = petstore(["log", "stat", "--store", &operators].iter().chain(&access));
+            (stat.code == Some(0)).then_some(())
+        });
+        assert_eq!(add("Rex"), "201\n");
+        let mut tail = Command::new(program())
+            .args(["log", "tail", "--store", &operators])
+            .args(access)
+            .stdout(Stdio::piped())
+            .stderr(Stdio::piped())
+            .spawn()
+            .unwrap();
+        let mut lines = BufReader::new(tail.stdout.take().unwrap()).lines();
+        assert!(lines.next().unwrap().unwrap().contains("Rex"));
+        assert_eq!(add("Tom"), "201\n");
+        assert!(lines.next().unwrap().unwrap().contains("Tom"));
+        if planned {
+            assert!(secure.app.terminate().success());
+        } else {
+            secure.app.kill();
+        }
+        assert!(lines.next().is_none());
+        let mut said = String::new();
+        tail.stderr.take().unwrap().read_to_string(&mut said).unwrap();
+        assert!(said.contains(words), "{words}: {said}");
+        assert_eq!(tail.wait().unwrap().code(), Some(1));
+    }
 }

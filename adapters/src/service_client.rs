@@ -3,7 +3,7 @@
 use std::{fmt, io, path::Path, pin::Pin, str::FromStr, sync::Arc, time::Duration};
 
 use rustls::{
-    ClientConfig, RootCertStore,
+    ClientConfig, InvalidMessage, RootCertStore,
     crypto::ring,
     pki_types::{CertificateDer, ServerName, pem::PemObject as _},
 };
@@ -21,6 +21,8 @@ const PATIENCE: Duration = Duration::from_secs(10);
 const HEAD_MAX: u64 = 64 * 1024;
 /// How much of a response is read ahead.
 const BUFFER: usize = 256 * 1024;
+/// The first byte of an alert in TLS.
+const TLS_ALERT: u8 = 21;
 
 /// Where a service listens.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -109,6 +111,8 @@ pub struct Response {
     /// The status code.
     pub status: u16,
     head: String,
+    /// Whether only the service itself can have ended a body: TLS tells the end from a cut connection.
+    pub end_is_proven: bool,
     /// The body, which ends with the connection.
     pub body: BufReader<Pin<Box<dyn AsyncRead + Send>>>,
 }
@@ -158,7 +162,8 @@ impl Client {
                         self.url.host()
                     ))
                 })?;
-                exchange(tls.connect(host, stream).await.map_err(|error| no_tls(&error))?, &request).await
+                let stream = tls.connect(host, stream).await.map_err(|error| no_tls(&error))?;
+                exchange(stream, &request).await.map(|response| Response { end_is_proven: true, ..response })
             }
         }
     }
@@ -185,8 +190,12 @@ fn connector(ca: Option<&Path>) -> Result<TlsConnector, ClientError> {
     let certificates = match ca {
         Some(file) => CertificateDer::pem_file_iter(file)
             .and_then(Iterator::collect::<Result<Vec<_>, _>>)
+            .map_err(|error| error.to_string())
+            .and_then(
+                |found| if found.is_empty() { Err("there is none in it (PEM)".into()) } else { Ok(found) },
+            )
             .map_err(|error| {
-                ClientError::Unusable(format!("{} holds no usable certificates: {error}", file.display()))
+                ClientError::Unusable(format!("--ca {} holds no usable certificate: {error}", file.display()))
             })?,
         None => rustls_native_certs::load_native_certs().certs,
     };
@@ -213,17 +222,30 @@ async fn exchange(
         let room = HEAD_MAX.saturating_sub(head.len() as u64);
         let read = (&mut body).take(room).read_until(b'\n', &mut head).await;
         if read.map_err(unreachable("the response was cut off"))? == 0 {
-            return Err(ClientError::Unreachable("the response is not HTTP".into()));
+            return Err(no_http(&head));
         }
     }
     let head = String::from_utf8_lossy(&head).into_owned();
     let status = head.strip_prefix("HTTP/1.").and_then(|rest| rest.split(' ').nth(1)?.parse().ok());
-    let status = status.ok_or_else(|| ClientError::Unreachable("the response is not HTTP".into()))?;
-    Ok(Response { status, head, body })
+    let status = status.ok_or_else(|| no_http(head.as_bytes()))?;
+    Ok(Response { status, head, end_is_proven: false, body })
 }
 
 fn unreachable(what: &'static str) -> impl Fn(io::Error) -> ClientError {
     move |error| ClientError::Unreachable(format!("{what}: {error}"))
+}
+
+/// The answer to a request was something else. A service that speaks TLS sends an alert to those that do not.
+fn no_http(received: &[u8]) -> ClientError {
+    match received {
+        [TLS_ALERT, ..] => {
+            ClientError::Unusable("the service speaks TLS: use https:// instead of http://".into())
+        }
+        [] => ClientError::Unreachable(
+            "the connection was closed without a response; if the service speaks TLS, use https://".into(),
+        ),
+        _ => ClientError::Unreachable("the response is not HTTP".into()),
+    }
 }
 
 /// A certificate that is not trusted now will not be trusted the next time; any other failure may pass.
@@ -233,6 +255,9 @@ fn no_tls(error: &io::Error) -> ClientError {
         format!("cannot make a TLS connection; --ca names a file with a private authority: {error}");
     match inner {
         Some(rustls::Error::InvalidCertificate(_)) => ClientError::Unusable(message),
+        Some(rustls::Error::InvalidMessage(InvalidMessage::InvalidContentType)) => {
+            ClientError::Unusable("the service does not speak TLS: use http:// instead of https://".into())
+        }
         Some(_) | None => ClientError::Unreachable(message),
     }
 }

@@ -102,6 +102,8 @@ pub(crate) enum Unusable {
     OtherFormat(u32),
     #[error("{0}")]
     AnotherHistory(String),
+    #[error("it ends at position {0}, and the log is empty")]
+    OfLostLog(Position),
     #[error("it ends at position {0}, which the log does not reach")]
     Ahead(Position),
     /// The log that it belongs to could not be asked.
@@ -124,7 +126,7 @@ impl Unusable {
             Self::AnotherHistory(_) => {
                 "; unless the log was replaced on purpose, stop the service and check which log it opens"
             }
-            Self::Ahead(_) => {
+            Self::OfLostLog(_) | Self::Ahead(_) => {
                 "; acknowledged commits are missing from the log: unless it was emptied or restored from an older backup on \
                  purpose, stop the service and restore the log from a backup"
             }

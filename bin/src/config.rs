@@ -1,20 +1,23 @@
 //! The arguments of the program. Every flag has an environment variable of the same name.
 
 mod client_limits;
+mod listeners;
 mod log;
 mod summary;
 
 use std::{
+    env,
     net::{SocketAddr, ToSocketAddrs as _},
     path::PathBuf,
+    str::FromStr,
     time::Duration,
 };
 
 use adapters::http::{AccessLog, ContactUrl, Origin, ServerUrl, Site};
 use application::{WriteFormat, ports::DurabilityLevel};
 use clap::{
-    Args, Parser, Subcommand, ValueEnum,
-    error::{ContextKind, ContextValue},
+    Args, CommandFactory as _, Parser, Subcommand, ValueEnum,
+    error::{ContextKind, ContextValue, ErrorKind},
 };
 
 use self::client_limits::ClientLimitArguments;
@@ -40,6 +43,10 @@ impl Cli {
     /// Parses the arguments of this process. Ends it after a mistake, and for `--help`.
     pub(crate) fn from_arguments() -> Self {
         Self::try_parse().unwrap_or_else(|mut error| {
+            if let Some((flag, value)) = negative_value(&error, env::args()) {
+                let message = format!("invalid value '{value}' for '{flag}': it must not be negative");
+                Self::command().error(ErrorKind::InvalidValue, message).exit();
+            }
             // What other servers call it; the closest flag by spelling would be --format.
             let unknown = error.get(ContextKind::InvalidArg).map(ToString::to_string);
             if matches!(unknown.as_deref(), Some("--port" | "--host" | "--bind" | "--address")) {
@@ -50,6 +57,27 @@ impl Cli {
             }
             error.exit()
         })
+    }
+}
+
+/// The flag and the value, if the mistake is a negative number, which looks like a flag to the parser.
+fn negative_value(error: &clap::Error, arguments: impl Iterator<Item = String>) -> Option<(String, String)> {
+    let is_negative = |text: &str| {
+        text.strip_prefix('-').is_some_and(|rest| rest.starts_with(|c: char| c.is_ascii_digit()))
+    };
+    match error.kind() {
+        ErrorKind::UnknownArgument => {
+            let arguments: Vec<_> = arguments.collect();
+            let pair =
+                arguments.windows(2).find(|pair| pair[0].starts_with("--") && is_negative(&pair[1]))?;
+            Some((pair[0].clone(), pair[1].clone()))
+        }
+        ErrorKind::ValueValidation => {
+            let context = |kind| error.get(kind).map(ToString::to_string);
+            let value = context(ContextKind::InvalidValue).filter(|value| is_negative(value))?;
+            Some((context(ContextKind::InvalidArg)?, value))
+        }
+        _ => None,
     }
 }
 
@@ -100,7 +128,7 @@ pub(crate) struct ServeArguments {
     #[arg(long, env = "PETSTORE_FORMAT", value_name = "VERSION")]
     pub(crate) format: Option<FormatVersion>,
     /// Maximum number of pets. Further creates get 503; a log that holds more is still served [default: no limit]
-    #[arg(long, env = "PETSTORE_MAX_PETS", value_name = "N")]
+    #[arg(long, env = "PETSTORE_MAX_PETS", value_name = "N", value_parser = whole_number::<usize>)]
     pub(crate) max_pets: Option<usize>,
     /// File with the API keys. If it does not exist, it is created with a first key.
     #[arg(long, env = "PETSTORE_KEYS", default_value = "petstore-data/keys.toml", value_name = "FILE")]
@@ -111,7 +139,8 @@ pub(crate) struct ServeArguments {
     pub(crate) state: Option<PathBuf>,
     /// Write a snapshot of the state after this many commits, so that the next start need not replay the whole log. One is
     /// written at a clean end, too. 0: neither write nor read snapshots.
-    #[arg(long, env = "PETSTORE_SNAPSHOT_EVERY", default_value_t = 10_000, value_name = "COMMITS")]
+    #[arg(long, env = "PETSTORE_SNAPSHOT_EVERY", default_value_t = 10_000, value_name = "COMMITS",
+          value_parser = whole_number::<u64>)]
     pub(crate) snapshot_every: u64,
     #[command(flatten)]
     pub(crate) snapshot: SnapshotArgument,
@@ -139,10 +168,10 @@ pub(crate) struct ServeArguments {
     #[command(flatten)]
     pub(crate) clients: ClientLimitArguments,
     /// How long to report "not ready" before the service stops accepting connections, e.g. 5s.
-    #[arg(long, env = "PETSTORE_DRAIN_DELAY", default_value = "0s", value_name = "TIME", value_parser = humantime::parse_duration)]
+    #[arg(long, env = "PETSTORE_DRAIN_DELAY", default_value = "0s", value_name = "TIME", value_parser = duration)]
     pub(crate) drain_delay: Duration,
     /// How long requests in flight may take to finish when the service stops.
-    #[arg(long, env = "PETSTORE_DRAIN", default_value = "10s", value_name = "TIME", value_parser = humantime::parse_duration)]
+    #[arg(long, env = "PETSTORE_DRAIN", default_value = "10s", value_name = "TIME", value_parser = duration)]
     pub(crate) drain: Duration,
     #[command(flatten)]
     pub(crate) addresses: AddressArguments,
@@ -278,6 +307,16 @@ fn log_filter(text: &str) -> Result<String, String> {
     } else {
         Err("must begin with off, error, warn, info, debug or trace".into())
     }
+}
+
+/// A time with its unit.
+pub(crate) fn duration(text: &str) -> Result<Duration, String> {
+    humantime::parse_duration(text)
+        .map_err(|_| "expected a number with a unit, for example 10s, 500ms or 1m 30s".into())
+}
+
+fn whole_number<T: FromStr>(text: &str) -> Result<T, String> {
+    text.parse().map_err(|_| "expected a whole number, for example 1000".into())
 }
 
 fn address(text: &str) -> Result<SocketAddr, String> {

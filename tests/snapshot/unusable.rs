@@ -233,3 +233,34 @@ fn every_warning_names_the_file_and_what_to_do() {
     });
     assert!(warning.contains(&place) && warning.contains("--snapshot-every 0"), "{warning}");
 }
+
+#[test]
+fn a_snapshot_that_is_left_of_a_deleted_log_tells_what_is_missing() {
+    for engine in ENGINES {
+        let mut shop = Shop::new(engine, EVERY_COMMIT);
+        shop.fill(0..10);
+        shop.stop();
+        let (folder, log) = (shop.snapshot.parent().unwrap(), engine.1);
+        for entry in fs::read_dir(folder).unwrap().map(|entry| entry.unwrap().path()) {
+            let is_of_log =
+                folder.ends_with(log) || entry.file_name().unwrap().to_str().unwrap().starts_with(log);
+            if entry.is_dir() {
+                fs::remove_dir_all(entry).unwrap();
+            } else if is_of_log && entry != shop.snapshot {
+                fs::remove_file(entry).unwrap();
+            }
+        }
+        assert_eq!(shop.start(), None, "{engine:?}: it starts");
+        assert_eq!(shop.app.all_pets().len(), 0, "{engine:?}");
+        let (_, stderr) = shop.app.printed();
+        let warning = stderr.lines().find(|line| line.contains("is not used")).unwrap();
+        for words in [
+            &*shop.snapshot.display().to_string(),
+            "it ends at position 10, and the log is empty",
+            "acknowledged commits are missing",
+            "restore the log from a backup",
+        ] {
+            assert!(warning.contains(words), "{engine:?}: {words}: {warning}");
+        }
+    }
+}

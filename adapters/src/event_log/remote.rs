@@ -69,7 +69,7 @@ impl RemoteLog {
             Extent::Endless => "&follow=true",
         };
         let response = self.ask("GET", &format!("/log?after={first}{follow}")).await?;
-        let mut stream = Stream::new(response.body, extent, first);
+        let mut stream = Stream::new(response, extent, first);
         if let Some(known) = known
             && stream.first().await.map_err(|error| self.named(&error))?.as_ref() != Some(known)
         {

@@ -1,6 +1,6 @@
 //! What the operations under `/v1` get beside the request, and the position of the log as clients name it.
 
-use std::{cell::RefCell, sync::Arc};
+use std::{cell::RefCell, net::IpAddr, sync::Arc};
 
 use application::{Bookmark, PetStore, Principal, ports::Position};
 use axum::http::{HeaderMap, HeaderName, HeaderValue, request::Parts};
@@ -21,6 +21,12 @@ pub(super) struct Call {
     pub(super) store: Arc<PetStore>,
     pub(super) principal: Arc<Principal>,
     pub(super) handling: Handling,
+}
+
+/// Whom a response that lasts is for.
+pub(super) struct Reader {
+    pub(super) principal: Arc<Principal>,
+    pub(super) client: IpAddr,
 }
 
 impl Call {

@@ -3,6 +3,7 @@
 
 use std::{
     convert::Infallible,
+    error::Error,
     future::ready,
     net::IpAddr,
     pin::Pin,
@@ -100,7 +101,10 @@ impl Connections {
         loop {
             let watched = std::future::poll_fn(|context| {
                 match connection.as_mut().poll(context) {
-                    Poll::Ready(ended) => Poll::Ready(ended.map_err(|error| error.to_string())),
+                    Poll::Ready(ended) => Poll::Ready(ended.map_err(|error| {
+                        self.report_unparsed(peer, &*error);
+                        error.to_string()
+                    })),
                     // The watchdog looks after the connection has moved, at the state that is now.
                     Poll::Pending => watchdog.poll(context).map(|()| Err("the peer took too long".into())),
                 }
@@ -129,6 +133,13 @@ impl Connections {
         }
     }
 
+    /// The parser answers by itself, so nobody else knows of the request.
+    fn report_unparsed(&self, peer: IpAddr, error: &(dyn Error + 'static)) {
+        if let Some(error) = error.downcast_ref::<hyper::Error>().filter(|error| error.is_parse()) {
+            self.service.request_log.record_unparsed(peer, &error.to_string());
+        }
+    }
+
     /// The request is in flight until the peer has taken the last piece of its response.
     fn answer(
         &self,
@@ -138,6 +149,7 @@ impl Connections {
         caller: &Arc<Stranger>,
     ) -> impl Future<Output = Result<hyper::Response<ResponseBody>, Infallible>> + use<> {
         let answer = if has_too_many_headers(&request) {
+            self.service.request_log.record_unparsed(peer, "too many header fields");
             Answer::Now(header_fields_too_large())
         } else {
             let request = RequestBody::guard(request, self.settings.body_timeout, &in_flight);

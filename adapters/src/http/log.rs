@@ -6,7 +6,7 @@
 use std::{collections::VecDeque, sync::Arc, time::Duration};
 
 use application::{
-    Bookmark, KeyId, Principal,
+    Bookmark, KeyId,
     ports::{Authenticator, LogError, Position},
     transfer::Feed,
 };
@@ -23,7 +23,7 @@ use tokio::{
 };
 
 use super::{
-    call::{LOG_POSITION, log_position},
+    call::{LOG_POSITION, Reader, log_position},
     connection_timeouts::Endless,
     error::Problem,
     number,
@@ -61,11 +61,7 @@ enum Extent {
 }
 
 /// `GET /log`, and `HEAD`, which asks for the last position only.
-pub(super) fn show(
-    service: Arc<Service>,
-    reader: Arc<Principal>,
-    request: &Parts,
-) -> Result<Pending, Problem> {
+pub(super) fn show(service: Arc<Service>, reader: Reader, request: &Parts) -> Result<Pending, Problem> {
     let query = Query::parse(request.uri.query().unwrap_or_default())?;
     let wants_records = request.method == Method::GET;
     Ok(Box::pin(async move {
@@ -96,11 +92,12 @@ async fn head_beyond(service: &Service, after: Position) -> Result<Position, Pro
     Ok(head)
 }
 
-fn send(service: &Service, reader: &Principal, query: Query, head: Position) -> Result<Body, Problem> {
+fn send(service: &Service, reader: &Reader, query: Query, head: Position) -> Result<Body, Problem> {
+    let Reader { principal, client } = reader;
     let Query { after, extent } = query;
     let place = service.log_readers.clone().try_acquire_owned();
     let place = place.map_err(|_| Problem::Busy("too many others are reading the log"))?;
-    tracing::info!(key = %reader.id, name = reader.name, %after, %head, ?extent, "sending the log");
+    tracing::info!(key = %principal.id, name = principal.name, %client, %after, %head, ?extent, "sending the log");
     let sending = Sending {
         feed: service.store()?.log_feed(after),
         goal: match extent {
@@ -111,9 +108,9 @@ fn send(service: &Service, reader: &Principal, query: Query, head: Position) -> 
         heard: Instant::now(),
         leaving: service.leaving(),
         keys: service.keys.clone(),
-        key: reader.id.clone(),
+        key: principal.id.clone(),
         checked: Instant::now(),
-        reader: format!("{} ({})", reader.id, reader.name.escape_debug()),
+        reader: format!("{} ({}) at {client}", principal.id, principal.name.escape_debug()),
         _place: place,
     };
     let pieces = stream::unfold(sending, async |mut sending: Sending| {

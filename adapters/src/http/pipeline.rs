@@ -35,7 +35,7 @@ use tracing::{Instrument as _, Span};
 
 use super::{
     auth::{self, Caller},
-    call::{Call, LOG_POSITION, is_in_interface, log_position, requested_position},
+    call::{Call, LOG_POSITION, Reader, is_in_interface, log_position, requested_position},
     client_address, cors, deprecation,
     error::Problem,
     limits::{DRAIN_MAX, HEADERS_MAX, POSITION_PATIENCE},
@@ -143,8 +143,8 @@ impl Exchange {
                 Ok(Step::Done(answer(&self.endpoint.service, &self.request.headers)))
             }
             Handler::Streamed(scope, answer) => {
-                let reader = self.authenticate()?;
-                auth::require(&reader, scope)?;
+                let reader = Reader { principal: self.authenticate()?, client: self.client };
+                auth::require(&reader.principal, scope)?;
                 answer(self.endpoint.service.clone(), reader, &self.request).map(Step::Handled)
             }
             Handler::Operation(operation) => self.admit(operation, body),
@@ -304,6 +304,7 @@ impl Exchange {
         if response.status() == StatusCode::METHOD_NOT_ALLOWED {
             let problem = Problem::MethodNotAllowed(methods.into());
             *response.body_mut() = problem.body().into();
+            // For the log, which tells what the client was told.
             response.extensions_mut().insert(problem);
         }
     }

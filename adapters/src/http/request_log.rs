@@ -81,6 +81,15 @@ impl RequestLog {
         write(outcome, if status < 500 { "refused a request" } else { "a request failed" });
     }
 
+    /// Logs that the parser refused a request, of which nothing is known but where it came from: the headers that a proxy
+    /// adds were not read either.
+    pub(super) fn record_unparsed(&self, peer: IpAddr, error: &str) {
+        if self.which == AccessLog::Refused && self.limiter.check().is_err() {
+            return self.leave_out();
+        }
+        tracing::info!(client = %peer, error, "refused a request that is not valid HTTP");
+    }
+
     /// Counts a line that is not written. The first one sees to it that the log says so.
     fn leave_out(&self) {
         if self.left_out.fetch_add(1, Relaxed) == 0 {

@@ -2,7 +2,7 @@
 
 use std::{pin::Pin, sync::Arc};
 
-use application::{Principal, Scope};
+use application::Scope;
 use axum::{
     body::Body,
     http::{HeaderMap, Method, StatusCode, request::Parts},
@@ -11,7 +11,7 @@ use axum::{
 
 use super::{
     asset::Asset,
-    call::{Call, is_in_interface},
+    call::{Call, Reader, is_in_interface},
     error::Problem,
     metrics::Counts,
     service::Service,
@@ -61,7 +61,7 @@ pub(super) enum Handler {
 }
 
 /// Begins a response that lasts.
-type Streaming = fn(Arc<Service>, Arc<Principal>, &Parts) -> Result<Pending, Problem>;
+type Streaming = fn(Arc<Service>, Reader, &Parts) -> Result<Pending, Problem>;
 
 /// How a request of a known caller to an open store is answered.
 #[derive(Clone, Copy)]

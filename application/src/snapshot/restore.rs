@@ -108,7 +108,8 @@ pub(super) async fn check_against_log(
     }
     let found = log.read(Position(position.0.saturating_sub(1)), ReadBound::ONE).await?;
     let Some(last) = found.first() else {
-        return Err(Unusable::Ahead(position));
+        let is_empty = log.read(Position::START, ReadBound::ONE).await?.is_empty();
+        return Err(if is_empty { Unusable::OfLostLog(position) } else { Unusable::Ahead(position) });
     };
     if Digest::of(&last.bytes).to_string() != head.record {
         return Err(another(format!("the log holds another commit at its position {position}")));

@@ -11,7 +11,7 @@ use anyhow::{Context as _, bail};
 use clap::{Args, ValueEnum};
 use tokio::time;
 
-use crate::output;
+use crate::{config::duration, output};
 
 /// The exit code if the service reports that it is not ready or not alive.
 const UNHEALTHY: u8 = 1;
@@ -32,7 +32,7 @@ pub(crate) struct HealthArguments {
     #[arg(long, env = "PETSTORE_CA", value_name = "FILE")]
     ca: Option<PathBuf>,
     /// How long to wait for the whole response.
-    #[arg(long, env = "PETSTORE_TIMEOUT", default_value = "5s", value_name = "TIME", value_parser = humantime::parse_duration)]
+    #[arg(long, env = "PETSTORE_TIMEOUT", default_value = "5s", value_name = "TIME", value_parser = duration)]
     timeout: Duration,
 }
 

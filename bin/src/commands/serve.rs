@@ -12,7 +12,7 @@ use std::{
 };
 
 use adapters::http::{self, Listener, Service, Settings, Tls};
-use anyhow::{Context as _, anyhow, bail};
+use anyhow::{Context as _, anyhow};
 use application::PetStore;
 use tokio::{
     net::TcpListener,
@@ -81,7 +81,7 @@ pub(crate) fn run(arguments: ServeArguments) -> ExitCode {
 }
 
 fn run_until_signal(arguments: ServeArguments, output: &Output) -> anyhow::Result<()> {
-    check_plain_http(&arguments)?;
+    arguments.check_listeners()?;
     start_logging(&arguments, &output.stderr)?;
     let runtime = tokio::runtime::Runtime::new().context("cannot start the runtime")?;
     let outcome = runtime.block_on(serve(arguments, output));
@@ -216,27 +216,6 @@ fn share_descriptors(arguments: &ServeArguments) -> Shares {
         );
     }
     shares
-}
-
-/// Refuses to show API keys to a network, unless somebody says that they are safe there.
-fn check_plain_http(arguments: &ServeArguments) -> anyhow::Result<()> {
-    if arguments.tls_cert.is_some() || arguments.insecure_http {
-        return Ok(());
-    }
-    let listeners = [
-        (Some(arguments.listen), "--insecure-http"),
-        (arguments.ops_listen.filter(|_| !arguments.ops_insecure_http), "--ops-insecure-http"),
-    ];
-    for (address, flag) in listeners {
-        if let Some(address) = address.filter(|address| !address.ip().is_loopback()) {
-            bail!(
-                "{address} is reachable from other machines, and plain HTTP exposes API keys to the network: listen on \
-                 127.0.0.1, give a certificate with --tls-cert and --tls-key, or pass {flag} if a proxy in front \
-                 terminates TLS"
-            )
-        }
-    }
-    Ok(())
 }
 
 /// Loads the certificate, if there is one, and keeps loading it when its files change.

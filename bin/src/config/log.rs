@@ -6,7 +6,7 @@ use anyhow::{Context as _, bail};
 use application::Digest;
 use clap::{Args, Subcommand};
 
-use super::{SnapshotArgument, StoreArgument};
+use super::{SnapshotArgument, StoreArgument, duration, whole_number};
 use crate::{commands::log::FindArguments, store_url::StoreUrl, wire::Access};
 
 const INTERVAL_MIN: Duration = Duration::from_millis(100);
@@ -76,7 +76,7 @@ pub(crate) enum LogCommand {
     /// be open in only one process, so there the command ends after the last commit; ask the service instead.
     Tail {
         /// Start after this position instead of ten commits before the end.
-        #[arg(long, env = "PETSTORE_AFTER", value_name = "POSITION")]
+        #[arg(long, env = "PETSTORE_AFTER", value_name = "POSITION", value_parser = whole_number::<u64>)]
         after: Option<u64>,
         #[command(flatten)]
         source: SourceArgument,
@@ -132,6 +132,6 @@ impl AccessArguments {
 
 /// How often something is done, but not all the time.
 fn interval(text: &str) -> Result<Duration, String> {
-    let interval = humantime::parse_duration(text).map_err(|error| error.to_string())?;
+    let interval = duration(text)?;
     if interval < INTERVAL_MIN { Err("the shortest interval is 100ms".into()) } else { Ok(interval) }
 }

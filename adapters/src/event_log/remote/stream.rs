@@ -1,6 +1,7 @@
 //! One response with records, line by line.
 
 use std::{
+    io,
     pin::Pin,
     time::{Duration, Instant},
 };
@@ -14,6 +15,8 @@ use tokio::{
     io::{AsyncBufReadExt as _, AsyncRead, BufReader},
     time,
 };
+
+use crate::service_client::Response;
 
 /// How long the service may send nothing: it sends a heartbeat every five seconds.
 const SILENCE_MAX: Duration = Duration::from_secs(30);
@@ -38,6 +41,7 @@ pub(super) struct Stream {
     line: Option<Vec<u8>>,
     heard: Instant,
     end: End,
+    end_is_proven: bool,
 }
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -47,13 +51,10 @@ enum End {
 }
 
 impl Stream {
-    pub(super) fn new(
-        body: BufReader<Pin<Box<dyn AsyncRead + Send>>>,
-        extent: Extent,
-        after: Position,
-    ) -> Self {
-        let passed = Passed::after(after);
-        Self { body, extent, passed, begun: vec![], line: None, heard: Instant::now(), end: End::Ahead }
+    pub(super) fn new(response: Response, extent: Extent, after: Position) -> Self {
+        let Response { body, end_is_proven, .. } = response;
+        let (passed, heard) = (Passed::after(after), Instant::now());
+        Self { body, extent, passed, begun: vec![], line: None, heard, end: End::Ahead, end_is_proven }
     }
 
     /// The position of the last record that was taken.
@@ -113,8 +114,11 @@ impl Stream {
         while self.line.is_none() {
             let read = self.body.fill_buf().await;
             let bytes = match read {
-                Ok([]) => return Err(self.cut_off("it has ended")),
+                Ok([]) => return Err(self.ended()),
                 Ok(bytes) => bytes,
+                Err(error) if error.kind() == io::ErrorKind::UnexpectedEof => {
+                    return Err(self.cut_off("the connection was cut"));
+                }
                 Err(error) => return Err(self.cut_off(&error.to_string())),
             };
             self.heard = Instant::now();
@@ -144,6 +148,22 @@ impl Stream {
         }
         self.passed.take(&line);
         Ok(Some(StoredRecord { position: self.passed.last(), bytes: Bytes::from(line) }))
+    }
+
+    /// A service that stops ends its endless responses in order, after a whole line.
+    fn ended(&self) -> LogError {
+        let position = self.position();
+        let detail = match (self.extent, self.begun.is_empty(), self.end_is_proven) {
+            (Extent::Endless, true, true) => format!(
+                "the service ended the response after position {position}: it has stopped as planned, or the API key is no \
+                 longer valid"
+            ),
+            (Extent::Endless, true, false) => format!(
+                "the response ended after position {position}: the service has stopped, or the connection was cut"
+            ),
+            (Extent::Endless, false, _) | (Extent::ToTheHead, _, _) => return self.cut_off("it has ended"),
+        };
+        LogError::new(Fault::Unreachable, detail)
     }
 
     fn cut_off(&self, why: &str) -> LogError {
