@@ -4,9 +4,9 @@
 use std::{
     convert::Infallible,
     error::Error,
-    future::ready,
+    future::{poll_fn, ready},
     net::IpAddr,
-    pin::Pin,
+    pin::{Pin, pin},
     sync::Arc,
     task::{self, Context, Poll},
 };
@@ -97,9 +97,14 @@ impl Connections {
         let io = TokioIo::new(Watched { stream, activity: activity.clone() });
         let (connections, caller) = (self.clone(), stranger.clone());
         let service = service_fn(move |request| connections.answer(request, peer, activity.begin(), &caller));
-        let mut connection = std::pin::pin!(self.builder.serve_connection(io, service));
+        let mut connection = pin!(self.builder.serve_connection(io, service));
+        let mut told_to_leave = pin!(stranger.told_to_leave());
         loop {
-            let watched = std::future::poll_fn(|context| {
+            // Nobody tells a peer to leave once it is known.
+            let leave = poll_fn(|context| {
+                if stranger.is_known() { Poll::Pending } else { told_to_leave.as_mut().poll(context) }
+            });
+            let watched = poll_fn(|context| {
                 match connection.as_mut().poll(context) {
                     Poll::Ready(ended) => Poll::Ready(ended.map_err(|error| {
                         self.report_unparsed(peer, &*error);
@@ -117,7 +122,7 @@ impl Connections {
                     }
                     return;
                 }
-                () = stranger.told_to_leave() => {
+                () = leave => {
                     tracing::debug!("connection closed: it was idle, and another one needed the place");
                     return;
                 }
@@ -154,7 +159,7 @@ impl Connections {
         } else {
             let request = RequestBody::guard(request, self.settings.body_timeout, &in_flight);
             let router = if in_flight.has_room() { &self.routers.serving } else { &self.routers.shedding };
-            pipeline::answer(router, request, peer)
+            pipeline::answer(router, request, peer, in_flight.since())
         };
         match answer {
             Answer::Now(response) => Either::Left(ready(Ok(send(response, in_flight, caller)))),

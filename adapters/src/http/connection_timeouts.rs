@@ -47,6 +47,8 @@ pub(super) type Unsent = AtomicUsize;
 /// The state of one connection, shared by its stream, its requests and its watchdog.
 pub(super) struct Activity {
     state: Mutex<State>,
+    /// Whether the state says so. Also outside the lock, which a write that goes well need not take.
+    is_stalled: AtomicBool,
     unsent: Unsent,
     /// The same for all connections of the service.
     unsent_in_all: Arc<Unsent>,
@@ -115,7 +117,12 @@ impl Activity {
             begun: 0,
             stalled: None,
         };
-        Arc::new(Self { state: Mutex::new(state), unsent: Unsent::new(0), unsent_in_all })
+        Arc::new(Self {
+            state: Mutex::new(state),
+            is_stalled: AtomicBool::new(false),
+            unsent: Unsent::new(0),
+            unsent_in_all,
+        })
     }
 
     /// A request begins. It is in flight until the last clone of the guard is gone.
@@ -125,7 +132,7 @@ impl Activity {
         let number = state.begun;
         let since = Instant::now();
         state.in_flight.push(Flight { number, since, sending: None, length: Length::Bounded });
-        InFlight(Arc::new(Guard { activity: self.clone(), number, endless: AtomicBool::new(false) }))
+        InFlight(Arc::new(Guard { activity: self.clone(), number, since, endless: AtomicBool::new(false) }))
     }
 
     /// Whether nothing is in flight.
@@ -178,6 +185,9 @@ impl Activity {
     }
 
     fn wrote(&self, outcome: &Poll<io::Result<usize>>) {
+        if outcome.is_ready() && !self.is_stalled.load(Relaxed) {
+            return;
+        }
         let mut state = self.state.lock();
         match outcome {
             Poll::Pending => {
@@ -185,6 +195,7 @@ impl Activity {
             }
             Poll::Ready(_) => state.stalled = None,
         }
+        self.is_stalled.store(state.stalled.is_some(), Relaxed);
     }
 }
 
@@ -210,6 +221,7 @@ pub(super) struct InFlight(Arc<Guard>);
 struct Guard {
     activity: Arc<Activity>,
     number: u64,
+    since: Instant,
     /// Also outside the lock, which other responses need not take for each of their pieces.
     endless: AtomicBool,
 }
@@ -219,6 +231,11 @@ impl InFlight {
     pub(super) fn has_room(&self) -> bool {
         let Activity { unsent, unsent_in_all, .. } = &*self.0.activity;
         unsent.load(Relaxed) < UNSENT_PER_CONNECTION_MAX && unsent_in_all.load(Relaxed) < UNSENT_MAX
+    }
+
+    /// When the request began.
+    pub(super) fn since(&self) -> std::time::Instant {
+        self.0.since.into_std()
     }
 
     /// The response is there: from now on the peer may take it.

@@ -89,9 +89,9 @@ enum Step {
 }
 
 /// Answers a request: at once, unless it has to wait for its body, for the log, or for a commit to arrive here.
-pub(super) fn answer(router: &Router, request: Request, peer: IpAddr) -> Answer {
+pub(super) fn answer(router: &Router, request: Request, peer: IpAddr, begun: Instant) -> Answer {
     let (request, body) = request.into_parts();
-    let mut exchange = Exchange::begin(router, request, &body, peer);
+    let mut exchange = Exchange::begin(router, request, &body, peer, begun);
     let span = exchange.span.clone();
     let step = panic::catch_unwind(AssertUnwindSafe(|| span.in_scope(|| exchange.process(body))));
     match exchange.settle(step) {
@@ -105,14 +105,14 @@ pub(super) fn answer(router: &Router, request: Request, peer: IpAddr) -> Answer 
 }
 
 impl Exchange {
-    fn begin(router: &Router, request: Parts, body: &Body, peer: IpAddr) -> Self {
+    fn begin(router: &Router, request: Parts, body: &Body, peer: IpAddr, begun: Instant) -> Self {
         let found = router.find(&request.method, request.uri.path());
         let (endpoint, headers) = (found.endpoint.clone(), &request.headers);
         let service = &endpoint.service;
         let id = service.ids.of(headers);
         Self {
             methods: found.others.iter().map(|other| other.route.method.clone()).collect(),
-            begun: Instant::now(),
+            begun,
             client: client_address::of(peer, &service.client_limits.trusted_proxies, headers),
             handling: Handling::of(headers),
             caller: None,
