@@ -52,6 +52,14 @@ pub(super) enum Stage {
     Gone,
 }
 
+/// What ends the wait of a connection.
+enum Event {
+    /// It is over, and why if it did not end well.
+    Ended(Result<(), String>),
+    /// Something else is expected of it.
+    Expected(Stage),
+}
+
 /// What all connections share.
 pub(super) struct Connections {
     routers: Routers,
@@ -99,41 +107,43 @@ impl Connections {
         let service = service_fn(move |request| connections.answer(request, peer, activity.begin(), &caller));
         let mut connection = pin!(self.builder.serve_connection(io, service));
         let mut told_to_leave = pin!(stranger.told_to_leave());
+        let mut news = stage.clone();
         loop {
-            // Nobody tells a peer to leave once it is known.
-            let leave = poll_fn(|context| {
-                if stranger.is_known() { Poll::Pending } else { told_to_leave.as_mut().poll(context) }
-            });
-            let watched = poll_fn(|context| {
-                match connection.as_mut().poll(context) {
-                    Poll::Ready(ended) => Poll::Ready(ended.map_err(|error| {
+            let mut changed = pin!(stage.changed());
+            let mut is_waiting = false;
+            let event = poll_fn(|context| {
+                if let Poll::Ready(ended) = connection.as_mut().poll(context) {
+                    return Poll::Ready(Event::Ended(ended.map_err(|error| {
                         self.report_unparsed(peer, &*error);
                         error.to_string()
-                    })),
-                    // The watchdog looks after the connection has moved, at the state that is now.
-                    Poll::Pending => watchdog.poll(context).map(|()| Err("the peer took too long".into())),
+                    })));
                 }
+                // The watchdog looks after the connection has moved, at the state that is now.
+                if watchdog.poll(context).is_ready() {
+                    return Poll::Ready(Event::Ended(Err("the peer took too long".into())));
+                }
+                // Nobody tells a peer to leave once it is known.
+                if !stranger.is_known() && told_to_leave.as_mut().poll(context).is_ready() {
+                    let reason = "it was idle, and another one needed the place";
+                    return Poll::Ready(Event::Ended(Err(reason.into())));
+                }
+                // A look costs a tenth of a poll, and who waits already will be woken.
+                let may_have_changed = !is_waiting || news.has_changed().unwrap_or(true);
+                if may_have_changed && let Poll::Ready(changed) = changed.as_mut().poll(context) {
+                    let stage = changed.map_or(Stage::Gone, |()| *news.borrow_and_update());
+                    return Poll::Ready(Event::Expected(stage));
+                }
+                is_waiting = true;
+                Poll::Pending
             });
-            tokio::select! {
-                biased;
-                ended = watched => {
-                    if let Err(reason) = ended {
-                        tracing::debug!("connection closed: {reason}");
-                    }
+            match event.await {
+                Event::Ended(Ok(())) | Event::Expected(Stage::Gone) => return,
+                Event::Ended(Err(reason)) => {
+                    tracing::debug!("connection closed: {reason}");
                     return;
                 }
-                () = leave => {
-                    tracing::debug!("connection closed: it was idle, and another one needed the place");
-                    return;
-                }
-                changed = stage.changed() => {
-                    let now = changed.map_or(Stage::Gone, |()| *stage.borrow_and_update());
-                    match now {
-                        Stage::Serving => {}
-                        Stage::Leaving => connection.as_mut().graceful_shutdown(),
-                        Stage::Gone => return,
-                    }
-                }
+                Event::Expected(Stage::Serving) => {}
+                Event::Expected(Stage::Leaving) => connection.as_mut().graceful_shutdown(),
             }
         }
     }
@@ -147,19 +157,20 @@ impl Connections {
 
     /// The request is in flight until the peer has taken the last piece of its response.
     fn answer(
-        &self,
+        self: &Arc<Self>,
         request: hyper::Request<Incoming>,
         peer: IpAddr,
         in_flight: InFlight,
         caller: &Arc<Stranger>,
     ) -> impl Future<Output = Result<hyper::Response<ResponseBody>, Infallible>> + use<> {
-        let answer = if has_too_many_headers(&request) {
-            self.service.request_log.record_unparsed(peer, "too many header fields");
-            Answer::Now(header_fields_too_large())
+        let answer = if request.version() < Version::HTTP_2 {
+            self.process(request, peer, &in_flight)
         } else {
-            let request = RequestBody::guard(request, self.settings.body_timeout, &in_flight);
-            let router = if in_flight.has_room() { &self.routers.serving } else { &self.routers.shedding };
-            pipeline::answer(router, request, peer, in_flight.since())
+            // Many streams may arrive at once. Each has its turn, and sees how much the responses before it hold.
+            let (connections, in_flight) = (self.clone(), in_flight.clone());
+            Answer::Later(Box::pin(
+                async move { connections.process(request, peer, &in_flight).response().await },
+            ))
         };
         match answer {
             Answer::Now(response) => Either::Left(ready(Ok(send(response, in_flight, caller)))),
@@ -168,6 +179,16 @@ impl Connections {
                 Either::Right(async move { Ok(send(response.await, in_flight, &caller)) })
             }
         }
+    }
+
+    fn process(&self, request: hyper::Request<Incoming>, peer: IpAddr, in_flight: &InFlight) -> Answer {
+        if has_too_many_headers(&request) {
+            self.service.request_log.record_unparsed(peer, "too many header fields");
+            return Answer::Now(header_fields_too_large());
+        }
+        let request = RequestBody::guard(request, self.settings.body_timeout, in_flight);
+        let router = if in_flight.has_room() { &self.routers.serving } else { &self.routers.shedding };
+        pipeline::answer(router, request, peer, in_flight.since())
     }
 }
 
@@ -204,6 +225,8 @@ struct Watchdog {
     activity: Arc<Activity>,
     settings: Settings,
     alarm: Pin<Box<Sleep>>,
+    /// Whether the alarm will wake the connection: then it need not be polled until it rings.
+    is_set: bool,
     /// When the alarm rang last: it never rings twice at once.
     looked: Instant,
 }
@@ -211,7 +234,7 @@ struct Watchdog {
 impl Watchdog {
     fn new(activity: Arc<Activity>, settings: Settings) -> Self {
         let alarm = Box::pin(time::sleep_until(activity.deadline(&settings).look));
-        Self { activity, settings, alarm, looked: Instant::now() }
+        Self { activity, settings, alarm, is_set: false, looked: Instant::now() }
     }
 
     /// Ready when the connection is overdue.
@@ -220,16 +243,25 @@ impl Watchdog {
             let Deadline { close, look } = self.activity.deadline(&self.settings);
             let ring = look.max(self.looked + PRESSURE_TIMEOUT).min(close);
             if ring < self.alarm.deadline() {
-                self.alarm.as_mut().reset(ring);
+                self.reset(ring);
             }
+            if self.is_set && !self.alarm.is_elapsed() {
+                return Poll::Pending;
+            }
+            self.is_set = true;
             task::ready!(self.alarm.as_mut().poll(context));
             self.looked = Instant::now();
             if close <= self.looked {
                 return Poll::Ready(());
             }
             // An HTTP/2 stream may end without the connection being polled: be back before it has idled too long.
-            self.alarm.as_mut().reset(close.min(self.looked + self.settings.idle_timeout));
+            self.reset(close.min(self.looked + self.settings.idle_timeout));
         }
+    }
+
+    fn reset(&mut self, ring: Instant) {
+        self.alarm.as_mut().reset(ring);
+        self.is_set = false;
     }
 }
 

@@ -55,6 +55,15 @@ pub(super) enum Answer {
     Later(Pin<Box<dyn Future<Output = Response> + Send>>),
 }
 
+impl Answer {
+    pub(super) async fn response(self) -> Response {
+        match self {
+            Self::Now(response) => response,
+            Self::Later(response) => response.await,
+        }
+    }
+}
+
 /// A request that is being answered.
 struct Exchange {
     endpoint: Arc<Endpoint>,

@@ -66,10 +66,7 @@ async fn answer(request: Request) -> Response {
 }
 
 async fn answer_by(router: &Router, request: Request) -> Response {
-    match super::answer(router, request, PEER, Instant::now()) {
-        Answer::Now(response) => response,
-        Answer::Later(response) => response.await,
-    }
+    super::answer(router, request, PEER, Instant::now()).response().await
 }
 
 async fn body(response: Response) -> Value {
