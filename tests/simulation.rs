@@ -55,6 +55,8 @@ use run::{Report, run, run_on};
 
 /// How many seeds are run when nobody says: less than ten seconds on two cores, without optimisation.
 const SEEDS: u64 = 1_700;
+/// Seeds that have found something: a log that was replaced while the check after a start from a snapshot read it.
+const KNOWN: [u64; 1] = [101_314];
 
 #[test]
 fn every_promise_holds_in_every_simulated_run() {
@@ -65,6 +67,9 @@ fn every_promise_holds_in_every_simulated_run() {
     }
     let first = number("PETSTORE_SIM_FIRST").unwrap_or(1);
     let seeds = number("PETSTORE_SIM_SEEDS").unwrap_or(SEEDS);
+    for seed in KNOWN {
+        judge(seed, &tried(seed));
+    }
     let next = AtomicU64::new(first);
     let total = Mutex::new(Tally::default());
     let work = || {

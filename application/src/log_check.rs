@@ -69,12 +69,22 @@ impl LogCheck {
     pub(crate) async fn run(self) {
         let (begun, mut history) = (Instant::now(), History::default());
         let (replays, mut failures) = (self.replica.projection.replays(), 0);
+        // After which position damage was found once.
+        let mut suspected = None;
         while history.version.position < self.restored.version.position {
             let step = Instant::now();
             let read = self.replica.log.read(history.version.position, STEP).await;
             if self.replica.projection.replays() != replays {
                 // The log was replaced, and all of the other one was read.
                 return self.checked.reached(Position(u64::MAX));
+            }
+            if history.version.position == Position::START
+                && let Ok(Some(first)) = read.as_ref().map(|records| records.first())
+                && !self.is_first(first)
+            {
+                // Another log is in its place, which others report.
+                time::sleep(RETRY_PAUSE).await;
+                continue;
             }
             let last = self.restored.version.position;
             let (grown, found) = match read {
@@ -88,7 +98,17 @@ impl LogCheck {
                     failures = 0;
                     time::sleep(step.elapsed() * REST).await;
                 }
-                Err(error) if is_final(&error) => return self.condemn(error).await,
+                Err(error) if is_final(&error) => {
+                    // A log that is replaced while it is read looks damaged, too, and may come back.
+                    if !self.is_in_place().await {
+                        (history, suspected) = (History::default(), None);
+                        time::sleep(RETRY_PAUSE).await;
+                    } else if suspected == Some(history.version.position) {
+                        return self.condemn(error).await;
+                    } else {
+                        suspected = Some(history.version.position);
+                    }
+                }
                 Err(error) if failures == TRIES_MAX => {
                     let detail = format!(
                         "the records after position {} cannot be read: {error}",
@@ -119,6 +139,19 @@ impl LogCheck {
             self.snapshots.drop_all().await;
             self.replica.distrust(error).await;
         }
+    }
+
+    /// Whether the log is there, and not another one in its place.
+    async fn is_in_place(&self) -> bool {
+        match self.replica.log.read(Position::START, ReadBound::ONE).await {
+            Ok(records) => records.first().is_some_and(|record| self.is_first(record)),
+            Err(error) => is_final(&error),
+        }
+    }
+
+    /// Whether the log begins with this record, which may be damaged.
+    fn is_first(&self, record: &StoredRecord) -> bool {
+        codec::decode_stored(record).map_or(true, |commit| commit.id == self.restored.first)
     }
 
     /// Nothing more is written to a damaged log, and the next start reads all of it.

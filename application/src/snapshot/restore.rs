@@ -21,6 +21,8 @@ use crate::{
 /// What a node believes without having read it: the log up to this commit.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) struct Restored {
+    /// The first commit of the log.
+    pub(crate) first: CommitId,
     pub(crate) version: Version,
     pub(crate) head_hash: Digest,
 }
@@ -85,7 +87,8 @@ async fn restore(
     let Some(opened) = opened.await? else { return Ok(None) };
     let position = opened.history.version.position;
     check_against_log(&opened.head, position, &*replica.log, first).await?;
-    let restored = Restored { version: opened.history.version, head_hash: opened.history.head_hash() };
+    let (first, history) = (CommitId(opened.head.first), &opened.history);
+    let restored = Restored { first, version: history.version, head_hash: history.head_hash() };
     let taken = DateTime::from_timestamp(opened.head.taken, 0);
     let projection = replica.projection.clone();
     off_the_runtime(move || opened.load(&projection)).await?;
