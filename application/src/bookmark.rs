@@ -118,5 +118,22 @@ mod tests {
         assert_eq!(recent.holds(bookmark(1, 7)), None);
         assert_eq!(recent.holds(bookmark(2, 7)), Some(true));
         assert_eq!(recent.holds(Position(1).into()), Some(true));
+        assert_eq!(recent.holds(Recent::default().last()), Some(true), "the empty log is never forgotten");
+    }
+
+    #[test]
+    fn a_history_is_loaded_as_it_was_saved_and_not_without_a_part() {
+        for commits in [0, 1, RECENT_MAX - 2, RECENT_MAX - 1, RECENT_MAX] {
+            let mut recent = Recent::default();
+            for number in 1..=u64::try_from(commits).unwrap() {
+                recent.add(Position(number), Digest::of(&number.to_le_bytes()));
+            }
+            let last = recent.last();
+            let loaded = Recent::load(last.position, recent.save()).unwrap();
+            assert_eq!((loaded.last(), loaded.save()), (last, recent.save()), "{commits} commits");
+            let mut cut = recent.save();
+            cut.pop();
+            assert!(Recent::load(last.position, cut).is_none(), "{commits} commits");
+        }
     }
 }

@@ -172,6 +172,15 @@ mod tests {
     }
 
     #[test]
+    fn a_refused_key_is_named_if_it_was_ever_issued() {
+        let id = KeyId("3f9a1c04b7de".into());
+        let told = |refused: &RefusedKey| (refused.reason(), refused.key().cloned());
+        assert_eq!(told(&RefusedKey::Unknown), ("unknown", None));
+        assert_eq!(told(&RefusedKey::Expired(id.clone())), ("expired", Some(id.clone())));
+        assert_eq!(told(&RefusedKey::Revoked(id.clone())), ("revoked", Some(id)));
+    }
+
+    #[test]
     fn the_id_of_a_key_is_written_as_it_is() {
         assert_eq!(KeyId("3f9a1c04b7de".into()).to_string(), "3f9a1c04b7de");
     }

@@ -242,10 +242,25 @@ mod tests {
     }
 
     #[test]
-    fn debug_output_does_not_show_the_secret() {
-        let key = ApiKey::generate().unwrap();
-        let secret = &key.reveal()[PREFIX.len()..];
-        assert!(!format!("{key:?}").contains(secret));
+    fn debug_output_shows_which_key_it_is_and_not_the_secret() {
+        let key = ApiKey::from_random(*b"twenty-one bytes long");
+        assert_eq!(format!("{key:?}"), "ApiKey(571aa35373f7, secret hidden)");
+        assert_eq!(format!("{:?}", key.hash()), format!("KeyHash({})", key.hash()));
+    }
+
+    #[test]
+    fn hashes_of_different_keys_are_different() {
+        let [one, other] = [*b"twenty-one bytes long", *b"twenty-one bytes lonG"].map(ApiKey::from_random);
+        assert_eq!(one.hash(), one.hash());
+        assert_ne!(one.hash(), other.hash());
+    }
+
+    #[test]
+    fn only_twelve_lower_case_digits_are_an_id() {
+        assert!(is_id("571aa35373f7"));
+        for text in ["", "571aa35373f", "571aa35373", "571aa35373f700", "571AA35373F7", "571aa35373g7"] {
+            assert!(!is_id(text), "{text:?}");
+        }
     }
 
     #[test]

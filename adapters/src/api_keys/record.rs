@@ -142,7 +142,8 @@ mod tests {
     #[test]
     fn names_of_1_to_100_visible_characters_are_accepted() {
         for text in ["a", "web shop", "Łódź 🐈", &"é".repeat(100)] {
-            assert_eq!(text.parse::<KeyName>().unwrap().as_str(), text);
+            let name: KeyName = text.parse().unwrap();
+            assert_eq!((name.as_str(), &*name.to_string()), (text, text));
         }
         for (text, why) in [
             ("", InvalidKeyName::Blank),
@@ -174,8 +175,18 @@ mod tests {
         };
         assert_eq!(key.state(end - TimeDelta::nanoseconds(1)), KeyState::Active);
         assert_eq!(key.state(end), KeyState::Expired);
+        key.overlap_until = Some(created);
+        assert_eq!(key.state(created), KeyState::Expired, "the key that replaced it is the only one");
+        key.overlap_until = Some(end + TimeDelta::days(1));
+        assert_eq!(key.state(end), KeyState::Expired, "no overlap makes a key last longer");
         key.revoked = Some(created);
         assert_eq!(key.state(created), KeyState::Revoked);
         assert_eq!(key.state(end), KeyState::Revoked);
+    }
+
+    #[test]
+    fn a_state_is_written_in_one_word() {
+        let words = [KeyState::Active, KeyState::Expired, KeyState::Revoked].map(|state| state.to_string());
+        assert_eq!(words, ["active", "expired", "revoked"]);
     }
 }

@@ -89,6 +89,14 @@ mod tests {
         }
     }
 
+    #[test]
+    fn every_other_spelling_of_a_number_is_left_to_the_other_reader() {
+        for number in ["", "05", "00", "-1", "1.0", "1e2", "1000000000000000000"] {
+            let body = format!(r#"{{"name":"Rex","categoryId":{number}}}"#);
+            assert_eq!(parse(body.as_bytes()), None, "{number}");
+        }
+    }
+
     /// Parts of bodies, so that many of them make sense.
     fn body() -> impl Strategy<Value = String> {
         let field = prop::sample::select(vec!["name", "categoryId", "status", "nam\\u0065", "other"]);

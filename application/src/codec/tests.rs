@@ -1,5 +1,6 @@
 //! The record format: every version stays readable, and damaged records are rejected.
 
+use chrono::NaiveDate;
 use proptest::prelude::*;
 
 use super::*;
@@ -59,6 +60,25 @@ fn commits_are_written_by_hand_unless_a_text_is_escaped() {
     assert_eq!(plain::write(&mut Vec::new(), &commit), None);
     commit.entries.truncate(1);
     assert_eq!(plain::write(&mut Vec::new(), &commit), Some(()));
+}
+
+#[test]
+fn times_without_a_usual_form_are_left_to_serde() {
+    let time = |year, micros| {
+        let day = NaiveDate::from_ymd_opt(year, 12, 31).unwrap();
+        day.and_hms_micro_opt(23, 59, 59, micros).unwrap().and_utc()
+    };
+    let leap_second = time(2016, 1_000_000);
+    for (time, by_hand) in [
+        (time(0, 0), true),
+        (time(9_999, 999_999), true),
+        (time(-1, 0), false),
+        (time(10_000, 0), false),
+        (leap_second, false),
+    ] {
+        let commit = Commit { time, entries: Vec::new(), ..the_golden_commit(golden_v2()) };
+        assert_eq!(plain::write(&mut Vec::new(), &commit).is_some(), by_hand, "{time}");
+    }
 }
 
 #[test]

@@ -275,3 +275,6 @@ impl<'a> Fields<'a> {
         str::from_utf8(text).ok()
     }
 }
+
+#[cfg(test)]
+mod tests;

@@ -138,3 +138,6 @@ fn unreadable(error: io::Error) -> Unusable {
         _ => Unusable::Unreadable(error),
     }
 }
+
+#[cfg(test)]
+mod tests;

@@ -100,11 +100,7 @@ impl Header {
 
     /// The chunk: this header, then the payload.
     pub(super) fn lead(&self, payload: &[u8]) -> Vec<u8> {
-        let mut chunk = Vec::with_capacity(HEADER_LEN + payload.len());
-        chunk.extend_from_slice(&self.fields());
-        chunk.extend_from_slice(&self.checksum(payload));
-        chunk.extend_from_slice(payload);
-        chunk
+        [&self.fields()[..], &self.checksum(payload), payload].concat()
     }
 
     fn checksum(&self, payload: &[u8]) -> [u8; CHECKSUM_LEN] {
@@ -140,4 +136,98 @@ pub(super) fn assemble<C: AsRef<[u8]>>(
         }
     }
     Ok((first.mark, bytes.into()))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const RECORD: usize = 2 * PAYLOAD_MAX + 5;
+
+    fn mark(position: u64, commit: u128) -> Mark {
+        Mark { position: Position(position), commit: CommitId(Uuid::from_u128(commit)) }
+    }
+
+    fn record(len: usize) -> Bytes {
+        (0..=u8::MAX).cycle().take(len).collect()
+    }
+
+    /// What sled stores of a record: keys and chunks.
+    fn stored(mark: Mark, len: usize) -> Vec<(Vec<u8>, Vec<u8>)> {
+        let db = ::sled::Config::new().temporary(true).open().unwrap();
+        db.apply_batch(batch(mark, &Record { id: mark.commit, bytes: record(len) })).unwrap();
+        let pairs = db.iter().map(|pair| pair.map(|(key, chunk)| (key.to_vec(), chunk.to_vec())).unwrap());
+        pairs.collect()
+    }
+
+    fn chunks_of(mark: Mark, len: usize) -> Vec<Vec<u8>> {
+        stored(mark, len).into_iter().map(|(_, chunk)| chunk).collect()
+    }
+
+    fn assembled(chunks: &[Vec<u8>]) -> Option<(Mark, Bytes)> {
+        assemble(Position(7), |number| Ok(&chunks[number as usize])).ok()
+    }
+
+    #[test]
+    fn the_form_of_chunks_never_changes() {
+        let pairs = stored(mark(7, 1), 3);
+        let key = [0, 0, 0, 0, 0, 0, 0, 7, 0, 0, 0, 0];
+        let fields =
+            [&b"\xFFpet"[..], &key, &[0; 15], &[1], &[0, 0, 0, 3], &[0x7c, 0x67, 0x74, 0xb3], &[0, 1, 2]];
+        assert_eq!(pairs, [(key.to_vec(), fields.concat())]);
+        assert_eq!(chunks_of(mark(7, 1), 6_104).iter().map(Vec::len).collect::<Vec<_>>(), [6_144]);
+        assert_eq!(chunks_of(mark(7, 1), 6_105).iter().map(Vec::len).collect::<Vec<_>>(), [6_144, 41]);
+    }
+
+    #[test]
+    fn a_record_of_any_length_is_put_together_from_its_chunks() {
+        for (len, count) in
+            [(0, 1), (1, 1), (PAYLOAD_MAX, 1), (PAYLOAD_MAX + 1, 2), (2 * PAYLOAD_MAX, 2), (RECORD, 3)]
+        {
+            let pairs = stored(mark(7, 1), len);
+            let keys: Vec<_> = pairs.iter().map(|(key, _)| key.clone()).collect();
+            let expected: Vec<_> = (0..count).map(|number| key(Position(7), number).to_vec()).collect();
+            assert_eq!(keys, expected, "{len} bytes");
+            assert!(keys.iter().all(|key| position_of(key) == Some(Position(7))));
+            let chunks: Vec<_> = pairs.into_iter().map(|(_, chunk)| chunk).collect();
+            assert_eq!(assembled(&chunks), Some((mark(7, 1), record(len))), "{len} bytes");
+        }
+    }
+
+    #[test]
+    fn a_chunk_in_the_place_of_another_is_noticed() {
+        let sound = chunks_of(mark(7, 1), RECORD);
+        let others = [(8, 1, RECORD), (7, 2, RECORD), (7, 1, RECORD + 1)]
+            .map(|(position, commit, len)| chunks_of(mark(position, commit), len));
+        for (place, chunk) in sound.iter().enumerate() {
+            for other in others.iter().chain([&sound]).flatten().filter(|other| *other != chunk) {
+                let mut chunks = sound.clone();
+                chunks[place].clone_from(other);
+                assert_eq!(assembled(&chunks), None, "at place {place}: {:?}", Header::parse(other));
+            }
+        }
+    }
+
+    #[test]
+    fn only_whole_and_unchanged_chunks_are_read_whatever_follows() {
+        let chunk = chunks_of(mark(7, 1), 3).remove(0);
+        let header = Header { mark: mark(7, 1), number: 0, len: 3 };
+        let followed = [&chunk[..], b"more"].concat();
+        assert_eq!(Header::parse(&followed), Some((header, &[0, 1, 2][..])));
+        for place in 0..chunk.len() {
+            let mut changed = chunk.clone();
+            changed[place] ^= 1;
+            assert_eq!(Header::parse(&changed), None, "byte {place} changed");
+            assert_eq!(Header::parse(&chunk[..place]), None, "cut at {place}");
+        }
+        let beyond = Header { number: 1, ..header };
+        assert_eq!(Header::parse(&beyond.lead(&[])), None, "a record of three bytes has one chunk");
+    }
+
+    #[test]
+    fn chunks_are_found_among_other_bytes() {
+        let chunk = chunks_of(mark(7, 1), 3).remove(0);
+        let bytes = [b"ab", &chunk[..], b"\xFFpe", &chunk, b"pet"].concat();
+        assert_eq!(find(&bytes).collect::<Vec<_>>(), [2, 5 + chunk.len()]);
+    }
 }

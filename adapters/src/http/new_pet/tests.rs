@@ -90,8 +90,29 @@ fn deep_nesting_is_rejected_wherever_it_occurs() {
     for body in bodies {
         assert!(refused(&body).contains("levels deep"), "{body:.40}");
     }
+    let nested = |depth| {
+        let (open, close) = ("[".repeat(depth - 1), "]".repeat(depth - 1));
+        format!(r#"{{"name":"a","categoryId":1,"x":{open}{close}}}"#)
+    };
+    assert!(parse(nested(NESTING_MAX).as_bytes()).is_ok());
+    assert!(refused(nested(NESTING_MAX + 1)).contains("levels deep"));
     let brackets_in_text = format!(r#"{{"name":"{}","categoryId":1}}"#, r#"\"["#.repeat(99));
     assert!(parse(brackets_in_text.as_bytes()).is_ok());
+}
+
+#[test]
+fn depth_is_counted_without_what_is_closed_and_what_is_text() {
+    for (text, depth) in [
+        ("1", 0),
+        ("{}", 1),
+        ("[[],[],{}]", 2),
+        (r#"["]",["}"]]"#, 2),
+        (r#"["\"]",[["\\"]]]"#, 3),
+        (r#"{"[":[{"{":1}]}"#, 3),
+        (r"\[[", 2),
+    ] {
+        assert_eq!(nesting(text), depth, "{text}");
+    }
 }
 
 proptest! {

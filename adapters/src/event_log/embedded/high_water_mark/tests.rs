@@ -75,3 +75,56 @@ fn only_a_log_that_holds_the_marked_commit_passes() {
         assert_eq!(refused.fault, Fault::Damaged, "{head} {found:?}");
     }
 }
+
+#[test]
+fn a_reopened_mark_does_not_write_over_the_one_that_was_synced_last() {
+    for last in 1..=3 {
+        let folder = TempDir::new().unwrap();
+        let path = folder.path().join("mark");
+        let mut high_water_mark = HighWaterMark::create(&path).unwrap();
+        for position in 1..=last {
+            high_water_mark.raise(mark(position)).unwrap();
+            high_water_mark.sync().unwrap();
+        }
+        HighWaterMark::open(&path).unwrap().unwrap().raise(mark(9)).unwrap();
+        let marks = [0, 1].map(|slot| read_slot(&File::open(&path).unwrap(), slot).unwrap());
+        assert!(marks.contains(&mark(9)) && marks.contains(&mark(last)), "{marks:?}");
+    }
+}
+
+#[test]
+fn a_mark_tells_whether_it_was_synced() {
+    let folder = TempDir::new().unwrap();
+    let mut high_water_mark = HighWaterMark::create(&folder.path().join("mark")).unwrap();
+    assert!(high_water_mark.is_synced());
+    high_water_mark.raise(mark(1)).unwrap();
+    assert!(!high_water_mark.is_synced());
+    high_water_mark.sync().unwrap();
+    assert!(high_water_mark.is_synced());
+}
+
+#[test]
+fn a_mark_can_be_looked_at_without_opening_it() {
+    let folder = TempDir::new().unwrap();
+    let path = folder.path().join("mark");
+    assert_eq!(HighWaterMark::read(&path), Ok(None));
+    HighWaterMark::create(&path).unwrap().raise(mark(3)).unwrap();
+    assert_eq!(HighWaterMark::read(&path), Ok(Some(mark(3))));
+}
+
+#[test]
+fn a_mark_that_cannot_be_opened_is_not_taken_for_a_missing_one() {
+    let folder = TempDir::new().unwrap();
+    let file = folder.path().join("file");
+    File::create(&file).unwrap();
+    let path = file.join("mark");
+    for refused in [HighWaterMark::read(&path).err(), HighWaterMark::open(&path).err()] {
+        assert_eq!(refused.unwrap().fault, Fault::CannotOpen);
+    }
+}
+
+#[test]
+fn the_version_of_an_empty_log_names_no_commit() {
+    assert_eq!(Mark::START.version(), Version::START);
+    assert_eq!(mark(3).version(), Version::at(Position(3), mark(3).commit));
+}
