@@ -10,6 +10,7 @@ use axum::http::HeaderValue;
 const BYTES_MAX: usize = 128;
 
 /// A header value that is being written. It holds nothing but ASCII.
+#[derive(Clone)]
 pub(super) struct ValueWriter {
     bytes: [u8; BYTES_MAX],
     length: usize,
@@ -30,9 +31,11 @@ impl ValueWriter {
 
     /// Two digits for each byte.
     pub(super) fn hex(&mut self, bytes: &[u8]) -> &mut Self {
-        for byte in bytes {
-            self.write(&[digit(byte >> 4), digit(byte & 0xf)]);
+        let room = &mut self.bytes[self.length..][..2 * bytes.len()];
+        for (byte, digits) in bytes.iter().zip(room.as_chunks_mut().0) {
+            *digits = [digit(byte >> 4), digit(byte & 0xf)];
         }
+        self.length += 2 * bytes.len();
         self
     }
 

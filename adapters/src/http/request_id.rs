@@ -16,14 +16,17 @@ const TRACEPARENT: HeaderName = HeaderName::from_static("traceparent");
 
 /// Hands out request ids that no other run of the program hands out.
 pub(super) struct RequestIds {
-    run: u64,
+    /// What all of this run begin with.
+    run: ValueWriter,
     count: AtomicU64,
 }
 
 impl RequestIds {
     pub(super) fn new() -> Self {
         // Without random numbers no keys could be made either; an id that repeats after a restart does no harm.
-        let run = getrandom::u64().unwrap_or_default();
+        let random = getrandom::u64().unwrap_or_default();
+        let mut run = ValueWriter::new();
+        run.hex(&random.to_be_bytes()).text("-");
         Self { run, count: AtomicU64::new(0) }
     }
 
@@ -38,7 +41,7 @@ impl RequestIds {
 
     fn next(&self) -> HeaderValue {
         let count = self.count.fetch_add(1, Ordering::Relaxed);
-        ValueWriter::new().hex(&self.run.to_be_bytes()).text("-").hex_number(count).value()
+        self.run.clone().hex_number(count).value()
     }
 }
 
