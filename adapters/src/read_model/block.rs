@@ -118,6 +118,60 @@ mod tests {
         (0..chunk.len()).map(|slot| chunk.pet(slot)).collect()
     }
 
+    /// A chunk with these runs, and a pet for each of these records.
+    fn with_runs(runs: &[(u16, i64)], records: &[&str]) -> Chunk {
+        let mut chunk = Chunk {
+            runs: runs.iter().map(|(slot, id)| Run { slot: *slot, id: *id }).collect(),
+            ..Chunk::default()
+        };
+        for record in records {
+            chunk.records.push_str(record);
+            chunk.ends.push(u16::try_from(chunk.records.len()).unwrap());
+        }
+        chunk
+    }
+
+    #[test]
+    fn only_runs_of_ascending_ids_that_cover_every_slot_are_sound() {
+        let last = i64::MAX;
+        for (runs, sound) in [
+            (&[(0, 1)][..], true),
+            (&[(0, last - 2)], true),
+            (&[(0, last - 1)], false),
+            (&[(0, 0)], false),
+            (&[(0, -5)], false),
+            (&[(1, 1)], false),
+            (&[], false),
+            (&[(0, 1), (2, 3)], true),
+            (&[(0, 1), (2, 2)], false),
+            (&[(0, 1), (0, 3)], false),
+            (&[(0, 1), (3, 9)], false),
+            (&[(0, 1), (1, 5), (2, 6)], true),
+            (&[(0, 1), (2, 5), (1, 9)], false),
+        ] {
+            let chunk = with_runs(runs, &["7Rex", "7Rex", "7Rex"]);
+            assert_eq!(decode(&encode(&chunk)).is_some(), sound, "{runs:?}");
+        }
+    }
+
+    #[test]
+    fn only_records_with_a_name_are_sound_and_no_text_is_left_over() {
+        for (records, sound) in [(["7Rex", "7R"], true), (["7Rex", "7"], false), (["", "7Rex"], false)] {
+            assert_eq!(decode(&encode(&with_runs(&[(0, 1)], &records))).is_some(), sound, "{records:?}");
+        }
+        let mut longer = with_runs(&[(0, 1)], &["7Rex"]);
+        longer.records.push('x');
+        assert_eq!(decode(&encode(&longer)), None);
+    }
+
+    #[test]
+    fn a_block_holds_as_many_pets_as_a_chunk_at_most() {
+        for (pets, sound) in [(Chunk::PETS_MAX, true), (Chunk::PETS_MAX + 1, false)] {
+            let chunk = with_runs(&[(0, 1)], &vec!["7R"; pets]);
+            assert_eq!(decode(&encode(&chunk)).is_some(), sound, "{pets} pets");
+        }
+    }
+
     proptest! {
         #[test]
         fn a_saved_chunk_is_loaded_as_it_was(chunk in any_chunk()) {

@@ -109,4 +109,40 @@ mod tests {
             prop_assert_eq!(found, numbers);
         }
     }
+    const COUNTS: [usize; 6] = [1, 63, 64, 65, 128, 130];
+
+    #[test]
+    fn every_number_has_its_status_also_when_it_is_loaded() {
+        let status = |number: usize| PetStatus::ALL.get(number % 4).copied();
+        for count in COUNTS {
+            let mut by_status = ByStatus::default();
+            for (number, status) in (0..count).filter_map(|number| Some((number, status(number)?))) {
+                by_status.insert(number, status);
+            }
+            let loaded = ByStatus::from_words(count, by_status.words(count)).unwrap();
+            for (number, set) in (0..count).flat_map(|number| [(number, &by_status), (number, &loaded)]) {
+                assert_eq!(set.of(number), status(number), "{number} of {count}");
+                for wanted in PetStatus::ALL {
+                    let next = (number..count).find(|number| status(*number) == Some(wanted));
+                    assert_eq!(set.next(number, wanted), next, "from {number} of {count}");
+                }
+            }
+        }
+    }
+
+    #[test]
+    fn a_number_beyond_the_count_or_with_two_statuses_is_refused() {
+        for count in COUNTS {
+            let words = count.div_ceil(Bitmap::WORD);
+            for number in 0..words * Bitmap::WORD {
+                let mut sets = vec![0; 3 * words];
+                let bit = 1 << (number % Bitmap::WORD);
+                sets[number / Bitmap::WORD] |= bit;
+                let loaded = ByStatus::from_words(count, sets.iter().copied());
+                assert_eq!(loaded.is_some(), number < count, "{number} of {count}");
+                sets[2 * words + number / Bitmap::WORD] |= bit;
+                assert_eq!(ByStatus::from_words(count, sets.into_iter()), None, "{number} twice");
+            }
+        }
+    }
 }

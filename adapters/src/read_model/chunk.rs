@@ -185,4 +185,43 @@ mod tests {
         let found = [3, 2, 1, 0].map(|back| chunk.slot_of(PetId::new(i64::MAX - back).unwrap()));
         assert_eq!(found, [Some(0), None, Some(1), Some(2)]);
     }
+    fn add(chunk: &mut Chunk, id: i64, name: &str, status: Option<PetStatus>) {
+        chunk.push(&PetView { id: PetId::new(id).unwrap(), name, category_id: CategoryId(7), status });
+    }
+
+    #[test]
+    fn a_chunk_is_full_when_it_has_enough_pets_or_enough_text() {
+        for (name, pets) in [("a", 4_096), (&*"a".repeat(100), 648)] {
+            let mut chunk = Chunk::default();
+            let (id, category_id) = (PetId::FIRST, CategoryId(7));
+            while chunk.has_room_for(&PetView { id, name, category_id, status: None }) {
+                let id = i64::try_from(chunk.len()).unwrap() + 1;
+                add(&mut chunk, id, name, None);
+            }
+            assert_eq!(chunk.len(), pets, "pets with {} bytes each", name.len());
+        }
+    }
+
+    #[test]
+    fn ids_without_gaps_are_one_run() {
+        let mut chunk = Chunk::default();
+        for id in [5, 6, 7, 9, 10] {
+            add(&mut chunk, id, "Rex", None);
+        }
+        assert_eq!(chunk.runs, [Run { slot: 0, id: 5 }, Run { slot: 3, id: 9 }]);
+        chunk.shrink();
+        assert_eq!((chunk.ends.capacity(), chunk.records.capacity()), (chunk.len(), chunk.records.len()));
+    }
+
+    #[test]
+    fn the_next_pet_is_the_first_one_with_the_status() {
+        let mut chunk = Chunk::default();
+        for (id, status) in [(1, None), (2, Some(PetStatus::Sold)), (3, None)] {
+            add(&mut chunk, id, "Rex", status);
+        }
+        let any = [0, 2, 3, 4].map(|from| chunk.next(from, None));
+        assert_eq!(any, [Some(0), Some(2), None, None]);
+        let sold = [0, 1, 2].map(|from| chunk.next(from, Some(PetStatus::Sold)));
+        assert_eq!(sold, [Some(1), Some(1), None]);
+    }
 }

@@ -82,6 +82,23 @@ fn times_without_a_usual_form_are_left_to_serde() {
 }
 
 #[test]
+fn numbers_in_any_other_spelling_than_ours_are_left_to_serde() {
+    let entry = Entry { event: pet(1, "Rex", 0, None), by: KeyId("k".into()), request_key: None };
+    let bytes = encode(&Commit { entries: vec![entry], ..the_golden_commit(golden_v2()) }).bytes;
+    let body = str::from_utf8(&bytes[..bytes.len() - CHECKSUM_LEN]).unwrap();
+    let read = |number| {
+        let changed = body.replace(r#""categoryId":0"#, &format!(r#""categoryId":{number}"#));
+        canonical::read(changed.as_bytes()).is_some()
+    };
+    for number in ["0", "7", "10", "-7", "9223372036854775807", "-9223372036854775808"] {
+        assert!(read(number), "{number}");
+    }
+    for number in ["", "-", "00", "07", "-0", "-07", "+7", "7.0", "9223372036854775808"] {
+        assert!(!read(number), "{number}");
+    }
+}
+
+#[test]
 fn every_version_is_read_for_ever() {
     for (format, golden) in [(Format::V1, GOLDEN_V1), (golden_v2(), GOLDEN_V2)] {
         assert_eq!(decode(golden.trim_ascii_end()), Ok(the_golden_commit(format)));
