@@ -22,8 +22,8 @@ const CONNECTIONS: usize = 64;
 const PETS: usize = 100_000;
 const MORE_CONNECTIONS: [usize; 4] = [1, 8, 64, 256];
 const SIZES: [usize; 4] = [1_000, 10_000, 100_000, 1_000_000];
-/// Pictures show the shape of a curve, which fewer rounds tell as well.
-const PICTURE_ROUNDS: usize = 3;
+/// Pictures show the shape of a curve, which one round tells as well.
+const PICTURE_ROUNDS: usize = 1;
 
 /// What is measured.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
