@@ -12,7 +12,7 @@ mod load;
 mod peers;
 mod pictures;
 
-use std::{env, path::PathBuf};
+use std::{env, path::Path};
 
 use contestants::{Ceiling, Contestant, Start};
 use load::{Load, Measured};
@@ -72,7 +72,8 @@ fn main() {
         ["--serve", peer, pets, store] => peers::serve(peer, pets.parse().expect("a number of pets"), store),
         ["--pictures", folder] => {
             table();
-            curves(&PathBuf::from(folder));
+            // Cargo runs benchmarks in the folder of their package.
+            curves(&Path::new(env!("CARGO_MANIFEST_DIR")).join("..").join(folder));
         }
         [] => table(),
         _ => panic!("--pictures FOLDER is all there is, not {arguments:?}"),
@@ -176,7 +177,7 @@ fn middle(figures: impl Iterator<Item = f64>) -> f64 {
 }
 
 /// Draws a picture per case for the connections and for the size of the store.
-fn curves(folder: &std::path::Path) {
+fn curves(folder: &Path) {
     std::fs::create_dir_all(folder).expect("the folder for the pictures can be made");
     let start = Start::new();
     let (ceiling, contestants) = start.all(PETS);
