@@ -42,7 +42,16 @@ fn half(
         .y_label_area_size(52)
         .build_cartesian_2d((first..last).log_scale(), (low * 0.8..high * 1.3).log_scale())
         .expect("the axes fit");
-    chart.configure_mesh().x_desc(changed).light_line_style(WHITE).draw().expect("the axes are drawn");
+    // A thousandth is exact enough, and 0.1 + 0.2 is then 0.3.
+    let label = |figure: &f64| format!("{}", (figure * 1e3).round() / 1e3);
+    chart
+        .configure_mesh()
+        .x_desc(changed)
+        .x_label_formatter(&label)
+        .y_label_formatter(&label)
+        .light_line_style(WHITE)
+        .draw()
+        .expect("the axes are drawn");
     for number in 0..points[0].1.len() {
         let color = Palette99::pick(number).to_rgba();
         let line = points.iter().map(|(changed, rows)| (*changed as f64, figure(&rows[number])));
