@@ -69,7 +69,7 @@ impl LogCheck {
     pub(crate) async fn run(self) {
         let (begun, mut history) = (Instant::now(), History::default());
         let (replays, mut failures) = (self.replica.projection.replays(), 0);
-        // After which position damage was found once.
+        // The position after which damage was found once.
         let mut suspected = None;
         while history.version.position < self.restored.version.position {
             let step = Instant::now();
@@ -82,7 +82,7 @@ impl LogCheck {
                 && let Ok(Some(first)) = read.as_ref().map(|records| records.first())
                 && !self.is_first(first)
             {
-                // Another log is in its place, which others report.
+                // Another log is in its place, which is reported elsewhere.
                 time::sleep(RETRY_PAUSE).await;
                 continue;
             }

@@ -1,4 +1,4 @@
-//! What the operations under `/v1` get beside the request, and the position of the log as clients name it.
+//! What an operation under `/v1` gets besides the request, and the position of the log as clients name it.
 
 use std::{cell::RefCell, net::IpAddr, sync::Arc};
 
@@ -16,14 +16,14 @@ use super::{
 /// In a response, the last commit it shows; in a request, the commit that the response must show at least.
 pub(super) const LOG_POSITION: HeaderName = HeaderName::from_static("log-position");
 
-/// Comes with a request of a known caller to an open store.
+/// What belongs to a request of a known caller to an open store.
 pub(super) struct Call {
     pub(super) store: Arc<PetStore>,
     pub(super) principal: Arc<Principal>,
     pub(super) handling: Handling,
 }
 
-/// Whom a response that lasts is for.
+/// The reader of a response that lasts.
 pub(super) struct Reader {
     pub(super) principal: Arc<Principal>,
     pub(super) client: IpAddr,

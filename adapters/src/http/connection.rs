@@ -127,7 +127,7 @@ impl Connections {
                     let reason = "it was idle, and another one needed the place";
                     return Poll::Ready(Event::Ended(Err(reason.into())));
                 }
-                // A look costs a tenth of a poll, and who waits already will be woken.
+                // Looking costs a tenth of polling, and a task that already waits will be woken.
                 let may_have_changed = !is_waiting || news.has_changed().unwrap_or(true);
                 if may_have_changed && let Poll::Ready(changed) = changed.as_mut().poll(context) {
                     let stage = changed.map_or(Stage::Gone, |()| *news.borrow_and_update());

@@ -67,7 +67,7 @@ impl Answer {
 /// A request that is being answered.
 struct Exchange {
     endpoint: Arc<Endpoint>,
-    /// The methods of the address, if that of the request is none of them.
+    /// The methods that the address has, if the request's is not one of them.
     methods: Vec<Method>,
     request: Parts,
     begun: Instant,
@@ -220,7 +220,7 @@ impl Exchange {
         }
     }
 
-    /// What was reached, or the response that says what went wrong.
+    /// The result, or the response that says what went wrong.
     #[expect(clippy::result_large_err, reason = "a response moves no further than it would as a success")]
     fn settle<T>(&self, reached: thread::Result<Result<T, Problem>>) -> Result<T, Response> {
         match reached {
@@ -236,7 +236,7 @@ impl Exchange {
     /// Completes a response, counts it and logs it.
     fn finish(&self, mut response: Response) -> Response {
         self.add_headers(&mut response);
-        // To who has no key the methods would tell which addresses exist.
+        // The methods would tell a caller without a key which addresses exist.
         if !self.methods.is_empty() && response.status() != StatusCode::UNAUTHORIZED {
             self.allow(&mut response);
         }
