@@ -33,9 +33,11 @@ pub(crate) const APPEND_TIMEOUT: Duration = Duration::from_secs(5);
 const RETRY_PAUSE: Duration = Duration::from_millis(500);
 /// How often an idle writer asks a log that nobody else follows whether it is still open.
 const LOOK_PAUSE: Duration = Duration::from_secs(1);
-/// How often the writer lets others run before it makes a commit of what they have sent. Three made commits more than twice
-/// as large on a busy node (docs/decisions/0058).
-const YIELDS_MAX: usize = 3;
+/// How often the writer lets others run, at most, before it makes a commit of what they have sent (docs/decisions/0058).
+const YIELDS_MAX: usize = 6;
+/// How often in a row it does so in vain. Once is no sign that nobody comes: the runtime lets a task that has yielded run
+/// before those whose sockets it has just found ready.
+const VAIN_YIELDS_MAX: usize = 2;
 
 /// A caller that waits for its pet.
 pub(crate) struct Request {
@@ -121,20 +123,28 @@ impl Writer {
     /// back together, and would otherwise miss the commit by a moment. A caller that is alone does not wait. Those whose
     /// commit was overtaken, or was too small for them, share the next one with who came since.
     async fn gather(&mut self) {
-        for yields in 0..=YIELDS_MAX {
-            let before = self.waiting.len();
-            while self.waiting.len() < EVENTS_MAX
-                && let Ok(request) = self.queue.try_recv()
-            {
-                self.waiting.push_back(request);
-            }
+        self.take_arrived();
+        let mut in_vain = 0;
+        for _ in 0..YIELDS_MAX {
             let alone = self.waiting.len() < 2 && !self.was_crowded;
-            if alone || yields == YIELDS_MAX || yields > 0 && self.waiting.len() == before {
+            if alone || in_vain == VAIN_YIELDS_MAX {
                 break;
             }
             task::yield_now().await;
+            in_vain = if self.take_arrived() { 0 } else { in_vain + 1 };
         }
         self.was_crowded = self.waiting.len() > 1;
+    }
+
+    /// Takes what has arrived, and says whether there was anything.
+    fn take_arrived(&mut self) -> bool {
+        let before = self.waiting.len();
+        while self.waiting.len() < EVENTS_MAX
+            && let Ok(request) = self.queue.try_recv()
+        {
+            self.waiting.push_back(request);
+        }
+        self.waiting.len() > before
     }
 
     /// Notices that the log has closed before a request does. On a shared log the follower notices that. If commits were

@@ -6,6 +6,8 @@ use domain::PetStatus;
 
 /// What a pet takes, roughly: enough that a page seldom grows its buffer.
 const PET_BYTES: usize = 96;
+/// The room that a page may keep without using it.
+const SPARE_MAX: usize = 1024;
 
 /// One pet.
 pub(super) fn pet(pet: PetView<'_>) -> Vec<u8> {
@@ -31,11 +33,14 @@ impl Page {
         write_pet(&mut self.0, pet);
     }
 
-    /// The whole array. An answer may wait for its reader, so it keeps no room that it does not use.
+    /// The whole array. An answer may wait for its reader, so it gives back what it does not use, unless that is little: giving
+    /// back takes as long as writing five pets.
     pub(super) fn into_json(self) -> Vec<u8> {
         let Self(mut out) = self;
         out.push(b']');
-        out.shrink_to_fit();
+        if out.capacity() - out.len() > SPARE_MAX {
+            out.shrink_to_fit();
+        }
         out
     }
 }
