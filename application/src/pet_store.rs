@@ -126,6 +126,11 @@ impl PetStore {
         self.show(|pets| pets.get(id, sink))
     }
 
+    /// The commit that [`list`](Self::list) and [`get`](Self::get) would show now: what they showed at the same one is the same.
+    pub fn shown(&self) -> Result<(Version, Bookmark), Fault> {
+        self.show(ReadModel::version)
+    }
+
     /// Adds a pet. When this returns, the pet is durable and every later read of this node shows it.
     pub async fn create(&self, request: CreatePet) -> Result<Created, CreateError> {
         let (reply, answer) = oneshot::channel();

@@ -1,5 +1,5 @@
-//! What one request costs the whole program, counted by callgrind: instructions and allocations of a list, a get and
-//! a create over one kept-alive connection, with authentication, a rate limit and metrics, on the memory
+//! What one request costs the whole program, counted by callgrind: instructions and allocations of a list, of the same page
+//! again, of a get and of a create over one kept-alive connection, with authentication, a rate limit and metrics, on the memory
 //! engine.
 //!
 //! `tests/instructions` builds the program, runs this and compares the counts with `instructions.txt`. Unlike times,
@@ -37,12 +37,14 @@ const TOLERANCE: f64 = 0.01;
 const ALLOCATING: [&str; 5] = ["malloc", "calloc", "realloc", "posix_memalign", "aligned_alloc"];
 const ALLOCATOR: [&str; 6] = ["malloc", "calloc", "realloc", "posix_memalign", "aligned_alloc", "free"];
 
-/// Name, method, path and body of each operation.
-const OPERATIONS: [(&str, &str, &str, &str); 3] = [
-    ("list", "GET", "/v1/pets?status=available&limit=20", ""),
-    ("get", "GET", "/v1/pets/60", ""),
-    ("create", "POST", "/v1/pets", PET),
+/// Name, method, paths in turn, and body of each operation. A page that was sent last is not made anew.
+const OPERATIONS: [(&str, &str, &[&str], &str); 4] = [
+    ("list", "GET", &[FIRST_PAGE, "/v1/pets?status=available&limit=20&after=1"], ""),
+    ("again", "GET", &[FIRST_PAGE], ""),
+    ("get", "GET", &["/v1/pets/60"], ""),
+    ("create", "POST", &["/v1/pets"], PET),
 ];
+const FIRST_PAGE: &str = "/v1/pets?status=available&limit=20";
 
 /// Set and never reached, as in the benchmark beside the peers.
 const FLAGS: [&str; 2] = ["--rate-limit", "1000000/s"];
@@ -57,7 +59,7 @@ struct Cost {
 }
 
 fn main() -> ExitCode {
-    let costs = OPERATIONS.map(|(name, method, path, body)| (name, cost(method, path, body)));
+    let costs = OPERATIONS.map(|(name, method, paths, body)| (name, cost(method, paths, body)));
     // Cargo adds arguments of its own.
     if env::args().any(|argument| argument == "--record") {
         return record(&costs);
@@ -139,10 +141,10 @@ fn compiler() -> String {
     String::from_utf8(version).expect("a version is text").trim().to_owned()
 }
 
-fn cost(method: &str, path: &str, body: &str) -> Cost {
+fn cost(method: &str, paths: &[&str], body: &str) -> Cost {
     let (few, many) = REQUESTS;
     let least = |requests| {
-        let runs = (0..RUNS).map(|_| run(method, path, body, requests));
+        let runs = (0..RUNS).map(|_| run(method, paths, body, requests));
         runs.reduce(Counts::least).expect("there is more than one run")
     };
     let (less, more) = (least(few), least(many));
@@ -162,7 +164,7 @@ struct Counts {
 }
 
 /// Starts the program, adds some pets, sends so many requests one after the other, and stops the program.
-fn run(method: &str, path: &str, body: &str, requests: usize) -> Counts {
+fn run(method: &str, paths: &[&str], body: &str, requests: usize) -> Counts {
     let folder = tempfile::tempdir().expect("a temporary folder");
     let profiles = folder.path().join("profiles");
     fs::create_dir(&profiles).expect("the folder is new");
@@ -188,7 +190,7 @@ fn run(method: &str, path: &str, body: &str, requests: usize) -> Counts {
         let pet = PET.replace("available", status);
         assert_eq!(client.send("POST", "/v1/pets", &pet).status, 201, "a pet is added");
     }
-    for _ in 0..requests {
+    for path in paths.iter().cycle().take(requests) {
         let answer = client.send(method, path, body);
         assert!((200..300).contains(&answer.status), "{method} {path}: {}", answer.text());
     }

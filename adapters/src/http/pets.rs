@@ -1,8 +1,10 @@
 //! The operations on pets, and the one on store orders, which is reserved.
 
-use application::CreatePet;
+use std::cell::RefCell;
+
+use application::{Bookmark, CreatePet, ListPets, PetStore, Version, ports::Fault};
 use axum::{
-    body::Body,
+    body::{Body, Bytes},
     http::{
         HeaderMap, HeaderValue, StatusCode,
         header::{CACHE_CONTROL, CONTENT_TYPE, LINK, LOCATION},
@@ -29,22 +31,52 @@ const REVALIDATE: HeaderValue = HeaderValue::from_static("private, no-cache");
 /// How many headers a response has, roughly: enough that their table seldom grows.
 const HEADERS: usize = 12;
 
+/// The longest page that each thread may keep, in bytes.
+const PAGE_KEPT_MAX: usize = 64 * 1024;
+
 pub(super) const NO_ORDERS: Problem =
     Problem::NotImplemented("store orders are reserved and not implemented yet");
 
 /// `GET /v1/pets`.
 pub(super) fn list(call: &Call, request: &Parts) -> Result<Response, Problem> {
     let query = paging::parse(request.uri.query()).map_err(Problem::invalid)?;
-    let mut page = pet_json::Page::with_room_for(query.limit);
-    let (end, bookmark) = call.store.list(&query, &mut |pet| page.add(pet))?;
-    let tag = EntityTag::of_version(&end.version);
-    let mut response = revalidated(tag, &request.headers, || page.into_json());
+    let (page, bookmark) = page(&call.store, query)?;
+    let tag = EntityTag::of_version(&page.version);
+    let mut response = revalidated(tag, &request.headers, || page.json);
     let headers = response.headers_mut();
     headers.insert(LOG_POSITION, log_position(bookmark));
-    if let Some(after) = end.next {
-        headers.insert(LINK, paging::next(&query, after));
+    if let Some(next) = page.next {
+        headers.insert(LINK, next);
     }
     Ok(response)
+}
+
+/// A page as it is sent, and what it was made of.
+#[derive(Clone)]
+struct Page {
+    query: ListPets,
+    version: Version,
+    json: Bytes,
+    next: Option<HeaderValue>,
+}
+
+/// The page, and how far the log has come. Many clients look at the same page: the one that was made last on this thread is
+/// sent again until something is committed.
+fn page(store: &PetStore, query: ListPets) -> Result<(Page, Bookmark), Fault> {
+    thread_local! {
+        static LAST: RefCell<Option<Page>> = const { RefCell::new(None) };
+    }
+    let (version, bookmark) = store.shown()?;
+    let is_it = |page: &&Page| page.query == query && page.version == version;
+    if let Some(page) = LAST.with_borrow(|last| last.as_ref().filter(is_it).cloned()) {
+        return Ok((page, bookmark));
+    }
+    let mut json = pet_json::Page::with_room_for(query.limit);
+    let (end, bookmark) = store.list(&query, &mut |pet| json.add(pet))?;
+    let next = end.next.map(|after| paging::next(&query, after));
+    let page = Page { query, version: end.version, json: json.into_json().into(), next };
+    LAST.set((page.json.len() <= PAGE_KEPT_MAX).then(|| page.clone()));
+    Ok((page, bookmark))
 }
 
 /// `POST /v1/pets`.
@@ -62,7 +94,7 @@ pub(super) fn create(call: Call, request: &Parts, body: Body) -> Result<Pending,
         };
         let by = call.principal.owner.clone();
         let created = call.store.create(CreatePet { pet, by, request_key }).await?;
-        let mut response = json(StatusCode::CREATED, pet_json::pet((&created.pet).into()));
+        let mut response = json(StatusCode::CREATED, pet_json::pet((&created.pet).into()).into());
         let location = ValueWriter::new().text("/v1/pets/").decimal(created.pet.id.get()).value();
         response.headers_mut().insert(LOCATION, location);
         if created.replayed {
@@ -80,7 +112,7 @@ pub(super) fn get(call: &Call, request: &Parts) -> Result<Response, Problem> {
     let mut response = match found {
         Some(body) => {
             let log = call.store.log_id().expect("a pet came with a commit, so there is a first one");
-            revalidated(EntityTag::of_pet(log, &body), &request.headers, || body)
+            revalidated(EntityTag::of_pet(log, &body), &request.headers, || body.into())
         }
         None => Problem::NO_SUCH_PET.into_response(),
     };
@@ -94,7 +126,7 @@ pub(super) fn orders(_: &Call, _: &Parts) -> Result<Response, Problem> {
 }
 
 /// A body with its tag, or 304 for clients that hold it already.
-fn revalidated(tag: EntityTag, asked: &HeaderMap, body: impl FnOnce() -> Vec<u8>) -> Response {
+fn revalidated(tag: EntityTag, asked: &HeaderMap, body: impl FnOnce() -> Bytes) -> Response {
     let mut response = if tag.is_held(asked) {
         respond(StatusCode::NOT_MODIFIED, Body::empty())
     } else {
@@ -112,7 +144,7 @@ fn pet_id(path: &str) -> Option<PetId> {
     PetId::new(id).ok()
 }
 
-fn json(status: StatusCode, body: Vec<u8>) -> Response {
+fn json(status: StatusCode, body: Bytes) -> Response {
     let mut response = respond(status, Body::from(body));
     response.headers_mut().insert(CONTENT_TYPE, JSON);
     response

@@ -1,4 +1,5 @@
-//! The load generator: wrk with one thread, which sends the same request on every connection over and over.
+//! The load generator: wrk with one thread, which sends the same request on every connection over and over, or several in
+//! turn.
 
 use std::{
     fs,
@@ -18,7 +19,8 @@ const PET: &str = r#"{"name":"Rex","categoryId":7,"status":"available"}"#;
 /// What wrk sends.
 pub(crate) struct Load {
     method: &'static str,
-    path: String,
+    /// Requested in turn.
+    paths: Vec<String>,
     body: &'static str,
     seconds: u32,
     pub(crate) connections: usize,
@@ -41,11 +43,15 @@ pub(crate) struct Running {
 
 impl Load {
     pub(crate) fn get(path: String, connections: usize) -> Self {
-        Self { method: "GET", path, body: "", seconds: SECONDS, connections }
+        Self::get_each(vec![path], connections)
+    }
+
+    pub(crate) fn get_each(paths: Vec<String>, connections: usize) -> Self {
+        Self { method: "GET", paths, body: "", seconds: SECONDS, connections }
     }
 
     pub(crate) fn create(connections: usize) -> Self {
-        Self { method: "POST", path: "/v1/pets".into(), body: PET, seconds: SECONDS, connections }
+        Self { method: "POST", paths: vec!["/v1/pets".into()], body: PET, seconds: SECONDS, connections }
     }
 
     pub(crate) fn ceiling(connections: usize) -> Self {
@@ -71,15 +77,39 @@ impl Load {
             "#
         )
         .expect("the script is written");
+        if let [_, _, ..] = &self.paths[..] {
+            self.request_in_turn(&mut script);
+        }
         let wrk = Command::new("wrk")
             .args(["--threads", "1", "--connections", &self.connections.to_string()])
             .args(["--duration", &format!("{}s", self.seconds), "--script"])
             .arg(script.path())
-            .arg(format!("http://{server}{}", self.path))
+            .arg(format!("http://{server}{}", self.paths[0]))
             .stdout(Stdio::piped())
             .spawn()
             .expect("wrk runs: apt-get install wrk");
         Running { wrk, _script: script }
+    }
+
+    /// Has wrk make all requests before it begins, so that choosing one takes no time.
+    fn request_in_turn(&self, script: &mut NamedTempFile) {
+        let paths = self.paths.join("\", \"");
+        write!(
+            script,
+            r#"
+            local number, requests, paths = 0, {{}}, {{ "{paths}" }}
+            init = function()
+              for place, path in ipairs(paths) do
+                requests[place] = wrk.format(nil, path)
+              end
+            end
+            request = function()
+              number = number % #requests + 1
+              return requests[number]
+            end
+            "#
+        )
+        .expect("the script is written");
     }
 }
 

@@ -20,6 +20,8 @@ use load::{Load, Measured};
 const ROUNDS: usize = 5;
 const CONNECTIONS: usize = 64;
 const PETS: usize = 100_000;
+/// Different pages for those who ask for another one each time.
+const PAGES: usize = 997;
 const MORE_CONNECTIONS: [usize; 4] = [1, 8, 64, 256];
 const SIZES: [usize; 4] = [1_000, 10_000, 100_000, 1_000_000];
 /// Pictures show the shape of a curve, which one round tells as well.
@@ -29,16 +31,19 @@ const PICTURE_ROUNDS: usize = 1;
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Case {
     List,
+    ListAnother,
     Get,
     Create,
 }
 
 impl Case {
-    const ALL: [Self; 3] = [Self::List, Self::Get, Self::Create];
+    const ALL: [Self; 4] = [Self::List, Self::ListAnother, Self::Get, Self::Create];
+    const DRAWN: [Self; 3] = [Self::List, Self::Get, Self::Create];
 
     fn name(self) -> &'static str {
         match self {
             Self::List => "list (20, one status)",
+            Self::ListAnother => "list, another page each time",
             Self::Get => "get",
             Self::Create => "create, durable",
         }
@@ -48,6 +53,11 @@ impl Case {
         let half = pets / 2;
         match self {
             Self::List => Load::get(format!("/v1/pets?status=available&after={half}"), connections),
+            Self::ListAnother => {
+                let begins = (0..PAGES).map(|page| page * pets / PAGES);
+                let paths = begins.map(|after| format!("/v1/pets?status=available&after={after}"));
+                Load::get_each(paths.collect(), connections)
+            }
             Self::Get => Load::get(format!("/v1/pets/{half}"), connections),
             Self::Create => Load::create(connections),
         }
@@ -181,7 +191,7 @@ fn curves(folder: &Path) {
     std::fs::create_dir_all(folder).expect("the folder for the pictures can be made");
     let start = Start::new();
     let (ceiling, contestants) = start.all(PETS);
-    for case in Case::ALL {
+    for case in Case::DRAWN {
         let points = MORE_CONNECTIONS.map(|connections| {
             (connections, measure(&ceiling, &contestants, &case.load(PETS, connections), PICTURE_ROUNDS))
         });
@@ -190,11 +200,11 @@ fn curves(folder: &Path) {
     drop((ceiling, contestants));
     let sizes = SIZES.map(|pets| {
         let (ceiling, contestants) = start.all(pets);
-        Case::ALL.map(|case| {
+        Case::DRAWN.map(|case| {
             (pets, measure(&ceiling, &contestants, &case.load(pets, CONNECTIONS), PICTURE_ROUNDS))
         })
     });
-    for (place, case) in Case::ALL.into_iter().enumerate() {
+    for (place, case) in Case::DRAWN.into_iter().enumerate() {
         let points: Vec<_> = sizes.iter().map(|cases| &cases[place]).collect();
         pictures::draw(folder, case.name(), "pets", &points);
     }

@@ -44,13 +44,7 @@ fn write_names<'a>(area: &Area<'_>, names: impl ExactSizeIterator<Item = &'a str
 }
 
 #[expect(clippy::cast_precision_loss, reason = "connections and pets are far below 2^52")]
-fn half(
-    area: &Area<'_>,
-    title: &str,
-    changed: &str,
-    points: &[&(usize, Vec<Row>)],
-    figure: fn(&Row) -> f64,
-) {
+fn half(area: &Area<'_>, title: &str, changed: &str, points: &[&(usize, Vec<Row>)], figure: fn(&Row) -> f64) {
     let figures = || points.iter().flat_map(|(_, rows)| rows.iter().map(figure));
     let (low, high) = (figures().fold(f64::INFINITY, f64::min), figures().fold(0.0, f64::max));
     let (first, last) = (points[0].0 as f64, points[points.len() - 1].0 as f64);
