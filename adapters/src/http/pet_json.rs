@@ -33,8 +33,8 @@ impl Page {
         write_pet(&mut self.0, pet);
     }
 
-    /// The whole array. An answer may wait for its reader, so it gives back what it does not use, unless that is little: giving
-    /// back takes as long as writing five pets.
+    /// The whole array. An answer may wait for its reader, so it gives back what it does not use, unless that is so little that
+    /// it is not worth the work.
     pub(super) fn into_json(self) -> Vec<u8> {
         let Self(mut out) = self;
         out.push(b']');
