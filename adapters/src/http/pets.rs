@@ -67,8 +67,8 @@ fn page(store: &PetStore, query: ListPets) -> Result<(Page, Bookmark), Fault> {
         static LAST: RefCell<Option<Page>> = const { RefCell::new(None) };
     }
     let (version, bookmark) = store.shown()?;
-    let is_it = |page: &&Page| page.query == query && page.version == version;
-    if let Some(page) = LAST.with_borrow(|last| last.as_ref().filter(is_it).cloned()) {
+    let is_current = |page: &&Page| page.query == query && page.version == version;
+    if let Some(page) = LAST.with_borrow(|last| last.as_ref().filter(is_current).cloned()) {
         return Ok((page, bookmark));
     }
     let mut json = pet_json::Page::with_room_for(query.limit);

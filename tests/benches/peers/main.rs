@@ -22,7 +22,7 @@ const ROUNDS: usize = 9;
 const ROUNDS_ALONE: usize = 11;
 const CONNECTIONS: usize = 64;
 const PETS: usize = 100_000;
-/// Different pages for those who ask for another one each time.
+/// How many different pages are requested in turn.
 const PAGES: usize = 997;
 const MORE_CONNECTIONS: [usize; 4] = [1, 8, 64, 256];
 const SIZES: [usize; 4] = [1_000, 10_000, 100_000, 1_000_000];
@@ -137,7 +137,7 @@ fn table() {
     }
 }
 
-/// What a caller sees that is alone, interleaved. Beside the ceiling it would say nothing: the disk decides.
+/// What a lone caller sees, interleaved. A ratio to the ceiling would say nothing: the disk decides.
 fn one_at_a_time(contestants: &[Contestant]) -> Vec<Vec<Measured>> {
     let mut rounds = vec![vec![]; contestants.len()];
     for _ in 0..ROUNDS_ALONE {
