@@ -2,19 +2,14 @@
 //! all use these rules.
 
 use chrono::{DateTime, Utc};
-use domain::{Inventory, PetId};
-use serde::{Deserialize, Serialize};
-use sha2::{
-    Digest as _, Sha256,
-    digest::common::hazmat::{SerializableState as _, SerializedState},
-};
-use uuid::Uuid;
+use domain::Inventory;
+use sha2::{Digest as _, Sha256};
 
 use crate::{
     commit::{Commit, CommitView, EventView, Format, Version},
     digest::Digest,
-    log_clock::{LogClock, SavedClock},
-    ports::{CommitId, Fault, LogError, Position},
+    log_clock::LogClock,
+    ports::{Fault, LogError},
 };
 
 /// A history, up to the last commit that was added.
@@ -58,57 +53,7 @@ impl Default for Chain {
     }
 }
 
-/// A history in a snapshot.
-#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
-#[serde(rename_all = "camelCase")]
-pub(crate) struct SavedHistory {
-    position: u64,
-    commit: Uuid,
-    last_id: Option<i64>,
-    clock: SavedClock,
-    chain: SavedChain,
-}
-
-#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
-#[serde(rename_all = "camelCase")]
-enum SavedChain {
-    /// The state of the digest, to go on with.
-    Unchained(Vec<u8>),
-    Chained(String),
-}
-
 impl History {
-    /// The history, to be written into a snapshot. `None` if it is empty.
-    pub(crate) fn save(&self) -> Option<SavedHistory> {
-        Some(SavedHistory {
-            position: self.version.position.0,
-            commit: self.version.commit?.0,
-            last_id: self.inventory.last_id().map(PetId::get),
-            clock: self.clock.save(),
-            chain: match &self.chain {
-                Chain::Unchained(records) => SavedChain::Unchained(records.serialize().to_vec()),
-                Chain::Chained(last) => SavedChain::Chained(last.to_string()),
-            },
-        })
-    }
-
-    /// The history that was saved. `None` if it never was one.
-    pub(crate) fn load(saved: &SavedHistory) -> Option<Self> {
-        let chain = match &saved.chain {
-            SavedChain::Unchained(state) => {
-                let state: SerializedState<Sha256> = state.as_slice().try_into().ok()?;
-                Chain::Unchained(Sha256::deserialize(&state).ok()?)
-            }
-            SavedChain::Chained(last) => Chain::Chained(last.parse().ok()?),
-        };
-        Some(Self {
-            version: Version::at(Position(saved.position), CommitId(saved.commit)),
-            inventory: Inventory::resume(saved.last_id.map(PetId::new).transpose().ok()?),
-            clock: LogClock::load(&saved.clock)?,
-            chain,
-        })
-    }
-
     /// The head hash, which names the whole history: the digest of the last record if that is of version 2, and of all
     /// records otherwise.
     pub(crate) fn head_hash(&self) -> Digest {

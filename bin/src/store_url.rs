@@ -67,21 +67,6 @@ impl StoreUrl {
     }
 }
 
-impl StoreUrl {
-    /// A name for the log, wherever it is, by which its snapshot is found again.
-    pub(crate) fn name_of_log(&self) -> String {
-        let named =
-            |path: &PathBuf| path.canonicalize().unwrap_or_else(|_| path.clone()).display().to_string();
-        match self {
-            Self::Sled(path) => format!("sled:{}", named(path)),
-            Self::Sqlite(path) => format!("sqlite:{}", named(path)),
-            Self::Postgres(_) | Self::Nats(_) | Self::Memory | Self::Service(_) => {
-                self.name_of_server_log().unwrap_or_default()
-            }
-        }
-    }
-}
-
 impl ValueParserFactory for StoreUrl {
     type Parser = StoreUrlParser;
 

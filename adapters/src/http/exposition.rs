@@ -204,13 +204,6 @@ fn state(text: &mut Text, store: &PetStore) {
     text.gauge("petstore_replica_lag_commits", help, store.lag());
     let help = "How long ago the log was last seen.";
     text.gauge("petstore_replica_unseen_seconds", help, store.log_unseen_for().as_secs_f64());
-    let help = "The last commit up to which this process has read the log and found it sound.";
-    text.gauge("petstore_log_checked_position", help, store.checked());
-    if let Some((snapshot, age)) = store.snapshot() {
-        let help = "The last commit in the snapshot that the next start finds.";
-        text.gauge("petstore_snapshot_position", help, snapshot.position);
-        text.gauge("petstore_snapshot_age_seconds", "How long ago that was taken.", age.num_seconds());
-    }
     let help = "How far the clock of this node is behind the latest time in the log.";
     text.gauge("petstore_clock_behind_log_seconds", help, store.clock_behind_log().num_seconds());
 }
