@@ -1,6 +1,11 @@
 //! Startup of the service: it replays and verifies the whole log before `/v1` serves anything.
 
-use std::{fs, path::Path, sync::Arc};
+use std::{
+    fs,
+    path::Path,
+    sync::Arc,
+    time::{Duration, Instant},
+};
 
 use adapters::event_log::{sled::SledLog, sqlite::SqliteLog};
 use application::{
@@ -17,11 +22,14 @@ const ENGINES: [&str; 2] = ["sled", "sqlite"];
 /// Full commits: a replay of them takes seconds in a test build.
 const COMMITS: u64 = 150;
 const PETS_PER_COMMIT: i64 = 1_000;
+/// How often a long replay logs its progress.
+const PROGRESS_INTERVAL: Duration = Duration::from_secs(2);
 
 #[test]
 fn v1_is_503_throughout_replay_and_the_probes_show_its_progress() {
     for engine in ENGINES {
         let mut app = stopped(engine, COMMITS, PETS_PER_COMMIT);
+        let begun = Instant::now();
         app.begin();
         assert!(app.wait_until_listening().is_ok());
         let operators = app.operators();
@@ -47,6 +55,8 @@ fn v1_is_503_throughout_replay_and_the_probes_show_its_progress() {
             }
             None
         });
+        let logged = app.printed().1.contains("replaying the log position=");
+        assert!(logged || begun.elapsed() < 2 * PROGRESS_INTERVAL, "{engine}: {}", app.printed().1);
         assert!(seen.is_sorted_by_key(|(position, _)| *position), "{engine}: {seen:?}");
         let midway = |(position, head): &(u64, u64)| (1..COMMITS).contains(position) && *head == COMMITS;
         assert!(seen.iter().any(midway), "{engine}: {seen:?}");
@@ -101,7 +111,7 @@ fn a_flipped_bit_in_the_first_middle_or_last_record_rejects_the_start() {
             let log = app.folder().join("log");
             flip(engine, &log, position);
             let before = records(engine, &log);
-            let rejected = app.try_start_again().expect_err(&format!("{engine}, {position}: damage is found"));
+            let rejected = app.try_start_again().expect_err("a damaged record is found by the replay");
             assert_eq!(rejected.code, Some(1), "{engine}: {}", rejected.stderr);
             let named = format!("position {position} ");
             assert!(rejected.stderr.contains(&named), "{engine}, {position}: {}", rejected.stderr);
