@@ -78,6 +78,10 @@ pub(crate) enum Location {
     /// A path on this machine.
     Path,
     /// Servers. The engine gets the whole URL.
+    #[cfg_attr(
+        not(any(feature = "nats", feature = "postgres")),
+        expect(dead_code, reason = "this build has no such engine")
+    )]
     Server {
         form: &'static str,
         /// The name of the log that a URL selects, by which it is recognised after a restart; `None` if the URL selects none.
