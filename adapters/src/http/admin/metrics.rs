@@ -57,8 +57,8 @@ const OTHER_KEYS: &str = "(others)";
 /// cannot create series.
 pub(in crate::http) struct Metrics {
     requests: Family<RequestLabels, Counter>,
-    durations: Family<OperationLabels, Histogram>,
-    auth_failures: Family<AuthFailureLabels, Counter>,
+    durations: Family<Label, Histogram>,
+    auth_failures: Family<Label, Counter>,
     /// The number of calls by operation and name of the API key.
     deprecated_calls: Mutex<BTreeMap<&'static str, BTreeMap<String, u64>>>,
 }
@@ -69,22 +69,15 @@ struct RequestLabels {
     status: u16,
 }
 
-#[derive(Clone, Debug, PartialEq, Eq, Hash, EncodeLabelSet)]
-struct OperationLabels {
-    operation: &'static str,
-}
-
-#[derive(Clone, Debug, PartialEq, Eq, Hash, EncodeLabelSet)]
-struct AuthFailureLabels {
-    reason: &'static str,
-}
+/// The name and value of an only label.
+type Label = [(&'static str, &'static str); 1];
 
 impl Default for Metrics {
     fn default() -> Self {
-        let auth_failures = Family::<_, Counter>::default();
+        let auth_failures = Family::<Label, Counter>::default();
         for reason in AUTH_FAILURES {
             // A series that starts at 0 makes its first increase visible.
-            drop(auth_failures.get_or_create(&AuthFailureLabels { reason }));
+            drop(auth_failures.get_or_create(&[("reason", reason)]));
         }
         Self {
             requests: Family::default(),
@@ -99,7 +92,7 @@ impl Metrics {
     /// Counts a response.
     pub(in crate::http) fn record(&self, operation: &'static str, status: StatusCode, took: Duration) {
         self.requests.get_or_create(&RequestLabels { operation, status: status.as_u16() }).inc();
-        self.durations.get_or_create(&OperationLabels { operation }).observe(took.as_secs_f64());
+        self.durations.get_or_create(&[("operation", operation)]).observe(took.as_secs_f64());
     }
 
     /// Counts a call of a deprecated operation, so that operators see which clients still use it.
@@ -116,7 +109,7 @@ impl Metrics {
 
     /// Counts a request that failed to authenticate.
     pub(in crate::http) fn record_auth_failure(&self, reason: &'static str) {
-        self.auth_failures.get_or_create(&AuthFailureLabels { reason }).inc();
+        self.auth_failures.get_or_create(&[("reason", reason)]).inc();
     }
 }
 
@@ -221,8 +214,8 @@ fn connections(encoder: &mut Encoder<'_>, service: &Service) -> fmt::Result {
     });
     let help = "Connections rejected at the limit of the listener (full) or of their address (address).";
     encoder.counters("petstore_http_connections_refused", help, rejected)?;
-    let help = "Bytes of responses that clients have not read yet.";
-    encoder.gauge("petstore_http_unsent_bytes", help, service.unsent.load(Relaxed))?;
+    let unsent = service.unsent.load(Relaxed);
+    encoder.gauge("petstore_http_unsent_bytes", "Bytes of responses not yet read by clients.", unsent)?;
     let help = "Maximum number of unread bytes; above it, requests get 503.";
     encoder.gauge("petstore_http_unsent_bytes_limit", help, UNSENT_MAX)?;
     encoder.gauge("petstore_log_readers", "Responses of /log in progress.", service.log_readers())?;
@@ -251,17 +244,19 @@ fn state(encoder: &mut Encoder<'_>, store: &PetStore) -> fmt::Result {
         let help = "Maximum number of pets; at the limit, creates are rejected.";
         encoder.gauge("petstore_pets_limit", help, limit)?;
     }
-    let help = "Position of the last commit that this node has applied.";
-    encoder.gauge("petstore_log_position", help, store.version().position.0)?;
-    let help = "Commits in the log that this node has not applied yet.";
-    encoder.gauge("petstore_replica_lag_commits", help, store.lag())?;
+    encoder.gauge(
+        "petstore_log_position",
+        "Last commit applied by this node.",
+        store.version().position.0,
+    )?;
+    encoder.gauge("petstore_replica_lag_commits", "Commits not yet applied by this node.", store.lag())?;
     let help = "Time since this node last read the end of the log.";
     encoder.gauge("petstore_replica_unseen_seconds", help, store.log_unseen_for().as_secs_f64())?;
     let help = "Position up to which this process has verified the log.";
     encoder.gauge("petstore_log_checked_position", help, store.checked().0)?;
     if let Some((snapshot, age)) = store.snapshot() {
-        let help = "Position of the last commit in the newest snapshot.";
-        encoder.gauge("petstore_snapshot_position", help, snapshot.position.0)?;
+        let position = snapshot.position.0;
+        encoder.gauge("petstore_snapshot_position", "Last commit in the newest snapshot.", position)?;
         encoder.gauge("petstore_snapshot_age_seconds", "Age of the newest snapshot.", age.num_seconds())?;
     }
     let help = "Time by which the clock of this node is behind the latest time in the log.";
@@ -273,10 +268,8 @@ fn writer(encoder: &mut Encoder<'_>, store: &PetStore) -> fmt::Result {
     let help = "Maximum number of queued creates; above it, requests get 503.";
     encoder.gauge("petstore_writer_queue_limit", help, PetStore::QUEUE_MAX)?;
     let statistics = store.statistics();
-    let help = "Events in each commit of this node.";
-    encoder.histogram("petstore_commit_events", help, &statistics.commit_events, 1.0)?;
-    let help = "Bytes in each commit of this node.";
-    encoder.histogram("petstore_commit_bytes", help, &statistics.commit_bytes, 1.0)?;
+    encoder.histogram("petstore_commit_events", "Events per commit.", &statistics.commit_events, 1.0)?;
+    encoder.histogram("petstore_commit_bytes", "Bytes per commit.", &statistics.commit_bytes, 1.0)?;
     let help = "Time that the log took to store or reject a commit.";
     encoder.histogram("petstore_log_append_duration_seconds", help, &statistics.append_micros, MICROS)?;
     let help = "Commits that were decided again because another node had appended first.";
