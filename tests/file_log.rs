@@ -197,7 +197,7 @@ async fn the_example_drops_a_torn_line_and_nothing_else() {
     let log = FileLog::open(&path).unwrap();
     let head = contract::fill(&log, Version::START, 1).await;
     drop(log);
-    OpenOptions::new().append(true).open(&path).unwrap().write_all(b"{\"v\":1,\"posi").unwrap();
+    OpenOptions::new().append(true).open(&path).unwrap().write_all(b"{\"v\":2,\"posi").unwrap();
     let log = FileLog::open(&path).unwrap();
     assert_eq!(log.head().await, Ok(Position(1)));
     assert_eq!(log.append(head, &contract::record(2)).await, Ok(Position(2)));

@@ -26,7 +26,6 @@ mod engines_sql;
 mod errors;
 mod file_engine;
 mod file_log;
-mod format_upgrade;
 mod fuzz_corpus;
 mod fuzzing;
 mod get_pet;
