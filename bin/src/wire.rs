@@ -14,7 +14,7 @@ use adapters::{
     system::SystemClock,
 };
 use application::{
-    Options, PetStore, RateLimit, ReplayProgress, WriteFormat,
+    Options, PetStore, RateLimit, ReplayProgress,
     ports::{Authenticator, Clock as _, CommitId, DurabilityLevel, Fault, LogError},
 };
 use tokio::time::{self, Instant};
@@ -83,7 +83,6 @@ pub(crate) async fn open_source(url: &StoreUrl, access: &Access) -> Result<Log, 
 #[derive(Debug)]
 pub(crate) struct Demands {
     pub(crate) required: DurabilityLevel,
-    pub(crate) write_format: WriteFormat,
     /// The folder that remembers which log a server held.
     pub(crate) state: PathBuf,
     /// Whether the log may be another one than before.
@@ -119,7 +118,7 @@ async fn try_to_open_store(
     demands: &Demands,
     progress: &Arc<ReplayProgress>,
 ) -> Result<PetStore, LogError> {
-    let &Demands { required, write_format, ref state, accept_new_log, pets_max } = demands;
+    let &Demands { required, ref state, accept_new_log, pets_max } = demands;
     let memory = url.name_of_server_log().map(|name| FirstCommit::of(name, state));
     let first_commit = match &memory {
         Some(memory) if !accept_new_log => memory.recall()?,
@@ -133,7 +132,7 @@ async fn try_to_open_store(
             format!("--require-durability asks for more than {url} promises: {}", durability.promise);
         return Err(LogError::new(Fault::CannotOpen, detail));
     }
-    let options = Options { write_format, required, first_commit, pets_max, ..Options::new(url.sharing()) };
+    let options = Options { required, first_commit, pets_max, ..Options::new(url.sharing()) };
     let read_model = Arc::<MemoryReadModel>::default();
     let store =
         PetStore::open_with_progress(log, read_model, Arc::new(SystemClock), options, progress.clone())

@@ -10,7 +10,7 @@ use std::{
 use adapters::event_log::{sled::SledLog, sqlite::SqliteLog};
 use application::{
     Digest, KeyId, RequestKey, codec,
-    commit::{Commit, Entry, Format, NodeId},
+    commit::{Commit, Entry, NodeId},
     ports::{CommitId, EventLog, Position, Version},
 };
 use chrono::DateTime;
@@ -139,7 +139,8 @@ async fn fill(log: &dyn EventLog, commits: u64, pets: i64) {
     for position in 1..=commits {
         let first = (position.cast_signed() - 1) * pets + 1;
         let commit = Commit {
-            format: Format::V2 { previous, node: NodeId(7) },
+            previous,
+            node: NodeId(7),
             position: Position(position),
             id: CommitId(Uuid::from_u128(position.into())),
             time: DateTime::UNIX_EPOCH,
