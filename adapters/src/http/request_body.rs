@@ -22,9 +22,9 @@ use thiserror::Error;
 use tokio::time::{self, Sleep};
 
 use super::{
-    connection_timeouts::InFlight,
     error::Problem,
     limits::{BODY_MAX, DRAIN_MAX, DRAIN_PATIENCE},
+    server::InFlight,
 };
 
 /// Reads a JSON body whole.

@@ -1,6 +1,13 @@
 //! The listener: accepts connections up to a limit, survives running out of file descriptors, and shuts down
 //! gracefully.
 
+mod connection;
+mod per_address;
+mod response_body;
+mod strangers;
+mod timeouts;
+mod tls;
+
 use std::{
     future::ready,
     io,
@@ -22,16 +29,21 @@ use tokio::{
 };
 use tokio_rustls::server::TlsStream;
 
+use self::{
+    connection::{Connections, Stage},
+    per_address::PerAddress,
+};
 use super::{
     client_address::{Network, is_trusted},
-    connection::{Connections, Stage},
     error::Problem,
     limits::Settings,
-    per_address::PerAddress,
     route::Routers,
     service::Service,
-    tls::Tls,
 };
+
+pub use tls::{Tls, TlsError};
+
+pub(super) use timeouts::{Endless, InFlight, Unsent};
 
 /// How long to wait for the place of a connection that was told to leave. It has nothing to finish.
 const LEAVING_PATIENCE: Duration = Duration::from_millis(100);

@@ -12,16 +12,14 @@ use tokio::sync::{Semaphore, watch};
 
 use super::{
     auth_failures::AuthFailures,
-    connection_timeouts::Unsent,
     error::Problem,
     limits::ClientLimits,
     log::LOG_READERS_MAX,
     metrics::Metrics,
     request_id::RequestIds,
     request_log::{AccessLog, RequestLog},
-    server::Occupancy,
+    server::{Occupancy, Tls, Unsent},
     site::Site,
-    tls::Tls,
     wrong_keys::WrongKeys,
 };
 

@@ -8,7 +8,7 @@ use std::{
 use axum::body::Body;
 use hyper::body::{Body as HttpBody, Frame, SizeHint};
 
-use super::connection_timeouts::{Chunk, InFlight};
+use super::timeouts::{Chunk, InFlight};
 
 /// Knows its length, unlike a body behind `map_frame`: so hyper writes `Content-Length` itself, without a header value
 /// that has to be allocated for each response.

@@ -28,17 +28,19 @@ use tokio::{
 };
 
 use super::{
+    response_body::ResponseBody,
+    strangers::{Stranger, Strangers},
+    timeouts::{Activity, Deadline, Endless, InFlight, Watched},
+};
+use crate::http::{
     call::LOG_POSITION,
-    connection_timeouts::{Activity, Deadline, Endless, InFlight, Watched},
     limits::{
         CONNECTION_WINDOW, HEAD_MAX, HEADERS_MAX, PRESSURE_TIMEOUT, STREAM_WINDOW, STREAMS_MAX, Settings,
     },
     pipeline::{self, Answer},
     request_body::RequestBody,
-    response_body::ResponseBody,
     route::Routers,
     service::Service,
-    strangers::{Stranger, Strangers},
 };
 
 /// What is expected of connections.

@@ -37,12 +37,12 @@ use tokio::{
     time::Instant,
 };
 
-use super::limits::{PRESSURE, PRESSURE_TIMEOUT, Settings, UNSENT_MAX, UNSENT_PER_CONNECTION_MAX};
+use crate::http::limits::{PRESSURE, PRESSURE_TIMEOUT, Settings, UNSENT_MAX, UNSENT_PER_CONNECTION_MAX};
 
 const HTTP2_PREFACE: &[u8] = b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n";
 
 /// How many bytes of responses the peers have not taken yet.
-pub(super) type Unsent = AtomicUsize;
+pub(in crate::http) type Unsent = AtomicUsize;
 
 /// The state of one connection, shared by its stream, its requests and its watchdog.
 pub(super) struct Activity {
@@ -85,7 +85,7 @@ enum Length {
 
 /// Marks a response that lasts as long as its peer takes what it is sent.
 #[derive(Debug, Clone, Copy)]
-pub(super) struct Endless;
+pub(in crate::http) struct Endless;
 
 /// What is waited for while nothing is in flight.
 enum Waiting {
@@ -216,7 +216,7 @@ impl State {
 
 /// Keeps a request in flight.
 #[derive(Clone)]
-pub(super) struct InFlight(Arc<Guard>);
+pub(in crate::http) struct InFlight(Arc<Guard>);
 
 struct Guard {
     activity: Arc<Activity>,

@@ -7,7 +7,7 @@ use std::{
 
 use parking_lot::Mutex;
 
-use super::client_address::Network;
+use crate::http::client_address::Network;
 
 /// The open connections of every client that has any.
 #[derive(Default)]

@@ -12,7 +12,7 @@ use std::{
 use parking_lot::Mutex;
 use tokio::sync::Notify;
 
-use super::connection_timeouts::Activity;
+use super::timeouts::Activity;
 
 /// All strangers of a listener, oldest first.
 #[derive(Default)]
