@@ -53,9 +53,9 @@ use application::Scope;
 
 pub use client_address::{InvalidTrustedProxy, TrustedProxy};
 pub use cors::{InvalidOrigin, Origin};
-pub use limits::{ClientLimits, Settings};
+pub use limits::ClientLimits;
 pub use request_log::AccessLog;
-pub use server::{Listener, Tls, TlsError};
+pub use server::{Listener, Settings, Tls, TlsError};
 pub use service::Service;
 pub use site::{ContactUrl, InvalidContactUrl, InvalidServerUrl, ServerUrl, Site};
 

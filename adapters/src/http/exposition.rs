@@ -19,8 +19,8 @@ use axum::{
 
 use self::text::{Format, Kind, Text};
 use super::{
-    limits::UNSENT_MAX,
     metrics::{BUCKETS, Counts, STATUS_MIN},
+    server::UNSENT_MAX,
     service::Service,
 };
 

@@ -18,7 +18,7 @@ use super::{
     metrics::Metrics,
     request_id::RequestIds,
     request_log::{AccessLog, RequestLog},
-    server::{Occupancy, Tls, Unsent},
+    server::{Admission, Tls, UnsentBytes},
     site::Site,
     wrong_keys::WrongKeys,
 };
@@ -32,11 +32,11 @@ pub struct Service {
     pub(super) ids: RequestIds,
     pub(super) metrics: Metrics,
     pub(super) site: Site,
-    pub(super) unsent: Arc<Unsent>,
+    pub(super) unsent: Arc<UnsentBytes>,
     pub(super) dropped_log_lines: Arc<AtomicU64>,
     pub(super) tls: Option<Arc<Tls>>,
     pub(super) auth_failures: AuthFailures,
-    pub(super) listeners: Mutex<Vec<Arc<Occupancy>>>,
+    pub(super) listeners: Mutex<Vec<Arc<Admission>>>,
     /// A place for each response that sends the log.
     pub(super) log_readers: Arc<Semaphore>,
     store: OnceLock<Arc<PetStore>>,
