@@ -118,6 +118,22 @@ fn every_link_in_the_documentation_leads_somewhere() {
     }
 }
 
+/// Every block of Rust on the page on storage adapters is a part of a file that is compiled, whatever its indentation.
+#[test]
+fn the_page_on_storage_adapters_shows_code_that_is_compiled() {
+    let page = fs::read_to_string(root().join("docs/storage-adapters.md")).unwrap();
+    let plain = |text: &str| text.split_whitespace().collect::<String>();
+    let files =
+        files().into_iter().filter(|file| file.extension().is_some_and(|extension| extension == "rs"));
+    let compiled: Vec<_> = files.map(|file| plain(&fs::read_to_string(file).unwrap())).collect();
+    let blocks: Vec<_> =
+        page.split("```rust").skip(1).map(|block| block.split("```").next().unwrap()).collect();
+    assert!(blocks.len() >= 3);
+    for block in blocks {
+        assert!(compiled.iter().any(|file| file.contains(&plain(block))), "no source contains{block}");
+    }
+}
+
 #[test]
 fn every_promise_in_the_readme_is_backed_by_tests() {
     let readme = Page::read(root().join("README.md")).prose();

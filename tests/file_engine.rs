@@ -1,154 +1,16 @@
-//! The second worked example of `docs/storage-adapters.md`: an embedded engine in one plain file.
-//!
-//! This is all that an embedded engine has to implement. [`EmbeddedLog`] provides the thread and its queue,
-//! reopening after an error, the high-water mark, the reserve of free space, and the checks after a failed
-//! sync.
+//! The worked example of `docs/storage-adapters.md`, an embedded engine in one plain file, meets the contract.
 
-use std::{
-    fs::{self, File, OpenOptions},
-    io,
-    os::unix::fs::FileExt as _,
-    path::{Path, PathBuf},
-    sync::{Arc, Mutex},
-};
+mod engine;
 
-use adapters::event_log::embedded::{
-    Closing, EmbeddedLog, Engine, Layout, Mark, Records, Visit, damaged, io_error, sync_files,
-};
+use std::{fs, sync::Arc};
+
+use adapters::event_log::embedded::EmbeddedLog;
 use application::{
     contract,
-    ports::{CommitId, EventLog, Fault, LogError, Position, Record, StoredRecord, Version},
+    ports::{EventLog, Fault, Position, Version},
 };
-use uuid::Uuid;
 
-/// A file of frames: length, commit id, record. A real engine would add a checksum to find damaged frames; of a record
-/// the codec has one.
-struct FileEngine {
-    file: File,
-    /// Every whole frame, by position.
-    index: Mutex<Vec<Frame>>,
-}
-
-#[derive(Clone, Copy)]
-struct Frame {
-    commit: CommitId,
-    /// Where its record starts, and how long it is.
-    start: u64,
-    len: u32,
-}
-
-const HEADER_LEN: usize = 4 + 16;
-
-impl Frame {
-    fn end(&self) -> u64 {
-        self.start + u64::from(self.len)
-    }
-}
-
-impl Engine for FileEngine {
-    const NAME: &'static str = "file";
-
-    fn layout(path: &Path) -> Layout {
-        Layout::beside_file(path)
-    }
-
-    fn exists(layout: &Layout) -> Result<bool, LogError> {
-        Ok(layout.path.exists())
-    }
-
-    fn files(layout: &Layout) -> io::Result<Vec<PathBuf>> {
-        Ok(Some(layout.path.clone()).filter(|path| path.exists()).into_iter().collect())
-    }
-
-    fn record_files(layout: &Layout) -> Vec<PathBuf> {
-        vec![layout.path.clone()]
-    }
-
-    /// A last frame that is cut off was never acknowledged, and is left out.
-    fn open(layout: &Layout, _: Mark) -> Result<Self, LogError> {
-        let open = || {
-            let mut options = OpenOptions::new();
-            let file = options.read(true).write(true).create(true).truncate(false).open(&layout.path)?;
-            let (len, mut index) = (file.metadata()?.len(), Vec::new());
-            let mut at = 0;
-            while at + HEADER_LEN as u64 <= len {
-                let mut header = [0; HEADER_LEN];
-                file.read_exact_at(&mut header, at)?;
-                let (record_len, id) = header.split_first_chunk().expect("a header begins with a length");
-                let commit = CommitId(Uuid::from_slice(id).expect("the rest of a header is an id"));
-                let frame =
-                    Frame { commit, start: at + HEADER_LEN as u64, len: u32::from_be_bytes(*record_len) };
-                at = frame.end();
-                if at <= len {
-                    index.push(frame);
-                }
-            }
-            Ok(Self { file, index: Mutex::new(index) })
-        };
-        open().map_err(io_error("opening the log"))
-    }
-
-    fn prepare(&self, layout: &Layout) -> Result<(), LogError> {
-        let cut = self.file.set_len(self.end());
-        cut.and_then(|()| sync_files(&layout.folder, &Self::files(layout)?))
-            .map_err(io_error("syncing the log"))
-    }
-
-    fn last(&self) -> Result<Mark, LogError> {
-        let index = self.index.lock().expect("nothing panics while it is locked");
-        let last =
-            index.last().map(|frame| Mark { position: Position(index.len() as u64), commit: frame.commit });
-        Ok(last.unwrap_or(Mark::START))
-    }
-
-    fn commit_at(&self, position: Position) -> Result<Option<CommitId>, LogError> {
-        Ok(self.frame(position).map(|frame| frame.commit))
-    }
-
-    fn append(&self, at: Mark, record: &Record) -> Result<(), LogError> {
-        let len = u32::try_from(record.bytes.len()).expect("records are limited to far less than 4 GiB");
-        let frame = Frame { commit: at.commit, start: self.end() + HEADER_LEN as u64, len };
-        let bytes = [&len.to_be_bytes()[..], at.commit.0.as_bytes(), &record.bytes].concat();
-        let stored = self.file.write_all_at(&bytes, self.end()).and_then(|()| self.file.sync_data());
-        stored.map_err(io_error("writing to the log"))?;
-        self.index.lock().expect("nothing panics while it is locked").push(frame);
-        Ok(())
-    }
-
-    fn facts(&self) -> Vec<(&'static str, String)> {
-        vec![("sync", "fdatasync before every acknowledgement".to_owned())]
-    }
-
-    fn close(self, _: Closing) -> Result<(), LogError> {
-        Ok(())
-    }
-}
-
-impl Records for FileEngine {
-    fn visit(&self, after: Position, last: Position, visit: &mut Visit<'_>) -> Result<(), LogError> {
-        for position in (after.0 + 1..=last.0).map(Position) {
-            let Some(frame) = self.frame(position) else { return Err(damaged(position, "it is missing")) };
-            let mut bytes = vec![0; frame.len as usize];
-            self.file.read_exact_at(&mut bytes, frame.start).map_err(io_error("reading the log"))?;
-            if visit(StoredRecord { position, bytes: bytes.into() }).is_break() {
-                break;
-            }
-        }
-        Ok(())
-    }
-}
-
-impl FileEngine {
-    fn frame(&self, position: Position) -> Option<Frame> {
-        let before = usize::try_from(position.0.checked_sub(1)?).ok()?;
-        self.index.lock().expect("nothing panics while it is locked").get(before).copied()
-    }
-
-    /// Where the next frame goes.
-    fn end(&self) -> u64 {
-        self.index.lock().expect("nothing panics while it is locked").last().map_or(0, Frame::end)
-    }
-}
+use engine::FileEngine;
 
 type FileLog = EmbeddedLog<FileEngine>;
 

@@ -2,12 +2,12 @@
 //!
 //! Reading order: [`interface`] (the operations), `pipeline` (the steps of every request), `call` (the steps of a
 //! request under `/v1`), `pets` (the operations), `new_pet` and `paging` (input), `error` (every error response),
-//! `openapi` (the interface described for programs), then [`serve`] and `connection` (how requests arrive, and the
-//! limits for slow or silent peers).
+//! `openapi` (the interface described for programs), then [`serve`] and `server` (how requests arrive, and the
+//! limits for slow or silent clients).
 
+mod admin;
 mod asset;
 mod auth;
-mod auth_failures;
 #[cfg(test)]
 #[path = "../../tests/bad_requests.rs"]
 mod bad_requests;
@@ -18,7 +18,6 @@ mod deprecation;
 mod docs;
 mod error;
 mod etag;
-mod exposition;
 mod field;
 mod glance;
 mod header_value;
@@ -27,7 +26,6 @@ mod idempotency;
 mod inventory;
 mod limits;
 mod log;
-mod metrics;
 mod new_pet;
 mod number;
 mod openapi;
@@ -61,7 +59,7 @@ pub use site::{ContactUrl, InvalidContactUrl, InvalidServerUrl, ServerUrl, Site}
 
 use health::for_operators;
 use route::{
-    Handler::{Public, Scoped, Streamed},
+    Handler::{Metrics, Public, Streamed},
     MISSING,
     Operation::{Read, Write},
     Route, Router, Routers, SHEDDING,
@@ -103,8 +101,8 @@ fn log_route() -> Route {
 /// The probes and metrics on the operators' listener.
 fn operators_routes(reach: Reach) -> [Route; 5] {
     let metrics = match reach {
-        Reach::ThisMachine => Public(exposition::show),
-        Reach::OtherMachines => Scoped(Scope::Metrics, exposition::show),
+        Reach::ThisMachine => Metrics(None),
+        Reach::OtherMachines => Metrics(Some(Scope::Metrics)),
     };
     [
         Route::get("/livez", "observe", Public(health::live)),

@@ -6,6 +6,7 @@ mod clock_jumps;
 mod commands;
 mod config;
 mod descriptors;
+mod engines;
 mod output;
 mod service_manager;
 mod store_url;

@@ -1,6 +1,6 @@
 //! Store URLs: which engine stores the log, and where.
 
-use std::{ffi::OsStr, fmt, path::PathBuf, str::FromStr};
+use std::{ffi::OsStr, fmt, path::Path, ptr, str::FromStr};
 
 use adapters::service_client::ServiceUrl;
 use application::Sharing;
@@ -9,14 +9,17 @@ use clap::{
     error::ErrorKind,
 };
 
+use super::engines::{Engine, Location};
+
 /// A parsed store URL.
-#[derive(Clone, PartialEq, Eq)]
+#[derive(Clone)]
 pub(crate) enum StoreUrl {
-    Sled(PathBuf),
-    Sqlite(PathBuf),
-    Postgres(String),
-    Nats(String),
-    Memory,
+    /// A log in a storage engine.
+    Engine {
+        engine: &'static Engine,
+        /// A path, or the whole URL of a server.
+        place: String,
+    },
     /// A running service, whose log can be read.
     Service(ServiceUrl),
 }
@@ -25,61 +28,52 @@ impl StoreUrl {
     /// Whether other nodes may write to the same log.
     pub(crate) fn sharing(&self) -> Sharing {
         match self {
-            Self::Sled(_) | Self::Sqlite(_) | Self::Memory => Sharing::Alone,
-            Self::Postgres(_) | Self::Nats(_) | Self::Service(_) => Sharing::Shared,
+            Self::Engine { engine, .. } => engine.sharing,
+            Self::Service(_) => Sharing::Shared,
         }
     }
-}
 
-impl StoreUrl {
     /// Whether both are the same log, as far as it can be known without asking a server.
     pub(crate) fn is_same_as(&self, other: &Self) -> bool {
-        let real = |path: &PathBuf| path.canonicalize().unwrap_or_else(|_| path.clone());
         match (self, other) {
-            (Self::Sled(one), Self::Sled(other)) | (Self::Sqlite(one), Self::Sqlite(other)) => {
-                real(one) == real(other)
+            (Self::Engine { engine, place }, Self::Engine { engine: other, place: other_place }) => {
+                let same_place = match engine.location {
+                    Location::Path => canonical(place) == canonical(other_place),
+                    Location::Server { .. } => place == other_place,
+                    Location::Memory => false,
+                };
+                ptr::eq(*engine, *other) && same_place
             }
-            (Self::Memory, Self::Memory) => false,
-            (one, other) => one == other,
+            (Self::Service(one), Self::Service(other)) => one == other,
+            (Self::Engine { .. }, Self::Service(_)) | (Self::Service(_), Self::Engine { .. }) => false,
         }
     }
-}
 
-impl StoreUrl {
     /// A name for the log on a server, by which it is recognised after a restart: everything in the URL that decides which
     /// log it is, and no password.
     pub(crate) fn name_of_server_log(&self) -> Option<String> {
         match self {
-            Self::Sled(_) | Self::Sqlite(_) | Self::Memory | Self::Service(_) => None,
-            Self::Nats(url) => Some(redacted(url)),
-            Self::Postgres(url) => {
-                let (_, rest) = url.split_once("://").unwrap_or(("", url));
-                let (place, options) = rest.split_once('?').unwrap_or((rest, ""));
-                let (user, place) = place.rsplit_once('@').unwrap_or(("", place));
-                let user = user.split(':').next().unwrap_or_default();
-                let deciding = ["options", "user", "dbname", "host", "hostaddr", "port"];
-                let decides =
-                    |option: &&str| option.split_once('=').is_some_and(|(name, _)| deciding.contains(&name));
-                let options: Vec<_> = options.split('&').filter(decides).collect();
-                Some(format!("postgres://{user}@{place}?{}", options.join("&")))
+            Self::Engine { engine: Engine { location: Location::Server { log_name, .. }, .. }, place } => {
+                log_name(place)
             }
+            Self::Engine { .. } | Self::Service(_) => None,
+        }
+    }
+
+    /// A name for the log, wherever it is, by which its snapshot is found again.
+    pub(crate) fn name_of_log(&self) -> String {
+        match self {
+            Self::Engine { engine: engine @ Engine { location: Location::Path, .. }, place } => {
+                format!("{}:{}", engine.scheme(), canonical(place))
+            }
+            Self::Engine { .. } | Self::Service(_) => self.name_of_server_log().unwrap_or_default(),
         }
     }
 }
 
-impl StoreUrl {
-    /// A name for the log, wherever it is, by which its snapshot is found again.
-    pub(crate) fn name_of_log(&self) -> String {
-        let named =
-            |path: &PathBuf| path.canonicalize().unwrap_or_else(|_| path.clone()).display().to_string();
-        match self {
-            Self::Sled(path) => format!("sled:{}", named(path)),
-            Self::Sqlite(path) => format!("sqlite:{}", named(path)),
-            Self::Postgres(_) | Self::Nats(_) | Self::Memory | Self::Service(_) => {
-                self.name_of_server_log().unwrap_or_default()
-            }
-        }
-    }
+fn canonical(path: &str) -> String {
+    let path = Path::new(path);
+    path.canonicalize().unwrap_or_else(|_| path.to_path_buf()).display().to_string()
 }
 
 impl ValueParserFactory for StoreUrl {
@@ -117,22 +111,23 @@ impl FromStr for StoreUrl {
     type Err = String;
 
     fn from_str(url: &str) -> Result<Self, String> {
-        let url_of = |rest: &str| rest.strip_prefix("//").is_some_and(|host| !host.is_empty());
-        let names_a_stream = |rest: &str| {
-            let place = rest.split('?').next().unwrap_or_default();
-            place[2..].split_once('/').is_some_and(|(_, stream)| !stream.is_empty())
+        let unknown = || {
+            format!(
+                "this build supports {}, and for a running service https://HOST:PORT",
+                Engine::url_forms()
+            )
         };
-        match url.split_once(':') {
-            Some(("sled", path)) if !path.is_empty() => Ok(Self::Sled(path.into())),
-            Some(("sqlite", path)) if !path.is_empty() => Ok(Self::Sqlite(path.into())),
-            Some(("postgres" | "postgresql", rest)) if url_of(rest) => Ok(Self::Postgres(url.into())),
-            Some(("nats", rest)) if url_of(rest) && names_a_stream(rest) => Ok(Self::Nats(url.into())),
-            Some(("memory", "")) => Ok(Self::Memory),
-            Some(("http" | "https", _)) => url.parse().map(Self::Service).map_err(str::to_owned),
-            Some(_) | None => Err("expected sled:PATH, sqlite:PATH, postgres://USER@HOST/DATABASE, \
-                                   nats://HOST:PORT/STREAM, memory:, or for a running service https://HOST:PORT"
-                .into()),
+        let (scheme, rest) = url.split_once(':').ok_or_else(unknown)?;
+        if let "http" | "https" = scheme {
+            return url.parse().map(Self::Service).map_err(str::to_owned);
         }
+        let engine = Engine::with_scheme(scheme).ok_or_else(unknown)?;
+        let place = match engine.location {
+            Location::Path => (!rest.is_empty()).then_some(rest),
+            Location::Server { log_name, .. } => log_name(url).map(|_| url),
+            Location::Memory => rest.is_empty().then_some(rest),
+        };
+        place.map(|place| Self::Engine { engine, place: place.to_owned() }).ok_or_else(unknown)
     }
 }
 
@@ -140,10 +135,10 @@ impl FromStr for StoreUrl {
 impl fmt::Display for StoreUrl {
     fn fmt(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
-            Self::Sled(path) => write!(formatter, "sled:{}", path.display()),
-            Self::Sqlite(path) => write!(formatter, "sqlite:{}", path.display()),
-            Self::Postgres(url) | Self::Nats(url) => formatter.write_str(&redacted(url)),
-            Self::Memory => formatter.write_str("memory:"),
+            Self::Engine { engine: Engine { location: Location::Server { .. }, .. }, place } => {
+                formatter.write_str(&redacted(place))
+            }
+            Self::Engine { engine, place } => write!(formatter, "{}:{place}", engine.scheme()),
             Self::Service(url) => url.fmt(formatter),
         }
     }

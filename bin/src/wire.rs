@@ -1,4 +1,4 @@
-//! The wiring: opens logs, stores and keys. Only this file names the types of the storage engines.
+//! The wiring: opens logs, stores and keys.
 
 use std::{
     path::{Path, PathBuf},
@@ -6,15 +6,9 @@ use std::{
     time::Duration,
 };
 
-#[cfg(feature = "nats")]
-use adapters::event_log::nats::NatsLog;
-#[cfg(feature = "postgres")]
-use adapters::event_log::postgres::PostgresLog;
-#[cfg(feature = "sqlite")]
-use adapters::event_log::sqlite::SqliteLog;
 use adapters::{
     api_keys::{ApiKeys, KeyFile},
-    event_log::{embedded::SalvagedLog, memory::MemoryLog, remote::RemoteLog, sled::SledLog},
+    event_log::remote::RemoteLog,
     first_commit::FirstCommit,
     read_model::MemoryReadModel,
     snapshot_file::SnapshotFile,
@@ -23,55 +17,50 @@ use adapters::{
 use application::{
     Options, PetStore, RateLimit, Snapshots, WriteFormat,
     ports::{
-        Authenticator, Clock as _, CommitId, DurabilityLevel, EventLog, Fault, LogError, Position, ReadModel,
+        Authenticator, Clock as _, CommitId, DurabilityLevel, EventLog, Fault, LogError, ReadModel,
         SnapshotStore,
     },
     snapshot::{self, Comparison},
 };
 use tokio::time::{self, Instant};
 
-use crate::store_url::StoreUrl;
+use crate::{
+    engines::{Engine, Location, Log, Remains},
+    store_url::StoreUrl,
+};
 
 /// How long to wait at the start for an engine that cannot be reached.
 const START_PATIENCE: Duration = Duration::from_secs(30);
 /// How long to wait between two attempts.
 const START_PAUSE: Duration = Duration::from_millis(500);
 
-type Log = Arc<dyn EventLog>;
-
 /// Opens the log, and creates it if it does not exist.
 pub(crate) async fn open_log(url: &StoreUrl) -> Result<Log, LogError> {
+    let (engine, place) = engine_of(url)?;
+    (engine.open)(place).await
+}
+
+/// Opens a log to inspect it. Fails if it does not exist.
+pub(crate) async fn open_existing_log(url: &StoreUrl) -> Result<Log, LogError> {
+    let (engine, place) = engine_of(url)?;
+    (engine.open_existing)(place).await
+}
+
+/// Finds everything that can be read, without changing the store.
+pub(crate) async fn find_remains(url: &StoreUrl) -> Result<Remains, LogError> {
+    let (engine, place) = engine_of(url)?;
+    (engine.salvage)(place).await
+}
+
+fn engine_of(url: &StoreUrl) -> Result<(&'static Engine, String), LogError> {
     match url {
-        StoreUrl::Sled(path) => embedded(path, SledLog::open).await,
-        #[cfg(feature = "sqlite")]
-        StoreUrl::Sqlite(path) => embedded(path, SqliteLog::open).await,
-        #[cfg(feature = "postgres")]
-        StoreUrl::Postgres(url) => Ok(Arc::new(PostgresLog::open(url).await?)),
-        #[cfg(feature = "nats")]
-        StoreUrl::Nats(url) => Ok(Arc::new(NatsLog::open(url).await?)),
-        StoreUrl::Memory => Ok(Arc::new(MemoryLog::default())),
+        StoreUrl::Engine { engine, place } => Ok((engine, place.clone())),
         StoreUrl::Service(url) => {
             let detail = format!(
                 "{url} is a running service, whose log can only be read (petstore log export, verify, stat, tail, find, copy)"
             );
             Err(LogError::new(Fault::CannotOpen, detail))
         }
-        #[cfg(not(all(feature = "sqlite", feature = "postgres", feature = "nats")))]
-        url => Err(left_out(url)),
-    }
-}
-
-/// Opens a log to inspect it. Fails if it does not exist.
-pub(crate) async fn open_existing_log(url: &StoreUrl) -> Result<Log, LogError> {
-    match url {
-        StoreUrl::Sled(path) => embedded(path, SledLog::open_to_read).await,
-        #[cfg(feature = "sqlite")]
-        StoreUrl::Sqlite(path) => embedded(path, SqliteLog::open_to_read).await,
-        #[cfg(feature = "postgres")]
-        StoreUrl::Postgres(url) => Ok(Arc::new(PostgresLog::open_existing(url).await?)),
-        #[cfg(feature = "nats")]
-        StoreUrl::Nats(url) => Ok(Arc::new(NatsLog::open_existing(url).await?)),
-        url => open_log(url).await,
     }
 }
 
@@ -93,35 +82,6 @@ pub(crate) async fn open_source(url: &StoreUrl, access: &Access) -> Result<Log, 
         LogError::new(Fault::CannotOpen, detail)
     })?;
     Ok(Arc::new(RemoteLog::open(service.clone(), access.ca.as_deref(), key).await?))
-}
-
-/// The readable part of a log that may be damaged.
-pub(crate) struct Remains {
-    pub(crate) log: Log,
-    /// The last position that the log is known to have had.
-    pub(crate) reach: Position,
-    /// Ranges of unreadable positions up to `reach`, if the engine can read past the first of them.
-    pub(crate) missing: Option<Vec<(Position, Position)>>,
-    /// Whether it is known where the log ended.
-    pub(crate) end_is_known: bool,
-}
-
-/// Finds everything that can be read, without changing the store. For servers that is what they serve.
-pub(crate) async fn find_remains(url: &StoreUrl) -> Result<Remains, LogError> {
-    match url {
-        StoreUrl::Sled(path) => salvaged(path, SledLog::salvage).await,
-        #[cfg(feature = "sqlite")]
-        StoreUrl::Sqlite(path) => salvaged(path, SqliteLog::salvage).await,
-        #[cfg(feature = "nats")]
-        StoreUrl::Nats(url) => {
-            let log: Log = Arc::new(NatsLog::salvage(url).await?);
-            Ok(Remains { reach: log.head().await?, log, missing: None, end_is_known: true })
-        }
-        url => {
-            let log = open_existing_log(url).await?;
-            Ok(Remains { reach: log.head().await?, log, missing: None, end_is_known: true })
-        }
-    }
 }
 
 /// How a store is to be opened.
@@ -191,15 +151,11 @@ async fn try_to_open_store(url: &StoreUrl, demands: &Demands) -> Result<PetStore
 
 /// Where the snapshot of this log is kept, if it is kept at all.
 fn snapshot_store(url: &StoreUrl, folder: Option<&Path>) -> Option<Arc<dyn SnapshotStore>> {
-    let file = match (url, folder) {
-        (StoreUrl::Memory | StoreUrl::Service(_), _) => return None,
-        (url, Some(folder)) => SnapshotFile::in_folder(folder, &url.name_of_log()),
-        (StoreUrl::Sled(path), None) => SnapshotFile::beside_log(SledLog::snapshot_path(path)),
-        #[cfg(feature = "sqlite")]
-        (StoreUrl::Sqlite(path), None) => SnapshotFile::beside_log(SqliteLog::snapshot_path(path)),
-        #[cfg(not(feature = "sqlite"))]
-        (StoreUrl::Sqlite(_), None) => return None,
-        (StoreUrl::Postgres(_) | StoreUrl::Nats(_), None) => return None,
+    let StoreUrl::Engine { engine, place } = url else { return None };
+    let file = match (&engine.location, engine.snapshot, folder) {
+        (Location::Memory, _, _) | (_, None, None) => return None,
+        (_, _, Some(folder)) => SnapshotFile::in_folder(folder, &url.name_of_log()),
+        (_, Some(path), None) => SnapshotFile::beside_log(path(place)),
     };
     Some(Arc::new(file))
 }
@@ -238,40 +194,6 @@ async fn remember(
     }
 }
 
-async fn embedded<L: EventLog>(
-    path: &Path,
-    open: fn(PathBuf) -> Result<L, LogError>,
-) -> Result<Log, LogError> {
-    Ok(Arc::new(off_the_runtime(path, open).await?))
-}
-
-async fn salvaged(
-    path: &Path,
-    find: fn(PathBuf) -> Result<SalvagedLog, LogError>,
-) -> Result<Remains, LogError> {
-    let log = off_the_runtime(path, find).await?;
-    let (reach, missing, end_is_known) = (log.reach, log.missing(), log.end_is_known);
-    Ok(Remains { log: Arc::new(log.log), reach, missing, end_is_known })
-}
-
-/// Embedded engines read their files while they open, which would block the runtime.
-async fn off_the_runtime<T: Send + 'static>(
-    path: &Path,
-    open: fn(PathBuf) -> Result<T, LogError>,
-) -> Result<T, LogError> {
-    let path = path.to_path_buf();
-    let opened = tokio::task::spawn_blocking(move || open(path)).await;
-    opened.expect("opening a log never panics")
-}
-
-#[cfg(not(all(feature = "sqlite", feature = "postgres", feature = "nats")))]
-fn left_out(url: &StoreUrl) -> LogError {
-    LogError::new(
-        Fault::CannotOpen,
-        format!("this build does not support {url}: build petstore with its default features"),
-    )
-}
-
 /// The API keys of the running service.
 #[derive(Clone)]
 pub(crate) struct Keys {
@@ -304,5 +226,30 @@ impl Keys {
     /// Records when each key was last used.
     pub(crate) fn close(&self) {
         self.keys.save_last_uses();
+    }
+}
+
+#[cfg(test)]
+#[path = "../../tests/file_engine/engine.rs"]
+mod file_engine;
+
+#[cfg(test)]
+mod tests {
+    use application::contract;
+
+    use super::{file_engine::FileEngine, *};
+
+    /// The row in `docs/storage-adapters.md`.
+    static TABLE: &[Engine] = &[Engine::embedded::<FileEngine>()];
+
+    #[tokio::test(flavor = "multi_thread")]
+    async fn a_row_in_the_table_of_engines_opens_and_reads_its_stores() {
+        let folder = tempfile::tempdir().unwrap();
+        let place = folder.path().join("log").display().to_string();
+        let url = StoreUrl::Engine { engine: &TABLE[0], place };
+        contract::a_reopened_log_holds_everything(async || open_log(&url).await.unwrap()).await;
+        let log = open_existing_log(&url).await.unwrap();
+        let remains = find_remains(&url).await.unwrap();
+        assert_eq!(remains.reach, log.head().await.unwrap());
     }
 }

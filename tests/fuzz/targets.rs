@@ -20,6 +20,9 @@ use chrono::DateTime;
 use harness::open_node;
 use tokio::{net::TcpListener, runtime::Runtime};
 
+#[expect(dead_code, reason = "only the schemes are needed")]
+#[path = "../../bin/src/engines.rs"]
+mod engines;
 #[expect(dead_code, reason = "only the parser is needed")]
 #[path = "../../bin/src/store_url.rs"]
 mod store_url;

@@ -58,6 +58,20 @@ impl PostgresLog {
         Self::connect(url, IfMissing::Refuse).await
     }
 
+    /// The name of the log that a URL selects: everything that decides which log it is, and no password. `None` if the URL
+    /// names no server.
+    pub fn name_in(url: &str) -> Option<String> {
+        let (_, rest) = url.split_once("://")?;
+        let (place, options) = rest.split_once('?').unwrap_or((rest, ""));
+        let (user, place) = place.rsplit_once('@').unwrap_or(("", place));
+        let user = user.split(':').next().unwrap_or_default();
+        let deciding = ["options", "user", "dbname", "host", "hostaddr", "port"];
+        let decides =
+            |option: &&str| option.split_once('=').is_some_and(|(name, _)| deciding.contains(&name));
+        let options: Vec<_> = options.split('&').filter(decides).collect();
+        (!rest.is_empty()).then(|| format!("postgres://{user}@{place}?{}", options.join("&")))
+    }
+
     /// Parses a URL without connecting anywhere.
     #[cfg(feature = "fuzzing")]
     pub fn check_url(url: &str) -> Result<(), LogError> {

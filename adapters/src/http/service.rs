@@ -11,11 +11,10 @@ use parking_lot::Mutex;
 use tokio::sync::{Semaphore, watch};
 
 use super::{
-    auth_failures::AuthFailures,
+    admin::metrics::Metrics,
     error::Problem,
     limits::ClientLimits,
     log::LOG_READERS_MAX,
-    metrics::Metrics,
     request_id::RequestIds,
     request_log::{AccessLog, RequestLog},
     server::{Admission, Tls, UnsentBytes},
@@ -35,7 +34,6 @@ pub struct Service {
     pub(super) unsent: Arc<UnsentBytes>,
     pub(super) dropped_log_lines: Arc<AtomicU64>,
     pub(super) tls: Option<Arc<Tls>>,
-    pub(super) auth_failures: AuthFailures,
     pub(super) listeners: Mutex<Vec<Arc<Admission>>>,
     /// A place for each response that sends the log.
     pub(super) log_readers: Arc<Semaphore>,
@@ -60,7 +58,6 @@ impl Service {
             unsent: Arc::default(),
             dropped_log_lines,
             tls: None,
-            auth_failures: AuthFailures::default(),
             listeners: Mutex::default(),
             log_readers: Arc::new(Semaphore::new(LOG_READERS_MAX)),
             store: OnceLock::new(),

@@ -27,11 +27,11 @@ pub(in crate::http) struct Admission {
     /// The name of the listener in the metrics.
     pub(in crate::http) name: &'static str,
     /// Maximum number of open connections.
-    pub(in crate::http) most: usize,
+    pub(in crate::http) limit: usize,
     /// Connections rejected because all slots were taken.
-    pub(in crate::http) refused_full: AtomicU64,
+    pub(in crate::http) rejected_full: AtomicU64,
     /// Connections rejected because their client had too many.
-    pub(in crate::http) refused_address: AtomicU64,
+    pub(in crate::http) rejected_address: AtomicU64,
     per_client_max: usize,
     slots: Arc<Semaphore>,
     open: Mutex<OpenConnections>,
@@ -59,9 +59,9 @@ impl Admission {
     pub(super) fn new(name: &'static str, settings: &Settings) -> Self {
         Self {
             name,
-            most: settings.connections_max,
-            refused_full: AtomicU64::new(0),
-            refused_address: AtomicU64::new(0),
+            limit: settings.connections_max,
+            rejected_full: AtomicU64::new(0),
+            rejected_address: AtomicU64::new(0),
             per_client_max: settings.connections_per_address.unwrap_or(usize::MAX),
             slots: Arc::new(Semaphore::new(settings.connections_max)),
             open: Mutex::default(),
@@ -70,7 +70,7 @@ impl Admission {
 
     /// The number of open connections.
     pub(in crate::http) fn open(&self) -> usize {
-        self.most - self.slots.available_permits()
+        self.limit - self.slots.available_permits()
     }
 
     /// Admits a connection, or returns the reason for rejecting it. `client` is `None` for trusted proxies, which
@@ -81,11 +81,11 @@ impl Admission {
         activity: Arc<Activity>,
     ) -> Result<Slot, &'static str> {
         if client.is_some_and(|client| self.connections_of(client) >= self.per_client_max) {
-            self.refused_address.fetch_add(1, Relaxed);
+            self.rejected_address.fetch_add(1, Relaxed);
             return Err("too many connections are open from this address");
         }
         let Some(permit) = self.acquire().await else {
-            self.refused_full.fetch_add(1, Relaxed);
+            self.rejected_full.fetch_add(1, Relaxed);
             return Err("too many connections are open");
         };
         let mut open = self.open.lock();

@@ -86,7 +86,7 @@ enum Waiting {
     /// The rest of a head.
     Head,
     /// The first byte of the next request.
-    Anything,
+    NextRequest,
 }
 
 struct Request {
@@ -149,8 +149,8 @@ impl Activity {
         let mut state = self.state.lock();
         state.detect_protocol(bytes);
         match (state.protocol, state.waiting) {
-            (Protocol::Http2, (Waiting::Head, _)) => state.waiting = (Waiting::Anything, Instant::now()),
-            (Protocol::Http1 | Protocol::Unknown(_), (Waiting::Anything, _))
+            (Protocol::Http2, (Waiting::Head, _)) => state.waiting = (Waiting::NextRequest, Instant::now()),
+            (Protocol::Http1 | Protocol::Unknown(_), (Waiting::NextRequest, _))
                 if state.in_flight.is_empty() =>
             {
                 state.waiting = (Waiting::Head, Instant::now());
@@ -196,7 +196,7 @@ impl State {
         match self.waiting {
             (_, since) if self.is_evicted => since,
             (Waiting::Head, since) => since + settings.head_timeout,
-            (Waiting::Anything, since) => since + settings.idle_timeout,
+            (Waiting::NextRequest, since) => since + settings.idle_timeout,
         }
     }
 
@@ -288,7 +288,7 @@ impl Drop for Guard {
         let mut state = self.activity.state.lock();
         state.in_flight.retain(|request| request.id != self.id);
         if state.in_flight.is_empty() {
-            state.waiting = (Waiting::Anything, Instant::now());
+            state.waiting = (Waiting::NextRequest, Instant::now());
         }
     }
 }

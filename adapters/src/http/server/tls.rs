@@ -130,8 +130,8 @@ impl CertificateAndKey {
         let chain: Vec<_> = CertificateDer::pem_slice_iter(&contents[0])
             .collect::<Result<_, _>>()
             .map_err(|error| unusable(certificate, error))?;
-        let expiries: Option<Vec<_>> = chain.iter().map(expiry).collect();
-        let expires = expiries.and_then(|times| times.into_iter().min()).ok_or_else(|| {
+        let ends: Option<Vec<_>> = chain.iter().map(expiry).collect();
+        let expires = ends.and_then(|ends| ends.into_iter().min()).ok_or_else(|| {
             unusable(certificate, "it must hold a chain of PEM certificates, the service's own first")
         })?;
         let private_key =

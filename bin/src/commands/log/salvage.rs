@@ -15,10 +15,7 @@ use super::{
     progress::{self, Progress},
     report,
 };
-use crate::{
-    store_url::StoreUrl,
-    wire::{self, Remains},
-};
+use crate::{engines::Remains, store_url::StoreUrl, wire};
 
 pub(super) async fn run(from: &StoreUrl, to: &StoreUrl, gaps_to: Option<&Path>) -> anyhow::Result<()> {
     if from.is_same_as(to) {

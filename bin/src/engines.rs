@@ -1,0 +1,165 @@
+//! The table of storage engines. A new engine is a directory in `adapters/src/event_log` and a row here.
+
+use std::{path::PathBuf, pin::Pin, sync::Arc};
+
+#[cfg(feature = "nats")]
+use adapters::event_log::nats::NatsLog;
+#[cfg(feature = "postgres")]
+use adapters::event_log::postgres::PostgresLog;
+#[cfg(feature = "sqlite")]
+use adapters::event_log::sqlite::Sqlite;
+use adapters::event_log::{
+    embedded::{self, EmbeddedLog, SalvagedLog},
+    memory::MemoryLog,
+    sled::Sled,
+};
+use application::{
+    Sharing,
+    ports::{EventLog, LogError, Position},
+};
+
+/// The engines of this build.
+static ENGINES: &[Engine] = &[
+    Engine::embedded::<Sled>(),
+    #[cfg(feature = "sqlite")]
+    Engine::embedded::<Sqlite>(),
+    #[cfg(feature = "postgres")]
+    Engine {
+        schemes: &["postgres", "postgresql"],
+        location: Location::Server { form: "postgres://USER@HOST/DATABASE", log_name: PostgresLog::name_in },
+        sharing: Sharing::Shared,
+        open: |url| Box::pin(async move { Ok(opened(PostgresLog::open(&url).await?)) }),
+        open_existing: |url| Box::pin(async move { Ok(opened(PostgresLog::open_existing(&url).await?)) }),
+        salvage: |url| {
+            Box::pin(async move { Remains::all_of(PostgresLog::open_existing(&url).await?).await })
+        },
+        snapshot: None,
+    },
+    #[cfg(feature = "nats")]
+    Engine {
+        schemes: &["nats"],
+        location: Location::Server { form: "nats://HOST:PORT/STREAM", log_name: NatsLog::name_in },
+        sharing: Sharing::Shared,
+        open: |url| Box::pin(async move { Ok(opened(NatsLog::open(&url).await?)) }),
+        open_existing: |url| Box::pin(async move { Ok(opened(NatsLog::open_existing(&url).await?)) }),
+        salvage: |url| Box::pin(async move { Remains::all_of(NatsLog::salvage(&url).await?).await }),
+        snapshot: None,
+    },
+    Engine {
+        schemes: &["memory"],
+        location: Location::Memory,
+        sharing: Sharing::Alone,
+        open: |_| Box::pin(async { Ok(opened(MemoryLog::default())) }),
+        open_existing: |_| Box::pin(async { Ok(opened(MemoryLog::default())) }),
+        salvage: |_| Box::pin(async { Remains::all_of(MemoryLog::default()).await }),
+        snapshot: None,
+    },
+];
+
+/// A storage engine that a store URL can select.
+pub(crate) struct Engine {
+    /// The scheme of its URLs, and other spellings of it.
+    schemes: &'static [&'static str],
+    pub(crate) location: Location,
+    /// Whether other nodes may write to the same log.
+    pub(crate) sharing: Sharing,
+    /// Opens the log, and creates it if it does not exist.
+    pub(crate) open: fn(String) -> Opening<Log>,
+    /// Opens a log to read it. Fails if it does not exist.
+    pub(crate) open_existing: fn(String) -> Opening<Log>,
+    /// Finds everything that can be read of a log that may be damaged, without changing it.
+    pub(crate) salvage: fn(String) -> Opening<Remains>,
+    /// Where the snapshot of a log belongs, if the engine has a place for it.
+    pub(crate) snapshot: Option<fn(&str) -> PathBuf>,
+}
+
+/// Where an engine keeps its logs, which decides what follows the scheme in a URL.
+pub(crate) enum Location {
+    /// A path on this machine.
+    Path,
+    /// Servers. The engine gets the whole URL.
+    #[cfg_attr(
+        not(any(feature = "nats", feature = "postgres")),
+        expect(dead_code, reason = "this build has no such engine")
+    )]
+    Server {
+        form: &'static str,
+        /// The name of the log that a URL selects, by which it is recognised after a restart; `None` if the URL selects none.
+        /// It holds no password.
+        log_name: fn(&str) -> Option<String>,
+    },
+    /// The memory of this process.
+    Memory,
+}
+
+pub(crate) type Log = Arc<dyn EventLog>;
+pub(crate) type Opening<T> = Pin<Box<dyn Future<Output = Result<T, LogError>> + Send>>;
+
+/// The readable part of a log that may be damaged.
+pub(crate) struct Remains {
+    pub(crate) log: Log,
+    /// The last position that the log is known to have had.
+    pub(crate) reach: Position,
+    /// Ranges of unreadable positions up to `reach`, if the engine can read past the first of them.
+    pub(crate) missing: Option<Vec<(Position, Position)>>,
+    /// Whether it is known where the log ended.
+    pub(crate) end_is_known: bool,
+}
+
+impl Engine {
+    /// The row of an engine that stores files on this machine.
+    pub(crate) const fn embedded<E: embedded::Engine>() -> Self {
+        Self {
+            schemes: &[E::NAME],
+            location: Location::Path,
+            sharing: Sharing::Alone,
+            open: |path| blocking(move || Ok(opened(EmbeddedLog::<E>::open(path)?))),
+            open_existing: |path| blocking(move || Ok(opened(EmbeddedLog::<E>::open_to_read(path)?))),
+            salvage: |path| blocking(move || Ok(EmbeddedLog::<E>::salvage(path)?.into())),
+            snapshot: Some(|path| EmbeddedLog::<E>::snapshot_path(path)),
+        }
+    }
+
+    /// The engine whose URLs have this scheme.
+    pub(crate) fn with_scheme(scheme: &str) -> Option<&'static Self> {
+        ENGINES.iter().find(|engine| engine.schemes.contains(&scheme))
+    }
+
+    /// The scheme of its URLs.
+    pub(crate) fn scheme(&self) -> &'static str {
+        self.schemes[0]
+    }
+
+    /// The forms of the URLs of all engines.
+    pub(crate) fn url_forms() -> String {
+        let forms = ENGINES.iter().map(|engine| match engine.location {
+            Location::Path => format!("{}:PATH", engine.scheme()),
+            Location::Server { form, .. } => form.to_owned(),
+            Location::Memory => format!("{}:", engine.scheme()),
+        });
+        forms.collect::<Vec<_>>().join(", ")
+    }
+}
+
+impl Remains {
+    /// A log that the engine reads as far as it can.
+    async fn all_of(log: impl EventLog) -> Result<Self, LogError> {
+        Ok(Self { reach: log.head().await?, log: Arc::new(log), missing: None, end_is_known: true })
+    }
+}
+
+impl From<SalvagedLog> for Remains {
+    fn from(salvaged: SalvagedLog) -> Self {
+        let (reach, missing, end_is_known) = (salvaged.reach, salvaged.missing(), salvaged.end_is_known);
+        Self { log: Arc::new(salvaged.log), reach, missing, end_is_known }
+    }
+}
+
+fn opened(log: impl EventLog) -> Log {
+    Arc::new(log)
+}
+
+/// Embedded engines read their files while they open, which would block the runtime.
+fn blocking<T: Send + 'static>(open: impl FnOnce() -> Result<T, LogError> + Send + 'static) -> Opening<T> {
+    Box::pin(async { tokio::task::spawn_blocking(open).await.expect("opening a log never panics") })
+}
