@@ -9,10 +9,10 @@ use std::{
 
 use adapters::{event_log::memory::MemoryLog, read_model::MemoryReadModel};
 use application::{
-    CreatePet, Digest, KeyId, Options, PetStore, RequestKey, Sharing, WriteFormat, codec,
+    CreatePet, Digest, KeyId, LogAccess, Options, PetStore, RequestKey, WriteFormat, codec,
     commit::{Commit, Format},
     contract,
-    ports::{Clock, EventLog, Fault, LogError, Position, ReadBound, Version},
+    ports::{Clock, EventLog, Fault, LogError, LogSource as _, Position, ReadBound, Version},
     transfer::{self, Broken, Summary},
 };
 use chrono::{DateTime, TimeDelta, Utc};
@@ -42,7 +42,7 @@ fn hour(hours: i64) -> DateTime<Utc> {
 }
 
 async fn node(log: &Arc<MemoryLog>, clock: &Arc<SetClock>, write_format: WriteFormat) -> PetStore {
-    let options = Options { write_format, ..Options::new(Sharing::Alone) };
+    let options = Options { write_format, ..Options::new(LogAccess::Exclusive) };
     let read_model = Arc::<MemoryReadModel>::default();
     PetStore::open(log.clone(), read_model, clock.clone(), options).await.unwrap()
 }

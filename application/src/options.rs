@@ -3,14 +3,13 @@
 use crate::{
     decision::WriteFormat,
     ports::{CommitId, DurabilityLevel},
-    write_turns::Sharing,
 };
 
 /// The options of a running store.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Options {
-    /// Who else may write to the log.
-    pub sharing: Sharing,
+    /// Which nodes may write to the log.
+    pub access: LogAccess,
     /// Which version of the format new commits are written in.
     pub write_format: WriteFormat,
     /// What the log must promise: while it promises less, nothing is written.
@@ -23,8 +22,17 @@ pub struct Options {
 
 impl Options {
     /// The defaults for a log that is shared like this.
-    pub fn new(sharing: Sharing) -> Self {
+    pub fn new(access: LogAccess) -> Self {
         let (write_format, required) = (WriteFormat::LikeTheLog, DurabilityLevel::Volatile);
-        Self { sharing, write_format, required, first_commit: None, pets_max: None }
+        Self { access, write_format, required, first_commit: None, pets_max: None }
     }
+}
+
+/// Which nodes may write to a log.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum LogAccess {
+    /// Only this node: the engine keeps others out.
+    Exclusive,
+    /// Other nodes too: their commits are followed.
+    Shared,
 }

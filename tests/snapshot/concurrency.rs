@@ -8,10 +8,10 @@ use std::{
 
 use adapters::{event_log::memory::MemoryLog, read_model::MemoryReadModel, system::SystemClock};
 use application::{
-    CreatePet, KeyId, Options, PetStore, RequestKey, Sharing, Snapshots, codec,
+    CreatePet, KeyId, LogAccess, Options, PetStore, RequestKey, Snapshots, codec,
     commit::{Commit, Format},
     contract,
-    ports::{EventLog, Position, ReadBound, ReadModel, SnapshotStore, WriteSnapshot},
+    ports::{LogSource, Position, ReadBound, ReadModel, SnapshotStore, WriteSnapshot},
     snapshot::{self, Comparison},
 };
 use domain::{CategoryId, NewPet, Pet, PetEvent, PetId, PetName};
@@ -49,7 +49,7 @@ fn model() -> Arc<dyn ReadModel> {
 }
 
 async fn open(log: &Arc<MemoryLog>, shelf: &Arc<Shelf>, every: u64) -> PetStore {
-    let (clock, options) = (Arc::new(SystemClock), Options::new(Sharing::Alone));
+    let (clock, options) = (Arc::new(SystemClock), Options::new(LogAccess::Exclusive));
     let snapshots = Some(Snapshots::new(shelf.clone(), every));
     PetStore::open_with(log.clone(), model(), clock, options, snapshots).await.unwrap()
 }
@@ -131,7 +131,7 @@ async fn a_log_of_version_1_goes_on_from_a_snapshot() {
         store.close().await;
     }
     assert_eq!(compare(&log, &shelf).await, Comparison::Same(Position(11)));
-    let replayed = harness::open_node(log, Sharing::Alone).await;
+    let replayed = harness::open_node(log, LogAccess::Exclusive).await;
     assert_eq!(all_pets(&replayed).unwrap().len(), 11);
 }
 
@@ -155,7 +155,7 @@ async fn a_log_that_was_rewritten_under_a_snapshot_is_noticed_and_replayed() {
     commits[4].entries[0].event = PetEvent::Added(Pet { id: PetId::new(5).unwrap(), details });
     let rewritten = log_of(&commits).await;
     let store = open(&rewritten, &shelf, 1).await;
-    let expected = all_pets(&harness::open_node(rewritten.clone(), Sharing::Alone).await).unwrap();
+    let expected = all_pets(&harness::open_node(rewritten.clone(), LogAccess::Exclusive).await).unwrap();
     tokio::time::timeout(Duration::from_mins(1), async {
         while all_pets(&store) != Ok(expected.clone()) {
             tokio::time::sleep(Duration::from_millis(5)).await;

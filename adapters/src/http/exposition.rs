@@ -10,7 +10,7 @@ use std::{
 
 use application::{
     PetStore, Principal,
-    ports::{Durability, DurabilityLevel, Fault, StorageFigures},
+    ports::{Durability, DurabilityLevel, Fault, StorageStats},
 };
 use axum::{
     http::{HeaderMap, header::CONTENT_TYPE},
@@ -233,7 +233,7 @@ fn writing(text: &mut Text, store: &PetStore) {
 }
 
 /// Only engines on this machine know any of it.
-fn storage(text: &mut Text, storage: &StorageFigures) {
+fn storage(text: &mut Text, storage: &StorageStats) {
     if let Some(sync) = &storage.sync_micros {
         let help = "How long writing and syncing a commit to the local disk took.";
         text.histogram("petstore_log_sync_duration_seconds", help, sync, seconds);
