@@ -1,4 +1,4 @@
-//! Metrics that monitoring can use: both formats, the alert rules, the dashboard, and a real Prometheus that scrapes.
+//! Metrics that monitoring can use: the alert rules, the dashboard, and a real Prometheus that scrapes.
 
 use std::{
     collections::BTreeSet,
@@ -90,22 +90,6 @@ fn the_alerts_fire_when_they_should() {
     for alert in alerts {
         assert!(tests.contains(&format!("- alertname: {alert}\n")), "{alert} has a test");
     }
-}
-
-#[test]
-fn prometheus_accepts_the_older_format_without_a_complaint() {
-    let app = busy_app(&["--ops-listen", "127.0.0.1:0", "--rate-limit", "1000/s"]);
-    let answer = Call::new(app.operators(), "GET", "/metrics").send();
-    assert_eq!(answer.header("content-type"), Some("text/plain; version=0.0.4; charset=utf-8"));
-    assert_eq!(answer.header("vary"), Some("Accept"));
-    let folder = tempfile::tempdir().unwrap();
-    let path = folder.path().join("metrics");
-    fs::write(&path, &answer.body).unwrap();
-    let mut check = Command::new("promtool");
-    let judged = check.args(["check", "metrics"]).stdin(fs::File::open(&path).unwrap()).output().unwrap();
-    let said =
-        String::from_utf8_lossy(&judged.stderr).into_owned() + &String::from_utf8_lossy(&judged.stdout);
-    assert!(judged.status.success() && said.is_empty(), "{said}");
 }
 
 #[test]
@@ -252,6 +236,15 @@ fn a_real_prometheus_scrapes_a_reachable_listener_with_a_key_for_metrics() {
             panic!("{expression}: {error}");
         }
     }
-    let pets = prometheus.query("petstore_pets").unwrap();
-    assert!(pets.contains("=> 2 "), "{pets}");
+    for (expression, expected) in [
+        ("petstore_pets", 2),
+        (r#"petstore_http_requests_total{operation="createPet",status="201"}"#, 2),
+        (r#"petstore_http_request_duration_seconds_bucket{operation="createPet",le="+Inf"}"#, 2),
+        (r#"petstore_http_request_duration_seconds_count{operation="createPet"}"#, 2),
+        ("petstore_build_info", 1),
+        (r#"petstore_authentication_failures_total{reason="expired"}"#, 0),
+    ] {
+        let found = prometheus.query(expression).unwrap();
+        assert!(found.contains(&format!("=> {expected} ")), "{expression}: {found}");
+    }
 }

@@ -5,9 +5,9 @@
 //! `openapi` (the interface described for programs), then [`serve`] and `connection` (how requests arrive, and the
 //! limits for slow or silent peers).
 
+mod admin;
 mod asset;
 mod auth;
-mod auth_failures;
 #[cfg(test)]
 #[path = "../../tests/bad_requests.rs"]
 mod bad_requests;
@@ -20,7 +20,6 @@ mod deprecation;
 mod docs;
 mod error;
 mod etag;
-mod exposition;
 mod field;
 mod glance;
 mod header_value;
@@ -29,7 +28,6 @@ mod idempotency;
 mod inventory;
 mod limits;
 mod log;
-mod metrics;
 mod new_pet;
 mod number;
 mod openapi;
@@ -68,7 +66,7 @@ pub use tls::{Tls, TlsError};
 
 use health::for_operators;
 use route::{
-    Handler::{Public, Scoped, Streamed},
+    Handler::{Metrics, Public, Streamed},
     MISSING,
     Operation::{Read, Write},
     Route, Router, Routers, SHEDDING,
@@ -110,8 +108,8 @@ fn log_route() -> Route {
 /// The probes and metrics on the operators' listener.
 fn operators_routes(reach: Reach) -> [Route; 5] {
     let metrics = match reach {
-        Reach::ThisMachine => Public(exposition::show),
-        Reach::OtherMachines => Scoped(Scope::Metrics, exposition::show),
+        Reach::ThisMachine => Metrics(None),
+        Reach::OtherMachines => Metrics(Some(Scope::Metrics)),
     };
     [
         Route::get("/livez", "observe", Public(health::live)),

@@ -40,15 +40,10 @@ impl Histogram {
         self.observe(u64::try_from(time.as_micros()).unwrap_or(u64::MAX));
     }
 
-    /// Each bound with the number of values up to it, and last, without a bound, the number of all values.
-    pub fn cumulated(&self) -> Vec<(Option<u64>, u64)> {
+    /// The upper bound of each bucket and the number of values in it. The last bucket has no bound.
+    pub fn buckets(&self) -> impl Iterator<Item = (Option<u64>, u64)> {
         let bounds = self.bounds.iter().copied().map(Some).chain([None]);
-        let mut total = 0;
-        let count = |(bound, count): (_, &AtomicU64)| {
-            total += count.load(Relaxed);
-            (bound, total)
-        };
-        bounds.zip(&self.counts).map(count).collect()
+        bounds.zip(self.counts.iter().map(|count| count.load(Relaxed)))
     }
 
     /// The sum of all values.
@@ -135,12 +130,12 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_value_is_counted_under_every_bound_that_it_does_not_exceed() {
+    fn a_value_is_counted_in_the_first_bucket_whose_bound_it_does_not_exceed() {
         let histogram = Histogram::new(&[10, 20]);
         for value in [0, 10, 11, 20, 21] {
             histogram.observe(value);
         }
-        assert_eq!(histogram.cumulated(), [(Some(10), 2), (Some(20), 4), (None, 5)]);
+        assert_eq!(histogram.buckets().collect::<Vec<_>>(), [(Some(10), 2), (Some(20), 2), (None, 1)]);
         assert_eq!(histogram.sum(), 62);
     }
 }

@@ -27,7 +27,7 @@ pub(super) fn authenticate(
     client: IpAddr,
 ) -> Result<Caller, Problem> {
     let caller = identify(service, headers, client).inspect_err(|problem| {
-        problem.refusal().into_iter().for_each(|reason| service.auth_failures.count(reason));
+        problem.refusal().into_iter().for_each(|reason| service.metrics.record_auth_failure(reason));
     })?;
     caller.principal.usage.requests.fetch_add(1, Relaxed);
     Ok(caller)
@@ -52,7 +52,7 @@ pub(super) fn is_known(service: &Service, headers: &HeaderMap) -> bool {
     let known = service.keys.authenticate(key).map_err(Problem::RefusedKey);
     let refusal = known.as_ref().err().and_then(Problem::refusal);
     if let Some(reason) = refusal {
-        service.auth_failures.count(reason);
+        service.metrics.record_auth_failure(reason);
     }
     known.is_ok()
 }

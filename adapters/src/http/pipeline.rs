@@ -34,6 +34,7 @@ use futures_util::FutureExt as _;
 use tracing::{Instrument as _, Span};
 
 use super::{
+    admin::metrics,
     auth::{self, Caller},
     call::{Call, LOG_POSITION, Reader, is_in_interface, log_position, requested_position},
     client_address, cors, deprecation,
@@ -147,9 +148,11 @@ impl Exchange {
         match self.endpoint.route.handler {
             Handler::Public(answer) => Ok(Step::Done(answer(&self.endpoint.service, &self.request.headers))),
             Handler::File(ref file) => Ok(Step::Done(file.answer(&self.request.headers))),
-            Handler::Scoped(scope, answer) => {
-                auth::require(&*self.authenticate()?, scope)?;
-                Ok(Step::Done(answer(&self.endpoint.service, &self.request.headers)))
+            Handler::Metrics(scope) => {
+                if let Some(scope) = scope {
+                    auth::require(&*self.authenticate()?, scope)?;
+                }
+                Ok(Step::Done(metrics::show(&self.endpoint.service)))
             }
             Handler::Streamed(scope, answer) => {
                 let reader = Reader { principal: self.authenticate()?, client: self.client };
@@ -178,10 +181,10 @@ impl Exchange {
     fn admit(&mut self, operation: Operation, body: Body) -> Result<Step, Problem> {
         let principal = self.authenticate()?;
         auth::authorize(&principal, &self.request.method)?;
-        let Endpoint { route, counts, service, .. } = &*self.endpoint;
+        let Endpoint { route, service, .. } = &*self.endpoint;
         match route.lifecycle {
             Lifecycle::Supported => {}
-            Lifecycle::Deprecated => counts.called_by(&principal.name),
+            Lifecycle::Deprecated => service.metrics.record_deprecated_call(route.name, &principal.name),
         }
         let call = Call { store: service.store()?, principal, handling: self.handling };
         match requested_position(&self.request.headers)? {
@@ -240,9 +243,9 @@ impl Exchange {
         if !self.methods.is_empty() && response.status() != StatusCode::UNAUTHORIZED {
             self.allow(&mut response);
         }
-        let Endpoint { route, counts, service, .. } = &*self.endpoint;
+        let Endpoint { route, service, .. } = &*self.endpoint;
         let took = self.begun.elapsed();
-        counts.answered(response.status(), took);
+        service.metrics.record(route.name, response.status(), took);
         service.request_log.record(&Outcome {
             operation: route.name,
             id: &self.id,

@@ -13,7 +13,6 @@ use super::{
     asset::Asset,
     call::{Call, Reader, is_in_interface},
     error::Problem,
-    metrics::Counts,
     service::Service,
 };
 
@@ -48,8 +47,8 @@ pub(super) enum Lifecycle {
 pub(super) enum Handler {
     /// For everybody, key or not.
     Public(fn(&Service, &HeaderMap) -> Response),
-    /// For callers whose key has this scope.
-    Scoped(Scope, fn(&Service, &HeaderMap) -> Response),
+    /// The metrics, for callers whose key has this scope, or for everybody.
+    Metrics(Option<Scope>),
     /// For callers whose key has this scope, for as long as they read.
     Streamed(Scope, Streaming),
     /// A file, for everybody.
@@ -86,7 +85,6 @@ pub(super) type Pending = Pin<Box<dyn Future<Output = Result<Response, Problem>>
 /// A row while it serves.
 pub(super) struct Endpoint {
     pub(super) service: Arc<Service>,
-    pub(super) counts: Arc<Counts>,
     pub(super) route: Route,
     /// The paths of all rows.
     paths: Arc<[&'static str]>,
@@ -163,10 +161,8 @@ impl Router {
         // the table.
         rows.sort_by_key(|route| (has_parameter(route), !is_in_interface(route.path), route.path));
         let parameters = rows.partition_point(|route| !has_parameter(route));
-        let endpoint = |route: Route| {
-            let counts = service.metrics.counts(route.name);
-            Arc::new(Endpoint { service: service.clone(), counts, route, paths: paths.clone() })
-        };
+        let endpoint =
+            |route: Route| Arc::new(Endpoint { service: service.clone(), route, paths: paths.clone() });
         let other = |handler| endpoint(Route::get("", OTHER, handler));
         let (no_path, no_method) = (other(no_path), other(no_method));
         Self { endpoints: rows.into_iter().map(endpoint).collect(), parameters, no_path, no_method }

@@ -11,12 +11,11 @@ use parking_lot::Mutex;
 use tokio::sync::{Semaphore, watch};
 
 use super::{
-    auth_failures::AuthFailures,
+    admin::metrics::Metrics,
     connection_timeouts::Unsent,
     error::Problem,
     limits::ClientLimits,
     log::LOG_READERS_MAX,
-    metrics::Metrics,
     request_id::RequestIds,
     request_log::{AccessLog, RequestLog},
     server::Occupancy,
@@ -37,7 +36,6 @@ pub struct Service {
     pub(super) unsent: Arc<Unsent>,
     pub(super) dropped_log_lines: Arc<AtomicU64>,
     pub(super) tls: Option<Arc<Tls>>,
-    pub(super) auth_failures: AuthFailures,
     pub(super) listeners: Mutex<Vec<Arc<Occupancy>>>,
     /// A place for each response that sends the log.
     pub(super) log_readers: Arc<Semaphore>,
@@ -62,7 +60,6 @@ impl Service {
             unsent: Arc::default(),
             dropped_log_lines,
             tls: None,
-            auth_failures: AuthFailures::default(),
             listeners: Mutex::default(),
             log_readers: Arc::new(Semaphore::new(LOG_READERS_MAX)),
             store: OnceLock::new(),

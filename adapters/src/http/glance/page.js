@@ -288,8 +288,7 @@ function showDeprecated(metrics) {
 // ---------------------------------------------------------------- looking
 
 async function fetchMetrics(candidate) {
-  const headers = { Accept: "application/openmetrics-text" };
-  if (candidate) headers.Authorization = `Bearer ${candidate}`;
+  const headers = candidate ? { Authorization: `Bearer ${candidate}` } : {};
   const response = await fetch("metrics", { headers, cache: "no-store", signal: AbortSignal.timeout(RESPONSE_TIMEOUT_MS) });
   const text = await response.text();
   if (response.ok) return parse(text);

@@ -1,49 +1,50 @@
-//! What the system says about this process: memory, descriptors, processor time and start, under the names that
-//! Prometheus libraries use. Read from `/proc`, which is not a disk; where there is none, nothing is shown.
+//! Metrics of the process: memory, file descriptors, CPU time and start time, under the names that Prometheus libraries
+//! use. They come from `/proc`; where there is none, they are absent.
 
-use std::{fs, str::FromStr};
+use std::{fmt, fs, str::FromStr};
 
 use rustix::param::clock_ticks_per_second;
 
-use super::text::Text;
+use super::Encoder;
 
-pub(super) fn show(text: &mut Text) {
+pub(super) fn encode(encoder: &mut Encoder<'_>) -> fmt::Result {
     let status = fs::read_to_string("/proc/self/status").unwrap_or_default();
     for (field, name, help) in [
-        ("VmRSS:", "process_resident_memory_bytes", "Memory that is in use."),
-        ("VmSize:", "process_virtual_memory_bytes", "Addresses that are reserved."),
+        ("VmRSS:", "process_resident_memory_bytes", "Resident memory."),
+        ("VmSize:", "process_virtual_memory_bytes", "Virtual memory."),
     ] {
         if let Some(kib) = value::<u64>(&status, field) {
-            text.gauge(name, help, kib * 1024);
+            encoder.gauge(name, help, kib * 1024)?;
         }
     }
     if let Some(threads) = value::<u64>(&status, "Threads:") {
-        text.gauge("process_threads", "Threads.", threads);
+        encoder.gauge("process_threads", "Threads.", threads)?;
     }
     if let Ok(open) = fs::read_dir("/proc/self/fd") {
-        // One of them is the folder that is being read.
-        text.gauge("process_open_fds", "Open file descriptors.", open.count().saturating_sub(1));
+        // One of them is the directory that is being read.
+        encoder.gauge("process_open_fds", "Open file descriptors.", open.count().saturating_sub(1))?;
     }
     let limits = fs::read_to_string("/proc/self/limits").unwrap_or_default();
     if let Some(most) = value::<u64>(&limits, "Max open files") {
-        text.gauge("process_max_fds", "How many file descriptors may be open.", most);
+        encoder.gauge("process_max_fds", "Maximum number of open file descriptors.", most)?;
     }
-    times(text);
+    times(encoder)
 }
 
-fn times(text: &mut Text) {
+fn times(encoder: &mut Encoder<'_>) -> fmt::Result {
     let stat = fs::read_to_string("/proc/self/stat").unwrap_or_default();
-    // The name of the program is in parentheses, and may contain anything.
+    // The name of the binary is in parentheses and may contain any character.
     let fields: Vec<&str> = stat.rsplit(')').next().unwrap_or_default().split_ascii_whitespace().collect();
     let ticks = |field: usize| Some(seconds(fields.get(field - 3)?.parse().ok()?));
     if let (Some(user), Some(system)) = (ticks(14), ticks(15)) {
-        text.counter("process_cpu_seconds", "Processor time that was used.", user + system);
+        encoder.counter("process_cpu_seconds", "User and system CPU time.", user + system)?;
     }
     let system = fs::read_to_string("/proc/stat").unwrap_or_default();
     if let (Some(since_boot), Some(boot)) = (ticks(22), value::<f64>(&system, "btime")) {
-        let help = "When the process started, in seconds since 1970.";
-        text.gauge("process_start_time_seconds", help, boot + since_boot);
+        let help = "Start of the process, in seconds since 1970.";
+        encoder.gauge("process_start_time_seconds", help, boot + since_boot)?;
     }
+    Ok(())
 }
 
 #[expect(clippy::cast_precision_loss, reason = "the process would have to run for a million years")]

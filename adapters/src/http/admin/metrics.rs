@@ -1,0 +1,393 @@
+//! `GET /metrics`: the metrics of the service, in the OpenMetrics text format.
+//!
+//! Requests are counted here, everything else where it happens. A scrape reads counters and `/proc`, never a disk:
+//! metrics are needed most when a disk hangs.
+
+mod process;
+
+use std::{
+    cmp::Reverse,
+    collections::BTreeMap,
+    fmt,
+    sync::{Arc, atomic::Ordering::Relaxed},
+    time::Duration,
+};
+
+use application::{
+    PetStore, Principal,
+    ports::{Durability, DurabilityLevel, Fault, StorageStats},
+};
+use axum::{
+    http::{StatusCode, header::CONTENT_TYPE},
+    response::{IntoResponse as _, Response},
+};
+use parking_lot::Mutex;
+use prometheus_client::{
+    collector::Collector,
+    encoding::{
+        DescriptorEncoder, EncodeCounterValue, EncodeGaugeValue, EncodeLabelSet, EncodeMetric, NoLabelSet,
+        text,
+    },
+    metrics::{
+        MetricType,
+        counter::{ConstCounter, Counter},
+        family::Family,
+        gauge::ConstGauge,
+        histogram::Histogram,
+    },
+    registry::Registry,
+};
+
+use crate::http::{limits::UNSENT_MAX, service::Service};
+
+const OPEN_METRICS: &str = "application/openmetrics-text; version=1.0.0; charset=utf-8";
+
+/// The upper bounds of the buckets of the request durations, in seconds.
+const DURATION_BUCKETS: [f64; 14] =
+    [0.0001, 0.00025, 0.0005, 0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0, 5.0];
+
+/// The reasons for which authentication fails.
+const AUTH_FAILURES: [&str; 5] = ["missing", "malformed", "unknown", "expired", "revoked"];
+
+/// The maximum number of API keys with a series of their own. All other keys share one.
+const KEYS_MAX: usize = 1_000;
+const OTHER_KEYS: &str = "(others)";
+
+/// The metrics of the HTTP adapter. Labels have fixed values or come from the key file, never from a request: clients
+/// cannot create series.
+pub(in crate::http) struct Metrics {
+    requests: Family<RequestLabels, Counter>,
+    durations: Family<Label, Histogram>,
+    auth_failures: Family<Label, Counter>,
+    /// The number of calls by operation and name of the API key.
+    deprecated_calls: Mutex<BTreeMap<&'static str, BTreeMap<String, u64>>>,
+}
+
+#[derive(Clone, Debug, PartialEq, Eq, Hash, EncodeLabelSet)]
+struct RequestLabels {
+    operation: &'static str,
+    status: u16,
+}
+
+/// The name and value of an only label.
+type Label = [(&'static str, &'static str); 1];
+
+impl Default for Metrics {
+    fn default() -> Self {
+        let auth_failures = Family::<Label, Counter>::default();
+        for reason in AUTH_FAILURES {
+            // A series that starts at 0 makes its first increase visible.
+            drop(auth_failures.get_or_create(&[("reason", reason)]));
+        }
+        Self {
+            requests: Family::default(),
+            durations: Family::new_with_constructor(|| Histogram::new(DURATION_BUCKETS)),
+            auth_failures,
+            deprecated_calls: Mutex::default(),
+        }
+    }
+}
+
+impl Metrics {
+    /// Counts a response.
+    pub(in crate::http) fn record(&self, operation: &'static str, status: StatusCode, took: Duration) {
+        self.requests.get_or_create(&RequestLabels { operation, status: status.as_u16() }).inc();
+        self.durations.get_or_create(&[("operation", operation)]).observe(took.as_secs_f64());
+    }
+
+    /// Counts a call of a deprecated operation, so that operators see which clients still use it.
+    pub(in crate::http) fn record_deprecated_call(&self, operation: &'static str, key_name: &str) {
+        let mut calls = self.deprecated_calls.lock();
+        let calls = calls.entry(operation).or_default();
+        let is_counted = calls.contains_key(key_name) || calls.len() < KEYS_MAX;
+        let name = if is_counted { key_name } else { OTHER_KEYS };
+        match calls.get_mut(name) {
+            Some(count) => *count += 1,
+            None => _ = calls.insert(name.to_owned(), 1),
+        }
+    }
+
+    /// Counts a request that failed to authenticate.
+    pub(in crate::http) fn record_auth_failure(&self, reason: &'static str) {
+        self.auth_failures.get_or_create(&[("reason", reason)]).inc();
+    }
+}
+
+/// `GET /metrics`.
+pub(in crate::http) fn show(service: &Arc<Service>) -> Response {
+    let mut registry = Registry::default();
+    registry.register_collector(Box::new(ServiceCollector(service.clone())));
+    let mut body = String::new();
+    text::encode(&mut body, &registry).expect("a String accepts every write");
+    ([(CONTENT_TYPE, OPEN_METRICS)], body).into_response()
+}
+
+/// Reads the counters of the service at scrape time.
+struct ServiceCollector(Arc<Service>);
+
+impl fmt::Debug for ServiceCollector {
+    fn fmt(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
+        formatter.write_str("ServiceCollector")
+    }
+}
+
+impl Collector for ServiceCollector {
+    fn encode(&self, encoder: DescriptorEncoder<'_>) -> fmt::Result {
+        let (service, mut encoder) = (&*self.0, Encoder(encoder));
+        requests(&mut encoder, &service.metrics)?;
+        keys(&mut encoder, service)?;
+        readiness(&mut encoder, service)?;
+        connections(&mut encoder, service)?;
+        if let Some(store) = service.opened() {
+            state(&mut encoder, store)?;
+            writer(&mut encoder, store)?;
+            storage(&mut encoder, &store.storage())?;
+        }
+        process::encode(&mut encoder)
+    }
+}
+
+fn requests(encoder: &mut Encoder<'_>, metrics: &Metrics) -> fmt::Result {
+    let Metrics { requests, durations, auth_failures, deprecated_calls } = metrics;
+    encoder.info("petstore_build", "The running version.", &[("version", env!("CARGO_PKG_VERSION"))])?;
+    encoder.metric("petstore_http_requests", "Responses by operation and status code.", requests)?;
+    let help = "Time from receiving the head of a request to its response, by operation.";
+    encoder.metric("petstore_http_request_duration_seconds", help, durations)?;
+    let help = "Requests without a valid API key, by the reason why it is not valid.";
+    encoder.metric("petstore_authentication_failures", help, auth_failures)?;
+    let calls = deprecated_calls.lock();
+    let calls = calls.iter().flat_map(|(operation, calls)| {
+        calls.iter().map(|(key, count)| ([("operation", *operation), ("key", key)], *count))
+    });
+    let help = "Calls of deprecated operations by the name of the API key.";
+    encoder.counters("petstore_deprecated_calls", help, calls)
+}
+
+/// The busiest keys have series of their own, all others share one.
+fn keys(encoder: &mut Encoder<'_>, service: &Service) -> fmt::Result {
+    let requests = |principal: &Principal| principal.usage.requests.load(Relaxed);
+    let limited = |principal: &Principal| principal.usage.limited.load(Relaxed);
+    let mut used = service.keys.principals();
+    used.retain(|principal| requests(principal) > 0);
+    used.sort_by_key(|principal| (Reverse(requests(principal)), principal.id.clone()));
+    let (shown, others) = used.split_at(used.len().min(KEYS_MAX));
+    let mut counters = |name, help, count: fn(&Principal) -> u64| {
+        let shown = shown.iter().map(|principal| {
+            ([("key", principal.name.as_str()), ("key_id", &principal.id.0)], count(principal))
+        });
+        let all = others.iter().map(|principal| count(principal)).sum();
+        let others = (!others.is_empty()).then_some(([("key", OTHER_KEYS), ("key_id", "")], all));
+        encoder.counters(name, help, shown.chain(others))
+    };
+    counters("petstore_key_requests", "Requests with a valid API key, by its name and id.", requests)?;
+    let help = "Requests rejected by the rate limit of their API key, by its name and id.";
+    counters("petstore_key_rate_limited", help, limited)?;
+    let reloads = service.keys.reloads();
+    let outcomes = [([("outcome", "loaded")], reloads.loaded), ([("outcome", "failed")], reloads.failed)];
+    encoder.counters("petstore_key_reloads", "Reloads of the key file after a change, by outcome.", outcomes)
+}
+
+fn readiness(encoder: &mut Encoder<'_>, service: &Service) -> fmt::Result {
+    let help = "1 if this node accepts reads and writes, otherwise 0.";
+    encoder.gauge("petstore_ready", help, u32::from(service.is_ready()))?;
+    let health = service.opened().map(PetStore::health);
+    let fault = health.as_ref().and_then(|health| health.not_ready()).map(|error| error.fault.name());
+    let current = match (service.is_draining(), &health) {
+        (true, _) => Some("draining"),
+        (false, None) => Some("starting"),
+        (false, Some(_)) => fault,
+    };
+    let reasons = ["starting", "draining"].into_iter().chain(Fault::ALL.map(Fault::name));
+    let samples = reasons.map(|reason| ([("reason", reason)], u64::from(current == Some(reason))));
+    encoder.gauges("petstore_not_ready", "1 for the reason why this node is not ready.", samples)
+}
+
+fn connections(encoder: &mut Encoder<'_>, service: &Service) -> fmt::Result {
+    let listeners = service.listeners.lock().clone();
+    let open = listeners.iter().map(|listener| ([("listener", listener.name)], listener.open() as u64));
+    encoder.gauges("petstore_http_connections", "Open connections by listener.", open)?;
+    let limits = listeners.iter().map(|listener| ([("listener", listener.name)], listener.most as u64));
+    encoder.gauges("petstore_http_connections_limit", "Maximum number of open connections.", limits)?;
+    let rejected = listeners.iter().flat_map(|listener| {
+        [("full", &listener.refused_full), ("address", &listener.refused_address)]
+            .map(|(reason, count)| ([("listener", listener.name), ("reason", reason)], count.load(Relaxed)))
+    });
+    let help = "Connections rejected at the limit of the listener (full) or of their address (address).";
+    encoder.counters("petstore_http_connections_refused", help, rejected)?;
+    let unsent = service.unsent.load(Relaxed);
+    encoder.gauge("petstore_http_unsent_bytes", "Bytes of responses not yet read by clients.", unsent)?;
+    let help = "Maximum number of unread bytes; above it, requests get 503.";
+    encoder.gauge("petstore_http_unsent_bytes_limit", help, UNSENT_MAX)?;
+    encoder.gauge("petstore_log_readers", "Responses of /log in progress.", service.log_readers())?;
+    let help = "Log lines dropped because standard error was not read in time.";
+    encoder.counter("petstore_log_lines_dropped", help, service.dropped_log_lines.load(Relaxed))?;
+    if let Some(tls) = &service.tls {
+        let help = "Expiry of the TLS certificate, in seconds since 1970.";
+        let expiry = tls.expires().timestamp();
+        encoder.gauge("petstore_tls_certificate_expiry_timestamp_seconds", help, expiry)?;
+    }
+    Ok(())
+}
+
+fn state(encoder: &mut Encoder<'_>, store: &PetStore) -> fmt::Result {
+    let Durability { engine, level, promise, facts: _ } = store.durability();
+    let level = match level {
+        DurabilityLevel::Volatile => "volatile",
+        DurabilityLevel::Buffered => "buffered",
+        DurabilityLevel::Synced => "synced",
+        DurabilityLevel::Replicated => "replicated",
+    };
+    let labels = [("engine", engine), ("durability", level), ("promise", &*promise)];
+    encoder.info("petstore_store", "The storage engine and its durability.", &labels)?;
+    encoder.gauge("petstore_pets", "Pets in the inventory.", store.count())?;
+    if let Some(limit) = store.pets_max() {
+        let help = "Maximum number of pets; at the limit, creates are rejected.";
+        encoder.gauge("petstore_pets_limit", help, limit)?;
+    }
+    encoder.gauge(
+        "petstore_log_position",
+        "Last commit applied by this node.",
+        store.version().position.0,
+    )?;
+    encoder.gauge("petstore_replica_lag_commits", "Commits not yet applied by this node.", store.lag())?;
+    let help = "Time since this node last read the end of the log.";
+    encoder.gauge("petstore_replica_unseen_seconds", help, store.log_unseen_for().as_secs_f64())?;
+    let help = "Position up to which this process has verified the log.";
+    encoder.gauge("petstore_log_checked_position", help, store.checked().0)?;
+    if let Some((snapshot, age)) = store.snapshot() {
+        let position = snapshot.position.0;
+        encoder.gauge("petstore_snapshot_position", "Last commit in the newest snapshot.", position)?;
+        encoder.gauge("petstore_snapshot_age_seconds", "Age of the newest snapshot.", age.num_seconds())?;
+    }
+    let help = "Time by which the clock of this node is behind the latest time in the log.";
+    encoder.gauge("petstore_clock_behind_log_seconds", help, store.clock_behind_log().num_seconds())
+}
+
+fn writer(encoder: &mut Encoder<'_>, store: &PetStore) -> fmt::Result {
+    encoder.gauge("petstore_writer_queue", "Creates waiting for the writer.", store.waiting())?;
+    let help = "Maximum number of queued creates; above it, requests get 503.";
+    encoder.gauge("petstore_writer_queue_limit", help, PetStore::QUEUE_MAX)?;
+    let statistics = store.statistics();
+    encoder.histogram("petstore_commit_events", "Events per commit.", &statistics.commit_events, 1.0)?;
+    encoder.histogram("petstore_commit_bytes", "Bytes per commit.", &statistics.commit_bytes, 1.0)?;
+    let help = "Time that the log took to store or reject a commit.";
+    encoder.histogram("petstore_log_append_duration_seconds", help, &statistics.append_micros, MICROS)?;
+    let help = "Commits that were decided again because another node had appended first.";
+    encoder.counter("petstore_log_conflicts", help, statistics.conflicts.load(Relaxed))?;
+    let help = "Appends that were repeated because their outcome was unknown.";
+    encoder.counter("petstore_log_retries", help, statistics.retries.load(Relaxed))
+}
+
+/// Metrics of embedded engines; others do not know their disks.
+fn storage(encoder: &mut Encoder<'_>, storage: &StorageStats) -> fmt::Result {
+    if let Some(sync) = &storage.sync_micros {
+        let help = "Time to write and sync a commit to the local disk.";
+        encoder.histogram("petstore_log_sync_duration_seconds", help, sync, MICROS)?;
+    }
+    for (name, help, value) in [
+        ("petstore_log_bytes", "Size of the files of the log.", storage.log_bytes),
+        ("petstore_disk_free_bytes", "Free space on the disk of the log.", storage.disk_free),
+        ("petstore_disk_reserved_bytes", "Free space that the log never uses.", storage.disk_reserved),
+    ] {
+        if let Some(value) = value {
+            encoder.gauge(name, help, value)?;
+        }
+    }
+    Ok(())
+}
+
+/// Writes one metric after the other.
+struct Encoder<'a>(DescriptorEncoder<'a>);
+
+/// Microseconds per second.
+const MICROS: f64 = 1_000_000.0;
+
+impl Encoder<'_> {
+    fn metric(&mut self, name: &str, help: &str, metric: &impl EncodeMetric) -> fmt::Result {
+        metric.encode(self.0.encode_descriptor(name, help, None, metric.metric_type())?)
+    }
+
+    fn gauge(&mut self, name: &str, help: &str, value: impl EncodeGaugeValue) -> fmt::Result {
+        self.metric(name, help, &ConstGauge::new(value))
+    }
+
+    fn counter(&mut self, name: &str, help: &str, value: impl EncodeCounterValue) -> fmt::Result {
+        self.metric(name, help, &ConstCounter::new(value))
+    }
+
+    fn info(&mut self, name: &str, help: &str, labels: &impl EncodeLabelSet) -> fmt::Result {
+        self.0.encode_descriptor(name, help, None, MetricType::Info)?.encode_info(labels)
+    }
+
+    fn gauges<Labels: EncodeLabelSet>(
+        &mut self,
+        name: &str,
+        help: &str,
+        mut samples: impl Iterator<Item = (Labels, u64)>,
+    ) -> fmt::Result {
+        let mut family = self.0.encode_descriptor(name, help, None, MetricType::Gauge)?;
+        samples.try_for_each(|(labels, value)| family.encode_family(&labels)?.encode_gauge(&value))
+    }
+
+    fn counters<Labels: EncodeLabelSet>(
+        &mut self,
+        name: &str,
+        help: &str,
+        samples: impl IntoIterator<Item = (Labels, u64)>,
+    ) -> fmt::Result {
+        let mut family = self.0.encode_descriptor(name, help, None, MetricType::Counter)?;
+        samples.into_iter().try_for_each(|(labels, value)| {
+            family.encode_family(&labels)?.encode_counter::<NoLabelSet, _, u64>(&value, None)
+        })
+    }
+
+    /// Writes a histogram of the application. `scale` is the number of its units per unit of the metric.
+    fn histogram(
+        &mut self,
+        name: &str,
+        help: &str,
+        histogram: &application::Histogram,
+        scale: f64,
+    ) -> fmt::Result {
+        #[expect(clippy::cast_precision_loss, reason = "a rounded sum is precise enough")]
+        let scaled = |value: u64| value as f64 / scale;
+        let buckets: Vec<_> =
+            histogram.buckets().map(|(bound, count)| (bound.map_or(f64::INFINITY, scaled), count)).collect();
+        let count = buckets.iter().map(|(_, count)| count).sum();
+        let mut encoder = self.0.encode_descriptor(name, help, None, MetricType::Histogram)?;
+        encoder.encode_histogram::<NoLabelSet>(scaled(histogram.sum()), count, &buckets, None)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use application::{KeyId, RefusedKey};
+
+    use super::*;
+    use crate::http::error::Problem;
+
+    #[test]
+    fn keys_over_the_limit_share_one_series() {
+        let metrics = Metrics::default();
+        for number in 0..KEYS_MAX + 7 {
+            metrics.record_deprecated_call("getPet", &format!("key {number}"));
+        }
+        metrics.record_deprecated_call("getPet", "key 0");
+        let calls = metrics.deprecated_calls.lock();
+        let calls = &calls["getPet"];
+        assert_eq!(calls.len(), KEYS_MAX + 1);
+        assert_eq!((calls[OTHER_KEYS], calls["key 0"]), (7, 2));
+    }
+
+    #[test]
+    fn every_auth_failure_has_a_series_from_the_start() {
+        let id = KeyId("1".into());
+        let refused = [RefusedKey::Unknown, RefusedKey::Expired(id.clone()), RefusedKey::Revoked(id)];
+        let problems = [Problem::MissingKey, Problem::InvalidKey].into_iter();
+        let reasons: Vec<_> = problems
+            .chain(refused.map(Problem::RefusedKey))
+            .filter_map(|problem| problem.refusal())
+            .collect();
+        assert_eq!(reasons, AUTH_FAILURES);
+    }
+}
