@@ -1,17 +1,12 @@
 //! The options of a running store.
 
-use crate::{
-    decision::WriteFormat,
-    ports::{CommitId, DurabilityLevel},
-};
+use crate::ports::{CommitId, DurabilityLevel};
 
 /// The options of a running store.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Options {
     /// Which nodes may write to the log.
     pub access: LogAccess,
-    /// Which version of the format new commits are written in.
-    pub write_format: WriteFormat,
     /// What the log must promise: while it promises less, nothing is written.
     pub required: DurabilityLevel,
     /// The first commit of the log that this store had before, if it had one. No other log is accepted.
@@ -23,8 +18,7 @@ pub struct Options {
 impl Options {
     /// The defaults for a log that is shared like this.
     pub fn new(access: LogAccess) -> Self {
-        let (write_format, required) = (WriteFormat::LikeTheLog, DurabilityLevel::Volatile);
-        Self { access, write_format, required, first_commit: None, pets_max: None }
+        Self { access, required: DurabilityLevel::Volatile, first_commit: None, pets_max: None }
     }
 }
 
