@@ -1,5 +1,4 @@
-//! Version 2 of the log format: every record identifies the history before it, and times are those of the
-//! nodes' clocks.
+//! The hash chain: every record identifies the history before it.
 
 use std::{
     fs,
@@ -9,10 +8,10 @@ use std::{
 
 use adapters::{event_log::memory::MemoryLog, read_model::MemoryReadModel};
 use application::{
-    CreatePet, Digest, KeyId, Options, PetStore, RequestKey, Sharing, WriteFormat, codec,
-    commit::{Commit, Format},
+    CreatePet, Digest, KeyId, Options, PetStore, RequestKey, Sharing, codec,
+    commit::Commit,
     contract,
-    ports::{Clock, EventLog, Fault, LogError, Position, ReadBound, Version},
+    ports::{Clock, EventLog, Fault, LogError, Position, ReadBound},
     transfer::{self, Broken, Summary},
 };
 use chrono::{DateTime, TimeDelta, Utc};
@@ -41,10 +40,9 @@ fn hour(hours: i64) -> DateTime<Utc> {
     DateTime::UNIX_EPOCH + TimeDelta::hours(hours)
 }
 
-async fn node(log: &Arc<MemoryLog>, clock: &Arc<SetClock>, write_format: WriteFormat) -> PetStore {
-    let options = Options { write_format, ..Options::new(Sharing::Alone) };
+async fn node(log: &Arc<MemoryLog>, clock: &Arc<SetClock>) -> PetStore {
     let read_model = Arc::<MemoryReadModel>::default();
-    PetStore::open(log.clone(), read_model, clock.clone(), options).await.unwrap()
+    PetStore::open(log.clone(), read_model, clock.clone(), Options::new(Sharing::Alone)).await.unwrap()
 }
 
 /// Adds a pet, and returns its id and whether it was there already.
@@ -55,10 +53,10 @@ async fn create(store: &PetStore, key: Option<&str>) -> (i64, bool) {
     (created.pet.id.get(), created.replayed)
 }
 
-/// A log with so many commits of version 2.
+/// A log with so many commits.
 async fn history(commits: u64) -> Arc<MemoryLog> {
     let log = Arc::<MemoryLog>::default();
-    let store = node(&log, &SetClock::at(0), WriteFormat::LikeTheLog).await;
+    let store = node(&log, &SetClock::at(0)).await;
     for _ in 0..commits {
         create(&store, None).await;
     }
@@ -83,8 +81,8 @@ async fn rewritten(log: &dyn EventLog, position: u64, chain: Chain) -> MemoryLog
             let domain::PetEvent::Added(pet) = &mut commit.entries[0].event;
             pet.details.name = PetName::new("Max").unwrap();
         }
-        if let (Chain::Mended, Format::V2 { previous, .. }) = (chain, &mut commit.format) {
-            *previous = head;
+        if let Chain::Mended = chain {
+            commit.previous = head;
         }
         let record = codec::encode(&commit);
         head = Digest::of(&record.bytes);
@@ -102,11 +100,10 @@ enum Chain {
 }
 
 #[tokio::test]
-async fn a_new_log_is_chained_from_its_first_record_and_its_head_hash_is_the_hash_of_its_last() {
+async fn the_head_hash_is_the_hash_of_the_last_record() {
     let log = history(3).await;
-    let summary = walk(&*log).await.unwrap();
     let last = log.read(Position(2), ReadBound::ONE).await.unwrap();
-    assert_eq!((summary.head_hash, summary.chained_from), (Digest::of(&last[0].bytes), Some(Position(1))));
+    assert_eq!(walk(&*log).await.unwrap().head_hash, Digest::of(&last[0].bytes));
 }
 
 #[tokio::test]
@@ -124,47 +121,20 @@ async fn a_completely_rewritten_history_has_a_different_head_hash() {
     assert!(walk(&forged).await.is_ok(), "it is sound in itself");
     let find = async |log: &dyn EventLog| transfer::find_head_hash(log, kept, |_| {}).await.unwrap().1;
     assert_eq!(find(&forged).await, None);
-    let store = node(&log, &SetClock::at(1), WriteFormat::LikeTheLog).await;
+    let store = node(&log, &SetClock::at(1)).await;
     create(&store, None).await;
     assert_eq!(find(&*log).await, Some(Position(5)), "a log that has grown since is the same history");
-}
-
-#[tokio::test]
-async fn a_log_of_version_1_stays_in_version_1_until_told_otherwise() {
-    let log = Arc::<MemoryLog>::default();
-    contract::fill(&*log, Version::START, 3).await;
-    let before = walk(&*log).await.unwrap();
-    assert_eq!((before.head_hash, before.chained_from), (before.digest, None));
-    create(&node(&log, &SetClock::at(1), WriteFormat::LikeTheLog).await, None).await;
-    let still = walk(&*log).await.unwrap();
-    assert_eq!((still.last, still.chained_from), (Position(4), None));
-
-    create(&node(&log, &SetClock::at(1), WriteFormat::Version2).await, None).await;
-    create(&node(&log, &SetClock::at(1), WriteFormat::LikeTheLog).await, None).await;
-
-    let commits = commits(&*log).await;
-    let Format::V2 { previous, .. } = commits[4].format else { panic!("told to write version 2") };
-    assert_eq!(previous, still.digest, "the first one names all records before it");
-    assert_eq!(walk(&*log).await.unwrap().chained_from, Some(Position(5)), "and there it stays");
-}
-
-#[tokio::test]
-async fn version_1_never_follows_version_2() {
-    let log = history(2).await;
-    let head = contract::version(&*log).await;
-    log.append(head, &contract::record(3)).await.unwrap();
-    assert_eq!(walk(&*log).await.unwrap_err().error.fault, Fault::Damaged);
 }
 
 #[tokio::test]
 async fn a_write_after_72_idle_hours_or_on_a_backup_of_last_month_succeeds_at_once() {
     let log = Arc::<MemoryLog>::default();
     let clock = SetClock::at(0);
-    let store = node(&log, &clock, WriteFormat::LikeTheLog).await;
+    let store = node(&log, &clock).await;
     create(&store, None).await;
     clock.set(72);
     assert_eq!(create(&store, None).await, (2, false));
-    let restored = node(&log, &SetClock::at(24 * 31), WriteFormat::LikeTheLog).await;
+    let restored = node(&log, &SetClock::at(24 * 31)).await;
     assert_eq!(create(&restored, None).await, (3, false));
     assert_eq!(commits(&*log).await.last().unwrap().time, hour(24 * 31), "the time is what the clock said");
 }
@@ -172,16 +142,16 @@ async fn a_write_after_72_idle_hours_or_on_a_backup_of_last_month_succeeds_at_on
 #[tokio::test]
 async fn a_clock_that_is_25_hours_ahead_makes_no_node_forget_a_key() {
     let log = Arc::<MemoryLog>::default();
-    let right = node(&log, &SetClock::at(0), WriteFormat::LikeTheLog).await;
+    let right = node(&log, &SetClock::at(0)).await;
     assert_eq!(create(&right, Some("order-1")).await, (1, false));
     drop(right);
-    let ahead = node(&log, &SetClock::at(25), WriteFormat::LikeTheLog).await;
+    let ahead = node(&log, &SetClock::at(25)).await;
     assert_eq!(create(&ahead, Some("order-1")).await, (1, true), "it has not forgotten");
     for id in 2..=30 {
         assert_eq!(create(&ahead, None).await, (id, false));
     }
     drop(ahead);
-    let right = node(&log, &SetClock::at(1), WriteFormat::LikeTheLog).await;
+    let right = node(&log, &SetClock::at(1)).await;
     assert_eq!(create(&right, Some("order-1")).await, (1, true), "and the others have not");
     assert_eq!(right.clock_behind_log(), TimeDelta::hours(24), "and they can tell that a clock is wrong");
     assert_eq!(create(&right, None).await, (31, false));
@@ -192,15 +162,9 @@ async fn a_clock_that_is_25_hours_ahead_makes_no_node_forget_a_key() {
 async fn the_script_in_the_docs_detects_what_verify_detects() {
     let page = fs::read_to_string(concat!(env!("CARGO_MANIFEST_DIR"), "/../docs/storage-format.md")).unwrap();
     let script = page.split("```python\n").nth(1).and_then(|rest| rest.split("```").next()).unwrap();
-    let mixed = Arc::<MemoryLog>::default();
-    contract::fill(&*mixed, Version::START, 3).await;
-    create(&node(&mixed, &SetClock::at(1), WriteFormat::Version2).await, None).await;
     let sound = history(5).await;
-    for log in [&mixed, &sound] {
-        let head = walk(&**log).await.unwrap().head_hash;
-        assert_eq!(checked(script, &exported(&**log).await), format!("sound: {head}"));
-    }
-    let lines = exported(&*sound).await;
+    let (lines, head) = (exported(&*sound).await, walk(&*sound).await.unwrap().head_hash);
+    assert_eq!(checked(script, &lines), format!("sound: {head}"));
     let forged = String::from_utf8(lines).unwrap().replacen("Rex", "Max", 1);
     assert_eq!(checked(script, forged.as_bytes()), "position 2 does not follow the records before it");
 }

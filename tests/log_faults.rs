@@ -6,7 +6,7 @@ use application::{
     CreateError, PetStore, Sharing, contract,
     ports::{EventLog as _, Fault, Position},
 };
-use harness::{FaultyLog, LogFault, all_pets, newer, open_node};
+use harness::{FaultyLog, LogFault, all_pets, in_format, open_node};
 use tokio::time::{self, Instant};
 
 mod replaced;
@@ -141,9 +141,9 @@ async fn an_unclear_append_is_resolved_when_a_newer_program_wrote_at_its_positio
     let log = Arc::<FaultyLog>::default();
     let store = alone(&log).await;
     log.fails_with(LogFault::OvertakenByANewerProgram);
-    assert_eq!(create(&store).await, Err(CreateError::Unavailable(Fault::NewerFormat)));
-    assert_eq!(fault(&store), Some(Fault::NewerFormat));
-    assert_eq!(all_pets(&store), Err(Fault::NewerFormat), "what it would show is no longer the truth");
+    assert_eq!(create(&store).await, Err(CreateError::Unavailable(Fault::UnsupportedFormat)));
+    assert_eq!(fault(&store), Some(Fault::UnsupportedFormat));
+    assert_eq!(all_pets(&store), Err(Fault::UnsupportedFormat), "what it would show is no longer the truth");
 }
 
 #[tokio::test(start_paused = true)]
@@ -151,11 +151,11 @@ async fn a_node_that_follows_a_newer_program_stops_serving_and_says_so() {
     let log = Arc::<FaultyLog>::default();
     let store = shared(&log).await;
     assert_eq!(create(&store).await, Ok(1));
-    log.append(contract::version(&*log).await, &newer(&contract::record(2))).await.unwrap();
+    log.append(contract::version(&*log).await, &in_format(3, &contract::record(2))).await.unwrap();
     after_a_while().await;
-    assert_eq!(fault(&store), Some(Fault::NewerFormat));
-    assert_eq!(all_pets(&store), Err(Fault::NewerFormat), "what it would show is no longer the truth");
-    assert_eq!(create(&store).await, Err(CreateError::Unavailable(Fault::NewerFormat)));
+    assert_eq!(fault(&store), Some(Fault::UnsupportedFormat));
+    assert_eq!(all_pets(&store), Err(Fault::UnsupportedFormat), "what it would show is no longer the truth");
+    assert_eq!(create(&store).await, Err(CreateError::Unavailable(Fault::UnsupportedFormat)));
 }
 
 #[tokio::test(start_paused = true)]

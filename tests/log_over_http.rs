@@ -12,7 +12,8 @@ use std::{
 use adapters::event_log::memory::MemoryLog;
 use application::{
     KeyId, codec,
-    commit::{Commit, Entry, Format},
+    commit::{Commit, Entry, NodeId},
+    contract,
     ports::{CommitId, EventLog as _, Position, Version},
     transfer,
 };
@@ -245,8 +246,15 @@ async fn large_export() -> Vec<u8> {
         });
         let (position, commit) = (last.position.next(), CommitId(Uuid::now_v7()));
         let entries = entries.collect();
-        let record =
-            codec::encode(&Commit { format: Format::V1, position, id: commit, time: Utc::now(), entries });
+        let previous = contract::head_hash(&log, last.position).await;
+        let record = codec::encode(&Commit {
+            position,
+            id: commit,
+            previous,
+            node: NodeId(1),
+            time: Utc::now(),
+            entries,
+        });
         log.append(last, &record).await.unwrap();
         last = Version::at(position, commit);
     }

@@ -25,7 +25,6 @@ mod engines_nats;
 mod engines_sql;
 mod errors;
 mod file_engine;
-mod format_upgrade;
 mod fuzz_corpus;
 mod fuzzing;
 mod get_pet;

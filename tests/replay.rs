@@ -5,7 +5,7 @@ use std::sync::Arc;
 use adapters::{event_log::memory::MemoryLog, read_model::MemoryReadModel, system::SystemClock};
 use application::{
     Digest, KeyId, Options, PetStore, Sharing, codec,
-    commit::{Commit, Entry, Format, NodeId},
+    commit::{Commit, Entry, NodeId},
     ports::{CommitId, EventLog, LogError, Position, Record, Version},
 };
 use chrono::DateTime;
@@ -33,9 +33,10 @@ fn commit(position: u64, previous: Digest) -> Commit {
     let first = position.cast_signed() * PETS - PETS + 1;
     let entry = |id| Entry { event: PetEvent::Added(pet(id)), by: KeyId("k".into()), request_key: None };
     Commit {
-        format: Format::V2 { previous, node: NodeId(7) },
         position: Position(position),
         id: CommitId(Uuid::from_u128(position.into())),
+        previous,
+        node: NodeId(7),
         time: DateTime::UNIX_EPOCH,
         entries: (first..first + PETS).map(entry).collect(),
     }

@@ -2,7 +2,12 @@
 
 use std::{fs, path::Path, process::Command};
 
-use harness::{App, petstore};
+use adapters::event_log::{sled::SledLog, sqlite::SqliteLog};
+use application::{
+    contract,
+    ports::{EventLog, Position, ReadBound, Version},
+};
+use harness::{App, in_format, petstore};
 use serde_json::{Value, json};
 
 fn add(app: &App) -> i64 {
@@ -88,7 +93,7 @@ fn a_flipped_bit_never_shortens_the_history_silently() {
     app.terminate();
     let exported = |store: &str| petstore(["log", "export", "--store", store]);
     let lines = |text: &str| {
-        text.lines().filter(|line| line.contains("\"v\":1")).map(str::to_owned).collect::<Vec<_>>()
+        text.lines().filter(|line| line.contains("\"v\":2")).map(str::to_owned).collect::<Vec<_>>()
     };
     let sound = lines(&exported(app.store()).stdout);
     let log = app.folder().join("log");
@@ -146,4 +151,45 @@ fn the_log_can_be_inspected_when_no_service_runs() {
     let nowhere = format!("{}-nowhere", app.store());
     assert_eq!(petstore(["log", "verify", "--store", &nowhere]).code, Some(1), "looking makes no store");
     assert!(!Path::new(nowhere.strip_prefix("sled:").unwrap()).exists());
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_log_with_another_record_format_is_rejected_and_left_unchanged() {
+    for (format, engine) in [(1, "sled"), (3, "sled"), (1, "sqlite"), (3, "sqlite")] {
+        let folder = tempfile::tempdir().unwrap();
+        let path = folder.path().join("pets");
+        let open = || -> Box<dyn EventLog> {
+            match engine {
+                "sled" => Box::new(SledLog::open(&path).unwrap()),
+                _ => Box::new(SqliteLog::open(&path).unwrap()),
+            }
+        };
+        let log = open();
+        let head = contract::fill(&*log, Version::START, 1).await;
+        log.append(head, &in_format(format, &contract::record(2))).await.unwrap();
+        let records = log.read(Position::START, ReadBound::BATCH).await.unwrap();
+        drop(log);
+        let database = |path: &Path| if engine == "sqlite" { fs::read(path).ok() } else { None };
+        let bytes = database(&path);
+
+        let (store, keys) = (format!("{engine}:{}", path.display()), folder.path().join("keys.toml"));
+        let flags = ["--listen", "127.0.0.1:0", "--keys", keys.to_str().unwrap()];
+        let serve = [&["serve", "--store", &store], &flags[..]].concat();
+        for command in [serve, vec!["log", "export", "--store", &store]] {
+            let rejected = petstore(&command);
+            assert_eq!((rejected.code, rejected.sentences()), (Some(1), 1), "{command:?}: {rejected:?}");
+            let sentence = format!(
+                "the commit at position 2 cannot be read: its record format is {format}, and this version of \
+                 petstore reads only 2; use the version that wrote it"
+            );
+            assert!(rejected.stderr.contains(&sentence), "{command:?}: {}", rejected.stderr);
+            // sled rewrites its file whenever it is opened; what it stores must not change.
+            assert!(database(&path) == bytes, "{command:?} left the file unchanged");
+            assert_eq!(
+                open().read(Position::START, ReadBound::BATCH).await,
+                Ok(records.clone()),
+                "{command:?}"
+            );
+        }
+    }
 }

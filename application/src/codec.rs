@@ -1,10 +1,9 @@
 //! The record format: a commit as one line of JSON that carries its own version and checksum.
 //!
-//! The layout is described in `docs/storage-format.md`. Golden files of every version ever written must stay
-//! decodable, so a change here is a new version with an upcast, never an edit of an old one.
+//! The layout is described in `docs/storage-format.md`, and `golden/commit-v2.json` pins it byte for byte: a different
+//! layout is a new version.
 
-mod canonical;
-mod plain;
+mod fast_decoder;
 
 use std::borrow::Cow;
 
@@ -16,60 +15,65 @@ use thiserror::Error;
 use uuid::Uuid;
 
 use crate::{
-    commit::{Commit, CommitId, CommitView, Entry, Format, NodeId, Position},
+    commit::{Commit, CommitId, CommitView, Entry, NodeId, Position},
     digest::push_hex,
     idempotency::RequestKey,
     ports::{Fault, LogError, Record, StoredRecord},
     principal::KeyId,
 };
 
-/// Why bytes are not a commit, named by what the reader does next.
+/// An error of [`decode`]: the bytes are not a commit that can be used.
 #[derive(Debug, Clone, PartialEq, Eq, Error)]
 pub enum DecodeError {
-    /// Not what was written: restore, or salvage what is sound.
+    /// The bytes are not those that were stored.
     #[error("{0}")]
     Damaged(String),
-    /// Written by a newer program: upgrade this one.
-    #[error("it contains {what} of version {version}, which requires a newer petstore")]
-    Newer {
-        /// The part that is too new.
-        what: String,
-        /// Its version.
+    /// Written by a version of petstore with another record format: use that version.
+    #[error("its record format is {0}, and this version of petstore reads only {FORMAT}")]
+    UnsupportedFormat(u64),
+    /// Written by a later version of petstore: use that version.
+    #[error(
+        "it contains an event {kind:?} of version {version}, which this version of petstore does not read"
+    )]
+    UnsupportedEvent {
+        /// The type of the event.
+        kind: String,
+        /// The version of its fields.
         version: u64,
     },
 }
 
 impl DecodeError {
-    /// The same as an error of the log at `position`.
+    /// The error of the log whose record at `position` cannot be decoded.
     pub fn at(&self, position: Position) -> LogError {
         match self {
             Self::Damaged(what) => {
                 LogError::new(Fault::Damaged, format!("the commit at position {position} is damaged: {what}"))
             }
-            Self::Newer { .. } => LogError::new(
-                Fault::NewerFormat,
+            Self::UnsupportedFormat(_) | Self::UnsupportedEvent { .. } => LogError::new(
+                Fault::UnsupportedFormat,
                 format!(
-                    "the commit at position {position} cannot be read: {self}; run that version or a later one"
+                    "the commit at position {position} cannot be read: {self}; use the version that wrote it"
                 ),
             ),
         }
     }
 }
 
-/// The newest version of the envelope.
-const VERSION: u64 = 2;
-/// What every record of a version that is known begins with.
-const PREFIXES: [&[u8]; 2] = [b"{\"v\":1,", b"{\"v\":2,"];
-/// The checksum stands in the last bytes of every record of every version: `,"crc32c":"` 8 digits `"}`.
+/// The number of the record format.
+const FORMAT: u64 = 2;
+/// The first bytes of every record of that format.
+const PREFIX: &[u8] = b"{\"v\":2,";
+/// The checksum is in the last bytes of a record of any format: `,"crc32c":"` 8 digits `"}`.
 const CHECKSUM_OPEN: &[u8] = b",\"crc32c\":\"";
 const CHECKSUM_CLOSE: &[u8] = b"\"}";
 const CHECKSUM_LEN: usize = CHECKSUM_OPEN.len() + 8 + CHECKSUM_CLOSE.len();
 
-/// The most bytes that a record takes beside its entries.
+/// The maximum size of a record without its entries, in bytes.
 pub(crate) const ENVELOPE_SIZE_BOUND: usize = 288;
 
-/// The most bytes an entry may take in a record, whatever is in it. Escaping at most doubles a text, since
-/// neither names nor request keys hold control characters.
+/// The maximum size of this entry in a record, in bytes. Escaping at most doubles a text, since neither names nor
+/// request keys hold control characters.
 pub(crate) fn entry_size_bound(entry: &Entry) -> usize {
     let PetEvent::Added(pet) = &entry.event;
     let texts =
@@ -77,16 +81,13 @@ pub(crate) fn entry_size_bound(entry: &Entry) -> usize {
     256 + 2 * (texts + entry.by.0.len())
 }
 
-/// Writes a commit down.
+/// Encodes a commit as a record.
 pub fn encode(commit: &Commit) -> Record {
     let mut bytes =
         Vec::with_capacity(ENVELOPE_SIZE_BOUND + commit.entries.iter().map(entry_size_bound).sum::<usize>());
-    if plain::write(&mut bytes, commit).is_none() {
-        bytes.clear();
-        serde_json::to_writer(&mut bytes, &Envelope::from(commit))
-            .expect("text keys and values always serialise");
-        bytes.pop(); // The closing brace: the checksum goes in before it.
-    }
+    serde_json::to_writer(&mut bytes, &Envelope::from(commit))
+        .expect("text keys and values always serialise");
+    bytes.pop(); // The closing brace: the checksum goes in before it.
     let checksum = crc32c::crc32c(&bytes);
     bytes.extend_from_slice(CHECKSUM_OPEN);
     push_hex(&mut bytes, &checksum.to_be_bytes());
@@ -94,42 +95,42 @@ pub fn encode(commit: &Commit) -> Record {
     Record { id: commit.id, bytes: Bytes::from(bytes) }
 }
 
-/// Reads a commit back. Checks the checksum first, then the version, then every rule of the domain.
+/// Decodes a record. Checks the checksum first, then the format, then every rule of the domain.
 pub fn decode(bytes: &[u8]) -> Result<Commit, DecodeError> {
     check_checksum(bytes)?;
     parse(bytes)
 }
 
-/// A commit that was read from a record, and borrows from it if it can.
+/// A commit decoded from a record.
 pub(crate) enum Decoded<'a> {
-    /// From a record as this program writes it.
-    Read(CommitView<'a>),
-    /// From any other.
-    Parsed(Commit),
+    /// Borrowed from the record, by the fast decoder.
+    Borrowed(CommitView<'a>),
+    /// Copied from the record, by serde.
+    Owned(Commit),
 }
 
 impl Decoded<'_> {
     pub(crate) fn view(&self) -> Cow<'_, CommitView<'_>> {
         match self {
-            Self::Read(commit) => Cow::Borrowed(commit),
-            Self::Parsed(commit) => Cow::Owned(commit.view()),
+            Self::Borrowed(commit) => Cow::Borrowed(commit),
+            Self::Owned(commit) => Cow::Owned(commit.view()),
         }
     }
 }
 
-/// The same as [`decode_stored`], but faster.
+/// Decodes a stored record like [`decode_stored`], without copies if the fast decoder accepts it.
 pub(crate) fn read_stored(record: &StoredRecord) -> Result<Decoded<'_>, LogError> {
     let read = || {
         let body = check_checksum(&record.bytes)?;
-        canonical::read(body)
-            .map_or_else(|| parse(&record.bytes).map(Decoded::Parsed), |commit| Ok(Decoded::Read(commit)))
+        fast_decoder::read(body)
+            .map_or_else(|| parse(&record.bytes).map(Decoded::Owned), |commit| Ok(Decoded::Borrowed(commit)))
     };
     let commit = read().map_err(|error| error.at(record.position))?;
     check_position(record, commit.view().position)?;
     Ok(commit)
 }
 
-/// The record without its checksum, if that matches.
+/// Returns the record without its checksum, if the checksum matches.
 fn check_checksum(bytes: &[u8]) -> Result<&[u8], DecodeError> {
     let damaged = |what: &str| DecodeError::Damaged(what.into());
     let (body, checksum) = bytes
@@ -145,13 +146,13 @@ fn check_checksum(bytes: &[u8]) -> Result<&[u8], DecodeError> {
     Ok(body)
 }
 
-/// Reads a record whose checksum matches.
+/// Decodes a record whose checksum matches.
 fn parse(bytes: &[u8]) -> Result<Commit, DecodeError> {
-    if !PREFIXES.iter().any(|prefix| bytes.starts_with(prefix)) {
-        return Err(unknown_version(bytes));
+    if !bytes.starts_with(PREFIX) {
+        return Err(unsupported_format(bytes));
     }
     let commit: Envelope<'_> =
-        serde_json::from_slice(bytes).map_err(|error| unknown_content(bytes, &error))?;
+        serde_json::from_slice(bytes).map_err(|error| unsupported_content(bytes, &error))?;
     commit.try_into()
 }
 
@@ -176,12 +177,10 @@ struct Envelope<'a> {
     v: u64,
     position: u64,
     id: Uuid,
-    /// From version 2 on.
-    #[serde(borrow, default, skip_serializing_if = "Option::is_none")]
-    previous: Option<Cow<'a, str>>,
-    /// From version 2 on.
-    #[serde(borrow, default, skip_serializing_if = "Option::is_none")]
-    node: Option<Cow<'a, str>>,
+    #[serde(borrow)]
+    previous: Cow<'a, str>,
+    #[serde(borrow)]
+    node: Cow<'a, str>,
     #[serde(borrow)]
     time: Cow<'a, str>,
     #[serde(borrow)]
@@ -216,16 +215,12 @@ const PET_ADDED: (&str, u64) = ("pet_added", 1);
 
 impl<'a> From<&'a Commit> for Envelope<'a> {
     fn from(commit: &'a Commit) -> Self {
-        let (v, previous, node) = match commit.format {
-            Format::V1 => (1, None, None),
-            Format::V2 { previous, node } => (2, Some(previous.to_string()), Some(node.to_string())),
-        };
         Self {
-            v,
+            v: FORMAT,
             position: commit.position.0,
             id: commit.id.0,
-            previous: previous.map(Cow::from),
-            node: node.map(Cow::from),
+            previous: commit.previous.to_string().into(),
+            node: commit.node.to_string().into(),
             time: commit.time.to_rfc3339_opts(SecondsFormat::Micros, true).into(),
             events: commit.entries.iter().map(EventV1::from).collect(),
         }
@@ -255,13 +250,18 @@ impl TryFrom<Envelope<'_>> for Commit {
     type Error = DecodeError;
 
     fn try_from(commit: Envelope<'_>) -> Result<Self, DecodeError> {
-        let format = if commit.v == 1 { Format::V1 } else { format_v2(&commit)? };
+        let damaged = |what: &str| DecodeError::Damaged(what.into());
+        let previous = commit.previous.parse();
+        let previous = previous.map_err(|_| damaged("it has no valid hash of the history before it"))?;
+        let node =
+            node_id(&commit.node).ok_or_else(|| damaged("it has no valid id of the node that wrote it"))?;
         let time = DateTime::parse_from_rfc3339(&commit.time)
             .map_err(|_| DecodeError::Damaged(format!("its time is {:?}", commit.time)))?;
         Ok(Self {
-            format,
             position: Position(commit.position),
             id: CommitId(commit.id),
+            previous,
+            node,
             time: time.to_utc(),
             entries: commit.events.into_iter().map(Entry::try_from).collect::<Result<_, _>>()?,
         })
@@ -273,10 +273,8 @@ impl TryFrom<EventV1<'_>> for Entry {
 
     fn try_from(event: EventV1<'_>) -> Result<Self, DecodeError> {
         if (&*event.r#type, event.v) != PET_ADDED {
-            return Err(DecodeError::Newer {
-                what: format!("an event {:?}", event.r#type),
-                version: event.v,
-            });
+            let kind = event.r#type.into_owned();
+            return Err(DecodeError::UnsupportedEvent { kind, version: event.v });
         }
         let pet = event.pet;
         let broken = |rule: String| DecodeError::Damaged(format!("pet {}: {rule}", pet.id));
@@ -292,34 +290,26 @@ impl TryFrom<EventV1<'_>> for Entry {
     }
 }
 
-fn format_v2(commit: &Envelope<'_>) -> Result<Format, DecodeError> {
-    let previous = commit.previous.as_deref().and_then(|text| text.parse().ok());
-    let node = commit
-        .node
-        .as_deref()
-        .filter(|text| text.len() == 16 && text.bytes().all(|digit| digit.is_ascii_hexdigit()));
-    let node = node.and_then(|text| u64::from_str_radix(text, 16).ok());
-    match (previous, node) {
-        (Some(previous), Some(node)) => Ok(Format::V2 { previous, node: NodeId(node) }),
-        (None, _) => Err(DecodeError::Damaged("it has no valid hash of the history before it".into())),
-        (_, None) => Err(DecodeError::Damaged("it has no valid id of the node that wrote it".into())),
-    }
+/// The id of a node: 16 hex digits.
+fn node_id(text: &str) -> Option<NodeId> {
+    let is_id = text.len() == 16 && text.bytes().all(|digit| digit.is_ascii_hexdigit());
+    u64::from_str_radix(text, 16).ok().filter(|_| is_id).map(NodeId)
 }
 
-/// Says why the version of a record with a sound checksum is not known: it is newer, or the record is none of ours.
-fn unknown_version(bytes: &[u8]) -> DecodeError {
+/// The error of a record with a sound checksum and another prefix: it has another format, or is no record.
+fn unsupported_format(bytes: &[u8]) -> DecodeError {
     #[derive(Deserialize)]
     struct Version {
         v: u64,
     }
-    match serde_json::from_slice::<Version>(bytes) {
-        Ok(Version { v }) if v > VERSION => DecodeError::Newer { what: "an envelope".into(), version: v },
+    match serde_json::from_slice(bytes) {
+        Ok(Version { v }) if v != FORMAT => DecodeError::UnsupportedFormat(v),
         Ok(_) | Err(_) => DecodeError::Damaged("it is not a petstore record".into()),
     }
 }
 
-/// Says why a record of a known version cannot be read: an event that is too new, or plain nonsense.
-fn unknown_content(bytes: &[u8], error: &serde_json::Error) -> DecodeError {
+/// The error of a record with the right prefix that serde rejects: it has an unknown event, or is no commit.
+fn unsupported_content(bytes: &[u8], error: &serde_json::Error) -> DecodeError {
     #[derive(Deserialize)]
     struct Events {
         events: Vec<Tag>,
@@ -331,7 +321,7 @@ fn unknown_content(bytes: &[u8], error: &serde_json::Error) -> DecodeError {
     }
     let tags = serde_json::from_slice::<Events>(bytes).map(|commit| commit.events).unwrap_or_default();
     match tags.into_iter().find(|tag| (tag.r#type.as_str(), tag.v) != PET_ADDED) {
-        Some(tag) => DecodeError::Newer { what: format!("an event {:?}", tag.r#type), version: tag.v },
+        Some(tag) => DecodeError::UnsupportedEvent { kind: tag.r#type, version: tag.v },
         None => DecodeError::Damaged(format!("its content is not a commit: {error}")),
     }
 }

@@ -11,13 +11,15 @@ use crate::{digest::Digest, idempotency::RequestKey, page::PetView, principal::K
 /// One atomic batch of events from any number of callers.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Commit {
-    /// The version of the format it is written in, and what belongs to that version alone.
-    pub format: Format,
     /// Where it stands in the log.
     pub position: Position,
     /// Its identity across nodes and histories.
     pub id: CommitId,
-    /// What the clock of its writer said. In version 1 never before the commit that precedes it.
+    /// The head hash of the log before this commit: the SHA-256 of the previous record, or of nothing.
+    pub previous: Digest,
+    /// The node that wrote it.
+    pub node: NodeId,
+    /// The time on the clock of that node. It may be earlier than the time of the commit before.
     pub time: DateTime<Utc>,
     /// What happened, in order.
     pub entries: Vec<Entry>,
@@ -26,8 +28,9 @@ pub struct Commit {
 impl Commit {
     /// The same, borrowed.
     pub fn view(&self) -> CommitView<'_> {
-        let Self { format, position, id, time, ref entries } = *self;
-        CommitView { format, position, id, time, entries: entries.iter().map(EntryView::from).collect() }
+        let Self { position, id, previous, node, time, ref entries } = *self;
+        let entries = entries.iter().map(EntryView::from).collect();
+        CommitView { position, id, previous, node, time, entries }
     }
 }
 
@@ -35,13 +38,15 @@ impl Commit {
 /// copied.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct CommitView<'a> {
-    /// The version of the format it is written in, and what belongs to that version alone.
-    pub format: Format,
     /// Where it stands in the log.
     pub position: Position,
     /// Its identity across nodes and histories.
     pub id: CommitId,
-    /// What the clock of its writer said.
+    /// The head hash of the log before this commit.
+    pub previous: Digest,
+    /// The node that wrote it.
+    pub node: NodeId,
+    /// The time on the clock of that node.
     pub time: DateTime<Utc>,
     /// What happened, in order.
     pub entries: Vec<EntryView<'a>>,
@@ -72,31 +77,6 @@ impl<'a> From<&'a Entry> for EntryView<'a> {
         };
         let request_key = entry.request_key.as_ref().map(RequestKey::as_str);
         Self { event, by: &entry.by.0, request_key }
-    }
-}
-
-/// The version of the format that a commit is written in.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Format {
-    /// Version 1: nothing but a checksum tells that a record is what was written.
-    V1,
-    /// Version 2: each record names the history before it.
-    V2 {
-        /// The head hash of the log before this commit: the SHA-256 of the record before, and of all records before if
-        /// that one is of version 1 or there is none.
-        previous: Digest,
-        /// The node that wrote the commit.
-        node: NodeId,
-    },
-}
-
-impl Format {
-    /// The node that wrote the commit, if the version tells.
-    pub fn node(self) -> Option<NodeId> {
-        match self {
-            Self::V1 => None,
-            Self::V2 { node, .. } => Some(node),
-        }
     }
 }
 
@@ -170,18 +150,5 @@ impl Version {
     /// The log whose last commit is this one, at `position`.
     pub fn at(position: Position, commit: CommitId) -> Self {
         Self { position, commit: Some(commit) }
-    }
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn a_commit_of_version_2_names_its_node_and_is_shown_by_its_position() {
-        let node = NodeId(7);
-        assert_eq!(Format::V2 { previous: Digest::of(b""), node }.node(), Some(node));
-        assert_eq!(Format::V1.node(), None);
-        assert_eq!(Position(42).next().to_string(), "43");
     }
 }

@@ -13,7 +13,8 @@ use uuid::Uuid;
 
 use crate::{
     codec,
-    commit::{Commit, Entry, Format},
+    commit::{Commit, Entry, NodeId},
+    digest::Digest,
     ports::{AppendError, CommitId, EventLog, Position, ReadBound, Record, StoredRecord, Version},
     principal::KeyId,
 };
@@ -250,16 +251,22 @@ pub async fn a_reopened_log_holds_everything(open: impl AsyncFn() -> Arc<dyn Eve
     }
 }
 
-/// A real commit for this position, with one pet.
+/// A commit for this position, with one pet. It is not chained to any other: logs do not check the chain.
 pub fn record(position: u64) -> Record {
+    record_after(Digest::of(b""), position)
+}
+
+/// A commit like [`record`], for the log with this head hash.
+pub fn record_after(previous: Digest, position: u64) -> Record {
     let id = PetId::new(i64::try_from(position).expect("positions of tests are small"))
         .expect("positions start at 1");
     let name = PetName::new(format!("pet {position}")).expect("a plain name");
     let details = NewPet { name, category_id: CategoryId(1), status: None };
     codec::encode(&Commit {
-        format: Format::V1,
         position: Position(position),
         id: CommitId(Uuid::now_v7()),
+        previous,
+        node: NodeId(1),
         time: DateTime::UNIX_EPOCH,
         entries: vec![Entry {
             event: PetEvent::Added(Pet { id, details }),
@@ -273,14 +280,23 @@ fn sized(bytes: usize) -> Record {
     Record { id: CommitId(Uuid::now_v7()), bytes: Bytes::from(vec![b'x'; bytes]) }
 }
 
-/// Appends so many commits to a log at `head`, and returns the version that it has then.
+/// Appends so many chained commits to a log at `head`, and returns the version that it has then.
 pub async fn fill(log: &dyn EventLog, mut head: Version, count: u64) -> Version {
+    let mut previous = head_hash(log, head.position).await;
     for _ in 0..count {
-        let record = record(head.position.0 + 1);
+        let record = record_after(previous, head.position.0 + 1);
         let position = log.append(head, &record).await.expect("an append at the head");
+        previous = Digest::of(&record.bytes);
         head = Version::at(position, record.id);
     }
     head
+}
+
+/// The head hash of a log up to this position.
+pub async fn head_hash(log: &dyn EventLog, position: Position) -> Digest {
+    let Some(before) = position.0.checked_sub(1) else { return Digest::of(b"") };
+    let last = log.read(Position(before), ReadBound::ONE).await.expect("the log reads");
+    Digest::of(&last[0].bytes)
 }
 
 /// The version of a log that holds commits of ours.

@@ -8,7 +8,7 @@ use domain::{Pet, PetEvent};
 
 use crate::{
     codec,
-    commit::{Commit, CommitId, Entry, Format, NodeId, Version},
+    commit::{Commit, CommitId, Entry, NodeId},
     create::{CreateError, CreatePet, Created},
     idempotency::Caller,
     projection::State,
@@ -18,15 +18,6 @@ use crate::{
 pub(crate) const EVENTS_MAX: usize = 1_024;
 /// The most bytes of events in one commit.
 pub(crate) const BYTES_MAX: usize = 512 * 1024;
-
-/// Which version of the format new commits are written in.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum WriteFormat {
-    /// The version of the last commit, and version 2 in a new log.
-    LikeTheLog,
-    /// Version 2, also in a log that holds version 1: every node that shares the log has to know it.
-    Version2,
-}
 
 /// A commit that is not stored yet, and what each of the first requests will be told once it is.
 #[derive(Debug)]
@@ -74,7 +65,6 @@ pub(crate) struct Circumstances {
     /// The id of the commit.
     pub(crate) id: CommitId,
     pub(crate) node: NodeId,
-    pub(crate) write_format: WriteFormat,
     /// The largest record that the log takes.
     pub(crate) record_limit: usize,
     /// How many more pets may be added.
@@ -87,14 +77,11 @@ pub(crate) fn decide<'a>(
     requests: impl Iterator<Item = &'a CreatePet>,
     circumstances: Circumstances,
 ) -> Draft {
-    let (position, format) = (state.history.version.position.next(), format(state, circumstances));
+    let Circumstances { id, node, .. } = circumstances;
+    let position = state.history.version.position.next();
     // The log keeps microseconds; a decision and its replay must see the same time.
-    let now = circumstances.now.trunc_subsecs(6);
-    let time = match format {
-        Format::V1 => now.max(state.history.clock.newest()),
-        Format::V2 { .. } => now,
-    };
-    let log_time = state.history.clock.after(position, format.node(), time);
+    let time = circumstances.now.trunc_subsecs(6);
+    let log_time = state.history.clock.after(position, Some(node), time);
     let mut inventory = state.history.inventory.clone();
     let mut keys: HashMap<Caller, usize> = HashMap::new();
     let mut entries: Vec<Entry> = Vec::new();
@@ -133,19 +120,7 @@ pub(crate) fn decide<'a>(
         answers.push(Answer::Added(entries.len()));
         entries.push(entry);
     }
-    Draft { commit: Commit { format, position, id: circumstances.id, time, entries }, answers }
-}
-
-/// The format to write: version 2, unless the log holds version 1 and nobody asked for more. Other nodes that share it
-/// may not know version 2 yet.
-fn format(state: &State, circumstances: Circumstances) -> Format {
-    let old = state.history.version != Version::START && !state.history.is_chained();
-    match circumstances.write_format {
-        WriteFormat::LikeTheLog if old => Format::V1,
-        WriteFormat::LikeTheLog | WriteFormat::Version2 => {
-            Format::V2 { previous: state.history.head_hash(), node: circumstances.node }
-        }
-    }
+    Draft { commit: Commit { position, id, previous: state.history.head_hash, node, time, entries }, answers }
 }
 
 /// The answer to a request whose key was used before, in the log or earlier in this batch.
@@ -178,7 +153,7 @@ mod tests {
     use uuid::Uuid;
 
     use super::*;
-    use crate::{Digest, KeyId, RequestKey, commit::Position};
+    use crate::{KeyId, RequestKey};
 
     fn request(name: &str, key: Option<&str>) -> CreatePet {
         CreatePet {
@@ -194,21 +169,7 @@ mod tests {
 
     fn at(now: DateTime<Utc>) -> Circumstances {
         let id = CommitId(Uuid::nil());
-        let write_format = WriteFormat::LikeTheLog;
-        Circumstances { now, id, node: NodeId(1), write_format, record_limit: usize::MAX, room: usize::MAX }
-    }
-
-    /// The state of a log that holds one commit, made at this time.
-    fn state_at(time: DateTime<Utc>, format: Format) -> State {
-        let mut state = State::default();
-        let commit =
-            Commit { format, position: Position(1), id: CommitId(Uuid::nil()), time, entries: vec![] };
-        state.history.add(&commit, &codec::encode(&commit).bytes).unwrap();
-        state
-    }
-
-    fn v2() -> Format {
-        Format::V2 { previous: Digest::of(b""), node: NodeId(1) }
+        Circumstances { now, id, node: NodeId(1), record_limit: usize::MAX, room: usize::MAX }
     }
 
     fn told(draft: Draft) -> Vec<Result<(i64, bool), CreateError>> {
@@ -276,28 +237,11 @@ mod tests {
     }
 
     #[test]
-    fn in_version_1_commit_times_never_go_back_and_in_version_2_they_are_what_the_clock_says() {
+    fn the_time_of_a_commit_is_that_of_the_clock_even_if_an_earlier_commit_has_a_later_time() {
         let (early, late) = (DateTime::UNIX_EPOCH, DateTime::UNIX_EPOCH + chrono::TimeDelta::hours(1));
-        for (format, time) in [(Format::V1, late), (v2(), early)] {
-            let state = state_at(late, format);
-            assert_eq!(decide(&state, [].into_iter(), at(early)).commit.time, time, "{format:?}");
-        }
-    }
-
-    #[test]
-    fn a_log_stays_in_its_version_until_told_otherwise() {
-        let version_2 = Circumstances { write_format: WriteFormat::Version2, ..at(DateTime::UNIX_EPOCH) };
-        let like_the_log = at(DateTime::UNIX_EPOCH);
-        let (empty, old) = (State::default(), state_at(DateTime::UNIX_EPOCH, Format::V1));
-        let new = state_at(DateTime::UNIX_EPOCH, v2());
-        for (state, circumstances, is_old) in [
-            (&empty, like_the_log, false),
-            (&old, like_the_log, true),
-            (&old, version_2, false),
-            (&new, like_the_log, false),
-        ] {
-            let format = decide(state, [].into_iter(), circumstances).commit.format;
-            assert_eq!(format == Format::V1, is_old, "{circumstances:?} on {:?}", state.history.version);
-        }
+        let mut state = State::default();
+        let commit = decide(&state, [].into_iter(), at(late)).commit;
+        state.history.add(&commit, &codec::encode(&commit).bytes).unwrap();
+        assert_eq!(decide(&state, [].into_iter(), at(early)).commit.time, early);
     }
 }

@@ -111,5 +111,5 @@ impl Monitor {
 }
 
 fn too_new(error: &LogError) -> Option<LogError> {
-    (error.fault == Fault::NewerFormat).then(|| error.clone())
+    (error.fault == Fault::UnsupportedFormat).then(|| error.clone())
 }

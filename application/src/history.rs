@@ -4,21 +4,17 @@
 use chrono::{DateTime, Utc};
 use domain::{Inventory, PetId};
 use serde::{Deserialize, Serialize};
-use sha2::{
-    Digest as _, Sha256,
-    digest::common::hazmat::{SerializableState as _, SerializedState},
-};
 use uuid::Uuid;
 
 use crate::{
-    commit::{Commit, CommitView, EventView, Format, Version},
+    commit::{Commit, CommitView, EventView, Version},
     digest::Digest,
     log_clock::{LogClock, SavedClock},
     ports::{CommitId, Fault, LogError, Position},
 };
 
 /// A history, up to the last commit that was added.
-#[derive(Debug, Clone, Default)]
+#[derive(Debug, Clone)]
 pub(crate) struct History {
     /// The last commit.
     pub(crate) version: Version,
@@ -26,35 +22,14 @@ pub(crate) struct History {
     pub(crate) inventory: Inventory,
     /// What time it is, as far as the commits tell.
     pub(crate) clock: LogClock,
-    chain: Chain,
+    /// The SHA-256 of the last record, or of nothing: identifies the whole history, and the next commit names it.
+    pub(crate) head_hash: Digest,
 }
 
-/// What the next commit of version 2 has to name.
-#[derive(Debug, Clone)]
-enum Chain {
-    /// All records so far are of version 1: the digest over all of them.
-    Unchained(Sha256),
-    /// The digest of the last record, which is of version 2.
-    Chained(Digest),
-}
-
-/// The stored bytes of a commit.
-#[derive(Debug, Clone, Copy)]
-pub(crate) struct Stored<'a> {
-    pub(crate) bytes: &'a [u8],
-    /// Their digest, if somebody had the time to compute it.
-    pub(crate) digest: Option<Digest>,
-}
-
-impl Stored<'_> {
-    fn digest(self) -> Digest {
-        self.digest.unwrap_or_else(|| Digest::of(self.bytes))
-    }
-}
-
-impl Default for Chain {
+impl Default for History {
     fn default() -> Self {
-        Self::Unchained(Sha256::new())
+        let (version, inventory, clock) = Default::default();
+        Self { version, inventory, clock, head_hash: Digest::of(b"") }
     }
 }
 
@@ -66,15 +41,7 @@ pub(crate) struct SavedHistory {
     commit: Uuid,
     last_id: Option<i64>,
     clock: SavedClock,
-    chain: SavedChain,
-}
-
-#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
-#[serde(rename_all = "camelCase")]
-enum SavedChain {
-    /// The state of the digest, to go on with.
-    Unchained(Vec<u8>),
-    Chained(String),
+    head_hash: String,
 }
 
 impl History {
@@ -85,62 +52,43 @@ impl History {
             commit: self.version.commit?.0,
             last_id: self.inventory.last_id().map(PetId::get),
             clock: self.clock.save(),
-            chain: match &self.chain {
-                Chain::Unchained(records) => SavedChain::Unchained(records.serialize().to_vec()),
-                Chain::Chained(last) => SavedChain::Chained(last.to_string()),
-            },
+            head_hash: self.head_hash.to_string(),
         })
     }
 
     /// The history that was saved. `None` if it never was one.
     pub(crate) fn load(saved: &SavedHistory) -> Option<Self> {
-        let chain = match &saved.chain {
-            SavedChain::Unchained(state) => {
-                let state: SerializedState<Sha256> = state.as_slice().try_into().ok()?;
-                Chain::Unchained(Sha256::deserialize(&state).ok()?)
-            }
-            SavedChain::Chained(last) => Chain::Chained(last.parse().ok()?),
-        };
         Some(Self {
             version: Version::at(Position(saved.position), CommitId(saved.commit)),
             inventory: Inventory::resume(saved.last_id.map(PetId::new).transpose().ok()?),
             clock: LogClock::load(&saved.clock)?,
-            chain,
+            head_hash: saved.head_hash.parse().ok()?,
         })
-    }
-
-    /// The head hash, which names the whole history: the digest of the last record if that is of version 2, and of all
-    /// records otherwise.
-    pub(crate) fn head_hash(&self) -> Digest {
-        match &self.chain {
-            Chain::Unchained(records) => Digest(records.clone().finalize().into()),
-            Chain::Chained(last) => *last,
-        }
-    }
-
-    /// Whether the last record is of version 2, so that no older one may follow.
-    pub(crate) fn is_chained(&self) -> bool {
-        matches!(self.chain, Chain::Chained(_))
     }
 
     /// Adds the next commit like [`add_view`](Self::add_view).
     pub(crate) fn add(&mut self, commit: &Commit, bytes: &[u8]) -> Result<DateTime<Utc>, LogError> {
-        self.add_view(&commit.view(), Stored { bytes, digest: None })
+        self.add_view(&commit.view(), Digest::of(bytes))
     }
 
-    /// Adds the next commit, whole, and returns the time of the log after it. Changes nothing if commits are missing
-    /// before it, or if it contradicts the history.
+    /// Adds the next commit, whose record has this digest, and returns the time of the log after it. Changes nothing if
+    /// commits are missing before it, or if it contradicts the history.
     pub(crate) fn add_view(
         &mut self,
         commit: &CommitView<'_>,
-        stored: Stored<'_>,
+        record: Digest,
     ) -> Result<DateTime<Utc>, LogError> {
         let (last, position) = (self.version.position, commit.position);
         if position != last.next() {
             let detail = format!("position {last} is followed by {position}: commits are missing");
             return Err(LogError::new(Fault::Damaged, detail));
         }
-        self.check_chain(commit)?;
+        if commit.previous != self.head_hash {
+            let detail = format!(
+                "the commit at position {position} does not follow the commits before it: it was written after different ones"
+            );
+            return Err(LogError::new(Fault::Damaged, detail));
+        }
         let mut inventory = self.inventory.clone();
         for entry in &commit.entries {
             let applied = match entry.event {
@@ -153,21 +101,7 @@ impl History {
         }
         self.inventory = inventory;
         self.version = Version::at(position, commit.id);
-        match (commit.format, &mut self.chain) {
-            (Format::V1, Chain::Unchained(records)) => records.update(stored.bytes),
-            (Format::V1 | Format::V2 { .. }, chain) => *chain = Chain::Chained(stored.digest()),
-        }
-        Ok(self.clock.advance(position, commit.format.node(), commit.time))
-    }
-
-    fn check_chain(&self, commit: &CommitView<'_>) -> Result<(), LogError> {
-        let what = match commit.format {
-            Format::V1 if self.is_chained() => "is of format version 1, and the one before it of version 2",
-            Format::V2 { previous, .. } if previous != self.head_hash() => {
-                "does not follow the commits before it: it was written after different ones"
-            }
-            Format::V1 | Format::V2 { .. } => return Ok(()),
-        };
-        Err(LogError::new(Fault::Damaged, format!("the commit at position {} {what}", commit.position)))
+        self.head_hash = record;
+        Ok(self.clock.advance(position, Some(commit.node), commit.time))
     }
 }

@@ -125,7 +125,7 @@ impl LogCheck {
                 }
             }
         }
-        if history.version == self.restored.version && history.head_hash() == self.restored.head_hash {
+        if history.version == self.restored.version && history.head_hash == self.restored.head_hash {
             self.checked.reached(Position(u64::MAX));
             tracing::info!(
                 "checked the log up to position {} in {:?}",
@@ -193,7 +193,7 @@ async fn add(
 /// Whether the log stays like this: everything else passes, or is noticed by others.
 fn is_final(error: &LogError) -> bool {
     match error.fault {
-        Fault::Damaged | Fault::Foreign | Fault::NewerFormat => true,
+        Fault::Damaged | Fault::Foreign | Fault::UnsupportedFormat => true,
         Fault::Unreachable
         | Fault::WriteFailed
         | Fault::Full

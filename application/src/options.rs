@@ -1,7 +1,6 @@
 //! The options of a running store.
 
 use crate::{
-    decision::WriteFormat,
     ports::{CommitId, DurabilityLevel},
     write_turns::Sharing,
 };
@@ -11,8 +10,6 @@ use crate::{
 pub struct Options {
     /// Who else may write to the log.
     pub sharing: Sharing,
-    /// Which version of the format new commits are written in.
-    pub write_format: WriteFormat,
     /// What the log must promise: while it promises less, nothing is written.
     pub required: DurabilityLevel,
     /// The first commit of the log that this store had before, if it had one. No other log is accepted.
@@ -24,7 +21,6 @@ pub struct Options {
 impl Options {
     /// The defaults for a log that is shared like this.
     pub fn new(sharing: Sharing) -> Self {
-        let (write_format, required) = (WriteFormat::LikeTheLog, DurabilityLevel::Volatile);
-        Self { sharing, write_format, required, first_commit: None, pets_max: None }
+        Self { sharing, required: DurabilityLevel::Volatile, first_commit: None, pets_max: None }
     }
 }

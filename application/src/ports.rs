@@ -167,9 +167,9 @@ pub enum Fault {
     /// The log holds something that petstore has not written.
     #[error("another program has written to the log")]
     Foreign,
-    /// The log holds something that only a newer program understands.
-    #[error("the log contains entries in a newer format")]
-    NewerFormat,
+    /// The log has a format or an event that this version of petstore does not read.
+    #[error("the log was written by a different version of petstore")]
+    UnsupportedFormat,
     /// Another process holds the store, or it is not ours to open.
     #[error("the storage cannot be opened")]
     CannotOpen,
@@ -195,7 +195,7 @@ impl Fault {
         Self::Diverged,
         Self::AnotherLog,
         Self::Foreign,
-        Self::NewerFormat,
+        Self::UnsupportedFormat,
         Self::CannotOpen,
         Self::TooLarge,
         Self::NotDurable,
@@ -213,7 +213,7 @@ impl Fault {
             Self::Diverged => "diverged",
             Self::AnotherLog => "another_log",
             Self::Foreign => "foreign",
-            Self::NewerFormat => "newer_format",
+            Self::UnsupportedFormat => "unsupported_format",
             Self::CannotOpen => "cannot_open",
             Self::TooLarge => "too_large",
             Self::NotDurable => "not_durable",

@@ -12,7 +12,8 @@ use tokio::sync::watch;
 use crate::{
     bookmark::{Bookmark, Recent},
     commit::{Commit, CommitView, EventView},
-    history::{History, Stored},
+    digest::Digest,
+    history::History,
     idempotency::{Answered, RequestKey, SavedAnswer},
     ports::{CommitId, Fault, InvalidBlock, LogError, Position, ReadModel, SavedPets, Version},
     principal::KeyId,
@@ -87,12 +88,12 @@ impl Projection {
 
     /// Applies a commit like [`apply_view`](Self::apply_view).
     pub(crate) fn apply(&self, commit: &Commit, bytes: &[u8]) -> Result<(), LogError> {
-        self.apply_view(&commit.view(), Stored { bytes, digest: None })
+        self.apply_view(&commit.view(), Digest::of(bytes))
     }
 
-    /// Applies a commit that is durable: skips it if it was applied before, refuses it whole if something is
+    /// Applies a durable commit, whose record has this digest: skips it if it was applied before, refuses it whole if something is
     /// missing before it or if it contradicts the history.
-    pub(crate) fn apply_view(&self, commit: &CommitView<'_>, stored: Stored<'_>) -> Result<(), LogError> {
+    pub(crate) fn apply_view(&self, commit: &CommitView<'_>, record: Digest) -> Result<(), LogError> {
         let mut state = self.state.lock();
         if commit.position <= state.history.version.position {
             return Ok(());
@@ -102,7 +103,7 @@ impl Projection {
         {
             return Err(another_log("begins with another commit than before"));
         }
-        let now = state.history.add_view(commit, stored)?;
+        let now = state.history.add_view(commit, record)?;
         self.first.get_or_init(|| commit.id);
         for entry in &commit.entries {
             if let Some(key) = entry.request_key {
@@ -115,7 +116,7 @@ impl Projection {
         {
             let mut recent = self.recent.write();
             self.read_model.apply(commit);
-            recent.add(commit.position, state.history.head_hash());
+            recent.add(commit.position, record);
         }
         self.applied.send_replace(commit.position);
         Ok(())

@@ -6,9 +6,7 @@ use parking_lot::Mutex;
 
 use crate::{
     codec::{self, Decoded},
-    commit::Format,
     digest::Digest,
-    history::Stored,
     ports::{LogError, StoredRecord},
     projection::Projection,
 };
@@ -75,21 +73,16 @@ fn shares(records: &[StoredRecord]) -> impl Iterator<Item = &[StoredRecord]> {
 /// A record that is sound by itself. Whether it follows the one before it is found out when it is applied.
 struct Checked<'a> {
     commit: Decoded<'a>,
-    stored: Stored<'a>,
+    digest: Digest,
 }
 
 impl<'a> Checked<'a> {
     fn new(record: &'a StoredRecord) -> Result<Self, LogError> {
         let commit = codec::read_stored(record)?;
-        let digest = match commit.view().format {
-            // Not hashed by itself: the digest over all of them is what counts.
-            Format::V1 => None,
-            Format::V2 { .. } => Some(Digest::of(&record.bytes)),
-        };
-        Ok(Self { commit, stored: Stored { bytes: &record.bytes, digest } })
+        Ok(Self { commit, digest: Digest::of(&record.bytes) })
     }
 
     fn apply(&self, projection: &Projection) -> Result<(), LogError> {
-        projection.apply_view(&self.commit.view(), self.stored)
+        projection.apply_view(&self.commit.view(), self.digest)
     }
 }

@@ -12,7 +12,6 @@ use tokio::{
 use crate::{
     bookmark::{self, Bookmark},
     codec,
-    commit::Format,
     digest::Digest,
     health::Monitor,
     ports::{EventLog, Fault, LogError, Position, ReadBound, StoredRecord, Version},
@@ -135,7 +134,9 @@ impl Replica {
             };
             match replayed {
                 Ok(()) => return self.monitor.reads_go_on(),
-                Err(error) if matches!(error.fault, Fault::Damaged | Fault::Foreign | Fault::NewerFormat) => {
+                Err(error)
+                    if matches!(error.fault, Fault::Damaged | Fault::Foreign | Fault::UnsupportedFormat) =>
+                {
                     return self.condemn(&error);
                 }
                 Err(_) => time::sleep(RETRY_PAUSE).await,
@@ -177,19 +178,13 @@ impl Replica {
         Ok(())
     }
 
-    /// Whether the history that was applied holds this commit. The log is read if that is too long ago; a record of
-    /// version 1 there is taken for the right one, because its hash depends on all records before it.
+    /// Whether the applied history holds this commit. An old commit is read from the log.
     pub(crate) async fn holds(&self, bookmark: Bookmark) -> bool {
         if let Some(held) = self.projection.holds(bookmark) {
             return held;
         }
         let Ok(found) = self.log.read(before(bookmark.position), ReadBound::ONE).await else { return false };
-        found.first().is_some_and(|record| {
-            codec::decode_stored(record).is_ok_and(|commit| match commit.format {
-                Format::V1 => true,
-                Format::V2 { .. } => bookmark.hash == Some(bookmark::prefix(Digest::of(&record.bytes))),
-            })
-        })
+        found.first().is_some_and(|record| bookmark.hash == Some(bookmark::prefix(Digest::of(&record.bytes))))
     }
 
     /// Keeps up with a log that others write to, for as long as it is polled.

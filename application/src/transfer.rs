@@ -26,7 +26,7 @@ pub use manifest::Passed;
 
 use crate::{
     codec,
-    commit::{Commit, Format},
+    commit::Commit,
     digest::Digest,
     history::History,
     ports::{EventLog, Fault, LogError, Position, ReadBound, StoredRecord},
@@ -47,10 +47,8 @@ pub struct Summary {
     pub span: Option<(DateTime<Utc>, DateTime<Utc>)>,
     /// SHA-256 over the bytes of all records in order: the same on every engine for the same history.
     pub digest: Digest,
-    /// The head hash: names the whole history by its last record. The next record of version 2 will carry it.
+    /// The head hash: identifies the whole history by its last record. The next record will carry it.
     pub head_hash: Digest,
-    /// The first record of version 2, if there is one.
-    pub chained_from: Option<Position>,
 }
 
 /// A walk that did not reach the end of the history.
@@ -78,10 +76,10 @@ pub async fn find_head_hash(
     head_hash: Digest,
     mut progress: impl FnMut(Position),
 ) -> Result<(Summary, Option<Position>), Broken<LogError>> {
-    let mut found = (head_hash == History::default().head_hash()).then_some(Position::START);
+    let mut found = (head_hash == History::default().head_hash).then_some(Position::START);
     let summary = walk_with_history(log, async |record, _, history| {
         progress(record.position);
-        if history.head_hash() == head_hash {
+        if history.head_hash == head_hash {
             found = Some(record.position);
         }
         Ok(())
@@ -168,16 +166,13 @@ impl Check {
         sound.events += commit.entries.len() as u64;
         sound.bytes += record.bytes.len() as u64;
         sound.largest = sound.largest.max(record.bytes.len());
-        if commit.format != Format::V1 {
-            sound.chained_from = sound.chained_from.or(Some(record.position));
-        }
         sound.span = Some((sound.span.map_or(commit.time, |(first, _)| first), commit.time));
         self.last = Some(record.clone());
     }
 
     fn summary(&self) -> Summary {
         let digest = Digest(sha2::Digest::finalize(self.digest.clone()).into());
-        Summary { digest, head_hash: self.history.head_hash(), ..self.sound.clone() }
+        Summary { digest, head_hash: self.history.head_hash, ..self.sound.clone() }
     }
 
     fn end<E: std::error::Error>(self, ended: Result<(), E>) -> Result<Summary, Broken<E>> {

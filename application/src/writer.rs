@@ -16,7 +16,7 @@ use crate::{
     codec,
     commit::NodeId,
     create::{CreateError, CreatePet, Created},
-    decision::{self, Circumstances, Draft, EVENTS_MAX, WriteFormat},
+    decision::{self, Circumstances, Draft, EVENTS_MAX},
     options::Options,
     ports::{
         AppendError, Clock, CommitId, DurabilityLevel, Fault, LogError, Position, ReadBound, ReadModel,
@@ -53,7 +53,6 @@ pub(crate) struct Writer {
     /// `None` if nobody else writes to the log.
     turns: Option<Turns>,
     node: NodeId,
-    write_format: WriteFormat,
     required: DurabilityLevel,
     /// How often the engine has refused a commit or a probe since it last stored one.
     refusals: u32,
@@ -90,7 +89,6 @@ impl Writer {
             waiting: VecDeque::new(),
             turns,
             node: NodeId::random(),
-            write_format: options.write_format,
             required: options.required,
             refusals: 0,
             was_crowded: false,
@@ -225,7 +223,6 @@ impl Writer {
             now: self.clock.now(),
             id: CommitId(Uuid::now_v7()),
             node: self.node,
-            write_format: self.write_format,
             record_limit: self.replica.log.record_limit(),
             room: usize::MAX,
         };

@@ -14,7 +14,7 @@ use std::{
 };
 
 use adapters::http::{AccessLog, ContactUrl, Origin, ServerUrl, Site};
-use application::{WriteFormat, ports::DurabilityLevel};
+use application::ports::DurabilityLevel;
 use clap::{
     Args, CommandFactory as _, Parser, Subcommand, ValueEnum,
     error::{ContextKind, ContextValue, ErrorKind},
@@ -47,7 +47,7 @@ impl Cli {
                 let message = format!("invalid value '{value}' for '{flag}': it must not be negative");
                 Self::command().error(ErrorKind::InvalidValue, message).exit();
             }
-            // What other servers call it; the closest flag by spelling would be --format.
+            // The names of this flag in other servers.
             let unknown = error.get(ContextKind::InvalidArg).map(ToString::to_string);
             if matches!(unknown.as_deref(), Some("--port" | "--host" | "--bind" | "--address")) {
                 let hint = "address and port are given together, for example --listen 127.0.0.1:8080";
@@ -122,11 +122,6 @@ pub(crate) struct ServeArguments {
     /// Refuse to start if the log promises less than this for an acknowledged commit.
     #[arg(long, env = "PETSTORE_REQUIRE_DURABILITY", default_value = "volatile", value_name = "LEVEL")]
     pub(crate) require_durability: RequiredDurability,
-    /// Write this version of the log format from now on, even if the log holds an older one. First upgrade
-    /// every node that shares the log: an older program stops serving when it reads version 2. New logs
-    /// always use version 2.
-    #[arg(long, env = "PETSTORE_FORMAT", value_name = "VERSION")]
-    pub(crate) format: Option<FormatVersion>,
     /// Maximum number of pets. Further creates get 503; a log that holds more is still served [default: no limit]
     #[arg(long, env = "PETSTORE_MAX_PETS", value_name = "N", value_parser = whole_number::<usize>)]
     pub(crate) max_pets: Option<usize>,
@@ -230,10 +225,6 @@ impl ServeArguments {
     pub(crate) fn demands(&self) -> Demands {
         Demands {
             required: self.require_durability.into(),
-            write_format: match self.format {
-                None => WriteFormat::LikeTheLog,
-                Some(FormatVersion::V2) => WriteFormat::Version2,
-            },
             state: self.state.clone().unwrap_or_else(|| self.keys.with_file_name("")),
             accept_new_log: self.accept_new_log,
             pets_max: self.max_pets,
@@ -256,14 +247,6 @@ impl AddressArguments {
         let Self { base_url, staging_url, contact } = self.clone();
         Site { base_url, staging_url, contact, ..Site::default() }
     }
-}
-
-/// A version of the log format that can be requested.
-#[derive(Debug, Clone, Copy, ValueEnum)]
-pub(crate) enum FormatVersion {
-    /// Records are chained by hashes.
-    #[value(name = "2")]
-    V2,
 }
 
 /// The same levels as [`DurabilityLevel`], as words.

@@ -15,7 +15,7 @@ use adapters::{
     system::SystemClock,
 };
 use application::{
-    Options, PetStore, RateLimit, Snapshots, WriteFormat,
+    Options, PetStore, RateLimit, Snapshots,
     ports::{
         Authenticator, Clock as _, CommitId, DurabilityLevel, EventLog, Fault, LogError, ReadModel,
         SnapshotStore,
@@ -88,7 +88,6 @@ pub(crate) async fn open_source(url: &StoreUrl, access: &Access) -> Result<Log, 
 #[derive(Debug)]
 pub(crate) struct Demands {
     pub(crate) required: DurabilityLevel,
-    pub(crate) write_format: WriteFormat,
     /// The folder that remembers which log a server held.
     pub(crate) state: PathBuf,
     /// Whether the log may be another one than before.
@@ -120,7 +119,7 @@ pub(crate) async fn open_store(url: &StoreUrl, demands: &Demands) -> Result<PetS
 }
 
 async fn try_to_open_store(url: &StoreUrl, demands: &Demands) -> Result<PetStore, LogError> {
-    let &Demands { required, write_format, ref state, accept_new_log, pets_max, .. } = demands;
+    let &Demands { required, ref state, accept_new_log, pets_max, .. } = demands;
     let memory = url.name_of_server_log().map(|name| FirstCommit::of(name, state));
     let first_commit = match &memory {
         Some(memory) if !accept_new_log => memory.recall()?,
@@ -134,7 +133,7 @@ async fn try_to_open_store(url: &StoreUrl, demands: &Demands) -> Result<PetStore
             format!("--require-durability asks for more than {url} promises: {}", durability.promise);
         return Err(LogError::new(Fault::CannotOpen, detail));
     }
-    let options = Options { write_format, required, first_commit, pets_max, ..Options::new(url.sharing()) };
+    let options = Options { required, first_commit, pets_max, ..Options::new(url.sharing()) };
     let snapshots = match demands.snapshot_every {
         0 => None,
         every => snapshot_store(url, demands.snapshot_dir.as_deref()).map(|file| Snapshots::new(file, every)),

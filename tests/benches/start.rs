@@ -16,7 +16,7 @@ use std::{
 use adapters::event_log::{sled::SledLog, sqlite::SqliteLog};
 use application::{
     Digest, KeyId, RequestKey, codec,
-    commit::{Commit, Entry, Format, NodeId},
+    commit::{Commit, Entry, NodeId},
     ports::{CommitId, EventLog, Position, Version},
 };
 use chrono::{DateTime, TimeDelta};
@@ -173,9 +173,10 @@ fn commit(
         }
     };
     Commit {
-        format: Format::V2 { previous, node: NodeId(7) },
         position,
         id: CommitId(uuid::Uuid::from_u64_pair(0x018f_3c5e_7a1b_7000, position.0)),
+        previous,
+        node: NodeId(7),
         time: time + TimeDelta::milliseconds(position.0.cast_signed()),
         entries: pets.map(entry).collect(),
     }

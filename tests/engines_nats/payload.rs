@@ -4,7 +4,7 @@ use std::fs;
 
 use adapters::event_log::sled::SledLog;
 use application::{
-    codec,
+    Digest, codec,
     commit::Entry,
     contract,
     ports::{EventLog as _, Position, Record, Version},
@@ -39,7 +39,8 @@ async fn a_history_with_a_record_that_the_server_does_not_take_is_not_copied_at_
     let folder = tempfile::tempdir().unwrap();
     let log = SledLog::open(folder.path().join("log")).unwrap();
     let head = contract::fill(&log, Version::START, 3).await;
-    log.append(head, &large_record(4)).await.unwrap();
+    let previous = contract::head_hash(&log, head.position).await;
+    log.append(head, &large_record(previous, 4)).await.unwrap();
     drop(log);
     let (from, to) = (format!("sled:{}", folder.path().join("log").display()), cluster.url("COPY"));
     let file = folder.path().join("export.jsonl");
@@ -57,8 +58,8 @@ async fn a_history_with_a_record_that_the_server_does_not_take_is_not_copied_at_
 }
 
 /// A commit of many pets.
-fn large_record(position: u64) -> Record {
-    let mut commit = codec::decode(&contract::record(position).bytes).unwrap();
+fn large_record(previous: Digest, position: u64) -> Record {
+    let mut commit = codec::decode(&contract::record_after(previous, position).bytes).unwrap();
     let PetEvent::Added(pet) = commit.entries[0].event.clone();
     for id in pet.id.get() + 1..pet.id.get() + 1_000 {
         let event = PetEvent::Added(Pet { id: PetId::new(id).unwrap(), ..pet.clone() });

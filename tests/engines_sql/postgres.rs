@@ -93,7 +93,7 @@ async fn tables_of_a_newer_version_are_rejected_and_left_unchanged() {
 
     let refused = PostgresLog::open(&server.url("postgres")).await.unwrap_err();
 
-    assert_eq!(refused.fault, Fault::NewerFormat);
+    assert_eq!(refused.fault, Fault::UnsupportedFormat);
     assert!(refused.detail.contains("version 2"), "{refused}");
     assert_eq!(server.sql("postgres", "SELECT count(*) FROM petstore_commits"), "1");
 }

@@ -38,7 +38,7 @@ pub enum LogFault {
     Overtaken,
     /// The append takes a second, and meanwhile another node stores a commit.
     OvertakenSlowly,
-    /// Another node stores a commit in a newer format first, and the answer to ours is lost.
+    /// Another node stores a commit in an unknown format first, and the answer to ours is lost.
     OvertakenByANewerProgram,
     /// The record is refused as too large.
     RefusesTheRecord,
@@ -183,7 +183,10 @@ impl FaultyLog {
 impl EventLog for FaultyLog {
     async fn append(&self, expected: Version, record: &Record) -> Result<Position, AppendError> {
         let log = self.log();
-        let of_another_node = contract::record(expected.position.0 + 1);
+        let of_another_node = contract::record_after(
+            contract::head_hash(&*log, log.head().await.expect("memory has no faults")).await,
+            expected.position.0 + 1,
+        );
         if self.hidden.swap(false, Ordering::SeqCst) {
             return Err(AppendError::Conflict);
         }
@@ -218,7 +221,7 @@ impl EventLog for FaultyLog {
                 Err(AppendError::Conflict)
             }
             LogFault::OvertakenByANewerProgram => {
-                log.append(expected, &newer(record)).await?;
+                log.append(expected, &in_format(3, record)).await?;
                 Err(AppendError::Unclear(lost()))
             }
             LogFault::RefusesTheRecord => {
@@ -274,10 +277,10 @@ fn lost() -> LogError {
     LogError::new(Fault::Unreachable, "the connection broke")
 }
 
-/// The same record as a program of the future would write it.
-pub fn newer(record: &Record) -> Record {
+/// The same record in another format.
+pub fn in_format(format: u64, record: &Record) -> Record {
     let text = str::from_utf8(&record.bytes).expect("records are text");
-    let text = text.replacen("{\"v\":1,", "{\"v\":3,", 1).replacen("{\"v\":2,", "{\"v\":3,", 1);
+    let text = text.replacen("{\"v\":2,", &format!("{{\"v\":{format},"), 1);
     let body = &text[..text.rfind(",\"crc32c\"").expect("a record ends with its checksum")];
     let bytes = format!("{body},\"crc32c\":\"{:08x}\"}}", crc32c::crc32c(body.as_bytes()));
     Record { id: record.id, bytes: bytes.into() }

@@ -15,7 +15,7 @@ mod tools;
 
 pub use app::App;
 pub use browser::{Browser, SCREENSHOTS};
-pub use faulty_log::{FaultyLog, LogFault, newer};
+pub use faulty_log::{FaultyLog, LogFault, in_format};
 pub use http::{Answer, Call, ids, raw};
 pub use nats::{NatsCluster, NatsServer, NatsSync};
 pub use network::Network;

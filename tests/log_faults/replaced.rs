@@ -202,7 +202,7 @@ async fn a_log_that_was_emptied_or_replaced_is_refused_and_nothing_is_forgotten(
     }
 }
 
-/// A log with one commit. It is of version 1, as are those of other nodes.
+/// A log with one commit.
 async fn begun() -> Arc<FaultyLog> {
     let log = Arc::<FaultyLog>::default();
     contract::fill(&*log, Version::START, 1).await;

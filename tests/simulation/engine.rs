@@ -8,7 +8,7 @@ use std::{
 };
 
 use application::{
-    Sharing, codec,
+    Digest, Sharing, codec,
     commit::Commit,
     contract,
     ports::{AppendError, CommitId, Fault, LogError, Position, ReadBound, Record, StoredRecord, Version},
@@ -299,7 +299,10 @@ impl Engine {
                 return;
             }
         };
-        let other = (1..=commits).map(contract::record).map(|record| {
+        let mut previous = Digest::of(b"");
+        let other = (1..=commits).map(|position| {
+            let record = contract::record_after(previous, position);
+            previous = Digest::of(&record.bytes);
             let commit = codec::decode(&record.bytes).expect("a commit of another log");
             Stored { commit, at, record }
         });

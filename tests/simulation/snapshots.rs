@@ -12,7 +12,7 @@ use std::{
 
 use adapters::{event_log::memory::MemoryLog, read_model::MemoryReadModel, system::SystemClock};
 use application::{
-    Options, PetStore, Sharing, Snapshots, contract,
+    Digest, Options, PetStore, Sharing, Snapshots, contract,
     ports::{EventLog as _, Record, SnapshotStore, Version, WriteSnapshot},
 };
 use tokio::runtime;
@@ -38,7 +38,7 @@ impl Place {
                 taken_of(&records)
             }
             Found::Lost => taken_of(&lost),
-            Found::Foreign => taken_of(&(1..=FOREIGN).map(contract::record).collect::<Vec<_>>()),
+            Found::Foreign => taken_of(&foreign()),
             Found::Damaged { per_mille } => taken_of(&records).map(|mut bytes| {
                 let place = part(bytes.len(), per_mille);
                 bytes[place] ^= 1;
@@ -55,6 +55,18 @@ impl Place {
     fn bytes(&self) -> MutexGuard<'_, Option<Vec<u8>>> {
         self.0.lock().unwrap_or_else(PoisonError::into_inner)
     }
+}
+
+/// The records of another log.
+fn foreign() -> Vec<Record> {
+    let mut previous = Digest::of(b"");
+    (1..=FOREIGN)
+        .map(|position| {
+            let record = contract::record_after(previous, position);
+            previous = Digest::of(&record.bytes);
+            record
+        })
+        .collect()
 }
 
 impl SnapshotStore for Place {

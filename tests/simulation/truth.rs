@@ -2,7 +2,7 @@
 
 use std::collections::{HashMap, HashSet};
 
-use application::{Digest, Version, commit::Format, ports::Position};
+use application::{Digest, Version, ports::Position};
 use domain::Pet;
 
 use super::{
@@ -92,7 +92,7 @@ impl Lineage {
     fn check_chain(&self) -> Result<(), String> {
         let mut head_hash = Digest::of(b"");
         for Stored { commit, record, .. } in &self.commits {
-            let chained = matches!(commit.format, Format::V2 { previous, .. } if previous == head_hash);
+            let chained = commit.previous == head_hash;
             ensure(chained, || format!("the commit at {} does not name the one before it", commit.position))?;
             head_hash = Digest::of(&record.bytes);
         }

@@ -3,19 +3,15 @@
 use std::{
     io::{self, Cursor},
     sync::{Arc, Mutex},
-    time::Duration,
 };
 
 use adapters::{event_log::memory::MemoryLog, read_model::MemoryReadModel, system::SystemClock};
 use application::{
-    CreatePet, KeyId, Options, PetStore, RequestKey, Sharing, Snapshots, codec,
-    commit::{Commit, Format},
-    contract,
-    ports::{EventLog, Position, ReadBound, ReadModel, SnapshotStore, WriteSnapshot},
+    CreatePet, KeyId, Options, PetStore, RequestKey, Sharing, Snapshots,
+    ports::{EventLog, ReadModel, SnapshotStore, WriteSnapshot},
     snapshot::{self, Comparison},
 };
-use domain::{CategoryId, NewPet, Pet, PetEvent, PetId, PetName};
-use harness::all_pets;
+use domain::{CategoryId, NewPet, PetName};
 
 /// Keeps a snapshot in memory, and every one that was ever written.
 #[derive(Default)]
@@ -93,75 +89,4 @@ async fn every_snapshot_that_is_taken_under_load_is_what_a_replay_up_to_there_gi
         let one = Arc::new(Shelf(Mutex::new(vec![bytes])));
         assert!(matches!(compare(&log, &one).await, Comparison::Same(_)));
     }
-}
-
-/// The same pets in a log of version 1.
-async fn version_1(log: &MemoryLog) -> Vec<Commit> {
-    let records = log.read(Position::START, ReadBound::BATCH).await.unwrap();
-    let commit = |bytes: &[u8]| Commit { format: Format::V1, ..codec::decode(bytes).unwrap() };
-    records.iter().map(|record| commit(&record.bytes)).collect()
-}
-
-async fn log_of(commits: &[Commit]) -> Arc<MemoryLog> {
-    let log = Arc::<MemoryLog>::default();
-    contract::append_all(&*log, commits.iter().map(codec::encode)).await;
-    log
-}
-
-/// A log of version 1 with so many commits.
-async fn old_log(commits: u32) -> Vec<Commit> {
-    let log = Arc::<MemoryLog>::default();
-    let store = open(&log, &Arc::default(), 1_000).await;
-    for number in 0..commits {
-        add(&store, "k", number).await;
-    }
-    version_1(&log).await
-}
-
-#[tokio::test(flavor = "multi_thread")]
-async fn a_log_of_version_1_goes_on_from_a_snapshot() {
-    let (log, shelf) = (log_of(&old_log(7).await).await, Arc::<Shelf>::default());
-    let store = open(&log, &shelf, 1).await;
-    add(&store, "k", 100).await;
-    store.close().await;
-    assert_eq!(compare(&log, &shelf).await, Comparison::Same(Position(8)));
-    for number in 101..104 {
-        let store = open(&log, &shelf, 1).await;
-        add(&store, "k", number).await;
-        store.close().await;
-    }
-    assert_eq!(compare(&log, &shelf).await, Comparison::Same(Position(11)));
-    let replayed = harness::open_node(log, Sharing::Alone).await;
-    assert_eq!(all_pets(&replayed).unwrap().len(), 11);
-}
-
-#[tokio::test(flavor = "multi_thread")]
-async fn a_log_that_was_rewritten_under_a_snapshot_is_noticed_and_replayed() {
-    // In version 1 nothing but the digest over all records tells: the first and the last one are the same.
-    let mut commits = old_log(9).await;
-    let (log, shelf) = (log_of(&commits).await, Arc::<Shelf>::default());
-    let store = open(&log, &shelf, 1).await;
-    assert_eq!(store.checked(), Position(9));
-    tokio::time::timeout(Duration::from_mins(1), async {
-        while store.snapshot().is_none() {
-            tokio::time::sleep(Duration::from_millis(5)).await;
-        }
-    })
-    .await
-    .unwrap();
-    store.close().await;
-    let name = PetName::new("rewritten").unwrap();
-    let details = NewPet { name, category_id: CategoryId(7), status: None };
-    commits[4].entries[0].event = PetEvent::Added(Pet { id: PetId::new(5).unwrap(), details });
-    let rewritten = log_of(&commits).await;
-    let store = open(&rewritten, &shelf, 1).await;
-    let expected = all_pets(&harness::open_node(rewritten.clone(), Sharing::Alone).await).unwrap();
-    tokio::time::timeout(Duration::from_mins(1), async {
-        while all_pets(&store) != Ok(expected.clone()) {
-            tokio::time::sleep(Duration::from_millis(5)).await;
-        }
-    })
-    .await
-    .expect("what the log says is shown in the end");
-    add(&store, "k", 200).await;
 }

@@ -1,8 +1,8 @@
 //! What the read model shows, compared with a plain list of pets.
 
 use application::{
-    KeyId, Limit,
-    commit::{Commit, Entry, Format},
+    Digest, KeyId, Limit,
+    commit::{Commit, Entry, NodeId},
     ports::{CommitId, Position},
 };
 use chrono::DateTime;
@@ -26,9 +26,10 @@ fn holding(pets: &[Pet]) -> MemoryReadModel {
 fn commit(position: u64, events: impl IntoIterator<Item = PetEvent>) -> Commit {
     let entry = |event| Entry { event, by: KeyId("k".into()), request_key: None };
     Commit {
-        format: Format::V1,
         position: Position(position),
         id: CommitId("0192f0c1-2b3c-7def-8123-456789abcdef".parse().unwrap()),
+        previous: Digest::of(b""),
+        node: NodeId(1),
         time: DateTime::UNIX_EPOCH,
         entries: events.into_iter().map(entry).collect(),
     }

@@ -156,7 +156,7 @@ impl Opened {
         let hashes = frame.next(Kind::Recent)?.as_chunks().0.to_vec();
         let recent = Recent::load(history.version.position, hashes);
         let recent = recent.ok_or_else(|| invalid("the hashes of the last commits are incomplete"))?;
-        if recent.last().hash != Some(crate::bookmark::prefix(history.head_hash())) {
+        if recent.last().hash != Some(crate::bookmark::prefix(history.head_hash)) {
             return Err(invalid("its hashes contradict each other"));
         }
         let first = CommitId(head.first);

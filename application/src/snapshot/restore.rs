@@ -88,7 +88,7 @@ async fn restore(
     let position = opened.history.version.position;
     check_against_log(&opened.head, position, &*replica.log, first).await?;
     let (first, history) = (CommitId(opened.head.first), &opened.history);
-    let restored = Restored { first, version: history.version, head_hash: history.head_hash() };
+    let restored = Restored { first, version: history.version, head_hash: history.head_hash };
     let taken = DateTime::from_timestamp(opened.head.taken, 0);
     let projection = replica.projection.clone();
     off_the_runtime(move || opened.load(&projection)).await?;

@@ -7,7 +7,6 @@ use chrono::{DateTime, Utc};
 use super::{manifest::Passed, still_holds};
 use crate::{
     codec,
-    commit::Format,
     digest::Digest,
     ports::{EventLog, LogError, Position, ReadBound, StoredRecord},
 };
@@ -21,13 +20,11 @@ pub struct Feed {
     passed: Passed,
     events: u64,
     last: Option<StoredRecord>,
-    /// The head hash after the last record, if that alone tells.
-    head_hash: Option<Digest>,
 }
 
 impl Feed {
     pub(crate) fn after(log: Arc<dyn EventLog>, after: Position) -> Self {
-        Self { log, passed: Passed::after(after), events: 0, last: None, head_hash: None }
+        Self { log, passed: Passed::after(after), events: 0, last: None }
     }
 
     /// The position of the last record that was handed out.
@@ -50,10 +47,6 @@ impl Feed {
         for record in &records {
             let commit = codec::decode_stored(record)?;
             self.events += commit.entries.len() as u64;
-            self.head_hash = match commit.format {
-                Format::V1 => None,
-                Format::V2 { .. } => Some(Digest::of(&record.bytes)),
-            };
             self.passed.take(&record.bytes);
             lines.extend_from_slice(&record.bytes);
             lines.push(b'\n');
@@ -69,10 +62,11 @@ impl Feed {
 
     /// The last line: what was handed out.
     pub fn manifest(&self, now: DateTime<Utc>) -> Vec<u8> {
-        // Of records of version 1, only all of them together tell the head hash, and it is their digest.
-        let all = self.passed.is_from_the_start().then(|| self.passed.digest());
+        // The head hash of the log before the first record is known only if that log was empty.
+        let before = self.passed.is_from_the_start().then(|| Digest::of(b""));
+        let head_hash = self.last.as_ref().map(|record| Digest::of(&record.bytes)).or(before);
         let mut line = Vec::new();
-        let manifest = self.passed.manifest(self.events, self.head_hash.or(all), now);
+        let manifest = self.passed.manifest(self.events, head_hash, now);
         manifest.write(&mut line).expect("memory takes every write");
         line
     }

@@ -17,7 +17,7 @@ use uuid::Uuid;
 use super::{Check, CopyError, ExportError, Summary, export::LINE_MAX, intake::append, manifest::MANIFEST};
 use crate::{
     codec,
-    commit::{Commit, CommitId, Format, NodeId, Version},
+    commit::{Commit, CommitId, NodeId, Version},
     digest::Digest,
     ports::{EventLog, Fault, LogError, Position, ReadBound, StoredRecord},
 };
@@ -145,9 +145,8 @@ pub async fn import_with_gaps(
     let (mut last, node) = (Version::START, NodeId::random());
     let remains = read(file, async |commit| {
         let position = last.position.next();
-        let format = Format::V2 { previous: check.history.head_hash(), node };
-        let id = CommitId(Uuid::now_v7());
-        let anew = Commit { format, position, id, time: commit.time, entries: commit.entries };
+        let (id, previous) = (CommitId(Uuid::now_v7()), check.history.head_hash);
+        let anew = Commit { position, id, previous, node, ..commit };
         let record = codec::encode(&anew);
         let stored = StoredRecord { position, bytes: record.bytes.clone() };
         check.follows(&stored)?;

@@ -27,7 +27,7 @@ pub(super) struct Manifest {
     pub(super) events: u64,
     pub(super) bytes: u64,
     pub(super) sha256: String,
-    /// The head hash. Exports of older programs have none, and neither has a part of a log of version 1.
+    /// The head hash. A part of a log without records has none.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub(super) head: Option<String>,
     pub(super) exported: String,

@@ -62,7 +62,7 @@ pub(super) fn declare_after(fault: Fault, word: &Path) {
         | Fault::Diverged
         | Fault::AnotherLog
         | Fault::Foreign
-        | Fault::NewerFormat
+        | Fault::UnsupportedFormat
         | Fault::CannotOpen
         | Fault::TooLarge
         | Fault::NotDurable

@@ -50,7 +50,7 @@ pub(super) async fn ensure(client: &Client, server: &str, if_missing: IfMissing)
                 "the tables in PostgreSQL at {server} have version {version}, this program knows version {VERSION}; \
                  run the petstore that created them or a later one"
             );
-            Err(LogError::new(Fault::NewerFormat, detail))
+            Err(LogError::new(Fault::UnsupportedFormat, detail))
         }
         Some(_) | None => {
             let detail = format!(

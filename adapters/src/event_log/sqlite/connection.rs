@@ -83,7 +83,7 @@ pub(super) fn holds_log(connection: &Connection, path: &Path) -> Result<bool, Lo
         (0, 0, 0) => return Ok(false),
         (APPLICATION_ID, VERSION, _) => return Ok(true),
         (APPLICATION_ID, version, _) if version > VERSION => (
-            Fault::NewerFormat,
+            Fault::UnsupportedFormat,
             format!("has version {version}, this program knows {VERSION}; run a newer one"),
         ),
         _ => (Fault::CannotOpen, "is not a petstore log; choose another path".to_owned()),

@@ -138,7 +138,7 @@ async fn a_log_of_a_newer_version_is_rejected() {
     fill(&SqliteLog::open(&path).unwrap(), 1).await;
     Connection::open(&path).unwrap().pragma_update(None, "user_version", 2).unwrap();
     let refused = SqliteLog::open(&path).unwrap_err();
-    assert_eq!(refused.fault, Fault::NewerFormat);
+    assert_eq!(refused.fault, Fault::UnsupportedFormat);
     assert!(refused.detail.contains("version 2"), "{refused}");
 }
 

@@ -103,7 +103,7 @@ const REASONS = {
   diverged: "The history in the log has changed.",
   another_log: "The log was emptied or replaced by another one.",
   foreign: "Another program has written to the log.",
-  newer_format: "The log contains entries in a newer format.",
+  unsupported_format: "The log was written by a different version of petstore.",
   cannot_open: "The storage cannot be opened.",
   not_durable: "The storage engine promises less durability than required.",
   stopped: "An internal component has stopped: restart the service.",

@@ -19,19 +19,8 @@ pub(super) fn summary(summary: &Summary) {
         fact("first", first.to_rfc3339_opts(SecondsFormat::Secs, true));
         fact("last", last.to_rfc3339_opts(SecondsFormat::Secs, true));
     }
-    fact("format", format_versions(summary));
     fact("digest", summary.digest);
     fact("head hash", summary.head_hash);
-}
-
-/// The versions of the format that the records have.
-fn format_versions(summary: &Summary) -> String {
-    match summary.chained_from {
-        None if summary.last == Position::START => "none yet".into(),
-        None => "1".into(),
-        Some(Position(1)) => "2".into(),
-        Some(position) => format!("1, and 2 from position {position} on"),
-    }
 }
 
 /// Formats ranges of positions: `42, 57 to 60`.

@@ -1,37 +1,37 @@
-//! Reads a record as [`encode`](super::encode) writes it: the fields in their order, no spaces, no escapes in a text.
-//! Five times as fast as serde, and without a copy of any text. Every other record is left to serde.
+//! A decoder for records exactly as [`encode`](super::encode) writes them: the fields in their order, no spaces, no
+//! escapes in a text. It copies no text; serde decodes every other record.
+//!
+//! A second decoder is worth its lines because every startup decodes the whole log: 10 million pets take 1.1 s instead of
+//! 4.6 s.
 
 use chrono::DateTime;
 use domain::{CategoryId, PetId, PetName, PetStatus};
 use uuid::Uuid;
 
+use super::node_id;
 use crate::{
-    commit::{CommitId, CommitView, EntryView, EventView, Format, NodeId, Position},
+    commit::{CommitId, CommitView, EntryView, EventView, Position},
     idempotency::RequestKey,
     page::PetView,
 };
 
-/// How long a UUID is as it is written.
+/// The length of a UUID in a record.
 const UUID_LEN: usize = 36;
-/// What every event begins with.
+/// The first bytes of every event.
 const PET_ADDED: &str = r#"{"type":"pet_added","v":1,"pet":{"id":"#;
 
-/// The commit in a record without its checksum, which must be sound. `None` says nothing about the record, except that
-/// serde has to read it.
+/// Decodes a record without its checksum, which must match. `None` means that serde has to decode it.
 pub(super) fn read(body: &[u8]) -> Option<CommitView<'_>> {
     let mut text = Text(str::from_utf8(body).ok()?);
-    text.skip(r#"{"v":"#)?;
-    let version = text.unsigned()?;
-    text.skip(r#","position":"#)?;
+    text.skip(r#"{"v":2,"position":"#)?;
     let position = Position(text.unsigned()?);
     text.skip(r#","id":""#)?;
     let id = text.quoted().filter(|id| id.len() == UUID_LEN)?;
     let id = CommitId(Uuid::try_parse(id).ok()?);
-    let format = match version {
-        1 => Format::V1,
-        2 => text.format_v2()?,
-        _ => return None,
-    };
+    text.skip(r#","previous":""#)?;
+    let previous = text.quoted()?.parse().ok()?;
+    text.skip(r#","node":""#)?;
+    let node = node_id(text.quoted()?)?;
     text.skip(r#","time":""#)?;
     let time = DateTime::parse_from_rfc3339(text.quoted()?).ok()?.to_utc();
     text.skip(r#","events":["#)?;
@@ -42,10 +42,10 @@ pub(super) fn read(body: &[u8]) -> Option<CommitView<'_>> {
             entries.push(text.entry()?);
         }
     }
-    (text.0 == "]").then_some(CommitView { format, position, id, time, entries })
+    (text.0 == "]").then_some(CommitView { position, id, previous, node, time, entries })
 }
 
-/// What is not read yet.
+/// The text after what has been decoded.
 struct Text<'a>(&'a str);
 
 impl<'a> Text<'a> {
@@ -78,16 +78,6 @@ impl<'a> Text<'a> {
             None => self.unsigned()?.try_into().ok(),
             Some(()) => 0_i64.checked_sub_unsigned(self.unsigned().filter(|size| *size > 0)?),
         }
-    }
-
-    fn format_v2(&mut self) -> Option<Format> {
-        self.skip(r#","previous":""#)?;
-        let previous = self.quoted()?.parse().ok()?;
-        self.skip(r#","node":""#)?;
-        let node = self.quoted().filter(|node| node.len() == 16)?;
-        let is_hex = node.bytes().all(|digit| digit.is_ascii_hexdigit());
-        let node = u64::from_str_radix(node, 16).ok().filter(|_| is_hex)?;
-        Some(Format::V2 { previous, node: NodeId(node) })
     }
 
     fn entry(&mut self) -> Option<EntryView<'a>> {
