@@ -12,15 +12,13 @@ use tokio::sync::{Semaphore, watch};
 
 use super::{
     admin::metrics::Metrics,
-    connection_timeouts::Unsent,
     error::Problem,
     limits::ClientLimits,
     log::LOG_READERS_MAX,
     request_id::RequestIds,
     request_log::{AccessLog, RequestLog},
-    server::Occupancy,
+    server::{Admission, Tls, UnsentBytes},
     site::Site,
-    tls::Tls,
     wrong_keys::WrongKeys,
 };
 
@@ -33,10 +31,10 @@ pub struct Service {
     pub(super) ids: RequestIds,
     pub(super) metrics: Metrics,
     pub(super) site: Site,
-    pub(super) unsent: Arc<Unsent>,
+    pub(super) unsent: Arc<UnsentBytes>,
     pub(super) dropped_log_lines: Arc<AtomicU64>,
     pub(super) tls: Option<Arc<Tls>>,
-    pub(super) listeners: Mutex<Vec<Arc<Occupancy>>>,
+    pub(super) listeners: Mutex<Vec<Arc<Admission>>>,
     /// A place for each response that sends the log.
     pub(super) log_readers: Arc<Semaphore>,
     store: OnceLock<Arc<PetStore>>,
