@@ -92,9 +92,14 @@ fn nodes_that_run_forget_nothing_when_their_log_is_emptied() {
     for node in &nodes {
         eventually("the node says why it is not ready", || {
             let ready = node.anonymous("GET", "/readyz").send();
-            let reason = "the log was emptied or replaced by another one";
+            let reason = "the log lacks commits that this node has applied";
             (ready.status == 503 && ready.json()["reason"] == reason).then_some(())
         });
+        let report = node.get("/readyz/reads");
+        assert_eq!(
+            (report.status, &report.json()["position"], &report.json()["head"]),
+            (503, &3.into(), &0.into())
+        );
         node.post(REX).error(503, "unavailable");
         assert_eq!(ids(&node.all_pets()), [1, 2, 3], "nothing is forgotten");
     }
@@ -111,4 +116,54 @@ fn nodes_that_run_forget_nothing_when_their_log_is_emptied() {
         });
     }
     assert_eq!(nodes[1].post(REX).json()["id"], 4);
+}
+
+#[test]
+fn an_embedded_log_that_is_gone_is_not_created_again() {
+    for engine in ["sled", "sqlite"] {
+        let folder = tempfile::tempdir().unwrap();
+        let store = folder.path().join("disk").join("log");
+        fs::create_dir(folder.path().join("disk")).unwrap();
+        // A relative path, as `serve` would be given it.
+        let here = std::env::current_dir().unwrap();
+        let up = "../".repeat(here.components().count() - 1);
+        let relative = format!("{engine}:{up}{}", store.strip_prefix("/").unwrap().display());
+        let mut app = App::start_on(program(), &relative, folder, &[]);
+        assert_eq!(app.post(REX).status, 201);
+        noted(&app);
+        app.terminate();
+        // The disk is not mounted.
+        let disk = app.folder().join("disk");
+        fs::remove_dir_all(&disk).unwrap();
+        is_refused(&mut app, "there is no store");
+        assert!(!disk.exists(), "{engine}: nothing is created");
+        fs::create_dir(&disk).unwrap();
+        is_refused(&mut app, "there is no store");
+        assert_eq!(fs::read_dir(&disk).unwrap().count(), 0, "{engine}: nothing is created");
+        is_accepted(&mut app, 0);
+    }
+}
+
+#[test]
+fn a_damaged_record_is_rejected_and_none_is_kept_if_the_operator_says_so() {
+    let folder = tempfile::tempdir().unwrap();
+    let store = format!("sled:{}", folder.path().join("log").display());
+    let mut app = App::start_on(program(), &store, folder, &[]);
+    assert_eq!(app.post(REX).status, 201);
+    noted(&app);
+    app.terminate();
+    let files = fs::read_dir(app.folder()).unwrap().map(|file| file.unwrap().path());
+    let note =
+        files.into_iter().find(|path| path.extension().is_some_and(|ending| ending == "json")).unwrap();
+    let text = fs::read_to_string(&note).unwrap();
+    fs::write(&note, text.replacen("\"position\":1", "\"position\":0", 1)).unwrap();
+    is_refused(&mut app, "it is damaged");
+    app.use_flags(&["--state", "none"]);
+    app.start_again();
+    assert_eq!(app.all_pets().len(), 1);
+    app.terminate();
+    let inside = app.folder().join("log/state");
+    app.use_flags(&["--state", inside.to_str().unwrap()]);
+    let refused = app.try_start_again().expect_err("the record must not be inside the store");
+    assert!(refused.stderr.contains("is inside the store"), "{}", refused.stderr);
 }

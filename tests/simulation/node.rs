@@ -10,7 +10,10 @@ use std::{
 };
 
 use adapters::read_model::MemoryReadModel;
-use application::{Options, PetStore, ports::Clock};
+use application::{
+    Options, PetStore,
+    ports::{Clock, LogIdentity},
+};
 use chrono::{DateTime, TimeDelta, Utc};
 use tokio::{
     sync::{Mutex as AsyncMutex, Notify},
@@ -38,6 +41,8 @@ pub(crate) struct Node {
     clock: Arc<WrongClock>,
     life: Mutex<Option<Arc<Life>>>,
     lives: AtomicUsize,
+    /// What the node has recorded about its log.
+    known: Mutex<Option<LogIdentity>>,
     /// Held while the node is between two lives.
     restarting: AsyncMutex<()>,
 }
@@ -75,6 +80,7 @@ impl Node {
             clock,
             life: Mutex::default(),
             lives: AtomicUsize::new(0),
+            known: Mutex::default(),
             restarting: AsyncMutex::default(),
         })
     }
@@ -92,8 +98,8 @@ impl Node {
         let link = Link::new(self.engine.clone(), self.index);
         let store = loop {
             let read_model = Arc::<MemoryReadModel>::default();
-            let first_commit = self.engine.first_commit();
-            let options = Options { first_commit, ..Options::new(self.engine.access) };
+            let known = *self.known.lock().unwrap_or_else(PoisonError::into_inner);
+            let options = Options { known, ..Options::new(self.engine.access) };
             let opening = PetStore::open(link.clone(), read_model, self.clock.clone(), options);
             match opening.await {
                 Ok(store) => break store,
@@ -122,6 +128,11 @@ impl Node {
             return Ok(());
         };
         self.engine.journal.note(format_args!("node {} is {end:?}", self.index));
+        let version = life.store.version();
+        if let (Some(first), Some(newest)) = (life.store.log_id(), version.commit) {
+            let known = LogIdentity { first, position: version.position, newest };
+            *self.known.lock().unwrap_or_else(PoisonError::into_inner) = Some(known);
+        }
         match end {
             End::Killed => {
                 life.link.cut();

@@ -48,6 +48,9 @@ struct Opened {
     /// It tells how much the store has taken in, so it is for operators and callers with a key.
     #[serde(skip_serializing_if = "Option::is_none")]
     position: Option<u64>,
+    /// Where the log ends, if it lacks commits that this node has applied.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    head: Option<u64>,
 }
 
 #[derive(Serialize)]
@@ -87,7 +90,7 @@ pub(super) fn ready_for_writes(service: &Service, headers: &HeaderMap) -> Respon
 fn answer(service: &Service, headers: &HeaderMap, obstacle: Obstacle) -> Response {
     let mut report = Report::of(service, obstacle);
     if !auth::is_known(service, headers) {
-        report.store.iter_mut().for_each(|store| store.position = None);
+        report.store.iter_mut().for_each(|store| (store.position, store.head) = (None, None));
         report.replay = None;
     }
     report.into_response()
@@ -135,7 +138,9 @@ impl Opened {
     fn of(store: &PetStore) -> Self {
         let Durability { engine, level, promise, facts: _ } = store.durability();
         let durability = Promise { level, promise };
-        Self { engine, durability, position: Some(store.version().position.0) }
+        let lacks = |error: &LogError| error.fault == Fault::AnotherLog;
+        let head = store.health().not_ready_for_reads().is_some_and(lacks).then(|| store.seen_head().0);
+        Self { engine, durability, position: Some(store.version().position.0), head }
     }
 }
 
