@@ -140,7 +140,7 @@ impl Engine {
         keeps: bool,
     ) -> Result<Position, AppendError> {
         let mut state = self.state();
-        if expected == state.version() && state.closed.is_none() {
+        if expected == state.version() && state.closed.is_none() && state.hidden.is_none() {
             let fault = state.chance.pick(&[Fault::WriteFailed, Fault::Full, Fault::Unreachable]);
             let closed = Closed { fault, kept: keeps.then(|| record.clone()) };
             let error = closed.error();

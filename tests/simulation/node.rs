@@ -11,7 +11,7 @@ use std::{
 
 use adapters::read_model::MemoryReadModel;
 use application::{
-    Options, PetStore,
+    Options, PetStore, Version,
     ports::{Clock, LogIdentity},
 };
 use chrono::{DateTime, TimeDelta, Utc};
@@ -43,6 +43,8 @@ pub(crate) struct Node {
     lives: AtomicUsize,
     /// What the node has recorded about its log.
     known: Mutex<Option<LogIdentity>>,
+    /// The life that ends while the next one starts. Both update the same record.
+    leaving: Mutex<Option<Arc<Life>>>,
     /// Held while the node is between two lives.
     restarting: AsyncMutex<()>,
 }
@@ -81,6 +83,7 @@ impl Node {
             life: Mutex::default(),
             lives: AtomicUsize::new(0),
             known: Mutex::default(),
+            leaving: Mutex::default(),
             restarting: AsyncMutex::default(),
         })
     }
@@ -95,6 +98,9 @@ impl Node {
         let give_up = Instant::now() + STARTING_MAX;
         let number = self.lives.fetch_add(1, Ordering::SeqCst) + 1;
         let begun = self.engine.journal.note(format_args!("node {} starts life {number}", self.index));
+        if let Some(leaving) = self.leaving.lock().unwrap_or_else(PoisonError::into_inner).take() {
+            self.record(&leaving);
+        }
         let link = Link::new(self.engine.clone(), self.index);
         let store = loop {
             let read_model = Arc::<MemoryReadModel>::default();
@@ -113,6 +119,15 @@ impl Node {
         Ok(())
     }
 
+    /// Records what a life has applied.
+    fn record(&self, life: &Life) {
+        let Version { position, commit } = life.store.version();
+        if let (Some(first), Some(newest)) = (life.store.log_id(), commit) {
+            let known = LogIdentity { first, position, newest };
+            *self.known.lock().unwrap_or_else(PoisonError::into_inner) = Some(known);
+        }
+    }
+
     /// Ends the node's life and starts the next one.
     pub(crate) async fn restart(&self, end: End, down: Duration) -> Result<(), String> {
         let _restarting = self.restarting.lock().await;
@@ -128,18 +143,17 @@ impl Node {
             return Ok(());
         };
         self.engine.journal.note(format_args!("node {} is {end:?}", self.index));
-        let version = life.store.version();
-        if let (Some(first), Some(newest)) = (life.store.log_id(), version.commit) {
-            let known = LogIdentity { first, position: version.position, newest };
-            *self.known.lock().unwrap_or_else(PoisonError::into_inner) = Some(known);
-        }
+        self.record(&life);
         match end {
             End::Killed => {
                 life.link.cut();
                 life.killed.notify_waiters();
                 Ok(())
             }
-            End::Replaced => Ok(()),
+            End::Replaced => {
+                *self.leaving.lock().unwrap_or_else(PoisonError::into_inner) = Some(life);
+                Ok(())
+            }
             End::Closed => {
                 let life = sole_owner(life).await;
                 let closing = time::timeout(CLOSING_MAX, life.store.close()).await;
