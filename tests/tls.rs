@@ -152,7 +152,7 @@ fn a_new_certificate_comes_into_force_without_a_failed_request() {
         assert!(failed.is_empty() && !statuses.is_empty(), "{failed:?} of {}", statuses.lines().count());
     }
     eventually("the log says so", || {
-        secure.app.printed().1.contains("the new TLS certificate is in force").then_some(())
+        secure.app.printed().1.contains("TLS certificate reloaded").then_some(())
     });
 }
 
@@ -180,7 +180,7 @@ fn the_log_is_read_over_https_from_a_service_that_is_trusted() {
 fn a_certificate_that_cannot_be_used_leaves_the_old_one_in_force() {
     let secure = Secure::start(&[]);
     fs::write(secure.app.folder().join("server.pem"), "nonsense").unwrap();
-    let complaint = "the last good TLS certificate stays in force";
+    let complaint = "TLS certificate not reloaded, the previous one stays active";
     eventually("the log says so", || secure.app.printed().1.contains(complaint).then_some(()));
     assert_eq!(secure.status("/v1/pets", &[]), "200\n");
     // Soon over: the log says that, too.

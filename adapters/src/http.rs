@@ -2,8 +2,8 @@
 //!
 //! Reading order: [`interface`] (the operations), `pipeline` (the steps of every request), `call` (the steps of a
 //! request under `/v1`), `pets` (the operations), `new_pet` and `paging` (input), `error` (every error response),
-//! `openapi` (the interface described for programs), then [`serve`] and `connection` (how requests arrive, and the
-//! limits for slow or silent peers).
+//! `openapi` (the interface described for programs), then [`serve`] and `server` (how requests arrive, and the
+//! limits for slow or silent clients).
 
 mod admin;
 mod asset;
@@ -13,8 +13,6 @@ mod auth;
 mod bad_requests;
 mod call;
 mod client_address;
-mod connection;
-mod connection_timeouts;
 mod cors;
 mod deprecation;
 mod docs;
@@ -32,7 +30,6 @@ mod new_pet;
 mod number;
 mod openapi;
 mod paging;
-mod per_address;
 mod pet_json;
 mod pets;
 mod pipeline;
@@ -42,13 +39,10 @@ mod rate_limit;
 mod request_body;
 mod request_id;
 mod request_log;
-mod response_body;
 mod route;
 mod server;
 mod service;
 mod site;
-mod strangers;
-mod tls;
 mod wrong_keys;
 
 use std::sync::Arc;
@@ -57,12 +51,11 @@ use application::Scope;
 
 pub use client_address::{InvalidTrustedProxy, TrustedProxy};
 pub use cors::{InvalidOrigin, Origin};
-pub use limits::{ClientLimits, Settings};
+pub use limits::ClientLimits;
 pub use request_log::AccessLog;
-pub use server::Listener;
+pub use server::{Listener, Settings, Tls, TlsError};
 pub use service::Service;
 pub use site::{ContactUrl, InvalidContactUrl, InvalidServerUrl, ServerUrl, Site};
-pub use tls::{Tls, TlsError};
 
 use health::for_operators;
 use route::{

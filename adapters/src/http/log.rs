@@ -24,10 +24,10 @@ use tokio::{
 
 use super::{
     call::{LOG_POSITION, Reader, log_position},
-    connection_timeouts::Endless,
     error::Problem,
     number,
     route::Pending,
+    server::Endless,
     service::Service,
 };
 

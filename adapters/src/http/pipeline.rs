@@ -39,12 +39,13 @@ use super::{
     call::{Call, LOG_POSITION, Reader, is_in_interface, log_position, requested_position},
     client_address, cors, deprecation,
     error::Problem,
-    limits::{DRAIN_MAX, HEADERS_MAX, POSITION_PATIENCE},
+    limits::POSITION_PATIENCE,
     prefer::{Handling, STRICT_APPLIED},
     rate_limit,
     request_id::{X_REQUEST_ID, trace_id},
     request_log::Outcome,
     route::{Endpoint, Handler, Lifecycle, Operation, Pending, Router},
+    server::DRAIN_MAX,
 };
 
 const NO_STORE: HeaderValue = HeaderValue::from_static("no-store");
@@ -335,9 +336,6 @@ fn span(id: &HeaderValue, request: &Parts) -> Span {
 
 /// Refuses what leaves in doubt whom a request is for, or where it ends. HTTP/1.0 did not have to say it.
 fn check_framing(request: &Parts) -> Result<(), Problem> {
-    if request.headers.len() > HEADERS_MAX {
-        return Err(Problem::invalid(format!("a request must have at most {HEADERS_MAX} header fields")));
-    }
     if !is_coding_clear(&request.headers) {
         return Err(Problem::invalid("Transfer-Encoding must be exactly chunked"));
     }

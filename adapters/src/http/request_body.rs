@@ -1,4 +1,4 @@
-//! Request bodies: media type, size, timeout, and what happens to the rest of a body that is not read.
+//! JSON request bodies: media type, size and timeout.
 
 use std::{
     error::Error,
@@ -11,21 +11,17 @@ use std::{
 use axum::{
     body::{Body, Bytes},
     http::{
-        HeaderMap, HeaderValue, Version,
-        header::{CONTENT_ENCODING, CONTENT_TYPE, EXPECT},
+        HeaderMap, HeaderValue,
+        header::{CONTENT_ENCODING, CONTENT_TYPE},
     },
 };
 use bytes::BytesMut;
 use http_body_util::BodyExt as _;
-use hyper::body::{Body as HttpBody, Frame, Incoming, SizeHint};
+use hyper::body::{Body as HttpBody, Frame, SizeHint};
 use thiserror::Error;
 use tokio::time::{self, Sleep};
 
-use super::{
-    connection_timeouts::InFlight,
-    error::Problem,
-    limits::{BODY_MAX, DRAIN_MAX, DRAIN_PATIENCE},
-};
+use super::{error::Problem, limits::BODY_MAX};
 
 /// Reads a JSON body whole.
 pub(super) fn read_json(
@@ -59,49 +55,22 @@ async fn read(mut body: Body) -> Result<Bytes, Problem> {
     Ok(whole.freeze())
 }
 
-/// A request body. If it is dropped before its end, a bounded rest is read and discarded.
-pub(super) struct RequestBody {
-    incoming: Option<Incoming>,
-    patience: Duration,
-    deadline: Option<Pin<Box<Sleep>>>,
-    unread: Unread,
-    request: InFlight,
+/// Limits the time until the whole body has arrived.
+pub(super) fn with_deadline(body: Body, timeout: Duration) -> Body {
+    if body.is_end_stream() { body } else { Body::new(Deadline { body, timeout, timer: None }) }
 }
 
-/// What to do with the rest of a body.
-enum Unread {
-    /// The client is already sending it: take it off the wire.
-    Drain,
-    /// The client waits for `100 Continue` before it sends it: leave it.
-    Leave,
+struct Deadline {
+    body: Body,
+    timeout: Duration,
+    timer: Option<Pin<Box<Sleep>>>,
 }
 
 #[derive(Debug, Error)]
 #[error("the body took too long to arrive")]
 struct TooSlow;
 
-impl RequestBody {
-    /// Wraps the body of a request. The whole body must arrive within `patience`.
-    pub(super) fn guard(
-        request: hyper::Request<Incoming>,
-        patience: Duration,
-        in_flight: &InFlight,
-    ) -> hyper::Request<Body> {
-        let (parts, incoming) = request.into_parts();
-        let body = if incoming.is_end_stream() {
-            Body::empty()
-        } else {
-            // An HTTP/2 stream could be reset, but some clients would then drop the response, too.
-            let waits = parts.version < Version::HTTP_2 && parts.headers.contains_key(EXPECT);
-            let unread = if waits { Unread::Leave } else { Unread::Drain };
-            let incoming = Some(incoming);
-            Body::new(Self { incoming, patience, deadline: None, unread, request: in_flight.clone() })
-        };
-        hyper::Request::from_parts(parts, body)
-    }
-}
-
-impl HttpBody for RequestBody {
+impl HttpBody for Deadline {
     type Data = Bytes;
     type Error = Box<dyn Error + Send + Sync>;
 
@@ -110,48 +79,21 @@ impl HttpBody for RequestBody {
         context: &mut Context<'_>,
     ) -> Poll<Option<Result<Frame<Bytes>, Self::Error>>> {
         let this = &mut *self;
-        let Some(incoming) = &mut this.incoming else { return Poll::Ready(None) };
-        if let Poll::Ready(frame) = Pin::new(incoming).poll_frame(context) {
+        if let Poll::Ready(frame) = Pin::new(&mut this.body).poll_frame(context) {
             return Poll::Ready(frame.map(|frame| frame.map_err(Into::into)));
         }
-        let deadline = this.deadline.get_or_insert_with(|| Box::pin(time::sleep(this.patience)));
-        ready!(deadline.as_mut().poll(context));
+        let timer = this.timer.get_or_insert_with(|| Box::pin(time::sleep(this.timeout)));
+        ready!(timer.as_mut().poll(context));
         Poll::Ready(Some(Err(TooSlow.into())))
     }
 
     fn is_end_stream(&self) -> bool {
-        self.incoming.as_ref().is_none_or(HttpBody::is_end_stream)
+        self.body.is_end_stream()
     }
 
     fn size_hint(&self) -> SizeHint {
-        self.incoming.as_ref().map_or_else(SizeHint::default, HttpBody::size_hint)
+        self.body.size_hint()
     }
-}
-
-impl Drop for RequestBody {
-    fn drop(&mut self) {
-        match (self.incoming.take(), &self.unread) {
-            (Some(incoming), Unread::Drain) if !incoming.is_end_stream() => {
-                tokio::spawn(drain(incoming, self.request.clone()));
-            }
-            (Some(_) | None, Unread::Drain | Unread::Leave) => {}
-        }
-    }
-}
-
-/// Reads and discards. The request stays in flight meanwhile.
-async fn drain(mut incoming: Incoming, _request: InFlight) {
-    let all = async {
-        let mut drained = 0;
-        while let Some(Ok(frame)) = incoming.frame().await {
-            drained += frame.data_ref().map_or(0, |data| data.len() as u64);
-            if drained > DRAIN_MAX {
-                return;
-            }
-        }
-    };
-    // A client that is slower than this may not see the response.
-    let _ = time::timeout(DRAIN_PATIENCE, all).await;
 }
 
 fn broken(error: &axum::Error) -> Problem {

@@ -1,73 +1,59 @@
 //! The listener: accepts connections up to a limit, survives running out of file descriptors, and shuts down
 //! gracefully.
 
-use std::{
-    future::ready,
-    io,
-    net::IpAddr,
-    pin::pin,
-    sync::{
-        Arc,
-        atomic::{AtomicU64, Ordering::Relaxed},
-    },
-    time::Duration,
-};
+mod admission;
+mod connection;
+mod instrumented;
+mod request_body;
+mod settings;
+mod timeouts;
+mod tls;
+
+use std::{io, net::IpAddr, pin::pin, sync::Arc, time::Duration};
 
 use axum::response::IntoResponse as _;
 use tokio::{
-    io::{AsyncReadExt as _, AsyncWriteExt as _},
+    io::AsyncWriteExt as _,
     net::{TcpListener, TcpStream},
     sync::{Semaphore, watch},
+    task::JoinSet,
     time,
 };
-use tokio_rustls::server::TlsStream;
 
+use self::{
+    connection::{Connection, Shared},
+    timeouts::Activity,
+};
 use super::{
     client_address::{Network, is_trusted},
-    connection::{Connections, Stage},
     error::Problem,
-    limits::Settings,
-    per_address::PerAddress,
     route::Routers,
     service::Service,
-    tls::Tls,
 };
 
-/// How long to wait for the place of a connection that was told to leave. It has nothing to finish.
-const LEAVING_PATIENCE: Duration = Duration::from_millis(100);
+pub use settings::Settings;
+pub use tls::{Tls, TlsError};
 
-/// How long a refused peer may take to read why.
-const REFUSAL_PATIENCE: Duration = Duration::from_secs(1);
+pub(super) use admission::Admission;
+pub(super) use instrumented::Endless;
+pub(super) use request_body::DRAIN_MAX;
+pub(super) use timeouts::{UNSENT_MAX, UnsentBytes};
 
-/// Where connections come from.
+/// How long a rejected client may take to read its response.
+const REJECTION_TIMEOUT: Duration = Duration::from_secs(1);
+
+/// First and longest delay before accepting again when the system has no more file descriptors.
+const ACCEPT_DELAY: (Duration, Duration) = (Duration::from_millis(50), Duration::from_secs(1));
+
+/// A socket that accepts connections.
 pub struct Listener {
-    /// The address that is listened on.
+    /// The listening socket.
     pub tcp: TcpListener,
-    /// Speaks TLS with this certificate; without it, plain HTTP.
+    /// Serves HTTPS with this certificate; without it, plain HTTP.
     pub tls: Option<Arc<Tls>>,
 }
 
-/// How many connections a listener has, for the metrics.
-pub(super) struct Occupancy {
-    pub(super) name: &'static str,
-    pub(super) most: usize,
-    places: Arc<Semaphore>,
-    /// Refused because all places were taken.
-    pub(super) refused_full: AtomicU64,
-    /// Refused because their address had too many.
-    pub(super) refused_address: AtomicU64,
-}
-
-impl Occupancy {
-    pub(super) fn open(&self) -> usize {
-        self.most - self.places.available_permits()
-    }
-}
-
-/// How long to wait before accepting again when the system has no more file descriptors: first and at most.
-const ACCEPT_PAUSE: (Duration, Duration) = (Duration::from_millis(50), Duration::from_secs(1));
-
-/// Serves until `shutdown` is done, then finishes what is in flight within [`Settings::drain`].
+/// Serves until `shutdown` completes, then finishes requests in flight within [`Settings::drain`].
 pub(super) async fn run(
     Listener { tcp, tls }: Listener,
     routers: Routers,
@@ -75,153 +61,92 @@ pub(super) async fn run(
     settings: Settings,
     shutdown: impl Future<Output = ()>,
 ) {
-    let name = routers.listener;
-    let connections = Arc::new(Connections::new(routers, service.clone(), settings));
-    let places_max = u32::try_from(settings.connections_max).unwrap_or(u32::MAX);
-    let places = Arc::new(Semaphore::new(places_max as usize));
-    let occupancy = Arc::new(Occupancy {
-        name,
-        most: places_max as usize,
-        places: places.clone(),
-        refused_full: AtomicU64::new(0),
-        refused_address: AtomicU64::new(0),
-    });
-    service.listeners.lock().push(occupancy.clone());
-    let per_address = Arc::<PerAddress>::default();
-    let refusals = Arc::new(Semaphore::new(settings.refusals_max));
-    let (stage, stages) = watch::channel(Stage::Serving);
+    let admission = Arc::new(Admission::new(routers.listener, &settings));
+    service.listeners.lock().push(admission.clone());
+    let shared = Arc::new(Shared::new(routers, service.clone(), settings));
+    let rejections = Arc::new(Semaphore::new(settings.refusals_max));
+    let (drain, draining) = watch::channel(false);
+    let mut connections = JoinSet::new();
     let mut shutdown = pin!(shutdown);
     loop {
         let (stream, peer) = tokio::select! {
             biased;
             () = &mut shutdown => break,
+            Some(_) = connections.join_next() => continue,
             accepted = accept(&tcp) => accepted,
         };
-        let limit = settings.connections_per_address;
-        let limit = limit.filter(|_| !is_trusted(&service.client_limits.trusted_proxies, peer));
-        let counted = limit.map(|most| per_address.count(Network::of(peer), most));
-        if let Some(None) = counted {
-            occupancy.refused_address.fetch_add(1, Relaxed);
-            tell(&refusals, tls.as_ref(), stream, "too many connections are open from this address");
-            continue;
-        }
-        let mut place = places.clone().try_acquire_owned();
-        if place.is_err()
-            && connections.strangers.send_one_away()
-            && let Ok(Ok(freed)) = time::timeout(LEAVING_PATIENCE, places.clone().acquire_owned()).await
-        {
-            place = Ok(freed);
-        }
-        if let Ok(place) = place {
-            let (connections, stages, tls) = (connections.clone(), stages.clone(), tls.clone());
-            tokio::spawn(async move {
-                match tls {
-                    None => connections.run(peer, ready(Some(stream)), stages).await,
-                    Some(tls) => {
-                        let stream = handshake(&tls, stream, settings, stages.clone());
-                        connections.run(peer, stream, stages).await;
-                    }
+        let is_trusted = is_trusted(&service.client_limits.trusted_proxies, peer);
+        let client = (!is_trusted).then(|| Network::of(peer));
+        match admission.admit(client, Activity::new(service.unsent.clone())).await {
+            Ok(slot) => {
+                let connection = Connection { shared: shared.clone(), peer, slot };
+                connections.spawn(connection.run(stream, tls.clone(), draining.clone()));
+            }
+            // A response would need a TLS handshake, which costs more than it is worth.
+            Err(_) if tls.is_some() => {}
+            Err(reason) => {
+                if let Ok(permit) = rejections.clone().try_acquire_owned() {
+                    tokio::spawn(async move {
+                        let _ = time::timeout(REJECTION_TIMEOUT, reject(stream, reason)).await;
+                        drop(permit);
+                    });
                 }
-                drop((place, counted));
-            });
-        } else {
-            occupancy.refused_full.fetch_add(1, Relaxed);
-            tell(&refusals, tls.as_ref(), stream, "too many connections are open");
+            }
         }
     }
     drop(tcp);
     service.drain();
-    stage.send_replace(Stage::Leaving);
-    if time::timeout(settings.drain, all_ended(&places, places_max)).await.is_err() {
-        let left = places_max as usize - places.available_permits();
-        tracing::warn!("closing {left} connections that did not finish in time");
-        stage.send_replace(Stage::Gone);
-        all_ended(&places, places_max).await;
+    drain.send_replace(true);
+    let drained = async { while connections.join_next().await.is_some() {} };
+    if time::timeout(settings.drain, drained).await.is_err() {
+        tracing::warn!(connections = connections.len(), "closing connections that did not finish in time");
+        connections.shutdown().await;
     }
 }
 
-/// The next connection. A failure to accept is never the end: it is the peer's, or it passes.
+/// Returns the next connection. Failures are logged and retried: they are those of one client, or pass.
 async fn accept(listener: &TcpListener) -> (TcpStream, IpAddr) {
-    let (mut pause, longest) = ACCEPT_PAUSE;
+    let (mut delay, longest) = ACCEPT_DELAY;
     loop {
         match listener.accept().await {
             Ok((stream, peer)) => {
-                // Answers are written whole, so waiting for more to send only delays them.
+                // Responses are written whole, so delaying a segment gains nothing.
                 if let Err(error) = stream.set_nodelay(true) {
                     tracing::debug!("cannot set TCP_NODELAY: {error}");
                 }
                 return (stream, peer.ip().to_canonical());
             }
-            Err(error) if is_of_the_peer(&error) => {}
+            Err(error) if is_connection_error(&error) => {}
             Err(error) => {
                 tracing::warn!("cannot accept connections: {error}");
-                time::sleep(pause).await;
-                pause = longest.min(pause * 2);
+                time::sleep(delay).await;
+                delay = longest.min(delay * 2);
             }
         }
     }
 }
 
-fn is_of_the_peer(error: &io::Error) -> bool {
+/// Whether an error concerns only the connection that was to be accepted.
+fn is_connection_error(error: &io::Error) -> bool {
     use io::ErrorKind::{ConnectionAborted, ConnectionRefused, ConnectionReset, Interrupted};
     matches!(error.kind(), ConnectionAborted | ConnectionRefused | ConnectionReset | Interrupted)
 }
 
-/// The TLS connection, unless the peer fails, takes as long as no head of a request may, or the service leaves.
-async fn handshake(
-    tls: &Tls,
-    stream: TcpStream,
-    settings: Settings,
-    mut stages: watch::Receiver<Stage>,
-) -> Option<TlsStream<TcpStream>> {
-    let made = tokio::select! {
-        made = time::timeout(settings.head_timeout, tls.accept(stream)) => made,
-        _ = stages.wait_for(|stage| *stage != Stage::Serving) => return None,
-    };
-    match made {
-        Ok(Ok(stream)) => return Some(stream),
-        Ok(Err(error)) => tracing::debug!("connection closed: no TLS connection: {error}"),
-        Err(_) => tracing::debug!("connection closed: the peer took too long to make a TLS connection"),
-    }
-    None
-}
-
-/// Tells a peer why it is refused, unless too many are being told.
-fn tell(refusals: &Arc<Semaphore>, tls: Option<&Arc<Tls>>, stream: TcpStream, reason: &'static str) {
-    // A refusal could not be read without a handshake, which would cost more than it is worth.
-    if tls.is_none()
-        && let Ok(place) = refusals.clone().try_acquire_owned()
-    {
-        tokio::spawn(async move {
-            // Who does not listen cannot be told.
-            let _ = time::timeout(REFUSAL_PATIENCE, refuse(stream, reason)).await;
-            drop(place);
-        });
-    }
-}
-
-/// Says that there is no room, without reading what is asked, and waits for the peer to hang up: closing on
-/// unread bytes would take the answer back.
-async fn refuse(mut stream: TcpStream, reason: &'static str) -> io::Result<()> {
+/// Sends a 503 without reading the request, and waits for the client to close: closing on unread bytes would reset the
+/// connection and discard the response.
+async fn reject(mut stream: TcpStream, reason: &'static str) -> io::Result<()> {
     let problem = Problem::Busy(reason);
     let (status, body) = (problem.status(), problem.body());
-    let mut answer = format!("HTTP/1.1 {status}\r\n").into_bytes();
+    let mut response = format!("HTTP/1.1 {status}\r\n").into_bytes();
     for (name, value) in problem.into_response().headers() {
-        answer.extend([name.as_str().as_bytes(), b": ", value.as_bytes(), b"\r\n"].concat());
+        response.extend([name.as_str().as_bytes(), b": ", value.as_bytes(), b"\r\n"].concat());
     }
-    answer.extend(format!("content-length: {}\r\nconnection: close\r\n\r\n", body.len()).into_bytes());
-    answer.extend(body);
-    stream.write_all(&answer).await?;
+    response.extend(format!("content-length: {}\r\nconnection: close\r\n\r\n", body.len()).into_bytes());
+    response.extend(body);
+    stream.write_all(&response).await?;
     stream.shutdown().await?;
-    let mut unread = [0; 1024];
-    while stream.read(&mut unread).await? > 0 {}
+    tokio::io::copy(&mut stream, &mut tokio::io::sink()).await?;
     Ok(())
-}
-
-/// Returns when every place is free again.
-async fn all_ended(places: &Semaphore, count: u32) {
-    // Nobody closes the semaphore, so this is all permits and no error.
-    let _ = places.acquire_many(count).await;
 }
 
 #[cfg(test)]

@@ -6,21 +6,19 @@ use std::sync::{
     atomic::{AtomicBool, AtomicU64, Ordering},
 };
 
-use application::{PetStore, ports::Authenticator};
+use application::{PetStore, ReplayProgress, ports::Authenticator};
 use parking_lot::Mutex;
 use tokio::sync::{Semaphore, watch};
 
 use super::{
     admin::metrics::Metrics,
-    connection_timeouts::Unsent,
     error::Problem,
     limits::ClientLimits,
     log::LOG_READERS_MAX,
     request_id::RequestIds,
     request_log::{AccessLog, RequestLog},
-    server::Occupancy,
+    server::{Admission, Tls, UnsentBytes},
     site::Site,
-    tls::Tls,
     wrong_keys::WrongKeys,
 };
 
@@ -33,12 +31,14 @@ pub struct Service {
     pub(super) ids: RequestIds,
     pub(super) metrics: Metrics,
     pub(super) site: Site,
-    pub(super) unsent: Arc<Unsent>,
+    pub(super) unsent: Arc<UnsentBytes>,
     pub(super) dropped_log_lines: Arc<AtomicU64>,
     pub(super) tls: Option<Arc<Tls>>,
-    pub(super) listeners: Mutex<Vec<Arc<Occupancy>>>,
+    pub(super) listeners: Mutex<Vec<Arc<Admission>>>,
     /// A place for each response that sends the log.
     pub(super) log_readers: Arc<Semaphore>,
+    /// The progress of the replay, until the store is open.
+    pub(super) replay: Arc<ReplayProgress>,
     store: OnceLock<Arc<PetStore>>,
     draining: AtomicBool,
     /// Whether responses without an end have to come to one.
@@ -62,6 +62,7 @@ impl Service {
             tls: None,
             listeners: Mutex::default(),
             log_readers: Arc::new(Semaphore::new(LOG_READERS_MAX)),
+            replay: Arc::default(),
             store: OnceLock::new(),
             draining: AtomicBool::new(false),
             leaving: watch::Sender::default(),
@@ -86,6 +87,11 @@ impl Service {
     pub fn with_client_limits(self, client_limits: ClientLimits) -> Self {
         let wrong_keys = client_limits.failed_auth.map(WrongKeys::new);
         Self { client_limits, wrong_keys, ..self }
+    }
+
+    /// What the probes show until the store is open.
+    pub fn replay(&self) -> Arc<ReplayProgress> {
+        self.replay.clone()
     }
 
     /// Starts to serve the store. Only the first store counts.

@@ -38,7 +38,7 @@ use prometheus_client::{
     registry::Registry,
 };
 
-use crate::http::{limits::UNSENT_MAX, service::Service};
+use crate::http::{server::UNSENT_MAX, service::Service};
 
 const OPEN_METRICS: &str = "application/openmetrics-text; version=1.0.0; charset=utf-8";
 
@@ -206,10 +206,10 @@ fn connections(encoder: &mut Encoder<'_>, service: &Service) -> fmt::Result {
     let listeners = service.listeners.lock().clone();
     let open = listeners.iter().map(|listener| ([("listener", listener.name)], listener.open() as u64));
     encoder.gauges("petstore_http_connections", "Open connections by listener.", open)?;
-    let limits = listeners.iter().map(|listener| ([("listener", listener.name)], listener.most as u64));
+    let limits = listeners.iter().map(|listener| ([("listener", listener.name)], listener.limit as u64));
     encoder.gauges("petstore_http_connections_limit", "Maximum number of open connections.", limits)?;
     let rejected = listeners.iter().flat_map(|listener| {
-        [("full", &listener.refused_full), ("address", &listener.refused_address)]
+        [("full", &listener.rejected_full), ("address", &listener.rejected_address)]
             .map(|(reason, count)| ([("listener", listener.name), ("reason", reason)], count.load(Relaxed)))
     });
     let help = "Connections rejected at the limit of the listener (full) or of their address (address).";
@@ -252,13 +252,6 @@ fn state(encoder: &mut Encoder<'_>, store: &PetStore) -> fmt::Result {
     encoder.gauge("petstore_replica_lag_commits", "Commits not yet applied by this node.", store.lag())?;
     let help = "Time since this node last read the end of the log.";
     encoder.gauge("petstore_replica_unseen_seconds", help, store.log_unseen_for().as_secs_f64())?;
-    let help = "Position up to which this process has verified the log.";
-    encoder.gauge("petstore_log_checked_position", help, store.checked().0)?;
-    if let Some((snapshot, age)) = store.snapshot() {
-        let position = snapshot.position.0;
-        encoder.gauge("petstore_snapshot_position", "Last commit in the newest snapshot.", position)?;
-        encoder.gauge("petstore_snapshot_age_seconds", "Age of the newest snapshot.", age.num_seconds())?;
-    }
     let help = "Time by which the clock of this node is behind the latest time in the log.";
     encoder.gauge("petstore_clock_behind_log_seconds", help, store.clock_behind_log().num_seconds())
 }

@@ -3,7 +3,7 @@
 use std::net::SocketAddr;
 
 use application::{KeyId, Options, PetStore, Principal, RefusedKey, Scopes, Sharing, ports::Authenticator};
-use tokio::{sync::oneshot, task::JoinHandle, time::timeout};
+use tokio::{io::AsyncReadExt as _, sync::oneshot, task::JoinHandle, time::timeout};
 
 use super::*;
 use crate::{

@@ -1,0 +1,157 @@
+//! One connection: TLS handshake, HTTP/1 or HTTP/2, and graceful shutdown.
+
+use std::{convert::Infallible, error::Error, net::IpAddr, pin::pin, sync::Arc};
+
+use axum::http::{Request, Response};
+use hyper::{body::Incoming, service::service_fn};
+use hyper_util::{
+    rt::{TokioExecutor, TokioIo},
+    server::conn::auto,
+};
+use tokio::{
+    io::{AsyncRead, AsyncWrite},
+    net::TcpStream,
+    sync::watch,
+};
+
+use super::{
+    admission::Slot,
+    instrumented::{InstrumentedStream, ResponseBody},
+    request_body,
+    settings::Settings,
+    timeouts::{InFlightRequest, Watchdog},
+    tls::Tls,
+};
+use crate::http::{
+    call::LOG_POSITION, pipeline, request_body::with_deadline, route::Routers, service::Service,
+};
+
+/// Maximum size of the head of a request, in bytes.
+const HEAD_MAX: u32 = 16 * 1024;
+
+/// Maximum number of open HTTP/2 streams per connection.
+const STREAMS_MAX: u32 = 128;
+
+/// Bytes that an HTTP/2 client may send on one stream before the service reads them: a whole body.
+const STREAM_WINDOW: u32 = 64 * 1024;
+
+/// Bytes that an HTTP/2 client may send on all streams of a connection before the service reads them.
+const CONNECTION_WINDOW: u32 = 1024 * 1024;
+
+/// The end of a connection that did not end well.
+type CloseReason = Box<dyn Error + Send + Sync>;
+
+/// What all connections of a listener share.
+pub(super) struct Shared {
+    builder: auto::Builder<TokioExecutor>,
+    routers: Routers,
+    service: Arc<Service>,
+    settings: Settings,
+}
+
+impl Shared {
+    pub(super) fn new(routers: Routers, service: Arc<Service>, settings: Settings) -> Self {
+        let mut builder = auto::Builder::new(TokioExecutor::new());
+        // A client that has shut down its sending side still gets its response.
+        builder.http1().max_buf_size(HEAD_MAX as usize).half_close(true);
+        builder
+            .http2()
+            .max_concurrent_streams(STREAMS_MAX)
+            .max_header_list_size(HEAD_MAX)
+            .initial_stream_window_size(STREAM_WINDOW)
+            .initial_connection_window_size(CONNECTION_WINDOW);
+        Self { builder, routers, service, settings }
+    }
+}
+
+/// An admitted connection.
+pub(super) struct Connection {
+    pub(super) shared: Arc<Shared>,
+    pub(super) peer: IpAddr,
+    pub(super) slot: Slot,
+}
+
+impl Connection {
+    /// Serves the connection until it ends. When `draining` becomes true, requests in flight are finished.
+    pub(super) async fn run(
+        self,
+        stream: TcpStream,
+        tls: Option<Arc<Tls>>,
+        mut draining: watch::Receiver<bool>,
+    ) {
+        let connection = Arc::new(self);
+        let Some(tls) = tls else { return connection.watch(connection.serve(stream, draining)).await };
+        let serve_tls = async {
+            let stream = tokio::select! {
+                stream = tls.accept(stream) => stream?,
+                _ = draining.wait_for(|draining| *draining) => return Ok(()),
+            };
+            connection.serve(stream, draining).await
+        };
+        connection.watch(serve_tls).await;
+    }
+
+    /// Runs `serve` until it ends, the client is too slow, or the connection is evicted.
+    async fn watch(&self, serve: impl Future<Output = Result<(), CloseReason>>) {
+        let mut watchdog = Watchdog::new(&self.slot.activity, &self.shared.settings);
+        let ended = tokio::select! {
+            // The watchdog inspects the state after the connection has made progress.
+            biased;
+            ended = serve => ended,
+            () = watchdog.expired() => Err("timed out, or evicted while idle and unauthenticated".into()),
+        };
+        let Err(reason) = ended else { return };
+        // The parser responds by itself, so such a request is logged here.
+        if reason.downcast_ref::<hyper::Error>().is_some_and(hyper::Error::is_parse) {
+            self.shared.service.request_log.record_unparsed(self.peer, &reason.to_string());
+        }
+        tracing::debug!(client = %self.peer, %reason, "connection closed");
+    }
+
+    async fn serve<S>(
+        self: &Arc<Self>,
+        stream: S,
+        mut draining: watch::Receiver<bool>,
+    ) -> Result<(), CloseReason>
+    where
+        S: AsyncRead + AsyncWrite + Unpin + Send + 'static,
+    {
+        let stream = InstrumentedStream { stream, activity: self.slot.activity.clone() };
+        let connection = self.clone();
+        let service = service_fn(move |request| {
+            let in_flight = connection.slot.activity.begin();
+            connection.clone().respond(request, in_flight)
+        });
+        let mut http = pin!(self.shared.builder.serve_connection(TokioIo::new(stream), service));
+        tokio::select! {
+            // A request that waits in the socket when the shutdown begins gets its response. hyper-util's
+            // `GracefulShutdown` checks for the shutdown first, and would close its connection.
+            biased;
+            ended = http.as_mut() => return ended,
+            _ = draining.wait_for(|draining| *draining) => http.as_mut().graceful_shutdown(),
+        }
+        http.await
+    }
+
+    /// Responds to a request. An HTTP/2 stream runs this in a task of its own, so it sees the unsent bytes of the
+    /// streams before it.
+    async fn respond(
+        self: Arc<Self>,
+        request: Request<Incoming>,
+        in_flight: InFlightRequest,
+    ) -> Result<Response<ResponseBody>, Infallible> {
+        let Shared { routers, settings, .. } = &*self.shared;
+        let router = if in_flight.may_send_more() { &routers.serving } else { &routers.shedding };
+        let request = request_body::wrap(request, &in_flight);
+        let request = request.map(|body| with_deadline(body, settings.body_timeout));
+        let response = pipeline::answer(router, request, self.peer, in_flight.since()).response().await;
+        // Only responses to authenticated clients carry a position.
+        if response.headers().contains_key(LOG_POSITION) {
+            self.slot.mark_authenticated();
+        }
+        Ok(ResponseBody::wrap(response, in_flight))
+    }
+}
+
+#[cfg(test)]
+mod tests;

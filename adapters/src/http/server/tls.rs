@@ -1,0 +1,161 @@
+//! TLS for the listeners: a certificate chain and its private key in two files, which are reloaded when they change.
+
+use std::{
+    fmt::Display,
+    io,
+    path::{Path, PathBuf},
+    sync::Arc,
+    time::Duration,
+};
+
+use chrono::{DateTime, TimeDelta, Utc};
+use parking_lot::Mutex;
+use rustls::{
+    ServerConfig,
+    crypto::ring,
+    pki_types::{CertificateDer, PrivateKeyDer, pem::PemObject as _},
+};
+use thiserror::Error;
+use tokio::{net::TcpStream, task, time};
+use tokio_rustls::{TlsAcceptor, server::TlsStream};
+use x509_cert::{Certificate, der::Decode as _};
+
+use crate::private_files::{is_readable_by_all, read_named};
+
+/// Maximum size of each file: far more than a certificate chain needs.
+const FILE_MAX: u64 = 1024 * 1024;
+
+const RELOAD_INTERVAL: Duration = Duration::from_secs(1);
+
+/// How long before its expiry a certificate is reported, and how often.
+const EXPIRY_NOTICE: TimeDelta = TimeDelta::days(14);
+const EXPIRY_REPORT_INTERVAL: TimeDelta = TimeDelta::days(1);
+
+/// Offered to clients in this order.
+const PROTOCOLS: [&[u8]; 2] = [b"h2", b"http/1.1"];
+
+/// The reason why a certificate or its key cannot be used.
+#[derive(Debug, Clone, PartialEq, Eq, Error)]
+#[error("{0}")]
+pub struct TlsError(String);
+
+/// The active certificate. It follows its files; while they do not match, the last valid pair stays active.
+pub struct Tls {
+    certificate: PathBuf,
+    key: PathBuf,
+    active: Mutex<CertificateAndKey>,
+    last_reported: Mutex<LastReported>,
+}
+
+struct CertificateAndKey {
+    /// The contents of both files. They are compared as a whole: modification times are too coarse and can be set.
+    contents: [Vec<u8>; 2],
+    config: Arc<ServerConfig>,
+    expires: DateTime<Utc>,
+}
+
+/// The last logged problems, so that none is logged every second.
+#[derive(Default)]
+struct LastReported {
+    error: Option<TlsError>,
+    expiry: Option<DateTime<Utc>>,
+}
+
+impl Tls {
+    /// Loads a certificate chain and its private key, both in PEM.
+    pub fn open(certificate: impl Into<PathBuf>, key: impl Into<PathBuf>) -> Result<Self, TlsError> {
+        let (certificate, key) = (certificate.into(), key.into());
+        let active = Mutex::new(CertificateAndKey::load(&certificate, &key)?);
+        Ok(Self { certificate, key, active, last_reported: Mutex::default() })
+    }
+
+    /// The earliest time at which a certificate in the chain expires.
+    pub fn expires(&self) -> DateTime<Utc> {
+        self.active.lock().expires
+    }
+
+    /// Reloads the files at intervals, for as long as it is polled.
+    pub async fn watch(self: Arc<Self>) {
+        loop {
+            time::sleep(RELOAD_INTERVAL).await;
+            let tls = self.clone();
+            // Fails only when the runtime shuts down.
+            let _ = task::spawn_blocking(move || tls.reload()).await;
+        }
+    }
+
+    /// Activates the pair in the files if it is valid. Open connections keep theirs.
+    pub fn reload(&self) {
+        let mut last_reported = self.last_reported.lock();
+        let error = match CertificateAndKey::load(&self.certificate, &self.key) {
+            Ok(loaded) => {
+                let mut active = self.active.lock();
+                if active.contents != loaded.contents {
+                    tracing::info!(expires = %loaded.expires, "TLS certificate reloaded");
+                    *active = loaded;
+                    last_reported.expiry = None;
+                }
+                None
+            }
+            Err(error) => Some(error),
+        };
+        if let Some(error) = &error
+            && last_reported.error.as_ref() != Some(error)
+        {
+            tracing::warn!("TLS certificate not reloaded, the previous one stays active: {error}");
+        }
+        last_reported.error = error;
+        let (now, expires) = (Utc::now(), self.expires());
+        let is_due = last_reported.expiry.is_none_or(|last| now - last >= EXPIRY_REPORT_INTERVAL);
+        if is_due && now > expires - EXPIRY_NOTICE {
+            let verb = if now > expires { "has expired" } else { "expires" };
+            tracing::warn!("the TLS certificate {verb} at {expires}: replace {}", self.certificate.display());
+            last_reported.expiry = Some(now);
+        }
+    }
+
+    /// Performs the handshake with the active certificate.
+    pub(super) async fn accept(&self, stream: TcpStream) -> io::Result<TlsStream<TcpStream>> {
+        let config = self.active.lock().config.clone();
+        TlsAcceptor::from(config).accept(stream).await
+    }
+}
+
+impl CertificateAndKey {
+    fn load(certificate: &Path, key: &Path) -> Result<Self, TlsError> {
+        let contents = [read(certificate)?, read(key)?];
+        if is_readable_by_all(key) {
+            return Err(unusable(key, "every user can read this private key; run chmod 600 on it"));
+        }
+        let chain: Vec<_> = CertificateDer::pem_slice_iter(&contents[0])
+            .collect::<Result<_, _>>()
+            .map_err(|error| unusable(certificate, error))?;
+        let ends: Option<Vec<_>> = chain.iter().map(expiry).collect();
+        let expires = ends.and_then(|ends| ends.into_iter().min()).ok_or_else(|| {
+            unusable(certificate, "it must hold a chain of PEM certificates, the service's own first")
+        })?;
+        let private_key =
+            PrivateKeyDer::from_pem_slice(&contents[1]).map_err(|error| unusable(key, error))?;
+        let mut config = ServerConfig::builder_with_provider(Arc::new(ring::default_provider()))
+            .with_safe_default_protocol_versions()
+            .expect("the provider supports the default versions")
+            .with_no_client_auth()
+            .with_single_cert(chain, private_key)
+            .map_err(|error| unusable(key, format!("it does not fit {}: {error}", certificate.display())))?;
+        config.alpn_protocols = PROTOCOLS.map(<[u8]>::to_vec).into();
+        Ok(Self { contents, config: Arc::new(config), expires })
+    }
+}
+
+fn read(path: &Path) -> Result<Vec<u8>, TlsError> {
+    read_named(path, FILE_MAX).map_err(|error| unusable(path, error))
+}
+
+fn unusable(path: &Path, reason: impl Display) -> TlsError {
+    TlsError(format!("the TLS file {} cannot be used: {reason}", path.display()))
+}
+
+fn expiry(certificate: &CertificateDer<'_>) -> Option<DateTime<Utc>> {
+    let end = Certificate::from_der(certificate).ok()?.tbs_certificate.validity.not_after;
+    DateTime::from_timestamp(i64::try_from(end.to_unix_duration().as_secs()).ok()?, 0)
+}
