@@ -104,3 +104,20 @@ fn a_key_has_1_to_255_visible_characters_and_is_given_once() {
         .send();
     twice.error(400, "invalid_request");
 }
+
+#[test]
+fn a_key_survives_a_clock_that_is_30_days_wrong_and_a_restart() {
+    let mut app = App::start();
+    let key = app.key.clone();
+    let first = send(&app, &key, "order-1", REX);
+    assert_eq!(first.status, 201);
+    for days in ["+30d", "-30d", "+0d"] {
+        assert!(app.terminate().success());
+        app.run_by(&["faketime", "-f", days].map(str::to_owned));
+        app.start_again();
+        let again = send(&app, &key, "order-1", REX);
+        assert_eq!((again.status, again.header("idempotency-replayed")), (201, Some("true")), "{days}");
+        assert_eq!(again.body, first.body, "{days}");
+        assert_eq!(send(&app, &key, &format!("order-{days}"), REX).status, 201, "{days}");
+    }
+}
