@@ -98,8 +98,14 @@ impl IdempotencyCache {
         }
         entries.oldest_first.push_back(key);
         let count = entries.oldest_first.len();
-        self.by_count.remove(&(count - 1, owner.clone()));
-        self.by_count.insert((count, owner));
+        let (before, after) = ((count - 1, owner.clone()), (count, owner));
+        // In the usual case, the owner with the most keys replaces its own oldest one, and no count changes.
+        if self.len == self.capacity && self.by_count.last() == Some(&before) {
+            entries.forget_oldest();
+            return;
+        }
+        self.by_count.remove(&before);
+        self.by_count.insert(after);
         self.len += 1;
         if self.len > self.capacity {
             self.evict();
@@ -109,14 +115,20 @@ impl IdempotencyCache {
     /// Forgets the oldest key of the owner with the most keys.
     fn evict(&mut self) {
         let Some((count, owner)) = self.by_count.pop_last() else { return };
-        let entries = self.owners.get_mut(&owner).expect("every owner in by_count has entries");
-        let oldest = entries.oldest_first.pop_front().expect("an owner in by_count has keys");
-        entries.pets.remove(&oldest);
+        self.owners.get_mut(&owner).expect("every owner in by_count has entries").forget_oldest();
         self.len -= 1;
         if count > 1 {
             self.by_count.insert((count - 1, owner));
         } else {
             self.owners.remove(&owner);
+        }
+    }
+}
+
+impl OwnerEntries {
+    fn forget_oldest(&mut self) {
+        if let Some(oldest) = self.oldest_first.pop_front() {
+            self.pets.remove(&oldest);
         }
     }
 }
@@ -133,26 +145,26 @@ mod tests {
         Pet { id: PetId::new(id).unwrap(), details }
     }
 
-    fn scoped(owner: &str, key: impl ToString) -> ScopedKey {
+    fn scoped(owner: &str, key: &impl ToString) -> ScopedKey {
         ScopedKey { owner: KeyId(owner.into()), key: RequestKey::new(key.to_string()).unwrap() }
     }
 
     #[test]
     fn keys_of_different_owners_are_independent() {
         let mut cache = IdempotencyCache::default();
-        cache.insert(scoped("k", "a"), pet(1));
-        assert_eq!(cache.find(&scoped("k", "a")), Some(&pet(1)));
-        assert_eq!(cache.find(&scoped("other", "a")), None);
+        cache.insert(scoped("k", &"a"), pet(1));
+        assert_eq!(cache.find(&scoped("k", &"a")), Some(&pet(1)));
+        assert_eq!(cache.find(&scoped("other", &"a")), None);
     }
 
     #[test]
     fn among_owners_with_equally_many_keys_the_one_with_the_greatest_id_loses_its_oldest() {
         let mut cache = IdempotencyCache::with_capacity(4);
         for (owner, id) in ["a", "b", "a", "b", "c"].into_iter().zip(1..) {
-            cache.insert(scoped(owner, id), pet(id));
+            cache.insert(scoped(owner, &id), pet(id));
         }
         let known = [("a", 1), ("b", 2), ("a", 3), ("b", 4), ("c", 5)]
-            .map(|(owner, id)| cache.find(&scoped(owner, id)).is_some());
+            .map(|(owner, id)| cache.find(&scoped(owner, &id)).is_some());
         assert_eq!(known, [true, false, true, true, true]);
     }
 
@@ -160,7 +172,7 @@ mod tests {
     fn a_forgotten_key_and_an_owner_without_keys_take_no_memory() {
         let mut cache = IdempotencyCache::with_capacity(1);
         for (owner, id) in ["a", "a", "b", "a"].into_iter().zip(1..) {
-            cache.insert(scoped(owner, id), pet(id));
+            cache.insert(scoped(owner, &id), pet(id));
         }
         let entries = cache.owners.values().map(|entries| (entries.pets.len(), entries.oldest_first.len()));
         assert_eq!(entries.collect::<Vec<_>>(), [(1, 1)]);
@@ -215,7 +227,7 @@ mod tests {
             let owners = ["a", "b", "c", "d"];
             let mut cache = IdempotencyCache::with_capacity(share * owners.len());
             for (owner, id) in requests.iter().zip(1..) {
-                cache.insert(scoped(owners[*owner], id), pet(id));
+                cache.insert(scoped(owners[*owner], &id), pet(id));
             }
             for (index, owner) in owners.iter().enumerate() {
                 let keys = requests.iter().zip(1..).filter(|(by, _)| **by == index).map(|(_, id)| id);
