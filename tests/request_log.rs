@@ -1,7 +1,5 @@
 //! What the log says about requests, keys and the life of the service.
 
-use std::{fs, time::Duration};
-
 use harness::{App, Call, eventually, petstore, raw};
 use serde_json::Value;
 
