@@ -4,10 +4,10 @@ use std::{fs, process::Command, sync::Arc};
 
 use adapters::{event_log::memory::MemoryLog, read_model::MemoryReadModel, system::SystemClock};
 use application::{
-    CreatePet, Digest, KeyId, Options, PetStore, Sharing, codec,
+    CreatePet, Digest, KeyId, LogAccess, Options, PetStore, codec,
     commit::Commit,
     contract,
-    ports::{EventLog, Fault, LogError, Position, ReadBound},
+    ports::{EventLog, Fault, LogError, LogSource as _, Position, ReadBound},
     transfer::{self, Broken, Summary},
 };
 use chrono::DateTime;
@@ -15,7 +15,7 @@ use domain::{CategoryId, NewPet, PetName};
 
 async fn node(log: &Arc<MemoryLog>) -> PetStore {
     let read_model = Arc::<MemoryReadModel>::default();
-    PetStore::open(log.clone(), read_model, Arc::new(SystemClock), Options::new(Sharing::Alone))
+    PetStore::open(log.clone(), read_model, Arc::new(SystemClock), Options::new(LogAccess::Exclusive))
         .await
         .unwrap()
 }

@@ -3,7 +3,7 @@
 use std::{fmt, sync::Arc};
 
 use adapters::event_log::sled::SledLog;
-use application::{CreateError, CreatePet, KeyId, Limit, ListPets, PetStore, RequestKey, Sharing};
+use application::{CreateError, CreatePet, KeyId, Limit, ListPets, LogAccess, PetStore, RequestKey};
 use domain::{CategoryId, NewPet, Pet, PetId, PetName, PetStatus};
 use harness::{open_node, page, pet};
 use proptest::prelude::*;
@@ -118,7 +118,7 @@ impl Node {
         let path = self.folder.path().join("log");
         self.store = Some(self.runtime.block_on(async {
             let log = Arc::new(SledLog::open(&path).expect("the log opens"));
-            open_node(log, Sharing::Alone).await
+            open_node(log, LogAccess::Exclusive).await
         }));
     }
 
@@ -181,7 +181,8 @@ impl StateMachineTest for StoreTest {
             }
             Step::List { limit, status, after: from } => {
                 let from_id = from.map(|id| PetId::new(id).unwrap());
-                let query = ListPets { limit: Limit::new(limit).unwrap(), status, after: from_id };
+                let all = ListPets { limit: Limit::new(limit).unwrap(), ..Default::default() };
+                let query = ListPets { status, after: from_id, ..all };
                 assert_eq!(page(node.store(), &query).unwrap().pets, after.list(limit, status, from));
             }
             Step::Restart => {

@@ -14,17 +14,16 @@ use crate::{
     bookmark::Bookmark,
     create::{CreateError, CreatePet, Created},
     health::{Health, Monitor},
-    options::Options,
+    options::{LogAccess, Options},
     page::{ListPets, PageEnd, PetView},
     ports::{
-        Clock, CommitId, Durability, EventLog, Fault, LogError, Position, ReadModel, StorageFigures, Version,
+        Clock, CommitId, Durability, EventLog, Fault, LogError, Position, ReadModel, StorageStats, Version,
     },
     projection::Projection,
     replay::ReplayProgress,
     replica::Replica,
     statistics::Statistics,
     transfer::Feed,
-    write_turns::Sharing,
     writer::{self, Request, Writer},
 };
 
@@ -74,9 +73,9 @@ impl PetStore {
         let writer = Writer::new(replica.clone(), clock, queue, options);
         let writer = tokio::spawn(supervise_writer(writer, replica.monitor.clone()));
         let mut following = JoinSet::new();
-        match options.sharing {
-            Sharing::Alone => {}
-            Sharing::Shared => {
+        match options.access {
+            LogAccess::Exclusive => {}
+            LogAccess::Shared => {
                 following.spawn(supervise_follower(replica.clone()));
             }
         }
@@ -203,8 +202,8 @@ impl PetStore {
     }
 
     /// What is known about the storage.
-    pub fn storage(&self) -> StorageFigures {
-        self.replica.log.figures()
+    pub fn storage(&self) -> StorageStats {
+        self.replica.log.storage_stats()
     }
 
     /// What this node can do right now.

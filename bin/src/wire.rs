@@ -20,7 +20,7 @@ use application::{
 use tokio::time::{self, Instant};
 
 use crate::{
-    engines::{Engine, Log, Remains},
+    engines::{Engine, Log, Remains, Source},
     store_url::StoreUrl,
 };
 
@@ -35,8 +35,8 @@ pub(crate) async fn open_log(url: &StoreUrl) -> Result<Log, LogError> {
     (engine.open)(place).await
 }
 
-/// Opens a log to inspect it. Fails if it does not exist.
-pub(crate) async fn open_existing_log(url: &StoreUrl) -> Result<Log, LogError> {
+/// Opens a log that exists, and creates nothing.
+async fn open_existing_log(url: &StoreUrl) -> Result<Log, LogError> {
     let (engine, place) = engine_of(url)?;
     (engine.open_existing)(place).await
 }
@@ -69,8 +69,11 @@ pub(crate) struct Access {
 }
 
 /// Opens a log to inspect it, which may be that of a running service.
-pub(crate) async fn open_source(url: &StoreUrl, access: &Access) -> Result<Log, LogError> {
-    let StoreUrl::Service(service) = url else { return open_existing_log(url).await };
+pub(crate) async fn open_source(url: &StoreUrl, access: &Access) -> Result<Source, LogError> {
+    let StoreUrl::Service(service) = url else {
+        let (engine, place) = engine_of(url)?;
+        return (engine.read)(place).await;
+    };
     let key = access.key.as_deref().ok_or_else(|| {
         let detail = "the log of a service needs an API key with the scope log: name its file with --key-file, or put \
                       it into PETSTORE_LOG_KEY";
@@ -132,7 +135,7 @@ async fn try_to_open_store(
             format!("--require-durability asks for more than {url} promises: {}", durability.promise);
         return Err(LogError::new(Fault::CannotOpen, detail));
     }
-    let options = Options { required, first_commit, pets_max, ..Options::new(url.sharing()) };
+    let options = Options { required, first_commit, pets_max, ..Options::new(url.access()) };
     let read_model = Arc::<MemoryReadModel>::default();
     let store =
         PetStore::open_with_progress(log, read_model, Arc::new(SystemClock), options, progress.clone())
@@ -204,7 +207,7 @@ mod file_engine;
 
 #[cfg(test)]
 mod tests {
-    use application::contract;
+    use application::{contract, ports::Position};
 
     use super::{file_engine::FileEngine, *};
 
@@ -217,7 +220,8 @@ mod tests {
         let place = folder.path().join("log").display().to_string();
         let url = StoreUrl::Engine { engine: &TABLE[0], place };
         contract::a_reopened_log_holds_everything(async || open_log(&url).await.unwrap()).await;
-        let log = open_existing_log(&url).await.unwrap();
+        assert_eq!(open_existing_log(&url).await.unwrap().head().await, Ok(Position(20)));
+        let log = open_source(&url, &Access { key: None, ca: None }).await.unwrap();
         let remains = find_remains(&url).await.unwrap();
         assert_eq!(remains.reach, log.head().await.unwrap());
     }

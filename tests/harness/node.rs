@@ -4,15 +4,15 @@ use std::sync::Arc;
 
 use adapters::{read_model::MemoryReadModel, system::SystemClock};
 use application::{
-    CreateError, CreatePet, KeyId, Limit, ListPets, Options, PageEnd, PetStore, PetView, Sharing, Version,
+    CreateError, CreatePet, KeyId, Limit, ListPets, LogAccess, Options, PageEnd, PetStore, PetView, Version,
     ports::{EventLog, Fault},
 };
 use domain::{CategoryId, NewPet, Pet, PetId, PetName};
 
 /// Opens a node on this log, which must be sound.
-pub async fn open_node(log: Arc<dyn EventLog>, sharing: Sharing) -> PetStore {
+pub async fn open_node(log: Arc<dyn EventLog>, access: LogAccess) -> PetStore {
     let read_model = Arc::<MemoryReadModel>::default();
-    PetStore::open(log, read_model, Arc::new(SystemClock), Options::new(sharing))
+    PetStore::open(log, read_model, Arc::new(SystemClock), Options::new(access))
         .await
         .expect("the log is sound")
 }
@@ -62,7 +62,7 @@ fn owned(PetView { id, name, category_id, status }: PetView<'_>) -> Pet {
 /// Every pet that readers of the node see, page by page.
 pub fn all_pets(store: &PetStore) -> Result<Vec<Pet>, Fault> {
     let limit = Limit::new(Limit::MAX).expect("the most is allowed");
-    let mut query = ListPets { limit, status: None, after: None };
+    let mut query = ListPets { limit, ..Default::default() };
     let mut pets = Vec::new();
     loop {
         let page = page(store, &query)?;

@@ -93,7 +93,7 @@ impl Node {
         let store = loop {
             let read_model = Arc::<MemoryReadModel>::default();
             let first_commit = self.engine.first_commit();
-            let options = Options { first_commit, ..Options::new(self.engine.sharing) };
+            let options = Options { first_commit, ..Options::new(self.engine.access) };
             let opening = PetStore::open(link.clone(), read_model, self.clock.clone(), options);
             match opening.await {
                 Ok(store) => break store,

@@ -96,7 +96,7 @@ fn watch(world: &Arc<World>, chance: &mut Chance) -> JoinSet<()> {
             let limit = Limit::new(1).expect("within the bounds");
             loop {
                 time::sleep(chance.millis(1..=1_000)).await;
-                world.list(&node, ListPets { limit, status: None, after: None });
+                world.list(&node, ListPets { limit, ..Default::default() });
             }
         });
     }

@@ -79,7 +79,8 @@ proptest! {
             .filter(|pet| status.is_none() || pet.details.status == status)
             .cloned()
             .collect();
-        let query = ListPets { limit: Limit::new(limit).unwrap(), status, after: after.map(|id| PetId::new(id).unwrap()) };
+        let all = ListPets { limit: Limit::new(limit).unwrap(), ..Default::default() };
+        let query = ListPets { status, after: after.map(|id| PetId::new(id).unwrap()), ..all };
         let (shown, end) = page(&holding(&pets), &query);
         let expected = &matching[..limit.min(matching.len())];
         prop_assert_eq!(&shown, expected);
@@ -99,7 +100,7 @@ proptest! {
 fn a_rare_status_is_found_however_far_away_it_is() {
     let rare = |id| if id == 1 || id == 19_999 { Some(PetStatus::Sold) } else { None };
     let pets: Vec<_> = (1..=20_000).map(|id| pet(id, rare(id))).collect();
-    let query = ListPets { limit: Limit::DEFAULT, status: Some(PetStatus::Sold), after: None };
+    let query = ListPets { status: Some(PetStatus::Sold), ..Default::default() };
     let (shown, end) = page(&holding(&pets), &query);
     assert_eq!((shown, end.next), (vec![pets[0].clone(), pets[19_998].clone()], None));
 }
@@ -115,7 +116,7 @@ fn pages_reach_across_chunks() {
         let expected: Vec<_> =
             pets.iter().filter(|pet| status.is_none() || pet.details.status == status).cloned().collect();
         let mut walked = Vec::new();
-        let mut query = ListPets { limit: Limit::new(100).unwrap(), status, after: None };
+        let mut query = ListPets { limit: Limit::new(100).unwrap(), status, ..Default::default() };
         loop {
             let (shown, end) = page(&model, &query);
             walked.extend(shown);

@@ -3,7 +3,7 @@
 use anyhow::bail;
 use application::{
     Digest,
-    ports::{EventLog, Fault, LogError, Position},
+    ports::{Fault, LogError, LogSource, Position},
     transfer::{Broken, Summary},
 };
 
@@ -34,7 +34,7 @@ pub(super) async fn run(source: &SourceArgument, head: Option<Digest>) -> anyhow
 }
 
 async fn check(
-    log: &dyn EventLog,
+    log: &dyn LogSource,
     head: Option<Digest>,
 ) -> Result<(Summary, Option<Position>), Broken<LogError>> {
     match head {
