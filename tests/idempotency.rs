@@ -118,7 +118,12 @@ fn a_key_survives_a_clock_that_is_30_days_wrong_and_a_restart() {
     assert_eq!(first.status, 201);
     for days in ["+30d", "-30d", "+0"] {
         assert!(app.terminate().success());
-        app.run_by(&["env".into(), format!("LD_PRELOAD={library}"), format!("FAKETIME={days}"), "FAKETIME_DONT_FAKE_MONOTONIC=1".into()]);
+        app.run_by(&[
+            "env".into(),
+            format!("LD_PRELOAD={library}"),
+            format!("FAKETIME={days}"),
+            "FAKETIME_DONT_FAKE_MONOTONIC=1".into(),
+        ]);
         app.start_again();
         let again = send(&app, &key, "order-1", REX);
         assert_eq!((again.status, again.header("idempotency-replayed")), (201, Some("true")), "{days}");
