@@ -23,7 +23,7 @@ use std::{
 
 use adapters::event_log::nats::NatsLog;
 use application::{
-    PetStore, Sharing, contract,
+    LogAccess, PetStore, contract,
     ports::{EventLog, Fault},
 };
 use harness::{NatsCluster, NatsSync, open_node};
@@ -64,5 +64,5 @@ async fn open_log(url: &str) -> NatsLog {
 
 /// A node that shares the log with others.
 async fn open_store(url: &str) -> PetStore {
-    open_node(open(url).await, Sharing::Shared).await
+    open_node(open(url).await, LogAccess::Shared).await
 }

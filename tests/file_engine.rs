@@ -7,7 +7,7 @@ use std::{fs, sync::Arc};
 use adapters::event_log::embedded::EmbeddedLog;
 use application::{
     contract,
-    ports::{EventLog, Fault, Position, Version},
+    ports::{EventLog, Fault, LogSource as _, Position, Version},
 };
 
 use engine::FileEngine;

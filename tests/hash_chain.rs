@@ -8,10 +8,10 @@ use std::{
 
 use adapters::{event_log::memory::MemoryLog, read_model::MemoryReadModel};
 use application::{
-    CreatePet, Digest, KeyId, Options, PetStore, RequestKey, Sharing, codec,
+    CreatePet, Digest, KeyId, LogAccess, Options, PetStore, RequestKey, codec,
     commit::Commit,
     contract,
-    ports::{Clock, EventLog, Fault, LogError, Position, ReadBound},
+    ports::{Clock, EventLog, Fault, LogError, LogSource as _, Position, ReadBound},
     transfer::{self, Broken, Summary},
 };
 use chrono::{DateTime, TimeDelta, Utc};
@@ -42,7 +42,7 @@ fn hour(hours: i64) -> DateTime<Utc> {
 
 async fn node(log: &Arc<MemoryLog>, clock: &Arc<SetClock>) -> PetStore {
     let read_model = Arc::<MemoryReadModel>::default();
-    PetStore::open(log.clone(), read_model, clock.clone(), Options::new(Sharing::Alone)).await.unwrap()
+    PetStore::open(log.clone(), read_model, clock.clone(), Options::new(LogAccess::Exclusive)).await.unwrap()
 }
 
 /// Adds a pet, and returns its id and whether it was there already.

@@ -4,7 +4,7 @@ use std::{net::SocketAddr, sync::Arc, time::Duration};
 
 use adapters::http::{Listener, Service, Settings, Site, serve};
 use application::{
-    PetStore, Principal, RefusedKey, Sharing,
+    LogAccess, PetStore, Principal, RefusedKey,
     ports::{Authenticator, Fault},
 };
 use harness::{Call, FaultyLog, LogFault, open_node, pet_named};
@@ -23,8 +23,8 @@ impl Authenticator for NoKeys {
 }
 
 /// A service on a log, and where it listens.
-async fn serve_on(log: Arc<FaultyLog>, sharing: Sharing) -> (Arc<PetStore>, SocketAddr) {
-    let store = Arc::new(open_node(log, sharing).await);
+async fn serve_on(log: Arc<FaultyLog>, access: LogAccess) -> (Arc<PetStore>, SocketAddr) {
+    let store = Arc::new(open_node(log, access).await);
     let service = Arc::new(Service::new(Arc::new(NoKeys), Site::default(), Arc::default()));
     service.open(store.clone());
     let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
@@ -57,7 +57,7 @@ async fn noticed(store: &PetStore, fault: Fault) {
 #[tokio::test(flavor = "multi_thread")]
 async fn a_writer_that_panicked_fails_liveness() {
     let log = FaultyLog::with(LogFault::AppendsPanic);
-    let (store, address) = serve_on(log, Sharing::Alone).await;
+    let (store, address) = serve_on(log, LogAccess::Exclusive).await;
     assert_eq!(livez(address).await.0, 200);
     assert!(store.create(pet_named("Rex")).await.is_err());
     noticed(&store, Fault::Stopped).await;
@@ -71,7 +71,7 @@ async fn a_writer_that_panicked_fails_liveness() {
 #[tokio::test(flavor = "multi_thread")]
 async fn a_follower_that_panicked_fails_liveness() {
     let log = FaultyLog::with(LogFault::WaitsPanic);
-    let (store, address) = serve_on(log, Sharing::Shared).await;
+    let (store, address) = serve_on(log, LogAccess::Shared).await;
     noticed(&store, Fault::Stopped).await;
     assert_eq!(livez(address).await.0, 503);
 }
@@ -79,7 +79,7 @@ async fn a_follower_that_panicked_fails_liveness() {
 #[tokio::test(flavor = "multi_thread")]
 async fn a_log_that_is_away_does_not_fail_liveness() {
     let log = FaultyLog::with(LogFault::None);
-    let (store, address) = serve_on(log.clone(), Sharing::Alone).await;
+    let (store, address) = serve_on(log.clone(), LogAccess::Exclusive).await;
     log.fails_with(LogFault::Away);
     assert!(store.create(pet_named("Rex")).await.is_err());
     noticed(&store, Fault::Unreachable).await;

@@ -3,8 +3,8 @@
 use std::{sync::Arc, time::Duration};
 
 use application::{
-    CreateError, PetStore, Sharing, contract,
-    ports::{EventLog as _, Fault, Position},
+    CreateError, LogAccess, PetStore, contract,
+    ports::{EventLog as _, Fault, LogSource as _, Position},
 };
 use harness::{FaultyLog, LogFault, all_pets, in_format, open_node};
 use tokio::time::{self, Instant};
@@ -12,11 +12,11 @@ use tokio::time::{self, Instant};
 mod replaced;
 
 async fn shared(log: &Arc<FaultyLog>) -> PetStore {
-    open_node(log.clone(), Sharing::Shared).await
+    open_node(log.clone(), LogAccess::Shared).await
 }
 
 async fn alone(log: &Arc<FaultyLog>) -> PetStore {
-    open_node(log.clone(), Sharing::Alone).await
+    open_node(log.clone(), LogAccess::Exclusive).await
 }
 
 async fn create(store: &PetStore) -> Result<i64, CreateError> {
@@ -97,11 +97,11 @@ async fn nothing_is_stored_long_after_its_callers_got_an_error() {
 
 #[tokio::test(start_paused = true)]
 async fn closing_does_not_wait_for_an_unreachable_log() {
-    for (log_fault, sharing) in
-        [(LogFault::Away, Sharing::Shared), (LogFault::LosesEveryAppend, Sharing::Alone)]
+    for (log_fault, access) in
+        [(LogFault::Away, LogAccess::Shared), (LogFault::LosesEveryAppend, LogAccess::Exclusive)]
     {
         let log = Arc::<FaultyLog>::default();
-        let store = open_node(log.clone(), sharing).await;
+        let store = open_node(log.clone(), access).await;
         log.fails_with(log_fault);
         let given_up = time::timeout(Duration::from_millis(100), create(&store)).await;
         assert!(given_up.is_err(), "{log_fault:?}: the request is in doubt");

@@ -4,7 +4,7 @@ use std::sync::Arc;
 
 use adapters::{event_log::memory::MemoryLog, read_model::MemoryReadModel, system::SystemClock};
 use application::{
-    Digest, KeyId, Options, PetStore, Sharing, codec,
+    Digest, KeyId, LogAccess, Options, PetStore, codec,
     commit::{Commit, Entry, NodeId},
     ports::{CommitId, EventLog, LogError, Position, Record, Version},
 };
@@ -60,7 +60,7 @@ async fn log(change: impl Fn(u64, &mut Vec<u8>)) -> Arc<MemoryLog> {
 
 async fn open(log: Arc<MemoryLog>) -> Result<PetStore, LogError> {
     let read_model = Arc::<MemoryReadModel>::default();
-    PetStore::open(log, read_model, Arc::new(SystemClock), Options::new(Sharing::Alone)).await
+    PetStore::open(log, read_model, Arc::new(SystemClock), Options::new(LogAccess::Exclusive)).await
 }
 
 #[tokio::test]

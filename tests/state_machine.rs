@@ -3,7 +3,7 @@
 use std::{fmt, sync::Arc};
 
 use adapters::event_log::sled::SledLog;
-use application::{CreateError, CreatePet, KeyId, Limit, ListPets, PetStore, RequestKey, Sharing};
+use application::{CreateError, CreatePet, KeyId, Limit, ListPets, LogAccess, PetStore, RequestKey};
 use domain::{CategoryId, NewPet, Pet, PetId, PetName, PetStatus};
 use harness::{open_node, page, pet};
 use proptest::prelude::*;
@@ -118,7 +118,7 @@ impl Node {
         let path = self.folder.path().join("log");
         self.store = Some(self.runtime.block_on(async {
             let log = Arc::new(SledLog::open(&path).expect("the log opens"));
-            open_node(log, Sharing::Alone).await
+            open_node(log, LogAccess::Exclusive).await
         }));
     }
 

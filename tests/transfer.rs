@@ -12,8 +12,8 @@ use adapters::event_log::{memory::MemoryLog, sled::SledLog};
 use application::{
     contract,
     ports::{
-        AppendError, Durability, EventLog, Fault, LogError, Position, ReadBound, Record, StoredRecord,
-        Version,
+        AppendError, Durability, EventLog, Fault, LogError, LogSource, Position, ReadBound, Record,
+        StoredRecord, Version,
     },
     transfer::{self, Broken, CopyError, ExportError, Summary},
 };
@@ -67,11 +67,7 @@ struct Replaced {
 }
 
 #[async_trait]
-impl EventLog for Replaced {
-    async fn append(&self, expected: Version, record: &Record) -> Result<Position, AppendError> {
-        self.after.append(expected, record).await
-    }
-
+impl LogSource for Replaced {
     async fn read(&self, after: Position, bound: ReadBound) -> Result<Vec<StoredRecord>, LogError> {
         let bound = ReadBound { records: bound.records.min(2), ..bound };
         let log = if self.reads.fetch_add(1, Ordering::SeqCst) == 0 { &self.before } else { &self.after };
@@ -82,12 +78,19 @@ impl EventLog for Replaced {
         self.after.head().await
     }
 
-    async fn wait_beyond(&self, position: Position, patience: Duration) -> Result<(), LogError> {
-        self.after.wait_beyond(position, patience).await
+    async fn wait_for(&self, position: Position, patience: Duration) -> Result<(), LogError> {
+        self.after.wait_for(position, patience).await
     }
 
     fn durability(&self) -> Durability {
         self.after.durability()
+    }
+}
+
+#[async_trait]
+impl EventLog for Replaced {
+    async fn append(&self, expected: Version, record: &Record) -> Result<Position, AppendError> {
+        self.after.append(expected, record).await
     }
 }
 

@@ -2,12 +2,12 @@
 
 use std::{sync::Arc, time::Duration};
 
-use application::{CreateError, CreatePet, PetStore, RequestKey, Sharing, ports::Fault};
+use application::{CreateError, CreatePet, LogAccess, PetStore, RequestKey, ports::Fault};
 use domain::PetName;
 use harness::{FaultyLog, LogFault, all_pets, open_node, pet_named};
 
 async fn node_on(log: &Arc<FaultyLog>) -> PetStore {
-    open_node(log.clone(), Sharing::Alone).await
+    open_node(log.clone(), LogAccess::Exclusive).await
 }
 
 async fn create(store: &PetStore) -> Result<i64, CreateError> {

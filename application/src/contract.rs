@@ -192,7 +192,7 @@ pub async fn readers_see_a_growing_history_without_gaps_during_writes(log: Arc<d
                     log.head().await.expect("the log has a head") >= seen,
                     "the head is never behind a read"
                 );
-                log.wait_beyond(seen, Duration::from_millis(100)).await.expect("the log can be waited for");
+                log.wait_for(seen, Duration::from_millis(100)).await.expect("the log can be waited for");
             }
         });
     }
@@ -205,7 +205,7 @@ pub async fn waiting_ends_when_there_is_a_record(log: Arc<dyn EventLog>) {
     let waiting = log.clone();
     let waiter = tokio::spawn(async move {
         while waiting.read(Position::START, ReadBound::ONE).await.expect("the log reads").is_empty() {
-            waiting.wait_beyond(Position::START, PATIENCE).await.expect("the log can be waited for");
+            waiting.wait_for(Position::START, PATIENCE).await.expect("the log can be waited for");
         }
     });
     tokio::task::yield_now().await;
@@ -214,7 +214,7 @@ pub async fn waiting_ends_when_there_is_a_record(log: Arc<dyn EventLog>) {
         .await
         .expect("an append wakes the waiting task")
         .expect("the waiter is sound");
-    let no_wait = log.wait_beyond(Position::START, PATIENCE);
+    let no_wait = log.wait_for(Position::START, PATIENCE);
     timeout(PATIENCE / 2, no_wait)
         .await
         .expect("no waiting for what is there")
@@ -223,7 +223,7 @@ pub async fn waiting_ends_when_there_is_a_record(log: Arc<dyn EventLog>) {
 
 /// Nothing comes: waiting ends all the same, without an error.
 pub async fn waiting_ends_when_patience_has_elapsed(log: &dyn EventLog) {
-    let waited = timeout(PATIENCE, log.wait_beyond(Position::START, Duration::from_millis(20))).await;
+    let waited = timeout(PATIENCE, log.wait_for(Position::START, Duration::from_millis(20))).await;
     assert_eq!(waited, Ok(Ok(())), "waiting ends with its patience");
 }
 

@@ -197,7 +197,7 @@ fn is_final(error: &LogError) -> bool {
         Fault::Unreachable
         | Fault::WriteFailed
         | Fault::Full
-        | Fault::Gone
+        | Fault::FilesMissing
         | Fault::Diverged
         | Fault::AnotherLog
         | Fault::CannotOpen

@@ -1,15 +1,12 @@
 //! The options of a running store.
 
-use crate::{
-    ports::{CommitId, DurabilityLevel},
-    write_turns::Sharing,
-};
+use crate::ports::{CommitId, DurabilityLevel};
 
 /// The options of a running store.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Options {
-    /// Who else may write to the log.
-    pub sharing: Sharing,
+    /// Which nodes may write to the log.
+    pub access: LogAccess,
     /// What the log must promise: while it promises less, nothing is written.
     pub required: DurabilityLevel,
     /// The first commit of the log that this store had before, if it had one. No other log is accepted.
@@ -20,7 +17,16 @@ pub struct Options {
 
 impl Options {
     /// The defaults for a log that is shared like this.
-    pub fn new(sharing: Sharing) -> Self {
-        Self { sharing, required: DurabilityLevel::Volatile, first_commit: None, pets_max: None }
+    pub fn new(access: LogAccess) -> Self {
+        Self { access, required: DurabilityLevel::Volatile, first_commit: None, pets_max: None }
     }
+}
+
+/// Which nodes may write to a log.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum LogAccess {
+    /// Only this node: the engine keeps others out.
+    Exclusive,
+    /// Other nodes too: their commits are followed.
+    Shared,
 }

@@ -17,16 +17,15 @@ use crate::{
     create::{CreateError, CreatePet, Created},
     health::{Health, Monitor},
     log_check::{Checked, LogCheck},
-    options::Options,
+    options::{LogAccess, Options},
     page::{ListPets, PageEnd, PetView},
     ports::{
-        Clock, CommitId, Durability, EventLog, Fault, LogError, Position, ReadModel, StorageFigures, Version,
+        Clock, CommitId, Durability, EventLog, Fault, LogError, Position, ReadModel, StorageStats, Version,
     },
     replica::Replica,
     snapshot::{self, Saver, SnapshotStatus, Snapshots},
     statistics::Statistics,
     transfer::Feed,
-    write_turns::Sharing,
     writer::{self, Request, Writer},
 };
 
@@ -89,9 +88,9 @@ impl PetStore {
         let writer = Writer::new(replica.clone(), clock.clone(), queue, options);
         let writer = tokio::spawn(supervise_writer(writer, replica.monitor.clone()));
         let mut following = JoinSet::new();
-        match options.sharing {
-            Sharing::Alone => {}
-            Sharing::Shared => {
+        match options.access {
+            LogAccess::Exclusive => {}
+            LogAccess::Shared => {
                 following.spawn(supervise_follower(replica.clone()));
             }
         }
@@ -249,8 +248,8 @@ impl PetStore {
     }
 
     /// What is known about the storage.
-    pub fn storage(&self) -> StorageFigures {
-        self.replica.log.figures()
+    pub fn storage(&self) -> StorageStats {
+        self.replica.log.storage_stats()
     }
 
     /// What this node can do right now.

@@ -17,50 +17,55 @@ use crate::{
     statistics::Histogram,
 };
 
-/// The append-only log of commits: the only durable state there is. Positions count 1, 2, 3 … without gaps.
+/// A log that can be read: commits at the positions 1, 2, 3 … without gaps. Exports, salvaged files, stores that are opened
+/// read-only and remote services are only this.
+#[async_trait]
+pub trait LogSource: Send + Sync + 'static {
+    /// Returns the records after `after`, oldest first, contiguous, within `bound` (but at least one if there is one). Empty:
+    /// nothing more for now. Never returns a record that a crash could still remove.
+    async fn read(&self, after: Position, bound: ReadBound) -> Result<Vec<StoredRecord>, LogError>;
+
+    /// Returns the last position, as up to date as the engine can tell.
+    async fn head(&self) -> Result<Position, LogError>;
+
+    /// Returns when there may be a record after `after`, or after `timeout`. A hint: it may return early.
+    async fn wait_for(&self, after: Position, timeout: Duration) -> Result<(), LogError>;
+
+    /// Describes what this engine promises about an acknowledged record, in words and as checked settings.
+    fn durability(&self) -> Durability;
+
+    /// Returns what is known about the storage, for operators. Never waits for a disk or a server.
+    fn storage_stats(&self) -> StorageStats {
+        StorageStats::default()
+    }
+}
+
+/// A log that can also be appended to: the only durable state there is.
 ///
 /// Every implementation passes [`contract::check_all`](crate::contract::check_all).
 #[async_trait]
-pub trait EventLog: Send + Sync + 'static {
-    /// Stores `record` right after `expected`, completely or not at all. The head must be exactly that
-    /// commit: a different one at the same position is a [`Conflict`](AppendError::Conflict) too. After `Ok`
-    /// the record survives what [`durability`](Self::durability) promises, and every later read and head
-    /// shows it.
+pub trait EventLog: LogSource {
+    /// Appends `record` directly after `expected`, completely or not at all. The head must be exactly that commit: a
+    /// different one at the same position is a [`Conflict`](AppendError::Conflict) too. After `Ok` the record survives what
+    /// [`durability`](LogSource::durability) promises, and every later read and head shows it.
     async fn append(&self, expected: Version, record: &Record) -> Result<Position, AppendError>;
 
-    /// Records after `after`, oldest first, contiguous, within `bound` (but at least one if there is one).
-    /// Empty: nothing more for now. Never returns a record that a crash could still remove.
-    async fn read(&self, after: Position, bound: ReadBound) -> Result<Vec<StoredRecord>, LogError>;
-
-    /// The last position, as up to date as the engine can tell.
-    async fn head(&self) -> Result<Position, LogError>;
-
-    /// Returns when there may be a record after `position`, or after `patience`. A hint: it may return early.
-    async fn wait_beyond(&self, position: Position, patience: Duration) -> Result<(), LogError>;
-
-    /// The largest record that the engine takes now, in bytes. Larger ones are refused as [`Fault::TooLarge`].
+    /// Returns the size of the largest record that the engine accepts now, in bytes. Larger ones are rejected as
+    /// [`Fault::TooLarge`].
     fn record_limit(&self) -> usize {
         usize::MAX
     }
 
-    /// Whether the engine would store a record now, as far as it can tell without storing one. Asked after it has refused
-    /// one; `Ok` may be wrong, an error may not.
-    async fn probe(&self) -> Result<(), LogError> {
+    /// Checks whether the engine would accept a record now, as far as it can tell without storing one. Called after it has
+    /// rejected one; `Ok` may be wrong, an error may not.
+    async fn check_writable(&self) -> Result<(), LogError> {
         self.head().await.map(|_| ())
-    }
-
-    /// What this engine promises about an acknowledged record, in words and as checked facts.
-    fn durability(&self) -> Durability;
-
-    /// What is known about the storage, for operators. Never waits for a disk or a server.
-    fn figures(&self) -> StorageFigures {
-        StorageFigures::default()
     }
 }
 
 /// What an engine knows about its storage; an engine on another machine knows nothing.
 #[derive(Debug, Clone, Default)]
-pub struct StorageFigures {
+pub struct StorageStats {
     /// How long writing and syncing a commit took, in microseconds.
     pub sync_micros: Option<Arc<Histogram>>,
     /// How many bytes the files of the log have.
@@ -157,7 +162,7 @@ pub enum Fault {
     Damaged,
     /// The files of the log are no longer where they were opened.
     #[error("the files of the log were deleted, moved or replaced")]
-    Gone,
+    FilesMissing,
     /// The log is not the one this node has been following.
     #[error("the history in the log has changed")]
     Diverged,
@@ -191,7 +196,7 @@ impl Fault {
         Self::WriteFailed,
         Self::Full,
         Self::Damaged,
-        Self::Gone,
+        Self::FilesMissing,
         Self::Diverged,
         Self::AnotherLog,
         Self::Foreign,
@@ -209,7 +214,7 @@ impl Fault {
             Self::WriteFailed => "write_failed",
             Self::Full => "full",
             Self::Damaged => "damaged",
-            Self::Gone => "gone",
+            Self::FilesMissing => "files_missing",
             Self::Diverged => "diverged",
             Self::AnotherLog => "another_log",
             Self::Foreign => "foreign",

@@ -229,7 +229,7 @@ impl Replica {
 
     async fn news(&self) -> Result<(), LogError> {
         let known = self.projection.version().position;
-        self.log.wait_beyond(known, PATIENCE).await?;
+        self.log.wait_for(known, PATIENCE).await?;
         if self.projection.version().position > known {
             self.statistics.seen(self.projection.version().position);
             // It was this node that wrote: if others did too, the next wait ends at once.

@@ -29,7 +29,7 @@ use crate::{
     commit::Commit,
     digest::Digest,
     history::History,
-    ports::{EventLog, Fault, LogError, Position, ReadBound, StoredRecord},
+    ports::{Fault, LogError, LogSource, Position, ReadBound, StoredRecord},
 };
 
 /// What a walk found, up to where it came.
@@ -64,7 +64,7 @@ pub struct Broken<E: std::error::Error> {
 /// Reads the whole log and hands each record on with what it says. Every record is checked: its checksum, its
 /// version, its place, and that it does not contradict the ones before it. The first fault ends the walk.
 pub async fn walk<E: std::error::Error + From<LogError>>(
-    log: &dyn EventLog,
+    log: &dyn LogSource,
     mut visit: impl AsyncFnMut(&StoredRecord, &Commit) -> Result<(), E>,
 ) -> Result<Summary, Broken<E>> {
     walk_with_history(log, async |record, commit, _| visit(record, commit).await).await
@@ -72,7 +72,7 @@ pub async fn walk<E: std::error::Error + From<LogError>>(
 
 /// Reads the whole log like [`walk`], and finds the last position at which `head_hash` was the head hash.
 pub async fn find_head_hash(
-    log: &dyn EventLog,
+    log: &dyn LogSource,
     head_hash: Digest,
     mut progress: impl FnMut(Position),
 ) -> Result<(Summary, Option<Position>), Broken<LogError>> {
@@ -89,7 +89,7 @@ pub async fn find_head_hash(
 }
 
 async fn walk_with_history<E: std::error::Error + From<LogError>>(
-    log: &dyn EventLog,
+    log: &dyn LogSource,
     mut visit: impl AsyncFnMut(&StoredRecord, &Commit, &History) -> Result<(), E>,
 ) -> Result<Summary, Broken<E>> {
     let mut check = Check::default();
@@ -99,7 +99,7 @@ async fn walk_with_history<E: std::error::Error + From<LogError>>(
 
 /// Makes sure that what was read next continues what was read before: the log may have been restored, or taken over by
 /// a server with another history, and the two must not be mixed.
-async fn still_holds(log: &dyn EventLog, last: &StoredRecord) -> Result<(), LogError> {
+async fn still_holds(log: &dyn LogSource, last: &StoredRecord) -> Result<(), LogError> {
     let before = Position(last.position.0 - 1);
     if log.read(before, ReadBound::ONE).await?.first() == Some(last) {
         return Ok(());
@@ -125,7 +125,7 @@ impl Check {
     /// Takes everything that the log holds after what was taken so far.
     async fn walk<E: From<LogError>>(
         &mut self,
-        log: &dyn EventLog,
+        log: &dyn LogSource,
         mut visit: impl AsyncFnMut(&StoredRecord, &Commit, &History) -> Result<(), E>,
     ) -> Result<(), E> {
         let mut bound = ReadBound::BATCH;

@@ -17,14 +17,14 @@ use crate::{
     commit::NodeId,
     create::{CreateError, CreatePet, Created},
     decision::{self, Circumstances, Draft, EVENTS_MAX},
-    options::Options,
+    options::{LogAccess, Options},
     ports::{
         AppendError, Clock, CommitId, DurabilityLevel, Fault, LogError, Position, ReadBound, ReadModel,
         Record, Version,
     },
     projection::State,
     replica::Replica,
-    write_turns::{Sharing, Turns},
+    write_fairness::WriteFairness,
 };
 
 /// How long a caller waits for its pet to be durable.
@@ -51,7 +51,7 @@ pub(crate) struct Writer {
     queue: mpsc::Receiver<Request>,
     waiting: VecDeque<Request>,
     /// `None` if nobody else writes to the log.
-    turns: Option<Turns>,
+    turns: Option<WriteFairness>,
     node: NodeId,
     required: DurabilityLevel,
     /// How often the engine has refused a commit or a probe since it last stored one.
@@ -78,9 +78,9 @@ impl Writer {
         queue: mpsc::Receiver<Request>,
         options: Options,
     ) -> Self {
-        let turns = match options.sharing {
-            Sharing::Alone => None,
-            Sharing::Shared => Some(Turns::new()),
+        let turns = match options.access {
+            LogAccess::Exclusive => None,
+            LogAccess::Shared => Some(WriteFairness::new()),
         };
         Self {
             replica,

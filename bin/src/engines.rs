@@ -14,8 +14,8 @@ use adapters::event_log::{
     sled::Sled,
 };
 use application::{
-    Sharing,
-    ports::{EventLog, LogError, Position},
+    LogAccess,
+    ports::{EventLog, LogError, LogSource, Position},
 };
 
 /// The engines of this build.
@@ -27,9 +27,10 @@ static ENGINES: &[Engine] = &[
     Engine {
         schemes: &["postgres", "postgresql"],
         location: Location::Server { form: "postgres://USER@HOST/DATABASE", log_name: PostgresLog::name_in },
-        sharing: Sharing::Shared,
+        access: LogAccess::Shared,
         open: |url| Box::pin(async move { Ok(opened(PostgresLog::open(&url).await?)) }),
         open_existing: |url| Box::pin(async move { Ok(opened(PostgresLog::open_existing(&url).await?)) }),
+        read: |url| Box::pin(async move { Ok(source(PostgresLog::open_existing(&url).await?)) }),
         salvage: |url| {
             Box::pin(async move { Remains::all_of(PostgresLog::open_existing(&url).await?).await })
         },
@@ -39,18 +40,20 @@ static ENGINES: &[Engine] = &[
     Engine {
         schemes: &["nats"],
         location: Location::Server { form: "nats://HOST:PORT/STREAM", log_name: NatsLog::name_in },
-        sharing: Sharing::Shared,
+        access: LogAccess::Shared,
         open: |url| Box::pin(async move { Ok(opened(NatsLog::open(&url).await?)) }),
         open_existing: |url| Box::pin(async move { Ok(opened(NatsLog::open_existing(&url).await?)) }),
+        read: |url| Box::pin(async move { Ok(source(NatsLog::open_existing(&url).await?)) }),
         salvage: |url| Box::pin(async move { Remains::all_of(NatsLog::salvage(&url).await?).await }),
         snapshot: None,
     },
     Engine {
         schemes: &["memory"],
         location: Location::Memory,
-        sharing: Sharing::Alone,
+        access: LogAccess::Exclusive,
         open: |_| Box::pin(async { Ok(opened(MemoryLog::default())) }),
         open_existing: |_| Box::pin(async { Ok(opened(MemoryLog::default())) }),
+        read: |_| Box::pin(async { Ok(source(MemoryLog::default())) }),
         salvage: |_| Box::pin(async { Remains::all_of(MemoryLog::default()).await }),
         snapshot: None,
     },
@@ -62,11 +65,13 @@ pub(crate) struct Engine {
     schemes: &'static [&'static str],
     pub(crate) location: Location,
     /// Whether other nodes may write to the same log.
-    pub(crate) sharing: Sharing,
+    pub(crate) access: LogAccess,
     /// Opens the log, and creates it if it does not exist.
     pub(crate) open: fn(String) -> Opening<Log>,
-    /// Opens a log to read it. Fails if it does not exist.
+    /// Opens a log that exists, and creates nothing.
     pub(crate) open_existing: fn(String) -> Opening<Log>,
+    /// Opens a log that exists to read it, and changes nothing in it.
+    pub(crate) read: fn(String) -> Opening<Source>,
     /// Finds everything that can be read of a log that may be damaged, without changing it.
     pub(crate) salvage: fn(String) -> Opening<Remains>,
     /// Where the snapshot of a log belongs, if the engine has a place for it.
@@ -93,11 +98,12 @@ pub(crate) enum Location {
 }
 
 pub(crate) type Log = Arc<dyn EventLog>;
+pub(crate) type Source = Arc<dyn LogSource>;
 pub(crate) type Opening<T> = Pin<Box<dyn Future<Output = Result<T, LogError>> + Send>>;
 
 /// The readable part of a log that may be damaged.
 pub(crate) struct Remains {
-    pub(crate) log: Log,
+    pub(crate) log: Source,
     /// The last position that the log is known to have had.
     pub(crate) reach: Position,
     /// Ranges of unreadable positions up to `reach`, if the engine can read past the first of them.
@@ -112,9 +118,10 @@ impl Engine {
         Self {
             schemes: &[E::NAME],
             location: Location::Path,
-            sharing: Sharing::Alone,
+            access: LogAccess::Exclusive,
             open: |path| blocking(move || Ok(opened(EmbeddedLog::<E>::open(path)?))),
-            open_existing: |path| blocking(move || Ok(opened(EmbeddedLog::<E>::open_to_read(path)?))),
+            open_existing: |path| blocking(move || Ok(opened(EmbeddedLog::<E>::open_existing(path)?))),
+            read: |path| blocking(move || Ok(source(EmbeddedLog::<E>::open_to_read(path)?))),
             salvage: |path| blocking(move || Ok(EmbeddedLog::<E>::salvage(path)?.into())),
             snapshot: Some(|path| EmbeddedLog::<E>::snapshot_path(path)),
         }
@@ -143,7 +150,7 @@ impl Engine {
 
 impl Remains {
     /// A log that the engine reads as far as it can.
-    async fn all_of(log: impl EventLog) -> Result<Self, LogError> {
+    async fn all_of(log: impl LogSource) -> Result<Self, LogError> {
         Ok(Self { reach: log.head().await?, log: Arc::new(log), missing: None, end_is_known: true })
     }
 }
@@ -156,6 +163,10 @@ impl From<SalvagedLog> for Remains {
 }
 
 fn opened(log: impl EventLog) -> Log {
+    Arc::new(log)
+}
+
+fn source(log: impl LogSource) -> Source {
     Arc::new(log)
 }
 

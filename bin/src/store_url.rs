@@ -3,7 +3,7 @@
 use std::{ffi::OsStr, fmt, path::Path, ptr, str::FromStr};
 
 use adapters::service_client::ServiceUrl;
-use application::Sharing;
+use application::LogAccess;
 use clap::{
     builder::{TypedValueParser, ValueParserFactory},
     error::ErrorKind,
@@ -26,10 +26,10 @@ pub(crate) enum StoreUrl {
 
 impl StoreUrl {
     /// Whether other nodes may write to the same log.
-    pub(crate) fn sharing(&self) -> Sharing {
+    pub(crate) fn access(&self) -> LogAccess {
         match self {
-            Self::Engine { engine, .. } => engine.sharing,
-            Self::Service(_) => Sharing::Shared,
+            Self::Engine { engine, .. } => engine.access,
+            Self::Service(_) => LogAccess::Shared,
         }
     }
 

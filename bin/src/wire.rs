@@ -17,7 +17,7 @@ use adapters::{
 use application::{
     Options, PetStore, RateLimit, Snapshots,
     ports::{
-        Authenticator, Clock as _, CommitId, DurabilityLevel, EventLog, Fault, LogError, ReadModel,
+        Authenticator, Clock as _, CommitId, DurabilityLevel, Fault, LogError, LogSource, ReadModel,
         SnapshotStore,
     },
     snapshot::{self, Comparison},
@@ -25,7 +25,7 @@ use application::{
 use tokio::time::{self, Instant};
 
 use crate::{
-    engines::{Engine, Location, Log, Remains},
+    engines::{Engine, Location, Log, Remains, Source},
     store_url::StoreUrl,
 };
 
@@ -40,8 +40,8 @@ pub(crate) async fn open_log(url: &StoreUrl) -> Result<Log, LogError> {
     (engine.open)(place).await
 }
 
-/// Opens a log to inspect it. Fails if it does not exist.
-pub(crate) async fn open_existing_log(url: &StoreUrl) -> Result<Log, LogError> {
+/// Opens a log that exists, and creates nothing.
+async fn open_existing_log(url: &StoreUrl) -> Result<Log, LogError> {
     let (engine, place) = engine_of(url)?;
     (engine.open_existing)(place).await
 }
@@ -74,8 +74,11 @@ pub(crate) struct Access {
 }
 
 /// Opens a log to inspect it, which may be that of a running service.
-pub(crate) async fn open_source(url: &StoreUrl, access: &Access) -> Result<Log, LogError> {
-    let StoreUrl::Service(service) = url else { return open_existing_log(url).await };
+pub(crate) async fn open_source(url: &StoreUrl, access: &Access) -> Result<Source, LogError> {
+    let StoreUrl::Service(service) = url else {
+        let (engine, place) = engine_of(url)?;
+        return (engine.read)(place).await;
+    };
     let key = access.key.as_deref().ok_or_else(|| {
         let detail = "the log of a service needs an API key with the scope log: name its file with --key-file, or put \
                       it into PETSTORE_LOG_KEY";
@@ -133,7 +136,7 @@ async fn try_to_open_store(url: &StoreUrl, demands: &Demands) -> Result<PetStore
             format!("--require-durability asks for more than {url} promises: {}", durability.promise);
         return Err(LogError::new(Fault::CannotOpen, detail));
     }
-    let options = Options { required, first_commit, pets_max, ..Options::new(url.sharing()) };
+    let options = Options { required, first_commit, pets_max, ..Options::new(url.access()) };
     let snapshots = match demands.snapshot_every {
         0 => None,
         every => snapshot_store(url, demands.snapshot_dir.as_deref()).map(|file| Snapshots::new(file, every)),
@@ -163,7 +166,7 @@ fn snapshot_store(url: &StoreUrl, folder: Option<&Path>) -> Option<Arc<dyn Snaps
 pub(crate) async fn compare_snapshot(
     url: &StoreUrl,
     folder: Option<&Path>,
-    log: &dyn EventLog,
+    log: &dyn LogSource,
 ) -> Result<Comparison, LogError> {
     match snapshot_store(url, folder) {
         None => Ok(Comparison::Missing),
@@ -234,7 +237,7 @@ mod file_engine;
 
 #[cfg(test)]
 mod tests {
-    use application::contract;
+    use application::{contract, ports::Position};
 
     use super::{file_engine::FileEngine, *};
 
@@ -247,7 +250,8 @@ mod tests {
         let place = folder.path().join("log").display().to_string();
         let url = StoreUrl::Engine { engine: &TABLE[0], place };
         contract::a_reopened_log_holds_everything(async || open_log(&url).await.unwrap()).await;
-        let log = open_existing_log(&url).await.unwrap();
+        assert_eq!(open_existing_log(&url).await.unwrap().head().await, Ok(Position(20)));
+        let log = open_source(&url, &Access { key: None, ca: None }).await.unwrap();
         let remains = find_remains(&url).await.unwrap();
         assert_eq!(remains.reach, log.head().await.unwrap());
     }

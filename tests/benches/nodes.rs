@@ -16,9 +16,10 @@ use adapters::event_log::{
     memory::MemoryLog, nats::NatsLog, postgres::PostgresLog, sled::SledLog, sqlite::SqliteLog,
 };
 use application::{
-    PetStore, Sharing,
+    LogAccess, PetStore,
     ports::{
-        AppendError, Durability, EventLog, LogError, Position, ReadBound, Record, StoredRecord, Version,
+        AppendError, Durability, EventLog, LogError, LogSource, Position, ReadBound, Record, StoredRecord,
+        Version,
     },
 };
 use async_trait::async_trait;
@@ -37,9 +38,9 @@ async fn main() {
     let sqlite = SqliteLog::open(path.join("sqlite.db")).expect("SQLite opens");
     // The yardstick goes first.
     let mut rows = vec![
-        Row::new("memory", vec![Arc::new(MemoryLog::default())], Sharing::Alone).await,
-        Row::new("sled", vec![Arc::new(sled)], Sharing::Alone).await,
-        Row::new("sqlite", vec![Arc::new(sqlite)], Sharing::Alone).await,
+        Row::new("memory", vec![Arc::new(MemoryLog::default())], LogAccess::Exclusive).await,
+        Row::new("sled", vec![Arc::new(sled)], LogAccess::Exclusive).await,
+        Row::new("sqlite", vec![Arc::new(sqlite)], LogAccess::Exclusive).await,
     ];
     let mut postgres = PostgresServer::start();
     let careful = NatsCluster::start(3, NatsSync::Always).await;
@@ -48,13 +49,13 @@ async fn main() {
         let database = postgres.create_database();
         let url = postgres.url(&database);
         let logs = open_all(nodes, async || PostgresLog::open(&url).await.expect("PostgreSQL answers")).await;
-        rows.push(Row::new("postgres", logs, Sharing::Shared).await);
+        rows.push(Row::new("postgres", logs, LogAccess::Shared).await);
     }
     for (name, cluster) in [("nats R3, sync always", &careful), ("nats R3, default", &careless)] {
         for nodes in [1, 2, 4] {
             let url = cluster.url(&format!("PETS{nodes}"));
             let logs = open_all(nodes, async || NatsLog::open(&url).await.expect("JetStream answers")).await;
-            rows.push(Row::new(name, logs, Sharing::Shared).await);
+            rows.push(Row::new(name, logs, LogAccess::Shared).await);
         }
     }
     println!(
@@ -103,12 +104,12 @@ struct Row {
 }
 
 impl Row {
-    async fn new(name: &'static str, logs: Vec<Arc<dyn EventLog>>, sharing: Sharing) -> Self {
+    async fn new(name: &'static str, logs: Vec<Arc<dyn EventLog>>, access: LogAccess) -> Self {
         let counts = Arc::<Counts>::default();
         let mut stores = Vec::new();
         for log in logs {
             let log = Arc::new(Counted { log, counts: counts.clone() });
-            stores.push(Arc::new(open_node(log, sharing).await));
+            stores.push(Arc::new(open_node(log, access).await));
         }
         Self { name, stores, counts, rates: vec![], conflicts: vec![], p99s: vec![] }
     }
@@ -165,16 +166,7 @@ struct Counted {
 }
 
 #[async_trait]
-impl EventLog for Counted {
-    async fn append(&self, expected: Version, record: &Record) -> Result<Position, AppendError> {
-        let outcome = self.log.append(expected, record).await;
-        self.counts.appends.fetch_add(1, Ordering::Relaxed);
-        if outcome == Err(AppendError::Conflict) {
-            self.counts.conflicts.fetch_add(1, Ordering::Relaxed);
-        }
-        outcome
-    }
-
+impl LogSource for Counted {
     async fn read(&self, after: Position, bound: ReadBound) -> Result<Vec<StoredRecord>, LogError> {
         self.log.read(after, bound).await
     }
@@ -183,11 +175,23 @@ impl EventLog for Counted {
         self.log.head().await
     }
 
-    async fn wait_beyond(&self, position: Position, patience: Duration) -> Result<(), LogError> {
-        self.log.wait_beyond(position, patience).await
+    async fn wait_for(&self, position: Position, patience: Duration) -> Result<(), LogError> {
+        self.log.wait_for(position, patience).await
     }
 
     fn durability(&self) -> Durability {
         self.log.durability()
+    }
+}
+
+#[async_trait]
+impl EventLog for Counted {
+    async fn append(&self, expected: Version, record: &Record) -> Result<Position, AppendError> {
+        let outcome = self.log.append(expected, record).await;
+        self.counts.appends.fetch_add(1, Ordering::Relaxed);
+        if outcome == Err(AppendError::Conflict) {
+            self.counts.conflicts.fetch_add(1, Ordering::Relaxed);
+        }
+        outcome
     }
 }

@@ -3,7 +3,7 @@
 use std::{fs, path::Path};
 
 use adapters::event_log::nats::NatsLog;
-use application::ports::{EventLog as _, Fault, Position};
+use application::ports::{Fault, LogSource as _, Position};
 use base64::{Engine as _, engine::general_purpose::URL_SAFE_NO_PAD};
 use harness::{NatsCluster, NatsSync};
 use nkeys::KeyPair;

@@ -1,7 +1,7 @@
 //! The durability of an acknowledged pet: checked by petstore, stated by the operator, or unknown.
 
 use adapters::event_log::nats::NatsLog;
-use application::ports::{Durability, DurabilityLevel, EventLog as _, Fault};
+use application::ports::{Durability, DurabilityLevel, Fault, LogSource as _};
 use harness::{NatsCluster, NatsSync};
 
 use super::open_log;

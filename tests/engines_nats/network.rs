@@ -1,7 +1,7 @@
 //! NATS servers on another machine: the connection uses verified TLS, unless the URL says otherwise.
 
 use adapters::event_log::nats::NatsLog;
-use application::ports::{EventLog as _, Fault, Position};
+use application::ports::{Fault, LogSource as _, Position};
 use harness::{NatsCluster, Network, not_run};
 
 use super::access::make_certificates;

@@ -7,7 +7,7 @@ use application::{
     Digest, codec,
     commit::Entry,
     contract,
-    ports::{EventLog as _, Position, Record, Version},
+    ports::{EventLog as _, LogSource as _, Position, Record, Version},
 };
 use domain::{Pet, PetEvent, PetId};
 use harness::{App, NatsCluster, NatsSync, petstore, program, succeed};

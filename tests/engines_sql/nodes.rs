@@ -3,7 +3,7 @@
 use std::{future::Future, sync::Arc, time::Duration};
 
 use adapters::event_log::postgres::PostgresLog;
-use application::{PetStore, Sharing};
+use application::{LogAccess, PetStore};
 use harness::open_node;
 use tokio::time::{self, Instant};
 
@@ -15,7 +15,7 @@ const GLANCE: Duration = Duration::from_millis(10);
 /// A node on the log at `url`.
 pub(super) async fn node(url: &str) -> Arc<PetStore> {
     let log = Arc::new(PostgresLog::open(url).await.unwrap());
-    Arc::new(open_node(log, Sharing::Shared).await)
+    Arc::new(open_node(log, LogAccess::Shared).await)
 }
 
 /// Tries until it works, and fails with the last error if it never does.

@@ -5,7 +5,7 @@ use std::{collections::HashSet, sync::Arc};
 use adapters::event_log::postgres::PostgresLog;
 use application::{
     contract,
-    ports::{AppendError, DurabilityLevel, EventLog, Fault, Position, ReadBound, Version},
+    ports::{AppendError, DurabilityLevel, EventLog, Fault, LogSource as _, Position, ReadBound, Version},
 };
 use harness::{PostgresServer, all_pets, create};
 use tokio::{sync::Mutex, task::JoinSet};

@@ -11,7 +11,7 @@ use std::{
 use adapters::event_log::postgres::PostgresLog;
 use application::{
     CreateError, PetStore, contract,
-    ports::{AppendError, EventLog, Fault, Position, Version},
+    ports::{AppendError, EventLog, Fault, LogSource as _, Position, Version},
 };
 use domain::Pet;
 use harness::{CutProxy, PostgresServer, all_pets, create};

@@ -1,7 +1,7 @@
 //! PostgreSQL on another machine: the connection uses verified TLS, unless the URL says otherwise.
 
 use adapters::event_log::postgres::PostgresLog;
-use application::ports::{EventLog as _, Fault, Position};
+use application::ports::{Fault, LogSource as _, Position};
 use harness::{Network, PostgresServer, not_run};
 
 #[tokio::test(flavor = "multi_thread")]

@@ -14,7 +14,7 @@ use adapters::{
     http::{self, Listener, Service, Settings, Site},
 };
 use application::{
-    KeyId, Principal, RefusedKey, Scope, Scopes, Sharing, codec, ports::Authenticator, transfer,
+    KeyId, LogAccess, Principal, RefusedKey, Scope, Scopes, codec, ports::Authenticator, transfer,
 };
 use chrono::DateTime;
 use harness::open_node;
@@ -156,7 +156,7 @@ static SERVICE: LazyLock<SocketAddr> = LazyLock::new(|| {
         let listener = TcpListener::bind("127.0.0.1:0").await.expect("a free port");
         let address = listener.local_addr().expect("an address");
         let service = Arc::new(Service::new(Arc::new(Everybody), Site::default(), Arc::default()));
-        service.open(Arc::new(open_node(Arc::<MemoryLog>::default(), Sharing::Alone).await));
+        service.open(Arc::new(open_node(Arc::<MemoryLog>::default(), LogAccess::Exclusive).await));
         let listener = Listener { tcp: listener, tls: None };
         tokio::spawn(http::serve(listener, service, Settings::default(), std::future::pending()));
         address

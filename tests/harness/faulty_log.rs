@@ -12,8 +12,8 @@ use adapters::event_log::memory::MemoryLog;
 use application::{
     codec, contract,
     ports::{
-        AppendError, Durability, EventLog, Fault, LogError, Position, ReadBound, Record, StoredRecord,
-        Version,
+        AppendError, Durability, EventLog, Fault, LogError, LogSource, Position, ReadBound, Record,
+        StoredRecord, Version,
     },
 };
 use async_trait::async_trait;
@@ -180,6 +180,37 @@ impl FaultyLog {
 }
 
 #[async_trait]
+impl LogSource for FaultyLog {
+    async fn read(&self, after: Position, bound: ReadBound) -> Result<Vec<StoredRecord>, LogError> {
+        if self.hidden.load(Ordering::SeqCst) {
+            return Ok(vec![]);
+        }
+        self.reach()?.read(after, bound).await
+    }
+
+    async fn head(&self) -> Result<Position, LogError> {
+        let closed =
+            self.closed_for.fetch_update(Ordering::SeqCst, Ordering::SeqCst, |left| left.checked_sub(1));
+        match closed {
+            _ if self.fault() == LogFault::SaysItIsDamaged => {
+                Err(LogError::new(Fault::Damaged, "the first commits are gone"))
+            }
+            Ok(_) => Err(LogError::new(Fault::WriteFailed, "not opened again yet")),
+            Err(_) => self.reach()?.head().await,
+        }
+    }
+
+    async fn wait_for(&self, position: Position, patience: Duration) -> Result<(), LogError> {
+        assert_ne!(self.fault(), LogFault::WaitsPanic, "the log has a bug");
+        self.reach()?.wait_for(position, patience).await
+    }
+
+    fn durability(&self) -> Durability {
+        self.log().durability()
+    }
+}
+
+#[async_trait]
 impl EventLog for FaultyLog {
     async fn append(&self, expected: Version, record: &Record) -> Result<Position, AppendError> {
         let log = self.log();
@@ -242,34 +273,6 @@ impl EventLog for FaultyLog {
             }
             LogFault::AppendsPanic => panic!("the log has a bug"),
         }
-    }
-
-    async fn read(&self, after: Position, bound: ReadBound) -> Result<Vec<StoredRecord>, LogError> {
-        if self.hidden.load(Ordering::SeqCst) {
-            return Ok(vec![]);
-        }
-        self.reach()?.read(after, bound).await
-    }
-
-    async fn head(&self) -> Result<Position, LogError> {
-        let closed =
-            self.closed_for.fetch_update(Ordering::SeqCst, Ordering::SeqCst, |left| left.checked_sub(1));
-        match closed {
-            _ if self.fault() == LogFault::SaysItIsDamaged => {
-                Err(LogError::new(Fault::Damaged, "the first commits are gone"))
-            }
-            Ok(_) => Err(LogError::new(Fault::WriteFailed, "not opened again yet")),
-            Err(_) => self.reach()?.head().await,
-        }
-    }
-
-    async fn wait_beyond(&self, position: Position, patience: Duration) -> Result<(), LogError> {
-        assert_ne!(self.fault(), LogFault::WaitsPanic, "the log has a bug");
-        self.reach()?.wait_beyond(position, patience).await
-    }
-
-    fn durability(&self) -> Durability {
-        self.log().durability()
     }
 }
 

@@ -4,15 +4,15 @@ use std::sync::Arc;
 
 use adapters::{read_model::MemoryReadModel, system::SystemClock};
 use application::{
-    CreateError, CreatePet, KeyId, Limit, ListPets, Options, PageEnd, PetStore, PetView, Sharing, Version,
+    CreateError, CreatePet, KeyId, Limit, ListPets, LogAccess, Options, PageEnd, PetStore, PetView, Version,
     ports::{EventLog, Fault},
 };
 use domain::{CategoryId, NewPet, Pet, PetId, PetName};
 
 /// Opens a node on this log, which must be sound.
-pub async fn open_node(log: Arc<dyn EventLog>, sharing: Sharing) -> PetStore {
+pub async fn open_node(log: Arc<dyn EventLog>, access: LogAccess) -> PetStore {
     let read_model = Arc::<MemoryReadModel>::default();
-    PetStore::open(log, read_model, Arc::new(SystemClock), Options::new(sharing))
+    PetStore::open(log, read_model, Arc::new(SystemClock), Options::new(access))
         .await
         .expect("the log is sound")
 }

@@ -7,8 +7,8 @@ use std::{
 
 use adapters::{read_model::MemoryReadModel, system::SystemClock};
 use application::{
-    Bookmark, CreateError, HASH_PREFIX, ListPets, NotCaughtUp, Options, PageEnd, PetStore, PetView, Sharing,
-    Version,
+    Bookmark, CreateError, HASH_PREFIX, ListPets, LogAccess, NotCaughtUp, Options, PageEnd, PetStore,
+    PetView, Version,
     commit::CommitView,
     contract,
     ports::{Fault, InvalidBlock, ReadModel, SavedPets},
@@ -76,7 +76,7 @@ async fn a_bookmark_from_long_ago_is_compared_with_the_log() {
 async fn a_page_is_taken_before_a_replaced_log_is_replayed_or_not_at_all() {
     let log = begun().await;
     let read_model = Arc::<Interrupted>::default();
-    let options = Options::new(Sharing::Shared);
+    let options = Options::new(LogAccess::Shared);
     let store =
         PetStore::open(log.clone(), read_model.clone(), Arc::new(SystemClock), options).await.unwrap();
     for id in 2..=3 {
@@ -171,16 +171,16 @@ impl ReadModel for Interrupted {
 
 #[tokio::test(start_paused = true)]
 async fn a_log_that_was_emptied_or_replaced_is_refused_and_nothing_is_forgotten() {
-    for (commits, sharing) in [
-        (0, Sharing::Shared),
-        (1, Sharing::Shared),
-        (3, Sharing::Shared),
-        (7, Sharing::Shared),
-        (0, Sharing::Alone),
-        (3, Sharing::Alone),
+    for (commits, access) in [
+        (0, LogAccess::Shared),
+        (1, LogAccess::Shared),
+        (3, LogAccess::Shared),
+        (7, LogAccess::Shared),
+        (0, LogAccess::Exclusive),
+        (3, LogAccess::Exclusive),
     ] {
         let log = begun().await;
-        let store = open_node(log.clone(), sharing).await;
+        let store = open_node(log.clone(), access).await;
         assert_eq!(create(&store).await, Ok(2));
         let held = log.records().await;
         log.is_replaced(&[], commits).await;
@@ -189,16 +189,16 @@ async fn a_log_that_was_emptied_or_replaced_is_refused_and_nothing_is_forgotten(
             let refused = create(&store).await;
             assert!(
                 matches!(refused, Err(CreateError::Unavailable(_))),
-                "{commits}, {sharing:?}: {refused:?}"
+                "{commits}, {access:?}: {refused:?}"
             );
             after_a_while().await;
         }
-        assert_eq!(fault(&store), Some(Fault::AnotherLog), "{commits}, {sharing:?}");
-        assert_eq!(visible(&store), ["pet 1", "Rex"], "{commits}, {sharing:?}");
+        assert_eq!(fault(&store), Some(Fault::AnotherLog), "{commits}, {access:?}");
+        assert_eq!(visible(&store), ["pet 1", "Rex"], "{commits}, {access:?}");
         assert_eq!(log.commits().await, commits, "nothing was stored there");
         log.is_replaced(&held, 0).await;
         after_a_while().await;
-        assert_eq!((create(&store).await, fault(&store)), (Ok(3), None), "{commits}, {sharing:?}");
+        assert_eq!((create(&store).await, fault(&store)), (Ok(3), None), "{commits}, {access:?}");
     }
 }
 

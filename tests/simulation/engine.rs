@@ -8,7 +8,7 @@ use std::{
 };
 
 use application::{
-    Digest, Sharing, codec,
+    Digest, LogAccess, codec,
     commit::Commit,
     contract,
     ports::{AppendError, CommitId, Fault, LogError, Position, ReadBound, Record, StoredRecord, Version},
@@ -27,7 +27,7 @@ use super::{
 
 pub(crate) struct Engine {
     pub(crate) journal: Arc<Journal>,
-    pub(crate) sharing: Sharing,
+    pub(crate) access: LogAccess,
     pub(crate) lie: Option<Lie>,
     distances: Vec<u64>,
     state: Mutex<State>,
@@ -97,7 +97,7 @@ impl Engine {
         };
         Arc::new(Self {
             journal,
-            sharing: plan.sharing,
+            access: plan.access,
             lie: plan.lie,
             distances: plan.distances.clone(),
             broken: Notify::new(),

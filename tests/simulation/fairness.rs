@@ -8,7 +8,7 @@ use std::{
     time::Duration,
 };
 
-use application::Sharing;
+use application::LogAccess;
 use harness::create;
 use tokio::{runtime, task::JoinSet, time};
 
@@ -31,7 +31,7 @@ const CLIENTS: usize = 4;
 /// the ones before it are at full speed.
 pub(crate) fn contest(seed: u64, distances: &[u64]) -> Vec<u64> {
     let plan = Plan {
-        sharing: Sharing::Shared,
+        access: LogAccess::Shared,
         nodes: distances.len(),
         clients: 0,
         requests_per_client: 0,

@@ -11,9 +11,9 @@ use std::{
 };
 
 use application::{
-    Sharing,
+    LogAccess,
     ports::{
-        AppendError, Durability, DurabilityLevel, EventLog, LogError, Position, ReadBound, Record,
+        AppendError, Durability, DurabilityLevel, EventLog, LogError, LogSource, Position, ReadBound, Record,
         StoredRecord, Version,
     },
 };
@@ -35,7 +35,7 @@ pub(crate) struct Link {
 
 impl Link {
     pub(crate) fn new(engine: Arc<Engine>, node: usize) -> Arc<Self> {
-        if engine.sharing == Sharing::Alone {
+        if engine.access == LogAccess::Exclusive {
             // The engine is part of the process, so it starts with it.
             engine.start();
         }
@@ -93,18 +93,7 @@ impl Drop for OnItsWay<'_> {
 }
 
 #[async_trait]
-impl EventLog for Link {
-    async fn append(&self, expected: Version, record: &Record) -> Result<Position, AppendError> {
-        self.reach(
-            async {
-                let alive = self.alive.clone();
-                sending::send(&self.engine, self.node, alive, expected, record).await
-            },
-            unclear(),
-        )
-        .await
-    }
-
+impl LogSource for Link {
     async fn read(&self, after: Position, bound: ReadBound) -> Result<Vec<StoredRecord>, LogError> {
         self.reach(
             async {
@@ -131,7 +120,7 @@ impl EventLog for Link {
         .await
     }
 
-    async fn wait_beyond(&self, position: Position, patience: Duration) -> Result<(), LogError> {
+    async fn wait_for(&self, position: Position, patience: Duration) -> Result<(), LogError> {
         self.reach(
             async {
                 self.travel().await?;
@@ -154,5 +143,19 @@ impl EventLog for Link {
             promise: "everything stored lasts as long as the run".into(),
             facts: vec![],
         }
+    }
+}
+
+#[async_trait]
+impl EventLog for Link {
+    async fn append(&self, expected: Version, record: &Record) -> Result<Position, AppendError> {
+        self.reach(
+            async {
+                let alive = self.alive.clone();
+                sending::send(&self.engine, self.node, alive, expected, record).await
+            },
+            unclear(),
+        )
+        .await
     }
 }

@@ -98,7 +98,7 @@ impl Node {
         let store = loop {
             let read_model = Arc::<MemoryReadModel>::default();
             let first_commit = self.engine.first_commit();
-            let options = Options { first_commit, ..Options::new(self.engine.sharing) };
+            let options = Options { first_commit, ..Options::new(self.engine.access) };
             let snapshots = Some(Snapshots::new(place.clone(), NEVER));
             let opening =
                 PetStore::open_with(link.clone(), read_model, self.clock.clone(), options, snapshots);

@@ -4,7 +4,7 @@
 
 use std::time::Duration;
 
-use application::Sharing;
+use application::LogAccess;
 
 use super::chance::Chance;
 
@@ -14,7 +14,7 @@ pub(crate) const DAY: i64 = 24 * 60 * 60;
 /// The whole run in numbers.
 #[derive(Debug, Clone)]
 pub(crate) struct Plan {
-    pub(crate) sharing: Sharing,
+    pub(crate) access: LogAccess,
     pub(crate) nodes: usize,
     pub(crate) clients: usize,
     pub(crate) requests_per_client: usize,
@@ -152,10 +152,10 @@ pub(crate) enum End {
 
 impl Plan {
     pub(crate) fn of(chance: &mut Chance) -> Self {
-        let sharing = if chance.per_mille(250) { Sharing::Alone } else { Sharing::Shared };
-        let nodes = match sharing {
-            Sharing::Alone => 1,
-            Sharing::Shared => 1 + chance.index(3),
+        let access = if chance.per_mille(250) { LogAccess::Exclusive } else { LogAccess::Shared };
+        let nodes = match access {
+            LogAccess::Exclusive => 1,
+            LogAccess::Shared => 1 + chance.index(3),
         };
         let requests_per_client = 4 + chance.index(12);
         let think_max = chance.pick(&[5, 100, 3_000]);
@@ -163,13 +163,13 @@ impl Plan {
         let span = 1_000 + requests_per_client as u64 * think_max / 2;
         let outages = (0..chance.pick(&[0, 0, 1, 2])).map(|_| Outage::of(chance, span, nodes)).collect();
         let restarts =
-            (0..chance.pick(&[0, 0, 1, 2, 3])).map(|_| Restart::of(chance, span, nodes, sharing)).collect();
-        let restore = (sharing == Sharing::Shared && chance.per_mille(80)).then(|| Restore {
+            (0..chance.pick(&[0, 0, 1, 2, 3])).map(|_| Restart::of(chance, span, nodes, access)).collect();
+        let restore = (access == LogAccess::Shared && chance.per_mille(80)).then(|| Restore {
             outage: Outage { node: None, ..Outage::of(chance, span, nodes) },
             drops: 1 + chance.index(6),
         });
         let unfit =
-            (sharing == Sharing::Shared && restore.is_none() && chance.per_mille(120)).then(|| Unfit {
+            (access == LogAccess::Shared && restore.is_none() && chance.per_mille(120)).then(|| Unfit {
                 at: chance.millis(0..=span),
                 lasts: chance.millis(0..=20_000),
                 how: chance.pick(&[
@@ -181,12 +181,12 @@ impl Plan {
                 ]),
             });
         Self {
-            sharing,
+            access,
             nodes,
             clients: 1 + chance.index(5),
             requests_per_client,
             think_max,
-            faults: Faults::of(chance, sharing),
+            faults: Faults::of(chance, access),
             outages,
             restarts,
             restore,
@@ -206,7 +206,7 @@ impl Plan {
 }
 
 impl Faults {
-    fn of(chance: &mut Chance, sharing: Sharing) -> Self {
+    fn of(chance: &mut Chance, access: LogAccess) -> Self {
         let delay_max = chance.pick(&[0, 2, 20, 200]);
         if chance.per_mille(50) {
             return Self { delay_max, ..Self::default() };
@@ -224,10 +224,10 @@ impl Faults {
             stale: rate(),
             deaf: rate(),
         };
-        match sharing {
+        match access {
             // What nobody shares is in this machine: nothing of it is on its way for long.
-            Sharing::Alone => Self { lands_late: 0, stale: 0, ..faults },
-            Sharing::Shared => faults,
+            LogAccess::Exclusive => Self { lands_late: 0, stale: 0, ..faults },
+            LogAccess::Shared => faults,
         }
     }
 
@@ -251,10 +251,10 @@ impl Outage {
 }
 
 impl Restart {
-    fn of(chance: &mut Chance, span: u64, nodes: usize, sharing: Sharing) -> Self {
-        let ends: &[End] = match sharing {
-            Sharing::Alone => &[End::Killed, End::Closed],
-            Sharing::Shared => &[End::Killed, End::Closed, End::Replaced],
+    fn of(chance: &mut Chance, span: u64, nodes: usize, access: LogAccess) -> Self {
+        let ends: &[End] = match access {
+            LogAccess::Exclusive => &[End::Killed, End::Closed],
+            LogAccess::Shared => &[End::Killed, End::Closed, End::Replaced],
         };
         Self {
             at: chance.millis(0..=span),

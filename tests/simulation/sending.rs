@@ -9,7 +9,7 @@ use std::{
 };
 
 use application::{
-    Sharing,
+    LogAccess,
     ports::{AppendError, Fault, LogError, Position, Record, Version},
 };
 use tokio::{sync::oneshot, time};
@@ -101,7 +101,7 @@ async fn carry(engine: Arc<Engine>, sending: Sending, tell: oneshot::Sender<Appe
 fn arrive(engine: &Arc<Engine>, sending: &Sending) -> Appended {
     let Sending { expected, record, fate, .. } = sending;
     // An engine that is part of the process dies with it. What was sent before a restore may arrive after it.
-    if engine.sharing == Sharing::Alone && !sending.alive.load(Ordering::SeqCst) {
+    if engine.access == LogAccess::Exclusive && !sending.alive.load(Ordering::SeqCst) {
         return Err(unclear());
     }
     match *fate {

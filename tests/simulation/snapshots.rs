@@ -12,7 +12,7 @@ use std::{
 
 use adapters::{event_log::memory::MemoryLog, read_model::MemoryReadModel, system::SystemClock};
 use application::{
-    Digest, Options, PetStore, Sharing, Snapshots, contract,
+    Digest, LogAccess, Options, PetStore, Snapshots, contract,
     ports::{EventLog as _, Record, SnapshotStore, Version, WriteSnapshot},
 };
 use tokio::runtime;
@@ -124,7 +124,7 @@ async fn take(records: &[Record]) -> Option<Vec<u8>> {
     }
     let place = Arc::<Place>::default();
     let snapshots = Snapshots::new(place.clone(), 1);
-    let (read_model, options) = (Arc::<MemoryReadModel>::default(), Options::new(Sharing::Alone));
+    let (read_model, options) = (Arc::<MemoryReadModel>::default(), Options::new(LogAccess::Exclusive));
     let store = PetStore::open_with(log, read_model, Arc::new(SystemClock), options, Some(snapshots)).await;
     store.expect("memory can be read").close().await;
     place.bytes().take()

@@ -7,8 +7,8 @@ use std::{
 
 use adapters::{event_log::memory::MemoryLog, read_model::MemoryReadModel, system::SystemClock};
 use application::{
-    CreatePet, KeyId, Options, PetStore, RequestKey, Sharing, Snapshots,
-    ports::{EventLog, ReadModel, SnapshotStore, WriteSnapshot},
+    CreatePet, KeyId, LogAccess, Options, PetStore, RequestKey, Snapshots,
+    ports::{LogSource, ReadModel, SnapshotStore, WriteSnapshot},
     snapshot::{self, Comparison},
 };
 use domain::{CategoryId, NewPet, PetName};
@@ -45,7 +45,7 @@ fn model() -> Arc<dyn ReadModel> {
 }
 
 async fn open(log: &Arc<MemoryLog>, shelf: &Arc<Shelf>, every: u64) -> PetStore {
-    let (clock, options) = (Arc::new(SystemClock), Options::new(Sharing::Alone));
+    let (clock, options) = (Arc::new(SystemClock), Options::new(LogAccess::Exclusive));
     let snapshots = Some(Snapshots::new(shelf.clone(), every));
     PetStore::open_with(log.clone(), model(), clock, options, snapshots).await.unwrap()
 }

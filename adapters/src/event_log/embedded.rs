@@ -38,7 +38,7 @@ use std::{
 };
 
 use application::ports::{
-    AppendError, Durability, EventLog, Fault, LogError, Position, ReadBound, Record, StorageFigures,
+    AppendError, Durability, EventLog, Fault, LogError, LogSource, Position, ReadBound, Record, StorageStats,
     StoredRecord, Version,
 };
 use async_trait::async_trait;
@@ -63,6 +63,7 @@ pub(crate) use panics::{one_line, silence_panics};
 pub(crate) use reading::read_within;
 
 use super::check_size;
+use high_water_mark::HighWaterMark;
 use owner::{Owner, Request};
 use shared::Shared;
 
@@ -135,6 +136,15 @@ impl<E: Engine> EmbeddedLog<E> {
         E::layout(path.as_ref()).snapshot
     }
 
+    /// Opens the store at `path` like [`open`](Self::open), but creates none.
+    pub fn open_existing(path: impl AsRef<Path>) -> Result<Self, LogError> {
+        let layout = E::layout(path.as_ref());
+        if HighWaterMark::read(&layout.mark)?.is_none() && !E::exists(&layout)? {
+            return Err(layout.missing());
+        }
+        Self::open(path)
+    }
+
     /// Opens the store at `path`, if there is one, to read it only. Blocks while it does so.
     pub fn open_to_read(path: impl AsRef<Path>) -> Result<ReadOnlyLog, LogError> {
         ReadOnlyLog::open::<E>(path.as_ref())
@@ -174,18 +184,7 @@ fn open_owner<E: Engine>(path: &Path) -> Result<(Owner<E>, Runtime), LogError> {
 }
 
 #[async_trait]
-impl<E: Engine> EventLog for EmbeddedLog<E> {
-    async fn append(&self, expected: Version, record: &Record) -> Result<Position, AppendError> {
-        check_size(record, RECORD_MAX)?;
-        // The thread may be busy opening the log again.
-        self.head().await.map_err(AppendError::Closed)?;
-        let (reply, outcome) = oneshot::channel();
-        let requests = self.requests.as_ref().expect("only dropping takes the queue away");
-        let request = Request { expected, record: record.clone(), reply };
-        requests.send(request).await.map_err(|_| AppendError::Closed(stopped()))?;
-        self.unblocking(outcome).await.map_err(|_| AppendError::Closed(self.unanswered()))?
-    }
-
+impl<E: Engine> LogSource for EmbeddedLog<E> {
     async fn read(&self, after: Position, bound: ReadBound) -> Result<Vec<StoredRecord>, LogError> {
         let shared = self.shared.clone();
         // Engines read from disk, so not on a thread that others wait for.
@@ -198,23 +197,37 @@ impl<E: Engine> EventLog for EmbeddedLog<E> {
         if self.has_stopped() { Err(stopped()) } else { self.shared.head() }
     }
 
-    async fn wait_beyond(&self, position: Position, patience: Duration) -> Result<(), LogError> {
+    async fn wait_for(&self, position: Position, patience: Duration) -> Result<(), LogError> {
         let mut heads = self.shared.head.subscribe();
         // Running out of patience is as good an end as any: waiting is only a hint.
         let _ = time::timeout(patience, heads.wait_for(|head| *head > position)).await;
         Ok(())
     }
 
-    fn record_limit(&self) -> usize {
-        RECORD_MAX
-    }
-
     fn durability(&self) -> Durability {
         self.shared.durability.clone()
     }
 
-    fn figures(&self) -> StorageFigures {
-        self.shared.figures()
+    fn storage_stats(&self) -> StorageStats {
+        self.shared.storage_stats()
+    }
+}
+
+#[async_trait]
+impl<E: Engine> EventLog for EmbeddedLog<E> {
+    async fn append(&self, expected: Version, record: &Record) -> Result<Position, AppendError> {
+        check_size(record, RECORD_MAX)?;
+        // The thread may be busy opening the log again.
+        self.head().await.map_err(AppendError::Closed)?;
+        let (reply, outcome) = oneshot::channel();
+        let requests = self.requests.as_ref().expect("only dropping takes the queue away");
+        let request = Request { expected, record: record.clone(), reply };
+        requests.send(request).await.map_err(|_| AppendError::Closed(stopped()))?;
+        self.unblocking(outcome).await.map_err(|_| AppendError::Closed(self.unanswered()))?
+    }
+
+    fn record_limit(&self) -> usize {
+        RECORD_MAX
     }
 }
 

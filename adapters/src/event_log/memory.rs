@@ -3,8 +3,8 @@
 use std::time::Duration;
 
 use application::ports::{
-    AppendError, Durability, DurabilityLevel, EventLog, LogError, Position, ReadBound, Record, StoredRecord,
-    Version,
+    AppendError, Durability, DurabilityLevel, EventLog, LogError, LogSource, Position, ReadBound, Record,
+    StoredRecord, Version,
 };
 use async_trait::async_trait;
 use parking_lot::RwLock;
@@ -18,18 +18,7 @@ pub struct MemoryLog {
 }
 
 #[async_trait]
-impl EventLog for MemoryLog {
-    async fn append(&self, expected: Version, record: &Record) -> Result<Position, AppendError> {
-        let mut records = self.records.write();
-        let commit = records.last().map(|record| record.id);
-        if expected != (Version { position: Position(records.len() as u64), commit }) {
-            return Err(AppendError::Conflict);
-        }
-        records.push(record.clone());
-        self.head.send_replace(expected.position.next());
-        Ok(expected.position.next())
-    }
-
+impl LogSource for MemoryLog {
     async fn read(&self, after: Position, bound: ReadBound) -> Result<Vec<StoredRecord>, LogError> {
         let records = self.records.read();
         let start = usize::try_from(after.0).unwrap_or(usize::MAX).min(records.len());
@@ -49,7 +38,7 @@ impl EventLog for MemoryLog {
         Ok(*self.head.borrow())
     }
 
-    async fn wait_beyond(&self, position: Position, patience: Duration) -> Result<(), LogError> {
+    async fn wait_for(&self, position: Position, patience: Duration) -> Result<(), LogError> {
         let mut heads = self.head.subscribe();
         // Running out of patience is as good an end as any: waiting is only a hint.
         let _ = time::timeout(patience, heads.wait_for(|head| *head > position)).await;
@@ -63,6 +52,20 @@ impl EventLog for MemoryLog {
             promise: "NOT DURABLE: everything is gone when the process ends".into(),
             facts: vec![],
         }
+    }
+}
+
+#[async_trait]
+impl EventLog for MemoryLog {
+    async fn append(&self, expected: Version, record: &Record) -> Result<Position, AppendError> {
+        let mut records = self.records.write();
+        let commit = records.last().map(|record| record.id);
+        if expected != (Version { position: Position(records.len() as u64), commit }) {
+            return Err(AppendError::Conflict);
+        }
+        records.push(record.clone());
+        self.head.send_replace(expected.position.next());
+        Ok(expected.position.next())
     }
 }
 

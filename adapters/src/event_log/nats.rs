@@ -18,7 +18,8 @@ mod stream;
 use std::{fmt, sync::Arc, time::Duration};
 
 use application::ports::{
-    AppendError, Durability, EventLog, Fault, LogError, Position, ReadBound, Record, StoredRecord, Version,
+    AppendError, Durability, EventLog, Fault, LogError, LogSource, Position, ReadBound, Record, StoredRecord,
+    Version,
 };
 use async_nats::{HeaderMap, header::NATS_EXPECTED_LAST_SEQUENCE, jetstream::stream::Info};
 use async_trait::async_trait;
@@ -179,51 +180,7 @@ impl NatsLog {
 }
 
 #[async_trait]
-impl EventLog for NatsLog {
-    /// A commit may be stored long after its append timed out: it can wait in the queue of the client, in a server or on
-    /// the way to the leader. That does no harm. It is stored only while `expected` is the last sequence, which ends
-    /// with the next commit and never returns, since nothing is ever deleted. So either it becomes the commit at
-    /// `expected + 1`, where a writer in doubt looks for it, or it is never stored; and the same bytes may be sent again
-    /// for the same position, since at most one copy finds it free. There is no `Nats-Msg-Id`: JetStream checks
-    /// duplicates before the expected sequence, and would acknowledge older content.
-    ///
-    /// The server compares sequences only, so the id of the expected commit is compared here, with the newest commit that
-    /// this node stored or read over its connection; after a reconnect it is read again. A window remains: a stream that
-    /// was deleted and restored with another history of exactly the same length takes the commit, if it was replaced
-    /// after this node last looked at the head. On a shared log the follower looks every second.
-    async fn append(&self, expected: Version, record: &Record) -> Result<Position, AppendError> {
-        let losses = self.connection.losses();
-        check_size(record, self.record_limit())?;
-        // Nothing was sent yet, so no failure up to here has stored anything.
-        self.check_fitness().await?;
-        if !self.holds(expected).await.map_err(AppendError::NotStored)? {
-            return Err(AppendError::Conflict);
-        }
-        let expected = expected.position;
-        let (subject, headers) = self.heading(expected);
-        let deadline = Instant::now() + ANSWER_TIMEOUT;
-        loop {
-            let (subject, headers, bytes) = (subject.clone(), headers.clone(), record.bytes.clone());
-            match self.connection.request(subject, headers, bytes, ANSWER_TIMEOUT).await {
-                Ok(answer) => {
-                    let position = acknowledgement::outcome(&self.address.stream, expected, &answer.payload)?;
-                    let last_sequence = &mut self.info.lock().state.last_sequence;
-                    *last_sequence = position.0.max(*last_sequence);
-                    self.last.lock().stored(position, record.id, losses);
-                    return Ok(position);
-                }
-                // A new leader is elected within a moment, and a message that nobody received may be sent again.
-                Err(Failure::NoResponders(_)) if Instant::now() < deadline => {
-                    time::sleep(LEADER_PAUSE).await;
-                }
-                Err(Failure::NotSent(error) | Failure::NoResponders(error)) => {
-                    return Err(AppendError::NotStored(error));
-                }
-                Err(Failure::NoAnswer(error)) => return Err(AppendError::Unclear(error)),
-            }
-        }
-    }
-
+impl LogSource for NatsLog {
     async fn read(&self, after: Position, bound: ReadBound) -> Result<Vec<StoredRecord>, LogError> {
         let losses = self.connection.losses();
         // Only the leader may say that there is nothing more.
@@ -290,7 +247,7 @@ impl EventLog for NatsLog {
         Err(LogError::new(Fault::Diverged, detail))
     }
 
-    async fn wait_beyond(&self, position: Position, patience: Duration) -> Result<(), LogError> {
+    async fn wait_for(&self, position: Position, patience: Duration) -> Result<(), LogError> {
         let deadline = Instant::now() + patience;
         let mut announcements = self.announcements.clone();
         loop {
@@ -304,9 +261,60 @@ impl EventLog for NatsLog {
         }
     }
 
+    fn durability(&self) -> Durability {
+        self.syncing.durability(&self.info.lock())
+    }
+}
+
+#[async_trait]
+impl EventLog for NatsLog {
+    /// A commit may be stored long after its append timed out: it can wait in the queue of the client, in a server or on
+    /// the way to the leader. That does no harm. It is stored only while `expected` is the last sequence, which ends
+    /// with the next commit and never returns, since nothing is ever deleted. So either it becomes the commit at
+    /// `expected + 1`, where a writer in doubt looks for it, or it is never stored; and the same bytes may be sent again
+    /// for the same position, since at most one copy finds it free. There is no `Nats-Msg-Id`: JetStream checks
+    /// duplicates before the expected sequence, and would acknowledge older content.
+    ///
+    /// The server compares sequences only, so the id of the expected commit is compared here, with the newest commit that
+    /// this node stored or read over its connection; after a reconnect it is read again. A window remains: a stream that
+    /// was deleted and restored with another history of exactly the same length takes the commit, if it was replaced
+    /// after this node last looked at the head. On a shared log the follower looks every second.
+    async fn append(&self, expected: Version, record: &Record) -> Result<Position, AppendError> {
+        let losses = self.connection.losses();
+        check_size(record, self.record_limit())?;
+        // Nothing was sent yet, so no failure up to here has stored anything.
+        self.check_fitness().await?;
+        if !self.holds(expected).await.map_err(AppendError::NotStored)? {
+            return Err(AppendError::Conflict);
+        }
+        let expected = expected.position;
+        let (subject, headers) = self.heading(expected);
+        let deadline = Instant::now() + ANSWER_TIMEOUT;
+        loop {
+            let (subject, headers, bytes) = (subject.clone(), headers.clone(), record.bytes.clone());
+            match self.connection.request(subject, headers, bytes, ANSWER_TIMEOUT).await {
+                Ok(answer) => {
+                    let position = acknowledgement::outcome(&self.address.stream, expected, &answer.payload)?;
+                    let last_sequence = &mut self.info.lock().state.last_sequence;
+                    *last_sequence = position.0.max(*last_sequence);
+                    self.last.lock().stored(position, record.id, losses);
+                    return Ok(position);
+                }
+                // A new leader is elected within a moment, and a message that nobody received may be sent again.
+                Err(Failure::NoResponders(_)) if Instant::now() < deadline => {
+                    time::sleep(LEADER_PAUSE).await;
+                }
+                Err(Failure::NotSent(error) | Failure::NoResponders(error)) => {
+                    return Err(AppendError::NotStored(error));
+                }
+                Err(Failure::NoAnswer(error)) => return Err(AppendError::Unclear(error)),
+            }
+        }
+    }
+
     /// The leader of a cluster looks at its limits before it compares the sequence, so there the answer is exact. A single
     /// server compares first, and only a commit shows whether it has room for one.
-    async fn probe(&self) -> Result<(), LogError> {
+    async fn check_writable(&self) -> Result<(), LogError> {
         let (subject, headers) = self.heading(NOWHERE);
         match self.connection.request(subject, headers, Bytes::new(), ANSWER_TIMEOUT).await {
             Ok(answer) => match acknowledgement::outcome(&self.address.stream, NOWHERE, &answer.payload) {
@@ -324,10 +332,6 @@ impl EventLog for NatsLog {
     /// What the server announced when this node connected to it.
     fn record_limit(&self) -> usize {
         self.connection.client.max_payload().saturating_sub(HEADER_ROOM)
-    }
-
-    fn durability(&self) -> Durability {
-        self.syncing.durability(&self.info.lock())
     }
 }
 

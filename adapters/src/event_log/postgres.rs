@@ -17,7 +17,8 @@ mod tls;
 use std::{fmt, time::Duration};
 
 use application::ports::{
-    AppendError, Durability, EventLog, Fault, LogError, Position, ReadBound, Record, StoredRecord, Version,
+    AppendError, Durability, EventLog, Fault, LogError, LogSource, Position, ReadBound, Record, StoredRecord,
+    Version,
 };
 use async_trait::async_trait;
 use tokio::time::{self, Instant};
@@ -85,6 +86,54 @@ impl PostgresLog {
 }
 
 #[async_trait]
+impl LogSource for PostgresLog {
+    async fn read(&self, after: Position, bound: ReadBound) -> Result<Vec<StoredRecord>, LogError> {
+        let session = self.link.session().await?;
+        let records = session.in_time(READ_TIMEOUT, TOO_SLOW, session.read(after, bound)).await?;
+        for (record, position) in records.iter().zip(after.0 + 1..) {
+            if record.position != Position(position) {
+                let detail = format!(
+                    "in PostgreSQL at {} position {position} is missing from the table {}: rows were deleted; \
+                     restore the database from a backup, or see petstore log salvage",
+                    session.server(),
+                    schema::COMMITS
+                );
+                return Err(LogError::new(Fault::Damaged, detail));
+            }
+        }
+        Ok(records)
+    }
+
+    async fn head(&self) -> Result<Position, LogError> {
+        let session = self.link.session().await?;
+        let head = session.in_time(HEAD_TIMEOUT, TOO_SLOW, session.head()).await?;
+        self.link.refresh_durability(&session).await;
+        Ok(head)
+    }
+
+    async fn wait_for(&self, position: Position, patience: Duration) -> Result<(), LogError> {
+        let deadline = Instant::now() + patience;
+        loop {
+            let session = self.link.session().await?;
+            let next_look = deadline.min(Instant::now() + POLL_PAUSE);
+            // A missed notification is covered by polling.
+            let notified = time::timeout_at(next_look, session.announced_beyond(position)).await.is_ok();
+            if notified || Instant::now() >= deadline {
+                return Ok(());
+            }
+            // Report a shorter log, too: another server may have taken over without the last commits.
+            if session.in_time(HEAD_TIMEOUT, TOO_SLOW, session.head()).await? != position {
+                return Ok(());
+            }
+        }
+    }
+
+    fn durability(&self) -> Durability {
+        self.link.durability()
+    }
+}
+
+#[async_trait]
 impl EventLog for PostgresLog {
     async fn append(&self, expected: Version, record: &Record) -> Result<Position, AppendError> {
         check_size(record, RECORD_MAX)?;
@@ -113,50 +162,9 @@ impl EventLog for PostgresLog {
         }
     }
 
-    async fn read(&self, after: Position, bound: ReadBound) -> Result<Vec<StoredRecord>, LogError> {
+    async fn check_writable(&self) -> Result<(), LogError> {
         let session = self.link.session().await?;
-        let records = session.in_time(READ_TIMEOUT, TOO_SLOW, session.read(after, bound)).await?;
-        for (record, position) in records.iter().zip(after.0 + 1..) {
-            if record.position != Position(position) {
-                let detail = format!(
-                    "in PostgreSQL at {} position {position} is missing from the table {}: rows were deleted; \
-                     restore the database from a backup, or see petstore log salvage",
-                    session.server(),
-                    schema::COMMITS
-                );
-                return Err(LogError::new(Fault::Damaged, detail));
-            }
-        }
-        Ok(records)
-    }
-
-    async fn head(&self) -> Result<Position, LogError> {
-        let session = self.link.session().await?;
-        let head = session.in_time(HEAD_TIMEOUT, TOO_SLOW, session.head()).await?;
-        self.link.refresh_durability(&session).await;
-        Ok(head)
-    }
-
-    async fn wait_beyond(&self, position: Position, patience: Duration) -> Result<(), LogError> {
-        let deadline = Instant::now() + patience;
-        loop {
-            let session = self.link.session().await?;
-            let next_look = deadline.min(Instant::now() + POLL_PAUSE);
-            // A missed notification is covered by polling.
-            let notified = time::timeout_at(next_look, session.announced_beyond(position)).await.is_ok();
-            if notified || Instant::now() >= deadline {
-                return Ok(());
-            }
-            // Report a shorter log, too: another server may have taken over without the last commits.
-            if session.in_time(HEAD_TIMEOUT, TOO_SLOW, session.head()).await? != position {
-                return Ok(());
-            }
-        }
-    }
-
-    async fn probe(&self) -> Result<(), LogError> {
-        let session = self.link.session().await?;
-        let Ok(probed) = time::timeout(APPEND_TIMEOUT, session.probe()).await else {
+        let Ok(probed) = time::timeout(APPEND_TIMEOUT, session.check_writable()).await else {
             session.disconnect();
             return Err(timed_out(&session));
         };
@@ -171,10 +179,6 @@ impl EventLog for PostgresLog {
 
     fn record_limit(&self) -> usize {
         RECORD_MAX
-    }
-
-    fn durability(&self) -> Durability {
-        self.link.durability()
     }
 }
 

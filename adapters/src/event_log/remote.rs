@@ -8,8 +8,7 @@ mod stream;
 use std::{path::Path, time::Duration};
 
 use application::ports::{
-    AppendError, Durability, DurabilityLevel, EventLog, Fault, LogError, Position, ReadBound, Record,
-    StoredRecord, Version,
+    Durability, DurabilityLevel, Fault, LogError, LogSource, Position, ReadBound, StoredRecord,
 };
 use async_trait::async_trait;
 use serde_json::Value;
@@ -143,12 +142,7 @@ fn visible(text: &str) -> String {
 }
 
 #[async_trait]
-impl EventLog for RemoteLog {
-    async fn append(&self, _: Version, _: &Record) -> Result<Position, AppendError> {
-        let detail = "the log of a running service is only read here: send creates to the service";
-        Err(AppendError::NotStored(LogError::new(Fault::CannotOpen, detail)))
-    }
-
+impl LogSource for RemoteLog {
     async fn read(&self, after: Position, bound: ReadBound) -> Result<Vec<StoredRecord>, LogError> {
         let mut reading = self.reading.lock().await;
         let Reading { stream, last, previous } = &mut *reading;
@@ -189,7 +183,7 @@ impl EventLog for RemoteLog {
         })
     }
 
-    async fn wait_beyond(&self, position: Position, patience: Duration) -> Result<(), LogError> {
+    async fn wait_for(&self, position: Position, patience: Duration) -> Result<(), LogError> {
         let mut reading = self.reading.lock().await;
         let Reading { stream, last, .. } = &mut *reading;
         if stream.as_ref().is_none_or(|stream| stream.position() != position) {

@@ -14,7 +14,7 @@ use crate::{
     codec,
     commit::Version,
     digest::Digest,
-    ports::{EventLog, LogError, Position, ReadBound, ReadModel, SnapshotStore},
+    ports::{LogError, LogSource, Position, ReadBound, ReadModel, SnapshotStore},
     projection::Projection,
 };
 
@@ -34,7 +34,7 @@ pub enum Comparison {
 /// Loads the snapshot into one empty read model, replays the log up to the same commit into another, and compares
 /// everything that the two then hold.
 pub async fn compare(
-    log: &dyn EventLog,
+    log: &dyn LogSource,
     store: Arc<dyn SnapshotStore>,
     read_models: [Arc<dyn ReadModel>; 2],
 ) -> Result<Comparison, LogError> {
@@ -63,7 +63,7 @@ pub async fn compare(
 }
 
 async fn load(
-    log: &dyn EventLog,
+    log: &dyn LogSource,
     store: Arc<dyn SnapshotStore>,
     projection: Arc<Projection>,
 ) -> Result<Option<()>, Unusable> {
@@ -74,7 +74,7 @@ async fn load(
     loaded.unwrap_or_else(|panic| Err(Unusable::Damaged(panic.to_string()))).map(Some)
 }
 
-async fn replay(log: &dyn EventLog, projection: &Projection, last: Position) -> Result<(), LogError> {
+async fn replay(log: &dyn LogSource, projection: &Projection, last: Position) -> Result<(), LogError> {
     loop {
         let Version { position, .. } = projection.version();
         let records = log.read(position, ReadBound::BATCH).await?;

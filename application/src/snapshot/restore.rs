@@ -13,7 +13,7 @@ use crate::{
     codec,
     commit::{CommitId, Version},
     digest::Digest,
-    ports::{EventLog, Fault, LogError, Position, ReadBound, ReadModel},
+    ports::{EventLog, Fault, LogError, LogSource, Position, ReadBound, ReadModel},
     projection::Projection,
     replica::Replica,
 };
@@ -101,7 +101,7 @@ async fn restore(
 pub(super) async fn check_against_log(
     head: &Head,
     position: Position,
-    log: &dyn EventLog,
+    log: &dyn LogSource,
     first: Option<CommitId>,
 ) -> Result<(), Unusable> {
     let another = |what: String| Unusable::AnotherHistory(what);

@@ -15,7 +15,7 @@ use super::{
 use crate::{
     codec,
     commit::Commit,
-    ports::{EventLog, LogError, Position, StoredRecord},
+    ports::{EventLog, LogError, LogSource, Position, StoredRecord},
 };
 
 /// A line is a commit, and commits are far smaller than this: whatever is longer is no export.
@@ -50,7 +50,7 @@ pub enum ExportError {
 /// Writes the log to `file`. Each line is the stored bytes of one commit, which are JSON themselves, so that
 /// importing the lines gives back the very same log.
 pub async fn export(
-    log: &dyn EventLog,
+    log: &dyn LogSource,
     mut file: impl Write,
     now: DateTime<Utc>,
     mut progress: impl FnMut(Position),

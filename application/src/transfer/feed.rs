@@ -8,7 +8,7 @@ use super::{manifest::Passed, still_holds};
 use crate::{
     codec,
     digest::Digest,
-    ports::{EventLog, LogError, Position, ReadBound, StoredRecord},
+    ports::{LogError, LogSource, Position, ReadBound, StoredRecord},
 };
 
 /// How much is read at a time: several readers may hold so much.
@@ -16,14 +16,14 @@ const BATCH: ReadBound = ReadBound { records: 1_024, bytes: 256 * 1024 };
 
 /// Reads on from a position. Hands out only what is durable, and never records of two histories.
 pub struct Feed {
-    log: Arc<dyn EventLog>,
+    log: Arc<dyn LogSource>,
     passed: Passed,
     events: u64,
     last: Option<StoredRecord>,
 }
 
 impl Feed {
-    pub(crate) fn after(log: Arc<dyn EventLog>, after: Position) -> Self {
+    pub(crate) fn after(log: Arc<dyn LogSource>, after: Position) -> Self {
         Self { log, passed: Passed::after(after), events: 0, last: None }
     }
 
@@ -57,7 +57,7 @@ impl Feed {
 
     /// Returns when there may be more, or after `patience`.
     pub async fn wait(&self, patience: Duration) -> Result<(), LogError> {
-        self.log.wait_beyond(self.position(), patience).await
+        self.log.wait_for(self.position(), patience).await
     }
 
     /// The last line: what was handed out.

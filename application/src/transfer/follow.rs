@@ -7,7 +7,7 @@ use tokio::time;
 use super::{Broken, Check, CopyError, intake::Intake, still_holds};
 use crate::{
     commit::Commit,
-    ports::{EventLog, Fault, LogError, Position, ReadBound, StoredRecord},
+    ports::{EventLog, Fault, LogError, LogSource, Position, ReadBound, StoredRecord},
 };
 
 /// How long to wait for news before looking anyway.
@@ -30,7 +30,7 @@ pub enum FollowStep<'a> {
 /// Copies `from` into `to`, byte for byte, for as long as it is polled. Goes on where an earlier copy stopped, and after
 /// either side was away; refuses a target that holds anything else than the beginning of the source.
 pub async fn follow(
-    from: &dyn EventLog,
+    from: &dyn LogSource,
     to: &dyn EventLog,
     mut tell: impl FnMut(FollowStep<'_>),
 ) -> Result<Infallible, Broken<CopyError>> {
@@ -47,7 +47,7 @@ pub async fn follow(
 }
 
 async fn follow_on(
-    from: &dyn EventLog,
+    from: &dyn LogSource,
     to: &dyn EventLog,
     copied: &mut Check,
     tell: &mut impl FnMut(FollowStep<'_>),
@@ -67,7 +67,7 @@ async fn follow_on(
 
 /// Copies until something fails.
 async fn copy_on(
-    from: &dyn EventLog,
+    from: &dyn LogSource,
     to: &dyn EventLog,
     copied: &mut Check,
     tell: &mut impl FnMut(FollowStep<'_>),
@@ -79,7 +79,7 @@ async fn copy_on(
     let mut intake = Intake::after(to, copied.history.version);
     loop {
         // First, so that a running service has a follower from the beginning, and sends it everything before it stops.
-        from.wait_beyond(copied.sound.last, PATIENCE).await?;
+        from.wait_for(copied.sound.last, PATIENCE).await?;
         let records = from.read(copied.sound.last, ReadBound::BATCH).await?;
         if let (Some(last), false) = (&copied.last, records.is_empty()) {
             still_holds(from, last).await?;
@@ -94,7 +94,7 @@ async fn copy_on(
 }
 
 /// The source must hold the last commit of the target.
-async fn compare(from: &dyn EventLog, last: &StoredRecord) -> Result<(), CopyError> {
+async fn compare(from: &dyn LogSource, last: &StoredRecord) -> Result<(), CopyError> {
     let before = Position(last.position.0 - 1);
     let head = from.head().await?;
     if head < last.position {

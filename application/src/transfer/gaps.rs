@@ -19,7 +19,7 @@ use crate::{
     codec,
     commit::{Commit, CommitId, NodeId, Version},
     digest::Digest,
-    ports::{EventLog, Fault, LogError, Position, ReadBound, StoredRecord},
+    ports::{EventLog, Fault, LogError, LogSource, Position, ReadBound, StoredRecord},
 };
 
 /// From the first to the last position that cannot be read.
@@ -56,7 +56,7 @@ struct Manifest {
 
 /// Reads every record up to `reach` that is sound in itself, and hands it on.
 pub async fn read_around_gaps<E: From<LogError>>(
-    log: &dyn EventLog,
+    log: &dyn LogSource,
     reach: Position,
     mut visit: impl AsyncFnMut(&StoredRecord) -> Result<(), E>,
 ) -> Result<Remains, E> {
@@ -96,7 +96,7 @@ pub async fn read_around_gaps<E: From<LogError>>(
 
 /// Writes every readable record to `file`, and a manifest that lists the gaps.
 pub async fn export_around_gaps(
-    log: &dyn EventLog,
+    log: &dyn LogSource,
     reach: Position,
     mut file: impl Write,
     now: DateTime<Utc>,

@@ -7,7 +7,7 @@ use tokio::time;
 
 use super::{Broken, Summary, walk};
 use crate::ports::{
-    AppendError, CommitId, EventLog, LogError, Position, ReadBound, Record, StoredRecord, Version,
+    AppendError, CommitId, EventLog, LogError, LogSource, Position, ReadBound, Record, StoredRecord, Version,
 };
 
 /// How often an append is tried whose outcome stays unknown.
@@ -53,7 +53,7 @@ impl CopyError {
 /// Copies `from` into `to`, byte for byte. Goes on where an earlier copy stopped; refuses a target that holds
 /// anything else, and one that does not take every record before anything is copied.
 pub async fn copy(
-    from: &dyn EventLog,
+    from: &dyn LogSource,
     to: &dyn EventLog,
     mut progress: impl FnMut(Position),
 ) -> Result<Summary, Broken<CopyError>> {

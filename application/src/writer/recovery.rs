@@ -16,7 +16,7 @@ impl Writer {
     /// quota, a full disk. In that case every request is refused until a probe is not. Some engines take probes and still
     /// refuse commits, so only the next commit, or a second without any, ends it.
     pub(super) async fn probe(&mut self, covered: usize, mut error: LogError) {
-        if self.refusals == 0 && self.replica.log.probe().await.is_ok() {
+        if self.refusals == 0 && self.replica.log.check_writable().await.is_ok() {
             self.refusals = 1;
             tracing::warn!("a commit was rejected: {error}");
             self.replica.monitor.writes_go_on();
@@ -29,7 +29,7 @@ impl Writer {
             if self.refuse_all(error.fault, pause).await.is_break() {
                 return;
             }
-            match self.replica.log.probe().await {
+            match self.replica.log.check_writable().await {
                 Ok(()) => return,
                 Err(again) if again.fault == Fault::Unreachable => return self.recover(again).await,
                 Err(again) => error = again,

@@ -58,7 +58,7 @@ pub(super) fn declare_after(fault: Fault, word: &Path) {
         Fault::WriteFailed | Fault::Full => declare_if_possible(word),
         Fault::Unreachable
         | Fault::Damaged
-        | Fault::Gone
+        | Fault::FilesMissing
         | Fault::Diverged
         | Fault::AnotherLog
         | Fault::Foreign

@@ -41,7 +41,7 @@ impl OpenFiles {
         Ok(files)
     }
 
-    /// Fails with [`Fault::Gone`] if one of the files is no longer at its path.
+    /// Fails with [`Fault::FilesMissing`] if one of the files is no longer at its path.
     pub(super) fn check(&self) -> Result<(), LogError> {
         for (path, identity) in &self.0 {
             if look_up(path)? != Some(*identity) {
@@ -74,5 +74,5 @@ fn gone(path: &Path) -> LogError {
          and start the service again",
         path.display()
     );
-    LogError::new(Fault::Gone, detail)
+    LogError::new(Fault::FilesMissing, detail)
 }

@@ -7,7 +7,7 @@ use std::{
     time::{Duration, Instant},
 };
 
-use application::ports::{AppendError, Fault, LogError, Position, Record, StorageFigures, Version};
+use application::ports::{AppendError, Fault, LogError, Position, Record, StorageStats, Version};
 use tokio::{
     runtime::Runtime,
     sync::{mpsc, oneshot},
@@ -133,7 +133,7 @@ impl<E: Engine> Owner<E> {
         let space = space::free_and_reserved(&layout.folder).ok();
         let files = E::files(layout).unwrap_or_default();
         let bytes = files.iter().filter_map(|file| Some(file.metadata().ok()?.len())).sum();
-        *self.shared.figures.write() = StorageFigures {
+        *self.shared.storage_stats.write() = StorageStats {
             sync_micros: None,
             log_bytes: Some(bytes),
             disk_free: space.map(|(free, _)| free),
@@ -243,7 +243,7 @@ impl<E: Engine> Owner<E> {
 
     /// Stops for good if the files are gone: whatever else has failed, that is the reason, and it does not pass.
     fn give_up_if_gone(&mut self) -> Option<LogError> {
-        let gone = self.files.check().err().filter(|error| error.fault == Fault::Gone)?;
+        let gone = self.files.check().err().filter(|error| error.fault == Fault::FilesMissing)?;
         Some(self.stop(State::Lost, gone))
     }
 
@@ -275,7 +275,7 @@ impl<E: Engine> Owner<E> {
                 }
             },
             // Neither damaged nor lost files come back by themselves.
-            Err(error) if matches!(error.fault, Fault::Damaged | Fault::Gone) => {
+            Err(error) if matches!(error.fault, Fault::Damaged | Fault::FilesMissing) => {
                 self.stop(State::Lost, error);
             }
             Err(error) => {

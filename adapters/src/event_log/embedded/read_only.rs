@@ -3,9 +3,7 @@
 
 use std::{fmt, fs::File, path::Path, sync::Arc, time::Duration};
 
-use application::ports::{
-    AppendError, Durability, EventLog, Fault, LogError, Position, ReadBound, Record, StoredRecord, Version,
-};
+use application::ports::{Durability, LogError, LogSource, Position, ReadBound, StoredRecord};
 use async_trait::async_trait;
 use tokio::task;
 
@@ -77,12 +75,7 @@ impl fmt::Debug for ReadOnlyLog {
 }
 
 #[async_trait]
-impl EventLog for ReadOnlyLog {
-    async fn append(&self, _: Version, _: &Record) -> Result<Position, AppendError> {
-        let detail = "this log is only read: open it to write to it";
-        Err(AppendError::NotStored(LogError::new(Fault::CannotOpen, detail)))
-    }
-
+impl LogSource for ReadOnlyLog {
     async fn read(&self, after: Position, bound: ReadBound) -> Result<Vec<StoredRecord>, LogError> {
         let (source, head) = (self.source.clone(), self.head);
         let read = task::spawn_blocking(move || read_within(&*source.records, after, head, bound)).await;
@@ -93,7 +86,7 @@ impl EventLog for ReadOnlyLog {
         Ok(self.head)
     }
 
-    async fn wait_beyond(&self, _: Position, _: Duration) -> Result<(), LogError> {
+    async fn wait_for(&self, _: Position, _: Duration) -> Result<(), LogError> {
         Ok(())
     }
 

@@ -5,9 +5,7 @@ use std::sync::Arc;
 
 use application::{
     Histogram,
-    ports::{
-        Durability, DurabilityLevel, Fault, LogError, Position, ReadBound, StorageFigures, StoredRecord,
-    },
+    ports::{Durability, DurabilityLevel, Fault, LogError, Position, ReadBound, StorageStats, StoredRecord},
 };
 use parking_lot::RwLock;
 use tokio::sync::watch;
@@ -41,7 +39,7 @@ pub(super) struct Shared<E> {
     pub(super) durability: Durability,
     pub(super) sync_micros: Arc<Histogram>,
     /// As they were measured last.
-    pub(super) figures: RwLock<StorageFigures>,
+    pub(super) storage_stats: RwLock<StorageStats>,
 }
 
 impl<E: Engine> Shared<E> {
@@ -55,7 +53,7 @@ impl<E: Engine> Shared<E> {
             closed: RwLock::new(None),
             durability,
             sync_micros,
-            figures: RwLock::default(),
+            storage_stats: RwLock::default(),
         }
     }
 
@@ -75,8 +73,8 @@ impl<E: Engine> Shared<E> {
         }
     }
 
-    pub(super) fn figures(&self) -> StorageFigures {
-        StorageFigures { sync_micros: Some(self.sync_micros.clone()), ..self.figures.read().clone() }
+    pub(super) fn storage_stats(&self) -> StorageStats {
+        StorageStats { sync_micros: Some(self.sync_micros.clone()), ..self.storage_stats.read().clone() }
     }
 
     pub(super) fn why_closed(&self) -> LogError {

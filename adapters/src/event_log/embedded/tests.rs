@@ -131,7 +131,7 @@ async fn reopened<E: Engine>(log: &EmbeddedLog<E>) -> Position {
             match log.head().await {
                 Ok(head) => return head,
                 // Nothing can come meanwhile: this only lets some time pass.
-                Err(_) => log.wait_beyond(Position(u64::MAX), Duration::from_millis(20)).await.unwrap(),
+                Err(_) => log.wait_for(Position(u64::MAX), Duration::from_millis(20)).await.unwrap(),
             }
         }
     };

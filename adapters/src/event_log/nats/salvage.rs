@@ -3,8 +3,7 @@
 use std::time::Duration;
 
 use application::ports::{
-    AppendError, Durability, DurabilityLevel, EventLog, Fault, LogError, Position, ReadBound, Record,
-    StoredRecord, Version,
+    Durability, DurabilityLevel, Fault, LogError, LogSource, Position, ReadBound, StoredRecord,
 };
 use async_trait::async_trait;
 
@@ -26,12 +25,7 @@ impl SalvagedStream {
 }
 
 #[async_trait]
-impl EventLog for SalvagedStream {
-    async fn append(&self, _: Version, _: &Record) -> Result<Position, AppendError> {
-        let detail = "what is left of a damaged stream is only read; salvage it into a new log";
-        Err(AppendError::NotStored(LogError::new(Fault::CannotOpen, detail)))
-    }
-
+impl LogSource for SalvagedStream {
     async fn read(&self, after: Position, bound: ReadBound) -> Result<Vec<StoredRecord>, LogError> {
         if after >= self.last {
             return Ok(vec![]);
@@ -56,7 +50,7 @@ impl EventLog for SalvagedStream {
         Ok(self.last)
     }
 
-    async fn wait_beyond(&self, _: Position, _: Duration) -> Result<(), LogError> {
+    async fn wait_for(&self, _: Position, _: Duration) -> Result<(), LogError> {
         Ok(())
     }
 

@@ -160,7 +160,7 @@ impl Session {
     }
 
     /// Tries to store a row, without leaving one.
-    pub(super) async fn probe(&self) -> Result<(), Error> {
+    pub(super) async fn check_writable(&self) -> Result<(), Error> {
         let probed = self.appending.batch_execute(PROBE).await;
         if probed.is_err() {
             // The transaction is still open. If it cannot be ended, neither can anything else be done here.

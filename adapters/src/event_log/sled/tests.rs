@@ -5,7 +5,7 @@ mod folders;
 
 use application::{
     contract::{self, record},
-    ports::{EventLog as _, Fault, ReadBound, Version},
+    ports::{EventLog as _, Fault, LogSource as _, ReadBound, Version},
 };
 use tempfile::TempDir;
 

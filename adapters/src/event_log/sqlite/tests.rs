@@ -4,7 +4,7 @@ use std::{fs, os::unix::fs::PermissionsExt as _};
 
 use application::{
     codec, contract,
-    ports::{EventLog as _, Fault, ReadBound, StoredRecord, Version},
+    ports::{Fault, LogSource as _, ReadBound, StoredRecord, Version},
 };
 use rusqlite::Connection;
 use tempfile::TempDir;

@@ -15,7 +15,7 @@ use std::{
 
 use application::{
     PetStore, Principal,
-    ports::{Durability, DurabilityLevel, Fault, StorageFigures},
+    ports::{Durability, DurabilityLevel, Fault, StorageStats},
 };
 use axum::{
     http::{StatusCode, header::CONTENT_TYPE},
@@ -279,7 +279,7 @@ fn writer(encoder: &mut Encoder<'_>, store: &PetStore) -> fmt::Result {
 }
 
 /// Metrics of embedded engines; others do not know their disks.
-fn storage(encoder: &mut Encoder<'_>, storage: &StorageFigures) -> fmt::Result {
+fn storage(encoder: &mut Encoder<'_>, storage: &StorageStats) -> fmt::Result {
     if let Some(sync) = &storage.sync_micros {
         let help = "Time to write and sync a commit to the local disk.";
         encoder.histogram("petstore_log_sync_duration_seconds", help, sync, MICROS)?;

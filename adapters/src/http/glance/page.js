@@ -99,7 +99,7 @@ const REASONS = {
   write_failed: "A write to storage failed.",
   full: "The storage is full.",
   damaged: "The log is damaged.",
-  gone: "The files of the log were deleted, moved or replaced.",
+  files_missing: "The files of the log were deleted, moved or replaced.",
   diverged: "The history in the log has changed.",
   another_log: "The log was emptied or replaced by another one.",
   foreign: "Another program has written to the log.",

@@ -2,7 +2,7 @@
 
 use std::net::SocketAddr;
 
-use application::{KeyId, Options, PetStore, Principal, RefusedKey, Scopes, Sharing, ports::Authenticator};
+use application::{KeyId, LogAccess, Options, PetStore, Principal, RefusedKey, Scopes, ports::Authenticator};
 use tokio::{io::AsyncReadExt as _, sync::oneshot, task::JoinHandle, time::timeout};
 
 use super::*;
@@ -42,7 +42,7 @@ async fn start(settings: Settings) -> Server {
     let address = listener.local_addr().unwrap();
     let service = Arc::new(Service::new(Arc::new(AnyKey), Site::default(), Arc::default()));
     let (log, pets) = (Arc::<MemoryLog>::default(), Arc::<MemoryReadModel>::default());
-    let store = PetStore::open(log, pets, Arc::new(SystemClock), Options::new(Sharing::Alone)).await;
+    let store = PetStore::open(log, pets, Arc::new(SystemClock), Options::new(LogAccess::Exclusive)).await;
     service.open(Arc::new(store.unwrap()));
     let (shutdown, told) = oneshot::channel();
     let task = tokio::spawn(serve(Listener { tcp: listener, tls: None }, service.clone(), settings, async {

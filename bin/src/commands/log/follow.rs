@@ -3,14 +3,13 @@
 use std::{
     cell::Cell,
     convert::Infallible,
-    sync::Arc,
     time::{Duration, Instant},
 };
 
 use anyhow::{anyhow, bail};
 use application::{
-    Sharing,
-    ports::{EventLog, Fault, LogError, Position},
+    LogAccess,
+    ports::{Fault, LogError, LogSource, Position},
     transfer::{self, FollowStep},
 };
 use chrono::{DateTime, SecondsFormat, Utc};
@@ -55,7 +54,7 @@ pub(super) async fn run(
     if from.is_same_as(to) {
         bail!("--from and --to are the same log: choose a different target");
     }
-    if from.sharing() == Sharing::Alone {
+    if from.access() == LogAccess::Exclusive {
         bail!(
             "{from} cannot grow while this command reads it: name the --ops-listen address of the service that writes \
              to it (https://HOST:PORT)"
@@ -125,9 +124,7 @@ pub(super) async fn run(
 }
 
 /// Opens a log as soon as it can be reached.
-async fn patiently(
-    open: impl AsyncFn() -> Result<Arc<dyn EventLog>, LogError>,
-) -> Result<Arc<dyn EventLog>, LogError> {
+async fn patiently<L>(open: impl AsyncFn() -> Result<L, LogError>) -> Result<L, LogError> {
     let mut waiting = false;
     loop {
         match open().await {
@@ -146,7 +143,7 @@ async fn patiently(
 /// Says again and again how far behind the copy is. The time is how long the copy takes to reach what the source holds
 /// when it is asked, so no two clocks are compared.
 async fn report_lag(
-    source: &dyn EventLog,
+    source: &dyn LogSource,
     mut reached: watch::Receiver<Reached>,
     lag: &Cell<Option<Lag>>,
     every: Duration,

@@ -4,7 +4,7 @@ use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
 
 use application::{
     Digest,
-    ports::{EventLog, LogError, Position},
+    ports::{LogError, LogSource, Position},
     transfer::{self, Broken, Summary},
 };
 use indicatif::{ProgressBar, ProgressStyle};
@@ -23,7 +23,7 @@ pub(super) fn so_far() -> String {
 }
 
 /// Reads and checks every record, and shows the progress.
-pub(super) async fn check_all(log: &dyn EventLog) -> Result<Summary, Broken<LogError>> {
+pub(super) async fn check_all(log: &dyn LogSource) -> Result<Summary, Broken<LogError>> {
     let progress = match Progress::through(log).await {
         Ok(progress) => progress,
         Err(error) => return Err(Broken { sound: Box::default(), error }),
@@ -37,7 +37,7 @@ pub(super) async fn check_all(log: &dyn EventLog) -> Result<Summary, Broken<LogE
 
 /// Reads and checks every record, shows the progress, and finds the last position at which the head hash was this one.
 pub(super) async fn find_head_hash(
-    log: &dyn EventLog,
+    log: &dyn LogSource,
     head_hash: Digest,
 ) -> Result<(Summary, Option<Position>), Broken<LogError>> {
     let progress = match Progress::through(log).await {
@@ -52,7 +52,7 @@ pub(super) struct Progress(ProgressBar);
 
 impl Progress {
     /// From the start to the head of this log.
-    pub(super) async fn through(log: &dyn EventLog) -> Result<Self, LogError> {
+    pub(super) async fn through(log: &dyn LogSource) -> Result<Self, LogError> {
         Ok(Self::up_to(log.head().await?))
     }
 

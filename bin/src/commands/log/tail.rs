@@ -6,7 +6,7 @@ use std::{
 };
 
 use application::{
-    Sharing,
+    LogAccess,
     ports::{Position, ReadBound, StoredRecord},
 };
 
@@ -31,10 +31,10 @@ pub(super) async fn run(source: &SourceArgument, after: Option<u64>) -> anyhow::
             printed => printed?,
         }
         last = records.last().map_or(last, |record| record.position);
-        match source.store.sharing() {
-            Sharing::Alone if last >= head => return Ok(()),
-            Sharing::Alone => {}
-            Sharing::Shared => log.wait_beyond(last, PATIENCE).await?,
+        match source.store.access() {
+            LogAccess::Exclusive if last >= head => return Ok(()),
+            LogAccess::Exclusive => {}
+            LogAccess::Shared => log.wait_for(last, PATIENCE).await?,
         }
     }
 }

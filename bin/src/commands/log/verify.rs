@@ -5,7 +5,7 @@ use std::path::Path;
 use anyhow::bail;
 use application::{
     Digest,
-    ports::{EventLog, Fault, LogError, Position},
+    ports::{Fault, LogError, LogSource, Position},
     snapshot::Comparison,
     transfer::{Broken, Summary},
 };
@@ -42,7 +42,7 @@ pub(super) async fn run(
 }
 
 async fn check(
-    log: &dyn EventLog,
+    log: &dyn LogSource,
     head: Option<Digest>,
 ) -> Result<(Summary, Option<Position>), Broken<LogError>> {
     match head {

@@ -88,7 +88,7 @@ async fn lose<E: Engine>(what: &str, lose: impl Fn(&Layout)) {
     lose(&E::layout(&path));
     let refused = log.append(head, &record(4)).await;
     let Err(AppendError::Closed(error)) = refused else { panic!("{what}: {refused:?}") };
-    assert_eq!(error.fault, Fault::Gone, "{what}: {error}");
+    assert_eq!(error.fault, Fault::FilesMissing, "{what}: {error}");
     assert_eq!(log.head().await, Err(error.clone()), "{what}: a closed log says why");
     assert_eq!(
         log.append(head, &record(4)).await,

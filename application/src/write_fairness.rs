@@ -20,18 +20,9 @@ const PAUSE_MAX: Duration = Duration::from_millis(100);
 /// A turn is so many times as long as the pause before it: a node that is far away must not slow down the others.
 const TURN_PER_PAUSE: u32 = 4;
 
-/// Who else may write to the log.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Sharing {
-    /// Nobody: the engine keeps others out.
-    Alone,
-    /// Other nodes: their commits are followed.
-    Shared,
-}
-
 /// Whose turn it is, as far as one node can tell.
 #[derive(Debug)]
-pub(crate) struct Turns {
+pub(crate) struct WriteFairness {
     /// The last commit of this node, and when it was stored.
     last: (Position, Instant),
     /// Since when this node has written without a pause and without anybody in between.
@@ -39,7 +30,7 @@ pub(crate) struct Turns {
     length: Duration,
 }
 
-impl Turns {
+impl WriteFairness {
     pub(crate) fn new() -> Self {
         let now = Instant::now();
         Self { last: (Position::START, now), begun: now, length: TURN_MAX }
@@ -72,7 +63,7 @@ async fn others_wrote(replica: &Replica) -> Option<Duration> {
     let version = replica.projection.version();
     let begun = Instant::now();
     while let Some(left) = PAUSE_MAX.checked_sub(begun.elapsed()).filter(|left| !left.is_zero()) {
-        replica.log.wait_beyond(version.position, left).await.ok()?;
+        replica.log.wait_for(version.position, left).await.ok()?;
         // Waiting may end for no reason; and what was stored may not be shown yet.
         if begun.elapsed() < PAUSE_MAX {
             replica.overtaken(version).await.ok()?;
