@@ -68,9 +68,7 @@ fn after_an_interrupt(command: &LogCommand) -> &'static str {
 async fn carry_out(command: LogCommand) -> anyhow::Result<()> {
     match command {
         LogCommand::Stat(argument) => stat::run(&argument).await,
-        LogCommand::Verify { head, source, snapshot } => {
-            verify::run(&source, head, snapshot.snapshot_dir.as_deref()).await
-        }
+        LogCommand::Verify { head, source } => verify::run(&source, head).await,
         LogCommand::Export(argument) => export::run(&argument).await,
         LogCommand::Import { file, accept_gaps: false, target } => import::run(&file, &target.store).await,
         LogCommand::Import { file, accept_gaps: true, target } => {
