@@ -71,11 +71,14 @@ impl Replica {
 
     /// Replays the log, if it is the one that this store had before.
     pub(crate) async fn start(&self, known: Option<LogIdentity>) -> Result<(), LogError> {
-        let head = self.head().await?;
+        let mut least = Position::START;
         if let Some(known) = known {
             self.check_identity(known).await?;
+            least = known.position;
         }
-        self.read_up_to(head).await
+        // The log may be replaced at any moment: nothing is served below the recorded version.
+        let head = self.head().await?;
+        self.read_up_to(head.max(least)).await
     }
 
     /// Applies what another node wrote right after `base`, or the first part of it. One read, since every moment
