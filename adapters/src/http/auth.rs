@@ -5,7 +5,7 @@ use std::{
     sync::{Arc, atomic::Ordering::Relaxed},
 };
 
-use application::{Balance, Principal, Scope};
+use crate::access::{Balance, Principal, Scope};
 use axum::http::{HeaderMap, Method, header::AUTHORIZATION};
 
 use super::{client_address::Network, error::Problem, rate_limit, service::Service};

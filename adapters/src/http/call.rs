@@ -2,7 +2,8 @@
 
 use std::{cell::RefCell, net::IpAddr, sync::Arc};
 
-use application::{Bookmark, PetStore, Principal, ports::Position};
+use crate::access::Principal;
+use application::{Bookmark, PetStore, ports::Position};
 use axum::http::{HeaderMap, HeaderName, HeaderValue, request::Parts};
 use data_encoding::HEXLOWER;
 

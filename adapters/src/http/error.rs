@@ -2,7 +2,8 @@
 
 use std::borrow::Cow;
 
-use application::{CreateError, RefusedKey, Scope, ports::Fault};
+use crate::access::{RefusedKey, Scope};
+use application::{CreateError, ports::Fault};
 use axum::{
     http::{
         HeaderName, HeaderValue, StatusCode,

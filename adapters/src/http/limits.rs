@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use application::RateLimit;
+use crate::access::RateLimit;
 
 use super::client_address::TrustedProxy;
 

@@ -5,9 +5,10 @@
 
 use std::{collections::VecDeque, sync::Arc, time::Duration};
 
+use crate::access::Authenticator;
 use application::{
     Bookmark, KeyId,
-    ports::{Authenticator, LogError, Position},
+    ports::{LogError, Position},
     transfer::Feed,
 };
 use axum::{

@@ -15,7 +15,8 @@ use std::{
     time::Instant,
 };
 
-use application::{Bookmark, Principal};
+use crate::access::Principal;
+use application::Bookmark;
 use axum::{
     body::{Body, HttpBody as _},
     extract::Request,

@@ -3,7 +3,7 @@
 
 use std::{cell::RefCell, time::Duration};
 
-use application::{Balance, RateLimit};
+use crate::access::{Balance, RateLimit};
 use axum::http::{HeaderMap, HeaderName};
 
 use super::{
@@ -44,7 +44,7 @@ pub(super) fn seconds(time: Duration) -> u64 {
 
 #[cfg(test)]
 mod tests {
-    use application::Allowance;
+    use crate::access::Allowance;
 
     use super::*;
 

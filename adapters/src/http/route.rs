@@ -2,7 +2,7 @@
 
 use std::{pin::Pin, sync::Arc};
 
-use application::Scope;
+use crate::access::Scope;
 use axum::{
     body::Body,
     http::{HeaderMap, Method, StatusCode, request::Parts},

@@ -6,7 +6,8 @@ use std::sync::{
     atomic::{AtomicBool, AtomicU64, Ordering},
 };
 
-use application::{PetStore, ReplayProgress, ports::Authenticator};
+use crate::access::Authenticator;
+use application::{PetStore, ReplayProgress};
 use parking_lot::Mutex;
 use tokio::sync::{Semaphore, watch};
 

@@ -3,7 +3,7 @@
 
 use std::time::{Duration, Instant};
 
-use application::{RateLimit, quota};
+use crate::access::{RateLimit, quota};
 use governor::{
     DefaultKeyedRateLimiter, RateLimiter,
     clock::{Clock as _, DefaultClock},

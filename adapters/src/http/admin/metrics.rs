@@ -13,8 +13,9 @@ use std::{
     time::Duration,
 };
 
+use crate::access::Principal;
 use application::{
-    PetStore, Principal,
+    PetStore,
     ports::{Durability, DurabilityLevel, Fault, StorageStats},
 };
 use axum::{
@@ -350,7 +351,8 @@ impl Encoder<'_> {
 
 #[cfg(test)]
 mod tests {
-    use application::{KeyId, RefusedKey};
+    use crate::access::RefusedKey;
+    use application::KeyId;
 
     use super::*;
     use crate::http::error::Problem;

@@ -2,7 +2,8 @@
 
 use std::{net::Ipv4Addr, sync::Arc};
 
-use application::{KeyId, Principal, RefusedKey, Scope, ports::Authenticator};
+use crate::access::{Authenticator, Principal, RefusedKey, Scope};
+use application::KeyId;
 use axum::http::{
     HeaderName,
     header::{AUTHORIZATION, CONTENT_TYPE, LINK, RETRY_AFTER, WWW_AUTHENTICATE},

@@ -2,7 +2,8 @@
 
 use std::net::SocketAddr;
 
-use application::{KeyId, LogAccess, Options, PetStore, Principal, RefusedKey, Scopes, ports::Authenticator};
+use crate::access::{Authenticator, Principal, RefusedKey, Scopes};
+use application::{KeyId, LogAccess, Options, PetStore};
 use tokio::{io::AsyncReadExt as _, sync::oneshot, task::JoinHandle, time::timeout};
 
 use super::*;

@@ -2,7 +2,7 @@
 
 use std::{sync::atomic::Ordering::Relaxed, time::Duration};
 
-use application::{Principal, RefusedKey, ports::Authenticator};
+use crate::access::{Authenticator, Principal, RefusedKey};
 use axum::{
     body::Bytes,
     http::{Method, Request, Response},

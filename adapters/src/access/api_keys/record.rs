@@ -2,7 +2,8 @@
 
 use std::{fmt, str::FromStr};
 
-use application::{KeyId, RateLimit, Scopes};
+use crate::access::{RateLimit, Scopes};
+use application::KeyId;
 use chrono::{DateTime, Utc};
 use thiserror::Error;
 
@@ -133,11 +134,11 @@ impl fmt::Display for KeyName {
 
 #[cfg(test)]
 mod tests {
-    use application::Scope;
+    use crate::access::Scope;
     use chrono::TimeDelta;
 
     use super::*;
-    use crate::api_keys::key::ApiKey;
+    use crate::access::api_keys::key::ApiKey;
 
     #[test]
     fn names_of_1_to_100_visible_characters_are_accepted() {

@@ -2,7 +2,7 @@
 
 use std::fs;
 
-use application::{Scope, Scopes};
+use crate::access::{Scope, Scopes};
 use chrono::TimeDelta;
 use tempfile::TempDir;
 

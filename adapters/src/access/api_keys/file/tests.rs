@@ -6,12 +6,13 @@ use std::{
     thread,
 };
 
-use application::{KeyId, Scope, Scopes};
+use crate::access::{Scope, Scopes};
+use application::KeyId;
 use chrono::{SubsecRound as _, Utc};
 use tempfile::TempDir;
 
 use super::*;
-use crate::api_keys::{
+use crate::access::api_keys::{
     issue::{IssueError, NewKey},
     key::{ApiKey, KeyHash},
     revoke::{RevokeError, Revoked},

@@ -2,7 +2,8 @@
 
 use std::{fs, path::PathBuf};
 
-use application::{KeyId, RateLimit, Scopes};
+use crate::access::{RateLimit, Scopes};
+use application::KeyId;
 use chrono::{DateTime, SubsecRound as _, Utc};
 use thiserror::Error;
 

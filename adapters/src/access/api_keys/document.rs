@@ -6,7 +6,8 @@
 
 use std::collections::HashSet;
 
-use application::{KeyId, Scope, Scopes};
+use crate::access::{Scope, Scopes};
+use application::KeyId;
 use chrono::{DateTime, Datelike as _, SecondsFormat, Utc};
 use serde::{Deserialize, Serialize};
 use toml::value::Datetime;
