@@ -2,7 +2,6 @@
 
 use std::borrow::Cow;
 
-use crate::access::{RefusedKey, Scope};
 use application::{CreateError, ports::Fault};
 use axum::{
     http::{
@@ -14,6 +13,7 @@ use axum::{
 use serde_json::json;
 
 use super::limits::BODY_MAX;
+use crate::access::{RefusedKey, Scope};
 
 /// The media type of every body this service sends.
 pub(super) const JSON: HeaderValue = HeaderValue::from_static("application/json");

@@ -15,7 +15,6 @@ use std::{
     time::Instant,
 };
 
-use crate::access::Principal;
 use application::Bookmark;
 use axum::{
     body::{Body, HttpBody as _},
@@ -48,6 +47,7 @@ use super::{
     route::{Endpoint, Handler, Lifecycle, Operation, Pending, Router},
     server::DRAIN_MAX,
 };
+use crate::access::Principal;
 
 const NO_STORE: HeaderValue = HeaderValue::from_static("no-store");
 const NOSNIFF: HeaderValue = HeaderValue::from_static("nosniff");

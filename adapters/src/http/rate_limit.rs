@@ -3,13 +3,13 @@
 
 use std::{cell::RefCell, time::Duration};
 
-use crate::access::{Balance, RateLimit};
 use axum::http::{HeaderMap, HeaderName};
 
 use super::{
     error::Problem,
     header_value::{Last, ValueWriter, remembered},
 };
+use crate::access::{Balance, RateLimit};
 
 const RATELIMIT: HeaderName = HeaderName::from_static("ratelimit");
 const RATELIMIT_POLICY: HeaderName = HeaderName::from_static("ratelimit-policy");

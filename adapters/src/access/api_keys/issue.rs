@@ -2,7 +2,6 @@
 
 use std::{fs, path::PathBuf};
 
-use crate::access::{RateLimit, Scopes};
 use application::KeyId;
 use chrono::{DateTime, SubsecRound as _, Utc};
 use thiserror::Error;
@@ -12,6 +11,7 @@ use super::{
     key::ApiKey,
     record::{KeyName, KeyRecord, KeyState},
 };
+use crate::access::{RateLimit, Scopes};
 use crate::private_files;
 
 /// The wanted properties of a new key.

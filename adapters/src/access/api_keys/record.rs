@@ -2,12 +2,12 @@
 
 use std::{fmt, str::FromStr};
 
-use crate::access::{RateLimit, Scopes};
 use application::KeyId;
 use chrono::{DateTime, Utc};
 use thiserror::Error;
 
 use super::key::KeyHash;
+use crate::access::{RateLimit, Scopes};
 
 /// One entry of the key file.
 #[derive(Debug, Clone, PartialEq, Eq)]

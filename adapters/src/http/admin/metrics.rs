@@ -13,7 +13,6 @@ use std::{
     time::Duration,
 };
 
-use crate::access::Principal;
 use application::{
     PetStore,
     ports::{Durability, DurabilityLevel, Fault, StorageStats},
@@ -39,6 +38,7 @@ use prometheus_client::{
     registry::Registry,
 };
 
+use crate::access::Principal;
 use crate::http::{server::UNSENT_MAX, service::Service};
 
 const OPEN_METRICS: &str = "application/openmetrics-text; version=1.0.0; charset=utf-8";

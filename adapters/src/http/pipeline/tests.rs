@@ -2,7 +2,6 @@
 
 use std::{net::Ipv4Addr, sync::Arc};
 
-use crate::access::{Authenticator, Principal, RefusedKey, Scope};
 use application::KeyId;
 use axum::http::{
     HeaderName,
@@ -13,6 +12,7 @@ use proptest::prelude::{prop_assert, proptest};
 use serde_json::{Value, json};
 
 use super::*;
+use crate::access::{Authenticator, Principal, RefusedKey, Scope};
 use crate::http::{Service, Site, public_routers};
 
 const PEER: IpAddr = IpAddr::V4(Ipv4Addr::LOCALHOST);

@@ -6,7 +6,6 @@ use std::{
     thread,
 };
 
-use crate::access::{Scope, Scopes};
 use application::KeyId;
 use chrono::{SubsecRound as _, Utc};
 use tempfile::TempDir;
@@ -17,6 +16,7 @@ use crate::access::api_keys::{
     key::{ApiKey, KeyHash},
     revoke::{RevokeError, Revoked},
 };
+use crate::access::{Scope, Scopes};
 
 fn new_key(name: &str) -> NewKey {
     NewKey { name: name.parse().unwrap(), scopes: Scope::Read.into(), rate_limit: None, expires: None }
