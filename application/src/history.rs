@@ -66,6 +66,15 @@ impl History {
         })
     }
 
+    /// The history that ends with this commit, which names everything before it by its hash.
+    pub(crate) fn after(commit: &Commit, bytes: &[u8]) -> Result<Self, LogError> {
+        let before = Position(commit.position.0.saturating_sub(1));
+        let version = Version { position: before, commit: None };
+        let mut history = Self { version, head_hash: commit.previous, ..Self::default() };
+        history.add(commit, bytes)?;
+        Ok(history)
+    }
+
     /// Adds the next commit like [`add_view`](Self::add_view).
     pub(crate) fn add(&mut self, commit: &Commit, bytes: &[u8]) -> Result<DateTime<Utc>, LogError> {
         self.add_view(&commit.view(), Digest::of(bytes))
