@@ -2,7 +2,7 @@
 
 use std::{env, fs, process::Command};
 
-use harness::{App, CutProxy, petstore, python_tool, root, succeed};
+use harness::{App, CutProxy, petstore, python_tool, root, succeed, tools};
 
 #[test]
 fn a_generated_client_adds_and_lists_pets() {
@@ -94,6 +94,6 @@ fn address(app: &App) -> String {
 
 /// The generator tidies up with a program that stands beside it.
 fn tools_first() -> String {
-    let tools = root().join("target/tools/python/bin");
+    let tools = tools().join("python/bin");
     format!("{}:{}", tools.display(), env::var("PATH").unwrap_or_default())
 }

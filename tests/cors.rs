@@ -1,6 +1,9 @@
 //! Calls from web pages: browsers block them unless the operator names the origin of the page.
 
-use harness::{Answer, App};
+use std::collections::BTreeSet;
+
+use harness::{Answer, App, petstore};
+use serde_json::Value;
 
 const SHOP: &str = "https://shop.example.com";
 
@@ -120,4 +123,50 @@ fn an_invalid_origin_is_rejected_at_the_start() {
         assert_eq!(told.code, Some(2), "{wrong}: {}", told.stderr);
         assert!(told.stderr.contains("http(s)://HOST"), "{}", told.stderr);
     }
+}
+
+/// The names of all response headers in the OpenAPI document, and those of all request headers.
+fn documented(document: &Value) -> (BTreeSet<String>, BTreeSet<String>) {
+    let (mut responses, mut requests) = (BTreeSet::new(), BTreeSet::new());
+    let mut values = vec![document];
+    while let Some(value) = values.pop() {
+        if value["in"] == "header" {
+            requests.insert(value["name"].as_str().unwrap().to_lowercase());
+        }
+        for (key, child) in value.as_object().into_iter().flatten() {
+            if key == "headers" {
+                responses.extend(child.as_object().unwrap().keys().map(|name| name.to_lowercase()));
+            }
+            values.push(child);
+        }
+        values.extend(value.as_array().into_iter().flatten());
+    }
+    (responses, requests)
+}
+
+#[test]
+fn pages_may_use_exactly_the_headers_that_the_document_describes() {
+    let app = App::start_with(&["--cors-origin", SHOP]);
+    let document: Value = serde_json::from_str(&petstore(["openapi"]).stdout).unwrap();
+    let description = document["info"]["description"].as_str().unwrap().to_lowercase();
+    let is_described = |name: &String| description.contains(&format!("`{name}"));
+    let (responses, requests) = documented(&document);
+    assert!(responses.len() > 8 && requests.len() > 1, "{responses:?} {requests:?}");
+
+    let answer = app.call("GET", "/v1/pets").header("Origin", SHOP).send();
+    let exposed: BTreeSet<_> = listed(&answer, "access-control-expose-headers").into_iter().collect();
+    // Every page may read this one.
+    let hidden: Vec<_> = responses.difference(&exposed).filter(|name| *name != "cache-control").collect();
+    assert!(hidden.is_empty(), "documented, but not exposed: {hidden:?}");
+    let unknown: Vec<_> = exposed.difference(&responses).filter(|name| !is_described(name)).collect();
+    assert!(unknown.is_empty(), "exposed, but not documented: {unknown:?}");
+
+    let allowed: BTreeSet<_> =
+        listed(&preflight(&app, "/v1/pets", SHOP), "access-control-allow-headers").into_iter().collect();
+    let rejected: Vec<_> = requests.difference(&allowed).collect();
+    assert!(rejected.is_empty(), "documented, but not accepted: {rejected:?}");
+    // The media types of a body stand for this one.
+    let unknown: Vec<_> =
+        allowed.difference(&requests).filter(|name| *name != "content-type" && !is_described(name)).collect();
+    assert!(unknown.is_empty(), "accepted, but not documented: {unknown:?}");
 }

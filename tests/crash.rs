@@ -21,6 +21,5 @@ mod load;
 mod power_cuts;
 pub(crate) mod scenario;
 mod short_writes;
-mod snapshots;
 mod syncs;
 mod trace;

@@ -7,4 +7,3 @@ mod postgres_faults;
 mod postgres_network;
 mod postgres_refusal;
 mod postgres_restore;
-mod postgres_snapshot;

@@ -63,7 +63,6 @@ mod rolling_restart;
 mod salvage_gaps;
 mod simulation;
 mod slow_peers;
-mod snapshot;
 mod stalled_output;
 mod state_machine;
 mod strict;

@@ -21,6 +21,12 @@ fn operations(document: &Value) -> Vec<(&str, &str, &Value)> {
         .collect()
 }
 
+/// The object that a reference stands for, or the object itself.
+fn resolve<'a>(document: &'a Value, object: &'a Value) -> &'a Value {
+    let path = object["$ref"].as_str().and_then(|path| path.strip_prefix('#'));
+    path.map_or(object, |path| document.pointer(path).unwrap_or_else(|| panic!("{path} exists")))
+}
+
 fn operation<'a>(document: &'a Value, id: &str) -> &'a Value {
     let found = operations(document).into_iter().find(|(_, _, operation)| operation["operationId"] == id);
     found.unwrap_or_else(|| panic!("there is {id}")).2
@@ -128,7 +134,8 @@ fn the_document_describes_the_specified_interface() {
         assert_eq!(operation["x-hideTryItPanel"] == true, hidden, "{id}");
         assert_eq!(operation["x-stability"] == "experimental", hidden, "{id}");
     }
-    let limit = &operation(&document, "listPets")["parameters"][0]["schema"];
+    let parameters = operation(&document, "listPets")["parameters"].as_array().unwrap();
+    let limit = &parameters.iter().find(|parameter| parameter["name"] == "limit").unwrap()["schema"];
     assert_eq!(
         (&limit["minimum"], &limit["maximum"], &limit["default"]),
         (&json!(1), &json!(100), &json!(20))
@@ -160,12 +167,35 @@ fn the_routes_and_the_document_agree() {
     }
 }
 
+/// The headers that the description of the document promises on every response, on every response to a valid key, and
+/// on every response of a deprecated operation. Only success responses list them again.
+const ON_EVERY_RESPONSE: [&str; 2] = ["Cache-Control", "X-Request-Id"];
+const WITH_A_VALID_KEY: [&str; 3] = ["Log-Position", "RateLimit", "RateLimit-Policy"];
+const IF_DEPRECATED: [&str; 3] = ["Deprecation", "Link", "Sunset"];
+
+#[test]
+fn headers_that_many_responses_have_are_described_once() {
+    let document = document();
+    let description = document["info"]["description"].as_str().unwrap();
+    for name in [&ON_EVERY_RESPONSE[..], &WITH_A_VALID_KEY, &IF_DEPRECATED].concat() {
+        assert!(description.contains(&format!("`{name}`")), "{name}");
+        assert!(document["components"]["headers"][name].is_object(), "{name}");
+    }
+}
+
 /// Asserts that the document knows this answer of this operation, with its headers, its code and its body.
 fn assert_described(document: &Value, id: &str, answer: &Answer) {
-    let described = &operation(document, id)["responses"][answer.status.to_string()];
+    let operation = operation(document, id);
+    let described = resolve(document, &operation["responses"][answer.status.to_string()]);
     assert!(described.is_object(), "{id} can answer {}: {answer:?}", answer.status);
-    let headers = described["headers"].as_object().unwrap().keys();
-    let headers: BTreeSet<_> = headers.map(|name| name.to_lowercase()).collect();
+    let listed = described["headers"].as_object().into_iter().flatten().map(|(name, _)| name.as_str());
+    let mut headers: BTreeSet<_> = listed.collect();
+    if answer.status >= 400 {
+        headers.extend(ON_EVERY_RESPONSE);
+        headers.extend(WITH_A_VALID_KEY.into_iter().filter(|_| answer.status != 401));
+    }
+    headers.extend(IF_DEPRECATED.into_iter().filter(|_| operation["deprecated"] == true));
+    let headers: BTreeSet<_> = headers.into_iter().map(str::to_lowercase).collect();
     let of_the_connection =
         ["content-type", "content-length", "date", "connection", "x-content-type-options"];
     for (name, _) in answer.headers.iter().filter(|(name, _)| !of_the_connection.contains(&name.as_str())) {
@@ -176,9 +206,11 @@ fn assert_described(document: &Value, id: &str, answer: &Answer) {
         assert!(!answer.all(name).is_empty(), "{id} {} has {name}: {answer:?}", answer.status);
     }
     assert_eq!(described.get("content").is_some(), !answer.body.is_empty(), "{id} {}", answer.status);
-    if let Some(examples) = described["content"]["application/json"]["examples"].as_object() {
-        let codes: BTreeSet<_> =
-            examples.values().map(|example| example["value"]["code"].to_string()).collect();
+    if answer.status >= 400 {
+        let content = &described["content"]["application/json"];
+        let named = content["examples"].as_object().into_iter().flatten();
+        let examples = content.get("example").into_iter().chain(named.map(|(_, example)| &example["value"]));
+        let codes: BTreeSet<_> = examples.map(|example| example["code"].to_string()).collect();
         assert!(
             codes.contains(&answer.json()["code"].to_string()),
             "{id}: {} is none of {codes:?}",
@@ -211,7 +243,8 @@ fn every_operation_describes_its_limits() {
         let limited = call.send();
         assert_eq!(limited.status, 429, "{id}");
         assert_described(&document, id, &limited);
-        let examples = &described["responses"]["429"]["content"]["application/json"]["examples"];
+        let described = resolve(&document, &described["responses"]["429"]);
+        let examples = &described["content"]["application/json"]["examples"];
         assert!(examples["rate_limited"].is_object() && examples["wrong_keys"].is_object(), "{id}");
     }
     app.get_as("wrong", "/v1/pets").error(429, "too_many_requests");

@@ -1,5 +1,7 @@
 //! A log so long that all cores decode it: everything is applied, in order, and the first fault is the one that is reported.
 
+mod startup;
+
 use std::sync::Arc;
 
 use adapters::{event_log::memory::MemoryLog, read_model::MemoryReadModel, system::SystemClock};

@@ -181,7 +181,8 @@ impl StateMachineTest for StoreTest {
             }
             Step::List { limit, status, after: from } => {
                 let from_id = from.map(|id| PetId::new(id).unwrap());
-                let query = ListPets { limit: Limit::new(limit).unwrap(), status, after: from_id };
+                let all = ListPets { limit: Limit::new(limit).unwrap(), ..Default::default() };
+                let query = ListPets { status, after: from_id, ..all };
                 assert_eq!(page(node.store(), &query).unwrap().pets, after.list(limit, status, from));
             }
             Step::Restart => {

@@ -1,4 +1,4 @@
-//! The adapters: HTTP, storage engines, read model, snapshot, API keys, clock. The modules never use each other,
+//! The adapters: HTTP, storage engines, read model, API keys, clock. The modules never use each other,
 //! except for the leaves `private_files` and `service_client`; `bin` connects them.
 
 pub mod api_keys;
@@ -8,5 +8,4 @@ pub mod http;
 mod private_files;
 pub mod read_model;
 pub mod service_client;
-pub mod snapshot_file;
 pub mod system;

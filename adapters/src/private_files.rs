@@ -197,11 +197,6 @@ pub(crate) fn replace_with(path: &Path, write: impl FnOnce(&mut File) -> io::Res
     Ok(file)
 }
 
-/// Removes a file of our own, or a link in its place. The name is gone for good once the folder is synced.
-pub(crate) fn remove(path: &Path) -> io::Result<()> {
-    Place::of(path)?.remove_if_there()
-}
-
 /// Whether users other than the owner may change the file.
 pub(crate) fn is_writable_by_others(path: &Path) -> bool {
     path.metadata().is_ok_and(|file| file.mode() & 0o022 != 0)

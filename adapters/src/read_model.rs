@@ -1,12 +1,12 @@
 //! The read model: all pets in memory, in chunks, in ascending id order, with an index for each status. Every page costs the
 //! same, wherever it starts, and is handed out without copying a pet.
 
-use std::{mem, sync::Arc};
+use std::mem;
 
 use application::{
     ListPets, PageEnd, PetView, Version,
     commit::{CommitView, EventView},
-    ports::{InvalidBlock, ReadModel, SavedPets},
+    ports::ReadModel,
 };
 use domain::{PetId, PetStatus};
 use parking_lot::RwLock;
@@ -14,7 +14,6 @@ use parking_lot::RwLock;
 use by_status::ByStatus;
 use chunk::Chunk;
 
-mod block;
 mod by_status;
 mod chunk;
 
@@ -24,8 +23,8 @@ pub struct MemoryReadModel(RwLock<Pets>);
 
 #[derive(Debug, Default)]
 struct Pets {
-    /// The chunks that no pet is added to any more. Whoever saves them shares them.
-    full: Vec<Arc<Chunk>>,
+    /// The chunks that no pet is added to any more.
+    full: Vec<Chunk>,
     /// The chunk that grows.
     last: Chunk,
     /// The first id of each chunk that is not empty.
@@ -87,28 +86,6 @@ impl ReadModel for MemoryReadModel {
     fn count(&self) -> usize {
         self.0.read().count
     }
-
-    fn save(&self) -> SavedPets {
-        let (full, last, version) = {
-            let pets = self.0.read();
-            (pets.full.clone(), Some(pets.last.clone()), pets.version)
-        };
-        let last = last.filter(|chunk| chunk.len() > 0).map(Arc::new);
-        SavedPets {
-            version,
-            blocks: Box::new(full.into_iter().chain(last).map(|chunk| block::encode(&chunk))),
-        }
-    }
-
-    fn load(&self, saved: SavedPets) -> Result<(), InvalidBlock> {
-        let mut pets = Pets { version: saved.version, ..Pets::default() };
-        for (place, bytes) in saved.blocks.enumerate() {
-            let chunk = block::decode(&bytes).ok_or(InvalidBlock(place))?;
-            pets.add_chunk(chunk).ok_or(InvalidBlock(place))?;
-        }
-        *self.0.write() = pets;
-        Ok(())
-    }
 }
 
 impl Pets {
@@ -130,32 +107,11 @@ impl Pets {
     fn close_last(&mut self) {
         let mut chunk = mem::take(&mut self.last);
         chunk.shrink();
-        self.full.push(Arc::new(chunk));
-    }
-
-    /// Adds a whole chunk. `None` if it does not follow those before it.
-    fn add_chunk(&mut self, chunk: Chunk) -> Option<()> {
-        let first = chunk.pet(0).id.get();
-        if self.last.len() > 0 {
-            let before = self.last.pet(self.last.len() - 1).id.get();
-            if first <= before {
-                return None;
-            }
-            self.close_last();
-        }
-        self.first_ids.push(first);
-        for status in PetStatus::ALL {
-            if chunk.next(0, Some(status)).is_some() {
-                self.by_status.insert(self.full.len(), status);
-            }
-        }
-        self.count += chunk.len();
-        self.last = chunk;
-        Some(())
+        self.full.push(chunk);
     }
 
     fn chunk(&self, number: usize) -> &Chunk {
-        self.full.get(number).map_or(&self.last, |chunk| &**chunk)
+        self.full.get(number).unwrap_or(&self.last)
     }
 
     fn place(&self, id: PetId) -> Option<Place> {

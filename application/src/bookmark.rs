@@ -42,18 +42,6 @@ impl Recent {
         self.hashes.push_back(prefix(head_hash));
     }
 
-    /// The hashes, oldest first, to be written into a snapshot.
-    pub(crate) fn save(&self) -> Vec<[u8; HASH_PREFIX]> {
-        self.hashes.iter().copied().collect()
-    }
-
-    /// The last commits of a history that ends at `last`. `None` if these are not as many hashes as are remembered then.
-    pub(crate) fn load(last: Position, hashes: Vec<[u8; HASH_PREFIX]>) -> Option<Self> {
-        // One more than there are commits: the empty log has a hash, too.
-        let known = usize::try_from(last.0).unwrap_or(usize::MAX).saturating_add(1).min(RECENT_MAX);
-        (hashes.len() == known).then(|| Self { last, hashes: hashes.into() })
-    }
-
     /// The last commit.
     pub(crate) fn last(&self) -> Bookmark {
         Bookmark { position: self.last, hash: self.hashes.back().copied() }
@@ -119,21 +107,5 @@ mod tests {
         assert_eq!(recent.holds(bookmark(2, 7)), Some(true));
         assert_eq!(recent.holds(Position(1).into()), Some(true));
         assert_eq!(recent.holds(Recent::default().last()), Some(true), "the empty log is never forgotten");
-    }
-
-    #[test]
-    fn a_history_is_loaded_as_it_was_saved_and_not_without_a_part() {
-        for commits in [0, 1, RECENT_MAX - 2, RECENT_MAX - 1, RECENT_MAX] {
-            let mut recent = Recent::default();
-            for number in 1..=u64::try_from(commits).unwrap() {
-                recent.add(Position(number), Digest::of(&number.to_le_bytes()));
-            }
-            let last = recent.last();
-            let loaded = Recent::load(last.position, recent.save()).unwrap();
-            assert_eq!((loaded.last(), loaded.save()), (last, recent.save()), "{commits} commits");
-            let mut cut = recent.save();
-            cut.pop();
-            assert!(Recent::load(last.position, cut).is_none(), "{commits} commits");
-        }
     }
 }

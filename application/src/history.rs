@@ -2,15 +2,13 @@
 //! all use these rules.
 
 use chrono::{DateTime, Utc};
-use domain::{Inventory, PetId};
-use serde::{Deserialize, Serialize};
-use uuid::Uuid;
+use domain::Inventory;
 
 use crate::{
     commit::{Commit, CommitView, EventView, Version},
     digest::Digest,
-    log_clock::{LogClock, SavedClock},
-    ports::{CommitId, Fault, LogError, Position},
+    log_clock::LogClock,
+    ports::{Fault, LogError},
 };
 
 /// A history, up to the last commit that was added.
@@ -33,39 +31,7 @@ impl Default for History {
     }
 }
 
-/// A history in a snapshot.
-#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
-#[serde(rename_all = "camelCase")]
-pub(crate) struct SavedHistory {
-    position: u64,
-    commit: Uuid,
-    last_id: Option<i64>,
-    clock: SavedClock,
-    head_hash: String,
-}
-
 impl History {
-    /// The history, to be written into a snapshot. `None` if it is empty.
-    pub(crate) fn save(&self) -> Option<SavedHistory> {
-        Some(SavedHistory {
-            position: self.version.position.0,
-            commit: self.version.commit?.0,
-            last_id: self.inventory.last_id().map(PetId::get),
-            clock: self.clock.save(),
-            head_hash: self.head_hash.to_string(),
-        })
-    }
-
-    /// The history that was saved. `None` if it never was one.
-    pub(crate) fn load(saved: &SavedHistory) -> Option<Self> {
-        Some(Self {
-            version: Version::at(Position(saved.position), CommitId(saved.commit)),
-            inventory: Inventory::resume(saved.last_id.map(PetId::new).transpose().ok()?),
-            clock: LogClock::load(&saved.clock)?,
-            head_hash: saved.head_hash.parse().ok()?,
-        })
-    }
-
     /// The history that ends with this commit, which names everything before it by its hash.
     pub(crate) fn after(commit: &Commit, bytes: &[u8]) -> Result<Self, LogError> {
         let before = Position(commit.position.0.saturating_sub(1));

@@ -1,7 +1,5 @@
 //! Safe retries: a request with a key is executed once, however often it is sent.
 
-mod saved;
-
 use std::{
     collections::{BTreeSet, HashMap, VecDeque},
     sync::Arc,
@@ -12,8 +10,6 @@ use domain::Pet;
 use thiserror::Error;
 
 use crate::principal::KeyId;
-
-pub(crate) use saved::{Cursor, SavedAnswer};
 
 /// Names a request so that it can be repeated: 1 to 255 visible ASCII characters, chosen by the client.
 #[derive(Debug, Clone, PartialEq, Eq, Hash)]
@@ -62,8 +58,6 @@ pub(crate) struct Answered {
     count: usize,
     /// Counts the answers that were ever remembered.
     last: u64,
-    /// What a snapshot that is being written still needs, although it is forgotten.
-    saving: Option<saved::Saving>,
 }
 
 /// The answers to the requests of one owner.
@@ -74,7 +68,7 @@ struct Answers {
     oldest_first: VecDeque<Answer>,
 }
 
-#[derive(Debug, Clone)]
+#[derive(Debug)]
 struct Answer {
     number: u64,
     time: DateTime<Utc>,
@@ -122,19 +116,14 @@ impl Answered {
     }
 
     fn forget_oldest_of(&mut self, owner: &KeyId) {
-        let mut forgotten = None;
         self.change(owner, |answers| {
-            forgotten = answers.oldest_first.pop_front();
-            if let Some(oldest) = &forgotten
+            if let Some(oldest) = answers.oldest_first.pop_front()
                 // The same key may have been used again after its first answer was forgotten.
                 && answers.numbers.get(&oldest.key) == Some(&oldest.number)
             {
                 answers.numbers.remove(&oldest.key);
             }
         });
-        if let (Some(saving), Some(forgotten)) = (&mut self.saving, forgotten) {
-            saving.keep(owner, forgotten);
-        }
     }
 
     /// Changes the answers of one owner, and keeps its place in the orders.

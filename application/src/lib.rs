@@ -2,8 +2,7 @@
 //!
 //! Reading order: [`PetStore`] (the use cases), [`ports`] (what they need), `writer` (how a pet gets into the
 //! log), `decision` (how requests become a commit), `projection` (the only place where state changes),
-//! `replica` (how a node reads the log), `replay` (how it applies much of it fast), [`snapshot`] (how it starts without
-//! reading all of it), [`codec`] (the record format), [`contract`] (what every log must do).
+//! `replica` (how a node reads the log), `replay` (how it applies much of it fast), [`codec`] (the record format), [`contract`] (what every log must do).
 
 mod allowance;
 mod bookmark;
@@ -18,7 +17,6 @@ mod digest;
 mod health;
 mod history;
 mod idempotency;
-mod log_check;
 mod log_clock;
 mod options;
 mod page;
@@ -29,7 +27,6 @@ mod projection;
 mod rate_limit;
 mod replay;
 mod replica;
-pub mod snapshot;
 mod statistics;
 pub mod transfer;
 mod write_fairness;
@@ -47,5 +44,5 @@ pub use pet_store::{NotCaughtUp, PetStore};
 pub use ports::Version;
 pub use principal::{KeyId, KeyUsage, Principal, RefusedKey, Scope, Scopes};
 pub use rate_limit::{InvalidRateLimit, RateLimit};
-pub use snapshot::{SnapshotStatus, Snapshots};
+pub use replay::ReplayProgress;
 pub use statistics::{Histogram, Statistics};

@@ -8,7 +8,6 @@
 //! this direction only.
 
 use chrono::{DateTime, TimeDelta, Utc};
-use serde::{Deserialize, Serialize};
 
 use crate::commit::{NodeId, Position};
 
@@ -40,50 +39,7 @@ struct Node {
     time: DateTime<Utc>,
 }
 
-/// A log clock in a snapshot. Times are seconds since 1970 and nanoseconds.
-#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
-pub(crate) struct SavedClock {
-    now: (i64, u32),
-    newest: (i64, u32),
-    nodes: Vec<SavedNode>,
-}
-
-#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
-struct SavedNode {
-    id: Option<u64>,
-    position: u64,
-    reading: (i64, u32),
-    time: (i64, u32),
-}
-
 impl LogClock {
-    /// The clock, to be written into a snapshot.
-    pub(crate) fn save(&self) -> SavedClock {
-        let node = |node: &Node| SavedNode {
-            id: node.id.map(|id| id.0),
-            position: node.position.0,
-            reading: parts(node.reading),
-            time: parts(node.time),
-        };
-        let nodes = self.nodes.iter().map(node).collect();
-        SavedClock { now: parts(self.now), newest: parts(self.newest), nodes }
-    }
-
-    /// The clock that was saved. `None` if it never was one.
-    pub(crate) fn load(saved: &SavedClock) -> Option<Self> {
-        let node = |node: &SavedNode| {
-            Some(Node {
-                id: node.id.map(NodeId),
-                position: Position(node.position),
-                reading: from_parts(node.reading)?,
-                time: from_parts(node.time)?,
-            })
-        };
-        let nodes = saved.nodes.iter().map(node).collect::<Option<Vec<_>>>();
-        let nodes = nodes.filter(|nodes| nodes.len() <= NODES_MAX)?;
-        Some(Self { now: from_parts(saved.now)?, newest: from_parts(saved.newest)?, nodes })
-    }
-
     /// How far one commit, or one node that no other confirms, may put the clock ahead.
     pub(crate) const STEP: TimeDelta = TimeDelta::minutes(10);
 
@@ -132,15 +88,6 @@ impl LogClock {
         self.nodes.push(Node { id: node, position, reading, time: self.now });
         self.now
     }
-}
-
-/// A time as a snapshot has it: seconds since 1970 and nanoseconds.
-pub(crate) fn parts(time: DateTime<Utc>) -> (i64, u32) {
-    (time.timestamp(), time.timestamp_subsec_nanos())
-}
-
-pub(crate) fn from_parts((seconds, nanoseconds): (i64, u32)) -> Option<DateTime<Utc>> {
-    DateTime::from_timestamp(seconds, nanoseconds)
 }
 
 #[cfg(test)]

@@ -19,7 +19,7 @@ impl Limit {
     pub const MIN: usize = 1;
     /// The largest page.
     pub const MAX: usize = 100;
-    /// The page of those who do not say.
+    /// The default page size.
     pub const DEFAULT: Self = Self(20);
 
     /// Accepts 1 to 100.
@@ -33,8 +33,14 @@ impl Limit {
     }
 }
 
+impl Default for Limit {
+    fn default() -> Self {
+        Self::DEFAULT
+    }
+}
+
 /// Asks for one page: the first `limit` pets with this status whose id is above `after`.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub struct ListPets {
     /// The most pets to return.
     pub limit: Limit,

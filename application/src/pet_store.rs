@@ -16,14 +16,14 @@ use crate::{
     clock_watch,
     create::{CreateError, CreatePet, Created},
     health::{Health, Monitor},
-    log_check::{Checked, LogCheck},
     options::{LogAccess, Options},
     page::{ListPets, PageEnd, PetView},
     ports::{
         Clock, CommitId, Durability, EventLog, Fault, LogError, Position, ReadModel, StorageStats, Version,
     },
+    projection::Projection,
+    replay::ReplayProgress,
     replica::Replica,
-    snapshot::{self, Saver, SnapshotStatus, Snapshots},
     statistics::Statistics,
     transfer::Feed,
     writer::{self, Request, Writer},
@@ -36,20 +36,8 @@ pub struct PetStore {
     writer: JoinHandle<()>,
     /// The follower of a shared log, if there is one; it ends with the store.
     following: JoinSet<()>,
-    /// The check of a log that was not read at the start, if there is one; it ends with the store.
-    checking: JoinSet<()>,
-    checked: Checked,
-    snapshots: Option<Saving>,
     pets_max: Option<usize>,
     clock: Arc<dyn Clock>,
-}
-
-/// The task that writes snapshots.
-struct Saving {
-    snapshots: Snapshots,
-    /// Tells the task to write the last one.
-    end: oneshot::Sender<()>,
-    saver: JoinSet<()>,
 }
 
 /// The commit was not reached in time, or belongs to another history.
@@ -70,20 +58,20 @@ impl PetStore {
         clock: Arc<dyn Clock>,
         options: Options,
     ) -> Result<Self, LogError> {
-        Self::open_with(log, read_model, clock, options, None).await
+        Self::open_with_progress(log, read_model, clock, options, Arc::default()).await
     }
 
-    /// Opens the store from its last snapshot, if there is one and the log holds the commit that it was taken at, and writes
-    /// snapshots from then on.
-    pub async fn open_with(
+    /// Opens the store like [`open`](Self::open), and reports the progress of the replay.
+    pub async fn open_with_progress(
         log: Arc<dyn EventLog>,
         read_model: Arc<dyn ReadModel>,
         clock: Arc<dyn Clock>,
         options: Options,
-        snapshots: Option<Snapshots>,
+        progress: Arc<ReplayProgress>,
     ) -> Result<Self, LogError> {
-        let (replica, restored) =
-            snapshot::start(log, read_model, options.first_commit, snapshots.as_ref()).await?;
+        let projection = Arc::new(Projection::new(read_model, options.first_commit));
+        let replica = Replica::new(log, projection, progress);
+        replica.catch_up().await?;
         let (requests, queue) = mpsc::channel(Self::QUEUE_MAX);
         let writer = Writer::new(replica.clone(), clock.clone(), queue, options);
         let writer = tokio::spawn(supervise_writer(writer, replica.monitor.clone()));
@@ -94,21 +82,8 @@ impl PetStore {
                 following.spawn(supervise_follower(replica.clone()));
             }
         }
-        let mut checking = JoinSet::new();
-        let mut checked = Checked::everything();
-        if let (Some(restored), Some(snapshots)) = (restored, &snapshots) {
-            checked = Checked::nothing();
-            let (replica, snapshots, checked) = (replica.clone(), snapshots.clone(), checked.clone());
-            checking.spawn(LogCheck { replica, restored, snapshots, checked }.run());
-        }
-        let snapshots = snapshots.map(|snapshots| {
-            let (end, ended) = oneshot::channel();
-            let mut saver = JoinSet::new();
-            saver.spawn(Saver::new(snapshots.clone(), replica.clone(), clock.clone()).run(ended));
-            Saving { snapshots, end, saver }
-        });
         let pets_max = options.pets_max;
-        Ok(Self { replica, requests, writer, following, checking, checked, snapshots, pets_max, clock })
+        Ok(Self { replica, requests, writer, following, pets_max, clock })
     }
 
     /// Hands one page of pets to `sink`, and says where it was taken. Nothing is applied until `sink` returns.
@@ -215,18 +190,6 @@ impl PetStore {
         clock_watch::behind(self.clock.now(), newest)
     }
 
-    /// The last commit up to which the log was read and found sound since this store was opened. After a start from a
-    /// snapshot it begins at 0 and follows in the background.
-    pub fn checked(&self) -> Position {
-        self.checked.up_to(self.version().position)
-    }
-
-    /// The snapshot that the next start finds, if there is one, and how old it is.
-    pub fn snapshot(&self) -> Option<(SnapshotStatus, TimeDelta)> {
-        let status = self.snapshots.as_ref()?.snapshots.status()?;
-        Some((status, (self.clock.now() - status.taken).max(TimeDelta::zero())))
-    }
-
     /// How many creates wait for the writer.
     pub fn waiting(&self) -> usize {
         Self::QUEUE_MAX - self.requests.capacity()
@@ -263,16 +226,10 @@ impl PetStore {
     }
 
     /// Lets go of the log. Nobody waits for an answer any more, so what is still in doubt stays so.
-    pub async fn close(mut self) {
+    pub async fn close(self) {
         drop((self.following, self.requests));
-        self.checking.shutdown().await;
         // A panic of the writer was reported when it happened.
         let _ = self.writer.await;
-        if let Some(Saving { end, mut saver, .. }) = self.snapshots {
-            // A task that has panicked writes nothing, which costs the next start some time.
-            let _ = end.send(());
-            saver.join_next().await;
-        }
     }
 
     /// Looks at the pets, unless they are not to be shown. That is asked under the same lock: while a replaced log is

@@ -1,6 +1,6 @@
 //! What the application needs from outside. Each port says what its adapters have to do.
 
-use std::{io, sync::Arc, time::Duration};
+use std::{sync::Arc, time::Duration};
 
 use async_trait::async_trait;
 use bytes::Bytes;
@@ -281,41 +281,7 @@ pub trait ReadModel: Send + Sync + 'static {
     fn version(&self) -> Version;
     /// How many pets there are.
     fn count(&self) -> usize;
-    /// Everything that is visible, for a snapshot. Cheap: the bytes are made when they are taken, from what no later commit
-    /// changes.
-    fn save(&self) -> SavedPets;
-    /// Replaces everything with what was saved. Changes nothing if a block is refused.
-    fn load(&self, saved: SavedPets) -> Result<(), InvalidBlock>;
 }
-
-/// All pets as bytes that only the read model interprets.
-pub struct SavedPets {
-    /// The last commit that they show.
-    pub version: Version,
-    /// Some thousand pets in each, in order.
-    pub blocks: Box<dyn Iterator<Item = Vec<u8>> + Send>,
-}
-
-/// Not what a read model saved.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Error)]
-#[error("block {0} of the saved pets is not valid")]
-pub struct InvalidBlock(pub usize);
-
-/// Keeps the last snapshot of the state. It is a cache: losing it costs time and nothing else. Every call may block.
-pub trait SnapshotStore: Send + Sync + 'static {
-    /// The snapshot, if there is one.
-    fn open(&self) -> io::Result<Option<Box<dyn io::Read + Send>>>;
-    /// Replaces the snapshot by what `write` writes, completely or not at all, whatever happens meanwhile. It must not take
-    /// the space that the log needs.
-    fn replace(&self, write: &mut WriteSnapshot<'_>) -> io::Result<()>;
-    /// Removes the snapshot. After `Ok` it is gone for good.
-    fn remove(&self) -> io::Result<()>;
-    /// Where it is, for messages to operators.
-    fn place(&self) -> String;
-}
-
-/// Writes a snapshot.
-pub type WriteSnapshot<'a> = dyn FnMut(&mut dyn io::Write) -> io::Result<()> + 'a;
 
 /// Tells the time. It may jump and be wrong: nothing that matters is decided by it alone.
 pub trait Clock: Send + Sync + 'static {

@@ -1,10 +1,7 @@
 //! The state of a node, and the only way to change it: writer and follower both go through
 //! [`Projection::apply`].
 
-use std::sync::{
-    Arc, OnceLock,
-    atomic::{AtomicU64, Ordering::Relaxed},
-};
+use std::sync::{Arc, OnceLock};
 
 use parking_lot::{Mutex, RwLock};
 use tokio::sync::watch;
@@ -14,8 +11,8 @@ use crate::{
     commit::{Commit, CommitView, EventView},
     digest::Digest,
     history::History,
-    idempotency::{Answered, RequestKey, SavedAnswer},
-    ports::{CommitId, Fault, InvalidBlock, LogError, Position, ReadModel, SavedPets, Version},
+    idempotency::{Answered, RequestKey},
+    ports::{CommitId, Fault, LogError, Position, ReadModel, Version},
     principal::KeyId,
 };
 
@@ -28,8 +25,6 @@ pub(crate) struct Projection {
     applied: watch::Sender<Position>,
     /// The first commit of the log, which tells logs apart. It survives a reset: another log is not a replay.
     first: OnceLock<CommitId>,
-    /// How often everything was forgotten.
-    replays: AtomicU64,
 }
 
 /// What decisions are made on.
@@ -46,14 +41,7 @@ impl Projection {
         read_model.clear();
         let first = first.map_or_else(OnceLock::new, OnceLock::from);
         let (state, recent) = (Mutex::default(), RwLock::default());
-        Self {
-            state,
-            read_model,
-            recent,
-            applied: watch::Sender::default(),
-            first,
-            replays: AtomicU64::new(0),
-        }
+        Self { state, read_model, recent, applied: watch::Sender::default(), first }
     }
 
     /// Shows what readers see, and where that was taken. Nothing is applied and nothing forgotten meanwhile.
@@ -122,44 +110,9 @@ impl Projection {
         Ok(())
     }
 
-    /// Looks at everything at one moment, to write it into a snapshot. Nothing is applied meanwhile, so be quick.
-    pub(crate) fn freeze<T>(
-        &self,
-        look: impl FnOnce(&mut State, &Recent, Option<CommitId>, &dyn ReadModel) -> T,
-    ) -> T {
-        let mut state = self.state.lock();
-        let recent = self.recent.read();
-        look(&mut state, &recent, self.first(), &*self.read_model)
-    }
-
-    /// Lets go of what was kept for a snapshot: the answers that were forgotten meanwhile. `None` if nothing was kept.
-    pub(crate) fn end_saving(&self) -> Option<Vec<SavedAnswer>> {
-        self.state.lock().answered.end_saving()
-    }
-
-    /// Takes the pets of a snapshot, and returns how many there are.
-    pub(crate) fn load_pets(&self, saved: SavedPets) -> Result<usize, InvalidBlock> {
-        self.read_model.load(saved).map(|()| self.read_model.count())
-    }
-
-    /// Takes everything else of a snapshot.
-    pub(crate) fn restore(&self, restored: State, recently: Recent, first: CommitId) {
-        let mut state = self.state.lock();
-        *state = restored;
-        *self.recent.write() = recently;
-        self.first.get_or_init(|| first);
-        self.applied.send_replace(state.history.version.position);
-    }
-
-    /// How often everything was forgotten, to be filled again from the start of the log.
-    pub(crate) fn replays(&self) -> u64 {
-        self.replays.load(Relaxed)
-    }
-
     /// Forgets everything, to be filled again from the start of the log.
     pub(crate) fn reset(&self) {
         let mut state = self.state.lock();
-        self.replays.fetch_add(1, Relaxed);
         *state = State::default();
         {
             let mut recent = self.recent.write();

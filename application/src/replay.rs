@@ -1,13 +1,20 @@
 //! Applies many records at once: all cores decode and hash them, and one thread applies them in the order of the log.
 
-use std::{num::NonZero, sync::mpsc, thread};
+use std::{
+    num::NonZero,
+    sync::{
+        atomic::{AtomicU64, Ordering::Relaxed},
+        mpsc,
+    },
+    thread,
+};
 
 use parking_lot::Mutex;
 
 use crate::{
     codec::{self, Decoded},
     digest::Digest,
-    ports::{LogError, StoredRecord},
+    ports::{LogError, Position, StoredRecord},
     projection::Projection,
 };
 
@@ -15,6 +22,30 @@ use crate::{
 const WORTH_SHARING: usize = 256 * 1024;
 /// How many bytes of records a thread takes at a time: so few that all threads end at about the same time.
 const SHARE: usize = 64 * 1024;
+
+/// How far a replay has come: what it has applied, and where the log ends. Probes show it while the service starts.
+#[derive(Debug, Default)]
+pub struct ReplayProgress {
+    position: AtomicU64,
+    head: AtomicU64,
+}
+
+impl ReplayProgress {
+    /// The last position that was applied.
+    pub fn position(&self) -> Position {
+        Position(self.position.load(Relaxed))
+    }
+
+    /// The last position of the log when the replay began. 0 until the log is open.
+    pub fn head(&self) -> Position {
+        Position(self.head.load(Relaxed))
+    }
+
+    pub(crate) fn record(&self, position: Position, head: Position) {
+        self.head.store(head.0, Relaxed);
+        self.position.store(position.0, Relaxed);
+    }
+}
 
 /// Whether there are so many records that other threads should help.
 pub(crate) fn is_worth_sharing(records: &[StoredRecord]) -> bool {

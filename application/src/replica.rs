@@ -16,7 +16,7 @@ use crate::{
     health::Monitor,
     ports::{EventLog, Fault, LogError, Position, ReadBound, StoredRecord, Version},
     projection::{Projection, another_log},
-    replay,
+    replay::{self, ReplayProgress},
     statistics::Statistics,
 };
 
@@ -26,6 +26,8 @@ const PATIENCE: Duration = Duration::from_secs(1);
 const RETRY_PAUSE: Duration = Duration::from_millis(250);
 /// How long to wait for a commit that was stored and is not shown yet.
 const LAG_PAUSE: Duration = Duration::from_millis(20);
+/// How often a long replay logs its progress.
+const PROGRESS_INTERVAL: Duration = Duration::from_secs(2);
 /// How long a node may go without a confirmed head before it calls itself not ready.
 const BLIND_MAX: Duration = Duration::from_secs(5);
 
@@ -39,6 +41,7 @@ pub(crate) struct Replica {
     /// Held from reading to applying: nothing that was read before a reset is applied after it.
     turn: Arc<Mutex<()>>,
     sight: Arc<parking_lot::Mutex<Sight>>,
+    progress: Arc<ReplayProgress>,
 }
 
 /// What is known about the log since it was last compared with what was applied.
@@ -51,15 +54,16 @@ enum Sight {
     Lost,
     /// It is not fit to be written to: what is stored there now may never be read again.
     Unfit(LogError),
-    /// An old part of it is damaged. This node has no need of that part, but the next start has: nothing helps but an
-    /// operator.
-    Condemned(LogError),
 }
 
 impl Replica {
-    pub(crate) fn new(log: Arc<dyn EventLog>, projection: Arc<Projection>) -> Self {
+    pub(crate) fn new(
+        log: Arc<dyn EventLog>,
+        projection: Arc<Projection>,
+        progress: Arc<ReplayProgress>,
+    ) -> Self {
         let (monitor, statistics, turn, sight) = Default::default();
-        Self { log, projection, monitor, statistics, turn, sight }
+        Self { log, projection, monitor, statistics, turn, sight, progress }
     }
 
     /// The last position of the log, which is thereby seen.
@@ -97,7 +101,7 @@ impl Replica {
         match sight {
             Sight::Clear => Ok(()),
             Sight::Lost => self.divergence(self.projection.version()).await?.map_or(Ok(()), Err),
-            Sight::Unfit(error) | Sight::Condemned(error) => Err(error),
+            Sight::Unfit(error) => Err(error),
         }
     }
 
@@ -105,42 +109,7 @@ impl Replica {
     pub(crate) fn unfit(&self) -> Option<LogError> {
         match &*self.sight.lock() {
             Sight::Clear | Sight::Lost => None,
-            Sight::Unfit(error) | Sight::Condemned(error) => Some(error.clone()),
-        }
-    }
-
-    /// Stops all writes for good. Reads go on: what this node holds is sound, and may be all that is left.
-    pub(crate) fn condemn(&self, error: &LogError) {
-        *self.sight.lock() = Sight::Condemned(error.clone());
-        self.monitor.writes_stopped(error);
-    }
-
-    fn condemned(&self) -> Option<LogError> {
-        match &*self.sight.lock() {
-            Sight::Clear | Sight::Lost | Sight::Unfit(_) => None,
-            Sight::Condemned(error) => Some(error.clone()),
-        }
-    }
-
-    /// Drops everything that is known and replays the log, because of this. Nothing is read meanwhile.
-    pub(crate) async fn distrust(&self, error: LogError) {
-        let _turn = self.turn.lock().await;
-        self.monitor.reads_stopped(&error);
-        self.projection.reset();
-        loop {
-            let replayed = match self.log.head().await {
-                Ok(head) => self.read_up_to(head).await,
-                Err(error) => Err(error),
-            };
-            match replayed {
-                Ok(()) => return self.monitor.reads_go_on(),
-                Err(error)
-                    if matches!(error.fault, Fault::Damaged | Fault::Foreign | Fault::UnsupportedFormat) =>
-                {
-                    return self.condemn(&error);
-                }
-                Err(_) => time::sleep(RETRY_PAUSE).await,
-            }
+            Sight::Unfit(error) => Some(error.clone()),
         }
     }
 
@@ -149,9 +118,6 @@ impl Replica {
     pub(crate) async fn rejoin(&self) -> Result<(), LogError> {
         // Whatever was found out about the log before this turn is older than what is seen now.
         let _turn = self.turn.lock().await;
-        if let Some(condemned) = self.condemned() {
-            return Err(condemned);
-        }
         // A log that failed says here whether it was opened again.
         let head = self.head().await?;
         let version = self.projection.version();
@@ -168,7 +134,6 @@ impl Replica {
         self.read_up_to(head).await?;
         let mut sight = self.sight.lock();
         match &*sight {
-            Sight::Condemned(error) => return Err(error.clone()),
             Sight::Unfit(error) => self.monitor.fit_again(error),
             Sight::Clear | Sight::Lost => {}
         }
@@ -217,9 +182,6 @@ impl Replica {
     /// not change that.
     fn lose_sight(&self, error: &LogError) {
         let mut sight = self.sight.lock();
-        if matches!(*sight, Sight::Condemned(_)) {
-            return;
-        }
         if error.fault != Fault::Unreachable {
             *sight = Sight::Unfit(error.clone());
         } else if *sight == Sight::Clear {
@@ -250,6 +212,8 @@ impl Replica {
     /// Up to there and no further than needed: others may write faster than this node reads the last of it.
     async fn read_up_to(&self, head: Position) -> Result<(), LogError> {
         let mut ahead = None;
+        let mut logged = Instant::now();
+        self.progress.record(self.projection.version().position, head);
         while self.projection.version().position < head {
             let records = match ahead.take() {
                 Some(records) => records,
@@ -266,6 +230,12 @@ impl Replica {
                 ahead = Some(self.news_in(read?, self.projection.version()).await?);
             } else {
                 self.apply(records).await?;
+            }
+            let position = self.projection.version().position;
+            self.progress.record(position, head);
+            if logged.elapsed() >= PROGRESS_INTERVAL {
+                logged = Instant::now();
+                tracing::info!(position = position.0, head = head.0, "replaying the log");
             }
         }
         Ok(())

@@ -132,13 +132,6 @@ pub(crate) struct ServeArguments {
     /// it [default: the folder of the key file]
     #[arg(long, env = "PETSTORE_STATE", value_name = "DIR")]
     pub(crate) state: Option<PathBuf>,
-    /// Write a snapshot of the state after this many commits, so that the next start need not replay the whole log. One is
-    /// written at a clean end, too. 0: neither write nor read snapshots.
-    #[arg(long, env = "PETSTORE_SNAPSHOT_EVERY", default_value_t = 10_000, value_name = "COMMITS",
-          value_parser = whole_number::<u64>)]
-    pub(crate) snapshot_every: u64,
-    #[command(flatten)]
-    pub(crate) snapshot: SnapshotArgument,
     /// Accept that the log is empty or a different one than before, and remember that one from now on.
     #[arg(long, env = "PETSTORE_ACCEPT_NEW_LOG")]
     pub(crate) accept_new_log: bool,
@@ -201,13 +194,6 @@ pub(crate) struct AddressArguments {
 }
 
 #[derive(Debug, Clone, Args)]
-pub(crate) struct SnapshotArgument {
-    /// Folder for the snapshot [default: beside a sled or SQLite log; none for a log on a server]
-    #[arg(long, env = "PETSTORE_SNAPSHOT_DIR", value_name = "DIR")]
-    pub(crate) snapshot_dir: Option<PathBuf>,
-}
-
-#[derive(Debug, Clone, Args)]
 pub(crate) struct StoreArgument {
     /// Where the log is stored: sled:PATH, sqlite:PATH, <postgres://USER@HOST/DATABASE>, <nats://HOST:PORT/STREAM>,
     /// or memory: (lost when the process ends). Pass passwords in the environment or a file instead of the URL.
@@ -228,8 +214,6 @@ impl ServeArguments {
             state: self.state.clone().unwrap_or_else(|| self.keys.with_file_name("")),
             accept_new_log: self.accept_new_log,
             pets_max: self.max_pets,
-            snapshot_every: self.snapshot_every,
-            snapshot_dir: self.snapshot.snapshot_dir.clone(),
         }
     }
 

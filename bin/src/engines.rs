@@ -1,6 +1,6 @@
 //! The table of storage engines. A new engine is a directory in `adapters/src/event_log` and a row here.
 
-use std::{path::PathBuf, pin::Pin, sync::Arc};
+use std::{pin::Pin, sync::Arc};
 
 #[cfg(feature = "nats")]
 use adapters::event_log::nats::NatsLog;
@@ -34,7 +34,6 @@ static ENGINES: &[Engine] = &[
         salvage: |url| {
             Box::pin(async move { Remains::all_of(PostgresLog::open_existing(&url).await?).await })
         },
-        snapshot: None,
     },
     #[cfg(feature = "nats")]
     Engine {
@@ -45,7 +44,6 @@ static ENGINES: &[Engine] = &[
         open_existing: |url| Box::pin(async move { Ok(opened(NatsLog::open_existing(&url).await?)) }),
         read: |url| Box::pin(async move { Ok(source(NatsLog::open_existing(&url).await?)) }),
         salvage: |url| Box::pin(async move { Remains::all_of(NatsLog::salvage(&url).await?).await }),
-        snapshot: None,
     },
     Engine {
         schemes: &["memory"],
@@ -55,7 +53,6 @@ static ENGINES: &[Engine] = &[
         open_existing: |_| Box::pin(async { Ok(opened(MemoryLog::default())) }),
         read: |_| Box::pin(async { Ok(source(MemoryLog::default())) }),
         salvage: |_| Box::pin(async { Remains::all_of(MemoryLog::default()).await }),
-        snapshot: None,
     },
 ];
 
@@ -74,8 +71,6 @@ pub(crate) struct Engine {
     pub(crate) read: fn(String) -> Opening<Source>,
     /// Finds everything that can be read of a log that may be damaged, without changing it.
     pub(crate) salvage: fn(String) -> Opening<Remains>,
-    /// Where the snapshot of a log belongs, if the engine has a place for it.
-    pub(crate) snapshot: Option<fn(&str) -> PathBuf>,
 }
 
 /// Where an engine keeps its logs, which decides what follows the scheme in a URL.
@@ -123,7 +118,6 @@ impl Engine {
             open_existing: |path| blocking(move || Ok(opened(EmbeddedLog::<E>::open_existing(path)?))),
             read: |path| blocking(move || Ok(source(EmbeddedLog::<E>::open_to_read(path)?))),
             salvage: |path| blocking(move || Ok(EmbeddedLog::<E>::salvage(path)?.into())),
-            snapshot: Some(|path| EmbeddedLog::<E>::snapshot_path(path)),
         }
     }
 

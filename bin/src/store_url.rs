@@ -59,16 +59,6 @@ impl StoreUrl {
             Self::Engine { .. } | Self::Service(_) => None,
         }
     }
-
-    /// A name for the log, wherever it is, by which its snapshot is found again.
-    pub(crate) fn name_of_log(&self) -> String {
-        match self {
-            Self::Engine { engine: engine @ Engine { location: Location::Path, .. }, place } => {
-                format!("{}:{}", engine.scheme(), canonical(place))
-            }
-            Self::Engine { .. } | Self::Service(_) => self.name_of_server_log().unwrap_or_default(),
-        }
-    }
 }
 
 fn canonical(path: &str) -> String {

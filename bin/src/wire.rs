@@ -11,21 +11,16 @@ use adapters::{
     event_log::remote::RemoteLog,
     first_commit::FirstCommit,
     read_model::MemoryReadModel,
-    snapshot_file::SnapshotFile,
     system::SystemClock,
 };
 use application::{
-    Options, PetStore, RateLimit, Snapshots,
-    ports::{
-        Authenticator, Clock as _, CommitId, DurabilityLevel, Fault, LogError, LogSource, ReadModel,
-        SnapshotStore,
-    },
-    snapshot::{self, Comparison},
+    Options, PetStore, RateLimit, ReplayProgress,
+    ports::{Authenticator, Clock as _, CommitId, DurabilityLevel, Fault, LogError},
 };
 use tokio::time::{self, Instant};
 
 use crate::{
-    engines::{Engine, Location, Log, Remains, Source},
+    engines::{Engine, Log, Remains, Source},
     store_url::StoreUrl,
 };
 
@@ -96,19 +91,19 @@ pub(crate) struct Demands {
     /// Whether the log may be another one than before.
     pub(crate) accept_new_log: bool,
     pub(crate) pets_max: Option<usize>,
-    /// After how many commits a snapshot is written; 0 for never.
-    pub(crate) snapshot_every: u64,
-    /// The folder for snapshots, instead of the one of the log.
-    pub(crate) snapshot_dir: Option<PathBuf>,
 }
 
 /// Opens the log and replays it into a store that is ready to serve. Waits for an engine that cannot be reached, and
 /// rejects one that promises less than required or holds another log than before.
-pub(crate) async fn open_store(url: &StoreUrl, demands: &Demands) -> Result<PetStore, LogError> {
+pub(crate) async fn open_store(
+    url: &StoreUrl,
+    demands: &Demands,
+    progress: &Arc<ReplayProgress>,
+) -> Result<PetStore, LogError> {
     let deadline = Instant::now() + START_PATIENCE;
     let mut logged = None;
     loop {
-        match try_to_open_store(url, demands).await {
+        match try_to_open_store(url, demands, progress).await {
             Err(error) if error.fault == Fault::Unreachable && Instant::now() < deadline => {
                 if logged.as_ref() != Some(&error) {
                     tracing::warn!("waiting for the storage engine: {error}");
@@ -121,8 +116,12 @@ pub(crate) async fn open_store(url: &StoreUrl, demands: &Demands) -> Result<PetS
     }
 }
 
-async fn try_to_open_store(url: &StoreUrl, demands: &Demands) -> Result<PetStore, LogError> {
-    let &Demands { required, ref state, accept_new_log, pets_max, .. } = demands;
+async fn try_to_open_store(
+    url: &StoreUrl,
+    demands: &Demands,
+    progress: &Arc<ReplayProgress>,
+) -> Result<PetStore, LogError> {
+    let &Demands { required, ref state, accept_new_log, pets_max } = demands;
     let memory = url.name_of_server_log().map(|name| FirstCommit::of(name, state));
     let first_commit = match &memory {
         Some(memory) if !accept_new_log => memory.recall()?,
@@ -137,45 +136,16 @@ async fn try_to_open_store(url: &StoreUrl, demands: &Demands) -> Result<PetStore
         return Err(LogError::new(Fault::CannotOpen, detail));
     }
     let options = Options { required, first_commit, pets_max, ..Options::new(url.access()) };
-    let snapshots = match demands.snapshot_every {
-        0 => None,
-        every => snapshot_store(url, demands.snapshot_dir.as_deref()).map(|file| Snapshots::new(file, every)),
-    };
+    let read_model = Arc::<MemoryReadModel>::default();
     let store =
-        PetStore::open_with(log, empty_read_model(), Arc::new(SystemClock), options, snapshots).await?;
+        PetStore::open_with_progress(log, read_model, Arc::new(SystemClock), options, progress.clone())
+            .await?;
     if let Some(memory) = memory
         && first_commit.is_none()
     {
         tokio::spawn(remember(memory, accept_new_log, store.first_commit()));
     }
     Ok(store)
-}
-
-/// Where the snapshot of this log is kept, if it is kept at all.
-fn snapshot_store(url: &StoreUrl, folder: Option<&Path>) -> Option<Arc<dyn SnapshotStore>> {
-    let StoreUrl::Engine { engine, place } = url else { return None };
-    let file = match (&engine.location, engine.snapshot, folder) {
-        (Location::Memory, _, _) | (_, None, None) => return None,
-        (_, _, Some(folder)) => SnapshotFile::in_folder(folder, &url.name_of_log()),
-        (_, Some(path), None) => SnapshotFile::beside_log(path(place)),
-    };
-    Some(Arc::new(file))
-}
-
-/// Compares the snapshot of a log, if there is one, with what a replay gives.
-pub(crate) async fn compare_snapshot(
-    url: &StoreUrl,
-    folder: Option<&Path>,
-    log: &dyn LogSource,
-) -> Result<Comparison, LogError> {
-    match snapshot_store(url, folder) {
-        None => Ok(Comparison::Missing),
-        Some(store) => snapshot::compare(log, store, [empty_read_model(), empty_read_model()]).await,
-    }
-}
-
-fn empty_read_model() -> Arc<dyn ReadModel> {
-    Arc::<MemoryReadModel>::default()
 }
 
 /// Remembers the first commit once there is one, and forgets the one before if the log may be another one.

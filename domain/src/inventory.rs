@@ -27,16 +27,6 @@ pub struct Contradiction {
 }
 
 impl Inventory {
-    /// The inventory after a history that assigned ids up to this one, to go on from there.
-    pub fn resume(last_id: Option<PetId>) -> Self {
-        Self { last_id }
-    }
-
-    /// The last id that was assigned.
-    pub fn last_id(&self) -> Option<PetId> {
-        self.last_id
-    }
-
     /// Decides on a new pet: it gets the id after the last one. Does not change the state.
     pub fn create(&self, details: NewPet) -> Result<PetEvent, IdsExhausted> {
         let id = match self.last_id {

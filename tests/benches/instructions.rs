@@ -30,8 +30,8 @@ const RUNS: usize = 3;
 /// Enough for several pages of each status.
 const PETS: usize = 120;
 
-/// The part of a bound by which a count may rise.
-const TOLERANCE: f64 = 0.01;
+/// The part of a bound by which a count may rise. Smaller changes are for the benchmark to judge.
+const TOLERANCE: f64 = 0.1;
 
 /// The functions of the C library that allocate, and those of its allocator in all.
 const ALLOCATING: [&str; 5] = ["malloc", "calloc", "realloc", "posix_memalign", "aligned_alloc"];
@@ -94,7 +94,11 @@ fn compare(costs: &[(&str, Cost)], bounds: &Bounds) -> ExitCode {
     if risen.is_empty() {
         return ExitCode::SUCCESS;
     }
-    eprintln!("more than {} % above the bounds: {}", TOLERANCE * 100.0, risen.join(", "));
+    eprintln!(
+        "more than {} % above the bounds: {}; if the cost is intended, record new bounds with `tests/instructions --record`",
+        TOLERANCE * 100.0,
+        risen.join(", ")
+    );
     ExitCode::FAILURE
 }
 

@@ -1,6 +1,5 @@
-//! How long a start takes that replays the whole log, one from a snapshot, after a clean stop and after `kill -9`, and one
-//! that finds a damaged snapshot; how much memory a node needs per pet, and how long the check of the log takes that follows
-//! a start from a snapshot.
+//! How long a start takes after a clean stop and after `kill -9`, and how much memory a node needs per pet. Every start
+//! replays the whole log.
 //!
 //! `cargo bench --package tests --bench start -- --pets 10000000 --folder target/ten-million` fills a store for each engine, or
 //! uses the one that an earlier run has left in the folder, and starts the service on it. Only ratios between runs on the same
@@ -22,7 +21,7 @@ use application::{
 use chrono::{DateTime, TimeDelta};
 use clap::Parser;
 use domain::{CategoryId, NewPet, Pet, PetEvent, PetId, PetName, PetStatus};
-use harness::{App, Call, release_program};
+use harness::{App, release_program};
 use tokio::runtime::Runtime;
 
 #[derive(Parser)]
@@ -59,8 +58,8 @@ fn main() {
     let folder = arguments.folder.as_deref().unwrap_or(temporary.path());
     let program = arguments.program.as_deref().unwrap_or_else(|| release_program());
     println!(
-        "{:<8} {:<17} {:>10} {:>9} {:>9} {:>8} {:>9} {:>14} {:>10}",
-        "engine", "start", "pets", "open, s", "ready, s", "CPU, s", "RSS, MB", "RSS/pet, bytes", "checked, s"
+        "{:<8} {:<18} {:>10} {:>9} {:>9} {:>8} {:>9} {:>14}",
+        "engine", "start", "pets", "open, s", "ready, s", "CPU, s", "RSS, MB", "RSS/pet, bytes"
     );
     for engine in &arguments.engines {
         let path = folder.join(format!("{engine}-{}-{}", arguments.pets, arguments.keys));
@@ -73,9 +72,8 @@ fn main() {
                 drop(open(engine, &path));
                 let opening = begun.elapsed();
                 let started = start(program, engine, &path, kind);
-                let checked = started.checked.map_or("-".into(), |took| format!("{:.1}", took.as_secs_f64()));
                 println!(
-                    "{engine:<8} {:<17} {:>10} {:>9.2} {:>9.2} {:>8.2} {:>9.0} {:>14.1} {checked:>10}",
+                    "{engine:<8} {:<18} {:>10} {:>9.2} {:>9.2} {:>8.2} {:>9.0} {:>14.1}",
                     kind.name(),
                     arguments.pets,
                     opening.as_secs_f64(),
@@ -89,28 +87,20 @@ fn main() {
     }
 }
 
-/// What a start finds.
+/// How the run before this start ended.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Kind {
-    /// No snapshot. It leaves one at its end.
-    Replay,
-    /// The snapshot of a clean end.
-    Snapshot,
-    /// The same after `kill -9`, which the start before ended with.
+    CleanStop,
     Killed,
-    /// A snapshot with a flipped bit in its middle.
-    Damaged,
 }
 
 impl Kind {
-    const ALL: [Self; 4] = [Self::Replay, Self::Snapshot, Self::Killed, Self::Damaged];
+    const ALL: [Self; 2] = [Self::CleanStop, Self::Killed];
 
     fn name(self) -> &'static str {
         match self {
-            Self::Replay => "replay",
-            Self::Snapshot => "snapshot",
+            Self::CleanStop => "after a clean stop",
             Self::Killed => "after kill -9",
-            Self::Damaged => "damaged snapshot",
         }
     }
 }
@@ -187,27 +177,10 @@ struct Started {
     cpu: Duration,
     /// In bytes.
     memory: f64,
-    /// How long it took until the whole log was checked in the background, if that was not done before.
-    checked: Option<Duration>,
 }
 
 fn start(program: &Path, engine: &str, path: &Path, kind: Kind) -> Started {
     let log = path.join("log");
-    let snapshot = match engine {
-        "sled" => SledLog::snapshot_path(&log),
-        _ => SqliteLog::snapshot_path(&log),
-    };
-    match kind {
-        // There may be none.
-        Kind::Replay => drop(fs::remove_file(&snapshot)),
-        Kind::Snapshot | Kind::Killed => {}
-        Kind::Damaged => {
-            let mut bytes = fs::read(&snapshot).expect("the start before left a snapshot");
-            let middle = bytes.len() / 2;
-            bytes[middle] ^= 1;
-            fs::write(&snapshot, bytes).expect("the snapshot can be damaged");
-        }
-    }
     let folder = tempfile::tempdir().expect("a temporary folder");
     let store = format!("{engine}:{}", log.display());
     let mut app = App::stopped_on(program, &store, folder, &["--ops-listen", "127.0.0.1:0"]);
@@ -229,30 +202,10 @@ fn start(program: &Path, engine: &str, path: &Path, kind: Kind) -> Started {
     // User and system time, in hundredths of a second.
     let ticks = stat.rsplit(") ").next().expect("the name ends").split(' ').skip(11).take(2);
     let ticks: u64 = ticks.map(|ticks| ticks.parse::<u64>().expect("a number")).sum();
-    let checked = match kind {
-        Kind::Snapshot => Some(wait_for_check(&app)),
-        Kind::Replay | Kind::Killed | Kind::Damaged => None,
-    };
     match kind {
-        Kind::Snapshot => app.kill(),
-        Kind::Replay | Kind::Killed | Kind::Damaged => drop(app.terminate()),
+        // The next start follows.
+        Kind::CleanStop => app.kill(),
+        Kind::Killed => drop(app.terminate()),
     }
-    Started { ready, cpu: Duration::from_millis(10 * ticks), memory: kilobytes * 1024.0, checked }
-}
-
-/// Waits until the metrics say that the log was checked up to its end.
-fn wait_for_check(app: &App) -> Duration {
-    let begun = Instant::now();
-    loop {
-        let metrics = Call::new(app.operators(), "GET", "/metrics").send();
-        let metrics = metrics.text();
-        let value = |name: &str| {
-            let line = metrics.lines().find_map(|line| line.strip_prefix(name)?.strip_prefix(' '));
-            line.unwrap_or_else(|| panic!("there is no {name} in {metrics}")).to_owned()
-        };
-        if value("petstore_log_checked_position") == value("petstore_log_position") {
-            return begun.elapsed();
-        }
-        thread::sleep(Duration::from_millis(100));
-    }
+    Started { ready, cpu: Duration::from_millis(10 * ticks), memory: kilobytes * 1024.0 }
 }

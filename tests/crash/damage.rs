@@ -11,14 +11,12 @@ use std::{
 };
 
 use harness::{App, Finished, petstore, program};
-use serde_json::Value;
 
 use super::{
     engine::Engine,
     ledger::Ledger,
     load::create,
     scenario::{Dice, Rounds, Scenario, Tally},
-    snapshots::{EVERY_COMMIT, Flags, NEVER, Served},
 };
 
 /// Commits of one pet each, and then so many writers at a time with so many pets each.
@@ -33,43 +31,24 @@ const CUTS: u64 = 4;
 #[test]
 fn a_flipped_bit_is_detected_or_harmless_and_the_rest_can_be_salvaged() {
     let rounds = Rounds { short: 48, full: 300 };
-    damage_stores("flips", Engine::Sled, NEVER, rounds, |_, bytes, dice| flip(bytes, dice));
+    damage_stores("flips", Engine::Sled, rounds, |_, bytes, dice| flip(bytes, dice));
 }
 
 #[test]
 fn a_truncated_file_is_detected_or_harmless_and_the_rest_can_be_salvaged() {
     let rounds = Rounds { short: 16, full: 100 };
-    damage_stores("truncations", Engine::Sled, NEVER, rounds, |_, bytes, dice| cut_off(bytes, dice));
-}
-
-#[test]
-fn a_flipped_bit_is_detected_or_harmless_after_a_start_from_a_snapshot_too() {
-    let rounds = Rounds { short: 16, full: 150 };
-    damage_stores("snapshot flips", Engine::Sled, EVERY_COMMIT, rounds, |_, bytes, dice| flip(bytes, dice));
-}
-
-#[test]
-fn a_truncated_file_is_detected_or_harmless_after_a_start_from_a_snapshot_too() {
-    let rounds = Rounds { short: 8, full: 50 };
-    let cut = |_, bytes: &mut Vec<u8>, dice: &mut Dice| cut_off(bytes, dice);
-    damage_stores("snapshot truncations", Engine::Sled, EVERY_COMMIT, rounds, cut);
+    damage_stores("truncations", Engine::Sled, rounds, |_, bytes, dice| cut_off(bytes, dice));
 }
 
 #[test]
 fn damage_to_a_sqlite_log_is_detected_or_harmless_and_the_rest_can_be_salvaged() {
     let rounds = Rounds { short: 24, full: 200 };
-    damage_stores("sqlite damages", Engine::Sqlite, NEVER, rounds, flip_or_cut_off);
-}
-
-#[test]
-fn damage_to_a_sqlite_log_is_detected_or_harmless_after_a_start_from_a_snapshot_too() {
-    let rounds = Rounds { short: 16, full: 150 };
-    damage_stores("sqlite snapshot damages", Engine::Sqlite, EVERY_COMMIT, rounds, flip_or_cut_off);
+    damage_stores("sqlite damages", Engine::Sqlite, rounds, flip_or_cut_off);
 }
 
 #[test]
 fn a_record_that_was_changed_behind_the_engines_back_is_never_served() {
-    let store = Original::new(Engine::Sled, NEVER, End::Clean).copy();
+    let store = Original::new(Engine::Sled, End::Clean).copy();
     let position = change_a_record(&store.path());
     let served = store.serve().map(|app| app.get("/v1/pets?limit=100").text().to_owned());
     for refused in [store.export(), served.expect_err("damage is refused")] {
@@ -82,7 +61,7 @@ fn a_record_that_was_changed_behind_the_engines_back_is_never_served() {
 
 #[test]
 fn a_sqlite_log_that_lost_its_last_byte_is_rejected_and_left_unchanged() {
-    let original = Original::new(Engine::Sqlite, NEVER, End::Kill);
+    let original = Original::new(Engine::Sqlite, End::Kill);
     let store = original.copy();
     let waiting = store.path().join("pets-wal");
     let mut bytes = fs::read(&waiting).expect("commits wait there after a kill");
@@ -119,14 +98,13 @@ fn flip_or_cut_off(round: u64, bytes: &mut Vec<u8>, dice: &mut Dice) -> String {
 fn damage_stores(
     name: &'static str,
     engine: Engine,
-    snapshots: Flags,
     rounds: Rounds,
     damage: impl Fn(u64, &mut Vec<u8>, &mut Dice) -> String,
 ) {
     let mut scenario = Scenario::begin(name, rounds);
     let mut tally = Tally::default();
     let mut dice = scenario.dice(0);
-    let originals = [End::Clean, End::Kill].map(|end| Original::new(engine, snapshots, end));
+    let originals = [End::Clean, End::Kill].map(|end| Original::new(engine, end));
     tally.acknowledged = originals.iter().map(|original| original.acknowledged).sum();
     while tally.rounds < scenario.rounds {
         tally.rounds += 1;
@@ -137,12 +115,7 @@ fn damage_stores(
         let what = format!("{}: {}", file.display(), damage(tally.rounds, &mut bytes, &mut dice));
         fs::write(&file, &bytes).expect("a file of the store");
         let before = store.contents();
-        if snapshots == EVERY_COMMIT {
-            let (twin, is_sound) = (store.copy(), store.export().code == Some(0));
-            let served = Served { app: twin.serve(), snapshot: engine.snapshot(&twin.path()) };
-            served.check(&original.pets, is_sound, &what, &mut tally);
-        }
-        let served = (snapshots == NEVER && tally.rounds.is_multiple_of(SERVED)).then(|| store.serve());
+        let served = tally.rounds.is_multiple_of(SERVED).then(|| store.serve());
         if let Some(Err(refused)) = &served {
             assert_refused(refused, &what);
         }
@@ -203,7 +176,7 @@ fn leading_number(text: &str) -> Option<usize> {
     text.split(|c: char| !c.is_ascii_digit()).next()?.parse().ok()
 }
 
-pub(super) fn assert_refused(refused: &Finished, what: &str) {
+fn assert_refused(refused: &Finished, what: &str) {
     assert_eq!(refused.code, Some(1), "{what}: {}", refused.stderr);
     assert!(!refused.stderr.contains("panicked"), "{what}: {}", refused.stderr);
     let sentences = refused.stderr.lines().filter(|line| line.starts_with("petstore: "));
@@ -221,19 +194,17 @@ enum End {
 struct Original {
     engine: Engine,
     app: App,
-    snapshots: Flags,
     commits: Vec<String>,
-    pets: Vec<Value>,
     acknowledged: u64,
 }
 
 impl Original {
     /// Fills a store in two lives of the service, the second of which ends like this: what the first one stored is in
     /// SQLite's database when the rest comes.
-    fn new(engine: Engine, snapshots: Flags, end: End) -> Self {
+    fn new(engine: Engine, end: End) -> Self {
         let folder = tempfile::tempdir().expect("a temporary folder");
         let url = engine.url(&folder.path().join("log"));
-        let mut app = App::start_on(program(), &url, folder, snapshots);
+        let mut app = App::start_on(program(), &url, folder, &[]);
         let ledger = Arc::new(Ledger::default());
         let post = app.call("POST", "/v1/pets");
         for count in 0..SINGLE_PETS {
@@ -259,35 +230,33 @@ impl Original {
         }
         let mut tally = Tally::default();
         ledger.settle(&app, &mut tally);
-        let pets = app.all_pets();
         match end {
             End::Clean => assert_eq!(app.terminate().code(), Some(0)),
             End::Kill => app.kill(),
         }
         // Exporting opens the store: the copies that are damaged have never been opened again.
         let acknowledged = tally.acknowledged;
-        let original = Self { engine, app, snapshots, commits: vec![], pets, acknowledged };
+        let original = Self { engine, app, commits: vec![], acknowledged };
         let commits = commits(&original.copy().export());
         assert!(commits.iter().any(|commit| commit.len() > 6_144), "some commits are in several chunks");
         Self { commits, ..original }
     }
 
     fn copy(&self) -> Store {
-        Store::copy_of(&self.app.folder().join("log"), self.engine, self.snapshots)
+        Store::copy_of(&self.app.folder().join("log"), self.engine)
     }
 }
 
 /// A copy of a store.
 struct Store {
     engine: Engine,
-    snapshots: Flags,
     folder: tempfile::TempDir,
 }
 
 impl Store {
-    fn copy_of(path: &Path, engine: Engine, snapshots: Flags) -> Self {
+    fn copy_of(path: &Path, engine: Engine) -> Self {
         let folder = tempfile::tempdir().expect("a temporary folder");
-        let store = Self { engine, snapshots, folder };
+        let store = Self { engine, folder };
         let copied = Command::new("cp").arg("-r").args([path, &store.path()]).status();
         assert!(copied.expect("cp runs").success());
         for ballast in ["ballast", "pets.ballast"] {
@@ -295,10 +264,6 @@ impl Store {
             let _ = fs::remove_file(store.path().join(ballast));
         }
         store
-    }
-
-    fn copy(&self) -> Self {
-        Self::copy_of(&self.path(), self.engine, self.snapshots)
     }
 
     fn path(&self) -> PathBuf {
@@ -315,7 +280,7 @@ impl Store {
 
     fn serve(&self) -> Result<App, Finished> {
         let folder = tempfile::tempdir().expect("a temporary folder");
-        let mut app = App::stopped_on(program(), &self.url(), folder, self.snapshots);
+        let mut app = App::stopped_on(program(), &self.url(), folder, &[]);
         app.try_start_again()?;
         Ok(app)
     }

@@ -37,19 +37,7 @@ impl Engine {
     pub(crate) fn files(self, folder: &Path) -> Vec<PathBuf> {
         let (usual, folders): (&[&str], &[&str]) = match self {
             Self::Sled => (
-                &[
-                    "",
-                    "lock",
-                    "mark",
-                    "mark.new",
-                    "ballast",
-                    "not-synced",
-                    "snapshot",
-                    "snapshot.new",
-                    "sled",
-                    "sled/db",
-                    "sled/conf",
-                ],
+                &["", "lock", "mark", "mark.new", "ballast", "not-synced", "sled", "sled/db", "sled/conf"],
                 &["", "sled"],
             ),
             Self::Sqlite => (
@@ -64,8 +52,6 @@ impl Engine {
                     "pets.mark.new",
                     "pets.ballast",
                     "pets.not-synced",
-                    "pets.snapshot",
-                    "pets.snapshot.new",
                 ],
                 &[""],
             ),
@@ -75,14 +61,6 @@ impl Engine {
             files.extend(found.flatten().map(|entry| entry.path()));
         }
         files
-    }
-
-    /// The snapshot of the store in this folder.
-    pub(crate) fn snapshot(self, folder: &Path) -> PathBuf {
-        match self {
-            Self::Sled => folder.join("snapshot"),
-            Self::Sqlite => folder.join("pets.snapshot"),
-        }
     }
 
     /// The system calls that make and fill a store.

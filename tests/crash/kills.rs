@@ -9,7 +9,6 @@ use super::{
     ledger::Ledger,
     load::Load,
     scenario::{Rounds, Scenario, Tally},
-    snapshots::{EVERY_COMMIT, NEVER},
 };
 
 const WRITERS: u64 = 8;
@@ -22,35 +21,21 @@ const INTERRUPTED_STARTS: u64 = 4;
 
 #[test]
 fn a_kill_at_any_moment_loses_nothing_and_invents_nothing() {
-    kill_again_and_again(
-        Engine::chosen(),
-        NEVER,
-        Scenario::begin("kills", Rounds { short: 24, full: 1_000 }),
-    );
+    kill_again_and_again(Engine::chosen(), Scenario::begin("kills", Rounds { short: 24, full: 1_000 }));
 }
 
 #[test]
 fn a_kill_at_any_moment_loses_nothing_with_sqlite_either() {
-    kill_again_and_again(
-        Engine::Sqlite,
-        NEVER,
-        Scenario::begin("sqlite kills", Rounds { short: 8, full: 200 }),
-    );
+    kill_again_and_again(Engine::Sqlite, Scenario::begin("sqlite kills", Rounds { short: 8, full: 200 }));
 }
 
-#[test]
-fn a_kill_while_snapshots_are_written_loses_nothing_and_invents_nothing() {
-    let rounds = Rounds { short: 12, full: 400 };
-    kill_again_and_again(Engine::chosen(), EVERY_COMMIT, Scenario::begin("snapshot kills", rounds));
-}
-
-fn kill_again_and_again(engine: Engine, snapshots: &[&str], mut scenario: Scenario) {
+fn kill_again_and_again(engine: Engine, mut scenario: Scenario) {
     let mut tally = Tally::default();
     let mut dice = scenario.dice(0);
     let ledger = Arc::new(Ledger::default());
     let folder = tempfile::tempdir().expect("a temporary folder");
     let store = engine.url(&folder.path().join("log"));
-    let mut app = App::start_on(program(), &store, folder, snapshots);
+    let mut app = App::start_on(program(), &store, folder, &[]);
     while tally.rounds < scenario.rounds {
         let load = Load::start(&app, &ledger, tally.rounds, WRITERS);
         thread::sleep(dice.moment(LIFE_MAX));

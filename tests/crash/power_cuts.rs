@@ -13,7 +13,6 @@ use super::{
     ledger::Ledger,
     load::{Load, create},
     scenario::{self, Rounds, Scenario, Tally},
-    snapshots::{EVERY_COMMIT, NEVER},
 };
 
 const WRITERS: u64 = 8;
@@ -26,7 +25,7 @@ const DISK_MIB: u64 = 320;
 
 #[test]
 fn a_power_cut_under_load_loses_nothing_and_invents_nothing() {
-    under_load(Engine::chosen(), NEVER, Scenario::begin("power cuts", Rounds { short: 16, full: 150 }));
+    under_load(Engine::chosen(), Scenario::begin("power cuts", Rounds { short: 16, full: 150 }));
 }
 
 #[test]
@@ -39,22 +38,15 @@ fn a_power_cut_right_after_the_first_response_ever_loses_nothing() {
 
 #[test]
 fn a_power_cut_loses_nothing_with_sqlite_either() {
-    under_load(Engine::Sqlite, NEVER, Scenario::begin("sqlite cuts", Rounds { short: 6, full: 60 }));
+    under_load(Engine::Sqlite, Scenario::begin("sqlite cuts", Rounds { short: 6, full: 60 }));
     right_after_the_first_answer(
         Engine::Sqlite,
         Scenario::begin("sqlite first cuts", Rounds { short: 2, full: 20 }),
     );
 }
 
-#[test]
-fn a_power_cut_while_snapshots_are_written_loses_nothing_and_invents_nothing() {
-    let rounds = Rounds { short: 8, full: 80 };
-    under_load(Engine::chosen(), EVERY_COMMIT, Scenario::begin("snapshot cuts", rounds));
-}
-
-fn under_load(engine: Engine, snapshots: &[&str], scenario: Scenario) {
+fn under_load(engine: Engine, scenario: Scenario) {
     on_both_disks(scenario, |bench, round| {
-        bench.app.use_flags(snapshots);
         // Every other round goes on with the store of the round before.
         if round % 4 < 2 {
             bench.begin_new_store(engine, round);

@@ -23,4 +23,4 @@ pub use node::{Page, all_pets, create, open_node, page, pet, pet_named};
 pub use postgres::PostgresServer;
 pub use program::{Finished, eventually, petstore, program, release_program};
 pub use proxy::CutProxy;
-pub use tools::{node_module, not_run, python_tool, root, succeed};
+pub use tools::{node_module, not_run, python_tool, root, succeed, tools};

@@ -16,7 +16,7 @@ use rustix::process::{Pid, Signal, WaitOptions, kill_process, waitpid};
 use tempfile::TempDir;
 use tokio::time::{self, Instant};
 
-use crate::{http::Call, network::Network, proxy::CutProxy, tools::root};
+use crate::{http::Call, network::Network, proxy::CutProxy, tools::tools};
 
 /// Longer than a cluster takes to elect its leaders, even on a busy machine.
 const PATIENCE: Duration = Duration::from_mins(1);
@@ -313,7 +313,7 @@ fn nats_server() -> &'static Path {
             vec![PathBuf::from(named)]
         } else {
             let path = env::var_os("PATH").unwrap_or_default();
-            let installed = root().join("target/tools/python/bin");
+            let installed = tools().join("python/bin");
             let folders = iter::once(installed).chain(env::split_paths(&path));
             folders.map(|folder| folder.join("nats-server")).collect()
         };

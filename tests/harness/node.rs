@@ -62,7 +62,7 @@ fn owned(PetView { id, name, category_id, status }: PetView<'_>) -> Pet {
 /// Every pet that readers of the node see, page by page.
 pub fn all_pets(store: &PetStore) -> Result<Vec<Pet>, Fault> {
     let limit = Limit::new(Limit::MAX).expect("the most is allowed");
-    let mut query = ListPets { limit, status: None, after: None };
+    let mut query = ListPets { limit, ..Default::default() };
     let mut pets = Vec::new();
     loop {
         let page = page(store, &query)?;

@@ -1,4 +1,4 @@
-//! Third-party programs that check or use the service. `tests/run` installs them under `target/tools`.
+//! Third-party programs that check or use the service. `tests/run` installs them in the target directory.
 
 use std::{
     env,
@@ -10,7 +10,7 @@ use std::{
 
 /// A program of the Python environment.
 pub fn python_tool(name: &str) -> Command {
-    let path = root().join("target/tools/python/bin").join(name);
+    let path = tools().join("python/bin").join(name);
     assert!(path.exists(), "{} is missing: tests/run installs it", path.display());
     let mut command = Command::new(path);
     command.env("PYTHONDONTWRITEBYTECODE", "1").env("PYTHONIOENCODING", "utf-8");
@@ -19,7 +19,7 @@ pub fn python_tool(name: &str) -> Command {
 
 /// A file of an npm package.
 pub fn node_module(file: &str) -> PathBuf {
-    let path = root().join("target/tools/node/node_modules").join(file);
+    let path = tools().join("node/node_modules").join(file);
     assert!(path.exists(), "{} is missing: tests/run installs it", path.display());
     path
 }
@@ -33,7 +33,17 @@ pub fn succeed(command: &mut Command) -> String {
     stdout.into_owned()
 }
 
-/// The folder of the workspace.
+/// The directory with the tools that `tests/run` has installed.
+pub fn tools() -> PathBuf {
+    target().join("tools")
+}
+
+/// The target directory of cargo.
+fn target() -> PathBuf {
+    root().join(env::var_os("CARGO_TARGET_DIR").unwrap_or_else(|| "target".into()))
+}
+
+/// The directory of the workspace.
 pub fn root() -> PathBuf {
     let tests = Path::new(env!("CARGO_MANIFEST_DIR"));
     tests.parent().expect("the workspace is the parent").to_path_buf()
@@ -44,7 +54,7 @@ pub fn not_run(name: &str, reason: &str) {
     assert!(!env::var("CI").is_ok_and(|ci| ci == "true"), "{name} must run here, but {reason}");
     // Past the test runner, which keeps to itself what a passing test prints. Nobody may be reading.
     let _ = io::stderr().write_all(format!("\n{name}: NOT RUN, {reason}\n").as_bytes());
-    let list = File::options().create(true).append(true).open(root().join("target/tmp/not-run"));
+    let list = File::options().create(true).append(true).open(target().join("tmp/not-run"));
     // `tests/run` repeats the list at the end; whoever runs one test sees the line above.
     let _ = list.and_then(|mut list| writeln!(list, "{name}: {reason}"));
 }

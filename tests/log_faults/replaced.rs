@@ -11,7 +11,7 @@ use application::{
     PetView, Version,
     commit::CommitView,
     contract,
-    ports::{Fault, InvalidBlock, ReadModel, SavedPets},
+    ports::{Fault, ReadModel},
 };
 use domain::PetId;
 use harness::{FaultyLog, LogFault, open_node};
@@ -158,14 +158,6 @@ impl ReadModel for Interrupted {
 
     fn count(&self) -> usize {
         self.model.count()
-    }
-
-    fn save(&self) -> SavedPets {
-        self.model.save()
-    }
-
-    fn load(&self, saved: SavedPets) -> Result<(), InvalidBlock> {
-        self.model.load(saved)
     }
 }
 

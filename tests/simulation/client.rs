@@ -95,18 +95,17 @@ impl Client {
         if self.chance.per_mille(500) {
             return self.world.get(&node, id);
         }
-        let query = ListPets {
-            limit: Limit::new(1 + self.chance.index(Limit::MAX)).expect("within the bounds"),
-            status: self.chance.pick(&STATUSES),
-            after: self.chance.per_mille(300).then_some(id),
-        };
+        let limit = Limit::new(1 + self.chance.index(Limit::MAX)).expect("within the bounds");
+        let all = ListPets { limit, ..Default::default() };
+        let status = self.chance.pick(&STATUSES);
+        let query = ListPets { status, after: self.chance.per_mille(300).then_some(id), ..all };
         self.world.list(&node, query);
     }
 
     /// A look while a request is on its way.
     fn peek(&mut self, node: &Arc<Node>) {
         let (world, node, soon) = (self.world.clone(), node.clone(), self.chance.millis(0..=10));
-        let query = ListPets { limit: Limit::DEFAULT, status: None, after: None };
+        let query = ListPets::default();
         tokio::spawn(async move {
             time::sleep(soon).await;
             world.list(&node, query);

@@ -113,14 +113,6 @@ impl Engine {
         state.past.iter().cloned().chain([last]).collect()
     }
 
-    /// The records of the log, and of what it was before the last restore.
-    pub(crate) fn records(&self) -> [Vec<Record>; 2] {
-        let state = self.state();
-        let log = state.hidden.as_ref().map_or(&state.stored, |(log, _)| log);
-        let lost = state.past.last().map_or(log, |past| &past.commits);
-        [log, lost].map(|log| log.iter().map(|stored| stored.record.clone()).collect())
-    }
-
     /// Of the records that somebody was told might be stored, how many are.
     pub(crate) fn doubted_and_stored(&self) -> usize {
         let state = self.state();

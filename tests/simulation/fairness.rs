@@ -17,7 +17,7 @@ use super::{
     engine::Engine,
     journal::Journal,
     node::Node,
-    plan::{Faults, Found, Plan},
+    plan::{Faults, Plan},
 };
 
 /// How long the contest lasts, on the simulated clock.
@@ -54,7 +54,7 @@ pub(crate) fn contest(seed: u64, distances: &[u64]) -> Vec<u64> {
         let mut shares = Vec::new();
         for index in 0..plan.nodes {
             let node = Node::new(index, engine.clone(), &plan, chance.fork());
-            let started = time::timeout(START_MAX, node.start(Found::Nothing)).await;
+            let started = time::timeout(START_MAX, node.start()).await;
             assert_eq!(started, Ok(Ok(())), "a node joins although others write");
             let share = Arc::<AtomicU64>::default();
             for _ in 0..CLIENTS {

@@ -41,8 +41,6 @@ pub(crate) struct Tally {
     pub(crate) conflicts: u64,
     pub(crate) closed: u64,
     pub(crate) restarts: u64,
-    /// Starts from a snapshot.
-    pub(crate) restored: u64,
     pub(crate) outages: u64,
     pub(crate) restores: u64,
     pub(crate) unfit: u64,
@@ -106,7 +104,6 @@ impl AddAssign for Tally {
         self.conflicts += other.conflicts;
         self.closed += other.closed;
         self.restarts += other.restarts;
-        self.restored += other.restored;
         self.outages += other.outages;
         self.restores += other.restores;
         self.unfit += other.unfit;
@@ -119,7 +116,7 @@ impl fmt::Display for Tally {
             formatter,
             "{} creates ({} answered, {} of them replayed; {} refused, {} lost), {} reads, {} commits, {} unclear outcomes \
              ({} had landed), {} conflicts, {} closed logs, {} outages, {} restored logs, {} unfit \
-             logs, {} restarts ({} from snapshots)",
+             logs, {} restarts",
             self.creates,
             self.answered,
             self.replayed,
@@ -135,7 +132,6 @@ impl fmt::Display for Tally {
             self.restores,
             self.unfit,
             self.restarts,
-            self.restored,
         )
     }
 }

@@ -5,7 +5,7 @@ use std::{
     future,
     sync::{
         Arc,
-        atomic::{AtomicBool, AtomicUsize, Ordering},
+        atomic::{AtomicBool, Ordering},
     },
     time::Duration,
 };
@@ -29,8 +29,6 @@ pub(crate) struct Link {
     engine: Arc<Engine>,
     node: usize,
     alive: Arc<AtomicBool>,
-    /// How many calls are on their way.
-    calls: AtomicUsize,
 }
 
 impl Link {
@@ -39,7 +37,7 @@ impl Link {
             // The engine is part of the process, so it starts with it.
             engine.start();
         }
-        Arc::new(Self { engine, node, alive: Arc::new(AtomicBool::new(true)), calls: AtomicUsize::new(0) })
+        Arc::new(Self { engine, node, alive: Arc::new(AtomicBool::new(true)) })
     }
 
     /// The process at this end is gone: none of its calls ever returns.
@@ -51,14 +49,8 @@ impl Link {
         self.alive.load(Ordering::SeqCst)
     }
 
-    /// Whether the node waits for the engine.
-    pub(crate) fn is_called(&self) -> bool {
-        self.calls.load(Ordering::SeqCst) > 0
-    }
-
     /// The call, unless the process dies or the way to the engine breaks.
     async fn reach<T, E>(&self, call: impl Future<Output = Result<T, E>>, broken: E) -> Result<T, E> {
-        let _call = OnItsWay::new(&self.calls);
         if self.is_alive() {
             let answer = self.engine.unless_broken(call).await;
             if self.is_alive() {
@@ -73,22 +65,6 @@ impl Link {
         time::sleep(self.engine.delay(self.node)).await;
         let fails = self.engine.draw(|chance, faults| chance.per_mille(faults.read_fails / 2));
         if fails || self.engine.is_away(self.node) { Err(unreachable()) } else { Ok(()) }
-    }
-}
-
-/// Counts a call until it is over or given up.
-struct OnItsWay<'a>(&'a AtomicUsize);
-
-impl<'a> OnItsWay<'a> {
-    fn new(calls: &'a AtomicUsize) -> Self {
-        calls.fetch_add(1, Ordering::SeqCst);
-        Self(calls)
-    }
-}
-
-impl Drop for OnItsWay<'_> {
-    fn drop(&mut self) {
-        self.0.fetch_sub(1, Ordering::SeqCst);
     }
 }
 

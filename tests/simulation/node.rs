@@ -10,7 +10,7 @@ use std::{
 };
 
 use adapters::read_model::MemoryReadModel;
-use application::{Options, PetStore, Snapshots, ports::Clock};
+use application::{Options, PetStore, ports::Clock};
 use chrono::{DateTime, TimeDelta, Utc};
 use tokio::{
     sync::{Mutex as AsyncMutex, Notify},
@@ -22,8 +22,7 @@ use super::{
     engine::Engine,
     journal::Tick,
     link::Link,
-    plan::{DAY, End, Found, Plan},
-    snapshots::{self, Place},
+    plan::{DAY, End, Plan},
 };
 
 /// How long a node may fail to start: longer than all outages of a run together.
@@ -32,9 +31,6 @@ const STARTING_MAX: Duration = Duration::from_mins(3);
 const START_PAUSE: Duration = Duration::from_millis(200);
 /// How long a node may take to end in order, once no request is in flight: two slow calls to the engine.
 const CLOSING_MAX: Duration = Duration::from_secs(20);
-
-/// Nodes write no snapshots themselves, which would take threads: those that they find are taken of the same log.
-const NEVER: u64 = u64::MAX;
 
 pub(crate) struct Node {
     pub(crate) index: usize,
@@ -89,42 +85,35 @@ impl Node {
     }
 
     /// Opens the store, again and again until the engine lets it. Fails if it never does.
-    pub(crate) async fn start(&self, found: Found) -> Result<(), String> {
+    pub(crate) async fn start(&self) -> Result<(), String> {
         let give_up = Instant::now() + STARTING_MAX;
         let number = self.lives.fetch_add(1, Ordering::SeqCst) + 1;
         let begun = self.engine.journal.note(format_args!("node {} starts life {number}", self.index));
-        let place = Place::holding(found, &self.engine);
         let link = Link::new(self.engine.clone(), self.index);
         let store = loop {
             let read_model = Arc::<MemoryReadModel>::default();
             let first_commit = self.engine.first_commit();
             let options = Options { first_commit, ..Options::new(self.engine.access) };
-            let snapshots = Some(Snapshots::new(place.clone(), NEVER));
-            let opening =
-                PetStore::open_with(link.clone(), read_model, self.clock.clone(), options, snapshots);
-            match snapshots::undisturbed(&link, opening).await {
+            let opening = PetStore::open(link.clone(), read_model, self.clock.clone(), options);
+            match opening.await {
                 Ok(store) => break store,
                 Err(_) if Instant::now() < give_up => time::sleep(START_PAUSE).await,
                 Err(error) => return Err(format!("node {} does not start: {error}", self.index)),
             }
         };
-        let restored = store.snapshot().map(|(status, _)| status.position);
-        self.engine.journal.count(
-            |tally| tally.restored += u64::from(restored.is_some()),
-            format_args!("node {} serves, it found {found:?} and has used {restored:?}", self.index),
-        );
+        self.engine.journal.note(format_args!("node {} serves", self.index));
         let life = Life { number, begun, store, link, killed: Notify::new() };
         *self.life.lock().unwrap_or_else(PoisonError::into_inner) = Some(Arc::new(life));
         Ok(())
     }
 
     /// Ends the node's life and starts the next one.
-    pub(crate) async fn restart(&self, end: End, down: Duration, found: Found) -> Result<(), String> {
+    pub(crate) async fn restart(&self, end: End, down: Duration) -> Result<(), String> {
         let _restarting = self.restarting.lock().await;
         self.engine.journal.count(|tally| tally.restarts += 1, format_args!("node {} restarts", self.index));
         self.end(end).await?;
         time::sleep(down).await;
-        self.start(found).await
+        self.start().await
     }
 
     /// Ends the node's life. Fails if it should have ended in order and does not come to an end.

@@ -112,31 +112,6 @@ pub(crate) struct Restart {
     pub(crate) down: Duration,
     pub(crate) node: usize,
     pub(crate) end: End,
-    pub(crate) found: Found,
-}
-
-/// What a node finds in the place of its snapshot when it comes back.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) enum Found {
-    Nothing,
-    /// A snapshot of the last commit that there is.
-    Newest,
-    /// One of an earlier commit.
-    Older {
-        per_mille: u64,
-    },
-    /// One of the last commit before a restore took it away, if there was a restore.
-    Lost,
-    /// One of another log.
-    Foreign,
-    /// The newest one, with a wrong bit.
-    Damaged {
-        per_mille: u64,
-    },
-    /// The beginning of the newest one.
-    CutShort {
-        per_mille: u64,
-    },
 }
 
 /// How the life of a node ends.
@@ -261,25 +236,6 @@ impl Restart {
             down: chance.millis(0..=3_000),
             node: chance.index(nodes),
             end: chance.pick(ends),
-            found: Found::of(chance),
         }
-    }
-}
-
-impl Found {
-    fn of(chance: &mut Chance) -> Self {
-        let per_mille = chance.within(0..=999);
-        let (older, damaged) = (Self::Older { per_mille }, Self::Damaged { per_mille });
-        let cut_short = Self::CutShort { per_mille };
-        chance.pick(&[
-            Self::Nothing,
-            Self::Newest,
-            Self::Lost,
-            older,
-            older,
-            Self::Foreign,
-            damaged,
-            cut_short,
-        ])
     }
 }

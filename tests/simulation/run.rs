@@ -17,7 +17,7 @@ use super::{
     history::History,
     journal::{Journal, Tally},
     node::Node,
-    plan::{End, Found, Lie, Plan},
+    plan::{End, Lie, Plan},
     truth::Truth,
     world::World,
 };
@@ -60,7 +60,7 @@ async fn live(plan: &Plan, mut chance: Chance, journal: &Arc<Journal>) -> Result
     let nodes: Vec<_> =
         (0..plan.nodes).map(|index| Node::new(index, engine.clone(), plan, chance.fork())).collect();
     for node in &nodes {
-        node.start(Found::Nothing).await?;
+        node.start().await?;
     }
     let world =
         World { journal: journal.clone(), history: History::default(), nodes, pets: AtomicU64::new(0) };
@@ -96,7 +96,7 @@ fn watch(world: &Arc<World>, chance: &mut Chance) -> JoinSet<()> {
             let limit = Limit::new(1).expect("within the bounds");
             loop {
                 time::sleep(chance.millis(1..=1_000)).await;
-                world.list(&node, ListPets { limit, status: None, after: None });
+                world.list(&node, ListPets { limit, ..Default::default() });
             }
         });
     }
@@ -157,7 +157,7 @@ fn trouble(plan: &Plan, engine: &Arc<Engine>, world: &Arc<World>) -> JoinSet<Res
         let node = world.nodes[restart.node].clone();
         trouble.spawn(async move {
             time::sleep(restart.at).await;
-            node.restart(restart.end, restart.down, restart.found).await
+            node.restart(restart.end, restart.down).await
         });
     }
     trouble

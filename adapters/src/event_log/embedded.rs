@@ -30,7 +30,7 @@ pub(crate) mod tests;
 
 use std::{
     fmt,
-    path::{Path, PathBuf},
+    path::Path,
     pin::pin,
     sync::{Arc, mpsc::RecvTimeoutError},
     thread::{self, JoinHandle},
@@ -129,11 +129,6 @@ impl<E: Engine> EmbeddedLog<E> {
             }
             Err(_) => Err(stopped()),
         }
-    }
-
-    /// Where the snapshot of the store at `path` belongs: under the same lock, beside the files of the log.
-    pub fn snapshot_path(path: impl AsRef<Path>) -> PathBuf {
-        E::layout(path.as_ref()).snapshot
     }
 
     /// Opens the store at `path` like [`open`](Self::open), but creates none.

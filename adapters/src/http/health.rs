@@ -3,7 +3,7 @@
 //! only to callers with a key and to operators.
 
 use application::{
-    Health, PetStore,
+    Health, PetStore, ReplayProgress,
     ports::{Durability, DurabilityLevel, Fault, LogError},
 };
 use axum::{
@@ -29,6 +29,15 @@ struct Report {
     reason: Option<String>,
     #[serde(flatten)]
     store: Option<Opened>,
+    #[serde(flatten)]
+    replay: Option<Replay>,
+}
+
+/// How far the replay has come while the service starts, for operators and clients with a key.
+#[derive(Serialize)]
+struct Replay {
+    position: u64,
+    head: u64,
 }
 
 /// What there is to tell once the store is open.
@@ -51,7 +60,7 @@ struct Promise {
 pub(super) fn live(service: &Service, _: &HeaderMap) -> Response {
     if service.opened().is_some_and(|store| store.health().needs_restart()) {
         let reason = Some(Fault::Stopped.to_string());
-        return Report { status: "stopped", reason, store: None }.into_response();
+        return Report { status: "stopped", reason, store: None, replay: None }.into_response();
     }
     ([(CONTENT_TYPE, JSON)], r#"{"status":"alive"}"#).into_response()
 }
@@ -79,6 +88,7 @@ fn answer(service: &Service, headers: &HeaderMap, obstacle: Obstacle) -> Respons
     let mut report = Report::of(service, obstacle);
     if !auth::is_known(service, headers) {
         report.store.iter_mut().for_each(|store| store.position = None);
+        report.replay = None;
     }
     report.into_response()
 }
@@ -110,7 +120,14 @@ impl Report {
             (false, Some(_), Some(_)) => "unavailable",
             (false, Some(_), None) => READY,
         };
-        Self { status, reason, store: store.map(Opened::of) }
+        let replay = store.is_none().then(|| Replay::of(&service.replay));
+        Self { status, reason, store: store.map(Opened::of), replay }
+    }
+}
+
+impl Replay {
+    fn of(progress: &ReplayProgress) -> Self {
+        Self { position: progress.position().0, head: progress.head().0 }
     }
 }
 

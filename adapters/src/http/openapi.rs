@@ -27,9 +27,7 @@ pub(super) fn document(routes: &[Route], site: &Site) -> String {
             None => json!({ "url": contact.as_str() }),
         };
     }
-    for (pointer, limit) in limits() {
-        *document.pointer_mut(pointer).expect("the file describes what has a limit") = limit;
-    }
+    set_limits(&mut document);
     document["paths"] = paths(&document["paths"], routes);
     format!("{document:#}\n")
 }
@@ -49,17 +47,24 @@ fn paths(described: &Value, routes: &[Route]) -> Value {
     paths
 }
 
-/// Where the document names a limit, and the limit that is enforced.
-fn limits() -> [(&'static str, Value); 7] {
-    [
-        ("/paths/~1pets/get/parameters/0/schema/minimum", Limit::MIN.into()),
-        ("/paths/~1pets/get/parameters/0/schema/maximum", Limit::MAX.into()),
-        ("/paths/~1pets/get/parameters/0/schema/default", Limit::DEFAULT.get().into()),
-        ("/paths/~1pets/get/responses/200/content/application~1json/schema/maxItems", Limit::MAX.into()),
-        ("/components/schemas/NewPet/properties/name/maxLength", PetName::MAX_CHARS.into()),
-        ("/components/schemas/Pet/allOf/1/properties/id/minimum", PetId::FIRST.get().into()),
-        ("/components/schemas/PetStatus/enum", PetStatus::ALL.map(PetStatus::as_str).as_slice().into()),
-    ]
+/// Writes the limits that the service enforces.
+fn set_limits(document: &mut Value) {
+    let list = &mut document["paths"]["/pets"]["get"];
+    let schema = &mut parameter(list, "limit")["schema"];
+    schema["minimum"] = Limit::MIN.into();
+    schema["maximum"] = Limit::MAX.into();
+    schema["default"] = Limit::DEFAULT.get().into();
+    list["responses"]["200"]["content"]["application/json"]["schema"]["maxItems"] = Limit::MAX.into();
+    let schemas = &mut document["components"]["schemas"];
+    schemas["NewPet"]["properties"]["name"]["maxLength"] = PetName::MAX_CHARS.into();
+    schemas["Pet"]["allOf"][1]["properties"]["id"]["minimum"] = PetId::FIRST.get().into();
+    schemas["PetStatus"]["enum"] = PetStatus::ALL.map(PetStatus::as_str).as_slice().into();
+}
+
+fn parameter<'a>(operation: &'a mut Value, name: &str) -> &'a mut Value {
+    let parameters = operation["parameters"].as_array_mut().into_iter().flatten();
+    let named = parameters.into_iter().find(|parameter| parameter["name"] == name);
+    named.expect("the file describes the parameter")
 }
 
 fn servers(site: &Site) -> Value {
@@ -88,49 +93,65 @@ mod tests {
         serde_json::from_str(FILE).unwrap()
     }
 
-    /// Every problem by the name of its example, as the program itself reports it.
-    fn problems(scope: Scope) -> [(&'static str, Problem); 18] {
+    /// Every error that has an example in the file.
+    fn problems() -> [Problem; 19] {
         let position = HeaderMap::from_iter([(LOG_POSITION, "x".parse().unwrap())]);
         [
-            ("bad_limit", Problem::invalid(paging::parse(Some("limit=0")).unwrap_err())),
-            ("bad_position", requested_position(&position).unwrap_err()),
-            ("missing_fields", Problem::invalid(new_pet::parse(b"{}", Handling::Lenient).unwrap_err())),
-            ("missing_key", Problem::MissingKey),
-            ("invalid_key", Problem::InvalidKey),
-            ("missing_scope", Problem::Forbidden(scope)),
-            ("no_such_pet", Problem::NO_SUCH_PET),
-            ("too_slow", Problem::RequestTimeout),
-            ("key_reused", Problem::IdempotencyKeyReused),
-            ("too_large", Problem::PayloadTooLarge),
-            ("not_json", Problem::UnsupportedMediaType("Content-Type must be application/json in UTF-8")),
-            ("internal", Problem::Internal),
-            ("reserved", pets::NO_ORDERS),
-            ("rate_limited", Problem::RateLimited(1)),
-            ("wrong_keys", Problem::TooManyWrongKeys(1, RefusedKey::Unknown)),
-            ("busy", Problem::Busy("too many requests are waiting")),
-            ("unavailable", Problem::Unavailable("a write to storage failed".into())),
-            ("not_caught_up", Problem::NotCaughtUp),
+            Problem::invalid(paging::parse(Some("limit=0")).unwrap_err()),
+            requested_position(&position).unwrap_err(),
+            Problem::invalid(new_pet::parse(b"{}", Handling::Lenient).unwrap_err()),
+            Problem::MissingKey,
+            Problem::InvalidKey,
+            Problem::Forbidden(Scope::Read),
+            Problem::Forbidden(Scope::Write),
+            Problem::NO_SUCH_PET,
+            Problem::RequestTimeout,
+            Problem::IdempotencyKeyReused,
+            Problem::PayloadTooLarge,
+            Problem::UnsupportedMediaType("Content-Type must be application/json in UTF-8"),
+            Problem::Internal,
+            pets::NO_ORDERS,
+            Problem::RateLimited(1),
+            Problem::TooManyWrongKeys(1, RefusedKey::Unknown),
+            Problem::Busy("too many requests are waiting"),
+            Problem::Unavailable("a write to storage failed".into()),
+            Problem::NotCaughtUp,
         ]
     }
 
-    #[test]
-    fn every_error_has_the_examples_that_the_program_would_send() {
-        let file = file();
+    /// The examples of every error response, each with the status of the response.
+    fn error_examples(file: &Value) -> Vec<(String, Value)> {
         let operations =
             file["paths"].as_object().unwrap().values().flat_map(|path| path.as_object().unwrap());
-        for (method, operation) in operations {
-            let problems = problems(if method == "get" { Scope::Read } else { Scope::Write });
-            let responses = operation["responses"].as_object().unwrap();
-            for (status, response) in responses.iter().filter(|(status, _)| status.as_str() >= "400") {
-                let examples = response["content"]["application/json"]["examples"].as_object().unwrap();
-                assert!(!examples.is_empty(), "{} {status}", operation["operationId"]);
-                for (name, example) in examples {
-                    let (_, problem) = problems.iter().find(|(known, _)| known == name).expect(name);
-                    let sent: Value = serde_json::from_slice(&problem.body()).unwrap();
-                    assert_eq!(example["value"], sent, "{}", operation["operationId"]);
-                    assert_eq!(problem.status().as_str(), status, "{name}");
-                }
-            }
+        let responses = operations.flat_map(|(_, operation)| operation["responses"].as_object().unwrap());
+        let errors = responses.filter(|(status, _)| status.as_str() >= "400");
+        let examples = errors.flat_map(|(status, response)| {
+            let shared = response["$ref"].as_str().and_then(|path| file.pointer(path.strip_prefix('#')?));
+            let content = &shared.unwrap_or(response)["content"]["application/json"];
+            let named = content["examples"].as_object().into_iter().flatten();
+            let examples: Vec<_> = content
+                .get("example")
+                .into_iter()
+                .chain(named.map(|(_, example)| &example["value"]))
+                .collect();
+            assert!(!examples.is_empty(), "{status} {response}");
+            examples.into_iter().map(|example| (status.clone(), example.clone()))
+        });
+        examples.collect()
+    }
+
+    #[test]
+    fn every_error_has_the_examples_that_the_service_sends() {
+        let examples = error_examples(&file());
+        let sent = problems().map(|problem| {
+            let body: Value = serde_json::from_slice(&problem.body()).unwrap();
+            (problem.status().as_str().to_owned(), body)
+        });
+        for example in &examples {
+            assert!(sent.contains(example), "the service does not send {example:?}");
+        }
+        for error in &sent {
+            assert!(examples.contains(error), "{error:?} has no example");
         }
     }
 
@@ -139,8 +160,12 @@ mod tests {
         let file = file();
         let mut sent = HeaderMap::new();
         deprecation::announce(&mut sent);
-        for (header, name) in [("Deprecation", "deprecation"), ("Sunset", "sunset"), ("Successor", "link")] {
-            assert_eq!(file["components"]["headers"][header]["example"], sent[name].to_str().unwrap());
+        let headers = &file["components"]["headers"];
+        let link = &file["paths"]["/pets/{petId}"]["get"]["responses"]["200"]["headers"]["Link"];
+        for (header, name) in
+            [(&headers["Deprecation"], "deprecation"), (&headers["Sunset"], "sunset"), (link, "link")]
+        {
+            assert_eq!(header["example"], sent[name].to_str().unwrap());
         }
         let until = chrono::DateTime::parse_from_rfc2822(sent["sunset"].to_str().unwrap()).unwrap();
         let date = &file["paths"]["/pets/{petId}"]["get"]["x-deprecated-sunset"];

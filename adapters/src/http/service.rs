@@ -6,7 +6,7 @@ use std::sync::{
     atomic::{AtomicBool, AtomicU64, Ordering},
 };
 
-use application::{PetStore, ports::Authenticator};
+use application::{PetStore, ReplayProgress, ports::Authenticator};
 use parking_lot::Mutex;
 use tokio::sync::{Semaphore, watch};
 
@@ -37,6 +37,8 @@ pub struct Service {
     pub(super) listeners: Mutex<Vec<Arc<Admission>>>,
     /// A place for each response that sends the log.
     pub(super) log_readers: Arc<Semaphore>,
+    /// The progress of the replay, until the store is open.
+    pub(super) replay: Arc<ReplayProgress>,
     store: OnceLock<Arc<PetStore>>,
     draining: AtomicBool,
     /// Whether responses without an end have to come to one.
@@ -60,6 +62,7 @@ impl Service {
             tls: None,
             listeners: Mutex::default(),
             log_readers: Arc::new(Semaphore::new(LOG_READERS_MAX)),
+            replay: Arc::default(),
             store: OnceLock::new(),
             draining: AtomicBool::new(false),
             leaving: watch::Sender::default(),
@@ -84,6 +87,11 @@ impl Service {
     pub fn with_client_limits(self, client_limits: ClientLimits) -> Self {
         let wrong_keys = client_limits.failed_auth.map(WrongKeys::new);
         Self { client_limits, wrong_keys, ..self }
+    }
+
+    /// What the probes show until the store is open.
+    pub fn replay(&self) -> Arc<ReplayProgress> {
+        self.replay.clone()
     }
 
     /// Starts to serve the store. Only the first store counts.

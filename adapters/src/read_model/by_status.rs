@@ -22,33 +22,6 @@ impl ByStatus {
     pub(super) fn of(&self, number: usize) -> Option<PetStatus> {
         PetStatus::ALL.into_iter().find(|status| self.0[index(*status)].contains(number))
     }
-
-    /// The sets of the numbers below `count` as words, for a file: the words of one status after those of another.
-    pub(super) fn words(&self, count: usize) -> impl Iterator<Item = u64> {
-        let words = count.div_ceil(Bitmap::WORD);
-        self.0
-            .iter()
-            .flat_map(move |bitmap| (0..words).map(|place| bitmap.0.get(place).copied().unwrap_or_default()))
-    }
-
-    /// The sets that these are the words of. `None` if a number has two statuses or is not below `count`.
-    pub(super) fn from_words(count: usize, mut words: impl Iterator<Item = u64>) -> Option<Self> {
-        let mut taken = vec![0; count.div_ceil(Bitmap::WORD)];
-        if let Some(last) = taken.last_mut().filter(|_| !count.is_multiple_of(Bitmap::WORD)) {
-            *last = u64::MAX << (count % Bitmap::WORD);
-        }
-        let mut by_status = Self::default();
-        for Bitmap(bitmap) in &mut by_status.0 {
-            bitmap.extend(words.by_ref().take(taken.len()));
-            for (taken, word) in taken.iter_mut().zip(bitmap) {
-                if *taken & *word != 0 {
-                    return None;
-                }
-                *taken |= *word;
-            }
-        }
-        Some(by_status)
-    }
 }
 
 fn index(status: PetStatus) -> usize {
@@ -112,36 +85,19 @@ mod tests {
     const COUNTS: [usize; 6] = [1, 63, 64, 65, 128, 130];
 
     #[test]
-    fn every_number_has_its_status_also_when_it_is_loaded() {
+    fn every_number_has_its_status() {
         let status = |number: usize| PetStatus::ALL.get(number % 4).copied();
         for count in COUNTS {
             let mut by_status = ByStatus::default();
             for (number, status) in (0..count).filter_map(|number| Some((number, status(number)?))) {
                 by_status.insert(number, status);
             }
-            let loaded = ByStatus::from_words(count, by_status.words(count)).unwrap();
-            for (number, set) in (0..count).flat_map(|number| [(number, &by_status), (number, &loaded)]) {
-                assert_eq!(set.of(number), status(number), "{number} of {count}");
+            for number in 0..count {
+                assert_eq!(by_status.of(number), status(number), "{number} of {count}");
                 for wanted in PetStatus::ALL {
                     let next = (number..count).find(|number| status(*number) == Some(wanted));
-                    assert_eq!(set.next(number, wanted), next, "from {number} of {count}");
+                    assert_eq!(by_status.next(number, wanted), next, "from {number} of {count}");
                 }
-            }
-        }
-    }
-
-    #[test]
-    fn a_number_beyond_the_count_or_with_two_statuses_is_refused() {
-        for count in COUNTS {
-            let words = count.div_ceil(Bitmap::WORD);
-            for number in 0..words * Bitmap::WORD {
-                let mut sets = vec![0; 3 * words];
-                let bit = 1 << (number % Bitmap::WORD);
-                sets[number / Bitmap::WORD] |= bit;
-                let loaded = ByStatus::from_words(count, sets.iter().copied());
-                assert_eq!(loaded.is_some(), number < count, "{number} of {count}");
-                sets[2 * words + number / Bitmap::WORD] |= bit;
-                assert_eq!(ByStatus::from_words(count, sets.into_iter()), None, "{number} twice");
             }
         }
     }

@@ -7,30 +7,30 @@ use domain::{CategoryId, PetId, PetStatus};
 use super::by_status::ByStatus;
 
 /// Pets in ascending id order.
-#[derive(Debug, Clone, Default, PartialEq, Eq)]
+#[derive(Debug, Default)]
 pub(super) struct Chunk {
     /// Where ids begin to count up by one. The first run begins at slot 0; ids without gaps are a single run.
-    pub(super) runs: Vec<Run>,
+    runs: Vec<Run>,
     /// Where the record of each pet ends in `records`; it begins where the one before ends.
-    pub(super) ends: Vec<u16>,
+    ends: Vec<u16>,
     /// For each pet its category, written with ASCII characters (see [`push_number`]), and its name. All of it is text,
     /// so that a name is a part of it and need not be checked again.
-    pub(super) records: String,
+    records: String,
     /// The slots with each status.
-    pub(super) by_status: ByStatus,
+    by_status: ByStatus,
 }
 
 /// The pet in `slot` has this id, the next one the id after it, and so on up to the next run.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(super) struct Run {
-    pub(super) slot: u16,
-    pub(super) id: i64,
+struct Run {
+    slot: u16,
+    id: i64,
 }
 
 impl Chunk {
-    /// How many pets a chunk holds at most: few enough to be copied in microseconds, so many that what a chunk itself
+    /// How many pets a chunk holds at most: few enough that a slot fits into two bytes, so many that what a chunk itself
     /// takes does not count.
-    pub(super) const PETS_MAX: usize = 4_096;
+    const PETS_MAX: usize = 4_096;
     /// How many bytes their records take at most, so that two bytes tell where one ends.
     const RECORDS_MAX: usize = u16::MAX as usize;
 
@@ -92,7 +92,7 @@ impl Chunk {
         let begin = slot.checked_sub(1).map_or(0, |before| self.ends[before].into());
         let record = &self.records[begin..self.ends[slot].into()];
         let (category, name) = split_number(record).expect("every record begins with a number");
-        let id = PetId::new(self.id(slot)).expect("only ids of pets are added, and a load checks them");
+        let id = PetId::new(self.id(slot)).expect("only ids of pets are added");
         PetView { id, name, category_id: CategoryId(unzigzag(category)), status: self.by_status.of(slot) }
     }
 
@@ -130,7 +130,7 @@ fn low_digit(number: u64) -> u8 {
 }
 
 /// The number that a text begins with, and the rest of the text.
-pub(super) fn split_number(text: &str) -> Option<(u64, &str)> {
+fn split_number(text: &str) -> Option<(u64, &str)> {
     let mut number = 0;
     for (place, digit) in text.bytes().enumerate().take(NUMBER_MAX) {
         if !digit.is_ascii() {

@@ -76,9 +76,7 @@ fn with_advice(error: CopyError) -> anyhow::Error {
 async fn carry_out(command: LogCommand) -> anyhow::Result<()> {
     match command {
         LogCommand::Stat(argument) => stat::run(&argument).await,
-        LogCommand::Verify { head, source, snapshot } => {
-            verify::run(&source, head, snapshot.snapshot_dir.as_deref()).await
-        }
+        LogCommand::Verify { head, source } => verify::run(&source, head).await,
         LogCommand::Export(argument) => export::run(&argument).await,
         LogCommand::Import { file, target } => import::run(&file, &target.store).await,
         LogCommand::Copy { from, to, access, .. } => copy::run(&from, &to, &access).await,

@@ -154,7 +154,8 @@ async fn serve(arguments: ServeArguments, output: &Output) -> anyhow::Result<()>
 
     // A task of its own: a log whose opening is given up may hang while it is closed again, and not this thread with it.
     let (url, demands) = (arguments.store.store.clone(), arguments.demands());
-    let opening = tokio::spawn(async move { wire::open_store(&url, &demands).await });
+    let progress = service.replay();
+    let opening = tokio::spawn(async move { wire::open_store(&url, &demands, &progress).await });
     let store = tokio::select! {
         opened = opening => Arc::new(opened.context("the store could not be opened")??),
         () = signals.received() => return Ok(()),

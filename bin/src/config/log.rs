@@ -6,7 +6,7 @@ use anyhow::{Context as _, bail};
 use application::Digest;
 use clap::{Args, Subcommand};
 
-use super::{SnapshotArgument, StoreArgument, duration, whole_number};
+use super::{StoreArgument, duration, whole_number};
 use crate::{commands::log::FindArguments, store_url::StoreUrl, wire::Access};
 
 const INTERVAL_MIN: Duration = Duration::from_millis(100);
@@ -15,16 +15,14 @@ const INTERVAL_MIN: Duration = Duration::from_millis(100);
 pub(crate) enum LogCommand {
     /// Show the size and age of the log, and the durability that its engine promises.
     Stat(SourceArgument),
-    /// Read and check the whole log: checksums, positions, the hash chain, contradictions and the high-water mark, and
-    /// compare its snapshot with it. Prints the digest and the head hash, or the first bad position and what can be salvaged.
+    /// Read and check the whole log: checksums, positions, the hash chain, contradictions and the high-water mark.
+    /// Prints the digest and the head hash, or the first bad position and what can be salvaged.
     Verify {
         /// Check that the log is, or continues, the history with this head hash, e.g. from the manifest of an export.
         #[arg(long, env = "PETSTORE_HEAD", value_name = "HASH")]
         head: Option<Digest>,
         #[command(flatten)]
         source: SourceArgument,
-        #[command(flatten)]
-        snapshot: SnapshotArgument,
     },
     /// Write every commit to standard output as one line of JSON, and a manifest as the last line.
     Export(SourceArgument),

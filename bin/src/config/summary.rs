@@ -25,8 +25,6 @@ impl ServeArguments {
             trusted_proxies = self.clients.trusted_proxy.len(),
             cors_origins = self.cors_origin.len(),
             access_log = self.access_log,
-            snapshot_every = self.snapshot_every,
-            snapshot_dir = self.snapshot.snapshot_dir.as_ref().map(|path| display(path.display())),
             listen_when_ready = self.listen_when_ready,
             drain_seconds = self.drain.as_secs(),
             "starting"

@@ -29,8 +29,6 @@ pub struct Layout {
     pub(super) ballast: PathBuf,
     /// Exists while the files may show data that the disk does not have.
     pub(super) not_synced: PathBuf,
-    /// The state of a node, so that its next start need not read the whole log. Not a part of the log.
-    pub(super) snapshot: PathBuf,
 }
 
 impl Layout {
@@ -55,7 +53,6 @@ impl Layout {
             mark: file("mark"),
             ballast: file("ballast"),
             not_synced: file("not-synced"),
-            snapshot: file("snapshot"),
         }
     }
 

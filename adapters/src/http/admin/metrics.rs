@@ -252,13 +252,6 @@ fn state(encoder: &mut Encoder<'_>, store: &PetStore) -> fmt::Result {
     encoder.gauge("petstore_replica_lag_commits", "Commits not yet applied by this node.", store.lag())?;
     let help = "Time since this node last read the end of the log.";
     encoder.gauge("petstore_replica_unseen_seconds", help, store.log_unseen_for().as_secs_f64())?;
-    let help = "Position up to which this process has verified the log.";
-    encoder.gauge("petstore_log_checked_position", help, store.checked().0)?;
-    if let Some((snapshot, age)) = store.snapshot() {
-        let position = snapshot.position.0;
-        encoder.gauge("petstore_snapshot_position", "Last commit in the newest snapshot.", position)?;
-        encoder.gauge("petstore_snapshot_age_seconds", "Age of the newest snapshot.", age.num_seconds())?;
-    }
     let help = "Time by which the clock of this node is behind the latest time in the log.";
     encoder.gauge("petstore_clock_behind_log_seconds", help, store.clock_behind_log().num_seconds())
 }

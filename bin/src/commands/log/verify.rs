@@ -1,31 +1,23 @@
 //! `petstore log verify`: reads and checks a whole log. If it is damaged, reports where, and what can be salvaged.
 
-use std::path::Path;
-
 use anyhow::bail;
 use application::{
     Digest,
     ports::{Fault, LogError, LogSource, Position},
-    snapshot::Comparison,
     transfer::{Broken, Summary},
 };
 
 use super::{progress, report, salvage};
 use crate::{config::SourceArgument, wire};
 
-pub(super) async fn run(
-    source: &SourceArgument,
-    head: Option<Digest>,
-    snapshots: Option<&Path>,
-) -> anyhow::Result<()> {
+pub(super) async fn run(source: &SourceArgument, head: Option<Digest>) -> anyhow::Result<()> {
     let url = &source.store;
     let (error, first_bad) = match wire::open_source(url, &source.access.access()?).await {
         Ok(log) => match check(&*log, head).await {
             Ok((summary, known)) => {
                 report::fact("sound", url);
                 report::summary(&summary);
-                report_head(head, known)?;
-                return report_snapshot(wire::compare_snapshot(url, snapshots, &*log).await?);
+                return report_head(head, known);
             }
             Err(Broken { error, sound }) => (error, Some(sound.last.next())),
         },
@@ -48,28 +40,6 @@ async fn check(
     match head {
         None => Ok((progress::check_all(log).await?, None)),
         Some(head) => progress::find_head_hash(log, head).await,
-    }
-}
-
-/// Reports what the snapshot is worth. One that no start would use is no error: it costs time and nothing else.
-fn report_snapshot(compared: Comparison) -> anyhow::Result<()> {
-    match compared {
-        Comparison::Missing => Ok(()),
-        Comparison::Unused(reason) => {
-            report::fact(
-                "snapshot",
-                format!("not usable, so the next start replays the whole log: {reason}"),
-            );
-            Ok(())
-        }
-        Comparison::Same(position) => {
-            report::fact("snapshot", format!("at position {position}, the same as a replay gives"));
-            Ok(())
-        }
-        Comparison::Different(position) => bail!(
-            "the log is sound, but its snapshot at position {position} is not what a replay gives: delete the snapshot \
-             before the next start, and report this"
-        ),
     }
 }
 

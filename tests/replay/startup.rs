@@ -1,0 +1,197 @@
+//! Startup of the service: it replays and verifies the whole log before `/v1` serves anything.
+
+use std::{
+    fs,
+    path::Path,
+    sync::Arc,
+    time::{Duration, Instant},
+};
+
+use adapters::event_log::{sled::SledLog, sqlite::SqliteLog};
+use application::{
+    Digest, KeyId, RequestKey, codec,
+    commit::{Commit, Entry, NodeId},
+    ports::{CommitId, EventLog, Position, Version},
+};
+use chrono::DateTime;
+use domain::{CategoryId, NewPet, Pet, PetEvent, PetId, PetName};
+use harness::{App, Call, eventually, program};
+use uuid::Uuid;
+
+const ENGINES: [&str; 2] = ["sled", "sqlite"];
+/// Full commits: a replay of them takes seconds in a test build.
+const COMMITS: u64 = 150;
+const PETS_PER_COMMIT: i64 = 1_000;
+/// How often a long replay logs its progress.
+const PROGRESS_INTERVAL: Duration = Duration::from_secs(2);
+
+#[test]
+fn v1_is_503_throughout_replay_and_the_probes_show_its_progress() {
+    for engine in ENGINES {
+        let mut app = stopped(engine, COMMITS, PETS_PER_COMMIT);
+        let begun = Instant::now();
+        app.begin();
+        assert!(app.wait_until_listening().is_ok());
+        let operators = app.operators();
+        let mut seen = vec![];
+        eventually("the service is ready", || {
+            // The pets are asked for first: what they show was shown before the probe called the service ready.
+            let pets = app.get("/v1/pets?limit=1");
+            let create = app.post(r#"{"name":"Rex","categoryId":"not a number"}"#);
+            let public = app.anonymous("GET", "/readyz").send();
+            let with_key = app.get("/readyz");
+            let admin = Call::new(operators, "GET", "/readyz").send();
+            if admin.status == 200 {
+                return Some(());
+            }
+            if public.status != 200 {
+                assert_eq!((pets.status, create.status), (503, 503), "{engine}");
+                assert_eq!(public.json()["status"], "starting");
+                assert!(public.json().get("position").is_none() && public.json().get("head").is_none());
+            }
+            for report in [with_key, admin].iter().filter(|report| report.json()["status"] == "starting") {
+                let number = |name: &str| report.json()[name].as_u64().expect("a position");
+                seen.push((number("position"), number("head")));
+            }
+            None
+        });
+        let logged = app.printed().1.contains("replaying the log position=");
+        assert!(logged || begun.elapsed() < 2 * PROGRESS_INTERVAL, "{engine}: {}", app.printed().1);
+        assert!(seen.is_sorted_by_key(|(position, _)| *position), "{engine}: {seen:?}");
+        let midway = |(position, head): &(u64, u64)| (1..COMMITS).contains(position) && *head == COMMITS;
+        assert!(seen.iter().any(midway), "{engine}: {seen:?}");
+        assert_eq!(app.get(&format!("/v1/pets/{}", COMMITS.cast_signed() * PETS_PER_COMMIT)).status, 200);
+    }
+}
+
+#[test]
+fn a_kill_during_replay_costs_nothing() {
+    for engine in ENGINES {
+        let mut app = stopped(engine, COMMITS, PETS_PER_COMMIT);
+        app.begin();
+        assert!(app.wait_until_listening().is_ok());
+        let operators = app.operators();
+        eventually("the replay is under way", || {
+            let report = Call::new(operators, "GET", "/readyz").send().json();
+            (report["status"] == "starting" && report["position"].as_u64()? > 0).then_some(())
+        });
+        app.kill();
+        app.start_again();
+        let last = COMMITS.cast_signed() * PETS_PER_COMMIT;
+        let pet = |id: i64| app.get(&format!("/v1/pets/{id}")).status;
+        assert_eq!([1, last / 2, last, last + 1].map(pet), [200, 200, 200, 404], "{engine}");
+    }
+}
+
+#[test]
+fn a_replay_remembers_the_idempotency_keys() {
+    for engine in ENGINES {
+        let mut app = stopped(engine, 3, 2);
+        app.start_again();
+        let (status, pet, replayed) = create_with_key(&app);
+        assert_eq!((status, replayed), (201, false), "{engine}: {pet}");
+        app.crash();
+        assert_eq!(create_with_key(&app), (201, pet, true), "{engine}");
+    }
+}
+
+/// The status and the body, and whether the response is that of an earlier request.
+fn create_with_key(app: &App) -> (u16, String, bool) {
+    let post = app.call("POST", "/v1/pets").header("Idempotency-Key", "k-1");
+    let created = post.json(r#"{"name":"Rex","categoryId":7}"#).send();
+    (created.status, created.text().to_owned(), created.header("idempotency-replayed").is_some())
+}
+
+#[test]
+fn a_flipped_bit_in_the_first_middle_or_last_record_rejects_the_start() {
+    const RECORDS: u64 = 41;
+    for engine in ENGINES {
+        for position in [1, RECORDS / 2, RECORDS] {
+            let mut app = stopped(engine, RECORDS, 1);
+            let log = app.folder().join("log");
+            flip(engine, &log, position);
+            let before = records(engine, &log);
+            let rejected = app.try_start_again().expect_err("a damaged record is found by the replay");
+            assert_eq!(rejected.code, Some(1), "{engine}: {}", rejected.stderr);
+            let named = format!("position {position} ");
+            assert!(rejected.stderr.contains(&named), "{engine}, {position}: {}", rejected.stderr);
+            assert!(records(engine, &log) == before, "{engine}, {position}: nothing is changed");
+        }
+    }
+}
+
+/// A service that has not been started yet, on a log of its own.
+fn stopped(engine: &str, commits: u64, pets: i64) -> App {
+    let folder = tempfile::tempdir().unwrap();
+    let path = folder.path().join("log");
+    let store = format!("{engine}:{}", path.display());
+    let log: Arc<dyn EventLog> = match engine {
+        "sled" => Arc::new(SledLog::open(path).unwrap()),
+        _ => Arc::new(SqliteLog::open(path).unwrap()),
+    };
+    tokio::runtime::Runtime::new().unwrap().block_on(fill(&*log, commits, pets));
+    drop(log);
+    App::stopped_on(program(), &store, folder, &["--ops-listen", "127.0.0.1:0"])
+}
+
+async fn fill(log: &dyn EventLog, commits: u64, pets: i64) {
+    let (mut version, mut previous) = (Version::START, Digest::of(b""));
+    for position in 1..=commits {
+        let first = (position.cast_signed() - 1) * pets + 1;
+        let commit = Commit {
+            previous,
+            node: NodeId(7),
+            position: Position(position),
+            id: CommitId(Uuid::from_u128(position.into())),
+            time: DateTime::UNIX_EPOCH,
+            entries: (first..first + pets).map(entry).collect(),
+        };
+        let record = codec::encode(&commit);
+        version = Version::at(log.append(version, &record).await.unwrap(), commit.id);
+        previous = Digest::of(&record.bytes);
+    }
+}
+
+fn entry(id: i64) -> Entry {
+    let name = PetName::new(format!("pet {id} ")).unwrap();
+    let details = NewPet { name, category_id: CategoryId(7), status: None };
+    let request_key = Some(RequestKey::new(format!("key-{id}")).unwrap());
+    Entry {
+        event: PetEvent::Added(Pet { id: PetId::new(id).unwrap(), details }),
+        by: KeyId("k".into()),
+        request_key,
+    }
+}
+
+/// Flips one bit of the name in this record, so that only the checksum of the record tells.
+fn flip(engine: &str, log: &Path, position: u64) {
+    let name = format!("pet {position} ");
+    let place =
+        |bytes: &[u8]| bytes.windows(name.len()).position(|window| window == name.as_bytes()).unwrap();
+    if engine == "sled" {
+        const CHECKSUM: std::ops::Range<usize> = 36..40;
+        let database = sled::open(log.join("sled")).unwrap();
+        let (key, value) = database.range(position.to_be_bytes()..).next().unwrap().unwrap();
+        let mut chunk = value.to_vec();
+        let place = place(&chunk);
+        chunk[place] ^= 1;
+        let checksum =
+            crc32c::crc32c_append(crc32c::crc32c(&chunk[..CHECKSUM.start]), &chunk[CHECKSUM.end..]);
+        chunk[CHECKSUM].copy_from_slice(&checksum.to_be_bytes());
+        database.insert(key, chunk).unwrap();
+        database.flush().unwrap();
+    } else {
+        let mut bytes = fs::read(log).unwrap();
+        // SQLite leaves old copies of records in unused parts of its pages.
+        while bytes.windows(name.len()).any(|window| window == name.as_bytes()) {
+            let place = place(&bytes);
+            bytes[place] ^= 1;
+        }
+        fs::write(log, bytes).unwrap();
+    }
+}
+
+/// The file that holds the records.
+fn records(engine: &str, log: &Path) -> Vec<u8> {
+    fs::read(if engine == "sled" { log.join("sled/db") } else { log.to_owned() }).unwrap()
+}
