@@ -54,8 +54,11 @@ fn check(store: &str, engine: &str, (kind, lost): (&str, &[u64]), also: Option<S
         let salvaged = salvage();
         assert_eq!(salvaged.code, Some(0), "{case}: {}", salvaged.stderr);
         let gap = salvaged.stdout.lines().find(|line| line.starts_with("unreadable")).unwrap_or_default();
-        let (first, last) = (lost[0], lost[lost.len() - 1]);
-        let range = if first == last { first.to_string() } else { format!("{first} to {last}") };
+        let range = match lost {
+            [only] => only.to_string(),
+            [first, .., end] => format!("{first} to {end}"),
+            [] => unreachable!("every case loses a commit"),
+        };
         assert!(gap.ends_with(&format!(" {range}")), "{case}: {}", salvaged.stdout);
         let again = salvage();
         assert_eq!(again.code, Some(1), "{case}");

@@ -8,7 +8,7 @@ use crate::{
     commit::{Commit, CommitView, EventView, Version},
     digest::Digest,
     log_clock::LogClock,
-    ports::{Fault, LogError},
+    ports::{Fault, LogError, Position},
 };
 
 /// A history, up to the last commit that was added.
