@@ -1,4 +1,4 @@
-//! A low limit on open files, and idle strangers who want all of them.
+//! A low limit on open files, and idle unauthenticated connections that would use all of them.
 
 use std::{
     io::{ErrorKind, Read as _, Write as _},
@@ -15,22 +15,22 @@ use harness::{App, eventually, petstore, program};
 use tempfile::TempDir;
 
 /// More than the service can have open.
-const STRANGERS: usize = 400;
+const CONNECTIONS: usize = 400;
 
-/// Peers who connect, say nothing, and come back whenever they are closed.
-struct Strangers {
+/// Connections that send nothing, and are opened again whenever they are closed.
+struct IdleConnections {
     stop: Arc<AtomicBool>,
     thread: Option<JoinHandle<()>>,
 }
 
-impl Strangers {
-    fn besiege(address: SocketAddr) -> Self {
+impl IdleConnections {
+    fn keep_open(address: SocketAddr) -> Self {
         let connect = move || {
             let stream = TcpStream::connect_timeout(&address, Duration::from_secs(10)).ok()?;
             stream.set_nonblocking(true).ok()?;
             Some(stream)
         };
-        let mut streams: Vec<_> = (0..STRANGERS).map(|_| connect()).collect();
+        let mut streams: Vec<_> = (0..CONNECTIONS).map(|_| connect()).collect();
         let stop = Arc::new(AtomicBool::new(false));
         let told = stop.clone();
         let thread = thread::spawn(move || {
@@ -50,7 +50,7 @@ impl Strangers {
     }
 }
 
-impl Drop for Strangers {
+impl Drop for IdleConnections {
     fn drop(&mut self) {
         self.stop.store(true, Relaxed);
         if let Some(thread) = self.thread.take() {
@@ -59,20 +59,20 @@ impl Drop for Strangers {
     }
 }
 
-/// The status of an answer without a body, on a connection that stays open.
+/// The status of a response without a body, on a connection that stays open.
 fn ask(open: &mut TcpStream, key: &str) -> String {
     write!(open, "HEAD /v1/pets HTTP/1.1\r\nHost: a\r\nAuthorization: Bearer {key}\r\n\r\n").unwrap();
     let mut head = Vec::new();
     while !head.ends_with(b"\r\n\r\n") {
         let mut byte = [0];
-        open.read_exact(&mut byte).expect("the connection of a caller with a key stays open");
+        open.read_exact(&mut byte).expect("an authenticated connection stays open");
         head.extend(byte);
     }
     String::from_utf8_lossy(&head[9..12]).into_owned()
 }
 
 #[test]
-fn idle_strangers_neither_keep_callers_out_nor_revoked_keys_in_force() {
+fn idle_connections_neither_keep_clients_out_nor_revoked_keys_active() {
     let folder = TempDir::new().unwrap();
     let store = format!("sled:{}", folder.path().join("log").display());
     let mut app = App::stopped_on(program(), &store, folder, &[]);
@@ -83,12 +83,12 @@ fn idle_strangers_neither_keep_callers_out_nor_revoked_keys_in_force() {
     let mut open = TcpStream::connect(app.address()).unwrap();
     assert_eq!(ask(&mut open, &other), "200");
 
-    let _strangers = Strangers::besiege(app.address());
+    let _idle = IdleConnections::keep_open(app.address());
     let answered = |key: &str| {
         let call = app.anonymous("GET", "/v1/pets").header("Authorization", &format!("Bearer {key}"));
         call.try_send().map(|answer| answer.status)
     };
-    eventually("a caller with a key gets in", || (answered(&app.key) == Some(200)).then_some(()));
+    eventually("a client with a key is served", || (answered(&app.key) == Some(200)).then_some(()));
     let revoked = petstore(["keys", "revoke", &other, "--keys", app.keys_file().to_str().unwrap()]);
     assert_eq!(revoked.code, Some(0), "{}", revoked.stderr);
     eventually("the revoked key is refused", || (ask(&mut open, &other) == "401").then_some(()));

@@ -43,6 +43,14 @@ fn requests_are_counted_by_operation_and_status() {
 }
 
 #[test]
+fn the_largest_pet_limit_is_shown() {
+    let most = usize::MAX.to_string();
+    let app = App::start_with(&[&OPS[..], &["--max-pets", &most]].concat());
+    let text = metrics(app.operators());
+    assert!(text.contains(&format!("\npetstore_pets_limit {most}\n")), "{text}");
+}
+
+#[test]
 fn an_operator_sees_who_still_calls_what_will_be_removed() {
     let app = App::start_with(&OPS);
     let name = r#"old "shop" \ two"#;

@@ -9,7 +9,7 @@ use std::{
     process::{Command, Output, Stdio},
     sync::atomic::{AtomicBool, Ordering::Relaxed},
     thread,
-    time::{Duration, SystemTime},
+    time::{Duration, Instant, SystemTime},
 };
 
 use harness::{App, Call, eventually, petstore, program};
@@ -238,18 +238,27 @@ fn a_pair_that_does_not_fit_is_refused_in_one_sentence() {
 }
 
 #[test]
-fn a_peer_that_makes_no_tls_connection_is_closed() {
+fn a_client_that_makes_no_tls_connection_is_closed() {
     let secure = Secure::start(&[]);
     let mut silent = TcpStream::connect(secure.app.address()).unwrap();
     let plain = Call::new(secure.app.address(), "GET", "/livez").try_send();
     assert!(plain.is_none_or(|answer| answer.status != 200), "plain HTTP gets nothing");
     silent.set_read_timeout(Some(Duration::from_mins(1))).unwrap();
-    assert_eq!(silent.read(&mut [0; 16]).unwrap(), 0, "closed without a word");
+    assert_eq!(silent.read(&mut [0; 16]).unwrap(), 0, "closed without a response");
 }
 
-/// A handshake may take ten seconds: longer than a caller should have to wait for one of them to end.
 #[test]
-fn peers_that_make_no_tls_connection_keep_nobody_else_out() {
+fn a_client_that_makes_no_tls_connection_does_not_delay_the_shutdown() {
+    let mut secure = Secure::start(&["--drain", "1h"]);
+    let (_silent, begun) = (TcpStream::connect(secure.app.address()).unwrap(), Instant::now());
+    assert_eq!(secure.status("/livez", &[]), "200\n", "accepted after the silent client");
+    assert!(secure.app.terminate().success());
+    assert!(begun.elapsed() < Duration::from_secs(9), "a handshake may take ten seconds");
+}
+
+/// A handshake may take ten seconds: longer than a client should wait for a slot.
+#[test]
+fn clients_that_make_no_tls_connection_are_evicted_at_the_limit() {
     let secure = Secure::start(&["--max-connections", "2"]);
     let silent = [(); 2].map(|()| TcpStream::connect(secure.app.address()).unwrap());
     for _ in 0..5 {

@@ -214,7 +214,7 @@ fn connections(encoder: &mut Encoder<'_>, service: &Service) -> fmt::Result {
     });
     let help = "Connections rejected at the limit of the listener (full) or of their address (address).";
     encoder.counters("petstore_http_connections_refused", help, rejected)?;
-    let unsent = service.unsent.load(Relaxed);
+    let unsent = service.unsent.load(Relaxed) as u64;
     encoder.gauge("petstore_http_unsent_bytes", "Bytes of responses not yet read by clients.", unsent)?;
     let help = "Maximum number of unread bytes; above it, requests get 503.";
     encoder.gauge("petstore_http_unsent_bytes_limit", help, UNSENT_MAX)?;
@@ -242,13 +242,11 @@ fn state(encoder: &mut Encoder<'_>, store: &PetStore) -> fmt::Result {
     encoder.gauge("petstore_pets", "Pets in the inventory.", store.count())?;
     if let Some(limit) = store.pets_max() {
         let help = "Maximum number of pets; at the limit, creates are rejected.";
-        encoder.gauge("petstore_pets_limit", help, limit)?;
+        // A `usize` would have to fit into an `i64`.
+        encoder.gauge("petstore_pets_limit", help, limit as u64)?;
     }
-    encoder.gauge(
-        "petstore_log_position",
-        "Last commit applied by this node.",
-        store.version().position.0,
-    )?;
+    let position = store.version().position.0;
+    encoder.gauge("petstore_log_position", "Last commit applied by this node.", position)?;
     encoder.gauge("petstore_replica_lag_commits", "Commits not yet applied by this node.", store.lag())?;
     let help = "Time since this node last read the end of the log.";
     encoder.gauge("petstore_replica_unseen_seconds", help, store.log_unseen_for().as_secs_f64())?;

@@ -19,7 +19,7 @@ use super::{
     instrumented::{InstrumentedStream, ResponseBody},
     request_body,
     settings::Settings,
-    timeouts::{InFlightRequest, Watchdog},
+    timeouts::InFlightRequest,
     tls::Tls,
 };
 use crate::http::{
@@ -93,12 +93,11 @@ impl Connection {
 
     /// Runs `serve` until it ends, the client is too slow, or the connection is evicted.
     async fn watch(&self, serve: impl Future<Output = Result<(), CloseReason>>) {
-        let mut watchdog = Watchdog::new(&self.slot.activity, &self.shared.settings);
         let ended = tokio::select! {
-            // The watchdog inspects the state after the connection has made progress.
+            // The second branch inspects the state after the connection has made progress.
             biased;
             ended = serve => ended,
-            () = watchdog.expired() => Err("timed out, or evicted while idle and unauthenticated".into()),
+            () = self.slot.activity.expired(&self.shared.settings) => Err("timed out, or evicted while idle and unauthenticated".into()),
         };
         let Err(reason) = ended else { return };
         // The parser responds by itself, so such a request is logged here.
@@ -144,7 +143,7 @@ impl Connection {
         let router = if in_flight.may_send_more() { &routers.serving } else { &routers.shedding };
         let request = request_body::wrap(request, &in_flight);
         let request = request.map(|body| with_deadline(body, settings.body_timeout));
-        let response = pipeline::answer(router, request, self.peer, in_flight.since()).response().await;
+        let response = pipeline::answer(router, request, self.peer, in_flight.begun()).response().await;
         // Only responses to authenticated clients carry a position.
         if response.headers().contains_key(LOG_POSITION) {
             self.slot.mark_authenticated();

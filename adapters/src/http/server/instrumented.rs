@@ -14,7 +14,7 @@ use axum::{
 use hyper::body::{Body as HttpBody, Buf, Frame, SizeHint};
 use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
 
-use super::timeouts::{Activity, InFlightRequest};
+use super::timeouts::{Activity, Extent, InFlightRequest};
 
 /// Marks a response (in its extensions) that lasts as long as the client reads its chunks.
 #[derive(Debug, Clone, Copy)]
@@ -82,11 +82,8 @@ pub(super) struct ResponseBody {
 impl ResponseBody {
     /// Wraps the body of a response that the client can read from now on.
     pub(super) fn wrap(response: Response<Body>, request: InFlightRequest) -> Response<Self> {
-        if response.extensions().get::<Endless>().is_some() {
-            request.stream_began();
-        } else {
-            request.response_began();
-        }
+        let is_endless = response.extensions().get::<Endless>().is_some();
+        request.response_began(if is_endless { Extent::Endless } else { Extent::Bounded });
         response.map(|body| Self { body, request })
     }
 }

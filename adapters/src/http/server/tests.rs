@@ -52,7 +52,7 @@ async fn start(settings: Settings) -> Server {
 }
 
 impl Server {
-    /// A connection that was really accepted: it has had an answer.
+    /// A connection that is known to be accepted: it has had a response.
     async fn connect(&self) -> TcpStream {
         self.connect_and_send(LIST).await
     }
@@ -60,9 +60,9 @@ impl Server {
     async fn connect_and_send(&self, request: &[u8]) -> TcpStream {
         let mut stream = TcpStream::connect(self.address).await.unwrap();
         stream.write_all(request).await.unwrap();
-        let mut answer = [0; 15];
-        stream.read_exact(&mut answer).await.unwrap();
-        assert_eq!(&answer, b"HTTP/1.1 200 OK");
+        let mut response = [0; 15];
+        stream.read_exact(&mut response).await.unwrap();
+        assert_eq!(&response, b"HTTP/1.1 200 OK");
         stream
     }
 }
@@ -74,9 +74,9 @@ async fn a_connection_above_the_limit_gets_503_and_a_free_place_is_used_again() 
 
     let mut third = TcpStream::connect(server.address).await.unwrap();
     third.write_all(LIVEZ).await.unwrap();
-    let mut answer = String::new();
-    third.read_to_string(&mut answer).await.unwrap();
-    let (head, body) = answer.split_once("\r\n\r\n").unwrap();
+    let mut response = String::new();
+    third.read_to_string(&mut response).await.unwrap();
+    let (head, body) = response.split_once("\r\n\r\n").unwrap();
     assert!(head.starts_with("HTTP/1.1 503") && head.contains("retry-after: 1"), "{head}");
     let error: serde_json::Value = serde_json::from_str(body).unwrap();
     assert_eq!(error["code"], "busy");
@@ -86,13 +86,13 @@ async fn a_connection_above_the_limit_gets_503_and_a_free_place_is_used_again() 
 }
 
 #[tokio::test]
-async fn an_idle_stranger_makes_room_for_another_connection() {
+async fn the_oldest_idle_unauthenticated_connection_is_evicted_at_the_limit() {
     let server = start(Settings { connections_max: 2, ..Settings::default() }).await;
-    let (mut stranger, mut caller) = (server.connect_and_send(LIVEZ).await, server.connect().await);
+    let (mut evicted, mut client) = (server.connect_and_send(LIVEZ).await, server.connect().await);
     let _third = server.connect().await;
-    stranger.read_to_end(&mut Vec::new()).await.unwrap();
-    caller.write_all(LIST).await.unwrap();
-    assert!(caller.read(&mut [0; 1]).await.unwrap() > 0, "the connection of a caller with a key stays");
+    evicted.read_to_end(&mut Vec::new()).await.unwrap();
+    client.write_all(LIST).await.unwrap();
+    assert!(client.read(&mut [0; 1]).await.unwrap() > 0, "authenticated connections are not evicted");
 }
 
 /// Whether a new connection gets a place; the server may not have noticed yet that one is free.
@@ -112,11 +112,11 @@ async fn a_stopping_server_closes_idle_connections_and_returns() {
     server.task.await.unwrap();
     assert!(server.service.is_draining());
     idle.read_to_end(&mut Vec::new()).await.unwrap();
-    assert!(TcpStream::connect(server.address).await.is_err(), "nobody listens any more");
+    assert!(TcpStream::connect(server.address).await.is_err(), "the socket is closed");
 }
 
 #[tokio::test]
-async fn what_does_not_finish_in_time_is_closed() {
+async fn connections_that_do_not_finish_in_time_are_closed() {
     let server = start(Settings { drain: Duration::ZERO, ..Settings::default() }).await;
     let mut slow = TcpStream::connect(server.address).await.unwrap();
     slow.write_all(&LIVEZ[..20]).await.unwrap();
@@ -124,7 +124,7 @@ async fn what_does_not_finish_in_time_is_closed() {
     server.shutdown.send(()).unwrap();
     server.task.await.unwrap();
     // The peer sees the end, or a reset when what it sent was never read; but it need not wait for it.
-    let mut answer = Vec::new();
-    let ended = timeout(Duration::from_secs(5), slow.read_to_end(&mut answer)).await;
-    assert!(ended.is_ok() && answer.is_empty(), "{ended:?}, {answer:?}");
+    let mut response = Vec::new();
+    let ended = timeout(Duration::from_secs(5), slow.read_to_end(&mut response)).await;
+    assert!(ended.is_ok() && response.is_empty(), "{ended:?}, {response:?}");
 }

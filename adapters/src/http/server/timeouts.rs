@@ -2,36 +2,36 @@
 //!
 //! hyper does not disconnect a client that sends nothing, its header timeout also ends idle connections, and it has no
 //! write timeout: an HTTP/2 client that opens its windows by one byte keeps whole responses in memory. Therefore
-//! [`Activity`] records received bytes, requests and sent chunks, and a [`Watchdog`] ends a connection whose state has
-//! lasted too long.
+//! [`Activity`] records received bytes, requests and sent chunks, and [`Activity::expired`] ends a connection whose
+//! state has lasted too long.
 //!
 //! | state | begins | timeout |
 //! |---|---|---|
 //! | head | with the connection, and with the first byte after idling; more bytes do not extend it | `head_timeout` |
 //! | request in flight | when its head is complete; ends when the client has its response and its body was read | `request_timeout` |
 //! | response unread | with the response, and again with each part of it that the client reads | `write_timeout` |
-//! | chunk of a streaming response unread | with the chunk, and again with each whole chunk that the client reads | `write_timeout` |
+//! | chunk of an endless response unread | with the chunk, and again with each whole chunk that the client reads | `write_timeout` |
 //! | idle | when no request is in flight | `idle_timeout` |
 //! | stalled | when the socket accepts no bytes, in addition to any other state | `write_timeout` |
 //!
-//! A streaming response lasts as long as the client reads its chunks, and may pause between them.
+//! An endless response lasts as long as the client reads its chunks, and may pause between them.
 //!
 //! An HTTP/2 connection is idle when no stream is open: only hyper can parse the frames of its heads.
 
 use std::{
     future::poll_fn,
-    pin::Pin,
+    pin::pin,
     sync::{
         Arc,
         atomic::{AtomicUsize, Ordering::Relaxed},
     },
-    task::{Context, Poll, ready},
+    task::{Poll, ready},
     time::Duration,
 };
 
 use futures_util::task::AtomicWaker;
 use parking_lot::Mutex;
-use tokio::time::{self, Instant, Sleep};
+use tokio::time::{self, Instant};
 
 use super::settings::Settings;
 
@@ -64,21 +64,14 @@ pub(super) struct Activity {
 }
 
 struct State {
-    protocol: Protocol,
+    /// The bytes of the HTTP/2 preface that have not arrived: none for HTTP/2, `None` for HTTP/1.
+    preface: Option<&'static [u8]>,
     /// What a connection without requests in flight waits for, and since when.
     waiting: (Waiting, Instant),
     in_flight: Vec<Request>,
     next_id: u64,
     stalled: Option<Instant>,
     is_evicted: bool,
-}
-
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-enum Protocol {
-    /// Only this many bytes of the HTTP/2 preface have arrived.
-    Unknown(usize),
-    Http1,
-    Http2,
 }
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -91,44 +84,45 @@ enum Waiting {
 
 struct Request {
     id: u64,
-    since: Instant,
-    response: Response,
+    begun: Instant,
+    extent: Extent,
+    /// The parts of the response that the client has not read: its chunks, and one for a bounded response as a whole.
+    unread: usize,
+    /// When the client could first read the response, or last read a part of it.
+    progress: Instant,
 }
 
-enum Response {
-    Pending,
-    /// The time at which the client could read the response, or last read a part of it.
-    Sending(Instant),
-    /// The number of unread chunks, and the time at which the client could read the first or last read one.
-    Streaming(usize, Instant),
+/// How long a response is.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum Extent {
+    /// It has an end, so reading a part of a chunk counts as progress.
+    Bounded,
+    /// It lasts as long as the client reads whole chunks in time.
+    Endless,
 }
 
 impl Activity {
     /// Records a new connection, which waits for a head.
     pub(super) fn new(total_unsent: Arc<UnsentBytes>) -> Arc<Self> {
         let state = State {
-            protocol: Protocol::Unknown(0),
+            preface: Some(HTTP2_PREFACE),
             waiting: (Waiting::Head, Instant::now()),
             in_flight: Vec::new(),
             next_id: 0,
             stalled: None,
             is_evicted: false,
         };
-        Arc::new(Self {
-            state: Mutex::new(state),
-            watchdog: AtomicWaker::new(),
-            unsent: UnsentBytes::new(0),
-            total_unsent,
-        })
+        let (state, watchdog, unsent) = (Mutex::new(state), AtomicWaker::new(), UnsentBytes::new(0));
+        Arc::new(Self { state, watchdog, unsent, total_unsent })
     }
 
     /// Begins a request. It is in flight until the last clone of the guard is dropped.
     pub(super) fn begin(self: &Arc<Self>) -> InFlightRequest {
         let mut state = self.state.lock();
-        let (id, since) = (state.next_id, Instant::now());
+        let (id, begun) = (state.next_id, Instant::now());
         state.next_id += 1;
-        state.in_flight.push(Request { id, since, response: Response::Pending });
-        InFlightRequest(Arc::new(Guard { activity: self.clone(), id, since }))
+        state.in_flight.push(Request { id, begun, extent: Extent::Bounded, unread: 0, progress: begun });
+        InFlightRequest(Arc::new(Guard { activity: self.clone(), id, begun }))
     }
 
     /// Ends the connection if no request is in flight.
@@ -143,33 +137,49 @@ impl Activity {
 
     /// Records bytes from the client.
     pub(super) fn received(&self, bytes: &[u8]) {
-        if bytes.is_empty() {
-            return;
-        }
         let mut state = self.state.lock();
-        state.detect_protocol(bytes);
-        match (state.protocol, state.waiting) {
-            (Protocol::Http2, (Waiting::Head, _)) => state.waiting = (Waiting::NextRequest, Instant::now()),
-            (Protocol::Http1 | Protocol::Unknown(_), (Waiting::NextRequest, _))
-                if state.in_flight.is_empty() =>
-            {
-                state.waiting = (Waiting::Head, Instant::now());
-            }
-            (Protocol::Http1 | Protocol::Http2 | Protocol::Unknown(_), _) => {}
+        if let Some(missing) = state.preface {
+            let arrived = missing.len().min(bytes.len());
+            state.preface = (missing[..arrived] == bytes[..arrived]).then(|| &missing[arrived..]);
+        }
+        let waiting = match state.preface {
+            Some([]) => Waiting::NextRequest,
+            Some(_) | None => Waiting::Head,
+        };
+        if !bytes.is_empty() && state.in_flight.is_empty() && state.waiting.0 != waiting {
+            state.waiting = (waiting, Instant::now());
         }
     }
 
     /// Records whether the socket accepted bytes.
     pub(super) fn wrote<T>(&self, outcome: &Poll<T>) {
-        let mut state = self.state.lock();
-        match outcome {
-            Poll::Pending => _ = state.stalled.get_or_insert_with(Instant::now),
-            Poll::Ready(_) => state.stalled = None,
-        }
+        let stalled = &mut self.state.lock().stalled;
+        *stalled = outcome.is_pending().then(|| stalled.unwrap_or_else(Instant::now));
     }
 
-    fn is_idle(&self) -> bool {
-        self.state.lock().in_flight.is_empty()
+    /// Returns when the connection is evicted, or its state has lasted too long. Each poll inspects the present state, so
+    /// this must be polled after the connection and in the same task.
+    pub(super) async fn expired(&self, settings: &Settings) {
+        let mut timer = pin!(time::sleep(settings.head_timeout));
+        poll_fn(|context| {
+            self.watchdog.register(context.waker());
+            loop {
+                let now = Instant::now();
+                let deadline = self.deadline(now, settings);
+                let is_idle = self.state.lock().in_flight.is_empty();
+                let alarm = if is_idle { deadline } else { deadline.min(now + CHECK_INTERVAL) };
+                // A later deadline does not move the timer: it fires early once instead of being reset by every request.
+                if alarm < timer.deadline() {
+                    timer.as_mut().reset(alarm);
+                }
+                ready!(timer.as_mut().poll(context));
+                if deadline <= now {
+                    return Poll::Ready(());
+                }
+                timer.as_mut().reset(alarm);
+            }
+        })
+        .await;
     }
 
     /// When the present state will have lasted too long.
@@ -177,40 +187,19 @@ impl Activity {
         let has_pressure = self.total_unsent.load(Relaxed) >= PRESSURE;
         let write_timeout = if has_pressure { PRESSURE_TIMEOUT } else { settings.write_timeout };
         let state = self.state.lock();
-        let requests = state.in_flight.iter();
-        let requests = requests.map(|request| match request.response {
-            Response::Pending => request.since + settings.request_timeout(),
-            Response::Sending(since) => {
-                (request.since + settings.request_timeout()).min(since + write_timeout)
-            }
-            Response::Streaming(0, _) => now + settings.idle_timeout,
-            Response::Streaming(_, since) => since + write_timeout,
+        let requests = state.in_flight.iter().map(|request| {
+            let end = match request.extent {
+                Extent::Bounded => request.begun + settings.request_timeout(),
+                Extent::Endless => now + settings.idle_timeout,
+            };
+            if request.unread > 0 { end.min(request.progress + write_timeout) } else { end }
         });
-        let deadline = requests.min().unwrap_or_else(|| state.idle_deadline(settings));
-        state.stalled.map_or(deadline, |since| deadline.min(since + settings.write_timeout))
-    }
-}
-
-impl State {
-    fn idle_deadline(&self, settings: &Settings) -> Instant {
-        match self.waiting {
-            (_, since) if self.is_evicted => since,
+        let deadline = requests.min().unwrap_or_else(|| match state.waiting {
+            (_, since) if state.is_evicted => since,
             (Waiting::Head, since) => since + settings.head_timeout,
             (Waiting::NextRequest, since) => since + settings.idle_timeout,
-        }
-    }
-
-    fn detect_protocol(&mut self, bytes: &[u8]) {
-        let Protocol::Unknown(seen) = self.protocol else { return };
-        let expected = &HTTP2_PREFACE[seen..];
-        let compared = expected.len().min(bytes.len());
-        self.protocol = if expected[..compared] != bytes[..compared] {
-            Protocol::Http1
-        } else if compared == expected.len() {
-            Protocol::Http2
-        } else {
-            Protocol::Unknown(seen + compared)
-        };
+        });
+        state.stalled.map_or(deadline, |since| deadline.min(since + settings.write_timeout))
     }
 }
 
@@ -221,13 +210,13 @@ pub(super) struct InFlightRequest(Arc<Guard>);
 struct Guard {
     activity: Arc<Activity>,
     id: u64,
-    since: Instant,
+    begun: Instant,
 }
 
 impl InFlightRequest {
     /// The time at which the request began.
-    pub(super) fn since(&self) -> std::time::Instant {
-        self.0.since.into_std()
+    pub(super) fn begun(&self) -> std::time::Instant {
+        self.0.begun.into_std()
     }
 
     /// Whether the limits on unsent bytes allow another response.
@@ -236,32 +225,33 @@ impl InFlightRequest {
         unsent.load(Relaxed) < UNSENT_PER_CONNECTION_MAX && total_unsent.load(Relaxed) < UNSENT_MAX
     }
 
-    /// Records that the client can read a response of bounded length.
-    pub(super) fn response_began(&self) {
-        self.update(|response| *response = Response::Sending(Instant::now()));
-    }
-
-    /// Records that the client can read a streaming response, which has no chunk yet.
-    pub(super) fn stream_began(&self) {
-        self.update(|response| *response = Response::Streaming(0, Instant::now()));
+    /// Records that the client can read the response.
+    pub(super) fn response_began(&self, extent: Extent) {
+        self.update(|request| {
+            request.extent = extent;
+            request.unread = usize::from(extent == Extent::Bounded);
+            request.progress = Instant::now();
+        });
     }
 
     /// Records a chunk that holds this much memory until the client has read it.
     pub(super) fn chunk_began(&self, held: usize) {
         self.0.activity.unsent.fetch_add(held, Relaxed);
         self.0.activity.total_unsent.fetch_add(held, Relaxed);
-        self.update(|response| match response {
-            Response::Pending | Response::Sending(_) => {}
-            Response::Streaming(0, _) => *response = Response::Streaming(1, Instant::now()),
-            Response::Streaming(chunks, _) => *chunks += 1,
+        self.update(|request| {
+            if request.unread == 0 {
+                request.progress = Instant::now();
+            }
+            request.unread += 1;
         });
     }
 
-    /// Records that the client has read a part of a chunk, which counts only for responses of bounded length.
+    /// Records that the client has read a part of a chunk.
     pub(super) fn chunk_advanced(&self) {
-        self.update(|response| match response {
-            Response::Sending(since) => *since = Instant::now(),
-            Response::Pending | Response::Streaming(..) => {}
+        self.update(|request| {
+            if request.extent == Extent::Bounded {
+                request.progress = Instant::now();
+            }
         });
     }
 
@@ -269,16 +259,16 @@ impl InFlightRequest {
     pub(super) fn chunk_ended(&self, held: usize) {
         self.0.activity.unsent.fetch_sub(held, Relaxed);
         self.0.activity.total_unsent.fetch_sub(held, Relaxed);
-        self.update(|response| match response {
-            Response::Pending | Response::Sending(_) => {}
-            Response::Streaming(chunks, since) => (*chunks, *since) = (*chunks - 1, Instant::now()),
+        self.update(|request| {
+            request.unread -= 1;
+            request.progress = Instant::now();
         });
     }
 
-    fn update(&self, change: impl FnOnce(&mut Response)) {
+    fn update(&self, change: impl FnOnce(&mut Request)) {
         let mut state = self.0.activity.state.lock();
         if let Some(request) = state.in_flight.iter_mut().find(|request| request.id == self.0.id) {
-            change(&mut request.response);
+            change(request);
         }
     }
 }
@@ -289,43 +279,6 @@ impl Drop for Guard {
         state.in_flight.retain(|request| request.id != self.id);
         if state.in_flight.is_empty() {
             state.waiting = (Waiting::NextRequest, Instant::now());
-        }
-    }
-}
-
-/// Ends a connection whose state has lasted too long. Its timer is not reset with every request: it may fire early, and
-/// is then set to the new deadline.
-pub(super) struct Watchdog<'a> {
-    activity: &'a Activity,
-    settings: &'a Settings,
-    timer: Pin<Box<Sleep>>,
-}
-
-impl<'a> Watchdog<'a> {
-    pub(super) fn new(activity: &'a Activity, settings: &'a Settings) -> Self {
-        Self { activity, settings, timer: Box::pin(time::sleep(settings.head_timeout)) }
-    }
-
-    /// Returns when the connection is overdue or evicted. Each poll inspects its present state, so this must be polled
-    /// after the connection and in the same task.
-    pub(super) async fn expired(&mut self) {
-        poll_fn(|context| self.poll_expired(context)).await;
-    }
-
-    fn poll_expired(&mut self, context: &mut Context<'_>) -> Poll<()> {
-        self.activity.watchdog.register(context.waker());
-        loop {
-            let now = Instant::now();
-            let deadline = self.activity.deadline(now, self.settings);
-            let alarm = if self.activity.is_idle() { deadline } else { deadline.min(now + CHECK_INTERVAL) };
-            if alarm < self.timer.deadline() {
-                self.timer.as_mut().reset(alarm);
-            }
-            ready!(self.timer.as_mut().poll(context));
-            if deadline <= now {
-                return Poll::Ready(());
-            }
-            self.timer.as_mut().reset(alarm);
         }
     }
 }

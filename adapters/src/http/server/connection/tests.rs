@@ -1,6 +1,6 @@
 //! Whole connections over a pipe in memory. A test of one timeout makes all others too long to fire.
 
-use std::time::Duration;
+use std::{sync::atomic::Ordering::Relaxed, time::Duration};
 
 use application::{Principal, RefusedKey, ports::Authenticator};
 use axum::{
@@ -53,6 +53,7 @@ impl Authenticator for NoKeys {
 struct Peer {
     stream: DuplexStream,
     drain: watch::Sender<bool>,
+    service: Arc<Service>,
     server: JoinHandle<()>,
 }
 
@@ -61,14 +62,14 @@ impl Peer {
         let (stream, theirs) = tokio::io::duplex(1024);
         let (drain, draining) = watch::channel(false);
         let service = Arc::new(Service::new(Arc::new(NoKeys), Site::default(), Arc::default()));
+        let shared = Arc::new(Shared::new(public_routers(&service), service.clone(), settings));
+        let activity = Activity::new(service.unsent.clone());
         let server = tokio::spawn(async move {
-            let admission = Arc::new(Admission::new("test", &settings));
-            let slot = admission.admit(None, Activity::new(Arc::default())).await.ok().unwrap();
-            let shared = Arc::new(Shared::new(public_routers(&service), service, settings));
+            let slot = Arc::new(Admission::new("test", &settings)).admit(None, activity).await.ok().unwrap();
             let connection = Arc::new(Connection { shared, peer: [127, 0, 0, 1].into(), slot });
             connection.watch(connection.serve(theirs, draining)).await;
         });
-        Self { stream, drain, server }
+        Self { stream, drain, service, server }
     }
 
     async fn send(&mut self, text: &str) {
@@ -245,6 +246,20 @@ async fn an_http2_peer_that_reads_no_response_is_disconnected_however_often_it_a
         time::timeout(Duration::from_secs(10), asking).await.expect("the connection is closed in time");
         peer.server.await.unwrap();
         drop((untaken, driver));
+    }
+}
+
+#[tokio::test]
+async fn an_unread_http2_response_counts_even_if_the_window_lets_nothing_through() {
+    for window in [0, 1] {
+        let peer = Peer::connect(PATIENT);
+        let (mut requests, driver) = http2(peer.stream, window).await;
+        let response = ask(&mut requests, Method::GET, "/v1/pets").await.unwrap();
+        let length = response.headers()["content-length"].to_str().unwrap().parse::<usize>().unwrap();
+        assert!(peer.service.unsent.load(Relaxed) >= length, "window {window}");
+        driver.abort();
+        peer.server.await.unwrap();
+        assert_eq!(peer.service.unsent.load(Relaxed), 0);
     }
 }
 

@@ -8,8 +8,8 @@ use hyper::body::Buf as _;
 use super::*;
 use crate::http::server::instrumented::Chunk;
 
-/// A request may take 200 seconds in all.
-const PATIENCE: Settings = Settings {
+/// A request may take 200 seconds in total.
+const SETTINGS: Settings = Settings {
     connections_per_address: None,
     connections_max: 1,
     refusals_max: 1,
@@ -21,11 +21,11 @@ const PATIENCE: Settings = Settings {
 };
 
 fn deadline(activity: &Activity) -> Instant {
-    activity.deadline(Instant::now(), &PATIENCE)
+    activity.deadline(Instant::now(), &SETTINGS)
 }
 
-/// How long the connection may go on like that, in whole seconds from now.
-fn patience_left(activity: &Activity) -> u64 {
+/// How long the state may last, in whole seconds from now.
+fn seconds_left(activity: &Activity) -> u64 {
     (deadline(activity) - Instant::now()).as_secs() + 1
 }
 
@@ -33,7 +33,7 @@ fn patience_left(activity: &Activity) -> u64 {
 fn a_new_connection_must_send_a_head_and_more_bytes_do_not_extend_the_timeout() {
     let activity = Activity::new(Arc::default());
     let before = deadline(&activity);
-    assert_eq!(patience_left(&activity), 10);
+    assert_eq!(seconds_left(&activity), 10);
     for byte in *b"GET / HTTP/1.1\r\nx: " {
         activity.received(&[byte]);
     }
@@ -46,15 +46,15 @@ fn a_connection_idles_after_its_last_request_until_the_next_byte() {
     activity.received(b"GET / HTTP/1.1\r\n\r\n");
     let request = activity.begin();
     let body = request.clone();
-    assert_eq!(patience_left(&activity), 200);
+    assert_eq!(seconds_left(&activity), 200);
     drop(request);
-    assert_eq!(patience_left(&activity), 200, "the body is still on its way");
+    assert_eq!(seconds_left(&activity), 200, "the body is still arriving");
     drop(body);
-    assert_eq!(patience_left(&activity), 60);
+    assert_eq!(seconds_left(&activity), 60);
     activity.received(b"");
-    assert_eq!(patience_left(&activity), 60, "nothing came");
+    assert_eq!(seconds_left(&activity), 60, "no byte");
     activity.received(b"G");
-    assert_eq!(patience_left(&activity), 10);
+    assert_eq!(seconds_left(&activity), 10);
 }
 
 #[test]
@@ -63,21 +63,21 @@ fn bytes_that_arrive_during_a_request_do_not_start_the_head_timeout() {
     let request = activity.begin();
     activity.received(b"GET /next");
     drop(request);
-    assert_eq!(patience_left(&activity), 60);
+    assert_eq!(seconds_left(&activity), 60);
 }
 
 #[test]
-fn a_peer_that_takes_nothing_is_stalled_whatever_else_goes_on() {
+fn a_client_that_reads_nothing_is_stalled_in_any_state() {
     let activity = Activity::new(Arc::default());
     let _request = activity.begin();
     activity.wrote::<usize>(&Poll::Pending);
     let before = deadline(&activity);
-    assert_eq!(patience_left(&activity), 30);
+    assert_eq!(seconds_left(&activity), 30);
     activity.wrote::<usize>(&Poll::Pending);
     activity.received(b"PING");
-    assert_eq!(deadline(&activity), before, "only taking something helps");
+    assert_eq!(deadline(&activity), before, "only reading helps");
     activity.wrote(&Poll::Ready(1));
-    assert_eq!(patience_left(&activity), 200);
+    assert_eq!(seconds_left(&activity), 200);
 }
 
 #[test]
@@ -86,11 +86,11 @@ fn http2_idles_from_its_preface_on_however_that_arrives() {
         let (first, second) = HTTP2_PREFACE.split_at(split);
         let activity = Activity::new(Arc::default());
         activity.received(first);
-        assert_eq!(patience_left(&activity), 10, "{split} bytes of the preface");
+        assert_eq!(seconds_left(&activity), 10, "{split} bytes of the preface");
         activity.received(second);
-        assert_eq!(patience_left(&activity), 60);
+        assert_eq!(seconds_left(&activity), 60);
         activity.received(b"a head in frames");
-        assert_eq!(patience_left(&activity), 60);
+        assert_eq!(seconds_left(&activity), 60);
     }
 }
 
@@ -104,25 +104,36 @@ fn the_oldest_request_in_flight_counts() {
     drop(oldest);
     assert!(deadline(&activity) >= before);
     drop(younger);
-    assert_eq!(patience_left(&activity), 60);
+    assert_eq!(seconds_left(&activity), 60);
 }
 
 #[test]
-fn an_endless_response_lasts_but_a_piece_of_it_must_be_taken_whole() {
+fn an_endless_response_lasts_while_the_client_reads_whole_chunks() {
     let activity = Activity::new(Arc::default());
     let request = activity.begin();
-    request.stream_began();
-    assert_eq!(patience_left(&activity), 60, "and again and again, while there is nothing to take");
+    request.response_began(Extent::Endless);
+    assert_eq!(seconds_left(&activity), 60, "and again, while there is nothing to read");
     let mut first = Chunk::new(Bytes::from(vec![0; 10]), request.clone());
     let second = Chunk::new(Bytes::from(vec![0; 10]), request.clone());
     let before = deadline(&activity);
-    assert_eq!(patience_left(&activity), 30);
+    assert_eq!(seconds_left(&activity), 30);
     first.advance(9);
-    assert_eq!(deadline(&activity), before, "a few bytes do not help");
+    assert_eq!(deadline(&activity), before, "a part of a chunk is no progress");
     drop(first);
-    assert!(deadline(&activity) > before, "the next piece has its own time");
+    assert!(deadline(&activity) > before, "the next chunk has its own timeout");
     drop(second);
-    assert_eq!(patience_left(&activity), 60);
+    assert_eq!(seconds_left(&activity), 60);
     drop(request);
-    assert_eq!(patience_left(&activity), 60, "idle");
+    assert_eq!(seconds_left(&activity), 60, "idle");
+}
+
+#[test]
+fn only_an_idle_connection_is_evicted() {
+    let activity = Activity::new(Arc::default());
+    let request = activity.begin();
+    assert!(!activity.evict_if_idle());
+    assert_eq!(seconds_left(&activity), 200);
+    drop(request);
+    assert!(activity.evict_if_idle());
+    assert!(deadline(&activity) <= Instant::now());
 }
