@@ -1,64 +1,36 @@
 //! The hash chain: every record identifies the history before it.
 
-use std::{
-    fs,
-    process::Command,
-    sync::{Arc, Mutex, PoisonError},
-};
+use std::{fs, process::Command, sync::Arc};
 
-use adapters::{event_log::memory::MemoryLog, read_model::MemoryReadModel};
+use adapters::{event_log::memory::MemoryLog, read_model::MemoryReadModel, system::SystemClock};
 use application::{
-    CreatePet, Digest, KeyId, LogAccess, Options, PetStore, RequestKey, codec,
+    CreatePet, Digest, KeyId, LogAccess, Options, PetStore, codec,
     commit::Commit,
     contract,
-    ports::{Clock, EventLog, Fault, LogError, LogSource as _, Position, ReadBound},
+    ports::{EventLog, Fault, LogError, LogSource as _, Position, ReadBound},
     transfer::{self, Broken, Summary},
 };
-use chrono::{DateTime, TimeDelta, Utc};
+use chrono::DateTime;
 use domain::{CategoryId, NewPet, PetName};
 
-/// A clock that shows what the test sets.
-struct SetClock(Mutex<DateTime<Utc>>);
-
-impl SetClock {
-    fn at(hours: i64) -> Arc<Self> {
-        Arc::new(Self(Mutex::new(hour(hours))))
-    }
-
-    fn set(&self, hours: i64) {
-        *self.0.lock().unwrap_or_else(PoisonError::into_inner) = hour(hours);
-    }
-}
-
-impl Clock for SetClock {
-    fn now(&self) -> DateTime<Utc> {
-        *self.0.lock().unwrap_or_else(PoisonError::into_inner)
-    }
-}
-
-fn hour(hours: i64) -> DateTime<Utc> {
-    DateTime::UNIX_EPOCH + TimeDelta::hours(hours)
-}
-
-async fn node(log: &Arc<MemoryLog>, clock: &Arc<SetClock>) -> PetStore {
+async fn node(log: &Arc<MemoryLog>) -> PetStore {
     let read_model = Arc::<MemoryReadModel>::default();
-    PetStore::open(log.clone(), read_model, clock.clone(), Options::new(LogAccess::Exclusive)).await.unwrap()
+    PetStore::open(log.clone(), read_model, Arc::new(SystemClock), Options::new(LogAccess::Exclusive))
+        .await
+        .unwrap()
 }
 
-/// Adds a pet, and returns its id and whether it was there already.
-async fn create(store: &PetStore, key: Option<&str>) -> (i64, bool) {
+async fn create(store: &PetStore) {
     let pet = NewPet { name: PetName::new("Rex").unwrap(), category_id: CategoryId(7), status: None };
-    let request_key = key.map(|key| RequestKey::new(key).unwrap());
-    let created = store.create(CreatePet { pet, by: KeyId("k".into()), request_key }).await.unwrap();
-    (created.pet.id.get(), created.replayed)
+    store.create(CreatePet { pet, by: KeyId("k".into()), request_key: None }).await.unwrap();
 }
 
 /// A log with so many commits.
 async fn history(commits: u64) -> Arc<MemoryLog> {
     let log = Arc::<MemoryLog>::default();
-    let store = node(&log, &SetClock::at(0)).await;
+    let store = node(&log).await;
     for _ in 0..commits {
-        create(&store, None).await;
+        create(&store).await;
     }
     log
 }
@@ -121,41 +93,9 @@ async fn a_completely_rewritten_history_has_a_different_head_hash() {
     assert!(walk(&forged).await.is_ok(), "it is sound in itself");
     let find = async |log: &dyn EventLog| transfer::find_head_hash(log, kept, |_| {}).await.unwrap().1;
     assert_eq!(find(&forged).await, None);
-    let store = node(&log, &SetClock::at(1)).await;
-    create(&store, None).await;
+    let store = node(&log).await;
+    create(&store).await;
     assert_eq!(find(&*log).await, Some(Position(5)), "a log that has grown since is the same history");
-}
-
-#[tokio::test]
-async fn a_write_after_72_idle_hours_or_on_a_backup_of_last_month_succeeds_at_once() {
-    let log = Arc::<MemoryLog>::default();
-    let clock = SetClock::at(0);
-    let store = node(&log, &clock).await;
-    create(&store, None).await;
-    clock.set(72);
-    assert_eq!(create(&store, None).await, (2, false));
-    let restored = node(&log, &SetClock::at(24 * 31)).await;
-    assert_eq!(create(&restored, None).await, (3, false));
-    assert_eq!(commits(&*log).await.last().unwrap().time, hour(24 * 31), "the time is what the clock said");
-}
-
-#[tokio::test]
-async fn a_clock_that_is_25_hours_ahead_makes_no_node_forget_a_key() {
-    let log = Arc::<MemoryLog>::default();
-    let right = node(&log, &SetClock::at(0)).await;
-    assert_eq!(create(&right, Some("order-1")).await, (1, false));
-    drop(right);
-    let ahead = node(&log, &SetClock::at(25)).await;
-    assert_eq!(create(&ahead, Some("order-1")).await, (1, true), "it has not forgotten");
-    for id in 2..=30 {
-        assert_eq!(create(&ahead, None).await, (id, false));
-    }
-    drop(ahead);
-    let right = node(&log, &SetClock::at(1)).await;
-    assert_eq!(create(&right, Some("order-1")).await, (1, true), "and the others have not");
-    assert_eq!(right.clock_behind_log(), TimeDelta::hours(24), "and they can tell that a clock is wrong");
-    assert_eq!(create(&right, None).await, (31, false));
-    assert_eq!(commits(&*log).await.last().unwrap().time, hour(1), "its times are not forced on anybody");
 }
 
 #[tokio::test]

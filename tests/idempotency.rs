@@ -1,6 +1,6 @@
 //! `Idempotency-Key`: a client can repeat a request until it gets a response, and only one pet is added.
 
-use std::thread;
+use std::{fs, thread};
 
 use harness::{Answer, App, petstore};
 
@@ -103,4 +103,31 @@ fn a_key_has_1_to_255_visible_characters_and_is_given_once() {
         .json(REX)
         .send();
     twice.error(400, "invalid_request");
+}
+
+#[test]
+fn a_key_survives_a_clock_that_is_30_days_wrong_and_a_restart() {
+    let library = ["/usr/lib/x86_64-linux-gnu", "/usr/lib/aarch64-linux-gnu"]
+        .map(|folder| format!("{folder}/faketime/libfaketimeMT.so.1"))
+        .into_iter()
+        .find(|path| fs::exists(path).unwrap())
+        .expect("the package faketime is installed");
+    let mut app = App::start();
+    let key = app.key.clone();
+    let first = send(&app, &key, "order-1", REX);
+    assert_eq!(first.status, 201);
+    for days in ["+30d", "-30d", "+0"] {
+        assert!(app.terminate().success());
+        app.run_by(&[
+            "env".into(),
+            format!("LD_PRELOAD={library}"),
+            format!("FAKETIME={days}"),
+            "FAKETIME_DONT_FAKE_MONOTONIC=1".into(),
+        ]);
+        app.start_again();
+        let again = send(&app, &key, "order-1", REX);
+        assert_eq!((again.status, again.header("idempotency-replayed")), (201, Some("true")), "{days}");
+        assert_eq!(again.body, first.body, "{days}");
+        assert_eq!(send(&app, &key, &format!("order-{days}"), REX).status, 201, "{days}");
+    }
 }

@@ -1,7 +1,5 @@
 //! What the log says about requests, keys and the life of the service.
 
-use std::{fs, time::Duration};
-
 use harness::{App, Call, eventually, petstore, raw};
 use serde_json::Value;
 
@@ -216,34 +214,4 @@ fn a_password_in_a_store_url_is_not_logged_at_the_start() {
     let log = String::from_utf8_lossy(&told.stderr);
     assert!(log.contains("starting") && log.contains("127.0.0.1:1/pets"), "{log}");
     assert!(!log.contains("s3cret"), "{log}");
-}
-
-#[test]
-fn a_jump_of_the_clock_is_logged() {
-    let folder = tempfile::tempdir().unwrap();
-    let clock = folder.path().join("clock");
-    fs::write(&clock, "+0").unwrap();
-    let mut app = App::stopped_on(harness::program(), "memory:", folder, &JSON);
-    let library = ["/usr/lib/x86_64-linux-gnu", "/usr/lib/aarch64-linux-gnu"]
-        .map(|folder| format!("{folder}/faketime/libfaketimeMT.so.1"))
-        .into_iter()
-        .find(|path| fs::exists(path).unwrap())
-        .expect("the package faketime is installed");
-    app.run_by(&[
-        "env".into(),
-        format!("LD_PRELOAD={library}"),
-        format!("FAKETIME_TIMESTAMP_FILE={}", clock.display()),
-        "FAKETIME_NO_CACHE=1".into(),
-        "FAKETIME_DONT_FAKE_MONOTONIC=1".into(),
-    ]);
-    app.start_again();
-    // The service has looked at its clock for the first time when it is ready.
-    std::thread::sleep(Duration::from_millis(100));
-    fs::write(&clock, "+1h").unwrap();
-    let ahead =
-        eventually("the jump is logged", || lines(&app, "the clock of this machine has jumped ahead").pop());
-    assert!((3_595..=3_605).contains(&ahead["jump_seconds"].as_i64().unwrap()), "{ahead}");
-    fs::write(&clock, "+0").unwrap();
-    eventually("the way back, too", || lines(&app, "the clock of this machine has jumped back").pop());
-    assert_eq!(Call::new(app.address(), "GET", "/livez").send().status, 200);
 }

@@ -45,39 +45,34 @@ pub use self::{
     rotate::{RotateError, Rotated, Rotation},
 };
 use self::{
-    key::{ID_BYTES, Mark, Marks},
+    key::ID_BYTES,
     last_use::LastUse,
-    log_once::{LogOnce, News},
+    log_once::{LogOnce, ReloadEvent},
 };
 use crate::private_files;
 
 /// Far more than a key and a line break.
 const FIRST_KEY_BYTES_MAX: u64 = 1_024;
 
-/// The keys that are in force. They follow the key file; while it is broken or missing, the last good set stays.
+/// The active keys. They follow the key file; while it is broken or missing, the keys that were loaded before stay active.
 pub struct ApiKeys {
     file: KeyFile,
     clock: Arc<dyn Clock>,
     /// The rate limit of keys that have none of their own.
     rate_limit: Option<RateLimit>,
-    marks: Marks,
-    keys: RwLock<InForce>,
+    keys: RwLock<ActiveKeys>,
     loaded: Mutex<Loaded>,
     saved: Mutex<Saved>,
     reloads: AtomicU64,
     failed_reloads: AtomicU64,
 }
 
-/// The keys of the file as it was loaded last.
+/// The keys of the file as it was loaded last, by id.
 #[derive(Default)]
-struct InForce {
-    by_id: HashMap<[u8; ID_BYTES], Arc<Known>>,
-    /// Those of them that were presented since then, so that a request with such a key costs one search. Forgotten with
-    /// the file that they were checked against.
-    presented: BTreeMap<Mark, Arc<Known>>,
-}
+struct ActiveKeys(HashMap<[u8; ID_BYTES], Arc<KeyEntry>>);
 
-struct Known {
+/// A key of the file with its use.
+struct KeyEntry {
     record: KeyRecord,
     principal: Arc<Principal>,
     /// Shared with the entry that a reload puts in the place of this one.
@@ -87,7 +82,7 @@ struct Known {
 /// The key file as it was loaded last.
 #[derive(Default)]
 struct Loaded {
-    /// The content that is in force. Compared as a whole: modification times are too coarse and can be set.
+    /// The content that is active. Compared as a whole: modification times are too coarse and can be set.
     content: Vec<u8>,
     log: LogOnce,
 }
@@ -116,7 +111,6 @@ impl ApiKeys {
             file: KeyFile::at(path),
             clock,
             rate_limit,
-            marks: Marks::new(),
             keys: RwLock::default(),
             loaded: Mutex::default(),
             saved: Mutex::default(),
@@ -124,7 +118,7 @@ impl ApiKeys {
             failed_reloads: AtomicU64::new(0),
         };
         let content = keys.file.read()?;
-        keys.put_in_force(&content)?;
+        keys.activate(&content)?;
         keys.loaded.lock().content = content;
         Ok(Arc::new(keys))
     }
@@ -158,7 +152,7 @@ impl ApiKeys {
         let mut loaded = self.loaded.lock();
         let outcome = self.file.read().and_then(|content| {
             if content != loaded.content {
-                let count = self.put_in_force(&content)?;
+                let count = self.activate(&content)?;
                 loaded.content = content;
                 self.reloads.fetch_add(1, Relaxed);
                 tracing::info!("the key file has changed: {count} keys are active");
@@ -166,12 +160,12 @@ impl ApiKeys {
             Ok(())
         });
         match loaded.log.attempt(outcome.as_ref().err()) {
-            News::None => {}
-            News::Failed(error) => {
+            ReloadEvent::None => {}
+            ReloadEvent::Failed(error) => {
                 self.failed_reloads.fetch_add(1, Relaxed);
-                tracing::warn!("the keys that were loaded before stay in force: {error}");
+                tracing::warn!("the loaded keys stay active: {error}");
             }
-            News::Recovered => tracing::info!("the key file can be used again"),
+            ReloadEvent::Recovered => tracing::info!("the key file can be used again"),
         }
     }
 
@@ -188,14 +182,14 @@ impl ApiKeys {
             saved.uses = uses;
         }
         match saved.log.attempt(outcome.as_ref().err()) {
-            News::None => {}
-            News::Failed(error) => tracing::warn!("the last use of API keys is not recorded: {error}"),
-            News::Recovered => tracing::info!("the last use of API keys is recorded again"),
+            ReloadEvent::None => {}
+            ReloadEvent::Failed(error) => tracing::warn!("the last use of API keys is not recorded: {error}"),
+            ReloadEvent::Recovered => tracing::info!("the last use of API keys is recorded again"),
         }
     }
 
     /// Replaces the set of keys and returns how many of them are active. Nothing changes on error.
-    fn put_in_force(&self, content: &[u8]) -> Result<usize, KeyFileError> {
+    fn activate(&self, content: &[u8]) -> Result<usize, KeyFileError> {
         let records = self.file.parse(content)?;
         if private_files::is_writable_by_others(self.file.path()) {
             let path = self.file.path().display();
@@ -207,15 +201,15 @@ impl ApiKeys {
         let by_id: HashMap<_, _> = records
             .into_iter()
             .map(|record| {
-                let before = keys.by_id.get(&record.hash.id_bytes()).map(|known| &**known);
-                (record.hash.id_bytes(), Arc::new(Known::new(record, self.rate_limit, before)))
+                let before = keys.0.get(&record.hash.id_bytes()).map(|entry| &**entry);
+                (record.hash.id_bytes(), Arc::new(KeyEntry::new(record, self.rate_limit, before)))
             })
             .collect();
         // At the start all of them would be new.
-        if !keys.by_id.is_empty() {
-            changes::log(&keys.by_id, &by_id);
+        if !keys.0.is_empty() {
+            changes::log(&keys.0, &by_id);
         }
-        *keys = InForce { by_id, presented: BTreeMap::new() };
+        keys.0 = by_id;
         Ok(active)
     }
 
@@ -225,42 +219,31 @@ impl ApiKeys {
         let key = private_files::read(&path, FIRST_KEY_BYTES_MAX).ok()?;
         let key = str::from_utf8(&key).ok()?;
         let hash = KeyHash::of_presented(key.trim_end())?;
-        let known = self.keys.read().find(&hash)?;
-        known.check(self.clock.now()).ok().map(|_| path)
+        let entry = self.keys.read().find(&hash)?;
+        entry.check(self.clock.now()).ok().map(|_| path)
     }
 
     fn last_uses(&self) -> BTreeMap<KeyId, Option<DateTime<Utc>>> {
         let keys = self.keys.read();
-        keys.by_id.values().map(|known| (known.principal.id.clone(), known.last_use.get())).collect()
+        keys.0.values().map(|entry| (entry.principal.id.clone(), entry.last_use.get())).collect()
     }
 }
 
 impl Authenticator for ApiKeys {
     fn authenticate(&self, key: &str) -> Result<Arc<Principal>, RefusedKey> {
-        let now = self.clock.now();
-        let mark = self.marks.of(key);
-        if let Some(known) = self.keys.read().presented.get(&mark) {
-            return known.accept(now);
-        }
         let hash = KeyHash::of_presented(key).ok_or(RefusedKey::Unknown)?;
-        let known = self.keys.read().find(&hash).ok_or(RefusedKey::Unknown)?;
-        let accepted = known.accept(now);
-        let mut keys = self.keys.write();
-        // The file may have changed since: what is remembered is what it says now.
-        if let Some(known) = keys.find(&hash) {
-            keys.presented.insert(mark, known);
-        }
-        accepted
+        let entry = self.keys.read().find(&hash).ok_or(RefusedKey::Unknown)?;
+        entry.accept(self.clock.now())
     }
 
     fn is_valid(&self, id: &KeyId) -> bool {
         let keys = self.keys.read();
-        let known = keys.by_id.values().find(|known| known.principal.id == *id);
-        known.is_some_and(|known| known.check(self.clock.now()).is_ok())
+        let entry = keys.0.values().find(|entry| entry.principal.id == *id);
+        entry.is_some_and(|entry| entry.check(self.clock.now()).is_ok())
     }
 
     fn principals(&self) -> Vec<Arc<Principal>> {
-        self.keys.read().by_id.values().map(|known| known.principal.clone()).collect()
+        self.keys.read().0.values().map(|entry| entry.principal.clone()).collect()
     }
 
     fn reloads(&self) -> KeyReloads {
@@ -268,21 +251,21 @@ impl Authenticator for ApiKeys {
     }
 }
 
-impl InForce {
-    /// The search uses a part of the hash, so its duration says nothing about any key.
-    fn find(&self, hash: &KeyHash) -> Option<Arc<Known>> {
-        self.by_id.get(&hash.id_bytes()).filter(|known| known.record.hash == *hash).cloned()
+impl ActiveKeys {
+    /// The search uses a part of the hash, so its duration reveals nothing about any key.
+    fn find(&self, hash: &KeyHash) -> Option<Arc<KeyEntry>> {
+        self.0.get(&hash.id_bytes()).filter(|entry| entry.record.hash == *hash).cloned()
     }
 }
 
-impl Known {
+impl KeyEntry {
     /// What has been used of the key `before` stays used.
     fn new(record: KeyRecord, rate_limit: Option<RateLimit>, before: Option<&Self>) -> Self {
         let allowance = record.rate_limit.or(rate_limit).map(|limit| {
-            Allowance::continued(before.and_then(|known| known.principal.allowance.as_ref()), limit)
+            Allowance::continued(before.and_then(|entry| entry.principal.allowance.as_ref()), limit)
         });
-        let usage = before.map(|known| known.principal.usage.clone()).unwrap_or_default();
-        let last_use = before.map(|known| known.last_use.clone()).unwrap_or_default();
+        let usage = before.map(|entry| entry.principal.usage.clone()).unwrap_or_default();
+        let last_use = before.map(|entry| entry.last_use.clone()).unwrap_or_default();
         let principal = Principal {
             id: record.id(),
             owner: record.owner.clone(),

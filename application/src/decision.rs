@@ -10,7 +10,7 @@ use crate::{
     codec,
     commit::{Commit, CommitId, Entry, NodeId},
     create::{CreateError, CreatePet, Created},
-    idempotency::Caller,
+    idempotency::ScopedKey,
     projection::State,
 };
 
@@ -79,19 +79,17 @@ pub(crate) fn decide<'a>(
 ) -> Draft {
     let Circumstances { id, node, .. } = circumstances;
     let position = state.history.version.position.next();
-    // The log keeps microseconds; a decision and its replay must see the same time.
+    // The log keeps microseconds.
     let time = circumstances.now.trunc_subsecs(6);
-    let log_time = state.history.clock.after(position, Some(node), time);
     let mut inventory = state.history.inventory.clone();
-    let mut keys: HashMap<Caller, usize> = HashMap::new();
+    let mut keys: HashMap<ScopedKey, usize> = HashMap::new();
     let mut entries: Vec<Entry> = Vec::new();
     let mut answers = Vec::new();
     let bytes_max = circumstances.record_limit.saturating_sub(codec::ENVELOPE_SIZE_BOUND).min(BYTES_MAX);
     let mut bytes = 0;
     for request in requests {
-        let caller = request.request_key.clone().map(|key| (request.by.clone(), key));
-        if let Some(answer) =
-            caller.as_ref().and_then(|caller| answer_again(state, caller, request, log_time, &keys, &entries))
+        let key = request.request_key.clone().map(|key| ScopedKey { owner: request.by.clone(), key });
+        if let Some(answer) = key.as_ref().and_then(|key| answer_again(state, key, request, &keys, &entries))
         {
             answers.push(answer);
             continue;
@@ -114,8 +112,8 @@ pub(crate) fn decide<'a>(
             break;
         }
         inventory.apply(&entry.event).expect("a decision never contradicts the state it was made on");
-        if let Some(caller) = caller {
-            keys.insert(caller, entries.len());
+        if let Some(key) = key {
+            keys.insert(key, entries.len());
         }
         answers.push(Answer::Added(entries.len()));
         entries.push(entry);
@@ -126,18 +124,17 @@ pub(crate) fn decide<'a>(
 /// The answer to a request whose key was used before, in the log or earlier in this batch.
 fn answer_again(
     state: &State,
-    caller: &Caller,
+    key: &ScopedKey,
     request: &CreatePet,
-    log_time: DateTime<Utc>,
-    keys: &HashMap<Caller, usize>,
+    keys: &HashMap<ScopedKey, usize>,
     entries: &[Entry],
 ) -> Option<Answer> {
     let reused = Answer::Settled(Err(CreateError::RequestKeyReused));
-    if let Some(&entry) = keys.get(caller) {
+    if let Some(&entry) = keys.get(key) {
         let same = pet_of(&entries[entry]).details == request.pet;
         return Some(if same { Answer::AddedInThisCommit(entry) } else { reused });
     }
-    let pet = state.answered.find(caller, log_time)?;
+    let pet = state.idempotency.find(key)?;
     let again = Answer::Settled(Ok(Created { pet: pet.clone(), replayed: true }));
     Some(if pet.details == request.pet { again } else { reused })
 }
@@ -150,10 +147,11 @@ fn pet_of(entry: &Entry) -> &Pet {
 #[cfg(test)]
 mod tests {
     use domain::{CategoryId, NewPet, PetName};
+    use proptest::prelude::*;
     use uuid::Uuid;
 
     use super::*;
-    use crate::{KeyId, RequestKey};
+    use crate::{Digest, KeyId, RequestKey, idempotency::IdempotencyCache};
 
     fn request(name: &str, key: Option<&str>) -> CreatePet {
         CreatePet {
@@ -243,5 +241,56 @@ mod tests {
         let commit = decide(&state, [].into_iter(), at(late)).commit;
         state.history.add(&commit, &codec::encode(&commit).bytes).unwrap();
         assert_eq!(decide(&state, [].into_iter(), at(early)).commit.time, early);
+    }
+
+    /// Replays a log from its start.
+    fn replayed(log: &[Vec<u8>], capacity: usize) -> State {
+        let mut state = with_capacity(capacity);
+        for record in log {
+            let commit = codec::decode(record).unwrap();
+            state.apply(&commit.view(), Digest::of(record)).unwrap();
+        }
+        state
+    }
+
+    fn with_capacity(capacity: usize) -> State {
+        State { idempotency: IdempotencyCache::with_capacity(capacity), ..State::default() }
+    }
+
+    proptest! {
+        #[test]
+        fn two_nodes_and_a_replay_agree_on_the_remembered_keys(
+            capacity in 1..6_usize,
+            batches in prop::collection::vec(
+                (any::<bool>(), -40..40_i64, prop::collection::vec((0..3_usize, 0..8_u8, 0..2_usize), 1..6)),
+                1..20,
+            ),
+        ) {
+            let mut nodes = [with_capacity(capacity), with_capacity(capacity)];
+            let mut log = Vec::new();
+            for (first_decides, days, requests) in batches {
+                let requests: Vec<_> = requests
+                    .into_iter()
+                    .map(|(owner, key, pet)| CreatePet {
+                        by: KeyId(["a", "b", "c"][owner].into()),
+                        ..request(["Rex", "Max"][pet], Some(&key.to_string()))
+                    })
+                    .collect();
+                let now = at(DateTime::from_timestamp(4_000_000 + days * 86_400, 0).unwrap());
+                let drafts = nodes.each_ref().map(|node| decide(node, requests.iter(), now));
+                let record = codec::encode(&drafts[usize::from(first_decides)].commit).bytes.to_vec();
+                let [one, other] = drafts.map(told);
+                prop_assert_eq!(one, other, "both nodes respond alike");
+                let commit = codec::decode(&record).unwrap();
+                for node in &mut nodes {
+                    node.apply(&commit.view(), Digest::of(&record)).unwrap();
+                }
+                log.push(record);
+            }
+            let replayed = replayed(&log, capacity);
+            for node in &nodes {
+                prop_assert_eq!(&node.idempotency, &replayed.idempotency);
+            }
+        }
     }
 }

@@ -1,13 +1,11 @@
 //! The history of a log, and the rules that the next commit has to meet. Replay, `log verify` and `log copy`
 //! all use these rules.
 
-use chrono::{DateTime, Utc};
 use domain::Inventory;
 
 use crate::{
     commit::{Commit, CommitView, EventView, Version},
     digest::Digest,
-    log_clock::LogClock,
     ports::{Fault, LogError, Position},
 };
 
@@ -18,16 +16,14 @@ pub(crate) struct History {
     pub(crate) version: Version,
     /// Which ids are taken.
     pub(crate) inventory: Inventory,
-    /// What time it is, as far as the commits tell.
-    pub(crate) clock: LogClock,
     /// The SHA-256 of the last record, or of nothing: identifies the whole history, and the next commit names it.
     pub(crate) head_hash: Digest,
 }
 
 impl Default for History {
     fn default() -> Self {
-        let (version, inventory, clock) = Default::default();
-        Self { version, inventory, clock, head_hash: Digest::of(b"") }
+        let (version, inventory) = Default::default();
+        Self { version, inventory, head_hash: Digest::of(b"") }
     }
 }
 
@@ -42,17 +38,13 @@ impl History {
     }
 
     /// Adds the next commit like [`add_view`](Self::add_view).
-    pub(crate) fn add(&mut self, commit: &Commit, bytes: &[u8]) -> Result<DateTime<Utc>, LogError> {
+    pub(crate) fn add(&mut self, commit: &Commit, bytes: &[u8]) -> Result<(), LogError> {
         self.add_view(&commit.view(), Digest::of(bytes))
     }
 
-    /// Adds the next commit, whose record has this digest, and returns the time of the log after it. Changes nothing if
-    /// commits are missing before it, or if it contradicts the history.
-    pub(crate) fn add_view(
-        &mut self,
-        commit: &CommitView<'_>,
-        record: Digest,
-    ) -> Result<DateTime<Utc>, LogError> {
+    /// Adds the next commit, whose record has this digest. Changes nothing if commits are missing before it, or if it
+    /// contradicts the history.
+    pub(crate) fn add_view(&mut self, commit: &CommitView<'_>, record: Digest) -> Result<(), LogError> {
         let (last, position) = (self.version.position, commit.position);
         if position != last.next() {
             let detail = format!("position {last} is followed by {position}: commits are missing");
@@ -77,6 +69,6 @@ impl History {
         self.inventory = inventory;
         self.version = Version::at(position, commit.id);
         self.head_hash = record;
-        Ok(self.clock.advance(position, Some(commit.node), commit.time))
+        Ok(())
     }
 }

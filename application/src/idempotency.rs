@@ -5,7 +5,6 @@ use std::{
     sync::Arc,
 };
 
-use chrono::{DateTime, TimeDelta, Utc};
 use domain::Pet;
 use thiserror::Error;
 
@@ -31,7 +30,7 @@ impl RequestKey {
         Ok(Self(key))
     }
 
-    /// Whether a text is a valid key, for those who need no copy of it.
+    /// Checks the rules for keys without a copy of the text.
     pub(crate) fn check(key: &str) -> Result<(), InvalidRequestKey> {
         let fits =
             (1..=Self::MAX_CHARS).contains(&key.len()) && key.bytes().all(|byte| byte.is_ascii_graphic());
@@ -44,102 +43,92 @@ impl RequestKey {
     }
 }
 
-/// What a request key is looked up by: the keys of different owners have nothing to do with each other.
-pub(crate) type Caller = (KeyId, RequestKey);
+/// A request key with its scope: equal keys of different owners are independent.
+#[derive(Debug, Clone, PartialEq, Eq, Hash)]
+pub(crate) struct ScopedKey {
+    pub(crate) owner: KeyId,
+    pub(crate) key: RequestKey,
+}
 
-/// The answered requests, rebuilt from the log like everything else. Bounded in age and in number.
-#[derive(Debug, Default)]
-pub(crate) struct Answered {
-    owners: HashMap<KeyId, Answers>,
-    /// Every owner, by the age of its oldest answer.
-    by_age: BTreeSet<(u64, KeyId)>,
-    /// Every owner, by the number of its answers.
+/// The pets that were added for requests with a key.
+///
+/// It is rebuilt from the log, and its content depends on the log alone: no clock is involved. When it is full, the owner
+/// with the most keys loses its oldest one; among owners with equally many, the one with the greatest id does. So a key is
+/// kept until its own owner has stored about `capacity / owners` newer ones.
+#[derive(Debug, PartialEq, Eq)]
+pub(crate) struct IdempotencyCache {
+    capacity: usize,
+    owners: HashMap<KeyId, OwnerEntries>,
+    /// Every owner by its number of keys. The last one loses a key when the cache is full.
     by_count: BTreeSet<(usize, KeyId)>,
-    count: usize,
-    /// Counts the answers that were ever remembered.
-    last: u64,
+    len: usize,
 }
 
-/// The answers to the requests of one owner.
-#[derive(Debug, Default)]
-struct Answers {
-    /// The number of the last answer to each key.
-    numbers: HashMap<RequestKey, u64>,
-    oldest_first: VecDeque<Answer>,
+/// The pets that were added for one owner.
+#[derive(Debug, Default, PartialEq, Eq)]
+struct OwnerEntries {
+    pets: HashMap<RequestKey, Pet>,
+    oldest_first: VecDeque<RequestKey>,
 }
 
-#[derive(Debug)]
-struct Answer {
-    number: u64,
-    time: DateTime<Utc>,
-    key: RequestKey,
-    pet: Pet,
+impl Default for IdempotencyCache {
+    fn default() -> Self {
+        Self::with_capacity(Self::CAPACITY)
+    }
 }
 
-impl Answered {
-    /// How long an answer is remembered, by the log clock: the same on every node and after every replay.
-    pub(crate) const MEMORY: TimeDelta = TimeDelta::hours(24);
-    /// How many answers are remembered at most. Beyond that, the owner with the most of them forgets its oldest.
-    pub(crate) const MAX: usize = 1_000_000;
+impl IdempotencyCache {
+    /// The number of keys that are remembered.
+    pub(crate) const CAPACITY: usize = 1_000_000;
 
-    /// What was answered to this request, if that is not too long ago at `now`.
-    pub(crate) fn find(&self, (owner, key): &Caller, now: DateTime<Utc>) -> Option<&Pet> {
-        let answers = self.owners.get(owner)?;
-        let number = answers.numbers.get(key)?;
-        let place = answers.oldest_first.binary_search_by_key(number, |answer| answer.number).ok()?;
-        let answer = &answers.oldest_first[place];
-        (now - answer.time < Self::MEMORY).then_some(&answer.pet)
+    pub(crate) fn with_capacity(capacity: usize) -> Self {
+        Self { capacity, owners: HashMap::new(), by_count: BTreeSet::new(), len: 0 }
     }
 
-    /// Remembers an answer given at `time`, and forgets what is too old or too many by then.
-    pub(crate) fn remember(&mut self, caller: Caller, pet: Pet, time: DateTime<Utc>) {
-        self.remember_at_most(Self::MAX, caller, pet, time);
+    /// Returns the pet that was added under this key, if the key is remembered.
+    pub(crate) fn find(&self, ScopedKey { owner, key }: &ScopedKey) -> Option<&Pet> {
+        self.owners.get(owner)?.pets.get(key)
     }
 
-    fn remember_at_most(&mut self, most: usize, (owner, key): Caller, pet: Pet, time: DateTime<Utc>) {
-        while let Some((_, oldest)) = self.by_age.first().cloned()
-            && self.owners[&oldest].oldest_first[0].time + Self::MEMORY <= time
-        {
-            self.forget_oldest_of(&oldest);
+    /// Remembers the pet that was added under this key. If the key is remembered already, its age does not change.
+    pub(crate) fn insert(&mut self, ScopedKey { owner, key }: ScopedKey, pet: Pet) {
+        let entries = self.owners.entry(owner.clone()).or_default();
+        if entries.pets.insert(key.clone(), pet).is_some() {
+            return;
         }
-        self.last += 1;
-        let number = self.last;
-        self.change(&owner, |answers| {
-            answers.numbers.insert(key.clone(), number);
-            answers.oldest_first.push_back(Answer { number, time, key, pet });
-        });
-        while self.count > most
-            && let Some((_, owner)) = self.by_count.last().cloned()
-        {
-            self.forget_oldest_of(&owner);
+        entries.oldest_first.push_back(key);
+        let count = entries.oldest_first.len();
+        let (before, after) = ((count - 1, owner.clone()), (count, owner));
+        // In the usual case, the owner with the most keys replaces its own oldest one, and no count changes.
+        if self.len == self.capacity && self.by_count.last() == Some(&before) {
+            entries.forget_oldest();
+            return;
+        }
+        self.by_count.remove(&before);
+        self.by_count.insert(after);
+        self.len += 1;
+        if self.len > self.capacity {
+            self.evict();
         }
     }
 
-    fn forget_oldest_of(&mut self, owner: &KeyId) {
-        self.change(owner, |answers| {
-            if let Some(oldest) = answers.oldest_first.pop_front()
-                // The same key may have been used again after its first answer was forgotten.
-                && answers.numbers.get(&oldest.key) == Some(&oldest.number)
-            {
-                answers.numbers.remove(&oldest.key);
-            }
-        });
-    }
-
-    /// Changes the answers of one owner, and keeps its place in the orders.
-    fn change(&mut self, owner: &KeyId, change: impl FnOnce(&mut Answers)) {
-        let mut answers = self.owners.remove(owner).unwrap_or_default();
-        if let Some(oldest) = answers.oldest_first.front() {
-            self.by_age.remove(&(oldest.number, owner.clone()));
-            self.by_count.remove(&(answers.oldest_first.len(), owner.clone()));
+    /// Forgets the oldest key of the owner with the most keys.
+    fn evict(&mut self) {
+        let Some((count, owner)) = self.by_count.pop_last() else { return };
+        self.owners.get_mut(&owner).expect("every owner in by_count has entries").forget_oldest();
+        self.len -= 1;
+        if count > 1 {
+            self.by_count.insert((count - 1, owner));
+        } else {
+            self.owners.remove(&owner);
         }
-        self.count -= answers.oldest_first.len();
-        change(&mut answers);
-        self.count += answers.oldest_first.len();
-        if let Some(oldest) = answers.oldest_first.front() {
-            self.by_age.insert((oldest.number, owner.clone()));
-            self.by_count.insert((answers.oldest_first.len(), owner.clone()));
-            self.owners.insert(owner.clone(), answers);
+    }
+}
+
+impl OwnerEntries {
+    fn forget_oldest(&mut self) {
+        if let Some(oldest) = self.oldest_first.pop_front() {
+            self.pets.remove(&oldest);
         }
     }
 }
@@ -147,6 +136,7 @@ impl Answered {
 #[cfg(test)]
 mod tests {
     use domain::{CategoryId, NewPet, PetId, PetName};
+    use proptest::prelude::*;
 
     use super::*;
 
@@ -155,86 +145,97 @@ mod tests {
         Pet { id: PetId::new(id).unwrap(), details }
     }
 
-    fn caller(by: &str, key: &str) -> Caller {
-        (KeyId(by.into()), RequestKey::new(key).unwrap())
-    }
-
-    fn hour(hour: i64) -> DateTime<Utc> {
-        DateTime::UNIX_EPOCH + TimeDelta::hours(hour)
+    fn scoped(owner: &str, key: &impl ToString) -> ScopedKey {
+        ScopedKey { owner: KeyId(owner.into()), key: RequestKey::new(key.to_string()).unwrap() }
     }
 
     #[test]
-    fn a_reply_is_remembered_for_a_day_and_no_longer() {
-        let mut answered = Answered::default();
-        answered.remember(caller("k", "a"), pet(1), hour(0));
-        assert_eq!(answered.find(&caller("k", "a"), hour(23)), Some(&pet(1)));
-        assert_eq!(answered.find(&caller("k", "a"), hour(24)), None);
+    fn keys_of_different_owners_are_independent() {
+        let mut cache = IdempotencyCache::default();
+        cache.insert(scoped("k", &"a"), pet(1));
+        assert_eq!(cache.find(&scoped("k", &"a")), Some(&pet(1)));
+        assert_eq!(cache.find(&scoped("other", &"a")), None);
     }
 
     #[test]
-    fn each_reply_expires_at_its_own_time() {
-        let mut answered = Answered::default();
-        answered.remember(caller("k", "a"), pet(1), hour(0));
-        answered.remember(caller("k", "b"), pet(2), hour(10));
-        assert_eq!(answered.find(&caller("k", "a"), hour(30)), None);
-        assert_eq!(answered.find(&caller("k", "b"), hour(30)), Some(&pet(2)));
-        answered.remember(caller("k", "c"), pet(3), hour(30));
-        let kept = &answered.owners[&KeyId("k".into())].numbers;
-        assert_eq!(kept.len(), 2, "the expired one takes no memory beside those that have not expired");
-    }
-
-    #[test]
-    fn expired_keys_take_no_memory() {
-        let mut answered = Answered::default();
-        answered.remember(caller("k", "a"), pet(1), hour(0));
-        answered.remember(caller("k", "b"), pet(2), hour(24));
-        assert_eq!((answered.count, answered.owners[&KeyId("k".into())].numbers.len()), (1, 1));
-        answered.remember(caller("l", "c"), pet(3), hour(48));
-        assert_eq!((answered.count, answered.owners.len()), (1, 1), "owners without answers are forgotten");
-        assert_eq!((answered.by_age.len(), answered.by_count.len()), (1, 1));
-    }
-
-    #[test]
-    fn a_key_used_again_after_a_day_is_remembered_again() {
-        let mut answered = Answered::default();
-        answered.remember(caller("k", "a"), pet(1), hour(0));
-        answered.remember(caller("k", "a"), pet(2), hour(25));
-        answered.remember(caller("k", "b"), pet(3), hour(26));
-        assert_eq!(answered.find(&caller("k", "a"), hour(26)), Some(&pet(2)));
-    }
-
-    #[test]
-    fn when_memory_is_full_the_owner_with_the_most_keys_forgets_its_oldest() {
-        let mut answered = Answered::default();
-        answered.remember_at_most(4, caller("quiet", "a"), pet(1), hour(0));
-        for id in 2..=9 {
-            answered.remember_at_most(4, caller("busy", &id.to_string()), pet(id), hour(1));
+    fn among_owners_with_equally_many_keys_the_one_with_the_greatest_id_loses_its_oldest() {
+        let mut cache = IdempotencyCache::with_capacity(4);
+        for (owner, id) in ["a", "b", "a", "b", "c"].into_iter().zip(1..) {
+            cache.insert(scoped(owner, &id), pet(id));
         }
-        assert_eq!(answered.find(&caller("quiet", "a"), hour(1)), Some(&pet(1)), "it pays for nobody");
-        let kept: Vec<_> =
-            (2..=9).filter(|id| answered.find(&caller("busy", &id.to_string()), hour(1)).is_some()).collect();
-        assert_eq!((kept, answered.count), (vec![7, 8, 9], 4));
+        let known = [("a", 1), ("b", 2), ("a", 3), ("b", 4), ("c", 5)]
+            .map(|(owner, id)| cache.find(&scoped(owner, &id)).is_some());
+        assert_eq!(known, [true, false, true, true, true]);
     }
 
     #[test]
-    fn among_owners_with_equally_many_keys_the_same_one_forgets_in_every_replay() {
-        let replay = || {
-            let mut answered = Answered::default();
-            for (owner, id) in ["a", "b", "a", "b", "c"].into_iter().zip(1..) {
-                answered.remember_at_most(4, caller(owner, &id.to_string()), pet(id), hour(0));
+    fn a_forgotten_key_and_an_owner_without_keys_take_no_memory() {
+        let mut cache = IdempotencyCache::with_capacity(1);
+        for (owner, id) in ["a", "a", "b", "a"].into_iter().zip(1..) {
+            cache.insert(scoped(owner, &id), pet(id));
+        }
+        let entries = cache.owners.values().map(|entries| (entries.pets.len(), entries.oldest_first.len()));
+        assert_eq!(entries.collect::<Vec<_>>(), [(1, 1)]);
+        assert_eq!((cache.len, cache.by_count.len()), (1, 1));
+    }
+
+    /// The rule, written down as simply as possible: all entries in the order of the log.
+    #[derive(Default)]
+    struct Model(Vec<(ScopedKey, Pet)>);
+
+    impl Model {
+        fn insert(&mut self, capacity: usize, key: ScopedKey, pet: Pet) {
+            if let Some((_, known)) = self.0.iter_mut().find(|(known, _)| *known == key) {
+                *known = pet;
+                return;
             }
-            let known =
-                |(owner, id): &(&str, i64)| answered.find(&caller(owner, &id.to_string()), hour(0)).is_some();
-            [("a", 1), ("b", 2), ("a", 3), ("b", 4), ("c", 5)].iter().filter(|each| known(each)).count()
-        };
-        assert_eq!((replay(), replay()), (4, 4));
+            self.0.push((key, pet));
+            if self.0.len() > capacity {
+                let count = |owner: &KeyId| self.0.iter().filter(|(key, _)| key.owner == *owner).count();
+                let owners = self.0.iter().map(|(key, _)| key.owner.clone());
+                let most = owners.max_by_key(|owner| (count(owner), owner.clone())).unwrap();
+                let oldest = self.0.iter().position(|(key, _)| key.owner == most).unwrap();
+                self.0.remove(oldest);
+            }
+        }
     }
 
-    #[test]
-    fn keys_of_different_callers_are_independent() {
-        let mut answered = Answered::default();
-        answered.remember(caller("k", "a"), pet(1), hour(0));
-        assert_eq!(answered.find(&caller("other", "a"), hour(0)), None);
+    proptest! {
+        #[test]
+        fn the_cache_holds_what_the_rule_says(
+            capacity in 1..8_usize,
+            requests in prop::collection::vec((0..4_usize, 0..12_u8), 0..60),
+        ) {
+            let mut cache = IdempotencyCache::with_capacity(capacity);
+            let mut model = Model::default();
+            for ((owner, key), id) in requests.iter().zip(1..) {
+                let key = scoped(["a", "b", "c", "d"][*owner], key);
+                cache.insert(key.clone(), pet(id));
+                model.insert(capacity, key, pet(id));
+            }
+            prop_assert_eq!(cache.len, model.0.len());
+            for (key, pet) in &model.0 {
+                prop_assert_eq!(cache.find(key), Some(pet));
+            }
+        }
+
+        #[test]
+        fn no_owner_loses_a_key_while_it_has_no_more_than_its_share(
+            share in 1..6_usize,
+            requests in prop::collection::vec(0..4_usize, 0..200),
+        ) {
+            let owners = ["a", "b", "c", "d"];
+            let mut cache = IdempotencyCache::with_capacity(share * owners.len());
+            for (owner, id) in requests.iter().zip(1..) {
+                cache.insert(scoped(owners[*owner], &id), pet(id));
+            }
+            for (index, owner) in owners.iter().enumerate() {
+                let keys = requests.iter().zip(1..).filter(|(by, _)| **by == index).map(|(_, id)| id);
+                for id in keys.collect::<Vec<i64>>().iter().rev().take(share) {
+                    prop_assert_eq!(cache.find(&scoped(owner, id)), Some(&pet(*id)), "key {} of {}", id, owner);
+                }
+            }
+        }
     }
 
     #[test]

@@ -6,7 +6,6 @@
 
 mod allowance;
 mod bookmark;
-mod clock_watch;
 pub mod codec;
 pub mod commit;
 #[cfg(feature = "contract")]
@@ -17,7 +16,6 @@ mod digest;
 mod health;
 mod history;
 mod idempotency;
-mod log_clock;
 mod options;
 mod page;
 mod pet_store;

@@ -2,7 +2,6 @@
 
 use std::{sync::Arc, time::Duration};
 
-use chrono::TimeDelta;
 use domain::PetId;
 use thiserror::Error;
 use tokio::{
@@ -13,7 +12,6 @@ use tokio::{
 
 use crate::{
     bookmark::Bookmark,
-    clock_watch,
     create::{CreateError, CreatePet, Created},
     health::{Health, Monitor},
     options::{LogAccess, Options},
@@ -37,7 +35,6 @@ pub struct PetStore {
     /// The follower of a shared log, if there is one; it ends with the store.
     following: JoinSet<()>,
     pets_max: Option<usize>,
-    clock: Arc<dyn Clock>,
 }
 
 /// The commit was not reached in time, or belongs to another history.
@@ -73,7 +70,7 @@ impl PetStore {
         let replica = Replica::new(log, projection, progress);
         replica.catch_up().await?;
         let (requests, queue) = mpsc::channel(Self::QUEUE_MAX);
-        let writer = Writer::new(replica.clone(), clock.clone(), queue, options);
+        let writer = Writer::new(replica.clone(), clock, queue, options);
         let writer = tokio::spawn(supervise_writer(writer, replica.monitor.clone()));
         let mut following = JoinSet::new();
         match options.access {
@@ -83,7 +80,7 @@ impl PetStore {
             }
         }
         let pets_max = options.pets_max;
-        Ok(Self { replica, requests, writer, following, pets_max, clock })
+        Ok(Self { replica, requests, writer, following, pets_max })
     }
 
     /// Hands one page of pets to `sink`, and says where it was taken. Nothing is applied until `sink` returns.
@@ -182,12 +179,6 @@ impl PetStore {
     /// How many pets there may be before no more are added, if there is a limit.
     pub fn pets_max(&self) -> Option<usize> {
         self.pets_max
-    }
-
-    /// How far the clock of this node is behind the latest time in the log: more than moments show that a clock is wrong.
-    pub fn clock_behind_log(&self) -> TimeDelta {
-        let newest = self.replica.projection.look(|state| state.history.clock.newest());
-        clock_watch::behind(self.clock.now(), newest)
     }
 
     /// How many creates wait for the writer.

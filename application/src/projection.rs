@@ -11,7 +11,7 @@ use crate::{
     commit::{Commit, CommitView, EventView},
     digest::Digest,
     history::History,
-    idempotency::{Answered, RequestKey},
+    idempotency::{IdempotencyCache, RequestKey, ScopedKey},
     ports::{CommitId, Fault, LogError, Position, ReadModel, Version},
     principal::KeyId,
 };
@@ -32,8 +32,24 @@ pub(crate) struct Projection {
 pub(crate) struct State {
     /// What was applied.
     pub(crate) history: History,
-    /// Which requests were answered.
-    pub(crate) answered: Answered,
+    /// The pets that were added for requests with a key.
+    pub(crate) idempotency: IdempotencyCache,
+}
+
+impl State {
+    /// Applies a commit, whose record has this digest. Changes nothing if it is not the next one.
+    pub(crate) fn apply(&mut self, commit: &CommitView<'_>, record: Digest) -> Result<(), LogError> {
+        self.history.add_view(commit, record)?;
+        for entry in &commit.entries {
+            if let Some(key) = entry.request_key {
+                let EventView::Added(pet) = entry.event;
+                let key = RequestKey::new(key).expect("an entry has a valid request key");
+                let pet = pet.to_pet().expect("an event has a valid pet");
+                self.idempotency.insert(ScopedKey { owner: KeyId(entry.by.into()), key }, pet);
+            }
+        }
+        Ok(())
+    }
 }
 
 impl Projection {
@@ -79,8 +95,8 @@ impl Projection {
         self.apply_view(&commit.view(), Digest::of(bytes))
     }
 
-    /// Applies a durable commit, whose record has this digest: skips it if it was applied before, refuses it whole if something is
-    /// missing before it or if it contradicts the history.
+    /// Applies a durable commit, whose record has this digest. Skips a commit that was applied before; rejects one that does
+    /// not follow or contradicts the history.
     pub(crate) fn apply_view(&self, commit: &CommitView<'_>, record: Digest) -> Result<(), LogError> {
         let mut state = self.state.lock();
         if commit.position <= state.history.version.position {
@@ -91,16 +107,8 @@ impl Projection {
         {
             return Err(another_log("begins with another commit than before"));
         }
-        let now = state.history.add_view(commit, record)?;
+        state.apply(commit, record)?;
         self.first.get_or_init(|| commit.id);
-        for entry in &commit.entries {
-            if let Some(key) = entry.request_key {
-                let EventView::Added(pet) = entry.event;
-                let key = RequestKey::new(key).expect("an entry has a valid request key");
-                let pet = pet.to_pet().expect("an event has a valid pet");
-                state.answered.remember((KeyId(entry.by.into()), key), pet, now);
-            }
-        }
         {
             let mut recent = self.recent.write();
             self.read_model.apply(commit);

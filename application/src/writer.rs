@@ -12,7 +12,6 @@ use tokio::{
 use uuid::Uuid;
 
 use crate::{
-    clock_watch::ClockWatch,
     codec,
     commit::NodeId,
     create::{CreateError, CreatePet, Created},
@@ -59,7 +58,6 @@ pub(crate) struct Writer {
     /// Whether the last commit was for more than one caller.
     was_crowded: bool,
     pets_max: Option<usize>,
-    clock_watch: ClockWatch,
 }
 
 /// How an append ended, once every doubt was resolved.
@@ -93,7 +91,6 @@ impl Writer {
             refusals: 0,
             was_crowded: false,
             pets_max: options.pets_max,
-            clock_watch: ClockWatch::default(),
         }
     }
 
@@ -230,7 +227,6 @@ impl Writer {
             let pets = || self.replica.projection.show(ReadModel::count).0;
             let room = self.pets_max.map_or(usize::MAX, |most| most.saturating_sub(pets()));
             let circumstances = Circumstances { room, ..circumstances };
-            self.clock_watch.look(circumstances.now, state.history.clock.newest());
             (state.history.version, decision::decide(state, requests, circumstances))
         };
         self.replica.projection.look(decide)

@@ -2,7 +2,6 @@
 //! adapters.
 
 mod background_writer;
-mod clock_jumps;
 mod commands;
 mod config;
 mod descriptors;

@@ -2,22 +2,22 @@
 
 use std::{collections::HashMap, sync::Arc};
 
-use super::{Known, key::ID_BYTES, record::KeyRecord};
+use super::{KeyEntry, key::ID_BYTES, record::KeyRecord};
 
 /// How many changes are logged one by one.
 const LINES_MAX: usize = 50;
 
-type Keys = HashMap<[u8; ID_BYTES], Arc<Known>>;
+type Keys = HashMap<[u8; ID_BYTES], Arc<KeyEntry>>;
 
 /// Logs each key that was issued, replaced, revoked, changed or removed.
 pub(super) fn log(before: &Keys, after: &Keys) {
-    let kept_or_new = after.iter().filter_map(|(id, known)| {
-        let change = before.get(id).map_or(Some("issued"), |old| change(&old.record, &known.record))?;
-        Some((&known.record, change))
+    let kept_or_new = after.iter().filter_map(|(id, entry)| {
+        let change = before.get(id).map_or(Some("issued"), |old| change(&old.record, &entry.record))?;
+        Some((&entry.record, change))
     });
     let removed = before.iter().filter(|(id, _)| !after.contains_key(*id));
     let changes: Vec<_> =
-        kept_or_new.chain(removed.map(|(_, known)| (&known.record, "removed from the file"))).collect();
+        kept_or_new.chain(removed.map(|(_, entry)| (&entry.record, "removed from the file"))).collect();
     for (record, change) in changes.iter().take(LINES_MAX) {
         tracing::info!(key = %record.id(), key_name = %record.name, change, "an API key has changed");
     }
@@ -32,7 +32,7 @@ fn change(before: &KeyRecord, after: &KeyRecord) -> Option<&'static str> {
     }
     Some(match (before.revoked, after.revoked) {
         (None, Some(_)) => "revoked",
-        (Some(_), None) => "in force again",
+        (Some(_), None) => "active again",
         (None, None) | (Some(_), Some(_)) if before.overlap_until != after.overlap_until => "replaced",
         (None, None) | (Some(_), Some(_)) => "changed",
     })

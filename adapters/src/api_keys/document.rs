@@ -1,67 +1,177 @@
-//! The text of the key file: TOML, version 1 or 2.
+//! The text of the key file: TOML.
 //!
-//! Both versions stay readable. Version 2 is written only when an entry needs it, so that older programs can
-//! read the file for as long as possible. Unknown fields are refused: such a field may be a restriction from
-//! a newer version or a misspelt `revoked`, and ignoring it would let somebody in.
-
-mod version_1;
-mod version_2;
+//! It is written as version 2. A file of version 1 has a subset of the fields, so the same code reads both. Unknown fields
+//! are rejected: such a field may be a restriction from another version or a misspelt `revoked`, and ignoring it would
+//! accept a key that must be rejected.
 
 use std::collections::HashSet;
 
+use application::{KeyId, Scope, Scopes};
 use chrono::{DateTime, Datelike as _, SecondsFormat, Utc};
-use serde::{Deserialize, Serialize, de::DeserializeOwned};
+use serde::{Deserialize, Serialize};
 use toml::value::Datetime;
 
-use self::{version_1::KeyV1, version_2::KeyV2};
-use super::record::KeyRecord;
+use super::{
+    key::{KeyHash, is_id},
+    record::KeyRecord,
+};
 
-const NEWEST_VERSION: u64 = 2;
+/// The versions that can be read. The last one is written.
+const VERSIONS: [u64; 2] = [1, 2];
 const HEADER: &str = "\
 # The API keys of petstore, as SHA-256 hashes: the keys themselves are not here and cannot be recovered.
 # `petstore keys issue`, `rotate` and `revoke` rewrite this file; comments are not kept.
 
 ";
 
-#[derive(Serialize, Deserialize)]
-#[serde(deny_unknown_fields)]
-struct File<K> {
-    version: u64,
-    #[serde(default = "Vec::new")]
-    key: Vec<K>,
+/// An error of [`parse`].
+#[derive(Debug, PartialEq, Eq)]
+pub(super) enum ParseError {
+    /// The file has a version that this petstore does not read.
+    UnsupportedVersion(u64),
+    /// The content breaks a rule: a clause that says which, and where.
+    Invalid(String),
 }
 
-/// Parses the file's text. The error is a clause that says what is wrong and where.
-pub(super) fn parse(text: &[u8]) -> Result<Vec<KeyRecord>, String> {
-    let keys: Vec<KeyV2> = match version(text)? {
-        1 => entries::<KeyV1>(text)?.into_iter().map(KeyV2::from).collect(),
-        2 => entries(text)?,
-        0 => return Err("version 0 never existed".to_owned()),
-        newer => return Err(format!("it has version {newer}, which only a newer petstore understands")),
-    };
-    let mut ids = HashSet::with_capacity(keys.len());
-    keys.into_iter()
+#[derive(Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+struct File {
+    version: u64,
+    #[serde(default)]
+    key: Vec<Entry>,
+}
+
+/// A key in the file. The optional fields are those that version 1 does not have, or that most keys do not need.
+#[derive(Serialize, Deserialize)]
+#[serde(deny_unknown_fields, rename_all = "kebab-case")]
+struct Entry {
+    id: String,
+    /// Absent: the id itself.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    owner: Option<String>,
+    name: String,
+    hash: String,
+    scopes: Vec<ScopeName>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    rate_limit: Option<String>,
+    created: Datetime,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    expires: Option<Datetime>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    overlap_until: Option<Datetime>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    revoked: Option<Datetime>,
+}
+
+#[derive(Serialize, Deserialize)]
+#[serde(rename_all = "lowercase")]
+enum ScopeName {
+    Read,
+    Write,
+    Log,
+    Metrics,
+}
+
+/// Parses the file's text.
+pub(super) fn parse(text: &[u8]) -> Result<Vec<KeyRecord>, ParseError> {
+    let version = version(text)?;
+    if !VERSIONS.contains(&version) {
+        return Err(ParseError::UnsupportedVersion(version));
+    }
+    let file: File = toml::from_slice(text).map_err(|error| one_line(text, &error))?;
+    let mut ids = HashSet::with_capacity(file.key.len());
+    file.key
+        .into_iter()
         .enumerate()
-        .map(|(index, key)| {
-            let record = KeyRecord::try_from(key).map_err(|rule| format!("key {}: {rule}", index + 1))?;
+        .map(|(index, entry)| {
+            let invalid = |rule| ParseError::Invalid(format!("key {}: {rule}", index + 1));
+            let record = KeyRecord::try_from(entry).map_err(invalid)?;
             if ids.insert(record.hash.id_bytes()) {
                 Ok(record)
             } else {
-                Err(format!("key {}: the id {} occurs twice", index + 1, record.id()))
+                Err(invalid(format!("the id {} occurs twice", record.id())))
             }
         })
         .collect()
 }
 
-/// The file's text, in the oldest version that can hold these keys.
+/// The file's text.
 pub(super) fn write(records: &[KeyRecord]) -> String {
-    let body = match records.iter().map(KeyV1::of).collect() {
-        Some(key) => toml::to_string(&File::<KeyV1> { version: 1, key }),
-        None => {
-            toml::to_string(&File { version: NEWEST_VERSION, key: records.iter().map(KeyV2::from).collect() })
+    let [.., version] = VERSIONS;
+    let file = File { version, key: records.iter().map(Entry::from).collect() };
+    let body = toml::to_string(&file).expect("texts, times and lists of scopes are always TOML");
+    format!("{HEADER}{body}")
+}
+
+impl From<&KeyRecord> for Entry {
+    fn from(record: &KeyRecord) -> Self {
+        let id = record.id();
+        Self {
+            owner: (record.owner != id).then(|| record.owner.to_string()),
+            id: id.to_string(),
+            name: record.name.to_string(),
+            hash: record.hash.to_string(),
+            scopes: record.scopes.iter().map(ScopeName::from).collect(),
+            rate_limit: record.rate_limit.map(|limit| limit.to_string()),
+            created: time_to_toml(record.created),
+            expires: record.expires.map(time_to_toml),
+            overlap_until: record.overlap_until.map(time_to_toml),
+            revoked: record.revoked.map(time_to_toml),
         }
-    };
-    format!("{HEADER}{}", body.expect("texts, times and lists of scopes are always TOML"))
+    }
+}
+
+impl TryFrom<Entry> for KeyRecord {
+    type Error = String;
+
+    fn try_from(key: Entry) -> Result<Self, String> {
+        let hash: KeyHash = key.hash.parse().map_err(|rule| format!("hash {rule}"))?;
+        let id = hash.id();
+        if key.id != *id.0 {
+            return Err(format!("id must be {id}, the start of its hash"));
+        }
+        let time = |time: Option<Datetime>| time.as_ref().map(time_from_toml).transpose();
+        Ok(Self {
+            hash,
+            owner: match key.owner {
+                None => id,
+                Some(owner) if is_id(&owner) => KeyId(owner.into()),
+                Some(_) => return Err("owner must be the id of a key".to_owned()),
+            },
+            name: key.name.parse().map_err(|rule| format!("{rule}"))?,
+            scopes: Scopes::new(key.scopes.into_iter().map(Scope::from)).ok_or("scopes must not be empty")?,
+            rate_limit: key
+                .rate_limit
+                .map(|limit| limit.parse().map_err(|rule| format!("{rule}")))
+                .transpose()?,
+            created: time_from_toml(&key.created)?,
+            expires: time(key.expires)?,
+            overlap_until: time(key.overlap_until)?,
+            revoked: time(key.revoked)?,
+        })
+    }
+}
+
+impl From<Scope> for ScopeName {
+    fn from(scope: Scope) -> Self {
+        match scope {
+            Scope::Read => Self::Read,
+            Scope::Write => Self::Write,
+            Scope::Log => Self::Log,
+            Scope::Metrics => Self::Metrics,
+        }
+    }
+}
+
+impl From<ScopeName> for Scope {
+    fn from(scope: ScopeName) -> Self {
+        match scope {
+            ScopeName::Read => Self::Read,
+            ScopeName::Write => Self::Write,
+            ScopeName::Log => Self::Log,
+            ScopeName::Metrics => Self::Metrics,
+        }
+    }
 }
 
 /// A time in TOML, to the second.
@@ -70,7 +180,7 @@ pub(super) fn time_to_toml(time: DateTime<Utc>) -> Datetime {
     text.parse().expect("RFC 3339 with a four-digit year is TOML")
 }
 
-/// A time from TOML, which also knows dates, times of day and local times.
+/// A time from TOML, which also has dates, times of day and local times.
 pub(super) fn time_from_toml(time: &Datetime) -> Result<DateTime<Utc>, String> {
     DateTime::parse_from_rfc3339(&time.to_string())
         .map(|time| time.to_utc())
@@ -80,7 +190,7 @@ pub(super) fn time_from_toml(time: &Datetime) -> Result<DateTime<Utc>, String> {
 }
 
 /// The version of the file, whatever else is in it.
-fn version(text: &[u8]) -> Result<u64, String> {
+fn version(text: &[u8]) -> Result<u64, ParseError> {
     #[derive(Deserialize)]
     struct Versioned {
         version: u64,
@@ -88,16 +198,12 @@ fn version(text: &[u8]) -> Result<u64, String> {
     toml::from_slice(text).map(|Versioned { version }| version).map_err(|error| one_line(text, &error))
 }
 
-fn entries<K: DeserializeOwned>(text: &[u8]) -> Result<Vec<K>, String> {
-    toml::from_slice(text).map(|file: File<K>| file.key).map_err(|error| one_line(text, &error))
-}
-
 /// The parser's error in one line.
-fn one_line(text: &[u8], error: &toml::de::Error) -> String {
+fn one_line(text: &[u8], error: &toml::de::Error) -> ParseError {
     let place = error.span().and_then(|span| text.get(..span.start));
     let line = place.map(|before| before.split(|byte| *byte == b'\n').count());
     let message = error.message().replace('\n', ", ");
-    line.map_or_else(|| message.clone(), |line| format!("line {line}: {message}"))
+    ParseError::Invalid(line.map_or_else(|| message.clone(), |line| format!("line {line}: {message}")))
 }
 
 #[cfg(test)]

@@ -10,7 +10,7 @@ use std::{
 use thiserror::Error;
 
 use super::{
-    document,
+    document::{self, ParseError},
     record::{KeyName, KeyRecord},
 };
 use crate::private_files;
@@ -37,6 +37,17 @@ pub enum KeyFileError {
         path: PathBuf,
         /// What is wrong with it.
         what: String,
+    },
+    /// Another version of petstore wrote it: use that version.
+    #[error(
+        "the key file {path} has version {version}, and this version of petstore reads 1 and 2: use the version that wrote \
+         it, or restore a copy", path = .path.display()
+    )]
+    UnsupportedVersion {
+        /// The file.
+        path: PathBuf,
+        /// Its version.
+        version: u64,
     },
     /// Another process is changing it: try again.
     #[error("another process holds the lock {path}: try again when it has ended", path = .0.display())]
@@ -91,7 +102,12 @@ impl KeyFile {
     }
 
     pub(super) fn parse(&self, content: &[u8]) -> Result<Vec<KeyRecord>, KeyFileError> {
-        let records = document::parse(content).map_err(|what| self.broken(what))?;
+        let records = document::parse(content).map_err(|error| match error {
+            ParseError::Invalid(what) => self.broken(what),
+            ParseError::UnsupportedVersion(version) => {
+                KeyFileError::UnsupportedVersion { path: self.path.clone(), version }
+            }
+        })?;
         if records.len() > Self::KEYS_MAX {
             return Err(self.broken(format!("it holds more than {} keys", Self::KEYS_MAX)));
         }

@@ -6,7 +6,6 @@ use std::{fmt, str::FromStr, sync::LazyLock};
 use application::KeyId;
 use data_encoding::{Encoding, HEXLOWER, Specification};
 use sha2::{Digest as _, Sha256};
-use siphasher::sip128::SipHasher24;
 use subtle::ConstantTimeEq as _;
 use thiserror::Error;
 
@@ -17,14 +16,6 @@ pub struct ApiKey(String);
 /// for every pair.
 #[derive(Clone, Copy, Eq)]
 pub struct KeyHash([u8; 32]);
-
-/// Makes marks by which this process recognises a key that it has checked before. A mark is a keyed hash: without the
-/// random key, which never leaves the process, nobody can find a text that has the mark of another.
-pub(super) struct Marks(SipHasher24);
-
-/// What is kept of a presented key beside its hash. It depends on the process, and is of no use outside it.
-#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
-pub(super) struct Mark(u128);
 
 /// A text that is not a hash.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Error)]
@@ -103,19 +94,6 @@ impl KeyHash {
 
     fn of_text(text: &str) -> Self {
         Self(Sha256::digest(text).into())
-    }
-}
-
-impl Marks {
-    pub(super) fn new() -> Self {
-        let mut key = [0; 16];
-        getrandom::fill(&mut key).expect("a system that runs servers has random numbers");
-        Self(SipHasher24::new_with_key(&key))
-    }
-
-    /// The mark of any text. It takes 0.5 k instructions; the checks and the SHA-256 of a key take 6 k.
-    pub(super) fn of(&self, text: &str) -> Mark {
-        Mark(self.0.hash(text.as_bytes()).as_u128())
     }
 }
 

@@ -9,7 +9,7 @@ pub(super) struct LogOnce(Option<String>);
 
 /// What there is to log.
 #[derive(Debug, PartialEq, Eq)]
-pub(super) enum News {
+pub(super) enum ReloadEvent {
     /// Nothing has changed.
     None,
     /// There is an error, or another one than before.
@@ -20,13 +20,13 @@ pub(super) enum News {
 
 impl LogOnce {
     /// Takes the error of the latest attempt, or `None` if it succeeded.
-    pub(super) fn attempt(&mut self, error: Option<&impl Display>) -> News {
+    pub(super) fn attempt(&mut self, error: Option<&impl Display>) -> ReloadEvent {
         let error = error.map(ToString::to_string);
         if error == self.0 {
-            return News::None;
+            return ReloadEvent::None;
         }
         self.0.clone_from(&error);
-        error.map_or(News::Recovered, News::Failed)
+        error.map_or(ReloadEvent::Recovered, ReloadEvent::Failed)
     }
 }
 
@@ -39,17 +39,17 @@ mod tests {
         let mut log = LogOnce::default();
         let attempts = [None, Some("gone"), Some("gone"), Some("broken"), Some("broken"), None, None];
         let news = attempts.map(|error| log.attempt(error.as_ref()));
-        let failed = |error: &str| News::Failed(error.to_owned());
+        let failed = |error: &str| ReloadEvent::Failed(error.to_owned());
         assert_eq!(
             news,
             [
-                News::None,
+                ReloadEvent::None,
                 failed("gone"),
-                News::None,
+                ReloadEvent::None,
                 failed("broken"),
-                News::None,
-                News::Recovered,
-                News::None
+                ReloadEvent::None,
+                ReloadEvent::Recovered,
+                ReloadEvent::None
             ]
         );
     }

@@ -116,19 +116,6 @@ fn a_key_that_was_accepted_before_is_checked_again_every_time() {
 }
 
 #[test]
-fn nothing_that_is_kept_of_a_presented_key_tells_the_key() {
-    let fixture = Fixture::new();
-    assert!(fixture.opens(&fixture.first));
-    assert_eq!(fixture.keys.keys.read().presented.len(), 1);
-    let other = ApiKeys::open(fixture.file.path(), fixture.clock.clone(), None).unwrap();
-    assert!(fixture.keys.marks.of(&fixture.first) == fixture.keys.marks.of(&fixture.first));
-    assert!(
-        fixture.keys.marks.of(&fixture.first) != other.marks.of(&fixture.first),
-        "each process has its own"
-    );
-}
-
-#[test]
 fn a_refusal_says_why_and_which_key() {
     let fixture = Fixture::new();
     let refusal = |key: &str| fixture.keys.authenticate(key).unwrap_err();

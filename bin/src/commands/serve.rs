@@ -25,7 +25,6 @@ use tracing_subscriber::EnvFilter;
 
 use crate::{
     background_writer::BackgroundWriter,
-    clock_jumps,
     config::{LogFormat, ServeArguments},
     descriptors::{self, Shares},
     output,
@@ -113,7 +112,6 @@ impl Output {
 async fn serve(arguments: ServeArguments, output: &Output) -> anyhow::Result<()> {
     let mut signals = StopSignals::new()?;
     arguments.log();
-    tokio::spawn(clock_jumps::watch());
     let manager = Arc::new(ServiceManager::from_environment());
     let keys = Keys::open(&arguments.keys, arguments.clients.rate_limit)?;
     let tls = open_tls(&arguments)?;

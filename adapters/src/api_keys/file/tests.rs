@@ -246,3 +246,20 @@ fn a_full_file_accepts_no_more_keys_and_is_not_too_large_to_be_read() {
     let new = NewKey { name, scopes: Scope::Read.into(), rate_limit: None, expires: None };
     assert!(matches!(file.generate(new, None, &full, Utc::now()), Err(IssueError::Full(_))));
 }
+
+#[test]
+fn a_file_of_another_version_is_rejected_and_left_unchanged() {
+    let (_folder, file) = in_folder();
+    for version in [0, 3] {
+        let text = format!("version = {version}\nunknown = true\n");
+        fs::write(file.path(), &text).unwrap();
+        let sentence = format!(
+            "the key file {} has version {version}, and this version of petstore reads 1 and 2: use the version that \
+             wrote it, or restore a copy",
+            file.path().display()
+        );
+        assert_eq!(file.keys().unwrap_err().to_string(), sentence);
+        assert!(file.issue(new_key("shop"), Utc::now()).is_err());
+        assert_eq!(fs::read_to_string(file.path()).unwrap(), text);
+    }
+}

@@ -249,9 +249,7 @@ fn state(encoder: &mut Encoder<'_>, store: &PetStore) -> fmt::Result {
     encoder.gauge("petstore_log_position", "Last commit applied by this node.", position)?;
     encoder.gauge("petstore_replica_lag_commits", "Commits not yet applied by this node.", store.lag())?;
     let help = "Time since this node last read the end of the log.";
-    encoder.gauge("petstore_replica_unseen_seconds", help, store.log_unseen_for().as_secs_f64())?;
-    let help = "Time by which the clock of this node is behind the latest time in the log.";
-    encoder.gauge("petstore_clock_behind_log_seconds", help, store.clock_behind_log().num_seconds())
+    encoder.gauge("petstore_replica_unseen_seconds", help, store.log_unseen_for().as_secs_f64())
 }
 
 fn writer(encoder: &mut Encoder<'_>, store: &PetStore) -> fmt::Result {
