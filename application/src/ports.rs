@@ -245,7 +245,7 @@ impl Durability {
         if self.level >= required {
             return Ok(());
         }
-        let detail = format!("--require-durability asks for more than the log promises: {}", self.promise);
+        let detail = format!("the log promises less than required: {}", self.promise);
         Err(LogError::new(Fault::NotDurable, detail))
     }
 }
