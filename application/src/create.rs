@@ -3,7 +3,7 @@
 use domain::{IdsExhausted, NewPet, Pet};
 use thiserror::Error;
 
-use crate::{idempotency::RequestKey, ports::Fault, principal::KeyId};
+use crate::{idempotency::RequestKey, key_id::KeyId, ports::Fault};
 
 /// Asks for a pet to be added.
 #[derive(Debug, Clone, PartialEq, Eq)]

@@ -7,15 +7,18 @@ use std::{
 };
 
 use adapters::{
-    api_keys::{ApiKeys, KeyFile},
+    access::{
+        Authenticator, RateLimit,
+        api_keys::{ApiKeys, KeyFile},
+    },
     event_log::remote::RemoteLog,
     first_commit::FirstCommit,
     read_model::MemoryReadModel,
     system::SystemClock,
 };
 use application::{
-    Options, PetStore, RateLimit, ReplayProgress,
-    ports::{Authenticator, Clock as _, CommitId, DurabilityLevel, Fault, LogError},
+    Options, PetStore, ReplayProgress,
+    ports::{Clock as _, CommitId, DurabilityLevel, Fault, LogError},
 };
 use tokio::time::{self, Instant};
 
