@@ -59,9 +59,25 @@ fn dependencies_point_inward() {
 }
 
 #[test]
-fn the_application_depends_on_no_web_or_storage_crate() {
-    let foreign = ["axum", "hyper", "sled", "rusqlite", "tokio-postgres", "async-nats", "clap"];
-    assert!(dependencies("application").iter().all(|name| !foreign.contains(&name.as_str())));
+fn the_application_depends_only_on_the_domain_the_runtime_and_small_data_crates() {
+    let allowed = [
+        "domain",
+        "async-trait",
+        "bytes",
+        "chrono",
+        "crc32c",
+        "parking_lot",
+        "serde",
+        "serde_json",
+        "sha2",
+        "thiserror",
+        "tokio",
+        "tracing",
+        "uuid",
+    ];
+    for name in dependencies("application") {
+        assert!(allowed.contains(&name.as_str()), "application depends on {name}");
+    }
 }
 
 /// The module a file of `adapters` belongs to: engines are modules of their own.
@@ -76,8 +92,8 @@ fn module_of(path: &Path) -> String {
 
 #[test]
 fn adapter_modules_never_use_each_other() {
-    // Leaves that several adapters use and that use no adapter themselves, and parts that engines share.
-    let leaves = ["private_files", "service_client"];
+    // Leaves that several adapters use and that use only leaves themselves, and parts that engines share.
+    let leaves = ["access", "private_files", "service_client"];
     let engine_parts = ["event_log::embedded", "event_log::environment", "event_log::loopback"];
     let shared = [&leaves[..], &engine_parts[..]].concat();
     let files = sources("adapters/src");
@@ -87,8 +103,8 @@ fn adapter_modules_never_use_each_other() {
     modules.dedup();
     for (path, text) in &files {
         let own = module_of(path);
-        assert!(!leaves.contains(&own.as_str()) || !text.contains("crate::"), "{} is a leaf", path.display());
-        for other in modules.iter().filter(|other| **other != own && !shared.contains(&other.as_str())) {
+        let allowed = if leaves.contains(&own.as_str()) { &leaves[..] } else { &shared[..] };
+        for other in modules.iter().filter(|other| **other != own && !allowed.contains(&other.as_str())) {
             let grouped = other
                 .split("::")
                 .last()
@@ -119,10 +135,10 @@ fn only_the_engine_table_names_engines_and_only_the_wiring_other_adapters() {
 }
 
 #[test]
-fn no_file_is_longer_than_400_lines() {
+fn no_file_is_longer_than_600_lines() {
     for folder in ["domain", "application", "adapters", "bin", "tests"] {
         for (path, text) in sources(folder) {
-            assert!(text.lines().count() <= 400, "{} has {} lines", path.display(), text.lines().count());
+            assert!(text.lines().count() <= 600, "{} has {} lines", path.display(), text.lines().count());
         }
     }
 }

@@ -200,6 +200,6 @@ fn a_copy_refuses_another_history() {
     add(&app, 3);
     let refused = Copying::start(port, &key, &target).ended();
     assert_eq!(refused.code, Some(1), "{refused:?}");
-    assert!(refused.stderr.contains("different history from position 2 on"), "{refused:?}");
+    assert!(refused.stderr.contains("different history at position 2"), "{refused:?}");
     assert_eq!(export(&target), export(&first), "and leaves the copy as it is");
 }

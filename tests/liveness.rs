@@ -2,11 +2,9 @@
 
 use std::{net::SocketAddr, sync::Arc, time::Duration};
 
+use adapters::access::{Authenticator, Principal, RefusedKey};
 use adapters::http::{Listener, Service, Settings, Site, serve};
-use application::{
-    LogAccess, PetStore, Principal, RefusedKey,
-    ports::{Authenticator, Fault},
-};
+use application::{LogAccess, PetStore, ports::Fault};
 use harness::{Call, FaultyLog, LogFault, open_node, pet_named};
 use tokio::{net::TcpListener, task, time};
 

@@ -19,7 +19,11 @@ fn add(app: &App, key: &str) -> Answer {
 fn check_full(refused: &Answer) {
     assert_eq!(refused.status, 503, "{}", refused.text());
     assert_eq!(refused.json()["code"], "unavailable");
-    assert!(refused.text().contains("(--max-pets): only the operator can change that"), "{}", refused.text());
+    assert!(
+        refused.text().contains("the pet limit has been reached; contact the operator"),
+        "{}",
+        refused.text()
+    );
     assert_eq!(refused.header("retry-after"), None, "nothing changes in a second");
 }
 

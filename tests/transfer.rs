@@ -10,12 +10,12 @@ use std::{
 
 use adapters::event_log::{memory::MemoryLog, sled::SledLog};
 use application::{
-    contract,
+    codec, contract,
     ports::{
         AppendError, Durability, EventLog, Fault, LogError, LogSource, Position, ReadBound, Record,
         StoredRecord, Version,
     },
-    transfer::{self, Broken, CopyError, ExportError, Summary},
+    transfer::{self, Broken, CopyError, CopyStep, ExportError, Summary, Until},
 };
 use async_trait::async_trait;
 use chrono::DateTime;
@@ -49,9 +49,15 @@ async fn a_copy_has_the_same_bytes_on_every_engine() {
     let second = Arc::new(SledLog::open(folder.path().join("log")).unwrap());
     let third = MemoryLog::default();
     let mut seen = Vec::new();
-    transfer::copy(&first, &*second, |position| seen.push(position.0)).await.unwrap();
+    transfer::copy(&first, &*second, Until::Head, |step| {
+        if let CopyStep::Stored(commit) = step {
+            seen.push(commit.position.0);
+        }
+    })
+    .await
+    .unwrap();
     assert_eq!(seen, (1..=300).collect::<Vec<_>>(), "progress is told");
-    let copied = transfer::copy(&*second, &third, |_| {}).await.unwrap();
+    let copied = transfer::copy(&*second, &third, Until::Head, |_| {}).await.unwrap();
     assert_eq!(copied, summary(&first).await);
     assert_eq!(
         first.read(Position::START, ReadBound::BATCH).await.unwrap(),
@@ -99,7 +105,7 @@ async fn two_histories_are_never_mixed_when_the_source_is_replaced_during_a_copy
     let (before, after) = (history(3).await, history(5).await);
     let from = Replaced { before, after, reads: AtomicUsize::new(0) };
     let to = MemoryLog::default();
-    let broken = transfer::copy(&from, &to, |_| {}).await.unwrap_err();
+    let broken = transfer::copy(&from, &to, Until::Head, |_| {}).await.unwrap_err();
     assert!(matches!(&broken.error, CopyError::Source(error) if error.fault == Fault::Diverged), "{broken}");
     assert_eq!((broken.sound.last, to.head().await), (Position(2), Ok(Position(2))));
 }
@@ -108,9 +114,9 @@ async fn two_histories_are_never_mixed_when_the_source_is_replaced_during_a_copy
 async fn a_copy_resumes_where_it_stopped() {
     let from = history(20).await;
     let to = MemoryLog::default();
-    transfer::copy(&from, &to, |_| {}).await.unwrap();
+    transfer::copy(&from, &to, Until::Head, |_| {}).await.unwrap();
     add(&from, 20, 50).await;
-    let again = transfer::copy(&from, &to, |_| {}).await.unwrap();
+    let again = transfer::copy(&from, &to, Until::Head, |_| {}).await.unwrap();
     assert_eq!((again.last, again), (Position(50), summary(&to).await));
 }
 
@@ -119,20 +125,61 @@ async fn a_target_with_another_history_is_left_unchanged() {
     let from = history(20).await;
     let other = history(5).await;
     let before = summary(&other).await;
-    let refused = transfer::copy(&from, &other, |_| {}).await;
+    let refused = transfer::copy(&from, &other, Until::Head, |_| {}).await;
     assert!(
-        matches!(refused, Err(Broken { error: CopyError::AnotherHistory(Position(1)), .. })),
+        matches!(refused, Err(Broken { error: CopyError::AnotherHistory(Position(5)), .. })),
         "{refused:?}"
     );
     let longer = MemoryLog::default();
-    transfer::copy(&from, &longer, |_| {}).await.unwrap();
+    transfer::copy(&from, &longer, Until::Head, |_| {}).await.unwrap();
     add(&longer, 20, 21).await;
-    let refused = transfer::copy(&from, &longer, |_| {}).await;
+    let refused = transfer::copy(&from, &longer, Until::Head, |_| {}).await;
     assert!(
         matches!(refused, Err(Broken { error: CopyError::AnotherHistory(Position(21)), .. })),
         "{refused:?}"
     );
     assert_eq!(summary(&other).await, before);
+}
+
+/// The records of `log`, with one byte changed in the one at `damaged`.
+async fn with_damage(log: &MemoryLog, damaged: u64) -> MemoryLog {
+    let copy = MemoryLog::default();
+    let mut head = Version::START;
+    for StoredRecord { position, bytes } in log.read(Position::START, ReadBound::BATCH).await.unwrap() {
+        let id = codec::decode(&bytes).unwrap().id;
+        let mut bytes = bytes.to_vec();
+        if position == Position(damaged) {
+            let middle = bytes.len() / 2;
+            bytes[middle] ^= 1;
+        }
+        copy.append(head, &Record { id, bytes: bytes.into() }).await.unwrap();
+        head = Version::at(position, id);
+    }
+    copy
+}
+
+#[tokio::test]
+async fn a_copy_resumes_onto_a_target_with_a_damaged_middle_and_verify_finds_the_damage() {
+    let from = history(20).await;
+    let to = with_damage(&from, 7).await;
+    add(&from, 20, 30).await;
+    transfer::copy(&from, &to, Until::Head, |_| {}).await.unwrap();
+    assert_eq!(to.head().await, Ok(Position(30)));
+    let broken = transfer::walk::<LogError>(&to, async |_, _| Ok(())).await.unwrap_err();
+    assert_eq!((broken.error.fault, broken.sound.last), (Fault::Damaged, Position(6)), "{broken}");
+}
+
+#[tokio::test]
+async fn a_target_whose_last_record_is_damaged_is_rejected() {
+    let from = history(20).await;
+    let to = with_damage(&from, 20).await;
+    add(&from, 20, 30).await;
+    let rejected = transfer::copy(&from, &to, Until::Head, |_| {}).await.unwrap_err();
+    assert!(
+        matches!(&rejected.error, CopyError::Target(error) if error.fault == Fault::Damaged),
+        "{rejected}"
+    );
+    assert_eq!(to.head().await, Ok(Position(20)));
 }
 
 #[tokio::test]

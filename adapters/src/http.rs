@@ -47,7 +47,7 @@ mod wrong_keys;
 
 use std::sync::Arc;
 
-use application::Scope;
+use crate::access::Scope;
 
 pub use client_address::{InvalidTrustedProxy, TrustedProxy};
 pub use cors::{InvalidOrigin, Origin};

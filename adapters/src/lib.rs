@@ -1,7 +1,7 @@
-//! The adapters: HTTP, storage engines, read model, API keys, clock. The modules never use each other,
-//! except for the leaves `private_files` and `service_client`; `bin` connects them.
+//! The adapters: HTTP, storage engines, read model, access control, clock. The modules never use each other,
+//! except for the leaves `access`, `private_files` and `service_client`; `bin` connects them.
 
-pub mod api_keys;
+pub mod access;
 pub mod event_log;
 pub mod http;
 mod private_files;

@@ -18,8 +18,8 @@ use crate::{
     commit::{Commit, CommitId, CommitView, Entry, NodeId, Position},
     digest::push_hex,
     idempotency::RequestKey,
+    key_id::KeyId,
     ports::{Fault, LogError, Record, StoredRecord},
-    principal::KeyId,
 };
 
 /// An error of [`decode`]: the bytes are not a commit that can be used.

@@ -6,7 +6,7 @@ use chrono::{DateTime, Utc};
 use domain::PetEvent;
 use uuid::Uuid;
 
-use crate::{digest::Digest, idempotency::RequestKey, page::PetView, principal::KeyId};
+use crate::{digest::Digest, idempotency::RequestKey, key_id::KeyId, page::PetView};
 
 /// One atomic batch of events from any number of callers.
 #[derive(Debug, Clone, PartialEq, Eq)]

@@ -15,8 +15,8 @@ use crate::{
     codec,
     commit::{Commit, Entry, NodeId},
     digest::Digest,
+    key_id::KeyId,
     ports::{AppendError, CommitId, EventLog, Position, ReadBound, Record, StoredRecord, Version},
-    principal::KeyId,
 };
 
 /// Longer than any sound log needs for one call, even on a busy machine.

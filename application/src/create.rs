@@ -3,7 +3,7 @@
 use domain::{IdsExhausted, NewPet, Pet};
 use thiserror::Error;
 
-use crate::{idempotency::RequestKey, ports::Fault, principal::KeyId};
+use crate::{idempotency::RequestKey, key_id::KeyId, ports::Fault};
 
 /// Asks for a pet to be added.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -38,9 +38,7 @@ pub enum CreateError {
     #[error("the key was used for another pet")]
     RequestKeyReused,
     /// There are as many pets as the operator allows: remove the limit, or go elsewhere.
-    #[error(
-        "the inventory has reached the limit that its operator has set (--max-pets): only the operator can change that"
-    )]
+    #[error("the pet limit has been reached; contact the operator")]
     Full,
     /// No more pets fit into this inventory.
     #[error(transparent)]

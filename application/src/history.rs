@@ -6,7 +6,7 @@ use domain::Inventory;
 use crate::{
     commit::{Commit, CommitView, EventView, Version},
     digest::Digest,
-    ports::{Fault, LogError},
+    ports::{Fault, LogError, Position},
 };
 
 /// A history, up to the last commit that was added.
@@ -28,6 +28,15 @@ impl Default for History {
 }
 
 impl History {
+    /// The history that ends with this commit, which names everything before it by its hash.
+    pub(crate) fn after(commit: &Commit, bytes: &[u8]) -> Result<Self, LogError> {
+        let before = Position(commit.position.0.saturating_sub(1));
+        let version = Version { position: before, commit: None };
+        let mut history = Self { version, head_hash: commit.previous, ..Self::default() };
+        history.add(commit, bytes)?;
+        Ok(history)
+    }
+
     /// Adds the next commit like [`add_view`](Self::add_view).
     pub(crate) fn add(&mut self, commit: &Commit, bytes: &[u8]) -> Result<(), LogError> {
         self.add_view(&commit.view(), Digest::of(bytes))

@@ -4,7 +4,6 @@
 //! log), `decision` (how requests become a commit), `node_state` (the only place where state changes),
 //! `replica` (how a node reads the log), `replay` (how it applies much of it fast), [`codec`] (the record format), [`contract`] (what every log must do).
 
-mod allowance;
 mod bookmark;
 pub mod codec;
 pub mod commit;
@@ -16,13 +15,12 @@ mod digest;
 mod health;
 mod history;
 mod idempotency;
+mod key_id;
 mod node_state;
 mod options;
 mod page;
 mod pet_store;
 pub mod ports;
-mod principal;
-mod rate_limit;
 mod replay;
 mod replica;
 mod statistics;
@@ -30,17 +28,15 @@ pub mod transfer;
 mod write_fairness;
 mod writer;
 
-pub use allowance::{Allowance, Balance, quota};
 pub use bookmark::{Bookmark, HASH_PREFIX};
 pub use create::{CreateError, CreatePet, Created};
 pub use digest::{Digest, InvalidDigest};
 pub use health::Health;
 pub use idempotency::{InvalidRequestKey, RequestKey};
+pub use key_id::KeyId;
 pub use options::{LogAccess, Options};
 pub use page::{Limit, LimitOutOfRange, ListPets, PageEnd, PetView};
 pub use pet_store::{NotCaughtUp, PetStore};
 pub use ports::Version;
-pub use principal::{KeyId, KeyUsage, Principal, RefusedKey, Scope, Scopes};
-pub use rate_limit::{InvalidRateLimit, RateLimit};
 pub use replay::ReplayProgress;
 pub use statistics::{Histogram, Statistics};

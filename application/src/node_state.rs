@@ -12,8 +12,8 @@ use crate::{
     digest::Digest,
     history::History,
     idempotency::{IdempotencyCache, RequestKey, ScopedKey},
+    key_id::KeyId,
     ports::{CommitId, LogError, LogIdentity, Position, ReadModel, Version},
-    principal::KeyId,
 };
 
 /// Everything a node knows, all of it rebuilt from the log.

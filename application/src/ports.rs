@@ -13,7 +13,6 @@ pub use crate::commit::{CommitId, LogIdentity, Position, Version};
 use crate::{
     commit::CommitView,
     page::{ListPets, PageEnd, PetView},
-    principal::{KeyId, Principal, RefusedKey},
     statistics::Histogram,
 };
 
@@ -246,7 +245,7 @@ impl Durability {
         if self.level >= required {
             return Ok(());
         }
-        let detail = format!("--require-durability asks for more than the log promises: {}", self.promise);
+        let detail = format!("the log promises less than required: {}", self.promise);
         Err(LogError::new(Fault::NotDurable, detail))
     }
 }
@@ -285,33 +284,4 @@ pub trait ReadModel: Send + Sync + 'static {
 pub trait Clock: Send + Sync + 'static {
     /// The time now.
     fn now(&self) -> DateTime<Utc>;
-}
-
-/// Knows the API keys.
-pub trait Authenticator: Send + Sync + 'static {
-    /// Who presents this key, if it is valid now: known, not revoked, not expired. Takes the same time for
-    /// every unknown key.
-    fn authenticate(&self, key: &str) -> Result<Arc<Principal>, RefusedKey>;
-
-    /// Whether the key with this id, which was valid before, is so still. For responses that take long.
-    fn is_valid(&self, id: &KeyId) -> bool;
-
-    /// The owners of all keys, for operators.
-    fn principals(&self) -> Vec<Arc<Principal>> {
-        vec![]
-    }
-
-    /// How often the keys were read again since the start.
-    fn reloads(&self) -> KeyReloads {
-        KeyReloads::default()
-    }
-}
-
-/// How often changed keys were read.
-#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
-pub struct KeyReloads {
-    /// And are in force.
-    pub loaded: u64,
-    /// And could not be used.
-    pub failed: u64,
 }

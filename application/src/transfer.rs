@@ -2,12 +2,11 @@
 //!
 //! The digest over the stored bytes proves that two logs are the same, whatever engine stores them.
 
+mod copy;
 mod export;
 mod feed;
-mod follow;
-mod gaps;
-mod intake;
 mod manifest;
+mod salvage;
 
 use std::ops::AsyncFnMut;
 
@@ -15,14 +14,11 @@ use chrono::{DateTime, Utc};
 use sha2::Sha256;
 use thiserror::Error;
 
+pub use copy::{CopyError, CopyStep, Until, copy};
 pub use export::{ExportError, LINE_MAX, check_export, export, import};
 pub use feed::Feed;
-pub use follow::{FollowStep, follow};
-pub use gaps::{
-    Gap, Remains, check_export_with_gaps, export_around_gaps, import_with_gaps, read_around_gaps,
-};
-pub use intake::{CopyError, copy};
 pub use manifest::Passed;
+pub use salvage::{Gap, Remains, read_around_gaps, salvage_around_gaps};
 
 use crate::{
     codec,
@@ -122,27 +118,23 @@ struct Check {
 }
 
 impl Check {
+    /// Continues after this record, which stands for everything before it. The totals count what is taken from now on.
+    fn after(last: &StoredRecord) -> Result<Self, LogError> {
+        let history = History::after(&codec::decode_stored(last)?, &last.bytes)?;
+        let sound = Summary { last: last.position, ..Summary::default() };
+        Ok(Self { history, sound, digest: Sha256::default(), last: Some(last.clone()) })
+    }
+
     /// Takes everything that the log holds after what was taken so far.
     async fn walk<E: From<LogError>>(
         &mut self,
         log: &dyn LogSource,
         mut visit: impl AsyncFnMut(&StoredRecord, &Commit, &History) -> Result<(), E>,
     ) -> Result<(), E> {
-        let mut bound = ReadBound::BATCH;
         loop {
-            let records = match log.read(self.sound.last, bound).await {
-                // Something in the batch is damaged; what comes before it is not.
-                Err(error) if error.fault == Fault::Damaged && bound != ReadBound::ONE => {
-                    bound = ReadBound::ONE;
-                    continue;
-                }
-                records => records?,
-            };
+            let records = self.next_records(log).await?;
             if records.is_empty() {
                 return Ok(());
-            }
-            if let Some(last) = &self.last {
-                still_holds(log, last).await?;
             }
             for record in &records {
                 let commit = self.follows(record)?;
@@ -150,6 +142,19 @@ impl Check {
                 self.take(record, &commit);
             }
         }
+    }
+
+    /// Reads the records after those that were taken. Empty: nothing more for now.
+    async fn next_records(&self, log: &dyn LogSource) -> Result<Vec<StoredRecord>, LogError> {
+        let records = match log.read(self.sound.last, ReadBound::BATCH).await {
+            // A record of the batch is damaged; those before it are not.
+            Err(error) if error.fault == Fault::Damaged => log.read(self.sound.last, ReadBound::ONE).await?,
+            records => records?,
+        };
+        if let (Some(last), false) = (&self.last, records.is_empty()) {
+            still_holds(log, last).await?;
+        }
+        Ok(records)
     }
 
     /// The commit in the record, if it fits the ones taken so far.

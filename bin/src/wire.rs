@@ -8,15 +8,18 @@ use std::{
 };
 
 use adapters::{
-    api_keys::{ApiKeys, KeyFile},
+    access::{
+        Authenticator, RateLimit,
+        api_keys::{ApiKeys, KeyFile},
+    },
     event_log::remote::RemoteLog,
     read_model::MemoryReadModel,
     state_record::StateRecord,
     system::SystemClock,
 };
 use application::{
-    Options, PetStore, RateLimit, ReplayProgress,
-    ports::{Authenticator, Clock as _, DurabilityLevel, Fault, LogError, LogIdentity},
+    Options, PetStore, ReplayProgress,
+    ports::{Clock as _, DurabilityLevel, Fault, LogError, LogIdentity},
 };
 use tokio::time::{self, Instant};
 

@@ -57,9 +57,9 @@ fn writes_stop_while_the_server_promises_less_than_required() {
     assert_eq!(ready().status, 503);
     assert_eq!(app.get("/v1/pets/1").status, 200, "reads go on");
     let printed = eventually("the log says so", || {
-        Some(app.printed().1).filter(|log| log.contains("--require-durability asks for more"))
+        Some(app.printed().1).filter(|log| log.contains("promises less than required"))
     });
-    assert_eq!(printed.matches("--require-durability asks for more").count(), 1, "one line: {printed}");
+    assert_eq!(printed.matches("promises less than required").count(), 1, "one line: {printed}");
 
     set("on");
     eventually("the service is ready again", || (ready().status == 200).then_some(()));

@@ -9,13 +9,14 @@ use std::{
 };
 
 use adapters::{
-    api_keys::{KeyFile, NewKey},
+    access::{
+        Authenticator, Principal, RefusedKey, Scope, Scopes,
+        api_keys::{KeyFile, NewKey},
+    },
     event_log::{memory::MemoryLog, nats::NatsLog, postgres::PostgresLog, sled::fuzzing},
     http::{self, Listener, Service, Settings, Site},
 };
-use application::{
-    KeyId, LogAccess, Principal, RefusedKey, Scope, Scopes, codec, ports::Authenticator, transfer,
-};
+use application::{KeyId, LogAccess, codec, transfer};
 use chrono::DateTime;
 use harness::open_node;
 use tokio::{net::TcpListener, runtime::Runtime};

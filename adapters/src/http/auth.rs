@@ -5,10 +5,10 @@ use std::{
     sync::{Arc, atomic::Ordering::Relaxed},
 };
 
-use application::{Balance, Principal, Scope};
 use axum::http::{HeaderMap, Method, header::AUTHORIZATION};
 
 use super::{client_address::Network, error::Problem, rate_limit, service::Service};
+use crate::access::{Balance, Principal, Scope};
 
 /// How a key is presented.
 const SCHEME: &[u8] = b"bearer";

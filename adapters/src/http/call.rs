@@ -2,7 +2,7 @@
 
 use std::{cell::RefCell, net::IpAddr, sync::Arc};
 
-use application::{Bookmark, PetStore, Principal, ports::Position};
+use application::{Bookmark, PetStore, ports::Position};
 use axum::http::{HeaderMap, HeaderName, HeaderValue, request::Parts};
 use data_encoding::HEXLOWER;
 
@@ -12,6 +12,7 @@ use super::{
     number,
     prefer::Handling,
 };
+use crate::access::Principal;
 
 /// In a response, the last commit it shows; in a request, the commit that the response must show at least.
 pub(super) const LOG_POSITION: HeaderName = HeaderName::from_static("log-position");

@@ -2,7 +2,7 @@
 
 use std::borrow::Cow;
 
-use application::{CreateError, RefusedKey, Scope, ports::Fault};
+use application::{CreateError, ports::Fault};
 use axum::{
     http::{
         HeaderName, HeaderValue, StatusCode,
@@ -13,6 +13,7 @@ use axum::{
 use serde_json::json;
 
 use super::limits::BODY_MAX;
+use crate::access::{RefusedKey, Scope};
 
 /// The media type of every body this service sends.
 pub(super) const JSON: HeaderValue = HeaderValue::from_static("application/json");

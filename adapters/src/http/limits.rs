@@ -2,9 +2,8 @@
 
 use std::time::Duration;
 
-use application::RateLimit;
-
 use super::client_address::TrustedProxy;
+use crate::access::RateLimit;
 
 /// How many bytes of a body are read. A pet takes less than 2 KiB.
 pub(super) const BODY_MAX: usize = 64 * 1024;

@@ -7,7 +7,7 @@ use std::{collections::VecDeque, sync::Arc, time::Duration};
 
 use application::{
     Bookmark, KeyId,
-    ports::{Authenticator, LogError, Position},
+    ports::{LogError, Position},
     transfer::Feed,
 };
 use axum::{
@@ -30,6 +30,7 @@ use super::{
     server::Endless,
     service::Service,
 };
+use crate::access::Authenticator;
 
 /// How many responses may be under way at once: each holds a batch of records, and reads the disk.
 pub(super) const LOG_READERS_MAX: usize = 16;

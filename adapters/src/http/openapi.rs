@@ -76,7 +76,7 @@ fn servers(site: &Site) -> Value {
 
 #[cfg(test)]
 mod tests {
-    use application::{RefusedKey, Scope};
+    use crate::access::{RefusedKey, Scope};
     use axum::http::HeaderMap;
     use regex::Regex;
 

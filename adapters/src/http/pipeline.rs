@@ -15,7 +15,7 @@ use std::{
     time::Instant,
 };
 
-use application::{Bookmark, Principal};
+use application::Bookmark;
 use axum::{
     body::{Body, HttpBody as _},
     extract::Request,
@@ -47,6 +47,7 @@ use super::{
     route::{Endpoint, Handler, Lifecycle, Operation, Pending, Router},
     server::DRAIN_MAX,
 };
+use crate::access::Principal;
 
 const NO_STORE: HeaderValue = HeaderValue::from_static("no-store");
 const NOSNIFF: HeaderValue = HeaderValue::from_static("nosniff");

@@ -3,13 +3,13 @@
 
 use std::{cell::RefCell, time::Duration};
 
-use application::{Balance, RateLimit};
 use axum::http::{HeaderMap, HeaderName};
 
 use super::{
     error::Problem,
     header_value::{Last, ValueWriter, remembered},
 };
+use crate::access::{Balance, RateLimit};
 
 const RATELIMIT: HeaderName = HeaderName::from_static("ratelimit");
 const RATELIMIT_POLICY: HeaderName = HeaderName::from_static("ratelimit-policy");
@@ -44,7 +44,7 @@ pub(super) fn seconds(time: Duration) -> u64 {
 
 #[cfg(test)]
 mod tests {
-    use application::Allowance;
+    use crate::access::Allowance;
 
     use super::*;
 

@@ -2,7 +2,6 @@
 
 use std::{pin::Pin, sync::Arc};
 
-use application::Scope;
 use axum::{
     body::Body,
     http::{HeaderMap, Method, StatusCode, request::Parts},
@@ -15,6 +14,7 @@ use super::{
     error::Problem,
     service::Service,
 };
+use crate::access::Scope;
 
 /// What a route without a row is called in the metrics.
 const OTHER: &str = "other";

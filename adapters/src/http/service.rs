@@ -6,7 +6,7 @@ use std::sync::{
     atomic::{AtomicBool, AtomicU64, Ordering},
 };
 
-use application::{PetStore, ReplayProgress, ports::Authenticator};
+use application::{PetStore, ReplayProgress};
 use parking_lot::Mutex;
 use tokio::sync::{Semaphore, watch};
 
@@ -21,6 +21,7 @@ use super::{
     site::Site,
     wrong_keys::WrongKeys,
 };
+use crate::access::Authenticator;
 
 /// The state of the HTTP port. It can answer probes before the store is open and while it is going away.
 pub struct Service {

@@ -3,7 +3,6 @@
 
 use std::time::{Duration, Instant};
 
-use application::{RateLimit, quota};
 use governor::{
     DefaultKeyedRateLimiter, RateLimiter,
     clock::{Clock as _, DefaultClock},
@@ -11,6 +10,7 @@ use governor::{
 use parking_lot::Mutex;
 
 use super::client_address::Network;
+use crate::access::{RateLimit, quota};
 
 /// How many clients are counted at the same time. Those beyond share one count.
 const CLIENTS_MAX: usize = 10_000;

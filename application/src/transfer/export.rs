@@ -8,22 +8,17 @@ use thiserror::Error;
 
 use super::{
     Broken, Check, CopyError, Summary,
-    intake::Intake,
+    copy::Target,
     manifest::{MANIFEST, Manifest},
     walk,
 };
 use crate::{
-    codec,
     commit::Commit,
     ports::{EventLog, LogError, LogSource, Position, StoredRecord},
 };
 
 /// A line is a commit, and commits are far smaller than this: whatever is longer is no export.
 pub const LINE_MAX: u64 = 64 * 1024 * 1024;
-
-/// What is wrong with a line of a file that was salvaged with gaps.
-const WITH_GAPS: &str = "shows that commits are missing: export again, or, if this is what was salvaged of a damaged log, import \
-                         it with --accept-gaps to add its pets to a new log";
 
 /// Why a history was not written to a file or not read from one.
 #[derive(Debug, Error)]
@@ -76,14 +71,17 @@ pub async fn import(
     to: &dyn EventLog,
     mut progress: impl FnMut(Position),
 ) -> Result<Summary, Broken<ExportError>> {
-    let mut intake = Intake::new(to);
+    let mut target = match Target::open(to).await {
+        Ok(target) => target,
+        Err(error) => return Err(Broken { sound: Box::default(), error: error.into() }),
+    };
     let summary = read(file, async |record, commit| {
-        intake.take(record, commit.id).await?;
+        target.take(record, commit.id).await?;
         progress(record.position);
         Ok(())
     })
     .await?;
-    match intake.nothing_beyond(summary.last).await {
+    match target.ends_at(summary.last) {
         Ok(()) => Ok(summary),
         Err(error) => Err(Broken { sound: Box::new(summary), error: error.into() }),
     }
@@ -110,9 +108,6 @@ async fn read(
             }
             let bytes = line.strip_suffix(b"\n").unwrap_or(&line);
             if bytes.starts_with(MANIFEST) {
-                if is_incomplete(bytes) {
-                    return Err(wrong(WITH_GAPS.into()));
-                }
                 if !Manifest::read(bytes).is_some_and(|manifest| manifest.fits(&check.summary())) {
                     return Err(wrong(
                         "is a manifest that does not match the lines before it: some were lost or changed; export again".into(),
@@ -124,19 +119,12 @@ async fn read(
                 return Ok(());
             }
             let record = StoredRecord { position, bytes: Bytes::copy_from_slice(bytes) };
-            let commit = check.follows(&record).map_err(|error| {
-                let later = codec::decode(bytes).is_ok_and(|commit| commit.position > position);
-                wrong(if later { WITH_GAPS.into() } else { format!("is not a commit: {error}") })
-            })?;
+            let commit =
+                check.follows(&record).map_err(|error| wrong(format!("is not the next commit: {error}")))?;
             visit(&record, &commit).await?;
             check.take(&record, &commit);
         }
     };
     let ended = ended.await;
     check.end(ended)
-}
-
-fn is_incomplete(manifest: &[u8]) -> bool {
-    let manifest = serde_json::from_slice::<serde_json::Value>(manifest);
-    manifest.is_ok_and(|line| line["manifest"]["incomplete"] == true)
 }

@@ -8,12 +8,13 @@ use std::{
     path::PathBuf,
 };
 
-use adapters::api_keys::{
+use adapters::access::api_keys::{
     Issued, KeyFile, KeyHash, KeyName, KeyRecord, KeyState, NewKey, RevokeError, Revoked, RotateError,
     Rotated, Rotation,
 };
+use adapters::access::{RateLimit, Scope, Scopes};
 use anyhow::{Context as _, anyhow};
-use application::{KeyId, RateLimit, Scope, Scopes};
+use application::KeyId;
 use chrono::{DateTime, SecondsFormat, Utc};
 use clap::{Args, Subcommand, ValueEnum};
 

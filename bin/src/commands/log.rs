@@ -14,7 +14,8 @@ mod verify;
 
 use std::{process, time::Duration};
 
-use anyhow::bail;
+use anyhow::{anyhow, bail};
+use application::transfer::CopyError;
 pub(crate) use find::FindArguments;
 
 use crate::{config::LogCommand, output};
@@ -51,17 +52,24 @@ fn after_an_interrupt(command: &LogCommand) -> &'static str {
         }
         LogCommand::Tail { .. } => "nothing was changed",
         LogCommand::Export(_) => "the export is incomplete; start it again",
-        LogCommand::Import { accept_gaps: false, .. }
+        LogCommand::Import { .. }
         | LogCommand::Copy { .. }
-        | LogCommand::Salvage { gaps_to: None, .. } => {
+        | LogCommand::Salvage { accept_gaps: false, .. } => {
             "the target keeps what it has; the same command resumes from there"
         }
-        LogCommand::Import { accept_gaps: true, .. } => {
+        LogCommand::Salvage { accept_gaps: true, .. } => {
             "the target is incomplete; start again with an empty one"
         }
-        LogCommand::Salvage { gaps_to: Some(_), .. } => {
-            "what was written is incomplete; start again with a new file"
+    }
+}
+
+/// An error of a copy, and what to do about it where this depends on the engine.
+fn with_advice(error: CopyError) -> anyhow::Error {
+    match error {
+        CopyError::TooLarge { .. } => {
+            anyhow!("{error}: choose another engine, or raise the limit of its servers (NATS: max_payload)")
         }
+        error => error.into(),
     }
 }
 
@@ -70,12 +78,9 @@ async fn carry_out(command: LogCommand) -> anyhow::Result<()> {
         LogCommand::Stat(argument) => stat::run(&argument).await,
         LogCommand::Verify { head, source } => verify::run(&source, head).await,
         LogCommand::Export(argument) => export::run(&argument).await,
-        LogCommand::Import { file, accept_gaps: false, target } => import::run(&file, &target.store).await,
-        LogCommand::Import { file, accept_gaps: true, target } => {
-            import::run_with_gaps(&file, &target.store).await
-        }
+        LogCommand::Import { file, target } => import::run(&file, &target.store).await,
         LogCommand::Copy { from, to, access, .. } => copy::run(&from, &to, &access).await,
-        LogCommand::Salvage { from, to, gaps_to } => salvage::run(&from, &to, gaps_to.as_deref()).await,
+        LogCommand::Salvage { from, to, accept_gaps } => salvage::run(&from, &to, accept_gaps).await,
         LogCommand::Tail { after, source } => tail::run(&source, after).await,
         LogCommand::Find(arguments) => find::run(&arguments).await,
     }

@@ -1,7 +1,7 @@
 //! How much one client may do.
 
+use adapters::access::RateLimit;
 use adapters::http::{ClientLimits, TrustedProxy};
-use application::RateLimit;
 use clap::Args;
 
 #[derive(Debug, Args)]

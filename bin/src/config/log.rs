@@ -31,10 +31,6 @@ pub(crate) enum LogCommand {
         /// The exported file, or - for standard input.
         #[arg(default_value = "-")]
         file: PathBuf,
-        /// Import a file that `petstore log salvage --gaps-to` has written: add its pets, under the same ids, to an empty log
-        /// with a new history.
-        #[arg(long, env = "PETSTORE_ACCEPT_GAPS")]
-        accept_gaps: bool,
         #[command(flatten)]
         target: StoreArgument,
     },
@@ -65,10 +61,10 @@ pub(crate) enum LogCommand {
         /// The target: a new log, or one that an interrupted salvage has started to fill.
         #[arg(long, env = "PETSTORE_TO", hide_env_values = true, value_name = "URL")]
         to: StoreUrl,
-        /// If commits are missing, write every readable one to this new file instead, also those after a gap. `petstore
-        /// log import --accept-gaps` makes a new log of it.
-        #[arg(long, env = "PETSTORE_GAPS_TO", value_name = "FILE")]
-        gaps_to: Option<PathBuf>,
+        /// If commits are missing, add every readable one to an empty target, also those after a gap. The pets keep their ids,
+        /// times, owners and idempotency keys, but the target has a new history.
+        #[arg(long, env = "PETSTORE_ACCEPT_GAPS")]
+        accept_gaps: bool,
     },
     /// Print the last commits as lines of JSON, then new ones as they arrive, until interrupted. A sled or SQLite log can
     /// be open in only one process, so there the command ends after the last commit; ask the service instead.

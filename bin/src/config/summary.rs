@@ -1,6 +1,6 @@
 //! What the log says at the start about the choices of the operator.
 
-use application::RateLimit;
+use adapters::access::RateLimit;
 
 use super::ServeArguments;
 

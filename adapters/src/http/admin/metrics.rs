@@ -14,7 +14,7 @@ use std::{
 };
 
 use application::{
-    PetStore, Principal,
+    PetStore,
     ports::{Durability, DurabilityLevel, Fault, StorageStats},
 };
 use axum::{
@@ -38,6 +38,7 @@ use prometheus_client::{
     registry::Registry,
 };
 
+use crate::access::Principal;
 use crate::http::{server::UNSENT_MAX, service::Service};
 
 const OPEN_METRICS: &str = "application/openmetrics-text; version=1.0.0; charset=utf-8";
@@ -352,7 +353,8 @@ impl Encoder<'_> {
 
 #[cfg(test)]
 mod tests {
-    use application::{KeyId, RefusedKey};
+    use crate::access::RefusedKey;
+    use application::KeyId;
 
     use super::*;
     use crate::http::error::Problem;

@@ -2,7 +2,7 @@
 
 use std::{net::Ipv4Addr, sync::Arc};
 
-use application::{KeyId, Principal, RefusedKey, Scope, ports::Authenticator};
+use application::KeyId;
 use axum::http::{
     HeaderName,
     header::{AUTHORIZATION, CONTENT_TYPE, LINK, RETRY_AFTER, WWW_AUTHENTICATE},
@@ -12,6 +12,7 @@ use proptest::prelude::{prop_assert, proptest};
 use serde_json::{Value, json};
 
 use super::*;
+use crate::access::{Authenticator, Principal, RefusedKey, Scope};
 use crate::http::{Service, Site, public_routers};
 
 const PEER: IpAddr = IpAddr::V4(Ipv4Addr::LOCALHOST);

@@ -2,10 +2,11 @@
 
 use std::net::SocketAddr;
 
-use application::{KeyId, LogAccess, Options, PetStore, Principal, RefusedKey, Scopes, ports::Authenticator};
+use application::{KeyId, LogAccess, Options, PetStore};
 use tokio::{io::AsyncReadExt as _, sync::oneshot, task::JoinHandle, time::timeout};
 
 use super::*;
+use crate::access::{Authenticator, Principal, RefusedKey, Scopes};
 use crate::{
     event_log::memory::MemoryLog,
     http::{Listener, Site, serve},

@@ -2,7 +2,7 @@
 
 use std::{collections::BTreeMap, fmt::Write as _};
 
-use adapters::api_keys::KeyRecord;
+use adapters::access::api_keys::KeyRecord;
 use application::KeyId;
 use chrono::{DateTime, SecondsFormat, Utc};
 
@@ -60,7 +60,7 @@ fn time(time: DateTime<Utc>) -> String {
 
 #[cfg(test)]
 mod tests {
-    use application::{Scope, Scopes};
+    use adapters::access::{Scope, Scopes};
     use chrono::TimeDelta;
 
     use super::*;

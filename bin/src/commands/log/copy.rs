@@ -1,7 +1,7 @@
 //! `petstore log copy`: copies a history to another engine.
 
 use anyhow::bail;
-use application::transfer;
+use application::transfer::{self, CopyStep, Until};
 
 use super::{progress::Progress, report};
 use crate::{config::AccessArguments, store_url::StoreUrl, wire};
@@ -14,7 +14,12 @@ pub(super) async fn run(from: &StoreUrl, to: &StoreUrl, access: &AccessArguments
     let target = wire::open_log(to).await?;
     let before = target.head().await?;
     let progress = Progress::through(&*source).await?;
-    let copied = transfer::copy(&*source, &*target, |position| progress.reached(position)).await?;
+    let copied = transfer::copy(&*source, &*target, Until::Head, |step| {
+        if let CopyStep::Stored(commit) = step {
+            progress.reached(commit.position);
+        }
+    });
+    let copied = copied.await.map_err(|broken| super::with_advice(broken.error))?;
     drop(progress);
     if before == copied.last {
         report::fact("copied", format!("nothing: {to} already holds all of {from}"));

@@ -10,7 +10,7 @@ use anyhow::{anyhow, bail};
 use application::{
     LogAccess,
     ports::{Fault, LogError, LogSource, Position},
-    transfer::{self, FollowStep},
+    transfer::{self, CopyStep, Until},
 };
 use chrono::{DateTime, SecondsFormat, Utc};
 use tokio::{
@@ -73,17 +73,17 @@ pub(super) async fn run(
     };
     let reached = watch::Sender::new(Reached::default());
     let (mut waiting, lag) = (false, Cell::new(None));
-    let copying = transfer::follow(&*source, &*target, |step| match step {
-        FollowStep::Resumed(position) => {
+    let copying = transfer::copy(&*source, &*target, Until::Stopped, |step| match step {
+        CopyStep::Resumed(position) => {
             let what = if waiting { "resumed" } else { "following" };
             report::fact(what, format!("{from} after position {position}, to {to}"));
             waiting = false;
             reached.send_modify(|reached| reached.position = position);
         }
-        FollowStep::Stored(commit) => {
+        CopyStep::Stored(commit) => {
             reached.send_replace(Reached { position: commit.position, time: Some(commit.time) });
         }
-        FollowStep::Waiting(error) => {
+        CopyStep::Waiting(error) => {
             // Once for each outage.
             if !waiting {
                 report::fact("waiting", error);
@@ -93,7 +93,7 @@ pub(super) async fn run(
     });
     tokio::select! {
         ended = copying => {
-            let Err(broken) = ended;
+            let broken = ended.expect_err("a copy that follows its source ends only with an error");
             return Err(anyhow!("{broken}; the copy ends at position {}", broken.sound.last));
         }
         never = report_lag(&*source, reached.subscribe(), &lag, report_every) => match never {},

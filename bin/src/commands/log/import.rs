@@ -7,10 +7,7 @@ use std::{
 };
 
 use anyhow::{Context as _, anyhow};
-use application::{
-    ports::Position,
-    transfer::{self, CopyError, ExportError},
-};
+use application::transfer::{self, CopyError, ExportError};
 
 use super::{progress::Progress, report};
 use crate::{store_url::StoreUrl, wire};
@@ -33,23 +30,6 @@ pub(super) async fn run(file: &Path, url: &StoreUrl) -> anyhow::Result<()> {
     import(BufReader::new(opened), largest, url, progress).await
 }
 
-/// Imports a file with gaps, which must be one that can be read twice.
-pub(super) async fn run_with_gaps(file: &Path, url: &StoreUrl) -> anyhow::Result<()> {
-    let mut opened = File::open(file).with_context(|| format!("cannot open {}", file.display()))?;
-    let found = transfer::check_export_with_gaps(BufReader::new(&opened)).await;
-    let found = found.with_context(|| format!("{} cannot be imported", file.display()))?;
-    opened.rewind()?;
-    let progress = Progress::up_to(Position(found.commits));
-    let log = wire::open_log(url).await?;
-    let reached = |position| progress.reached(position);
-    let (remains, summary) = transfer::import_with_gaps(BufReader::new(opened), &*log, reached).await?;
-    drop(progress);
-    report::fact("imported", url);
-    report::summary(&summary);
-    report::fact("lost", report::ranges(&remains.gaps));
-    Ok(())
-}
-
 /// Imports records of which the largest has so many bytes, as far as that is known.
 async fn import(
     lines: impl BufRead,
@@ -58,7 +38,7 @@ async fn import(
     progress: Progress,
 ) -> anyhow::Result<()> {
     let log = wire::open_log(url).await?;
-    CopyError::check_size(largest, &*log)?;
+    CopyError::check_size(largest, &*log).map_err(super::with_advice)?;
     let imported = transfer::import(lines, &*log, |position| progress.reached(position)).await;
     drop(progress);
     let imported = imported.map_err(|broken| match &broken.error {

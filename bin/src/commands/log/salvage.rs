@@ -1,15 +1,11 @@
 //! `petstore log salvage`: copies the intact part of a damaged log into a new one, and reports what could not be
 //! read.
 
-use std::{fs::OpenOptions, io::BufWriter, os::unix::fs::OpenOptionsExt as _, path::Path};
-
-use anyhow::{Context as _, bail};
+use anyhow::bail;
 use application::{
     ports::{LogError, Position},
-    transfer::{self, Broken, CopyError, Summary},
+    transfer::{self, Broken, CopyError, CopyStep, Summary, Until},
 };
-
-use chrono::Utc;
 
 use super::{
     progress::{self, Progress},
@@ -17,26 +13,31 @@ use super::{
 };
 use crate::{engines::Remains, store_url::StoreUrl, wire};
 
-pub(super) async fn run(from: &StoreUrl, to: &StoreUrl, gaps_to: Option<&Path>) -> anyhow::Result<()> {
+pub(super) async fn run(from: &StoreUrl, to: &StoreUrl, accept_gaps: bool) -> anyhow::Result<()> {
     if from.is_same_as(to) {
         bail!("--from and --to are the same log: choose a new one as the target");
     }
     let remains = wire::find_remains(from).await?;
-    if let Some(file) = gaps_to {
+    if accept_gaps {
         let found = transfer::read_around_gaps::<LogError>(&*remains.log, remains.reach, async |_| Ok(()));
         if !found.await?.gaps.is_empty() {
-            return salvage_to_file(&remains, from, file).await;
+            return salvage_around_gaps(&remains, from, to).await;
         }
     }
     let target = wire::open_log(to).await?;
     let progress = Progress::through(&*remains.log).await?;
-    let copied = transfer::copy(&*remains.log, &*target, |position| progress.reached(position)).await;
+    let copied = transfer::copy(&*remains.log, &*target, Until::Head, |step| {
+        if let CopyStep::Stored(commit) = step {
+            progress.reached(commit.position);
+        }
+    })
+    .await;
     drop(progress);
     let (sound, reason) = match copied {
         Ok(sound) => (sound, None),
         // Reaching the damage is the expected end, not a failure.
         Err(Broken { sound, error: CopyError::Source(reason) }) => (*sound, Some(reason)),
-        Err(Broken { error, .. }) => return Err(error.into()),
+        Err(Broken { error, .. }) => return Err(super::with_advice(error)),
     };
     report::fact("salvaged", format!("{to}, from {from}"));
     report_intact_part(&sound, &remains);
@@ -49,27 +50,20 @@ pub(super) async fn run(from: &StoreUrl, to: &StoreUrl, gaps_to: Option<&Path>) 
     Ok(())
 }
 
-/// Writes every readable record to a new file.
-async fn salvage_to_file(remains: &Remains, from: &StoreUrl, path: &Path) -> anyhow::Result<()> {
-    let options = OpenOptions::new().write(true).create_new(true).mode(0o600).open(path);
-    let file = options.with_context(|| format!("cannot create {}: choose a new file", path.display()))?;
+/// Adds every readable commit to an empty log.
+async fn salvage_around_gaps(remains: &Remains, from: &StoreUrl, to: &StoreUrl) -> anyhow::Result<()> {
+    let target = wire::open_log(to).await?;
     let progress = Progress::up_to(remains.reach);
     let reached = |position| progress.reached(position);
-    let mut out = BufWriter::new(&file);
-    let found =
-        transfer::export_around_gaps(&*remains.log, remains.reach, &mut out, Utc::now(), reached).await;
-    let incomplete = || format!("{} is incomplete: delete it, and salvage again", path.display());
-    let found = found.with_context(incomplete)?;
-    file.sync_all().with_context(incomplete)?;
+    let salvaged = transfer::salvage_around_gaps(&*remains.log, remains.reach, &*target, reached).await;
     drop(progress);
-    report::fact("salvaged", format!("{}, from {from}: incomplete", path.display()));
-    report::fact("commits", found.commits);
-    report::fact("events", found.events);
+    let (found, summary) = salvaged.map_err(super::with_advice)?;
+    report::fact("salvaged", format!("{to}, from {from}, in a new history"));
+    report::summary(&summary);
     report::fact("unreadable", report::ranges(&found.gaps));
     if found.commits == 0 {
         bail!("nothing was salvaged: no commit of {from} can be read");
     }
-    report::fact("next", "petstore log import --accept-gaps adds these pets to a new log");
     Ok(())
 }
 
@@ -97,12 +91,12 @@ fn report_intact_part(sound: &Summary, remains: &Remains) {
         report::fact("unreadable", report::ranges(&missing));
         let left_out = between(&missing, sound.last.next(), remains.reach);
         if !left_out.is_empty() {
-            let what_to_do = "intact, but after a gap; --gaps-to FILE salvages them, too";
+            let what_to_do = "intact, but after a gap; --accept-gaps salvages them, in a new history";
             report::fact("left out", format!("{}: {what_to_do}", report::ranges(&left_out)));
         }
         if remains.missing.is_none() {
             let first = sound.last.next();
-            let what_to_do = "--gaps-to FILE salvages those that can";
+            let what_to_do = "--accept-gaps salvages those that can, in a new history";
             report::fact("unknown", format!("whether commits after {first} can be read; {what_to_do}"));
         }
     }

@@ -2,7 +2,6 @@
 
 use std::{sync::atomic::Ordering::Relaxed, time::Duration};
 
-use application::{Principal, RefusedKey, ports::Authenticator};
 use axum::{
     body::Bytes,
     http::{Method, Request, Response},
@@ -18,6 +17,7 @@ use tokio::{
 };
 
 use super::*;
+use crate::access::{Authenticator, Principal, RefusedKey};
 use crate::http::{
     Service, Site, public_routers,
     server::{admission::Admission, timeouts::Activity},

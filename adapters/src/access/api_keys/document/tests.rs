@@ -1,11 +1,12 @@
 //! Which texts are valid key files.
 
-use application::{KeyId, RateLimit, Scope, Scopes};
+use application::KeyId;
 use chrono::TimeDelta;
 use proptest::prelude::*;
 
 use super::*;
-use crate::api_keys::{key::ApiKey, record::KeyName};
+use crate::access::api_keys::{key::ApiKey, record::KeyName};
+use crate::access::{RateLimit, Scope, Scopes};
 
 /// A file of version 1.
 const EXAMPLE: &str = r#"

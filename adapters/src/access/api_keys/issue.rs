@@ -2,7 +2,7 @@
 
 use std::{fs, path::PathBuf};
 
-use application::{KeyId, RateLimit, Scopes};
+use application::KeyId;
 use chrono::{DateTime, SubsecRound as _, Utc};
 use thiserror::Error;
 
@@ -11,6 +11,7 @@ use super::{
     key::ApiKey,
     record::{KeyName, KeyRecord, KeyState},
 };
+use crate::access::{RateLimit, Scopes};
 use crate::private_files;
 
 /// The wanted properties of a new key.

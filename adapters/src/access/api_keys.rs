@@ -25,10 +25,8 @@ use std::{
     time::Duration,
 };
 
-use application::{
-    Allowance, KeyId, Principal, RateLimit, RefusedKey,
-    ports::{Authenticator, Clock, KeyReloads},
-};
+use crate::access::{Allowance, Authenticator, KeyReloads, Principal, RateLimit, RefusedKey};
+use application::{KeyId, ports::Clock};
 use chrono::{DateTime, Utc};
 use parking_lot::{Mutex, RwLock};
 use tokio::{

@@ -5,17 +5,9 @@ use std::{
     sync::{Arc, atomic::AtomicU64},
 };
 
-use crate::allowance::Allowance;
+use application::KeyId;
 
-/// Identifies an API key without revealing it. Derived from the key's hash, so it is the same on every node.
-#[derive(Debug, Clone, PartialEq, Eq, Hash, PartialOrd, Ord)]
-pub struct KeyId(pub Arc<str>);
-
-impl fmt::Display for KeyId {
-    fn fmt(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
-        self.0.fmt(formatter)
-    }
-}
+use super::allowance::Allowance;
 
 /// An authenticated caller.
 #[derive(Debug, Clone)]

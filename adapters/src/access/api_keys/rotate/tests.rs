@@ -1,10 +1,10 @@
 //! Which key replaces which.
 
-use application::{Scope, Scopes};
 use tempfile::TempDir;
 
 use super::*;
-use crate::api_keys::record::KeyState;
+use crate::access::api_keys::record::KeyState;
+use crate::access::{Scope, Scopes};
 
 struct Fixture {
     _folder: TempDir,

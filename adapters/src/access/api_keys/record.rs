@@ -2,11 +2,12 @@
 
 use std::{fmt, str::FromStr};
 
-use application::{KeyId, RateLimit, Scopes};
+use application::KeyId;
 use chrono::{DateTime, Utc};
 use thiserror::Error;
 
 use super::key::KeyHash;
+use crate::access::{RateLimit, Scopes};
 
 /// One entry of the key file.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -133,11 +134,11 @@ impl fmt::Display for KeyName {
 
 #[cfg(test)]
 mod tests {
-    use application::Scope;
+    use crate::access::Scope;
     use chrono::TimeDelta;
 
     use super::*;
-    use crate::api_keys::key::ApiKey;
+    use crate::access::api_keys::key::ApiKey;
 
     #[test]
     fn names_of_1_to_100_visible_characters_are_accepted() {

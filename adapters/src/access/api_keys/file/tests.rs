@@ -6,16 +6,17 @@ use std::{
     thread,
 };
 
-use application::{KeyId, Scope, Scopes};
+use application::KeyId;
 use chrono::{SubsecRound as _, Utc};
 use tempfile::TempDir;
 
 use super::*;
-use crate::api_keys::{
+use crate::access::api_keys::{
     issue::{IssueError, NewKey},
     key::{ApiKey, KeyHash},
     revoke::{RevokeError, Revoked},
 };
+use crate::access::{Scope, Scopes};
 
 fn new_key(name: &str) -> NewKey {
     NewKey { name: name.parse().unwrap(), scopes: Scope::Read.into(), rate_limit: None, expires: None }

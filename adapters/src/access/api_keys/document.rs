@@ -6,7 +6,7 @@
 
 use std::collections::HashSet;
 
-use application::{KeyId, Scope, Scopes};
+use application::KeyId;
 use chrono::{DateTime, Datelike as _, SecondsFormat, Utc};
 use serde::{Deserialize, Serialize};
 use toml::value::Datetime;
@@ -15,6 +15,7 @@ use super::{
     key::{KeyHash, is_id},
     record::KeyRecord,
 };
+use crate::access::{Scope, Scopes};
 
 /// The versions that can be read. The last one is written.
 const VERSIONS: [u64; 2] = [1, 2];

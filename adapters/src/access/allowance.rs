@@ -8,7 +8,7 @@ use governor::{
     middleware::StateInformationMiddleware,
 };
 
-use crate::rate_limit::RateLimit;
+use super::rate_limit::RateLimit;
 
 /// The requests that one caller may still send. Taking one costs a look at the clock and one compare-and-swap.
 #[derive(Debug)]

@@ -2,11 +2,11 @@
 
 use std::fs;
 
-use application::{Scope, Scopes};
 use chrono::TimeDelta;
 use tempfile::TempDir;
 
 use super::*;
+use crate::access::{Scope, Scopes};
 
 /// A clock that shows what it was set to.
 struct SetClock(Mutex<DateTime<Utc>>);

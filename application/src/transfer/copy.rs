@@ -1,0 +1,271 @@
+//! Copies a log into another one, byte for byte: up to its head, or for as long as it grows.
+//!
+//! The hash chain proves the common beginning of two logs, so only the last record of the target is compared.
+
+use std::time::Duration;
+
+use thiserror::Error;
+use tokio::time;
+
+use super::{Broken, Check, Summary, walk};
+use crate::{
+    codec,
+    commit::Commit,
+    ports::{
+        AppendError, CommitId, EventLog, Fault, LogError, LogSource, Position, ReadBound, Record,
+        StoredRecord, Version,
+    },
+};
+
+/// How long to wait for a notification before the source is read anyway.
+const POLL_INTERVAL: Duration = Duration::from_secs(1);
+/// The delay after an outage. It doubles with each further attempt.
+const RETRY_DELAY: Duration = Duration::from_millis(250);
+const RETRY_DELAY_MAX: Duration = Duration::from_secs(5);
+/// How often an append is tried whose outcome stays unknown.
+const APPEND_TRIES_MAX: u32 = 20;
+/// The delay between two such tries.
+const APPEND_RETRY_DELAY: Duration = Duration::from_millis(500);
+
+/// When a copy ends.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Until {
+    /// When the target holds everything that the source holds. The whole source is checked, and any error ends the copy.
+    Head,
+    /// When it is no longer polled. The source is read from the last record of the target on, and outages of either side are
+    /// waited for.
+    Stopped,
+}
+
+/// The progress of a copy.
+#[derive(Debug)]
+pub enum CopyStep<'a> {
+    /// The source holds the last commit of the target, which is at this position.
+    Resumed(Position),
+    /// The target holds this commit.
+    Stored(&'a Commit),
+    /// One side is unavailable. The copy tries again.
+    Waiting(&'a CopyError),
+}
+
+/// Why a history was not copied, named by the side that failed.
+#[derive(Debug, Error)]
+pub enum CopyError {
+    /// The log that is copied cannot be read.
+    #[error("the source: {0}")]
+    Source(#[from] LogError),
+    /// The log that is filled cannot be written or read.
+    #[error("the target: {0}")]
+    Target(LogError),
+    /// The target holds a commit that the source does not: it is left as it is.
+    #[error("the target has a different history at position {0}: choose an empty log")]
+    AnotherHistory(Position),
+    /// The target holds commits, and only an empty one can start a new history.
+    #[error("the target is not empty, and a history without the gaps must start in an empty log: choose one")]
+    NotEmpty,
+    /// A record of the source is larger than the target accepts: nothing was copied.
+    #[error("a record of {largest} bytes is larger than the {limit} that the target takes")]
+    TooLarge {
+        /// The size of the largest record.
+        largest: usize,
+        /// The largest size that the target accepts.
+        limit: usize,
+    },
+    /// Another process writes to the target.
+    #[error("another process is writing to the target (position {0}): stop it and start again")]
+    TargetInUse(Position),
+}
+
+impl CopyError {
+    /// Rejects a target that does not accept a record of this size.
+    pub fn check_size(largest: usize, to: &dyn EventLog) -> Result<(), Self> {
+        let limit = to.record_limit();
+        if largest > limit { Err(Self::TooLarge { largest, limit }) } else { Ok(()) }
+    }
+
+    /// Whether the side that failed may recover without help.
+    fn may_pass(&self) -> bool {
+        match self {
+            Self::Source(error) => error.fault == Fault::Unreachable,
+            Self::Target(error) => {
+                matches!(error.fault, Fault::Unreachable | Fault::WriteFailed | Fault::Full)
+            }
+            Self::AnotherHistory(_) | Self::NotEmpty | Self::TooLarge { .. } | Self::TargetInUse(_) => false,
+        }
+    }
+}
+
+/// Copies `from` into `to`. Resumes where an earlier copy stopped; rejects a target whose last record is not in the source,
+/// and, before anything is copied up to the head, one that does not accept every record.
+pub async fn copy(
+    from: &dyn LogSource,
+    to: &dyn EventLog,
+    until: Until,
+    mut report: impl FnMut(CopyStep<'_>),
+) -> Result<Summary, Broken<CopyError>> {
+    let mut copied = Check::default();
+    let ended = run(from, to, until, &mut copied, &mut report).await;
+    copied.end(ended)
+}
+
+async fn run(
+    from: &dyn LogSource,
+    to: &dyn EventLog,
+    until: Until,
+    copied: &mut Check,
+    report: &mut impl FnMut(CopyStep<'_>),
+) -> Result<(), CopyError> {
+    let mut target = Target::open(to).await?;
+    match (until, &target.last) {
+        (Until::Head, _) => check_sizes(from, to).await?,
+        (Until::Stopped, Some(last)) => *copied = Check::after(last).map_err(CopyError::Target)?,
+        (Until::Stopped, None) => {}
+    }
+    let mut delay = RETRY_DELAY;
+    loop {
+        let before = copied.sound.last;
+        match copy_on(from, &mut target, until, copied, report).await {
+            Err(error) if until == Until::Stopped && error.may_pass() => {
+                report(CopyStep::Waiting(&error));
+                delay =
+                    if copied.sound.last > before { RETRY_DELAY } else { (2 * delay).min(RETRY_DELAY_MAX) };
+                time::sleep(delay).await;
+            }
+            ended => return ended,
+        }
+    }
+}
+
+/// Copies until the head is reached or something fails.
+async fn copy_on(
+    from: &dyn LogSource,
+    target: &mut Target<'_>,
+    until: Until,
+    copied: &mut Check,
+    report: &mut impl FnMut(CopyStep<'_>),
+) -> Result<(), CopyError> {
+    if let Some(last) = &copied.last {
+        compare(from, last).await?;
+    }
+    report(CopyStep::Resumed(copied.sound.last));
+    loop {
+        if until == Until::Stopped {
+            // First, so that a running service has a follower from the beginning, and sends it everything before it stops.
+            from.wait_for(copied.sound.last, POLL_INTERVAL).await?;
+        }
+        let records = copied.next_records(from).await?;
+        if records.is_empty() && until == Until::Head {
+            return target.ends_at(copied.sound.last);
+        }
+        for record in &records {
+            let commit = copied.follows(record)?;
+            let mut delay = RETRY_DELAY;
+            loop {
+                match target.take(record, commit.id).await {
+                    Err(error) if until == Until::Stopped && error.may_pass() => {
+                        report(CopyStep::Waiting(&error));
+                        time::sleep(delay).await;
+                        delay = (2 * delay).min(RETRY_DELAY_MAX);
+                    }
+                    taken => break taken?,
+                }
+            }
+            copied.take(record, &commit);
+            report(CopyStep::Stored(&commit));
+        }
+    }
+}
+
+/// Rejects a target that does not accept every record. An error that ends this walk ends the copy too, and is reported there.
+async fn check_sizes(from: &dyn LogSource, to: &dyn EventLog) -> Result<(), CopyError> {
+    if to.record_limit() == usize::MAX {
+        return Ok(());
+    }
+    let walked = walk::<LogError>(from, async |_, _| Ok(())).await;
+    CopyError::check_size(walked.unwrap_or_else(|broken| *broken.sound).largest, to)
+}
+
+/// The source must hold the last commit of the target.
+async fn compare(from: &dyn LogSource, last: &StoredRecord) -> Result<(), CopyError> {
+    let head = from.head().await?;
+    if head < last.position {
+        return Err(CopyError::AnotherHistory(head.next()));
+    }
+    match from.read(Position(last.position.0 - 1), ReadBound::ONE).await?.first() {
+        Some(found) if found == last => Ok(()),
+        Some(_) => Err(CopyError::AnotherHistory(last.position)),
+        None => {
+            let detail = format!("the log does not show the commit at position {} for now", last.position);
+            Err(LogError::new(Fault::Unreachable, detail).into())
+        }
+    }
+}
+
+/// The log that is filled.
+pub(super) struct Target<'a> {
+    to: &'a dyn EventLog,
+    version: Version,
+    /// The last record that the target holds.
+    last: Option<StoredRecord>,
+}
+
+impl<'a> Target<'a> {
+    pub(super) async fn open(to: &'a dyn EventLog) -> Result<Self, CopyError> {
+        let open = async || {
+            let head = to.head().await?;
+            let Some(before) = head.0.checked_sub(1) else { return Ok((Version::START, None)) };
+            let record = to.read(Position(before), ReadBound::ONE).await?.pop().ok_or_else(|| {
+                let detail = format!("the log does not show its last commit, at position {head}");
+                LogError::new(Fault::Unreachable, detail)
+            })?;
+            Ok((Version::at(head, codec::decode_stored(&record)?.id), Some(record)))
+        };
+        let (version, last) = open().await.map_err(CopyError::Target)?;
+        Ok(Self { to, version, last })
+    }
+
+    /// Takes the next record of the source: appends a new one, and compares one at the position of the last record.
+    pub(super) async fn take(&mut self, record: &StoredRecord, id: CommitId) -> Result<(), CopyError> {
+        match &self.last {
+            Some(last) if record.position < last.position => return Ok(()),
+            Some(last) if record == last => return Ok(()),
+            Some(last) if record.position == last.position => {
+                return Err(CopyError::AnotherHistory(record.position));
+            }
+            Some(_) | None => {}
+        }
+        append(self.to, self.version, &Record { id, bytes: record.bytes.clone() }).await?;
+        self.version = Version::at(record.position, id);
+        self.last = Some(record.clone());
+        Ok(())
+    }
+
+    /// The target must hold nothing after the last record of the source.
+    pub(super) fn ends_at(&self, last: Position) -> Result<(), CopyError> {
+        if self.version.position > last { Err(CopyError::AnotherHistory(last.next())) } else { Ok(()) }
+    }
+}
+
+/// Appends the record, and finds out whether it is stored when the log cannot tell.
+pub(super) async fn append(to: &dyn EventLog, before: Version, record: &Record) -> Result<(), CopyError> {
+    let next = before.position.next();
+    let mut in_doubt = None;
+    for _ in 0..APPEND_TRIES_MAX {
+        match to.append(before, record).await {
+            Ok(_) => return Ok(()),
+            Err(AppendError::Unclear(error)) => in_doubt = Some(error),
+            Err(AppendError::Conflict) => {}
+            Err(AppendError::NotStored(error) | AppendError::Closed(error)) => {
+                return Err(CopyError::Target(error));
+            }
+        }
+        match to.read(before.position, ReadBound::ONE).await {
+            Ok(found) if found.first().is_some_and(|found| found.bytes == record.bytes) => return Ok(()),
+            Ok(found) if found.is_empty() && in_doubt.is_some() => {}
+            Ok(_) => return Err(CopyError::TargetInUse(next)),
+            Err(error) => in_doubt = Some(error),
+        }
+        time::sleep(APPEND_RETRY_DELAY).await;
+    }
+    Err(in_doubt.map_or(CopyError::TargetInUse(next), CopyError::Target))
+}
