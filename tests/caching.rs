@@ -29,7 +29,10 @@ fn an_unchanged_page_or_pet_gets_304() {
         for held in [tag.to_owned(), format!("W/{tag}"), format!("\"x\", {tag}"), "*".into()] {
             let unchanged = if_none_match(&app, path, &held);
             assert_eq!((unchanged.status, unchanged.body.len()), (304, 0), "{path} {held}");
-            assert_eq!(of_the_content(&unchanged), of_the_content(&whole), "{path} {held}");
+            // A 304 is decided before the page is rendered, so it does not repeat the link to the next page.
+            let mut expected = of_the_content(&whole);
+            expected.retain(|(name, _)| *name != "link" || path == "/v1/pets/1");
+            assert_eq!(of_the_content(&unchanged), expected, "{path} {held}");
         }
         for other in ["\"x\"", "", tag.trim_matches('"')] {
             assert_eq!(if_none_match(&app, path, other).body, whole.body, "{path} {other:?}");

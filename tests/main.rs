@@ -2,6 +2,7 @@
 #![expect(clippy::unwrap_used, reason = "a test that cannot go on has failed")]
 
 mod adding_an_operation;
+mod admin_page;
 mod another_log;
 mod architecture;
 mod authentication;
@@ -28,7 +29,7 @@ mod file_engine;
 mod fuzz_corpus;
 mod fuzzing;
 mod get_pet;
-mod glance_page;
+
 mod hash_chain;
 mod health;
 mod http2;

@@ -107,10 +107,7 @@ fn the_operators_listener_serves_probes_but_no_operations() {
         assert_eq!(Call::new(ops, "GET", path).send().status, 200, "{path}");
     }
     let message = Call::new(ops, "GET", "/docs").send().error(404, "not_found");
-    assert!(
-        message.ends_with("see /livez, /readyz, /readyz/reads, /readyz/writes, /metrics, /log, /"),
-        "{message}"
-    );
+    assert_eq!(message, "no such endpoint; see /");
     Call::new(ops, "POST", "/metrics").send().error(405, "method_not_allowed");
     Call::new(ops, "GET", "/v1/pets").send().error(401, "unauthorized");
     app.anonymous("GET", "/metrics").send().error(404, "not_found");

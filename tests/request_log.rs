@@ -98,7 +98,7 @@ fn a_wrong_method_is_logged_with_the_words_of_the_response() {
     assert_eq!(refused.status, 405);
     let found = line(&app, "refused a request", "request", "wrong-method");
     assert_eq!(found["error"], refused.json()["message"], "{found}");
-    assert_eq!(found["error"], "this address has only the methods GET, HEAD, POST, OPTIONS");
+    assert_eq!(found["error"], "method not allowed; allowed: GET, HEAD, POST, OPTIONS");
 }
 
 #[test]

@@ -1,165 +1,186 @@
-//! The HTTP port: the pet store as a JSON interface under `/v1`, its OpenAPI document, and the probes beside it.
+//! The HTTP adapter, an axum service: the API under `/v1`, its documentation, two pages for people, and the probes.
 //!
-//! Reading order: [`interface`] (the operations), `pipeline` (the steps of every request), `call` (the steps of a
-//! request under `/v1`), `pets` (the operations), `new_pet` and `paging` (input), `error` (every error response),
-//! `openapi` (the interface described for programs), then [`serve`] and `server` (how requests arrive, and the
-//! limits for slow or silent clients).
+//! A request passes `observe` (the one middleware), its route, the extractors of its handler, and the handler. Reading
+//! order: the routers below, `api/pets` (the operations), `middleware/client` (authentication), `middleware/observe`,
+//! `error` (every error response), then `server` (connections, timeouts, and the limits for slow or silent peers).
 
 mod admin;
-mod asset;
-mod auth;
+mod api;
 #[cfg(test)]
 #[path = "../../tests/bad_requests.rs"]
 mod bad_requests;
-mod call;
-mod client_address;
-mod cors;
-mod deprecation;
-mod docs;
 mod error;
-mod etag;
-mod field;
-mod glance;
-mod header_value;
-mod health;
-mod idempotency;
-mod inventory;
+mod fallback;
 mod limits;
-mod log;
-mod new_pet;
-mod number;
-mod openapi;
-mod paging;
-mod pet_json;
-mod pets;
-mod pipeline;
-mod plain_pet;
-mod prefer;
-mod rate_limit;
-mod request_body;
-mod request_id;
-mod request_log;
-mod route;
+mod middleware;
+mod operations;
+mod pages;
 mod server;
 mod service;
 mod site;
-mod wrong_keys;
 
-use std::sync::Arc;
+use std::{sync::Arc, time::Duration};
 
-use crate::access::Scope;
+use application::Health;
+use axum::{
+    Router,
+    extract::DefaultBodyLimit,
+    handler::Handler,
+    http::HeaderValue,
+    middleware::from_fn_with_state,
+    routing::{MethodRouter, any},
+};
+use tower::ServiceBuilder;
+use tower_http::timeout::RequestBodyDeadlineLayer;
 
-pub use client_address::{InvalidTrustedProxy, TrustedProxy};
-pub use cors::{InvalidOrigin, Origin};
 pub use limits::ClientLimits;
-pub use request_log::AccessLog;
+pub use middleware::{
+    client_address::{InvalidTrustedProxy, TrustedProxy},
+    cors::{InvalidOrigin, Origin},
+    request_log::AccessLog,
+};
 pub use server::{Listener, Settings, Tls, TlsError};
 pub use service::Service;
 pub use site::{ContactUrl, InvalidContactUrl, InvalidServerUrl, ServerUrl, Site};
 
-use health::for_operators;
-use route::{
-    Handler::{Metrics, Public, Streamed},
-    MISSING,
-    Operation::{Read, Write},
-    Route, Router, Routers, SHEDDING,
-};
+use admin::{log, metrics, probes};
+use api::{openapi, orders, pets};
+use limits::BODY_MAX;
+use middleware::observe::observe;
+use server::Routers;
 
-/// The operations of the interface. `docs/openapi.json` describes each of them.
-fn interface() -> [Route; 4] {
-    [
-        Route::get("/v1/pets", "listPets", Read(pets::list)).with_parameters(paging::PARAMETERS),
-        Route::post("/v1/pets", "createPet", Write(pets::create)),
-        Route::get("/v1/pets/{petId}", "getPet", Read(pets::get)).deprecated(),
-        Route::get("/v1/store/orders", "listOrders", Read(pets::orders)),
-    ]
+/// The public listener. Every path under `/v1` needs a key, those that do not exist included.
+fn public(service: &Arc<Service>, body_timeout: Duration) -> Router {
+    let body = ServiceBuilder::new()
+        .layer(DefaultBodyLimit::max(BODY_MAX))
+        .layer(RequestBodyDeadlineLayer::new(body_timeout));
+    let operation = || any(fallback::api_method_not_allowed);
+    Router::new()
+        .route("/v1/pets", operation().get(pets::list).post(pets::create.layer(body)))
+        .route("/v1/pets/{petId}", operation().get(pets::get))
+        .route("/v1/store/orders", operation().get(orders::list))
+        .merge(rest_of_api())
+        .merge(public_probes())
+        .merge(pages::docs(document(&service.site), &service.site))
+        .merge(pages::inventory(&service.site))
+        .fallback(fallback::not_found)
+        .layer(from_fn_with_state(service.clone(), observe))
+        .with_state(service.clone())
 }
 
-/// The probes on the public listener.
-fn probes() -> [Route; 4] {
-    [
-        Route::get("/livez", "observe", Public(health::live)),
-        Route::get("/readyz", "observe", Public(health::ready)),
-        Route::get("/readyz/reads", "observe", Public(health::ready_for_reads)),
-        Route::get("/readyz/writes", "observe", Public(health::ready_for_writes)),
-    ]
+/// The admin listener. `/log` shows everything, so it needs a key everywhere; metrics only when other machines can
+/// connect.
+fn admin(service: &Arc<Service>, reach: Reach) -> Router {
+    let metrics = match reach {
+        Reach::ThisMachine => get_only(metrics::show),
+        Reach::OtherMachines => get_only(metrics::show_with_key),
+    };
+    Router::new()
+        .route("/metrics", metrics)
+        .route("/log", get_only(log::show))
+        .merge(rest_of_api())
+        .merge(admin_probes())
+        .merge(pages::admin())
+        .fallback(fallback::admin_not_found)
+        .layer(from_fn_with_state(service.clone(), observe))
+        .with_state(service.clone())
 }
 
-/// Who can connect to the operators' listener.
+/// Replaces a router while there is no memory for further responses: the probes respond, everything else is 503.
+fn shedding(service: &Arc<Service>, probes: Router<Arc<Service>>) -> Router {
+    probes
+        .fallback(fallback::busy)
+        .layer(from_fn_with_state(service.clone(), observe))
+        .with_state(service.clone())
+}
+
+fn public_probes() -> Router<Arc<Service>> {
+    Router::new()
+        .route("/livez", get_only(probes::live))
+        .route("/readyz", get_only(probes::ready(Health::not_ready)))
+        .route("/readyz/reads", get_only(probes::ready(Health::not_ready_for_reads)))
+        .route("/readyz/writes", get_only(probes::ready(Health::not_ready_for_writes)))
+}
+
+fn admin_probes() -> Router<Arc<Service>> {
+    Router::new()
+        .route("/livez", get_only(probes::live))
+        .route("/readyz", get_only(probes::ready_in_detail(Health::not_ready)))
+        .route("/readyz/reads", get_only(probes::ready_in_detail(Health::not_ready_for_reads)))
+        .route("/readyz/writes", get_only(probes::ready_in_detail(Health::not_ready_for_writes)))
+}
+
+/// Everything else under `/v1`. `{*rest}` does not match an empty rest.
+fn rest_of_api() -> Router<Arc<Service>> {
+    Router::new()
+        .route("/v1", any(fallback::api_not_found))
+        .route("/v1/", any(fallback::api_not_found))
+        .route("/v1/{*rest}", any(fallback::api_not_found))
+}
+
+/// A path outside `/v1`: `GET`, `HEAD` and `OPTIONS`, for clients with and without a key.
+fn get_only<H, T>(handler: H) -> MethodRouter<Arc<Service>>
+where
+    H: Handler<T, Arc<Service>>,
+    T: 'static,
+{
+    any(fallback::method_not_allowed).get(handler)
+}
+
+/// A header value of digits and plain words.
+fn header_value(text: String) -> HeaderValue {
+    HeaderValue::try_from(text).expect("plain ASCII is valid in a header")
+}
+
+/// Who can connect to the admin listener.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Reach {
     ThisMachine,
-    /// Metrics tell how much is sold, and by whom: they need a key there.
     OtherMachines,
 }
 
-/// The log on the operators' listener. It shows everything, so it needs a key everywhere.
-fn log_route() -> Route {
-    Route::get("/log", "log", Streamed(Scope::Log, log::show))
-}
-
-/// The probes and metrics on the operators' listener.
-fn operators_routes(reach: Reach) -> [Route; 5] {
-    let metrics = match reach {
-        Reach::ThisMachine => Metrics(None),
-        Reach::OtherMachines => Metrics(Some(Scope::Metrics)),
-    };
-    [
-        Route::get("/livez", "observe", Public(health::live)),
-        Route::get("/readyz", "observe", Public(for_operators::ready)),
-        Route::get("/readyz/reads", "observe", Public(for_operators::ready_for_reads)),
-        Route::get("/readyz/writes", "observe", Public(for_operators::ready_for_writes)),
-        Route::get("/metrics", "observe", metrics),
-    ]
-}
-
-/// The interface as an OpenAPI document.
+/// The API as an OpenAPI document.
 pub fn document(site: &Site) -> String {
-    openapi::document(&interface(), site)
+    openapi::document(site)
 }
 
-/// Serves until `shutdown` is done, then finishes what is in flight within [`Settings::drain`].
+/// Serves the public listener until `shutdown` completes, then finishes requests in flight within [`Settings::drain`].
 pub async fn serve(
     listener: Listener,
     service: Arc<Service>,
     settings: Settings,
     shutdown: impl Future<Output = ()>,
 ) {
-    server::run(listener, public_routers(&service), service, settings, shutdown).await;
+    let routers = public_routers(&service, &settings);
+    server::run(listener, routers, service, settings, shutdown).await;
 }
 
-/// Serves probes, metrics and the log to operators, on a listener of their own.
-pub async fn serve_operators(
+fn public_routers(service: &Arc<Service>, settings: &Settings) -> Routers {
+    Routers {
+        listener: "public",
+        serving: public(service, settings.body_timeout),
+        shedding: shedding(service, public_probes()),
+    }
+}
+
+/// Serves probes, metrics and the log on the admin listener, like [`serve`].
+pub async fn serve_admin(
     listener: Listener,
     service: Arc<Service>,
     settings: Settings,
     shutdown: impl Future<Output = ()>,
 ) {
-    let local = listener.tcp.local_addr().is_ok_and(|address| address.ip().is_loopback());
-    let reach = if local { Reach::ThisMachine } else { Reach::OtherMachines };
-    let told = service.clone();
+    let is_local = listener.tcp.local_addr().is_ok_and(|address| address.ip().is_loopback());
+    let reach = if is_local { Reach::ThisMachine } else { Reach::OtherMachines };
+    let routers = Routers {
+        listener: "operators",
+        serving: admin(&service, reach),
+        shedding: shedding(&service, admin_probes()),
+    };
+    let ending = service.clone();
     let shutdown = async move {
         shutdown.await;
-        told.end_streams();
+        ending.end_streams();
     };
-    server::run(listener, operators_routers(reach, &service), service, settings, shutdown).await;
-}
-
-fn public_routers(service: &Arc<Service>) -> Routers {
-    let docs = docs::routes(document(&service.site), &service.site);
-    let pages = docs.into_iter().chain(inventory::routes(&service.site));
-    Routers {
-        listener: "public",
-        serving: Router::new(interface().into_iter().chain(probes()).chain(pages), MISSING, service),
-        shedding: Router::new(probes(), SHEDDING, service),
-    }
-}
-
-fn operators_routers(reach: Reach, service: &Arc<Service>) -> Routers {
-    let rows = operators_routes(reach).into_iter();
-    Routers {
-        listener: "operators",
-        serving: Router::new(rows.chain([log_route()]).chain(glance::routes()), MISSING, service),
-        shedding: Router::new(operators_routes(reach), SHEDDING, service),
-    }
+    server::run(listener, routers, service, settings, shutdown).await;
 }

@@ -202,9 +202,10 @@ impl PetStore {
         self.replica.statistics.lag(self.version().position)
     }
 
-    /// The last position of the log, as it was last seen.
-    pub fn seen_head(&self) -> Position {
-        self.replica.statistics.head()
+    /// The last position of a log that lacks the newest applied commit, or `None` while this node follows its log.
+    pub fn rejected_head(&self) -> Option<Position> {
+        let rejected = self.replica.unusable().is_some_and(|error| error.fault == Fault::AnotherLog);
+        rejected.then(|| self.replica.statistics.head())
     }
 
     /// How long ago the log was last seen.

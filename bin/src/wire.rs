@@ -183,12 +183,27 @@ impl LogRecorder {
             return Err(LogError::new(Fault::CannotOpen, detail));
         }
         let record = StateRecord::of(name, directory);
-        record.prepare()?;
+        record.prepare().map_err(|error| {
+            let detail = format!(
+                "the record of the applied log cannot be written to {} ({error}): name another directory with --state, or \
+                 run without a record with --state none",
+                directory.display()
+            );
+            LogError::new(Fault::CannotOpen, detail)
+        })?;
         Ok(Self { record: Some(Arc::new(record)), failure: Arc::default() })
     }
 
     fn read(&self) -> Result<Option<LogIdentity>, LogError> {
-        self.record.as_ref().map_or(Ok(None), |record| record.read())
+        let Some(record) = &self.record else { return Ok(None) };
+        record.read().map_err(|error| {
+            let detail = format!(
+                "the record of the applied log {} cannot be used ({error}): restore it, or start with --accept-new-log to \
+                 adopt the log as it is",
+                record.file().display()
+            );
+            LogError::new(Fault::CannotOpen, detail)
+        })
     }
 
     /// Records the log of the store instead of the one before.

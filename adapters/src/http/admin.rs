@@ -1,3 +1,5 @@
-//! The admin listener: what operators read from a running service.
+//! What operators need: the probes, metrics, and the log as a stream.
 
-pub(super) mod metrics;
+pub(crate) mod log;
+pub(crate) mod metrics;
+pub(crate) mod probes;

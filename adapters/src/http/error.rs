@@ -1,4 +1,4 @@
-//! Every error that a client can get: the only file that chooses the status and code of an error.
+//! Every error response: the only file that chooses the status and the code of an error.
 
 use std::borrow::Cow;
 
@@ -15,47 +15,46 @@ use serde_json::json;
 use super::limits::BODY_MAX;
 use crate::access::{RefusedKey, Scope};
 
-/// The media type of every body this service sends.
+/// The media type of the API.
 pub(super) const JSON: HeaderValue = HeaderValue::from_static("application/json");
 
-/// When to try again what was refused for now. What keeps a node from answering is over in a moment or not soon.
+/// `Retry-After` of a 503, in seconds.
 const RETRY_AFTER_SECONDS: HeaderValue = HeaderValue::from_static("1");
 
 const CHALLENGE: HeaderValue = HeaderValue::from_static(r#"Bearer realm="petstore""#);
 const CHALLENGE_INVALID_KEY: HeaderValue =
     HeaderValue::from_static(r#"Bearer realm="petstore", error="invalid_token""#);
 
-/// Why a request gets no other answer.
+/// An error response.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub(super) enum Problem {
+pub(crate) enum ApiError {
     InvalidRequest(Cow<'static, str>),
     MissingKey,
-    /// The key is not well-formed.
-    InvalidKey,
-    /// The client learns no more than if it were not well-formed.
+    MalformedKey,
+    /// Clients do not see the reason; the request log does.
     RefusedKey(RefusedKey),
     Forbidden(Scope),
     NotFound(Cow<'static, str>),
-    /// Holds the methods that work at this address.
-    MethodNotAllowed(Cow<'static, str>),
+    /// Holds the allowed methods.
+    MethodNotAllowed(String),
     RequestTimeout,
     IdempotencyKeyReused,
     PayloadTooLarge,
     UnsupportedMediaType(&'static str),
     Internal,
     NotImplemented(&'static str),
-    /// The key has used up its rate limit; holds the seconds to wait.
+    /// The rate limit of the key is exhausted; holds the seconds to wait.
     RateLimited(u64),
-    /// Too many wrong keys came from this address; holds the seconds to wait.
-    TooManyWrongKeys(u64, RefusedKey),
+    /// Too many invalid keys came from this address; holds the seconds to wait.
+    TooManyFailedKeys(u64, RefusedKey),
     Busy(&'static str),
     Unavailable(Cow<'static, str>),
-    /// Unavailable until an operator acts: trying again soon does not help.
+    /// Unavailable until an operator acts, so without `Retry-After`.
     Full(String),
     NotCaughtUp,
 }
 
-impl Problem {
+impl ApiError {
     pub(super) const NO_SUCH_PET: Self = Self::NotFound(Cow::Borrowed("no pet has this id"));
 
     pub(super) fn invalid(rule: impl Into<Cow<'static, str>>) -> Self {
@@ -70,7 +69,7 @@ impl Problem {
     fn kind(&self) -> (StatusCode, &'static str) {
         match self {
             Self::InvalidRequest(_) => (StatusCode::BAD_REQUEST, "invalid_request"),
-            Self::MissingKey | Self::InvalidKey | Self::RefusedKey(_) => {
+            Self::MissingKey | Self::MalformedKey | Self::RefusedKey(_) => {
                 (StatusCode::UNAUTHORIZED, "unauthorized")
             }
             Self::Forbidden(_) => (StatusCode::FORBIDDEN, "forbidden"),
@@ -82,8 +81,8 @@ impl Problem {
             Self::UnsupportedMediaType(_) => (StatusCode::UNSUPPORTED_MEDIA_TYPE, "unsupported_media_type"),
             Self::Internal => (StatusCode::INTERNAL_SERVER_ERROR, "internal"),
             Self::NotImplemented(_) => (StatusCode::NOT_IMPLEMENTED, "not_implemented"),
-            Self::RateLimited(_) | Self::TooManyWrongKeys(..) => {
-                (StatusCode::TOO_MANY_REQUESTS, "too_many_requests")
+            Self::RateLimited(_) | Self::TooManyFailedKeys(..) => {
+                (StatusCode::TOO_MANY_REQUESTS, "rate_limited")
             }
             Self::Busy(_) => (StatusCode::SERVICE_UNAVAILABLE, "busy"),
             Self::Unavailable(_) | Self::Full(_) => (StatusCode::SERVICE_UNAVAILABLE, "unavailable"),
@@ -91,9 +90,9 @@ impl Problem {
         }
     }
 
-    /// What the client needs besides the body.
+    /// The header that belongs to the error, if any.
     fn header(&self) -> Option<(HeaderName, HeaderValue)> {
-        if let Self::RateLimited(seconds) | Self::TooManyWrongKeys(seconds, _) = self {
+        if let Self::RateLimited(seconds) | Self::TooManyFailedKeys(seconds, _) = self {
             return Some((RETRY_AFTER, (*seconds).into()));
         }
         match self.status() {
@@ -101,31 +100,31 @@ impl Problem {
             StatusCode::UNAUTHORIZED => Some((WWW_AUTHENTICATE, CHALLENGE_INVALID_KEY)),
             StatusCode::SERVICE_UNAVAILABLE if matches!(self, Self::Full(_)) => None,
             StatusCode::SERVICE_UNAVAILABLE => Some((RETRY_AFTER, RETRY_AFTER_SECONDS)),
-            // The rest of the body would be taken for the next request. hyper drops the header on HTTP/2.
+            // The rest of the body would be parsed as the next request. hyper drops the header on HTTP/2.
             StatusCode::REQUEST_TIMEOUT => Some((CONNECTION, HeaderValue::from_static("close"))),
             _ => None,
         }
     }
 
-    /// What programs know it by.
+    /// The machine-readable code.
     pub(super) fn code(&self) -> &'static str {
         self.kind().1
     }
 
-    /// Why the caller could not be identified, if that is the problem. Clients do not learn it.
-    pub(super) fn refusal(&self) -> Option<&'static str> {
+    /// The reason of a failed authentication, for metrics and the request log.
+    pub(super) fn auth_failure(&self) -> Option<&'static str> {
         if *self == Self::MissingKey {
             return Some("missing");
         }
-        if *self == Self::InvalidKey {
+        if *self == Self::MalformedKey {
             return Some("malformed");
         }
-        self.refused_key().map(RefusedKey::reason)
+        self.rejected_key().map(RefusedKey::reason)
     }
 
-    /// The key that was refused, if that is the problem.
-    pub(super) fn refused_key(&self) -> Option<&RefusedKey> {
-        if let Self::RefusedKey(refused) | Self::TooManyWrongKeys(_, refused) = self {
+    /// The rejected key, if authentication failed because of it.
+    pub(super) fn rejected_key(&self) -> Option<&RefusedKey> {
+        if let Self::RefusedKey(refused) | Self::TooManyFailedKeys(_, refused) = self {
             Some(refused)
         } else {
             None
@@ -139,24 +138,22 @@ impl Problem {
             }
             Self::Full(message) => Cow::Borrowed(message),
             Self::MissingKey => "an API key is required: send it as Authorization: Bearer <API_KEY>".into(),
-            Self::InvalidKey | Self::RefusedKey(_) => "the API key is not valid".into(),
+            Self::MalformedKey | Self::RefusedKey(_) => "the API key is not valid".into(),
             Self::Forbidden(scope) => format!("the API key lacks the {scope} scope").into(),
             Self::UnsupportedMediaType(message) | Self::NotImplemented(message) | Self::Busy(message) => {
                 (*message).into()
             }
-            // The methods are known only after the router has answered.
-            Self::MethodNotAllowed(methods) if methods.is_empty() => "this address lacks the method".into(),
-            Self::MethodNotAllowed(methods) => format!("this address has only the methods {methods}").into(),
+            Self::MethodNotAllowed(methods) => format!("method not allowed; allowed: {methods}").into(),
             Self::RequestTimeout => "the body took too long to arrive".into(),
             Self::IdempotencyKeyReused => {
                 "this Idempotency-Key was already used for a different pet: choose a new one".into()
             }
             Self::PayloadTooLarge => format!("the body must be at most {} KiB", BODY_MAX / 1024).into(),
             Self::RateLimited(_) => {
-                "too many requests with this API key: wait as long as Retry-After says".into()
+                "too many requests with this API key; retry after the time in Retry-After".into()
             }
-            Self::TooManyWrongKeys(..) => {
-                "too many wrong API keys from this address: wait as long as Retry-After says".into()
+            Self::TooManyFailedKeys(..) => {
+                "too many invalid API keys from this address; retry after the time in Retry-After".into()
             }
             Self::Internal => "the service failed unexpectedly".into(),
             Self::NotCaughtUp => {
@@ -174,29 +171,29 @@ impl Problem {
     }
 }
 
-/// The answer of a probe that says no. Its body is its own: it tells more than a refusal.
+/// The response of a probe that reports a node as not ready, with a body of its own.
 pub(super) fn not_ready(report: Vec<u8>) -> Response {
     let headers = [(CONTENT_TYPE, JSON), (RETRY_AFTER, RETRY_AFTER_SECONDS)];
     (StatusCode::SERVICE_UNAVAILABLE, headers, report).into_response()
 }
 
-impl IntoResponse for Problem {
+impl IntoResponse for ApiError {
     fn into_response(self) -> Response {
         let mut response = (self.status(), [(CONTENT_TYPE, JSON)], self.body()).into_response();
         response.headers_mut().extend(self.header());
-        // For the log.
+        // For the request log.
         response.extensions_mut().insert(self);
         response
     }
 }
 
-impl From<Fault> for Problem {
+impl From<Fault> for ApiError {
     fn from(fault: Fault) -> Self {
         Self::Unavailable(fault.to_string().into())
     }
 }
 
-impl From<CreateError> for Problem {
+impl From<CreateError> for ApiError {
     fn from(error: CreateError) -> Self {
         match error {
             CreateError::Busy => Self::Busy("too many requests are waiting"),

@@ -2,14 +2,14 @@
 
 use std::time::Duration;
 
-use super::client_address::TrustedProxy;
+use super::middleware::client_address::TrustedProxy;
 use crate::access::RateLimit;
 
 /// How many bytes of a body are read. A pet takes less than 2 KiB.
 pub(super) const BODY_MAX: usize = 64 * 1024;
 
 /// How long a request waits for the log position it asks for.
-pub(super) const POSITION_PATIENCE: Duration = Duration::from_secs(1);
+pub(super) const LOG_POSITION_TIMEOUT: Duration = Duration::from_secs(1);
 
 /// The limits that are counted by the address of the client. None by default.
 #[derive(Debug, Clone, Default)]

@@ -11,7 +11,7 @@ mod tls;
 
 use std::{io, net::IpAddr, pin::pin, sync::Arc, time::Duration};
 
-use axum::response::IntoResponse as _;
+use axum::{Router, response::IntoResponse as _};
 use tokio::{
     io::AsyncWriteExt as _,
     net::{TcpListener, TcpStream},
@@ -25,9 +25,8 @@ use self::{
     timeouts::Activity,
 };
 use super::{
-    client_address::{Network, is_trusted},
-    error::Problem,
-    route::Routers,
+    error::ApiError,
+    middleware::client_address::{Network, is_trusted},
     service::Service,
 };
 
@@ -51,6 +50,15 @@ pub struct Listener {
     pub tcp: TcpListener,
     /// Serves HTTPS with this certificate; without it, plain HTTP.
     pub tls: Option<Arc<Tls>>,
+}
+
+/// The routers of one listener.
+pub(super) struct Routers {
+    /// The name of the listener in the metrics.
+    pub(super) listener: &'static str,
+    pub(super) serving: Router,
+    /// For requests that arrive when there is no memory for their responses.
+    pub(super) shedding: Router,
 }
 
 /// Serves until `shutdown` completes, then finishes requests in flight within [`Settings::drain`].
@@ -135,10 +143,10 @@ fn is_connection_error(error: &io::Error) -> bool {
 /// Sends a 503 without reading the request, and waits for the client to close: closing on unread bytes would reset the
 /// connection and discard the response.
 async fn reject(mut stream: TcpStream, reason: &'static str) -> io::Result<()> {
-    let problem = Problem::Busy(reason);
-    let (status, body) = (problem.status(), problem.body());
+    let error = ApiError::Busy(reason);
+    let (status, body) = (error.status(), error.body());
     let mut response = format!("HTTP/1.1 {status}\r\n").into_bytes();
-    for (name, value) in problem.into_response().headers() {
+    for (name, value) in error.into_response().headers() {
         response.extend([name.as_str().as_bytes(), b": ", value.as_bytes(), b"\r\n"].concat());
     }
     response.extend(format!("content-length: {}\r\nconnection: close\r\n\r\n", body.len()).into_bytes());

@@ -11,15 +11,16 @@ use parking_lot::Mutex;
 use tokio::sync::{Semaphore, watch};
 
 use super::{
-    admin::metrics::Metrics,
-    error::Problem,
+    admin::{log::LOG_READERS_MAX, metrics::Metrics},
+    error::ApiError,
     limits::ClientLimits,
-    log::LOG_READERS_MAX,
-    request_id::RequestIds,
-    request_log::{AccessLog, RequestLog},
+    middleware::{
+        failed_auth::FailedAuth,
+        request_id::RequestIds,
+        request_log::{AccessLog, RequestLog},
+    },
     server::{Admission, Tls, UnsentBytes},
     site::Site,
-    wrong_keys::WrongKeys,
 };
 use crate::access::Authenticator;
 
@@ -28,7 +29,7 @@ pub struct Service {
     pub(super) keys: Arc<dyn Authenticator>,
     pub(super) request_log: RequestLog,
     pub(super) client_limits: ClientLimits,
-    pub(super) wrong_keys: Option<WrongKeys>,
+    pub(super) failed_auth: Option<FailedAuth>,
     pub(super) ids: RequestIds,
     pub(super) metrics: Metrics,
     pub(super) site: Site,
@@ -54,7 +55,7 @@ impl Service {
             keys,
             request_log: RequestLog::default(),
             client_limits: ClientLimits::default(),
-            wrong_keys: None,
+            failed_auth: None,
             ids: RequestIds::new(),
             metrics: Metrics::default(),
             site,
@@ -86,8 +87,8 @@ impl Service {
     /// The same service, with limits for each client.
     #[must_use]
     pub fn with_client_limits(self, client_limits: ClientLimits) -> Self {
-        let wrong_keys = client_limits.failed_auth.map(WrongKeys::new);
-        Self { client_limits, wrong_keys, ..self }
+        let failed_auth = client_limits.failed_auth.map(FailedAuth::new);
+        Self { client_limits, failed_auth, ..self }
     }
 
     /// What the probes show until the store is open.
@@ -134,8 +135,8 @@ impl Service {
         self.store.get().map(|store| &**store)
     }
 
-    /// The store, or the answer for those who come too early.
-    pub(super) fn store(&self) -> Result<Arc<PetStore>, Problem> {
-        self.store.get().cloned().ok_or(Problem::Unavailable("the service is starting".into()))
+    /// The store, or the error response before it is open.
+    pub(super) fn store(&self) -> Result<Arc<PetStore>, ApiError> {
+        self.store.get().cloned().ok_or(ApiError::Unavailable("the service is starting".into()))
     }
 }

@@ -5,7 +5,7 @@ use std::str::FromStr;
 use axum::http::{Uri, uri::Scheme};
 use thiserror::Error;
 
-use super::cors::Origin;
+use super::middleware::cors::Origin;
 
 /// What an operator decides about how the service is reached.
 #[derive(Debug, Clone, Default)]

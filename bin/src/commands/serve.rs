@@ -146,7 +146,7 @@ async fn serve(arguments: ServeArguments, output: &Output) -> anyhow::Result<()>
         let settings =
             Settings { connections_max: shares.operators, connections_per_address: None, ..settings };
         let listener = Listener { tcp: listener, tls: tls.clone() };
-        let serve = |stopped| http::serve_operators(listener, service.clone(), settings, stopped);
+        let serve = |stopped| http::serve_admin(listener, service.clone(), settings, stopped);
         operators = Some(Server::start(serve));
     }
 

@@ -18,6 +18,7 @@ use application::{
     ports::{Durability, DurabilityLevel, Fault, StorageStats},
 };
 use axum::{
+    extract::State,
     http::{StatusCode, header::CONTENT_TYPE},
     response::{IntoResponse as _, Response},
 };
@@ -38,8 +39,13 @@ use prometheus_client::{
     registry::Registry,
 };
 
-use crate::access::Principal;
-use crate::http::{server::UNSENT_MAX, service::Service};
+use crate::access::{Principal, Scope};
+use crate::http::{
+    error::ApiError,
+    middleware::client::{Authenticated, require},
+    server::UNSENT_MAX,
+    service::Service,
+};
 
 const OPEN_METRICS: &str = "application/openmetrics-text; version=1.0.0; charset=utf-8";
 
@@ -115,12 +121,21 @@ impl Metrics {
 }
 
 /// `GET /metrics`.
-pub(in crate::http) fn show(service: &Arc<Service>) -> Response {
+pub(in crate::http) async fn show(State(service): State<Arc<Service>>) -> Response {
     let mut registry = Registry::default();
-    registry.register_collector(Box::new(ServiceCollector(service.clone())));
+    registry.register_collector(Box::new(ServiceCollector(service)));
     let mut body = String::new();
     text::encode(&mut body, &registry).expect("a String accepts every write");
     ([(CONTENT_TYPE, OPEN_METRICS)], body).into_response()
+}
+
+/// `GET /metrics` on an address that other machines can reach.
+pub(in crate::http) async fn show_with_key(
+    Authenticated { principal, .. }: Authenticated,
+    service: State<Arc<Service>>,
+) -> Result<Response, ApiError> {
+    require(&principal, Scope::Metrics)?;
+    Ok(show(service).await)
 }
 
 /// Reads the counters of the service at scrape time.
@@ -357,7 +372,7 @@ mod tests {
     use application::KeyId;
 
     use super::*;
-    use crate::http::error::Problem;
+    use crate::http::error::ApiError;
 
     #[test]
     fn keys_over_the_limit_share_one_series() {
@@ -376,10 +391,10 @@ mod tests {
     fn every_auth_failure_has_a_series_from_the_start() {
         let id = KeyId("1".into());
         let refused = [RefusedKey::Unknown, RefusedKey::Expired(id.clone()), RefusedKey::Revoked(id)];
-        let problems = [Problem::MissingKey, Problem::InvalidKey].into_iter();
-        let reasons: Vec<_> = problems
-            .chain(refused.map(Problem::RefusedKey))
-            .filter_map(|problem| problem.refusal())
+        let errors = [ApiError::MissingKey, ApiError::MalformedKey].into_iter();
+        let reasons: Vec<_> = errors
+            .chain(refused.map(ApiError::RefusedKey))
+            .filter_map(|error| error.auth_failure())
             .collect();
         assert_eq!(reasons, AUTH_FAILURES);
     }

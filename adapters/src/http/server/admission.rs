@@ -17,7 +17,7 @@ use tokio::{
 };
 
 use super::{settings::Settings, timeouts::Activity};
-use crate::http::client_address::Network;
+use crate::http::middleware::client_address::Network;
 
 /// How long to wait for the slot of an evicted connection. It is idle, so it closes at once.
 const EVICTION_TIMEOUT: Duration = Duration::from_millis(100);

@@ -2,7 +2,10 @@
 
 use std::{convert::Infallible, error::Error, net::IpAddr, pin::pin, sync::Arc};
 
-use axum::http::{Request, Response};
+use axum::{
+    extract::ConnectInfo,
+    http::{Request, Response, StatusCode, header::CONTENT_LENGTH},
+};
 use hyper::{body::Incoming, service::service_fn};
 use hyper_util::{
     rt::{TokioExecutor, TokioIo},
@@ -13,8 +16,10 @@ use tokio::{
     net::TcpStream,
     sync::watch,
 };
+use tower::ServiceExt as _;
 
 use super::{
+    Routers,
     admission::Slot,
     instrumented::{InstrumentedStream, ResponseBody},
     request_body,
@@ -22,9 +27,7 @@ use super::{
     timeouts::InFlightRequest,
     tls::Tls,
 };
-use crate::http::{
-    call::LOG_POSITION, pipeline, request_body::with_deadline, route::Routers, service::Service,
-};
+use crate::http::{api::log_position::LOG_POSITION, service::Service};
 
 /// Maximum size of the head of a request, in bytes.
 const HEAD_MAX: u32 = 16 * 1024;
@@ -139,11 +142,15 @@ impl Connection {
         request: Request<Incoming>,
         in_flight: InFlightRequest,
     ) -> Result<Response<ResponseBody>, Infallible> {
-        let Shared { routers, settings, .. } = &*self.shared;
-        let router = if in_flight.may_send_more() { &routers.serving } else { &routers.shedding };
-        let request = request_body::wrap(request, &in_flight);
-        let request = request.map(|body| with_deadline(body, settings.body_timeout));
-        let response = pipeline::answer(router, request, self.peer, in_flight.begun()).response().await;
+        let Routers { serving, shedding, .. } = &self.shared.routers;
+        let router = if in_flight.may_send_more() { serving } else { shedding };
+        let mut request = request_body::wrap(request, &in_flight);
+        request.extensions_mut().insert(ConnectInfo(self.peer));
+        let Ok(mut response) = router.clone().oneshot(request).await;
+        // axum adds a length to every empty body, but these responses have none.
+        if matches!(response.status(), StatusCode::NO_CONTENT | StatusCode::NOT_MODIFIED) {
+            response.headers_mut().remove(CONTENT_LENGTH);
+        }
         // Only responses to authenticated clients carry a position.
         if response.headers().contains_key(LOG_POSITION) {
             self.slot.mark_authenticated();

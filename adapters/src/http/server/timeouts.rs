@@ -122,7 +122,7 @@ impl Activity {
         let (id, begun) = (state.next_id, Instant::now());
         state.next_id += 1;
         state.in_flight.push(Request { id, begun, extent: Extent::Bounded, unread: 0, progress: begun });
-        InFlightRequest(Arc::new(Guard { activity: self.clone(), id, begun }))
+        InFlightRequest(Arc::new(Guard { activity: self.clone(), id }))
     }
 
     /// Ends the connection if no request is in flight.
@@ -210,15 +210,9 @@ pub(super) struct InFlightRequest(Arc<Guard>);
 struct Guard {
     activity: Arc<Activity>,
     id: u64,
-    begun: Instant,
 }
 
 impl InFlightRequest {
-    /// The time at which the request began.
-    pub(super) fn begun(&self) -> std::time::Instant {
-        self.0.begun.into_std()
-    }
-
     /// Whether the limits on unsent bytes allow another response.
     pub(super) fn may_send_more(&self) -> bool {
         let Activity { unsent, total_unsent, .. } = &*self.0.activity;

@@ -62,7 +62,7 @@ impl Peer {
         let (stream, theirs) = tokio::io::duplex(1024);
         let (drain, draining) = watch::channel(false);
         let service = Arc::new(Service::new(Arc::new(NoKeys), Site::default(), Arc::default()));
-        let shared = Arc::new(Shared::new(public_routers(&service), service.clone(), settings));
+        let shared = Arc::new(Shared::new(public_routers(&service, &settings), service.clone(), settings));
         let activity = Activity::new(service.unsent.clone());
         let server = tokio::spawn(async move {
             let slot = Arc::new(Admission::new("test", &settings)).admit(None, activity).await.ok().unwrap();

@@ -1,0 +1,16 @@
+//! The API under `/v1`: handlers, their extractors, and the encoding of pets.
+
+pub(crate) mod conditional;
+pub(crate) mod create_request;
+pub(crate) mod deprecation;
+mod field;
+mod idempotency;
+pub(crate) mod list_query;
+pub(crate) mod log_position;
+mod new_pet;
+pub(crate) mod number;
+pub(crate) mod openapi;
+pub(crate) mod orders;
+mod pet_json;
+pub(crate) mod pets;
+pub(crate) mod prefer;

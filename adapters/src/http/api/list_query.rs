@@ -1,0 +1,152 @@
+//! The query string of a list, and the link to the next page.
+
+use application::{Limit, LimitOutOfRange, ListPets};
+use axum::{
+    extract::FromRequestParts,
+    http::{HeaderValue, request::Parts},
+};
+use domain::{PetId, PetStatus, UnknownPetStatus};
+
+use super::{
+    field::{self, Field},
+    number,
+    prefer::Handling,
+};
+use crate::http::{error::ApiError, header_value};
+
+/// The query parameters of a list.
+const PARAMETERS: &[&str] = &["limit", "status", "after"];
+
+/// The page that a request asks for. A rejection names every fault of the query string: that is why axum's `Query`,
+/// which stops at the first one, does not do.
+pub(crate) struct ListQuery(pub(crate) ListPets);
+
+impl<S: Sync> FromRequestParts<S> for ListQuery {
+    type Rejection = ApiError;
+
+    async fn from_request_parts(parts: &mut Parts, _: &S) -> Result<Self, ApiError> {
+        let query = parts.uri.query().unwrap_or_default();
+        parse(query, Handling::of(&parts.headers)).map(Self).map_err(ApiError::invalid)
+    }
+}
+
+pub(super) fn parse(query: &str, handling: Handling) -> Result<ListPets, String> {
+    let (mut limits, mut statuses, mut afters) = (Field::Absent, Field::Absent, Field::Absent);
+    for (name, value) in form_urlencoded::parse(query.as_bytes()) {
+        match &*name {
+            "limit" => limits.give(value),
+            "status" => statuses.give(value),
+            "after" => afters.give(value),
+            _ => {}
+        }
+    }
+    let limit = limits.read("limit", |text| limit(text));
+    let status = statuses.read("status", |text| status(text));
+    let after = afters.read("after", |text| after(text));
+    let known = handling.check_query(query, PARAMETERS);
+    match (limit, status, after, known) {
+        (Ok(limit), Ok(status), Ok(after), Ok(())) => {
+            Ok(ListPets { limit: limit.unwrap_or(Limit::DEFAULT), status, after: after.flatten() })
+        }
+        (limit, status, after, known) => {
+            Err(field::faults([limit.err(), status.err(), after.err(), known.err()]))
+        }
+    }
+}
+
+/// The link to the page after `after`, with the same filter and size.
+pub(crate) fn next_page(list: &ListPets, after: PetId) -> HeaderValue {
+    let limit = list.limit.get();
+    let status = list.status.map(|status| format!("&status={}", status.as_str())).unwrap_or_default();
+    header_value(format!("</v1/pets?limit={limit}{status}&after={}>; rel=\"next\"", after.get()))
+}
+
+fn limit(text: &str) -> Result<Limit, String> {
+    let limit = number::plain(text).and_then(|limit| usize::try_from(limit).ok());
+    limit.ok_or(LimitOutOfRange).and_then(Limit::new).map_err(|rule| rule.to_string())
+}
+
+fn status(text: &str) -> Result<PetStatus, String> {
+    text.parse().map_err(|rule: UnknownPetStatus| rule.to_string())
+}
+
+/// 0 is before the first pet.
+fn after(text: &str) -> Result<Option<PetId>, String> {
+    let id = number::plain(text).and_then(|id| i64::try_from(id).ok());
+    let id = id.ok_or_else(|| format!("must be an integer between 0 and {}", i64::MAX))?;
+    Ok(PetId::new(id).ok())
+}
+
+#[cfg(test)]
+mod tests {
+    use proptest::prelude::*;
+
+    use super::*;
+    use crate::http::bad_requests::QUERIES;
+
+    fn list(limit: usize, status: Option<PetStatus>, after: Option<i64>) -> ListPets {
+        let after = after.map(|id| PetId::new(id).unwrap());
+        ListPets { limit: Limit::new(limit).unwrap(), status, after }
+    }
+
+    #[test]
+    fn valid_queries_are_parsed() {
+        let cases = [
+            ("", list(20, None, None)),
+            ("limit=1", list(1, None, None)),
+            ("limit=100&status=sold&after=41", list(100, Some(PetStatus::Sold), Some(41))),
+            ("after=0", list(20, None, None)),
+            ("after=9223372036854775807", list(20, None, Some(i64::MAX))),
+            ("%6cimit=%35", list(5, None, None)),
+            ("page=2&page=3&&Limit=7&=&x", list(20, None, None)),
+        ];
+        for (query, expected) in cases {
+            assert_eq!(parse(query, Handling::Lenient), Ok(expected), "{query:?}");
+        }
+    }
+
+    #[test]
+    fn errors_name_the_parameter_and_the_rule() {
+        for (query, message) in QUERIES {
+            assert_eq!(parse(query, Handling::Lenient), Err((*message).into()), "{query}");
+        }
+    }
+
+    #[test]
+    fn one_message_names_every_error() {
+        assert_eq!(
+            parse("limit=0&status=x&after=y&page=2", Handling::Strict).unwrap_err(),
+            "limit must be an integer between 1 and 100; status must be one of available, pending, sold; \
+             after must be an integer between 0 and 9223372036854775807; \
+             query parameter page is unknown: it must be one of limit, status, after"
+        );
+    }
+
+    #[test]
+    fn the_link_keeps_filter_and_size() {
+        let after = PetId::new(41).unwrap();
+        let link = next_page(&list(20, Some(PetStatus::Sold), None), after);
+        assert_eq!(link, r#"</v1/pets?limit=20&status=sold&after=41>; rel="next""#);
+        let link = next_page(&list(5, None, Some(7)), after);
+        assert_eq!(link, r#"</v1/pets?limit=5&after=41>; rel="next""#);
+    }
+
+    proptest! {
+        #[test]
+        fn the_link_leads_to_the_page_after_it(
+            limit in 1_usize..=100,
+            status in prop::option::of(prop::sample::select(PetStatus::ALL.to_vec())),
+            last in 1_i64..,
+        ) {
+            let link = next_page(&list(limit, status, None), PetId::new(last).unwrap());
+            let target = link.to_str().unwrap().split_once("</v1/pets?").unwrap().1;
+            let query = target.split_once('>').unwrap().0;
+            prop_assert_eq!(parse(query, Handling::Lenient), Ok(list(limit, status, Some(last))));
+        }
+
+        #[test]
+        fn no_query_makes_it_panic(query in "\\PC{0,60}|(limit|after|status|=|&|%|[0-9]){0,12}") {
+            let _ = parse(&query, Handling::Strict);
+        }
+    }
+}

@@ -1,0 +1,135 @@
+//! The body of a create request: a valid pet, or one message that names every fault.
+
+use std::fmt;
+
+use domain::{CategoryId, NewPet, PetName, PetStatus, UnknownPetStatus};
+use serde::de::{Deserializer as _, MapAccess, Visitor};
+use serde_json::{error::Category, value::RawValue};
+
+use super::{
+    field::{self, Field},
+    number,
+    prefer::Handling,
+};
+
+/// The deepest nesting of values, in ignored fields too.
+const NESTING_MAX: usize = 64;
+
+/// Parses a pet.
+pub(crate) fn parse(body: &[u8], handling: Handling) -> Result<NewPet, String> {
+    let text = std::str::from_utf8(body).map_err(|_| "the body must be UTF-8")?;
+    if text.trim().is_empty() {
+        return Err("a body is required: send a JSON object".into());
+    }
+    if nesting(text) > NESTING_MAX {
+        return Err(format!("the body must be nested at most {NESTING_MAX} levels deep"));
+    }
+    let mut json = serde_json::Deserializer::from_str(text);
+    let fields = json.deserialize_map(FieldsVisitor).and_then(|fields| json.end().map(|()| fields));
+    let fields = fields.map_err(|error| malformed(&error, text))?;
+    let name = fields.name.require("name", |json| name(json.get()));
+    let category_id = fields.category_id.require("categoryId", |json| category_id(json.get()));
+    let status = fields.status.read("status", |json| status(json.get()));
+    let known = handling.check("field", &fields.unknown, &["name", "categoryId", "status"]);
+    match (name, category_id, status, known) {
+        (Ok(name), Ok(category_id), Ok(status), Ok(())) => Ok(NewPet { name, category_id, status }),
+        (name, category_id, status, known) => {
+            Err(field::faults([name.err(), category_id.err(), status.err(), known.err()]))
+        }
+    }
+}
+
+/// The known fields of a body, not parsed yet.
+#[derive(Default)]
+struct Fields<'a> {
+    name: Field<&'a RawValue>,
+    category_id: Field<&'a RawValue>,
+    status: Field<&'a RawValue>,
+    unknown: Vec<String>,
+}
+
+/// Accepts an object and nothing else: a derived `Deserialize` would accept an array too, and stop at the first fault.
+struct FieldsVisitor;
+
+impl<'de> Visitor<'de> for FieldsVisitor {
+    type Value = Fields<'de>;
+
+    fn expecting(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
+        formatter.write_str("an object")
+    }
+
+    fn visit_map<M: MapAccess<'de>>(self, mut object: M) -> Result<Fields<'de>, M::Error> {
+        let mut fields = Fields::default();
+        while let Some(key) = object.next_key::<String>()? {
+            let value = object.next_value()?;
+            match &*key {
+                "name" => fields.name.give(value),
+                "categoryId" => fields.category_id.give(value),
+                "status" => fields.status.give(value),
+                _ => fields.unknown.push(key),
+            }
+        }
+        Ok(fields)
+    }
+}
+
+fn name(json: &str) -> Result<PetName, String> {
+    if !json.starts_with('"') {
+        return Err("must be a string".into());
+    }
+    let name: String =
+        serde_json::from_str(json).map_err(|_| "must not contain unpaired surrogates".to_owned())?;
+    PetName::new(name).map_err(|rule| rule.to_string())
+}
+
+fn category_id(json: &str) -> Result<CategoryId, String> {
+    let category = number::int64(json).map(CategoryId);
+    category.ok_or_else(|| format!("must be an integer between {} and {}", i64::MIN, i64::MAX))
+}
+
+/// `null` is a value like any other: optional is not nullable.
+fn status(json: &str) -> Result<PetStatus, String> {
+    let word: Option<String> = serde_json::from_str(json).ok();
+    word.unwrap_or_default().parse().map_err(|rule: UnknownPetStatus| rule.to_string())
+}
+
+/// The depth of brackets outside strings. For text that is no JSON, the parser reports the error.
+fn nesting(text: &str) -> usize {
+    let (mut depth, mut deepest) = (0_usize, 0);
+    let (mut in_string, mut escaped) = (false, false);
+    for byte in text.bytes() {
+        match byte {
+            _ if escaped => escaped = false,
+            b'\\' if in_string => escaped = true,
+            b'"' => in_string = !in_string,
+            b'[' | b'{' if !in_string => {
+                depth += 1;
+                deepest = deepest.max(depth);
+            }
+            b']' | b'}' if !in_string => depth = depth.saturating_sub(1),
+            _ => {}
+        }
+    }
+    deepest
+}
+
+fn malformed(error: &serde_json::Error, text: &str) -> String {
+    let (line, column) = (error.line(), error.column());
+    let reason = error.to_string();
+    // The parser appends the place, which our message puts last.
+    let reason = reason.split(" at line ").next().unwrap_or_default();
+    let rest =
+        text.split('\n').nth(line.saturating_sub(1)).and_then(|line| line.get(column.checked_sub(1)?..));
+    match (error.classify(), rest.and_then(|rest| rest.chars().next())) {
+        (Category::Data, _) => "the body must be a JSON object".into(),
+        (Category::Syntax, Some(found)) => {
+            format!("the body must be valid JSON: {reason}, found {found:?} at line {line}, column {column}")
+        }
+        (Category::Syntax | Category::Eof | Category::Io, _) => {
+            format!("the body must be valid JSON: {reason} at line {line}, column {column}")
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests;

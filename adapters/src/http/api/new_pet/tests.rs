@@ -1,0 +1,195 @@
+//! Valid and invalid bodies.
+
+use proptest::prelude::*;
+use serde_json::Value;
+
+use super::*;
+use crate::http::bad_requests::BODIES;
+
+fn parse(body: &[u8]) -> Result<NewPet, String> {
+    super::parse(body, Handling::Lenient)
+}
+
+fn refused(body: impl AsRef<[u8]>) -> String {
+    let body = body.as_ref();
+    parse(body).expect_err(&format!("{:?} should be refused", String::from_utf8_lossy(body)))
+}
+
+#[test]
+fn a_pet_is_read_with_and_without_status() {
+    let pet = parse(br#" { "name" : "Rex \"\u0041\ud83d\udc08 ", "categoryId" : 7 } "#).unwrap();
+    assert_eq!(pet.name.as_str(), "Rex \"A🐈 ");
+    assert_eq!((pet.category_id, pet.status), (CategoryId(7), None));
+    for status in PetStatus::ALL {
+        let body = format!(r#"{{"status":"{}","categoryId":-1.0,"name":"a"}}"#, status.as_str());
+        let pet = parse(body.as_bytes()).unwrap();
+        assert_eq!((pet.category_id, pet.status), (CategoryId(-1), Some(status)));
+    }
+}
+
+#[test]
+fn unknown_fields_are_ignored_even_when_repeated() {
+    let body = br#"{"id":"x","name":"a","tags":[{"a":[1,2]}],"categoryId":1,"tags":null,"Name":3,"":0}"#;
+    assert!(parse(body).is_ok());
+}
+
+#[test]
+fn one_message_names_every_error() {
+    assert_eq!(refused("{}"), "name is required; categoryId is required");
+    let message = refused(r#"{"name":"","categoryId":1.5,"status":"lost"}"#);
+    let (min, max) = (i64::MIN, i64::MAX);
+    assert_eq!(
+        message,
+        format!(
+            "name must contain at least one character that is not white space; \
+             categoryId must be an integer between {min} and {max}; \
+             status must be one of available, pending, sold"
+        )
+    );
+}
+
+#[test]
+fn invalid_bodies_are_rejected_with_their_reason() {
+    for (body, message) in BODIES {
+        let refusal = refused(body);
+        assert!(refusal.starts_with(message), "{:?}: {refusal}", String::from_utf8_lossy(body));
+    }
+}
+
+#[test]
+fn a_syntax_error_says_what_was_found_and_where() {
+    for (body, found) in [
+        (r#"{"name":"a","categoryId":1,}"#, "trailing comma, found '}' at line 1, column 28"),
+        (r#"{"name":"a","categoryId":1}x"#, "trailing characters, found 'x' at line 1, column 28"),
+        ("{\n \"name\": Rex }", "expected value, found 'R' at line 2, column 10"),
+        (r#"{"name":"a" "categoryId":1}"#, "expected `,` or `}`, found '\"' at line 1, column 13"),
+        ("{'name':'a'}", "key must be a string, found '\\'' at line 1, column 2"),
+        (r#"{"name":"a","categoryId":1"#, "EOF while parsing an object at line 1, column 26"),
+        ("{\"name\":\"Ä\" ö}", "expected `,` or `}`, found 'ö' at line 1, column 14"),
+    ] {
+        assert_eq!(refused(body), format!("the body must be valid JSON: {found}"), "{body}");
+    }
+}
+
+#[test]
+fn an_unknown_field_is_a_fault_for_a_strict_client() {
+    let body = br#"{"name":"a","categoryId":1,"stauts":"sold"}"#;
+    assert!(parse(body).is_ok());
+    let refusal = super::parse(body, Handling::Strict).unwrap_err();
+    assert_eq!(refusal, "field stauts is unknown: did you mean status?");
+}
+
+#[test]
+fn deep_nesting_is_rejected_wherever_it_occurs() {
+    let deep = format!("{}{}", "[".repeat(30_000), "]".repeat(30_000));
+    let bodies = [
+        deep.clone(),
+        format!(r#"{{"name":"a","categoryId":1,"x":{deep}}}"#),
+        format!(r#"{{"name":{deep},"categoryId":1}}"#),
+        r#"{"x":"#.repeat(10_000),
+    ];
+    for body in bodies {
+        assert!(refused(&body).contains("levels deep"), "{body:.40}");
+    }
+    let nested = |depth| {
+        let (open, close) = ("[".repeat(depth - 1), "]".repeat(depth - 1));
+        format!(r#"{{"name":"a","categoryId":1,"x":{open}{close}}}"#)
+    };
+    assert!(parse(nested(NESTING_MAX).as_bytes()).is_ok());
+    assert!(refused(nested(NESTING_MAX + 1)).contains("levels deep"));
+    let brackets_in_text = format!(r#"{{"name":"{}","categoryId":1}}"#, r#"\"["#.repeat(99));
+    assert!(parse(brackets_in_text.as_bytes()).is_ok());
+}
+
+#[test]
+fn depth_is_counted_without_what_is_closed_and_what_is_text() {
+    for (text, depth) in [
+        ("1", 0),
+        ("{}", 1),
+        ("[[],[],{}]", 2),
+        (r#"["]",["}"]]"#, 2),
+        (r#"["\"]",[["\\"]]]"#, 3),
+        (r#"{"[":[{"{":1}]}"#, 3),
+        (r"\[[", 2),
+    ] {
+        assert_eq!(nesting(text), depth, "{text}");
+    }
+}
+
+/// Bodies made of parts of bodies, so that many of them are valid.
+fn body() -> impl Strategy<Value = String> {
+    let field = prop::sample::select(vec!["name", "categoryId", "status", "nam\\u0065", "other"]);
+    let value = prop_oneof![
+        prop::sample::select(vec!["\"sold\"", "\"available\"", "null", "true", "[]", "{}", "1.0", "1e2"])
+            .prop_map(str::to_owned),
+        "\"\\PC{0,4}\"",
+        "\"[a-z \\\\\\\\\"\\u{1}]{0,4}\"",
+        "-?[0-9]{1,20}",
+    ];
+    let pair = (field, value, "[ \\n]{0,2}")
+        .prop_map(|(field, value, blank)| format!("{blank}\"{field}\"{blank}:{blank}{value}{blank}"));
+    let ends =
+        prop::sample::select(vec![("{", "}"), ("{", "}"), (" {", "}\n"), ("", ""), ("{", ",}"), ("[", "]")]);
+    (prop::collection::vec(pair, 0..5), ends, "[,x]?")
+        .prop_map(|(pairs, (open, close), more)| format!("{open}{}{close}{more}", pairs.join(",")))
+}
+
+/// The pet that serde finds in a body, as far as it can tell: of a repeated field it sees only the last value, and it
+/// reads whole floats as floats.
+fn by_serde(body: &str) -> Option<NewPet> {
+    let Value::Object(fields) = serde_json::from_str(body).ok()? else { return None };
+    let status = match fields.get("status") {
+        Some(status) => Some(status.as_str()?.parse().ok()?),
+        None => None,
+    };
+    let category = &fields.get("categoryId")?;
+    let category = category.as_i64().or_else(|| category.to_string().strip_suffix(".0")?.parse().ok())?;
+    let name = PetName::new(fields.get("name")?.as_str()?).ok()?;
+    Some(NewPet { name, category_id: CategoryId(category), status })
+}
+
+proptest! {
+    #![proptest_config(ProptestConfig::with_cases(2_000))]
+
+    #[test]
+    fn a_body_is_read_as_serde_reads_it(body in body()) {
+        let repeated = |name: &str| body.matches(name).count() > 1;
+        match parse(body.as_bytes()) {
+            Ok(pet) => prop_assert_eq!(Some(pet), by_serde(&body), "{}", body),
+            Err(_) if ["\"nam", "categoryId", "status"].into_iter().any(repeated) => {}
+            Err(error) => prop_assert_eq!(None, by_serde(&body), "{}: {}", body, error),
+        }
+    }
+
+    #[test]
+    fn a_strict_client_may_send_every_known_field(
+        name in "[^\\pC\"\\\\]{1,30}", category: i64,
+        status in prop::option::of(prop::sample::select(PetStatus::ALL.to_vec())),
+    ) {
+        prop_assume!(!name.trim().is_empty());
+        let field = status.map(|status| format!(",\"status\":\"{}\"", status.as_str())).unwrap_or_default();
+        let body = format!("{{\"name\":\"{name}\",\"categoryId\":{category}{field}}}");
+        let pet = NewPet { name: PetName::new(name).unwrap(), category_id: CategoryId(category), status };
+        prop_assert_eq!(super::parse(body.as_bytes(), Handling::Strict), Ok(pet), "{}", body);
+    }
+}
+
+proptest! {
+    #[test]
+    fn no_bytes_make_it_panic(body in prop::collection::vec(any::<u8>(), 0..200)) {
+        let _ = parse(&body);
+    }
+
+    #[test]
+    fn no_json_like_text_makes_it_panic(body in r#"[\{\}\[\]":, \\a-z0-9.eE+\-]{0,80}"#) {
+        let _ = parse(body.as_bytes());
+    }
+
+    #[test]
+    fn every_valid_name_and_category_is_accepted(name in "\\PC{1,100}[a-z]", category: i64) {
+        let body = serde_json::json!({ "name": name, "categoryId": category }).to_string();
+        let pet = parse(body.as_bytes()).unwrap();
+        prop_assert_eq!(pet.name.as_str(), name);
+        prop_assert_eq!(pet.category_id, CategoryId(category));
+    }
+}

@@ -1,0 +1,184 @@
+//! The interface as an OpenAPI 3.1 document: `docs/openapi.json`, which is kept by hand. What the program decides is
+//! written over it: servers, routes, names, deprecation and limits. A test compares the result with the file, so the
+//! two cannot disagree.
+
+use application::Limit;
+use domain::{PetId, PetName, PetStatus};
+use serde_json::{Value, json};
+
+use crate::http::{
+    operations::{OPERATIONS, PREFIX},
+    site::Site,
+};
+
+const FILE: &str = include_str!("../../../../docs/openapi.json");
+
+/// The document as text: the same bytes for the same site.
+pub(crate) fn document(site: &Site) -> String {
+    let mut document: Value = serde_json::from_str(FILE).expect("the file is JSON");
+    document["info"]["description"] = include_str!("openapi/description.md").into();
+    document["servers"] = servers(site);
+    if let Some(contact) = &site.contact {
+        document["info"]["contact"] = match contact.as_str().strip_prefix("mailto:") {
+            Some(address) => json!({ "email": address }),
+            None => json!({ "url": contact.as_str() }),
+        };
+    }
+    set_limits(&mut document);
+    document["paths"] = paths(&document["paths"]);
+    format!("{document:#}\n")
+}
+
+/// The operations as described in the file, with paths relative to the servers. An operation that the file does not
+/// describe has nothing but its name.
+fn paths(described: &Value) -> Value {
+    let mut paths = json!({});
+    for row in OPERATIONS.iter().filter(|row| row.is_in_api()) {
+        let path = row.path.strip_prefix(PREFIX).unwrap_or(row.path);
+        let method = row.method.as_str().to_ascii_lowercase();
+        let operation = &mut paths[path][&method];
+        *operation = described[path][&method].clone();
+        operation["operationId"] = row.name.into();
+        operation["deprecated"] = row.deprecated.into();
+    }
+    paths
+}
+
+/// Writes the limits that the service enforces.
+fn set_limits(document: &mut Value) {
+    let list = &mut document["paths"]["/pets"]["get"];
+    let schema = &mut parameter(list, "limit")["schema"];
+    schema["minimum"] = Limit::MIN.into();
+    schema["maximum"] = Limit::MAX.into();
+    schema["default"] = Limit::DEFAULT.get().into();
+    list["responses"]["200"]["content"]["application/json"]["schema"]["maxItems"] = Limit::MAX.into();
+    let schemas = &mut document["components"]["schemas"];
+    schemas["NewPet"]["properties"]["name"]["maxLength"] = PetName::MAX_CHARS.into();
+    schemas["Pet"]["allOf"][1]["properties"]["id"]["minimum"] = PetId::FIRST.get().into();
+    schemas["PetStatus"]["enum"] = PetStatus::ALL.map(PetStatus::as_str).as_slice().into();
+}
+
+fn parameter<'a>(operation: &'a mut Value, name: &str) -> &'a mut Value {
+    let parameters = operation["parameters"].as_array_mut().into_iter().flatten();
+    let named = parameters.into_iter().find(|parameter| parameter["name"] == name);
+    named.expect("the file describes the parameter")
+}
+
+fn servers(site: &Site) -> Value {
+    let named = [(&site.base_url, "Production"), (&site.staging_url, "Staging")];
+    let named = named.iter().filter_map(|(url, name)| Some((url.as_ref()?.as_str(), *name)));
+    let servers = [(PREFIX, "This service")].into_iter().chain(named);
+    servers.map(|(url, description)| json!({ "url": url, "description": description })).collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use crate::access::{RefusedKey, Scope};
+    use axum::http::HeaderMap;
+    use regex::Regex;
+
+    use super::super::{
+        deprecation, list_query,
+        log_position::{LOG_POSITION, requested},
+        new_pet, orders,
+        prefer::Handling,
+    };
+    use super::*;
+    use crate::http::error::ApiError;
+
+    fn file() -> Value {
+        serde_json::from_str(FILE).unwrap()
+    }
+
+    /// Every error that has an example in the file.
+    fn errors() -> [ApiError; 19] {
+        let position = HeaderMap::from_iter([(LOG_POSITION, "x".parse().unwrap())]);
+        [
+            ApiError::invalid(list_query::parse("limit=0", Handling::Lenient).unwrap_err()),
+            requested(&position).unwrap_err(),
+            ApiError::invalid(new_pet::parse(b"{}", Handling::Lenient).unwrap_err()),
+            ApiError::MissingKey,
+            ApiError::MalformedKey,
+            ApiError::Forbidden(Scope::Read),
+            ApiError::Forbidden(Scope::Write),
+            ApiError::NO_SUCH_PET,
+            ApiError::RequestTimeout,
+            ApiError::IdempotencyKeyReused,
+            ApiError::PayloadTooLarge,
+            ApiError::UnsupportedMediaType("Content-Type must be application/json in UTF-8"),
+            ApiError::Internal,
+            orders::RESERVED,
+            ApiError::RateLimited(1),
+            ApiError::TooManyFailedKeys(1, RefusedKey::Unknown),
+            ApiError::Busy("too many requests are waiting"),
+            ApiError::Unavailable("a write to storage failed".into()),
+            ApiError::NotCaughtUp,
+        ]
+    }
+
+    /// The examples of every error response, each with the status of the response.
+    fn error_examples(file: &Value) -> Vec<(String, Value)> {
+        let operations =
+            file["paths"].as_object().unwrap().values().flat_map(|path| path.as_object().unwrap());
+        let responses = operations.flat_map(|(_, operation)| operation["responses"].as_object().unwrap());
+        let errors = responses.filter(|(status, _)| status.as_str() >= "400");
+        let examples = errors.flat_map(|(status, response)| {
+            let shared = response["$ref"].as_str().and_then(|path| file.pointer(path.strip_prefix('#')?));
+            let content = &shared.unwrap_or(response)["content"]["application/json"];
+            let named = content["examples"].as_object().into_iter().flatten();
+            let examples: Vec<_> = content
+                .get("example")
+                .into_iter()
+                .chain(named.map(|(_, example)| &example["value"]))
+                .collect();
+            assert!(!examples.is_empty(), "{status} {response}");
+            examples.into_iter().map(|example| (status.clone(), example.clone()))
+        });
+        examples.collect()
+    }
+
+    #[test]
+    fn every_error_has_the_examples_that_the_service_sends() {
+        let examples = error_examples(&file());
+        let sent = errors().map(|error| {
+            let body: Value = serde_json::from_slice(&error.body()).unwrap();
+            (error.status().as_str().to_owned(), body)
+        });
+        for example in &examples {
+            assert!(sent.contains(example), "the service does not send {example:?}");
+        }
+        for error in &sent {
+            assert!(examples.contains(error), "{error:?} has no example");
+        }
+    }
+
+    #[test]
+    fn the_headers_of_a_deprecated_operation_are_those_it_sends() {
+        let file = file();
+        let mut sent = HeaderMap::new();
+        deprecation::announce(&mut sent);
+        let headers = &file["components"]["headers"];
+        let link = &file["paths"]["/pets/{petId}"]["get"]["responses"]["200"]["headers"]["Link"];
+        for (header, name) in
+            [(&headers["Deprecation"], "deprecation"), (&headers["Sunset"], "sunset"), (link, "link")]
+        {
+            assert_eq!(header["example"], sent[name].to_str().unwrap());
+        }
+        let until = chrono::DateTime::parse_from_rfc2822(sent["sunset"].to_str().unwrap()).unwrap();
+        let date = &file["paths"]["/pets/{petId}"]["get"]["x-deprecated-sunset"];
+        assert_eq!(date, &until.format("%Y-%m-%d").to_string());
+    }
+
+    #[test]
+    fn the_pattern_of_a_name_says_what_the_name_itself_says() {
+        let file = file();
+        let pattern = &file["components"]["schemas"]["NewPet"]["properties"]["name"]["pattern"];
+        let pattern = Regex::new(pattern.as_str().unwrap()).unwrap();
+        for character in char::MIN..=char::MAX {
+            for name in [format!("{character}"), format!("a{character}"), format!("{character} ")] {
+                assert_eq!(pattern.is_match(&name), PetName::new(&*name).is_ok(), "{name:?}");
+            }
+        }
+        assert!(!pattern.is_match(""));
+    }
+}

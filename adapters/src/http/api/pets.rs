@@ -1,0 +1,92 @@
+//! The operations on pets: list, create, get.
+
+use application::{Bookmark, CreatePet};
+use axum::{
+    extract::{Path, rejection::PathRejection},
+    http::{
+        HeaderName, HeaderValue, StatusCode,
+        header::{CACHE_CONTROL, CONTENT_TYPE, ETAG, LINK, LOCATION},
+    },
+    response::{IntoResponse as _, Response},
+};
+use domain::PetId;
+
+use super::{
+    conditional::{EntityTag, IfNoneMatch},
+    create_request::CreateRequest,
+    idempotency,
+    list_query::{ListQuery, next_page},
+    log_position::{LOG_POSITION, log_position},
+    number, pet_json,
+    prefer::NoQuery,
+};
+use crate::http::{
+    error::{ApiError, JSON},
+    header_value,
+    middleware::client::Client,
+};
+
+/// Clients may store a response, but must revalidate it each time; the entity tag makes that cheap.
+const REVALIDATE: HeaderValue = HeaderValue::from_static("private, no-cache");
+
+/// `GET /v1/pets`. A 304 is decided before the page is rendered.
+pub(crate) async fn list(
+    client: Client,
+    ListQuery(query): ListQuery,
+    condition: IfNoneMatch,
+) -> Result<Response, ApiError> {
+    let (version, position) = client.store.shown()?;
+    let tag = EntityTag::of_version(&version);
+    if condition.matches(&tag) {
+        return Ok((StatusCode::NOT_MODIFIED, validators(tag, position)).into_response());
+    }
+    let mut page = pet_json::Page::with_capacity(query.limit);
+    let (end, position) = client.store.list(&query, &mut |pet| page.push(pet))?;
+    let validators = validators(EntityTag::of_version(&end.version), position);
+    let link = end.next.map(|after| [(LINK, next_page(&query, after))]);
+    Ok(([(CONTENT_TYPE, JSON)], validators, link, page.into_json()).into_response())
+}
+
+/// `POST /v1/pets`. The response is sent after the pet is durable and readable.
+pub(crate) async fn create(
+    client: Client,
+    CreateRequest { pet, request_key }: CreateRequest,
+) -> Result<Response, ApiError> {
+    let by = client.principal.owner.clone();
+    let created = client.store.create(CreatePet { pet, by, request_key }).await?;
+    let location = header_value(format!("/v1/pets/{}", created.pet.id.get()));
+    let replayed = created.replayed.then_some([idempotency::REPLAYED]);
+    let headers = [(CONTENT_TYPE, JSON), (LOCATION, location)];
+    Ok((StatusCode::CREATED, headers, replayed, pet_json::pet((&created.pet).into())).into_response())
+}
+
+/// `GET /v1/pets/{petId}`, deprecated. Text that is no id names no pet.
+pub(crate) async fn get(
+    client: Client,
+    _: NoQuery,
+    path: Result<Path<String>, PathRejection>,
+    condition: IfNoneMatch,
+) -> Result<Response, ApiError> {
+    let id = path.ok().and_then(|Path(text)| pet_id(&text)).ok_or(ApiError::NO_SUCH_PET)?;
+    let mut found = None;
+    let (_, position) = client.store.get(id, &mut |pet| found = Some(pet_json::pet(pet)))?;
+    let Some(json) = found else {
+        return Ok(([(LOG_POSITION, log_position(position))], ApiError::NO_SUCH_PET).into_response());
+    };
+    let log = client.store.log_id().expect("a pet came with a commit, so there is a first one");
+    let tag = EntityTag::of_pet(log, &json);
+    if condition.matches(&tag) {
+        return Ok((StatusCode::NOT_MODIFIED, validators(tag, position)).into_response());
+    }
+    Ok(([(CONTENT_TYPE, JSON)], validators(tag, position), json).into_response())
+}
+
+/// The headers of a response that clients may store, and the commit that it shows.
+fn validators(tag: EntityTag, shown: Bookmark) -> [(HeaderName, HeaderValue); 3] {
+    [(ETAG, tag.into()), (CACHE_CONTROL, REVALIDATE), (LOG_POSITION, log_position(shown))]
+}
+
+fn pet_id(text: &str) -> Option<PetId> {
+    let id = i64::try_from(number::plain(text)?).ok()?;
+    PetId::new(id).ok()
+}

@@ -1,0 +1,85 @@
+//! The handlers for everything else: unknown paths, methods that a path lacks, and `OPTIONS`. Under `/v1` they
+//! authenticate first, so that only clients with a key learn which paths exist.
+
+use axum::{
+    extract::MatchedPath,
+    http::{HeaderValue, Method, StatusCode, Uri, header::ALLOW},
+    response::{IntoResponse as _, Response},
+};
+
+use crate::access::Scopes;
+
+use super::{
+    error::ApiError,
+    middleware::client::{Client, scope_of},
+    operations::{self, OPERATIONS},
+};
+
+/// The longest path that a message repeats.
+const HINT_MAX: usize = 60;
+
+/// How similar a path must be to a known one, from 0 to 1, to be taken for a misspelling of it.
+const MISSPELT: f64 = 0.9;
+
+pub(super) async fn api_not_found(_: Client, uri: Uri) -> ApiError {
+    not_found(uri).await
+}
+
+pub(super) async fn not_found(uri: Uri) -> ApiError {
+    let path = uri.path().trim_end_matches('/');
+    let candidates = [path.to_owned(), format!("/v1{path}"), path.replace("/v1/v1", "/v1")];
+    let exists = |path: &&String| OPERATIONS.iter().any(|row| matches_template(path, row.path));
+    let nearest = || {
+        let similarity = |known: &str| strsim::jaro_winkler(path, known);
+        let rows = OPERATIONS.iter().filter(|row| row.is_in_api()).map(|row| row.path);
+        rows.max_by(|one, other| similarity(one).total_cmp(&similarity(other)))
+            .filter(|nearest| similarity(nearest) > MISSPELT)
+    };
+    let meant = candidates.iter().filter(|path| path.len() <= HINT_MAX).find(exists).map(String::as_str);
+    let hint = meant.or_else(nearest).map(|meant| format!("did you mean {meant}? "));
+    ApiError::NotFound(format!("no such endpoint; {}see /docs", hint.unwrap_or_default()).into())
+}
+
+pub(super) async fn admin_not_found() -> ApiError {
+    ApiError::NotFound("no such endpoint; see /".into())
+}
+
+pub(super) async fn api_method_not_allowed(client: Client, path: MatchedPath, method: Method) -> Response {
+    allowed(&path, &method, Some(client.principal.scopes))
+}
+
+pub(super) async fn method_not_allowed(path: MatchedPath, method: Method) -> Response {
+    allowed(&path, &method, None)
+}
+
+pub(super) async fn busy() -> ApiError {
+    ApiError::Busy("too many responses are waiting to be read")
+}
+
+/// 204 for `OPTIONS`, otherwise 405. Both name the methods that the client's key may use, so that a user interface can
+/// find out what to offer.
+fn allowed(path: &MatchedPath, method: &Method, scopes: Option<Scopes>) -> Response {
+    let permitted = |method: &&Method| {
+        scopes.is_none_or(|scopes| scope_of(method).is_none_or(|scope| scopes.allow(scope)))
+    };
+    let methods = operations::at(path.as_str()).flat_map(|row| match row.method {
+        Method::GET => vec![&Method::GET, &Method::HEAD],
+        _ => vec![&row.method],
+    });
+    let methods: Vec<_> = methods.filter(permitted).chain([&Method::OPTIONS]).map(Method::as_str).collect();
+    let methods = methods.join(", ");
+    let allow = [(ALLOW, HeaderValue::try_from(&methods).expect("method names are plain ASCII"))];
+    if method == Method::OPTIONS {
+        (StatusCode::NO_CONTENT, allow).into_response()
+    } else {
+        (allow, ApiError::MethodNotAllowed(methods)).into_response()
+    }
+}
+
+/// Whether a path matches the template of a row, which has at most one parameter.
+fn matches_template(path: &str, template: &str) -> bool {
+    let Some((before, parameter)) = template.split_once('{') else { return path == template };
+    let after = parameter.split_once('}').map_or("", |(_, after)| after);
+    let value = path.strip_prefix(before).and_then(|rest| rest.strip_suffix(after));
+    value.is_some_and(|value| !value.is_empty() && !value.contains('/'))
+}

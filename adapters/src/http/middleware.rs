@@ -1,0 +1,12 @@
+//! Everything that is the same for all requests: the middleware `observe`, the extractors that authenticate the client,
+//! and their parts.
+
+pub(crate) mod client;
+pub(crate) mod client_address;
+pub(crate) mod cors;
+pub(crate) mod failed_auth;
+pub(crate) mod framing;
+pub(crate) mod observe;
+pub(crate) mod rate_limit;
+pub(crate) mod request_id;
+pub(crate) mod request_log;

@@ -1,0 +1,191 @@
+//! Authentication: the API key in the `Authorization` header, and what it permits.
+//!
+//! The extractors here are the only way to the store, so no handler can forget to authenticate.
+
+use std::{
+    net::IpAddr,
+    sync::{Arc, atomic::Ordering::Relaxed},
+};
+
+use application::PetStore;
+use axum::{
+    extract::FromRequestParts,
+    http::{HeaderMap, Method, header::AUTHORIZATION, request::Parts},
+};
+
+use super::{client_address::Network, observe::RequestContext, rate_limit};
+use crate::access::{Balance, Principal, Scope};
+use crate::http::{api::log_position, error::ApiError, limits::LOG_POSITION_TIMEOUT, service::Service};
+
+/// The scheme of the `Authorization` header.
+const SCHEME: &[u8] = b"bearer";
+
+/// The owner of a valid key, and the remainder of its rate limit after this request.
+pub(crate) struct Authentication {
+    pub(crate) principal: Arc<Principal>,
+    pub(crate) balance: Option<Balance>,
+}
+
+/// A request with a valid key that is within its rate limit.
+pub(crate) struct Authenticated {
+    pub(crate) principal: Arc<Principal>,
+    pub(crate) address: IpAddr,
+}
+
+/// The authenticated client of the API: its key has the scope that the method needs, the store is open, and the node has
+/// applied the commit that the request asks for.
+pub(crate) struct Client {
+    pub(crate) store: Arc<PetStore>,
+    pub(crate) principal: Arc<Principal>,
+}
+
+impl FromRequestParts<Arc<Service>> for Client {
+    type Rejection = ApiError;
+
+    async fn from_request_parts(parts: &mut Parts, service: &Arc<Service>) -> Result<Self, ApiError> {
+        let Authenticated { principal, .. } = Authenticated::from_request_parts(parts, service).await?;
+        if let Some(scope) = scope_of(&parts.method) {
+            require(&principal, scope)?;
+        }
+        let operation = RequestContext::of(parts).operation;
+        if operation.deprecated {
+            service.metrics.record_deprecated_call(operation.name, &principal.name);
+        }
+        let store = service.store()?;
+        if let Some(position) = log_position::requested(&parts.headers)? {
+            let caught_up = store.caught_up(position, LOG_POSITION_TIMEOUT).await;
+            caught_up.map_err(|_| ApiError::NotCaughtUp)?;
+        }
+        Ok(Self { store, principal })
+    }
+}
+
+impl FromRequestParts<Arc<Service>> for Authenticated {
+    type Rejection = ApiError;
+
+    async fn from_request_parts(parts: &mut Parts, service: &Arc<Service>) -> Result<Self, ApiError> {
+        let context = RequestContext::of(parts);
+        let authentication = authenticate(service, &parts.headers, context.client);
+        let authentication = authentication.inspect_err(|error| record_failure(service, error))?;
+        let Authentication { principal, balance } = context.authentication.get_or_init(|| authentication);
+        principal.usage.requests.fetch_add(1, Relaxed);
+        tracing::Span::current().record("key", tracing::field::display(&principal.id));
+        if let Some(wait) = balance.and_then(|balance| balance.wait) {
+            principal.usage.limited.fetch_add(1, Relaxed);
+            return Err(ApiError::RateLimited(rate_limit::seconds(wait)));
+        }
+        Ok(Self { principal: principal.clone(), address: context.client })
+    }
+}
+
+fn authenticate(service: &Service, headers: &HeaderMap, client: IpAddr) -> Result<Authentication, ApiError> {
+    let principal = service.keys.authenticate(bearer_token(headers)?).map_err(|refused| {
+        let counted = service.failed_auth.as_ref().map_or(Ok(()), |limit| limit.count(Network::of(client)));
+        match counted {
+            Ok(()) => ApiError::RefusedKey(refused),
+            Err(wait) => ApiError::TooManyFailedKeys(rate_limit::seconds(wait), refused),
+        }
+    })?;
+    let balance = principal.allowance.as_ref().map(|allowance| allowance.take());
+    Ok(Authentication { principal, balance })
+}
+
+/// Whether a request carries a valid key, for responses that show more details then. Rejects nothing, but counts invalid
+/// keys in the metrics.
+pub(crate) fn has_valid_key(service: &Service, headers: &HeaderMap) -> bool {
+    let Ok(key) = bearer_token(headers) else { return false };
+    let checked = service.keys.authenticate(key).map_err(ApiError::RefusedKey);
+    checked.inspect_err(|error| record_failure(service, error)).is_ok()
+}
+
+fn record_failure(service: &Service, error: &ApiError) {
+    if let Some(reason) = error.auth_failure() {
+        service.metrics.record_auth_failure(reason);
+    }
+}
+
+/// Rejects a client whose key lacks a scope.
+pub(crate) fn require(principal: &Principal, scope: Scope) -> Result<(), ApiError> {
+    if principal.scopes.allow(scope) { Ok(()) } else { Err(ApiError::Forbidden(scope)) }
+}
+
+/// The scope that a method needs. Methods that no operation has need none: they get 405.
+pub(crate) fn scope_of(method: &Method) -> Option<Scope> {
+    match *method {
+        Method::GET | Method::HEAD => Some(Scope::Read),
+        Method::POST => Some(Scope::Write),
+        _ => None,
+    }
+}
+
+/// The one bearer token of a request. Two headers are ambiguous, so they are rejected.
+fn bearer_token(headers: &HeaderMap) -> Result<&str, ApiError> {
+    let mut given = headers.get_all(AUTHORIZATION).iter();
+    let value = given.next().ok_or(ApiError::MissingKey)?;
+    if given.next().is_some() {
+        return Err(ApiError::MalformedKey);
+    }
+    let (scheme, token) = match value.as_bytes().split_at_checked(SCHEME.len()) {
+        Some((scheme, token)) if token.first() == Some(&b' ') => (scheme, token.trim_ascii()),
+        Some(_) | None => return Err(ApiError::MissingKey),
+    };
+    if !scheme.eq_ignore_ascii_case(SCHEME) || token.is_empty() {
+        return Err(ApiError::MissingKey);
+    }
+    if token.iter().any(|byte| !byte.is_ascii_graphic() || *byte == b',') {
+        return Err(ApiError::MalformedKey);
+    }
+    str::from_utf8(token).map_err(|_| ApiError::MalformedKey)
+}
+
+#[cfg(test)]
+mod tests {
+    use axum::http::HeaderValue;
+
+    use super::*;
+
+    fn headers(values: &[&'static str]) -> HeaderMap {
+        values.iter().map(|value| (AUTHORIZATION, HeaderValue::from_static(value))).collect()
+    }
+
+    #[test]
+    fn the_scheme_is_case_insensitive_and_the_token_is_not_touched() {
+        for value in ["Bearer aB.c_1", "bearer aB.c_1", "BEARER aB.c_1", "Bearer   aB.c_1"] {
+            assert_eq!(bearer_token(&headers(&[value])), Ok("aB.c_1"), "{value}");
+        }
+    }
+
+    #[test]
+    fn without_a_bearer_token_the_key_is_missing() {
+        for value in ["", "Bearer", "Bearer ", "Basic YTpi", "aB.c_1", "Bearer\taB.c_1", "BearerX a"] {
+            assert_eq!(bearer_token(&headers(&[value])), Err(ApiError::MissingKey), "{value:?}");
+        }
+        assert_eq!(bearer_token(&headers(&[])), Err(ApiError::MissingKey));
+    }
+
+    #[test]
+    fn two_tokens_are_rejected() {
+        for values in [
+            &["Bearer a", "Bearer a"][..],
+            &["Bearer a", "Basic YTpi"],
+            &["Bearer a b"],
+            &["Bearer a, Bearer b"],
+        ] {
+            assert_eq!(bearer_token(&headers(values)), Err(ApiError::MalformedKey), "{values:?}");
+        }
+    }
+
+    #[test]
+    fn reading_and_writing_need_their_scopes() {
+        let methods = [
+            (Method::GET, Some(Scope::Read)),
+            (Method::HEAD, Some(Scope::Read)),
+            (Method::POST, Some(Scope::Write)),
+            (Method::OPTIONS, None),
+            (Method::DELETE, None),
+        ];
+        for (method, scope) in methods {
+            assert_eq!(scope_of(&method), scope, "{method}");
+        }
+    }
+}

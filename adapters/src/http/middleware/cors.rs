@@ -1,0 +1,157 @@
+//! CORS: the web pages that may call the service from a browser. None, unless the operator names them.
+//!
+//! tower-http's `CorsLayer` would respond to every `OPTIONS` request before authentication, and hide our `Allow`, which
+//! names the methods that the client's key may use.
+
+use std::str::FromStr;
+
+use axum::{
+    extract::Request,
+    http::{
+        HeaderMap, HeaderValue, Method, StatusCode, Uri,
+        header::{
+            ACCESS_CONTROL_ALLOW_HEADERS, ACCESS_CONTROL_ALLOW_METHODS, ACCESS_CONTROL_ALLOW_ORIGIN,
+            ACCESS_CONTROL_EXPOSE_HEADERS, ACCESS_CONTROL_MAX_AGE, ACCESS_CONTROL_REQUEST_METHOD, ORIGIN,
+            VARY,
+        },
+    },
+    response::{IntoResponse as _, Response},
+};
+use thiserror::Error;
+
+/// The methods of the API.
+const METHODS: HeaderValue = HeaderValue::from_static("GET, HEAD, POST");
+
+/// The request headers that a page may set.
+const REQUEST_HEADERS: HeaderValue = HeaderValue::from_static(
+    "Authorization, Content-Type, Idempotency-Key, If-None-Match, Log-Position, Prefer, X-Request-Id, traceparent",
+);
+
+/// The response headers that a page may read, besides those that every page may.
+const EXPOSED_HEADERS: HeaderValue = HeaderValue::from_static(
+    "Link, ETag, Location, Log-Position, Preference-Applied, Retry-After, RateLimit, RateLimit-Policy, \
+     Idempotency-Replayed, Deprecation, Sunset, X-Request-Id, WWW-Authenticate",
+);
+
+/// How long a browser may cache a preflight, in seconds: two hours, the most that any browser accepts.
+const MAX_AGE: HeaderValue = HeaderValue::from_static("7200");
+
+const ANY: HeaderValue = HeaderValue::from_static("*");
+
+/// The scheme, host and port of a web page, as browsers write it, or `*` for all pages.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Origin(HeaderValue);
+
+/// A text that no browser would send as an origin.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Error)]
+#[error("expected http(s)://HOST[:PORT] in lower case and without a path, or *")]
+pub struct InvalidOrigin;
+
+/// The value of `Access-Control-Allow-Origin` for a request, if its page is an allowed one.
+pub(crate) fn allowed_origin(origins: &[Origin], headers: &HeaderMap) -> Option<HeaderValue> {
+    if origins.is_empty() {
+        return None;
+    }
+    let page = headers.get(ORIGIN)?;
+    let allowed = origins.iter().find(|origin| origin.0 == ANY || origin.0 == page)?;
+    Some(allowed.0.clone())
+}
+
+/// Adds the CORS headers to a response. `Vary` tells caches that they depend on the page.
+pub(crate) fn announce(origins: &[Origin], allowed: Option<&HeaderValue>, headers: &mut HeaderMap) {
+    if origins.is_empty() {
+        return;
+    }
+    headers.append(VARY, HeaderValue::from_static("Origin"));
+    if let Some(allowed) = allowed {
+        headers.insert(ACCESS_CONTROL_ALLOW_ORIGIN, allowed.clone());
+        headers.insert(ACCESS_CONTROL_EXPOSE_HEADERS, EXPOSED_HEADERS);
+    }
+}
+
+/// The response to the preflight of an allowed page: the same for every path, so that it does not reveal which exist.
+pub(crate) fn preflight(request: &Request, allowed: Option<&HeaderValue>) -> Option<Response> {
+    let is_preflight =
+        request.method() == Method::OPTIONS && request.headers().contains_key(ACCESS_CONTROL_REQUEST_METHOD);
+    (is_preflight && allowed.is_some()).then(|| {
+        let headers = [
+            (ACCESS_CONTROL_ALLOW_METHODS, METHODS),
+            (ACCESS_CONTROL_ALLOW_HEADERS, REQUEST_HEADERS),
+            (ACCESS_CONTROL_MAX_AGE, MAX_AGE),
+        ];
+        (StatusCode::NO_CONTENT, headers).into_response()
+    })
+}
+
+impl FromStr for Origin {
+    type Err = InvalidOrigin;
+
+    fn from_str(text: &str) -> Result<Self, InvalidOrigin> {
+        if text == "*" {
+            return Ok(Self(ANY));
+        }
+        let uri: Uri = text.parse().map_err(|_| InvalidOrigin)?;
+        let canonical = match (uri.scheme_str(), uri.authority()) {
+            (Some(scheme @ ("http" | "https")), Some(host)) => format!("{scheme}://{host}"),
+            (Some(_) | None, _) => return Err(InvalidOrigin),
+        };
+        let default_port = canonical.starts_with("http:") && canonical.ends_with(":80")
+            || canonical.starts_with("https:") && canonical.ends_with(":443");
+        let as_browsers_write_it = canonical == text && !default_port && !text.contains('@');
+        if as_browsers_write_it && text == text.to_ascii_lowercase() {
+            HeaderValue::try_from(text).map(Self).map_err(|_| InvalidOrigin)
+        } else {
+            Err(InvalidOrigin)
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn an_origin_is_written_as_browsers_write_it() {
+        for text in [
+            "*",
+            "https://shop.example.com",
+            "http://localhost:3000",
+            "http://[::1]:8080",
+            "https://a.b:8443",
+        ] {
+            assert_eq!(text.parse(), Ok(Origin(HeaderValue::from_static(text))));
+        }
+        for text in [
+            "",
+            "null",
+            "shop.example.com",
+            "https://shop.example.com/",
+            "https://shop.example.com/a",
+            "https://Shop.example.com",
+            "https://shop.example.com:443",
+            "http://shop.example.com:80",
+            "https://a@shop.example.com",
+            "https://*.example.com/",
+            "file://x",
+            "https://a, https://b",
+        ] {
+            assert_eq!(text.parse::<Origin>(), Err(InvalidOrigin), "{text}");
+        }
+    }
+
+    #[test]
+    fn only_named_pages_are_allowed() {
+        let page = |origin| HeaderMap::from_iter([(ORIGIN, HeaderValue::from_static(origin))]);
+        let origins = ["https://a.example", "https://b.example"].map(|text| text.parse().unwrap());
+        assert_eq!(
+            allowed_origin(&origins, &page("https://b.example")),
+            Some(HeaderValue::from_static("https://b.example"))
+        );
+        for other in ["https://c.example", "http://a.example", "https://a.example:8443", "null", "*"] {
+            assert_eq!(allowed_origin(&origins, &page(other)), None, "{other}");
+        }
+        assert_eq!(allowed_origin(&origins, &HeaderMap::new()), None);
+        assert_eq!(allowed_origin(&[], &page("https://a.example")), None);
+        assert_eq!(allowed_origin(&[Origin(ANY)], &page("https://c.example")), Some(ANY));
+    }
+}

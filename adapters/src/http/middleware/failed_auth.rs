@@ -1,0 +1,86 @@
+//! The limit on failed authentication per client address. A valid key is never rejected by it: keys are checked first, and
+//! only invalid ones count.
+
+use std::time::{Duration, Instant};
+
+use governor::{
+    DefaultKeyedRateLimiter, RateLimiter,
+    clock::{Clock as _, DefaultClock},
+};
+use parking_lot::Mutex;
+
+use super::client_address::Network;
+use crate::access::{RateLimit, quota};
+
+/// Clients that are counted separately. Those beyond share one count.
+const CLIENTS_MAX: usize = 10_000;
+
+/// The shortest interval between two removals of expired counts, which happen only when the table is full.
+const CLEANUP_INTERVAL: Duration = Duration::from_secs(1);
+
+pub(crate) struct FailedAuth {
+    clients: DefaultKeyedRateLimiter<Network>,
+    cleaned: Mutex<Option<Instant>>,
+}
+
+impl FailedAuth {
+    pub(crate) fn new(limit: RateLimit) -> Self {
+        Self { clients: RateLimiter::keyed(quota(limit)), cleaned: Mutex::default() }
+    }
+
+    /// Counts an invalid key. Over the limit, the error is the time to wait.
+    pub(crate) fn count(&self, client: Network) -> Result<(), Duration> {
+        let client = if self.has_capacity() { client } else { Network::OTHERS };
+        self.clients.check_key(&client).map_err(|until| until.wait_time_from(DefaultClock::default().now()))
+    }
+
+    fn has_capacity(&self) -> bool {
+        if self.clients.len() < CLIENTS_MAX {
+            return true;
+        }
+        let mut cleaned = self.cleaned.lock();
+        if cleaned.is_none_or(|cleaned| cleaned.elapsed() >= CLEANUP_INTERVAL) {
+            self.clients.retain_recent();
+            *cleaned = Some(Instant::now());
+        }
+        self.clients.len() < CLIENTS_MAX
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::net::{IpAddr, Ipv4Addr};
+
+    use super::*;
+
+    fn client(number: u32) -> Network {
+        Network::of(IpAddr::V4(Ipv4Addr::from_bits(number)))
+    }
+
+    #[test]
+    fn each_client_has_its_own_count() {
+        let wrong_keys = FailedAuth::new("2/h".parse().unwrap());
+        assert_eq!([(); 2].map(|()| wrong_keys.count(client(1))), [Ok(()), Ok(())]);
+        assert!(wrong_keys.count(client(1)).unwrap_err() > Duration::from_mins(29));
+        assert_eq!(wrong_keys.count(client(2)), Ok(()));
+    }
+
+    #[test]
+    fn memory_is_bounded_however_many_clients_there_are() {
+        let wrong_keys = FailedAuth::new("2/h".parse().unwrap());
+        let most = u32::try_from(CLIENTS_MAX).unwrap();
+        let refused = (0..2 * most).filter(|number| wrong_keys.count(client(*number)).is_err()).count();
+        assert!(wrong_keys.clients.len() <= CLIENTS_MAX + 1);
+        assert_eq!(refused, CLIENTS_MAX - 2, "those beyond share a count of two");
+    }
+
+    #[test]
+    fn clients_that_have_waited_long_enough_are_forgotten() {
+        let wrong_keys = FailedAuth::new("1000000/s".parse().unwrap());
+        for number in 0..u32::try_from(CLIENTS_MAX).unwrap() {
+            wrong_keys.count(client(number)).unwrap();
+        }
+        wrong_keys.count(client(u32::MAX)).unwrap();
+        assert!(wrong_keys.clients.len() < CLIENTS_MAX, "{}", wrong_keys.clients.len());
+    }
+}

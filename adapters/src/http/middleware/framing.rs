@@ -1,0 +1,54 @@
+//! Checks that leave no doubt for which host a request is and where it ends, so that a proxy in front cannot be made to
+//! disagree (request smuggling).
+
+use axum::{
+    body::{Body, HttpBody as _},
+    extract::Request,
+    http::{
+        HeaderMap, HeaderValue, Version,
+        header::{EXPECT, HOST, TRANSFER_ENCODING},
+        uri::Authority,
+    },
+};
+
+use crate::http::{error::ApiError, server::DRAIN_MAX};
+
+/// Rejects an ambiguous request. HTTP/1.0 requests need no `Host`.
+pub(crate) fn check(request: &Request) -> Result<(), ApiError> {
+    if !is_coding_clear(request.headers()) {
+        return Err(ApiError::invalid("Transfer-Encoding must be exactly chunked"));
+    }
+    let mut hosts = request.headers().get_all(HOST).iter();
+    match (hosts.next(), hosts.next()) {
+        (Some(host), None) if is_host(host.as_bytes()) => Ok(()),
+        (Some(_), _) => {
+            Err(ApiError::invalid("there must be exactly one Host header, and it must name a valid host"))
+        }
+        (None, _) if request.version() == Version::HTTP_11 => {
+            Err(ApiError::invalid("a Host header is required"))
+        }
+        (None, _) => Ok(()),
+    }
+}
+
+/// Whether part of an HTTP/1 body may stay unread when the request is rejected: then no other request can follow on the
+/// connection.
+pub(crate) fn body_may_remain(request: &Request<Body>) -> bool {
+    request.version() < Version::HTTP_2
+        && !request.body().is_end_stream()
+        && (request.body().size_hint().lower() > DRAIN_MAX
+            || request.headers().contains_key(EXPECT)
+            || !is_coding_clear(request.headers()))
+}
+
+/// Whether every proxy reads the same body: others may undo codings that this service does not know. The parser already
+/// rejects a length next to a coding.
+fn is_coding_clear(headers: &HeaderMap) -> bool {
+    let chunked = |coding: &HeaderValue| coding.as_bytes().trim_ascii().eq_ignore_ascii_case(b"chunked");
+    headers.get_all(TRANSFER_ENCODING).iter().enumerate().all(|(index, coding)| index == 0 && chunked(coding))
+}
+
+/// An empty host is valid (RFC 9110, section 7.2).
+fn is_host(host: &[u8]) -> bool {
+    host.is_empty() || Authority::try_from(host).is_ok_and(|authority| !authority.as_str().contains('@'))
+}

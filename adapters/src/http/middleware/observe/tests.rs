@@ -1,0 +1,258 @@
+//! The steps of every request, on a service whose store is not open yet.
+
+use std::{collections::BTreeSet, time::Duration};
+
+use application::KeyId;
+use axum::{
+    Router,
+    body::Body,
+    http::{
+        HeaderName, StatusCode, Version,
+        header::{
+            ALLOW, AUTHORIZATION, CONTENT_LENGTH, CONTENT_TYPE, HOST, LINK, RETRY_AFTER, WWW_AUTHENTICATE,
+        },
+    },
+};
+use http_body_util::BodyExt as _;
+use serde_json::{Value, json};
+use tower::ServiceExt as _;
+
+use super::*;
+use crate::access::{Authenticator, Principal, RefusedKey, Scope};
+use crate::http::{Reach, Site, admin, admin::metrics, document, operations::OPERATIONS, public};
+
+/// Knows one key, and breaks at another.
+struct Keys;
+
+impl Authenticator for Keys {
+    fn authenticate(&self, key: &str) -> Result<Arc<Principal>, RefusedKey> {
+        assert_ne!(key, "breaks");
+        let id = KeyId("1".into());
+        let principal = Principal {
+            owner: id.clone(),
+            id,
+            name: "reader".into(),
+            scopes: Scope::Read.into(),
+            allowance: None,
+            usage: Arc::default(),
+        };
+        if key == "reads" { Ok(principal.into()) } else { Err(RefusedKey::Unknown) }
+    }
+
+    fn is_valid(&self, _: &application::KeyId) -> bool {
+        true
+    }
+}
+
+fn service() -> Arc<Service> {
+    Arc::new(Service::new(Arc::new(Keys), Site::default(), Arc::default()))
+}
+
+fn router() -> Router {
+    public(&service(), Duration::from_secs(1))
+}
+
+fn request(method: &str, path: &str) -> Request {
+    let builder = Request::builder().method(method).uri(path).header(HOST, "localhost");
+    builder.body(Body::empty()).unwrap()
+}
+
+fn with(mut request: Request, name: HeaderName, value: &'static str) -> Request {
+    request.headers_mut().append(name, HeaderValue::from_static(value));
+    request
+}
+
+fn with_key(request: Request) -> Request {
+    with(request, AUTHORIZATION, "Bearer reads")
+}
+
+async fn answer(request: Request) -> Response {
+    answer_by(&router(), request).await
+}
+
+async fn answer_by(router: &Router, request: Request) -> Response {
+    let Ok(response) = router.clone().oneshot(request).await;
+    response
+}
+
+async fn body(response: Response) -> Value {
+    assert_eq!(response.headers()[CONTENT_TYPE], "application/json");
+    serde_json::from_slice(&response.into_body().collect().await.unwrap().to_bytes()).unwrap()
+}
+
+#[tokio::test]
+async fn without_a_key_nobody_learns_which_paths_exist() {
+    let first = answer(request("GET", "/v1/pets")).await;
+    let status = first.status();
+    assert_eq!(first.headers()[WWW_AUTHENTICATE], r#"Bearer realm="petstore""#);
+    let expected = body(first).await;
+    assert_eq!((expected["status"].as_u64(), &expected["code"]), (Some(401), &json!("unauthorized")));
+    for (method, path) in [
+        ("GET", "/v1"),
+        ("GET", "/v1/"),
+        ("GET", "/v1/nothing"),
+        ("DELETE", "/v1/pets"),
+        ("POST", "/v1/pets?x"),
+    ] {
+        let response = answer(request(method, path)).await;
+        assert_eq!(response.status(), status, "{method} {path}");
+        assert_eq!(body(response).await, expected, "{method} {path}");
+    }
+}
+
+#[tokio::test]
+async fn with_a_key_the_scope_and_the_store_are_checked_before_the_path() {
+    let forbidden = answer(with_key(request("POST", "/v1/nothing"))).await;
+    assert_eq!(body(forbidden).await["code"], "forbidden");
+    let starting = answer(with_key(request("GET", "/v1/nothing"))).await;
+    assert_eq!(starting.headers()[RETRY_AFTER], "1");
+    assert_eq!(body(starting).await["code"], "unavailable");
+}
+
+#[tokio::test]
+async fn outside_the_interface_no_key_is_needed() {
+    for (method, path, status) in [
+        ("GET", "/livez", 200),
+        ("GET", "/readyz", 503),
+        ("GET", "/", 200),
+        ("GET", "/nothing", 404),
+        ("GET", "/v1pets", 404),
+        ("GET", "/V1/pets", 404),
+        ("DELETE", "/livez", 405),
+        ("OPTIONS", "/livez", 204),
+    ] {
+        let response = answer(request(method, path)).await;
+        assert_eq!(response.status(), status, "{method} {path}");
+    }
+}
+
+#[tokio::test]
+async fn an_unsupported_method_gets_405_with_the_supported_ones() {
+    for method in ["DELETE", "OPTIONS", "BREW"] {
+        let response = answer(request(method, "/livez")).await;
+        assert_eq!(response.headers()[ALLOW], "GET, HEAD, OPTIONS", "{method}");
+    }
+}
+
+#[tokio::test]
+async fn a_request_must_name_exactly_one_valid_host() {
+    let one_host = request("GET", "/livez");
+    assert_eq!(answer(one_host).await.status(), 200);
+    let two_hosts = with(request("GET", "/livez"), HOST, "localhost");
+    assert_eq!(body(answer(two_hosts).await).await["code"], "invalid_request");
+    for host in ["a b", "user@host", "a/b"] {
+        let mut strange = request("GET", "/livez");
+        strange.headers_mut().insert(HOST, HeaderValue::from_static(host));
+        assert_eq!(answer(strange).await.status(), 400, "{host}");
+    }
+    for (version, status) in [(Version::HTTP_10, 200), (Version::HTTP_11, 400), (Version::HTTP_2, 200)] {
+        let mut no_host = request("GET", "/livez");
+        no_host.headers_mut().remove(HOST);
+        *no_host.version_mut() = version;
+        assert_eq!(answer(no_host).await.status(), status, "{version:?}");
+    }
+}
+
+#[tokio::test]
+async fn a_panic_becomes_a_500_and_the_next_request_is_served() {
+    let router = router();
+    let broken = answer_by(&router, with(request("GET", "/v1/pets"), AUTHORIZATION, "Bearer breaks")).await;
+    let error = body(broken).await;
+    assert_eq!((error["status"].as_u64(), &error["code"]), (Some(500), &json!("internal")));
+    assert!(!error["message"].as_str().unwrap().contains("breaks"), "causes are not shown");
+    assert_eq!(answer_by(&router, request("GET", "/livez")).await.status(), 200);
+}
+
+#[tokio::test]
+async fn every_response_of_the_deprecated_operation_says_so() {
+    for request in [request("GET", "/v1/pets/1"), with_key(request("HEAD", "/v1/pets/x"))] {
+        let response = answer(request).await;
+        assert_eq!(response.headers()["deprecation"], "@1764892800");
+        assert_eq!(response.headers()["sunset"], "Thu, 05 Dec 2030 00:00:00 GMT");
+        assert_eq!(response.headers()[LINK], r#"</v1/pets>; rel="successor-version""#);
+    }
+    assert!(!answer(request("GET", "/v1/pets")).await.headers().contains_key("deprecation"));
+}
+
+#[tokio::test]
+async fn head_has_the_headers_of_get_and_no_body() {
+    for path in ["/livez", "/nothing", "/v1/pets"] {
+        let get = answer(request("GET", path)).await;
+        let head = answer(request("HEAD", path)).await;
+        assert_eq!(head.status(), get.status(), "{path}");
+        let length = get.into_body().collect().await.unwrap().to_bytes().len();
+        assert_eq!(head.headers()[CONTENT_LENGTH], length.to_string(), "{path}");
+        assert!(head.into_body().collect().await.unwrap().to_bytes().is_empty(), "{path}");
+    }
+}
+
+#[tokio::test]
+async fn every_response_has_the_common_headers() {
+    for path in ["/livez", "/nothing", "/v1/pets"] {
+        let response = answer(with(request("GET", path), X_REQUEST_ID, "my.id")).await;
+        assert_eq!(response.headers()[X_REQUEST_ID], "my.id", "{path}");
+        assert_eq!(response.headers()[X_CONTENT_TYPE_OPTIONS], "nosniff", "{path}");
+        assert_eq!(response.headers()[CACHE_CONTROL], "no-store", "{path}");
+    }
+}
+
+/// The names under which requests were counted.
+async fn counted(service: &Arc<Service>) -> Vec<String> {
+    let body = metrics::show(State(service.clone())).await.into_body().collect().await.unwrap().to_bytes();
+    let name = |line: &str| {
+        let labels = line.strip_prefix(r#"petstore_http_requests_total{operation=""#)?;
+        labels.split('"').next().map(str::to_owned)
+    };
+    str::from_utf8(&body).unwrap().lines().filter_map(name).collect()
+}
+
+#[tokio::test]
+async fn a_request_is_counted_under_the_name_of_its_operation() {
+    for (name, methods, paths) in [
+        ("getPet", &["GET", "HEAD"][..], &["/v1/pets/1", "/v1/pets/x", "/v1/pets/%31"][..]),
+        ("other", &["GET"], &["/v1", "/v1/", "/v1/pets/", "/v1/pets/1/", "/pets/1", "/v1/petsx", "/x"]),
+        ("other", &["PUT", "DELETE", "OPTIONS", "BREW"], &["/v1/pets", "/v1/pets/1", "/docs", "/livez"]),
+    ] {
+        for (method, path) in methods.iter().flat_map(|method| paths.iter().map(move |path| (method, path))) {
+            let service = service();
+            answer_by(&public(&service, Duration::from_secs(1)), request(method, path)).await;
+            assert_eq!(counted(&service).await, [name], "{method} {path}");
+        }
+    }
+}
+
+/// A `Router` cannot list its routes, so every method is sent to every path of the table and of the API description.
+#[tokio::test]
+async fn the_operations_table_the_routers_and_the_description_agree() {
+    let description: Value = serde_json::from_str(&document(&Site::default())).unwrap();
+    let described = description["paths"].as_object().unwrap().keys().map(|path| format!("/v1{path}"));
+    let paths: BTreeSet<_> =
+        OPERATIONS.iter().map(|row| row.path.to_owned()).chain(described.clone()).collect();
+    let api: BTreeSet<_> = OPERATIONS.iter().filter(|row| row.is_in_api()).map(|row| row.path).collect();
+    assert!(described.eq(api), "the table and the description have the same paths");
+    for path in &paths {
+        for method in ["GET", "HEAD", "POST", "PUT", "PATCH", "DELETE", "TRACE", "OPTIONS"] {
+            let row = Operation::of(&method.parse().unwrap(), Some(path));
+            let service = service();
+            let routers = [public(&service, Duration::from_secs(1)), admin(&service, Reach::ThisMachine)];
+            let mut served = 0;
+            for router in routers {
+                let response = answer_by(&router, request(method, &path.replace("{petId}", "1"))).await;
+                served += usize::from(response.status() != StatusCode::NOT_FOUND);
+                if response.status() == StatusCode::METHOD_NOT_ALLOWED {
+                    assert_eq!(row.name, "other", "{method} {path}");
+                    let allow = response.headers()[ALLOW].to_str().unwrap();
+                    assert!(!allow.split(", ").any(|allowed| allowed == method), "{method} {path}: {allow}");
+                }
+            }
+            assert!(served > 0, "no router serves {path}");
+            assert!(counted(&service).await.contains(&row.name.to_owned()), "{method} {path}");
+            let operation = &description["paths"][path.trim_start_matches("/v1")][method.to_lowercase()];
+            if row.is_in_api() && method != "HEAD" {
+                assert_eq!(operation["operationId"], row.name, "{method} {path}");
+            } else {
+                assert!(operation.is_null(), "{method} {path} is described, but not in the table");
+            }
+        }
+    }
+}

@@ -1,0 +1,48 @@
+//! The headers that show the remainder of a key's rate limit (draft-ietf-httpapi-ratelimit-headers).
+
+use std::time::Duration;
+
+use axum::http::{HeaderMap, HeaderName};
+
+use crate::{access::Balance, http::header_value};
+
+const RATELIMIT: HeaderName = HeaderName::from_static("ratelimit");
+const RATELIMIT_POLICY: HeaderName = HeaderName::from_static("ratelimit-policy");
+
+/// Adds the headers: the number of requests that remain, and the seconds until the full number is restored.
+pub(crate) fn announce(balance: Balance, headers: &mut HeaderMap) {
+    let (requests, window) = (balance.limit.requests(), balance.limit.period().as_secs());
+    let (remaining, restored) = (balance.remaining, seconds(balance.restored_in()));
+    headers.insert(RATELIMIT_POLICY, header_value(format!("\"key\";q={requests};w={window}")));
+    headers.insert(RATELIMIT, header_value(format!("\"key\";r={remaining};t={restored}")));
+}
+
+/// A duration in seconds, rounded up.
+pub(crate) fn seconds(time: Duration) -> u64 {
+    time.as_secs() + u64::from(time.subsec_nanos() > 0)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::access::Allowance;
+
+    #[test]
+    fn the_headers_say_what_is_left() {
+        let allowance = Allowance::new("2/m".parse().unwrap());
+        for (state, refused) in [("r=1;t=30", false), ("r=0;t=60", false), ("r=0;t=60", true)] {
+            let (balance, mut headers) = (allowance.take(), HeaderMap::new());
+            announce(balance, &mut headers);
+            assert_eq!(headers[RATELIMIT_POLICY], "\"key\";q=2;w=60");
+            assert_eq!(headers[RATELIMIT], format!("\"key\";{state}"));
+            assert_eq!(balance.wait.is_some(), refused);
+        }
+    }
+
+    #[test]
+    fn a_part_of_a_second_is_a_whole_one() {
+        for (millis, expected) in [(0, 0), (1, 1), (1_000, 1), (1_001, 2)] {
+            assert_eq!(seconds(Duration::from_millis(millis)), expected);
+        }
+    }
+}

@@ -1,0 +1,145 @@
+//! One line in the log for each request that is refused or fails, and for every other one if the operator wants it.
+//! The number of lines about refused requests is bounded: anybody can send requests that are refused.
+
+use std::{
+    net::IpAddr,
+    num::NonZeroU32,
+    sync::{
+        Arc,
+        atomic::{AtomicU64, Ordering::Relaxed},
+    },
+    time::Duration,
+};
+
+use axum::response::Response;
+use governor::{DefaultDirectRateLimiter, Quota, RateLimiter};
+use tokio::time;
+
+use super::{observe::Exchange, request_id::trace_id};
+use crate::http::error::ApiError;
+
+/// Enough to see who is in trouble, too little to fill a disk.
+const LINES_PER_SECOND_MAX: NonZeroU32 = NonZeroU32::new(50).expect("fifty is not zero");
+
+/// How long lines are left out before the log says how many.
+const REPORT_PAUSE: Duration = Duration::from_secs(1);
+
+/// How much of a text from a client is logged.
+const TEXT_MAX: usize = 200;
+
+/// What an API key begins with.
+const KEY_PREFIX: &str = "petstore_";
+/// Texts that are shorter after the prefix are not keys, and not much of one.
+const SECRET_MIN: usize = 8;
+/// Stands for a key.
+const HIDDEN: &str = "***";
+
+/// Which requests are logged.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+pub enum AccessLog {
+    /// Those that are refused or fail: status 400 and above.
+    #[default]
+    Refused,
+    /// All of them.
+    All,
+}
+
+pub(crate) struct RequestLog {
+    pub(crate) which: AccessLog,
+    limiter: DefaultDirectRateLimiter,
+    /// Refused requests that were not logged since the log last said so.
+    left_out: Arc<AtomicU64>,
+}
+
+impl RequestLog {
+    /// Logs the request if it is to be logged.
+    pub(crate) fn record(&self, exchange: &Exchange, response: &Response, took: Duration) {
+        let status = response.status().as_u16();
+        if status < 400 {
+            match self.which {
+                AccessLog::Refused => {}
+                AccessLog::All => write(exchange, response, took, "answered a request"),
+            }
+            return;
+        }
+        if self.which == AccessLog::Refused && self.limiter.check().is_err() {
+            return self.leave_out();
+        }
+        write(exchange, response, took, if status < 500 { "refused a request" } else { "a request failed" });
+    }
+
+    /// Logs that the parser refused a request, of which nothing is known but where it came from: the headers that a proxy
+    /// adds were not read either.
+    pub(crate) fn record_unparsed(&self, peer: IpAddr, error: &str) {
+        if self.which == AccessLog::Refused && self.limiter.check().is_err() {
+            return self.leave_out();
+        }
+        tracing::info!(client = %peer, error, "refused a request that is not valid HTTP");
+    }
+
+    /// Counts a line that is not written. The first one sees to it that the log says so.
+    fn leave_out(&self) {
+        if self.left_out.fetch_add(1, Relaxed) == 0 {
+            let left_out = self.left_out.clone();
+            tokio::spawn(async move {
+                time::sleep(REPORT_PAUSE).await;
+                let left_out = left_out.swap(0, Relaxed);
+                tracing::warn!(left_out, "more requests were refused or failed than are logged one by one");
+            });
+        }
+    }
+}
+
+impl Default for RequestLog {
+    fn default() -> Self {
+        let limiter = RateLimiter::direct(Quota::per_second(LINES_PER_SECOND_MAX));
+        Self { which: AccessLog::default(), limiter, left_out: Arc::default() }
+    }
+}
+
+fn write(exchange: &Exchange, response: &Response, took: Duration, event: &str) {
+    let Exchange { context, id, method, uri, user_agent, traceparent, .. } = exchange;
+    let error = response.extensions().get::<ApiError>();
+    let rejected = error.and_then(ApiError::rejected_key);
+    let principal = context.authentication.get().map(|authentication| &authentication.principal);
+    let key = principal.map(|principal| &principal.id).or(rejected.and_then(|rejected| rejected.key()));
+    let user_agent = user_agent.as_ref().map(|agent| shortened(agent.as_bytes()));
+    tracing::info!(
+        request = id.to_str().unwrap_or_default(),
+        operation = context.operation.name,
+        method = %method,
+        path = &*shortened(uri.path().as_bytes()),
+        status = response.status().as_u16(),
+        code = error.map(ApiError::code),
+        error = error.map(|error| shortened(error.message().as_bytes())).as_deref(),
+        reason = error.and_then(ApiError::auth_failure),
+        key = key.map(display),
+        key_name = principal.map(|principal| &*principal.name),
+        client = %context.client,
+        user_agent = user_agent.as_deref(),
+        trace_id = traceparent.as_ref().and_then(trace_id),
+        micros = u64::try_from(took.as_micros()).unwrap_or(u64::MAX),
+        "{event}"
+    );
+}
+
+/// The beginning of a text, whatever its bytes are, without what may be an API key in the wrong place, and without
+/// characters that could change how the rest of the line is shown.
+fn shortened(bytes: &[u8]) -> String {
+    let text = String::from_utf8_lossy(&bytes[..bytes.len().min(TEXT_MAX)]);
+    let mut parts = text.split(KEY_PREFIX);
+    let mut shown = parts.next().unwrap_or_default().to_owned();
+    for part in parts {
+        let secret = part.bytes().take_while(u8::is_ascii_alphanumeric).count();
+        shown.push_str(KEY_PREFIX);
+        shown.push_str(if secret < SECRET_MIN { part } else { HIDDEN });
+        shown.push_str(if secret < SECRET_MIN { "" } else { &part[secret..] });
+    }
+    shown.replace(changes_the_line, "\u{fffd}")
+}
+
+/// Control characters, and those that reorder a text or break its line.
+fn changes_the_line(character: char) -> bool {
+    (character.is_control() && character != '\t')
+        || matches!(character, '\u{200b}'..='\u{200f}' | '\u{2028}'..='\u{202e}' | '\u{2066}'..='\u{2069}' | '\u{feff}')
+}

@@ -1,0 +1,81 @@
+//! The operations table: a row for each method of each path. It feeds the metrics, the OpenAPI document, `Deprecation`
+//! and `Allow`; a test compares it with the routers.
+
+use axum::http::Method;
+
+/// The prefix of the API, which is part of the servers' addresses in the OpenAPI document.
+pub(super) const PREFIX: &str = "/v1";
+
+/// One method of one path.
+#[derive(Debug)]
+pub(super) struct Operation {
+    /// `GET` implies `HEAD`.
+    pub(super) method: Method,
+    pub(super) path: &'static str,
+    /// The name in the metrics, and in the OpenAPI document.
+    pub(super) name: &'static str,
+    pub(super) deprecated: bool,
+}
+
+pub(super) static OPERATIONS: &[Operation] = &[
+    Operation { method: Method::GET, path: "/v1/pets", name: "listPets", deprecated: false },
+    Operation { method: Method::POST, path: "/v1/pets", name: "createPet", deprecated: false },
+    Operation { method: Method::GET, path: "/v1/pets/{petId}", name: "getPet", deprecated: true },
+    Operation { method: Method::GET, path: "/v1/store/orders", name: "listOrders", deprecated: false },
+    get("/livez", "observe"),
+    get("/readyz", "observe"),
+    get("/readyz/reads", "observe"),
+    get("/readyz/writes", "observe"),
+    get("/metrics", "observe"),
+    get("/log", "log"),
+    get("/", "describe"),
+    get("/openapi.json", "describe"),
+    get("/docs", "describe"),
+    get("/docs/", "describe"),
+    get("/docs/page.js", "describe"),
+    get("/docs/page.css", "describe"),
+    get("/docs/icon.svg", "describe"),
+    get("/docs/swagger-ui-5.34.1.js", "describe"),
+    get("/docs/swagger-ui-5.34.1.css", "describe"),
+    get("/docs/swagger-ui-bundle.js.LICENSE.txt", "describe"),
+    get("/inventory/page.css", "describe"),
+    get("/inventory/page.js", "describe"),
+    get("/admin/page.css", "describe"),
+    get("/admin/page.js", "describe"),
+    get("/admin/icon.svg", "describe"),
+];
+
+/// Stands for every request that has no row: unknown paths, and methods that a path lacks.
+static OTHER: Operation = get("", "other");
+
+const fn get(path: &'static str, name: &'static str) -> Operation {
+    Operation { method: Method::GET, path, name, deprecated: false }
+}
+
+impl Operation {
+    /// The row of a request whose path matched the route `path`.
+    pub(super) fn of(method: &Method, path: Option<&str>) -> &'static Self {
+        let method = if method == Method::HEAD { &Method::GET } else { method };
+        let row = path.and_then(|path| at(path).find(|row| row.method == method));
+        row.unwrap_or(&OTHER)
+    }
+
+    pub(super) fn is_in_api(&self) -> bool {
+        is_in_api(self.path)
+    }
+}
+
+/// The rows of one path.
+pub(super) fn at(path: &str) -> impl Iterator<Item = &'static Operation> {
+    OPERATIONS.iter().filter(move |row| row.path == path)
+}
+
+/// Whether a route has a row, or is one of those under `/v1` that match everything else.
+pub(super) fn is_known(path: &str) -> bool {
+    at(path).next().is_some() || ["/v1", "/v1/", "/v1/{*rest}"].contains(&path)
+}
+
+/// Whether a path belongs to the API, existing or not.
+pub(super) fn is_in_api(path: &str) -> bool {
+    path.strip_prefix(PREFIX).is_some_and(|rest| rest.is_empty() || rest.starts_with('/'))
+}

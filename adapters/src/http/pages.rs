@@ -1,0 +1,121 @@
+//! The pages, as files that are part of the binary: the API documentation, the inventory, and the admin page.
+//!
+//! Nothing is loaded from other hosts, and the content security policy enforces that. The two files of Swagger UI are
+//! those of the npm package swagger-ui-dist, gzipped (see NOTICE).
+
+mod asset;
+
+use std::sync::Arc;
+
+use axum::{
+    Router,
+    http::{
+        HeaderMap, HeaderName, HeaderValue, StatusCode,
+        header::{CONTENT_SECURITY_POLICY, LOCATION, REFERRER_POLICY, X_FRAME_OPTIONS},
+    },
+    routing::MethodRouter,
+};
+
+use self::asset::{Asset, IMMUTABLE};
+use super::{get_only, service::Service, site::Site};
+
+const HTML: &str = "text/html; charset=utf-8";
+const JAVASCRIPT: &str = "text/javascript; charset=utf-8";
+const CSS: &str = "text/css; charset=utf-8";
+const JSON: &str = "application/json";
+const SVG: &str = "image/svg+xml";
+const TEXT: &str = "text/plain; charset=utf-8";
+
+const OPENER_POLICY: HeaderName = HeaderName::from_static("cross-origin-opener-policy");
+
+/// The responses at `/` for clients that do not ask for HTML.
+const DIRECTORY: &str =
+    r#"{"service":"petstore","pets":"/v1/pets","docs":"/docs","openapi":"/openapi.json"}"#;
+const ADMIN_DIRECTORY: &str =
+    r#"{"service":"petstore","metrics":"/metrics","live":"/livez","ready":"/readyz","log":"/log"}"#;
+
+/// The OpenAPI document, and Swagger UI that shows it.
+pub(crate) fn docs(document: String, site: &Site) -> Router<Arc<Service>> {
+    let page = Asset::new(HTML, include_str!("pages/docs/page.html")).with_headers(protection(site));
+    let ui_script = Asset::gzipped(JAVASCRIPT, include_bytes!("pages/docs/swagger-ui-bundle.js.gz"));
+    let ui_style = Asset::gzipped(CSS, include_bytes!("pages/docs/swagger-ui.css.gz"));
+    let licence = include_str!("pages/docs/swagger-ui-bundle.js.LICENSE.txt");
+    Router::new()
+        .route("/openapi.json", file(Asset::new(JSON, document)))
+        .route("/docs", file(page))
+        // The page names its files relative to itself, so it has one address only.
+        .route("/docs/", get_only(async || (StatusCode::PERMANENT_REDIRECT, [(LOCATION, "../docs")])))
+        .route("/docs/page.js", file(Asset::new(JAVASCRIPT, include_str!("pages/docs/page.js"))))
+        .route("/docs/page.css", file(Asset::new(CSS, include_str!("pages/docs/page.css"))))
+        .route("/docs/icon.svg", file(Asset::new(SVG, include_str!("pages/docs/icon.svg"))))
+        .route("/docs/swagger-ui-5.34.1.js", file(ui_script.with_caching(IMMUTABLE)))
+        .route("/docs/swagger-ui-5.34.1.css", file(ui_style.with_caching(IMMUTABLE)))
+        .route("/docs/swagger-ui-bundle.js.LICENSE.txt", file(Asset::new(TEXT, licence)))
+}
+
+/// The inventory page. It calls the API with the key that a person enters.
+pub(crate) fn inventory(site: &Site) -> Router<Arc<Service>> {
+    let page = Asset::new(HTML, include_str!("pages/inventory/page.html")).with_headers(protection(site));
+    let style = concat!(include_str!("pages/base.css"), include_str!("pages/inventory/page.css"));
+    Router::new()
+        .route("/", file(Asset::new(JSON, DIRECTORY).or_html(page)))
+        .route("/inventory/page.css", file(Asset::new(CSS, style)))
+        .route("/inventory/page.js", file(Asset::new(JAVASCRIPT, include_str!("pages/inventory/page.js"))))
+}
+
+/// The admin page. It reads `/metrics`, with a key where that needs one.
+pub(crate) fn admin() -> Router<Arc<Service>> {
+    let page = Asset::new(HTML, include_str!("pages/admin/page.html"));
+    let page = page.with_headers(protection(&Site::default()));
+    let style = concat!(include_str!("pages/base.css"), include_str!("pages/admin/page.css"));
+    Router::new()
+        .route("/", file(Asset::new(JSON, ADMIN_DIRECTORY).or_html(page)))
+        .route("/admin/page.css", file(Asset::new(CSS, style)))
+        .route("/admin/page.js", file(Asset::new(JAVASCRIPT, include_str!("pages/admin/page.js"))))
+        .route("/admin/icon.svg", file(Asset::new(SVG, include_str!("pages/docs/icon.svg"))))
+}
+
+fn file(asset: Asset) -> MethodRouter<Arc<Service>> {
+    let asset = Arc::new(asset);
+    get_only(async move |headers: HeaderMap| asset.respond(&headers))
+}
+
+/// Restricts a page to its own files, and to calls of this service and of those in the OpenAPI document.
+fn protection(site: &Site) -> [(HeaderName, HeaderValue); 4] {
+    let servers = [&site.base_url, &site.staging_url].into_iter().flatten();
+    let servers: String = servers.flat_map(|url| [" ", url.origin()]).collect();
+    let policy = format!(
+        "default-src 'none'; script-src 'self'; style-src 'self'; img-src 'self' data:; connect-src 'self'{servers}; \
+         base-uri 'none'; form-action 'none'; frame-ancestors 'none'"
+    );
+    [
+        (CONTENT_SECURITY_POLICY, HeaderValue::try_from(policy).expect("addresses are plain ASCII")),
+        (REFERRER_POLICY, HeaderValue::from_static("no-referrer")),
+        (X_FRAME_OPTIONS, HeaderValue::from_static("DENY")),
+        (OPENER_POLICY, HeaderValue::from_static("same-origin")),
+    ]
+}
+
+#[cfg(test)]
+mod tests {
+    use std::io::Read as _;
+
+    use axum::body::Bytes;
+    use flate2::read::GzDecoder;
+    use sha2::{Digest as _, Sha256};
+
+    /// The sums are those of the files in the npm package swagger-ui-dist 5.34.1.
+    #[test]
+    fn the_embedded_files_are_the_published_ones() {
+        let bundle: &[u8] = include_bytes!("pages/docs/swagger-ui-bundle.js.gz");
+        let style = include_bytes!("pages/docs/swagger-ui.css.gz");
+        for (packed, sum) in [
+            (bundle, "36eeb4d5640b9c036b1d0f854499af1cceebbdb260b790a03a18be5e8488fbf5"),
+            (style, "c3cfe8248c4b0b89673600fb829924eafbac6de4bc4b2b06f5f5243483074d0a"),
+        ] {
+            let mut plain = Vec::new();
+            GzDecoder::new(packed).read_to_end(&mut plain).unwrap();
+            assert_eq!(format!("{:x}", Bytes::copy_from_slice(&Sha256::digest(&plain))), sum);
+        }
+    }
+}

@@ -1,0 +1,174 @@
+//! Files that are the same for all clients: in memory, with an entity tag, and gzipped for clients that accept it.
+
+use std::{io::Read as _, sync::OnceLock};
+
+use axum::{
+    body::Bytes,
+    http::{
+        HeaderMap, HeaderName, HeaderValue, StatusCode,
+        header::{ACCEPT, ACCEPT_ENCODING, CACHE_CONTROL, CONTENT_ENCODING, CONTENT_TYPE, ETAG, VARY},
+    },
+    response::{IntoResponse as _, Response},
+};
+use flate2::read::GzDecoder;
+
+use crate::http::api::conditional::{EntityTag, IfNoneMatch};
+
+/// For a file that may change with the binary: revalidate it each time.
+const REVALIDATED: HeaderValue = HeaderValue::from_static("no-cache");
+/// For a file whose path changes with its content.
+pub(crate) const IMMUTABLE: HeaderValue = HeaderValue::from_static("public, max-age=31536000, immutable");
+
+/// One file.
+pub(crate) struct Asset {
+    headers: HeaderMap,
+    gzipped: Option<Variant>,
+    /// Unpacked for the first client that does not accept gzip; all browsers do.
+    plain: OnceLock<Variant>,
+    /// The page at the same path, for clients that ask for HTML.
+    html: Option<Box<Asset>>,
+}
+
+struct Variant {
+    bytes: Bytes,
+    tag: EntityTag,
+}
+
+impl Asset {
+    /// A file that is stored as it is.
+    pub(crate) fn new(media_type: &'static str, content: impl Into<Bytes>) -> Self {
+        let headers = [(CONTENT_TYPE, HeaderValue::from_static(media_type)), (CACHE_CONTROL, REVALIDATED)];
+        let plain = Variant::new(content.into()).into();
+        Self { headers: headers.into_iter().collect(), gzipped: None, plain, html: None }
+    }
+
+    /// A file that is stored gzipped.
+    pub(crate) fn gzipped(media_type: &'static str, packed: &'static [u8]) -> Self {
+        let gzipped = Some(Variant::new(Bytes::from_static(packed)));
+        let asset = Self { gzipped, plain: OnceLock::new(), ..Self::new(media_type, "") };
+        asset.with_headers([(VARY, HeaderValue::from_static("Accept-Encoding"))])
+    }
+
+    pub(crate) fn with_caching(mut self, caching: HeaderValue) -> Self {
+        self.headers.insert(CACHE_CONTROL, caching);
+        self
+    }
+
+    pub(crate) fn with_headers<const N: usize>(mut self, headers: [(HeaderName, HeaderValue); N]) -> Self {
+        self.headers.extend(headers);
+        self
+    }
+
+    /// Serves `page` instead to clients that ask for HTML.
+    pub(crate) fn or_html(mut self, mut page: Self) -> Self {
+        for asset in [&mut self, &mut page] {
+            asset.headers.append(VARY, HeaderValue::from_static("Accept"));
+        }
+        self.html = Some(Box::new(page));
+        self
+    }
+
+    /// The file, or 304 for clients that have it.
+    pub(crate) fn respond(&self, request: &HeaderMap) -> Response {
+        if let Some(page) = self.html.as_ref().filter(|_| prefers_html(request)) {
+            return page.respond(request);
+        }
+        let mut headers = self.headers.clone();
+        let variant = match &self.gzipped {
+            Some(gzipped) if accepts_gzip(request) => {
+                headers.insert(CONTENT_ENCODING, HeaderValue::from_static("gzip"));
+                gzipped
+            }
+            Some(gzipped) => self.plain.get_or_init(|| gzipped.unpacked()),
+            None => self.plain.get().expect("a file that is not stored gzipped is stored plain"),
+        };
+        headers.insert(ETAG, variant.tag.clone().into());
+        if IfNoneMatch::of(request).matches(&variant.tag) {
+            (StatusCode::NOT_MODIFIED, headers).into_response()
+        } else {
+            (headers, variant.bytes.clone()).into_response()
+        }
+    }
+}
+
+impl Variant {
+    fn new(bytes: Bytes) -> Self {
+        Self { tag: EntityTag::of_file(&bytes), bytes }
+    }
+
+    fn unpacked(&self) -> Self {
+        let mut plain = Vec::new();
+        GzDecoder::new(&*self.bytes).read_to_end(&mut plain).expect("the file was packed when it was stored");
+        Self::new(plain.into())
+    }
+}
+
+/// A client without `Accept-Encoding` may not be able to unpack gzip.
+fn accepts_gzip(request: &HeaderMap) -> bool {
+    ["gzip", "*"].iter().any(|coding| weight(request, &ACCEPT_ENCODING, coding) > 0.0)
+}
+
+/// Whether the client asks for HTML by name, as browsers do, and does not prefer JSON. `*/*` does not count.
+fn prefers_html(request: &HeaderMap) -> bool {
+    let html = weight(request, &ACCEPT, "text/html");
+    html > 0.0 && html >= weight(request, &ACCEPT, "application/json")
+}
+
+/// The weight of `wanted` in a list of preferences; 0 if it is absent or excluded.
+fn weight(request: &HeaderMap, list: &HeaderName, wanted: &str) -> f32 {
+    let lists = request.get_all(list).iter().filter_map(|value| value.to_str().ok());
+    let weights = lists.flat_map(|list| list.split(',')).filter_map(|item| {
+        let mut parts = item.split(';').map(str::trim);
+        let named = parts.next().is_some_and(|name| name.eq_ignore_ascii_case(wanted));
+        let weight = parts.find_map(|part| part.strip_prefix(['q', 'Q'])?.trim_start().strip_prefix('='));
+        named.then(|| weight.map_or(1.0, |weight| weight.trim().parse().unwrap_or(0.0)))
+    });
+    weights.fold(0.0, f32::max)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn request(codings: &[&'static str]) -> HeaderMap {
+        codings.iter().map(|coding| (ACCEPT_ENCODING, HeaderValue::from_static(coding))).collect()
+    }
+
+    #[test]
+    fn gzip_is_sent_only_to_clients_that_accept_it() {
+        for codings in [&["gzip"][..], &["br, gzip;q=0.5"], &["GZIP"], &["*"], &["br", "gzip"]] {
+            assert!(accepts_gzip(&request(codings)), "{codings:?}");
+        }
+        for codings in
+            [&[][..], &[""], &["identity"], &["gzip;q=0"], &["gzip; Q=0.000"], &["br"], &["x-gzipped"]]
+        {
+            assert!(!accepts_gzip(&request(codings)), "{codings:?}");
+        }
+    }
+
+    #[test]
+    fn the_page_is_for_clients_that_ask_for_html() {
+        let request = |accept: &'static str| {
+            [(ACCEPT, HeaderValue::from_static(accept))].into_iter().collect::<HeaderMap>()
+        };
+        for accept in [
+            "text/html,application/xhtml+xml,application/xml;q=0.9,*/*;q=0.8",
+            "TEXT/HTML; q=0.5",
+            "application/json;q=0.5, text/html;q=0.5",
+        ] {
+            assert!(prefers_html(&request(accept)), "{accept}");
+        }
+        for accept in [
+            "*/*",
+            "",
+            "application/json",
+            "text/*",
+            "text/html;q=0",
+            "text/html;q=0.5, application/json",
+            "text/html;q=much",
+        ] {
+            assert!(!prefers_html(&request(accept)), "{accept}");
+        }
+        assert!(!prefers_html(&HeaderMap::new()), "a client that says nothing");
+    }
+}

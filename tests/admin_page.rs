@@ -1,0 +1,215 @@
+//! The page at `/` of `--ops-listen` in a real browser: what an operator sees, with and without a key.
+
+use std::{env, net::SocketAddr};
+
+use harness::{App, Browser, Call, SCREENSHOTS, eventually};
+use serde_json::json;
+
+const ENTER: &str = "\u{e007}";
+const TAB: &str = "\u{e004}";
+
+fn open(address: SocketAddr) -> Browser {
+    let browser = Browser::start();
+    browser.open(&format!("http://{address}/"));
+    browser
+}
+
+/// A service on a disk that other machines could reach, and its operators' address on this one.
+fn reachable() -> (App, SocketAddr) {
+    let app = App::start_with(&["--ops-listen", "0.0.0.0:0", "--ops-insecure-http"]);
+    let ops = SocketAddr::from(([127, 0, 0, 1], app.operators().port()));
+    (app, ops)
+}
+
+fn work(app: &App) {
+    for number in 0..5 {
+        app.post(&format!(r#"{{"name":"Pet {number}","categoryId":7}}"#));
+        app.get("/v1/pets");
+    }
+    app.get("/v1/pets/1");
+    app.post("{}");
+    app.get_as("nonsense", "/v1/pets");
+}
+
+/// What a plot shows: its entries and their values.
+fn plot(browser: &Browser, title: &str) -> String {
+    let script = format!(
+        "const card = [...document.querySelectorAll('.plot')].find((card) => card.querySelector('h3').textContent === {title:?});
+         return card ? [...card.querySelectorAll('li')].map((item) => item.textContent).join('|') : ''"
+    );
+    browser.run(&script).as_str().unwrap().to_owned()
+}
+
+#[test]
+fn an_operator_sees_the_state_and_live_plots() {
+    let app = App::start_with(&["--ops-listen", "127.0.0.1:0"]);
+    work(&app);
+    let browser = open(app.operators());
+    browser.see("#overview:not([hidden])");
+    browser.see_text("#state", "Ready");
+    browser.see_text("#reason", "Reads and writes work.");
+    browser.see_text("#promise", "What is promised:");
+    for fact in ["Engine", "Version", "Running for", "Pets", "Position", "Lag"] {
+        assert!(browser.text("#facts").contains(fact), "{fact}");
+    }
+    eventually("the plots show requests of each operation", || {
+        work(&app);
+        let shown = plot(&browser, "Requests by operation");
+        let rate =
+            |name: &str| shown.split('|').any(|item| item.starts_with(name) && !item.ends_with(">0/s"));
+        (rate("listPets") && rate("createPet") && rate("getPet")).then_some(())
+    });
+    eventually("and latencies, commits and times of the log", || {
+        work(&app);
+        let latency = plot(&browser, "Latency");
+        let commits = plot(&browser, "Commits");
+        let append = plot(&browser, "Append and sync");
+        let known = |shown: &str, name: &str| {
+            shown.split('|').any(|item| item.strip_prefix(name).is_some_and(|value| !value.starts_with('–')))
+        };
+        (known(&latency, "p99") && known(&commits, "commits") && known(&append, "append p99")).then_some(())
+    });
+    assert!(plot(&browser, "Refused and failed requests").contains("createPet 4xx"));
+    assert!(plot(&browser, "Requests with a bad key").contains("unknown"));
+    for title in ["Queue of the writer", "Position", "Lag", "Memory", "Connections"] {
+        let shown = plot(&browser, title);
+        assert!(!shown.is_empty() && !shown.contains('–'), "{title}: {shown}");
+    }
+    browser.see_text("#rows", "getPet");
+    browser.see_text("#rows", "test");
+    let label =
+        browser.run("return document.querySelector('.plot svg[role=img]').getAttribute('aria-label')");
+    assert!(label.as_str().unwrap().starts_with("Requests by operation, now: "), "{label}");
+    browser.click("#pause");
+    browser.see_text("#pause", "Resume");
+    assert_eq!(browser.complaints(), Vec::<String>::new(), "the page complains about nothing");
+}
+
+#[test]
+fn where_metrics_need_a_key_the_page_asks_for_one() {
+    let (app, ops) = reachable();
+    let key = app.issue_key(&["--name", "operator", "--scope", "metrics"]);
+    let browser = open(ops);
+    browser.see("#sign-in:not([hidden])");
+    for (wrong, words) in [("wrong", "the API key is not valid"), (&*app.key, "lacks the metrics scope")] {
+        browser.fill("#key", wrong);
+        browser.click("#key-form button");
+        browser.see_text("#key-error", words);
+        assert_eq!(browser.run("return document.querySelector('#overview').hidden"), json!(true));
+    }
+    let stored = || {
+        let stored = browser.run(
+            "return JSON.stringify([{...localStorage}, {...sessionStorage}, document.cookie, location.href])",
+        );
+        stored.to_string().contains(&key)
+    };
+    browser.fill("#key", &key);
+    // With the keyboard alone.
+    browser.press(ENTER);
+    browser.see("#overview:not([hidden])");
+    assert!(!stored(), "the key is in the page's memory alone");
+    browser.open(&format!("http://{ops}/"));
+    browser.see("#sign-in:not([hidden])");
+    browser.click("#remember");
+    browser.fill("#key", &key);
+    browser.press(ENTER);
+    browser.see("#overview:not([hidden])");
+    assert!(stored(), "the person asked for it");
+    browser.open(&format!("http://{ops}/"));
+    browser.see("#overview:not([hidden])");
+    browser.click("#sign-out");
+    browser.see("#sign-in:not([hidden])");
+    assert!(!stored(), "signing out forgets it");
+    for url in browser.requested() {
+        assert!(!url.contains(&key), "{url}");
+    }
+}
+
+#[test]
+fn a_node_that_is_not_ready_says_why() {
+    let mut app = App::start_with(&["--ops-listen", "127.0.0.1:0", "--drain-delay", "60s"]);
+    let browser = open(app.operators());
+    browser.see_text("#state", "Ready");
+    app.signal("TERM");
+    browser.see_text("#state", "Not ready");
+    browser.see_text("#reason", "The service is about to stop.");
+    browser.see_text("#announcement", "Not ready. The service is about to stop.");
+    app.kill();
+    browser.see_text("#problem", "The service does not respond");
+}
+
+#[test]
+fn the_page_fits_every_screen_and_passes_an_accessibility_check() {
+    let (app, ops) = reachable();
+    let key = app.issue_key(&["--name", "operator", "--scope", "metrics"]);
+    let old = app.issue_key(&["--name", "a web shop with quite a long name <b>&amp; markup</b>"]);
+    eventually("the key is in force", || (app.get_as(&old, "/v1/pets").status == 200).then_some(()));
+    let browser = open(ops);
+    for (part, signed_in) in [("sign-in", false), ("page", true)] {
+        browser.see("#sign-in:not([hidden])");
+        if signed_in {
+            browser.fill("#key", &key);
+            browser.press(ENTER);
+            browser.see("#overview:not([hidden])");
+            let points = if env::var_os(SCREENSHOTS).is_some() { 15 } else { 3 };
+            eventually("there is something to see", || {
+                work(&app);
+                app.get_as(&old, "/v1/pets/1");
+                let points = format!(
+                    "return (document.querySelector('.frame path.s0')?.getAttribute('d') ?? '').split('L').length > {points}"
+                );
+                (browser.run(&points) == json!(true)).then_some(())
+            });
+            assert_eq!(browser.count("#rows b"), 0, "no name becomes markup");
+        }
+        browser.check_every_screen(&format!("glance-{part}"));
+    }
+}
+
+#[test]
+fn everything_can_be_reached_with_the_keyboard() {
+    let app = App::start_with(&["--ops-listen", "127.0.0.1:0"]);
+    let browser = open(app.operators());
+    browser.see("#overview:not([hidden])");
+    let mut visited = vec![];
+    while visited.len() < 4 {
+        browser.press(TAB);
+        visited.push(
+            browser
+                .run("return document.activeElement.id || document.activeElement.textContent")
+                .as_str()
+                .unwrap()
+                .to_owned(),
+        );
+    }
+    assert_eq!(visited[..3], ["Skip to main content", "pause", "metrics"], "{visited:?}");
+}
+
+#[test]
+fn the_page_is_small_and_contacts_no_other_host() {
+    let app = App::start_with(&["--ops-listen", "127.0.0.1:0"]);
+    let ops = app.operators();
+    let browser = open(ops);
+    browser.see("#overview:not([hidden])");
+    let origin = format!("http://{ops}");
+    let mut files = browser.requested();
+    files.retain(|url| !url.ends_with("/metrics") && !url.starts_with("data:"));
+    files.dedup();
+    let mut weight = 0;
+    for url in &files {
+        let path = url.strip_prefix(&origin).unwrap_or_else(|| panic!("the page asks {url}"));
+        let file = Call::new(ops, "GET", path).header("Accept", "text/html").send();
+        assert_eq!(file.status, 200, "{url}");
+        weight += file.body.len();
+    }
+    assert!(files.len() >= 4, "{files:?}");
+    assert!(weight < 40_000, "{weight} bytes in {files:?}");
+    println!("{weight} bytes in {} files", files.len());
+    let page = Call::new(ops, "GET", "/").header("Accept", "text/html").send();
+    let policy = page.header("content-security-policy").unwrap();
+    assert!(policy.starts_with("default-src 'none';") && !policy.contains("unsafe"), "{policy}");
+    assert_eq!(page.header("x-frame-options"), Some("DENY"));
+    let directory = Call::new(ops, "GET", "/").send();
+    assert_eq!((directory.status, directory.header("content-type")), (200, Some("application/json")));
+    assert_eq!(directory.json()["metrics"], "/metrics");
+}
