@@ -95,7 +95,7 @@ async fn head_beyond(service: &Service, after: Position) -> Result<Position, Api
 }
 
 fn send(service: &Service, reader: &Authenticated, query: Query, head: Position) -> Result<Body, ApiError> {
-    let Authenticated { principal, address: client } = reader;
+    let Authenticated { principal, address: client, .. } = reader;
     let Query { after, follow } = query;
     let permit = service.log_readers.clone().try_acquire_owned();
     let permit = permit.map_err(|_| ApiError::Busy("too many clients are reading the log"))?;

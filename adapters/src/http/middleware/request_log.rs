@@ -100,7 +100,7 @@ fn write(exchange: &Exchange, response: &Response, took: Duration, event: &str) 
     let Exchange { context, id, method, uri, user_agent, traceparent, .. } = exchange;
     let error = response.extensions().get::<ApiError>();
     let rejected = error.and_then(ApiError::rejected_key);
-    let principal = context.authentication.get().map(|authentication| &authentication.principal);
+    let principal = context.authenticated.get().map(|authenticated| &authenticated.principal);
     let key = principal.map(|principal| &principal.id).or(rejected.and_then(|rejected| rejected.key()));
     let user_agent = user_agent.as_ref().map(|agent| shortened(agent.as_bytes()));
     tracing::info!(
@@ -122,9 +122,9 @@ fn write(exchange: &Exchange, response: &Response, took: Duration, event: &str) 
     );
 }
 
-/// The beginning of a text, whatever its bytes are, without what may be an API key in the wrong place, and without
-/// characters that could change how the rest of the line is shown.
-fn shortened(bytes: &[u8]) -> String {
+/// The beginning of a text from a client, without API keys and without characters that could change how the rest of the
+/// line is displayed.
+pub(super) fn shortened(bytes: &[u8]) -> String {
     let text = String::from_utf8_lossy(&bytes[..bytes.len().min(TEXT_MAX)]);
     let mut parts = text.split(KEY_PREFIX);
     let mut shown = parts.next().unwrap_or_default().to_owned();
