@@ -11,7 +11,7 @@ use crate::{
     commit::{Commit, CommitId, Entry, NodeId},
     create::{CreateError, CreatePet, Created},
     idempotency::ScopedKey,
-    projection::State,
+    node_state::State,
 };
 
 /// The most events in one commit.

@@ -2,7 +2,7 @@
 
 use std::collections::{HashMap, HashSet};
 
-use application::{CreateError, Created, PetStore, ports::Fault};
+use application::{CreateError, Created, PetStore};
 
 use super::{
     history::{self, Create, Operations, Outcome, Read, Shown},
@@ -149,8 +149,7 @@ fn reads_show_the_durable_log(truth: &Truth, operations: &Operations) -> Verdict
                 ensure(same, || format!("node {node} at {version:?} showed {pet:?} for {id:?}"))?;
             }
             Shown::Nothing(fault) => {
-                let diverged = *fault == Fault::Diverged && truth.restored();
-                ensure(diverged, || format!("node {node} refused a read: {fault}"))?;
+                return Err(format!("node {node} refused a read: {fault}"));
             }
         }
     }
