@@ -1,16 +1,18 @@
-//! Turns a batch of requests into one commit and a reply to each caller. Pure: the time and the commit id are
-//! passed in.
+//! Turns a batch of requests into one commit and a reply to each caller. A decision is pure: the time and the commit id
+//! are passed in.
 
 use std::collections::HashMap;
 
 use chrono::{DateTime, SubsecRound as _, Utc};
-use domain::{Pet, PetEvent};
+use domain::Pet;
+use tokio::sync::oneshot;
 
 use crate::{
     codec,
     commit::{Commit, CommitId, Entry, NodeId},
     create::{CreateError, CreatePet, Created},
     idempotency::ScopedKey,
+    ports::Fault,
     projection::State,
 };
 
@@ -18,6 +20,29 @@ use crate::{
 pub(crate) const EVENTS_MAX: usize = 1_024;
 /// The most bytes of events in one commit.
 pub(crate) const BYTES_MAX: usize = 512 * 1024;
+
+/// A command, and the channel to the caller that waits for its reply.
+pub(crate) struct Request {
+    pub(crate) command: CreatePet,
+    pub(crate) reply: oneshot::Sender<Result<Created, CreateError>>,
+}
+
+impl Request {
+    /// Whether the caller no longer waits.
+    pub(crate) fn is_abandoned(&self) -> bool {
+        self.reply.is_closed()
+    }
+
+    /// Replies. If the caller no longer waits, the outcome is the same.
+    pub(crate) fn answer(self, answer: Result<Created, CreateError>) {
+        let _ = self.reply.send(answer);
+    }
+
+    /// Replies that nothing was written.
+    pub(crate) fn reject(self, fault: Fault) {
+        self.answer(Err(CreateError::Unavailable(fault)));
+    }
+}
 
 /// A commit that is not stored yet, and what each of the first requests will be told once it is.
 #[derive(Debug)]
@@ -140,8 +165,7 @@ fn answer_again(
 }
 
 fn pet_of(entry: &Entry) -> &Pet {
-    let PetEvent::Added(pet) = &entry.event;
-    pet
+    entry.event.added().expect("a create adds a pet")
 }
 
 #[cfg(test)]

@@ -13,6 +13,7 @@ use tokio::{
 use crate::{
     bookmark::Bookmark,
     create::{CreateError, CreatePet, Created},
+    decision::Request,
     health::{Health, Monitor},
     options::{LogAccess, Options},
     page::{ListPets, PageEnd, PetView},
@@ -24,7 +25,7 @@ use crate::{
     replica::Replica,
     statistics::Statistics,
     transfer::Feed,
-    writer::{self, Request, Writer},
+    writer::{self, Writer},
 };
 
 /// The pet store of one node: reads from memory, writes through the one writer.
@@ -105,7 +106,7 @@ impl PetStore {
     /// Adds a pet. When this returns, the pet is durable and every later read of this node shows it.
     pub async fn create(&self, request: CreatePet) -> Result<Created, CreateError> {
         let (reply, answer) = oneshot::channel();
-        self.requests.try_send(Request { create: request, reply }).map_err(|error| match error {
+        self.requests.try_send(Request { command: request, reply }).map_err(|error| match error {
             mpsc::error::TrySendError::Full(_) => CreateError::Busy,
             mpsc::error::TrySendError::Closed(_) => CreateError::Unavailable(Fault::Stopped),
         })?;

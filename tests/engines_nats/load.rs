@@ -14,7 +14,7 @@ use application::{
     ports::{EventLog, Fault, LogError, Position},
     transfer::walk,
 };
-use domain::{PetEvent, PetId};
+use domain::PetId;
 use harness::create;
 use tokio::{
     sync::watch,
@@ -115,8 +115,7 @@ impl Load {
         let tally = self.acknowledged.borrow().clone();
         let mut logged = HashMap::new();
         let summary = walk::<LogError>(log, async |_, commit| {
-            for entry in &commit.entries {
-                let PetEvent::Added(pet) = &entry.event;
+            for pet in commit.entries.iter().filter_map(|entry| entry.event.added()) {
                 let twice = logged.insert(pet.id, pet.details.name.as_str().to_owned());
                 assert_eq!(twice, None, "the id {:?} is given once", pet.id);
             }

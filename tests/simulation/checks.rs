@@ -29,7 +29,7 @@ pub(crate) fn check(plan: &Plan, truth: &Truth, operations: &Operations) -> Verd
 
 fn nothing_is_stored_that_nobody_sent(truth: &Truth, operations: &Operations) -> Verdict {
     for stored in truth.ever() {
-        for (entry, pet) in stored.commit.entries.iter().zip(history::pets(&stored.commit)) {
+        for (entry, pet) in history::pets(&stored.commit) {
             let sent = operations.creates.iter().any(|create| {
                 let request = &create.request;
                 create.sent.tick < stored.at
@@ -98,7 +98,7 @@ fn refusals_have_a_reason(plan: &Plan, truth: &Truth, operations: &Operations) -
             CreateError::RequestKeyReused => {
                 let used_for_another =
                     truth.ever().filter(|stored| stored.at < create.ended.tick).any(|stored| {
-                        stored.commit.entries.iter().zip(history::pets(&stored.commit)).any(|(entry, pet)| {
+                        history::pets(&stored.commit).any(|(entry, pet)| {
                             (&entry.by, &entry.request_key) == (&request.by, &request.request_key)
                                 && pet.details != request.pet
                         })
