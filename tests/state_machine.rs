@@ -3,7 +3,7 @@
 use std::{fmt, sync::Arc};
 
 use adapters::event_log::sled::SledLog;
-use application::{CreateError, CreatePet, KeyId, Limit, ListPets, LogAccess, PetStore, RequestKey};
+use application::{CreatePet, KeyId, Limit, ListPets, LogAccess, PetStore, RequestKey, WriteError};
 use domain::{CategoryId, NewPet, Pet, PetId, PetName, PetStatus};
 use harness::{open_node, page, pet};
 use proptest::prelude::*;
@@ -162,7 +162,7 @@ impl StateMachineTest for StoreTest {
                 match created {
                     Ok(created) => assert_eq!(created.pet, *expected),
                     Err(error) => {
-                        assert_eq!((error, expected.details == pet), (CreateError::RequestKeyReused, false));
+                        assert_eq!((error, expected.details == pet), (WriteError::RequestKeyReused, false));
                     }
                 }
             }

@@ -10,7 +10,7 @@ use std::{
 };
 
 use application::{
-    CreateError, PetStore,
+    PetStore, WriteError,
     ports::{EventLog, Fault, LogError, Position},
     transfer::walk,
 };
@@ -170,7 +170,7 @@ async fn ask(
                 });
             }
             // The pet may appear later, under another number nobody was told: that is for the caller to find out.
-            Err(CreateError::Unavailable(Fault::Unreachable)) => {
+            Err(WriteError::Unavailable(Fault::Unreachable)) => {
                 acknowledged.send_modify(|tally| tally.refused[index] += 1);
                 time::sleep(GLANCE).await;
             }

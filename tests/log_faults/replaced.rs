@@ -7,8 +7,8 @@ use std::{
 
 use adapters::{read_model::MemoryReadModel, system::SystemClock};
 use application::{
-    Bookmark, CreateError, HASH_PREFIX, ListPets, LogAccess, NotCaughtUp, Options, PageEnd, PetStore,
-    PetView, Version,
+    Bookmark, HASH_PREFIX, ListPets, LogAccess, NotCaughtUp, Options, PageEnd, PetStore, PetView, Version,
+    WriteError,
     commit::CommitView,
     contract,
     ports::{Fault, ReadModel},
@@ -179,10 +179,7 @@ async fn a_log_that_was_emptied_or_replaced_is_refused_and_nothing_is_forgotten(
         after_a_while().await;
         for _ in 0..3 {
             let refused = create(&store).await;
-            assert!(
-                matches!(refused, Err(CreateError::Unavailable(_))),
-                "{commits}, {access:?}: {refused:?}"
-            );
+            assert!(matches!(refused, Err(WriteError::Unavailable(_))), "{commits}, {access:?}: {refused:?}");
             after_a_while().await;
         }
         assert_eq!(fault(&store), Some(Fault::AnotherLog), "{commits}, {access:?}");
@@ -210,7 +207,7 @@ async fn a_writer_notices_by_itself_that_its_log_has_become_shorter() {
         assert_eq!(create(&store).await, Ok(id));
     }
     log.is_restored_with(1).await;
-    assert_eq!(create(&store).await, Err(CreateError::Unavailable(Fault::Diverged)));
+    assert_eq!(create(&store).await, Err(WriteError::Unavailable(Fault::Diverged)));
     after_a_while().await;
     assert_eq!(create(&store).await, Ok(2));
     assert_eq!(visible(&store), ["pet 1", "Rex"]);

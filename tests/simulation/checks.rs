@@ -2,7 +2,7 @@
 
 use std::collections::{HashMap, HashSet};
 
-use application::{CreateError, Created, PetStore, ports::Fault};
+use application::{Created, PetStore, WriteError, ports::Fault};
 
 use super::{
     history::{self, Create, Operations, Outcome, Read, Shown},
@@ -95,7 +95,7 @@ fn refusals_have_a_reason(plan: &Plan, truth: &Truth, operations: &Operations) -
         let Outcome::Refused(error) = &create.outcome else { continue };
         let request = &create.request;
         match error {
-            CreateError::RequestKeyReused => {
+            WriteError::RequestKeyReused => {
                 let used_for_another =
                     truth.ever().filter(|stored| stored.at < create.ended.tick).any(|stored| {
                         history::pets(&stored.commit).any(|(entry, pet)| {
@@ -105,10 +105,10 @@ fn refusals_have_a_reason(plan: &Plan, truth: &Truth, operations: &Operations) -
                     });
                 ensure(used_for_another, || format!("no other pet has the key of {request:?}"))?;
             }
-            CreateError::Unavailable(_) => {
+            WriteError::Unavailable(_) => {
                 ensure(!plan.is_calm(), || format!("{request:?} was refused without need: {error}"))?;
             }
-            CreateError::Busy | CreateError::Full | CreateError::IdsExhausted(_) => {
+            WriteError::Busy | WriteError::Full | WriteError::IdsExhausted(_) => {
                 return Err(format!("{request:?} was refused with {error}"));
             }
         }

@@ -3,7 +3,7 @@
 use std::sync::{Mutex, PoisonError};
 
 use application::{
-    CreateError, CreatePet, Created, ListPets, Version,
+    CreatePet, Created, ListPets, Version, WriteError,
     commit::{Commit, Entry},
     ports::Fault,
 };
@@ -44,7 +44,7 @@ pub(crate) struct Moment {
 #[derive(Debug)]
 pub(crate) enum Outcome {
     Answered(Created),
-    Refused(CreateError),
+    Refused(WriteError),
     /// The node was killed, or the client went away before the answer came.
     Lost,
 }
