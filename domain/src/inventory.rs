@@ -4,8 +4,8 @@ use thiserror::Error;
 
 use crate::{NewPet, Pet, PetEvent, PetId};
 
-/// All pets as one consistency boundary. It keeps only what decisions need, the last id that was assigned; the read
-/// model keeps what readers need.
+/// All pets as one consistency boundary. It keeps only what decisions need, the ids that were assigned; the read model
+/// keeps what readers need.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct Inventory {
     last_id: Option<PetId>,

@@ -94,23 +94,19 @@ fn refusals_have_a_reason(plan: &Plan, truth: &Truth, operations: &Operations) -
     for create in &operations.creates {
         let Outcome::Refused(error) = &create.outcome else { continue };
         let request = &create.request;
-        match error {
-            WriteError::RequestKeyReused => {
-                let used_for_another =
-                    truth.ever().filter(|stored| stored.at < create.ended.tick).any(|stored| {
-                        history::pets(&stored.commit).any(|(entry, pet)| {
-                            (&entry.by, &entry.request_key) == (&request.by, &request.request_key)
-                                && pet.details != request.pet
-                        })
-                    });
-                ensure(used_for_another, || format!("no other pet has the key of {request:?}"))?;
-            }
-            WriteError::Unavailable(_) => {
-                ensure(!plan.is_calm(), || format!("{request:?} was refused without need: {error}"))?;
-            }
-            WriteError::Busy | WriteError::Full | WriteError::IdsExhausted(_) => {
-                return Err(format!("{request:?} was refused with {error}"));
-            }
+        if *error == WriteError::RequestKeyReused {
+            let used_for_another =
+                truth.ever().filter(|stored| stored.at < create.ended.tick).any(|stored| {
+                    history::pets(&stored.commit).any(|(entry, pet)| {
+                        (&entry.by, &entry.request_key) == (&request.by, &request.request_key)
+                            && pet.details != request.pet
+                    })
+                });
+            ensure(used_for_another, || format!("no other pet has the key of {request:?}"))?;
+        } else if let WriteError::Unavailable(_) = error {
+            ensure(!plan.is_calm(), || format!("{request:?} was refused without need: {error}"))?;
+        } else {
+            return Err(format!("{request:?} was refused with {error}"));
         }
     }
     Ok(())
