@@ -72,7 +72,7 @@ mod tests {
     }
 
     /// An inventory to which pets with these ids were added.
-    fn given<const N: usize>(ids: [i64; N]) -> Inventory {
+    fn given(ids: impl IntoIterator<Item = i64>) -> Inventory {
         let mut inventory = Inventory::default();
         for id in ids {
             inventory.apply(&added(id)).unwrap();
@@ -155,10 +155,7 @@ mod tests {
             mut taken in prop::collection::btree_set(1..i64::MAX, 0..20),
             pet in any_pet(),
         ) {
-            let mut inventory = Inventory::default();
-            for id in &taken {
-                inventory.apply(&added(*id)).unwrap();
-            }
+            let mut inventory = given(taken.iter().copied());
             let event = inventory.create(pet.clone()).unwrap();
             prop_assert_eq!(inventory.apply(&event), Ok(()));
             let decided = event.added().unwrap();
