@@ -297,9 +297,10 @@ impl TryFrom<PetV1<'_>> for Pet {
     type Error = String;
 
     fn try_from(pet: PetV1<'_>) -> Result<Self, String> {
-        let id = PetId::new(pet.id).map_err(|error| error.to_string())?;
-        let name = PetName::new(&*pet.name).map_err(|error| format!("its name {error}"))?;
-        let status = pet.status.as_deref().map(status).transpose()?;
+        let broken = |rule: String| format!("pet {}: {rule}", pet.id);
+        let id = PetId::new(pet.id).map_err(|error| broken(error.to_string()))?;
+        let name = PetName::new(&*pet.name).map_err(|error| broken(format!("its name {error}")))?;
+        let status = pet.status.as_deref().map(status).transpose().map_err(broken)?;
         Ok(Self { id, details: NewPet { name, category_id: CategoryId(pet.category_id), status } })
     }
 }
