@@ -1,8 +1,9 @@
 //! A log on a server that was emptied, dropped or replaced: it is refused until an operator accepts it.
 
-use std::{fs, os::unix::fs::PermissionsExt as _};
+use std::{fs, os::unix::fs::PermissionsExt as _, path::Path};
 
-use harness::{App, NatsCluster, NatsSync, PostgresServer, eventually, ids, program};
+use harness::{App, NatsCluster, NatsSync, PostgresServer, eventually, ids, petstore, program};
+use serde_json::Value;
 
 const REX: &str = r#"{"name": "Rex", "categoryId": 1}"#;
 
@@ -42,6 +43,37 @@ fn is_accepted(app: &mut App, pets: usize) {
     noted(app);
     app.crash();
     assert_eq!(app.all_pets().len(), pets + 1);
+}
+
+/// The node serves all that it has applied, writes nothing, and names both positions.
+fn rejects_its_log(node: &App, position: i64, head: i64) {
+    eventually("the node says why it is not ready", || {
+        let ready = node.anonymous("GET", "/readyz").send();
+        let reason = "the log lacks commits that this node has applied";
+        (ready.status == 503 && ready.json()["reason"] == reason).then_some(())
+    });
+    let report = node.get("/readyz/reads");
+    assert_eq!(
+        (report.status, &report.json()["position"], &report.json()["head"]),
+        (503, &position.into(), &head.into())
+    );
+    node.post(REX).error(503, "unavailable");
+    assert_eq!(ids(&node.all_pets()), (1..=position).collect::<Vec<_>>(), "nothing is forgotten");
+}
+
+fn is_ready(node: &App) {
+    eventually("the node is ready", || (node.anonymous("GET", "/readyz").send().status == 200).then_some(()));
+}
+
+/// The position in the only record in this directory.
+fn recorded_position(directory: &Path) -> i64 {
+    let files = fs::read_dir(directory).unwrap().map(|file| file.unwrap().path());
+    let records: Vec<_> =
+        files.filter(|path| path.extension().is_some_and(|ending| ending == "json")).collect();
+    let [record] = &*records else { panic!("{records:?}") };
+    let text = fs::read_to_string(record).unwrap();
+    let content: Value = serde_json::from_str(text.lines().next().unwrap()).unwrap();
+    content["position"].as_i64().unwrap()
 }
 
 #[test]
@@ -90,13 +122,7 @@ fn nodes_that_run_forget_nothing_when_their_log_is_emptied() {
     server.sql("postgres", "CREATE TABLE backup AS SELECT * FROM petstore_commits");
     server.sql("postgres", "TRUNCATE petstore_commits");
     for node in &nodes {
-        eventually("the node says why it is not ready", || {
-            let ready = node.anonymous("GET", "/readyz").send();
-            let reason = "the log was emptied or replaced by another one";
-            (ready.status == 503 && ready.json()["reason"] == reason).then_some(())
-        });
-        node.post(REX).error(503, "unavailable");
-        assert_eq!(ids(&node.all_pets()), [1, 2, 3], "nothing is forgotten");
+        rejects_its_log(node, 3, 0);
     }
     assert_eq!(
         server.sql("postgres", "SELECT count(*) FROM petstore_commits"),
@@ -105,10 +131,147 @@ fn nodes_that_run_forget_nothing_when_their_log_is_emptied() {
     );
 
     server.sql("postgres", "INSERT INTO petstore_commits SELECT * FROM backup");
-    for node in &nodes {
-        eventually("the node is ready", || {
-            (node.anonymous("GET", "/readyz").send().status == 200).then_some(())
-        });
-    }
+    nodes.iter().for_each(is_ready);
     assert_eq!(nodes[1].post(REX).json()["id"], 4);
+}
+
+#[test]
+fn a_node_that_runs_rejects_an_emptied_stream_until_it_is_restored() {
+    let runtime = tokio::runtime::Runtime::new().unwrap();
+    let cluster = runtime.block_on(NatsCluster::start(1, NatsSync::Default));
+    let store = cluster.url("PETS");
+    let delete =
+        || runtime.block_on(async { cluster.jetstream().await.delete_stream("PETS").await }).unwrap();
+    let app = node(&store);
+    for _ in 0..3 {
+        assert_eq!(app.post(REX).status, 201);
+    }
+    let export = petstore(["log", "export", "--store", &store]);
+    assert_eq!(export.code, Some(0), "{export:?}");
+    let backup = app.folder().join("backup.jsonl");
+    fs::write(&backup, export.stdout).unwrap();
+
+    delete();
+    // A node without a record creates the stream again.
+    let other = node(&store);
+    rejects_its_log(&app, 3, 0);
+    assert_eq!(other.all_pets().len(), 0, "nothing was stored");
+    drop(other);
+
+    delete();
+    let imported = petstore(["log", "import", backup.to_str().unwrap(), "--store", &store]);
+    assert_eq!(imported.code, Some(0), "{imported:?}");
+    is_ready(&app);
+    assert_eq!(app.post(REX).json()["id"], 4);
+}
+
+#[test]
+fn a_database_crash_that_loses_acknowledged_commits_is_reported() {
+    // The WAL writer sleeps for 10 s, so that the last commits are only in memory.
+    let mut server = PostgresServer::start_with(&["synchronous_commit=off", "wal_writer_delay=10s"]);
+    let mut app = node(&server.url("postgres"));
+    let mut pets = 0;
+    let mut create = |app: &App| {
+        pets += 1;
+        assert_eq!(app.post(REX).json()["id"], pets);
+        pets
+    };
+    create(&app);
+    noted(&app);
+    let stored = eventually("the database loses a commit", || {
+        server.sql("postgres", "CHECKPOINT");
+        let acknowledged = create(&app);
+        // The record follows every few seconds; a start rejects what it names.
+        eventually("the commit is recorded", || {
+            (recorded_position(app.folder()) == acknowledged).then_some(())
+        });
+        server.kill();
+        server.start_again();
+        let stored: i64 = server.sql("postgres", "SELECT count(*) FROM petstore_commits").parse().unwrap();
+        if stored < acknowledged {
+            return Some(stored);
+        }
+        is_ready(&app);
+        None
+    });
+    rejects_its_log(&app, pets, stored);
+    app.terminate();
+    is_refused(&mut app, &format!("the log ends at position {stored}, but"));
+    is_accepted(&mut app, usize::try_from(stored).unwrap());
+}
+
+#[test]
+fn nodes_that_share_a_state_directory_never_move_the_record_back() {
+    let server = PostgresServer::start();
+    let state = tempfile::tempdir().unwrap();
+    let flags = ["--state", state.path().to_str().unwrap()];
+    let start = || App::start_on(program(), &server.url("postgres"), tempfile::tempdir().unwrap(), &flags);
+    let (mut ahead, mut behind) = (start(), start());
+    assert_eq!(ahead.post(REX).status, 201);
+    eventually("both show the pet", || (behind.all_pets().len() == 1).then_some(()));
+    behind.signal("STOP");
+    for _ in 0..4 {
+        assert_eq!(ahead.post(REX).status, 201);
+    }
+    ahead.terminate();
+    assert_eq!(recorded_position(state.path()), 5);
+    // The database returns to the history that the second node has applied.
+    server.sql("postgres", "DELETE FROM petstore_commits WHERE position > 1");
+    behind.signal("CONT");
+    is_ready(&behind);
+    behind.terminate();
+    assert_eq!(recorded_position(state.path()), 5);
+    for node in [&mut ahead, &mut behind] {
+        is_refused(node, "the log ends at position 1, but this node has applied commits up to position 5");
+    }
+}
+
+#[test]
+fn an_embedded_log_that_is_gone_is_not_created_again() {
+    for engine in ["sled", "sqlite"] {
+        let folder = tempfile::tempdir().unwrap();
+        let store = folder.path().join("disk").join("log");
+        fs::create_dir(folder.path().join("disk")).unwrap();
+        // A relative path, as `serve` would be given it.
+        let here = std::env::current_dir().unwrap();
+        let up = "../".repeat(here.components().count() - 1);
+        let relative = format!("{engine}:{up}{}", store.strip_prefix("/").unwrap().display());
+        let mut app = App::start_on(program(), &relative, folder, &[]);
+        assert_eq!(app.post(REX).status, 201);
+        noted(&app);
+        app.terminate();
+        // The disk is not mounted.
+        let disk = app.folder().join("disk");
+        fs::remove_dir_all(&disk).unwrap();
+        is_refused(&mut app, "there is no store");
+        assert!(!disk.exists(), "{engine}: nothing is created");
+        fs::create_dir(&disk).unwrap();
+        is_refused(&mut app, "there is no store");
+        assert_eq!(fs::read_dir(&disk).unwrap().count(), 0, "{engine}: nothing is created");
+        is_accepted(&mut app, 0);
+    }
+}
+
+#[test]
+fn a_damaged_record_is_rejected_and_none_is_kept_if_the_operator_says_so() {
+    let folder = tempfile::tempdir().unwrap();
+    let store = format!("sled:{}", folder.path().join("log").display());
+    let mut app = App::start_on(program(), &store, folder, &[]);
+    assert_eq!(app.post(REX).status, 201);
+    noted(&app);
+    app.terminate();
+    let files = fs::read_dir(app.folder()).unwrap().map(|file| file.unwrap().path());
+    let note =
+        files.into_iter().find(|path| path.extension().is_some_and(|ending| ending == "json")).unwrap();
+    let text = fs::read_to_string(&note).unwrap();
+    fs::write(&note, text.replacen("\"position\":1", "\"position\":0", 1)).unwrap();
+    is_refused(&mut app, "it is damaged");
+    app.use_flags(&["--state", "none"]);
+    app.start_again();
+    assert_eq!(app.all_pets().len(), 1);
+    app.terminate();
+    let inside = app.folder().join("log/state");
+    app.use_flags(&["--state", inside.to_str().unwrap()]);
+    let refused = app.try_start_again().expect_err("the record must not be inside the store");
+    assert!(refused.stderr.contains("is inside the store"), "{}", refused.stderr);
 }

@@ -65,7 +65,6 @@ mod salvage_gaps;
 mod simulation;
 mod slow_peers;
 mod stalled_output;
-mod state_machine;
 mod strict;
 mod systemd;
 mod tls;

@@ -55,6 +55,26 @@ fn a_mistyped_parameter_goes_unnoticed_unless_the_client_is_strict() {
 }
 
 #[test]
+fn one_message_names_every_fault_of_a_strict_request() {
+    let app = App::start();
+    let list = strictly(&app, "GET", "/v1/pets?limit=0&status=foo&after=x&y=1", None);
+    let message = list.error(400, "invalid_request");
+    let faults: Vec<_> =
+        message.split("; ").map(|fault| fault.split_once(" must").unwrap_or((fault, "")).0).collect();
+    let unknown = "query parameter y is unknown: it";
+    assert_eq!(faults, ["limit", "status", "after", unknown], "{message}");
+    let create = app.call("POST", "/v1/pets?dry-run=1").header("Prefer", "handling=strict");
+    let create =
+        create.header("Idempotency-Key", "\"a").json(r#"{"name":"","categoryId":7,"colour":"red"}"#).send();
+    let message = create.error(400, "invalid_request");
+    for fault in
+        ["query parameter dry-run", "; Idempotency-Key must", "; name must", "; field colour is unknown"]
+    {
+        assert!(message.contains(fault), "{fault} in {message}");
+    }
+}
+
+#[test]
 fn nothing_is_said_to_be_applied_where_nothing_was() {
     let app = App::start();
     let anonymous = app.anonymous("GET", "/v1/pets?staus=sold").header("Prefer", "handling=strict").send();

@@ -59,7 +59,7 @@ fn public(service: &Arc<Service>, body_timeout: Duration) -> Router {
         .route("/v1/pets", operation().get(pets::list).post(pets::create.layer(body)))
         .route("/v1/pets/{petId}", operation().get(pets::get))
         .route("/v1/store/orders", operation().get(orders::list))
-        .merge(rest_of_api())
+        .merge(rest_of_api(any(fallback::api_not_found)))
         .merge(public_probes())
         .merge(pages::docs(document(&service.site), &service.site))
         .merge(pages::inventory(&service.site))
@@ -78,7 +78,7 @@ fn admin(service: &Arc<Service>, reach: Reach) -> Router {
     Router::new()
         .route("/metrics", metrics)
         .route("/log", get_only(log::show))
-        .merge(rest_of_api())
+        .merge(rest_of_api(any(fallback::admin_api_not_found)))
         .merge(admin_probes())
         .merge(pages::admin())
         .fallback(fallback::admin_not_found)
@@ -111,11 +111,11 @@ fn admin_probes() -> Router<Arc<Service>> {
 }
 
 /// Everything else under `/v1`. `{*rest}` does not match an empty rest.
-fn rest_of_api() -> Router<Arc<Service>> {
+fn rest_of_api(not_found: MethodRouter<Arc<Service>>) -> Router<Arc<Service>> {
     Router::new()
-        .route("/v1", any(fallback::api_not_found))
-        .route("/v1/", any(fallback::api_not_found))
-        .route("/v1/{*rest}", any(fallback::api_not_found))
+        .route("/v1", not_found.clone())
+        .route("/v1/", not_found.clone())
+        .route("/v1/{*rest}", not_found)
 }
 
 /// A path outside `/v1`: `GET`, `HEAD` and `OPTIONS`, for clients with and without a key.

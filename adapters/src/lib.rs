@@ -3,9 +3,9 @@
 
 pub mod access;
 pub mod event_log;
-pub mod first_commit;
 pub mod http;
 mod private_files;
 pub mod read_model;
 pub mod service_client;
+pub mod state_record;
 pub mod system;

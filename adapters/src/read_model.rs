@@ -52,11 +52,6 @@ impl ReadModel for MemoryReadModel {
         pets.version = Version::at(commit.position, commit.id);
     }
 
-    fn clear(&self) {
-        // Freeing many chunks takes a while: not under the lock.
-        let _old = mem::take(&mut *self.0.write());
-    }
-
     fn get(&self, id: PetId, sink: &mut dyn FnMut(PetView<'_>)) -> Version {
         let pets = self.0.read();
         if let Some(Place { chunk, slot }) = pets.place(id) {

@@ -168,3 +168,21 @@ impl Version {
         Self { position, commit: Some(commit) }
     }
 }
+
+/// What identifies a log that a node has applied: how it begins, and the newest commit that the log must hold.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct LogIdentity {
+    /// The first commit of the log.
+    pub first: CommitId,
+    /// The position of the newest applied commit.
+    pub position: Position,
+    /// The newest applied commit.
+    pub newest: CommitId,
+}
+
+impl LogIdentity {
+    /// The newest applied commit with its position.
+    pub fn version(self) -> Version {
+        Version::at(self.position, self.newest)
+    }
+}

@@ -12,8 +12,8 @@ use crate::{
     commands::{Command, CreatePet, Created, Reply, WriteError},
     commit::{Commit, CommitId, Entry, NodeId},
     idempotency::ScopedKey,
+    node_state::State,
     ports::Fault,
-    projection::State,
 };
 
 /// The most events in one commit.

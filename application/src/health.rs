@@ -12,35 +12,35 @@ pub struct Health {
     pub writes: Option<LogError>,
     /// Why nothing can be read, if so.
     pub reads: Option<LogError>,
-    /// Why this node no longer knows what others wrote, if so.
-    pub sight: Option<LogError>,
+    /// Why this node does not follow its log, if so.
+    pub log: Option<LogError>,
 }
 
 impl Health {
     /// Why this node should get no traffic, if so: the graver reason first.
     pub fn not_ready(&self) -> Option<&LogError> {
-        self.reads.as_ref().or(self.writes.as_ref()).or(self.sight.as_ref())
+        self.reads.as_ref().or(self.writes.as_ref()).or(self.log.as_ref())
     }
 
     /// Why this node should get no reads, if so. A node that does not know what others wrote would show what is outdated.
     pub fn not_ready_for_reads(&self) -> Option<&LogError> {
-        self.reads.as_ref().or(self.sight.as_ref())
+        self.reads.as_ref().or(self.log.as_ref())
     }
 
     /// Why this node should get no writes, if so.
     pub fn not_ready_for_writes(&self) -> Option<&LogError> {
-        self.writes.as_ref().or(self.sight.as_ref())
+        self.writes.as_ref().or(self.log.as_ref())
     }
 
     /// Whether a part of this node has ended for good, so that only a restart helps.
     pub fn needs_restart(&self) -> bool {
-        let reasons = [&self.reads, &self.writes, &self.sight];
+        let reasons = [&self.reads, &self.writes, &self.log];
         reasons.into_iter().flatten().any(|error| error.fault == Fault::Stopped)
     }
 }
 
-/// The health as the parts of a node report it: `writes` is the writer's to set and to clear, `sight` the
-/// follower's, and `reads` belongs to whoever compares the node with the log. Logs each change once.
+/// The health as the parts of a node report it: `writes` is the writer's to set and to clear, `log` is
+/// set by the follower and whenever the log lacks the newest applied commit. Logs each change once.
 #[derive(Debug, Default)]
 pub(crate) struct Monitor(watch::Sender<Health>);
 
@@ -56,41 +56,38 @@ impl Monitor {
 
     /// Nothing can be written. If that is because this program is too old for the log, what it would show to
     /// readers is no longer the truth either.
-    pub(crate) fn writes_stopped(&self, error: &LogError) {
+    pub(crate) fn stop_writes(&self, error: &LogError) {
         self.change(|health| {
             health.writes = Some(error.clone());
+            if error.fault == Fault::AnotherLog {
+                health.log = Some(error.clone());
+            }
             health.reads = health.reads.take().or_else(|| too_new(error));
         });
     }
 
-    /// The log is out of sight: what others write does not arrive here.
-    pub(crate) fn out_of_sight(&self, error: &LogError) {
+    /// What other nodes write does not arrive here.
+    pub(crate) fn stop_following(&self, error: &LogError) {
         self.change(|health| {
-            health.sight = Some(error.clone());
+            health.log = Some(error.clone());
             health.reads = health.reads.take().or_else(|| too_new(error));
         });
     }
 
-    /// What this node holds is not to be shown.
-    pub(crate) fn reads_stopped(&self, error: &LogError) {
-        self.change(|health| health.reads = Some(error.clone()));
-    }
-
-    pub(crate) fn writes_go_on(&self) {
+    pub(crate) fn resume_writes(&self) {
         self.change(|health| health.writes = None);
     }
 
-    pub(crate) fn in_sight(&self) {
-        self.change(|health| health.sight = None);
+    pub(crate) fn resume_following(&self) {
+        self.change(|health| health.log = None);
     }
 
-    /// The log is no longer unfit for this reason, whoever has seen that first.
-    pub(crate) fn fit_again(&self, reason: &LogError) {
-        self.change(|health| health.sight = health.sight.take().filter(|error| error != reason));
-    }
-
-    pub(crate) fn reads_go_on(&self) {
-        self.change(|health| health.reads = None);
+    /// The log has been read up to its end. A follower that stopped needs a restart.
+    pub(crate) fn clear_log_error(&self) {
+        self.change(|health| {
+            health.log = health.log.take().filter(|error| error.fault == Fault::Stopped);
+            health.reads = None;
+        });
     }
 
     fn change(&self, change: impl FnOnce(&mut Health)) {

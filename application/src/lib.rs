@@ -1,7 +1,7 @@
 //! The use cases of the pet store, and what they need from outside.
 //!
 //! Reading order: [`PetStore`] (the use cases), [`ports`] (what they need), `writer` (how a pet gets into the
-//! log), `decision` (how requests become a commit), `projection` (the only place where state changes),
+//! log), `decision` (how requests become a commit), `node_state` (the only place where state changes),
 //! `replica` (how a node reads the log), `replay` (how it applies much of it fast), [`codec`] (the record format), [`contract`] (what every log must do).
 
 mod bookmark;
@@ -16,11 +16,11 @@ mod health;
 mod history;
 mod idempotency;
 mod key_id;
+mod node_state;
 mod options;
 mod page;
 mod pet_store;
 pub mod ports;
-mod projection;
 mod replay;
 mod replica;
 mod statistics;

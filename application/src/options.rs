@@ -1,6 +1,6 @@
 //! The options of a running store.
 
-use crate::ports::{CommitId, DurabilityLevel};
+use crate::ports::{DurabilityLevel, LogIdentity};
 
 /// The options of a running store.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -9,8 +9,8 @@ pub struct Options {
     pub access: LogAccess,
     /// What the log must promise: while it promises less, nothing is written.
     pub required: DurabilityLevel,
-    /// The first commit of the log that this store had before, if it had one. No other log is accepted.
-    pub first_commit: Option<CommitId>,
+    /// The log that this store had before, if it had one. A log that does not hold its newest commit is rejected.
+    pub known: Option<LogIdentity>,
     /// How many pets there may be before no more are added, if there is a limit.
     pub pets_max: Option<usize>,
 }
@@ -18,7 +18,7 @@ pub struct Options {
 impl Options {
     /// The defaults for a log that is shared like this.
     pub fn new(access: LogAccess) -> Self {
-        Self { access, required: DurabilityLevel::Volatile, first_commit: None, pets_max: None }
+        Self { access, required: DurabilityLevel::Volatile, known: None, pets_max: None }
     }
 }
 

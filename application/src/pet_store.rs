@@ -1,6 +1,6 @@
 //! The use cases.
 
-use std::{sync::Arc, time::Duration};
+use std::{future, sync::Arc, time::Duration};
 
 use domain::PetId;
 use thiserror::Error;
@@ -15,12 +15,13 @@ use crate::{
     commands::{Command, CreatePet, Created, Reply, WriteError},
     decision::Request,
     health::{Health, Monitor},
+    node_state::NodeState,
     options::{LogAccess, Options},
     page::{ListPets, PageEnd, PetView},
     ports::{
-        Clock, CommitId, Durability, EventLog, Fault, LogError, Position, ReadModel, StorageStats, Version,
+        Clock, CommitId, Durability, EventLog, Fault, LogError, LogIdentity, Position, ReadModel,
+        StorageStats, Version,
     },
-    projection::Projection,
     replay::ReplayProgress,
     replica::Replica,
     statistics::Statistics,
@@ -67,9 +68,9 @@ impl PetStore {
         options: Options,
         progress: Arc<ReplayProgress>,
     ) -> Result<Self, LogError> {
-        let projection = Arc::new(Projection::new(read_model, options.first_commit));
-        let replica = Replica::new(log, projection, progress);
-        replica.catch_up().await?;
+        let state = Arc::new(NodeState::new(read_model));
+        let replica = Replica::new(log, state, progress);
+        replica.start(options.known).await?;
         let (requests, queue) = mpsc::channel(Self::QUEUE_MAX);
         let writer = Writer::new(replica.clone(), clock, queue, options);
         let writer = tokio::spawn(supervise_writer(writer, replica.monitor.clone()));
@@ -128,10 +129,10 @@ impl PetStore {
         patience: Duration,
     ) -> Result<(), NotCaughtUp> {
         let bookmark = bookmark.into();
-        let mut positions = self.replica.projection.positions();
+        let mut positions = self.replica.state.positions();
         // Another commit at that position may be one that the log no longer holds, which this node will notice.
         let reached = async {
-            let held = |_: &Position| self.replica.projection.holds(bookmark) != Some(false);
+            let held = |_: &Position| self.replica.state.holds(bookmark) != Some(false);
             positions.wait_for(held).await.is_ok() && self.replica.holds(bookmark).await
         };
         match time::timeout(patience, reached).await {
@@ -150,35 +151,40 @@ impl PetStore {
         Feed::after(self.replica.log.clone(), after)
     }
 
-    /// The first commit, by which the log can be recognised, as soon as there is one.
-    pub fn first_commit(&self) -> impl Future<Output = Option<CommitId>> + use<> {
-        let projection = self.replica.projection.clone();
+    /// What a log must hold to be accepted by the next start. `None` while the log is empty, and while this node does not
+    /// follow it.
+    pub fn identity(&self) -> Option<LogIdentity> {
+        self.replica.identity()
+    }
+
+    /// Resolves when the log is no longer empty, and never if this store is closed before that.
+    pub fn first_applied(&self) -> impl Future<Output = ()> + use<> {
+        let mut positions = self.replica.state.positions();
         async move {
-            let mut positions = projection.positions();
-            // It fails when nothing is applied any more.
-            positions.wait_for(|position| *position > Position::START).await.ok()?;
-            projection.first()
+            if positions.wait_for(|position| *position > Position::START).await.is_err() {
+                future::pending::<()>().await;
+            }
         }
     }
 
-    /// The same, if there is one now.
+    /// The id of the first commit, or `None` for an empty log.
     pub fn log_id(&self) -> Option<CommitId> {
-        self.replica.projection.first()
+        self.replica.state.first()
     }
 
     /// The last commit that readers see.
     pub fn version(&self) -> Version {
-        self.replica.projection.show(ReadModel::version).0
+        self.replica.state.show(ReadModel::version).0
     }
 
     /// The same, as clients name it.
     pub fn bookmark(&self) -> Bookmark {
-        self.replica.projection.show(|_| ()).1
+        self.replica.state.show(|_| ()).1
     }
 
     /// How many pets there are.
     pub fn count(&self) -> usize {
-        self.replica.projection.show(ReadModel::count).0
+        self.replica.state.show(ReadModel::count).0
     }
 
     /// How many pets there may be before no more are added, if there is a limit.
@@ -199,6 +205,12 @@ impl PetStore {
     /// How many commits the log is known to have that this node has not applied yet.
     pub fn lag(&self) -> u64 {
         self.replica.statistics.lag(self.version().position)
+    }
+
+    /// The last position of a log that lacks the newest applied commit, or `None` while this node follows its log.
+    pub fn rejected_head(&self) -> Option<Position> {
+        let rejected = self.replica.unusable().is_some_and(|error| error.fault == Fault::AnotherLog);
+        rejected.then(|| self.replica.statistics.head())
     }
 
     /// How long ago the log was last seen.
@@ -228,11 +240,10 @@ impl PetStore {
         let _ = self.writer.await;
     }
 
-    /// Looks at the pets, unless they are not to be shown. That is asked under the same lock: while a replaced log is
-    /// replayed, nobody sees a part of it.
+    /// Looks at the pets, unless they are not to be shown.
     fn show<T>(&self, look: impl FnOnce(&dyn ReadModel) -> T) -> Result<(T, Bookmark), Fault> {
-        let Replica { projection, monitor, .. } = &self.replica;
-        let (shown, bookmark) = projection.show(|pets| match monitor.reads() {
+        let Replica { state, monitor, .. } = &self.replica;
+        let (shown, bookmark) = state.show(|pets| match monitor.reads() {
             None => Ok(look(pets)),
             Some(error) => Err(error.fault),
         });
@@ -243,7 +254,7 @@ impl PetStore {
 /// Runs the writer. If it panics, nobody is left to write: say so instead of dying silently.
 async fn supervise_writer(writer: Writer, monitor: Arc<Monitor>) {
     if let Err(panic) = tokio::spawn(writer.run()).await {
-        monitor.writes_stopped(&stopped("writer", &panic));
+        monitor.stop_writes(&stopped("writer", &panic));
     }
 }
 
@@ -254,7 +265,7 @@ async fn supervise_follower(replica: Replica) {
     let mut following = JoinSet::new();
     following.spawn(replica.follow());
     if let Some(Err(panic)) = following.join_next().await {
-        monitor.out_of_sight(&stopped("follower", &panic));
+        monitor.stop_following(&stopped("follower", &panic));
     }
 }
 

@@ -9,7 +9,7 @@ use domain::PetId;
 use serde::Serialize;
 use thiserror::Error;
 
-pub use crate::commit::{CommitId, Position, Version};
+pub use crate::commit::{CommitId, LogIdentity, Position, Version};
 use crate::{
     commit::CommitView,
     page::{ListPets, PageEnd, PetView},
@@ -162,11 +162,11 @@ pub enum Fault {
     /// The files of the log are no longer where they were opened.
     #[error("the files of the log were deleted, moved or replaced")]
     FilesMissing,
-    /// The log is not the one this node has been following.
+    /// The log changed while it was read.
     #[error("the history in the log has changed")]
     Diverged,
-    /// The log was emptied, or is another one than this store had.
-    #[error("the log was emptied or replaced by another one")]
+    /// The log was emptied, replaced, or restored to an older state: it lacks commits that this node has applied.
+    #[error("the log lacks commits that this node has applied")]
     AnotherLog,
     /// The log holds something that petstore has not written.
     #[error("another program has written to the log")]
@@ -268,8 +268,6 @@ pub enum DurabilityLevel {
 pub trait ReadModel: Send + Sync + 'static {
     /// Makes the commit visible, all of it at once. Commits arrive in order, each exactly once.
     fn apply(&self, commit: &CommitView<'_>);
-    /// Forgets everything: the log is about to be replayed from the start.
-    fn clear(&self);
     /// Hands the pet with this id to `sink`, if there is one, and says at which version that was looked up. Nothing changes
     /// until `sink` returns, so it must be quick.
     fn get(&self, id: PetId, sink: &mut dyn FnMut(PetView<'_>)) -> Version;

@@ -14,8 +14,8 @@ use parking_lot::Mutex;
 use crate::{
     codec::{self, Decoded},
     digest::Digest,
+    node_state::NodeState,
     ports::{LogError, Position, StoredRecord},
-    projection::Projection,
 };
 
 /// From this many bytes on it is worth waking other threads.
@@ -53,12 +53,12 @@ pub(crate) fn is_worth_sharing(records: &[StoredRecord]) -> bool {
 }
 
 /// Applies the records. Those before an error are applied.
-pub(crate) fn apply(projection: &Projection, records: &[StoredRecord]) -> Result<(), LogError> {
-    records.iter().try_for_each(|record| Checked::new(record)?.apply(projection))
+pub(crate) fn apply(state: &NodeState, records: &[StoredRecord]) -> Result<(), LogError> {
+    records.iter().try_for_each(|record| Checked::new(record)?.apply(state))
 }
 
 /// The same on all cores, whatever the order in which they finish. Blocks.
-pub(crate) fn apply_on_all_cores(projection: &Projection, records: &[StoredRecord]) -> Result<(), LogError> {
+pub(crate) fn apply_on_all_cores(state: &NodeState, records: &[StoredRecord]) -> Result<(), LogError> {
     let (tasks, results): (Vec<_>, Vec<_>) = shares(records)
         .map(|share| {
             let (result, checked) = mpsc::sync_channel(1);
@@ -82,7 +82,7 @@ pub(crate) fn apply_on_all_cores(projection: &Projection, records: &[StoredRecor
         }
         for checked in results {
             let checked = checked.recv().expect("a thread checks every record that it takes");
-            checked.into_iter().try_for_each(|record| record?.apply(projection))?;
+            checked.into_iter().try_for_each(|record| record?.apply(state))?;
         }
         Ok(())
     })
@@ -113,7 +113,7 @@ impl<'a> Checked<'a> {
         Ok(Self { commit, digest: Digest::of(&record.bytes) })
     }
 
-    fn apply(&self, projection: &Projection) -> Result<(), LogError> {
-        projection.apply_view(&self.commit.view(), self.digest)
+    fn apply(&self, state: &NodeState) -> Result<(), LogError> {
+        state.apply_view(&self.commit.view(), self.digest)
     }
 }

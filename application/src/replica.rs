@@ -14,8 +14,8 @@ use crate::{
     codec,
     digest::Digest,
     health::Monitor,
-    ports::{EventLog, Fault, LogError, Position, ReadBound, StoredRecord, Version},
-    projection::{Projection, another_log},
+    node_state::NodeState,
+    ports::{EventLog, Fault, LogError, LogIdentity, Position, ReadBound, StoredRecord, Version},
     replay::{self, ReplayProgress},
     statistics::Statistics,
 };
@@ -29,41 +29,39 @@ const LAG_PAUSE: Duration = Duration::from_millis(20);
 /// How often a long replay logs its progress.
 const PROGRESS_INTERVAL: Duration = Duration::from_secs(2);
 /// How long a node may go without a confirmed head before it calls itself not ready.
-const BLIND_MAX: Duration = Duration::from_secs(5);
+const MAX_STALENESS: Duration = Duration::from_secs(5);
 
-/// Brings commits from the log into the projection.
+/// Brings commits from the log into the state of the node.
 #[derive(Clone)]
 pub(crate) struct Replica {
     pub(crate) log: Arc<dyn EventLog>,
-    pub(crate) projection: Arc<Projection>,
+    pub(crate) state: Arc<NodeState>,
     pub(crate) monitor: Arc<Monitor>,
     pub(crate) statistics: Arc<Statistics>,
-    /// Held from reading to applying: nothing that was read before a reset is applied after it.
+    /// Held from reading to applying.
     turn: Arc<Mutex<()>>,
-    sight: Arc<parking_lot::Mutex<Sight>>,
+    log_state: Arc<parking_lot::Mutex<LogState>>,
     progress: Arc<ReplayProgress>,
 }
 
-/// What is known about the log since it was last compared with what was applied.
+/// What this node knows about the log. A node never goes back: it drops nothing that it has applied, and follows only a log
+/// that holds its newest commit.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
-enum Sight {
-    /// It has responded ever since.
+enum LogState {
+    /// The log held the newest applied commit, and has responded since.
     #[default]
-    Clear,
-    /// It did not respond for a while, and may have been replaced since.
-    Lost,
-    /// It is not fit to be written to: what is stored there now may never be read again.
-    Unfit(LogError),
+    Following,
+    /// The log has not responded since, and may have been replaced.
+    Disconnected,
+    /// Nothing is written to this log: it failed, is damaged, or lacks the newest applied commit. This ends when it has been
+    /// read successfully.
+    Unusable(LogError),
 }
 
 impl Replica {
-    pub(crate) fn new(
-        log: Arc<dyn EventLog>,
-        projection: Arc<Projection>,
-        progress: Arc<ReplayProgress>,
-    ) -> Self {
-        let (monitor, statistics, turn, sight) = Default::default();
-        Self { log, projection, monitor, statistics, turn, sight, progress }
+    pub(crate) fn new(log: Arc<dyn EventLog>, state: Arc<NodeState>, progress: Arc<ReplayProgress>) -> Self {
+        let (monitor, statistics, turn, log_state) = Default::default();
+        Self { log, state, monitor, statistics, turn, log_state, progress }
     }
 
     /// The last position of the log, which is thereby seen.
@@ -71,12 +69,16 @@ impl Replica {
         self.log.head().await.inspect(|head| self.statistics.seen(*head))
     }
 
-    /// Applies everything that the log holds by now.
-    pub(crate) async fn catch_up(&self) -> Result<(), LogError> {
+    /// Replays the log, if it is the one that this store had before.
+    pub(crate) async fn start(&self, known: Option<LogIdentity>) -> Result<(), LogError> {
+        let mut least = Position::START;
+        if let Some(known) = known {
+            self.check_identity(known).await?;
+            least = known.position;
+        }
+        // The log may be replaced at any moment: nothing is served below the recorded version.
         let head = self.head().await?;
-        let _turn = self.turn.lock().await;
-        self.recognise().await?;
-        self.read_up_to(head).await
+        self.read_up_to(head.max(least)).await
     }
 
     /// Applies what another node wrote right after `base`, or the first part of it. One read, since every moment
@@ -87,65 +89,74 @@ impl Replica {
             let _turn = self.turn.lock().await;
             self.read_on().await?
         };
-        if !news && self.projection.version() == base {
+        if !news && self.state.version() == base {
             // It was stored and is not shown yet.
             time::sleep(LAG_PAUSE).await;
         }
         Ok(())
     }
 
-    /// Makes sure, before anything is appended, that the log was not found unfit, and that it is still the one that was
-    /// read, if it was out of sight in between.
-    pub(crate) async fn compare(&self) -> Result<(), LogError> {
-        let sight = self.sight.lock().clone();
-        match sight {
-            Sight::Clear => Ok(()),
-            Sight::Lost => self.divergence(self.projection.version()).await?.map_or(Ok(()), Err),
-            Sight::Unfit(error) => Err(error),
+    /// Makes sure, before anything is appended, that the log is usable, and that it still holds the newest applied commit if
+    /// it did not respond in between.
+    pub(crate) async fn check_usable(&self) -> Result<(), LogError> {
+        let state = self.log_state.lock().clone();
+        match state {
+            LogState::Following => Ok(()),
+            LogState::Disconnected => self.check_holds(self.state.version()).await,
+            LogState::Unusable(error) => Err(error),
         }
     }
 
-    /// Why nothing may be written to the log, if it was found unfit.
-    pub(crate) fn unfit(&self) -> Option<LogError> {
-        match &*self.sight.lock() {
-            Sight::Clear | Sight::Lost => None,
-            Sight::Unfit(error) => Some(error.clone()),
+    /// Why nothing may be written to the log, if it is unusable.
+    pub(crate) fn unusable(&self) -> Option<LogError> {
+        match &*self.log_state.lock() {
+            LogState::Following | LogState::Disconnected => None,
+            LogState::Unusable(error) => Some(error.clone()),
         }
     }
 
-    /// Catches up after the log was out of sight. If its history is no longer the one that was read before, everything
-    /// is dropped and replayed, and nothing is read meanwhile: events that no longer exist must not be served.
-    pub(crate) async fn rejoin(&self) -> Result<(), LogError> {
-        // Whatever was found out about the log before this turn is older than what is seen now.
+    /// The first and the newest applied commit, while this node follows its log.
+    pub(crate) fn identity(&self) -> Option<LogIdentity> {
+        let following = *self.log_state.lock() == LogState::Following;
+        self.state.identity().filter(|_| following)
+    }
+
+    /// Follows the log again once it holds the newest applied commit, and applies what it holds by then.
+    pub(crate) async fn resume(&self) -> Result<(), LogError> {
         let _turn = self.turn.lock().await;
         // A log that failed says here whether it was opened again.
         let head = self.head().await?;
-        let version = self.projection.version();
-        let mut diverged = self.divergence(version).await?;
-        self.recognise().await?;
-        if diverged.is_some() {
-            // The log that was just recognised need not be the one that was compared before.
-            diverged = self.divergence(version).await?;
-        }
-        if let Some(diverged) = diverged {
-            self.monitor.reads_stopped(&diverged);
-            self.projection.reset();
+        if let Some(identity) = self.state.identity() {
+            self.check_identity(identity).await?;
         }
         self.read_up_to(head).await?;
-        let mut sight = self.sight.lock();
-        match &*sight {
-            Sight::Unfit(error) => self.monitor.fit_again(error),
-            Sight::Clear | Sight::Lost => {}
-        }
-        *sight = Sight::Clear;
-        drop(sight);
-        self.monitor.reads_go_on();
+        *self.log_state.lock() = LogState::Following;
+        self.monitor.clear_log_error();
         Ok(())
+    }
+
+    /// Records why the log cannot be used. An unusable log stays unusable until it has been read again: losing the connection
+    /// does not change that.
+    pub(crate) fn record_failure(&self, error: &LogError) {
+        let mut state = self.log_state.lock();
+        if error.fault == Fault::Unreachable {
+            if *state == LogState::Following {
+                *state = LogState::Disconnected;
+            }
+            return;
+        }
+        let known = matches!(&*state, LogState::Unusable(known) if known.fault == error.fault);
+        if error.fault == Fault::AnotherLog && !known {
+            self.statistics.log_rejected();
+            let (position, head) = (self.state.version().position.0, self.statistics.head().0);
+            tracing::error!(position, head, "writes stopped: {error}");
+        }
+        *state = LogState::Unusable(error.clone());
     }
 
     /// Whether the applied history holds this commit. An old commit is read from the log.
     pub(crate) async fn holds(&self, bookmark: Bookmark) -> bool {
-        if let Some(held) = self.projection.holds(bookmark) {
+        if let Some(held) = self.state.holds(bookmark) {
             return held;
         }
         let Ok(found) = self.log.read(before(bookmark.position), ReadBound::ONE).await else { return false };
@@ -156,20 +167,20 @@ impl Replica {
     pub(crate) async fn follow(self) {
         let mut confirmed = Instant::now();
         loop {
-            let clear = *self.sight.lock() == Sight::Clear;
-            let news = if clear { self.news().await } else { self.rejoin().await };
-            match news {
+            let following = *self.log_state.lock() == LogState::Following;
+            let polled = if following { self.poll().await } else { self.resume().await };
+            match polled {
                 Ok(()) => {
                     confirmed = Instant::now();
-                    self.monitor.in_sight();
+                    self.monitor.resume_following();
                 }
                 Err(error) => {
                     let away = error.fault == Fault::Unreachable;
                     // The writer may be looking at the log too, and may have begun before this was found.
                     let turn = self.turn.lock().await;
-                    self.lose_sight(&error);
-                    if !away || confirmed.elapsed() > BLIND_MAX {
-                        self.monitor.out_of_sight(&error);
+                    self.record_failure(&error);
+                    if !away || confirmed.elapsed() > MAX_STALENESS {
+                        self.monitor.stop_following(&error);
                     }
                     drop(turn);
                     time::sleep(RETRY_PAUSE).await;
@@ -178,34 +189,24 @@ impl Replica {
         }
     }
 
-    /// Records an error. A log that was found unfit stays unfit until it has been read again: losing the connection does
-    /// not change that.
-    fn lose_sight(&self, error: &LogError) {
-        let mut sight = self.sight.lock();
-        if error.fault != Fault::Unreachable {
-            *sight = Sight::Unfit(error.clone());
-        } else if *sight == Sight::Clear {
-            *sight = Sight::Lost;
-        }
-    }
-
-    async fn news(&self) -> Result<(), LogError> {
-        let known = self.projection.version().position;
+    /// Waits for the next commits and applies them.
+    async fn poll(&self) -> Result<(), LogError> {
+        let known = self.state.version().position;
         self.log.wait_for(known, PATIENCE).await?;
-        if self.projection.version().position > known {
-            self.statistics.seen(self.projection.version().position);
+        if self.state.version().position > known {
+            self.statistics.seen(self.state.version().position);
             // It was this node that wrote: if others did too, the next wait ends at once.
             return Ok(());
         }
         let head = self.head().await?;
-        let version = self.projection.version();
+        let version = self.state.version();
         match head.cmp(&version.position) {
             cmp::Ordering::Greater => {
                 let _turn = self.turn.lock().await;
                 self.read_on().await.map(|_| ())
             }
-            // Nothing new, late news of the head, or a log that was replaced by another one, not longer than this.
-            cmp::Ordering::Equal | cmp::Ordering::Less => self.divergence(version).await?.map_or(Ok(()), Err),
+            // Nothing new, a head that is out of date, or a log that lacks the newest applied commit.
+            cmp::Ordering::Equal | cmp::Ordering::Less => self.check_holds(version).await,
         }
     }
 
@@ -213,8 +214,8 @@ impl Replica {
     async fn read_up_to(&self, head: Position) -> Result<(), LogError> {
         let mut ahead = None;
         let mut logged = Instant::now();
-        self.progress.record(self.projection.version().position, head);
-        while self.projection.version().position < head {
+        self.progress.record(self.state.version().position, head);
+        while self.state.version().position < head {
             let records = match ahead.take() {
                 Some(records) => records,
                 None => self.next_records().await?,
@@ -227,11 +228,11 @@ impl Replica {
                 let reading = self.log.read(before(last), ReadBound::BATCH);
                 let (applied, read) = tokio::join!(self.apply(records), reading);
                 applied?;
-                ahead = Some(self.news_in(read?, self.projection.version()).await?);
+                ahead = Some(self.news_in(read?, self.state.version()).await?);
             } else {
                 self.apply(records).await?;
             }
-            let position = self.projection.version().position;
+            let position = self.state.version().position;
             self.progress.record(position, head);
             if logged.elapsed() >= PROGRESS_INTERVAL {
                 logged = Instant::now();
@@ -251,20 +252,20 @@ impl Replica {
 
     async fn apply(&self, records: Vec<StoredRecord>) -> Result<(), LogError> {
         if replay::is_worth_sharing(&records) {
-            let projection = self.projection.clone();
-            let applied = task::spawn_blocking(move || replay::apply_on_all_cores(&projection, &records));
+            let state = self.state.clone();
+            let applied = task::spawn_blocking(move || replay::apply_on_all_cores(&state, &records));
             return applied.await.expect("a replay does not panic, and nobody cancels it");
         }
-        replay::apply(&self.projection, &records)?;
+        replay::apply(&self.state, &records)?;
         // A long replay must not keep other tasks of this worker waiting.
         task::yield_now().await;
         Ok(())
     }
 
-    /// The next records, read along with the last one that was applied: an engine may be restored from a backup
-    /// behind our back, and what it holds then does not continue our history.
+    /// The next records, read along with the last one that was applied: a log that was replaced in the meantime does not
+    /// continue the history of this node.
     async fn next_records(&self) -> Result<Vec<StoredRecord>, LogError> {
-        let version = self.projection.version();
+        let version = self.state.version();
         let records = self.log.read(before(version.position), ReadBound::BATCH).await?;
         match version.commit {
             None => Ok(records),
@@ -278,66 +279,71 @@ impl Replica {
         mut records: Vec<StoredRecord>,
         version: Version,
     ) -> Result<Vec<StoredRecord>, LogError> {
-        if let Some(diverged) = self.difference(version, records.first()).await? {
-            return Err(diverged);
-        }
+        self.compare(version, records.first()).await?;
         let news = records.split_off(1);
         if !news.is_empty() {
             return Ok(news);
         }
         // One record is all that an engine owes, so there may be more.
         let news = self.log.read(version.position, ReadBound::BATCH).await?;
-        if !news.is_empty()
-            && let Some(diverged) = self.divergence(version).await?
-        {
-            return Err(diverged);
+        if !news.is_empty() {
+            self.check_holds(version).await?;
         }
         Ok(news)
     }
 
-    /// Refuses a log that was emptied or begins differently than the one that this store had. Everything that was read
-    /// before is kept: somebody may have dropped or mixed up a log, and what this node holds may be all that is left.
-    async fn recognise(&self) -> Result<(), LogError> {
-        let Some(first) = self.projection.first() else { return Ok(()) };
+    /// Rejects a log that begins with another commit, or does not hold the newest one.
+    async fn check_identity(&self, identity: LogIdentity) -> Result<(), LogError> {
+        let LogIdentity { first, position, .. } = identity;
         let found = self.log.read(Position::START, ReadBound::ONE).await?;
-        let what = match found.first().map(codec::decode_stored).transpose()? {
-            Some(commit) if commit.id == first => return Ok(()),
-            Some(_) => "begins with another commit than before",
-            None if self.log.head().await? > Position::START => {
-                return Err(not_shown(Position::START.next()));
+        match found.first().map(codec::decode_stored).transpose()? {
+            Some(commit) if commit.id == first => self.check_holds(identity.version()).await,
+            Some(_) => {
+                let detail = format!(
+                    "the log begins with another commit than the log that this node has applied up to position {position}"
+                );
+                Err(LogError::new(Fault::AnotherLog, detail))
             }
-            None => "is empty, but held commits before",
-        };
-        Err(another_log(what))
+            None if self.head().await? > Position::START => Err(not_shown(Position::START.next())),
+            None => {
+                let detail =
+                    format!("the log is empty, but this node has applied commits up to position {position}");
+                Err(LogError::new(Fault::AnotherLog, detail))
+            }
+        }
     }
 
-    /// How the log differs from what was applied, at the version that was applied last.
-    pub(crate) async fn divergence(&self, version: Version) -> Result<Option<LogError>, LogError> {
-        if version.commit.is_none() {
-            return Ok(None);
+    /// Rejects a log that does not hold this commit.
+    pub(crate) async fn check_holds(&self, version: Version) -> Result<(), LogError> {
+        if version == Version::START {
+            return Ok(());
         }
         let found = self.log.read(before(version.position), ReadBound::ONE).await?;
-        self.difference(version, found.first()).await
+        self.compare(version, found.first()).await
     }
 
-    async fn difference(
-        &self,
-        version: Version,
-        found: Option<&StoredRecord>,
-    ) -> Result<Option<LogError>, LogError> {
-        let (Version { position, .. }, Some(applied)) = (version, version.commit) else { return Ok(None) };
-        let what = match found.map(codec::decode_stored).transpose()? {
-            Some(commit) if commit.id == applied => return Ok(None),
-            Some(_) => "holds another commit",
-            None if self.log.head().await? >= position => return Err(not_shown(position)),
-            None => "no longer holds a commit",
+    async fn compare(&self, version: Version, found: Option<&StoredRecord>) -> Result<(), LogError> {
+        let (Version { position, .. }, Some(applied)) = (version, version.commit) else { return Ok(()) };
+        let detail = match found.map(codec::decode_stored).transpose()? {
+            Some(commit) if commit.id == applied => return Ok(()),
+            Some(_) => format!(
+                "the log holds another commit at position {position} than the one that this node has applied"
+            ),
+            None => {
+                let head = self.head().await?;
+                if head >= position {
+                    return Err(not_shown(position));
+                }
+                format!(
+                    "the log ends at position {head}, but this node has applied commits up to position {position}"
+                )
+            }
         };
-        let detail = format!("the log {what} at position {position}: replaying it from the start");
-        Ok(Some(LogError::new(Fault::Diverged, detail)))
+        Err(LogError::new(Fault::AnotherLog, detail))
     }
 }
 
-/// The log lags behind itself, which passes.
+/// A replica of the engine is behind the head that it reported; retry.
 fn not_shown(position: Position) -> LogError {
     let detail = format!("the log does not show the commit at position {position} for now");
     LogError::new(Fault::Unreachable, detail)

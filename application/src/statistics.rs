@@ -65,6 +65,8 @@ pub struct Statistics {
     pub conflicts: AtomicU64,
     /// Appends that were sent again because their outcome was in doubt.
     pub retries: AtomicU64,
+    /// How often the log was found to lack commits that this node had applied.
+    pub rejected_logs: AtomicU64,
     /// The last position that the log is known to have.
     head: AtomicU64,
     /// When the log was last seen.
@@ -100,6 +102,15 @@ impl Statistics {
         *self.seen.lock() = Instant::now();
     }
 
+    /// The last position of the log, as it was last seen.
+    pub(crate) fn head(&self) -> Position {
+        Position(self.head.load(Relaxed))
+    }
+
+    pub(crate) fn log_rejected(&self) {
+        self.rejected_logs.fetch_add(1, Relaxed);
+    }
+
     /// How many commits the log has that this position does not reach.
     pub(crate) fn lag(&self, applied: Position) -> u64 {
         self.head.load(Relaxed).saturating_sub(applied.0)
@@ -119,6 +130,7 @@ impl Default for Statistics {
             append_micros: Histogram::new(Histogram::STORAGE_MICROS),
             conflicts: AtomicU64::new(0),
             retries: AtomicU64::new(0),
+            rejected_logs: AtomicU64::new(0),
             head: AtomicU64::new(0),
             seen: Mutex::new(Instant::now()),
         }

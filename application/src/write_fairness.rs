@@ -60,7 +60,7 @@ impl WriteFairness {
 /// Waits until another node has written, and tells how long that took; `None` if none did. Whatever goes wrong here
 /// meets the next append too, which knows what to do.
 async fn others_wrote(replica: &Replica) -> Option<Duration> {
-    let version = replica.projection.version();
+    let version = replica.state.version();
     let begun = Instant::now();
     while let Some(left) = PAUSE_MAX.checked_sub(begun.elapsed()).filter(|left| !left.is_zero()) {
         replica.log.wait_for(version.position, left).await.ok()?;
@@ -68,7 +68,7 @@ async fn others_wrote(replica: &Replica) -> Option<Duration> {
         if begun.elapsed() < PAUSE_MAX {
             replica.overtaken(version).await.ok()?;
         }
-        if replica.projection.version() != version {
+        if replica.state.version() != version {
             return Some(begun.elapsed());
         }
     }

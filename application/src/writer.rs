@@ -12,12 +12,12 @@ use crate::{
     codec,
     commit::NodeId,
     decision::{self, Circumstances, Draft, EVENTS_MAX, Request},
+    node_state::State,
     options::{LogAccess, Options},
     ports::{
         AppendError, Clock, CommitId, DurabilityLevel, Fault, LogError, Position, ReadBound, ReadModel,
         Record, Version,
     },
-    projection::State,
     replica::Replica,
     write_fairness::WriteFairness,
 };
@@ -140,8 +140,8 @@ impl Writer {
         {
             return self.recover(error).await;
         }
-        match self.replica.unfit().map_or_else(|| self.durable_enough(), Err) {
-            Ok(()) => self.replica.monitor.writes_go_on(),
+        match self.replica.unusable().map_or_else(|| self.durable_enough(), Err) {
+            Ok(()) => self.replica.monitor.resume_writes(),
             Err(error) => self.recover(error).await,
         }
     }
@@ -161,7 +161,7 @@ impl Writer {
         if let Err(error) = self.durable_enough() {
             return self.recover(error).await;
         }
-        if let Err(error) = self.replica.compare().await {
+        if let Err(error) = self.replica.check_usable().await {
             return self.recover(error).await;
         }
         let (base, draft) = self.decide();
@@ -170,7 +170,7 @@ impl Writer {
         }
         let record = codec::encode(&draft.commit);
         match self.store(base, &draft, &record).await {
-            Outcome::Stored => match self.replica.projection.apply(&draft.commit, &record.bytes) {
+            Outcome::Stored => match self.replica.state.apply(&draft.commit, &record.bytes) {
                 Ok(()) => {
                     self.replica.statistics.stored(draft.commit.entries.len(), record.bytes.len());
                     self.refusals = 0;
@@ -193,7 +193,7 @@ impl Writer {
             Outcome::NotStored(error) if error.fault == Fault::TooLarge => {
                 tracing::warn!("a commit of {} events was rejected: {error}", draft.commit.entries.len());
                 self.refuse(draft.covered(), error.fault);
-                self.replica.monitor.writes_go_on();
+                self.replica.monitor.resume_writes();
             }
             Outcome::NotStored(error) => self.probe(draft.covered(), error).await,
             Outcome::Closed(error) => {
@@ -214,12 +214,12 @@ impl Writer {
             room: usize::MAX,
         };
         let decide = |state: &State| {
-            let pets = || self.replica.projection.show(ReadModel::count).0;
+            let pets = || self.replica.state.show(ReadModel::count).0;
             let room = self.pets_max.map_or(usize::MAX, |most| most.saturating_sub(pets()));
             let circumstances = Circumstances { room, ..circumstances };
             (state.history.version, decision::decide(state, requests, circumstances))
         };
-        self.replica.projection.look(decide)
+        self.replica.state.look(decide)
     }
 
     /// Stores the commit right after `base`, and finds out what became of it when the log cannot tell.
@@ -239,16 +239,16 @@ impl Writer {
                 }
             };
             in_doubt = true;
-            monitor.writes_stopped(&error);
+            monitor.stop_writes(&error);
             if let Some(outcome) = self.find_out(base, draft, error).await {
                 break outcome;
             }
             self.replica.statistics.retried();
         };
         match outcome {
-            Outcome::Stored => monitor.writes_go_on(),
+            Outcome::Stored => monitor.resume_writes(),
             // An engine may compare before it refuses.
-            Outcome::Overtaken if self.refusals == 0 => monitor.writes_go_on(),
+            Outcome::Overtaken if self.refusals == 0 => monitor.resume_writes(),
             // Probing or recovery says when writes go on.
             Outcome::Overtaken | Outcome::NotStored(_) | Outcome::Closed(_) => {}
         }
@@ -263,7 +263,7 @@ impl Writer {
             return outcome;
         }
         let slow = LogError::new(Fault::Unreachable, "the log has been storing a commit for seconds");
-        self.replica.monitor.writes_stopped(&slow);
+        self.replica.monitor.stop_writes(&slow);
         appending.await
     }
 
@@ -279,13 +279,15 @@ impl Writer {
                     Some(Ok(commit)) if commit.id == draft.commit.id => return Some(Outcome::Stored),
                     Some(Ok(_)) => return Some(Outcome::Overtaken),
                     Some(Err(unreadable)) => return Some(Outcome::Closed(unreadable)),
-                    None => match self.replica.divergence(base).await {
-                        Ok(Some(diverged)) => return Some(Outcome::Closed(diverged)),
-                        Ok(None) if self.somebody_waits(draft) => {
+                    None => match self.replica.check_holds(base).await {
+                        Ok(()) if self.somebody_waits(draft) => {
                             time::sleep(RETRY_PAUSE).await;
-                            return self.replica.unfit().map(Outcome::Closed);
+                            return self.replica.unusable().map(Outcome::Closed);
                         }
-                        Ok(None) => return Some(Outcome::Closed(error)),
+                        Ok(()) => return Some(Outcome::Closed(error)),
+                        Err(rejected) if rejected.fault == Fault::AnotherLog => {
+                            return Some(Outcome::Closed(rejected));
+                        }
                         Err(again) => error = again,
                     },
                 },
@@ -294,7 +296,7 @@ impl Writer {
             if !self.somebody_waits(draft) {
                 return Some(Outcome::Closed(error));
             }
-            self.replica.monitor.writes_stopped(&error);
+            self.replica.monitor.stop_writes(&error);
             time::sleep(RETRY_PAUSE).await;
         }
     }

@@ -128,11 +128,11 @@ pub(crate) struct ServeArguments {
     /// File with the API keys. If it does not exist, it is created with a first key.
     #[arg(long, env = "PETSTORE_KEYS", default_value = "petstore-data/keys.toml", value_name = "FILE")]
     pub(crate) keys: PathBuf,
-    /// Folder that remembers which log a PostgreSQL or NATS server held, so that an empty or different one is not taken for
-    /// it [default: the folder of the key file]
+    /// Directory of the record of the applied log: a log that does not hold the recorded commit is rejected. It must not be on
+    /// the disk of the store. "none" runs without a record [default: the directory of the key file]
     #[arg(long, env = "PETSTORE_STATE", value_name = "DIR")]
     pub(crate) state: Option<PathBuf>,
-    /// Accept that the log is empty or a different one than before, and remember that one from now on.
+    /// Start even if the log is empty, older than the recorded one or a different one, and record it.
     #[arg(long, env = "PETSTORE_ACCEPT_NEW_LOG")]
     pub(crate) accept_new_log: bool,
     /// Allow plain HTTP on an address that other machines can reach. Use it only behind a proxy that terminates TLS.
@@ -211,7 +211,11 @@ impl ServeArguments {
     pub(crate) fn demands(&self) -> Demands {
         Demands {
             required: self.require_durability.into(),
-            state: self.state.clone().unwrap_or_else(|| self.keys.with_file_name("")),
+            state: match &self.state {
+                Some(state) if state.as_os_str() == "none" => None,
+                Some(state) => Some(state.clone()),
+                None => Some(self.keys.with_file_name("")),
+            },
             accept_new_log: self.accept_new_log,
             pets_max: self.max_pets,
         }

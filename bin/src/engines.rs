@@ -15,7 +15,7 @@ use adapters::event_log::{
 };
 use application::{
     LogAccess,
-    ports::{EventLog, LogError, LogSource, Position},
+    ports::{EventLog, LogError, LogSource, Position, Version},
 };
 
 /// The engines of this build.
@@ -29,7 +29,9 @@ static ENGINES: &[Engine] = &[
         location: Location::Server { form: "postgres://USER@HOST/DATABASE", log_name: PostgresLog::name_in },
         access: LogAccess::Shared,
         open: |url| Box::pin(async move { Ok(opened(PostgresLog::open(&url).await?)) }),
-        open_existing: |url| Box::pin(async move { Ok(opened(PostgresLog::open_existing(&url).await?)) }),
+        open_existing: |url, newest| {
+            Box::pin(async move { Ok(opened(PostgresLog::open_holding(&url, newest).await?)) })
+        },
         read: |url| Box::pin(async move { Ok(source(PostgresLog::open_existing(&url).await?)) }),
         salvage: |url| {
             Box::pin(async move { Remains::all_of(PostgresLog::open_existing(&url).await?).await })
@@ -41,7 +43,7 @@ static ENGINES: &[Engine] = &[
         location: Location::Server { form: "nats://HOST:PORT/STREAM", log_name: NatsLog::name_in },
         access: LogAccess::Shared,
         open: |url| Box::pin(async move { Ok(opened(NatsLog::open(&url).await?)) }),
-        open_existing: |url| Box::pin(async move { Ok(opened(NatsLog::open_existing(&url).await?)) }),
+        open_existing: |url, _| Box::pin(async move { Ok(opened(NatsLog::open_existing(&url).await?)) }),
         read: |url| Box::pin(async move { Ok(source(NatsLog::open_existing(&url).await?)) }),
         salvage: |url| Box::pin(async move { Remains::all_of(NatsLog::salvage(&url).await?).await }),
     },
@@ -50,7 +52,7 @@ static ENGINES: &[Engine] = &[
         location: Location::Memory,
         access: LogAccess::Exclusive,
         open: |_| Box::pin(async { Ok(opened(MemoryLog::default())) }),
-        open_existing: |_| Box::pin(async { Ok(opened(MemoryLog::default())) }),
+        open_existing: |_, _| Box::pin(async { Ok(opened(MemoryLog::default())) }),
         read: |_| Box::pin(async { Ok(source(MemoryLog::default())) }),
         salvage: |_| Box::pin(async { Remains::all_of(MemoryLog::default()).await }),
     },
@@ -65,8 +67,8 @@ pub(crate) struct Engine {
     pub(crate) access: LogAccess,
     /// Opens the log, and creates it if it does not exist.
     pub(crate) open: fn(String) -> Opening<Log>,
-    /// Opens a log that exists, and creates nothing.
-    pub(crate) open_existing: fn(String) -> Opening<Log>,
+    /// Opens a log that exists, on a server that holds this commit if there are several, and creates nothing.
+    pub(crate) open_existing: fn(String, Version) -> Opening<Log>,
     /// Opens a log that exists to read it, and changes nothing in it.
     pub(crate) read: fn(String) -> Opening<Source>,
     /// Finds everything that can be read of a log that may be damaged, without changing it.
@@ -115,7 +117,7 @@ impl Engine {
             location: Location::Path,
             access: LogAccess::Exclusive,
             open: |path| blocking(move || Ok(opened(EmbeddedLog::<E>::open(path)?))),
-            open_existing: |path| blocking(move || Ok(opened(EmbeddedLog::<E>::open_existing(path)?))),
+            open_existing: |path, _| blocking(move || Ok(opened(EmbeddedLog::<E>::open_existing(path)?))),
             read: |path| blocking(move || Ok(source(EmbeddedLog::<E>::open_to_read(path)?))),
             salvage: |path| blocking(move || Ok(EmbeddedLog::<E>::salvage(path)?.into())),
         }

@@ -1,6 +1,12 @@
 //! Store URLs: which engine stores the log, and where.
 
-use std::{ffi::OsStr, fmt, path::Path, ptr, str::FromStr};
+use std::{
+    ffi::OsStr,
+    fmt,
+    path::{self, Path, PathBuf},
+    ptr,
+    str::FromStr,
+};
 
 use adapters::service_client::ServiceUrl;
 use application::LogAccess;
@@ -49,16 +55,33 @@ impl StoreUrl {
         }
     }
 
-    /// A name for the log on a server, by which it is recognised after a restart: everything in the URL that decides which
-    /// log it is, and no password.
-    pub(crate) fn name_of_server_log(&self) -> Option<String> {
+    /// The name of the log, by which it is recognised after a restart: the engine, and the absolute path, the database and
+    /// schema, or the stream. `None` for a log that ends with the process.
+    pub(crate) fn log_name(&self) -> Option<String> {
         match self {
-            Self::Engine { engine: Engine { location: Location::Server { log_name, .. }, .. }, place } => {
-                log_name(place)
-            }
-            Self::Engine { .. } | Self::Service(_) => None,
+            Self::Engine { engine, place } => match engine.location {
+                // The path need not exist, so links are not resolved.
+                Location::Path => Some(format!("{}:{}", engine.scheme(), absolute(place).display())),
+                Location::Server { log_name, .. } => log_name(place),
+                Location::Memory => None,
+            },
+            Self::Service(_) => None,
         }
     }
+
+    /// Whether a file in this directory would be a part of the store.
+    pub(crate) fn contains(&self, directory: &Path) -> bool {
+        match self {
+            Self::Engine { engine: Engine { location: Location::Path, .. }, place } => {
+                path::absolute(directory).is_ok_and(|directory| directory.starts_with(absolute(place)))
+            }
+            Self::Engine { .. } | Self::Service(_) => false,
+        }
+    }
+}
+
+fn absolute(path: &str) -> PathBuf {
+    path::absolute(path).unwrap_or_else(|_| path.into())
 }
 
 fn canonical(path: &str) -> String {
@@ -191,19 +214,22 @@ mod tests {
     }
 
     #[test]
-    fn the_name_of_a_log_depends_on_where_it_is_and_on_no_password() {
-        let name = |url: &str| url.parse::<StoreUrl>().unwrap().name_of_server_log();
+    fn a_log_is_named_after_its_engine_and_place_and_not_after_server_user_or_password() {
+        let name = |url: &str| url.parse::<StoreUrl>().unwrap().log_name();
         for (one, other) in [
             ("postgres://me:a@h/db", "postgresql://me:b@h/db?password=c&connect_timeout=3"),
-            ("nats://a:b@h:1/S?tls=off", "nats://c@h:1/S"),
+            ("postgres://me@h/db", "postgres://you@other:1,another/db"),
+            ("nats://a:b@h:1/S?tls=off", "nats://c@other:2/S"),
+            ("sled:pets/log", "sled:./pets/log"),
         ] {
             assert_eq!(name(one), name(other));
         }
         for (one, other) in [
             ("postgres://me@h/db", "postgres://me@h/other"),
-            ("postgres://me@h/db", "postgres://you@h/db"),
             ("postgres://me@h/db", "postgres://me@h/db?options=-csearch_path%3Dshop"),
             ("nats://h/S", "nats://h/T"),
+            ("sled:pets", "sqlite:pets"),
+            ("sled:pets", "sled:other"),
         ] {
             assert_ne!(name(one), name(other));
         }

@@ -1,8 +1,9 @@
 //! The wiring: opens logs, stores and keys.
 
 use std::{
+    io,
     path::{Path, PathBuf},
-    sync::Arc,
+    sync::{Arc, Mutex, PoisonError, Weak},
     time::Duration,
 };
 
@@ -12,13 +13,13 @@ use adapters::{
         api_keys::{ApiKeys, KeyFile},
     },
     event_log::remote::RemoteLog,
-    first_commit::FirstCommit,
     read_model::MemoryReadModel,
+    state_record::StateRecord,
     system::SystemClock,
 };
 use application::{
     Options, PetStore, ReplayProgress,
-    ports::{Clock as _, CommitId, DurabilityLevel, Fault, LogError},
+    ports::{Clock as _, DurabilityLevel, Fault, LogError, LogIdentity},
 };
 use tokio::time::{self, Instant};
 
@@ -29,6 +30,8 @@ use crate::{
 
 /// How long to wait at the start for an engine that cannot be reached.
 const START_PATIENCE: Duration = Duration::from_secs(30);
+/// How often the record of the applied log is updated.
+const RECORD_INTERVAL: Duration = Duration::from_secs(3);
 /// How long to wait between two attempts.
 const START_PAUSE: Duration = Duration::from_millis(500);
 
@@ -36,12 +39,6 @@ const START_PAUSE: Duration = Duration::from_millis(500);
 pub(crate) async fn open_log(url: &StoreUrl) -> Result<Log, LogError> {
     let (engine, place) = engine_of(url)?;
     (engine.open)(place).await
-}
-
-/// Opens a log that exists, and creates nothing.
-async fn open_existing_log(url: &StoreUrl) -> Result<Log, LogError> {
-    let (engine, place) = engine_of(url)?;
-    (engine.open_existing)(place).await
 }
 
 /// Finds everything that can be read, without changing the store.
@@ -89,9 +86,9 @@ pub(crate) async fn open_source(url: &StoreUrl, access: &Access) -> Result<Sourc
 #[derive(Debug)]
 pub(crate) struct Demands {
     pub(crate) required: DurabilityLevel,
-    /// The folder that remembers which log a server held.
-    pub(crate) state: PathBuf,
-    /// Whether the log may be another one than before.
+    /// The directory of the record of the applied log, or `None` to run without one.
+    pub(crate) state: Option<PathBuf>,
+    /// Whether to adopt a log that does not hold what this node has applied.
     pub(crate) accept_new_log: bool,
     pub(crate) pets_max: Option<usize>,
 }
@@ -102,7 +99,12 @@ pub(crate) async fn open_store(
     url: &StoreUrl,
     demands: &Demands,
     progress: &Arc<ReplayProgress>,
-) -> Result<PetStore, LogError> {
+) -> Result<(PetStore, LogRecorder), LogError> {
+    if demands.accept_new_log {
+        tracing::warn!(
+            "--accept-new-log is set: this start adopts the log as it is; remove the flag for the next start"
+        );
+    }
     let deadline = Instant::now() + START_PATIENCE;
     let mut logged = None;
     loop {
@@ -114,7 +116,7 @@ pub(crate) async fn open_store(
                 logged = Some(error);
                 time::sleep(START_PAUSE).await;
             }
-            opened => return opened,
+            opened => return opened.map_err(advise),
         }
     }
 }
@@ -123,49 +125,125 @@ async fn try_to_open_store(
     url: &StoreUrl,
     demands: &Demands,
     progress: &Arc<ReplayProgress>,
-) -> Result<PetStore, LogError> {
+) -> Result<(PetStore, LogRecorder), LogError> {
     let &Demands { required, ref state, accept_new_log, pets_max } = demands;
-    let memory = url.name_of_server_log().map(|name| FirstCommit::of(name, state));
-    let first_commit = match &memory {
-        Some(memory) if !accept_new_log => memory.recall()?,
-        Some(_) | None => None,
-    };
-    // A log that is gone is not created again: that would be in the way of whoever restores it.
-    let log = if first_commit.is_some() { open_existing_log(url).await? } else { open_log(url).await? };
+    let recorder = LogRecorder::new(url, state.as_deref())?;
+    let known = if accept_new_log { None } else { recorder.read()? };
+    let log = open_known_log(url, known).await?;
     let durability = log.durability();
     if durability.level < required {
         let detail =
             format!("--require-durability asks for more than {url} promises: {}", durability.promise);
         return Err(LogError::new(Fault::CannotOpen, detail));
     }
-    let options = Options { required, first_commit, pets_max, ..Options::new(url.access()) };
+    let options = Options { required, known, pets_max, ..Options::new(url.access()) };
     let read_model = Arc::<MemoryReadModel>::default();
     let store =
         PetStore::open_with_progress(log, read_model, Arc::new(SystemClock), options, progress.clone())
             .await?;
-    if let Some(memory) = memory
-        && first_commit.is_none()
-    {
-        tokio::spawn(remember(memory, accept_new_log, store.first_commit()));
+    if accept_new_log {
+        recorder.adopt(&store).await;
     }
-    Ok(store)
+    Ok((store, recorder))
 }
 
-/// Remembers the first commit once there is one, and forgets the one before if the log may be another one.
-async fn remember(
-    memory: FirstCommit,
-    accept_new_log: bool,
-    first_commit: impl Future<Output = Option<CommitId>>,
-) {
-    let forgotten = if accept_new_log { memory.forget() } else { Ok(()) };
-    let remembered = match (forgotten, first_commit.await) {
-        (Ok(()), Some(first)) => tokio::task::spawn_blocking(move || memory.remember(first)).await,
-        (forgotten, _) => Ok(forgotten),
-    };
-    if let Ok(Err(error)) = remembered {
-        tracing::warn!(
-            "the next start will accept any log, because the folder of --state cannot be used: {error}"
-        );
+/// Opens the log that this node had before, or any log if it had none.
+async fn open_known_log(url: &StoreUrl, known: Option<LogIdentity>) -> Result<Log, LogError> {
+    let Some(known) = known else { return open_log(url).await };
+    // A log that is missing is not created: it would be in the way of its restore.
+    let (engine, place) = engine_of(url)?;
+    (engine.open_existing)(place, known.version()).await
+}
+
+/// Says what to do about a log that this node cannot follow.
+fn advise(error: LogError) -> LogError {
+    if error.fault != Fault::AnotherLog {
+        return error;
+    }
+    let advice = "restore the log, or start with --accept-new-log to adopt it as it is (ids after its end are assigned again)";
+    LogError::new(error.fault, format!("{error}: {advice}"))
+}
+
+/// Keeps the record of the applied log up to date, if there is one.
+#[derive(Clone)]
+pub(crate) struct LogRecorder {
+    record: Option<Arc<StateRecord>>,
+    /// Why the last update failed. Each reason is logged once.
+    failure: Arc<Mutex<Option<String>>>,
+}
+
+impl LogRecorder {
+    fn new(url: &StoreUrl, state: Option<&Path>) -> Result<Self, LogError> {
+        let (Some(name), Some(directory)) = (url.log_name(), state) else {
+            return Ok(Self { record: None, failure: Arc::default() });
+        };
+        if url.contains(directory) {
+            let detail =
+                format!("--state {} is inside the store: name another directory", directory.display());
+            return Err(LogError::new(Fault::CannotOpen, detail));
+        }
+        let record = StateRecord::of(name, directory);
+        record.prepare().map_err(|error| {
+            let detail = format!(
+                "the record of the applied log cannot be written to {} ({error}): name another directory with --state, or \
+                 run without a record with --state none",
+                directory.display()
+            );
+            LogError::new(Fault::CannotOpen, detail)
+        })?;
+        Ok(Self { record: Some(Arc::new(record)), failure: Arc::default() })
+    }
+
+    fn read(&self) -> Result<Option<LogIdentity>, LogError> {
+        let Some(record) = &self.record else { return Ok(None) };
+        record.read().map_err(|error| {
+            let detail = format!(
+                "the record of the applied log {} cannot be used ({error}): restore it, or start with --accept-new-log to \
+                 adopt the log as it is",
+                record.file().display()
+            );
+            LogError::new(Fault::CannotOpen, detail)
+        })
+    }
+
+    /// Records the log of the store instead of the one before.
+    async fn adopt(&self, store: &PetStore) {
+        let identity = store.identity();
+        self.update(move |record| record.replace(identity)).await;
+    }
+
+    /// Records what the store has applied, if it follows its log.
+    pub(crate) async fn record(&self, store: &PetStore) {
+        if let Some(identity) = store.identity() {
+            self.update(move |record| record.advance(identity)).await;
+        }
+    }
+
+    /// Records the first commit, and then every few seconds, for as long as the store is open.
+    pub(crate) async fn run(self, store: Weak<PetStore>, first_applied: impl Future<Output = ()>) {
+        first_applied.await;
+        while let Some(identity) = store.upgrade().map(|store| store.identity()) {
+            if let Some(identity) = identity {
+                self.update(move |record| record.advance(identity)).await;
+            }
+            time::sleep(RECORD_INTERVAL).await;
+        }
+    }
+
+    async fn update(&self, update: impl FnOnce(&StateRecord) -> io::Result<()> + Send + 'static) {
+        let Some(record) = self.record.clone() else { return };
+        let updated = tokio::task::spawn_blocking(move || update(&record)).await;
+        let failure = match updated {
+            Ok(Ok(())) => None,
+            Ok(Err(error)) => Some(error.to_string()),
+            // A runtime that shuts down cancels the work.
+            Err(_) => return,
+        };
+        let mut logged = self.failure.lock().unwrap_or_else(PoisonError::into_inner);
+        if let Some(reason) = failure.as_ref().filter(|_| *logged != failure) {
+            tracing::warn!("the record of the applied log cannot be updated: {reason}");
+        }
+        *logged = failure;
     }
 }
 
@@ -210,7 +288,10 @@ mod file_engine;
 
 #[cfg(test)]
 mod tests {
-    use application::{contract, ports::Position};
+    use application::{
+        contract,
+        ports::{CommitId, Position},
+    };
 
     use super::{file_engine::FileEngine, *};
 
@@ -223,7 +304,9 @@ mod tests {
         let place = folder.path().join("log").display().to_string();
         let url = StoreUrl::Engine { engine: &TABLE[0], place };
         contract::a_reopened_log_holds_everything(async || open_log(&url).await.unwrap()).await;
-        assert_eq!(open_existing_log(&url).await.unwrap().head().await, Ok(Position(20)));
+        let id = CommitId(uuid::Uuid::nil());
+        let known = LogIdentity { first: id, position: Position(20), newest: id };
+        assert_eq!(open_known_log(&url, Some(known)).await.unwrap().head().await, Ok(Position(20)));
         let log = open_source(&url, &Access { key: None, ca: None }).await.unwrap();
         let remains = find_remains(&url).await.unwrap();
         assert_eq!(remains.reach, log.head().await.unwrap());

@@ -45,7 +45,7 @@ async fn nodes_continue_on_a_promoted_synchronous_standby_and_nothing_is_lost() 
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn a_promoted_standby_that_has_lost_commits_is_replayed_from_the_start() {
+async fn a_promoted_standby_that_has_lost_commits_is_rejected_until_a_server_has_them() {
     let mut primary = PostgresServer::start();
     let mut standby = PostgresServer::standby_of(&primary);
     let store = node(&url_of_both(&primary, &standby)).await;
@@ -65,15 +65,57 @@ async fn a_promoted_standby_that_has_lost_commits_is_replayed_from_the_start() {
     standby.start_again();
     standby.promote();
 
-    eventually("the lost pet is no longer shown", async || {
-        // While the log is replayed, nothing is shown.
-        let shown = all_pets(&store).map_err(|fault| fault.to_string())?;
-        let names: Vec<_> = shown.iter().map(|pet| pet.details.name.as_str()).collect();
-        if names == ["on both"] { Ok(()) } else { Err(format!("{names:?}")) }
+    eventually("the standby is rejected", async || {
+        let reason = store.health().not_ready_for_reads().map(|error| error.fault);
+        if reason == Some(Fault::AnotherLog) { Ok(()) } else { Err(reason) }
     })
     .await;
-    let next = eventually("writing goes on", || create(&store, "after the failover")).await;
-    assert_eq!((next.id.get(), store.version().position), (2, Position(2)));
+    assert!(create(&store, "on neither").await.is_err());
+    assert_eq!(all_pets(&store).unwrap().len(), 2, "reads continue");
+    assert_eq!(
+        standby.sql("postgres", "SELECT count(*) FROM petstore_commits"),
+        "1",
+        "nothing is stored there"
+    );
+
+    primary.start_again();
+    let next = eventually("writing goes on", || create(&store, "on the primary again")).await;
+    assert_eq!((next.id.get(), store.version().position), (3, Position(3)));
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn an_old_primary_that_comes_back_is_not_used() {
+    let mut primary = PostgresServer::start_with(&["synchronous_standby_names=standby"]);
+    let standby = PostgresServer::standby_of(&primary);
+    let url = url_of_both(&primary, &standby);
+    let nodes = [node(&url).await, node(&url).await, node(&url).await];
+    create(&nodes[0], "before").await.unwrap();
+    primary.kill();
+    standby.promote();
+    eventually("writing goes on", || create(&nodes[0], "on the new primary")).await;
+    for node in &nodes {
+        node.caught_up(nodes[0].version().position, PATIENCE).await.unwrap();
+    }
+
+    primary.start_again();
+    standby.sql(
+        "postgres",
+        "SELECT pg_terminate_backend(pid) FROM pg_stat_activity WHERE application_name = 'petstore'",
+    );
+    let mut ids = vec![];
+    for node in &nodes {
+        ids.push(eventually("writing goes on", || create(node, "after")).await.id.get());
+    }
+    assert_eq!(ids.len(), 3);
+    assert!(ids.is_sorted_by(|earlier, later| earlier < later), "no id is assigned twice: {ids:?}");
+    for node in &nodes {
+        node.caught_up(nodes[2].version().position, PATIENCE).await.unwrap();
+    }
+    assert_eq!(
+        primary.sql("postgres", "SELECT count(*) FROM petstore_commits"),
+        "1",
+        "nothing is stored there"
+    );
 }
 
 /// PostgreSQL keeps such a commit and calls it a success: only a warning tells.

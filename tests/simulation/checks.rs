@@ -2,7 +2,7 @@
 
 use std::collections::{HashMap, HashSet};
 
-use application::{Created, PetStore, WriteError, ports::Fault};
+use application::{Created, PetStore, WriteError};
 
 use super::{
     history::{self, Create, Operations, Outcome, Read, Shown},
@@ -145,8 +145,7 @@ fn reads_show_the_durable_log(truth: &Truth, operations: &Operations) -> Verdict
                 ensure(same, || format!("node {node} at {version:?} showed {pet:?} for {id:?}"))?;
             }
             Shown::Nothing(fault) => {
-                let diverged = *fault == Fault::Diverged && truth.restored();
-                ensure(diverged, || format!("node {node} refused a read: {fault}"))?;
+                return Err(format!("node {node} refused a read: {fault}"));
             }
         }
     }

@@ -22,7 +22,7 @@ use super::{
     chance::Chance,
     history,
     journal::{Journal, Tick},
-    plan::{Faults, Lie, Outage, Plan, Restore, Unfitness},
+    plan::{Faults, Lie, Outage, Plan, Unfitness},
 };
 
 pub(crate) struct Engine {
@@ -41,8 +41,6 @@ struct State {
     stored: Vec<Stored>,
     /// Since when it is the log.
     since: Tick,
-    /// What the log was before each time it was restored.
-    past: Vec<Log>,
     chance: Chance,
     faults: Faults,
     /// Until when each node cannot reach the engine.
@@ -85,7 +83,6 @@ impl Engine {
         let state = State {
             stored: Vec::new(),
             since: 0,
-            past: Vec::new(),
             chance,
             faults: plan.faults.clone(),
             away: vec![Instant::now(); plan.nodes],
@@ -110,7 +107,7 @@ impl Engine {
     pub(crate) fn logs(&self) -> Vec<Log> {
         let state = self.state();
         let last = Log { since: state.since, commits: state.stored.clone() };
-        state.past.iter().cloned().chain([last]).collect()
+        vec![last]
     }
 
     /// Of the records that somebody was told might be stored, how many are.
@@ -143,7 +140,7 @@ impl Engine {
         keeps: bool,
     ) -> Result<Position, AppendError> {
         let mut state = self.state();
-        if expected == state.version() && state.closed.is_none() {
+        if expected == state.version() && state.closed.is_none() && state.hidden.is_none() {
             let fault = state.chance.pick(&[Fault::WriteFailed, Fault::Full, Fault::Unreachable]);
             let closed = Closed { fault, kept: keeps.then(|| record.clone()) };
             let error = closed.error();
@@ -255,31 +252,6 @@ impl Engine {
         }
     }
 
-    /// Puts a backup in the place of the log.
-    pub(crate) fn restore(&self, restore: &Restore) {
-        self.go_away(&restore.outage);
-        let mut state = self.state();
-        // A log that is empty or begins differently is another log, and no backup of this one.
-        let left = state.stored.len().saturating_sub(restore.drops).max(1).min(state.stored.len());
-        let at =
-            self.journal.count(|tally| tally.restores += 1, format_args!("the log is restored to {left}"));
-        let past = Log { since: state.since, commits: state.stored.clone() };
-        state.past.push(past);
-        state.stored.truncate(left);
-        state.since = at;
-        state.closed = None;
-        state.seen.iter_mut().for_each(|seen| *seen = left.min(*seen));
-        drop(state);
-        self.broken.notify_waiters();
-    }
-
-    /// The first commit of the log, as every node that has seen it remembers it.
-    pub(crate) fn first_commit(&self) -> Option<CommitId> {
-        let state = self.state();
-        let log = state.hidden.as_ref().map_or(&state.stored, |(log, _)| log);
-        log.first().map(|stored| stored.commit.id)
-    }
-
     /// Makes the log one that must not be written to.
     pub(crate) fn spoil(&self, how: Unfitness) {
         let at = self.journal.count(|tally| tally.unfit += 1, format_args!("the log is unfit: {how:?}"));
@@ -287,6 +259,11 @@ impl Engine {
         let commits = match how {
             Unfitness::Emptied => 0,
             Unfitness::Replaced(commits) => commits,
+            Unfitness::Restored(lost) => {
+                let left = state.stored.len().saturating_sub(lost);
+                let older = state.stored[..left].to_vec();
+                return state.show_instead(older);
+            }
             Unfitness::Damaged => {
                 state.damaged = true;
                 return;
@@ -299,10 +276,8 @@ impl Engine {
             let commit = codec::decode(&record.bytes).expect("a commit of another log");
             Stored { commit, at, record }
         });
-        let log = mem::replace(&mut state.stored, other.collect());
-        state.hidden = Some((log, state.seen.clone()));
-        let most = state.stored.len();
-        state.seen.iter_mut().for_each(|seen| *seen = most.min(*seen));
+        let other = other.collect();
+        state.show_instead(other);
     }
 
     /// The right log is back.
@@ -369,6 +344,14 @@ impl State {
     fn version(&self) -> Version {
         let commit = self.stored.last().map(|stored| stored.commit.id);
         Version { position: Position(self.stored.len() as u64), commit }
+    }
+
+    /// Puts another log in the place of the right one.
+    fn show_instead(&mut self, other: Vec<Stored>) {
+        let log = mem::replace(&mut self.stored, other);
+        self.hidden = Some((log, self.seen.clone()));
+        let most = self.stored.len();
+        self.seen.iter_mut().for_each(|seen| *seen = most.min(*seen));
     }
 
     /// How much of the log a node is shown: all of it or, now and then, less, but never less than before.

@@ -39,7 +39,6 @@ pub(crate) fn contest(seed: u64, distances: &[u64]) -> Vec<u64> {
         faults: Faults { delay_max: 2, ..Faults::default() },
         outages: vec![],
         restarts: vec![],
-        restore: None,
         unfit: None,
         distances: distances.to_vec(),
         skews: vec![0; distances.len()],

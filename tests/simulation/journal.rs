@@ -42,7 +42,6 @@ pub(crate) struct Tally {
     pub(crate) closed: u64,
     pub(crate) restarts: u64,
     pub(crate) outages: u64,
-    pub(crate) restores: u64,
     pub(crate) unfit: u64,
 }
 
@@ -105,7 +104,6 @@ impl AddAssign for Tally {
         self.closed += other.closed;
         self.restarts += other.restarts;
         self.outages += other.outages;
-        self.restores += other.restores;
         self.unfit += other.unfit;
     }
 }
@@ -115,7 +113,7 @@ impl fmt::Display for Tally {
         write!(
             formatter,
             "{} creates ({} answered, {} of them replayed; {} refused, {} lost), {} reads, {} commits, {} unclear outcomes \
-             ({} had landed), {} conflicts, {} closed logs, {} outages, {} restored logs, {} unfit \
+             ({} had landed), {} conflicts, {} closed logs, {} outages, {} unfit \
              logs, {} restarts",
             self.creates,
             self.answered,
@@ -129,7 +127,6 @@ impl fmt::Display for Tally {
             self.conflicts,
             self.closed,
             self.outages,
-            self.restores,
             self.unfit,
             self.restarts,
         )

@@ -10,7 +10,10 @@ use std::{
 };
 
 use adapters::read_model::MemoryReadModel;
-use application::{Options, PetStore, ports::Clock};
+use application::{
+    Options, PetStore, Version,
+    ports::{Clock, LogIdentity},
+};
 use chrono::{DateTime, TimeDelta, Utc};
 use tokio::{
     sync::{Mutex as AsyncMutex, Notify},
@@ -38,6 +41,10 @@ pub(crate) struct Node {
     clock: Arc<WrongClock>,
     life: Mutex<Option<Arc<Life>>>,
     lives: AtomicUsize,
+    /// What the node has recorded about its log.
+    known: Mutex<Option<LogIdentity>>,
+    /// The life that ends while the next one starts. Both update the same record.
+    leaving: Mutex<Option<Arc<Life>>>,
     /// Held while the node is between two lives.
     restarting: AsyncMutex<()>,
 }
@@ -75,6 +82,8 @@ impl Node {
             clock,
             life: Mutex::default(),
             lives: AtomicUsize::new(0),
+            known: Mutex::default(),
+            leaving: Mutex::default(),
             restarting: AsyncMutex::default(),
         })
     }
@@ -89,11 +98,14 @@ impl Node {
         let give_up = Instant::now() + STARTING_MAX;
         let number = self.lives.fetch_add(1, Ordering::SeqCst) + 1;
         let begun = self.engine.journal.note(format_args!("node {} starts life {number}", self.index));
+        if let Some(leaving) = self.leaving.lock().unwrap_or_else(PoisonError::into_inner).take() {
+            self.record(&leaving);
+        }
         let link = Link::new(self.engine.clone(), self.index);
         let store = loop {
             let read_model = Arc::<MemoryReadModel>::default();
-            let first_commit = self.engine.first_commit();
-            let options = Options { first_commit, ..Options::new(self.engine.access) };
+            let known = *self.known.lock().unwrap_or_else(PoisonError::into_inner);
+            let options = Options { known, ..Options::new(self.engine.access) };
             let opening = PetStore::open(link.clone(), read_model, self.clock.clone(), options);
             match opening.await {
                 Ok(store) => break store,
@@ -105,6 +117,15 @@ impl Node {
         let life = Life { number, begun, store, link, killed: Notify::new() };
         *self.life.lock().unwrap_or_else(PoisonError::into_inner) = Some(Arc::new(life));
         Ok(())
+    }
+
+    /// Records what a life has applied.
+    fn record(&self, life: &Life) {
+        let Version { position, commit } = life.store.version();
+        if let (Some(first), Some(newest)) = (life.store.log_id(), commit) {
+            let known = LogIdentity { first, position, newest };
+            *self.known.lock().unwrap_or_else(PoisonError::into_inner) = Some(known);
+        }
     }
 
     /// Ends the node's life and starts the next one.
@@ -122,13 +143,17 @@ impl Node {
             return Ok(());
         };
         self.engine.journal.note(format_args!("node {} is {end:?}", self.index));
+        self.record(&life);
         match end {
             End::Killed => {
                 life.link.cut();
                 life.killed.notify_waiters();
                 Ok(())
             }
-            End::Replaced => Ok(()),
+            End::Replaced => {
+                *self.leaving.lock().unwrap_or_else(PoisonError::into_inner) = Some(life);
+                Ok(())
+            }
             End::Closed => {
                 let life = sole_owner(life).await;
                 let closing = time::timeout(CLOSING_MAX, life.store.close()).await;

@@ -22,7 +22,6 @@ pub(crate) struct Plan {
     pub(crate) faults: Faults,
     pub(crate) outages: Vec<Outage>,
     pub(crate) restarts: Vec<Restart>,
-    pub(crate) restore: Option<Restore>,
     pub(crate) unfit: Option<Unfit>,
     /// How far each node is from the engine: milliseconds that every way takes in addition.
     pub(crate) distances: Vec<u64>,
@@ -79,14 +78,6 @@ pub(crate) struct Outage {
     pub(crate) node: Option<usize>,
 }
 
-/// The engine breaks down and comes back from a backup that lacks the last commits. What was answered and is not in
-/// the backup is lost, and no node may go on showing it.
-#[derive(Debug, Clone)]
-pub(crate) struct Restore {
-    pub(crate) outage: Outage,
-    pub(crate) drops: usize,
-}
-
 /// For a while the engine holds a log that must not be written to. Then the right one is back, unchanged.
 #[derive(Debug, Clone)]
 pub(crate) struct Unfit {
@@ -101,6 +92,8 @@ pub(crate) enum Unfitness {
     Emptied,
     /// The log is another one, with so many commits.
     Replaced(u64),
+    /// The log is an older state of itself, without so many commits.
+    Restored(usize),
     /// The engine calls the log damaged, and takes appends all the same.
     Damaged,
 }
@@ -139,22 +132,19 @@ impl Plan {
         let outages = (0..chance.pick(&[0, 0, 1, 2])).map(|_| Outage::of(chance, span, nodes)).collect();
         let restarts =
             (0..chance.pick(&[0, 0, 1, 2, 3])).map(|_| Restart::of(chance, span, nodes, access)).collect();
-        let restore = (access == LogAccess::Shared && chance.per_mille(80)).then(|| Restore {
-            outage: Outage { node: None, ..Outage::of(chance, span, nodes) },
-            drops: 1 + chance.index(6),
+        let unfit = (access == LogAccess::Shared && chance.per_mille(200)).then(|| Unfit {
+            at: chance.millis(0..=span),
+            lasts: chance.millis(0..=20_000),
+            how: chance.pick(&[
+                Unfitness::Emptied,
+                Unfitness::Restored(1),
+                Unfitness::Restored(3),
+                Unfitness::Replaced(1),
+                Unfitness::Replaced(4),
+                Unfitness::Replaced(40),
+                Unfitness::Damaged,
+            ]),
         });
-        let unfit =
-            (access == LogAccess::Shared && restore.is_none() && chance.per_mille(120)).then(|| Unfit {
-                at: chance.millis(0..=span),
-                lasts: chance.millis(0..=20_000),
-                how: chance.pick(&[
-                    Unfitness::Emptied,
-                    Unfitness::Replaced(1),
-                    Unfitness::Replaced(4),
-                    Unfitness::Replaced(40),
-                    Unfitness::Damaged,
-                ]),
-            });
         Self {
             access,
             nodes,
@@ -164,7 +154,6 @@ impl Plan {
             faults: Faults::of(chance, access),
             outages,
             restarts,
-            restore,
             unfit,
             distances: (0..nodes).map(|_| chance.pick(&[0, 0, 0, 5, 50])).collect(),
             skews: (0..nodes).map(|_| chance.pick(&[0, 0, 1, -1, 60, -3_600, 3 * DAY, -400 * DAY])).collect(),
@@ -176,7 +165,7 @@ impl Plan {
     /// Whether nothing at all goes wrong in this run, save that nodes compete.
     pub(crate) fn is_calm(&self) -> bool {
         let undisturbed = self.outages.is_empty() && self.restarts.is_empty();
-        self.faults.is_calm() && undisturbed && self.restore.is_none() && self.unfit.is_none()
+        self.faults.is_calm() && undisturbed && self.unfit.is_none()
     }
 }
 

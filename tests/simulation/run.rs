@@ -129,14 +129,6 @@ fn trouble(plan: &Plan, engine: &Arc<Engine>, world: &Arc<World>) -> JoinSet<Res
             Ok(())
         });
     }
-    if let Some(restore) = plan.restore.clone() {
-        let engine = engine.clone();
-        trouble.spawn(async move {
-            time::sleep(restore.outage.at).await;
-            engine.restore(&restore);
-            Ok(())
-        });
-    }
     if let Some(unfit) = plan.unfit.clone() {
         let (engine, world) = (engine.clone(), world.clone());
         trouble.spawn(async move {

@@ -51,10 +51,6 @@ impl Truth {
         self.lineages.last().expect("there is always a log")
     }
 
-    pub(crate) fn restored(&self) -> bool {
-        self.lineages.len() > 1
-    }
-
     /// Every commit that was ever durable, some of them more than once.
     pub(crate) fn ever(&self) -> impl Iterator<Item = &Stored> {
         self.lineages.iter().flat_map(|lineage| &lineage.commits)

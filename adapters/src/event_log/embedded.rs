@@ -135,7 +135,7 @@ impl<E: Engine> EmbeddedLog<E> {
     pub fn open_existing(path: impl AsRef<Path>) -> Result<Self, LogError> {
         let layout = E::layout(path.as_ref());
         if HighWaterMark::read(&layout.mark)?.is_none() && !E::exists(&layout)? {
-            return Err(layout.missing());
+            return Err(LogError::new(Fault::AnotherLog, layout.missing().detail));
         }
         Self::open(path)
     }

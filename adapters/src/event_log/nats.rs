@@ -96,12 +96,12 @@ impl NatsLog {
         SalvagedStream::open(address, connection).await
     }
 
-    /// The name of the stream that a URL selects, with its servers and without secrets. `None` if the URL names no stream.
+    /// The name of the stream that a URL selects. `None` if the URL names no stream.
     pub fn name_in(url: &str) -> Option<String> {
         let place = url.strip_prefix("nats://")?.split('?').next()?;
         let place = place.rsplit_once('@').map_or(place, |(_, place)| place);
         let (_, stream) = place.split_once('/')?;
-        (!stream.is_empty()).then(|| format!("nats://{place}"))
+        (!stream.is_empty()).then(|| format!("nats:{stream}"))
     }
 
     /// Parses a URL without connecting anywhere.

@@ -59,18 +59,17 @@ impl PostgresLog {
         Self::connect(url, IfMissing::Refuse).await
     }
 
-    /// The name of the log that a URL selects: everything that decides which log it is, and no password. `None` if the URL
-    /// names no server.
+    /// Opens a log that exists, on a server that holds this commit. If no server holds it, and one of them does not respond,
+    /// the error is [`Fault::Unreachable`].
+    pub async fn open_holding(url: &str, newest: Version) -> Result<Self, LogError> {
+        let settings = Settings::parse(url, &environment::of_this_process)?;
+        Ok(Self { link: Link::open(settings, IfMissing::Refuse, Some(newest)).await? })
+    }
+
+    /// The name of the log that a URL selects: its database and schema. `None` if the URL names no server.
     pub fn name_in(url: &str) -> Option<String> {
         let (_, rest) = url.split_once("://")?;
-        let (place, options) = rest.split_once('?').unwrap_or((rest, ""));
-        let (user, place) = place.rsplit_once('@').unwrap_or(("", place));
-        let user = user.split(':').next().unwrap_or_default();
-        let deciding = ["options", "user", "dbname", "host", "hostaddr", "port"];
-        let decides =
-            |option: &&str| option.split_once('=').is_some_and(|(name, _)| deciding.contains(&name));
-        let options: Vec<_> = options.split('&').filter(decides).collect();
-        (!rest.is_empty()).then(|| format!("postgres://{user}@{place}?{}", options.join("&")))
+        (!rest.is_empty()).then(|| settings::log_name(url, &environment::of_this_process))
     }
 
     /// Parses a URL without connecting anywhere.
@@ -81,7 +80,7 @@ impl PostgresLog {
 
     async fn connect(url: &str, if_missing: IfMissing) -> Result<Self, LogError> {
         let settings = Settings::parse(url, &environment::of_this_process)?;
-        Ok(Self { link: Link::open(settings, if_missing).await? })
+        Ok(Self { link: Link::open(settings, if_missing, None).await? })
     }
 }
 
@@ -89,7 +88,9 @@ impl PostgresLog {
 impl LogSource for PostgresLog {
     async fn read(&self, after: Position, bound: ReadBound) -> Result<Vec<StoredRecord>, LogError> {
         let session = self.link.session().await?;
-        let records = session.in_time(READ_TIMEOUT, TOO_SLOW, session.read(after, bound)).await?;
+        let rows = session.in_time(READ_TIMEOUT, TOO_SLOW, session.read(after, bound)).await?;
+        let (versions, records): (Vec<_>, Vec<_>) = rows.into_iter().unzip();
+        self.link.read(&versions);
         for (record, position) in records.iter().zip(after.0 + 1..) {
             if record.position != Position(position) {
                 let detail = format!(
@@ -145,7 +146,10 @@ impl EventLog for PostgresLog {
                 let what = "stored a commit with a warning: its standbys may not have it";
                 Err(AppendError::Unclear(error_mapping::unreachable(session.server(), what)))
             }
-            Ok(Ok(Some(position))) => Ok(position),
+            Ok(Ok(Some(position))) => {
+                self.link.applied(Version::at(position, record.id));
+                Ok(position)
+            }
             Ok(Ok(None)) => Err(AppendError::Conflict),
             Ok(Err(error)) => {
                 let outcome = error_mapping::append_error(session.server(), &error);

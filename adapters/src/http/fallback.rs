@@ -28,16 +28,23 @@ pub(super) async fn api_not_found(_: Client, uri: Uri) -> ApiError {
 pub(super) async fn not_found(uri: Uri) -> ApiError {
     let path = uri.path().trim_end_matches('/');
     let candidates = [path.to_owned(), format!("/v1{path}"), path.replace("/v1/v1", "/v1")];
-    let exists = |path: &&String| OPERATIONS.iter().any(|row| matches_template(path, row.path));
+    let known = || OPERATIONS.iter().map(|row| row.path).filter(|path| !is_on_admin_listener(path));
+    let exists = |path: &&String| known().any(|template| matches_template(path, template));
     let nearest = || {
         let similarity = |known: &str| strsim::jaro_winkler(path, known);
-        let rows = OPERATIONS.iter().filter(|row| row.is_in_api()).map(|row| row.path);
-        rows.max_by(|one, other| similarity(one).total_cmp(&similarity(other)))
+        known()
+            .filter(|path| operations::is_in_api(path))
+            .max_by(|one, other| similarity(one).total_cmp(&similarity(other)))
             .filter(|nearest| similarity(nearest) > MISSPELT)
     };
     let meant = candidates.iter().filter(|path| path.len() <= HINT_MAX).find(exists).map(String::as_str);
     let hint = meant.or_else(nearest).map(|meant| format!("did you mean {meant}? "));
     ApiError::NotFound(format!("no such endpoint; {}see /docs", hint.unwrap_or_default()).into())
+}
+
+/// Paths under `/v1` need a key on the admin listener too.
+pub(super) async fn admin_api_not_found(_: Client) -> ApiError {
+    admin_not_found().await
 }
 
 pub(super) async fn admin_not_found() -> ApiError {
@@ -71,6 +78,10 @@ fn allowed(path: &MatchedPath, method: &Method, scopes: Option<Scopes>) -> Respo
     } else {
         (allow, ApiError::MethodNotAllowed(methods)).into_response()
     }
+}
+
+fn is_on_admin_listener(path: &str) -> bool {
+    ["/metrics", "/log"].contains(&path) || path.starts_with("/admin/")
 }
 
 /// Whether a path matches the template of a row, which has at most one parameter.

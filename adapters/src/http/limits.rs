@@ -5,17 +5,17 @@ use std::time::Duration;
 use super::middleware::client_address::TrustedProxy;
 use crate::access::RateLimit;
 
-/// How many bytes of a body are read. A pet takes less than 2 KiB.
+/// Maximum size of a request body, in bytes. A pet takes less than 2 KiB.
 pub(super) const BODY_MAX: usize = 64 * 1024;
 
-/// How long a request waits for the log position it asks for.
+/// How long a request waits for its `Log-Position`.
 pub(super) const LOG_POSITION_TIMEOUT: Duration = Duration::from_secs(1);
 
-/// The limits that are counted by the address of the client. None by default.
+/// Limits per client address. None by default.
 #[derive(Debug, Clone, Default)]
 pub struct ClientLimits {
-    /// How many wrong keys get 401; those beyond get 429.
+    /// The rate of invalid keys that get 401; above it, they get 429.
     pub failed_auth: Option<RateLimit>,
-    /// Whose word about the addresses of clients is taken.
+    /// Proxies whose forwarding headers are trusted.
     pub trusted_proxies: Vec<TrustedProxy>,
 }

@@ -24,7 +24,7 @@ use super::{
 };
 use crate::access::Authenticator;
 
-/// The state of the HTTP port. It can answer probes before the store is open and while it is going away.
+/// The state of the HTTP adapter. It serves probes before the store is open, too.
 pub struct Service {
     pub(super) keys: Arc<dyn Authenticator>,
     pub(super) request_log: RequestLog,
@@ -37,19 +37,18 @@ pub struct Service {
     pub(super) dropped_log_lines: Arc<AtomicU64>,
     pub(super) tls: Option<Arc<Tls>>,
     pub(super) listeners: Mutex<Vec<Arc<Admission>>>,
-    /// A place for each response that sends the log.
+    /// A permit for each response of `/log`.
     pub(super) log_readers: Arc<Semaphore>,
     /// The progress of the replay, until the store is open.
     pub(super) replay: Arc<ReplayProgress>,
     store: OnceLock<Arc<PetStore>>,
     draining: AtomicBool,
-    /// Whether responses without an end have to come to one.
-    leaving: watch::Sender<bool>,
+    /// Whether endless responses have to end.
+    ending: watch::Sender<bool>,
 }
 
 impl Service {
-    /// A service that is starting: it knows who may call, but has nothing to show yet. It shows the number of
-    /// dropped lines in its metrics.
+    /// A service without a store: `/v1` gets 503. `dropped_log_lines` is shown in the metrics.
     pub fn new(keys: Arc<dyn Authenticator>, site: Site, dropped_log_lines: Arc<AtomicU64>) -> Self {
         Self {
             keys,
@@ -67,57 +66,56 @@ impl Service {
             replay: Arc::default(),
             store: OnceLock::new(),
             draining: AtomicBool::new(false),
-            leaving: watch::Sender::default(),
+            ending: watch::Sender::default(),
         }
     }
 
-    /// The same service, which shows in its metrics when this certificate expires.
+    /// Shows in the metrics when this certificate expires.
     #[must_use]
     pub fn with_tls(self, tls: Option<Arc<Tls>>) -> Self {
         Self { tls, ..self }
     }
 
-    /// The same service, which logs these requests.
+    /// Selects the requests that are logged.
     #[must_use]
     pub fn with_access_log(mut self, which: AccessLog) -> Self {
         self.request_log.which = which;
         self
     }
 
-    /// The same service, with limits for each client.
+    /// Sets the limits per client address.
     #[must_use]
     pub fn with_client_limits(self, client_limits: ClientLimits) -> Self {
         let failed_auth = client_limits.failed_auth.map(FailedAuth::new);
         Self { client_limits, failed_auth, ..self }
     }
 
-    /// What the probes show until the store is open.
+    /// The progress that the probes show until the store is open.
     pub fn replay(&self) -> Arc<ReplayProgress> {
         self.replay.clone()
     }
 
-    /// Starts to serve the store. Only the first store counts.
+    /// Starts to serve the store. A second store is ignored.
     pub fn open(&self, store: Arc<PetStore>) {
-        // Nothing else could be done with a second store than to ignore it.
         let _ = self.store.set(store);
     }
 
-    /// Says at `/readyz` that this node is leaving. It goes on serving until [`serve`](super::serve) is told to end.
+    /// Reports `draining` at `/readyz`. Requests are served until [`serve`](super::serve) is shut down.
     pub fn drain(&self) {
         self.draining.store(true, Ordering::Relaxed);
     }
 
-    /// Ends the responses that have no end of their own, after what is stored by now.
+    /// Ends endless responses after everything that is stored now.
     pub(super) fn end_streams(&self) {
-        self.leaving.send_replace(true);
+        self.ending.send_replace(true);
     }
 
-    /// Tells when [`end_streams`](Self::end_streams) is called.
-    pub(super) fn leaving(&self) -> watch::Receiver<bool> {
-        self.leaving.subscribe()
+    /// Becomes true when [`end_streams`](Self::end_streams) is called.
+    pub(super) fn ending(&self) -> watch::Receiver<bool> {
+        self.ending.subscribe()
     }
 
-    /// How many responses that send the log are under way.
+    /// The number of responses of `/log` in progress.
     pub(super) fn log_readers(&self) -> usize {
         LOG_READERS_MAX - self.log_readers.available_permits()
     }
@@ -126,7 +124,7 @@ impl Service {
         self.draining.load(Ordering::Relaxed)
     }
 
-    /// Whether this node reads and writes as it should, and means to go on.
+    /// Whether this node accepts reads and writes, and is not draining.
     pub(super) fn is_ready(&self) -> bool {
         !self.is_draining() && self.opened().is_some_and(|store| store.health().not_ready().is_none())
     }

@@ -1,4 +1,4 @@
-//! How the service is reached from outside: its public URLs, and the web pages that may call it.
+//! The public side of the service: its URLs, the operator's contact, and the web pages that may call it.
 
 use std::str::FromStr;
 
@@ -7,33 +7,33 @@ use thiserror::Error;
 
 use super::middleware::cors::Origin;
 
-/// What an operator decides about how the service is reached.
+/// The settings of the public side.
 #[derive(Debug, Clone, Default)]
 pub struct Site {
-    /// Where the production service is, for the OpenAPI document.
+    /// The URL of the production service, for the OpenAPI document.
     pub base_url: Option<ServerUrl>,
-    /// Where the staging service is, for the OpenAPI document.
+    /// The URL of the staging service, for the OpenAPI document.
     pub staging_url: Option<ServerUrl>,
-    /// Whom to ask about the service, for the OpenAPI document.
+    /// The contact for questions, for the OpenAPI document.
     pub contact: Option<ContactUrl>,
     /// The web pages that may call this service from a browser.
     pub origins: Vec<Origin>,
 }
 
-/// The public address of a service, ending in the version of its interface.
+/// The public URL of a service, ending in the version of the API.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct ServerUrl(String);
 
-/// Where the operator of the service can be reached: a web page or a `mailto:` address.
+/// The contact of the operator: a web page or a `mailto:` address.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct ContactUrl(String);
 
-/// A text that is neither.
+/// An invalid contact URL.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Error)]
 #[error("expected the http(s):// or mailto: URL where you can be reached")]
 pub struct InvalidContactUrl;
 
-/// A text that is no such address.
+/// An invalid server URL.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Error)]
 #[error("expected http(s)://HOST[:PORT][/PATH]/v1: the URL must end in /v1")]
 pub struct InvalidServerUrl;

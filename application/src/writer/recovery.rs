@@ -19,11 +19,11 @@ impl Writer {
         if self.refusals == 0 && self.replica.log.check_writable().await.is_ok() {
             self.refusals = 1;
             tracing::warn!("a commit was rejected: {error}");
-            self.replica.monitor.writes_go_on();
+            self.replica.monitor.resume_writes();
             return self.refuse(covered, error.fault);
         }
         loop {
-            self.replica.monitor.writes_stopped(&error);
+            self.replica.monitor.stop_writes(&error);
             let pause = RETRY_PAUSE.saturating_mul(2_u32.saturating_pow(self.refusals)).min(PROBE_PAUSE_MAX);
             self.refusals = self.refusals.saturating_add(1);
             if self.refuse_all(error.fault, pause).await.is_break() {
@@ -42,15 +42,18 @@ impl Writer {
     pub(super) async fn recover(&mut self, mut error: LogError) {
         let begun = Instant::now();
         loop {
-            self.replica.monitor.writes_stopped(&error);
+            if error.fault == Fault::AnotherLog {
+                self.replica.record_failure(&error);
+            }
+            self.replica.monitor.stop_writes(&error);
             let for_a_moment = error.fault == Fault::Unreachable && begun.elapsed() < APPEND_TIMEOUT;
             if for_a_moment && !self.queue.is_closed() {
                 time::sleep(RETRY_PAUSE).await;
             } else if self.refuse_all(error.fault, RETRY_PAUSE).await.is_break() {
                 return;
             }
-            match self.replica.rejoin().await.and_then(|()| self.durable_enough()) {
-                Ok(()) => return self.replica.monitor.writes_go_on(),
+            match self.replica.resume().await.and_then(|()| self.durable_enough()) {
+                Ok(()) => return self.replica.monitor.resume_writes(),
                 Err(again) => error = again,
             }
         }

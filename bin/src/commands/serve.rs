@@ -154,10 +154,12 @@ async fn serve(arguments: ServeArguments, output: &Output) -> anyhow::Result<()>
     let (url, demands) = (arguments.store.store.clone(), arguments.demands());
     let progress = service.replay();
     let opening = tokio::spawn(async move { wire::open_store(&url, &demands, &progress).await });
-    let store = tokio::select! {
-        opened = opening => Arc::new(opened.context("the store could not be opened")??),
+    let (store, recorder) = tokio::select! {
+        opened = opening => opened.context("the store could not be opened")??,
         () = signals.received() => return Ok(()),
     };
+    let store = Arc::new(store);
+    tokio::spawn(recorder.clone().run(Arc::downgrade(&store), store.first_applied()));
     service.open(store.clone());
     let (server, address) = match early {
         Some(listening) => listening,
@@ -184,6 +186,7 @@ async fn serve(arguments: ServeArguments, output: &Output) -> anyhow::Result<()>
         let close = async {
             // This writes files, and a hanging disk must not delay signals.
             spawn_blocking(move || keys.close()).await?;
+            recorder.record(&store).await;
             close(store).await
         };
         match tokio::time::timeout(CLOSE_PATIENCE, close).await {

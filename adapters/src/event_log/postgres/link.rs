@@ -2,11 +2,15 @@
 
 use std::{sync::Arc, time::Duration};
 
-use application::ports::{Durability, LogError};
-use parking_lot::RwLock;
+use application::ports::{Durability, Fault, LogError, Version};
+use parking_lot::{Mutex as SyncMutex, RwLock};
 use tokio::{sync::Mutex, time::Instant};
 
-use super::{error_mapping, session::Session, settings::Settings};
+use super::{
+    error_mapping,
+    session::{Attempt, Holds, Session},
+    settings::Settings,
+};
 use crate::event_log::IfMissing;
 
 /// The pause after a failed attempt to connect. It doubles with each failure; callers get the last error meanwhile.
@@ -24,24 +28,47 @@ const DURABILITY_AGE_MAX: Duration = Duration::from_secs(1);
 pub(super) struct Link {
     settings: Settings,
     state: Mutex<State>,
+    /// The newest commit that this node has read or appended: servers that hold it are preferred.
+    newest: SyncMutex<Version>,
     /// What the server promised, and when it was asked.
     durability: RwLock<(Durability, Instant)>,
 }
 
 enum State {
     Connected(Arc<Session>),
-    Lost { error: LogError, try_again: Instant, pause: Duration },
+    /// Connected to a server that lacks the newest commit, until another one can be used.
+    Behind {
+        session: Arc<Session>,
+        try_again: Instant,
+    },
+    Lost {
+        error: LogError,
+        try_again: Instant,
+        pause: Duration,
+    },
 }
 
 impl Link {
     /// Connects for the first time.
-    pub(super) async fn open(settings: Settings, if_missing: IfMissing) -> Result<Self, LogError> {
-        let session = Session::open(&settings, if_missing).await?;
+    pub(super) async fn open(
+        settings: Settings,
+        if_missing: IfMissing,
+        newest: Option<Version>,
+    ) -> Result<Self, LogError> {
+        let newest = newest.unwrap_or(Version::START);
+        let Attempt { session, errors } = Session::open(&settings, if_missing, newest).await;
+        let may_appear = errors.iter().any(|error| error.fault == Fault::Unreachable);
+        let session = match session {
+            // Whoever opens the log finds out what it lacks.
+            Some((session, holds)) if holds == Holds::Newest || !may_appear => session,
+            Some(_) | None => return Err(error_mapping::combined(errors)),
+        };
         let durability = RwLock::new((durability_of(&session).await?, Instant::now()));
         if if_missing == IfMissing::Create {
             wait_for_standbys(&session).await?;
         }
-        Ok(Self { settings, state: Mutex::new(State::Connected(Arc::new(session))), durability })
+        let state = Mutex::new(State::Connected(Arc::new(session)));
+        Ok(Self { settings, state, newest: SyncMutex::new(newest), durability })
     }
 
     /// The open session, or a new one.
@@ -49,14 +76,23 @@ impl Link {
         let mut state = self.state.lock().await;
         let pause = match &*state {
             State::Connected(session) if session.is_open() => return Ok(session.clone()),
+            State::Behind { session, try_again } if session.is_open() && Instant::now() < *try_again => {
+                return Ok(session.clone());
+            }
             State::Lost { error, try_again, .. } if Instant::now() < *try_again => return Err(error.clone()),
-            State::Connected(_) => RETRY_PAUSE,
+            State::Connected(_) | State::Behind { .. } => RETRY_PAUSE,
             State::Lost { pause, .. } => (*pause * 2).min(RETRY_PAUSE_MAX),
         };
         match self.reconnect().await {
-            Ok(session) => {
+            Ok((session, holds)) => {
                 let session = Arc::new(session);
-                *state = State::Connected(session.clone());
+                *state = match holds {
+                    Holds::Newest => State::Connected(session.clone()),
+                    Holds::Less => State::Behind {
+                        session: session.clone(),
+                        try_again: Instant::now() + RETRY_PAUSE_MAX,
+                    },
+                };
                 Ok(session)
             }
             Err(error) => {
@@ -66,12 +102,32 @@ impl Link {
         }
     }
 
-    async fn reconnect(&self) -> Result<Session, LogError> {
+    async fn reconnect(&self) -> Result<(Session, Holds), LogError> {
         // Tables that existed are not created again: a log that has vanished is not an empty log.
-        let session = Session::open(&self.settings, IfMissing::Refuse).await?;
+        let newest = *self.newest.lock();
+        let Attempt { session, errors } = Session::open(&self.settings, IfMissing::Refuse, newest).await;
+        let (session, holds) = session.ok_or_else(|| error_mapping::combined(errors))?;
         self.note(durability_of(&session).await?);
         wait_for_standbys(&session).await?;
-        Ok(session)
+        Ok((session, holds))
+    }
+
+    /// Remembers a commit that was stored after the newest one.
+    pub(super) fn applied(&self, version: Version) {
+        let mut newest = self.newest.lock();
+        if version.position > newest.position {
+            *newest = version;
+        }
+    }
+
+    /// Remembers the last of these versions if they continue the history up to the newest commit.
+    pub(super) fn read(&self, versions: &[Version]) {
+        let newest = *self.newest.lock();
+        if (newest == Version::START || versions.contains(&newest))
+            && let Some(last) = versions.last()
+        {
+            self.applied(*last);
+        }
     }
 
     /// Asks the server from time to time, because its settings can change while it runs.

@@ -10,7 +10,9 @@ use std::{
     time::Duration,
 };
 
-use application::ports::{Durability, Fault, LogError, Position, ReadBound, Record, StoredRecord, Version};
+use application::ports::{
+    CommitId, Durability, Fault, LogError, Position, ReadBound, Record, StoredRecord, Version,
+};
 use bytes::Bytes;
 use tokio::{
     io::{AsyncRead, AsyncWrite},
@@ -44,8 +46,8 @@ const APPEND: &str = "\
 
 /// The number of rows is decided by their sizes, before any bytes are read.
 const READ: &str = "\
-    SELECT position, bytes FROM (\
-        SELECT position, bytes, \
+    SELECT position, bytes, id FROM (\
+        SELECT position, bytes, id, \
             sum(octet_length(bytes)) OVER (ORDER BY position) - octet_length(bytes) AS bytes_before \
         FROM petstore_commits WHERE position > $1 ORDER BY position LIMIT $2) AS batch \
     WHERE bytes_before < $3 ORDER BY position";
@@ -58,7 +60,22 @@ const PROBE: &str = "\
 
 /// A transaction that stores nothing: its commit waits until the standbys have everything before it.
 const MARK: &str = "SELECT pg_logical_emit_message(true, 'petstore', '')";
+const HOLDS: &str = "SELECT EXISTS (SELECT 1 FROM petstore_commits WHERE position = $1 AND id = $2)";
 const HEAD: &str = "SELECT coalesce(max(position), 0) FROM petstore_commits";
+
+/// What became of an attempt to connect.
+pub(super) struct Attempt {
+    pub(super) session: Option<(Session, Holds)>,
+    /// Why the other servers were not chosen.
+    pub(super) errors: Vec<LogError>,
+}
+
+/// Whether a server holds the newest commit that this node has read or appended.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum Holds {
+    Newest,
+    Less,
+}
 
 /// An open session with one server.
 pub(super) struct Session {
@@ -89,17 +106,41 @@ impl Drop for Driver {
 }
 
 impl Session {
-    /// Connects to the first server of the settings that can be written to.
-    pub(super) async fn open(settings: &Settings, if_missing: IfMissing) -> Result<Self, LogError> {
-        let mut errors: Vec<LogError> = Vec::new();
+    /// Connects to the first server of the settings that can be written to and holds `newest`.
+    pub(super) async fn open(settings: &Settings, if_missing: IfMissing, newest: Version) -> Attempt {
+        let mut attempt = Attempt { session: None, errors: Vec::new() };
         for target in settings.targets() {
-            match time::timeout(target.connect_timeout, Self::open_at(target, if_missing)).await {
-                Ok(Ok(session)) => return Ok(session),
-                Ok(Err(error)) => errors.push(error),
-                Err(_) => errors.push(error_mapping::unreachable(&target.server, "does not respond")),
+            let opening = async {
+                let session = Self::open_at(target, if_missing).await?;
+                let holds = session.holds(newest).await;
+                holds
+                    .map_err(|error| error_mapping::query_error(&target.server, &error))
+                    .map(|holds| (session, holds))
+            };
+            match time::timeout(target.connect_timeout, opening).await {
+                Ok(Ok((session, true))) => {
+                    return Attempt { session: Some((session, Holds::Newest)), errors: vec![] };
+                }
+                Ok(Ok((session, false))) => {
+                    let what = format!(
+                        "lacks the commit at position {} that this node has applied",
+                        newest.position
+                    );
+                    let detail = format!("PostgreSQL at {} {what}", target.server);
+                    attempt.errors.push(LogError::new(Fault::AnotherLog, detail));
+                    attempt.session.get_or_insert((session, Holds::Less));
+                }
+                Ok(Err(error)) => attempt.errors.push(error),
+                Err(_) => attempt.errors.push(error_mapping::unreachable(&target.server, "does not respond")),
             }
         }
-        Err(error_mapping::combined(errors))
+        attempt
+    }
+
+    /// Whether the server holds this commit.
+    async fn holds(&self, Version { position, commit }: Version) -> Result<bool, Error> {
+        let (Ok(position), Some(commit)) = (i64::try_from(position.0), commit) else { return Ok(true) };
+        self.reading.query_one(HOLDS, &[&position, &commit.0]).await?.try_get(0)
     }
 
     async fn open_at(target: &Target, if_missing: IfMissing) -> Result<Self, LogError> {
@@ -181,8 +222,12 @@ impl Session {
         self.warned.load(Ordering::Relaxed)
     }
 
-    /// Records after `after`, within `bound`.
-    pub(super) async fn read(&self, after: Position, bound: ReadBound) -> Result<Vec<StoredRecord>, Error> {
+    /// Records after `after`, within `bound`, with their versions.
+    pub(super) async fn read(
+        &self,
+        after: Position,
+        bound: ReadBound,
+    ) -> Result<Vec<(Version, StoredRecord)>, Error> {
         let Ok(after) = i64::try_from(after.0) else { return Ok(vec![]) };
         let most = |bound: usize| i64::try_from(bound).unwrap_or(i64::MAX);
         let rows = self
@@ -191,7 +236,9 @@ impl Session {
             .await?;
         let records = rows.iter().map(|row| {
             let bytes: &[u8] = row.try_get(1)?;
-            Ok(StoredRecord { position: position(row.try_get(0)?), bytes: Bytes::copy_from_slice(bytes) })
+            let position = position(row.try_get(0)?);
+            let version = Version::at(position, CommitId(row.try_get(2)?));
+            Ok((version, StoredRecord { position, bytes: Bytes::copy_from_slice(bytes) }))
         });
         records.collect()
     }

@@ -75,6 +75,21 @@ impl Settings {
     }
 }
 
+/// The database and the schema that a URL selects, which name the log; never the server or the user.
+pub(super) fn log_name(url: &str, environment: Environment<'_>) -> String {
+    let config = Url::split(url).ok().and_then(|url| url.rest.parse::<Config>().ok()).unwrap_or_default();
+    let user = config
+        .get_user()
+        .map(str::to_owned)
+        .or_else(|| environment("PGUSER"))
+        .or_else(|| environment("USER"));
+    // A URL without a database selects the one that is named after the user.
+    let database = config.get_dbname().map(str::to_owned).or(user).unwrap_or_default();
+    let path = config.get_options().and_then(|options| options.split_once("search_path="));
+    let schema = path.and_then(|(_, path)| path.split_ascii_whitespace().next()).unwrap_or_default();
+    format!("postgres:{database}/{schema}")
+}
+
 impl fmt::Debug for Target {
     fn fmt(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
         formatter.debug_struct("Target").field("server", &self.server).finish_non_exhaustive()

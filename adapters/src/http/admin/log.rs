@@ -1,7 +1,7 @@
-//! `GET /log`: the stored records from a position on, one per line, up to the head or as they become durable.
+//! `GET /log`: the stored records after a position, one per line, up to the head or as they become durable.
 //!
-//! The format is that of an export: without `follow`, the last line is a manifest, and a response without one was cut off.
-//! With `follow`, an empty line now and then shows that the service is still there.
+//! The format is that of an export: without `follow`, the last line is a manifest, and a response without one is incomplete.
+//! With `follow`, empty lines keep the connection alive.
 
 use std::{collections::VecDeque, sync::Arc, time::Duration};
 
@@ -37,33 +37,26 @@ use crate::{
     },
 };
 
-/// How many responses may be under way at once: each holds a batch of records, and reads the disk.
+/// Maximum number of responses in progress: each holds a batch of records and reads the disk.
 pub(crate) const LOG_READERS_MAX: usize = 16;
 
-/// How long a follower hears nothing before it gets an empty line.
-const HEARTBEAT: Duration = Duration::from_secs(5);
+/// The longest interval between two lines for a follower; an empty line fills it.
+const HEARTBEAT_INTERVAL: Duration = Duration::from_secs(5);
 
-/// How often it is asked whether the key of a reader is still valid: revoking it is to end a response, too.
-const KEY_CHECK: Duration = Duration::from_secs(1);
+/// The interval at which the key of a reader is checked: revoking it ends its responses.
+const KEY_CHECK_INTERVAL: Duration = Duration::from_secs(1);
 
-/// How much is handed to the connection at a time. Within the write timeout a peer has to take that much.
-const PIECE: usize = 64 * 1024;
+/// The size of a chunk of the response. A client must read one within the write timeout.
+const CHUNK_BYTES: usize = 64 * 1024;
 
 const JSON_LINES: (HeaderName, HeaderValue) =
     (CONTENT_TYPE, HeaderValue::from_static("application/jsonl; charset=utf-8"));
 
-/// What a request asks for.
+/// The query parameters.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 struct Query {
     after: Position,
-    extent: Extent,
-}
-
-/// How far a response goes.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-enum Extent {
-    ToTheHead,
-    Endless,
+    follow: bool,
 }
 
 /// `GET /log`, and `HEAD` for the last position alone.
@@ -84,7 +77,7 @@ pub(crate) async fn show(
     Ok(response)
 }
 
-/// The last position of the log, which is not before `after`.
+/// The last position of the log. It is an error if `after` is beyond it.
 async fn head_beyond(service: &Service, after: Position) -> Result<Position, ApiError> {
     let store = service.store()?;
     if let Some(error) = store.health().reads {
@@ -102,31 +95,28 @@ async fn head_beyond(service: &Service, after: Position) -> Result<Position, Api
 }
 
 fn send(service: &Service, reader: &Authenticated, query: Query, head: Position) -> Result<Body, ApiError> {
-    let Authenticated { principal, address: client } = reader;
-    let Query { after, extent } = query;
-    let place = service.log_readers.clone().try_acquire_owned();
-    let place = place.map_err(|_| ApiError::Busy("too many others are reading the log"))?;
-    tracing::info!(key = %principal.id, name = principal.name, %client, %after, %head, ?extent, "sending the log");
+    let Authenticated { principal, address: client, .. } = reader;
+    let Query { after, follow } = query;
+    let permit = service.log_readers.clone().try_acquire_owned();
+    let permit = permit.map_err(|_| ApiError::Busy("too many clients are reading the log"))?;
+    tracing::info!(key = %principal.id, name = principal.name, %client, %after, %head, follow, "sending the log");
     let sending = Sending {
         feed: service.store()?.log_feed(after),
-        goal: match extent {
-            Extent::ToTheHead => Goal::Head(head),
-            Extent::Endless => Goal::News,
-        },
+        goal: if follow { Goal::Follow } else { Goal::Head(head) },
         ready: VecDeque::new(),
-        heard: Instant::now(),
-        leaving: service.leaving(),
+        last_sent: Instant::now(),
+        ending: service.ending(),
         keys: service.keys.clone(),
         key: principal.id.clone(),
         checked: Instant::now(),
         reader: format!("{} ({}) at {client}", principal.id, principal.name.escape_debug()),
-        _place: place,
+        _permit: permit,
     };
-    let pieces = stream::unfold(sending, async |mut sending: Sending| {
-        let piece = sending.next().await.transpose()?;
-        Some((piece, sending))
+    let chunks = stream::unfold(sending, async |mut sending: Sending| {
+        let chunk = sending.next().await.transpose()?;
+        Some((chunk, sending))
     });
-    Ok(Body::from_stream(pieces))
+    Ok(Body::from_stream(chunks))
 }
 
 impl Query {
@@ -140,12 +130,8 @@ impl Query {
                     after.replace(position.ok_or(ApiError::invalid(rule))?).is_some()
                 }
                 "follow" => {
-                    let extent = match &*value {
-                        "true" => Extent::Endless,
-                        "false" => Extent::ToTheHead,
-                        _ => return Err(ApiError::invalid("follow must be true or false")),
-                    };
-                    follow.replace(extent).is_some()
+                    let value = value.parse().map_err(|_| ApiError::invalid("follow must be true or false"));
+                    follow.replace(value?).is_some()
                 }
                 _ => return Err(ApiError::invalid("the only query parameters of /log are after and follow")),
             };
@@ -153,44 +139,42 @@ impl Query {
                 return Err(ApiError::invalid(format!("{name} must be given once")));
             }
         }
-        Ok(Self { after: after.unwrap_or(Position::START), extent: follow.unwrap_or(Extent::ToTheHead) })
+        Ok(Self { after: after.unwrap_or(Position::START), follow: follow.unwrap_or_default() })
     }
 }
 
-/// A response under way.
+/// A response in progress.
 struct Sending {
     feed: Feed,
     goal: Goal,
-    /// Read, and not handed to the connection yet.
+    /// Chunks that the connection has not taken yet.
     ready: VecDeque<Bytes>,
-    /// When the peer was sent something for the last time.
-    heard: Instant,
-    leaving: watch::Receiver<bool>,
+    last_sent: Instant,
+    ending: watch::Receiver<bool>,
     keys: Arc<dyn Authenticator>,
     key: KeyId,
-    /// When the key was last known to be valid.
+    /// When the key was last checked.
     checked: Instant,
-    /// For the log of the service.
+    /// The client, for log lines.
     reader: String,
-    _place: OwnedSemaphorePermit,
+    _permit: OwnedSemaphorePermit,
 }
 
-/// What a response still has to send.
+/// The rest of a response.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Goal {
-    /// Everything up to here, then the manifest.
+    /// Records up to this position, then the manifest.
     Head(Position),
-    /// Whatever comes, until the service stops.
-    News,
-    /// Nothing.
+    /// Records as they are appended, until the service stops.
+    Follow,
     Reached,
 }
 
 impl Sending {
-    /// The next piece, or `None` at the end. After an error the response is cut off.
+    /// The next chunk, or `None` at the end. An error aborts the response.
     async fn next(&mut self) -> Result<Option<Bytes>, LogError> {
-        let piece = loop {
-            if self.checked.elapsed() >= KEY_CHECK {
+        let chunk = loop {
+            if self.checked.elapsed() >= KEY_CHECK_INTERVAL {
                 if !self.keys.is_valid(&self.key) {
                     tracing::warn!(
                         "no longer sending the log to {}: the key is not valid any more",
@@ -200,8 +184,8 @@ impl Sending {
                 }
                 self.checked = Instant::now();
             }
-            if let Some(piece) = self.ready.pop_front() {
-                break piece;
+            if let Some(chunk) = self.ready.pop_front() {
+                break chunk;
             }
             match self.goal {
                 Goal::Head(head) if self.feed.position() < head => {
@@ -214,15 +198,15 @@ impl Sending {
                     self.goal = Goal::Reached;
                     break self.feed.manifest(Utc::now()).into();
                 }
-                Goal::News => {
-                    // Asked first: what was acknowledged before the service left is sent.
-                    let leaving = *self.leaving.borrow_and_update();
+                Goal::Follow => {
+                    // Read before the log, so that everything acknowledged before the shutdown is sent.
+                    let ending = *self.ending.borrow_and_update();
                     if self.read(Position(u64::MAX)).await? > 0 {
                         continue;
                     }
-                    if leaving {
+                    if ending {
                         self.goal = Goal::Reached;
-                    } else if self.heard.elapsed() >= HEARTBEAT {
+                    } else if self.last_sent.elapsed() >= HEARTBEAT_INTERVAL {
                         break Bytes::from(b"\n".to_vec());
                     } else {
                         self.wait().await?;
@@ -231,25 +215,25 @@ impl Sending {
                 Goal::Reached => return Ok(None),
             }
         };
-        self.heard = Instant::now();
-        Ok(Some(piece))
+        self.last_sent = Instant::now();
+        Ok(Some(chunk))
     }
 
-    /// Reads the next lines up to `end`, and tells how many bytes they have.
+    /// Reads the next lines up to `end`, and returns their size in bytes.
     async fn read(&mut self, end: Position) -> Result<usize, LogError> {
         let lines = self.feed.lines(end).await.map_err(|error| self.failed(error))?;
-        // Pieces of their own, so that each gives back its memory when it was sent.
-        self.ready.extend(lines.chunks(PIECE).map(Bytes::copy_from_slice));
+        // Copied, so that each chunk releases its memory when it was sent.
+        self.ready.extend(lines.chunks(CHUNK_BYTES).map(Bytes::copy_from_slice));
         Ok(lines.len())
     }
 
     async fn wait(&mut self) -> Result<(), LogError> {
-        let patience = HEARTBEAT.saturating_sub(self.heard.elapsed()).min(KEY_CHECK);
+        let timeout = HEARTBEAT_INTERVAL.saturating_sub(self.last_sent.elapsed()).min(KEY_CHECK_INTERVAL);
         let waited = tokio::select! {
-            waited = self.feed.wait(patience) => waited,
-            _ = self.leaving.changed() => Ok(()),
-            // An engine may return earlier than asked, and later.
-            () = time::sleep(patience) => Ok(()),
+            waited = self.feed.wait(timeout) => waited,
+            _ = self.ending.changed() => Ok(()),
+            // An engine may take longer than the timeout.
+            () = time::sleep(timeout) => Ok(()),
         };
         waited.map_err(|error| self.failed(error))
     }
@@ -268,7 +252,7 @@ impl Drop for Sending {
     fn drop(&mut self) {
         let how = match self.goal {
             Goal::Reached => "was sent the log",
-            Goal::Head(_) | Goal::News => "left, or read too slowly, and was sent the log",
+            Goal::Head(_) | Goal::Follow => "left, or read too slowly, and was sent the log",
         };
         tracing::info!("{} {how} up to position {}", self.reader, self.feed.position());
     }
@@ -285,12 +269,12 @@ mod tests {
 
     #[test]
     fn the_query_says_where_to_begin_and_whether_to_go_on() {
-        let query = |after, extent| Ok(Query { after: Position(after), extent });
+        let query = |after, follow| Ok(Query { after: Position(after), follow });
         for (text, expected) in [
-            ("", query(0, Extent::ToTheHead)),
-            ("after=0", query(0, Extent::ToTheHead)),
-            ("after=17&follow=false", query(17, Extent::ToTheHead)),
-            ("follow=true&after=18446744073709551615", query(u64::MAX, Extent::Endless)),
+            ("", query(0, false)),
+            ("after=0", query(0, false)),
+            ("after=17&follow=false", query(17, false)),
+            ("follow=true&after=18446744073709551615", query(u64::MAX, true)),
         ] {
             assert_eq!(Query::parse(text), expected, "{text}");
         }

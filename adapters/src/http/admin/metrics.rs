@@ -280,7 +280,9 @@ fn writer(encoder: &mut Encoder<'_>, store: &PetStore) -> fmt::Result {
     let help = "Commits that were decided again because another node had appended first.";
     encoder.counter("petstore_log_conflicts", help, statistics.conflicts.load(Relaxed))?;
     let help = "Appends that were repeated because their outcome was unknown.";
-    encoder.counter("petstore_log_retries", help, statistics.retries.load(Relaxed))
+    encoder.counter("petstore_log_retries", help, statistics.retries.load(Relaxed))?;
+    let help = "Times the log was found to lack commits that this node had applied.";
+    encoder.counter("petstore_log_rejected", help, statistics.rejected_logs.load(Relaxed))
 }
 
 /// Metrics of embedded engines; others do not know their disks.

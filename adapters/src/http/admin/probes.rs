@@ -51,7 +51,8 @@ struct Promise {
     promise: String,
 }
 
-/// The last applied position, and the head during a replay. Shown to operators and to clients with a key.
+/// The last applied position, and the head of the log during a replay or if the log lacks that position. Shown to operators
+/// and to clients with a key.
 #[derive(Serialize)]
 struct Progress {
     position: u64,
@@ -100,7 +101,10 @@ impl Report {
             (false, Some(_), None) => READY,
         };
         let progress = match store {
-            Some(store) => Progress { position: store.version().position.0, head: None },
+            Some(store) => Progress {
+                position: store.version().position.0,
+                head: store.rejected_head().map(|head| head.0),
+            },
             None => Progress { position: service.replay.position().0, head: Some(service.replay.head().0) },
         };
         Self { status, reason, engine: store.map(Engine::of), progress: Some(progress) }

@@ -50,7 +50,7 @@ fn scaled(whole: &str, fraction: &str, exponent: i64) -> Option<u64> {
     number.checked_mul(10_u64.checked_pow(u32::try_from(zeros).ok()?)?)
 }
 
-/// An exponent. One that is too long is held at the edge of what counts: beyond it nothing but zero is an int64 anyway.
+/// An exponent, saturated: beyond the range of `i64`, only zero can be an int64.
 fn exponent_of(text: &str) -> Option<i64> {
     match text.parse::<i64>() {
         Ok(exponent) => Some(exponent),

@@ -22,15 +22,12 @@ use crate::http::{
 /// The scheme of the `Authorization` header.
 const SCHEME: &[u8] = b"bearer";
 
-/// The owner of a valid key, and the remainder of its rate limit after this request.
-pub(crate) struct Authentication {
-    pub(crate) principal: Arc<Principal>,
-    pub(crate) balance: Option<Balance>,
-}
-
-/// A request with a valid key that is within its rate limit.
+/// The owner of a valid key. As an extractor: of one that is within its rate limit.
+#[derive(Clone)]
 pub(crate) struct Authenticated {
     pub(crate) principal: Arc<Principal>,
+    /// The remainder of the rate limit after this request.
+    pub(crate) balance: Option<Balance>,
     pub(crate) address: IpAddr,
 }
 
@@ -67,29 +64,29 @@ impl FromRequestParts<Arc<Service>> for Authenticated {
 
     async fn from_request_parts(parts: &mut Parts, service: &Arc<Service>) -> Result<Self, ApiError> {
         let context = RequestContext::of(parts);
-        let authentication = authenticate(service, &parts.headers, context.client);
-        let authentication = authentication.inspect_err(|error| record_failure(service, error))?;
-        let Authentication { principal, balance } = context.authentication.get_or_init(|| authentication);
+        let authenticated = authenticate(service, &parts.headers, context.client);
+        let authenticated = authenticated.inspect_err(|error| record_failure(service, error))?;
+        let Self { principal, balance, .. } = context.authenticated.get_or_init(|| authenticated.clone());
         principal.usage.requests.fetch_add(1, Relaxed);
         tracing::Span::current().record("key", tracing::field::display(&principal.id));
         if let Some(wait) = balance.and_then(|balance| balance.wait) {
             principal.usage.limited.fetch_add(1, Relaxed);
             return Err(ApiError::RateLimited(rate_limit::seconds(wait)));
         }
-        Ok(Self { principal: principal.clone(), address: context.client })
+        Ok(authenticated)
     }
 }
 
-fn authenticate(service: &Service, headers: &HeaderMap, client: IpAddr) -> Result<Authentication, ApiError> {
+fn authenticate(service: &Service, headers: &HeaderMap, address: IpAddr) -> Result<Authenticated, ApiError> {
     let principal = service.keys.authenticate(bearer_token(headers)?).map_err(|refused| {
-        let counted = service.failed_auth.as_ref().map_or(Ok(()), |limit| limit.count(Network::of(client)));
+        let counted = service.failed_auth.as_ref().map_or(Ok(()), |limit| limit.count(Network::of(address)));
         match counted {
             Ok(()) => ApiError::RefusedKey(refused),
             Err(wait) => ApiError::TooManyFailedKeys(rate_limit::seconds(wait), refused),
         }
     })?;
     let balance = principal.allowance.as_ref().map(|allowance| allowance.take());
-    Ok(Authentication { principal, balance })
+    Ok(Authenticated { principal, balance, address })
 }
 
 /// Whether a request carries a valid key, for responses that show more details then. Rejects nothing, but counts invalid

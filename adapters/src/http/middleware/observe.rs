@@ -25,9 +25,10 @@ use futures_util::FutureExt as _;
 use tracing::{Instrument as _, Span};
 
 use super::{
-    client::Authentication,
+    client::Authenticated,
     client_address, cors, framing, rate_limit,
     request_id::{TRACEPARENT, X_REQUEST_ID, trace_id},
+    request_log::shortened,
 };
 use crate::http::{
     api::{
@@ -49,7 +50,7 @@ pub(crate) struct RequestContext {
     /// The address of the client, as far as trusted proxies report it.
     pub(crate) client: IpAddr,
     /// Set by the extractor that authenticates the client. Only authenticated clients see the position of the log.
-    pub(crate) authentication: OnceLock<Authentication>,
+    pub(crate) authenticated: OnceLock<Authenticated>,
 }
 
 /// The parts of a request that its response, the metrics and the request log need.
@@ -106,7 +107,7 @@ impl Exchange {
         let context = RequestContext {
             operation: Operation::of(request.method(), path),
             client: client_address::of(peer, &service.client_limits.trusted_proxies, headers),
-            authentication: OnceLock::new(),
+            authenticated: OnceLock::new(),
         };
         Self {
             context: Arc::new(context),
@@ -128,7 +129,7 @@ impl Exchange {
             id = self.id.to_str().unwrap_or_default(),
             trace_id = self.traceparent.as_ref().and_then(trace_id),
             method = %self.method,
-            path = self.uri.path(),
+            path = &*shortened(self.uri.path().as_bytes()),
             key = tracing::field::Empty,
         )
     }
@@ -144,7 +145,7 @@ impl Exchange {
 
     fn add_headers(&self, service: &Service, response: &mut Response) {
         let rejected = response.status().is_client_error() || response.status().is_server_error();
-        let RequestContext { operation, authentication, .. } = &*self.context;
+        let RequestContext { operation, authenticated, .. } = &*self.context;
         let headers = response.headers_mut();
         headers.insert(X_REQUEST_ID, self.id.clone());
         headers.insert(X_CONTENT_TYPE_OPTIONS, NOSNIFF);
@@ -153,7 +154,7 @@ impl Exchange {
             deprecation::announce(headers);
         }
         cors::announce(&service.site.origins, self.origin.as_ref(), headers);
-        if let Some(Authentication { balance, .. }) = authentication.get() {
+        if let Some(Authenticated { balance, .. }) = authenticated.get() {
             if let Some(balance) = balance {
                 rate_limit::announce(*balance, headers);
             }

@@ -1,5 +1,5 @@
-//! One line in the log for each request that is refused or fails, and for every other one if the operator wants it.
-//! The number of lines about refused requests is bounded: anybody can send requests that are refused.
+//! The request log: a line for each rejected or failed request, or for every request. The rate of lines about rejected
+//! requests is limited, because unauthenticated clients can cause them.
 
 use std::{
     net::IpAddr,
@@ -18,41 +18,41 @@ use tokio::time;
 use super::{observe::Exchange, request_id::trace_id};
 use crate::http::error::ApiError;
 
-/// Enough to see who is in trouble, too little to fill a disk.
+/// Maximum rate of lines about rejected requests: too low to fill a disk.
 const LINES_PER_SECOND_MAX: NonZeroU32 = NonZeroU32::new(50).expect("fifty is not zero");
 
-/// How long lines are left out before the log says how many.
-const REPORT_PAUSE: Duration = Duration::from_secs(1);
+/// The interval at which the number of suppressed lines is logged.
+const REPORT_INTERVAL: Duration = Duration::from_secs(1);
 
-/// How much of a text from a client is logged.
+/// Maximum number of bytes of a text from a client.
 const TEXT_MAX: usize = 200;
 
-/// What an API key begins with.
+/// The prefix of API keys.
 const KEY_PREFIX: &str = "petstore_";
-/// Texts that are shorter after the prefix are not keys, and not much of one.
+/// A shorter text after the prefix is no key.
 const SECRET_MIN: usize = 8;
-/// Stands for a key.
+/// Replaces a key.
 const HIDDEN: &str = "***";
 
-/// Which requests are logged.
+/// The requests that are logged.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub enum AccessLog {
-    /// Those that are refused or fail: status 400 and above.
+    /// Rejected and failed requests: status 400 and above.
     #[default]
     Refused,
-    /// All of them.
+    /// All requests.
     All,
 }
 
 pub(crate) struct RequestLog {
     pub(crate) which: AccessLog,
     limiter: DefaultDirectRateLimiter,
-    /// Refused requests that were not logged since the log last said so.
+    /// Lines suppressed since the last report.
     left_out: Arc<AtomicU64>,
 }
 
 impl RequestLog {
-    /// Logs the request if it is to be logged.
+    /// Logs a request, if it is one of those that are logged.
     pub(crate) fn record(&self, exchange: &Exchange, response: &Response, took: Duration) {
         let status = response.status().as_u16();
         if status < 400 {
@@ -68,8 +68,7 @@ impl RequestLog {
         write(exchange, response, took, if status < 500 { "refused a request" } else { "a request failed" });
     }
 
-    /// Logs that the parser refused a request, of which nothing is known but where it came from: the headers that a proxy
-    /// adds were not read either.
+    /// Logs a request that the HTTP parser rejected. Only the address of the peer is known.
     pub(crate) fn record_unparsed(&self, peer: IpAddr, error: &str) {
         if self.which == AccessLog::Refused && self.limiter.check().is_err() {
             return self.leave_out();
@@ -77,12 +76,12 @@ impl RequestLog {
         tracing::info!(client = %peer, error, "refused a request that is not valid HTTP");
     }
 
-    /// Counts a line that is not written. The first one sees to it that the log says so.
+    /// Counts a suppressed line. The first one schedules the report.
     fn leave_out(&self) {
         if self.left_out.fetch_add(1, Relaxed) == 0 {
             let left_out = self.left_out.clone();
             tokio::spawn(async move {
-                time::sleep(REPORT_PAUSE).await;
+                time::sleep(REPORT_INTERVAL).await;
                 let left_out = left_out.swap(0, Relaxed);
                 tracing::warn!(left_out, "more requests were refused or failed than are logged one by one");
             });
@@ -101,7 +100,7 @@ fn write(exchange: &Exchange, response: &Response, took: Duration, event: &str) 
     let Exchange { context, id, method, uri, user_agent, traceparent, .. } = exchange;
     let error = response.extensions().get::<ApiError>();
     let rejected = error.and_then(ApiError::rejected_key);
-    let principal = context.authentication.get().map(|authentication| &authentication.principal);
+    let principal = context.authenticated.get().map(|authenticated| &authenticated.principal);
     let key = principal.map(|principal| &principal.id).or(rejected.and_then(|rejected| rejected.key()));
     let user_agent = user_agent.as_ref().map(|agent| shortened(agent.as_bytes()));
     tracing::info!(
@@ -123,9 +122,9 @@ fn write(exchange: &Exchange, response: &Response, took: Duration, event: &str) 
     );
 }
 
-/// The beginning of a text, whatever its bytes are, without what may be an API key in the wrong place, and without
-/// characters that could change how the rest of the line is shown.
-fn shortened(bytes: &[u8]) -> String {
+/// The beginning of a text from a client, without API keys and without characters that could change how the rest of the
+/// line is displayed.
+pub(super) fn shortened(bytes: &[u8]) -> String {
     let text = String::from_utf8_lossy(&bytes[..bytes.len().min(TEXT_MAX)]);
     let mut parts = text.split(KEY_PREFIX);
     let mut shown = parts.next().unwrap_or_default().to_owned();

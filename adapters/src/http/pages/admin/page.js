@@ -101,7 +101,7 @@ const REASONS = {
   damaged: "The log is damaged.",
   files_missing: "The files of the log were deleted, moved or replaced.",
   diverged: "The history in the log has changed.",
-  another_log: "The log was emptied or replaced by another one.",
+  another_log: "The log lacks commits that this node has applied.",
   foreign: "Another program has written to the log.",
   unsupported_format: "The log was written by a different version of petstore.",
   cannot_open: "The storage cannot be opened.",

@@ -1,5 +1,5 @@
 //! The state of a node, and the only way to change it: writer and follower both go through
-//! [`Projection::apply`].
+//! [`NodeState::apply`].
 
 use std::sync::{Arc, OnceLock};
 
@@ -13,17 +13,17 @@ use crate::{
     history::History,
     idempotency::{IdempotencyCache, RequestKey, ScopedKey},
     key_id::KeyId,
-    ports::{CommitId, Fault, LogError, Position, ReadModel, Version},
+    ports::{CommitId, LogError, LogIdentity, Position, ReadModel, Version},
 };
 
 /// Everything a node knows, all of it rebuilt from the log.
-pub(crate) struct Projection {
+pub(crate) struct NodeState {
     state: Mutex<State>,
     read_model: Arc<dyn ReadModel>,
     /// Held while the read model is read and while it changes, so that pets and bookmark are of the same moment.
     recent: RwLock<Recent>,
     applied: watch::Sender<Position>,
-    /// The first commit of the log, which tells logs apart. It survives a reset: another log is not a replay.
+    /// The first commit of the log, which tells logs apart.
     first: OnceLock<CommitId>,
 }
 
@@ -51,15 +51,13 @@ impl State {
     }
 }
 
-impl Projection {
-    pub(crate) fn new(read_model: Arc<dyn ReadModel>, first: Option<CommitId>) -> Self {
-        read_model.clear();
-        let first = first.map_or_else(OnceLock::new, OnceLock::from);
-        let (state, recent) = (Mutex::default(), RwLock::default());
-        Self { state, read_model, recent, applied: watch::Sender::default(), first }
+impl NodeState {
+    pub(crate) fn new(read_model: Arc<dyn ReadModel>) -> Self {
+        let (state, recent, applied, first) = Default::default();
+        Self { state, read_model, recent, applied, first }
     }
 
-    /// Shows what readers see, and where that was taken. Nothing is applied and nothing forgotten meanwhile.
+    /// Shows what readers see, and where that was taken. Nothing is applied meanwhile.
     pub(crate) fn show<T>(&self, look: impl FnOnce(&dyn ReadModel) -> T) -> (T, Bookmark) {
         let recent = self.recent.read();
         (look(&*self.read_model), recent.last())
@@ -77,6 +75,12 @@ impl Projection {
     /// The first commit of the log, if it ever had one.
     pub(crate) fn first(&self) -> Option<CommitId> {
         self.first.get().copied()
+    }
+
+    /// The first and the newest commit, or `None` for an empty log.
+    pub(crate) fn identity(&self) -> Option<LogIdentity> {
+        let Version { position, commit } = self.version();
+        Some(LogIdentity { first: self.first()?, position, newest: commit? })
     }
 
     /// Tells when later positions are applied.
@@ -101,11 +105,6 @@ impl Projection {
         if commit.position <= state.history.version.position {
             return Ok(());
         }
-        if state.history.version == Version::START
-            && self.first.get().is_some_and(|first| *first != commit.id)
-        {
-            return Err(another_log("begins with another commit than before"));
-        }
         state.apply(commit, record)?;
         self.first.get_or_init(|| commit.id);
         {
@@ -116,24 +115,4 @@ impl Projection {
         self.applied.send_replace(commit.position);
         Ok(())
     }
-
-    /// Forgets everything, to be filled again from the start of the log.
-    pub(crate) fn reset(&self) {
-        let mut state = self.state.lock();
-        *state = State::default();
-        {
-            let mut recent = self.recent.write();
-            self.read_model.clear();
-            *recent = Recent::default();
-        }
-        self.applied.send_replace(Position::START);
-    }
-}
-
-/// The log is not the one that this store had.
-pub(crate) fn another_log(what: &str) -> LogError {
-    let detail = format!(
-        "the log {what}: restore it, or start the service with --accept-new-log to use it as it is now"
-    );
-    LogError::new(Fault::AnotherLog, detail)
 }

@@ -1,0 +1,181 @@
+//! The record of the log that a node has applied: one small checksummed file. A start rejects a log that does not hold the
+//! recorded commit, so that a node never goes back.
+
+use std::{
+    fs, io,
+    path::{Path, PathBuf},
+    time::Duration,
+};
+
+use application::{
+    Digest,
+    ports::{CommitId, LogIdentity, Position},
+};
+use serde::{Deserialize, Serialize};
+use uuid::Uuid;
+
+use crate::private_files::{beside, create_file, create_folders, folder_of, lock, read, replace};
+
+/// Far more than a record takes.
+const SIZE_MAX: u64 = 64 * 1024;
+/// How long to wait for another node that updates the same record.
+const LOCK_TIMEOUT: Duration = Duration::from_secs(5);
+
+/// The record of one log. Nodes that follow the same log may share it.
+#[derive(Debug)]
+pub struct StateRecord {
+    file: PathBuf,
+    log: String,
+}
+
+#[derive(Serialize, Deserialize)]
+struct Content {
+    log: String,
+    first_commit: Uuid,
+    position: u64,
+    commit: Uuid,
+}
+
+impl StateRecord {
+    /// The record of the log with this name in a directory. The name says neither how the log is reached nor by whom.
+    pub fn of(log: String, directory: &Path) -> Self {
+        let hash = Digest::of(log.as_bytes()).to_string();
+        Self { file: directory.join(format!("log-{}.json", &hash[..16])), log }
+    }
+
+    /// The file of the record.
+    pub fn file(&self) -> &Path {
+        &self.file
+    }
+
+    /// Creates the directory if it is missing, and makes sure that the record can be updated.
+    pub fn prepare(&self) -> io::Result<()> {
+        create_folders(folder_of(&self.file))?;
+        let _lock = self.lock()?;
+        let draft = beside(&self.file, ".new");
+        create_file(&draft)?;
+        fs::remove_file(draft)
+    }
+
+    /// The log that was applied before, or `None` if there is no record.
+    pub fn read(&self) -> io::Result<Option<LogIdentity>> {
+        let bytes = match read(&self.file, SIZE_MAX) {
+            Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(None),
+            bytes => bytes?,
+        };
+        let damaged = || io::Error::new(io::ErrorKind::InvalidData, "it is damaged");
+        let text = str::from_utf8(&bytes).map_err(|_| damaged())?;
+        let (json, checksum) = text.split_once('\n').ok_or_else(damaged)?;
+        if checksum != format!("{:08x}\n", crc32c::crc32c(json.as_bytes())) {
+            return Err(damaged());
+        }
+        let content: Content = serde_json::from_str(json)?;
+        Ok(Some(LogIdentity {
+            first: CommitId(content.first_commit),
+            position: Position(content.position),
+            newest: CommitId(content.commit),
+        }))
+    }
+
+    /// Records a newer commit of the same log. An older one changes nothing, because another node may be ahead.
+    pub fn advance(&self, identity: LogIdentity) -> io::Result<()> {
+        let _lock = self.lock()?;
+        match self.read()? {
+            Some(stored) if stored.first != identity.first => {
+                let reason = format!("{} is the record of another log", self.file.display());
+                Err(io::Error::new(io::ErrorKind::InvalidData, reason))
+            }
+            Some(stored) if stored.position >= identity.position => Ok(()),
+            Some(_) | None => self.write(identity),
+        }
+    }
+
+    /// Records another log than before, or none.
+    pub fn replace(&self, identity: Option<LogIdentity>) -> io::Result<()> {
+        let _lock = self.lock()?;
+        match identity {
+            Some(identity) => self.write(identity),
+            None => match fs::remove_file(&self.file) {
+                Err(error) if error.kind() != io::ErrorKind::NotFound => Err(error),
+                Ok(()) | Err(_) => Ok(()),
+            },
+        }
+    }
+
+    fn lock(&self) -> io::Result<fs::File> {
+        lock(&beside(&self.file, ".lock"), LOCK_TIMEOUT)
+    }
+
+    fn write(&self, LogIdentity { first, position, newest }: LogIdentity) -> io::Result<()> {
+        let content =
+            Content { log: self.log.clone(), first_commit: first.0, position: position.0, commit: newest.0 };
+        let json = serde_json::to_string(&content)?;
+        replace(&self.file, format!("{json}\n{:08x}\n", crc32c::crc32c(json.as_bytes())).as_bytes())
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn identity(first: u128, position: u64) -> LogIdentity {
+        let id = |number: u128| CommitId(Uuid::from_u128(number));
+        LogIdentity {
+            first: id(first),
+            position: Position(position),
+            newest: id(first + u128::from(position)),
+        }
+    }
+
+    fn record(directory: &Path) -> StateRecord {
+        StateRecord::of("sled:/pets".into(), directory)
+    }
+
+    #[test]
+    fn a_record_moves_forwards_only() {
+        let directory = tempfile::tempdir().unwrap();
+        let nodes = [record(directory.path()), record(directory.path())];
+        assert_eq!(nodes[0].read().unwrap(), None);
+        nodes[0].advance(identity(1, 7)).unwrap();
+        nodes[1].advance(identity(1, 5)).unwrap();
+        assert_eq!(nodes[1].read().unwrap(), Some(identity(1, 7)));
+        nodes[1].advance(identity(1, 8)).unwrap();
+        assert_eq!(nodes[0].read().unwrap(), Some(identity(1, 8)));
+    }
+
+    #[test]
+    fn another_log_is_recorded_only_when_it_is_adopted() {
+        let directory = tempfile::tempdir().unwrap();
+        let record = record(directory.path());
+        record.advance(identity(1, 7)).unwrap();
+        record.advance(identity(2, 9)).unwrap_err();
+        assert_eq!(record.read().unwrap(), Some(identity(1, 7)));
+        record.replace(Some(identity(2, 3))).unwrap();
+        assert_eq!(record.read().unwrap(), Some(identity(2, 3)));
+        record.replace(None).unwrap();
+        assert_eq!(record.read().unwrap(), None);
+    }
+
+    #[test]
+    fn a_record_with_any_flipped_bit_is_rejected() {
+        let directory = tempfile::tempdir().unwrap();
+        let record = record(directory.path());
+        record.advance(identity(1, 7)).unwrap();
+        let sound = fs::read(&record.file).unwrap();
+        for place in 0..sound.len() {
+            let mut damaged = sound.clone();
+            damaged[place] ^= 1;
+            fs::write(&record.file, damaged).unwrap();
+            assert!(record.read().is_err(), "byte {place}");
+            record.advance(identity(1, 8)).unwrap_err();
+        }
+    }
+
+    #[test]
+    fn a_directory_that_cannot_be_written_is_rejected() {
+        let directory = tempfile::tempdir().unwrap();
+        record(&directory.path().join("new")).prepare().unwrap();
+        fs::write(directory.path().join("file"), "").unwrap();
+        record(&directory.path().join("file/state")).prepare().unwrap_err();
+    }
+}
