@@ -44,14 +44,13 @@ async fn commits(log: &dyn EventLog) -> Vec<Commit> {
     records.iter().map(|record| codec::decode(&record.bytes).unwrap()).collect()
 }
 
-/// The same log with another name for the pet at `position`, and every checksum right.
+/// The same log with another owner of the pet at `position`, and every checksum right.
 async fn rewritten(log: &dyn EventLog, position: u64, chain: Chain) -> MemoryLog {
     let mut head = Digest::of(b"");
     let mut records = Vec::new();
     for mut commit in commits(log).await {
         if commit.position == Position(position) {
-            let domain::PetEvent::Added(pet) = &mut commit.entries[0].event;
-            pet.details.name = PetName::new("Max").unwrap();
+            commit.entries[0].by = KeyId("another".into());
         }
         if let Chain::Mended = chain {
             commit.previous = head;

@@ -3,7 +3,7 @@
 use std::{sync::Arc, time::Duration};
 
 use application::{
-    CreateError, LogAccess, PetStore, contract,
+    LogAccess, PetStore, WriteError, contract,
     ports::{EventLog as _, Fault, LogSource as _, Position},
 };
 use harness::{FaultyLog, LogFault, all_pets, in_format, open_node};
@@ -19,7 +19,7 @@ async fn alone(log: &Arc<FaultyLog>) -> PetStore {
     open_node(log.clone(), LogAccess::Exclusive).await
 }
 
-async fn create(store: &PetStore) -> Result<i64, CreateError> {
+async fn create(store: &PetStore) -> Result<i64, WriteError> {
     harness::create(store, "Rex").await.map(|pet| pet.id.get())
 }
 
@@ -60,7 +60,7 @@ async fn while_the_log_stays_unreachable_every_create_is_rejected_at_once() {
         let log = Arc::<FaultyLog>::default();
         let store = shared(&log).await;
         log.fails_with(log_fault);
-        let unreachable = Err(CreateError::Unavailable(Fault::Unreachable));
+        let unreachable = Err(WriteError::Unavailable(Fault::Unreachable));
         assert_eq!(create(&store).await, unreachable, "{log_fault:?}");
         after_a_while().await;
         assert_eq!(fault(&store), Some(Fault::Unreachable), "{log_fault:?}");
@@ -87,7 +87,7 @@ async fn nothing_is_stored_long_after_its_callers_got_an_error() {
     let log = Arc::<FaultyLog>::default();
     let store = shared(&log).await;
     log.fails_with(LogFault::LosesEveryAppend);
-    assert_eq!(create(&store).await, Err(CreateError::Unavailable(Fault::Unreachable)));
+    assert_eq!(create(&store).await, Err(WriteError::Unavailable(Fault::Unreachable)));
     after_a_while().await;
     log.fails_with(LogFault::None);
     after_a_while().await;
@@ -115,7 +115,7 @@ async fn an_append_that_hangs_is_reported_and_waited_for() {
     let log = Arc::<FaultyLog>::default();
     let store = alone(&log).await;
     log.fails_with(LogFault::Slow);
-    assert_eq!(create(&store).await, Err(CreateError::Unavailable(Fault::Unreachable)));
+    assert_eq!(create(&store).await, Err(WriteError::Unavailable(Fault::Unreachable)));
     time::sleep(Duration::from_secs(1)).await;
     assert_eq!(fault(&store), Some(Fault::Unreachable));
     time::sleep(Duration::from_mins(1)).await;
@@ -141,7 +141,7 @@ async fn an_unclear_append_is_resolved_when_a_newer_program_wrote_at_its_positio
     let log = Arc::<FaultyLog>::default();
     let store = alone(&log).await;
     log.fails_with(LogFault::OvertakenByANewerProgram);
-    assert_eq!(create(&store).await, Err(CreateError::Unavailable(Fault::UnsupportedFormat)));
+    assert_eq!(create(&store).await, Err(WriteError::Unavailable(Fault::UnsupportedFormat)));
     assert_eq!(fault(&store), Some(Fault::UnsupportedFormat));
     assert_eq!(all_pets(&store), Err(Fault::UnsupportedFormat), "what it would show is no longer the truth");
 }
@@ -155,7 +155,7 @@ async fn a_node_that_follows_a_newer_program_stops_serving_and_says_so() {
     after_a_while().await;
     assert_eq!(fault(&store), Some(Fault::UnsupportedFormat));
     assert_eq!(all_pets(&store), Err(Fault::UnsupportedFormat), "what it would show is no longer the truth");
-    assert_eq!(create(&store).await, Err(CreateError::Unavailable(Fault::UnsupportedFormat)));
+    assert_eq!(create(&store).await, Err(WriteError::Unavailable(Fault::UnsupportedFormat)));
 }
 
 #[tokio::test(start_paused = true)]
@@ -164,7 +164,7 @@ async fn an_engine_that_refuses_every_commit_stops_writes_until_it_takes_one_aga
     let store = shared(&log).await;
     assert_eq!(create(&store).await, Ok(1));
     log.fails_with(LogFault::RefusesEveryAppend);
-    let refused = || Err(CreateError::Unavailable(Fault::WriteFailed));
+    let refused = || Err(WriteError::Unavailable(Fault::WriteFailed));
     assert_eq!((create(&store).await, fault(&store)), (refused(), None), "one refusal may be a chance");
     assert_eq!((create(&store).await, fault(&store)), (refused(), Some(Fault::WriteFailed)));
     for _ in 0..100 {
@@ -186,7 +186,7 @@ async fn nothing_is_written_to_a_log_that_was_found_damaged() {
     after_a_while().await;
     assert_eq!(fault(&store), Some(Fault::Damaged));
     for _ in 0..3 {
-        assert_eq!(create(&store).await, Err(CreateError::Unavailable(Fault::Damaged)));
+        assert_eq!(create(&store).await, Err(WriteError::Unavailable(Fault::Damaged)));
         after_a_while().await;
     }
     assert_eq!(log.commits().await, 1, "and nothing was stored either");
@@ -201,7 +201,7 @@ async fn a_stopped_writer_is_still_reported_when_the_log_is_back() {
     let log = Arc::<FaultyLog>::default();
     let store = shared(&log).await;
     log.fails_with(LogFault::AppendsPanic);
-    assert_eq!(create(&store).await, Err(CreateError::Unavailable(Fault::Stopped)));
+    assert_eq!(create(&store).await, Err(WriteError::Unavailable(Fault::Stopped)));
     log.fails_with(LogFault::Away);
     after_a_while().await;
     log.fails_with(LogFault::None);

@@ -2,7 +2,7 @@
 
 use std::{sync::Arc, time::Duration};
 
-use application::{CreateError, CreatePet, LogAccess, PetStore, RequestKey, ports::Fault};
+use application::{CreatePet, LogAccess, PetStore, RequestKey, WriteError, ports::Fault};
 use domain::PetName;
 use harness::{FaultyLog, LogFault, all_pets, open_node, pet_named};
 
@@ -10,7 +10,7 @@ async fn node_on(log: &Arc<FaultyLog>) -> PetStore {
     open_node(log.clone(), LogAccess::Exclusive).await
 }
 
-async fn create(store: &PetStore) -> Result<i64, CreateError> {
+async fn create(store: &PetStore) -> Result<i64, WriteError> {
     harness::create(store, "Rex").await.map(|pet| pet.id.get())
 }
 
@@ -42,7 +42,7 @@ async fn every_unclear_append_ends_with_exactly_one_pet() {
 async fn a_rejected_record_is_reported_and_the_next_one_is_stored() {
     let log = FaultyLog::with(LogFault::RefusesTheRecord);
     let store = node_on(&log).await;
-    assert_eq!(create(&store).await, Err(CreateError::Unavailable(Fault::TooLarge)));
+    assert_eq!(create(&store).await, Err(WriteError::Unavailable(Fault::TooLarge)));
     assert_eq!(visible(&store), Vec::<i64>::new());
     assert_eq!(store.health().not_ready(), None, "the log is still sound");
     assert_eq!(create(&store).await, Ok(1));
@@ -55,9 +55,9 @@ async fn a_closed_log_rejects_writes_serves_reads_and_recovers_by_itself() {
     {
         let log = FaultyLog::with(fault);
         let store = node_on(&log).await;
-        assert_eq!(create(&store).await, Err(CreateError::Unavailable(Fault::WriteFailed)), "{fault:?}");
+        assert_eq!(create(&store).await, Err(WriteError::Unavailable(Fault::WriteFailed)), "{fault:?}");
         assert_eq!(visible(&store), Vec::<i64>::new(), "{fault:?}: nothing that was refused is shown");
-        assert_eq!(create(&store).await, Err(CreateError::Unavailable(Fault::WriteFailed)), "{fault:?}");
+        assert_eq!(create(&store).await, Err(WriteError::Unavailable(Fault::WriteFailed)), "{fault:?}");
         assert_eq!(
             store.health().not_ready().map(|error| error.fault),
             Some(Fault::WriteFailed),
@@ -74,8 +74,8 @@ async fn a_closed_log_rejects_writes_serves_reads_and_recovers_by_itself() {
 #[tokio::test(start_paused = true)]
 async fn a_panic_in_the_writer_is_reported_and_reads_continue() {
     let store = node_on(&FaultyLog::with(LogFault::AppendsPanic)).await;
-    assert_eq!(create(&store).await, Err(CreateError::Unavailable(Fault::Stopped)));
-    assert_eq!(create(&store).await, Err(CreateError::Unavailable(Fault::Stopped)));
+    assert_eq!(create(&store).await, Err(WriteError::Unavailable(Fault::Stopped)));
+    assert_eq!(create(&store).await, Err(WriteError::Unavailable(Fault::Stopped)));
     assert_eq!(visible(&store), Vec::<i64>::new());
     assert_eq!(store.health().not_ready().map(|error| error.fault), Some(Fault::Stopped));
 }
@@ -93,7 +93,7 @@ async fn a_request_with_a_key_adds_one_pet_however_often_it_is_sent() {
     assert_eq!(answers.iter().filter(|created| !created.replayed).count(), 1);
     let mut other = request;
     other.pet.name = PetName::new("Bella").unwrap();
-    assert_eq!(store.create(other).await, Err(CreateError::RequestKeyReused));
+    assert_eq!(store.create(other).await, Err(WriteError::RequestKeyReused));
 }
 
 #[tokio::test]
@@ -115,7 +115,7 @@ async fn a_full_queue_is_busy_and_loses_no_accepted_request() {
     // One thread: nothing is taken off the queue until this test waits.
     let creates = (0..PetStore::QUEUE_MAX + 10).map(|_| Box::pin(create(&store))).collect();
     let outcomes = join_all(creates).await;
-    assert_eq!(outcomes.iter().filter(|outcome| **outcome == Err(CreateError::Busy)).count(), 10);
+    assert_eq!(outcomes.iter().filter(|outcome| **outcome == Err(WriteError::Busy)).count(), 10);
     assert_eq!(outcomes.iter().filter(|outcome| outcome.is_ok()).count(), PetStore::QUEUE_MAX);
 }
 

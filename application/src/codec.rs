@@ -75,9 +75,8 @@ pub(crate) const ENVELOPE_SIZE_BOUND: usize = 288;
 /// The maximum size of this entry in a record, in bytes. Escaping at most doubles a text, since neither names nor
 /// request keys hold control characters.
 pub(crate) fn entry_size_bound(entry: &Entry) -> usize {
-    let PetEvent::Added(pet) = &entry.event;
-    let texts =
-        pet.details.name.as_str().len() + entry.request_key.as_ref().map_or(0, |key| key.as_str().len());
+    let name = entry.event.added().map_or("", |pet| pet.details.name.as_str());
+    let texts = name.len() + entry.request_key.as_ref().map_or(0, |key| key.as_str().len());
     256 + 2 * (texts + entry.by.0.len())
 }
 
@@ -213,6 +212,9 @@ struct PetV1<'a> {
 
 const PET_ADDED: (&str, u64) = ("pet_added", 1);
 
+/// The known types of events, each with the version of its fields.
+const EVENTS: [(&str, u64); 1] = [PET_ADDED];
+
 impl<'a> From<&'a Commit> for Envelope<'a> {
     fn from(commit: &'a Commit) -> Self {
         Self {
@@ -234,14 +236,20 @@ impl<'a> From<&'a Entry> for EventV1<'a> {
         Self {
             r#type: name.into(),
             v: version,
-            pet: PetV1 {
-                id: pet.id.get(),
-                name: pet.details.name.as_str().into(),
-                category_id: pet.details.category_id.0,
-                status: pet.details.status.map(|status| status.as_str().into()),
-            },
+            pet: pet.into(),
             by: (&*entry.by.0).into(),
             request_key: entry.request_key.as_ref().map(|key| key.as_str().into()),
+        }
+    }
+}
+
+impl<'a> From<&'a Pet> for PetV1<'a> {
+    fn from(pet: &'a Pet) -> Self {
+        Self {
+            id: pet.id.get(),
+            name: pet.details.name.as_str().into(),
+            category_id: pet.details.category_id.0,
+            status: pet.details.status.map(|status| status.as_str().into()),
         }
     }
 }
@@ -272,22 +280,33 @@ impl TryFrom<EventV1<'_>> for Entry {
     type Error = DecodeError;
 
     fn try_from(event: EventV1<'_>) -> Result<Self, DecodeError> {
-        if (&*event.r#type, event.v) != PET_ADDED {
-            let kind = event.r#type.into_owned();
-            return Err(DecodeError::UnsupportedEvent { kind, version: event.v });
-        }
-        let pet = event.pet;
-        let broken = |rule: String| DecodeError::Damaged(format!("pet {}: {rule}", pet.id));
+        let EventV1 { r#type: kind, v: version, pet, by, request_key } = event;
+        let broken = |rule: String| DecodeError::Damaged(format!("event {kind:?}: {rule}"));
+        let event = match (&*kind, version) {
+            PET_ADDED => PetEvent::Added(pet.try_into().map_err(broken)?),
+            _ => return Err(DecodeError::UnsupportedEvent { kind: kind.into_owned(), version }),
+        };
+        let request_key = request_key.map(|key| RequestKey::new(&*key)).transpose();
+        let request_key = request_key.map_err(|error| broken(format!("its request key {error}")))?;
+        Ok(Self { event, by: KeyId((&*by).into()), request_key })
+    }
+}
+
+impl TryFrom<PetV1<'_>> for Pet {
+    /// The rule that the pet breaks.
+    type Error = String;
+
+    fn try_from(pet: PetV1<'_>) -> Result<Self, String> {
+        let broken = |rule: String| format!("pet {}: {rule}", pet.id);
         let id = PetId::new(pet.id).map_err(|error| broken(error.to_string()))?;
         let name = PetName::new(&*pet.name).map_err(|error| broken(format!("its name {error}")))?;
-        let status = pet.status.map(|text| text.parse::<PetStatus>()).transpose();
-        let status = status.map_err(|error| broken(format!("its status {error}")))?;
-        let request_key = event.request_key.map(|key| RequestKey::new(&*key)).transpose();
-        let request_key = request_key.map_err(|error| broken(format!("its request key {error}")))?;
-        let details = NewPet { name, category_id: CategoryId(pet.category_id), status };
-        let by = KeyId((&*event.by).into());
-        Ok(Self { event: PetEvent::Added(Pet { id, details }), by, request_key })
+        let status = pet.status.as_deref().map(status).transpose().map_err(broken)?;
+        Ok(Self { id, details: NewPet { name, category_id: CategoryId(pet.category_id), status } })
     }
+}
+
+fn status(text: &str) -> Result<PetStatus, String> {
+    text.parse().map_err(|error| format!("its status {error}"))
 }
 
 /// The id of a node: 16 hex digits.
@@ -320,7 +339,7 @@ fn unsupported_content(bytes: &[u8], error: &serde_json::Error) -> DecodeError {
         v: u64,
     }
     let tags = serde_json::from_slice::<Events>(bytes).map(|commit| commit.events).unwrap_or_default();
-    match tags.into_iter().find(|tag| (tag.r#type.as_str(), tag.v) != PET_ADDED) {
+    match tags.into_iter().find(|tag| !EVENTS.contains(&(tag.r#type.as_str(), tag.v))) {
         Some(tag) => DecodeError::UnsupportedEvent { kind: tag.r#type, version: tag.v },
         None => DecodeError::Damaged(format!("its content is not a commit: {error}")),
     }

@@ -3,7 +3,7 @@
 use std::fmt;
 
 use chrono::{DateTime, Utc};
-use domain::PetEvent;
+use domain::{Contradiction, Inventory, PetEvent};
 use uuid::Uuid;
 
 use crate::{digest::Digest, idempotency::RequestKey, key_id::KeyId, page::PetView};
@@ -68,6 +68,22 @@ pub struct EntryView<'a> {
 pub enum EventView<'a> {
     /// A pet was added to the inventory.
     Added(PetView<'a>),
+}
+
+impl<'a> EventView<'a> {
+    /// The pet that the event added, if it added one.
+    pub fn added(&self) -> Option<PetView<'a>> {
+        match self {
+            Self::Added(pet) => Some(*pet),
+        }
+    }
+
+    /// Applies the event like [`Inventory::apply`].
+    pub(crate) fn apply_to(&self, inventory: &mut Inventory) -> Result<(), Contradiction> {
+        match self {
+            Self::Added(pet) => inventory.add(pet.id),
+        }
+    }
 }
 
 impl<'a> From<&'a Entry> for EntryView<'a> {

@@ -1,23 +1,48 @@
-//! Turns a batch of requests into one commit and a reply to each caller. Pure: the time and the commit id are
-//! passed in.
+//! Turns a batch of requests into one commit and a reply to each caller. A decision is pure: the time and the commit id
+//! are passed in.
 
 use std::collections::HashMap;
 
 use chrono::{DateTime, SubsecRound as _, Utc};
-use domain::{Pet, PetEvent};
+use domain::{NewPet, Pet};
+use tokio::sync::oneshot;
 
 use crate::{
     codec,
+    commands::{Command, CreatePet, Created, Reply, WriteError},
     commit::{Commit, CommitId, Entry, NodeId},
-    create::{CreateError, CreatePet, Created},
     idempotency::ScopedKey,
     node_state::State,
+    ports::Fault,
 };
 
 /// The most events in one commit.
 pub(crate) const EVENTS_MAX: usize = 1_024;
 /// The most bytes of events in one commit.
 pub(crate) const BYTES_MAX: usize = 512 * 1024;
+
+/// A command, and the channel to the caller that waits for its reply.
+pub(crate) struct Request {
+    pub(crate) command: Command,
+    pub(crate) reply: oneshot::Sender<Reply>,
+}
+
+impl Request {
+    /// Whether the caller no longer waits.
+    pub(crate) fn is_abandoned(&self) -> bool {
+        self.reply.is_closed()
+    }
+
+    /// Replies. If the caller no longer waits, the outcome is the same.
+    pub(crate) fn answer(self, reply: Reply) {
+        let _ = self.reply.send(reply);
+    }
+
+    /// Replies that nothing was written.
+    pub(crate) fn reject(self, fault: Fault) {
+        self.answer(Err(WriteError::Unavailable(fault)));
+    }
+}
 
 /// A commit that is not stored yet, and what each of the first requests will be told once it is.
 #[derive(Debug)]
@@ -28,12 +53,12 @@ pub(crate) struct Draft {
 
 #[derive(Debug)]
 enum Answer {
-    /// The pet of this entry of the commit, added for this request.
-    Added(usize),
+    /// This entry of the commit, decided for this request.
+    Decided(usize),
     /// The pet of this entry of the commit, added for an earlier request with the same key.
     AddedInThisCommit(usize),
     /// Needs nothing from the commit.
-    Settled(Result<Created, CreateError>),
+    Settled(Reply),
 }
 
 impl Draft {
@@ -43,21 +68,21 @@ impl Draft {
     }
 
     /// What to tell each covered request, in order, now that the commit is durable.
-    pub(crate) fn into_answers(self) -> impl Iterator<Item = Result<Created, CreateError>> {
+    pub(crate) fn into_answers(self) -> impl Iterator<Item = Reply> {
         let Self { commit, answers } = self;
         answers.into_iter().map(move |answer| match answer {
-            Answer::Added(entry) => {
+            Answer::Decided(entry) => {
                 Ok(Created { pet: pet_of(&commit.entries[entry]).clone(), replayed: false })
             }
             Answer::AddedInThisCommit(entry) => {
                 Ok(Created { pet: pet_of(&commit.entries[entry]).clone(), replayed: true })
             }
-            Answer::Settled(answer) => answer,
+            Answer::Settled(reply) => reply,
         })
     }
 }
 
-/// What a decision needs beside the state and the requests.
+/// What a decision needs beside the state and the commands.
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct Circumstances {
     /// What the clock of this node says.
@@ -71,10 +96,10 @@ pub(crate) struct Circumstances {
     pub(crate) room: usize,
 }
 
-/// Decides as many of the requests as fit into one commit, each on the state that the ones before it leave.
+/// Decides as many of the commands as fit into one commit, each on the state that the ones before it leave.
 pub(crate) fn decide<'a>(
     state: &State,
-    requests: impl Iterator<Item = &'a CreatePet>,
+    commands: impl Iterator<Item = &'a Command>,
     circumstances: Circumstances,
 ) -> Draft {
     let Circumstances { id, node, .. } = circumstances;
@@ -86,26 +111,29 @@ pub(crate) fn decide<'a>(
     let mut entries: Vec<Entry> = Vec::new();
     let mut answers = Vec::new();
     let bytes_max = circumstances.record_limit.saturating_sub(codec::ENVELOPE_SIZE_BOUND).min(BYTES_MAX);
-    let mut bytes = 0;
-    for request in requests {
-        let key = request.request_key.clone().map(|key| ScopedKey { owner: request.by.clone(), key });
-        if let Some(answer) = key.as_ref().and_then(|key| answer_again(state, key, request, &keys, &entries))
-        {
-            answers.push(answer);
-            continue;
-        }
-        if entries.len() >= circumstances.room {
-            answers.push(Answer::Settled(Err(CreateError::Full)));
-            continue;
-        }
-        let event = match inventory.create(request.pet.clone()) {
+    let (mut bytes, mut room) = (0, circumstances.room);
+    for command in commands {
+        let (decided, by, key) = match command {
+            Command::Create(CreatePet { pet, by, request_key }) => {
+                let key = request_key.clone().map(|key| ScopedKey { owner: by.clone(), key });
+                let again = key.as_ref().and_then(|key| answer_again(state, key, pet, &keys, &entries));
+                let decided = match again {
+                    Some(answer) => Err(answer),
+                    None if room == 0 => Err(Answer::Settled(Err(WriteError::Full))),
+                    None => inventory.create(pet.clone()).map_err(|error| Answer::Settled(Err(error.into()))),
+                };
+                (decided, by, key)
+            }
+        };
+        let event = match decided {
             Ok(event) => event,
-            Err(exhausted) => {
-                answers.push(Answer::Settled(Err(exhausted.into())));
+            Err(answer) => {
+                answers.push(answer);
                 continue;
             }
         };
-        let entry = Entry { event, by: request.by.clone(), request_key: request.request_key.clone() };
+        let request_key = key.as_ref().map(|scoped| scoped.key.clone());
+        let entry = Entry { event, by: by.clone(), request_key };
         bytes += codec::entry_size_bound(&entry);
         // An event that may not fit goes alone: the log takes it or refuses it, and no other with it.
         if entries.len() == EVENTS_MAX || (bytes > bytes_max && !entries.is_empty()) {
@@ -115,7 +143,8 @@ pub(crate) fn decide<'a>(
         if let Some(key) = key {
             keys.insert(key, entries.len());
         }
-        answers.push(Answer::Added(entries.len()));
+        room -= usize::from(entry.event.added().is_some());
+        answers.push(Answer::Decided(entries.len()));
         entries.push(entry);
     }
     Draft { commit: Commit { position, id, previous: state.history.head_hash, node, time, entries }, answers }
@@ -125,43 +154,46 @@ pub(crate) fn decide<'a>(
 fn answer_again(
     state: &State,
     key: &ScopedKey,
-    request: &CreatePet,
+    pet: &NewPet,
     keys: &HashMap<ScopedKey, usize>,
     entries: &[Entry],
 ) -> Option<Answer> {
-    let reused = Answer::Settled(Err(CreateError::RequestKeyReused));
+    let reused = Answer::Settled(Err(WriteError::RequestKeyReused));
     if let Some(&entry) = keys.get(key) {
-        let same = pet_of(&entries[entry]).details == request.pet;
+        let same = pet_of(&entries[entry]).details == *pet;
         return Some(if same { Answer::AddedInThisCommit(entry) } else { reused });
     }
-    let pet = state.idempotency.find(key)?;
-    let again = Answer::Settled(Ok(Created { pet: pet.clone(), replayed: true }));
-    Some(if pet.details == request.pet { again } else { reused })
+    let first = state.idempotency.find(key)?;
+    let again = Answer::Settled(Ok(Created { pet: first.clone(), replayed: true }));
+    Some(if first.details == *pet { again } else { reused })
 }
 
 fn pet_of(entry: &Entry) -> &Pet {
-    let PetEvent::Added(pet) = &entry.event;
-    pet
+    entry.event.added().expect("a create adds a pet")
 }
 
 #[cfg(test)]
 mod tests {
-    use domain::{CategoryId, NewPet, PetName};
+    use domain::{CategoryId, PetName};
     use proptest::prelude::*;
     use uuid::Uuid;
 
     use super::*;
     use crate::{Digest, KeyId, RequestKey, idempotency::IdempotencyCache};
 
-    fn request(name: &str, key: Option<&str>) -> CreatePet {
-        CreatePet {
-            pet: NewPet { name: PetName::new(name).unwrap(), category_id: CategoryId(1), status: None },
-            by: KeyId("k".into()),
-            request_key: key.map(|key| RequestKey::new(key).unwrap()),
-        }
+    fn request(name: &str, key: Option<&str>) -> Command {
+        request_by("k", name, key)
     }
 
-    fn decided(requests: &[CreatePet]) -> Draft {
+    fn request_by(owner: &str, name: &str, key: Option<&str>) -> Command {
+        Command::Create(CreatePet {
+            pet: NewPet { name: PetName::new(name).unwrap(), category_id: CategoryId(1), status: None },
+            by: KeyId(owner.into()),
+            request_key: key.map(|key| RequestKey::new(key).unwrap()),
+        })
+    }
+
+    fn decided(requests: &[Command]) -> Draft {
         decide(&State::default(), requests.iter(), at(DateTime::UNIX_EPOCH))
     }
 
@@ -170,7 +202,7 @@ mod tests {
         Circumstances { now, id, node: NodeId(1), record_limit: usize::MAX, room: usize::MAX }
     }
 
-    fn told(draft: Draft) -> Vec<Result<(i64, bool), CreateError>> {
+    fn told(draft: Draft) -> Vec<Result<(i64, bool), WriteError>> {
         draft
             .into_answers()
             .map(|answer| answer.map(|created| (created.pet.id.get(), created.replayed)))
@@ -195,7 +227,7 @@ mod tests {
     #[test]
     fn one_key_for_two_pets_in_one_batch_is_refused() {
         let draft = decided(&[request("a", Some("x")), request("b", Some("x"))]);
-        assert_eq!(told(draft), [Ok((1, false)), Err(CreateError::RequestKeyReused)]);
+        assert_eq!(told(draft), [Ok((1, false)), Err(WriteError::RequestKeyReused)]);
     }
 
     #[test]
@@ -203,7 +235,7 @@ mod tests {
         let requests = [request("a", Some("x")), request("b", None), request("a", Some("x"))];
         let circumstances = Circumstances { room: 1, ..at(DateTime::UNIX_EPOCH) };
         let draft = decide(&State::default(), requests.iter(), circumstances);
-        assert_eq!(told(draft), [Ok((1, false)), Err(CreateError::Full), Ok((1, true))]);
+        assert_eq!(told(draft), [Ok((1, false)), Err(WriteError::Full), Ok((1, true))]);
     }
 
     #[test]
@@ -271,9 +303,8 @@ mod tests {
             for (first_decides, days, requests) in batches {
                 let requests: Vec<_> = requests
                     .into_iter()
-                    .map(|(owner, key, pet)| CreatePet {
-                        by: KeyId(["a", "b", "c"][owner].into()),
-                        ..request(["Rex", "Max"][pet], Some(&key.to_string()))
+                    .map(|(owner, key, pet)| {
+                        request_by(["a", "b", "c"][owner], ["Rex", "Max"][pet], Some(&key.to_string()))
                     })
                     .collect();
                 let now = at(DateTime::from_timestamp(4_000_000 + days * 86_400, 0).unwrap());

@@ -4,7 +4,7 @@
 use domain::Inventory;
 
 use crate::{
-    commit::{Commit, CommitView, EventView, Version},
+    commit::{Commit, CommitView, Version},
     digest::Digest,
     ports::{Fault, LogError, Position},
 };
@@ -58,10 +58,7 @@ impl History {
         }
         let mut inventory = self.inventory.clone();
         for entry in &commit.entries {
-            let applied = match entry.event {
-                EventView::Added(pet) => inventory.add(pet.id),
-            };
-            applied.map_err(|contradiction| {
+            entry.event.apply_to(&mut inventory).map_err(|contradiction| {
                 let detail = format!("the commit at position {position} is invalid: {contradiction}");
                 LogError::new(Fault::Damaged, detail)
             })?;

@@ -6,10 +6,10 @@
 
 mod bookmark;
 pub mod codec;
+mod commands;
 pub mod commit;
 #[cfg(feature = "contract")]
 pub mod contract;
-mod create;
 mod decision;
 mod digest;
 mod health;
@@ -29,7 +29,7 @@ mod write_fairness;
 mod writer;
 
 pub use bookmark::{Bookmark, HASH_PREFIX};
-pub use create::{CreateError, CreatePet, Created};
+pub use commands::{CreatePet, Created, WriteError};
 pub use digest::{Digest, InvalidDigest};
 pub use health::Health;
 pub use idempotency::{InvalidRequestKey, RequestKey};

@@ -8,7 +8,7 @@ use tokio::sync::watch;
 
 use crate::{
     bookmark::{Bookmark, Recent},
-    commit::{Commit, CommitView, EventView},
+    commit::{Commit, CommitView},
     digest::Digest,
     history::History,
     idempotency::{IdempotencyCache, RequestKey, ScopedKey},
@@ -41,8 +41,7 @@ impl State {
     pub(crate) fn apply(&mut self, commit: &CommitView<'_>, record: Digest) -> Result<(), LogError> {
         self.history.add_view(commit, record)?;
         for entry in &commit.entries {
-            if let Some(key) = entry.request_key {
-                let EventView::Added(pet) = entry.event;
+            if let (Some(key), Some(pet)) = (entry.request_key, entry.event.added()) {
                 let key = RequestKey::new(key).expect("an entry has a valid request key");
                 let pet = pet.to_pet().expect("an event has a valid pet");
                 self.idempotency.insert(ScopedKey { owner: KeyId(entry.by.into()), key }, pet);

@@ -1,4 +1,4 @@
-//! The use cases: list, create, get.
+//! The use cases.
 
 use std::{future, sync::Arc, time::Duration};
 
@@ -12,7 +12,8 @@ use tokio::{
 
 use crate::{
     bookmark::Bookmark,
-    create::{CreateError, CreatePet, Created},
+    commands::{Command, CreatePet, Created, Reply, WriteError},
+    decision::Request,
     health::{Health, Monitor},
     node_state::NodeState,
     options::{LogAccess, Options},
@@ -25,7 +26,7 @@ use crate::{
     replica::Replica,
     statistics::Statistics,
     transfer::Feed,
-    writer::{self, Request, Writer},
+    writer::{self, Writer},
 };
 
 /// The pet store of one node: reads from memory, writes through the one writer.
@@ -104,16 +105,20 @@ impl PetStore {
     }
 
     /// Adds a pet. When this returns, the pet is durable and every later read of this node shows it.
-    pub async fn create(&self, request: CreatePet) -> Result<Created, CreateError> {
+    pub async fn create(&self, request: CreatePet) -> Result<Created, WriteError> {
+        self.write(Command::Create(request)).await
+    }
+
+    async fn write(&self, command: Command) -> Reply {
         let (reply, answer) = oneshot::channel();
-        self.requests.try_send(Request { create: request, reply }).map_err(|error| match error {
-            mpsc::error::TrySendError::Full(_) => CreateError::Busy,
-            mpsc::error::TrySendError::Closed(_) => CreateError::Unavailable(Fault::Stopped),
+        self.requests.try_send(Request { command, reply }).map_err(|error| match error {
+            mpsc::error::TrySendError::Full(_) => WriteError::Busy,
+            mpsc::error::TrySendError::Closed(_) => WriteError::Unavailable(Fault::Stopped),
         })?;
         match time::timeout(Self::WRITE_PATIENCE, answer).await {
             Ok(Ok(outcome)) => outcome,
-            Ok(Err(_)) => Err(CreateError::Unavailable(Fault::Stopped)),
-            Err(_) => Err(CreateError::Unavailable(Fault::Unreachable)),
+            Ok(Err(_)) => Err(WriteError::Unavailable(Fault::Stopped)),
+            Err(_) => Err(WriteError::Unavailable(Fault::Unreachable)),
         }
     }
 

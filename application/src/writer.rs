@@ -5,17 +5,13 @@ mod recovery;
 
 use std::{collections::VecDeque, pin::pin, sync::Arc, time::Duration};
 
-use tokio::{
-    sync::{mpsc, oneshot},
-    task, time,
-};
+use tokio::{sync::mpsc, task, time};
 use uuid::Uuid;
 
 use crate::{
     codec,
     commit::NodeId,
-    create::{CreateError, CreatePet, Created},
-    decision::{self, Circumstances, Draft, EVENTS_MAX},
+    decision::{self, Circumstances, Draft, EVENTS_MAX, Request},
     node_state::State,
     options::{LogAccess, Options},
     ports::{
@@ -37,12 +33,6 @@ const YIELDS_MAX: usize = 6;
 /// How often in a row it does so in vain. Once is no sign that nobody comes: the runtime lets a task that has yielded run
 /// before those whose sockets it has just found ready.
 const VAIN_YIELDS_MAX: usize = 2;
-
-/// A caller that waits for its pet.
-pub(crate) struct Request {
-    pub(crate) create: CreatePet,
-    pub(crate) reply: oneshot::Sender<Result<Created, CreateError>>,
-}
 
 pub(crate) struct Writer {
     replica: Replica,
@@ -167,7 +157,7 @@ impl Writer {
     /// Turns as many waiting requests as fit into one commit, and answers them.
     async fn write(&mut self) {
         // A caller that has gone away before any work was done need not be served.
-        self.waiting.retain(|request| !request.reply.is_closed());
+        self.waiting.retain(|request| !request.is_abandoned());
         if let Err(error) = self.durable_enough() {
             return self.recover(error).await;
         }
@@ -215,7 +205,7 @@ impl Writer {
 
     /// The next commit, and the version that it follows.
     fn decide(&self) -> (Version, Draft) {
-        let requests = self.waiting.iter().map(|request| &request.create);
+        let requests = self.waiting.iter().map(|request| &request.command);
         let circumstances = Circumstances {
             now: self.clock.now(),
             id: CommitId(Uuid::now_v7()),
@@ -312,20 +302,18 @@ impl Writer {
     }
 
     fn somebody_waits(&self, draft: &Draft) -> bool {
-        self.waiting.iter().take(draft.covered()).any(|request| !request.reply.is_closed())
+        self.waiting.iter().take(draft.covered()).any(|request| !request.is_abandoned())
     }
 
     fn answer(&mut self, draft: Draft) {
         for (request, answer) in self.waiting.drain(..draft.covered()).zip(draft.into_answers()) {
-            // The client may have gone away; the pet exists all the same.
-            let _ = request.reply.send(answer);
+            request.answer(answer);
         }
     }
 
     fn refuse(&mut self, count: usize, fault: Fault) {
         for request in self.waiting.drain(..count) {
-            // The client may have gone away; there is nothing to tell anybody else.
-            let _ = request.reply.send(Err(CreateError::Unavailable(fault)));
+            request.reject(fault);
         }
     }
 }

@@ -9,3 +9,12 @@ pub enum PetEvent {
     /// A pet was added to the inventory.
     Added(Pet),
 }
+
+impl PetEvent {
+    /// The pet that the event added, if it added one.
+    pub fn added(&self) -> Option<&Pet> {
+        match self {
+            Self::Added(pet) => Some(pet),
+        }
+    }
+}

@@ -1,11 +1,11 @@
-//! The aggregate: decides which event results from adding a pet, and keeps only the state this needs.
+//! The aggregate: decides which event results from a command, and keeps only the state this needs.
 
 use thiserror::Error;
 
 use crate::{NewPet, Pet, PetEvent, PetId};
 
-/// All pets as one consistency boundary. It keeps only what decisions need, the last id that was assigned; the read
-/// model keeps what readers need.
+/// All pets as one consistency boundary. It keeps only what decisions need, the ids that were assigned; the read model
+/// keeps what readers need.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct Inventory {
     last_id: Option<PetId>,
@@ -18,12 +18,15 @@ pub struct IdsExhausted;
 
 /// An event that cannot follow the previous ones: the history is incomplete, or not from this program.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Error)]
-#[error("pet {added} was added, but ids up to {last} are already taken", added = added.get(), last = last.get())]
-pub struct Contradiction {
-    /// The id that was added.
-    pub added: PetId,
-    /// The last id that was assigned before it.
-    pub last: PetId,
+pub enum Contradiction {
+    /// A pet was added with an id that is not greater than all previous ones.
+    #[error("pet {added} was added, but ids up to {last} are already taken", added = added.get(), last = last.get())]
+    IdTaken {
+        /// The id that was added.
+        added: PetId,
+        /// The last id that was assigned before it.
+        last: PetId,
+    },
 }
 
 impl Inventory {
@@ -36,7 +39,7 @@ impl Inventory {
         Ok(PetEvent::Added(Pet { id, details }))
     }
 
-    /// Updates the state with an event. An id that is not greater than all previous ones is an error and changes nothing.
+    /// Updates the state with an event. An event that contradicts the previous ones is an error and changes nothing.
     pub fn apply(&mut self, event: &PetEvent) -> Result<(), Contradiction> {
         match event {
             PetEvent::Added(pet) => self.add(pet.id),
@@ -46,7 +49,7 @@ impl Inventory {
     /// Updates the state with a pet that was added under this id: all that [`apply`](Self::apply) needs of the event.
     pub fn add(&mut self, id: PetId) -> Result<(), Contradiction> {
         if let Some(last) = self.last_id.filter(|last| id <= *last) {
-            return Err(Contradiction { added: id, last });
+            return Err(Contradiction::IdTaken { added: id, last });
         }
         self.last_id = Some(id);
         Ok(())
@@ -69,7 +72,7 @@ mod tests {
     }
 
     /// An inventory to which pets with these ids were added.
-    fn given<const N: usize>(ids: [i64; N]) -> Inventory {
+    fn given(ids: impl IntoIterator<Item = i64>) -> Inventory {
         let mut inventory = Inventory::default();
         for id in ids {
             inventory.apply(&added(id)).unwrap();
@@ -98,7 +101,7 @@ mod tests {
         let before = inventory.clone();
         for id in [1, 6, 7] {
             let contradiction =
-                Contradiction { added: PetId::new(id).unwrap(), last: PetId::new(7).unwrap() };
+                Contradiction::IdTaken { added: PetId::new(id).unwrap(), last: PetId::new(7).unwrap() };
             assert_eq!(inventory.apply(&added(id)), Err(contradiction), "id {id}");
         }
         assert_eq!(inventory, before, "a refused event changes nothing");
@@ -127,7 +130,7 @@ mod tests {
     }
 
     fn ids(history: &[PetEvent]) -> Vec<PetId> {
-        history.iter().map(|PetEvent::Added(pet)| pet.id).collect()
+        history.iter().filter_map(PetEvent::added).map(|pet| pet.id).collect()
     }
 
     proptest! {
@@ -152,15 +155,12 @@ mod tests {
             mut taken in prop::collection::btree_set(1..i64::MAX, 0..20),
             pet in any_pet(),
         ) {
-            let mut inventory = Inventory::default();
-            for id in &taken {
-                inventory.apply(&added(*id)).unwrap();
-            }
+            let mut inventory = given(taken.iter().copied());
             let event = inventory.create(pet.clone()).unwrap();
             prop_assert_eq!(inventory.apply(&event), Ok(()));
-            let PetEvent::Added(decided) = event;
+            let decided = event.added().unwrap();
             prop_assert!(taken.insert(decided.id.get()), "the id was free");
-            prop_assert_eq!(decided.details, pet, "the pet is what was asked for");
+            prop_assert_eq!(&decided.details, &pet, "the pet is what was asked for");
         }
     }
 }

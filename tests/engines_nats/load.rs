@@ -10,11 +10,11 @@ use std::{
 };
 
 use application::{
-    CreateError, PetStore,
+    PetStore, WriteError,
     ports::{EventLog, Fault, LogError, Position},
     transfer::walk,
 };
-use domain::{PetEvent, PetId};
+use domain::PetId;
 use harness::create;
 use tokio::{
     sync::watch,
@@ -115,8 +115,7 @@ impl Load {
         let tally = self.acknowledged.borrow().clone();
         let mut logged = HashMap::new();
         let summary = walk::<LogError>(log, async |_, commit| {
-            for entry in &commit.entries {
-                let PetEvent::Added(pet) = &entry.event;
+            for pet in commit.entries.iter().filter_map(|entry| entry.event.added()) {
                 let twice = logged.insert(pet.id, pet.details.name.as_str().to_owned());
                 assert_eq!(twice, None, "the id {:?} is given once", pet.id);
             }
@@ -171,7 +170,7 @@ async fn ask(
                 });
             }
             // The pet may appear later, under another number nobody was told: that is for the caller to find out.
-            Err(CreateError::Unavailable(Fault::Unreachable)) => {
+            Err(WriteError::Unavailable(Fault::Unreachable)) => {
                 acknowledged.send_modify(|tally| tally.refused[index] += 1);
                 time::sleep(GLANCE).await;
             }

@@ -60,7 +60,7 @@ async fn a_history_with_a_record_that_the_server_does_not_take_is_not_copied_at_
 /// A commit of many pets.
 fn large_record(previous: Digest, position: u64) -> Record {
     let mut commit = codec::decode(&contract::record_after(previous, position).bytes).unwrap();
-    let PetEvent::Added(pet) = commit.entries[0].event.clone();
+    let pet = commit.entries[0].event.added().unwrap().clone();
     for id in pet.id.get() + 1..pet.id.get() + 1_000 {
         let event = PetEvent::Added(Pet { id: PetId::new(id).unwrap(), ..pet.clone() });
         commit.entries.push(Entry { event, ..commit.entries[0].clone() });

@@ -3,7 +3,7 @@
 use std::{pin::pin, time::Duration};
 
 use application::{
-    CreateError, PetStore,
+    PetStore, WriteError,
     ports::{DurabilityLevel, Fault, Position},
 };
 use domain::Pet;
@@ -134,7 +134,7 @@ async fn a_commit_whose_wait_for_the_standbys_was_cancelled_is_not_acknowledged(
         }
     })
     .await;
-    assert_eq!(canceled, CreateError::Unavailable(Fault::Unreachable));
+    assert_eq!(canceled, WriteError::Unavailable(Fault::Unreachable));
 
     let waiting = tokio::spawn({
         let store = store.clone();
@@ -142,7 +142,7 @@ async fn a_commit_whose_wait_for_the_standbys_was_cancelled_is_not_acknowledged(
     });
     primary.stop();
     primary.start_again();
-    assert_eq!(waiting.await.unwrap(), Err(CreateError::Unavailable(Fault::Unreachable)));
+    assert_eq!(waiting.await.unwrap(), Err(WriteError::Unavailable(Fault::Unreachable)));
     assert!(store.health().not_ready().is_some(), "a node that cannot write says so");
 
     set_standby(&primary, "");
@@ -155,7 +155,7 @@ fn set_standby(primary: &PostgresServer, name: &str) {
 }
 
 /// Creates a pet, and ends the wait of its commit for the standbys as an impatient administrator would.
-async fn created_or_broken_off(store: &PetStore, primary: &PostgresServer) -> Result<Pet, CreateError> {
+async fn created_or_broken_off(store: &PetStore, primary: &PostgresServer) -> Result<Pet, WriteError> {
     let cancel = "SELECT pg_cancel_backend(pid) FROM pg_stat_activity WHERE wait_event = 'SyncRep'";
     let mut creating = pin!(create(store, "canceled"));
     loop {

@@ -10,7 +10,7 @@ use std::{
 
 use adapters::event_log::postgres::PostgresLog;
 use application::{
-    CreateError, PetStore, contract,
+    PetStore, WriteError, contract,
     ports::{AppendError, EventLog, Fault, LogSource as _, Position, Version},
 };
 use domain::Pet;
@@ -28,7 +28,7 @@ async fn write_on(store: Arc<PetStore>, name: String, stop: Arc<AtomicBool>) -> 
         }
         match create(&store, &format!("{name} {nth}")).await {
             Ok(pet) => acknowledged.push(pet),
-            Err(CreateError::Unavailable(_)) => {}
+            Err(WriteError::Unavailable(_)) => {}
             Err(error) => panic!("{error}"),
         }
     }
@@ -135,7 +135,7 @@ async fn a_node_reports_a_silent_network_and_recovers_when_it_heals() {
 
     proxy.freeze();
     let refused = create(&store, "Rex").await;
-    assert_eq!(refused, Err(CreateError::Unavailable(Fault::Unreachable)));
+    assert_eq!(refused, Err(WriteError::Unavailable(Fault::Unreachable)));
     eventually("the node says that it is blind", async || store.health().not_ready().map(|_| ()).ok_or(()))
         .await;
     assert_eq!(

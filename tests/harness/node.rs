@@ -4,7 +4,7 @@ use std::sync::Arc;
 
 use adapters::{read_model::MemoryReadModel, system::SystemClock};
 use application::{
-    CreateError, CreatePet, KeyId, Limit, ListPets, LogAccess, Options, PageEnd, PetStore, PetView, Version,
+    CreatePet, KeyId, Limit, ListPets, LogAccess, Options, PageEnd, PetStore, PetView, Version, WriteError,
     ports::{EventLog, Fault},
 };
 use domain::{CategoryId, NewPet, Pet, PetId, PetName};
@@ -25,7 +25,7 @@ pub fn pet_named(name: &str) -> CreatePet {
 }
 
 /// Adds a pet with this name.
-pub async fn create(store: &PetStore, name: &str) -> Result<Pet, CreateError> {
+pub async fn create(store: &PetStore, name: &str) -> Result<Pet, WriteError> {
     store.create(pet_named(name)).await.map(|created| created.pet)
 }
 

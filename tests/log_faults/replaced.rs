@@ -4,7 +4,7 @@ use std::{sync::Arc, time::Duration};
 
 use adapters::{read_model::MemoryReadModel, system::SystemClock};
 use application::{
-    Bookmark, CreateError, HASH_PREFIX, LogAccess, NotCaughtUp, Options, PetStore, Version, contract,
+    Bookmark, HASH_PREFIX, LogAccess, NotCaughtUp, Options, PetStore, Version, WriteError, contract,
     ports::Fault,
 };
 use harness::{FaultyLog, LogFault, open_node};
@@ -98,10 +98,7 @@ async fn a_log_that_was_emptied_or_replaced_is_refused_and_nothing_is_forgotten(
         after_a_while().await;
         for _ in 0..3 {
             let refused = create(&store).await;
-            assert!(
-                matches!(refused, Err(CreateError::Unavailable(_))),
-                "{commits}, {access:?}: {refused:?}"
-            );
+            assert!(matches!(refused, Err(WriteError::Unavailable(_))), "{commits}, {access:?}: {refused:?}");
             after_a_while().await;
         }
         assert_eq!(fault(&store), Some(Fault::AnotherLog), "{commits}, {access:?}");
@@ -129,9 +126,9 @@ async fn a_writer_notices_by_itself_that_its_log_has_become_shorter() {
         assert_eq!(create(&store).await, Ok(id));
     }
     log.is_restored_with(1).await;
-    assert_eq!(create(&store).await, Err(CreateError::Unavailable(Fault::AnotherLog)));
+    assert_eq!(create(&store).await, Err(WriteError::Unavailable(Fault::AnotherLog)));
     after_a_while().await;
-    assert_eq!(create(&store).await, Err(CreateError::Unavailable(Fault::AnotherLog)));
+    assert_eq!(create(&store).await, Err(WriteError::Unavailable(Fault::AnotherLog)));
     assert!(store.health().not_ready_for_reads().is_some());
     assert_eq!(visible(&store), ["pet 1", "Rex", "Rex"]);
 }

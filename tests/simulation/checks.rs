@@ -2,7 +2,7 @@
 
 use std::collections::{HashMap, HashSet};
 
-use application::{CreateError, Created, PetStore};
+use application::{Created, PetStore, WriteError};
 
 use super::{
     history::{self, Create, Operations, Outcome, Read, Shown},
@@ -29,7 +29,7 @@ pub(crate) fn check(plan: &Plan, truth: &Truth, operations: &Operations) -> Verd
 
 fn nothing_is_stored_that_nobody_sent(truth: &Truth, operations: &Operations) -> Verdict {
     for stored in truth.ever() {
-        for (entry, pet) in stored.commit.entries.iter().zip(history::pets(&stored.commit)) {
+        for (entry, pet) in history::pets(&stored.commit) {
             let sent = operations.creates.iter().any(|create| {
                 let request = &create.request;
                 create.sent.tick < stored.at
@@ -94,23 +94,19 @@ fn refusals_have_a_reason(plan: &Plan, truth: &Truth, operations: &Operations) -
     for create in &operations.creates {
         let Outcome::Refused(error) = &create.outcome else { continue };
         let request = &create.request;
-        match error {
-            CreateError::RequestKeyReused => {
-                let used_for_another =
-                    truth.ever().filter(|stored| stored.at < create.ended.tick).any(|stored| {
-                        stored.commit.entries.iter().zip(history::pets(&stored.commit)).any(|(entry, pet)| {
-                            (&entry.by, &entry.request_key) == (&request.by, &request.request_key)
-                                && pet.details != request.pet
-                        })
-                    });
-                ensure(used_for_another, || format!("no other pet has the key of {request:?}"))?;
-            }
-            CreateError::Unavailable(_) => {
-                ensure(!plan.is_calm(), || format!("{request:?} was refused without need: {error}"))?;
-            }
-            CreateError::Busy | CreateError::Full | CreateError::IdsExhausted(_) => {
-                return Err(format!("{request:?} was refused with {error}"));
-            }
+        if *error == WriteError::RequestKeyReused {
+            let used_for_another =
+                truth.ever().filter(|stored| stored.at < create.ended.tick).any(|stored| {
+                    history::pets(&stored.commit).any(|(entry, pet)| {
+                        (&entry.by, &entry.request_key) == (&request.by, &request.request_key)
+                            && pet.details != request.pet
+                    })
+                });
+            ensure(used_for_another, || format!("no other pet has the key of {request:?}"))?;
+        } else if let WriteError::Unavailable(_) = error {
+            ensure(!plan.is_calm(), || format!("{request:?} was refused without need: {error}"))?;
+        } else {
+            return Err(format!("{request:?} was refused with {error}"));
         }
     }
     Ok(())

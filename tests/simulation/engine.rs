@@ -171,7 +171,8 @@ impl Engine {
 
     fn keep(&self, record: &Record) {
         let commit = codec::decode(&record.bytes).expect("nodes send sound commits");
-        let names: Vec<_> = history::pets(&commit).map(|pet| pet.details.name.as_str().to_owned()).collect();
+        let names: Vec<_> =
+            history::pets(&commit).map(|(_, pet)| pet.details.name.as_str().to_owned()).collect();
         let line = format_args!("stored {}: {}", commit.position, names.join(", "));
         let at = self.journal.count(|tally| tally.commits += 1, line);
         let state = &mut *self.state();

@@ -2,8 +2,12 @@
 
 use std::sync::{Mutex, PoisonError};
 
-use application::{CreateError, CreatePet, Created, ListPets, Version, commit::Commit, ports::Fault};
-use domain::{Pet, PetEvent, PetId};
+use application::{
+    CreatePet, Created, ListPets, Version, WriteError,
+    commit::{Commit, Entry},
+    ports::Fault,
+};
+use domain::{Pet, PetId};
 use harness::Page;
 
 use super::journal::Tick;
@@ -40,7 +44,7 @@ pub(crate) struct Moment {
 #[derive(Debug)]
 pub(crate) enum Outcome {
     Answered(Created),
-    Refused(CreateError),
+    Refused(WriteError),
     /// The node was killed, or the client went away before the answer came.
     Lost,
 }
@@ -79,10 +83,7 @@ impl History {
     }
 }
 
-/// The pets that a commit added.
-pub(crate) fn pets(commit: &Commit) -> impl Iterator<Item = &Pet> {
-    commit.entries.iter().map(|entry| {
-        let PetEvent::Added(pet) = &entry.event;
-        pet
-    })
+/// The pets that a commit added, with the requests that asked for them.
+pub(crate) fn pets(commit: &Commit) -> impl Iterator<Item = (&Entry, &Pet)> {
+    commit.entries.iter().filter_map(|entry| Some((entry, entry.event.added()?)))
 }

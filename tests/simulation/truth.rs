@@ -67,7 +67,7 @@ impl Lineage {
             let is_next = commit.position == Position(position);
             ensure(is_next, || format!("the commit at {position} says it is at {}", commit.position))?;
             ensure(ids.insert(commit.id), || format!("the commit at {position} is there twice"))?;
-            for (entry, pet) in commit.entries.iter().zip(history::pets(commit)) {
+            for (entry, pet) in history::pets(commit) {
                 let rises = lineage.pets.last().is_none_or(|last| last.id < pet.id);
                 ensure(rises, || format!("ids do not rise at position {position}: {pet:?}"))?;
                 let place = (commit.position, stored.at);

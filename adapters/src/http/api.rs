@@ -5,6 +5,7 @@ pub(crate) mod create_request;
 pub(crate) mod deprecation;
 mod field;
 mod idempotency;
+mod json_body;
 pub(crate) mod list_query;
 pub(crate) mod log_position;
 mod new_pet;

@@ -2,7 +2,7 @@
 
 use std::borrow::Cow;
 
-use application::{CreateError, ports::Fault};
+use application::{WriteError, ports::Fault};
 use axum::{
     http::{
         HeaderName, HeaderValue, StatusCode,
@@ -193,14 +193,14 @@ impl From<Fault> for ApiError {
     }
 }
 
-impl From<CreateError> for ApiError {
-    fn from(error: CreateError) -> Self {
+impl From<WriteError> for ApiError {
+    fn from(error: WriteError) -> Self {
         match error {
-            CreateError::Busy => Self::Busy("too many requests are waiting"),
-            CreateError::Unavailable(fault) => fault.into(),
-            CreateError::Full => Self::Full(error.to_string()),
-            CreateError::RequestKeyReused => Self::IdempotencyKeyReused,
-            CreateError::IdsExhausted(error) => {
+            WriteError::Busy => Self::Busy("too many requests are waiting"),
+            WriteError::Unavailable(fault) => fault.into(),
+            WriteError::Full => Self::Full(error.to_string()),
+            WriteError::RequestKeyReused => Self::IdempotencyKeyReused,
+            WriteError::IdsExhausted(error) => {
                 tracing::error!("cannot add a pet: {error}");
                 Self::Internal
             }

@@ -11,8 +11,8 @@ use crate::access::Scopes;
 
 use super::{
     error::ApiError,
-    middleware::client::{Client, scope_of},
-    operations::{self, OPERATIONS},
+    middleware::client::Client,
+    operations::{self, OPERATIONS, Operation, scope_of},
 };
 
 /// The longest path that a message repeats.
@@ -69,10 +69,7 @@ fn allowed(path: &MatchedPath, method: &Method, scopes: Option<Scopes>) -> Respo
     let permitted = |method: &&Method| {
         scopes.is_none_or(|scopes| scope_of(method).is_none_or(|scope| scopes.allow(scope)))
     };
-    let methods = operations::at(path.as_str()).flat_map(|row| match row.method {
-        Method::GET => vec![&Method::GET, &Method::HEAD],
-        _ => vec![&row.method],
-    });
+    let methods = operations::at(path.as_str()).flat_map(Operation::methods);
     let methods: Vec<_> = methods.filter(permitted).chain([&Method::OPTIONS]).map(Method::as_str).collect();
     let methods = methods.join(", ");
     let allow = [(ALLOW, HeaderValue::try_from(&methods).expect("method names are plain ASCII"))];

@@ -1,7 +1,9 @@
-//! The operations table: a row for each method of each path. It feeds the metrics, the OpenAPI document, `Deprecation`
-//! and `Allow`; a test compares it with the routers.
+//! The operations table: a row for each method of each path. It feeds the metrics, the OpenAPI document, `Deprecation`,
+//! `Allow` and CORS; a test compares it with the routers.
 
 use axum::http::Method;
+
+use crate::access::Scope;
 
 /// The prefix of the API, which is part of the servers' addresses in the OpenAPI document.
 pub(super) const PREFIX: &str = "/v1";
@@ -63,6 +65,20 @@ impl Operation {
     pub(super) fn is_in_api(&self) -> bool {
         is_in_api(self.path)
     }
+
+    pub(super) fn methods(&self) -> impl Iterator<Item = &Method> {
+        let head = (self.method == Method::GET).then_some(&Method::HEAD);
+        [&self.method].into_iter().chain(head)
+    }
+}
+
+/// The scope that a method needs. Methods that no operation has need none: they get 405.
+pub(super) fn scope_of(method: &Method) -> Option<Scope> {
+    match *method {
+        Method::GET | Method::HEAD => Some(Scope::Read),
+        Method::POST => Some(Scope::Write),
+        _ => None,
+    }
 }
 
 /// The rows of one path.
@@ -78,4 +94,30 @@ pub(super) fn is_known(path: &str) -> bool {
 /// Whether a path belongs to the API, existing or not.
 pub(super) fn is_in_api(path: &str) -> bool {
     path.strip_prefix(PREFIX).is_some_and(|rest| rest.is_empty() || rest.starts_with('/'))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn reading_and_writing_need_their_scopes() {
+        let methods = [
+            (Method::GET, Some(Scope::Read)),
+            (Method::HEAD, Some(Scope::Read)),
+            (Method::POST, Some(Scope::Write)),
+            (Method::OPTIONS, None),
+            (Method::DELETE, None),
+        ];
+        for (method, scope) in methods {
+            assert_eq!(scope_of(&method), scope, "{method}");
+        }
+    }
+
+    #[test]
+    fn every_operation_of_the_api_needs_a_scope() {
+        for row in OPERATIONS.iter().filter(|row| row.is_in_api()) {
+            assert!(scope_of(&row.method).is_some(), "{row:?}");
+        }
+    }
 }

@@ -173,19 +173,21 @@ fn layout(commit: &Commit) -> String {
     let events: Vec<_> = commit
         .entries
         .iter()
-        .map(|Entry { event: PetEvent::Added(Pet { id, details }), by, request_key }| {
-            let NewPet { name, category_id, status } = details;
-            let status = status.map_or_else(String::new, |status| format!(r#","status":"{}""#, status.as_str()));
+        .map(|Entry { event, by, request_key }| {
+            let status = |status: &PetStatus| format!(r#","status":"{}""#, status.as_str());
+            let event = match event {
+                PetEvent::Added(Pet { id, details: NewPet { name, category_id, status: given } }) => format!(
+                    r#""pet_added","v":1,"pet":{{"id":{},"name":{},"categoryId":{}{}}}"#,
+                    id.get(),
+                    text(name.as_str()),
+                    category_id.0,
+                    given.as_ref().map_or_else(String::new, status)
+                ),
+            };
             let key = request_key
                 .as_ref()
                 .map_or_else(String::new, |key| format!(r#","requestKey":{}"#, text(key.as_str())));
-            format!(
-                r#"{{"type":"pet_added","v":1,"pet":{{"id":{},"name":{},"categoryId":{}{status}}},"by":{}{key}}}"#,
-                id.get(),
-                text(name.as_str()),
-                category_id.0,
-                text(&by.0)
-            )
+            format!(r#"{{"type":{event},"by":{}{key}}}"#, text(&by.0))
         })
         .collect();
     let body = format!(

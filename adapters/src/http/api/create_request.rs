@@ -1,24 +1,11 @@
-//! The request of a create: media type, size, `Idempotency-Key` and body.
-
-use std::{error::Error, iter};
+//! The request of a create: `Idempotency-Key` and body.
 
 use application::RequestKey;
-use axum::{
-    body::{Bytes, HttpBody as _},
-    extract::{
-        FromRequest, Request,
-        rejection::{BytesRejection, FailedToBufferBody},
-    },
-    http::{
-        HeaderMap, HeaderValue,
-        header::{CONTENT_ENCODING, CONTENT_TYPE},
-    },
-};
+use axum::extract::{FromRequest, Request};
 use domain::NewPet;
-use tower_http::timeout::TimeoutError;
 
-use super::{field, idempotency, new_pet, prefer::Handling};
-use crate::http::{error::ApiError, limits::BODY_MAX};
+use super::{field, idempotency, json_body::JsonBody, new_pet, prefer::Handling};
+use crate::http::error::ApiError;
 
 /// A pet to add. Media type and size are checked first; then one rejection names every fault of the query string, the
 /// headers and the body.
@@ -31,131 +18,15 @@ impl<S: Send + Sync> FromRequest<S> for CreateRequest {
     type Rejection = ApiError;
 
     async fn from_request(request: Request, state: &S) -> Result<Self, ApiError> {
-        check_media_type(request.headers())?;
-        // Rejected before the client is asked to send the body.
-        if request.body().size_hint().lower() > BODY_MAX as u64 {
-            return Err(ApiError::PayloadTooLarge);
-        }
         let handling = Handling::of(request.headers());
         let query = handling.check_query(request.uri().query().unwrap_or_default(), &[]);
         let request_key = idempotency::request_key(request.headers());
-        let body = Bytes::from_request(request, state).await.map_err(|rejection| unreadable(&rejection))?;
+        let JsonBody(body) = JsonBody::from_request(request, state).await?;
         match (query, request_key, new_pet::parse(&body, handling)) {
             (Ok(()), Ok(request_key), Ok(pet)) => Ok(Self { pet, request_key }),
             (query, request_key, pet) => {
                 Err(ApiError::invalid(field::faults([query.err(), request_key.err(), pet.err()])))
             }
-        }
-    }
-}
-
-/// A body that is too large, too slow or broken.
-fn unreadable(rejection: &BytesRejection) -> ApiError {
-    if let BytesRejection::FailedToBufferBody(FailedToBufferBody::LengthLimitError(_)) = rejection {
-        return ApiError::PayloadTooLarge;
-    }
-    let mut causes = iter::successors(Some(rejection as &dyn Error), |&cause| cause.source());
-    if causes.any(<dyn Error>::is::<TimeoutError>) {
-        ApiError::RequestTimeout
-    } else {
-        ApiError::invalid("the body must be complete and correctly framed")
-    }
-}
-
-fn check_media_type(headers: &HeaderMap) -> Result<(), ApiError> {
-    let identity = |coding: &HeaderValue| coding.as_bytes().trim_ascii().eq_ignore_ascii_case(b"identity");
-    if !headers.get_all(CONTENT_ENCODING).iter().all(identity) {
-        return Err(ApiError::UnsupportedMediaType(
-            "the body must not be compressed: remove Content-Encoding",
-        ));
-    }
-    let mut given = headers.get_all(CONTENT_TYPE).iter();
-    match (given.next().and_then(|value| value.to_str().ok()), given.next()) {
-        (Some(value), None) if is_json(value) => Ok(()),
-        (Some(_) | None, _) => {
-            Err(ApiError::UnsupportedMediaType("Content-Type must be application/json in UTF-8"))
-        }
-    }
-}
-
-/// `application/json`, in UTF-8 if a charset is named. Other parameters are ignored.
-fn is_json(media_type: &str) -> bool {
-    let mut parts = media_type.split(';').map(str::trim);
-    let is_json = parts.next().is_some_and(|essence| essence.eq_ignore_ascii_case("application/json"));
-    is_json
-        && parts.filter_map(|parameter| parameter.split_once('=')).all(|(name, value)| {
-            let charset = value.trim_matches('"');
-            !name.eq_ignore_ascii_case("charset") || charset.eq_ignore_ascii_case("utf-8")
-        })
-}
-
-#[cfg(test)]
-mod tests {
-    use std::convert::Infallible;
-
-    use axum::{body::Body, extract::DefaultBodyLimit, http::HeaderName};
-    use futures_util::stream;
-
-    use super::*;
-
-    fn check(headers: &[(HeaderName, &'static str)]) -> bool {
-        let headers =
-            headers.iter().map(|(name, value)| (name.clone(), HeaderValue::from_static(value))).collect();
-        check_media_type(&headers).is_ok()
-    }
-
-    #[test]
-    fn json_in_utf_8_is_accepted() {
-        for value in [
-            "application/json",
-            "Application/JSON",
-            "application/json; charset=utf-8",
-            "application/json;charset=UTF-8",
-            "application/json ; Charset=\"utf-8\"",
-            "application/json;",
-            "application/json; profile=x",
-        ] {
-            assert!(check(&[(CONTENT_TYPE, value)]), "{value}");
-        }
-        assert!(check(&[(CONTENT_TYPE, "application/json"), (CONTENT_ENCODING, "Identity")]));
-    }
-
-    #[test]
-    fn other_media_types_charsets_and_codings_are_rejected() {
-        for value in [
-            "",
-            "text/plain",
-            "text/json",
-            "application/jsonp",
-            "application/json+x",
-            "application/vnd.api+json",
-            "application/x-www-form-urlencoded",
-            "application/json; charset=latin1",
-            "application/json; charset=utf-16",
-            "application/json; charset=",
-            "application/json, text/plain",
-        ] {
-            assert!(!check(&[(CONTENT_TYPE, value)]), "{value}");
-        }
-        assert!(!check(&[]), "no media type at all");
-        assert!(!check(&[(CONTENT_TYPE, "application/json"), (CONTENT_TYPE, "application/json")]));
-        for coding in ["gzip", "br", "identity, gzip", "", "deflate"] {
-            assert!(!check(&[(CONTENT_TYPE, "application/json"), (CONTENT_ENCODING, coding)]), "{coding}");
-        }
-    }
-
-    #[tokio::test]
-    async fn a_body_is_read_up_to_its_limit() {
-        for (size, fits) in [(BODY_MAX, true), (BODY_MAX + 1, false)] {
-            let name = "a".repeat(size - r#"{"name":"","categoryId":""}"#.len());
-            let body = format!(r#"{{"name":"{name}","categoryId":""}}"#);
-            // A body of unknown length, so that the limit is found while reading.
-            let body = Body::from_stream(stream::iter([Ok::<_, Infallible>(body)]));
-            let request = Request::builder().header(CONTENT_TYPE, "application/json");
-            let mut request = request.body(body).unwrap();
-            DefaultBodyLimit::max(BODY_MAX).apply(&mut request);
-            let error = CreateRequest::from_request(request, &()).await.err().unwrap();
-            assert_eq!(error != ApiError::PayloadTooLarge, fits, "{size} bytes: {error:?}");
         }
     }
 }

@@ -17,16 +17,7 @@ const NESTING_MAX: usize = 64;
 
 /// Parses a pet.
 pub(crate) fn parse(body: &[u8], handling: Handling) -> Result<NewPet, String> {
-    let text = std::str::from_utf8(body).map_err(|_| "the body must be UTF-8")?;
-    if text.trim().is_empty() {
-        return Err("a body is required: send a JSON object".into());
-    }
-    if nesting(text) > NESTING_MAX {
-        return Err(format!("the body must be nested at most {NESTING_MAX} levels deep"));
-    }
-    let mut json = serde_json::Deserializer::from_str(text);
-    let fields = json.deserialize_map(FieldsVisitor).and_then(|fields| json.end().map(|()| fields));
-    let fields = fields.map_err(|error| malformed(&error, text))?;
+    let fields = fields(body)?;
     let name = fields.name.require("name", |json| name(json.get()));
     let category_id = fields.category_id.require("categoryId", |json| category_id(json.get()));
     let status = fields.status.read("status", |json| status(json.get()));
@@ -37,6 +28,19 @@ pub(crate) fn parse(body: &[u8], handling: Handling) -> Result<NewPet, String> {
             Err(field::faults([name.err(), category_id.err(), status.err(), known.err()]))
         }
     }
+}
+
+fn fields(body: &[u8]) -> Result<Fields<'_>, String> {
+    let text = std::str::from_utf8(body).map_err(|_| "the body must be UTF-8")?;
+    if text.trim().is_empty() {
+        return Err("a body is required: send a JSON object".into());
+    }
+    if nesting(text) > NESTING_MAX {
+        return Err(format!("the body must be nested at most {NESTING_MAX} levels deep"));
+    }
+    let mut json = serde_json::Deserializer::from_str(text);
+    let fields = json.deserialize_map(FieldsVisitor).and_then(|fields| json.end().map(|()| fields));
+    fields.map_err(|error| malformed(&error, text))
 }
 
 /// The known fields of a body, not parsed yet.

@@ -1,4 +1,4 @@
-//! The operations on pets: list, create, get.
+//! The operations on pets.
 
 use application::{Bookmark, CreatePet};
 use axum::{

@@ -10,12 +10,14 @@ use std::{
 use application::PetStore;
 use axum::{
     extract::FromRequestParts,
-    http::{HeaderMap, Method, header::AUTHORIZATION, request::Parts},
+    http::{HeaderMap, header::AUTHORIZATION, request::Parts},
 };
 
 use super::{client_address::Network, observe::RequestContext, rate_limit};
 use crate::access::{Balance, Principal, Scope};
-use crate::http::{api::log_position, error::ApiError, limits::LOG_POSITION_TIMEOUT, service::Service};
+use crate::http::{
+    api::log_position, error::ApiError, limits::LOG_POSITION_TIMEOUT, operations::scope_of, service::Service,
+};
 
 /// The scheme of the `Authorization` header.
 const SCHEME: &[u8] = b"bearer";
@@ -106,15 +108,6 @@ pub(crate) fn require(principal: &Principal, scope: Scope) -> Result<(), ApiErro
     if principal.scopes.allow(scope) { Ok(()) } else { Err(ApiError::Forbidden(scope)) }
 }
 
-/// The scope that a method needs. Methods that no operation has need none: they get 405.
-pub(crate) fn scope_of(method: &Method) -> Option<Scope> {
-    match *method {
-        Method::GET | Method::HEAD => Some(Scope::Read),
-        Method::POST => Some(Scope::Write),
-        _ => None,
-    }
-}
-
 /// The one bearer token of a request. Two headers are ambiguous, so they are rejected.
 fn bearer_token(headers: &HeaderMap) -> Result<&str, ApiError> {
     let mut given = headers.get_all(AUTHORIZATION).iter();
@@ -169,20 +162,6 @@ mod tests {
             &["Bearer a, Bearer b"],
         ] {
             assert_eq!(bearer_token(&headers(values)), Err(ApiError::MalformedKey), "{values:?}");
-        }
-    }
-
-    #[test]
-    fn reading_and_writing_need_their_scopes() {
-        let methods = [
-            (Method::GET, Some(Scope::Read)),
-            (Method::HEAD, Some(Scope::Read)),
-            (Method::POST, Some(Scope::Write)),
-            (Method::OPTIONS, None),
-            (Method::DELETE, None),
-        ];
-        for (method, scope) in methods {
-            assert_eq!(scope_of(&method), scope, "{method}");
         }
     }
 }

@@ -3,7 +3,7 @@
 //! tower-http's `CorsLayer` would respond to every `OPTIONS` request before authentication, and hide our `Allow`, which
 //! names the methods that the client's key may use.
 
-use std::str::FromStr;
+use std::{collections::BTreeSet, str::FromStr, sync::LazyLock};
 
 use axum::{
     extract::Request,
@@ -19,8 +19,15 @@ use axum::{
 };
 use thiserror::Error;
 
+use crate::http::operations::{OPERATIONS, Operation};
+
 /// The methods of the API.
-const METHODS: HeaderValue = HeaderValue::from_static("GET, HEAD, POST");
+static METHODS: LazyLock<HeaderValue> = LazyLock::new(|| {
+    let methods = OPERATIONS.iter().filter(|row| row.is_in_api()).flat_map(Operation::methods);
+    let methods: BTreeSet<_> = methods.map(Method::as_str).collect();
+    let methods: Vec<_> = methods.into_iter().collect();
+    HeaderValue::try_from(methods.join(", ")).expect("method names are plain ASCII")
+});
 
 /// The request headers that a page may set.
 const REQUEST_HEADERS: HeaderValue = HeaderValue::from_static(
@@ -75,7 +82,7 @@ pub(crate) fn preflight(request: &Request, allowed: Option<&HeaderValue>) -> Opt
         request.method() == Method::OPTIONS && request.headers().contains_key(ACCESS_CONTROL_REQUEST_METHOD);
     (is_preflight && allowed.is_some()).then(|| {
         let headers = [
-            (ACCESS_CONTROL_ALLOW_METHODS, METHODS),
+            (ACCESS_CONTROL_ALLOW_METHODS, METHODS.clone()),
             (ACCESS_CONTROL_ALLOW_HEADERS, REQUEST_HEADERS),
             (ACCESS_CONTROL_MAX_AGE, MAX_AGE),
         ];

@@ -1,9 +1,18 @@
-//! The request to add a pet, and its outcome.
+//! The commands of the store, and their outcomes.
 
 use domain::{IdsExhausted, NewPet, Pet};
 use thiserror::Error;
 
 use crate::{idempotency::RequestKey, key_id::KeyId, ports::Fault};
+
+/// A request to change something.
+#[derive(Debug, Clone)]
+pub(crate) enum Command {
+    Create(CreatePet),
+}
+
+/// The reply to a command.
+pub(crate) type Reply = Result<Created, WriteError>;
 
 /// Asks for a pet to be added.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -25,13 +34,13 @@ pub struct Created {
     pub replayed: bool,
 }
 
-/// Why a pet was not added, named by what the caller does next.
+/// An error of a command, named by what the caller does next.
 #[derive(Debug, Clone, PartialEq, Eq, Error)]
-pub enum CreateError {
-    /// Too many wait already: come back in a moment.
+pub enum WriteError {
+    /// Too many requests are waiting: retry.
     #[error("too many requests are waiting")]
     Busy,
-    /// Nothing can be written for now. The pet may still appear if the answer of the log was lost.
+    /// Nothing can be written now. The change may still appear if the response of the log was lost.
     #[error("{0}")]
     Unavailable(Fault),
     /// The request key was used for another pet: choose a new one.

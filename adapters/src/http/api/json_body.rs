@@ -1,0 +1,144 @@
+//! The body of a request that writes: its media type and its size.
+
+use std::{error::Error, iter};
+
+use axum::{
+    body::{Bytes, HttpBody as _},
+    extract::{
+        FromRequest, Request,
+        rejection::{BytesRejection, FailedToBufferBody},
+    },
+    http::{
+        HeaderMap, HeaderValue,
+        header::{CONTENT_ENCODING, CONTENT_TYPE},
+    },
+};
+use tower_http::timeout::TimeoutError;
+
+use crate::http::{error::ApiError, limits::BODY_MAX};
+
+/// A complete body that is declared as JSON; it is not parsed yet.
+pub(crate) struct JsonBody(pub(crate) Bytes);
+
+impl<S: Send + Sync> FromRequest<S> for JsonBody {
+    type Rejection = ApiError;
+
+    async fn from_request(request: Request, state: &S) -> Result<Self, ApiError> {
+        check_media_type(request.headers())?;
+        // Rejected before the client is asked to send the body.
+        if request.body().size_hint().lower() > BODY_MAX as u64 {
+            return Err(ApiError::PayloadTooLarge);
+        }
+        let body = Bytes::from_request(request, state).await;
+        body.map(Self).map_err(|rejection| unreadable(&rejection))
+    }
+}
+
+/// A body that is too large, too slow or broken.
+fn unreadable(rejection: &BytesRejection) -> ApiError {
+    if let BytesRejection::FailedToBufferBody(FailedToBufferBody::LengthLimitError(_)) = rejection {
+        return ApiError::PayloadTooLarge;
+    }
+    let mut causes = iter::successors(Some(rejection as &dyn Error), |&cause| cause.source());
+    if causes.any(<dyn Error>::is::<TimeoutError>) {
+        ApiError::RequestTimeout
+    } else {
+        ApiError::invalid("the body must be complete and correctly framed")
+    }
+}
+
+fn check_media_type(headers: &HeaderMap) -> Result<(), ApiError> {
+    let identity = |coding: &HeaderValue| coding.as_bytes().trim_ascii().eq_ignore_ascii_case(b"identity");
+    if !headers.get_all(CONTENT_ENCODING).iter().all(identity) {
+        return Err(ApiError::UnsupportedMediaType(
+            "the body must not be compressed: remove Content-Encoding",
+        ));
+    }
+    let mut given = headers.get_all(CONTENT_TYPE).iter();
+    match (given.next().and_then(|value| value.to_str().ok()), given.next()) {
+        (Some(value), None) if is_json(value) => Ok(()),
+        (Some(_) | None, _) => {
+            Err(ApiError::UnsupportedMediaType("Content-Type must be application/json in UTF-8"))
+        }
+    }
+}
+
+/// `application/json`, in UTF-8 if a charset is named. Other parameters are ignored.
+fn is_json(media_type: &str) -> bool {
+    let mut parts = media_type.split(';').map(str::trim);
+    let is_json = parts.next().is_some_and(|essence| essence.eq_ignore_ascii_case("application/json"));
+    is_json
+        && parts.filter_map(|parameter| parameter.split_once('=')).all(|(name, value)| {
+            let charset = value.trim_matches('"');
+            !name.eq_ignore_ascii_case("charset") || charset.eq_ignore_ascii_case("utf-8")
+        })
+}
+
+#[cfg(test)]
+mod tests {
+    use std::convert::Infallible;
+
+    use axum::{body::Body, extract::DefaultBodyLimit, http::HeaderName};
+    use futures_util::stream;
+
+    use super::*;
+
+    fn check(headers: &[(HeaderName, &'static str)]) -> bool {
+        let headers =
+            headers.iter().map(|(name, value)| (name.clone(), HeaderValue::from_static(value))).collect();
+        check_media_type(&headers).is_ok()
+    }
+
+    #[test]
+    fn json_in_utf_8_is_accepted() {
+        for value in [
+            "application/json",
+            "Application/JSON",
+            "application/json; charset=utf-8",
+            "application/json;charset=UTF-8",
+            "application/json ; Charset=\"utf-8\"",
+            "application/json;",
+            "application/json; profile=x",
+        ] {
+            assert!(check(&[(CONTENT_TYPE, value)]), "{value}");
+        }
+        assert!(check(&[(CONTENT_TYPE, "application/json"), (CONTENT_ENCODING, "Identity")]));
+    }
+
+    #[test]
+    fn other_media_types_charsets_and_codings_are_rejected() {
+        for value in [
+            "",
+            "text/plain",
+            "text/json",
+            "application/jsonp",
+            "application/json+x",
+            "application/vnd.api+json",
+            "application/x-www-form-urlencoded",
+            "application/json; charset=latin1",
+            "application/json; charset=utf-16",
+            "application/json; charset=",
+            "application/json, text/plain",
+        ] {
+            assert!(!check(&[(CONTENT_TYPE, value)]), "{value}");
+        }
+        assert!(!check(&[]), "no media type at all");
+        assert!(!check(&[(CONTENT_TYPE, "application/json"), (CONTENT_TYPE, "application/json")]));
+        for coding in ["gzip", "br", "identity, gzip", "", "deflate"] {
+            assert!(!check(&[(CONTENT_TYPE, "application/json"), (CONTENT_ENCODING, coding)]), "{coding}");
+        }
+    }
+
+    #[tokio::test]
+    async fn a_body_is_read_up_to_its_limit() {
+        for (size, fits) in [(BODY_MAX, true), (BODY_MAX + 1, false)] {
+            // A body of unknown length, so that the limit is found while reading.
+            let body = Body::from_stream(stream::iter([Ok::<_, Infallible>(" ".repeat(size))]));
+            let request = Request::builder().header(CONTENT_TYPE, "application/json");
+            let mut request = request.body(body).unwrap();
+            DefaultBodyLimit::max(BODY_MAX).apply(&mut request);
+            let read = JsonBody::from_request(request, &()).await.map(|JsonBody(body)| body.len());
+            assert_eq!(read, if fits { Ok(size) } else { Err(ApiError::PayloadTooLarge) });
+        }
+    }
+}
