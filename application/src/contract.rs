@@ -143,8 +143,8 @@ pub async fn exactly_one_of_several_appends_at_one_position_succeeds(log: Arc<dy
             panic!("exactly one rival wins position {next}, not {}", winners.len())
         };
         let stored = log.read(expected.position, ReadBound::ONE).await.expect("the log reads");
-        let won = StoredRecord { position: *position, bytes: winner.bytes.clone() };
-        assert_eq!(stored, [won], "the winner is what is stored");
+        let stored: Vec<_> = stored.iter().map(|stored| (stored.position, &stored.bytes)).collect();
+        assert_eq!(stored, [(*position, &winner.bytes)], "the winner is what is stored");
         expected = Version::at(*position, winner.id);
     }
 }

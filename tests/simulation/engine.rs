@@ -189,8 +189,9 @@ impl Engine {
         let range = start..visible.min(start + most);
         state.seen[node] = state.seen[node].max(range.end);
         let places = range.clone().map(|place| Position(place as u64 + 1));
-        let bytes = state.stored[range].iter().map(|stored| stored.record.bytes.clone());
-        places.zip(bytes).map(|(position, bytes)| StoredRecord { position, bytes }).collect()
+        let records = state.stored[range].iter().map(|stored| stored.record.clone());
+        let found = places.zip(records);
+        found.map(|(position, Record { id, bytes })| StoredRecord { position, id: Some(id), bytes }).collect()
     }
 
     /// The head as this node sees it, unless the log is closed.

@@ -25,7 +25,8 @@ impl LogSource for MemoryLog {
         let mut room = bound.bytes;
         let mut found = Vec::new();
         for (record, before) in records[start..].iter().zip(after.0..).take(bound.records) {
-            found.push(StoredRecord { position: Position(before + 1), bytes: record.bytes.clone() });
+            let Record { id, bytes } = record.clone();
+            found.push(StoredRecord { position: Position(before + 1), id: Some(id), bytes });
             room = room.saturating_sub(record.bytes.len());
             if room == 0 {
                 break;

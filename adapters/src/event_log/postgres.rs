@@ -88,9 +88,8 @@ impl PostgresLog {
 impl LogSource for PostgresLog {
     async fn read(&self, after: Position, bound: ReadBound) -> Result<Vec<StoredRecord>, LogError> {
         let session = self.link.session().await?;
-        let rows = session.in_time(READ_TIMEOUT, TOO_SLOW, session.read(after, bound)).await?;
-        let (versions, records): (Vec<_>, Vec<_>) = rows.into_iter().unzip();
-        self.link.read(&versions);
+        let records = session.in_time(READ_TIMEOUT, TOO_SLOW, session.read(after, bound)).await?;
+        self.link.read(&records);
         for (record, position) in records.iter().zip(after.0 + 1..) {
             if record.position != Position(position) {
                 let detail = format!(

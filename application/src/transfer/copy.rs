@@ -192,7 +192,7 @@ async fn compare(from: &dyn LogSource, last: &StoredRecord) -> Result<(), CopyEr
         return Err(CopyError::AnotherHistory(head.next()));
     }
     match from.read(Position(last.position.0 - 1), ReadBound::ONE).await?.first() {
-        Some(found) if found == last => Ok(()),
+        Some(found) if found.bytes == last.bytes => Ok(()),
         Some(_) => Err(CopyError::AnotherHistory(last.position)),
         None => {
             let detail = format!("the log does not show the commit at position {} for now", last.position);
@@ -228,7 +228,7 @@ impl<'a> Target<'a> {
     pub(super) async fn take(&mut self, record: &StoredRecord, id: CommitId) -> Result<(), CopyError> {
         match &self.last {
             Some(last) if record.position < last.position => return Ok(()),
-            Some(last) if record == last => return Ok(()),
+            Some(last) if record.position == last.position && record.bytes == last.bytes => return Ok(()),
             Some(last) if record.position == last.position => {
                 return Err(CopyError::AnotherHistory(record.position));
             }

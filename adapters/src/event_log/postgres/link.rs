@@ -2,7 +2,7 @@
 
 use std::{sync::Arc, time::Duration};
 
-use application::ports::{Durability, Fault, LogError, Version};
+use application::ports::{Durability, Fault, LogError, StoredRecord, Version};
 use parking_lot::{Mutex as SyncMutex, RwLock};
 use tokio::{sync::Mutex, time::Instant};
 
@@ -120,13 +120,13 @@ impl Link {
         }
     }
 
-    /// Remembers the last of these versions if they continue the history up to the newest commit.
-    pub(super) fn read(&self, versions: &[Version]) {
+    /// Remembers the last of these records if they continue the history up to the newest commit.
+    pub(super) fn read(&self, records: &[StoredRecord]) {
         let newest = *self.newest.lock();
-        if (newest == Version::START || versions.contains(&newest))
-            && let Some(last) = versions.last()
+        if (newest == Version::START || records.iter().any(|record| record.version() == newest))
+            && let Some(last) = records.last()
         {
-            self.applied(*last);
+            self.applied(last.version());
         }
     }
 

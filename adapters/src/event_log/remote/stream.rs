@@ -147,7 +147,7 @@ impl Stream {
             return Ok(None);
         }
         self.passed.take(&line);
-        Ok(Some(StoredRecord { position: self.passed.last(), bytes: Bytes::from(line) }))
+        Ok(Some(StoredRecord { position: self.passed.last(), id: None, bytes: Bytes::from(line) }))
     }
 
     /// A service that stops ends its endless responses in order, after a whole line.
