@@ -106,6 +106,7 @@ fn a_stream_that_was_created_again_is_another_log() {
     noted(&app);
     app.terminate();
     runtime.block_on(async { cluster.jetstream().await.delete_stream("PETS").await }).unwrap();
+    is_refused(&mut app, "there is no stream PETS");
     drop(node(&store));
     is_refused(&mut app, "the log is empty");
     is_accepted(&mut app, 0);

@@ -84,8 +84,8 @@ impl LogSource for Replaced {
         self.after.head().await
     }
 
-    async fn wait_for(&self, position: Position, patience: Duration) -> Result<(), LogError> {
-        self.after.wait_for(position, patience).await
+    async fn wait_for(&self, position: Position, timeout: Duration) -> Result<(), LogError> {
+        self.after.wait_for(position, timeout).await
     }
 
     fn durability(&self) -> Durability {

@@ -16,7 +16,7 @@ use tokio::{
 use tokio_rustls::TlsConnector;
 
 /// How long a connection and the head of a response may take.
-const PATIENCE: Duration = Duration::from_secs(10);
+const RESPONSE_TIMEOUT: Duration = Duration::from_secs(10);
 /// How many bytes the head of a response may have.
 const HEAD_MAX: u64 = 64 * 1024;
 /// How much of a response is read ahead.
@@ -143,8 +143,8 @@ impl Client {
 
     /// Sends a request without a body. In HTTP/1.0 the response has no chunks and ends with the connection.
     pub async fn send(&self, method: &str, path: &str) -> Result<Response, ClientError> {
-        let asked = time::timeout(PATIENCE, self.ask(method, path)).await;
-        asked.map_err(|_| ClientError::Unreachable(format!("no response within {PATIENCE:?}")))?
+        let asked = time::timeout(RESPONSE_TIMEOUT, self.ask(method, path)).await;
+        asked.map_err(|_| ClientError::Unreachable(format!("no response within {RESPONSE_TIMEOUT:?}")))?
     }
 
     async fn ask(&self, method: &str, path: &str) -> Result<Response, ClientError> {

@@ -29,11 +29,11 @@ use crate::{
 };
 
 /// How long to wait at the start for an engine that cannot be reached.
-const START_PATIENCE: Duration = Duration::from_secs(30);
+const START_TIMEOUT: Duration = Duration::from_secs(30);
 /// How often the record of the applied log is updated.
 const RECORD_INTERVAL: Duration = Duration::from_secs(3);
 /// How long to wait between two attempts.
-const START_PAUSE: Duration = Duration::from_millis(500);
+const START_RETRY_DELAY: Duration = Duration::from_millis(500);
 
 /// Opens the log, and creates it if it does not exist.
 pub(crate) async fn open_log(url: &StoreUrl) -> Result<Log, LogError> {
@@ -105,7 +105,7 @@ pub(crate) async fn open_store(
             "--accept-new-log is set: this start adopts the log as it is; remove the flag for the next start"
         );
     }
-    let deadline = Instant::now() + START_PATIENCE;
+    let deadline = Instant::now() + START_TIMEOUT;
     let mut logged = None;
     loop {
         match try_to_open_store(url, demands, progress).await {
@@ -114,7 +114,7 @@ pub(crate) async fn open_store(
                     tracing::warn!("waiting for the storage engine: {error}");
                 }
                 logged = Some(error);
-                time::sleep(START_PAUSE).await;
+                time::sleep(START_RETRY_DELAY).await;
             }
             opened => return opened.map_err(advise),
         }

@@ -200,9 +200,9 @@ impl LogSource for FaultyLog {
         }
     }
 
-    async fn wait_for(&self, position: Position, patience: Duration) -> Result<(), LogError> {
+    async fn wait_for(&self, position: Position, timeout: Duration) -> Result<(), LogError> {
         assert_ne!(self.fault(), LogFault::WaitsPanic, "the log has a bug");
-        self.reach()?.wait_for(position, patience).await
+        self.reach()?.wait_for(position, timeout).await
     }
 
     fn durability(&self) -> Durability {

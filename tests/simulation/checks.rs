@@ -113,11 +113,11 @@ fn refusals_have_a_reason(plan: &Plan, truth: &Truth, operations: &Operations) -
 }
 
 fn nobody_waits_too_long(operations: &Operations) -> Verdict {
-    let patience = PetStore::WRITE_PATIENCE.as_millis();
+    let timeout = PetStore::WRITE_TIMEOUT.as_millis();
     for create in &operations.creates {
         let waited = u128::from(create.ended.millis - create.sent.millis);
         // The clock of the simulation counts whole milliseconds.
-        ensure(waited <= patience + 1, || format!("{:?} waited {waited} ms", create.request))?;
+        ensure(waited <= timeout + 1, || format!("{:?} waited {waited} ms", create.request))?;
     }
     Ok(())
 }

@@ -208,9 +208,9 @@ impl Engine {
         Ok(Position(visible as u64))
     }
 
-    /// Returns when there is something beyond `position`, or after `patience`.
-    pub(crate) async fn beyond(&self, position: Position, patience: Duration) {
-        let end = Instant::now() + patience;
+    /// Returns when there is something beyond `position`, or after `timeout`.
+    pub(crate) async fn beyond(&self, position: Position, timeout: Duration) {
+        let end = Instant::now() + timeout;
         loop {
             let news = self.news.notified();
             let there = self.state().stored.len() as u64 > position.0;

@@ -25,7 +25,7 @@ use std::{
     time::Duration,
 };
 
-use crate::access::{Allowance, Authenticator, KeyReloads, Principal, RateLimit, RefusedKey};
+use crate::access::{Allowance, Authenticator, KeyReloads, Principal, RateLimit, RejectedKey};
 use application::{KeyId, ports::Clock};
 use chrono::{DateTime, Utc};
 use parking_lot::{Mutex, RwLock};
@@ -228,9 +228,9 @@ impl ApiKeys {
 }
 
 impl Authenticator for ApiKeys {
-    fn authenticate(&self, key: &str) -> Result<Arc<Principal>, RefusedKey> {
-        let hash = KeyHash::of_presented(key).ok_or(RefusedKey::Unknown)?;
-        let entry = self.keys.read().find(&hash).ok_or(RefusedKey::Unknown)?;
+    fn authenticate(&self, key: &str) -> Result<Arc<Principal>, RejectedKey> {
+        let hash = KeyHash::of_presented(key).ok_or(RejectedKey::Unknown)?;
+        let entry = self.keys.read().find(&hash).ok_or(RejectedKey::Unknown)?;
         entry.accept(self.clock.now())
     }
 
@@ -276,16 +276,16 @@ impl KeyEntry {
     }
 
     /// Refuses a key that is no longer valid. Asked at every request: a key expires without a change of the file.
-    fn check(&self, now: DateTime<Utc>) -> Result<&Arc<Principal>, RefusedKey> {
+    fn check(&self, now: DateTime<Utc>) -> Result<&Arc<Principal>, RejectedKey> {
         match self.record.state(now) {
             KeyState::Active => Ok(&self.principal),
-            KeyState::Expired => Err(RefusedKey::Expired(self.principal.id.clone())),
-            KeyState::Revoked => Err(RefusedKey::Revoked(self.principal.id.clone())),
+            KeyState::Expired => Err(RejectedKey::Expired(self.principal.id.clone())),
+            KeyState::Revoked => Err(RejectedKey::Revoked(self.principal.id.clone())),
         }
     }
 
     /// Checks the key, and records its use.
-    fn accept(&self, now: DateTime<Utc>) -> Result<Arc<Principal>, RefusedKey> {
+    fn accept(&self, now: DateTime<Utc>) -> Result<Arc<Principal>, RejectedKey> {
         let principal = self.check(now)?;
         self.last_use.set(now);
         Ok(principal.clone())

@@ -45,7 +45,7 @@ const SERVER_MIN: (i64, i64) = (2, 11);
 /// How long to wait for an announcement before asking the leader.
 const POLL_INTERVAL: Duration = Duration::from_millis(500);
 /// How long to wait before a commit that found no leader is sent again.
-const LEADER_PAUSE: Duration = Duration::from_millis(100);
+const LEADER_DELAY: Duration = Duration::from_millis(100);
 /// No stream is ever so long, and servers read numbers up to this one.
 const PROBE_SEQUENCE: Position = Position(1 << 62);
 /// The size of the largest headers of a commit, in bytes: they count towards the largest message that a server accepts.
@@ -109,6 +109,7 @@ impl NatsLog {
     /// Opens a stream that exists; creates none.
     pub async fn open_existing(url: &str) -> Result<Self, LogError> {
         let (address, connection) = connect(url).await?;
+        stream::find(&connection, &address).await?;
         Self::attach(address, connection).await
     }
 
@@ -269,8 +270,8 @@ impl LogSource for NatsLog {
         Err(LogError::new(Fault::Diverged, detail))
     }
 
-    async fn wait_for(&self, position: Position, patience: Duration) -> Result<(), LogError> {
-        let deadline = Instant::now() + patience;
+    async fn wait_for(&self, position: Position, timeout: Duration) -> Result<(), LogError> {
+        let deadline = Instant::now() + timeout;
         let mut announcements = self.announcements.clone();
         loop {
             announcements.mark_unchanged();
@@ -325,7 +326,7 @@ impl EventLog for NatsLog {
                 }
                 // A new leader is elected within a moment, and a message that nobody received may be sent again.
                 Err(Failure::NoResponders(_)) if Instant::now() < deadline => {
-                    time::sleep(LEADER_PAUSE).await;
+                    time::sleep(LEADER_DELAY).await;
                 }
                 Err(Failure::NotSent(error) | Failure::NoResponders(error)) => {
                     return Err(AppendError::NotStored(error));

@@ -97,9 +97,9 @@ impl RemoteLog {
             401 => (Fault::CannotOpen, "the API key is not valid there"),
             403 => (
                 Fault::CannotOpen,
-                "the API key lacks the log scope; issue one with petstore keys issue --scope log",
+                "the API key lacks the scope log; issue a key that has it",
             ),
-            404 => (Fault::CannotOpen, "there is no log at this address; use that of --ops-listen"),
+            404 => (Fault::CannotOpen, "there is no log at this address; use that of the admin listener"),
             429 => (Fault::Unreachable, "the API key is beyond its rate limit; give the key a higher one"),
             500.. => (Fault::Unreachable, "it is not ready"),
             _ => (Fault::CannotOpen, "it refuses the request"),
@@ -183,7 +183,7 @@ impl LogSource for RemoteLog {
         })
     }
 
-    async fn wait_for(&self, position: Position, patience: Duration) -> Result<(), LogError> {
+    async fn wait_for(&self, position: Position, timeout: Duration) -> Result<(), LogError> {
         let mut reading = self.reading.lock().await;
         let Reading { stream, last, .. } = &mut *reading;
         if stream.as_ref().is_none_or(|stream| stream.position() != position) {
@@ -191,7 +191,7 @@ impl LogSource for RemoteLog {
             *stream = Some(self.begin(position, Extent::Endless, last.as_ref()).await?);
         }
         let Some(current) = stream else { return Ok(()) };
-        if let Err(error) = current.wait(patience).await {
+        if let Err(error) = current.wait(timeout).await {
             *stream = None;
             return Err(self.named(&error));
         }

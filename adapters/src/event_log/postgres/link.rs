@@ -13,9 +13,9 @@ use super::{
 };
 use crate::event_log::IfMissing;
 
-/// The pause after a failed attempt to connect. It doubles with each failure; callers get the last error meanwhile.
-const RETRY_PAUSE: Duration = Duration::from_millis(100);
-const RETRY_PAUSE_MAX: Duration = Duration::from_secs(1);
+/// The delay after a failed attempt to connect. It doubles with each failure; callers get the last error meanwhile.
+const RETRY_DELAY: Duration = Duration::from_millis(100);
+const RETRY_DELAY_MAX: Duration = Duration::from_secs(1);
 
 /// How long a server may take to answer a question about its state.
 const ANSWER_TIMEOUT: Duration = Duration::from_secs(2);
@@ -44,7 +44,7 @@ enum State {
     Lost {
         error: LogError,
         try_again: Instant,
-        pause: Duration,
+        delay: Duration,
     },
 }
 
@@ -74,14 +74,14 @@ impl Link {
     /// The open session, or a new one.
     pub(super) async fn session(&self) -> Result<Arc<Session>, LogError> {
         let mut state = self.state.lock().await;
-        let pause = match &*state {
+        let delay = match &*state {
             State::Connected(session) if session.is_open() => return Ok(session.clone()),
             State::Behind { session, try_again } if session.is_open() && Instant::now() < *try_again => {
                 return Ok(session.clone());
             }
             State::Lost { error, try_again, .. } if Instant::now() < *try_again => return Err(error.clone()),
-            State::Connected(_) | State::Behind { .. } => RETRY_PAUSE,
-            State::Lost { pause, .. } => (*pause * 2).min(RETRY_PAUSE_MAX),
+            State::Connected(_) | State::Behind { .. } => RETRY_DELAY,
+            State::Lost { delay, .. } => (*delay * 2).min(RETRY_DELAY_MAX),
         };
         match self.reconnect().await {
             Ok((session, holds)) => {
@@ -90,13 +90,13 @@ impl Link {
                     Holds::Newest => State::Connected(session.clone()),
                     Holds::Less => State::Behind {
                         session: session.clone(),
-                        try_again: Instant::now() + RETRY_PAUSE_MAX,
+                        try_again: Instant::now() + RETRY_DELAY_MAX,
                     },
                 };
                 Ok(session)
             }
             Err(error) => {
-                *state = State::Lost { error: error.clone(), try_again: Instant::now() + pause, pause };
+                *state = State::Lost { error: error.clone(), try_again: Instant::now() + delay, delay };
                 Err(error)
             }
         }

@@ -100,9 +100,9 @@ impl Stream {
         Ok(records)
     }
 
-    /// Returns when there is a line to take, or after `patience`.
-    pub(super) async fn wait(&mut self, patience: Duration) -> Result<(), LogError> {
-        match time::timeout(patience, self.fill()).await {
+    /// Returns when there is a line to take, or after `timeout`.
+    pub(super) async fn wait(&mut self, timeout: Duration) -> Result<(), LogError> {
+        match time::timeout(timeout, self.fill()).await {
             Ok(filled) => filled,
             Err(_) if self.heard.elapsed() > SILENCE_MAX => Err(self.cut_off("it sends nothing")),
             Err(_) => Ok(()),

@@ -23,7 +23,7 @@ const APPLICATION_ID: i32 = 0x7065_7473;
 /// The version of the table that this program knows.
 pub(super) const VERSION: i32 = 1;
 /// How long to wait for another tool that looks at the database.
-const BUSY_PATIENCE: Duration = Duration::from_secs(2);
+const BUSY_TIMEOUT: Duration = Duration::from_secs(2);
 
 const LOOK: &str = "\
     SELECT application_id, user_version, (SELECT count(*) FROM sqlite_schema) \
@@ -61,7 +61,7 @@ pub(super) fn connect(path: &Path, access: OpenFlags) -> Result<Connection, LogE
     let name = if access == READ_UNCHANGING { unchanging(path) } else { path.to_path_buf() };
     let connect = || {
         let connection = Connection::open_with_flags(name, access | OpenFlags::SQLITE_OPEN_NO_MUTEX)?;
-        connection.busy_timeout(BUSY_PATIENCE)?;
+        connection.busy_timeout(BUSY_TIMEOUT)?;
         connection.execute_batch(DISTRUST)?;
         Ok(connection)
     };
