@@ -112,7 +112,11 @@ fn what_keeps_a_log_from_being_read_is_said_in_one_sentence() {
         (operators, "", "needs an API key with the scope log: name its file with --key-file"),
         (operators, "nonsense", "answers 401: the API key is not valid there"),
         (operators, "two words", "an API key is one word"),
-        (operators, app.key.as_str(), "answers 403: the API key lacks the scope log; issue a key that has it"),
+        (
+            operators,
+            app.key.as_str(),
+            "answers 403: the API key lacks the scope log; issue a key that has it",
+        ),
         (app.address(), &key, "no log at this address; use that of the admin listener"),
         (([0, 0, 0, 0], port).into(), &key, "use https, or add ?tls=off"),
         (([127, 0, 0, 1], 1).into(), &key, "cannot connect"),

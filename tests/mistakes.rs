@@ -151,7 +151,7 @@ fn a_file_without_a_certificate_is_named() {
         let ca = ca.to_str().unwrap();
         let refused = petstore(["health", "https://127.0.0.1:1", "--ca", ca]);
         assert_eq!(refused.code, Some(3), "{refused:?}");
-        let sentence = format!("--ca {ca} holds no usable certificate: there is none in it (PEM)\n");
+        let sentence = format!("{ca} holds no usable certificate: there is none in it (PEM)\n");
         assert!(refused.stderr.contains(&sentence), "{content:?}: {refused:?}");
     }
 }

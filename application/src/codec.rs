@@ -173,7 +173,10 @@ fn check_place(record: &StoredRecord, written_for: Position, id: CommitId) -> Re
             format!("position {position} holds the commit that was written for position {written_for}")
         }
         Some(stored) if stored != id => {
-            format!("the commit at position {position} is stored with the id {}, but its record has {}", stored.0, id.0)
+            format!(
+                "the commit at position {position} is stored with the id {}, but its record has {}",
+                stored.0, id.0
+            )
         }
         Some(_) | None => return Ok(()),
     };

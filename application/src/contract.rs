@@ -16,7 +16,7 @@ use crate::{
     commit::{Commit, Entry, NodeId},
     digest::Digest,
     key_id::KeyId,
-    ports::{AppendError, CommitId, EventLog, Position, ReadBound, Record, StoredRecord, Version},
+    ports::{AppendError, CommitId, EventLog, Position, ReadBound, Record, Version},
 };
 
 /// Longer than any sound log needs for one call, even on a busy machine.

@@ -89,7 +89,8 @@ impl Writer {
         let mut arrived = Vec::with_capacity(EVENTS_MAX);
         loop {
             if self.waiting.is_empty() {
-                match time::timeout(IDLE_CHECK_INTERVAL, self.queue.recv_many(&mut arrived, EVENTS_MAX)).await {
+                match time::timeout(IDLE_CHECK_INTERVAL, self.queue.recv_many(&mut arrived, EVENTS_MAX)).await
+                {
                     Ok(0) => return,
                     Ok(_) => {}
                     Err(_elapsed) => {

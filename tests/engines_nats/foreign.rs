@@ -59,8 +59,9 @@ async fn a_message_whose_commit_id_disagrees_with_its_record_is_rejected() {
     let other = contract::record(3).id;
     let mut headers = HeaderMap::new();
     headers.insert("Petstore-Commit-Id", other.0.to_string());
-    let published = cluster.jetstream().await.publish_with_headers(COMMITS, headers, record.bytes);
-    published.await.expect("it is sent").await.expect("it is stored");
+    let jetstream = cluster.jetstream().await;
+    let published = jetstream.publish_with_headers(COMMITS, headers, record.bytes).await;
+    published.expect("it is sent").await.expect("it is stored");
 
     let ids_differ = format!(
         "the commit at position 3 is stored with the id {}, but its record has {}",

@@ -341,12 +341,16 @@ impl EventLog for NatsLog {
     async fn check_writable(&self) -> Result<(), LogError> {
         let (subject, headers) = self.append_headers(PROBE_SEQUENCE);
         match self.connection.request(subject, headers, Bytes::new(), ANSWER_TIMEOUT).await {
-            Ok(answer) => match acknowledgement::outcome(&self.address.stream, PROBE_SEQUENCE, &answer.payload) {
-                Ok(_) | Err(AppendError::Conflict) => Ok(()),
-                Err(
-                    AppendError::NotStored(error) | AppendError::Unclear(error) | AppendError::Closed(error),
-                ) => Err(error),
-            },
+            Ok(answer) => {
+                match acknowledgement::outcome(&self.address.stream, PROBE_SEQUENCE, &answer.payload) {
+                    Ok(_) | Err(AppendError::Conflict) => Ok(()),
+                    Err(
+                        AppendError::NotStored(error)
+                        | AppendError::Unclear(error)
+                        | AppendError::Closed(error),
+                    ) => Err(error),
+                }
+            }
             Err(Failure::NotSent(error) | Failure::NoResponders(error) | Failure::NoAnswer(error)) => {
                 Err(error)
             }
@@ -433,8 +437,9 @@ mod tests {
 
     #[test]
     fn the_largest_headers_fit_into_their_bound() {
-        let lines = [(NATS_EXPECTED_LAST_SEQUENCE, u64::MAX.to_string()), (COMMIT_ID, Uuid::nil().to_string())];
-        let lines: String = lines.iter().map(|(name, value)| format!("{name}: {value}\r\n")).collect();
-        assert!(format!("NATS/1.0\r\n{lines}\r\n").len() <= HEADERS_MAX);
+        let (position, id) = (u64::MAX, Uuid::nil());
+        let headers =
+            format!("NATS/1.0\r\n{NATS_EXPECTED_LAST_SEQUENCE}: {position}\r\n{COMMIT_ID}: {id}\r\n\r\n");
+        assert!(headers.len() <= HEADERS_MAX, "{headers}");
     }
 }

@@ -205,7 +205,10 @@ fn refused(what: &str, address: &Address, failure: ApiFailure) -> LogError {
                 // Even a stream that is not found may exist: a new leader may not know it yet.
                 _ => Fault::Unreachable,
             };
-            LogError::new(fault, format!("NATS rejected the request to {what} stream {}: {error}", address.stream))
+            LogError::new(
+                fault,
+                format!("NATS rejected the request to {what} stream {}: {error}", address.stream),
+            )
         }
     }
 }
