@@ -9,6 +9,7 @@ use tokio::time;
 
 use super::{Broken, Check, Summary, walk};
 use crate::{
+    backoff::Backoff,
     codec,
     commit::Commit,
     ports::{
@@ -19,9 +20,8 @@ use crate::{
 
 /// How long to wait for a notification before the source is read anyway.
 const POLL_INTERVAL: Duration = Duration::from_secs(1);
-/// The delay after an outage. It doubles with each further attempt.
-const RETRY_DELAY: Duration = Duration::from_millis(250);
-const RETRY_DELAY_MAX: Duration = Duration::from_secs(5);
+/// The delay after an outage.
+const RETRY: Backoff = Backoff::new(Duration::from_millis(250), Duration::from_secs(5));
 /// How often an append is tried whose outcome stays unknown.
 const APPEND_TRIES_MAX: u32 = 20;
 /// The delay between two such tries.
@@ -121,15 +121,14 @@ async fn run(
         (Until::Stopped, Some(last)) => *copied = Check::after(last).map_err(CopyError::Target)?,
         (Until::Stopped, None) => {}
     }
-    let mut delay = RETRY_DELAY;
+    let mut failures = 0;
     loop {
         let before = copied.sound.last;
         match copy_on(from, &mut target, until, copied, report).await {
             Err(error) if until == Until::Stopped && error.may_pass() => {
                 report(CopyStep::Waiting(&error));
-                delay =
-                    if copied.sound.last > before { RETRY_DELAY } else { (2 * delay).min(RETRY_DELAY_MAX) };
-                time::sleep(delay).await;
+                failures = if copied.sound.last > before { 1 } else { failures + 1 };
+                time::sleep(RETRY.delay(failures)).await;
             }
             ended => return ended,
         }
@@ -159,13 +158,13 @@ async fn copy_on(
         }
         for record in &records {
             let commit = copied.follows(record)?;
-            let mut delay = RETRY_DELAY;
+            let mut failures = 0;
             loop {
                 match target.take(record, commit.id).await {
                     Err(error) if until == Until::Stopped && error.may_pass() => {
                         report(CopyStep::Waiting(&error));
-                        time::sleep(delay).await;
-                        delay = (2 * delay).min(RETRY_DELAY_MAX);
+                        failures += 1;
+                        time::sleep(RETRY.delay(failures)).await;
                     }
                     taken => break taken?,
                 }

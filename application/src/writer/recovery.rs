@@ -5,11 +5,14 @@ use std::{ops::ControlFlow, time::Duration};
 use tokio::time::{self, Instant};
 
 use super::{APPEND_TIMEOUT, RETRY_DELAY, Writer};
-use crate::ports::{Fault, LogError};
+use crate::{
+    backoff::Backoff,
+    ports::{Fault, LogError},
+};
 
-/// How long to wait at most before an engine that refuses commits is asked again. The first delay is `RETRY_DELAY`, and
-/// they double, since the leader of a JetStream cluster that is over its limit resigns whenever it is asked.
-const PROBE_DELAY_MAX: Duration = Duration::from_secs(4);
+/// How long to wait before an engine that rejects commits is asked again. The leader of a JetStream cluster that is over its
+/// limit resigns whenever it is asked.
+const PROBE: Backoff = Backoff::new(RETRY_DELAY, Duration::from_secs(4));
 
 impl Writer {
     /// Finds out whether the engine has refused one commit or refuses them all, for reasons of its own: missing rights, a
@@ -24,9 +27,8 @@ impl Writer {
         }
         loop {
             self.replica.monitor.stop_writes(&error);
-            let delay = RETRY_DELAY.saturating_mul(2_u32.saturating_pow(self.refusals)).min(PROBE_DELAY_MAX);
             self.refusals = self.refusals.saturating_add(1);
-            if self.refuse_all(error.fault, delay).await.is_break() {
+            if self.refuse_all(error.fault, PROBE.delay(self.refusals)).await.is_break() {
                 return;
             }
             match self.replica.log.check_writable().await {

@@ -2,7 +2,10 @@
 
 use std::{sync::Arc, time::Duration};
 
-use application::ports::{Durability, Fault, LogError, StoredRecord, Version};
+use application::{
+    Backoff,
+    ports::{Durability, Fault, LogError, StoredRecord, Version},
+};
 use parking_lot::{Mutex as SyncMutex, RwLock};
 use tokio::{sync::Mutex, time::Instant};
 
@@ -13,10 +16,10 @@ use super::{
 };
 use crate::event_log::IfMissing;
 
-/// The delay after a failed attempt to connect. It doubles with each failure; callers get the last error meanwhile.
-const RETRY_DELAY: Duration = Duration::from_millis(100);
-const RETRY_DELAY_MAX: Duration = Duration::from_secs(1);
-
+/// The delay after a failed attempt to connect. Until then, callers get its error.
+const RETRY: Backoff = Backoff::new(Duration::from_millis(100), Duration::from_secs(1));
+/// The delay before another server is tried instead of one that lacks the newest commit.
+const BEHIND_DELAY: Duration = Duration::from_secs(1);
 /// How long a server may take to answer a question about its state.
 const ANSWER_TIMEOUT: Duration = Duration::from_secs(2);
 /// How long its synchronous standbys may take to catch up with it.
@@ -44,7 +47,7 @@ enum State {
     Lost {
         error: LogError,
         try_again: Instant,
-        delay: Duration,
+        failures: u32,
     },
 }
 
@@ -74,29 +77,29 @@ impl Link {
     /// The open session, or a new one.
     pub(super) async fn session(&self) -> Result<Arc<Session>, LogError> {
         let mut state = self.state.lock().await;
-        let delay = match &*state {
+        let failures = match &*state {
             State::Connected(session) if session.is_open() => return Ok(session.clone()),
             State::Behind { session, try_again } if session.is_open() && Instant::now() < *try_again => {
                 return Ok(session.clone());
             }
             State::Lost { error, try_again, .. } if Instant::now() < *try_again => return Err(error.clone()),
-            State::Connected(_) | State::Behind { .. } => RETRY_DELAY,
-            State::Lost { delay, .. } => (*delay * 2).min(RETRY_DELAY_MAX),
+            State::Connected(_) | State::Behind { .. } => 1,
+            State::Lost { failures, .. } => failures.saturating_add(1),
         };
         match self.reconnect().await {
             Ok((session, holds)) => {
                 let session = Arc::new(session);
                 *state = match holds {
                     Holds::Newest => State::Connected(session.clone()),
-                    Holds::Less => State::Behind {
-                        session: session.clone(),
-                        try_again: Instant::now() + RETRY_DELAY_MAX,
-                    },
+                    Holds::Less => {
+                        State::Behind { session: session.clone(), try_again: Instant::now() + BEHIND_DELAY }
+                    }
                 };
                 Ok(session)
             }
             Err(error) => {
-                *state = State::Lost { error: error.clone(), try_again: Instant::now() + delay, delay };
+                let try_again = Instant::now() + RETRY.delay(failures);
+                *state = State::Lost { error: error.clone(), try_again, failures };
                 Err(error)
             }
         }
