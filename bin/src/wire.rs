@@ -13,6 +13,7 @@ use adapters::{
         api_keys::{ApiKeys, KeyFile},
     },
     event_log::remote::RemoteLog,
+    log_once::{Change, LogOnce},
     read_model::MemoryReadModel,
     state_record::StateRecord,
     system::SystemClock,
@@ -106,14 +107,13 @@ pub(crate) async fn open_store(
         );
     }
     let deadline = Instant::now() + START_TIMEOUT;
-    let mut logged = None;
+    let mut log = LogOnce::default();
     loop {
         match try_to_open_store(url, demands, progress).await {
             Err(error) if error.fault == Fault::Unreachable && Instant::now() < deadline => {
-                if logged.as_ref() != Some(&error) {
+                if let Change::Failed(error) = log.attempt(Some(&error)) {
                     tracing::warn!("waiting for the storage engine: {error}");
                 }
-                logged = Some(error);
                 time::sleep(START_RETRY_DELAY).await;
             }
             opened => return opened.map_err(advise),
@@ -168,8 +168,7 @@ fn advise(error: LogError) -> LogError {
 #[derive(Clone)]
 pub(crate) struct LogRecorder {
     record: Option<Arc<StateRecord>>,
-    /// Why the last update failed. Each reason is logged once.
-    failure: Arc<Mutex<Option<String>>>,
+    failure: Arc<Mutex<LogOnce>>,
 }
 
 impl LogRecorder {
@@ -233,17 +232,12 @@ impl LogRecorder {
     async fn update(&self, update: impl FnOnce(&StateRecord) -> io::Result<()> + Send + 'static) {
         let Some(record) = self.record.clone() else { return };
         let updated = tokio::task::spawn_blocking(move || update(&record)).await;
-        let failure = match updated {
-            Ok(Ok(())) => None,
-            Ok(Err(error)) => Some(error.to_string()),
-            // A runtime that shuts down cancels the work.
-            Err(_) => return,
-        };
-        let mut logged = self.failure.lock().unwrap_or_else(PoisonError::into_inner);
-        if let Some(reason) = failure.as_ref().filter(|_| *logged != failure) {
+        // A runtime that shuts down cancels the work.
+        let Ok(updated) = updated else { return };
+        let mut log = self.failure.lock().unwrap_or_else(PoisonError::into_inner);
+        if let Change::Failed(reason) = log.attempt(updated.as_ref().err()) {
             tracing::warn!("the record of the applied log cannot be updated: {reason}");
         }
-        *logged = failure;
     }
 }
 
