@@ -16,7 +16,6 @@ use uuid::Uuid;
 
 use crate::{
     commit::{Commit, CommitId, CommitView, Entry, NodeId, Position},
-    digest::push_hex,
     idempotency::RequestKey,
     key_id::KeyId,
     ports::{Fault, LogError, Record, StoredRecord},
@@ -89,7 +88,7 @@ pub fn encode(commit: &Commit) -> Record {
     bytes.pop(); // The closing brace: the checksum goes in before it.
     let checksum = crc32c::crc32c(&bytes);
     bytes.extend_from_slice(CHECKSUM_OPEN);
-    push_hex(&mut bytes, &checksum.to_be_bytes());
+    bytes.extend(format!("{checksum:08x}").into_bytes());
     bytes.extend_from_slice(CHECKSUM_CLOSE);
     Record { id: commit.id, bytes: Bytes::from(bytes) }
 }
