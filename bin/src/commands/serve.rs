@@ -14,6 +14,7 @@ use std::{
 use adapters::http::{self, Listener, Service, Settings, Tls};
 use anyhow::{Context as _, anyhow};
 use application::PetStore;
+use sd_notify::NotifyState;
 use tokio::{
     net::TcpListener,
     runtime::Handle,
@@ -27,8 +28,7 @@ use crate::{
     background_writer::BackgroundWriter,
     config::{LogFormat, ServeArguments},
     descriptors::{self, Shares},
-    output,
-    service_manager::ServiceManager,
+    output, service_manager,
     wire::{self, Keys},
 };
 
@@ -112,7 +112,6 @@ impl Output {
 async fn serve(arguments: ServeArguments, output: &Output) -> anyhow::Result<()> {
     let mut signals = StopSignals::new()?;
     arguments.log();
-    let manager = Arc::new(ServiceManager::from_environment());
     let keys = Keys::open(&arguments.keys, arguments.clients.rate_limit)?;
     let tls = open_tls(&arguments)?;
     let scheme = if tls.is_some() { "https" } else { "http" };
@@ -167,12 +166,12 @@ async fn serve(arguments: ServeArguments, output: &Output) -> anyhow::Result<()>
     };
     tracing::info!(pets = store.count(), position = store.version().position.0, "ready");
     print_greeting(output, &arguments, &store, &format!("{scheme}://{address}"), &keys);
-    manager.ready().await;
-    let (listener, watchdog) = (server.ended.abort_handle(), manager.clone());
-    tokio::spawn(async move { watchdog.feed_watchdog(|| !listener.is_finished()).await });
+    service_manager::notify(NotifyState::Ready).await;
+    let listener = server.ended.abort_handle();
+    tokio::spawn(service_manager::feed_watchdog(move || !listener.is_finished()));
 
     signals.received().await;
-    manager.stopping().await;
+    service_manager::notify(NotifyState::Stopping).await;
     tracing::info!("stopping: waiting up to {:?} for requests in flight", arguments.drain);
     service.drain();
     let leave = async {
