@@ -26,13 +26,13 @@ pub(crate) struct HealthArguments {
     #[arg(env = "PETSTORE_URL", default_value = "http://127.0.0.1:8080")]
     url: ServiceUrl,
     /// What to ask.
-    #[arg(long, env = "PETSTORE_PROBE", default_value = "ready")]
+    #[arg(long, default_value = "ready")]
     probe: Probe,
     /// File with the certificates (PEM) to trust for https [default: those of the system]
     #[arg(long, env = "PETSTORE_CA", value_name = "FILE")]
     ca: Option<PathBuf>,
     /// How long to wait for the whole response.
-    #[arg(long, env = "PETSTORE_TIMEOUT", default_value = "5s", value_name = "TIME", value_parser = duration)]
+    #[arg(long, default_value = "5s", value_name = "TIME", value_parser = duration)]
     timeout: Duration,
 }
 
