@@ -23,7 +23,7 @@ fn a_generated_client_adds_and_lists_pets() {
     assert!(!generated.contains("Warning") && !generated.contains("Error"), "{generated}");
     let client = &mut python_tool("python");
     client
-        .arg(root().join("tests/clients/generated.py"))
+        .arg(root().join("tests/api/clients/generated.py"))
         .arg(format!("http://{}", app.address()))
         .arg(&app.key);
     let printed = succeed(client.env("PYTHONPATH", folder.path()));

@@ -8,7 +8,7 @@ use std::{
 use harness::{App, ids};
 use serde_json::json;
 
-use crate::bad_requests::QUERIES;
+use super::bad_requests::QUERIES;
 
 #[test]
 fn an_empty_store_has_an_empty_list() {

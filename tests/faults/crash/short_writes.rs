@@ -113,7 +113,7 @@ fn settle(app: &mut App, ledger: &Ledger, tally: &mut Tally) {
 
 /// Builds the library that shortens writes; returns the setting that loads it.
 fn shortener(folder: &Path) -> Result<String, String> {
-    let source = Path::new(env!("CARGO_MANIFEST_DIR")).join("crash/short_writes.c");
+    let source = Path::new(env!("CARGO_MANIFEST_DIR")).join("faults/crash/short_writes.c");
     let library = folder.join("short_writes.so");
     let built = Command::new("cc").args(["-shared", "-fPIC", "-O2", "-o"]).arg(&library).arg(source).output();
     let built = built.map_err(|error| format!("cc: {error}"))?;

@@ -10,7 +10,7 @@ use std::{
 use harness::{App, eventually, not_run, petstore, program, python_tool, root, succeed};
 use rustix::process::geteuid;
 
-use crate::log_over_http::key_file;
+use crate::storage::log_over_http::key_file;
 
 pub(crate) fn file(name: &str) -> PathBuf {
     root().join("docs/deploy").join(name)

@@ -3,7 +3,7 @@
 use harness::{App, Call, eventually, petstore, raw};
 use serde_json::Value;
 
-use crate::log_over_http::log_key;
+use crate::storage::log_over_http::log_key;
 
 const JSON: [&str; 2] = ["--log-format", "json"];
 

@@ -9,7 +9,7 @@ use std::{
 
 use harness::{App, Call, PostgresServer, eventually, program, succeed};
 
-use crate::deployment::{Nginx, file, free_port, nginx_with};
+use super::deployment::{Nginx, file, free_port, nginx_with};
 
 /// How many clients send requests meanwhile.
 const CLIENTS: usize = 4;

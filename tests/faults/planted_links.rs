@@ -14,7 +14,7 @@ use std::{
 use harness::{Call, eventually, petstore, program};
 use tempfile::TempDir;
 
-use crate::crash::scenario::not_run;
+use super::crash::scenario::not_run;
 
 /// The user of the service.
 const NOBODY: u32 = 65_534;

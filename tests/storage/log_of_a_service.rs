@@ -11,7 +11,7 @@ use std::{
 
 use harness::{App, Finished, petstore, program};
 
-use crate::log_over_http::{key_file, start};
+use super::log_over_http::{key_file, start};
 
 /// Runs a log command on what listens there, with the key in the environment.
 fn on_service(address: SocketAddr, key: &str, command: &[&str]) -> Finished {

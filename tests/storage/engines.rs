@@ -6,9 +6,9 @@ use std::process::Command;
 use harness::program;
 
 /// The tests that any engine must pass: everything a client can see.
-const INTERFACE: [&str; 3] = ["create_pet::", "get_pet::", "list_pets::"];
+const INTERFACE: [&str; 3] = ["api::create_pet::", "api::get_pet::", "api::list_pets::"];
 /// The ones that only an engine can pass which outlives the process.
-const DURABLE: [&str; 4] = ["idempotency::", "caching::", "restart::a_clean_end", "restart::a_kill"];
+const DURABLE: [&str; 4] = ["api::idempotency::", "api::caching::", "storage::restart::a_clean_end", "storage::restart::a_kill"];
 
 /// Runs tests of this very program again, with their services on another engine.
 fn pass_on(engine: &str, tests: &[&str]) {

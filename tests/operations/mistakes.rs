@@ -12,7 +12,8 @@ use std::{
 use harness::{App, Finished, eventually, petstore, program};
 use tempfile::TempDir;
 
-use crate::{log_over_http::key_file, tls::Secure};
+use super::tls::Secure;
+use crate::storage::log_over_http::key_file;
 
 /// A store with so many pets, which nobody has open, and its URL.
 fn store_with(pets: usize) -> (TempDir, String) {

@@ -20,11 +20,11 @@ use chrono::{DateTime, Utc};
 use harness::{App, Call, eventually, petstore, program};
 use serde_json::Value;
 
-use crate::{
+use super::{
     continuous_copy::{Copying, export},
-    deployment::free_port,
     log_over_http::log_key,
 };
+use crate::operations::deployment::free_port;
 
 /// How many clients add pets.
 const CLIENTS: usize = 16;

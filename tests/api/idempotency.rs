@@ -4,7 +4,7 @@ use std::{fs, thread};
 
 use harness::{Answer, App, petstore};
 
-use crate::bad_requests::IDEMPOTENCY_KEYS;
+use super::bad_requests::IDEMPOTENCY_KEYS;
 
 fn send(app: &App, api_key: &str, key: &str, body: &str) -> Answer {
     let call = app.anonymous("POST", "/v1/pets").header("Authorization", &format!("Bearer {api_key}"));

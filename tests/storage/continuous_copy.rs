@@ -9,10 +9,8 @@ use std::{
 use harness::{App, Finished, PostgresServer, eventually, petstore, program};
 use tempfile::TempDir;
 
-use crate::{
-    deployment::free_port,
-    log_over_http::{key_file, log_key},
-};
+use super::log_over_http::{key_file, log_key};
+use crate::operations::deployment::free_port;
 
 /// A copy under way. Killed when dropped.
 pub(crate) struct Copying {

@@ -10,7 +10,7 @@ use std::{
 use harness::{App, Finished, petstore, program};
 use tempfile::TempDir;
 
-use crate::crash::{disk, scenario::not_run};
+use crate::faults::crash::{disk, scenario::not_run};
 
 const ENGINES: [&str; 2] = ["sled", "sqlite"];
 /// The user of the service.

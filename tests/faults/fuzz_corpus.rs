@@ -5,7 +5,7 @@ use std::fs;
 use base64::{Engine as _, prelude::BASE64_STANDARD};
 use harness::root;
 
-#[path = "fuzz/targets.rs"]
+#[path = "../fuzz/targets.rs"]
 mod targets;
 
 /// Every corpus is a text file, one input per line in base64.

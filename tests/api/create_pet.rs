@@ -3,7 +3,7 @@
 use harness::App;
 use serde_json::{Value, json};
 
-use crate::bad_requests::BODIES;
+use super::bad_requests::BODIES;
 
 #[test]
 fn a_pet_is_added_and_returned_with_its_id() {

@@ -21,7 +21,7 @@ impl Engine {
         match env::var(ENGINE).as_deref() {
             Err(_) | Ok("sled") => Self::Sled,
             Ok("sqlite") => Self::Sqlite,
-            Ok(other) => panic!("{ENGINE}={other} is none of the engines in tests/crash/engine.rs"),
+            Ok(other) => panic!("{ENGINE}={other} is none of the engines in tests/faults/crash/engine.rs"),
         }
     }
 

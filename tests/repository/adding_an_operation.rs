@@ -5,7 +5,7 @@ use std::fs;
 
 use harness::root;
 
-use crate::planted_bugs::assert_applies;
+use super::planted_bugs::assert_applies;
 
 const PATCH: &str = "docs/adding-an-operation.patch";
 

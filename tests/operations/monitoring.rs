@@ -72,7 +72,7 @@ fn every_metric_that_the_dashboard_and_the_alerts_name_exists() {
     for expression in expressions() {
         names.extend(metric.find_iter(&expression).map(|name| name.as_str().to_owned()));
     }
-    // This service has no certificate; tests/tls.rs looks at one that has.
+    // This service has no certificate; tests/operations/tls.rs looks at one that has.
     names.remove("petstore_tls_certificate_expiry_timestamp_seconds");
     assert!(names.len() > 30, "{names:?}");
     for name in names {

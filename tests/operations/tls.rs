@@ -15,7 +15,7 @@ use std::{
 use harness::{App, Call, eventually, petstore, program};
 use rcgen::{BasicConstraints, CertificateParams, CertifiedIssuer, DnType, IsCa, KeyPair};
 
-use crate::log_over_http::key_file;
+use crate::storage::log_over_http::key_file;
 
 /// A service that speaks TLS, with its certificate in its own folder.
 pub(crate) struct Secure {

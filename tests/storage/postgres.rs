@@ -1,4 +1,11 @@
-//! The PostgreSQL log on a server that works.
+//! The log in PostgreSQL: a server that works here, failing servers and networks in the modules.
+
+mod failover;
+mod faults;
+mod network;
+mod nodes;
+mod refusal;
+mod restore;
 
 use std::{collections::HashSet, sync::Arc};
 
@@ -10,7 +17,7 @@ use application::{
 use harness::{PostgresServer, all_pets, create};
 use tokio::{sync::Mutex, task::JoinSet};
 
-use super::nodes::{PATIENCE, eventually, node};
+use self::nodes::{PATIENCE, eventually, node};
 
 async fn open(url: &str) -> Arc<dyn EventLog> {
     Arc::new(PostgresLog::open(url).await.unwrap())
