@@ -27,7 +27,7 @@ mod storage {
     mod another_log;
     mod continuous_copy;
     mod copy_circle;
-    mod engines;
+    pub(crate) mod engines;
     mod file_engine;
     mod hash_chain;
     mod log_find;
@@ -91,4 +91,5 @@ mod repository {
     mod bill_of_materials;
     mod documentation;
     mod planted_bugs;
+    mod test_lists;
 }

@@ -9,7 +9,7 @@ use std::{
     time::{Duration, Instant},
 };
 
-use harness::{Answer, App, Call, eventually, petstore};
+use harness::{Response, App, Call, eventually, petstore};
 use serde_json::Value;
 
 /// The longest a change of the key file may take to be in force, with room for a busy machine.
@@ -45,13 +45,13 @@ fn without_a_valid_key_nothing_under_v1_is_revealed() {
         ("POST", "/v1/pets", b"{"),
         ("POST", "/v1/pets", &oversize),
     ] {
-        let answer = app.anonymous(method, path).body(body).send();
-        answer.error(401, "unauthorized");
-        assert_eq!(answer.header("www-authenticate"), Some("Bearer realm=\"petstore\""), "{method} {path}");
-        let answer = app.anonymous(method, path).header("Authorization", "Bearer wrong").body(body).send();
-        answer.error(401, "unauthorized");
-        assert_eq!(answer.header("allow"), None, "{method} {path}: it would tell that the address exists");
-        let challenge = answer.header("www-authenticate").unwrap();
+        let response = app.anonymous(method, path).body(body).send();
+        response.error(401, "unauthorized");
+        assert_eq!(response.header("www-authenticate"), Some("Bearer realm=\"petstore\""), "{method} {path}");
+        let response = app.anonymous(method, path).header("Authorization", "Bearer wrong").body(body).send();
+        response.error(401, "unauthorized");
+        assert_eq!(response.header("allow"), None, "{method} {path}: it would tell that the address exists");
+        let challenge = response.header("www-authenticate").unwrap();
         assert_eq!(challenge, "Bearer realm=\"petstore\", error=\"invalid_token\"", "{method} {path}");
     }
 }
@@ -60,7 +60,7 @@ fn without_a_valid_key_nothing_under_v1_is_revealed() {
 fn only_callers_with_a_key_learn_the_position_of_the_log() {
     let app = App::start_with(&["--cors-origin", "https://shop.example", "--ops-listen", "127.0.0.1:0"]);
     assert_eq!(app.post(r#"{"name":"Rex","categoryId":7}"#).status, 201);
-    let position = |answer: &Answer| Some(answer.header("log-position")?.split('-').next()?.to_owned());
+    let position = |response: &Response| Some(response.header("log-position")?.split('-').next()?.to_owned());
     for (call, status) in [
         (app.anonymous("GET", "/v1/pets"), 401),
         (app.anonymous("GET", "/v1/pets").header("Authorization", "Bearer wrong"), 401),
@@ -74,25 +74,25 @@ fn only_callers_with_a_key_learn_the_position_of_the_log() {
             204,
         ),
     ] {
-        let answer = call.send();
-        assert_eq!((answer.status, position(&answer)), (status, None), "{call:?}");
+        let response = call.send();
+        assert_eq!((response.status, position(&response)), (status, None), "{call:?}");
     }
     let writer = app.issue_key(&["--name", "writer", "--scope", "write"]);
     wait_for_status(&app, &writer, 403);
-    for (answer, status) in [
+    for (response, status) in [
         (app.get("/v1/pets"), 200),
         (app.get("/v1/pets?limit=0"), 400),
         (app.get("/v1/nothing"), 404),
         (app.call("GET", "/v1/pets").header("Log-Position", "x").send(), 400),
         (app.get_as(&writer, "/v1/pets"), 403),
     ] {
-        assert_eq!((answer.status, position(&answer)), (status, Some("1".to_owned())));
+        assert_eq!((response.status, position(&response)), (status, Some("1".to_owned())));
     }
 
     let ready = |call: Call| {
-        let answer = call.send();
-        assert_eq!((answer.status, position(&answer)), (200, None), "{call:?}");
-        let state = answer.json();
+        let response = call.send();
+        assert_eq!((response.status, position(&response)), (200, None), "{call:?}");
+        let state = response.json();
         assert_eq!(state["status"], "ready");
         assert!(state["engine"].is_string() && state["durability"]["promise"].is_string(), "{state}");
         state["position"].clone()
@@ -217,20 +217,20 @@ fn the_log_says_why_a_key_is_refused_and_the_client_does_not_learn_it() {
     let stranger = tempfile::tempdir().unwrap();
     let elsewhere = stranger.path().join("keys.toml");
     let unknown = petstore(["keys", "issue", "--name", "a", "--keys", elsewhere.to_str().unwrap()]).stdout;
-    let answers = [
+    let responses = [
         (unknown.trim_end(), "reason=\"unknown\"".to_owned()),
         (&revoked, format!("reason=\"revoked\" key={}", id("gone"))),
         (&expired, format!("reason=\"expired\" key={}", id("brief"))),
     ]
     .map(|(key, line)| {
-        let answer = eventually("the log says why", || {
-            let answer = app.get_as(key, "/v1/pets");
-            app.printed().1.contains(&line).then_some(answer)
+        let response = eventually("the log says why", || {
+            let response = app.get_as(key, "/v1/pets");
+            app.printed().1.contains(&line).then_some(response)
         });
         assert!(!app.printed().1.contains(key), "no key in the log");
-        (answer.status, answer.body, answer.headers.iter().any(|(_, value)| value.contains("invalid_token")))
+        (response.status, response.body, response.headers.iter().any(|(_, value)| value.contains("invalid_token")))
     });
-    assert!(answers.iter().all(|answer| *answer == answers[0] && answer.0 == 401), "{answers:?}");
+    assert!(responses.iter().all(|response| *response == responses[0] && response.0 == 401), "{responses:?}");
 }
 
 #[test]
@@ -251,13 +251,13 @@ fn a_key_that_expires_on_an_open_connection_is_rejected_there() {
     let request = format!("GET /v1/pets HTTP/1.1\r\nhost: x\r\nauthorization: Bearer {brief}\r\n\r\n");
     let mut over_http_1 = || {
         stream.write_all(request.as_bytes()).unwrap();
-        let (mut answer, mut part) = (Vec::new(), [0; 1024]);
+        let (mut response, mut part) = (Vec::new(), [0; 1024]);
         loop {
             let length = stream.read(&mut part).unwrap();
             assert!(length > 0, "the connection stays open");
-            answer.extend_from_slice(&part[..length]);
-            if let Some(answer) = Answer::parse(&answer, false) {
-                return answer.status;
+            response.extend_from_slice(&part[..length]);
+            if let Some(response) = Response::parse(&response, false) {
+                return response.status;
             }
         }
     };
@@ -274,8 +274,8 @@ fn a_key_that_expires_on_an_open_connection_is_rejected_there() {
             .header("Authorization", format!("Bearer {brief}"))
             .body(())
             .unwrap();
-        let (answer, _) = requests.send_request(request, true).unwrap();
-        runtime.block_on(answer).unwrap().status().as_u16()
+        let (response, _) = requests.send_request(request, true).unwrap();
+        runtime.block_on(response).unwrap().status().as_u16()
     };
 
     assert_eq!([over_http_1(), over_http_2()], [200, 200]);

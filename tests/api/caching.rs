@@ -1,17 +1,17 @@
 //! Cheap polling and the headers around it: entity tags, 304, `HEAD`, `OPTIONS`, caching, request ids, traces.
 
-use harness::{Answer, App};
+use harness::{Response, App};
 
 const REX: &str = r#"{"name":"Rex","categoryId":7,"status":"sold"}"#;
 
-/// The headers that tell something about the content, not about this one answer.
-fn of_the_content(answer: &Answer) -> Vec<(String, String)> {
+/// The headers that tell something about the content, not about this one response.
+fn of_the_content(response: &Response) -> Vec<(String, String)> {
     let others = ["date", "x-request-id", "content-type", "content-length", "connection"];
-    let headers = answer.headers.iter().filter(|(name, _)| !others.contains(&name.as_str()));
+    let headers = response.headers.iter().filter(|(name, _)| !others.contains(&name.as_str()));
     headers.cloned().collect()
 }
 
-fn if_none_match(app: &App, path: &str, tag: &str) -> Answer {
+fn if_none_match(app: &App, path: &str, tag: &str) -> Response {
     app.call("GET", path).header("If-None-Match", tag).send()
 }
 
@@ -126,11 +126,11 @@ fn options_lists_the_methods_of_a_path_for_callers_with_a_key() {
 #[test]
 fn errors_and_created_pets_are_not_cached() {
     let app = App::start();
-    for answer in
+    for response in
         [app.post(REX), app.post("{}"), app.get("/v1/nowhere"), app.anonymous("GET", "/v1/pets").send()]
     {
-        assert_eq!(answer.header("cache-control"), Some("no-store"), "{answer:?}");
-        assert_eq!(answer.header("etag"), None);
+        assert_eq!(response.header("cache-control"), Some("no-store"), "{response:?}");
+        assert_eq!(response.header("etag"), None);
     }
 }
 

@@ -59,9 +59,9 @@ async fn the_python_and_javascript_in_the_readme_add_one_pet_even_if_the_respons
             app.post(r#"{"name":"Rex","categoryId":7}"#);
         }
         let proxy = CutProxy::start(app.address()).await;
-        proxy.lose_the_answer_to("POST /v1/pets");
+        proxy.lose_the_response_to("POST /v1/pets");
         let printed = run_snippet(&app, &proxy.address().to_string(), language, command);
-        assert_eq!(proxy.lost_answers(), 1, "{language}");
+        assert_eq!(proxy.lost_responses(), 1, "{language}");
         let listed: Vec<_> =
             printed.lines().filter(|line| line.ends_with("Rex") || line.ends_with("Bella")).collect();
         assert_eq!(listed.len(), 121, "{language} walks along all pages and added one pet: {printed}");

@@ -2,7 +2,7 @@
 
 use std::collections::BTreeSet;
 
-use harness::{Answer, App, petstore};
+use harness::{Response, App, petstore};
 use serde_json::Value;
 
 const SHOP: &str = "https://shop.example.com";
@@ -11,46 +11,46 @@ fn from_page(app: &App, method: &str, path: &str, origin: &str) -> harness::Call
     app.anonymous(method, path).header("Origin", origin)
 }
 
-fn preflight(app: &App, path: &str, origin: &str) -> Answer {
+fn preflight(app: &App, path: &str, origin: &str) -> Response {
     let call = from_page(app, "OPTIONS", path, origin).header("Access-Control-Request-Method", "POST");
     call.header("Access-Control-Request-Headers", "authorization,content-type,idempotency-key").send()
 }
 
-fn allowed_origin(answer: &Answer) -> Option<&str> {
-    answer.header("access-control-allow-origin")
+fn allowed_origin(response: &Response) -> Option<&str> {
+    response.header("access-control-allow-origin")
 }
 
 /// The names in a header that lists some, in lower case.
-fn listed(answer: &Answer, header: &str) -> Vec<String> {
-    answer.header(header).unwrap_or_default().split(',').map(|name| name.trim().to_lowercase()).collect()
+fn listed(response: &Response, header: &str) -> Vec<String> {
+    response.header(header).unwrap_or_default().split(',').map(|name| name.trim().to_lowercase()).collect()
 }
 
 #[test]
 fn no_page_is_allowed_by_default() {
     let app = App::start();
     preflight(&app, "/v1/pets", SHOP).error(401, "unauthorized");
-    let answer = app.call("GET", "/v1/pets").header("Origin", SHOP).send();
-    assert_eq!(answer.status, 200);
-    let cors = answer.headers.iter().filter(|(name, _)| name.starts_with("access-control") || name == "vary");
-    assert_eq!(cors.count(), 0, "{answer:?}");
+    let response = app.call("GET", "/v1/pets").header("Origin", SHOP).send();
+    assert_eq!(response.status, 200);
+    let cors = response.headers.iter().filter(|(name, _)| name.starts_with("access-control") || name == "vary");
+    assert_eq!(cors.count(), 0, "{response:?}");
 }
 
 #[test]
 fn a_named_page_gets_its_preflight_response_without_a_key() {
     let app = App::start_with(&["--cors-origin", SHOP]);
     for path in ["/v1/pets", "/v1/pets/1", "/v1/nowhere"] {
-        let answer = preflight(&app, path, SHOP);
-        assert_eq!((answer.status, allowed_origin(&answer)), (204, Some(SHOP)), "{path}");
+        let response = preflight(&app, path, SHOP);
+        assert_eq!((response.status, allowed_origin(&response)), (204, Some(SHOP)), "{path}");
         for method in ["get", "head", "post"] {
-            assert!(listed(&answer, "access-control-allow-methods").contains(&method.into()), "{method}");
+            assert!(listed(&response, "access-control-allow-methods").contains(&method.into()), "{method}");
         }
         for header in
             ["authorization", "content-type", "idempotency-key", "if-none-match", "log-position", "prefer"]
         {
-            assert!(listed(&answer, "access-control-allow-headers").contains(&header.into()), "{header}");
+            assert!(listed(&response, "access-control-allow-headers").contains(&header.into()), "{header}");
         }
-        assert!(answer.header("access-control-max-age").is_some());
-        assert_eq!(answer.header("access-control-allow-credentials"), None, "no cookies here");
+        assert!(response.header("access-control-max-age").is_some());
+        assert_eq!(response.header("access-control-allow-credentials"), None, "no cookies here");
     }
 }
 
@@ -60,9 +60,9 @@ fn a_named_page_can_read_every_response_and_its_headers() {
     let with_key = app.call("GET", "/v1/pets").header("Origin", SHOP).send();
     let refused = from_page(&app, "GET", "/v1/pets", SHOP).send();
     assert_eq!((with_key.status, refused.status), (200, 401));
-    for answer in [with_key, refused] {
-        assert_eq!(allowed_origin(&answer), Some(SHOP));
-        assert_eq!(answer.header("vary"), Some("Origin"), "caches keep pages apart");
+    for response in [with_key, refused] {
+        assert_eq!(allowed_origin(&response), Some(SHOP));
+        assert_eq!(response.header("vary"), Some("Origin"), "caches keep pages apart");
         for header in [
             "link",
             "etag",
@@ -75,7 +75,7 @@ fn a_named_page_can_read_every_response_and_its_headers() {
             "deprecation",
             "sunset",
         ] {
-            assert!(listed(&answer, "access-control-expose-headers").contains(&header.into()), "{header}");
+            assert!(listed(&response, "access-control-expose-headers").contains(&header.into()), "{header}");
         }
     }
 }
@@ -86,12 +86,12 @@ fn other_pages_get_nothing() {
     for origin in
         ["https://evil.example.com", "http://shop.example.com", "https://shop.example.com:8443", "null"]
     {
-        let answer = preflight(&app, "/v1/pets", origin);
-        answer.error(401, "unauthorized");
-        assert_eq!(allowed_origin(&answer), None, "{origin}");
-        let answer = app.call("GET", "/v1/pets").header("Origin", origin).send();
-        assert_eq!((answer.status, allowed_origin(&answer)), (200, None), "{origin}");
-        assert_eq!(answer.header("vary"), Some("Origin"));
+        let response = preflight(&app, "/v1/pets", origin);
+        response.error(401, "unauthorized");
+        assert_eq!(allowed_origin(&response), None, "{origin}");
+        let response = app.call("GET", "/v1/pets").header("Origin", origin).send();
+        assert_eq!((response.status, allowed_origin(&response)), (200, None), "{origin}");
+        assert_eq!(response.header("vary"), Some("Origin"));
     }
     let no_preflight = from_page(&app, "OPTIONS", "/v1/pets", SHOP).send();
     no_preflight.error(401, "unauthorized");
@@ -153,8 +153,8 @@ fn pages_may_use_exactly_the_headers_that_the_document_describes() {
     let (responses, requests) = documented(&document);
     assert!(responses.len() > 8 && requests.len() > 1, "{responses:?} {requests:?}");
 
-    let answer = app.call("GET", "/v1/pets").header("Origin", SHOP).send();
-    let exposed: BTreeSet<_> = listed(&answer, "access-control-expose-headers").into_iter().collect();
+    let response = app.call("GET", "/v1/pets").header("Origin", SHOP).send();
+    let exposed: BTreeSet<_> = listed(&response, "access-control-expose-headers").into_iter().collect();
     // Every page may read this one.
     let hidden: Vec<_> = responses.difference(&exposed).filter(|name| *name != "cache-control").collect();
     assert!(hidden.is_empty(), "documented, but not exposed: {hidden:?}");

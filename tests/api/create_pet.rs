@@ -8,28 +8,28 @@ use super::bad_requests::BODIES;
 #[test]
 fn a_pet_is_added_and_returned_with_its_id() {
     let app = App::start();
-    let answer = app.post(r#"{"name":"Rex","categoryId":7,"status":"available"}"#);
-    assert_eq!(answer.status, 201, "{}", answer.text());
-    assert_eq!(answer.header("content-type"), Some("application/json"));
-    assert_eq!(answer.header("location"), Some("/v1/pets/1"));
-    assert_eq!(answer.json(), json!({"id": 1, "name": "Rex", "categoryId": 7, "status": "available"}));
-    assert_eq!(app.get("/v1/pets/1").json(), answer.json(), "the node that answered shows the pet at once");
-    assert_eq!(app.get("/v1/pets").json(), json!([answer.json()]));
+    let response = app.post(r#"{"name":"Rex","categoryId":7,"status":"available"}"#);
+    assert_eq!(response.status, 201, "{}", response.text());
+    assert_eq!(response.header("content-type"), Some("application/json"));
+    assert_eq!(response.header("location"), Some("/v1/pets/1"));
+    assert_eq!(response.json(), json!({"id": 1, "name": "Rex", "categoryId": 7, "status": "available"}));
+    assert_eq!(app.get("/v1/pets/1").json(), response.json(), "the node that answered shows the pet at once");
+    assert_eq!(app.get("/v1/pets").json(), json!([response.json()]));
 }
 
 #[test]
 fn a_pet_without_a_status_has_none() {
     let app = App::start();
-    let answer = app.post(r#"{"name":"Rex","categoryId":7}"#);
+    let response = app.post(r#"{"name":"Rex","categoryId":7}"#);
     assert_eq!(
-        answer.json(),
+        response.json(),
         json!({"id": 1, "name": "Rex", "categoryId": 7}),
         "the field is absent, not null"
     );
     for status in ["available", "pending", "sold"] {
         assert_eq!(app.get(&format!("/v1/pets?status={status}")).json(), json!([]), "{status}");
     }
-    assert_eq!(app.get("/v1/pets").json(), json!([answer.json()]), "it is in the unfiltered list");
+    assert_eq!(app.get("/v1/pets").json(), json!([response.json()]), "it is in the unfiltered list");
 }
 
 #[test]
@@ -45,9 +45,9 @@ fn a_name_comes_back_byte_for_byte() {
         "</script>",
         longest.as_str(),
     ] {
-        let answer = app.post(&json!({"name": name, "categoryId": 1}).to_string());
-        assert_eq!(answer.status, 201, "{name:?}: {}", answer.text());
-        let path = answer.header("location").unwrap().to_owned();
+        let response = app.post(&json!({"name": name, "categoryId": 1}).to_string());
+        assert_eq!(response.status, 201, "{name:?}: {}", response.text());
+        let path = response.header("location").unwrap().to_owned();
         assert_eq!(app.get(&path).json()["name"], name);
     }
 }
@@ -65,9 +65,9 @@ fn category_ids_keep_every_digit() {
         ("9.223372036854775807e18", "9223372036854775807"),
         ("9007199254740993.000", "9007199254740993"),
     ] {
-        let answer = app.post(&format!(r#"{{"name":"a","categoryId":{sent}}}"#));
-        assert_eq!(answer.status, 201, "{sent}: {}", answer.text());
-        assert!(answer.text().contains(&format!("\"categoryId\":{kept}")), "{sent} became {}", answer.text());
+        let response = app.post(&format!(r#"{{"name":"a","categoryId":{sent}}}"#));
+        assert_eq!(response.status, 201, "{sent}: {}", response.text());
+        assert!(response.text().contains(&format!("\"categoryId\":{kept}")), "{sent} became {}", response.text());
     }
 }
 
@@ -90,9 +90,9 @@ fn invalid_bodies_are_rejected_and_change_nothing() {
         (deep.as_bytes(), "the body must be nested"),
     ];
     for (body, reason) in BODIES.iter().copied().chain(more) {
-        let answer = app.call("POST", "/v1/pets").json(body).send();
-        assert_eq!(answer.status, 400, "{:?}: {}", String::from_utf8_lossy(body), answer.text());
-        let message = answer.error(400, "invalid_request");
+        let response = app.call("POST", "/v1/pets").json(body).send();
+        assert_eq!(response.status, 400, "{:?}: {}", String::from_utf8_lossy(body), response.text());
+        let message = response.error(400, "invalid_request");
         assert!(message.starts_with(reason), "{:?}: {message}", String::from_utf8_lossy(body));
     }
     assert_eq!(app.get("/v1/pets").json(), json!([]), "nothing was added");
@@ -101,10 +101,10 @@ fn invalid_bodies_are_rejected_and_change_nothing() {
 #[test]
 fn unknown_fields_are_ignored() {
     let app = App::start();
-    let answer =
+    let response =
         app.post(r#"{"name":"a","categoryId":1,"id":99,"photo":{"urls":[null,{"x":[1e999]}]},"":0}"#);
-    assert_eq!(answer.status, 201, "{}", answer.text());
-    assert_eq!(answer.json()["id"], 1, "ids are assigned by the service");
+    assert_eq!(response.status, 201, "{}", response.text());
+    assert_eq!(response.json()["id"], 1, "ids are assigned by the service");
 }
 
 #[test]
@@ -128,8 +128,8 @@ fn only_json_in_utf8_is_accepted() {
         "application/json; charset=utf-8",
         "application/json;charset=\"UTF-8\"",
     ] {
-        let answer = app.call("POST", "/v1/pets").header("Content-Type", good).body(pet).send();
-        assert_eq!(answer.status, 201, "{good}: {}", answer.text());
+        let response = app.call("POST", "/v1/pets").header("Content-Type", good).body(pet).send();
+        assert_eq!(response.status, 201, "{good}: {}", response.text());
     }
     for bad in
         ["text/plain", "application/xml", "application/json; charset=latin1", "application/jsonx", "*/*", ""]

@@ -6,11 +6,11 @@ use std::{
     time::Duration,
 };
 
-use harness::{Answer, App, eventually, raw};
+use harness::{Response, App, eventually, raw};
 
-fn exchange(app: &App, request: &str) -> Option<Answer> {
+fn exchange(app: &App, request: &str) -> Option<Response> {
     let request = request.replace("KEY", &app.key);
-    Answer::parse(&raw(app.address(), request.as_bytes()), request.starts_with("HEAD"))
+    Response::parse(&raw(app.address(), request.as_bytes()), request.starts_with("HEAD"))
 }
 
 #[test]
@@ -79,11 +79,11 @@ fn a_wrong_method_gets_405_with_the_allowed_ones() {
         ("/livez", "GET,HEAD"),
     ] {
         for method in ["DELETE", "PUT", "PATCH", "BREW"] {
-            let answer = app.call(method, path).send();
-            let message = answer.error(405, "method_not_allowed");
-            let allow = answer.header("allow").unwrap();
+            let response = app.call(method, path).send();
+            let message = response.error(405, "method_not_allowed");
+            let allow = response.header("allow").unwrap();
             assert_eq!(message, format!("method not allowed; allowed: {allow}"), "{method} {path}");
-            let mut told: Vec<_> = answer
+            let mut told: Vec<_> = response
                 .header("allow")
                 .unwrap()
                 .split(',')
@@ -127,9 +127,9 @@ fn bytes_that_are_not_http_are_rejected() {
         (format!("GET /v1/pets HTTP/1.1\r\nHost: a\r\n{many_headers}\r\n"), &[400, 431]),
         (format!("GET /v1/pets HTTP/1.1\r\nHost: a\r\n{large_header}\r\n"), &[400, 431]),
     ] {
-        let answer = exchange(&app, &request);
-        let status = answer.as_ref().map(|answer| answer.status);
-        assert!(status.is_some_and(|status| statuses.contains(&status)), "{request:.80}: {answer:?}");
+        let response = exchange(&app, &request);
+        let status = response.as_ref().map(|response| response.status);
+        assert!(status.is_some_and(|status| statuses.contains(&status)), "{request:.80}: {response:?}");
     }
     assert_eq!(app.get("/v1/pets").status, 200, "the service lives");
 }
@@ -144,9 +144,9 @@ fn a_body_declared_too_large_is_rejected_at_once() {
         app.key
     );
     stream.write_all(head.as_bytes()).unwrap();
-    let mut answer = [0; 12];
-    stream.read_exact(&mut answer).expect("an answer comes although no body was sent");
-    assert_eq!(&answer, b"HTTP/1.1 413");
+    let mut response = [0; 12];
+    stream.read_exact(&mut response).expect("a response comes although no body was sent");
+    assert_eq!(&response, b"HTTP/1.1 413");
 }
 
 #[test]
@@ -167,8 +167,8 @@ fn several_requests_can_use_one_connection() {
     let app = App::start();
     let get = "GET /v1/pets HTTP/1.1\r\nHost: a\r\nAuthorization: Bearer KEY\r\n";
     let both = format!("{get}\r\n{get}Connection: close\r\n\r\n").replace("KEY", &app.key);
-    let answers = raw(app.address(), both.as_bytes());
-    assert_eq!(String::from_utf8_lossy(&answers).matches("HTTP/1.1 200 OK").count(), 2);
+    let responses = raw(app.address(), both.as_bytes());
+    assert_eq!(String::from_utf8_lossy(&responses).matches("HTTP/1.1 200 OK").count(), 2);
 }
 
 #[test]
@@ -208,9 +208,9 @@ fn connections_above_the_limit_get_503_with_retry_after() {
     };
     // Connections that were closed a moment ago may still count.
     let held: Vec<_> = (0..3).map(|_| eventually("there is a place", connect)).collect();
-    let answer = app.anonymous("GET", "/livez").send();
-    answer.error(503, "busy");
-    assert!(answer.header("retry-after").is_some());
+    let response = app.anonymous("GET", "/livez").send();
+    response.error(503, "busy");
+    assert!(response.header("retry-after").is_some());
     drop(held);
 }
 

@@ -1,11 +1,11 @@
 //! `GET /v1/pets/{petId}`: found, not found, and deprecated.
 
-use harness::{Answer, App};
+use harness::{Response, App};
 
-fn assert_deprecated(answer: &Answer) {
-    assert_eq!(answer.header("deprecation"), Some("@1764892800"), "{answer:?}");
-    assert_eq!(answer.header("sunset"), Some("Thu, 05 Dec 2030 00:00:00 GMT"));
-    assert!(answer.all("link").contains(&"</v1/pets>; rel=\"successor-version\""));
+fn assert_deprecated(response: &Response) {
+    assert_eq!(response.header("deprecation"), Some("@1764892800"), "{response:?}");
+    assert_eq!(response.header("sunset"), Some("Thu, 05 Dec 2030 00:00:00 GMT"));
+    assert!(response.all("link").contains(&"</v1/pets>; rel=\"successor-version\""));
 }
 
 #[test]
@@ -37,10 +37,10 @@ fn anything_but_the_id_of_a_pet_is_not_found() {
         "1%2F",
         "%31%32",
     ] {
-        let answer = app.get(&format!("/v1/pets/{id}"));
-        assert_eq!(answer.status, 404, "{id}: {}", answer.text());
-        answer.error(404, "not_found");
-        assert_deprecated(&answer);
+        let response = app.get(&format!("/v1/pets/{id}"));
+        assert_eq!(response.status, 404, "{id}: {}", response.text());
+        response.error(404, "not_found");
+        assert_deprecated(&response);
     }
     for path in ["/v1/pets/1/", "/v1/pets/1/x", "/v1/pets/"] {
         app.get(path).error(404, "not_found");
@@ -49,7 +49,7 @@ fn anything_but_the_id_of_a_pet_is_not_found() {
 
 #[test]
 fn errors_announce_the_removal_too() {
-    let answer = App::start().anonymous("GET", "/v1/pets/1").send();
-    answer.error(401, "unauthorized");
-    assert_deprecated(&answer);
+    let response = App::start().anonymous("GET", "/v1/pets/1").send();
+    response.error(401, "unauthorized");
+    assert_deprecated(&response);
 }

@@ -2,11 +2,11 @@
 
 use std::{fs, thread};
 
-use harness::{Answer, App, petstore};
+use harness::{Response, App, petstore};
 
 use super::bad_requests::IDEMPOTENCY_KEYS;
 
-fn send(app: &App, api_key: &str, key: &str, body: &str) -> Answer {
+fn send(app: &App, api_key: &str, key: &str, body: &str) -> Response {
     let call = app.anonymous("POST", "/v1/pets").header("Authorization", &format!("Bearer {api_key}"));
     call.header("Idempotency-Key", key).json(body).send()
 }
@@ -72,7 +72,7 @@ fn keys_of_different_callers_are_independent() {
     let other = app.issue_key(&["--name", "other"]);
     let first = send(&app, &app.key, "a", REX);
     let second = harness::eventually("the new key is in force", || {
-        Some(send(&app, &other, "a", REX)).filter(|answer| answer.status != 401)
+        Some(send(&app, &other, "a", REX)).filter(|response| response.status != 401)
     });
     assert_eq!((first.json()["id"].as_i64(), second.json()["id"].as_i64()), (Some(1), Some(2)));
 }

@@ -11,7 +11,7 @@ use std::{
     time::{Duration, Instant},
 };
 
-use harness::{Answer, App, Call, eventually, petstore};
+use harness::{Response, App, Call, eventually, petstore};
 
 /// Sends many requests on one connection.
 struct Client {
@@ -27,16 +27,16 @@ impl Client {
         Self { stream, request: head.into_bytes() }
     }
 
-    fn send(&mut self) -> Answer {
+    fn send(&mut self) -> Response {
         self.try_send().expect("the connection stays open")
     }
 
-    fn try_send(&mut self) -> Option<Answer> {
+    fn try_send(&mut self) -> Option<Response> {
         self.stream.write_all(&self.request).ok()?;
         let (mut bytes, mut part) = (Vec::new(), [0; 4096]);
         loop {
-            if let Some(answer) = Answer::parse(&bytes, false) {
-                return Some(answer);
+            if let Some(response) = Response::parse(&bytes, false) {
+                return Some(response);
             }
             let length = self.stream.read(&mut part).ok().filter(|length| *length > 0)?;
             bytes.extend_from_slice(&part[..length]);
@@ -54,18 +54,18 @@ fn a_key_that_has_used_up_its_limit_gets_429_and_others_do_not() {
     let own_limit = app.issue_key(&["--name", "own", "--rate-limit", "100/h"]);
     wait_until_known(&app, &own_limit);
     for (remaining, restored) in [(2, 1_200), (1, 2_400), (0, 3_600)] {
-        let answer = app.get("/v1/pets");
-        assert_eq!(answer.status, 200);
-        assert_eq!(answer.header("ratelimit-policy"), Some("\"key\";q=3;w=3600"));
-        assert_eq!(answer.header("ratelimit"), Some(&*format!("\"key\";r={remaining};t={restored}")));
-        assert_eq!(answer.header("retry-after"), None);
+        let response = app.get("/v1/pets");
+        assert_eq!(response.status, 200);
+        assert_eq!(response.header("ratelimit-policy"), Some("\"key\";q=3;w=3600"));
+        assert_eq!(response.header("ratelimit"), Some(&*format!("\"key\";r={remaining};t={restored}")));
+        assert_eq!(response.header("retry-after"), None);
     }
-    for answer in [app.get("/v1/pets"), app.post("{}"), app.get("/v1/nothing"), app.get("/v1/pets/1")] {
-        answer.error(429, "rate_limited");
-        let wait: u64 = answer.header("retry-after").unwrap().parse().unwrap();
+    for response in [app.get("/v1/pets"), app.post("{}"), app.get("/v1/nothing"), app.get("/v1/pets/1")] {
+        response.error(429, "rate_limited");
+        let wait: u64 = response.header("retry-after").unwrap().parse().unwrap();
         assert!((1..=1_200).contains(&wait), "{wait}");
-        assert_eq!(answer.header("ratelimit"), Some("\"key\";r=0;t=3600"));
-        assert!(answer.header("log-position").is_some(), "the key is still known");
+        assert_eq!(response.header("ratelimit"), Some("\"key\";r=0;t=3600"));
+        assert!(response.header("log-position").is_some(), "the key is still known");
     }
     let other = app.get_as(&own_limit, "/v1/pets");
     assert_eq!(other.status, 200);
@@ -79,16 +79,16 @@ fn a_key_that_has_used_up_its_limit_gets_429_and_others_do_not() {
 #[test]
 fn without_a_limit_there_are_no_headers_about_one() {
     let app = App::start();
-    let answer = app.get("/v1/pets");
-    assert_eq!((answer.header("ratelimit"), answer.header("ratelimit-policy")), (None, None));
+    let response = app.get("/v1/pets");
+    assert_eq!((response.header("ratelimit"), response.header("ratelimit-policy")), (None, None));
 }
 
 #[test]
 fn a_limited_key_can_go_on_after_the_time_it_was_told_to_wait() {
     let app = App::start_with(&["--rate-limit", "1/s"]);
     let refused = eventually("the limit is reached", || {
-        let answer = app.get("/v1/pets");
-        (answer.status == 429).then_some(answer)
+        let response = app.get("/v1/pets");
+        (response.status == 429).then_some(response)
     });
     let wait: u64 = refused.header("retry-after").unwrap().parse().unwrap();
     thread::sleep(Duration::from_secs(wait));
@@ -131,10 +131,10 @@ fn ten_thousand_wrong_keys_are_limited_and_good_keys_are_not_affected() {
     let mut good = Client::new(address, &app.key);
     let mut statuses = std::collections::BTreeMap::new();
     for number in 0..10_000 {
-        let answer = wrong.send();
-        *statuses.entry(answer.status).or_insert(0) += 1;
-        if answer.status == 429 {
-            let wait: u64 = answer.header("retry-after").unwrap().parse().unwrap();
+        let response = wrong.send();
+        *statuses.entry(response.status).or_insert(0) += 1;
+        if response.status == 429 {
+            let wait: u64 = response.header("retry-after").unwrap().parse().unwrap();
             assert!((1..=720).contains(&wait), "{wait}");
         }
         if number % 100 == 0 {

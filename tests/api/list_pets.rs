@@ -12,10 +12,10 @@ use super::bad_requests::QUERIES;
 
 #[test]
 fn an_empty_store_has_an_empty_list() {
-    let answer = App::start().get("/v1/pets");
-    assert_eq!((answer.status, answer.text()), (200, "[]"));
-    assert_eq!(answer.header("content-type"), Some("application/json"));
-    assert_eq!(answer.next(), None);
+    let response = App::start().get("/v1/pets");
+    assert_eq!((response.status, response.text()), (200, "[]"));
+    assert_eq!(response.header("content-type"), Some("application/json"));
+    assert_eq!(response.next(), None);
 }
 
 #[test]

@@ -1,33 +1,33 @@
 //! `Log-Position` names a commit of one history: a node whose log has another history, after a restore or a lossy
 //! failover, does not take it for its own.
 
-use harness::{Answer, App, petstore, program};
+use harness::{Response, App, petstore, program};
 
 fn add(app: &App, name: &str) -> String {
-    let answer = app.post(&format!(r#"{{"name":"{name}","categoryId":7}}"#));
-    assert_eq!(answer.status, 201, "{}", answer.text());
-    answer.header("log-position").unwrap().to_owned()
+    let response = app.post(&format!(r#"{{"name":"{name}","categoryId":7}}"#));
+    assert_eq!(response.status, 201, "{}", response.text());
+    response.header("log-position").unwrap().to_owned()
 }
 
-fn list_at(app: &App, position: &str) -> Answer {
+fn list_at(app: &App, position: &str) -> Response {
     app.call("GET", "/v1/pets").header("Log-Position", position).send()
 }
 
 /// The positions of one history are believed, and those of the other are not.
 fn assert_told_apart(app: &App, ours: &[&String], lost: &[&String]) {
     for position in ours {
-        let answer = list_at(app, position);
-        assert_eq!(answer.status, 200, "{position}: {}", answer.text());
+        let response = list_at(app, position);
+        assert_eq!(response.status, 200, "{position}: {}", response.text());
         assert_eq!(list_at(app, position.split_once('-').unwrap().0).status, 200, "a bare {position}");
     }
     for position in lost {
-        let answer = list_at(app, position);
+        let response = list_at(app, position);
         assert!(
-            answer.error(503, "not_caught_up").contains("another history"),
+            response.error(503, "not_caught_up").contains("another history"),
             "{position}: {}",
-            answer.text()
+            response.text()
         );
-        assert!(answer.header("retry-after").is_some());
+        assert!(response.header("retry-after").is_some());
         assert_eq!(list_at(app, position.split_once('-').unwrap().0).status, 200, "a bare {position}");
         app.call("POST", "/v1/pets")
             .header("Log-Position", position)

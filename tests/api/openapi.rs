@@ -3,7 +3,7 @@
 
 use std::{collections::BTreeSet, fs};
 
-use harness::{Answer, App, petstore, python_tool, root, succeed};
+use harness::{Response, App, petstore, python_tool, root, succeed};
 use serde_json::{Value, json};
 
 fn document() -> Value {
@@ -183,38 +183,38 @@ fn headers_that_many_responses_have_are_described_once() {
     }
 }
 
-/// Asserts that the document knows this answer of this operation, with its headers, its code and its body.
-fn assert_described(document: &Value, id: &str, answer: &Answer) {
+/// Asserts that the document knows this response of this operation, with its headers, its code and its body.
+fn assert_described(document: &Value, id: &str, response: &Response) {
     let operation = operation(document, id);
-    let described = resolve(document, &operation["responses"][answer.status.to_string()]);
-    assert!(described.is_object(), "{id} can answer {}: {answer:?}", answer.status);
+    let described = resolve(document, &operation["responses"][response.status.to_string()]);
+    assert!(described.is_object(), "{id} can answer {}: {response:?}", response.status);
     let listed = described["headers"].as_object().into_iter().flatten().map(|(name, _)| name.as_str());
     let mut headers: BTreeSet<_> = listed.collect();
-    if answer.status >= 400 {
+    if response.status >= 400 {
         headers.extend(ON_EVERY_RESPONSE);
-        headers.extend(WITH_A_VALID_KEY.into_iter().filter(|_| answer.status != 401));
+        headers.extend(WITH_A_VALID_KEY.into_iter().filter(|_| response.status != 401));
     }
     headers.extend(IF_DEPRECATED.into_iter().filter(|_| operation["deprecated"] == true));
     let headers: BTreeSet<_> = headers.into_iter().map(str::to_lowercase).collect();
     let of_the_connection =
         ["content-type", "content-length", "date", "connection", "x-content-type-options"];
-    for (name, _) in answer.headers.iter().filter(|(name, _)| !of_the_connection.contains(&name.as_str())) {
-        assert!(headers.contains(name), "{id} {} has {name}", answer.status);
+    for (name, _) in response.headers.iter().filter(|(name, _)| !of_the_connection.contains(&name.as_str())) {
+        assert!(headers.contains(name), "{id} {} has {name}", response.status);
     }
     let optional = ["link", "idempotency-replayed", "ratelimit", "ratelimit-policy"];
     for name in headers.iter().filter(|name| !optional.contains(&name.as_str())) {
-        assert!(!answer.all(name).is_empty(), "{id} {} has {name}: {answer:?}", answer.status);
+        assert!(!response.all(name).is_empty(), "{id} {} has {name}: {response:?}", response.status);
     }
-    assert_eq!(described.get("content").is_some(), !answer.body.is_empty(), "{id} {}", answer.status);
-    if answer.status >= 400 {
+    assert_eq!(described.get("content").is_some(), !response.body.is_empty(), "{id} {}", response.status);
+    if response.status >= 400 {
         let content = &described["content"]["application/json"];
         let named = content["examples"].as_object().into_iter().flatten();
         let examples = content.get("example").into_iter().chain(named.map(|(_, example)| &example["value"]));
         let codes: BTreeSet<_> = examples.map(|example| example["code"].to_string()).collect();
         assert!(
-            codes.contains(&answer.json()["code"].to_string()),
+            codes.contains(&response.json()["code"].to_string()),
             "{id}: {} is none of {codes:?}",
-            answer.text()
+            response.text()
         );
     }
 }
@@ -263,7 +263,7 @@ fn every_kind_of_response_is_described() {
         (app.get_as(&reader, "/v1/pets").status == 200).then_some(())
     });
     let bearer = |key: &str| format!("Bearer {key}");
-    for answer in [
+    for response in [
         post("a", pet),
         post("a", pet),
         post("a", r#"{"name":"Bella","categoryId":7}"#),
@@ -274,11 +274,11 @@ fn every_kind_of_response_is_described() {
         app.anonymous("POST", "/v1/pets").header("Authorization", &bearer(&reader)).json(pet).send(),
         app.call("POST", "/v1/pets").header("Log-Position", "9").json(pet).send(),
     ] {
-        assert_described(&document, "createPet", &answer);
+        assert_described(&document, "createPet", &response);
     }
     for (id, path) in [("listPets", "/v1/pets"), ("getPet", "/v1/pets/1"), ("listOrders", "/v1/store/orders")]
     {
-        for answer in [
+        for response in [
             app.get(path),
             app.call("GET", path).header("If-None-Match", "*").send(),
             app.call("GET", path).header("Log-Position", "x").send(),
@@ -287,7 +287,7 @@ fn every_kind_of_response_is_described() {
             app.get_as("nonsense", path),
             app.get_as(&writer, path),
         ] {
-            assert_described(&document, id, &answer);
+            assert_described(&document, id, &response);
         }
     }
     assert_described(&document, "getPet", &app.get("/v1/pets/2"));

@@ -2,7 +2,7 @@
 //! another, or are not a request at all. Each gets one clear response or none, and no request is ever
 //! smuggled in.
 
-use harness::{Answer, App, raw};
+use harness::{Response, App, raw};
 
 const PET: &str = r#"{"name":"a","categoryId":1}"#;
 
@@ -21,9 +21,9 @@ fn chunked(body: &str) -> String {
 
 /// The statuses of everything that came back on one connection. The service must end it by itself.
 fn statuses(app: &App, request: impl AsRef<[u8]>) -> Vec<u16> {
-    let answers = raw(app.address(), request.as_ref());
-    let text = String::from_utf8_lossy(&answers);
-    let statuses = text.split("HTTP/1.1 ").skip(1).filter_map(|answer| answer.get(..3)?.parse().ok());
+    let responses = raw(app.address(), request.as_ref());
+    let text = String::from_utf8_lossy(&responses);
+    let statuses = text.split("HTTP/1.1 ").skip(1).filter_map(|response| response.get(..3)?.parse().ok());
     statuses.filter(|status| *status != 100).collect()
 }
 
@@ -171,7 +171,7 @@ fn a_header_that_matters_may_occur_only_once() {
             "POST /v1/pets HTTP/1.1\r\n{}{line}\r\nContent-Length: {length}\r\nConnection: close\r\n\r\n{PET}",
             headers(&app)
         );
-        Answer::parse(&raw(app.address(), request.as_bytes()), false).unwrap()
+        Response::parse(&raw(app.address(), request.as_bytes()), false).unwrap()
     };
     answered("Host: b").error(400, "invalid_request");
     answered("Host: a").error(400, "invalid_request");

@@ -1,10 +1,10 @@
 //! `Prefer: handling=strict` (RFC 7240): a mistyped name is an error, for clients that ask for it.
 
-use harness::{Answer, App};
+use harness::{Response, App};
 
 const APPLIED: Option<&str> = Some("handling=strict");
 
-fn strictly(app: &App, method: &str, path: &str, body: Option<&str>) -> Answer {
+fn strictly(app: &App, method: &str, path: &str, body: Option<&str>) -> Response {
     let call = app.call(method, path).header("Prefer", "handling=strict");
     body.map_or(call.clone(), |body| call.json(body)).send()
 }
@@ -13,9 +13,9 @@ fn strictly(app: &App, method: &str, path: &str, body: Option<&str>) -> Answer {
 fn a_mistyped_field_goes_unnoticed_unless_the_client_is_strict() {
     let app = App::start();
     let mistyped = r#"{"name":"Rex","categoryId":7,"stauts":"sold"}"#;
-    let answer = app.post(mistyped);
-    assert_eq!((answer.status, answer.header("preference-applied")), (201, None));
-    assert!(answer.json().get("status").is_none());
+    let response = app.post(mistyped);
+    assert_eq!((response.status, response.header("preference-applied")), (201, None));
+    assert!(response.json().get("status").is_none());
 
     let refused = strictly(&app, "POST", "/v1/pets", Some(mistyped));
     assert_eq!(refused.error(400, "invalid_request"), "field stauts is unknown: did you mean status?");
@@ -49,8 +49,8 @@ fn a_mistyped_parameter_goes_unnoticed_unless_the_client_is_strict() {
         assert_eq!(refused.header("preference-applied"), APPLIED, "{path}");
     }
     for path in ["/v1/pets", "/v1/pets?limit=5&status=sold&after=0", "/v1/pets/1"] {
-        let answer = strictly(&app, "GET", path, None);
-        assert_eq!((answer.status, answer.header("preference-applied")), (200, APPLIED), "{path}");
+        let response = strictly(&app, "GET", path, None);
+        assert_eq!((response.status, response.header("preference-applied")), (200, APPLIED), "{path}");
     }
 }
 

@@ -86,7 +86,7 @@ fn idle_connections_neither_keep_clients_out_nor_revoked_keys_active() {
     let _idle = IdleConnections::keep_open(app.address());
     let answered = |key: &str| {
         let call = app.anonymous("GET", "/v1/pets").header("Authorization", &format!("Bearer {key}"));
-        call.try_send().map(|answer| answer.status)
+        call.try_send().map(|response| response.status)
     };
     eventually("a client with a key is served", || (answered(&app.key) == Some(200)).then_some(()));
     let revoked = petstore(["keys", "revoke", &other, "--keys", app.keys_file().to_str().unwrap()]);

@@ -38,8 +38,8 @@ async fn serve_on(log: Arc<FaultyLog>, access: LogAccess) -> (Arc<PetStore>, Soc
 
 async fn livez(address: SocketAddr) -> (u16, String) {
     let ask = move || Call::new(address, "GET", "/livez").send();
-    let answer = task::spawn_blocking(ask).await.unwrap();
-    (answer.status, answer.text().to_owned())
+    let response = task::spawn_blocking(ask).await.unwrap();
+    (response.status, response.text().to_owned())
 }
 
 /// Waits until the store has noticed this fault.

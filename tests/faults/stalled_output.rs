@@ -84,10 +84,10 @@ impl Service {
                 write!(sending, "GET /livez HTTP/1.1\r\nhost: a\r\n{close}\r\n").unwrap();
             }
         });
-        let mut answers = String::new();
-        stream.read_to_string(&mut answers).unwrap();
+        let mut responses = String::new();
+        stream.read_to_string(&mut responses).unwrap();
         sender.join().unwrap();
-        assert_eq!(answers.matches("HTTP/1.1 200 OK").count(), REQUESTS);
+        assert_eq!(responses.matches("HTTP/1.1 200 OK").count(), REQUESTS);
     }
 
     fn dropped_lines(&self) -> u64 {
@@ -155,7 +155,7 @@ fn a_second_signal_does_not_wait_for_a_stalled_reader_of_the_log() {
     let operators = service.operators();
     eventually("the service leaves", || {
         let probe = Call::new(operators, "GET", "/readyz").try_send();
-        probe.is_none_or(|answer| answer.status == 503).then_some(())
+        probe.is_none_or(|response| response.status == 503).then_some(())
     });
     service.process.signal("INT");
     assert_eq!(service.process.exit_code(), Some(1));
@@ -195,7 +195,7 @@ fn a_service_starts_and_stops_while_nobody_reads_its_output() {
         start_mute(&["--listen", &free.to_string(), "--store", "memory:", "--keys", keys.to_str().unwrap()]);
     eventually("the service is ready", || {
         let probe = Call::new(free, "GET", "/readyz").try_send();
-        probe.is_some_and(|answer| answer.status == 200).then_some(())
+        probe.is_some_and(|response| response.status == 200).then_some(())
     });
     process.signal("TERM");
     assert_eq!(process.exit_code(), Some(0));

@@ -85,12 +85,12 @@ async fn a_request_with_a_key_adds_one_pet_however_often_it_is_sent() {
     let store = node_on(&FaultyLog::with(LogFault::LosesTheAnswer)).await;
     let request = CreatePet { request_key: Some(RequestKey::new("order-1").unwrap()), ..pet_named("Rex") };
     let sends = (0..50).map(|_| store.create(request.clone()));
-    let mut answers = Vec::new();
+    let mut responses = Vec::new();
     for send in sends {
-        answers.push(send.await.unwrap());
+        responses.push(send.await.unwrap());
     }
-    assert!(answers.iter().all(|created| created.pet.id.get() == 1));
-    assert_eq!(answers.iter().filter(|created| !created.replayed).count(), 1);
+    assert!(responses.iter().all(|created| created.pet.id.get() == 1));
+    assert_eq!(responses.iter().filter(|created| !created.replayed).count(), 1);
     let mut other = request;
     other.pet.name = PetName::new("Bella").unwrap();
     assert_eq!(store.create(other).await, Err(WriteError::RequestKeyReused));

@@ -61,7 +61,7 @@ fn the_exit_code_follows_the_service_from_ready_to_draining_to_gone() {
 
 #[test]
 fn something_else_that_answers_is_not_taken_for_the_service() {
-    for answer in [
+    for response in [
         "HTTP/1.1 200 OK\r\n\r\n<h1>Welcome</h1>\x1b[31m",
         "HTTP/1.1 404 Not Found\r\n\r\n{\"status\":\"ready\"}",
         "HTTP/1.1 200 OK\r\n",
@@ -73,12 +73,12 @@ fn something_else_that_answers_is_not_taken_for_the_service() {
         let server = thread::spawn(move || {
             let (mut stream, _) = listener.accept().unwrap();
             let request = stream.read(&mut [0; 1024]).unwrap();
-            assert!(request > 0, "a request comes before the answer");
-            stream.write_all(answer.as_bytes()).unwrap();
+            assert!(request > 0, "a request comes before the response");
+            stream.write_all(response.as_bytes()).unwrap();
         });
         let told = health(address, &[]);
         server.join().unwrap();
-        assert_eq!(told.code, Some(3), "{answer:?}: {told:?}");
+        assert_eq!(told.code, Some(3), "{response:?}: {told:?}");
         assert!(!told.stderr.contains('\x1b') && told.stdout.is_empty(), "{told:?}");
     }
 }

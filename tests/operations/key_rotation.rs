@@ -3,7 +3,7 @@
 
 use std::fs;
 
-use harness::{Answer, App, eventually, petstore};
+use harness::{Response, App, eventually, petstore};
 
 const REX: &str = r#"{"name":"Rex","categoryId":7}"#;
 
@@ -27,7 +27,7 @@ fn wait_for_status(app: &App, key: &str, status: u16) {
     });
 }
 
-fn create(app: &App, key: &str, request_key: &str) -> Answer {
+fn create(app: &App, key: &str, request_key: &str) -> Response {
     app.anonymous("POST", "/v1/pets")
         .header("Authorization", &format!("Bearer {key}"))
         .header("Idempotency-Key", request_key)

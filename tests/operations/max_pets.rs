@@ -2,7 +2,7 @@
 
 use std::fs;
 
-use harness::{Answer, App, Call, program};
+use harness::{Response, App, Call, program};
 use tempfile::TempDir;
 
 const REX: &str = r#"{"name":"Rex","categoryId":7,"status":"available"}"#;
@@ -12,11 +12,11 @@ fn start(folder: TempDir, limit: &str) -> App {
     App::start_on(program(), &store, folder, &["--max-pets", limit, "--ops-listen", "127.0.0.1:0"])
 }
 
-fn add(app: &App, key: &str) -> Answer {
+fn add(app: &App, key: &str) -> Response {
     app.call("POST", "/v1/pets").header("Idempotency-Key", key).json(REX).send()
 }
 
-fn check_full(refused: &Answer) {
+fn check_full(refused: &Response) {
     assert_eq!(refused.status, 503, "{}", refused.text());
     assert_eq!(refused.json()["code"], "unavailable");
     assert!(

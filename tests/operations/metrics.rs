@@ -7,11 +7,11 @@ use harness::{App, Call, eventually, petstore, python_tool, succeed};
 const OPS: [&str; 2] = ["--ops-listen", "127.0.0.1:0"];
 
 fn metrics(address: SocketAddr) -> String {
-    let answer = Call::new(address, "GET", "/metrics").send();
-    assert_eq!(answer.status, 200);
+    let response = Call::new(address, "GET", "/metrics").send();
+    assert_eq!(response.status, 200);
     let format = "application/openmetrics-text; version=1.0.0; charset=utf-8";
-    assert_eq!(answer.header("content-type"), Some(format));
-    answer.text().to_owned()
+    assert_eq!(response.header("content-type"), Some(format));
+    response.text().to_owned()
 }
 
 #[test]

@@ -33,9 +33,9 @@ fn busy_app(flags: &[&str]) -> App {
 }
 
 fn metrics(app: &App) -> String {
-    let answer = Call::new(app.operators(), "GET", "/metrics").send();
-    assert_eq!(answer.status, 200);
-    answer.text().to_owned()
+    let response = Call::new(app.operators(), "GET", "/metrics").send();
+    assert_eq!(response.status, 200);
+    response.text().to_owned()
 }
 
 fn value(metrics: &str, series: &str) -> f64 {

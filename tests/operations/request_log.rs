@@ -127,8 +127,8 @@ fn a_request_that_is_not_valid_http_leaves_a_line() {
     ];
     let message = "refused a request that is not valid HTTP";
     for (number, (request, status)) in (1..).zip(&requests) {
-        let answer = String::from_utf8(raw(app.address(), request.as_bytes())).unwrap();
-        assert!(answer.starts_with(&format!("HTTP/1.1 {status} ")), "{answer}");
+        let response = String::from_utf8(raw(app.address(), request.as_bytes())).unwrap();
+        assert!(response.starts_with(&format!("HTTP/1.1 {status} ")), "{response}");
         eventually("there is a line", || (lines(&app, message).len() == number).then_some(()));
     }
     for line in lines(&app, message) {

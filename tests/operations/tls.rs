@@ -242,7 +242,7 @@ fn a_client_that_makes_no_tls_connection_is_closed() {
     let secure = Secure::start(&[]);
     let mut silent = TcpStream::connect(secure.app.address()).unwrap();
     let plain = Call::new(secure.app.address(), "GET", "/livez").try_send();
-    assert!(plain.is_none_or(|answer| answer.status != 200), "plain HTTP gets nothing");
+    assert!(plain.is_none_or(|response| response.status != 200), "plain HTTP gets nothing");
     silent.set_read_timeout(Some(Duration::from_mins(1))).unwrap();
     assert_eq!(silent.read(&mut [0; 16]).unwrap(), 0, "closed without a response");
 }

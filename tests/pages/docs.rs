@@ -23,10 +23,10 @@ fn execute(browser: &Browser, id: &str) {
 }
 
 /// The status and the body that the page shows.
-fn answer(browser: &Browser, id: &str) -> (String, Value) {
-    let answer = format!("{} .live-responses-table", operation(id));
-    let status = browser.text(&format!("{answer} tbody .response-col_status"));
-    let body = browser.text(&format!("{answer} tbody .highlight-code code"));
+fn response(browser: &Browser, id: &str) -> (String, Value) {
+    let response = format!("{} .live-responses-table", operation(id));
+    let status = browser.text(&format!("{response} tbody .response-col_status"));
+    let body = browser.text(&format!("{response} tbody .highlight-code code"));
     let status = status.split_ascii_whitespace().next().unwrap_or_default().to_owned();
     (status, serde_json::from_str(&body).unwrap_or_else(|error| panic!("{error} in {body:?}")))
 }
@@ -47,9 +47,9 @@ fn the_page_asks_for_a_key_once_and_calls_the_service() {
     let key = browser.run("return document.querySelector('[placeholder=\"Idempotency-Key\"]').value");
     assert_eq!(key, "", "with a key, a second pet would not be added");
     let rex = json!({ "id": 1, "name": "Rex", "categoryId": 7, "status": "available" });
-    assert_eq!(answer(&browser, "createPet"), ("201".into(), rex.clone()));
+    assert_eq!(response(&browser, "createPet"), ("201".into(), rex.clone()));
     execute(&browser, "listPets");
-    assert_eq!(answer(&browser, "listPets"), ("200".into(), json!([rex])));
+    assert_eq!(response(&browser, "listPets"), ("200".into(), json!([rex])));
     assert_eq!(app.get("/v1/pets").json(), json!([rex]), "the pet is really there");
 
     assert_eq!(browser.complaints(), Vec::<String>::new(), "the page complains about nothing");
@@ -80,7 +80,7 @@ fn the_page_fits_a_phone_and_is_dark_for_those_who_want_it() {
         browser.emulate(width, 780, colours);
         browser.open(&format!("http://{}/docs", app.address()));
         execute(&browser, "createPet");
-        assert_eq!(answer(&browser, "createPet").0, "401", "no key was entered");
+        assert_eq!(response(&browser, "createPet").0, "401", "no key was entered");
         for id in ["listPets", "getPet", "listOrders"] {
             browser.click(&format!("{} .opblock-summary-control", operation(id)));
             browser.see(&format!("{} .opblock-body", operation(id)));
@@ -94,7 +94,7 @@ fn the_page_fits_a_phone_and_is_dark_for_those_who_want_it() {
              return [buttons.length > 1, codes.length > 1, buttons.some((button) => codes.some((code) => \
                button.top < code.bottom && code.top < button.bottom && button.left < code.right && code.left < button.right))]",
         );
-        assert_eq!(covered, json!([true, true, false]), "no button lies over an answer");
+        assert_eq!(covered, json!([true, true, false]), "no button lies over a response");
         let shown = browser.run("return getComputedStyle(document.body).backgroundColor");
         assert_eq!(shown, background, "{colours}");
     }

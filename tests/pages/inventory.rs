@@ -130,10 +130,10 @@ async fn a_create_whose_response_is_lost_is_sent_again_and_adds_one_pet() {
     let proxy = CutProxy::start(app.address()).await;
     let browser = open(proxy.address());
     sign_in(&browser, &app.key);
-    proxy.lose_the_answer_to("Idempotency-Key:");
+    proxy.lose_the_response_to("Idempotency-Key:");
     add(&browser, "Rex", "7", "sold");
     wait_for_rows(&browser, &["1|Rex|7|sold"]);
-    eventually("the answer was lost", || (proxy.lost_answers() == 1).then_some(()));
+    eventually("the response was lost", || (proxy.lost_responses() == 1).then_some(()));
     assert_eq!(
         app.get("/v1/pets").json(),
         json!([{ "id": 1, "name": "Rex", "categoryId": 7, "status": "sold" }])
@@ -317,16 +317,16 @@ fn programs_get_a_directory_at_the_same_path() {
     let app = App::start();
     for accept in [None, Some("*/*"), Some("application/json")] {
         let call = app.anonymous("GET", "/");
-        let answer =
+        let response =
             accept.map_or_else(|| app.anonymous("GET", "/"), |accept| call.header("Accept", accept)).send();
         assert_eq!(
-            (answer.status, answer.header("content-type")),
+            (response.status, response.header("content-type")),
             (200, Some("application/json")),
             "{accept:?}"
         );
-        assert!(answer.all("vary").contains(&"Accept"), "{accept:?}");
+        assert!(response.all("vary").contains(&"Accept"), "{accept:?}");
         for path in ["pets", "docs", "openapi"] {
-            let path = answer.json()[path].as_str().unwrap().to_owned();
+            let path = response.json()[path].as_str().unwrap().to_owned();
             assert_eq!(app.get(&path).status, 200, "{path}");
         }
     }

@@ -6,27 +6,14 @@ use std::{
     path::{Path, PathBuf},
 };
 
-fn root() -> &'static Path {
-    Path::new(env!("CARGO_MANIFEST_DIR")).parent().expect("the workspace is the parent")
-}
+use harness::{files_below, root};
 
-/// Every Rust file below a folder, with its text.
-fn sources(folder: &str) -> Vec<(PathBuf, String)> {
-    let mut found = Vec::new();
-    let mut folders = vec![root().join(folder)];
-    while let Some(folder) = folders.pop() {
-        for entry in fs::read_dir(&folder).unwrap().map(Result::unwrap) {
-            let path = entry.path();
-            if path.is_dir() {
-                folders.push(path);
-            } else if path.extension().is_some_and(|extension| extension == "rs") {
-                let text = fs::read_to_string(&path).unwrap();
-                found.push((path, text));
-            }
-        }
-    }
-    assert!(!found.is_empty(), "{folder} has sources");
-    found
+/// Every Rust file below a directory, with its text.
+fn sources(directory: &str) -> Vec<(PathBuf, String)> {
+    let mut files = files_below(&root().join(directory));
+    files.retain(|path| path.extension().is_some_and(|extension| extension == "rs"));
+    assert!(!files.is_empty(), "{directory} has sources");
+    files.into_iter().map(|path| (path.clone(), fs::read_to_string(path).unwrap())).collect()
 }
 
 /// The crates that a crate needs at run time, from its manifest.

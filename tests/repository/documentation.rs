@@ -5,7 +5,7 @@ use std::{
     path::{Path, PathBuf},
 };
 
-use harness::root;
+use harness::{files_below, root};
 
 /// Folders whose files the documentation refers to.
 const FOLDERS: [&str; 6] = ["domain", "application", "adapters", "bin", "tests", "docs"];
@@ -56,18 +56,7 @@ fn pages() -> Vec<Page> {
 
 /// Every file that a page can refer to.
 fn files() -> Vec<PathBuf> {
-    let mut files = Vec::new();
-    let mut folders: Vec<_> = FOLDERS.iter().map(|folder| root().join(folder)).collect();
-    while let Some(folder) = folders.pop() {
-        for entry in fs::read_dir(&folder).unwrap().map(Result::unwrap) {
-            if entry.file_type().unwrap().is_dir() {
-                folders.push(entry.path());
-            } else {
-                files.push(entry.path());
-            }
-        }
-    }
-    files
+    FOLDERS.iter().flat_map(|folder| files_below(&root().join(folder))).collect()
 }
 
 /// What stands between backticks.
@@ -82,6 +71,19 @@ fn is_path(code: &str) -> bool {
         FOLDERS.iter().any(|folder| code.strip_prefix(folder).is_some_and(|rest| rest.starts_with('/')));
     let is_source = Path::new(code).extension().is_some_and(|extension| extension == "rs");
     plain && (in_a_folder || is_source)
+}
+
+/// The tests that commands in the documentation select by name.
+pub(super) fn test_filters() -> Vec<String> {
+    let commands = ["tests/run ", "cargo test -p tests -- "];
+    let is_filter = |word: &&str| word.chars().all(|c| c.is_ascii_alphanumeric() || "_:".contains(c));
+    let mut filters = Vec::new();
+    for prose in pages().iter().map(Page::prose) {
+        for command in code_spans(&prose).filter_map(|code| commands.iter().find_map(|run| code.split_once(run))) {
+            filters.extend(command.1.split(' ').filter(is_filter).map(str::to_owned));
+        }
+    }
+    filters
 }
 
 #[test]

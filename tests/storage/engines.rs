@@ -6,23 +6,23 @@ use std::process::Command;
 use harness::program;
 
 /// The tests that any engine must pass: everything a client can see.
-const INTERFACE: [&str; 3] = ["api::create_pet::", "api::get_pet::", "api::list_pets::"];
-/// The ones that only an engine can pass which outlives the process.
-const DURABLE: [&str; 4] = ["api::idempotency::", "api::caching::", "storage::restart::a_clean_end", "storage::restart::a_kill"];
+pub(crate) const INTERFACE: [&str; 3] = ["api::create_pet::", "api::get_pet::", "api::list_pets::"];
+/// The tests that only an engine passes whose log survives the process.
+pub(crate) const DURABLE: [&str; 4] = ["api::idempotency::", "api::caching::", "storage::restart::a_clean_stop", "storage::restart::a_kill"];
 
-/// Runs tests of this very program again, with their services on another engine.
+/// Runs tests of this binary again, with their services on another engine.
 fn pass_on(engine: &str, tests: &[&str]) {
-    // By this name it is found even if it was built anew meanwhile.
+    // This path stays valid if the binary is rebuilt while it runs.
     let run = Command::new("/proc/self/exe")
         .args(tests)
         .env("PETSTORE_TEST_ENGINE", engine)
         .env("PETSTORE_PROGRAM", program())
         .output()
         .unwrap();
-    let told = String::from_utf8_lossy(&run.stdout);
-    let summary = told.lines().find(|line| line.starts_with("test result:")).unwrap_or("no summary");
+    let printed = String::from_utf8_lossy(&run.stdout);
+    let summary = printed.lines().find(|line| line.starts_with("test result:")).unwrap_or("no summary");
     println!("{engine}: {summary}");
-    assert!(run.status.success(), "{engine}: {told}\n{}", String::from_utf8_lossy(&run.stderr));
+    assert!(run.status.success(), "{engine}: {printed}\n{}", String::from_utf8_lossy(&run.stderr));
     assert!(!summary.contains(" 0 passed"), "{engine}: {summary}");
 }
 

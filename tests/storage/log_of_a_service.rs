@@ -158,9 +158,9 @@ fn answer_with(body: String) -> SocketAddr {
             let mut rest = String::new();
             while stream.read_line(&mut rest).unwrap() > 2 {}
             let body = if request.starts_with("GET /log") { &body } else { "" };
-            let answer = format!("HTTP/1.0 200 OK\r\nLog-Position: 2\r\n\r\n{body}");
+            let response = format!("HTTP/1.0 200 OK\r\nLog-Position: 2\r\n\r\n{body}");
             // A client that has seen enough is gone.
-            let _ = stream.get_mut().write_all(answer.as_bytes());
+            let _ = stream.get_mut().write_all(response.as_bytes());
         }
     });
     address

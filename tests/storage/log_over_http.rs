@@ -19,7 +19,7 @@ use application::{
 };
 use chrono::Utc;
 use domain::{CategoryId, NewPet, Pet, PetEvent, PetId, PetName};
-use harness::{Answer, App, Call, eventually, petstore};
+use harness::{Response, App, Call, eventually, petstore};
 use serde_json::Value;
 use uuid::Uuid;
 
@@ -48,12 +48,12 @@ pub(crate) fn key_file(folder: &Path, key: &str) -> PathBuf {
     file
 }
 
-fn log(address: SocketAddr, key: &str, method: &str, query: &str) -> Answer {
+fn log(address: SocketAddr, key: &str, method: &str, query: &str) -> Response {
     let call = Call::new(address, method, &format!("/log{query}"));
     call.header("Authorization", &format!("Bearer {key}")).send()
 }
 
-fn head(address: SocketAddr, key: &str) -> Answer {
+fn head(address: SocketAddr, key: &str) -> Response {
     log(address, key, "HEAD", "")
 }
 

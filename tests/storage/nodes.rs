@@ -58,12 +58,12 @@ fn four_nodes_that_write_at_once_lose_nothing_and_never_assign_the_same_id() {
                 for _ in 0..4 {
                     scope.spawn(|| {
                         for _ in 0..10 {
-                            let answer = node.post(r#"{"name":"Rex","categoryId":7}"#);
-                            assert_eq!(answer.status, 201, "{}", answer.text());
+                            let response = node.post(r#"{"name":"Rex","categoryId":7}"#);
+                            assert_eq!(response.status, 201, "{}", response.text());
                             let (position, _) =
-                                answer.header("log-position").unwrap().split_once('-').unwrap();
+                                response.header("log-position").unwrap().split_once('-').unwrap();
                             let position: u64 = position.parse().unwrap();
-                            answered.lock().unwrap().push((answer.json()["id"].as_i64().unwrap(), position));
+                            answered.lock().unwrap().push((response.json()["id"].as_i64().unwrap(), position));
                         }
                     });
                 }
@@ -120,8 +120,8 @@ fn a_node_that_loses_its_engine_reports_it_keeps_serving_reads_and_recovers() {
     server.kill();
     // The server's processes do not end all at once: it may take a last pet.
     let refused = eventually("a server that is gone takes no pets", || {
-        let answer = app.post(r#"{"name":"Bella","categoryId":7}"#);
-        (answer.status != 201).then_some(answer)
+        let response = app.post(r#"{"name":"Bella","categoryId":7}"#);
+        (response.status != 201).then_some(response)
     });
     refused.error(503, "unavailable");
     assert!(refused.header("retry-after").is_some());

@@ -47,11 +47,11 @@ impl Acknowledged {
     /// Adds pets until told to stop, or until the service is gone.
     fn add_pets(&self, post: &Call) {
         while !self.stop.load(Relaxed) {
-            let Some(answer) = post.clone().json(r#"{"name":"Rex","categoryId":7}"#).try_send() else {
+            let Some(response) = post.clone().json(r#"{"name":"Rex","categoryId":7}"#).try_send() else {
                 return;
             };
-            assert_eq!(answer.status, 201, "{}", answer.text());
-            self.ids.lock().unwrap().push(answer.json()["id"].as_i64().unwrap());
+            assert_eq!(response.status, 201, "{}", response.text());
+            self.ids.lock().unwrap().push(response.json()["id"].as_i64().unwrap());
         }
     }
 

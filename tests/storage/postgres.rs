@@ -188,7 +188,7 @@ async fn tls_is_used_with_the_trust_that_the_url_asks_for() {
     let by_name = url.replace("127.0.0.1", "localhost");
     let encrypted = "SELECT bool_and(ssl) FROM pg_stat_ssl JOIN pg_stat_activity USING (pid) \
                      WHERE application_name = 'petstore'";
-    for (url, answer) in [
+    for (url, response) in [
         (format!("{url}?sslmode=disable"), "f"),
         (url.clone(), "t"),
         (format!("{url}?sslmode=require"), "t"),
@@ -197,7 +197,7 @@ async fn tls_is_used_with_the_trust_that_the_url_asks_for() {
     ] {
         let log = open(&url).await;
         assert_eq!(log.head().await, Ok(Position::START));
-        assert_eq!(server.sql("postgres", encrypted), answer, "{url}");
+        assert_eq!(server.sql("postgres", encrypted), response, "{url}");
         drop(log);
         eventually("the connections end", async || {
             let left = "SELECT count(*) FROM pg_stat_activity WHERE application_name = 'petstore'";

@@ -11,9 +11,9 @@ use harness::{App, in_format, petstore};
 use serde_json::{Value, json};
 
 fn add(app: &App) -> i64 {
-    let answer = app.post(r#"{"name":"Rex","categoryId":7,"status":"sold"}"#);
-    assert_eq!(answer.status, 201, "{}", answer.text());
-    answer.json()["id"].as_i64().unwrap()
+    let response = app.post(r#"{"name":"Rex","categoryId":7,"status":"sold"}"#);
+    assert_eq!(response.status, 201, "{}", response.text());
+    response.json()["id"].as_i64().unwrap()
 }
 
 #[test]

@@ -2,7 +2,7 @@
 
 use std::{process::ExitStatus, thread, time::Duration};
 
-use harness::{Answer, App, program};
+use harness::{Response, App, program};
 
 use super::{
     engine::Engine,
@@ -15,15 +15,15 @@ const A_MOMENT: Duration = Duration::from_millis(500);
 
 #[test]
 fn a_create_in_flight_gets_its_response_before_the_service_stops() {
-    let Some((answer, ended, _)) = leave_with_a_create_in_flight(2, &["TERM"]) else { return };
-    assert_eq!(answer.map(|answer| answer.status), Some(201));
+    let Some((response, ended, _)) = leave_with_a_create_in_flight(2, &["TERM"]) else { return };
+    assert_eq!(response.map(|response| response.status), Some(201));
     assert_eq!(ended.code(), Some(0));
 }
 
 #[test]
 fn a_second_signal_stops_a_service_whose_disk_hangs() {
-    let Some((answer, ended, stderr)) = leave_with_a_create_in_flight(12, &["TERM", "INT"]) else { return };
-    assert!(answer.is_none_or(|answer| answer.status != 201), "nothing is acknowledged that was not synced");
+    let Some((response, ended, stderr)) = leave_with_a_create_in_flight(12, &["TERM", "INT"]) else { return };
+    assert!(response.is_none_or(|response| response.status != 201), "nothing is acknowledged that was not synced");
     assert_eq!(ended.code(), Some(1), "{stderr}");
     assert!(stderr.contains("received a second signal"), "{stderr}");
 }
@@ -76,7 +76,7 @@ fn close_on_a_hanging_disk(second_signal: Option<&str>, said: &str) {
 fn leave_with_a_create_in_flight(
     seconds: u64,
     signals: &[&str],
-) -> Option<(Option<Answer>, ExitStatus, String)> {
+) -> Option<(Option<Response>, ExitStatus, String)> {
     if !has_strace() {
         scenario::not_run("a slow disk", "there is no strace");
         return None;

@@ -19,7 +19,7 @@ pub(crate) struct Ledger(Mutex<Book>);
 
 #[derive(Debug, Default)]
 struct Book {
-    /// Every pet that was ever asked for. Whoever got no answer, or 503, may still find it in the store.
+    /// Every pet that was ever asked for. Whoever got no response, or 503, may still find it in the store.
     asked: HashSet<String>,
     /// Every pet that was answered with 201 or shown to a reader: it must be there for ever, under this id.
     owed: BTreeMap<i64, String>,
@@ -59,12 +59,12 @@ impl Ledger {
     }
 
     /// Notes a 201.
-    pub(crate) fn acknowledge(&self, name: &str, answer: &Value) {
+    pub(crate) fn acknowledge(&self, name: &str, response: &Value) {
         let mut book = self.book();
         book.acknowledged += 1;
-        book.owe(answer);
-        if answer["name"] != name {
-            book.findings.phantom.push(format!("{name} was asked for, {answer} was answered"));
+        book.owe(response);
+        if response["name"] != name {
+            book.findings.phantom.push(format!("{name} was asked for, {response} was answered"));
         }
     }
 

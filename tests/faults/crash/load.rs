@@ -52,19 +52,19 @@ impl Load {
     }
 }
 
-/// Asks for one pet and notes what becomes of it. Returns the status, or `None` if there was no answer.
+/// Asks for one pet and notes what becomes of it. Returns the status, or `None` if there was no response.
 pub(crate) fn create(post: &Call, ledger: &Ledger, name: &str) -> Option<u16> {
     ledger.ask(name);
-    let answer = post.clone().json(pet(name).to_string()).try_send()?;
-    match answer.status {
-        201 => ledger.acknowledge(name, &answer.json()),
+    let response = post.clone().json(pet(name).to_string()).try_send()?;
+    match response.status {
+        201 => ledger.acknowledge(name, &response.json()),
         503 => {
-            answer.error(503, "unavailable");
-            assert!(answer.header("retry-after").is_some(), "a refusal says when to come back");
+            response.error(503, "unavailable");
+            assert!(response.header("retry-after").is_some(), "a refusal says when to come back");
         }
-        other => panic!("a create is answered with 201 or 503, not with {other}: {}", answer.text()),
+        other => panic!("a create is answered with 201 or 503, not with {other}: {}", response.text()),
     }
-    Some(answer.status)
+    Some(response.status)
 }
 
 /// Reads on from the last pet that is known, as fast as it is answered.

@@ -18,7 +18,7 @@ use super::{
 const WRITERS: u64 = 8;
 /// How long the service may live under load.
 const LIFE_MAX: Duration = Duration::from_millis(200);
-/// How soon the power goes after the first answer that a store ever gave.
+/// How soon the power goes after the first response that a store ever gave.
 const FIRST_MAX: Duration = Duration::from_millis(100);
 /// Room for xfs, which takes no less, and for a few thousand pets.
 const DISK_MIB: u64 = 320;

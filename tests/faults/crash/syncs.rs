@@ -23,7 +23,7 @@ fn no_create_is_acknowledged_before_its_commit_is_synced() {
     }
     app.kill();
     let seen = Seen::in_trace(&trace);
-    assert_eq!((seen.answers, seen.too_early), (20, vec![]), "one answer each, none before its sync");
+    assert_eq!((seen.responses, seen.too_early), (20, vec![]), "one response each, none before its sync");
 }
 
 #[test]
@@ -46,7 +46,7 @@ fn many_clients_share_syncs_and_none_is_acknowledged_before_its_own() {
     app.kill();
     let seen = Seen::in_trace(&trace);
     let creates = CLIENTS * CREATES_PER_CLIENT;
-    assert_eq!((seen.answers, seen.too_early), (creates, vec![]), "one answer each, none before its sync");
+    assert_eq!((seen.responses, seen.too_early), (creates, vec![]), "one response each, none before its sync");
     assert!(seen.syncs < creates, "{} syncs for {creates} creates", seen.syncs);
     println!("{creates} creates by {CLIENTS} clients: {} syncs", seen.syncs);
 }
@@ -71,7 +71,7 @@ struct Seen {
     /// Syncs of the file with the records that have succeeded.
     syncs: u64,
     /// Creates that were answered.
-    answers: u64,
+    responses: u64,
     /// Answers about a commit that was not synced yet. The store was empty, so commit n needs n syncs.
     too_early: Vec<String>,
 }
@@ -91,7 +91,7 @@ impl Seen {
                 seen.syncs += 1;
             }
             if line.contains("HTTP/1.1 201") {
-                seen.answers += 1;
+                seen.responses += 1;
                 let position =
                     line.split("log-position: ").nth(1).and_then(|rest| rest.split(['-', '\\']).next());
                 let position: u64 = position.and_then(|text| text.parse().ok()).expect("answers carry it");

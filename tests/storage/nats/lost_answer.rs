@@ -9,9 +9,9 @@ async fn a_lost_acknowledgement_adds_exactly_one_pet() {
     let cluster = NatsCluster::start(1, NatsSync::Default).await;
     let proxy = CutProxy::start(cluster.servers()[0].address()).await;
     let store = open_store(&format!("nats://{}/PETS", proxy.address())).await;
-    proxy.lose_the_answer_to("Rex");
+    proxy.lose_the_response_to("Rex");
     let created = create(&store, "Rex").await.expect("the store finds out that Rex is stored");
-    assert_eq!(proxy.lost_answers(), 1, "the acknowledgement was lost");
+    assert_eq!(proxy.lost_responses(), 1, "the acknowledgement was lost");
     assert_eq!(created.id.get(), 1);
     assert_eq!(all_pets(&store), Ok(vec![created]), "there is one Rex");
     let log = open(&cluster.url("PETS")).await;

@@ -44,8 +44,8 @@ async fn nothing_is_acknowledged_on_a_stream_that_has_dropped_commits() {
     set(&jetstream, |config| config.max_age = Duration::ZERO).await;
     // The settings are right again, but what was dropped does not come back.
     for _ in 0..20 {
-        let answer = app.post(REX);
-        assert_eq!(answer.status, 503, "{answer:?}");
+        let response = app.post(REX);
+        assert_eq!(response.status, 503, "{response:?}");
         assert_eq!(app.get("/readyz").status, 503);
     }
 }
@@ -60,8 +60,8 @@ async fn the_settings_are_checked_after_a_reconnect_before_anything_is_written()
     set(&cluster.jetstream().await, |config| config.max_age = Duration::from_hours(1)).await;
     proxy.heal();
     eventually("the service has found the server again and looked at the stream", || {
-        let answer = app.post(REX);
-        assert_eq!(answer.status, 503, "nothing is written before the settings were checked: {answer:?}");
+        let response = app.post(REX);
+        assert_eq!(response.status, 503, "nothing is written before the settings were checked: {response:?}");
         app.printed().1.contains("max_age must be unlimited").then_some(())
     });
 }

@@ -85,16 +85,16 @@ async fn a_lost_acknowledgement_adds_exactly_one_pet() {
     let proxy = CutProxy::start(server.address()).await;
     let store = node(&server.url_through(proxy.address(), "postgres")).await;
     create(&store, "Before").await.unwrap();
-    proxy.lose_the_answer_to("Rex, whose answer is lost");
+    proxy.lose_the_response_to("Rex, whose response is lost");
 
-    let rex = create(&store, "Rex, whose answer is lost").await.unwrap();
+    let rex = create(&store, "Rex, whose response is lost").await.unwrap();
 
-    assert_eq!(proxy.lost_answers(), 1, "the answer was really lost");
+    assert_eq!(proxy.lost_responses(), 1, "the response was really lost");
     assert_eq!(rex.id.get(), 2);
     create(&store, "After").await.unwrap();
     let names: Vec<_> =
         all_pets(&store).unwrap().iter().map(|pet| pet.details.name.as_str().to_owned()).collect();
-    assert_eq!(names, ["Before", "Rex, whose answer is lost", "After"]);
+    assert_eq!(names, ["Before", "Rex, whose response is lost", "After"]);
     let fresh = node(&server.url("postgres")).await;
     assert_eq!(all_pets(&fresh).unwrap(), all_pets(&store).unwrap(), "that is what is stored");
 }
@@ -105,7 +105,7 @@ async fn an_append_whose_reply_is_lost_is_unclear_and_one_that_was_not_sent_is_n
     let proxy = CutProxy::start(server.address()).await;
     let log = PostgresLog::open(&server.url_through(proxy.address(), "postgres")).await.unwrap();
     let record = contract::record(1);
-    proxy.lose_the_answer_to("pet 1");
+    proxy.lose_the_response_to("pet 1");
     let lost = log.append(Version::START, &record).await;
     assert!(matches!(lost, Err(AppendError::Unclear(_))), "{lost:?}");
     assert_eq!(eventually("the log is found again", || log.head()).await, Position(1), "it was stored");
