@@ -9,7 +9,7 @@ use std::{
     time::{Duration, Instant},
 };
 
-use harness::{Response, App, Call, eventually, petstore};
+use harness::{App, Call, Response, eventually, petstore};
 use serde_json::Value;
 
 /// The longest a change of the key file may take to be in force, with room for a busy machine.
@@ -228,7 +228,11 @@ fn the_log_says_why_a_key_is_refused_and_the_client_does_not_learn_it() {
             app.printed().1.contains(&line).then_some(response)
         });
         assert!(!app.printed().1.contains(key), "no key in the log");
-        (response.status, response.body, response.headers.iter().any(|(_, value)| value.contains("invalid_token")))
+        (
+            response.status,
+            response.body,
+            response.headers.iter().any(|(_, value)| value.contains("invalid_token")),
+        )
     });
     assert!(responses.iter().all(|response| *response == responses[0] && response.0 == 401), "{responses:?}");
 }

@@ -1,6 +1,6 @@
 //! Cheap polling and the headers around it: entity tags, 304, `HEAD`, `OPTIONS`, caching, request ids, traces.
 
-use harness::{Response, App};
+use harness::{App, Response};
 
 const REX: &str = r#"{"name":"Rex","categoryId":7,"status":"sold"}"#;
 

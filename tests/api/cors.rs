@@ -2,7 +2,7 @@
 
 use std::collections::BTreeSet;
 
-use harness::{Response, App, petstore};
+use harness::{App, Response, petstore};
 use serde_json::Value;
 
 const SHOP: &str = "https://shop.example.com";
@@ -31,7 +31,8 @@ fn no_page_is_allowed_by_default() {
     preflight(&app, "/v1/pets", SHOP).error(401, "unauthorized");
     let response = app.call("GET", "/v1/pets").header("Origin", SHOP).send();
     assert_eq!(response.status, 200);
-    let cors = response.headers.iter().filter(|(name, _)| name.starts_with("access-control") || name == "vary");
+    let cors =
+        response.headers.iter().filter(|(name, _)| name.starts_with("access-control") || name == "vary");
     assert_eq!(cors.count(), 0, "{response:?}");
 }
 

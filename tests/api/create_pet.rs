@@ -67,7 +67,11 @@ fn category_ids_keep_every_digit() {
     ] {
         let response = app.post(&format!(r#"{{"name":"a","categoryId":{sent}}}"#));
         assert_eq!(response.status, 201, "{sent}: {}", response.text());
-        assert!(response.text().contains(&format!("\"categoryId\":{kept}")), "{sent} became {}", response.text());
+        assert!(
+            response.text().contains(&format!("\"categoryId\":{kept}")),
+            "{sent} became {}",
+            response.text()
+        );
     }
 }
 

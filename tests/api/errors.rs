@@ -6,7 +6,7 @@ use std::{
     time::Duration,
 };
 
-use harness::{Response, App, eventually, raw};
+use harness::{App, Response, eventually, raw};
 
 fn exchange(app: &App, request: &str) -> Option<Response> {
     let request = request.replace("KEY", &app.key);

@@ -1,6 +1,6 @@
 //! `GET /v1/pets/{petId}`: found, not found, and deprecated.
 
-use harness::{Response, App};
+use harness::{App, Response};
 
 fn assert_deprecated(response: &Response) {
     assert_eq!(response.header("deprecation"), Some("@1764892800"), "{response:?}");

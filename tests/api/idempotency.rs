@@ -2,7 +2,7 @@
 
 use std::{fs, thread};
 
-use harness::{Response, App, petstore};
+use harness::{App, Response, petstore};
 
 use super::bad_requests::IDEMPOTENCY_KEYS;
 

@@ -11,7 +11,7 @@ use std::{
     time::{Duration, Instant},
 };
 
-use harness::{Response, App, Call, eventually, petstore};
+use harness::{App, Call, Response, eventually, petstore};
 
 /// Sends many requests on one connection.
 struct Client {

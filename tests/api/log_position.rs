@@ -1,7 +1,7 @@
 //! `Log-Position` names a commit of one history: a node whose log has another history, after a restore or a lossy
 //! failover, does not take it for its own.
 
-use harness::{Response, App, petstore, program};
+use harness::{App, Response, petstore, program};
 
 fn add(app: &App, name: &str) -> String {
     let response = app.post(&format!(r#"{{"name":"{name}","categoryId":7}}"#));

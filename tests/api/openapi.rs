@@ -3,7 +3,7 @@
 
 use std::{collections::BTreeSet, fs};
 
-use harness::{Response, App, petstore, python_tool, root, succeed};
+use harness::{App, Response, petstore, python_tool, root, succeed};
 use serde_json::{Value, json};
 
 fn document() -> Value {

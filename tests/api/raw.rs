@@ -2,7 +2,7 @@
 //! another, or are not a request at all. Each gets one clear response or none, and no request is ever
 //! smuggled in.
 
-use harness::{Response, App, raw};
+use harness::{App, Response, raw};
 
 const PET: &str = r#"{"name":"a","categoryId":1}"#;
 

@@ -1,6 +1,6 @@
 //! `Prefer: handling=strict` (RFC 7240): a mistyped name is an error, for clients that ask for it.
 
-use harness::{Response, App};
+use harness::{App, Response};
 
 const APPLIED: Option<&str> = Some("handling=strict");
 

@@ -145,8 +145,10 @@ impl App {
         self.begin();
         self.wait_until_listening()?;
         eventually("the service serves or ends", || {
-            let serves =
-                self.call("GET", "/v1/pets?limit=1").try_send().is_some_and(|response| response.status == 200);
+            let serves = self
+                .call("GET", "/v1/pets?limit=1")
+                .try_send()
+                .is_some_and(|response| response.status == 200);
             let ended = self.ended();
             (serves || ended.is_some()).then(|| ended.map_or(Ok(()), Err))
         })

@@ -16,7 +16,7 @@ mod tools;
 pub use app::App;
 pub use browser::{Browser, SCREENSHOTS};
 pub use faulty_log::{FaultyLog, LogFault, in_format};
-pub use http::{Response, Call, ids, raw};
+pub use http::{Call, Response, ids, raw};
 pub use nats::{NatsCluster, NatsServer, NatsSync};
 pub use network::Network;
 pub use node::{Page, all_pets, create, open_node, page, pet, pet_named};

@@ -3,7 +3,7 @@
 
 use std::fs;
 
-use harness::{Response, App, eventually, petstore};
+use harness::{App, Response, eventually, petstore};
 
 const REX: &str = r#"{"name":"Rex","categoryId":7}"#;
 

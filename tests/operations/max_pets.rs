@@ -2,7 +2,7 @@
 
 use std::fs;
 
-use harness::{Response, App, Call, program};
+use harness::{App, Call, Response, program};
 use tempfile::TempDir;
 
 const REX: &str = r#"{"name":"Rex","categoryId":7,"status":"available"}"#;

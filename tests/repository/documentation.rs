@@ -79,7 +79,9 @@ pub(super) fn test_filters() -> Vec<String> {
     let is_filter = |word: &&str| word.chars().all(|c| c.is_ascii_alphanumeric() || "_:".contains(c));
     let mut filters = Vec::new();
     for prose in pages().iter().map(Page::prose) {
-        for command in code_spans(&prose).filter_map(|code| commands.iter().find_map(|run| code.split_once(run))) {
+        for command in
+            code_spans(&prose).filter_map(|code| commands.iter().find_map(|run| code.split_once(run)))
+        {
             filters.extend(command.1.split(' ').filter(is_filter).map(str::to_owned));
         }
     }

@@ -8,7 +8,8 @@ use harness::program;
 /// The tests that any engine must pass: everything a client can see.
 pub(crate) const INTERFACE: [&str; 3] = ["api::create_pet::", "api::get_pet::", "api::list_pets::"];
 /// The tests that only an engine passes whose log survives the process.
-pub(crate) const DURABLE: [&str; 4] = ["api::idempotency::", "api::caching::", "storage::restart::a_clean_stop", "storage::restart::a_kill"];
+pub(crate) const DURABLE: [&str; 4] =
+    ["api::idempotency::", "api::caching::", "storage::restart::a_clean_stop", "storage::restart::a_kill"];
 
 /// Runs tests of this binary again, with their services on another engine.
 fn pass_on(engine: &str, tests: &[&str]) {

@@ -19,7 +19,7 @@ use application::{
 };
 use chrono::Utc;
 use domain::{CategoryId, NewPet, Pet, PetEvent, PetId, PetName};
-use harness::{Response, App, Call, eventually, petstore};
+use harness::{App, Call, Response, eventually, petstore};
 use serde_json::Value;
 use uuid::Uuid;
 

@@ -63,7 +63,10 @@ fn four_nodes_that_write_at_once_lose_nothing_and_never_assign_the_same_id() {
                             let (position, _) =
                                 response.header("log-position").unwrap().split_once('-').unwrap();
                             let position: u64 = position.parse().unwrap();
-                            answered.lock().unwrap().push((response.json()["id"].as_i64().unwrap(), position));
+                            answered
+                                .lock()
+                                .unwrap()
+                                .push((response.json()["id"].as_i64().unwrap(), position));
                         }
                     });
                 }

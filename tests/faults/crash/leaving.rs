@@ -2,7 +2,7 @@
 
 use std::{process::ExitStatus, thread, time::Duration};
 
-use harness::{Response, App, program};
+use harness::{App, Response, program};
 
 use super::{
     engine::Engine,
@@ -23,7 +23,10 @@ fn a_create_in_flight_gets_its_response_before_the_service_stops() {
 #[test]
 fn a_second_signal_stops_a_service_whose_disk_hangs() {
     let Some((response, ended, stderr)) = leave_with_a_create_in_flight(12, &["TERM", "INT"]) else { return };
-    assert!(response.is_none_or(|response| response.status != 201), "nothing is acknowledged that was not synced");
+    assert!(
+        response.is_none_or(|response| response.status != 201),
+        "nothing is acknowledged that was not synced"
+    );
     assert_eq!(ended.code(), Some(1), "{stderr}");
     assert!(stderr.contains("received a second signal"), "{stderr}");
 }
