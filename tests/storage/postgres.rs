@@ -223,7 +223,7 @@ async fn tools_create_no_tables_and_a_missing_log_is_not_an_empty_one() {
     let mut server = PostgresServer::start();
     let url = server.url("postgres");
     let refused = PostgresLog::open_existing(&url).await.unwrap_err();
-    assert_eq!(refused.fault, Fault::CannotOpen);
+    assert_eq!(refused.fault, Fault::AnotherLog);
     assert!(refused.detail.contains("no log"), "{refused}");
 
     let log = open(&url).await;
@@ -234,7 +234,7 @@ async fn tools_create_no_tables_and_a_missing_log_is_not_an_empty_one() {
     server.stop();
     server.start_again();
     let gone = eventually("the server is back", async || match log.head().await {
-        Err(error) if error.fault == Fault::CannotOpen => Ok(error),
+        Err(error) if error.fault == Fault::AnotherLog => Ok(error),
         other => Err(other),
     });
     assert!(gone.await.detail.contains("no log"));
