@@ -45,11 +45,6 @@ fn a_named_page_gets_its_preflight_response_without_a_key() {
         for method in ["get", "head", "post"] {
             assert!(listed(&response, "access-control-allow-methods").contains(&method.into()), "{method}");
         }
-        for header in
-            ["authorization", "content-type", "idempotency-key", "if-none-match", "log-position", "prefer"]
-        {
-            assert!(listed(&response, "access-control-allow-headers").contains(&header.into()), "{header}");
-        }
         assert!(response.header("access-control-max-age").is_some());
         assert_eq!(response.header("access-control-allow-credentials"), None, "no cookies here");
     }
@@ -64,20 +59,6 @@ fn a_named_page_can_read_every_response_and_its_headers() {
     for response in [with_key, refused] {
         assert_eq!(allowed_origin(&response), Some(SHOP));
         assert_eq!(response.header("vary"), Some("Origin"), "caches keep pages apart");
-        for header in [
-            "link",
-            "etag",
-            "location",
-            "log-position",
-            "retry-after",
-            "ratelimit",
-            "ratelimit-policy",
-            "preference-applied",
-            "deprecation",
-            "sunset",
-        ] {
-            assert!(listed(&response, "access-control-expose-headers").contains(&header.into()), "{header}");
-        }
     }
 }
 

@@ -41,21 +41,6 @@ fn a_repeated_request_gets_the_first_response_again() {
 }
 
 #[test]
-fn a_repeated_request_gets_the_first_response_again_after_a_change_of_engine() {
-    let mut app = App::start();
-    let key = app.key.clone();
-    let first = send(&app, &key, "order-1", REX);
-    app.terminate();
-    let copy = format!("sqlite:{}", app.folder().join("copy").display());
-    assert_eq!(petstore(["log", "copy", "--from", app.store(), "--to", &copy]).code, Some(0));
-    app.use_store(&copy);
-    app.start_again();
-    let again = send(&app, &key, "order-1", REX);
-    assert_eq!((&again.body, again.header("idempotency-replayed")), (&first.body, Some("true")));
-    send(&app, &key, "order-1", r#"{"name":"Bella","categoryId":7}"#).error(409, "idempotency_key_reused");
-}
-
-#[test]
 fn fifty_parallel_requests_with_one_key_add_one_pet() {
     let app = App::start();
     let ids: Vec<_> = thread::scope(|scope| {

@@ -44,15 +44,10 @@ impl Client {
     }
 }
 
-fn wait_until_known(app: &App, key: &str) {
-    eventually("the new key is in force", || (app.get_as(key, "/v1/pets").status == 200).then_some(()));
-}
-
 #[test]
 fn a_key_that_has_used_up_its_limit_gets_429_and_others_do_not() {
     let app = App::start_with(&["--rate-limit", "3/h"]);
-    let own_limit = app.issue_key(&["--name", "own", "--rate-limit", "100/h"]);
-    wait_until_known(&app, &own_limit);
+    let own_limit = app.issue_active_key(&["--name", "own", "--rate-limit", "100/h"]);
     for (remaining, restored) in [(2, 1_200), (1, 2_400), (0, 3_600)] {
         let response = app.get("/v1/pets");
         assert_eq!(response.status, 200);
@@ -100,8 +95,7 @@ fn a_changed_key_file_does_not_renew_what_a_key_has_used_up() {
     let app = App::start();
     let limited = app.issue_key(&["--name", "limited", "--rate-limit", "1/h"]);
     eventually("the limit is in force", || (app.get_as(&limited, "/v1/pets").status == 429).then_some(()));
-    let other = app.issue_key(&["--name", "other"]);
-    wait_until_known(&app, &other);
+    app.issue_active_key(&["--name", "other"]);
     assert_eq!(app.get_as(&limited, "/v1/pets").status, 429);
 }
 
@@ -220,8 +214,7 @@ fn one_address_gets_so_many_connections_and_others_get_theirs() {
 fn a_noisy_key_at_its_limit_does_not_slow_a_quiet_one() {
     const ROUNDS: usize = 300;
     let app = App::start();
-    let noisy = app.issue_key(&["--name", "noisy", "--rate-limit", "10/s"]);
-    wait_until_known(&app, &noisy);
+    let noisy = app.issue_active_key(&["--name", "noisy", "--rate-limit", "10/s"]);
     let mut quiet = Client::new(app.address(), &app.key);
     let mut p99 = || {
         let mut times: Vec<Duration> = (0..ROUNDS)

@@ -42,9 +42,7 @@ fn nothing_is_acknowledged_once_the_files_of_the_store_are_gone() {
             assert!(ready.text().contains("were deleted, moved or replaced"), "{case}: {}", ready.text());
             assert_eq!(app.post(REX).status, 503, "{case}: it stays closed");
             assert_eq!(app.all_pets().len(), 1, "{case}: the pets can still be read");
-            eventually(&format!("{case}: the log says what to do"), || {
-                app.printed().1.contains("restore the store from a backup").then_some(())
-            });
+            app.wait_for_log("restore the store from a backup");
         }
     }
 }

@@ -2,15 +2,12 @@
 
 use std::{
     env, fs,
-    net::TcpListener,
     path::{Path, PathBuf},
     process::{Child, Command},
 };
 
-use harness::{App, eventually, not_run, petstore, program, python_tool, root, succeed};
+use harness::{App, eventually, free_port, key_file, not_run, petstore, program, python_tool, root, succeed};
 use rustix::process::geteuid;
-
-use crate::storage::log_over_http::key_file;
 
 pub(crate) fn file(name: &str) -> PathBuf {
     root().join("docs/deploy").join(name)
@@ -18,10 +15,6 @@ pub(crate) fn file(name: &str) -> PathBuf {
 
 fn text(name: &str) -> String {
     fs::read_to_string(file(name)).unwrap()
-}
-
-pub(crate) fn free_port() -> u16 {
-    TcpListener::bind("127.0.0.1:0").unwrap().local_addr().unwrap().port()
 }
 
 /// A running nginx. Killed when dropped.

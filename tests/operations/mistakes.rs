@@ -9,17 +9,16 @@ use std::{
     process::{Child, Command, Stdio},
 };
 
-use harness::{App, Finished, eventually, petstore, program};
+use harness::{App, Finished, eventually, key_file, petstore, program};
 use tempfile::TempDir;
 
 use super::tls::Secure;
-use crate::storage::log_over_http::key_file;
 
 /// A store with so many pets, which nobody has open, and its URL.
 fn store_with(pets: usize) -> (TempDir, String) {
     let folder = TempDir::new().unwrap();
     let store = format!("sled:{}", folder.path().join("log").display());
-    let mut app = App::start_on(program(), &store, TempDir::new().unwrap(), &[]);
+    let mut app = App::on(&store);
     let name = "x".repeat(100);
     for _ in 0..pets {
         assert_eq!(app.post(&format!(r#"{{"name":"{name}","categoryId":7}}"#)).status, 201);
@@ -317,7 +316,7 @@ fn a_link_in_place_of_the_ballast_is_reported() {
     let elsewhere = folder.path().join("elsewhere");
     fs::write(&elsewhere, "important").unwrap();
     symlink(&elsewhere, &ballast).unwrap();
-    let app = App::start_on(program(), &store, TempDir::new().unwrap(), &[]);
+    let app = App::on(&store);
     eventually("the log says that there is no ballast", || {
         let log = app.printed().1;
         let said = log.contains("there is no ballast to release when the disk is full")

@@ -258,7 +258,7 @@ fn no_password_is_printed() {
 fn a_log_is_not_copied_onto_itself() {
     let folder = tempfile::tempdir().unwrap();
     let store = |name: &str| format!("sled:{}", folder.path().join(name).display());
-    App::start_on(program(), &store("log"), tempfile::tempdir().unwrap(), &[]).terminate();
+    App::on(&store("log")).terminate();
     let refused = petstore(["log", "copy", "--from", &store("log"), "--to", &store("./log")]);
     assert_eq!(refused.code, Some(1), "{refused:?}");
     assert!(refused.stderr.contains("the same log"), "{}", refused.stderr);
@@ -269,12 +269,7 @@ fn a_log_is_not_copied_onto_itself() {
 #[test]
 fn importing_an_incomplete_export_leaves_no_store_behind() {
     let folder = tempfile::tempdir().unwrap();
-    let mut app = App::start_on(
-        program(),
-        &format!("sled:{}", folder.path().join("log").display()),
-        tempfile::tempdir().unwrap(),
-        &[],
-    );
+    let mut app = App::on(&format!("sled:{}", folder.path().join("log").display()));
     for _ in 0..3 {
         assert_eq!(app.post(r#"{"name":"Rex","categoryId":7}"#).status, 201);
     }

@@ -7,9 +7,9 @@ use std::{
     thread,
 };
 
-use harness::{App, Call, PostgresServer, eventually, program, succeed};
+use harness::{App, Call, PostgresServer, eventually, free_port, program, succeed};
 
-use super::deployment::{Nginx, file, free_port, nginx_with};
+use super::deployment::{Nginx, file, nginx_with};
 
 /// How many clients send requests meanwhile.
 const CLIENTS: usize = 4;

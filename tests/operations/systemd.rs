@@ -125,7 +125,7 @@ fn a_missing_service_manager_does_not_stop_the_service() {
         let mut app = App::stopped_on(program(), "memory:", folder, &[]);
         app.run_by(&["env".to_owned(), format!("NOTIFY_SOCKET={socket}")]);
         app.start_again();
-        eventually("the log names the socket", || app.printed().1.contains("NOTIFY_SOCKET").then_some(()));
+        app.wait_for_log("NOTIFY_SOCKET");
     }
 }
 
@@ -133,7 +133,7 @@ fn a_missing_service_manager_does_not_stop_the_service() {
 fn sighup_reads_the_key_file_again_and_stops_nothing() {
     let app = App::start();
     app.signal("HUP");
-    eventually("the signal is handled", || app.printed().1.contains("because of SIGHUP").then_some(()));
+    app.wait_for_log("because of SIGHUP");
     assert_eq!(app.get("/v1/pets").status, 200);
 }
 

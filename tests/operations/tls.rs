@@ -12,10 +12,8 @@ use std::{
     time::{Duration, Instant, SystemTime},
 };
 
-use harness::{App, Call, eventually, petstore, program};
+use harness::{App, Call, eventually, key_file, petstore, program};
 use rcgen::{BasicConstraints, CertificateParams, CertifiedIssuer, DnType, IsCa, KeyPair};
-
-use crate::storage::log_over_http::key_file;
 
 /// A service that speaks TLS, with its certificate in its own folder.
 pub(crate) struct Secure {
@@ -151,9 +149,7 @@ fn a_new_certificate_comes_into_force_without_a_failed_request() {
         let failed: Vec<_> = statuses.lines().filter(|status| *status != "200").collect();
         assert!(failed.is_empty() && !statuses.is_empty(), "{failed:?} of {}", statuses.lines().count());
     }
-    eventually("the log says so", || {
-        secure.app.printed().1.contains("TLS certificate reloaded").then_some(())
-    });
+    secure.app.wait_for_log("TLS certificate reloaded");
 }
 
 #[test]
@@ -181,19 +177,15 @@ fn a_certificate_that_cannot_be_used_leaves_the_old_one_in_force() {
     let secure = Secure::start(&[]);
     fs::write(secure.app.folder().join("server.pem"), "nonsense").unwrap();
     let complaint = "TLS certificate not reloaded, the previous one stays active";
-    eventually("the log says so", || secure.app.printed().1.contains(complaint).then_some(()));
+    secure.app.wait_for_log(complaint);
     assert_eq!(secure.status("/v1/pets", &[]), "200\n");
     // Soon over: the log says that, too.
     certify(secure.app.folder(), Duration::from_hours(24 * 10));
     eventually("the new one is used", || secure.curl("/livez", &[]).status.success().then_some(()));
-    eventually("the log warns", || {
-        secure.app.printed().1.contains("the TLS certificate expires at").then_some(())
-    });
+    secure.app.wait_for_log("the TLS certificate expires at");
     assert_eq!(secure.app.printed().1.matches(complaint).count(), 1, "a lasting fault is logged once");
     certify(secure.app.folder(), Duration::ZERO);
-    eventually("the log says that it is over", || {
-        secure.app.printed().1.contains("the TLS certificate has expired at").then_some(())
-    });
+    secure.app.wait_for_log("the TLS certificate has expired at");
 }
 
 #[test]

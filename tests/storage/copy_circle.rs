@@ -36,8 +36,7 @@ fn a_history_copied_through_every_engine_comes_back_byte_for_byte() {
     let folder = tempfile::tempdir().unwrap();
     let file = |scheme: &str, name: &str| format!("{scheme}:{}", folder.path().join(name).display());
 
-    let mut app =
-        App::start_on(harness::program(), &file("sled", "first"), tempfile::tempdir().unwrap(), &[]);
+    let mut app = App::on(&file("sled", "first"));
     std::thread::scope(|scope| {
         for client in 0..CLIENTS {
             let app = &app;

@@ -12,20 +12,16 @@ use std::{
 use harness::{App, NatsCluster, NatsSync, PostgresServer, eventually, ids, petstore, program};
 use serde_json::json;
 
-fn node(store: &str) -> App {
-    App::start_on(program(), store, tempfile::tempdir().unwrap(), &[])
-}
-
 /// Runs `check` with nodes on PostgreSQL, then with nodes on a JetStream cluster of three.
 fn on_shared_engines(nodes: usize, check: impl Fn(&[App])) {
     let mut postgres = PostgresServer::start();
     let database = postgres.create_database();
     let url = postgres.url(&database);
-    check(&(0..nodes).map(|_| node(&url)).collect::<Vec<_>>());
+    check(&(0..nodes).map(|_| App::on(&url)).collect::<Vec<_>>());
     let runtime = tokio::runtime::Runtime::new().unwrap();
     let cluster = runtime.block_on(NatsCluster::start(3, NatsSync::Always));
     let url = cluster.url("PETS");
-    check(&(0..nodes).map(|_| node(&url)).collect::<Vec<_>>());
+    check(&(0..nodes).map(|_| App::on(&url)).collect::<Vec<_>>());
 }
 
 #[test]
@@ -118,7 +114,7 @@ fn a_request_key_works_across_nodes() {
 fn a_node_that_loses_its_engine_reports_it_keeps_serving_reads_and_recovers() {
     let mut server = PostgresServer::start();
     let database = server.create_database();
-    let app = node(&server.url(&database));
+    let app = App::on(&server.url(&database));
     assert_eq!(app.post(r#"{"name":"Rex","categoryId":7}"#).status, 201);
     server.kill();
     // The server's processes do not end all at once: it may take a last pet.
@@ -145,7 +141,7 @@ fn a_node_that_loses_its_engine_reports_it_keeps_serving_reads_and_recovers() {
 fn an_engine_that_acknowledges_too_early_is_reported_and_can_be_rejected() {
     let runtime = tokio::runtime::Runtime::new().unwrap();
     let cluster = runtime.block_on(NatsCluster::start(1, NatsSync::Default));
-    let app = node(&cluster.url("PETS"));
+    let app = App::on(&cluster.url("PETS"));
     let ready = app.anonymous("GET", "/readyz").send().json();
     assert_eq!(
         (&ready["engine"], &ready["durability"]["level"]),
@@ -190,16 +186,14 @@ fn a_node_that_starts_before_its_engine_waits_for_it() {
     assert_eq!((ready.status, ready.json()["status"].as_str()), (503, Some("starting")), "{}", ready.text());
     app.get("/v1/pets").error(503, "unavailable");
     server.start_again();
-    eventually("the service is ready", || {
-        (app.anonymous("GET", "/readyz").send().status == 200).then_some(())
-    });
+    app.wait_until_ready();
     assert_eq!(app.post(r#"{"name":"Rex","categoryId":7}"#).status, 201);
 }
 
 #[test]
 fn tail_shows_the_last_commits_and_then_the_new_ones() {
     let server = PostgresServer::start();
-    let app = node(&server.url("postgres"));
+    let app = App::on(&server.url("postgres"));
     for count in 1..=12 {
         assert_eq!(app.post(&format!(r#"{{"name":"pet {count}","categoryId":7}}"#)).status, 201);
     }

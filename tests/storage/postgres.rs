@@ -5,19 +5,18 @@ mod faults;
 mod network;
 mod nodes;
 mod refusal;
-mod restore;
 
-use std::{collections::HashSet, sync::Arc};
+use std::sync::Arc;
 
 use adapters::event_log::postgres::PostgresLog;
 use application::{
     contract,
     ports::{AppendError, DurabilityLevel, EventLog, Fault, LogSource as _, Position, ReadBound, Version},
 };
-use harness::{PostgresServer, all_pets, create};
+use harness::PostgresServer;
 use tokio::{sync::Mutex, task::JoinSet};
 
-use self::nodes::{PATIENCE, eventually, node};
+use self::nodes::eventually;
 
 async fn open(url: &str) -> Arc<dyn EventLog> {
     Arc::new(PostgresLog::open(url).await.unwrap())
@@ -40,42 +39,6 @@ async fn a_reopened_postgresql_log_holds_everything() {
     let database = server.create_database();
     let url = server.url(&database);
     contract::a_reopened_log_holds_everything(async || open(&url).await).await;
-}
-
-#[tokio::test(flavor = "multi_thread")]
-async fn nodes_that_write_at_once_lose_nothing_and_never_assign_the_same_id() {
-    const NODES: usize = 3;
-    const CLIENTS: usize = 4;
-    const PETS: usize = 25;
-    let server = PostgresServer::start();
-    let mut nodes = Vec::new();
-    for _ in 0..NODES {
-        nodes.push(node(&server.url("postgres")).await);
-    }
-
-    let mut clients = JoinSet::new();
-    for (nth, store) in nodes.iter().enumerate() {
-        for client in 0..CLIENTS {
-            let store = store.clone();
-            clients.spawn(async move {
-                let mut created = Vec::new();
-                for pet in 0..PETS {
-                    created.push(create(&store, &format!("pet {pet} of {client} at {nth}")).await.unwrap());
-                }
-                created
-            });
-        }
-    }
-    let mut created: Vec<_> = clients.join_all().await.into_iter().flatten().collect();
-
-    created.sort_by_key(|pet| pet.id);
-    let ids: HashSet<_> = created.iter().map(|pet| pet.id).collect();
-    assert_eq!(ids.len(), NODES * CLIENTS * PETS, "no id is given twice");
-    let head = nodes.iter().map(|store| store.version().position).max().unwrap();
-    for store in &nodes {
-        store.caught_up(head, PATIENCE).await.unwrap();
-        assert_eq!(all_pets(store).unwrap(), created, "every node sees every pet");
-    }
 }
 
 #[tokio::test(flavor = "multi_thread")]

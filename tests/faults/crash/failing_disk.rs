@@ -6,7 +6,7 @@
 
 use std::{sync::Arc, thread, time::Duration};
 
-use harness::{App, eventually, petstore, program};
+use harness::{App, eventually, petstore};
 
 use super::{
     disk::Disk,
@@ -61,7 +61,7 @@ struct Bench {
 impl Bench {
     fn new(engine: Engine, disk: Disk) -> Self {
         let store = engine.url(&disk.path().join("log"));
-        let app = App::start_on(program(), &store, tempfile::tempdir().expect("a temporary folder"), &[]);
+        let app = App::on(&store);
         Self { app, disk, ledger: Arc::default() }
     }
 

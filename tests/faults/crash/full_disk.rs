@@ -7,7 +7,7 @@ use std::{
     time::Instant,
 };
 
-use harness::{App, eventually, program};
+use harness::{App, eventually};
 
 use super::{
     disk::{Disk, Format},
@@ -71,7 +71,7 @@ struct Bench {
 impl Bench {
     fn new(engine: Engine, disk: Disk) -> Self {
         let store = engine.url(&disk.path().join("log"));
-        let app = App::start_on(program(), &store, tempfile::tempdir().expect("a temporary folder"), &[]);
+        let app = App::on(&store);
         Self { app, disk, ledger: Ledger::default(), names: 0 }
     }
 

@@ -8,7 +8,7 @@ use std::{
     process::Command,
 };
 
-use harness::{App, petstore, program};
+use harness::{App, petstore};
 use tempfile::TempDir;
 
 use super::{Plant, Service, Trap, is_root};
@@ -60,7 +60,7 @@ fn open_in_every_way(trap: &Trap, engine: &str, told: &str) {
 /// A store of the engine with a few pets in it, as a service left it that was killed.
 fn store_in(folder: &Path, engine: &str) {
     let store = format!("{engine}:{}", folder.join("log").display());
-    let mut app = App::start_on(program(), &store, TempDir::new().unwrap(), &[]);
+    let mut app = App::on(&store);
     assert_eq!(app.post(r#"{"name":"Rex","categoryId":1,"status":"available"}"#).status, 201);
     app.kill();
 }
@@ -131,7 +131,7 @@ fn a_sqlite_store_is_found_through_a_link_to_its_file() {
     let link = folder.path().join("link");
     symlink(folder.path().join("log"), &link).unwrap();
     let store = format!("sqlite:{}", link.display());
-    let app = App::start_on(program(), &store, TempDir::new().unwrap(), &[]);
+    let app = App::on(&store);
     assert_eq!(app.all_pets().len(), 1);
     let second = petstore(["log", "stat", "--store", &format!("sqlite:{}/log", folder.path().display())]);
     assert!(second.stderr.contains("in use by another process"), "by either name: {}", second.stderr);

@@ -24,20 +24,6 @@ async fn nothing_is_lost_when_the_leader_is_killed() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn nothing_is_lost_when_a_follower_is_killed() {
-    let mut cluster = NatsCluster::start(3, NatsSync::Always).await;
-    let load = Load::start(two_stores(&cluster).await);
-    load.goes_on(SOME).await;
-    let follower = (cluster.leader_of("PETS").await + 1) % 3;
-    cluster.servers_mut()[follower].kill();
-    load.goes_on(SOME).await;
-    cluster.servers_mut()[follower].start_again();
-    cluster.servers()[follower].wait_until_ready().await;
-    load.goes_on(SOME).await;
-    load.holds_in(&*open(&cluster.url("PETS")).await, "follower killed").await;
-}
-
-#[tokio::test(flavor = "multi_thread")]
 async fn two_servers_of_three_may_die_and_come_back() {
     let mut cluster = NatsCluster::start(3, NatsSync::Default).await;
     let load = Load::start(two_stores(&cluster).await);

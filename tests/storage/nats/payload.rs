@@ -10,7 +10,7 @@ use application::{
     ports::{EventLog as _, LogSource as _, Position, Record, Version},
 };
 use domain::{Pet, PetEvent, PetId};
-use harness::{App, NatsCluster, NatsSync, petstore, program, succeed};
+use harness::{App, NatsCluster, NatsSync, petstore, succeed};
 
 use super::open_log;
 
@@ -19,7 +19,7 @@ const CREATES: usize = 254;
 #[tokio::test(flavor = "multi_thread")]
 async fn creates_that_arrive_together_share_commits_that_the_server_takes() {
     let cluster = NatsCluster::start_with(1, NatsSync::Default, "max_payload: 65536").await;
-    let app = App::start_on(program(), &cluster.url("PETS"), tempfile::tempdir().unwrap(), &[]);
+    let app = App::on(&cluster.url("PETS"));
     let told = succeed(
         app.curl()
             .args(["--parallel", "--parallel-immediate", "--parallel-max", &CREATES.to_string()])

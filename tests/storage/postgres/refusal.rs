@@ -10,7 +10,7 @@ fn a_revoked_right_stops_writes_until_it_is_granted_again() {
     server.sql("postgres", "CREATE ROLE shop LOGIN PASSWORD 'shop'");
     server.sql("postgres", "GRANT CREATE ON SCHEMA public TO shop");
     let store = format!("postgres://shop:shop@{}/postgres", server.address());
-    let app = App::start_on(program(), &store, tempfile::tempdir().unwrap(), &[]);
+    let app = App::on(&store);
     assert_eq!(app.post(REX).status, 201);
 
     server.sql("postgres", "REVOKE INSERT ON petstore_commits FROM shop");
@@ -27,9 +27,7 @@ fn a_revoked_right_stops_writes_until_it_is_granted_again() {
     assert_eq!(printed.matches("permission denied").count(), 1, "one line for the change: {printed}");
 
     server.sql("postgres", "GRANT INSERT ON petstore_commits TO shop");
-    eventually("the service is ready, although nobody writes", || {
-        (app.anonymous("GET", "/readyz").send().status == 200).then_some(())
-    });
+    app.wait_until_ready();
     assert_eq!(app.post(REX).json()["id"], 2);
     assert_eq!(server.sql("postgres", "SELECT count(*) FROM petstore_commits"), "2", "no probe was stored");
 }
