@@ -1,5 +1,5 @@
 //! Everything a user can see, tested on the real binary or on the crates' public interfaces.
-#![expect(clippy::unwrap_used, reason = "a test that cannot go on has failed")]
+#![expect(clippy::unwrap_used, reason = "a test that cannot continue has failed")]
 
 /// The HTTP API as a client sees it.
 mod api {

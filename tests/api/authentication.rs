@@ -12,7 +12,7 @@ use std::{
 use harness::{App, Call, Response, eventually, petstore};
 use serde_json::Value;
 
-/// The longest a change of the key file may take to be in force, with room for a busy machine.
+/// The longest a change of the key file may take to be active, with room for a busy machine.
 const SOON: Duration = Duration::from_secs(20);
 
 fn status_with(app: &App, key: &str) -> u16 {
@@ -22,7 +22,7 @@ fn status_with(app: &App, key: &str) -> u16 {
 fn wait_for_status(app: &App, key: &str, status: u16) {
     let deadline = Instant::now() + SOON;
     while status_with(app, key) != status {
-        assert!(Instant::now() < deadline, "a change of the key file is in force soon");
+        assert!(Instant::now() < deadline, "a change of the key file is active soon");
         thread::sleep(Duration::from_millis(50));
     }
 }
@@ -97,7 +97,7 @@ fn only_callers_with_a_key_learn_the_position_of_the_log() {
         state["position"].clone()
     };
     let probe = app.anonymous("GET", "/readyz");
-    assert_eq!(ready(probe.clone()), Value::Null, "not for everybody");
+    assert_eq!(ready(probe.clone()), Value::Null, "not without a key");
     assert_eq!(ready(probe.header("Authorization", "Bearer wrong")), Value::Null);
     for key in [&app.key, &writer] {
         let with_key = app.anonymous("GET", "/readyz").header("Authorization", &format!("Bearer {key}"));
@@ -191,9 +191,9 @@ fn a_revoked_key_stops_working_while_another_process_holds_the_lock() {
     let revoked = text.replace("name = \"other\"", "name = \"other\"\nrevoked = 2026-01-01T00:00:00Z");
     fs::write(&file, revoked).unwrap();
     wait_for_status(&app, &other, 401);
-    let refused = change.join().unwrap();
-    assert_eq!(refused.code, Some(1), "{refused:?}");
-    assert!(refused.stderr.contains("another process holds the lock"), "{}", refused.stderr);
+    let rejected = change.join().unwrap();
+    assert_eq!(rejected.code, Some(1), "{rejected:?}");
+    assert!(rejected.stderr.contains("another process holds the lock"), "{}", rejected.stderr);
 }
 
 #[test]

@@ -54,9 +54,9 @@ fn a_named_page_gets_its_preflight_response_without_a_key() {
 fn a_named_page_can_read_every_response_and_its_headers() {
     let app = App::start_with(&["--cors-origin", SHOP]);
     let with_key = app.call("GET", "/v1/pets").header("Origin", SHOP).send();
-    let refused = from_page(&app, "GET", "/v1/pets", SHOP).send();
-    assert_eq!((with_key.status, refused.status), (200, 401));
-    for response in [with_key, refused] {
+    let rejected = from_page(&app, "GET", "/v1/pets", SHOP).send();
+    assert_eq!((with_key.status, rejected.status), (200, 401));
+    for response in [with_key, rejected] {
         assert_eq!(allowed_origin(&response), Some(SHOP));
         assert_eq!(response.header("vary"), Some("Origin"), "caches keep pages apart");
     }
@@ -101,9 +101,9 @@ fn every_page_is_allowed_if_the_operator_says_so() {
 #[test]
 fn an_invalid_origin_is_rejected_at_the_start() {
     for wrong in ["shop.example.com", "https://shop.example.com/", "https://Shop.example.com", ""] {
-        let told = harness::petstore(["serve", "--cors-origin", wrong]);
-        assert_eq!(told.code, Some(2), "{wrong}: {}", told.stderr);
-        assert!(told.stderr.contains("http(s)://HOST"), "{}", told.stderr);
+        let output = harness::petstore(["serve", "--cors-origin", wrong]);
+        assert_eq!(output.code, Some(2), "{wrong}: {}", output.stderr);
+        assert!(output.stderr.contains("http(s)://HOST"), "{}", output.stderr);
     }
 }
 

@@ -51,8 +51,8 @@ fn an_address_that_is_nearly_right_is_told_the_right_one() {
         ("/pets/7/8", None),
     ] {
         let message = app.get(path).error(404, "not_found");
-        let told = message.split_once("did you mean ").map(|(_, rest)| rest.split_once('?').unwrap().0);
-        assert_eq!(told, meant, "{path}: {message}");
+        let output = message.split_once("did you mean ").map(|(_, rest)| rest.split_once('?').unwrap().0);
+        assert_eq!(output, meant, "{path}: {message}");
     }
     let long = app.get(&format!("/pets/{}", "7".repeat(1_000))).error(404, "not_found");
     assert!(long.len() < 200, "a message does not grow with the request: {long}");
@@ -83,15 +83,15 @@ fn a_wrong_method_gets_405_with_the_allowed_ones() {
             let message = response.error(405, "method_not_allowed");
             let allow = response.header("allow").unwrap();
             assert_eq!(message, format!("method not allowed; allowed: {allow}"), "{method} {path}");
-            let mut told: Vec<_> = response
+            let mut output: Vec<_> = response
                 .header("allow")
                 .unwrap()
                 .split(',')
                 .map(str::trim)
                 .filter(|method| *method != "OPTIONS")
                 .collect();
-            told.sort_unstable();
-            assert_eq!(told.join(","), allowed, "{method} {path}");
+            output.sort_unstable();
+            assert_eq!(output.join(","), allowed, "{method} {path}");
         }
     }
 }

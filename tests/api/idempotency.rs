@@ -56,7 +56,7 @@ fn keys_of_different_callers_are_independent() {
     let app = App::start();
     let other = app.issue_key(&["--name", "other"]);
     let first = send(&app, &app.key, "a", REX);
-    let second = harness::eventually("the new key is in force", || {
+    let second = harness::eventually("the new key is active", || {
         Some(send(&app, &other, "a", REX)).filter(|response| response.status != 401)
     });
     assert_eq!((first.json()["id"].as_i64(), second.json()["id"].as_i64()), (Some(1), Some(2)));

@@ -72,7 +72,7 @@ fn paging_returns_each_pet_exactly_once_while_others_write() {
             assert_eq!(ids(&app.walk(&format!("/v1/pets?status=sold&limit={limit}"))), sold, "limit {limit}");
             let all = ids(&app.walk(&format!("/v1/pets?limit={limit}")));
             assert!(all.is_sorted_by(|earlier, later| earlier < later), "in order, each once");
-            assert!(sold.iter().all(|id| all.binary_search(id).is_ok()), "nobody is left out");
+            assert!(sold.iter().all(|id| all.binary_search(id).is_ok()), "no pet is missing");
         }
         more.store(false, Ordering::Relaxed);
     });

@@ -38,7 +38,7 @@ fn assert_told_apart(app: &App, ours: &[&String], lost: &[&String]) {
 }
 
 #[test]
-fn a_position_of_the_history_that_a_restore_took_away_is_refused() {
+fn a_position_of_the_history_that_a_restore_took_away_is_rejected() {
     for engine in ["sled", "sqlite"] {
         let folder = tempfile::tempdir().unwrap();
         let store = |name: &str| format!("{engine}:{}", folder.path().join(name).display());

@@ -32,9 +32,9 @@ impl IdleConnections {
         };
         let mut streams: Vec<_> = (0..CONNECTIONS).map(|_| connect()).collect();
         let stop = Arc::new(AtomicBool::new(false));
-        let told = stop.clone();
+        let output = stop.clone();
         let thread = thread::spawn(move || {
-            while !told.load(Relaxed) {
+            while !output.load(Relaxed) {
                 for stream in &mut streams {
                     let open = stream.as_mut().is_some_and(|stream| {
                         matches!(stream.read(&mut [0; 512]), Err(error) if error.kind() == ErrorKind::WouldBlock)

@@ -22,7 +22,7 @@ fn visible(store: &PetStore) -> Vec<i64> {
 async fn every_unclear_append_ends_with_exactly_one_pet() {
     for (fault, id, commits) in [
         (LogFault::None, 1, 1),
-        (LogFault::LosesTheAnswer, 1, 1),
+        (LogFault::LosesTheResponse, 1, 1),
         (LogFault::LosesTheAppend, 1, 1),
         (LogFault::LandsLate, 1, 1),
         (LogFault::OvertakenUnseen, 2, 2),
@@ -39,7 +39,7 @@ async fn every_unclear_append_ends_with_exactly_one_pet() {
 
 #[tokio::test(start_paused = true)]
 async fn a_rejected_record_is_reported_and_the_next_one_is_stored() {
-    let log = FaultyLog::with(LogFault::RefusesTheRecord);
+    let log = FaultyLog::with(LogFault::RejectsTheRecord);
     let store = node_on(&log).await;
     assert_eq!(create(&store).await, Err(WriteError::Unavailable(Fault::TooLarge)));
     assert_eq!(visible(&store), Vec::<i64>::new());

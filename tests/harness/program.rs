@@ -12,9 +12,9 @@ use std::{
 };
 
 /// Longer than any start or stop takes on a busy machine.
-const PATIENCE: Duration = Duration::from_mins(1);
+const TIMEOUT: Duration = Duration::from_mins(1);
 /// How often to look again for something that must happen soon.
-const GLANCE: Duration = Duration::from_millis(10);
+const INTERVAL: Duration = Duration::from_millis(10);
 
 /// The program, built from the sources as they are now, unless `PETSTORE_PROGRAM` names another one.
 pub fn program() -> &'static Path {
@@ -32,7 +32,7 @@ pub fn release_program() -> &'static Path {
 
 fn build(selection: &[&str]) -> PathBuf {
     let mut cargo = Command::new(env::var_os("CARGO").unwrap_or_else(|| "cargo".into()));
-    // What cargo told this test about itself makes build scripts believe that everything has changed.
+    // These variables of the running test would make cargo run build scripts again.
     for (name, _) in env::vars()
         .filter(|(name, _)| ["CARGO_PKG_", "CARGO_MANIFEST_"].iter().any(|prefix| name.starts_with(prefix)))
     {
@@ -122,12 +122,12 @@ pub fn free_port() -> u16 {
 
 /// Looks until it sees something, and fails with the words of the expectation if that never happens.
 pub fn eventually<T>(expectation: &str, mut look: impl FnMut() -> Option<T>) -> T {
-    let deadline = Instant::now() + PATIENCE;
+    let deadline = Instant::now() + TIMEOUT;
     loop {
         if let Some(seen) = look() {
             return seen;
         }
-        assert!(Instant::now() < deadline, "{expectation} within {PATIENCE:?}");
-        thread::sleep(GLANCE);
+        assert!(Instant::now() < deadline, "{expectation} within {TIMEOUT:?}");
+        thread::sleep(INTERVAL);
     }
 }

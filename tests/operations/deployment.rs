@@ -170,12 +170,12 @@ fn a_backup_is_verified_and_old_ones_are_removed() {
         names.sort();
         names
     };
-    let refused = backup().output().unwrap();
-    assert!(!refused.status.success(), "the store is in use: {refused:?}");
+    let rejected = backup().output().unwrap();
+    assert!(!rejected.status.success(), "the store is in use: {rejected:?}");
     assert_eq!(names("jsonl").len(), 16, "a backup that failed is not there, and removes nothing");
     let key = key_file(folder.path(), &app.issue_key(&["--name", "backup", "--scope", "log"]));
     let url = format!("http://{}", app.operators());
-    eventually("the running service is backed up, once the key is in force", || {
+    eventually("the running service is backed up, once the key is active", || {
         let online = backup().arg(&url).env("PETSTORE_KEY_FILE", &key).output().unwrap();
         online.status.success().then_some(())
     });

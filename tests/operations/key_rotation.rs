@@ -22,7 +22,7 @@ fn rotate(app: &App, key: &str, arguments: &[&str]) -> String {
 }
 
 fn wait_for_status(app: &App, key: &str, status: u16) {
-    eventually("a change of the key file is in force", || {
+    eventually("a change of the key file is active", || {
         (app.get_as(key, "/v1/pets").status == status).then_some(())
     });
 }

@@ -21,7 +21,7 @@ fn line(app: &App, message: &str, field: &str, value: &str) -> Value {
 }
 
 #[test]
-fn a_refused_request_leaves_one_line_that_answers_questions() {
+fn a_rejected_request_leaves_one_line_that_answers_questions() {
     let app = App::start_with(&JSON);
     let call = app.call("POST", "/v1/pets").header("X-Request-Id", "yesterday");
     call.header("User-Agent", "old \"shop\"\t1.0 \u{fc}").json("{}").send().error(400, "invalid_request");
@@ -187,7 +187,7 @@ fn start_configuration_changes_of_keys_and_stop_are_logged() {
 fn a_password_in_a_store_url_is_not_logged_at_the_start() {
     let folder = tempfile::tempdir().unwrap();
     let keys = folder.path().join("keys.toml");
-    let told = std::process::Command::new("timeout")
+    let finished = std::process::Command::new("timeout")
         .arg("3")
         .arg(harness::program())
         .args([
@@ -201,7 +201,7 @@ fn a_password_in_a_store_url_is_not_logged_at_the_start() {
         .arg(&keys)
         .output()
         .unwrap();
-    let log = String::from_utf8_lossy(&told.stderr);
+    let log = String::from_utf8_lossy(&finished.stderr);
     assert!(log.contains("starting") && log.contains("127.0.0.1:1/pets"), "{log}");
     assert!(!log.contains("s3cret"), "{log}");
 }

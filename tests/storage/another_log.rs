@@ -1,4 +1,4 @@
-//! A log on a server that was emptied, dropped or replaced: it is refused until an operator accepts it.
+//! A log on a server that was emptied, dropped or replaced: it is rejected until an operator accepts it.
 
 use std::{fs, os::unix::fs::PermissionsExt as _, path::Path};
 
@@ -7,7 +7,7 @@ use serde_json::Value;
 
 const REX: &str = r#"{"name": "Rex", "categoryId": 1}"#;
 
-/// Waits until the service has noted which log it has, and checks that nobody else can read the note.
+/// Waits until the service has recorded its log, and checks that only its owner can read the record.
 fn noted(app: &App) {
     let note = eventually("the log is remembered", || {
         let files = fs::read_dir(app.folder()).unwrap().map(|file| file.unwrap().path());
@@ -19,15 +19,15 @@ fn noted(app: &App) {
 }
 
 /// The service does not start, in one sentence that says what to do and holds these words.
-fn is_refused(app: &mut App, words: &str) {
-    let refused = app.try_start_again().expect_err("another log is refused");
-    assert_eq!(refused.code, Some(1), "{refused:?}");
+fn is_rejected(app: &mut App, words: &str) {
+    let rejected = app.try_start_again().expect_err("another log is refused");
+    assert_eq!(rejected.code, Some(1), "{rejected:?}");
     for words in [words, "--accept-new-log"] {
-        assert!(refused.stderr.contains(words), "{words}: {}", refused.stderr);
+        assert!(rejected.stderr.contains(words), "{words}: {}", rejected.stderr);
     }
 }
 
-/// The service starts once it was told to accept the log, and from then on without being told.
+/// The service starts with the flag that accepts the log, and from then on without it.
 fn is_accepted(app: &mut App, pets: usize) {
     app.run_by(&["env".into(), "PETSTORE_ACCEPT_NEW_LOG=true".into()]);
     app.start_again();
@@ -78,13 +78,13 @@ fn a_dropped_table_is_not_an_empty_log() {
     app.terminate();
     server.sql("postgres", "DROP TABLE petstore_commits, petstore_schema");
 
-    is_refused(&mut app, "there is no log in the database");
+    is_rejected(&mut app, "there is no log in the database");
     let tables = "SELECT count(*) FROM pg_tables WHERE tablename LIKE 'petstore%'";
     assert_eq!(server.sql("postgres", tables), "0", "none was created");
     let other = App::on(&server.url("postgres"));
-    is_refused(&mut app, "the log is empty");
+    is_rejected(&mut app, "the log is empty");
     assert_eq!(other.post(REX).status, 201);
-    is_refused(&mut app, "begins with another commit");
+    is_rejected(&mut app, "begins with another commit");
     is_accepted(&mut app, 1);
 }
 
@@ -99,7 +99,7 @@ fn a_stream_that_was_created_again_is_another_log() {
     app.terminate();
     runtime.block_on(async { cluster.jetstream().await.delete_stream("PETS").await }).unwrap();
     drop(App::on(&store));
-    is_refused(&mut app, "the log is empty");
+    is_rejected(&mut app, "the log is empty");
     is_accepted(&mut app, 0);
 }
 
@@ -187,7 +187,7 @@ fn a_database_crash_that_loses_acknowledged_commits_is_reported() {
     });
     rejects_its_log(&app, pets, stored);
     app.terminate();
-    is_refused(&mut app, &format!("the log ends at position {stored}, but"));
+    is_rejected(&mut app, &format!("the log ends at position {stored}, but"));
     is_accepted(&mut app, usize::try_from(stored).unwrap());
 }
 
@@ -213,7 +213,7 @@ fn nodes_that_share_a_state_directory_never_move_the_record_back() {
     behind.terminate();
     assert_eq!(recorded_position(state.path()), 5);
     for node in [&mut ahead, &mut behind] {
-        is_refused(node, "the log ends at position 1, but this node has applied commits up to position 5");
+        is_rejected(node, "the log ends at position 1, but this node has applied commits up to position 5");
     }
 }
 
@@ -234,10 +234,10 @@ fn an_embedded_log_that_is_gone_is_not_created_again() {
         // The disk is not mounted.
         let disk = app.folder().join("disk");
         fs::remove_dir_all(&disk).unwrap();
-        is_refused(&mut app, "there is no store");
+        is_rejected(&mut app, "there is no store");
         assert!(!disk.exists(), "{engine}: nothing is created");
         fs::create_dir(&disk).unwrap();
-        is_refused(&mut app, "there is no store");
+        is_rejected(&mut app, "there is no store");
         assert_eq!(fs::read_dir(&disk).unwrap().count(), 0, "{engine}: nothing is created");
         is_accepted(&mut app, 0);
     }
@@ -256,13 +256,13 @@ fn a_damaged_record_is_rejected_and_none_is_kept_if_the_operator_says_so() {
         files.into_iter().find(|path| path.extension().is_some_and(|ending| ending == "json")).unwrap();
     let text = fs::read_to_string(&note).unwrap();
     fs::write(&note, text.replacen("\"position\":1", "\"position\":0", 1)).unwrap();
-    is_refused(&mut app, "it is damaged");
+    is_rejected(&mut app, "it is damaged");
     app.use_flags(&["--state", "none"]);
     app.start_again();
     assert_eq!(app.all_pets().len(), 1);
     app.terminate();
     let inside = app.folder().join("log/state");
     app.use_flags(&["--state", inside.to_str().unwrap()]);
-    let refused = app.try_start_again().expect_err("the record must not be inside the store");
-    assert!(refused.stderr.contains("is inside the store"), "{}", refused.stderr);
+    let rejected = app.try_start_again().expect_err("the record must not be inside the store");
+    assert!(rejected.stderr.contains("is inside the store"), "{}", rejected.stderr);
 }

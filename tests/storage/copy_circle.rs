@@ -6,13 +6,13 @@ use std::{env, time::Instant};
 
 use harness::{App, Finished, NatsCluster, NatsSync, PostgresServer, petstore};
 
-/// How many pets make the circle when nobody says, and how many clients add them.
+/// The default number of pets, and the number of clients that add them.
 const PETS: usize = 2_000;
 const CLIENTS: usize = 32;
 
-fn digest(told: &Finished) -> String {
-    assert_eq!(told.code, Some(0), "{}", told.stderr);
-    let line = told.stdout.lines().find(|line| line.starts_with("digest")).expect("a digest is printed");
+fn digest(output: &Finished) -> String {
+    assert_eq!(output.code, Some(0), "{}", output.stderr);
+    let line = output.stdout.lines().find(|line| line.starts_with("digest")).expect("a digest is printed");
     line.split_whitespace().last().unwrap().to_owned()
 }
 

@@ -146,9 +146,7 @@ fn only_a_key_with_the_scope_log_may_read_the_log() {
     let message = log(operators, &app.key, "GET", "?after=x").error(403, "forbidden");
     assert!(message.contains("log"), "{message}");
     let metrics = app.issue_key(&["--name", "scraper", "--scope", "metrics"]);
-    eventually("the new key is in force", || {
-        (log(operators, &metrics, "GET", "").status != 401).then_some(())
-    });
+    eventually("the new key is active", || (log(operators, &metrics, "GET", "").status != 401).then_some(()));
     log(operators, &metrics, "GET", "").error(403, "forbidden");
     app.get_as(&key, "/log").error(404, "not_found");
     app.get_as(&key, "/v1/pets").error(403, "forbidden");
@@ -241,7 +239,7 @@ async fn large_export() -> Vec<u8> {
             let details =
                 NewPet { name: PetName::new(&*name).unwrap(), category_id: CategoryId(1), status: None };
             let event = PetEvent::Added(Pet { id: PetId::new(id).unwrap(), details });
-            Entry { event, by: KeyId("somebody".into()), request_key: None }
+            Entry { event, by: KeyId("owner".into()), request_key: None }
         });
         let (position, commit) = (last.position.next(), CommitId(Uuid::now_v7()));
         let entries = entries.collect();

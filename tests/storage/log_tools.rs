@@ -87,11 +87,11 @@ fn looking_changes_nothing_in_a_store() {
             give_away(folder.path());
             let before = listing(folder.path());
             look(&store, |command, finished| {
-                let told = format!("{command}, {engine}, {end:?}: {}", finished.stderr);
-                assert_eq!(finished.code, Some(0), "{told}");
+                let case = format!("{command}, {engine}, {end:?}: {}", finished.stderr);
+                assert_eq!(finished.code, Some(0), "{case}");
                 let after = listing(folder.path());
-                assert_eq!(names(&after), names(&before), "{told}");
-                assert!(after == before, "{told}: times, owners and bytes stay");
+                assert_eq!(names(&after), names(&before), "{case}");
+                assert!(after == before, "{case}: times, owners and bytes stay");
             });
         }
     }

@@ -33,7 +33,7 @@ fn a_client_that_sends_the_position_sees_the_write_of_another_node_at_once() {
             let position = created.header("log-position").unwrap();
             let path = created.header("location").unwrap();
             let get = nodes[1].call("GET", path).header("Log-Position", position);
-            // On a busy machine a second may be too short, and then the client is told to come back.
+            // On a busy machine a second may be too short, and then the client gets 503.
             let found = eventually("the other node shows it", || {
                 Some(get.send()).filter(|found| found.status != 503)
             });
@@ -102,7 +102,7 @@ fn a_request_key_works_across_nodes() {
             if again.status != 401 {
                 break again;
             }
-            assert!(Instant::now() < deadline, "a changed key file is in force soon");
+            assert!(Instant::now() < deadline, "a changed key file is active soon");
         };
         assert_eq!((again.status, &again.body), (201, &first.body));
         assert_eq!(again.header("idempotency-replayed"), Some("true"));
@@ -118,19 +118,19 @@ fn a_node_that_loses_its_engine_reports_it_keeps_serving_reads_and_recovers() {
     assert_eq!(app.post(r#"{"name":"Rex","categoryId":7}"#).status, 201);
     server.kill();
     // The server's processes do not end all at once: it may take a last pet.
-    let refused = eventually("a server that is gone takes no pets", || {
+    let rejected = eventually("a server that is gone takes no pets", || {
         let response = app.post(r#"{"name":"Bella","categoryId":7}"#);
         (response.status != 201).then_some(response)
     });
-    refused.error(503, "unavailable");
-    assert!(refused.header("retry-after").is_some());
+    rejected.error(503, "unavailable");
+    assert!(rejected.header("retry-after").is_some());
     let wait_for = |status: u16| {
         eventually(&format!("/readyz says {status}"), || {
             (app.anonymous("GET", "/readyz").send().status == status).then_some(())
         });
     };
     wait_for(503);
-    assert_eq!(app.get("/v1/pets/1").status, 200, "reads go on from memory");
+    assert_eq!(app.get("/v1/pets/1").status, 200, "reads continue from memory");
     assert_eq!(app.anonymous("GET", "/livez").send().status, 200);
     server.start_again();
     wait_for(200);
@@ -153,9 +153,9 @@ fn an_engine_that_acknowledges_too_early_is_reported_and_can_be_rejected() {
     let url = cluster.url("PETS");
     let arguments =
         ["serve", "--listen", "127.0.0.1:0", "--store", &url, "--require-durability", "synced", "--keys"];
-    let refused = petstore(arguments.into_iter().chain([keys.to_str().unwrap()]));
-    assert_eq!(refused.code, Some(1), "{refused:?}");
-    assert!(refused.stderr.contains("--require-durability"), "{}", refused.stderr);
+    let rejected = petstore(arguments.into_iter().chain([keys.to_str().unwrap()]));
+    assert_eq!(rejected.code, Some(1), "{rejected:?}");
+    assert!(rejected.stderr.contains("--require-durability"), "{}", rejected.stderr);
 }
 
 #[test]
@@ -166,9 +166,9 @@ fn inspecting_a_missing_log_does_not_create_it() {
     let cluster = runtime.block_on(NatsCluster::start(1, NatsSync::Always));
     for url in [postgres.url(&database), cluster.url("NOWHERE")] {
         for _ in 0..2 {
-            let told = petstore(["log", "verify", "--store", &url]);
-            assert_eq!(told.code, Some(1), "{told:?}");
-            assert_eq!(told.stderr.trim().lines().count(), 1, "one sentence: {}", told.stderr);
+            let output = petstore(["log", "verify", "--store", &url]);
+            assert_eq!(output.code, Some(1), "{output:?}");
+            assert_eq!(output.stderr.trim().lines().count(), 1, "one sentence: {}", output.stderr);
         }
     }
 }

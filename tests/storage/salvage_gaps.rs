@@ -116,7 +116,7 @@ fn a_sqlite_store_with_a_gap() {
 #[test]
 fn a_postgres_table_with_a_gap() {
     let mut server = PostgresServer::start();
-    // Without a mark nobody can tell that rows are missing at the end.
+    // Without a high-water mark, missing rows at the end are not detected.
     for gap in &GAPS[..2] {
         let database = server.create_database();
         let store = server.url(&database);
@@ -140,7 +140,7 @@ async fn a_stream_with_a_gap() {
     for gap in GAPS {
         let name = format!("GAP_{}", gap.0.to_uppercase());
         let subject = format!("petstore.{name}.commits");
-        // A stream as petstore makes them refuses to delete messages.
+        // A stream as petstore makes them rejects to delete messages.
         let config = Config {
             name: name.clone(),
             subjects: vec![subject.clone()],
@@ -150,7 +150,7 @@ async fn a_stream_with_a_gap() {
         let stream = jetstream.create_stream(config).await.unwrap();
         let records = exported.lines().filter(|line| !line.starts_with(r#"{"manifest""#));
         for (record, last) in records.zip(0_u64..) {
-            // As petstore publishes them; a message without it would count as somebody else's.
+            // As petstore publishes them; a message without it would count as foreign.
             let mut headers = HeaderMap::new();
             headers.insert(NATS_EXPECTED_LAST_SEQUENCE, last.to_string());
             let published =

@@ -38,7 +38,7 @@ const SQLITE: [&str; 8] = [
 const FOLDERS: [&str; 3] = ["log/sled", "log/sled/blobs", "log/dry-run"];
 
 /// Runs everything that opens a store, and looks after each whether it was led astray.
-fn open_in_every_way(trap: &Trap, engine: &str, told: &str) {
+fn open_in_every_way(trap: &Trap, engine: &str, output: &str) {
     let store = format!("{engine}:{}", trap.path("log").display());
     let elsewhere = TempDir::new().unwrap();
     let target = format!("sled:{}", elsewhere.path().join("target").display());
@@ -50,11 +50,11 @@ fn open_in_every_way(trap: &Trap, engine: &str, told: &str) {
         &["log", "copy", "--from", &target, "--to", &store],
     ] {
         petstore(command);
-        trap.check(&format!("{told}, {command:?}"));
+        trap.check(&format!("{output}, {command:?}"));
     }
     let keys = elsewhere.path().join("keys.toml");
     Service::start(&store, keys.to_str().unwrap(), elsewhere.path().join("output")).use_key(None);
-    trap.check(&format!("{told}, serve"));
+    trap.check(&format!("{output}, serve"));
 }
 
 /// A store of the engine with a few pets in it, as a service left it that was killed.

@@ -1,4 +1,4 @@
-//! Somebody else publishes on the subject of the stream: it is named for what it is, and the log can be moved.
+//! A foreign message on the subject of the stream: it is named as such, and the log can be salvaged.
 
 use harness::{App, NatsCluster, NatsSync, eventually, ids, petstore};
 
@@ -23,7 +23,7 @@ async fn a_foreign_message_is_named_and_salvage_moves_the_log_to_a_new_stream() 
     });
     assert_eq!(reason, "another program has written to the log");
     app.post(REX).error(503, "unavailable");
-    assert_eq!(ids(&app.all_pets()), [1, 2], "reads go on");
+    assert_eq!(ids(&app.all_pets()), [1, 2], "reads continue");
     app.wait_for_log("position 3 of stream PETS was not published by petstore");
 
     app.terminate();

@@ -18,7 +18,7 @@ async fn writing_stops_while_a_stream_may_drop_commits_and_resumes_when_it_is_co
     for _ in 0..5 {
         assert_eq!(app.post(REX).status, 503, "a pet that may be dropped is not acknowledged");
     }
-    assert_eq!(app.get("/v1/pets/1").status, 200, "reads go on");
+    assert_eq!(app.get("/v1/pets/1").status, 200, "reads continue");
     app.wait_for_log("max_age must be unlimited");
 
     set(&jetstream, |config| config.max_age = Duration::ZERO).await;
@@ -38,8 +38,8 @@ async fn nothing_is_acknowledged_on_a_stream_that_has_dropped_commits() {
     let moment = Duration::from_millis(500);
     set(&jetstream, |config| (config.max_age, config.duplicate_window) = (moment, moment)).await;
     eventually("the first commits are gone", || {
-        let refused = app.post(REX).status == 503;
-        (refused && app.get("/readyz").status == 503).then_some(())
+        let rejected = app.post(REX).status == 503;
+        (rejected && app.get("/readyz").status == 503).then_some(())
     });
     set(&jetstream, |config| config.max_age = Duration::ZERO).await;
     // The settings are right again, but what was dropped does not come back.

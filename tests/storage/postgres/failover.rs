@@ -122,11 +122,11 @@ async fn a_commit_whose_wait_for_the_standbys_was_cancelled_is_not_acknowledged(
     create(&store, "before").await.unwrap();
     set_standby(&primary, "nobody");
 
-    // The server begins to wait for its standbys a moment after it was told to.
+    // The server begins to wait for its standbys a moment after the setting changes.
     let canceled = eventually("a commit waits for the standbys", async || {
         match created_or_broken_off(&store, &primary).await {
             Ok(_) => Err("it was stored at once"),
-            Err(refused) => Ok(refused),
+            Err(rejected) => Ok(rejected),
         }
     })
     .await;

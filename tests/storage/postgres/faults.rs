@@ -92,13 +92,13 @@ async fn an_append_whose_reply_is_lost_is_unclear_and_one_that_was_not_sent_is_n
 
     let stored = Version::at(Position(1), record.id);
     proxy.refuse();
-    let refused = eventually("the end of the connection is noticed", async || {
+    let rejected = eventually("the end of the connection is noticed", async || {
         match log.append(stored, &contract::record(2)).await {
             Err(AppendError::NotStored(error)) => Ok(error),
             other => Err(other),
         }
     });
-    assert_eq!(refused.await.fault, Fault::Unreachable);
+    assert_eq!(rejected.await.fault, Fault::Unreachable);
     proxy.heal();
     let next = contract::record(2);
     let stored = eventually("the log is found again", || log.append(stored, &next)).await;
@@ -114,8 +114,8 @@ async fn a_node_reports_a_silent_network_and_recovers_when_it_heals() {
     create(&store, "Before").await.unwrap();
 
     proxy.freeze();
-    let refused = create(&store, "Rex").await;
-    assert_eq!(refused, Err(WriteError::Unavailable(Fault::Unreachable)));
+    let rejected = create(&store, "Rex").await;
+    assert_eq!(rejected, Err(WriteError::Unavailable(Fault::Unreachable)));
     eventually("the node says that it is blind", async || store.health().not_ready().map(|_| ()).ok_or(()))
         .await;
     assert_eq!(
@@ -133,7 +133,7 @@ async fn a_node_reports_a_silent_network_and_recovers_when_it_heals() {
     other.caught_up(store.version().position, TIMEOUT).await.unwrap();
     assert_eq!(all_pets(&store).unwrap(), all_pets(&other).unwrap());
     let rexes = all_pets(&store).unwrap().iter().filter(|pet| pet.details.name.as_str() == "Rex").count();
-    assert!(rexes <= 1, "who was told that nothing is certain has at most one pet");
+    assert!(rexes <= 1, "a create with an unclear outcome adds at most one pet");
 }
 
 #[tokio::test(flavor = "multi_thread")]
@@ -167,9 +167,9 @@ async fn the_writable_server_is_found_among_several() {
     contract::fill(&log, Version::START, 1).await;
 
     assert_eq!(primary.sql("postgres", "SELECT count(*) FROM petstore_commits"), "1");
-    let refused = PostgresLog::open(&read_only.url("postgres")).await.unwrap_err();
-    assert_eq!(refused.fault, Fault::Unreachable);
-    assert!(refused.detail.contains("read-only"), "{refused}");
+    let rejected = PostgresLog::open(&read_only.url("postgres")).await.unwrap_err();
+    assert_eq!(rejected.fault, Fault::Unreachable);
+    assert!(rejected.detail.contains("read-only"), "{rejected}");
 }
 
 #[tokio::test(flavor = "multi_thread")]
@@ -181,15 +181,14 @@ async fn a_server_that_turns_read_only_stores_nothing_and_says_so() {
     server.sql("postgres", "ALTER SYSTEM SET default_transaction_read_only = on");
     server.sql("postgres", "SELECT pg_reload_conf()");
 
-    let refused = eventually("the setting is in force", async || {
-        match log.append(stored, &contract::record(2)).await {
+    let rejected =
+        eventually("the setting is active", async || match log.append(stored, &contract::record(2)).await {
             Err(AppendError::NotStored(error)) => Ok(error),
             other => Err(other),
-        }
-    })
-    .await;
+        })
+        .await;
 
-    assert!(refused.detail.contains("read-only"), "{refused}");
+    assert!(rejected.detail.contains("read-only"), "{rejected}");
     assert!(log.head().await.unwrap() >= Position(1), "it can still be read");
 }
 

@@ -1,4 +1,4 @@
-//! A PostgreSQL server that answers and refuses to store: the service says so until it stores again.
+//! A PostgreSQL server that answers and rejects to store: the service says so until it stores again.
 
 use harness::{App, PostgresServer, eventually, petstore, program};
 
@@ -20,7 +20,7 @@ fn a_revoked_right_stops_writes_until_it_is_granted_again() {
         assert_eq!(ready.status, 503, "{}", ready.text());
         assert_eq!(ready.json()["reason"], "a write to storage failed");
     }
-    assert_eq!(app.get("/v1/pets/1").status, 200, "reads go on");
+    assert_eq!(app.get("/v1/pets/1").status, 200, "reads continue");
     let printed = eventually("the log says so", || {
         Some(app.printed().1).filter(|log| log.contains("permission denied"))
     });
@@ -45,7 +45,7 @@ fn writes_stop_while_the_server_promises_less_than_required() {
     };
 
     set("off");
-    let not_ready = eventually("the service is not ready, although nobody writes", || {
+    let not_ready = eventually("the service is not ready, without a write", || {
         Some(ready()).filter(|ready| ready.status == 503)
     });
     assert_eq!(not_ready.json()["reason"], "the storage engine promises less durability than required");
@@ -53,7 +53,7 @@ fn writes_stop_while_the_server_promises_less_than_required() {
         app.post(REX).error(503, "unavailable");
     }
     assert_eq!(ready().status, 503);
-    assert_eq!(app.get("/v1/pets/1").status, 200, "reads go on");
+    assert_eq!(app.get("/v1/pets/1").status, 200, "reads continue");
     let printed = eventually("the log says so", || {
         Some(app.printed().1).filter(|log| log.contains("promises less than required"))
     });
@@ -65,7 +65,7 @@ fn writes_stop_while_the_server_promises_less_than_required() {
 }
 
 #[test]
-fn a_server_that_refuses_the_session_is_not_called_unreachable() {
+fn a_server_that_rejects_the_session_is_not_called_unreachable() {
     let server = PostgresServer::start();
     server.sql("postgres", "CREATE ROLE shop LOGIN PASSWORD 'shop'");
     for (user, database, sentence) in [
@@ -78,9 +78,9 @@ fn a_server_that_refuses_the_session_is_not_called_unreachable() {
         ("shop:mistyped", "postgres", "(SQLSTATE 28P01); check the user and the password\n"),
     ] {
         let url = format!("postgres://{user}@{}/{database}", server.address());
-        let refused = petstore(["log", "stat", "--store", &url]);
-        assert_eq!(refused.code, Some(1), "{refused:?}");
-        assert!(refused.stderr.contains(sentence), "{}", refused.stderr);
-        assert!(!refused.stderr.contains("cannot be reached"), "{}", refused.stderr);
+        let rejected = petstore(["log", "stat", "--store", &url]);
+        assert_eq!(rejected.code, Some(1), "{rejected:?}");
+        assert!(rejected.stderr.contains(sentence), "{}", rejected.stderr);
+        assert!(!rejected.stderr.contains("cannot be reached"), "{}", rejected.stderr);
     }
 }
