@@ -80,7 +80,7 @@ impl World {
                     tally.answered += 1;
                     tally.replayed += u64::from(created.replayed);
                 }
-                Outcome::Refused(_) => tally.refused += 1,
+                Outcome::Refused(_) => tally.rejected += 1,
                 Outcome::Lost => tally.lost += 1,
             },
             line,

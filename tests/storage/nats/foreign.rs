@@ -3,7 +3,7 @@
 
 use application::{contract, ports::Version};
 use async_nats::HeaderMap;
-use harness::{App, NatsCluster, NatsSync, eventually, ids, petstore, program};
+use harness::{App, NatsCluster, NatsSync, eventually, ids, petstore};
 
 use super::open_log;
 
@@ -14,7 +14,7 @@ const COMMITS: &str = "petstore.PETS.commits";
 async fn a_foreign_message_is_named_and_salvage_moves_the_log_to_a_new_stream() {
     let cluster = NatsCluster::start(1, NatsSync::Default).await;
     let (store, new) = (cluster.url("PETS"), cluster.url("PETS2"));
-    let mut app = App::start_on(program(), &store, tempfile::tempdir().unwrap(), &[]);
+    let mut app = App::on(&store);
     for _ in 0..2 {
         assert_eq!(app.post(REX).status, 201);
     }
@@ -28,10 +28,8 @@ async fn a_foreign_message_is_named_and_salvage_moves_the_log_to_a_new_stream() 
     });
     assert_eq!(reason, "another program has written to the log");
     app.post(REX).error(503, "unavailable");
-    assert_eq!(ids(&app.all_pets()), [1, 2], "reads go on");
-    eventually("the log names the message", || {
-        app.printed().1.contains("position 3 of stream PETS was not published by petstore").then_some(())
-    });
+    assert_eq!(ids(&app.all_pets()), [1, 2], "reads continue");
+    app.wait_for_log("position 3 of stream PETS was not published by petstore");
 
     app.terminate();
     let salvaged = petstore(["log", "salvage", "--from", &store, "--to", &new]);
@@ -53,7 +51,7 @@ async fn a_message_whose_commit_id_disagrees_with_its_record_is_rejected() {
     let log = open_log(&store).await;
     let head = contract::fill(&log, Version::START, 2).await;
     let record = contract::record_after(contract::head_hash(&log, head.position).await, 3);
-    let mut app = App::start_on(program(), &store, tempfile::tempdir().unwrap(), &[]);
+    let mut app = App::on(&store);
     let pets = ids(&app.all_pets());
 
     let other = contract::record(3).id;
@@ -101,7 +99,7 @@ async fn with_the_documented_permissions_nobody_else_can_publish() {
                  { user: others, password: o, permissions: { publish: { deny: \"petstore.>\" } } } ] }";
     let cluster = NatsCluster::start_with(1, NatsSync::Default, users).await;
     let store = format!("nats://petstore:p@{}/PETS", cluster.addresses());
-    let app = App::start_on(program(), &store, tempfile::tempdir().unwrap(), &[]);
+    let app = App::on(&store);
     assert_eq!(app.post(REX).status, 201);
     let others = async_nats::ConnectOptions::with_user_and_password("others".into(), "o".into());
     let others = others.connect(cluster.addresses()).await.expect("others may connect");
