@@ -12,7 +12,7 @@ use adapters::{
         Authenticator, RateLimit,
         api_keys::{ApiKeys, KeyFile},
     },
-    event_log::remote::RemoteLog,
+    event_log::{SalvagedLog, remote::RemoteLog},
     log_once::{Change, LogOnce},
     read_model::MemoryReadModel,
     state_record::StateRecord,
@@ -25,7 +25,7 @@ use application::{
 use tokio::time::{self, Instant};
 
 use crate::{
-    engines::{Engine, Log, Remains, Source},
+    engines::{Engine, Log, Source},
     store_url::StoreUrl,
 };
 
@@ -43,7 +43,7 @@ pub(crate) async fn open_log(url: &StoreUrl) -> Result<Log, LogError> {
 }
 
 /// Finds everything that can be read, without changing the store.
-pub(crate) async fn find_remains(url: &StoreUrl) -> Result<Remains, LogError> {
+pub(crate) async fn salvage(url: &StoreUrl) -> Result<SalvagedLog, LogError> {
     let (engine, place) = engine_of(url)?;
     (engine.salvage)(place).await
 }
@@ -302,7 +302,7 @@ mod tests {
         let known = LogIdentity { first: id, position: Position(20), newest: id };
         assert_eq!(open_known_log(&url, Some(known)).await.unwrap().head().await, Ok(Position(20)));
         let log = open_source(&url, &Access { key: None, ca: None }).await.unwrap();
-        let remains = find_remains(&url).await.unwrap();
+        let remains = salvage(&url).await.unwrap();
         assert_eq!(remains.reach, log.head().await.unwrap());
     }
 }
