@@ -85,7 +85,7 @@ pub(crate) async fn open_source(url: &StoreUrl, access: &Access) -> Result<Sourc
 
 /// How a store is to be opened.
 #[derive(Debug)]
-pub(crate) struct Demands {
+pub(crate) struct StoreOptions {
     pub(crate) required: DurabilityLevel,
     /// The directory of the record of the applied log, or `None` to run without one.
     pub(crate) state: Option<PathBuf>,
@@ -98,10 +98,10 @@ pub(crate) struct Demands {
 /// rejects one that promises less than required or holds another log than before.
 pub(crate) async fn open_store(
     url: &StoreUrl,
-    demands: &Demands,
+    options: &StoreOptions,
     progress: &Arc<ReplayProgress>,
 ) -> Result<(PetStore, LogRecorder), LogError> {
-    if demands.accept_new_log {
+    if options.accept_new_log {
         tracing::warn!(
             "--accept-new-log is set: this start adopts the log as it is; remove the flag for the next start"
         );
@@ -109,7 +109,7 @@ pub(crate) async fn open_store(
     let deadline = Instant::now() + START_TIMEOUT;
     let mut log = LogOnce::default();
     loop {
-        match try_to_open_store(url, demands, progress).await {
+        match try_to_open_store(url, options, progress).await {
             Err(error) if error.fault == Fault::Unreachable && Instant::now() < deadline => {
                 if let Change::Failed(error) = log.attempt(Some(&error)) {
                     tracing::warn!("waiting for the storage engine: {error}");
@@ -123,10 +123,10 @@ pub(crate) async fn open_store(
 
 async fn try_to_open_store(
     url: &StoreUrl,
-    demands: &Demands,
+    options: &StoreOptions,
     progress: &Arc<ReplayProgress>,
 ) -> Result<(PetStore, LogRecorder), LogError> {
-    let &Demands { required, ref state, accept_new_log, pets_max } = demands;
+    let &StoreOptions { required, ref state, accept_new_log, pets_max } = options;
     let recorder = LogRecorder::new(url, state.as_deref())?;
     let known = if accept_new_log { None } else { recorder.read()? };
     let log = open_known_log(url, known).await?;
