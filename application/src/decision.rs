@@ -260,7 +260,7 @@ mod tests {
             let draft = decide(&state, requests[done..].iter(), circumstances);
             let record = codec::encode(&draft.commit);
             assert!(record.bytes.len() <= record_limit || draft.covered() == 1, "{draft:?}");
-            state.history.add(&draft.commit, &record.bytes).unwrap();
+            state.history.add(&draft.commit, Digest::of(&record.bytes)).unwrap();
             covered.push(draft.covered());
         }
         assert_eq!(covered, [2, 1, 1, 1]);
@@ -271,7 +271,7 @@ mod tests {
         let (early, late) = (DateTime::UNIX_EPOCH, DateTime::UNIX_EPOCH + chrono::TimeDelta::hours(1));
         let mut state = State::default();
         let commit = decide(&state, [].into_iter(), at(late)).commit;
-        state.history.add(&commit, &codec::encode(&commit).bytes).unwrap();
+        state.history.add(&commit, Digest::of(&codec::encode(&commit).bytes)).unwrap();
         assert_eq!(decide(&state, [].into_iter(), at(early)).commit.time, early);
     }
 
@@ -280,7 +280,7 @@ mod tests {
         let mut state = with_capacity(capacity);
         for record in log {
             let commit = codec::decode(record).unwrap();
-            state.apply(&commit.view(), Digest::of(record)).unwrap();
+            state.apply(&commit, Digest::of(record)).unwrap();
         }
         state
     }
@@ -314,7 +314,7 @@ mod tests {
                 prop_assert_eq!(one, other, "both nodes respond alike");
                 let commit = codec::decode(&record).unwrap();
                 for node in &mut nodes {
-                    node.apply(&commit.view(), Digest::of(&record)).unwrap();
+                    node.apply(&commit, Digest::of(&record)).unwrap();
                 }
                 log.push(record);
             }

@@ -8,11 +8,10 @@ use tokio::sync::watch;
 
 use crate::{
     bookmark::{Bookmark, Recent},
-    commit::{Commit, CommitView},
+    commit::{Commit, Entry},
     digest::Digest,
     history::History,
-    idempotency::{IdempotencyCache, RequestKey, ScopedKey},
-    key_id::KeyId,
+    idempotency::{IdempotencyCache, ScopedKey},
     ports::{CommitId, LogError, LogIdentity, Position, ReadModel, Version},
 };
 
@@ -38,13 +37,12 @@ pub(crate) struct State {
 
 impl State {
     /// Applies a commit, whose record has this digest. Changes nothing if it is not the next one.
-    pub(crate) fn apply(&mut self, commit: &CommitView<'_>, record: Digest) -> Result<(), LogError> {
-        self.history.add_view(commit, record)?;
-        for entry in &commit.entries {
-            if let (Some(key), Some(pet)) = (entry.request_key, entry.event.added()) {
-                let key = RequestKey::new(key).expect("an entry has a valid request key");
-                let pet = pet.to_pet().expect("an event has a valid pet");
-                self.idempotency.insert(ScopedKey { owner: KeyId(entry.by.into()), key }, pet);
+    pub(crate) fn apply(&mut self, commit: &Commit, record: Digest) -> Result<(), LogError> {
+        self.history.add(commit, record)?;
+        for Entry { event, by, request_key } in &commit.entries {
+            if let (Some(key), Some(pet)) = (request_key, event.added()) {
+                let key = ScopedKey { owner: by.clone(), key: key.clone() };
+                self.idempotency.insert(key, pet.clone());
             }
         }
         Ok(())
@@ -93,14 +91,9 @@ impl NodeState {
         at(&self.state.lock())
     }
 
-    /// Applies a commit like [`apply_view`](Self::apply_view).
-    pub(crate) fn apply(&self, commit: &Commit, bytes: &[u8]) -> Result<(), LogError> {
-        self.apply_view(&commit.view(), Digest::of(bytes))
-    }
-
     /// Applies a durable commit, whose record has this digest. Skips a commit that was applied before; rejects one that does
     /// not follow or contradicts the history.
-    pub(crate) fn apply_view(&self, commit: &CommitView<'_>, record: Digest) -> Result<(), LogError> {
+    pub(crate) fn apply(&self, commit: &Commit, record: Digest) -> Result<(), LogError> {
         let mut state = self.state.lock();
         if commit.position <= state.history.version.position {
             return Ok(());

@@ -11,7 +11,7 @@ use thiserror::Error;
 
 pub use crate::commit::{CommitId, LogIdentity, Position, Version};
 use crate::{
-    commit::CommitView,
+    commit::Commit,
     page::{ListPets, PageEnd, PetView},
     statistics::Histogram,
 };
@@ -267,7 +267,7 @@ pub enum DurabilityLevel {
 /// Serves every read from memory. Implementations lock internally; no call waits for I/O.
 pub trait ReadModel: Send + Sync + 'static {
     /// Makes the commit visible, all of it at once. Commits arrive in order, each exactly once.
-    fn apply(&self, commit: &CommitView<'_>);
+    fn apply(&self, commit: &Commit);
     /// Hands the pet with this id to `sink`, if there is one, and says at which version that was looked up. Nothing changes
     /// until `sink` returns, so it must be quick.
     fn get(&self, id: PetId, sink: &mut dyn FnMut(PetView<'_>)) -> Version;

@@ -120,7 +120,7 @@ struct Check {
 impl Check {
     /// Continues after this record, which stands for everything before it. The totals count what is taken from now on.
     fn after(last: &StoredRecord) -> Result<Self, LogError> {
-        let history = History::after(&codec::decode_stored(last)?, &last.bytes)?;
+        let history = History::after(&codec::decode_stored(last)?, Digest::of(&last.bytes))?;
         let sound = Summary { last: last.position, ..Summary::default() };
         Ok(Self { history, sound, digest: Sha256::default(), last: Some(last.clone()) })
     }
@@ -160,7 +160,7 @@ impl Check {
     /// The commit in the record, if it fits the ones taken so far.
     fn follows(&mut self, record: &StoredRecord) -> Result<Commit, LogError> {
         let commit = codec::decode_stored(record)?;
-        self.history.add(&commit, &record.bytes)?;
+        self.history.add(&commit, Digest::of(&record.bytes))?;
         Ok(commit)
     }
 

@@ -11,6 +11,7 @@ use uuid::Uuid;
 use crate::{
     codec,
     commit::NodeId,
+    digest::Digest,
     decision::{self, Circumstances, Draft, EVENTS_MAX, Request},
     node_state::State,
     options::{LogAccess, Options},
@@ -170,7 +171,7 @@ impl Writer {
         }
         let record = codec::encode(&draft.commit);
         match self.store(base, &draft, &record).await {
-            Outcome::Stored => match self.replica.state.apply(&draft.commit, &record.bytes) {
+            Outcome::Stored => match self.replica.state.apply(&draft.commit, Digest::of(&record.bytes)) {
                 Ok(()) => {
                     self.replica.statistics.stored(draft.commit.entries.len(), record.bytes.len());
                     self.refusals = 0;
