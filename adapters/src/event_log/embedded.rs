@@ -51,13 +51,13 @@ use tokio::{
 
 pub use copy::Copy;
 pub use engine::{Closing, Engine, open_copy};
-pub use high_water_mark::Mark;
 pub use io_error::io_error;
 pub use layout::{Layout, sync_files};
 pub use read_only::ReadOnlyLog;
 pub use reading::{Records, Visit, damaged};
 pub use salvage::{Remains, SalvagedLog};
 
+pub(crate) use high_water_mark::check_nothing_is_lost;
 pub(crate) use opening::{check, close};
 pub(crate) use panics::{one_line, silence_panics};
 pub(crate) use reading::read_within;

@@ -17,7 +17,6 @@ use tokio::{
 use super::{
     engine::{Closing, Engine},
     failed_sync,
-    high_water_mark::Mark,
     io_error::io_error,
     open_files::OpenFiles,
     opening::{self, Opened, Store},
@@ -154,14 +153,14 @@ impl<E: Engine> Owner<E> {
         if let Some(error) = self.shared.closed.read().clone() {
             return Err(AppendError::Closed(error));
         }
-        if expected != self.store.mark.mark().version() {
+        if expected != self.store.mark.mark() {
             return Err(AppendError::Conflict);
         }
         if let Err(error) = space::check_room(&self.store.layout.folder, record.bytes.len()) {
             let closed = self.give_up_if_gone().unwrap_or_else(|| self.stop(State::Full, error));
             return Err(AppendError::Closed(closed));
         }
-        let at = Mark { position: expected.position.next(), commit: record.id };
+        let at = Version::at(expected.position.next(), record.id);
         match self.store(at, record) {
             Ok(()) => {
                 self.shared.head.send_replace(at.position);
@@ -175,10 +174,10 @@ impl<E: Engine> Owner<E> {
         }
     }
 
-    fn store(&mut self, at: Mark, record: &Record) -> Result<(), LogError> {
+    fn store(&mut self, at: Version, record: &Record) -> Result<(), LogError> {
         self.changed = true;
         let begun = Instant::now();
-        let written = self.with_engine("writing to the log", |engine| engine.append(at, record));
+        let written = self.with_engine("writing to the log", |engine| engine.append(at.position, record));
         self.shared.sync_micros.observe_micros(begun.elapsed());
         written?;
         self.store.mark.raise(at).map_err(io_error("writing the high-water mark"))?;
@@ -297,7 +296,7 @@ impl<E: Engine> Owner<E> {
     }
 
     /// Takes note of everything the log holds, which is durable by now.
-    fn go_on_from(&mut self, last: Mark) -> Result<(), LogError> {
+    fn go_on_from(&mut self, last: Version) -> Result<(), LogError> {
         let mark = &mut self.store.mark;
         if last != mark.mark() {
             let raised = mark.raise(last).and_then(|()| mark.sync());
