@@ -3,11 +3,7 @@
 
 use std::mem;
 
-use application::{
-    ListPets, PageEnd, PetView, Version,
-    commit::Commit,
-    ports::ReadModel,
-};
+use application::{ListPets, PageEnd, PetView, Version, commit::Commit, ports::ReadModel};
 use domain::{PetEvent, PetId, PetStatus};
 use parking_lot::RwLock;
 

@@ -11,9 +11,6 @@ pub(crate) enum Command {
     Create(CreatePet),
 }
 
-/// The reply to a command.
-pub(crate) type Reply = Result<Created, WriteError>;
-
 /// Asks for a pet to be added.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct CreatePet {

@@ -4,7 +4,6 @@
 //! log), `decision` (how requests become a commit), `node_state` (the only place where state changes),
 //! `replica` (how a node reads the log), `replay` (how it applies much of it fast), [`codec`] (the record format), [`contract`] (what every log must do).
 
-mod bookmark;
 pub mod codec;
 mod commands;
 pub mod commit;
@@ -16,6 +15,7 @@ mod health;
 mod history;
 mod idempotency;
 mod key_id;
+mod log_position;
 mod node_state;
 mod options;
 mod page;
@@ -28,12 +28,12 @@ pub mod transfer;
 mod write_fairness;
 mod writer;
 
-pub use bookmark::{Bookmark, HASH_PREFIX};
 pub use commands::{CreatePet, Created, WriteError};
 pub use digest::{Digest, InvalidDigest};
 pub use health::Health;
 pub use idempotency::{InvalidRequestKey, RequestKey};
 pub use key_id::KeyId;
+pub use log_position::{HASH_PREFIX, LogPosition};
 pub use options::{LogAccess, Options};
 pub use page::{Limit, LimitOutOfRange, ListPets, PageEnd, PetView};
 pub use pet_store::{NotCaughtUp, PetStore};

@@ -7,11 +7,11 @@ use parking_lot::{Mutex, RwLock};
 use tokio::sync::watch;
 
 use crate::{
-    bookmark::{Bookmark, Recent},
     commit::{Commit, Entry},
     digest::Digest,
     history::History,
     idempotency::{IdempotencyCache, ScopedKey},
+    log_position::{LogPosition, Recent},
     ports::{CommitId, LogError, LogIdentity, Position, ReadModel, Version},
 };
 
@@ -19,7 +19,7 @@ use crate::{
 pub(crate) struct NodeState {
     state: Mutex<State>,
     read_model: Arc<dyn ReadModel>,
-    /// Held while the read model is read and while it changes, so that pets and bookmark are of the same moment.
+    /// Held while the read model is read and while it changes, so that pets and position belong together.
     recent: RwLock<Recent>,
     applied: watch::Sender<Position>,
     /// The first commit of the log, which tells logs apart.
@@ -55,15 +55,15 @@ impl NodeState {
         Self { state, read_model, recent, applied, first }
     }
 
-    /// Shows what readers see, and where that was taken. Nothing is applied meanwhile.
-    pub(crate) fn show<T>(&self, look: impl FnOnce(&dyn ReadModel) -> T) -> (T, Bookmark) {
+    /// Calls `query` with the read model, and returns its position too. No commit is applied until `query` returns.
+    pub(crate) fn show<T>(&self, query: impl FnOnce(&dyn ReadModel) -> T) -> (T, LogPosition) {
         let recent = self.recent.read();
-        (look(&*self.read_model), recent.last())
+        (query(&*self.read_model), recent.last())
     }
 
     /// Whether the history that readers see holds this commit. `None` if that is too long ago to tell.
-    pub(crate) fn holds(&self, bookmark: Bookmark) -> Option<bool> {
-        self.recent.read().holds(bookmark)
+    pub(crate) fn holds(&self, position: LogPosition) -> Option<bool> {
+        self.recent.read().holds(position)
     }
 
     pub(crate) fn version(&self) -> Version {
@@ -86,9 +86,9 @@ impl NodeState {
         self.applied.subscribe()
     }
 
-    /// Looks at the state. Nothing can be applied meanwhile, so be quick.
-    pub(crate) fn look<T>(&self, at: impl FnOnce(&State) -> T) -> T {
-        at(&self.state.lock())
+    /// Calls `decide` with the state. No commit is applied until it returns, so it must be quick.
+    pub(crate) fn with<T>(&self, decide: impl FnOnce(&State) -> T) -> T {
+        decide(&self.state.lock())
     }
 
     /// Applies a durable commit, whose record has this digest. Skips a commit that was applied before; rejects one that does

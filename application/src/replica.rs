@@ -4,28 +4,28 @@
 use std::{cmp, sync::Arc, time::Duration};
 
 use tokio::{
-    sync::Mutex,
+    sync::{Mutex, watch},
     task,
     time::{self, Instant},
 };
 
 use crate::{
-    bookmark::{self, Bookmark},
     codec,
     digest::Digest,
-    health::Monitor,
+    health::Health,
+    log_position::{self, LogPosition},
     node_state::NodeState,
     ports::{EventLog, Fault, LogError, LogIdentity, Position, ReadBound, StoredRecord, Version},
     replay::{self, ReplayProgress},
     statistics::Statistics,
 };
 
-/// How long to wait for news before checking whether the log still responds.
-const PATIENCE: Duration = Duration::from_secs(1);
-/// How long to wait after an error.
-const RETRY_PAUSE: Duration = Duration::from_millis(250);
-/// How long to wait for a commit that was stored and is not shown yet.
-const LAG_PAUSE: Duration = Duration::from_millis(20);
+/// How long to wait for new commits before checking whether the log still responds.
+const POLL_INTERVAL: Duration = Duration::from_secs(1);
+/// The delay after an error.
+const RETRY_DELAY: Duration = Duration::from_millis(250);
+/// The delay before a commit is read that was stored and is not shown yet.
+const LAG_DELAY: Duration = Duration::from_millis(20);
 /// How often a long replay logs its progress.
 const PROGRESS_INTERVAL: Duration = Duration::from_secs(2);
 /// How long a node may go without a confirmed head before it calls itself not ready.
@@ -36,32 +36,55 @@ const MAX_STALENESS: Duration = Duration::from_secs(5);
 pub(crate) struct Replica {
     pub(crate) log: Arc<dyn EventLog>,
     pub(crate) state: Arc<NodeState>,
-    pub(crate) monitor: Arc<Monitor>,
+    health: watch::Sender<Health>,
     pub(crate) statistics: Arc<Statistics>,
     /// Held from reading to applying.
     turn: Arc<Mutex<()>>,
-    log_state: Arc<parking_lot::Mutex<LogState>>,
     progress: Arc<ReplayProgress>,
-}
-
-/// What this node knows about the log. A node never goes back: it drops nothing that it has applied, and follows only a log
-/// that holds its newest commit.
-#[derive(Debug, Clone, Default, PartialEq, Eq)]
-enum LogState {
-    /// The log held the newest applied commit, and has responded since.
-    #[default]
-    Following,
-    /// The log has not responded since, and may have been replaced.
-    Disconnected,
-    /// Nothing is written to this log: it failed, is damaged, or lacks the newest applied commit. This ends when it has been
-    /// read successfully.
-    Unusable(LogError),
 }
 
 impl Replica {
     pub(crate) fn new(log: Arc<dyn EventLog>, state: Arc<NodeState>, progress: Arc<ReplayProgress>) -> Self {
-        let (monitor, statistics, turn, log_state) = Default::default();
-        Self { log, state, monitor, statistics, turn, log_state, progress }
+        let (health, statistics, turn) = Default::default();
+        Self { log, state, health, statistics, turn, progress }
+    }
+
+    /// What this node can do right now.
+    pub(crate) fn health(&self) -> watch::Ref<'_, Health> {
+        self.health.borrow()
+    }
+
+    /// Tells when the health changes.
+    pub(crate) fn health_changes(&self) -> watch::Receiver<Health> {
+        self.health.subscribe()
+    }
+
+    /// Changes the health, and logs the change if it makes a difference to the readiness of this node.
+    pub(crate) fn change_health(&self, change: impl FnOnce(&mut Health)) {
+        // Read first: the state must not be locked while the health is.
+        let position = self.state.version().position.0;
+        self.health.send_if_modified(|health| {
+            let before = health.clone();
+            change(health);
+            if let Some(error) = rejection(health).filter(|_| rejection(&before).is_none()) {
+                self.statistics.log_rejected();
+                tracing::error!(position, head = self.statistics.head().0, "writes stopped: {error}");
+            }
+            match (before.not_ready(), health.not_ready()) {
+                (None, Some(error)) => tracing::error!(fault = %error.fault, "not ready: {error}"),
+                (Some(_), None) => tracing::info!("ready again"),
+                (Some(old), Some(new)) if old != new => {
+                    tracing::warn!(fault = %new.fault, "still not ready: {new}");
+                }
+                (Some(_), Some(_)) | (None, None) => {}
+            }
+            before != *health
+        });
+    }
+
+    /// The last position of a log that lacks the newest applied commit, or `None` while the log is not rejected.
+    pub(crate) fn rejected_head(&self) -> Option<Position> {
+        rejection(&self.health()).map(|_| self.statistics.head())
     }
 
     /// The last position of the log, which is thereby seen.
@@ -91,7 +114,7 @@ impl Replica {
         };
         if !news && self.state.version() == base {
             // It was stored and is not shown yet.
-            time::sleep(LAG_PAUSE).await;
+            time::sleep(LAG_DELAY).await;
         }
         Ok(())
     }
@@ -99,26 +122,15 @@ impl Replica {
     /// Makes sure, before anything is appended, that the log is usable, and that it still holds the newest applied commit if
     /// it did not respond in between.
     pub(crate) async fn check_usable(&self) -> Result<(), LogError> {
-        let state = self.log_state.lock().clone();
-        match state {
-            LogState::Following => Ok(()),
-            LogState::Disconnected => self.check_holds(self.state.version()).await,
-            LogState::Unusable(error) => Err(error),
+        let (following, unusable) = {
+            let health = self.health();
+            (health.is_following(), health.unusable().cloned())
+        };
+        match unusable {
+            Some(error) => Err(error),
+            None if following => Ok(()),
+            None => self.check_holds(self.state.version()).await,
         }
-    }
-
-    /// Why nothing may be written to the log, if it is unusable.
-    pub(crate) fn unusable(&self) -> Option<LogError> {
-        match &*self.log_state.lock() {
-            LogState::Following | LogState::Disconnected => None,
-            LogState::Unusable(error) => Some(error.clone()),
-        }
-    }
-
-    /// The first and the newest applied commit, while this node follows its log.
-    pub(crate) fn identity(&self) -> Option<LogIdentity> {
-        let following = *self.log_state.lock() == LogState::Following;
-        self.state.identity().filter(|_| following)
     }
 
     /// Follows the log again once it holds the newest applied commit, and applies what it holds by then.
@@ -130,60 +142,35 @@ impl Replica {
             self.check_identity(identity).await?;
         }
         self.read_up_to(head).await?;
-        *self.log_state.lock() = LogState::Following;
-        self.monitor.clear_log_error();
+        self.change_health(Health::follow);
         Ok(())
     }
 
-    /// Records why the log cannot be used. An unusable log stays unusable until it has been read again: losing the connection
-    /// does not change that.
-    pub(crate) fn record_failure(&self, error: &LogError) {
-        let mut state = self.log_state.lock();
-        if error.fault == Fault::Unreachable {
-            if *state == LogState::Following {
-                *state = LogState::Disconnected;
-            }
-            return;
-        }
-        let known = matches!(&*state, LogState::Unusable(known) if known.fault == error.fault);
-        if error.fault == Fault::AnotherLog && !known {
-            self.statistics.log_rejected();
-            let (position, head) = (self.state.version().position.0, self.statistics.head().0);
-            tracing::error!(position, head, "writes stopped: {error}");
-        }
-        *state = LogState::Unusable(error.clone());
-    }
-
     /// Whether the applied history holds this commit. An old commit is read from the log.
-    pub(crate) async fn holds(&self, bookmark: Bookmark) -> bool {
-        if let Some(held) = self.state.holds(bookmark) {
+    pub(crate) async fn holds(&self, position: LogPosition) -> bool {
+        if let Some(held) = self.state.holds(position) {
             return held;
         }
-        let Ok(found) = self.log.read(before(bookmark.position), ReadBound::ONE).await else { return false };
-        found.first().is_some_and(|record| bookmark.hash == Some(bookmark::prefix(Digest::of(&record.bytes))))
+        let Ok(found) = self.log.read(before(position.position), ReadBound::ONE).await else { return false };
+        let prefix = |record: &StoredRecord| log_position::prefix(Digest::of(&record.bytes));
+        found.first().map(prefix).is_some_and(|hash| position.hash == Some(hash))
     }
 
     /// Keeps up with a log that others write to, for as long as it is polled.
     pub(crate) async fn follow(self) {
         let mut confirmed = Instant::now();
         loop {
-            let following = *self.log_state.lock() == LogState::Following;
+            let following = self.health().is_following();
             let polled = if following { self.poll().await } else { self.resume().await };
             match polled {
-                Ok(()) => {
-                    confirmed = Instant::now();
-                    self.monitor.resume_following();
-                }
+                Ok(()) => confirmed = Instant::now(),
                 Err(error) => {
-                    let away = error.fault == Fault::Unreachable;
-                    // The writer may be looking at the log too, and may have begun before this was found.
+                    // The writer may be reading the log too, and may have begun before this was found.
                     let turn = self.turn.lock().await;
-                    self.record_failure(&error);
-                    if !away || confirmed.elapsed() > MAX_STALENESS {
-                        self.monitor.stop_following(&error);
-                    }
+                    let is_outdated = confirmed.elapsed() > MAX_STALENESS;
+                    self.change_health(|health| health.stop_following(&error, is_outdated));
                     drop(turn);
-                    time::sleep(RETRY_PAUSE).await;
+                    time::sleep(RETRY_DELAY).await;
                 }
             }
         }
@@ -192,7 +179,7 @@ impl Replica {
     /// Waits for the next commits and applies them.
     async fn poll(&self) -> Result<(), LogError> {
         let known = self.state.version().position;
-        self.log.wait_for(known, PATIENCE).await?;
+        self.log.wait_for(known, POLL_INTERVAL).await?;
         if self.state.version().position > known {
             self.statistics.seen(self.state.version().position);
             // It was this node that wrote: if others did too, the next wait ends at once.
@@ -341,6 +328,11 @@ impl Replica {
         };
         Err(LogError::new(Fault::AnotherLog, detail))
     }
+}
+
+/// Why the log is rejected, if it lacks the newest applied commit.
+fn rejection(health: &Health) -> Option<&LogError> {
+    health.unusable().filter(|error| error.fault == Fault::AnotherLog)
 }
 
 /// A replica of the engine is behind the head that it reported; retry.

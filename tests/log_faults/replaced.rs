@@ -4,7 +4,7 @@ use std::{sync::Arc, time::Duration};
 
 use adapters::{read_model::MemoryReadModel, system::SystemClock};
 use application::{
-    Bookmark, HASH_PREFIX, LogAccess, NotCaughtUp, Options, PetStore, Version, WriteError, contract,
+    HASH_PREFIX, LogAccess, LogPosition, NotCaughtUp, Options, PetStore, Version, WriteError, contract,
     ports::Fault,
 };
 use harness::{FaultyLog, LogFault, open_node};
@@ -61,19 +61,19 @@ async fn a_start_rejects_a_log_that_does_not_hold_the_recorded_version() {
 
 /// So many commits that a node no longer knows the first ones by their hashes, and asks the log.
 #[tokio::test(start_paused = true)]
-async fn a_bookmark_from_long_ago_is_compared_with_the_log() {
+async fn a_position_from_long_ago_is_compared_with_the_log() {
     let log = Arc::<FaultyLog>::default();
     let store = alone(&log).await;
-    let start = store.bookmark();
+    let start = store.log_position();
     create(&store).await.unwrap();
-    let first = store.bookmark();
-    let other = Bookmark { hash: Some([7; HASH_PREFIX]), ..first };
+    let first = store.log_position();
+    let other = LogPosition { hash: Some([7; HASH_PREFIX]), ..first };
     for _ in 0..4_096 {
         create(&store).await.unwrap();
     }
     let patience = Duration::from_secs(1);
-    for bookmark in [start, first, first.position.into()] {
-        assert_eq!(store.caught_up(bookmark, patience).await, Ok(()), "{bookmark:?}");
+    for position in [start, first, first.position.into()] {
+        assert_eq!(store.caught_up(position, patience).await, Ok(()), "{position:?}");
     }
     assert_eq!(store.caught_up(other, patience).await, Err(NotCaughtUp));
     log.fails_with(LogFault::Disconnected);

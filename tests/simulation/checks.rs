@@ -113,7 +113,7 @@ fn refusals_have_a_reason(plan: &Plan, truth: &Truth, operations: &Operations) -
 }
 
 fn nobody_waits_too_long(operations: &Operations) -> Verdict {
-    let patience = PetStore::WRITE_PATIENCE.as_millis();
+    let patience = PetStore::WRITE_TIMEOUT.as_millis();
     for create in &operations.creates {
         let waited = u128::from(create.ended.millis - create.sent.millis);
         // The clock of the simulation counts whole milliseconds.

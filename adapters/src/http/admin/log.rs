@@ -6,7 +6,7 @@
 use std::{collections::VecDeque, sync::Arc, time::Duration};
 
 use application::{
-    Bookmark, KeyId,
+    KeyId, LogPosition,
     ports::{LogError, Position},
     transfer::Feed,
 };
@@ -71,7 +71,7 @@ pub(crate) async fn show(
     let head = head_beyond(&service, query.after).await?;
     let body = if method == Method::GET { send(&service, &reader, query, head)? } else { Body::empty() };
     let mut response = body.into_response();
-    let position = log_position(Bookmark { position: head, hash: None });
+    let position = log_position(LogPosition { position: head, hash: None });
     response.headers_mut().extend([JSON_LINES, (LOG_POSITION, position)]);
     response.extensions_mut().insert(Endless);
     Ok(response)
@@ -80,7 +80,7 @@ pub(crate) async fn show(
 /// The last position of the log. It is an error if `after` is beyond it.
 async fn head_beyond(service: &Service, after: Position) -> Result<Position, ApiError> {
     let store = service.store()?;
-    if let Some(error) = store.health().reads {
+    if let Some(error) = store.health().reads_stopped() {
         return Err(error.fault.into());
     }
     let head = store.log_head().await.map_err(|error| {
