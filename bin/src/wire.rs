@@ -3,7 +3,7 @@
 use std::{
     io,
     path::{Path, PathBuf},
-    sync::{Arc, Mutex, PoisonError, Weak},
+    sync::{Arc, Mutex, MutexGuard, PoisonError, Weak},
     time::Duration,
 };
 
@@ -18,10 +18,13 @@ use adapters::{
     system::SystemClock,
 };
 use application::{
-    Options, PetStore, ReplayProgress,
+    Health, Options, PetStore, ReplayProgress,
     ports::{Clock as _, DurabilityLevel, Fault, LogError, LogIdentity},
 };
-use tokio::time::{self, Instant};
+use tokio::{
+    sync::watch,
+    time::{self, Instant},
+};
 
 use crate::{
     engines::{Engine, Log, Remains, Source},
@@ -168,14 +171,22 @@ fn advise(error: LogError) -> LogError {
 #[derive(Clone)]
 pub(crate) struct LogRecorder {
     record: Option<Arc<StateRecord>>,
-    /// Why the last update failed. Each reason is logged once.
-    failure: Arc<Mutex<Option<String>>>,
+    last: Arc<Mutex<LastUpdate>>,
+}
+
+/// The last update of the record.
+#[derive(Default)]
+struct LastUpdate {
+    /// What was recorded. It is not recorded again, because the operator may have adopted another log in the meantime.
+    recorded: Option<LogIdentity>,
+    /// Why the update failed. Each reason is logged once.
+    failure: Option<String>,
 }
 
 impl LogRecorder {
     fn new(url: &StoreUrl, state: Option<&Path>) -> Result<Self, LogError> {
         let (Some(name), Some(directory)) = (url.log_name(), state) else {
-            return Ok(Self { record: None, failure: Arc::default() });
+            return Ok(Self { record: None, last: Arc::default() });
         };
         if url.contains(directory) {
             let detail =
@@ -191,7 +202,7 @@ impl LogRecorder {
             );
             LogError::new(Fault::CannotOpen, detail)
         })?;
-        Ok(Self { record: Some(Arc::new(record)), failure: Arc::default() })
+        Ok(Self { record: Some(Arc::new(record)), last: Arc::default() })
     }
 
     fn read(&self) -> Result<Option<LogIdentity>, LogError> {
@@ -209,41 +220,57 @@ impl LogRecorder {
     /// Records the log of the store instead of the one before.
     async fn adopt(&self, store: &PetStore) {
         let identity = store.identity();
-        self.update(move |record| record.replace(identity)).await;
+        self.update(identity, move |record| record.replace(identity)).await;
     }
 
-    /// Records what the store has applied, if it follows its log.
-    pub(crate) async fn record(&self, store: &PetStore) {
-        if let Some(identity) = store.identity() {
-            self.update(move |record| record.advance(identity)).await;
+    /// Records the newest commit that the store has applied.
+    pub(crate) async fn record(&self, identity: Option<LogIdentity>) {
+        if let Some(identity) = identity.filter(|_| self.last().recorded != identity) {
+            self.update(Some(identity), move |record| record.advance(identity)).await;
         }
     }
 
-    /// Records the first commit, and then every few seconds, for as long as the store is open.
-    pub(crate) async fn run(self, store: Weak<PetStore>, first_applied: impl Future<Output = ()>) {
+    /// Records the first commit, and then every few seconds and whenever the health changes, for as long as the store is open.
+    /// A node that stops following its log therefore records the newest commit that it has applied.
+    pub(crate) async fn run(
+        self,
+        store: Weak<PetStore>,
+        first_applied: impl Future<Output = ()>,
+        mut health: watch::Receiver<Health>,
+    ) {
         first_applied.await;
         while let Some(identity) = store.upgrade().map(|store| store.identity()) {
-            if let Some(identity) = identity {
-                self.update(move |record| record.advance(identity)).await;
+            self.record(identity).await;
+            tokio::select! {
+                () = time::sleep(RECORD_INTERVAL) => {}
+                changed = health.changed() => if changed.is_err() { return },
             }
-            time::sleep(RECORD_INTERVAL).await;
         }
     }
 
-    async fn update(&self, update: impl FnOnce(&StateRecord) -> io::Result<()> + Send + 'static) {
+    async fn update(
+        &self,
+        identity: Option<LogIdentity>,
+        update: impl FnOnce(&StateRecord) -> io::Result<()> + Send + 'static,
+    ) {
         let Some(record) = self.record.clone() else { return };
-        let updated = tokio::task::spawn_blocking(move || update(&record)).await;
-        let failure = match updated {
-            Ok(Ok(())) => None,
-            Ok(Err(error)) => Some(error.to_string()),
+        let failure = match tokio::task::spawn_blocking(move || update(&record)).await {
+            Ok(updated) => updated.err().map(|error| error.to_string()),
             // A runtime that shuts down cancels the work.
             Err(_) => return,
         };
-        let mut logged = self.failure.lock().unwrap_or_else(PoisonError::into_inner);
-        if let Some(reason) = failure.as_ref().filter(|_| *logged != failure) {
+        let mut last = self.last();
+        if failure.is_none() {
+            last.recorded = identity;
+        }
+        if let Some(reason) = failure.as_ref().filter(|_| last.failure != failure) {
             tracing::warn!("the record of the applied log cannot be updated: {reason}");
         }
-        *logged = failure;
+        last.failure = failure;
+    }
+
+    fn last(&self) -> MutexGuard<'_, LastUpdate> {
+        self.last.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
 
