@@ -30,6 +30,9 @@ pub struct Commit {
 pub struct NodeId(pub u64);
 
 impl NodeId {
+    /// The id in all but the last commit of a salvage: a log that ends with it is incomplete. No node has this id.
+    pub const UNFINISHED_SALVAGE: Self = Self(0);
+
     /// The id of a node that starts now.
     pub fn random() -> Self {
         // The second half of such an id is random but for two bits.

@@ -18,13 +18,12 @@ use crate::{
     options::{LogAccess, Options},
     page::{ListPets, PageEnd, PetView},
     ports::{
-        Clock, CommitId, Durability, EventLog, Fault, LogError, LogIdentity, Position, ReadModel,
+        Clock, CommitId, Durability, EventLog, Fault, LogError, LogIdentity, LogSource, Position, ReadModel,
         StorageStats, Version,
     },
     replay::ReplayProgress,
     replica::Replica,
     statistics::Statistics,
-    transfer::Feed,
     writer::{self, Request, Writer},
 };
 
@@ -140,14 +139,9 @@ impl PetStore {
         }
     }
 
-    /// The last position of the log itself, which readers of this node may not see yet.
-    pub async fn log_head(&self) -> Result<Position, LogError> {
-        self.replica.log.head().await
-    }
-
-    /// The stored records after this position.
-    pub fn log_feed(&self, after: Position) -> Feed {
-        Feed::after(self.replica.log.clone(), after)
+    /// The log itself, which may hold commits that readers of this node do not see yet.
+    pub fn log(&self) -> Arc<dyn LogSource> {
+        self.replica.log.clone()
     }
 
     /// What a log must hold to be accepted by the next start: the first and the newest applied commit. `None` while there are

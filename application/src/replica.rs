@@ -11,6 +11,7 @@ use tokio::{
 
 use crate::{
     codec,
+    commit::NodeId,
     digest::Digest,
     health::Health,
     log_position::{self, LogPosition},
@@ -101,7 +102,24 @@ impl Replica {
         }
         // The log may be replaced at any moment: nothing is served below the recorded version.
         let head = self.head().await?;
-        self.read_up_to(head.max(least)).await
+        self.read_up_to(head.max(least)).await?;
+        self.check_complete().await
+    }
+
+    /// Rejects a log that a salvage has not finished.
+    async fn check_complete(&self) -> Result<(), LogError> {
+        let position = self.state.version().position;
+        let last = self.log.read(before(position), ReadBound::ONE).await?;
+        match last.first().map(codec::decode_stored).transpose()? {
+            Some(commit) if commit.node == NodeId::UNFINISHED_SALVAGE => {
+                let detail = format!(
+                    "the log is an unfinished salvage that ends at position {position}: delete it, and salvage again into an \
+                     empty log"
+                );
+                Err(LogError::new(Fault::CannotOpen, detail))
+            }
+            Some(_) | None => Ok(()),
+        }
     }
 
     /// Applies what another node wrote right after `base`, or the first part of it. One read, since every moment

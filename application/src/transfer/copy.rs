@@ -7,7 +7,7 @@ use std::time::Duration;
 use thiserror::Error;
 use tokio::time;
 
-use super::{Broken, Check, Summary, walk};
+use super::{Broken, Checked, Tally, walk};
 use crate::{
     codec,
     commit::Commit,
@@ -102,8 +102,8 @@ pub async fn copy(
     to: &dyn EventLog,
     until: Until,
     mut report: impl FnMut(CopyStep<'_>),
-) -> Result<Summary, Broken<CopyError>> {
-    let mut copied = Check::default();
+) -> Result<Tally, Broken<CopyError>> {
+    let mut copied = Checked::default();
     let ended = run(from, to, until, &mut copied, &mut report).await;
     copied.end(ended)
 }
@@ -112,23 +112,25 @@ async fn run(
     from: &dyn LogSource,
     to: &dyn EventLog,
     until: Until,
-    copied: &mut Check,
+    copied: &mut Checked,
     report: &mut impl FnMut(CopyStep<'_>),
 ) -> Result<(), CopyError> {
     let mut target = Target::open(to).await?;
     match (until, &target.last) {
         (Until::Head, _) => check_sizes(from, to).await?,
-        (Until::Stopped, Some(last)) => *copied = Check::after(last).map_err(CopyError::Target)?,
+        (Until::Stopped, Some(last)) => {
+            *copied = Checked::resume(last.clone()).map_err(CopyError::Target)?;
+        }
         (Until::Stopped, None) => {}
     }
     let mut delay = RETRY_DELAY;
     loop {
-        let before = copied.sound.last;
+        let before = copied.tally.position();
         match copy_on(from, &mut target, until, copied, report).await {
             Err(error) if until == Until::Stopped && error.may_pass() => {
                 report(CopyStep::Waiting(&error));
-                delay =
-                    if copied.sound.last > before { RETRY_DELAY } else { (2 * delay).min(RETRY_DELAY_MAX) };
+                let has_progressed = copied.tally.position() > before;
+                delay = if has_progressed { RETRY_DELAY } else { (2 * delay).min(RETRY_DELAY_MAX) };
                 time::sleep(delay).await;
             }
             ended => return ended,
@@ -141,27 +143,27 @@ async fn copy_on(
     from: &dyn LogSource,
     target: &mut Target<'_>,
     until: Until,
-    copied: &mut Check,
+    copied: &mut Checked,
     report: &mut impl FnMut(CopyStep<'_>),
 ) -> Result<(), CopyError> {
-    if let Some(last) = &copied.last {
+    if let Some(last) = copied.tally.last() {
         compare(from, last).await?;
     }
-    report(CopyStep::Resumed(copied.sound.last));
+    report(CopyStep::Resumed(copied.tally.position()));
     loop {
         if until == Until::Stopped {
             // First, so that a running service has a follower from the beginning, and sends it everything before it stops.
-            from.wait_for(copied.sound.last, POLL_INTERVAL).await?;
+            from.wait_for(copied.tally.position(), POLL_INTERVAL).await?;
         }
-        let records = copied.next_records(from).await?;
+        let records = copied.tally.read_next(from, ReadBound::BATCH).await?;
         if records.is_empty() && until == Until::Head {
-            return target.ends_at(copied.sound.last);
+            return target.ends_at(copied.tally.position());
         }
-        for record in &records {
-            let commit = copied.follows(record)?;
+        for record in records {
+            let commit = copied.check_next(&record)?;
             let mut delay = RETRY_DELAY;
             loop {
-                match target.take(record, commit.id).await {
+                match target.take(&record, commit.id).await {
                     Err(error) if until == Until::Stopped && error.may_pass() => {
                         report(CopyStep::Waiting(&error));
                         time::sleep(delay).await;
@@ -170,7 +172,7 @@ async fn copy_on(
                     taken => break taken?,
                 }
             }
-            copied.take(record, &commit);
+            copied.tally.add_commit(record, &commit);
             report(CopyStep::Stored(&commit));
         }
     }

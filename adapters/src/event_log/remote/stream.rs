@@ -8,7 +8,7 @@ use std::{
 
 use application::{
     ports::{Fault, LogError, Position, ReadBound, StoredRecord},
-    transfer::{LINE_MAX, Passed},
+    transfer::{LINE_MAX, Tally},
 };
 use bytes::Bytes;
 use tokio::{
@@ -34,7 +34,7 @@ pub(super) enum Extent {
 pub(super) struct Stream {
     body: BufReader<Pin<Box<dyn AsyncRead + Send>>>,
     extent: Extent,
-    passed: Passed,
+    tally: Tally,
     /// The beginning of a line. It stays here when nobody waits for the rest.
     begun: Vec<u8>,
     /// A whole line that nobody has taken yet.
@@ -53,13 +53,13 @@ enum End {
 impl Stream {
     pub(super) fn new(response: Response, extent: Extent, after: Position) -> Self {
         let Response { body, end_is_proven, .. } = response;
-        let (passed, heard) = (Passed::after(after), Instant::now());
-        Self { body, extent, passed, begun: vec![], line: None, heard, end: End::Ahead, end_is_proven }
+        let (tally, heard) = (Tally::after(after), Instant::now());
+        Self { body, extent, tally, begun: vec![], line: None, heard, end: End::Ahead, end_is_proven }
     }
 
     /// The position of the last record that was taken.
     pub(super) fn position(&self) -> Position {
-        self.passed.last()
+        self.tally.position()
     }
 
     /// Whether there is nothing more to come.
@@ -89,7 +89,7 @@ impl Stream {
                 Err(_) => break,
             }
             // The end is found by the read after the last record, which returns nothing.
-            if !records.is_empty() && self.line.as_ref().is_some_and(|line| Passed::is_manifest(line)) {
+            if !records.is_empty() && self.line.as_ref().is_some_and(|line| Tally::is_manifest(line)) {
                 break;
             }
             if let Some(record) = self.take()? {
@@ -139,15 +139,16 @@ impl Stream {
     /// The record in the line that has come, or `None` if that is the manifest.
     fn take(&mut self) -> Result<Option<StoredRecord>, LogError> {
         let Some(line) = self.line.take() else { return Ok(None) };
-        if Passed::is_manifest(&line) {
-            if !self.passed.fits(&line) {
+        if Tally::is_manifest(&line) {
+            if !self.tally.matches(&line) {
                 return Err(self.damaged("is a manifest that does not match the lines before it"));
             }
             self.end = End::Manifest;
             return Ok(None);
         }
-        self.passed.take(&line);
-        Ok(Some(StoredRecord { position: self.passed.last(), bytes: Bytes::from(line) }))
+        let record = StoredRecord { position: self.tally.position().next(), bytes: Bytes::from(line) };
+        self.tally.add(record.clone());
+        Ok(Some(record))
     }
 
     /// A service that stops ends its endless responses in order, after a whole line.
