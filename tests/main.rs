@@ -1,72 +1,95 @@
-//! Everything a user can see, tested on the real program or on the crates' public interfaces.
+//! Everything a user can see, tested on the real binary or on the crates' public interfaces.
 #![expect(clippy::unwrap_used, reason = "a test that cannot go on has failed")]
 
-mod adding_an_operation;
-mod admin_page;
-mod another_log;
-mod architecture;
-mod authentication;
-mod bad_requests;
-mod bill_of_materials;
-mod caching;
-mod clients;
-mod continuous_copy;
-mod copy_circle;
-mod cors;
-mod crash;
-mod create_pet;
-mod debian_package;
-mod deleted_files;
-mod deployment;
-mod descriptors;
-mod docs_page;
-mod documentation;
-mod engines;
-mod engines_nats;
-mod engines_sql;
-mod errors;
-mod file_engine;
-mod fuzz_corpus;
-mod fuzzing;
-mod get_pet;
+/// The HTTP API as a client sees it.
+mod api {
+    mod authentication;
+    mod bad_requests;
+    mod caching;
+    mod clients;
+    mod cors;
+    mod create_pet;
+    mod errors;
+    mod fuzzing;
+    mod get_pet;
+    mod http2;
+    mod idempotency;
+    mod limits;
+    mod list_pets;
+    mod log_position;
+    mod openapi;
+    mod raw;
+    mod strict;
+}
 
-mod hash_chain;
-mod health;
-mod http2;
-mod idempotency;
-mod inventory_page;
-mod key_rotation;
-mod limits;
-mod list_pets;
-mod liveness;
-mod log_faults;
-mod log_find;
-mod log_of_a_service;
-mod log_over_http;
-mod log_position;
-mod log_tools;
-mod manual;
-mod max_pets;
-mod metrics;
-mod mistakes;
-mod monitoring;
-mod nodes;
-mod online_backup;
-mod openapi;
-mod planted_bugs;
-mod planted_links;
-mod program;
-mod raw;
-mod replay;
-mod request_log;
-mod restart;
-mod rolling_restart;
-mod salvage_gaps;
-mod simulation;
-mod slow_peers;
-mod stalled_output;
-mod strict;
-mod systemd;
-mod tls;
-mod transfer;
-mod writer;
+/// The log: engines, nodes, restarts, and the commands that read and copy it.
+mod storage {
+    mod another_log;
+    mod continuous_copy;
+    mod copy_circle;
+    pub(crate) mod engines;
+    mod file_engine;
+    mod hash_chain;
+    mod log_find;
+    mod log_of_a_service;
+    pub(crate) mod log_over_http;
+    mod log_tools;
+    mod nats;
+    mod nodes;
+    mod online_backup;
+    mod postgres;
+    mod replay;
+    mod restart;
+    mod salvage_gaps;
+    mod transfer;
+}
+
+/// Kills, power cuts, failing disks and servers, hostile clients; the simulation.
+mod faults {
+    pub(crate) mod crash;
+    mod deleted_files;
+    mod descriptors;
+    mod fuzz_corpus;
+    mod liveness;
+    mod log_faults;
+    mod planted_links;
+    mod simulation;
+    mod slow_peers;
+    mod stalled_output;
+    mod writer;
+}
+
+/// Commands, configuration, deployment, monitoring.
+mod operations {
+    mod debian_package;
+    pub(crate) mod deployment;
+    mod health;
+    mod key_rotation;
+    mod manual;
+    mod max_pets;
+    mod metrics;
+    mod mistakes;
+    mod monitoring;
+    mod program;
+    mod request_log;
+    mod rolling_restart;
+    mod systemd;
+    mod tls;
+}
+
+/// The pages in a real browser.
+mod pages {
+    mod admin;
+    mod docs;
+    mod inventory;
+}
+
+/// Rules for the sources, the documentation and the lists of tests.
+mod repository {
+    mod adding_an_operation;
+    mod architecture;
+    mod bill_of_materials;
+    mod documentation;
+    mod planted_bugs;
+    mod test_lists;
+}

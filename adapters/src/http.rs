@@ -7,7 +7,7 @@
 mod admin;
 mod api;
 #[cfg(test)]
-#[path = "../../tests/bad_requests.rs"]
+#[path = "../../tests/api/bad_requests.rs"]
 mod bad_requests;
 mod error;
 mod fallback;

@@ -310,7 +310,7 @@ impl Keys {
 }
 
 #[cfg(test)]
-#[path = "../../tests/file_engine/engine.rs"]
+#[path = "../../tests/storage/file_engine/engine.rs"]
 mod file_engine;
 
 #[cfg(test)]

@@ -16,7 +16,7 @@ use std::{
     process::{Command, ExitCode},
 };
 
-use harness::{Answer, App, eventually, program};
+use harness::{App, Response, eventually, program};
 
 /// Every count is taken with so many requests and with so many more, and the difference divided by theirs: what the
 /// start, the end and the connection cost then plays no part.
@@ -202,8 +202,8 @@ fn run(method: &str, paths: &[&str], body: &str, requests: usize) -> Counts {
         assert_eq!(client.send("POST", "/v1/pets", &pet).status, 201, "a pet is added");
     }
     for path in paths.iter().cycle().take(requests) {
-        let answer = client.send(method, path, body);
-        assert!((200..300).contains(&answer.status), "{method} {path}: {}", answer.text());
+        let response = client.send(method, path, body);
+        assert!((200..300).contains(&response.status), "{method} {path}: {}", response.text());
     }
     drop(client);
     assert!(app.terminate().success(), "the program stops when it is told to");
@@ -261,7 +261,7 @@ fn number(text: &str) -> u64 {
     text.parse().expect("callgrind counts in whole numbers")
 }
 
-/// One kept-alive connection: each request is sent whole, and its answer read whole before the next.
+/// One kept-alive connection: each request is sent whole, and its response is read whole before the next.
 struct Client<'a> {
     stream: TcpStream,
     key: &'a str,
@@ -274,7 +274,7 @@ impl<'a> Client<'a> {
         Self { stream, key }
     }
 
-    fn send(&mut self, method: &str, path: &str, body: &str) -> Answer {
+    fn send(&mut self, method: &str, path: &str, body: &str) -> Response {
         let content = if body.is_empty() {
             String::new()
         } else {
@@ -285,14 +285,14 @@ impl<'a> Client<'a> {
             self.key
         );
         self.stream.write_all(request.as_bytes()).expect("the service takes a request");
-        let mut answer = Vec::new();
+        let mut response = Vec::new();
         let mut part = [0; 16 * 1024];
         loop {
             let length = self.stream.read(&mut part).expect("the service answers");
             assert!(length > 0, "the service keeps the connection open");
-            answer.extend_from_slice(&part[..length]);
-            if let Some(answer) = Answer::parse(&answer, false) {
-                return answer;
+            response.extend_from_slice(&part[..length]);
+            if let Some(response) = Response::parse(&response, false) {
+                return response;
             }
         }
     }

@@ -145,8 +145,10 @@ impl App {
         self.begin();
         self.wait_until_listening()?;
         eventually("the service serves or ends", || {
-            let serves =
-                self.call("GET", "/v1/pets?limit=1").try_send().is_some_and(|answer| answer.status == 200);
+            let serves = self
+                .call("GET", "/v1/pets?limit=1")
+                .try_send()
+                .is_some_and(|response| response.status == 200);
             let ended = self.ended();
             (serves || ended.is_some()).then(|| ended.map_or(Ok(()), Err))
         })
@@ -247,7 +249,7 @@ impl App {
     }
 
     /// `GET` with the key.
-    pub fn get(&self, path: &str) -> crate::Answer {
+    pub fn get(&self, path: &str) -> crate::Response {
         self.call("GET", path).send()
     }
 
@@ -273,12 +275,12 @@ impl App {
     }
 
     /// `GET` with another key.
-    pub fn get_as(&self, key: &str, path: &str) -> crate::Answer {
+    pub fn get_as(&self, key: &str, path: &str) -> crate::Response {
         self.anonymous("GET", path).header("Authorization", &format!("Bearer {key}")).send()
     }
 
     /// `POST /v1/pets` with the key and this body.
-    pub fn post(&self, body: &str) -> crate::Answer {
+    pub fn post(&self, body: &str) -> crate::Response {
         self.call("POST", "/v1/pets").json(body).send()
     }
 

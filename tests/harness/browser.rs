@@ -220,9 +220,9 @@ impl Browser {
     fn try_ask(&self, method: &str, path: &str, parameters: &Value) -> Result<Value, Value> {
         let call = Call::new(self.address, method, path);
         let call = if parameters.is_null() { call } else { call.json(parameters.to_string()) };
-        let answer = call.send();
-        let value = answer.json()["value"].take();
-        if answer.status == 200 { Ok(value) } else { Err(value) }
+        let response = call.send();
+        let value = response.json()["value"].take();
+        if response.status == 200 { Ok(value) } else { Err(value) }
     }
 }
 

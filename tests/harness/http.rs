@@ -9,7 +9,7 @@ use std::{
 
 use serde_json::Value;
 
-/// No answer takes longer, not even one that waits for a timeout of the service.
+/// No response takes longer, not even one that waits for a timeout of the service.
 const PATIENCE: Duration = Duration::from_secs(90);
 
 /// A request in the making.
@@ -22,9 +22,9 @@ pub struct Call {
     body: Vec<u8>,
 }
 
-/// An answer as it came.
+/// A response as it came.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Answer {
+pub struct Response {
     /// The status code.
     pub status: u16,
     /// Names in lower case, in the order they came.
@@ -65,13 +65,13 @@ impl Call {
         self
     }
 
-    /// Sends the request and reads the answer.
-    pub fn send(&self) -> Answer {
+    /// Sends the request and reads the response.
+    pub fn send(&self) -> Response {
         self.try_send().unwrap_or_else(|| panic!("{} {} is answered", self.method, self.path))
     }
 
     /// Sends the request; `None` if nobody answers, or not with HTTP.
-    pub fn try_send(&self) -> Option<Answer> {
+    pub fn try_send(&self) -> Option<Response> {
         let mut request = format!(
             "{} {} HTTP/1.1\r\nHost: {}\r\nConnection: close\r\n",
             self.method, self.path, self.address
@@ -85,13 +85,13 @@ impl Call {
         request.extend_from_slice(b"\r\n");
         request.extend_from_slice(&self.body);
         let head_only = self.method == "HEAD";
-        // Not every server closes when it is asked to: an answer that tells its length is over when that is there.
-        let whole = |answer: &[u8]| {
-            let parsed = Answer::parse(answer, head_only);
-            parsed.is_some_and(|answer| answer.header("content-length").is_some())
+        // Not every server closes when it is asked to: a response that tells its length is over when that is there.
+        let whole = |response: &[u8]| {
+            let parsed = Response::parse(response, head_only);
+            parsed.is_some_and(|response| response.header("content-length").is_some())
         };
-        let answer = exchange(self.address, &request, whole)?;
-        Answer::parse(&answer, head_only)
+        let response = exchange(self.address, &request, whole)?;
+        Response::parse(&response, head_only)
     }
 }
 
@@ -100,23 +100,23 @@ pub fn raw(address: SocketAddr, bytes: &[u8]) -> Vec<u8> {
     exchange(address, bytes, |_| false).expect("the service accepts a connection")
 }
 
-/// Reads until the answer is whole, or until the connection ends.
+/// Reads until the response is whole, or until the connection ends.
 fn exchange(address: SocketAddr, bytes: &[u8], whole: impl Fn(&[u8]) -> bool) -> Option<Vec<u8>> {
     let mut stream = TcpStream::connect(address).ok()?;
     stream.set_read_timeout(Some(PATIENCE)).ok()?;
     // The service may answer and close before it was told everything.
     let _ = stream.write_all(bytes);
-    let mut answer = Vec::new();
+    let mut response = Vec::new();
     let mut part = vec![0; 64 * 1024];
-    while !whole(&answer) {
+    while !whole(&response) {
         match stream.read(&mut part) {
             Err(error) if error.kind() == ErrorKind::Interrupted => {}
-            // A reset ends the answer like any other end; what came before it counts.
+            // A reset ends the response like any other end; what came before it counts.
             Ok(0) | Err(_) => break,
-            Ok(length) => answer.extend_from_slice(&part[..length]),
+            Ok(length) => response.extend_from_slice(&part[..length]),
         }
     }
-    Some(answer)
+    Some(response)
 }
 
 /// The ids of these pets.
@@ -124,8 +124,8 @@ pub fn ids(pets: &[Value]) -> Vec<i64> {
     pets.iter().map(|pet| pet["id"].as_i64().expect("ids are integers")).collect()
 }
 
-impl Answer {
-    /// Reads one answer from what a connection brought.
+impl Response {
+    /// Reads one response from what a connection brought.
     pub fn parse(bytes: &[u8], head_only: bool) -> Option<Self> {
         let end = bytes.windows(4).position(|window| window == b"\r\n\r\n")?;
         let head = str::from_utf8(&bytes[..end]).ok()?;
@@ -136,15 +136,15 @@ impl Answer {
                 line.split_once(':').map(|(name, value)| (name.to_lowercase(), value.trim().to_owned()))
             })
             .collect::<Option<Vec<_>>>()?;
-        let mut answer = Self { status, headers, body: vec![] };
+        let mut response = Self { status, headers, body: vec![] };
         let rest = &bytes[end + 4..];
         if !head_only {
-            answer.body = match answer.header("content-length") {
+            response.body = match response.header("content-length") {
                 Some(length) => rest.get(..length.parse().ok()?)?.to_vec(),
                 None => rest.to_vec(),
             };
         }
-        Some(answer)
+        Some(response)
     }
 
     /// The value of a header that comes once.

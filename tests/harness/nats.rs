@@ -328,9 +328,9 @@ fn nats_server() -> &'static Path {
 }
 
 fn is_new_enough(server: &Path) -> bool {
-    let Ok(answer) = Command::new(server).arg("--version").output() else { return false };
-    let answer = String::from_utf8_lossy(&answer.stdout);
-    let mut numbers = answer.trim().rsplit('v').next().into_iter().flat_map(|version| version.split('.'));
+    let Ok(response) = Command::new(server).arg("--version").output() else { return false };
+    let response = String::from_utf8_lossy(&response.stdout);
+    let mut numbers = response.trim().rsplit('v').next().into_iter().flat_map(|version| version.split('.'));
     let mut number = || numbers.next()?.parse::<u32>().ok();
     number().zip(number()).is_some_and(|version| version >= SERVER_MIN)
 }

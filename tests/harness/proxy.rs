@@ -35,9 +35,9 @@ pub struct CutProxy {
 struct Line {
     upstream: SocketAddr,
     state: watch::Sender<State>,
-    /// The request whose answer will be lost.
+    /// The request whose response will be lost.
     doomed: Mutex<Option<Vec<u8>>>,
-    lost_answers: watch::Sender<usize>,
+    lost_responses: watch::Sender<usize>,
 }
 
 #[derive(Debug, Clone, Copy, Default)]
@@ -66,7 +66,7 @@ impl CutProxy {
             upstream,
             state: watch::Sender::default(),
             doomed: Mutex::default(),
-            lost_answers: watch::Sender::default(),
+            lost_responses: watch::Sender::default(),
         });
         let mut accepting = JoinSet::new();
         accepting.spawn(accept(listener, line.clone()));
@@ -103,13 +103,13 @@ impl CutProxy {
 
     /// Waits for a request that holds `request`, lets the server have it, and cuts its connection as soon as the
     /// server answers: the client never learns what became of it. Happens once.
-    pub fn lose_the_answer_to(&self, request: impl Into<Vec<u8>>) {
+    pub fn lose_the_response_to(&self, request: impl Into<Vec<u8>>) {
         *self.line.doomed.lock().expect("no panic while it was held") = Some(request.into());
     }
 
-    /// How many answers were lost by [`lose_the_answer_to`](Self::lose_the_answer_to).
-    pub fn lost_answers(&self) -> usize {
-        *self.line.lost_answers.borrow()
+    /// How many answers were lost by [`lose_the_response_to`](Self::lose_the_response_to).
+    pub fn lost_responses(&self) -> usize {
+        *self.line.lost_responses.borrow()
     }
 }
 
@@ -133,11 +133,11 @@ async fn forward(client: TcpStream, line: Arc<Line>) {
         let server = TcpStream::connect(line.upstream).await?;
         let (from_client, to_client) = client.into_split();
         let (from_server, to_server) = server.into_split();
-        // Whether the answer that comes next is to be lost.
+        // Whether the response that comes next is to be lost.
         let doomed = AtomicBool::new(false);
         tokio::select! {
             end = requests(from_client, to_server, &line, &doomed) => end,
-            end = answers(from_server, to_client, &line, &doomed) => end,
+            end = responses(from_server, to_client, &line, &doomed) => end,
         }
     };
     tokio::select! {
@@ -173,7 +173,7 @@ async fn requests(
     }
 }
 
-async fn answers(
+async fn responses(
     mut from: OwnedReadHalf,
     mut to: OwnedWriteHalf,
     line: &Line,
@@ -186,7 +186,7 @@ async fn answers(
             return Ok(());
         }
         if doomed.load(Ordering::Relaxed) {
-            line.lost_answers.send_modify(|count| *count += 1);
+            line.lost_responses.send_modify(|count| *count += 1);
             return Ok(());
         }
         passable(line).await;
@@ -201,7 +201,7 @@ async fn passable(line: &Line) {
 }
 
 impl Line {
-    /// Whether `sent` ends the wait for the request whose answer is to be lost.
+    /// Whether `sent` ends the wait for the request whose response is to be lost.
     fn is_doomed(&self, sent: &[u8]) -> bool {
         let mut doomed = self.doomed.lock().expect("no panic while it was held");
         let hit =

@@ -49,6 +49,13 @@ pub fn root() -> PathBuf {
     tests.parent().expect("the workspace is the parent").to_path_buf()
 }
 
+/// Every file below a directory.
+pub fn files_below(directory: &Path) -> Vec<PathBuf> {
+    let entries = directory.read_dir().unwrap_or_else(|error| panic!("{}: {error}", directory.display()));
+    let paths = entries.map(|entry| entry.expect("a directory can be listed").path());
+    paths.flat_map(|path| if path.is_dir() { files_below(&path) } else { vec![path] }).collect()
+}
+
 /// Says loudly that this machine cannot run a test. In CI that is a failure.
 pub fn not_run(name: &str, reason: &str) {
     assert!(!env::var("CI").is_ok_and(|ci| ci == "true"), "{name} must run here, but {reason}");

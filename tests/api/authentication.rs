@@ -1,0 +1,332 @@
+//! API keys: 401 before anything else under `/v1`, scopes, expiry, and changes without a restart.
+
+use std::{
+    fs,
+    io::{Read as _, Write as _},
+    net::TcpStream,
+    os::unix::fs::PermissionsExt as _,
+    thread,
+    time::{Duration, Instant},
+};
+
+use harness::{App, Call, Response, eventually, petstore};
+use serde_json::Value;
+
+/// The longest a change of the key file may take to be in force, with room for a busy machine.
+const SOON: Duration = Duration::from_secs(20);
+
+fn status_with(app: &App, key: &str) -> u16 {
+    app.anonymous("GET", "/v1/pets").header("Authorization", &format!("Bearer {key}")).send().status
+}
+
+fn wait_for_status(app: &App, key: &str, status: u16) {
+    let deadline = Instant::now() + SOON;
+    while status_with(app, key) != status {
+        assert!(Instant::now() < deadline, "a change of the key file is in force soon");
+        thread::sleep(Duration::from_millis(50));
+    }
+}
+
+#[test]
+fn without_a_valid_key_nothing_under_v1_is_revealed() {
+    let app = App::start();
+    let oversize = vec![b'x'; 100_000];
+    for (method, path, body) in [
+        ("GET", "/v1/pets", &b""[..]),
+        ("GET", "/v1/pets?limit=0", b""),
+        ("GET", "/v1/pets/1", b""),
+        ("GET", "/v1/store/orders", b""),
+        ("GET", "/v1/nothing", b""),
+        ("GET", "/v1", b""),
+        ("GET", "/v1/", b""),
+        ("DELETE", "/v1/pets", b""),
+        ("OPTIONS", "/v1/pets", b""),
+        ("BREW", "/v1/pets", b""),
+        ("POST", "/v1/pets", b"{"),
+        ("POST", "/v1/pets", &oversize),
+    ] {
+        let response = app.anonymous(method, path).body(body).send();
+        response.error(401, "unauthorized");
+        assert_eq!(response.header("www-authenticate"), Some("Bearer realm=\"petstore\""), "{method} {path}");
+        let response = app.anonymous(method, path).header("Authorization", "Bearer wrong").body(body).send();
+        response.error(401, "unauthorized");
+        assert_eq!(response.header("allow"), None, "{method} {path}: it would tell that the address exists");
+        let challenge = response.header("www-authenticate").unwrap();
+        assert_eq!(challenge, "Bearer realm=\"petstore\", error=\"invalid_token\"", "{method} {path}");
+    }
+}
+
+#[test]
+fn only_callers_with_a_key_learn_the_position_of_the_log() {
+    let app = App::start_with(&["--cors-origin", "https://shop.example", "--ops-listen", "127.0.0.1:0"]);
+    assert_eq!(app.post(r#"{"name":"Rex","categoryId":7}"#).status, 201);
+    let position = |response: &Response| Some(response.header("log-position")?.split('-').next()?.to_owned());
+    for (call, status) in [
+        (app.anonymous("GET", "/v1/pets"), 401),
+        (app.anonymous("GET", "/v1/pets").header("Authorization", "Bearer wrong"), 401),
+        (app.anonymous("GET", "/v1/nothing"), 401),
+        (app.anonymous("GET", "/v1/pets").header("Host", "b"), 400),
+        (app.call("GET", "/v1/pets").header("Host", "b"), 400),
+        (
+            app.anonymous("OPTIONS", "/v1/pets")
+                .header("Origin", "https://shop.example")
+                .header("Access-Control-Request-Method", "GET"),
+            204,
+        ),
+    ] {
+        let response = call.send();
+        assert_eq!((response.status, position(&response)), (status, None), "{call:?}");
+    }
+    let writer = app.issue_key(&["--name", "writer", "--scope", "write"]);
+    wait_for_status(&app, &writer, 403);
+    for (response, status) in [
+        (app.get("/v1/pets"), 200),
+        (app.get("/v1/pets?limit=0"), 400),
+        (app.get("/v1/nothing"), 404),
+        (app.call("GET", "/v1/pets").header("Log-Position", "x").send(), 400),
+        (app.get_as(&writer, "/v1/pets"), 403),
+    ] {
+        assert_eq!((response.status, position(&response)), (status, Some("1".to_owned())));
+    }
+
+    let ready = |call: Call| {
+        let response = call.send();
+        assert_eq!((response.status, position(&response)), (200, None), "{call:?}");
+        let state = response.json();
+        assert_eq!(state["status"], "ready");
+        assert!(state["engine"].is_string() && state["durability"]["promise"].is_string(), "{state}");
+        state["position"].clone()
+    };
+    let probe = app.anonymous("GET", "/readyz");
+    assert_eq!(ready(probe.clone()), Value::Null, "not for everybody");
+    assert_eq!(ready(probe.header("Authorization", "Bearer wrong")), Value::Null);
+    for key in [&app.key, &writer] {
+        let with_key = app.anonymous("GET", "/readyz").header("Authorization", &format!("Bearer {key}"));
+        assert_eq!(ready(with_key), 1);
+    }
+    assert_eq!(ready(Call::new(app.operators(), "GET", "/readyz")), 1, "operators need no key");
+}
+
+#[test]
+fn only_a_single_bearer_key_is_accepted() {
+    let app = App::start();
+    let key = app.key.clone();
+    for good in [format!("Bearer {key}"), format!("bearer {key}"), format!("BEARER  {key}")] {
+        assert_eq!(
+            app.anonymous("GET", "/v1/pets").header("Authorization", &good).send().status,
+            200,
+            "{good:?}"
+        );
+    }
+    let mut flipped = key.clone();
+    let last = flipped.pop().unwrap();
+    flipped.push(if last == 'a' { 'b' } else { 'a' });
+    for bad in [
+        String::new(),
+        "Bearer".into(),
+        "Bearer ".into(),
+        key.clone(),
+        format!("Basic {key}"),
+        format!("Bearer{key}"),
+        format!("Bearer {key}x"),
+        format!("Bearer {key} {key}"),
+        format!("Bearer \"{key}\""),
+        format!("Bearer {flipped}"),
+        format!("Bearer {}", key.to_uppercase()),
+        format!("Bearer {}", &key[..key.len() - 1]),
+    ] {
+        app.anonymous("GET", "/v1/pets").header("Authorization", &bad).send().error(401, "unauthorized");
+    }
+    let twice = app.call("GET", "/v1/pets").header("Authorization", &format!("Bearer {key}")).send();
+    twice.error(401, "unauthorized");
+    app.anonymous("GET", &format!("/v1/pets?access_token={key}")).send().error(401, "unauthorized");
+}
+
+#[test]
+fn a_key_may_do_what_its_scopes_say() {
+    let app = App::start();
+    let reader = app.issue_key(&["--name", "reader", "--scope", "read"]);
+    let writer = app.issue_key(&["--name", "writer", "--scope", "write"]);
+    wait_for_status(&app, &reader, 200);
+    let call = |key: &str, method: &str, path: &str| {
+        let call = app.anonymous(method, path).header("Authorization", &format!("Bearer {key}"));
+        if method == "POST" { call.json(r#"{"name":"a","categoryId":1}"#).send() } else { call.send() }
+    };
+    call(&reader, "POST", "/v1/pets").error(403, "forbidden");
+    assert_eq!(call(&writer, "POST", "/v1/pets").status, 201);
+    assert_eq!(call(&reader, "GET", "/v1/pets/1").status, 200);
+    for path in ["/v1/pets", "/v1/pets/1", "/v1/store/orders"] {
+        call(&writer, "GET", path).error(403, "forbidden");
+    }
+}
+
+#[test]
+fn a_revoked_key_stops_working_and_a_new_one_works_without_a_restart() {
+    let app = App::start();
+    let file = app.keys_file();
+    let other = app.issue_key(&["--name", "other"]);
+    wait_for_status(&app, &other, 200);
+    let listed = petstore(["keys", "list", "--keys", file.to_str().unwrap()]).stdout;
+    let id = listed.lines().find(|line| line.contains("other")).unwrap().split_whitespace().next().unwrap();
+    assert_eq!(petstore(["keys", "revoke", id, "--keys", file.to_str().unwrap()]).code, Some(0));
+    wait_for_status(&app, &other, 401);
+    assert_eq!(status_with(&app, &app.key), 200, "other keys are untouched");
+}
+
+#[test]
+fn a_revoked_key_stops_working_while_another_process_holds_the_lock() {
+    let app = App::start();
+    let file = app.keys_file();
+    let path = file.to_str().unwrap();
+    let other = app.issue_key(&["--name", "other"]);
+    let lock = fs::File::open(app.folder().join("keys.toml.lock")).unwrap();
+    lock.lock().unwrap();
+    // The service wants to record this use, and cannot.
+    wait_for_status(&app, &other, 200);
+    let change = thread::spawn({
+        let path = path.to_owned();
+        move || petstore(["keys", "issue", "--name", "late", "--keys", &path])
+    });
+    eventually("the service says that it cannot record the use", || {
+        app.printed().1.contains("the last use of API keys is not recorded").then_some(())
+    });
+    assert_eq!(petstore(["keys", "list", "--keys", path]).code, Some(0), "reading needs no lock");
+    let text = fs::read_to_string(&file).unwrap();
+    let revoked = text.replace("name = \"other\"", "name = \"other\"\nrevoked = 2026-01-01T00:00:00Z");
+    fs::write(&file, revoked).unwrap();
+    wait_for_status(&app, &other, 401);
+    let refused = change.join().unwrap();
+    assert_eq!(refused.code, Some(1), "{refused:?}");
+    assert!(refused.stderr.contains("another process holds the lock"), "{}", refused.stderr);
+}
+
+#[test]
+fn the_log_says_why_a_key_is_refused_and_the_client_does_not_learn_it() {
+    let app = App::start();
+    let file = app.keys_file();
+    let path = file.to_str().unwrap();
+    let revoked = app.issue_key(&["--name", "gone"]);
+    let expired = app.issue_key(&["--name", "brief", "--expires-in", "1s"]);
+    let id = |name: &str| {
+        let listed = petstore(["keys", "list", "--keys", path]).stdout;
+        let line = listed.lines().find(|line| line.ends_with(name)).unwrap();
+        line.split_whitespace().next().unwrap().to_owned()
+    };
+    assert_eq!(petstore(["keys", "revoke", &revoked, "--keys", path]).code, Some(0));
+    // Of the same form as a key, but never issued here.
+    let stranger = tempfile::tempdir().unwrap();
+    let elsewhere = stranger.path().join("keys.toml");
+    let unknown = petstore(["keys", "issue", "--name", "a", "--keys", elsewhere.to_str().unwrap()]).stdout;
+    let responses = [
+        (unknown.trim_end(), "reason=\"unknown\"".to_owned()),
+        (&revoked, format!("reason=\"revoked\" key={}", id("gone"))),
+        (&expired, format!("reason=\"expired\" key={}", id("brief"))),
+    ]
+    .map(|(key, line)| {
+        let response = eventually("the log says why", || {
+            let response = app.get_as(key, "/v1/pets");
+            app.printed().1.contains(&line).then_some(response)
+        });
+        assert!(!app.printed().1.contains(key), "no key in the log");
+        (
+            response.status,
+            response.body,
+            response.headers.iter().any(|(_, value)| value.contains("invalid_token")),
+        )
+    });
+    assert!(responses.iter().all(|response| *response == responses[0] && response.0 == 401), "{responses:?}");
+}
+
+#[test]
+fn an_expired_key_is_rejected() {
+    let app = App::start();
+    let brief = app.issue_key(&["--name", "brief", "--expires-in", "10s"]);
+    wait_for_status(&app, &brief, 200);
+    wait_for_status(&app, &brief, 401);
+}
+
+#[test]
+fn a_key_that_expires_on_an_open_connection_is_rejected_there() {
+    let app = App::start();
+    let brief = app.issue_key(&["--name", "brief", "--expires-in", "10s"]);
+    wait_for_status(&app, &brief, 200);
+
+    let mut stream = TcpStream::connect(app.address()).unwrap();
+    let request = format!("GET /v1/pets HTTP/1.1\r\nhost: x\r\nauthorization: Bearer {brief}\r\n\r\n");
+    let mut over_http_1 = || {
+        stream.write_all(request.as_bytes()).unwrap();
+        let (mut response, mut part) = (Vec::new(), [0; 1024]);
+        loop {
+            let length = stream.read(&mut part).unwrap();
+            assert!(length > 0, "the connection stays open");
+            response.extend_from_slice(&part[..length]);
+            if let Some(response) = Response::parse(&response, false) {
+                return response.status;
+            }
+        }
+    };
+
+    let runtime = tokio::runtime::Runtime::new().unwrap();
+    let mut requests = runtime.block_on(async {
+        let stream = tokio::net::TcpStream::connect(app.address()).await.unwrap();
+        let (requests, connection) = h2::client::handshake(stream).await.unwrap();
+        tokio::spawn(connection);
+        requests
+    });
+    let mut over_http_2 = || {
+        let request = axum::http::Request::get(format!("http://{}/v1/pets", app.address()))
+            .header("Authorization", format!("Bearer {brief}"))
+            .body(())
+            .unwrap();
+        let (response, _) = requests.send_request(request, true).unwrap();
+        runtime.block_on(response).unwrap().status().as_u16()
+    };
+
+    assert_eq!([over_http_1(), over_http_2()], [200, 200]);
+    eventually("the key expires on the connections", || {
+        ([over_http_1(), over_http_2()] == [401, 401]).then_some(())
+    });
+}
+
+#[test]
+fn a_broken_or_vanished_key_file_changes_nothing() {
+    let app = App::start();
+    let file = app.keys_file();
+    let sound = fs::read(&file).unwrap();
+    let replacement = app.folder().join("replacement");
+    for broken in [Some(&b"not [toml"[..]), Some(b""), None] {
+        let warnings = || app.printed().1.matches("WARN").count();
+        let warnings_before = warnings();
+        match broken {
+            // Put in place at once: a half-written file would be warned about as well.
+            Some(bytes) => {
+                fs::write(&replacement, bytes).unwrap();
+                fs::rename(&replacement, &file).unwrap();
+            }
+            None => fs::remove_file(&file).unwrap(),
+        }
+        // Only after the warning has the service looked at the file.
+        eventually("the service warns about the key file", || (warnings() > warnings_before).then_some(()));
+        assert_eq!(status_with(&app, &app.key), 200, "{broken:?}: the old set stays in force");
+        assert_eq!(app.anonymous("GET", "/v1/pets").send().status, 401, "{broken:?}: never open to everyone");
+    }
+    fs::write(&file, sound).unwrap();
+    let other = app.issue_key(&["--name", "other"]);
+    wait_for_status(&app, &other, 200);
+}
+
+#[test]
+fn the_key_file_holds_no_key_and_is_private() {
+    let app = App::start();
+    let text = fs::read_to_string(app.keys_file()).unwrap();
+    assert!(!text.contains(&app.key));
+    assert_eq!(fs::metadata(app.keys_file()).unwrap().permissions().mode() & 0o777, 0o600);
+    let bits = app.key.rsplit('_').next().unwrap();
+    assert!(
+        bits.len() >= 32 && app.key.chars().all(|c| c.is_ascii_alphanumeric() || c == '_'),
+        "a double click selects it"
+    );
+    app.get("/v1/pets");
+    let (stdout, stderr) = app.printed();
+    assert!(!stdout.contains(&app.key) && !stderr.contains(&app.key), "logs never hold a key");
+}

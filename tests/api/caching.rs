@@ -1,0 +1,174 @@
+//! Cheap polling and the headers around it: entity tags, 304, `HEAD`, `OPTIONS`, caching, request ids, traces.
+
+use harness::{App, Response};
+
+const REX: &str = r#"{"name":"Rex","categoryId":7,"status":"sold"}"#;
+
+/// The headers that tell something about the content, not about this one response.
+fn of_the_content(response: &Response) -> Vec<(String, String)> {
+    let others = ["date", "x-request-id", "content-type", "content-length", "connection"];
+    let headers = response.headers.iter().filter(|(name, _)| !others.contains(&name.as_str()));
+    headers.cloned().collect()
+}
+
+fn if_none_match(app: &App, path: &str, tag: &str) -> Response {
+    app.call("GET", path).header("If-None-Match", tag).send()
+}
+
+#[test]
+fn an_unchanged_page_or_pet_gets_304() {
+    let app = App::start();
+    for _ in 0..3 {
+        app.post(REX);
+    }
+    for path in ["/v1/pets", "/v1/pets?limit=1", "/v1/pets?limit=1&status=sold&after=1", "/v1/pets/1"] {
+        let whole = app.get(path);
+        let tag = whole.header("etag").unwrap();
+        assert!(tag.starts_with('"') && tag.ends_with('"'), "{path}: a strong tag, {tag}");
+        assert_eq!(whole.header("cache-control"), Some("private, no-cache"), "{path}");
+        for held in [tag.to_owned(), format!("W/{tag}"), format!("\"x\", {tag}"), "*".into()] {
+            let unchanged = if_none_match(&app, path, &held);
+            assert_eq!((unchanged.status, unchanged.body.len()), (304, 0), "{path} {held}");
+            // A 304 is decided before the page is rendered, so it does not repeat the link to the next page.
+            let mut expected = of_the_content(&whole);
+            expected.retain(|(name, _)| *name != "link" || path == "/v1/pets/1");
+            assert_eq!(of_the_content(&unchanged), expected, "{path} {held}");
+        }
+        for other in ["\"x\"", "", tag.trim_matches('"')] {
+            assert_eq!(if_none_match(&app, path, other).body, whole.body, "{path} {other:?}");
+        }
+    }
+}
+
+#[test]
+fn a_new_pet_changes_every_list_and_no_pet() {
+    let app = App::start();
+    app.post(REX);
+    let tags =
+        || ["/v1/pets", "/v1/pets?status=sold"].map(|path| app.get(path).header("etag").unwrap().to_owned());
+    let (lists, pet) = (tags(), app.get("/v1/pets/1").header("etag").unwrap().to_owned());
+    app.post(REX);
+    assert!(tags().iter().all(|tag| !lists.contains(tag)));
+    assert_eq!(if_none_match(&app, "/v1/pets/1", &pet).status, 304);
+}
+
+#[test]
+fn a_different_history_of_the_same_length_has_different_tags() {
+    let tags = [App::start(), App::start()].map(|app| {
+        app.post(REX);
+        ["/v1/pets", "/v1/pets/1"].map(|path| app.get(path).header("etag").unwrap().to_owned())
+    });
+    let [one, other] = tags;
+    assert_ne!(one[0], other[0], "a restored or emptied store never matches");
+    assert_ne!(one[1], other[1], "nor does the same pet in another store");
+}
+
+#[test]
+fn a_tag_stays_valid_after_a_restart() {
+    let mut app = App::start();
+    app.post(REX);
+    let tags =
+        ["/v1/pets", "/v1/pets/1"].map(|path| (path, app.get(path).header("etag").unwrap().to_owned()));
+    app.crash();
+    for (path, tag) in tags {
+        assert_eq!(if_none_match(&app, path, &tag).status, 304, "{path}");
+    }
+}
+
+#[test]
+fn head_is_get_without_the_body() {
+    let app = App::start();
+    app.post(REX);
+    for path in [
+        "/v1/pets",
+        "/v1/pets/1",
+        "/v1/pets/2",
+        "/v1/store/orders",
+        "/v1/nowhere",
+        "/readyz",
+        "/openapi.json",
+        "/docs",
+    ] {
+        let (get, head) = (app.get(path), app.call("HEAD", path).send());
+        assert_eq!((get.status, of_the_content(&get)), (head.status, of_the_content(&head)), "{path}");
+        for name in ["content-type", "content-length"] {
+            assert_eq!(get.header(name), head.header(name), "{path} {name}");
+        }
+    }
+    let page = app.get("/v1/pets");
+    let head = app.call("HEAD", "/v1/pets").header("If-None-Match", page.header("etag").unwrap()).send();
+    assert_eq!(head.status, 304);
+}
+
+#[test]
+fn options_lists_the_methods_of_a_path_for_callers_with_a_key() {
+    let app = App::start();
+    for (path, allow) in [
+        ("/v1/pets", "GET, HEAD, POST, OPTIONS"),
+        ("/v1/pets/1", "GET, HEAD, OPTIONS"),
+        ("/v1/store/orders", "GET, HEAD, OPTIONS"),
+        ("/livez", "GET, HEAD, OPTIONS"),
+        ("/openapi.json", "GET, HEAD, OPTIONS"),
+        ("/docs", "GET, HEAD, OPTIONS"),
+    ] {
+        let options = app.call("OPTIONS", path).send();
+        assert_eq!((options.status, options.body.len()), (204, 0), "{path}");
+        let mut told: Vec<_> = options.header("allow").unwrap().split(", ").collect();
+        let mut expected: Vec<_> = allow.split(", ").collect();
+        told.sort_unstable();
+        expected.sort_unstable();
+        assert_eq!(told, expected, "{path}");
+    }
+    app.anonymous("OPTIONS", "/v1/pets").send().error(401, "unauthorized");
+    app.call("OPTIONS", "/v1/nowhere").send().error(404, "not_found");
+}
+
+#[test]
+fn errors_and_created_pets_are_not_cached() {
+    let app = App::start();
+    for response in
+        [app.post(REX), app.post("{}"), app.get("/v1/nowhere"), app.anonymous("GET", "/v1/pets").send()]
+    {
+        assert_eq!(response.header("cache-control"), Some("no-store"), "{response:?}");
+        assert_eq!(response.header("etag"), None);
+    }
+}
+
+#[test]
+fn every_response_has_a_request_id() {
+    let app = App::start();
+    let mut met = Vec::new();
+    for path in ["/v1/pets", "/v1/nowhere", "/livez", "/docs"] {
+        let id = app.get(path).header("x-request-id").unwrap().to_owned();
+        assert!(!met.contains(&id), "{path} has an id of its own");
+        met.push(id);
+    }
+    let with_id = |id: &str| app.call("GET", "/v1/pets").header("X-Request-Id", id).send();
+    assert_eq!(with_id("Order_7.retry-2").header("x-request-id"), Some("Order_7.retry-2"));
+    for bad in ["", "a b", "a\"b", "<script>", &"x".repeat(65), "ä"] {
+        assert_ne!(with_id(bad).header("x-request-id"), Some(bad), "{bad:?} gets into no log");
+    }
+}
+
+#[test]
+fn a_valid_trace_id_is_logged_and_an_invalid_one_is_not() {
+    let app = App::start_with(&["--access-log", "--log-format", "json"]);
+    let trace = "4bf92f3577b34da6a3ce929d0e0e4736";
+    let traced = |parent: &str, id: &str| {
+        app.call("GET", "/v1/pets").header("traceparent", parent).header("X-Request-Id", id).send()
+    };
+    traced(&format!("00-{trace}-00f067aa0ba902b7-01"), "request-with-trace");
+    traced("00-nonsense\"-00f067aa0ba902b7-01", "request-with-nonsense");
+    let line = |id: &str| {
+        harness::eventually("the request is logged", || {
+            let (_, log) = app.printed();
+            let line = log.lines().find(|line| line.contains(id) && line.contains("answered"));
+            line.map(str::to_owned)
+        })
+    };
+    let logged: serde_json::Value = serde_json::from_str(&line("request-with-trace")).unwrap();
+    assert_eq!(logged["trace_id"], trace, "{logged}");
+    assert_eq!(logged["status"], 200, "{logged}");
+    assert!(!line("request-with-nonsense").contains("nonsense\\\""));
+    assert!(!app.printed().1.contains(&app.key), "no key in the log");
+}

@@ -1,0 +1,99 @@
+//! Clients as users write them: one that a generator makes from the document, and the examples in the README.
+
+use std::{env, fs, process::Command};
+
+use harness::{App, CutProxy, petstore, python_tool, root, succeed, tools};
+
+#[test]
+fn a_generated_client_adds_and_lists_pets() {
+    let app = App::start();
+    let folder = tempfile::tempdir().unwrap();
+    fs::write(folder.path().join("openapi.json"), petstore(["openapi"]).stdout).unwrap();
+    let generator = &mut python_tool("openapi-python-client");
+    generator.args([
+        "generate",
+        "--path",
+        "openapi.json",
+        "--meta",
+        "none",
+        "--output-path",
+        "pet_store_client",
+    ]);
+    let generated = succeed(generator.env("PATH", tools_first()).current_dir(folder.path()));
+    assert!(!generated.contains("Warning") && !generated.contains("Error"), "{generated}");
+    let client = &mut python_tool("python");
+    client
+        .arg(root().join("tests/api/clients/generated.py"))
+        .arg(format!("http://{}", app.address()))
+        .arg(&app.key);
+    let printed = succeed(client.env("PYTHONPATH", folder.path()));
+    println!("{printed}");
+    assert_eq!(
+        printed.lines().collect::<Vec<_>>(),
+        [
+            "added 1 Rex",
+            "added 2 Bella",
+            "added 3 Zoë",
+            "listed [(1, 'Rex', 'sold'), (2, 'Bella', 'sold'), (3, 'Zoë', 'sold')]",
+            "refused name must contain at least one character that is not white space",
+        ]
+    );
+}
+
+#[test]
+fn the_curl_commands_in_the_readme_work_when_pasted() {
+    let app = App::start();
+    let printed = run_snippet(&app, &address(&app), "sh", &mut Command::new("bash"));
+    assert_eq!(printed.matches("HTTP/1.1 201 Created").count(), 3, "{printed}");
+    assert_eq!(printed.matches("HTTP/1.1 200 OK").count(), 2, "{printed}");
+    assert!(printed.to_lowercase().contains("idempotency-replayed: true"), "{printed}");
+    assert!(printed.contains("HTTP/1.1 304 Not Modified"), "{printed}");
+    assert_eq!(app.get("/v1/pets").ids(), [1, 2]);
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn the_python_and_javascript_in_the_readme_add_one_pet_even_if_the_response_is_lost() {
+    for (language, command) in [("python", &mut python_tool("python")), ("js", &mut Command::new("node"))] {
+        let app = App::start();
+        for _ in 0..120 {
+            app.post(r#"{"name":"Rex","categoryId":7}"#);
+        }
+        let proxy = CutProxy::start(app.address()).await;
+        proxy.lose_the_response_to("POST /v1/pets");
+        let printed = run_snippet(&app, &proxy.address().to_string(), language, command);
+        assert_eq!(proxy.lost_responses(), 1, "{language}");
+        let listed: Vec<_> =
+            printed.lines().filter(|line| line.ends_with("Rex") || line.ends_with("Bella")).collect();
+        assert_eq!(listed.len(), 121, "{language} walks along all pages and added one pet: {printed}");
+        assert_eq!(listed.last(), Some(&"121 Bella"), "{language}: {printed}");
+    }
+}
+
+/// Runs a block of the README as a user would who has just started the service.
+fn run_snippet(app: &App, address: &str, language: &str, command: &mut Command) -> String {
+    let folder = tempfile::tempdir().unwrap();
+    fs::create_dir(folder.path().join("petstore-data")).unwrap();
+    fs::write(folder.path().join("petstore-data/first-key"), format!("{}\n", app.key)).unwrap();
+    let code = snippet(language).replace("127.0.0.1:8080", address);
+    let file = folder.path().join(if language == "js" { "snippet.mjs" } else { "snippet" });
+    fs::write(&file, code).unwrap();
+    succeed(command.arg(&file).current_dir(folder.path()))
+}
+
+/// The first block of this language in the section about calls.
+fn snippet(language: &str) -> String {
+    let readme = fs::read_to_string(root().join("README.md")).unwrap();
+    let section = readme.split_once("\n## Call it\n").expect("a section about calls").1;
+    let block = section.split_once(&format!("```{language}\n")).expect("a block of this language").1;
+    block.split_once("\n```").expect("the end of the block").0.to_owned()
+}
+
+fn address(app: &App) -> String {
+    app.address().to_string()
+}
+
+/// The generator tidies up with a program that stands beside it.
+fn tools_first() -> String {
+    let tools = tools().join("python/bin");
+    format!("{}:{}", tools.display(), env::var("PATH").unwrap_or_default())
+}

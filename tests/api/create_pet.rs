@@ -1,0 +1,186 @@
+//! `POST /v1/pets`: what is accepted, what is returned, and what is rejected with which message.
+
+use harness::App;
+use serde_json::{Value, json};
+
+use super::bad_requests::BODIES;
+
+#[test]
+fn a_pet_is_added_and_returned_with_its_id() {
+    let app = App::start();
+    let response = app.post(r#"{"name":"Rex","categoryId":7,"status":"available"}"#);
+    assert_eq!(response.status, 201, "{}", response.text());
+    assert_eq!(response.header("content-type"), Some("application/json"));
+    assert_eq!(response.header("location"), Some("/v1/pets/1"));
+    assert_eq!(response.json(), json!({"id": 1, "name": "Rex", "categoryId": 7, "status": "available"}));
+    assert_eq!(app.get("/v1/pets/1").json(), response.json(), "the node that answered shows the pet at once");
+    assert_eq!(app.get("/v1/pets").json(), json!([response.json()]));
+}
+
+#[test]
+fn a_pet_without_a_status_has_none() {
+    let app = App::start();
+    let response = app.post(r#"{"name":"Rex","categoryId":7}"#);
+    assert_eq!(
+        response.json(),
+        json!({"id": 1, "name": "Rex", "categoryId": 7}),
+        "the field is absent, not null"
+    );
+    for status in ["available", "pending", "sold"] {
+        assert_eq!(app.get(&format!("/v1/pets?status={status}")).json(), json!([]), "{status}");
+    }
+    assert_eq!(app.get("/v1/pets").json(), json!([response.json()]), "it is in the unfiltered list");
+}
+
+#[test]
+fn a_name_comes_back_byte_for_byte() {
+    let app = App::start();
+    let longest = "🐈".repeat(200);
+    for name in [
+        "Rex",
+        " Rex ",
+        "Zoë \"the\\cat\"",
+        "e\u{301}\u{200b}\u{feff}",
+        "\u{2028}x",
+        "</script>",
+        longest.as_str(),
+    ] {
+        let response = app.post(&json!({"name": name, "categoryId": 1}).to_string());
+        assert_eq!(response.status, 201, "{name:?}: {}", response.text());
+        let path = response.header("location").unwrap().to_owned();
+        assert_eq!(app.get(&path).json()["name"], name);
+    }
+}
+
+#[test]
+fn category_ids_keep_every_digit() {
+    let app = App::start();
+    for (sent, kept) in [
+        ("9223372036854775807", "9223372036854775807"),
+        ("-9223372036854775808", "-9223372036854775808"),
+        ("0", "0"),
+        ("-0", "0"),
+        ("1.0", "1"),
+        ("1e3", "1000"),
+        ("9.223372036854775807e18", "9223372036854775807"),
+        ("9007199254740993.000", "9007199254740993"),
+    ] {
+        let response = app.post(&format!(r#"{{"name":"a","categoryId":{sent}}}"#));
+        assert_eq!(response.status, 201, "{sent}: {}", response.text());
+        assert!(
+            response.text().contains(&format!("\"categoryId\":{kept}")),
+            "{sent} became {}",
+            response.text()
+        );
+    }
+}
+
+#[test]
+fn one_response_names_every_error_in_a_body() {
+    let app = App::start();
+    let message = app.post("{}").error(400, "invalid_request");
+    assert!(message.contains("name") && message.contains("categoryId"), "{message}");
+    let message = app.post(r#"{"name":"","categoryId":"x","status":"gone"}"#).error(400, "invalid_request");
+    assert!(["name", "categoryId", "status"].iter().all(|field| message.contains(field)), "{message}");
+}
+
+#[test]
+fn invalid_bodies_are_rejected_and_change_nothing() {
+    let app = App::start();
+    let too_long = format!(r#"{{"name":"{}","categoryId":1}}"#, "x".repeat(201));
+    let deep = format!(r#"{{"name":"a","categoryId":1,"x":{}1{}}}"#, "[".repeat(5_000), "]".repeat(4_999));
+    let more = [
+        (too_long.as_bytes(), "name must have at most 200 characters"),
+        (deep.as_bytes(), "the body must be nested"),
+    ];
+    for (body, reason) in BODIES.iter().copied().chain(more) {
+        let response = app.call("POST", "/v1/pets").json(body).send();
+        assert_eq!(response.status, 400, "{:?}: {}", String::from_utf8_lossy(body), response.text());
+        let message = response.error(400, "invalid_request");
+        assert!(message.starts_with(reason), "{:?}: {message}", String::from_utf8_lossy(body));
+    }
+    assert_eq!(app.get("/v1/pets").json(), json!([]), "nothing was added");
+}
+
+#[test]
+fn unknown_fields_are_ignored() {
+    let app = App::start();
+    let response =
+        app.post(r#"{"name":"a","categoryId":1,"id":99,"photo":{"urls":[null,{"x":[1e999]}]},"":0}"#);
+    assert_eq!(response.status, 201, "{}", response.text());
+    assert_eq!(response.json()["id"], 1, "ids are assigned by the service");
+}
+
+#[test]
+fn the_limit_on_nesting_is_part_of_the_error_message() {
+    let app = App::start();
+    let nested = |depth: usize| {
+        format!(r#"{{"name":"a","x":{}{},"categoryId":1}}"#, "[".repeat(depth), "]".repeat(depth))
+    };
+    assert_eq!(app.post(&nested(50)).status, 201);
+    let message = app.post(&nested(5_000)).error(400, "invalid_request");
+    assert!(message.contains("nested"), "{message}");
+}
+
+#[test]
+fn only_json_in_utf8_is_accepted() {
+    let app = App::start();
+    let pet = r#"{"name":"a","categoryId":1}"#;
+    for good in [
+        "application/json",
+        "Application/JSON",
+        "application/json; charset=utf-8",
+        "application/json;charset=\"UTF-8\"",
+    ] {
+        let response = app.call("POST", "/v1/pets").header("Content-Type", good).body(pet).send();
+        assert_eq!(response.status, 201, "{good}: {}", response.text());
+    }
+    for bad in
+        ["text/plain", "application/xml", "application/json; charset=latin1", "application/jsonx", "*/*", ""]
+    {
+        app.call("POST", "/v1/pets")
+            .header("Content-Type", bad)
+            .body(pet)
+            .send()
+            .error(415, "unsupported_media_type");
+    }
+    app.call("POST", "/v1/pets").body(pet).send().error(415, "unsupported_media_type");
+    app.call("POST", "/v1/pets")
+        .json(pet)
+        .header("Content-Encoding", "gzip")
+        .send()
+        .error(415, "unsupported_media_type");
+}
+
+#[test]
+fn a_body_may_have_at_most_64_kib() {
+    let app = App::start();
+    let filled = |size: usize| {
+        let empty = r#"{"name":"a","categoryId":1,"x":""}"#.len();
+        format!(r#"{{"name":"a","categoryId":1,"x":"{}"}}"#, "x".repeat(size - empty))
+    };
+    assert_eq!(app.post(&filled(65_536)).status, 201);
+    app.post(&filled(65_537)).error(413, "payload_too_large");
+    app.post(&filled(2_000_000)).error(413, "payload_too_large");
+}
+
+#[test]
+fn concurrent_creates_get_different_ids() {
+    let app = App::start();
+    let ids = std::thread::scope(|scope| {
+        let clients: Vec<_> = (0..8)
+            .map(|_| {
+                scope.spawn(|| {
+                    let create = || app.post(r#"{"name":"a","categoryId":1}"#).json()["id"].as_i64().unwrap();
+                    (0..25).map(|_| create()).collect::<Vec<_>>()
+                })
+            })
+            .collect();
+        let mut ids: Vec<_> = clients.into_iter().flat_map(|client| client.join().unwrap()).collect();
+        ids.sort_unstable();
+        ids
+    });
+    assert_eq!(ids, (1..=200).collect::<Vec<_>>());
+    let Value::Array(page) = app.get("/v1/pets?limit=100").json() else { panic!("a list is an array") };
+    assert_eq!(page.len(), 100);
+}

@@ -1,0 +1,226 @@
+//! Whatever a client sends, the response has the Error shape: paths, methods, framing, sizes, slow peers.
+
+use std::{
+    io::{Read as _, Write as _},
+    net::TcpStream,
+    time::Duration,
+};
+
+use harness::{App, Response, eventually, raw};
+
+fn exchange(app: &App, request: &str) -> Option<Response> {
+    let request = request.replace("KEY", &app.key);
+    Response::parse(&raw(app.address(), request.as_bytes()), request.starts_with("HEAD"))
+}
+
+#[test]
+fn unknown_paths_are_not_found_inside_and_outside_v1() {
+    let app = App::start();
+    for path in [
+        "/pets",
+        "/v2/pets",
+        "/v1x",
+        "/favicon.ico",
+        "/v1",
+        "/v1/",
+        "/v1/pet",
+        "/v1/pets/1/2",
+        "/v1//pets",
+        "//v1/pets",
+    ] {
+        let message = app.get(path).error(404, "not_found");
+        assert!(message.ends_with("see /docs"), "{path}: {message}");
+    }
+}
+
+#[test]
+fn an_address_that_is_nearly_right_is_told_the_right_one() {
+    let app = App::start();
+    for (path, meant) in [
+        ("/pets", Some("/v1/pets")),
+        ("/pets/", Some("/v1/pets")),
+        ("/pets/7", Some("/v1/pets/7")),
+        ("/store/orders", Some("/v1/store/orders")),
+        ("/v1/pets/", Some("/v1/pets")),
+        ("/v1/pets/7/", Some("/v1/pets/7")),
+        ("/v1/v1/pets", Some("/v1/pets")),
+        ("/openapi.json/", Some("/openapi.json")),
+        ("/v1/pets//", Some("/v1/pets")),
+        ("/v1/petz", Some("/v1/pets")),
+        ("/v1/dogs", None),
+        ("/pets/7/8", None),
+    ] {
+        let message = app.get(path).error(404, "not_found");
+        let told = message.split_once("did you mean ").map(|(_, rest)| rest.split_once('?').unwrap().0);
+        assert_eq!(told, meant, "{path}: {message}");
+    }
+    let long = app.get(&format!("/pets/{}", "7".repeat(1_000))).error(404, "not_found");
+    assert!(long.len() < 200, "a message does not grow with the request: {long}");
+    app.anonymous("GET", "/v1/pets/").send().error(401, "unauthorized");
+}
+
+#[test]
+fn a_bad_key_and_a_bad_body_are_told_at_once() {
+    let app = App::start();
+    let call = app.call("POST", "/v1/pets").header("Idempotency-Key", "\"a");
+    let message = call.json(r#"{"name":"","categoryId":"7"}"#).send().error(400, "invalid_request");
+    for fault in ["Idempotency-Key must", "; name must", "; categoryId must"] {
+        assert!(message.contains(fault), "{message}");
+    }
+}
+
+#[test]
+fn a_wrong_method_gets_405_with_the_allowed_ones() {
+    let app = App::start();
+    for (path, allowed) in [
+        ("/v1/pets", "GET,HEAD,POST"),
+        ("/v1/pets/1", "GET,HEAD"),
+        ("/v1/store/orders", "GET,HEAD"),
+        ("/livez", "GET,HEAD"),
+    ] {
+        for method in ["DELETE", "PUT", "PATCH", "BREW"] {
+            let response = app.call(method, path).send();
+            let message = response.error(405, "method_not_allowed");
+            let allow = response.header("allow").unwrap();
+            assert_eq!(message, format!("method not allowed; allowed: {allow}"), "{method} {path}");
+            let mut told: Vec<_> = response
+                .header("allow")
+                .unwrap()
+                .split(',')
+                .map(str::trim)
+                .filter(|method| *method != "OPTIONS")
+                .collect();
+            told.sort_unstable();
+            assert_eq!(told.join(","), allowed, "{method} {path}");
+        }
+    }
+}
+
+#[test]
+fn store_orders_are_reserved_and_return_501() {
+    let app = App::start();
+    app.get("/v1/store/orders").error(501, "not_implemented");
+}
+
+#[test]
+fn a_request_names_exactly_one_host() {
+    let app = App::start();
+    let auth = "Authorization: Bearer KEY\r\nConnection: close\r\n\r\n";
+    exchange(&app, &format!("GET /v1/pets HTTP/1.1\r\n{auth}")).unwrap().error(400, "invalid_request");
+    let twice = "Host: a\r\nHost: b\r\n";
+    exchange(&app, &format!("GET /v1/pets HTTP/1.1\r\n{twice}{auth}")).unwrap().error(400, "invalid_request");
+    assert_eq!(exchange(&app, &format!("GET /v1/pets HTTP/1.1\r\nHost: a\r\n{auth}")).unwrap().status, 200);
+}
+
+#[test]
+fn bytes_that_are_not_http_are_rejected() {
+    let app = App::start();
+    let many_headers = "X: 1\r\n".repeat(100);
+    let large_header = format!("X: {}\r\n", "x".repeat(20_000));
+    for (request, statuses) in [
+        ("garbage\r\n\r\n".to_owned(), &[400][..]),
+        ("GET /v1/pets HTTP/9.9\r\n\r\n".into(), &[400]),
+        ("GET /v1/pets HTTP/1.1\r\nHost: a\r\nContent-Length: x\r\n\r\n".into(), &[400]),
+        ("GET /v1/pets HTTP/1.1\r\nHost: a\r\nContent-Length: 1\r\nContent-Length: 2\r\n\r\n".into(), &[400]),
+        ("POST /v1/pets HTTP/1.1\r\nHost: a\r\nTransfer-Encoding: chunked, identity\r\n\r\n".into(), &[400]),
+        ("GET /v1/pets HTTP/1.1\r\nHost: a\r\nbad header\r\n\r\n".into(), &[400]),
+        (format!("GET /v1/pets HTTP/1.1\r\nHost: a\r\n{many_headers}\r\n"), &[400, 431]),
+        (format!("GET /v1/pets HTTP/1.1\r\nHost: a\r\n{large_header}\r\n"), &[400, 431]),
+    ] {
+        let response = exchange(&app, &request);
+        let status = response.as_ref().map(|response| response.status);
+        assert!(status.is_some_and(|status| statuses.contains(&status)), "{request:.80}: {response:?}");
+    }
+    assert_eq!(app.get("/v1/pets").status, 200, "the service lives");
+}
+
+#[test]
+fn a_body_declared_too_large_is_rejected_at_once() {
+    let app = App::start();
+    let mut stream = TcpStream::connect(app.address()).unwrap();
+    stream.set_read_timeout(Some(Duration::from_secs(20))).unwrap();
+    let head = format!(
+        "POST /v1/pets HTTP/1.1\r\nHost: a\r\nAuthorization: Bearer {}\r\nContent-Type: application/json\r\nContent-Length: 10000000000\r\n\r\n",
+        app.key
+    );
+    stream.write_all(head.as_bytes()).unwrap();
+    let mut response = [0; 12];
+    stream.read_exact(&mut response).expect("a response comes although no body was sent");
+    assert_eq!(&response, b"HTTP/1.1 413");
+}
+
+#[test]
+fn a_chunked_body_is_accepted_up_to_the_size_limit() {
+    let app = App::start();
+    let head = "POST /v1/pets HTTP/1.1\r\nHost: a\r\nAuthorization: Bearer KEY\r\nContent-Type: application/json\r\nConnection: close\r\nTransfer-Encoding: chunked\r\n\r\n";
+    let pet = r#"{"name":"a","categoryId":1}"#;
+    let whole = format!("{head}{:x}\r\n{pet}\r\n0\r\n\r\n", pet.len());
+    assert_eq!(exchange(&app, &whole).unwrap().status, 201);
+    let large = format!("{head}{:x}\r\n{}\r\n0\r\n\r\n", 70_000, " ".repeat(70_000));
+    exchange(&app, &large).unwrap().error(413, "payload_too_large");
+    let cut = format!("{head}5\r\n{{\"nam\r\nzz\r\n");
+    exchange(&app, &cut).expect("half a body is answered").error(400, "invalid_request");
+}
+
+#[test]
+fn several_requests_can_use_one_connection() {
+    let app = App::start();
+    let get = "GET /v1/pets HTTP/1.1\r\nHost: a\r\nAuthorization: Bearer KEY\r\n";
+    let both = format!("{get}\r\n{get}Connection: close\r\n\r\n").replace("KEY", &app.key);
+    let responses = raw(app.address(), both.as_bytes());
+    assert_eq!(String::from_utf8_lossy(&responses).matches("HTTP/1.1 200 OK").count(), 2);
+}
+
+#[test]
+fn a_peer_that_sends_nothing_or_half_a_header_is_disconnected() {
+    let app = App::start();
+    for beginning in ["", "GET /v1/pets HTTP/1.1\r\nHost: a\r\nX-Slow"] {
+        let mut stream = TcpStream::connect(app.address()).unwrap();
+        stream.set_read_timeout(Some(Duration::from_mins(1))).unwrap();
+        stream.write_all(beginning.as_bytes()).unwrap();
+        let mut rest = Vec::new();
+        let ended = stream.read_to_end(&mut rest);
+        let timed_out = ended.as_ref().is_err_and(|error| {
+            matches!(error.kind(), std::io::ErrorKind::WouldBlock | std::io::ErrorKind::TimedOut)
+        });
+        assert!(!timed_out, "{beginning:?}: the service closes the connection");
+    }
+}
+
+#[test]
+fn a_body_that_does_not_arrive_times_out() {
+    let app = App::start();
+    let head = "POST /v1/pets HTTP/1.1\r\nHost: a\r\nAuthorization: Bearer KEY\r\nContent-Type: application/json\r\nConnection: close\r\nContent-Length: 100\r\n\r\n{";
+    exchange(&app, head).unwrap().error(408, "request_timeout");
+}
+
+#[test]
+fn connections_above_the_limit_get_503_with_retry_after() {
+    let app = App::start_with(&["--max-connections", "3"]);
+    // Without a key, an idle connection would make room for the next one.
+    let list = format!("GET /v1/pets HTTP/1.1\r\nHost: a\r\nAuthorization: Bearer {}\r\n\r\n", app.key);
+    let connect = || {
+        let mut stream = TcpStream::connect(app.address()).unwrap();
+        stream.write_all(list.as_bytes()).unwrap();
+        let mut first = [0; 12];
+        stream.read_exact(&mut first).unwrap();
+        (&first == b"HTTP/1.1 200").then_some(stream)
+    };
+    // Connections that were closed a moment ago may still count.
+    let held: Vec<_> = (0..3).map(|_| eventually("there is a place", connect)).collect();
+    let response = app.anonymous("GET", "/livez").send();
+    response.error(503, "busy");
+    assert!(response.header("retry-after").is_some());
+    drop(held);
+}
+
+#[test]
+fn probes_need_no_key_and_reveal_no_secrets() {
+    let app = App::start();
+    assert_eq!(app.anonymous("GET", "/livez").send().status, 200);
+    let ready = app.anonymous("GET", "/readyz").send();
+    assert_eq!(ready.status, 200);
+    let folder = app.folder().to_str().unwrap();
+    assert!(!ready.text().contains(folder), "{}", ready.text());
+    assert!(ready.text().contains("sled"), "the engine is named: {}", ready.text());
+}

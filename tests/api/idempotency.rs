@@ -1,0 +1,133 @@
+//! `Idempotency-Key`: a client can repeat a request until it gets a response, and only one pet is added.
+
+use std::{fs, thread};
+
+use harness::{App, Response, petstore};
+
+use super::bad_requests::IDEMPOTENCY_KEYS;
+
+fn send(app: &App, api_key: &str, key: &str, body: &str) -> Response {
+    let call = app.anonymous("POST", "/v1/pets").header("Authorization", &format!("Bearer {api_key}"));
+    call.header("Idempotency-Key", key).json(body).send()
+}
+
+const REX: &str = r#"{"name":"Rex","categoryId":7,"status":"sold"}"#;
+
+#[test]
+fn a_repeated_request_gets_the_first_response_again() {
+    let mut app = App::start();
+    let key = app.key.clone();
+    let first = send(&app, &key, "order-1", REX);
+    assert_eq!((first.status, first.header("idempotency-replayed")), (201, None));
+    for crash in [false, true, false] {
+        if crash {
+            app.crash();
+        }
+        // The same pet, written differently: what counts is what it says.
+        let again =
+            send(&app, &key, "\"order-1\"", r#"{ "status": "sold", "categoryId": 7.0, "name": "\u0052ex" }"#);
+        assert_eq!(
+            (again.status, again.header("idempotency-replayed")),
+            (201, Some("true")),
+            "{}",
+            again.text()
+        );
+        assert_eq!((&again.body, again.header("location")), (&first.body, first.header("location")));
+    }
+    send(&app, &key, "order-1", r#"{"name":"Bella","categoryId":7}"#).error(409, "idempotency_key_reused");
+    app.terminate();
+    let exported = petstore(["log", "export", "--store", app.store()]).stdout;
+    assert_eq!(exported.matches("pet_added").count(), 1, "one event: {exported}");
+}
+
+#[test]
+fn a_repeated_request_gets_the_first_response_again_after_a_change_of_engine() {
+    let mut app = App::start();
+    let key = app.key.clone();
+    let first = send(&app, &key, "order-1", REX);
+    app.terminate();
+    let copy = format!("sqlite:{}", app.folder().join("copy").display());
+    assert_eq!(petstore(["log", "copy", "--from", app.store(), "--to", &copy]).code, Some(0));
+    app.use_store(&copy);
+    app.start_again();
+    let again = send(&app, &key, "order-1", REX);
+    assert_eq!((&again.body, again.header("idempotency-replayed")), (&first.body, Some("true")));
+    send(&app, &key, "order-1", r#"{"name":"Bella","categoryId":7}"#).error(409, "idempotency_key_reused");
+}
+
+#[test]
+fn fifty_parallel_requests_with_one_key_add_one_pet() {
+    let app = App::start();
+    let ids: Vec<_> = thread::scope(|scope| {
+        let sends: Vec<_> = (0..50).map(|_| scope.spawn(|| send(&app, &app.key, "once", REX))).collect();
+        sends.into_iter().map(|send| send.join().unwrap().json()["id"].as_i64().unwrap()).collect()
+    });
+    assert_eq!(ids, vec![1; 50]);
+    assert_eq!(app.get("/v1/pets").ids(), [1]);
+}
+
+#[test]
+fn keys_of_different_callers_are_independent() {
+    let app = App::start();
+    let other = app.issue_key(&["--name", "other"]);
+    let first = send(&app, &app.key, "a", REX);
+    let second = harness::eventually("the new key is in force", || {
+        Some(send(&app, &other, "a", REX)).filter(|response| response.status != 401)
+    });
+    assert_eq!((first.json()["id"].as_i64(), second.json()["id"].as_i64()), (Some(1), Some(2)));
+}
+
+#[test]
+fn a_rejected_request_does_not_use_up_its_key() {
+    let app = App::start();
+    send(&app, &app.key, "a", "{}").error(400, "invalid_request");
+    assert_eq!(send(&app, &app.key, "a", REX).status, 201);
+}
+
+#[test]
+fn a_key_has_1_to_255_visible_characters_and_is_given_once() {
+    let app = App::start();
+    for good in
+        ["a".repeat(255), "!~".into(), "\"quoted\"".into(), "550e8400-e29b-41d4-a716-446655440000".into()]
+    {
+        assert_eq!(send(&app, &app.key, &good, REX).status, 201, "{good}");
+    }
+    for bad in IDEMPOTENCY_KEYS.iter().copied().chain([&*"a".repeat(256)]) {
+        let message = send(&app, &app.key, bad, REX).error(400, "invalid_request");
+        assert!(message.contains("Idempotency-Key"), "{bad:?}: {message}");
+    }
+    let twice = app
+        .call("POST", "/v1/pets")
+        .header("Idempotency-Key", "a")
+        .header("Idempotency-Key", "a")
+        .json(REX)
+        .send();
+    twice.error(400, "invalid_request");
+}
+
+#[test]
+fn a_key_survives_a_clock_that_is_30_days_wrong_and_a_restart() {
+    let library = ["/usr/lib/x86_64-linux-gnu", "/usr/lib/aarch64-linux-gnu"]
+        .map(|folder| format!("{folder}/faketime/libfaketimeMT.so.1"))
+        .into_iter()
+        .find(|path| fs::exists(path).unwrap())
+        .expect("the package faketime is installed");
+    let mut app = App::start();
+    let key = app.key.clone();
+    let first = send(&app, &key, "order-1", REX);
+    assert_eq!(first.status, 201);
+    for days in ["+30d", "-30d", "+0"] {
+        assert!(app.terminate().success());
+        app.run_by(&[
+            "env".into(),
+            format!("LD_PRELOAD={library}"),
+            format!("FAKETIME={days}"),
+            "FAKETIME_DONT_FAKE_MONOTONIC=1".into(),
+        ]);
+        app.start_again();
+        let again = send(&app, &key, "order-1", REX);
+        assert_eq!((again.status, again.header("idempotency-replayed")), (201, Some("true")), "{days}");
+        assert_eq!(again.body, first.body, "{days}");
+        assert_eq!(send(&app, &key, &format!("order-{days}"), REX).status, 201, "{days}");
+    }
+}

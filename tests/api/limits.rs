@@ -1,0 +1,263 @@
+//! Limits for clients: requests per key, wrong keys per address, connections per address, and whose address it is.
+
+use std::{
+    io::{Read as _, Write as _},
+    net::{SocketAddr, TcpStream},
+    sync::{
+        Arc,
+        atomic::{AtomicBool, Ordering::Relaxed},
+    },
+    thread,
+    time::{Duration, Instant},
+};
+
+use harness::{App, Call, Response, eventually, petstore};
+
+/// Sends many requests on one connection.
+struct Client {
+    stream: TcpStream,
+    request: Vec<u8>,
+}
+
+impl Client {
+    fn new(address: SocketAddr, key: &str) -> Self {
+        let stream = TcpStream::connect(address).unwrap();
+        stream.set_nodelay(true).unwrap();
+        let head = format!("GET /v1/pets HTTP/1.1\r\nHost: {address}\r\nAuthorization: Bearer {key}\r\n\r\n");
+        Self { stream, request: head.into_bytes() }
+    }
+
+    fn send(&mut self) -> Response {
+        self.try_send().expect("the connection stays open")
+    }
+
+    fn try_send(&mut self) -> Option<Response> {
+        self.stream.write_all(&self.request).ok()?;
+        let (mut bytes, mut part) = (Vec::new(), [0; 4096]);
+        loop {
+            if let Some(response) = Response::parse(&bytes, false) {
+                return Some(response);
+            }
+            let length = self.stream.read(&mut part).ok().filter(|length| *length > 0)?;
+            bytes.extend_from_slice(&part[..length]);
+        }
+    }
+}
+
+fn wait_until_known(app: &App, key: &str) {
+    eventually("the new key is in force", || (app.get_as(key, "/v1/pets").status == 200).then_some(()));
+}
+
+#[test]
+fn a_key_that_has_used_up_its_limit_gets_429_and_others_do_not() {
+    let app = App::start_with(&["--rate-limit", "3/h"]);
+    let own_limit = app.issue_key(&["--name", "own", "--rate-limit", "100/h"]);
+    wait_until_known(&app, &own_limit);
+    for (remaining, restored) in [(2, 1_200), (1, 2_400), (0, 3_600)] {
+        let response = app.get("/v1/pets");
+        assert_eq!(response.status, 200);
+        assert_eq!(response.header("ratelimit-policy"), Some("\"key\";q=3;w=3600"));
+        assert_eq!(response.header("ratelimit"), Some(&*format!("\"key\";r={remaining};t={restored}")));
+        assert_eq!(response.header("retry-after"), None);
+    }
+    for response in [app.get("/v1/pets"), app.post("{}"), app.get("/v1/nothing"), app.get("/v1/pets/1")] {
+        response.error(429, "rate_limited");
+        let wait: u64 = response.header("retry-after").unwrap().parse().unwrap();
+        assert!((1..=1_200).contains(&wait), "{wait}");
+        assert_eq!(response.header("ratelimit"), Some("\"key\";r=0;t=3600"));
+        assert!(response.header("log-position").is_some(), "the key is still known");
+    }
+    let other = app.get_as(&own_limit, "/v1/pets");
+    assert_eq!(other.status, 200);
+    assert_eq!(other.header("ratelimit-policy"), Some("\"key\";q=100;w=3600"));
+    for probe in ["/livez", "/readyz"] {
+        assert_eq!(app.call("GET", probe).send().status, 200, "{probe} has no limit");
+    }
+    app.anonymous("GET", "/v1/pets").send().error(401, "unauthorized");
+}
+
+#[test]
+fn without_a_limit_there_are_no_headers_about_one() {
+    let app = App::start();
+    let response = app.get("/v1/pets");
+    assert_eq!((response.header("ratelimit"), response.header("ratelimit-policy")), (None, None));
+}
+
+#[test]
+fn a_limited_key_can_go_on_after_the_time_it_was_told_to_wait() {
+    let app = App::start_with(&["--rate-limit", "1/s"]);
+    let refused = eventually("the limit is reached", || {
+        let response = app.get("/v1/pets");
+        (response.status == 429).then_some(response)
+    });
+    let wait: u64 = refused.header("retry-after").unwrap().parse().unwrap();
+    thread::sleep(Duration::from_secs(wait));
+    assert_eq!(app.get("/v1/pets").status, 200);
+}
+
+#[test]
+fn a_changed_key_file_does_not_renew_what_a_key_has_used_up() {
+    let app = App::start();
+    let limited = app.issue_key(&["--name", "limited", "--rate-limit", "1/h"]);
+    eventually("the limit is in force", || (app.get_as(&limited, "/v1/pets").status == 429).then_some(()));
+    let other = app.issue_key(&["--name", "other"]);
+    wait_until_known(&app, &other);
+    assert_eq!(app.get_as(&limited, "/v1/pets").status, 429);
+}
+
+#[test]
+fn the_limit_of_the_service_is_not_stored_with_new_keys() {
+    let folder = tempfile::tempdir().unwrap();
+    let keys = folder.path().join("keys.toml");
+    let issued = std::process::Command::new(harness::program())
+        .args(["keys", "issue", "--name", "a", "--keys", keys.to_str().unwrap()])
+        .env("PETSTORE_RATE_LIMIT", "5/s")
+        .output()
+        .unwrap();
+    assert!(issued.status.success());
+    assert!(!std::fs::read_to_string(&keys).unwrap().contains("5/s"));
+    for wrong in ["", "10", "0/s", "1/d"] {
+        let told = petstore(["serve", "--rate-limit", wrong]);
+        assert_eq!(told.code, Some(2), "{wrong}: {}", told.stderr);
+        assert!(told.stderr.contains("such as 10/s"), "{}", told.stderr);
+    }
+}
+
+#[test]
+fn ten_thousand_wrong_keys_are_limited_and_good_keys_are_not_affected() {
+    let app = App::start_with(&["--failed-auth-limit", "5/h", "--trusted-proxy", "127.0.0.2"]);
+    let address = app.address();
+    let mut wrong = Client::new(address, "petstore_wrong");
+    let mut good = Client::new(address, &app.key);
+    let mut statuses = std::collections::BTreeMap::new();
+    for number in 0..10_000 {
+        let response = wrong.send();
+        *statuses.entry(response.status).or_insert(0) += 1;
+        if response.status == 429 {
+            let wait: u64 = response.header("retry-after").unwrap().parse().unwrap();
+            assert!((1..=720).contains(&wait), "{wait}");
+        }
+        if number % 100 == 0 {
+            assert_eq!(good.send().status, 200, "a good key from the same address");
+        }
+    }
+    println!("10,000 wrong keys from one address: {statuses:?}");
+    assert_eq!(statuses, [(401, 5), (429, 9_995)].into());
+    app.get_as("petstore_wrong", "/v1/pets").error(429, "rate_limited");
+    app.anonymous("GET", "/v1/pets").send().error(401, "unauthorized");
+
+    let from = |client: &str, key: &str| {
+        let call = Call::new(address, "GET", "/v1/pets").header("X-Forwarded-For", client);
+        call.header("Authorization", &format!("Bearer {key}")).send().status
+    };
+    assert_eq!(
+        from("198.51.100.7", "petstore_wrong"),
+        429,
+        "nobody trusts this peer: the header says nothing"
+    );
+    assert_eq!(from("198.51.100.7", &app.key), 200);
+}
+
+#[test]
+fn behind_a_trusted_proxy_each_client_is_counted_alone() {
+    let app = App::start_with(&["--failed-auth-limit", "1/h", "--trusted-proxy", "127.0.0.0/8,10.0.0.0/8"]);
+    let status = |name: &str, value: &str, key: &str| {
+        let call = app.anonymous("GET", "/v1/pets").header(name, value);
+        call.header("Authorization", &format!("Bearer {key}")).send().status
+    };
+    let x = "X-Forwarded-For";
+    assert_eq!([(); 2].map(|()| status(x, "198.51.100.7", "wrong")), [401, 429]);
+    assert_eq!(status(x, "198.51.100.8", "wrong"), 401, "another client");
+    assert_eq!(
+        status(x, "198.51.100.9, 198.51.100.7", "wrong"),
+        429,
+        "what the client sent itself does not count"
+    );
+    assert_eq!(status(x, "198.51.100.7, 10.1.2.3", "wrong"), 429, "proxies behind proxies");
+    assert_eq!(status("Forwarded", "for=198.51.100.7;proto=https", "wrong"), 429, "the standard header");
+    assert_eq!(status(x, "2001:db8:0:1::1", "wrong"), 401);
+    assert_eq!(status(x, "2001:db8:0:1:ffff::2", "wrong"), 429, "one subscriber has the whole network");
+    assert_eq!(status(x, "2001:db8:0:2::1", "wrong"), 401);
+    assert_eq!(status(x, "198.51.100.7", &app.key), 200);
+    let told = petstore(["serve", "--trusted-proxy", "proxy.example.com"]);
+    assert_eq!(told.code, Some(2), "{}", told.stderr);
+    assert!(told.stderr.contains("10.0.0.0/8"), "{}", told.stderr);
+}
+
+#[test]
+fn one_address_gets_so_many_connections_and_others_get_theirs() {
+    let app = App::start_with(&["--connections-per-address", "3", "--trusted-proxy", "::1"]);
+    let held_one = || {
+        // A connection from the start of the test may not be gone yet.
+        eventually("there is a place", || {
+            let mut client = Client::new(app.address(), &app.key);
+            (client.try_send()?.status == 200).then_some(client)
+        })
+    };
+    let mut held: Vec<_> = (0..3).map(|_| held_one()).collect();
+    let refused = app.get("/v1/pets");
+    let message = refused.error(503, "busy");
+    assert!(message.contains("from this address"), "{message}");
+    assert_eq!(refused.header("retry-after"), Some("1"));
+    let elsewhere = std::process::Command::new("curl")
+        .args([
+            "--silent",
+            "--interface",
+            "127.0.0.9",
+            "--header",
+            &format!("Authorization: Bearer {}", app.key),
+        ])
+        .args(["--output", "/dev/null", "--write-out", "%{http_code}"])
+        .arg(format!("http://{}/v1/pets", app.address()))
+        .output()
+        .unwrap();
+    assert_eq!(String::from_utf8_lossy(&elsewhere.stdout), "200", "another address");
+    held.pop();
+    eventually("a place is free again", || (app.get("/v1/pets").status == 200).then_some(()));
+}
+
+#[test]
+fn a_noisy_key_at_its_limit_does_not_slow_a_quiet_one() {
+    const ROUNDS: usize = 300;
+    let app = App::start();
+    let noisy = app.issue_key(&["--name", "noisy", "--rate-limit", "10/s"]);
+    wait_until_known(&app, &noisy);
+    let mut quiet = Client::new(app.address(), &app.key);
+    let mut p99 = || {
+        let mut times: Vec<Duration> = (0..ROUNDS)
+            .map(|_| {
+                let begun = Instant::now();
+                assert_eq!(quiet.send().status, 200);
+                let took = begun.elapsed();
+                thread::sleep(Duration::from_millis(2));
+                took
+            })
+            .collect();
+        times.sort();
+        times[ROUNDS * 99 / 100]
+    };
+    let idle = p99();
+    let stop = Arc::new(AtomicBool::new(false));
+    let crowd = thread::spawn({
+        let (mut client, stop) = (Client::new(app.address(), &noisy), stop.clone());
+        move || {
+            let (mut served, mut refused) = (0, 0);
+            while !stop.load(Relaxed) {
+                match client.send().status {
+                    200 => served += 1,
+                    429 => refused += 1,
+                    other => panic!("{other}"),
+                }
+            }
+            (served, refused)
+        }
+    });
+    let beside_noise = p99();
+    stop.store(true, Relaxed);
+    let (served, refused) = crowd.join().unwrap();
+    println!(
+        "p99 of the quiet key: {idle:?} idle, {beside_noise:?} beside a key that sent {} requests, of which {refused} got 429",
+        served + refused
+    );
+    assert!(refused > served, "{served} served, {refused} refused");
+}

@@ -1,0 +1,118 @@
+//! `GET /v1/pets`: pages, filters, and paging from the first pet to the last.
+
+use std::{
+    sync::atomic::{AtomicBool, Ordering},
+    thread,
+};
+
+use harness::{App, ids};
+use serde_json::json;
+
+use super::bad_requests::QUERIES;
+
+#[test]
+fn an_empty_store_has_an_empty_list() {
+    let response = App::start().get("/v1/pets");
+    assert_eq!((response.status, response.text()), (200, "[]"));
+    assert_eq!(response.header("content-type"), Some("application/json"));
+    assert_eq!(response.next(), None);
+}
+
+#[test]
+fn a_page_has_20_pets_by_default() {
+    let app = App::start();
+    for _ in 0..21 {
+        app.post(r#"{"name":"a","categoryId":1}"#);
+    }
+    let page = app.get("/v1/pets");
+    assert_eq!(page.ids(), (1..=20).collect::<Vec<_>>());
+    assert_eq!(page.next(), Some("/v1/pets?limit=20&after=20"));
+    let last = app.get("/v1/pets?limit=20&after=20");
+    assert_eq!((last.ids(), last.next()), (vec![21], None));
+    assert_eq!(app.get("/v1/pets?limit=1").ids(), [1]);
+    assert_eq!(app.get("/v1/pets?limit=100").ids().len(), 21);
+    assert_eq!(app.get("/v1/pets?after=9223372036854775807").ids(), Vec::<i64>::new());
+    assert_eq!(app.get("/v1/pets?after=0&limit=2").ids(), [1, 2]);
+}
+
+#[test]
+fn a_filter_shows_one_status_and_is_kept_from_page_to_page() {
+    let app = App::start();
+    for status in ["available", "pending", "sold"].iter().cycle().take(30) {
+        app.post(&json!({"name": "a", "categoryId": 1, "status": status}).to_string());
+    }
+    let page = app.get("/v1/pets?status=sold&limit=4");
+    assert_eq!(page.ids(), [3, 6, 9, 12]);
+    assert_eq!(page.next(), Some("/v1/pets?limit=4&status=sold&after=12"));
+    assert_eq!(
+        ids(&app.walk("/v1/pets?status=pending&limit=3")),
+        (0..10).map(|n| 3 * n + 2).collect::<Vec<_>>()
+    );
+}
+
+#[test]
+fn a_page_that_was_just_sent_is_not_sent_for_another_query_or_after_a_create() {
+    let app = App::start();
+    let mut last = 0;
+    for (query, limit) in [("limit=2", 2), ("limit=3", 3), ("limit=100", 100), ("limit=100&status=sold", 100)]
+    {
+        for _ in 0..3 {
+            app.post(r#"{"name":"a","categoryId":1,"status":"sold"}"#);
+            last += 1;
+            // Often enough that a thread of the service has sent it before.
+            for _ in 0..4 {
+                let page = app.get(&format!("/v1/pets?{query}"));
+                let expected: Vec<i64> = (1..=last.min(limit)).collect();
+                assert_eq!((page.ids(), page.next().is_some()), (expected, last > limit), "{query}");
+            }
+        }
+        assert_eq!(app.get("/v1/pets?limit=100&status=pending").ids(), Vec::<i64>::new());
+    }
+}
+
+#[test]
+fn paging_returns_each_pet_exactly_once_while_others_write() {
+    let app = App::start();
+    let more = AtomicBool::new(true);
+    let add = |count: usize, status: &str| {
+        let body = json!({"name": "a", "categoryId": 1, "status": status}).to_string();
+        (0..count).map(|_| app.post(&body).json()["id"].as_i64().unwrap()).collect::<Vec<_>>()
+    };
+    thread::scope(|scope| {
+        let clients: Vec<_> = (0..10).map(|_| scope.spawn(|| add(13, "sold"))).collect();
+        let mut sold: Vec<_> = clients.into_iter().flat_map(|client| client.join().unwrap()).collect();
+        sold.sort_unstable();
+        assert_eq!(sold.len(), 130);
+        scope.spawn(|| {
+            while more.load(Ordering::Relaxed) {
+                add(1, "available");
+            }
+        });
+        for limit in [7, 20, 100] {
+            assert_eq!(ids(&app.walk(&format!("/v1/pets?status=sold&limit={limit}"))), sold, "limit {limit}");
+            let all = ids(&app.walk(&format!("/v1/pets?limit={limit}")));
+            assert!(all.is_sorted_by(|earlier, later| earlier < later), "in order, each once");
+            assert!(sold.iter().all(|id| all.binary_search(id).is_ok()), "nobody is left out");
+        }
+        more.store(false, Ordering::Relaxed);
+    });
+}
+
+#[test]
+fn bad_parameters_are_named_with_their_rule() {
+    let app = App::start();
+    for (query, reason) in QUERIES {
+        assert_eq!(app.get(&format!("/v1/pets?{query}")).error(400, "invalid_request"), *reason, "{query}");
+    }
+    let message = app.get("/v1/pets?limit=0&status=x&after=y").error(400, "invalid_request");
+    assert!(["limit", "status", "after"].iter().all(|name| message.contains(name)), "{message}");
+}
+
+#[test]
+fn unknown_parameters_are_ignored() {
+    let app = App::start();
+    for query in ["", "?", "?x=1", "?Limit=0", "?limit=5&&x", "?statu=x", "?%FF=1", "?offset=3&page=2"] {
+        assert_eq!(app.get(&format!("/v1/pets{query}")).status, 200, "{query}");
+    }
+    assert_eq!(app.get("/v1/pets?l%69mit=0").status, 400, "an encoded name is the name");
+}

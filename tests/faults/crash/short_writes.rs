@@ -1,0 +1,124 @@
+//! Writes that write less than requested: once in a while, and at a limit on file sizes that allows no more.
+//!
+//! strace cannot do this realistically: it can only claim a short write that never happened. So here the
+//! kernel really gets a shorter request, and really enforces a limit.
+
+use std::{path::Path, process::Command, sync::Arc};
+
+use harness::{App, eventually, petstore, program};
+
+use super::{
+    engine::Engine,
+    ledger::Ledger,
+    load::create,
+    scenario::{self, Rounds, Scenario, Tally},
+};
+
+/// Creates per round: enough to be in the middle of several writes of every kind.
+const CREATES: u64 = 40;
+
+#[test]
+fn a_write_that_is_cut_short_does_no_harm() {
+    shorten_writes(Engine::chosen(), Scenario::begin("short writes", Rounds { short: 6, full: 60 }));
+}
+
+#[test]
+fn a_write_to_sqlite_that_is_cut_short_does_no_harm() {
+    shorten_writes(Engine::Sqlite, Scenario::begin("sqlite short writes", Rounds { short: 3, full: 60 }));
+}
+
+#[test]
+fn a_limit_on_file_sizes_stops_writes_and_nothing_else() {
+    limit_files(Engine::chosen(), Scenario::begin("file limits", Rounds { short: 6, full: 60 }));
+}
+
+#[test]
+fn a_limit_on_file_sizes_stops_writes_to_sqlite_and_nothing_else() {
+    limit_files(Engine::Sqlite, Scenario::begin("sqlite file limits", Rounds { short: 3, full: 60 }));
+}
+
+fn shorten_writes(engine: Engine, mut scenario: Scenario) {
+    let mut tally = Tally::default();
+    let mut app = stopped_app();
+    let library = match shortener(app.folder()) {
+        Ok(library) => library,
+        Err(reason) => return scenario::not_run(scenario.name, &reason),
+    };
+    while tally.rounds < scenario.rounds {
+        tally.rounds += 1;
+        let ledger = begin_new_store(&mut app, engine, tally.rounds);
+        let every = tally.rounds;
+        app.run_by(&["env".into(), library.clone(), format!("SHORT_WRITES={every}")]);
+        app.start_again();
+        let post = app.call("POST", "/v1/pets");
+        for count in 0..CREATES {
+            let status = create(&post, &ledger, &format!("pet {count}"));
+            assert_eq!(status, Some(201), "every {every}th write is short: {:?}", app.printed());
+        }
+        settle(&mut app, &ledger, &mut tally);
+        scenario.check(&tally);
+    }
+    scenario.end(&tally);
+}
+
+fn limit_files(engine: Engine, mut scenario: Scenario) {
+    let limits = engine.file_limits();
+    let mut tally = Tally::default();
+    let mut dice = scenario.dice(0);
+    let mut app = stopped_app();
+    while tally.rounds < scenario.rounds {
+        tally.rounds += 1;
+        let ledger = begin_new_store(&mut app, engine, tally.rounds);
+        let limit = limits.start + dice.below(limits.end - limits.start);
+        app.run_by(&["prlimit".into(), format!("--fsize={limit}:unlimited")]);
+        app.start_again();
+        let post = app.call("POST", "/v1/pets");
+        let mut names = (0_u64..).map(|count| format!("pet {count}"));
+        let mut next = || create(&post, &ledger, &names.next().expect("endless"));
+        eventually("the limit is reached", || (next() == Some(503)).then_some(()));
+        assert_eq!(app.get("/v1/pets").status, 200, "reads go on");
+        assert_eq!(app.anonymous("GET", "/livez").send().status, 200);
+        assert_eq!(app.anonymous("GET", "/readyz").send().status, 503);
+        let lifted =
+            Command::new("prlimit").args([&format!("--pid={}", app.pid()), "--fsize=unlimited"]).status();
+        assert!(lifted.expect("prlimit runs").success());
+        eventually("writes go on without a restart", || (next() == Some(201)).then_some(()));
+        settle(&mut app, &ledger, &mut tally);
+        scenario.check(&tally);
+    }
+    scenario.end(&tally);
+}
+
+fn stopped_app() -> App {
+    App::stopped_on(program(), "memory:", tempfile::tempdir().expect("a temporary folder"), &[])
+}
+
+fn begin_new_store(app: &mut App, engine: Engine, round: u64) -> Arc<Ledger> {
+    app.use_store(&engine.url(&app.folder().join(round.to_string())));
+    Arc::default()
+}
+
+/// Kills the service, starts it without any hindrance, and compares.
+fn settle(app: &mut App, ledger: &Ledger, tally: &mut Tally) {
+    app.kill();
+    app.run_by(&[]);
+    match app.try_start_again() {
+        Ok(()) => ledger.settle(app, tally),
+        Err(refusal) => tally.refused_opens.push(refusal.stderr),
+    }
+    app.kill();
+    let verified = petstore(["log", "verify", "--store", app.store()]);
+    assert_eq!(verified.code, Some(0), "positions have no gaps: {}", verified.stderr);
+}
+
+/// Builds the library that shortens writes; returns the setting that loads it.
+fn shortener(folder: &Path) -> Result<String, String> {
+    let source = Path::new(env!("CARGO_MANIFEST_DIR")).join("faults/crash/short_writes.c");
+    let library = folder.join("short_writes.so");
+    let built = Command::new("cc").args(["-shared", "-fPIC", "-O2", "-o"]).arg(&library).arg(source).output();
+    let built = built.map_err(|error| format!("cc: {error}"))?;
+    if !built.status.success() {
+        return Err(String::from_utf8_lossy(&built.stderr).into_owned());
+    }
+    Ok(format!("LD_PRELOAD={}", library.display()))
+}

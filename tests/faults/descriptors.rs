@@ -1,0 +1,107 @@
+//! A low limit on open files, and idle unauthenticated connections that would use all of them.
+
+use std::{
+    io::{ErrorKind, Read as _, Write as _},
+    net::{SocketAddr, TcpStream},
+    sync::{
+        Arc,
+        atomic::{AtomicBool, Ordering::Relaxed},
+    },
+    thread::{self, JoinHandle},
+    time::Duration,
+};
+
+use harness::{App, eventually, petstore, program};
+use tempfile::TempDir;
+
+/// More than the service can have open.
+const CONNECTIONS: usize = 400;
+
+/// Connections that send nothing, and are opened again whenever they are closed.
+struct IdleConnections {
+    stop: Arc<AtomicBool>,
+    thread: Option<JoinHandle<()>>,
+}
+
+impl IdleConnections {
+    fn keep_open(address: SocketAddr) -> Self {
+        let connect = move || {
+            let stream = TcpStream::connect_timeout(&address, Duration::from_secs(10)).ok()?;
+            stream.set_nonblocking(true).ok()?;
+            Some(stream)
+        };
+        let mut streams: Vec<_> = (0..CONNECTIONS).map(|_| connect()).collect();
+        let stop = Arc::new(AtomicBool::new(false));
+        let told = stop.clone();
+        let thread = thread::spawn(move || {
+            while !told.load(Relaxed) {
+                for stream in &mut streams {
+                    let open = stream.as_mut().is_some_and(|stream| {
+                        matches!(stream.read(&mut [0; 512]), Err(error) if error.kind() == ErrorKind::WouldBlock)
+                    });
+                    if !open {
+                        *stream = connect();
+                    }
+                }
+                thread::sleep(Duration::from_millis(20));
+            }
+        });
+        Self { stop, thread: Some(thread) }
+    }
+}
+
+impl Drop for IdleConnections {
+    fn drop(&mut self) {
+        self.stop.store(true, Relaxed);
+        if let Some(thread) = self.thread.take() {
+            thread.join().unwrap();
+        }
+    }
+}
+
+/// The status of a response without a body, on a connection that stays open.
+fn ask(open: &mut TcpStream, key: &str) -> String {
+    write!(open, "HEAD /v1/pets HTTP/1.1\r\nHost: a\r\nAuthorization: Bearer {key}\r\n\r\n").unwrap();
+    let mut head = Vec::new();
+    while !head.ends_with(b"\r\n\r\n") {
+        let mut byte = [0];
+        open.read_exact(&mut byte).expect("an authenticated connection stays open");
+        head.extend(byte);
+    }
+    String::from_utf8_lossy(&head[9..12]).into_owned()
+}
+
+#[test]
+fn idle_connections_neither_keep_clients_out_nor_revoked_keys_active() {
+    let folder = TempDir::new().unwrap();
+    let store = format!("sled:{}", folder.path().join("log").display());
+    let mut app = App::stopped_on(program(), &store, folder, &[]);
+    app.run_by(&["prlimit", "--nofile=256:256"].map(str::to_owned));
+    app.start_again();
+    let other = app.issue_key(&["--name", "other"]);
+    eventually("the other key is accepted", || (app.get_as(&other, "/v1/pets").status == 200).then_some(()));
+    let mut open = TcpStream::connect(app.address()).unwrap();
+    assert_eq!(ask(&mut open, &other), "200");
+
+    let _idle = IdleConnections::keep_open(app.address());
+    let answered = |key: &str| {
+        let call = app.anonymous("GET", "/v1/pets").header("Authorization", &format!("Bearer {key}"));
+        call.try_send().map(|response| response.status)
+    };
+    eventually("a client with a key is served", || (answered(&app.key) == Some(200)).then_some(()));
+    let revoked = petstore(["keys", "revoke", &other, "--keys", app.keys_file().to_str().unwrap()]);
+    assert_eq!(revoked.code, Some(0), "{}", revoked.stderr);
+    eventually("the revoked key is refused", || (ask(&mut open, &other) == "401").then_some(()));
+    assert!(!app.printed().1.contains("Too many open files"), "{}", app.printed().1);
+}
+
+#[test]
+fn the_soft_limit_is_raised_to_the_hard_one() {
+    let folder = TempDir::new().unwrap();
+    let mut app = App::stopped_on(program(), "memory:", folder, &[]);
+    app.run_by(&["prlimit", "--nofile=128:512"].map(str::to_owned));
+    app.start_again();
+    let limits = std::fs::read_to_string(format!("/proc/{}/limits", app.pid())).unwrap();
+    let files = limits.lines().find(|line| line.starts_with("Max open files")).unwrap();
+    assert_eq!(files.split_ascii_whitespace().nth(3), Some("512"), "{files}");
+}

@@ -1,0 +1,213 @@
+//! A service whose output nobody reads: requests, probes and signals never wait for the reader.
+
+use std::{
+    fs::{self, File},
+    io::{self, BufRead as _, BufReader, PipeReader, Read as _, Write as _},
+    net::{SocketAddr, TcpListener, TcpStream},
+    process::{Child, ChildStderr, Command, Stdio},
+    thread,
+    time::Duration,
+};
+
+use harness::{Call, eventually, petstore, program};
+use tempfile::TempDir;
+
+/// More requests than a pipe and the queue for the log can hold lines.
+const REQUESTS: usize = 8_000;
+
+/// What a pipe holds before its writer has to wait.
+const PIPE_SIZE: usize = 64 * 1024;
+
+/// How long the service may take to answer on a busy machine.
+const PATIENCE: Duration = Duration::from_mins(1);
+
+/// A service with `--log debug`. Its standard error is a pipe that this test holds, and reads when it likes.
+struct Service {
+    process: Process,
+    stderr: Option<ChildStderr>,
+    folder: TempDir,
+    key: String,
+}
+
+impl Service {
+    fn start() -> Self {
+        let folder = tempfile::tempdir().unwrap();
+        let keys = folder.path().join("keys.toml");
+        let issued = petstore(["keys", "issue", "--name", "test", "--keys", keys.to_str().unwrap()]);
+        let mut process = Command::new(program())
+            .args(["serve", "--listen", "127.0.0.1:0", "--ops-listen", "127.0.0.1:0", "--store", "memory:"])
+            .args(["--log", "debug", "--access-log", "--drain", "50s", "--keys"])
+            .arg(&keys)
+            .stdin(Stdio::null())
+            .stdout(File::create(folder.path().join("stdout")).unwrap())
+            .stderr(Stdio::piped())
+            .spawn()
+            .unwrap();
+        let stderr = process.stderr.take();
+        let service =
+            Self { process: Process(process), stderr, folder, key: issued.stdout.trim().to_owned() };
+        eventually("the service is ready", || service.printed().contains("ready:").then_some(()));
+        service
+    }
+
+    fn printed(&self) -> String {
+        fs::read_to_string(self.folder.path().join("stdout")).unwrap()
+    }
+
+    fn address_after(&self, words: &str) -> SocketAddr {
+        let printed = self.printed();
+        let url = printed.split(words).nth(1).unwrap().split("http://").nth(1).unwrap();
+        url.split_ascii_whitespace().next().unwrap().parse().unwrap()
+    }
+
+    fn address(&self) -> SocketAddr {
+        self.address_after("is starting on")
+    }
+
+    fn operators(&self) -> SocketAddr {
+        self.address_after("probes and metrics on")
+    }
+
+    fn connect(&self) -> TcpStream {
+        let stream = TcpStream::connect(self.address()).unwrap();
+        stream.set_read_timeout(Some(PATIENCE)).unwrap();
+        stream
+    }
+
+    /// Sends so many requests that their log lines fill the pipe and the queue. All of them are answered.
+    fn fill_the_log(&self) {
+        let mut stream = self.connect();
+        let mut sending = stream.try_clone().unwrap();
+        let sender = thread::spawn(move || {
+            for number in 1..=REQUESTS {
+                let close = if number == REQUESTS { "connection: close\r\n" } else { "" };
+                write!(sending, "GET /livez HTTP/1.1\r\nhost: a\r\n{close}\r\n").unwrap();
+            }
+        });
+        let mut responses = String::new();
+        stream.read_to_string(&mut responses).unwrap();
+        sender.join().unwrap();
+        assert_eq!(responses.matches("HTTP/1.1 200 OK").count(), REQUESTS);
+    }
+
+    fn dropped_lines(&self) -> u64 {
+        let metrics = Call::new(self.operators(), "GET", "/metrics").send();
+        let line =
+            metrics.text().lines().find_map(|line| line.strip_prefix("petstore_log_lines_dropped_total "));
+        line.expect("the metric is there").parse().unwrap()
+    }
+}
+
+/// Killed when dropped.
+struct Process(Child);
+
+impl Process {
+    fn signal(&self, name: &str) {
+        assert!(
+            Command::new("kill").args(["-s", name, &self.0.id().to_string()]).status().unwrap().success()
+        );
+    }
+
+    fn exit_code(&mut self) -> Option<i32> {
+        eventually("the service ends", || self.0.try_wait().unwrap()).code()
+    }
+}
+
+impl Drop for Process {
+    fn drop(&mut self) {
+        // It may have ended already.
+        let _ = self.0.kill();
+        let _ = self.0.wait();
+    }
+}
+
+#[test]
+fn requests_probes_and_shutdown_do_not_wait_for_a_stalled_reader_of_the_log() {
+    let mut service = Service::start();
+    service.fill_the_log();
+    for (listener, path) in
+        [(service.address(), "/livez"), (service.address(), "/readyz"), (service.operators(), "/readyz")]
+    {
+        assert_eq!(Call::new(listener, "GET", path).send().status, 200, "{path}");
+    }
+    let create = Call::new(service.address(), "POST", "/v1/pets");
+    let create = create.header("Authorization", &format!("Bearer {}", service.key));
+    assert_eq!(create.json(r#"{"name":"Rex","categoryId":7}"#).send().status, 201);
+    assert!(service.dropped_lines() > 0, "what does not fit is dropped and counted");
+    service.process.signal("TERM");
+    assert_eq!(service.process.exit_code(), Some(0));
+}
+
+#[test]
+fn a_second_signal_does_not_wait_for_a_stalled_reader_of_the_log() {
+    let mut service = Service::start();
+    service.fill_the_log();
+    // A body that does not come keeps the service from ending by itself.
+    let mut held = service.connect();
+    let request =
+        "POST /v1/pets HTTP/1.1\r\nhost: a\r\ncontent-type: application/json\r\ncontent-length: 9\r\n";
+    let request = format!("{request}expect: 100-continue\r\nauthorization: Bearer {}\r\n\r\n", service.key);
+    held.write_all(request.as_bytes()).unwrap();
+    let mut asked_for_the_body = [0; 12];
+    held.read_exact(&mut asked_for_the_body).unwrap();
+    assert_eq!(&asked_for_the_body, b"HTTP/1.1 100");
+    service.process.signal("TERM");
+    let operators = service.operators();
+    eventually("the service leaves", || {
+        let probe = Call::new(operators, "GET", "/readyz").try_send();
+        probe.is_none_or(|response| response.status == 503).then_some(())
+    });
+    service.process.signal("INT");
+    assert_eq!(service.process.exit_code(), Some(1));
+}
+
+#[test]
+fn the_log_says_how_many_lines_a_stalled_reader_missed() {
+    let mut service = Service::start();
+    service.fill_the_log();
+    assert!(service.dropped_lines() > 0);
+    let lines = BufReader::new(service.stderr.take().unwrap()).lines();
+    let told = lines.map(Result::unwrap).find(|line| line.contains("have been dropped"));
+    assert!(told.is_some_and(|line| line.contains("WARN")));
+}
+
+/// Starts a service that cannot print a single byte, and returns the pipe that it waits for.
+fn start_mute(arguments: &[&str]) -> (Process, PipeReader) {
+    let (reader, mut writer) = io::pipe().unwrap();
+    writer.write_all(&vec![b'\n'; PIPE_SIZE]).unwrap();
+    let process = Command::new(program())
+        .arg("serve")
+        .args(arguments)
+        .stdin(Stdio::null())
+        .stdout(writer.try_clone().unwrap())
+        .stderr(writer)
+        .spawn()
+        .unwrap();
+    (Process(process), reader)
+}
+
+#[test]
+fn a_service_starts_and_stops_while_nobody_reads_its_output() {
+    let folder = tempfile::tempdir().unwrap();
+    let keys = folder.path().join("keys.toml");
+    let free = TcpListener::bind("127.0.0.1:0").and_then(|listener| listener.local_addr()).unwrap();
+    let (mut process, _unread) =
+        start_mute(&["--listen", &free.to_string(), "--store", "memory:", "--keys", keys.to_str().unwrap()]);
+    eventually("the service is ready", || {
+        let probe = Call::new(free, "GET", "/readyz").try_send();
+        probe.is_some_and(|response| response.status == 200).then_some(())
+    });
+    process.signal("TERM");
+    assert_eq!(process.exit_code(), Some(0));
+}
+
+#[test]
+fn a_failing_service_exits_even_if_nobody_reads_why() {
+    let taken = TcpListener::bind("127.0.0.1:0").unwrap();
+    let address = taken.local_addr().unwrap().to_string();
+    let folder = tempfile::tempdir().unwrap();
+    let keys = folder.path().join("keys.toml");
+    let (mut process, _unread) =
+        start_mute(&["--listen", &address, "--store", "memory:", "--keys", keys.to_str().unwrap()]);
+    assert_eq!(process.exit_code(), Some(1));
+}

@@ -1,0 +1,150 @@
+//! What callers of `create` see when an append fails: one fault of the log per test.
+
+use std::{sync::Arc, time::Duration};
+
+use application::{CreatePet, LogAccess, PetStore, RequestKey, WriteError, ports::Fault};
+use domain::PetName;
+use harness::{FaultyLog, LogFault, all_pets, open_node, pet_named};
+
+async fn node_on(log: &Arc<FaultyLog>) -> PetStore {
+    open_node(log.clone(), LogAccess::Exclusive).await
+}
+
+async fn create(store: &PetStore) -> Result<i64, WriteError> {
+    harness::create(store, "Rex").await.map(|pet| pet.id.get())
+}
+
+/// The ids that readers see.
+fn visible(store: &PetStore) -> Vec<i64> {
+    all_pets(store).unwrap().iter().map(|pet| pet.id.get()).collect()
+}
+
+#[tokio::test(start_paused = true)]
+async fn every_unclear_append_ends_with_exactly_one_pet() {
+    for (fault, id, commits) in [
+        (LogFault::None, 1, 1),
+        (LogFault::LosesTheAnswer, 1, 1),
+        (LogFault::LosesTheAppend, 1, 1),
+        (LogFault::LandsLate, 1, 1),
+        (LogFault::OvertakenUnseen, 2, 2),
+        (LogFault::Overtaken, 2, 2),
+    ] {
+        let log = FaultyLog::with(fault);
+        let store = node_on(&log).await;
+        assert_eq!(create(&store).await, Ok(id), "{fault:?}");
+        assert_eq!(visible(&store), (1..=id).collect::<Vec<_>>(), "{fault:?}");
+        assert_eq!(log.commits().await, commits, "{fault:?}");
+        assert_eq!(store.health().not_ready(), None, "{fault:?}");
+    }
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_rejected_record_is_reported_and_the_next_one_is_stored() {
+    let log = FaultyLog::with(LogFault::RefusesTheRecord);
+    let store = node_on(&log).await;
+    assert_eq!(create(&store).await, Err(WriteError::Unavailable(Fault::TooLarge)));
+    assert_eq!(visible(&store), Vec::<i64>::new());
+    assert_eq!(store.health().not_ready(), None, "the log is still sound");
+    assert_eq!(create(&store).await, Ok(1));
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_closed_log_rejects_writes_serves_reads_and_recovers_by_itself() {
+    for (fault, there_afterwards) in
+        [(LogFault::ClosesBeforeStoring, vec![1]), (LogFault::ClosesAfterStoring, vec![1, 2])]
+    {
+        let log = FaultyLog::with(fault);
+        let store = node_on(&log).await;
+        assert_eq!(create(&store).await, Err(WriteError::Unavailable(Fault::WriteFailed)), "{fault:?}");
+        assert_eq!(visible(&store), Vec::<i64>::new(), "{fault:?}: nothing that was refused is shown");
+        assert_eq!(create(&store).await, Err(WriteError::Unavailable(Fault::WriteFailed)), "{fault:?}");
+        assert_eq!(
+            store.health().not_ready().map(|error| error.fault),
+            Some(Fault::WriteFailed),
+            "{fault:?}"
+        );
+        while store.health().not_ready().is_some() {
+            tokio::time::sleep(Duration::from_millis(100)).await;
+        }
+        assert!(create(&store).await.is_ok(), "{fault:?}");
+        assert_eq!(visible(&store), there_afterwards, "{fault:?}");
+    }
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_panic_in_the_writer_is_reported_and_reads_continue() {
+    let store = node_on(&FaultyLog::with(LogFault::AppendsPanic)).await;
+    assert_eq!(create(&store).await, Err(WriteError::Unavailable(Fault::Stopped)));
+    assert_eq!(create(&store).await, Err(WriteError::Unavailable(Fault::Stopped)));
+    assert_eq!(visible(&store), Vec::<i64>::new());
+    assert_eq!(store.health().not_ready().map(|error| error.fault), Some(Fault::Stopped));
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_request_with_a_key_adds_one_pet_however_often_it_is_sent() {
+    let store = node_on(&FaultyLog::with(LogFault::LosesTheAnswer)).await;
+    let request = CreatePet { request_key: Some(RequestKey::new("order-1").unwrap()), ..pet_named("Rex") };
+    let sends = (0..50).map(|_| store.create(request.clone()));
+    let mut responses = Vec::new();
+    for send in sends {
+        responses.push(send.await.unwrap());
+    }
+    assert!(responses.iter().all(|created| created.pet.id.get() == 1));
+    assert_eq!(responses.iter().filter(|created| !created.replayed).count(), 1);
+    let mut other = request;
+    other.pet.name = PetName::new("Bella").unwrap();
+    assert_eq!(store.create(other).await, Err(WriteError::RequestKeyReused));
+}
+
+#[tokio::test]
+async fn creates_that_wait_together_share_a_commit() {
+    // One more than the most events in a commit begins another one.
+    for (creates, commits) in [(1, 1), (2, 1), (1_024, 1), (1_025, 2)] {
+        let log = FaultyLog::with(LogFault::None);
+        let store = node_on(&log).await;
+        // One thread: nothing is taken off the queue until this test waits.
+        let outcomes = join_all((0..creates).map(|_| Box::pin(create(&store))).collect()).await;
+        assert_eq!(outcomes, (1..=creates).map(Ok).collect::<Vec<_>>());
+        assert_eq!(log.commits().await, commits, "{creates} creates");
+    }
+}
+
+#[tokio::test]
+async fn a_full_queue_is_busy_and_loses_no_accepted_request() {
+    let store = node_on(&FaultyLog::with(LogFault::None)).await;
+    // One thread: nothing is taken off the queue until this test waits.
+    let creates = (0..PetStore::QUEUE_MAX + 10).map(|_| Box::pin(create(&store))).collect();
+    let outcomes = join_all(creates).await;
+    assert_eq!(outcomes.iter().filter(|outcome| **outcome == Err(WriteError::Busy)).count(), 10);
+    assert_eq!(outcomes.iter().filter(|outcome| outcome.is_ok()).count(), PetStore::QUEUE_MAX);
+}
+
+/// Polls each future once before any of them is waited for.
+async fn join_all<F: Future + Unpin>(futures: Vec<F>) -> Vec<F::Output> {
+    let mut started: Vec<_> = Vec::new();
+    for mut future in futures {
+        let first = std::future::poll_fn(|context| {
+            std::task::Poll::Ready(std::pin::Pin::new(&mut future).poll(context))
+        })
+        .await;
+        started.push((future, first));
+    }
+    let mut outputs = Vec::new();
+    for (future, first) in started {
+        outputs.push(match first {
+            std::task::Poll::Ready(output) => output,
+            std::task::Poll::Pending => future.await,
+        });
+    }
+    outputs
+}
+
+#[tokio::test]
+async fn closing_replies_to_every_accepted_request() {
+    let log = FaultyLog::with(LogFault::None);
+    let store = node_on(&log).await;
+    let (first, second) = (create(&store), create(&store));
+    assert_eq!(tokio::join!(first, second), (Ok(1), Ok(2)));
+    store.close().await;
+    assert_eq!(Arc::strong_count(&log), 1, "a closed store has let go of its log");
+}

@@ -1,0 +1,109 @@
+//! `petstore health`: the exit code tells a script whether the service is healthy, unhealthy or gone.
+
+use std::{
+    fs,
+    io::{Read as _, Write as _},
+    net::{SocketAddr, TcpListener},
+    thread,
+};
+
+use harness::{App, Finished, eventually, petstore, program};
+
+fn health(address: impl std::fmt::Display, arguments: &[&str]) -> Finished {
+    let url = format!("http://{address}");
+    petstore(["health", url.as_str()].iter().chain(arguments))
+}
+
+#[test]
+fn reads_and_writes_have_probes_of_their_own() {
+    let folder = tempfile::tempdir().unwrap();
+    let store = folder.path().join("store");
+    let url = format!("sled:{}", store.display());
+    let app = App::start_on(program(), &url, folder, &["--ops-listen", "127.0.0.1:0", "--drain-delay", "1h"]);
+    let codes = |address: SocketAddr| {
+        ["ready", "reads", "writes"].map(|probe| health(address, &["--probe", probe]).code.unwrap())
+    };
+    let listeners = [app.address(), app.operators()];
+    assert_eq!(listeners.map(codes), [[0, 0, 0]; 2]);
+    // Nothing can be written any more, and everything can be read.
+    fs::rename(&store, store.with_extension("moved")).unwrap();
+    assert_eq!(app.post(r#"{"name":"Rex","categoryId":7}"#).status, 503);
+    assert_eq!(listeners.map(codes), [[1, 0, 1]; 2]);
+    let told = health(app.address(), &["--probe", "writes"]);
+    assert!(told.stdout.contains("were deleted, moved or replaced"), "{told:?}");
+    app.signal("TERM");
+    eventually("the service drains", || (listeners.map(codes) == [[1, 1, 1]; 2]).then_some(()));
+}
+
+#[test]
+fn the_exit_code_follows_the_service_from_ready_to_draining_to_gone() {
+    let mut app = App::start_with(&["--ops-listen", "127.0.0.1:0", "--drain-delay", "1h"]);
+    let (public, operators) = (app.address(), app.operators());
+    for address in [public, operators] {
+        for (probe, word) in [("ready", "ready"), ("live", "alive")] {
+            let told = health(address, &["--probe", probe]);
+            assert_eq!(told.code, Some(0), "{told:?}");
+            assert!(told.stdout.contains(&format!("\"status\":\"{word}\"")), "{told:?}");
+        }
+    }
+    app.signal("TERM");
+    let draining =
+        eventually("the service drains", || Some(health(public, &[])).filter(|told| told.code != Some(0)));
+    assert_eq!(draining.code, Some(1), "{draining:?}");
+    assert!(draining.stdout.contains("draining"), "{draining:?}");
+    let alive = health(operators, &["--probe", "live"]);
+    assert_eq!(alive.code, Some(0), "{alive:?}");
+    app.kill();
+    let gone = health(public, &[]);
+    assert_eq!(gone.code, Some(3), "{gone:?}");
+    assert!(gone.stderr.contains("cannot connect") && gone.stdout.is_empty(), "{gone:?}");
+}
+
+#[test]
+fn something_else_that_answers_is_not_taken_for_the_service() {
+    for response in [
+        "HTTP/1.1 200 OK\r\n\r\n<h1>Welcome</h1>\x1b[31m",
+        "HTTP/1.1 404 Not Found\r\n\r\n{\"status\":\"ready\"}",
+        "HTTP/1.1 200 OK\r\n",
+        "SSH-2.0-OpenSSH\r\n\r\n",
+        "",
+    ] {
+        let listener = TcpListener::bind("127.0.0.1:0").unwrap();
+        let address = listener.local_addr().unwrap();
+        let server = thread::spawn(move || {
+            let (mut stream, _) = listener.accept().unwrap();
+            let request = stream.read(&mut [0; 1024]).unwrap();
+            assert!(request > 0, "a request comes before the response");
+            stream.write_all(response.as_bytes()).unwrap();
+        });
+        let told = health(address, &[]);
+        server.join().unwrap();
+        assert_eq!(told.code, Some(3), "{response:?}: {told:?}");
+        assert!(!told.stderr.contains('\x1b') && told.stdout.is_empty(), "{told:?}");
+    }
+}
+
+#[test]
+fn a_listener_that_says_nothing_is_given_up() {
+    let silent = TcpListener::bind("127.0.0.1:0").unwrap();
+    let told = health(silent.local_addr().unwrap(), &["--timeout", "200ms"]);
+    assert_eq!(told.code, Some(3), "{told:?}");
+    assert!(told.stderr.contains("no response within 200ms"), "{told:?}");
+}
+
+#[test]
+fn only_the_address_of_a_listener_is_accepted() {
+    for wrong in [
+        "ftp://127.0.0.1:8080",
+        "127.0.0.1:8080",
+        "http://127.0.0.1",
+        "http://:8080",
+        "http://127.0.0.1:8080/v1",
+        "http://me:secret@127.0.0.1:8080",
+        "http://host:80\r\nX: y:80",
+    ] {
+        let told = petstore(["health", wrong]);
+        assert_eq!(told.code, Some(2), "{wrong:?}: {told:?}");
+        assert!(told.stderr.contains("expected http://HOST:PORT"), "{told:?}");
+    }
+}

@@ -1,0 +1,111 @@
+//! A key that replaces another one: it has the same owner, so nothing that the owner did is forgotten or done
+//! twice.
+
+use std::fs;
+
+use harness::{App, Response, eventually, petstore};
+
+const REX: &str = r#"{"name":"Rex","categoryId":7}"#;
+
+fn keys(app: &App, arguments: &[&str]) -> harness::Finished {
+    let file = app.keys_file();
+    petstore([&["keys"], arguments, &["--keys", file.to_str().unwrap()]].concat())
+}
+
+/// Replaces the key and waits until the service accepts the new one.
+fn rotate(app: &App, key: &str, arguments: &[&str]) -> String {
+    let rotated = keys(app, &[&["rotate", key], arguments].concat());
+    assert_eq!(rotated.code, Some(0), "{}", rotated.stderr);
+    let new = rotated.stdout.lines().last().expect("the key is the last line").to_owned();
+    wait_for_status(app, &new, 200);
+    new
+}
+
+fn wait_for_status(app: &App, key: &str, status: u16) {
+    eventually("a change of the key file is in force", || {
+        (app.get_as(key, "/v1/pets").status == status).then_some(())
+    });
+}
+
+fn create(app: &App, key: &str, request_key: &str) -> Response {
+    app.anonymous("POST", "/v1/pets")
+        .header("Authorization", &format!("Bearer {key}"))
+        .header("Idempotency-Key", request_key)
+        .json(REX)
+        .send()
+}
+
+#[test]
+fn a_request_repeated_with_the_new_key_adds_no_second_pet() {
+    let mut app = App::start();
+    let old = app.key.clone();
+    let created = create(&app, &old, "order-1");
+    assert_eq!(created.status, 201);
+
+    let new = rotate(&app, &old, &[]);
+    for key in [&new, &old] {
+        let repeated = create(&app, key, "order-1");
+        assert_eq!((repeated.status, &repeated.body), (201, &created.body));
+        assert_eq!(repeated.header("idempotency-replayed"), Some("true"));
+    }
+    app.key = new;
+    app.crash();
+    let repeated = create(&app, &app.key, "order-1");
+    assert_eq!(repeated.header("idempotency-replayed"), Some("true"), "a restart forgets nothing");
+    assert_eq!(app.get("/v1/pets").json().as_array().unwrap().len(), 1);
+}
+
+#[test]
+fn the_log_names_the_owner_and_not_the_key() {
+    let mut app = App::start();
+    let old = app.key.clone();
+    assert_eq!(create(&app, &old, "order-1").status, 201);
+    let new = rotate(&app, &old, &[]);
+    assert_eq!(create(&app, &new, "order-2").status, 201);
+    let other = app.issue_key(&["--name", "other"]);
+    wait_for_status(&app, &other, 200);
+    assert_eq!(create(&app, &other, "order-1").status, 201);
+    app.terminate();
+
+    let export = petstore(["log", "export", "--store", app.store()]).stdout;
+    let by: Vec<String> = export
+        .lines()
+        .filter_map(|line| serde_json::from_str::<serde_json::Value>(line).ok())
+        .flat_map(|commit| commit["events"].as_array().cloned().unwrap_or_default())
+        .map(|event| event["by"].as_str().unwrap().to_owned())
+        .collect();
+    let [first, second, third] = &by[..] else { panic!("three events: {export}") };
+    assert!(first == second && first != third, "{by:?}");
+}
+
+#[test]
+fn only_the_new_key_works_after_the_overlap() {
+    let app = App::start();
+    let new = rotate(&app, &app.key, &["--overlap", "0s"]);
+    wait_for_status(&app, &app.key, 401);
+    wait_for_status(&app, &new, 200);
+    let again = keys(&app, &["rotate", &app.key]);
+    assert_eq!(again.code, Some(1), "{again:?}");
+    assert!(again.stderr.contains("was rotated before"), "{}", again.stderr);
+}
+
+#[test]
+fn a_key_file_of_version_1_is_read_and_becomes_version_2_with_the_next_key() {
+    let mut app = App::start();
+    assert!(app.terminate().success());
+    let text = fs::read_to_string(app.keys_file()).unwrap();
+    fs::write(app.keys_file(), text.replace("version = 2", "version = 1")).unwrap();
+    app.start_again();
+    wait_for_status(&app, &app.key, 200);
+    let limited = app.issue_key(&["--name", "limited", "--rate-limit", "10/s"]);
+    let text = fs::read_to_string(app.keys_file()).unwrap();
+    assert!(text.contains("\nversion = 2\n"), "{text}");
+    wait_for_status(&app, &app.key, 200);
+    wait_for_status(&app, &limited, 200);
+    let operator = app.issue_key(&["--name", "operator", "--scope", "log,metrics"]);
+    // It is known, but it may do nothing here.
+    wait_for_status(&app, &operator, 403);
+    let listed = keys(&app, &["list"]).stdout;
+    assert!(listed.contains("log,metrics") && listed.contains("10/s"), "{listed}");
+    assert_eq!(keys(&app, &["issue", "--name", "a", "--rate-limit", "fast"]).code, Some(2));
+}

@@ -1,0 +1,60 @@
+//! `--max-pets`: an upper bound on what a service takes in, and so on the memory it needs.
+
+use std::fs;
+
+use harness::{App, Call, Response, program};
+use tempfile::TempDir;
+
+const REX: &str = r#"{"name":"Rex","categoryId":7,"status":"available"}"#;
+
+fn start(folder: TempDir, limit: &str) -> App {
+    let store = format!("sled:{}", folder.path().join("log").display());
+    App::start_on(program(), &store, folder, &["--max-pets", limit, "--ops-listen", "127.0.0.1:0"])
+}
+
+fn add(app: &App, key: &str) -> Response {
+    app.call("POST", "/v1/pets").header("Idempotency-Key", key).json(REX).send()
+}
+
+fn check_full(refused: &Response) {
+    assert_eq!(refused.status, 503, "{}", refused.text());
+    assert_eq!(refused.json()["code"], "unavailable");
+    assert!(
+        refused.text().contains("the pet limit has been reached; contact the operator"),
+        "{}",
+        refused.text()
+    );
+    assert_eq!(refused.header("retry-after"), None, "nothing changes in a second");
+}
+
+#[test]
+fn creates_beyond_the_limit_are_refused_with_a_reason_and_repeats_are_answered() {
+    let app = start(TempDir::new().unwrap(), "2");
+    let first = add(&app, "one");
+    assert_eq!((first.status, add(&app, "two").status), (201, 201));
+    check_full(&add(&app, "three"));
+    let again = add(&app, "one");
+    assert_eq!((again.status, again.json()), (201, first.json()), "a repeat adds nothing");
+    assert_eq!(app.all_pets().len(), 2);
+    assert_eq!(app.get("/readyz").status, 200, "the node serves as it should");
+    let metrics = Call::new(app.operators(), "GET", "/metrics").send();
+    for line in ["petstore_pets 2\n", "petstore_pets_limit 2\n"] {
+        assert!(metrics.text().contains(line), "{line}: {}", metrics.text());
+    }
+}
+
+#[test]
+fn a_log_above_the_limit_is_served() {
+    let folder = TempDir::new().unwrap();
+    let log = folder.path().join("log");
+    let mut app = start(folder, "3");
+    for key in ["one", "two", "three"] {
+        assert_eq!(add(&app, key).status, 201);
+    }
+    assert!(app.terminate().success());
+    let other = TempDir::new().unwrap();
+    fs::rename(log, other.path().join("log")).unwrap();
+    let app = start(other, "1");
+    assert_eq!(app.all_pets().len(), 3);
+    check_full(&add(&app, "four"));
+}

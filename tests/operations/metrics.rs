@@ -1,0 +1,136 @@
+//! `--ops-listen`: probes and metrics for operators, including who still calls the deprecated operation.
+
+use std::net::SocketAddr;
+
+use harness::{App, Call, eventually, petstore, python_tool, succeed};
+
+const OPS: [&str; 2] = ["--ops-listen", "127.0.0.1:0"];
+
+fn metrics(address: SocketAddr) -> String {
+    let response = Call::new(address, "GET", "/metrics").send();
+    assert_eq!(response.status, 200);
+    let format = "application/openmetrics-text; version=1.0.0; charset=utf-8";
+    assert_eq!(response.header("content-type"), Some(format));
+    response.text().to_owned()
+}
+
+#[test]
+fn requests_are_counted_by_operation_and_status() {
+    let app = App::start_with(&OPS);
+    app.post(r#"{"name":"Rex","categoryId":7}"#);
+    app.post("{}");
+    app.get("/v1/pets");
+    app.get("/v1/pets");
+    app.call("HEAD", "/v1/pets").send();
+    app.anonymous("GET", "/v1/pets").send();
+    app.get("/v1/nowhere");
+    let text = metrics(app.operators());
+    for line in [
+        r#"petstore_http_requests_total{operation="createPet",status="201"} 1"#,
+        r#"petstore_http_requests_total{operation="createPet",status="400"} 1"#,
+        r#"petstore_http_requests_total{operation="listPets",status="200"} 3"#,
+        r#"petstore_http_requests_total{operation="listPets",status="401"} 1"#,
+        r#"petstore_http_requests_total{operation="other",status="404"} 1"#,
+        r#"petstore_http_request_duration_seconds_count{operation="listPets"} 4"#,
+        r#"petstore_http_request_duration_seconds_bucket{le="+Inf",operation="listPets"} 4"#,
+        "petstore_pets 1",
+        "petstore_log_position 1",
+        "petstore_writer_queue 0",
+        "petstore_ready 1",
+    ] {
+        assert!(text.lines().any(|found| found == line), "{line}\n{text}");
+    }
+}
+
+#[test]
+fn the_largest_pet_limit_is_shown() {
+    let most = usize::MAX.to_string();
+    let app = App::start_with(&[&OPS[..], &["--max-pets", &most]].concat());
+    let text = metrics(app.operators());
+    assert!(text.contains(&format!("\npetstore_pets_limit {most}\n")), "{text}");
+}
+
+#[test]
+fn an_operator_sees_who_still_calls_what_will_be_removed() {
+    let app = App::start_with(&OPS);
+    let name = r#"old "shop" \ two"#;
+    let key = app.issue_key(&["--name", name]);
+    eventually("the new key is in force", || (app.get_as(&key, "/v1/pets").status == 200).then_some(()));
+    app.get("/v1/pets/1");
+    app.get_as(&key, "/v1/pets/1");
+    app.get_as(&key, "/v1/pets/2");
+    app.anonymous("GET", "/v1/pets/1").send();
+    app.get_as("nonsense", "/v1/pets/1");
+    let text = metrics(app.operators());
+    let calls: Vec<_> =
+        text.lines().filter(|line| line.starts_with("petstore_deprecated_calls_total")).collect();
+    assert_eq!(
+        calls,
+        [
+            r#"petstore_deprecated_calls_total{operation="getPet",key="old \"shop\" \\ two"} 2"#,
+            r#"petstore_deprecated_calls_total{operation="getPet",key="test"} 1"#,
+        ]
+    );
+    assert!(!text.contains(&key) && !text.contains(&app.key), "no key is told");
+}
+
+#[test]
+fn the_last_use_of_a_key_is_listed() {
+    let mut app = App::start();
+    app.get("/v1/pets/1");
+    app.terminate();
+    let listed = petstore(["keys", "list", "--keys", app.keys_file().to_str().unwrap()]).stdout;
+    let last_use = listed.lines().nth(1).unwrap().split_ascii_whitespace().nth(5).unwrap();
+    assert!(listed.contains("LAST USED") && last_use.ends_with('Z'), "{listed}");
+}
+
+#[test]
+fn a_public_parser_reads_the_metrics() {
+    let app = App::start_with(&OPS);
+    app.post(r#"{"name":"Rex","categoryId":7}"#);
+    app.get("/v1/pets/1");
+    let parse = "import sys\nfrom prometheus_client.openmetrics.parser import text_string_to_metric_families as parse\n\
+        print(sorted(family.name for family in parse(sys.argv[1])))";
+    let families = succeed(python_tool("python").arg("-c").arg(parse).arg(metrics(app.operators())));
+    for name in
+        ["petstore_http_requests", "petstore_http_request_duration_seconds", "petstore_deprecated_calls"]
+    {
+        assert!(families.contains(name), "{name} in {families}");
+    }
+}
+
+#[test]
+fn the_operators_listener_serves_probes_but_no_operations() {
+    let app = App::start_with(&OPS);
+    let ops = app.operators();
+    for path in ["/livez", "/readyz", "/readyz/reads", "/readyz/writes"] {
+        assert_eq!(Call::new(ops, "GET", path).send().status, 200, "{path}");
+    }
+    let message = Call::new(ops, "GET", "/docs").send().error(404, "not_found");
+    assert_eq!(message, "no such endpoint; see /");
+    Call::new(ops, "POST", "/metrics").send().error(405, "method_not_allowed");
+    Call::new(ops, "GET", "/v1/pets").send().error(401, "unauthorized");
+    app.anonymous("GET", "/metrics").send().error(404, "not_found");
+}
+
+#[test]
+fn the_service_stops_cleanly_while_operators_are_connected() {
+    let mut app = App::start_with(&OPS);
+    let held = std::net::TcpStream::connect(app.operators()).unwrap();
+    app.post(r#"{"name":"Rex","categoryId":7}"#);
+    assert!(app.terminate().success());
+    drop(held);
+    let stat = petstore(["log", "verify", "--store", app.store()]);
+    assert_eq!(stat.code, Some(0), "{}", stat.stderr);
+}
+
+#[test]
+fn metrics_stay_on_this_machine_unless_told_otherwise() {
+    let folder = tempfile::tempdir().unwrap();
+    let keys = folder.path().join("keys.toml");
+    let flags =
+        ["serve", "--listen", "127.0.0.1:0", "--store", "memory:", "--ops-listen", "0.0.0.0:0", "--keys"];
+    let refused = petstore(flags.into_iter().chain([keys.to_str().unwrap()]));
+    assert_eq!(refused.code, Some(1), "{refused:?}");
+    assert!(refused.stderr.contains("--ops-insecure-http"), "{}", refused.stderr);
+}

@@ -1,0 +1,328 @@
+//! What the program says after common mistakes and mishaps on the command line: the cause, and what to do about it.
+
+use std::{
+    fs::{self, File, OpenOptions},
+    io::{Read as _, Write as _},
+    net::TcpListener,
+    os::unix::fs::symlink,
+    path::Path,
+    process::{Child, Command, Stdio},
+};
+
+use harness::{App, Finished, eventually, petstore, program};
+use tempfile::TempDir;
+
+use super::tls::Secure;
+use crate::storage::log_over_http::key_file;
+
+/// A store with so many pets, which nobody has open, and its URL.
+fn store_with(pets: usize) -> (TempDir, String) {
+    let folder = TempDir::new().unwrap();
+    let store = format!("sled:{}", folder.path().join("log").display());
+    let mut app = App::start_on(program(), &store, TempDir::new().unwrap(), &[]);
+    let name = "x".repeat(100);
+    for _ in 0..pets {
+        assert_eq!(app.post(&format!(r#"{{"name":"{name}","categoryId":7}}"#)).status, 201);
+    }
+    assert!(app.terminate().success());
+    (folder, store)
+}
+
+fn check_refused(refused: &Finished, sentence: &str) {
+    assert_eq!(refused.code, Some(1), "{refused:?}");
+    assert!(refused.stderr.contains(sentence), "{sentence}: {}", refused.stderr);
+}
+
+/// Runs a command whose standard output is a full disk.
+fn on_a_full_disk(arguments: &[&str]) -> Finished {
+    let full = OpenOptions::new().write(true).open("/dev/full").unwrap();
+    let command = Command::new(program()).args(arguments).stdin(Stdio::null()).stdout(full).output().unwrap();
+    let stderr = String::from_utf8(command.stderr).unwrap();
+    Finished { code: command.status.code(), stdout: String::new(), stderr }
+}
+
+fn interrupt(command: Child) -> Finished {
+    assert!(Command::new("kill").args(["-s", "INT", &command.id().to_string()]).status().unwrap().success());
+    let mut command = command;
+    let code = command.wait().unwrap().code();
+    let mut stderr = String::new();
+    command.stderr.take().unwrap().read_to_string(&mut stderr).unwrap();
+    Finished { code, stdout: String::new(), stderr }
+}
+
+#[test]
+fn an_address_in_use_is_named_with_the_cause() {
+    let taken = TcpListener::bind("127.0.0.1:0").unwrap();
+    let address = taken.local_addr().unwrap().to_string();
+    let folder = TempDir::new().unwrap();
+    let keys = folder.path().join("keys.toml");
+    let serve = |listen: &str| {
+        petstore(["serve", "--store", "memory:", "--keys", keys.to_str().unwrap(), "--listen", listen])
+    };
+    check_refused(
+        &serve(&address),
+        &format!(
+            "petstore: another program listens on {address}: stop it, or choose another address with --listen\n"
+        ),
+    );
+    // An address of the documentation, which no machine has.
+    let refused = petstore([
+        "serve",
+        "--store",
+        "memory:",
+        "--keys",
+        keys.to_str().unwrap(),
+        "--insecure-http",
+        "--listen",
+        "192.0.2.1:0",
+    ]);
+    check_refused(
+        &refused,
+        "petstore: this machine does not have the address 192.0.2.1: choose another with --listen\n",
+    );
+}
+
+#[test]
+fn a_port_without_an_address_leads_to_listen() {
+    for flag in ["--port", "--host", "--bind", "--address"] {
+        let refused = petstore(["serve", flag, "8080"]);
+        assert_eq!(refused.code, Some(2), "{refused:?}");
+        let tip = "tip: address and port are given together, for example --listen 127.0.0.1:8080";
+        assert!(refused.stderr.contains(tip), "{flag}: {}", refused.stderr);
+        assert_eq!(refused.stderr.matches("tip:").count(), 1, "{flag}: {}", refused.stderr);
+    }
+}
+
+#[test]
+fn two_listeners_on_one_address_are_named() {
+    // Nothing is bound: the service refuses before it listens.
+    for (listen, operators) in [("127.0.0.1:8080", "127.0.0.1:8080"), ("0.0.0.0:8080", "127.0.0.1:8080")] {
+        let flags = ["--listen", listen, "--ops-listen", operators, "--insecure-http"];
+        let refused =
+            petstore(["serve", "--store", "memory:", "--keys", "/nowhere/keys"].iter().chain(&flags));
+        let sentence = format!(
+            "petstore: --listen {listen} and --ops-listen {operators} are the same address: choose another port for \
+             --ops-listen\n"
+        );
+        check_refused(&refused, &sentence);
+    }
+}
+
+#[test]
+fn a_wrong_scheme_leads_to_the_right_one() {
+    let secure = Secure::start(&["--ops-listen", "127.0.0.1:0"]);
+    let plain = App::start_with(&["--ops-listen", "127.0.0.1:0"]);
+    let folder = secure.app.folder();
+    let (ca, key) = (folder.join("ca.pem"), key_file(folder, &secure.app.key));
+    let (ca, key) = (ca.to_str().unwrap(), key.to_str().unwrap());
+    let target = format!("sled:{}", folder.join("copy").display());
+    for (url, hint) in [
+        (
+            format!("http://{}", secure.app.operators()),
+            "the service speaks TLS: use https:// instead of http://",
+        ),
+        (
+            format!("https://{}", plain.operators()),
+            "the service does not speak TLS: use http:// instead of https://",
+        ),
+    ] {
+        let access = ["--ca", ca, "--key-file", key];
+        for (command, code) in [
+            (vec!["health", &url, "--ca", ca], 3),
+            ([&["log", "verify", "--store", &url], &access[..]].concat(), 1),
+            ([&["log", "tail", "--store", &url], &access[..]].concat(), 1),
+            ([&["log", "copy", "--from", &url, "--to", &target], &access[..]].concat(), 1),
+        ] {
+            let refused = petstore(&command);
+            assert_eq!(refused.code, Some(code), "{command:?}: {refused:?}");
+            assert!(
+                refused.stderr.contains(&url) && refused.stderr.contains(hint),
+                "{command:?}: {refused:?}"
+            );
+        }
+    }
+}
+
+#[test]
+fn a_file_without_a_certificate_is_named() {
+    let folder = TempDir::new().unwrap();
+    let ca = folder.path().join("ca.pem");
+    for content in ["", "no certificate\n", "-----BEGIN PUBLIC KEY-----\nAAAA\n-----END PUBLIC KEY-----\n"] {
+        fs::write(&ca, content).unwrap();
+        let ca = ca.to_str().unwrap();
+        let refused = petstore(["health", "https://127.0.0.1:1", "--ca", ca]);
+        assert_eq!(refused.code, Some(3), "{refused:?}");
+        let sentence = format!("--ca {ca} holds no usable certificate: there is none in it (PEM)\n");
+        assert!(refused.stderr.contains(&sentence), "{content:?}: {refused:?}");
+    }
+}
+
+#[test]
+fn values_that_are_no_numbers_are_named_with_the_rule() {
+    for (flag, value, rule) in [
+        ("--drain", "-5s", "it must not be negative"),
+        ("--max-pets", "-1", "it must not be negative"),
+        ("--max-connections", "-1", "it must not be negative"),
+        ("--max-pets", "-10", "it must not be negative"),
+        ("--drain", "soon", "expected a number with a unit, for example 10s"),
+        ("--drain-delay", "5", "expected a number with a unit, for example 10s"),
+        ("--max-pets", "many", "expected a whole number"),
+        ("--max-pets", "1.5", "expected a whole number"),
+    ] {
+        for arguments in [vec![flag.to_owned(), value.to_owned()], vec![format!("{flag}={value}")]] {
+            let refused = petstore(["serve".to_owned()].iter().chain(&arguments));
+            assert_eq!(refused.code, Some(2), "{arguments:?}: {refused:?}");
+            let named = format!("invalid value '{value}' for '{flag}");
+            assert!(refused.stderr.contains(&named), "{arguments:?}: {}", refused.stderr);
+            assert!(refused.stderr.contains(rule), "{arguments:?}: {}", refused.stderr);
+        }
+    }
+}
+
+#[test]
+fn an_export_to_a_full_disk_names_the_file() {
+    let (_folder, store) = store_with(1);
+    check_refused(
+        &on_a_full_disk(&["log", "export", "--store", &store]),
+        "petstore: cannot write to /dev/full: No space left on device (os error 28); the export is incomplete: delete \
+         it, and export again where there is room\n",
+    );
+}
+
+#[test]
+fn a_command_that_cannot_print_its_result_fails() {
+    let (folder, store) = store_with(1);
+    let file = folder.path().join("export.jsonl");
+    fs::write(&file, petstore(["log", "export", "--store", &store]).stdout).unwrap();
+    let target = |name: &str| format!("sled:{}", folder.path().join(name).display());
+    let (imported, copied, salvaged) = (target("imported"), target("copied"), target("salvaged"));
+    for command in [
+        vec!["log", "stat", "--store", &store],
+        vec!["log", "verify", "--store", &store],
+        vec!["log", "import", file.to_str().unwrap(), "--store", &imported],
+        vec!["log", "copy", "--from", &store, "--to", &copied],
+        vec!["log", "salvage", "--from", &store, "--to", &salvaged],
+        vec!["openapi"],
+    ] {
+        let refused = on_a_full_disk(&command);
+        check_refused(&refused, "petstore: cannot write to /dev/full: No space left on device (os error 28)");
+    }
+    let verified = petstore(["log", "verify", "--store", &imported]);
+    assert_eq!(verified.code, Some(0), "what was imported is there: {verified:?}");
+}
+
+#[test]
+fn an_interrupted_export_says_that_it_is_incomplete() {
+    // More than a pipe takes that nobody reads.
+    let (_folder, store) = store_with(400);
+    let export = Command::new(program())
+        .args(["log", "export", "--store", &store])
+        .stdout(Stdio::piped())
+        .stderr(Stdio::piped())
+        .spawn()
+        .unwrap();
+    let pid = export.id();
+    eventually("the export waits for its reader", || {
+        let waiting = fs::read_to_string(format!("/proc/{pid}/wchan")).is_ok_and(|at| at.contains("pipe"));
+        waiting.then_some(())
+    });
+    let told = interrupt(export);
+    check_refused(&told, "of 400 commits: the export is incomplete; start it again\n");
+    assert!(told.stderr.starts_with("petstore: interrupted after "), "{}", told.stderr);
+}
+
+#[test]
+fn an_interrupted_import_says_how_far_it_came_and_resumes() {
+    let (folder, store) = store_with(3);
+    let export = petstore(["log", "export", "--store", &store]).stdout;
+    let target = folder.path().join("target");
+    let to = format!("sled:{}", target.display());
+    let mut import = Command::new(program())
+        .args(["log", "import", "-", "--store", &to])
+        .stdin(Stdio::piped())
+        .stdout(Stdio::null())
+        .stderr(Stdio::piped())
+        .spawn()
+        .unwrap();
+    let lines: Vec<_> = export.split_inclusive('\n').collect();
+    let mut input = import.stdin.take().unwrap();
+    input.write_all(lines[..2].concat().as_bytes()).unwrap();
+    eventually("two commits are stored", || (mark(&target) == 2).then_some(()));
+    let told = interrupt(import);
+    check_refused(
+        &told,
+        "petstore: interrupted after 2 commits: the target keeps what it has; the same command resumes from there\n",
+    );
+    drop(input);
+    let file = folder.path().join("export.jsonl");
+    fs::write(&file, &export).unwrap();
+    let resumed = petstore(["log", "import", file.to_str().unwrap(), "--store", &to]);
+    assert_eq!(resumed.code, Some(0), "{resumed:?}");
+    assert_eq!(petstore(["log", "export", "--store", &to]).stdout.lines().count(), lines.len());
+}
+
+/// How far the mark of a sled store says that it reaches.
+fn mark(store: &Path) -> u64 {
+    let Ok(bytes) = fs::read(store.join("mark")) else { return 0 };
+    let slot = |start: usize| bytes.get(start + 8..start + 16).and_then(|number| number.try_into().ok());
+    [0, 4_096].into_iter().filter_map(slot).map(u64::from_be_bytes).max().unwrap_or(0)
+}
+
+#[test]
+fn a_foreign_file_is_refused_and_nothing_is_left_beside_it() {
+    let folder = TempDir::new().unwrap();
+    let diary = folder.path().join("diary.db");
+    fs::write(&diary, "a diary, not a database").unwrap();
+    let keys = TempDir::new().unwrap();
+    let keys = keys.path().join("keys.toml");
+    let store = format!("sqlite:{}", diary.display());
+    let refused =
+        petstore(["serve", "--listen", "127.0.0.1:0", "--store", &store, "--keys", keys.to_str().unwrap()]);
+    check_refused(&refused, "not a petstore log");
+    let names: Vec<_> = folder.path().read_dir().unwrap().map(|entry| entry.unwrap().file_name()).collect();
+    assert_eq!(names, ["diary.db"]);
+}
+
+#[test]
+fn a_salvage_that_saves_nothing_fails() {
+    let (folder, store) = store_with(2);
+    File::create(folder.path().join("log/sled/db")).unwrap();
+    let to = format!("sled:{}", folder.path().join("saved").display());
+    let told = petstore(["log", "salvage", "--from", &store, "--to", &to]);
+    check_refused(
+        &told,
+        &format!("petstore: nothing was salvaged: no commit at the start of {store} can be read\n"),
+    );
+    assert!(told.stdout.contains("unreadable  1 to 2\n"), "{}", told.stdout);
+}
+
+#[test]
+fn a_name_that_would_reorder_the_line_is_shown_escaped() {
+    let folder = TempDir::new().unwrap();
+    let keys = folder.path().join("keys.toml");
+    let keys = keys.to_str().unwrap();
+    let issued = petstore(["keys", "issue", "--name", "shop \u{202e}nimda's", "--keys", keys]);
+    let listed = petstore(["keys", "list", "--keys", keys]);
+    for text in [&issued.stderr, &listed.stdout] {
+        assert!(text.contains("shop \\u{202e}nimda's"), "{text}");
+        assert!(!text.contains('\u{202e}'), "{text}");
+    }
+}
+
+#[test]
+fn a_link_in_place_of_the_ballast_is_reported() {
+    let (folder, store) = store_with(1);
+    let ballast = folder.path().join("log/ballast");
+    fs::remove_file(&ballast).unwrap();
+    let elsewhere = folder.path().join("elsewhere");
+    fs::write(&elsewhere, "important").unwrap();
+    symlink(&elsewhere, &ballast).unwrap();
+    let app = App::start_on(program(), &store, TempDir::new().unwrap(), &[]);
+    eventually("the log says that there is no ballast", || {
+        let log = app.printed().1;
+        let said = log.contains("there is no ballast to release when the disk is full")
+            && log.contains("symbolic link");
+        said.then_some(())
+    });
+    assert_eq!(fs::read_to_string(&elsewhere).unwrap(), "important");
+}

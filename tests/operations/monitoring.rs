@@ -1,0 +1,250 @@
+//! Metrics that monitoring can use: the alert rules, the dashboard, and a real Prometheus that scrapes.
+
+use std::{
+    collections::BTreeSet,
+    fs,
+    net::TcpListener,
+    path::{Path, PathBuf},
+    process::{Child, Command, Stdio},
+};
+
+use harness::{App, Call, eventually, petstore, root, succeed};
+use regex::Regex;
+use serde_json::Value;
+
+fn file(name: &str) -> PathBuf {
+    root().join("docs/monitoring").join(name)
+}
+
+fn text(name: &str) -> String {
+    fs::read_to_string(file(name)).unwrap()
+}
+
+/// A service with every optional metric except that of a certificate, after a little of everything.
+fn busy_app(flags: &[&str]) -> App {
+    let app = App::start_with(&[&["--max-pets", "100"], flags].concat());
+    for name in ["Rex", "Bella"] {
+        app.post(&format!(r#"{{"name":"{name}","categoryId":7}}"#));
+    }
+    app.get("/v1/pets");
+    app.get("/v1/pets/1");
+    app.get_as("nonsense", "/v1/pets");
+    app
+}
+
+fn metrics(app: &App) -> String {
+    let response = Call::new(app.operators(), "GET", "/metrics").send();
+    assert_eq!(response.status, 200);
+    response.text().to_owned()
+}
+
+fn value(metrics: &str, series: &str) -> f64 {
+    let line = metrics.lines().find_map(|line| line.strip_prefix(series)?.strip_prefix(' '));
+    line.unwrap_or_else(|| panic!("{series} in {metrics}")).parse().unwrap()
+}
+
+/// Every expression of the dashboard and of the alert rules.
+fn expressions() -> Vec<String> {
+    let dashboard: Value = serde_json::from_str(&text("dashboard.json")).unwrap();
+    let panels = dashboard["panels"].as_array().unwrap();
+    let targets = panels.iter().filter_map(|panel| panel["targets"].as_array()).flatten();
+    let mut found: Vec<_> = targets.map(|target| target["expr"].as_str().unwrap().to_owned()).collect();
+    let rules = text("alerts.yml");
+    let mut lines = rules.lines();
+    while let Some(line) = lines.next() {
+        if let Some(expression) = line.trim_start().strip_prefix("expr: ") {
+            let expression = if expression == ">-" { lines.next().unwrap() } else { expression };
+            found.push(expression.trim().to_owned());
+        }
+    }
+    assert!(found.len() > 60, "{}", found.len());
+    found
+}
+
+#[test]
+fn every_metric_that_the_dashboard_and_the_alerts_name_exists() {
+    let app = busy_app(&["--ops-listen", "127.0.0.1:0"]);
+    let metrics = metrics(&app);
+    let sample = Regex::new("^[a-z_]+").unwrap();
+    let known: BTreeSet<_> = metrics.lines().filter_map(|line| Some(sample.find(line)?.as_str())).collect();
+    let metric = Regex::new(r"\b(petstore|process)_[a-z_]+").unwrap();
+    let mut names = BTreeSet::new();
+    for expression in expressions() {
+        names.extend(metric.find_iter(&expression).map(|name| name.as_str().to_owned()));
+    }
+    // This service has no certificate; tests/operations/tls.rs looks at one that has.
+    names.remove("petstore_tls_certificate_expiry_timestamp_seconds");
+    assert!(names.len() > 30, "{names:?}");
+    for name in names {
+        assert!(known.contains(name.as_str()), "{name} in {metrics}");
+    }
+}
+
+#[test]
+fn the_alerts_fire_when_they_should() {
+    succeed(Command::new("promtool").args(["check", "rules"]).arg(file("alerts.yml")));
+    succeed(Command::new("promtool").args(["test", "rules"]).arg(file("alerts-test.yml")));
+    let (rules, tests) = (text("alerts.yml"), text("alerts-test.yml"));
+    let alerts: Vec<_> = rules.lines().filter_map(|line| line.trim().strip_prefix("- alert: ")).collect();
+    assert!(alerts.len() > 15);
+    for alert in alerts {
+        assert!(tests.contains(&format!("- alertname: {alert}\n")), "{alert} has a test");
+    }
+}
+
+#[test]
+fn operators_see_what_the_service_does() {
+    let app = busy_app(&["--ops-listen", "127.0.0.1:0", "--failed-auth-limit", "100/s"]);
+    let limited = app.issue_key(&["--name", "limited", "--rate-limit", "1/h"]);
+    eventually("the limit is reached", || (app.get_as(&limited, "/v1/pets").status == 429).then_some(()));
+    let file = app.keys_file().display().to_string();
+    let revoked = app.issue_key(&["--name", "gone"]);
+    assert_eq!(petstore(["keys", "revoke", &revoked, "--keys", &file]).code, Some(0));
+    eventually("a revoked key is refused", || {
+        app.get_as(&revoked, "/v1/pets");
+        (value(&metrics(&app), r#"petstore_authentication_failures_total{reason="revoked"}"#) > 0.0)
+            .then_some(())
+    });
+    app.anonymous("GET", "/v1/pets").send();
+    app.anonymous("GET", "/v1/pets").header("Authorization", "Bearer a b").send();
+    let now = metrics(&app);
+    for (series, least) in [
+        ("petstore_commit_events_count", 2.0),
+        ("petstore_commit_events_sum", 2.0),
+        ("petstore_commit_bytes_count", 2.0),
+        ("petstore_log_append_duration_seconds_count", 2.0),
+        ("petstore_log_append_duration_seconds_sum", 0.000_001),
+        (r#"petstore_http_connections{listener="operators"}"#, 1.0),
+        (r#"petstore_http_connections_limit{listener="public"}"#, 100.0),
+        (r#"petstore_authentication_failures_total{reason="unknown"}"#, 1.0),
+        (r#"petstore_authentication_failures_total{reason="revoked"}"#, 1.0),
+        (r#"petstore_authentication_failures_total{reason="missing"}"#, 1.0),
+        (r#"petstore_authentication_failures_total{reason="malformed"}"#, 1.0),
+        (r#"petstore_key_reloads_total{outcome="loaded"}"#, 1.0),
+        ("process_resident_memory_bytes", 1_000_000.0),
+        ("process_open_fds", 10.0),
+        ("process_max_fds", 100.0),
+        ("process_start_time_seconds", 1_700_000_000.0),
+        ("petstore_pets_limit", 100.0),
+        (r#"petstore_not_ready{reason="full"}"#, 0.0),
+    ] {
+        assert!(value(&now, series) >= least, "{series} in {now}");
+    }
+    assert!(now.contains("petstore_store_info{engine=") && now.contains("petstore_build_info{version="));
+    for (series, exactly) in [
+        ("petstore_replica_lag_commits", 0.0),
+        ("petstore_log_conflicts_total", 0.0),
+        ("petstore_log_retries_total", 0.0),
+        ("petstore_ready", 1.0),
+    ] {
+        assert!((value(&now, series) - exactly).abs() < f64::EPSILON, "{series} in {now}");
+    }
+    let of_limited = |name: &str| {
+        let line = now.lines().find(|line| line.starts_with(&format!(r#"{name}{{key="limited","#)));
+        line.unwrap_or_else(|| panic!("{name} in {now}")).rsplit(' ').next().unwrap().parse::<u64>().unwrap()
+    };
+    assert!(of_limited("petstore_key_requests_total") >= 2);
+    assert_eq!(of_limited("petstore_key_requests_total") - of_limited("petstore_key_rate_limited_total"), 1);
+    assert!(!now.contains(&app.key) && !now.contains(&limited));
+}
+
+#[test]
+fn an_embedded_store_shows_its_syncs_and_its_disk() {
+    let folder = tempfile::tempdir().unwrap();
+    let store = format!("sled:{}", folder.path().join("log").display());
+    let flags = ["--ops-listen", "127.0.0.1:0"];
+    let app = App::start_on(harness::program(), &store, tempfile::tempdir().unwrap(), &flags);
+    app.post(r#"{"name":"Rex","categoryId":7}"#);
+    // The files are measured every second.
+    let now = eventually("the file of the log has grown", || {
+        let now = metrics(&app);
+        (value(&now, "petstore_log_bytes") >= 100.0).then_some(now)
+    });
+    assert!(value(&now, "petstore_log_sync_duration_seconds_count") >= 1.0, "{now}");
+    assert!(value(&now, "petstore_disk_free_bytes") >= value(&now, "petstore_disk_reserved_bytes"), "{now}");
+}
+
+/// A Prometheus. Killed when dropped.
+struct Prometheus {
+    process: Child,
+    url: String,
+}
+
+impl Prometheus {
+    fn start(folder: &Path) -> Self {
+        let port = TcpListener::bind("127.0.0.1:0").unwrap().local_addr().unwrap().port();
+        let process = Command::new("prometheus")
+            .arg(format!("--config.file={}", folder.join("prometheus.yml").display()))
+            .arg(format!("--storage.tsdb.path={}", folder.join("data").display()))
+            .arg(format!("--web.listen-address=127.0.0.1:{port}"))
+            .stdout(Stdio::null())
+            .stderr(fs::File::create(folder.join("log")).unwrap())
+            .spawn()
+            .unwrap();
+        Self { process, url: format!("http://127.0.0.1:{port}") }
+    }
+
+    fn query(&self, expression: &str) -> Result<String, String> {
+        let mut promtool = Command::new("promtool");
+        let output = promtool.args(["query", "instant", &self.url, expression]).output().unwrap();
+        let told = |bytes: &[u8]| String::from_utf8_lossy(bytes).into_owned();
+        if output.status.success() { Ok(told(&output.stdout)) } else { Err(told(&output.stderr)) }
+    }
+}
+
+impl Drop for Prometheus {
+    fn drop(&mut self) {
+        // It may have ended already.
+        let _ = self.process.kill();
+        let _ = self.process.wait();
+    }
+}
+
+#[test]
+fn a_real_prometheus_scrapes_a_reachable_listener_with_a_key_for_metrics() {
+    let app = busy_app(&["--ops-listen", "0.0.0.0:0", "--ops-insecure-http"]);
+    let key = app.issue_key(&["--name", "prometheus", "--scope", "metrics"]);
+    let ops = format!("127.0.0.1:{}", app.operators().port()).parse().unwrap();
+    let status = |key: &str| {
+        let call = Call::new(ops, "GET", "/metrics").header("Authorization", &format!("Bearer {key}"));
+        call.send().status
+    };
+    eventually("the key for metrics is in force", || (status(&key) == 200).then_some(()));
+    assert_eq!(status(&app.key), 403, "another scope is not enough");
+    Call::new(ops, "GET", "/metrics").send().error(401, "unauthorized");
+
+    let folder = tempfile::tempdir().unwrap();
+    fs::write(folder.path().join("petstore-metrics-key"), format!("{key}\n")).unwrap();
+    fs::copy(file("alerts.yml"), folder.path().join("alerts.yml")).unwrap();
+    let documented = fs::read_to_string(root().join("docs/deploy/prometheus.yml")).unwrap();
+    // The job of the cluster, with this service in the place of its pods.
+    let (before, job) = documented.split_once("  - job_name: petstore-pods").unwrap();
+    let (job, _) = job.split_once("    dns_sd_configs:").unwrap();
+    let (before, _) = before.split_once("  # On the machine of the service").unwrap();
+    let config =
+        format!("{before}  - job_name: petstore{job}    static_configs: [{{targets: [\"{ops}\"]}}]\n");
+    let config = config.replace("/etc/prometheus", folder.path().to_str().unwrap()).replace("15s", "1s");
+    fs::write(folder.path().join("prometheus.yml"), config).unwrap();
+    let prometheus = Prometheus::start(folder.path());
+    eventually("Prometheus has scraped the service", || {
+        let found = prometheus.query(r#"up{job="petstore"}"#).ok()?;
+        found.contains("=> 1 ").then_some(())
+    });
+    for expression in expressions() {
+        let expression = expression.replace("$instance", ".*").replace("$__rate_interval", "1m");
+        if let Err(error) = prometheus.query(&expression) {
+            panic!("{expression}: {error}");
+        }
+    }
+    for (expression, expected) in [
+        ("petstore_pets", 2),
+        (r#"petstore_http_requests_total{operation="createPet",status="201"}"#, 2),
+        (r#"petstore_http_request_duration_seconds_bucket{operation="createPet",le="+Inf"}"#, 2),
+        (r#"petstore_http_request_duration_seconds_count{operation="createPet"}"#, 2),
+        ("petstore_build_info", 1),
+        (r#"petstore_authentication_failures_total{reason="expired"}"#, 0),
+    ] {
+        let found = prometheus.query(expression).unwrap();
+        assert!(found.contains(&format!("=> {expected} ")), "{expression}: {found}");
+    }
+}

@@ -1,0 +1,217 @@
+//! What the log says about requests, keys and the life of the service.
+
+use harness::{App, Call, eventually, petstore, raw};
+use serde_json::Value;
+
+use crate::storage::log_over_http::log_key;
+
+const JSON: [&str; 2] = ["--log-format", "json"];
+
+/// Every line of the log that says this.
+fn lines(app: &App, message: &str) -> Vec<Value> {
+    let (_, log) = app.printed();
+    let lines = log
+        .lines()
+        .map(|line| serde_json::from_str::<Value>(line).unwrap_or_else(|error| panic!("{error} in {line}")));
+    lines.filter(|line| line["message"].as_str().is_some_and(|found| found.starts_with(message))).collect()
+}
+
+fn line(app: &App, message: &str, field: &str, value: &str) -> Value {
+    eventually(&format!("the log says {message:?} with {field} = {value}"), || {
+        lines(app, message).into_iter().find(|line| line[field] == value)
+    })
+}
+
+#[test]
+fn a_refused_request_leaves_one_line_that_answers_questions() {
+    let app = App::start_with(&JSON);
+    let call = app.call("POST", "/v1/pets").header("X-Request-Id", "yesterday");
+    call.header("User-Agent", "old \"shop\"\t1.0 \u{fc}").json("{}").send().error(400, "invalid_request");
+    app.get("/v1/pets");
+    let found = line(&app, "refused a request", "request", "yesterday");
+    assert_eq!(found["operation"], "createPet", "{found}");
+    assert_eq!((found["method"].as_str(), found["path"].as_str()), (Some("POST"), Some("/v1/pets")));
+    assert_eq!(found["status"].as_u64(), Some(400), "a number: {found}");
+    assert_eq!(found["code"], "invalid_request");
+    assert_eq!(found["error"], "name is required; categoryId is required");
+    assert_eq!(found["key_name"], "test");
+    assert!(found["key"].as_str().is_some_and(|id| id.len() == 12), "{found}");
+    assert_eq!(found["client"], "127.0.0.1");
+    assert_eq!(found["user_agent"], "old \"shop\"\t1.0 \u{fc}");
+    assert!(
+        found["micros"].is_u64() && found["timestamp"].is_string() && found["level"] == "INFO",
+        "{found}"
+    );
+    assert!(found.as_object().unwrap().values().all(|value| !value.is_object()), "flat: {found}");
+    assert_eq!(lines(&app, "refused a request").len(), 1, "and a request that succeeds leaves none");
+    assert_eq!(lines(&app, "answered a request").len(), 0);
+    assert!(!app.printed().1.contains(&app.key), "no key in the log");
+}
+
+#[test]
+fn a_key_in_the_wrong_place_and_signs_that_reorder_a_line_are_not_logged() {
+    let app = App::start_with(&JSON);
+    let agent = format!("shop {} \u{202e}evil\u{9b}31m", app.key);
+    let call = app.call("GET", &format!("/v1/pets/{}", app.key)).header("X-Request-Id", "astray");
+    call.header("User-Agent", &agent).send().error(404, "not_found");
+    let found = line(&app, "refused a request", "request", "astray");
+    assert_eq!(found["path"], "/v1/pets/petstore_***", "{found}");
+    assert_eq!(found["user_agent"], "shop petstore_*** \u{fffd}evil\u{fffd}31m", "{found}");
+    assert!(!app.printed().1.contains(&app.key), "no key in the log");
+}
+
+#[test]
+fn every_kind_of_refusal_is_logged_with_its_reason() {
+    let app = App::start_with(&["--log-format", "json", "--trusted-proxy", "127.0.0.1"]);
+    let file = app.keys_file().display().to_string();
+    let revoked = app.issue_key(&["--name", "gone"]);
+    assert_eq!(petstore(["keys", "revoke", &revoked, "--keys", &file]).code, Some(0));
+    let brief = app.issue_key(&["--name", "brief", "--expires-in", "1s"]);
+    let send = |key: &str, id: &str| {
+        let call = app.anonymous("GET", "/v1/pets").header("X-Request-Id", id);
+        call.header("Authorization", &format!("Bearer {key}"))
+            .header("X-Forwarded-For", "198.51.100.7")
+            .send()
+    };
+    for (key, reason) in [(revoked.as_str(), "revoked"), (&brief, "expired"), ("nonsense", "unknown")] {
+        let found = eventually("the log says why", || {
+            send(key, reason);
+            lines(&app, "refused a request").into_iter().find(|line| line["reason"] == reason)
+        });
+        assert_eq!(found["key"].is_string(), reason != "unknown", "{found}");
+        assert_eq!((found["status"].as_u64(), found["client"].as_str()), (Some(401), Some("198.51.100.7")));
+        assert!(!app.printed().1.contains(key) || key == "nonsense", "no key in the log");
+    }
+    app.anonymous("GET", "/v1/pets").header("X-Request-Id", "no-key").send();
+    assert_eq!(line(&app, "refused a request", "request", "no-key")["reason"], "missing");
+    app.call("DELETE", "/v1/pets").header("X-Request-Id", "no-method").send();
+    assert_eq!(line(&app, "refused a request", "request", "no-method")["code"], "method_not_allowed");
+    app.call("GET", &format!("/v1/{}", "x".repeat(5_000))).header("X-Request-Id", "long").send();
+    let long = line(&app, "refused a request", "request", "long");
+    assert!(long["path"].as_str().unwrap().len() <= 200, "{long}");
+}
+
+#[test]
+fn a_wrong_method_is_logged_with_the_words_of_the_response() {
+    let app = App::start_with(&JSON);
+    let refused = app.call("PUT", "/v1/pets").header("X-Request-Id", "wrong-method").send();
+    assert_eq!(refused.status, 405);
+    let found = line(&app, "refused a request", "request", "wrong-method");
+    assert_eq!(found["error"], refused.json()["message"], "{found}");
+    assert_eq!(found["error"], "method not allowed; allowed: GET, HEAD, POST, OPTIONS");
+}
+
+#[test]
+fn whoever_reads_the_log_is_logged_with_the_address() {
+    let app = App::start_with(&[&JSON[..], &["--ops-listen", "127.0.0.1:0"]].concat());
+    let key = log_key(&app);
+    let call = Call::new(app.operators(), "GET", "/log").header("Authorization", &format!("Bearer {key}"));
+    assert_eq!(call.send().status, 200);
+    line(&app, "sending the log", "client", "127.0.0.1");
+    eventually("the log tells how far", || {
+        let (_, log) = app.printed();
+        log.contains(" at 127.0.0.1 was sent the log up to position 0").then_some(())
+    });
+}
+
+#[test]
+fn a_request_that_is_not_valid_http_leaves_a_line() {
+    let app = App::start_with(&JSON);
+    let many = "X-Header: 1\r\n".repeat(100);
+    let large = format!("X-Header: {}\r\n", "x".repeat(40_000));
+    let requests = [
+        ("NONSENSE\r\n\r\n".to_owned(), 400),
+        ("GET /livez HTTP/1.1\r\nHost: here\r\nno colon\r\n\r\n".to_owned(), 400),
+        (format!("GET /livez HTTP/1.1\r\nHost: here\r\n{many}\r\n"), 431),
+        (format!("GET /livez HTTP/1.1\r\nHost: here\r\n{large}\r\n"), 431),
+    ];
+    let message = "refused a request that is not valid HTTP";
+    for (number, (request, status)) in (1..).zip(&requests) {
+        let response = String::from_utf8(raw(app.address(), request.as_bytes())).unwrap();
+        assert!(response.starts_with(&format!("HTTP/1.1 {status} ")), "{response}");
+        eventually("there is a line", || (lines(&app, message).len() == number).then_some(()));
+    }
+    for line in lines(&app, message) {
+        assert_eq!(line["client"], "127.0.0.1", "{line}");
+        assert!(line["error"].as_str().is_some_and(|error| !error.is_empty()), "{line}");
+    }
+    assert_eq!(lines(&app, "refused a request").len(), requests.len(), "one line each");
+}
+
+#[test]
+fn a_flood_of_refusals_is_counted_instead_of_logged() {
+    let app = App::start_with(&JSON);
+    for _ in 0..400 {
+        app.anonymous("GET", "/v1/pets").send();
+    }
+    let left_out = || {
+        let found = lines(&app, "more requests were refused");
+        found.iter().map(|line| line["left_out"].as_u64().unwrap()).sum::<u64>()
+    };
+    eventually("every refused request is logged or counted", || {
+        (lines(&app, "refused a request").len() as u64 + left_out() == 400).then_some(())
+    });
+    assert!(left_out() > 0, "they came faster than fifty per second");
+}
+
+#[test]
+fn an_access_log_has_a_line_for_every_request() {
+    let app = App::start_with(&["--access-log", "--log-format", "json"]);
+    app.call("GET", "/v1/pets?limit=5").header("X-Request-Id", "read").send();
+    let found = line(&app, "answered a request", "request", "read");
+    assert_eq!((found["status"].as_u64(), found["operation"].as_str()), (Some(200), Some("listPets")));
+    for number in 0..200 {
+        app.anonymous("GET", "/v1/pets").header("X-Request-Id", &format!("r{number}")).send();
+    }
+    eventually("all of them are logged", || {
+        let found = lines(&app, "refused a request");
+        (0..200).all(|number| found.iter().any(|line| line["request"] == format!("r{number}"))).then_some(())
+    });
+}
+
+#[test]
+fn start_configuration_changes_of_keys_and_stop_are_logged() {
+    let mut app =
+        App::start_with(&["--log-format", "json", "--rate-limit", "1000/s", "--ops-listen", "127.0.0.1:0"]);
+    let starting = line(&app, "starting", "rate_limit", "1000/s");
+    assert_eq!(starting["max_connections"].as_u64(), Some(10_000), "{starting}");
+    assert!(
+        starting["version"].is_string() && starting["listen"].is_string() && starting["keys"].is_string()
+    );
+    eventually("the service says that it is ready", || lines(&app, "ready").pop());
+    let file = app.keys_file().display().to_string();
+    let key = app.issue_key(&["--name", "shop"]);
+    let issued = line(&app, "an API key has changed", "change", "issued");
+    assert_eq!(issued["key_name"], "shop");
+    let id = issued["key"].as_str().unwrap().to_owned();
+    assert_eq!(petstore(["keys", "rotate", &id, "--keys", &file]).code, Some(0));
+    assert_eq!(line(&app, "an API key has changed", "change", "replaced")["key"], id);
+    assert_eq!(petstore(["keys", "revoke", &id, "--keys", &file]).code, Some(0));
+    assert_eq!(line(&app, "an API key has changed", "change", "revoked")["key"], id);
+    assert!(!app.printed().1.contains(&key));
+    assert!(app.terminate().success());
+    assert_eq!((lines(&app, "stopping").len(), lines(&app, "stopped").len()), (1, 1));
+}
+
+#[test]
+fn a_password_in_a_store_url_is_not_logged_at_the_start() {
+    let folder = tempfile::tempdir().unwrap();
+    let keys = folder.path().join("keys.toml");
+    let told = std::process::Command::new("timeout")
+        .arg("3")
+        .arg(harness::program())
+        .args([
+            "serve",
+            "--listen",
+            "127.0.0.1:0",
+            "--store",
+            "postgres://me:s3cret@127.0.0.1:1/pets",
+            "--keys",
+        ])
+        .arg(&keys)
+        .output()
+        .unwrap();
+    let log = String::from_utf8_lossy(&told.stderr);
+    assert!(log.contains("starting") && log.contains("127.0.0.1:1/pets"), "{log}");
+    assert!(!log.contains("s3cret"), "{log}");
+}

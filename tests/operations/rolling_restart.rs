@@ -1,0 +1,146 @@
+//! Several nodes behind nginx: they are restarted one after the other, and no request is lost.
+
+use std::{
+    env, fs,
+    process::Command,
+    sync::atomic::{AtomicBool, AtomicUsize, Ordering::Relaxed},
+    thread,
+};
+
+use harness::{App, Call, PostgresServer, eventually, program, succeed};
+
+use super::deployment::{Nginx, file, free_port, nginx_with};
+
+/// How many clients send requests meanwhile.
+const CLIENTS: usize = 4;
+
+/// A node on its own port, with the keys of the first one.
+fn node(store: &str, port: u16, keys_of: Option<&App>) -> App {
+    let flags = ["--listen-when-ready", "--drain", "30s"];
+    let mut app = App::stopped_on(program(), store, tempfile::tempdir().unwrap(), &flags);
+    if let Some(first) = keys_of {
+        fs::copy(first.keys_file(), app.keys_file()).unwrap();
+        app.key.clone_from(&first.key);
+    }
+    app.use_port(port);
+    app.start_again();
+    app
+}
+
+#[test]
+fn nodes_behind_nginx_are_restarted_without_losing_a_request() {
+    let mut postgres = PostgresServer::start();
+    let database = postgres.create_database();
+    let store = postgres.url(&database);
+    let ports = [free_port(), free_port()];
+    let first = node(&store, ports[0], None);
+    let second = node(&store, ports[1], Some(&first));
+    let (key, nodes) = (first.key.clone(), std::sync::Mutex::new([first, second]));
+
+    let folder = tempfile::tempdir().unwrap();
+    let path = |name: &str| folder.path().join(name).to_str().unwrap().to_owned();
+    let listed =
+        ports.map(|port| format!("server 127.0.0.1:{port} max_fails=3 fail_timeout=10s;\n")).concat();
+    fs::write(path("nodes.conf"), &listed).unwrap();
+    let (https, http) = (free_port(), free_port());
+    let include = format!("include {};", path("nodes.conf"));
+    let _nginx: Nginx = nginx_with(
+        folder.path(),
+        https,
+        http,
+        &[
+            ("server 127.0.0.1:8080 max_fails=3 fail_timeout=10s;", &include),
+            // The clients of this test speak plain HTTP.
+            (
+                "return 403;",
+                "location / { proxy_pass http://petstore; proxy_http_version 1.1; proxy_set_header Connection \"\"; proxy_next_upstream error timeout http_503; }",
+            ),
+        ],
+    );
+    let address = ([127, 0, 0, 1], http).into();
+    let call = |method: &str| {
+        Call::new(address, method, "/v1/pets").header("Authorization", &format!("Bearer {key}"))
+    };
+    eventually("nginx answers", || (call("GET").try_send()?.status == 200).then_some(()));
+
+    // What restarts a node: it asks the test, which has started it.
+    let (restart, asked) = (path("restart"), path("asked"));
+    let script =
+        "#!/bin/sh\necho $1 >ASKED.new && mv ASKED.new ASKED\nwhile [ -e ASKED ]; do sleep 0.1; done\n";
+    fs::write(&restart, script.replace("ASKED", &asked)).unwrap();
+    succeed(Command::new("chmod").args(["+x", &restart]));
+    let (done, created, read) = (AtomicBool::new(false), AtomicUsize::new(0), AtomicUsize::new(0));
+    thread::scope(|scope| {
+        for client in 0..CLIENTS {
+            let (done, created, read, call) = (&done, &created, &read, &call);
+            scope.spawn(move || {
+                for count in 0.. {
+                    if done.load(Relaxed) {
+                        return;
+                    }
+                    let body = format!(r#"{{"name":"{client}-{count}","categoryId":7}}"#);
+                    let posted = call("POST").json(body).send();
+                    assert_eq!(posted.status, 201, "{}", posted.text());
+                    created.fetch_add(1, Relaxed);
+                    assert_eq!(call("GET").send().status, 200);
+                    read.fetch_add(1, Relaxed);
+                }
+            });
+        }
+        scope.spawn(|| {
+            for _ in ports {
+                let node = eventually("a node is to be restarted", || fs::read_to_string(&asked).ok());
+                let mut nodes = nodes.lock().unwrap();
+                let node = nodes.iter_mut().find(|app| app.address().to_string() == node.trim()).unwrap();
+                assert!(node.terminate().success());
+                node.start_again();
+                fs::remove_file(&asked).unwrap();
+            }
+        });
+        eventually("some requests are under way", || (created.load(Relaxed) > 20).then_some(()));
+        let search = format!("{}:{}", program().parent().unwrap().display(), env::var("PATH").unwrap());
+        let told = succeed(
+            Command::new(file("rolling-restart"))
+                .args([&path("nodes.conf"), &restart])
+                .env("PATH", search)
+                .env("NGINX", format!("nginx -c {0}/nginx.conf -e {0}/errors", folder.path().display()))
+                .env("NGINX_PID", path("pid")),
+        );
+        done.store(true, Relaxed);
+        assert_eq!(told.matches("restarted").count(), 2, "{told}");
+    });
+    let (created, read) = (created.into_inner(), read.into_inner());
+    println!("two nodes restarted: {created} creates and {read} reads, none lost");
+    assert_eq!(fs::read_to_string(path("nodes.conf")).unwrap(), listed);
+    let nodes = nodes.into_inner().unwrap();
+    // The last creates may have gone to the other node.
+    let pets =
+        eventually("a node has every pet", || Some(nodes[0].all_pets()).filter(|pets| pets.len() >= created));
+    let mut names: Vec<_> = pets.iter().map(|pet| pet["name"].clone().to_string()).collect();
+    assert_eq!(names.len(), created, "each create was carried out once");
+    names.sort();
+    names.dedup();
+    assert_eq!(names.len(), created);
+}
+
+#[test]
+fn a_node_that_listens_when_it_is_ready_refuses_connections_until_then() {
+    let postgres = PostgresServer::start();
+    let (port, operators) = (free_port(), free_port());
+    let mut postgres = postgres;
+    let database = postgres.create_database();
+    let flags = ["--listen-when-ready", "--ops-listen", &format!("127.0.0.1:{operators}")];
+    let mut app = App::stopped_on(program(), &postgres.url(&database), tempfile::tempdir().unwrap(), &flags);
+    app.use_port(port);
+    postgres.kill();
+    app.begin();
+    let probe = |port: u16, path: &str| Call::new(([127, 0, 0, 1], port).into(), "GET", path).try_send();
+    let starting = eventually("operators see that it starts", || probe(operators, "/readyz"));
+    assert!(starting.status == 503 && starting.text().contains("starting"), "{}", starting.text());
+    assert!(probe(port, "/livez").is_none(), "nobody listens yet");
+    postgres.start_again();
+    eventually("it listens", || probe(port, "/readyz"));
+    assert_eq!(probe(port, "/readyz").unwrap().status, 200, "from its first response on");
+    app.wait_until_listening().unwrap();
+    assert_eq!(app.address().port(), port);
+}

@@ -1,0 +1,330 @@
+//! HTTPS on both listeners: a certificate from two files, which may change while the service runs.
+
+use std::{
+    fs,
+    io::{BufRead as _, BufReader, Read as _},
+    net::TcpStream,
+    os::unix::fs::PermissionsExt as _,
+    path::Path,
+    process::{Command, Output, Stdio},
+    sync::atomic::{AtomicBool, Ordering::Relaxed},
+    thread,
+    time::{Duration, Instant, SystemTime},
+};
+
+use harness::{App, Call, eventually, petstore, program};
+use rcgen::{BasicConstraints, CertificateParams, CertifiedIssuer, DnType, IsCa, KeyPair};
+
+use crate::storage::log_over_http::key_file;
+
+/// A service that speaks TLS, with its certificate in its own folder.
+pub(crate) struct Secure {
+    pub(crate) app: App,
+}
+
+impl Secure {
+    pub(crate) fn start(flags: &[&str]) -> Self {
+        let folder = tempfile::tempdir().unwrap();
+        certify(folder.path(), Duration::from_hours(24 * 90));
+        let path = |name: &str| folder.path().join(name).to_str().unwrap().to_owned();
+        let (certificate, key) = (path("server.pem"), path("server.key"));
+        let flags = [&["--tls-cert", &certificate, "--tls-key", &key], flags].concat();
+        let mut app = App::stopped_on(program(), "memory:", folder, &flags);
+        app.begin();
+        app.wait_until_listening().unwrap();
+        let secure = Self { app };
+        eventually("the service is ready", || (secure.status("/readyz", &[]) == "200\n").then_some(()));
+        secure
+    }
+
+    /// curl on an address of the service, with more arguments.
+    fn curl(&self, path: &str, arguments: &[&str]) -> Output {
+        let folder = self.app.folder();
+        Command::new("curl")
+            .args(["--silent", "--show-error", "--max-time", "60", "--cacert"])
+            .arg(folder.join("ca.pem"))
+            .args(["--header", &format!("Authorization: Bearer {}", self.app.key)])
+            .args(arguments)
+            .arg(format!("https://{}{path}", self.app.address()))
+            .output()
+            .unwrap()
+    }
+
+    /// The status of each response.
+    fn status(&self, path: &str, arguments: &[&str]) -> String {
+        let output = ["--output", "/dev/null", "--write-out", "%{http_code}\n"];
+        String::from_utf8(self.curl(path, &[arguments, &output].concat()).stdout).unwrap()
+    }
+}
+
+/// Writes a new authority and a certificate that it signed, valid for so long from now. The key comes first, as careful
+/// tools do it; in between the two files do not fit together.
+fn certify(folder: &Path, valid: Duration) {
+    let key = || KeyPair::generate().unwrap();
+    let mut authority = CertificateParams::new(vec![]).unwrap();
+    // Two authorities of one name could not be told apart by clients that trust both.
+    authority.distinguished_name.push(DnType::CommonName, format!("authority for {valid:?}"));
+    authority.is_ca = IsCa::Ca(BasicConstraints::Unconstrained);
+    let authority = CertifiedIssuer::self_signed(authority, key()).unwrap();
+    let mut certificate = CertificateParams::new(vec!["127.0.0.1".into()]).unwrap();
+    certificate.not_after = (SystemTime::now() + valid).into();
+    let key = key();
+    let private_key = folder.join("server.key");
+    fs::write(&private_key, key.serialize_pem()).unwrap();
+    fs::set_permissions(private_key, fs::Permissions::from_mode(0o600)).unwrap();
+    fs::write(folder.join("server.pem"), certificate.signed_by(&key, &authority).unwrap().pem()).unwrap();
+    fs::write(folder.join("ca.pem"), authority.pem()).unwrap();
+}
+
+#[test]
+fn clients_call_the_service_over_https_with_http_1_and_http_2() {
+    let secure = Secure::start(&["--ops-listen", "127.0.0.1:0"]);
+    for (protocol, version) in [("--http1.1", "1.1"), ("--http2", "2")] {
+        let shown = secure.curl("/v1/pets", &[protocol, "--write-out", "%{http_version}"]);
+        assert_eq!(String::from_utf8_lossy(&shown.stdout), format!("[]{version}"));
+    }
+    let old = secure.curl("/livez", &["--tls-max", "1.1"]);
+    assert!(!old.status.success(), "TLS 1.1 is too old");
+    assert!(secure.curl("/livez", &["--tls-max", "1.2"]).status.success());
+    let metrics = secure.curl("/livez", &[&format!("https://{}/metrics", secure.app.operators())]);
+    let metrics = String::from_utf8_lossy(&metrics.stdout).into_owned();
+    let expiry = metrics.split("\npetstore_tls_certificate_expiry_timestamp_seconds ").nth(1).unwrap();
+    let expiry: u64 = expiry.lines().next().unwrap().parse().unwrap();
+    let now = SystemTime::now().duration_since(SystemTime::UNIX_EPOCH).unwrap().as_secs();
+    assert!((89..=90).contains(&((expiry - now) / 86_400)), "{expiry}");
+    let ca = secure.app.folder().join("ca.pem");
+    let address = format!("https://{}", secure.app.operators());
+    let healthy = petstore(["health", &address, "--ca", ca.to_str().unwrap()]);
+    assert_eq!(healthy.code, Some(0), "{healthy:?}");
+    assert_eq!(
+        petstore(["health", &address]).code,
+        Some(3),
+        "a certificate that nobody knows is not trusted"
+    );
+    let (stdout, _) = secure.app.printed();
+    assert!(stdout.contains("is starting on https://") && !stdout.contains("http://"), "{stdout}");
+}
+
+#[test]
+fn a_new_certificate_comes_into_force_without_a_failed_request() {
+    let secure = Secure::start(&[]);
+    let folder = secure.app.folder();
+    // Clients trust both authorities, before and after the exchange.
+    let both = folder.join("both.pem");
+    let (both, old) = (both.to_str().unwrap(), fs::read(folder.join("ca.pem")).unwrap());
+    let staging = tempfile::tempdir().unwrap();
+    certify(staging.path(), Duration::from_hours(24 * 30));
+    let new = fs::read(staging.path().join("ca.pem")).unwrap();
+    fs::write(both, [old, new].concat()).unwrap();
+    let exchanged = AtomicBool::new(false);
+    let statuses: Vec<String> = thread::scope(|scope| {
+        let clients: Vec<_> = ["--http1.1", "--http2"]
+            .iter()
+            .flat_map(|protocol| [(protocol, "1-50"), (protocol, "1-1")])
+            .map(|(protocol, requests)| {
+                // Many requests on one connection, and one request on each of many connections.
+                let (secure, exchanged) = (&secure, &exchanged);
+                scope.spawn(move || {
+                    let mut statuses = String::new();
+                    loop {
+                        let last = exchanged.load(Relaxed);
+                        let path = format!("/v1/pets?after=[{requests}]");
+                        statuses.push_str(&secure.status(&path, &[protocol, "--cacert", both]));
+                        if last {
+                            return statuses;
+                        }
+                    }
+                })
+            })
+            .collect();
+        for file in ["server.key", "server.pem", "ca.pem"] {
+            fs::copy(staging.path().join(file), folder.join(file)).unwrap();
+        }
+        secure.app.signal("HUP");
+        eventually("the new certificate is in force", || {
+            secure.curl("/livez", &[]).status.success().then_some(())
+        });
+        exchanged.store(true, Relaxed);
+        clients.into_iter().map(|client| client.join().unwrap()).collect()
+    });
+    for statuses in &statuses {
+        let failed: Vec<_> = statuses.lines().filter(|status| *status != "200").collect();
+        assert!(failed.is_empty() && !statuses.is_empty(), "{failed:?} of {}", statuses.lines().count());
+    }
+    eventually("the log says so", || {
+        secure.app.printed().1.contains("TLS certificate reloaded").then_some(())
+    });
+}
+
+#[test]
+fn the_log_is_read_over_https_from_a_service_that_is_trusted() {
+    let secure = Secure::start(&["--ops-listen", "127.0.0.1:0"]);
+    let operators = format!("https://{}", secure.app.operators());
+    let folder = secure.app.folder();
+    let key = key_file(folder, &secure.app.issue_key(&["--name", "backup", "--scope", "log"]));
+    let stat = |more: &[&str]| {
+        let mut stat = Command::new(program());
+        stat.args(["log", "stat", "--store", &operators, "--key-file"]).arg(&key).args(more);
+        stat.output().unwrap()
+    };
+    let ca = folder.join("ca.pem");
+    let trusted = ["--ca", ca.to_str().unwrap()];
+    eventually("the new key is in force", || stat(&trusted).status.success().then_some(()));
+    let refused = stat(&[]);
+    assert_eq!(refused.status.code(), Some(1), "{refused:?}");
+    let sentence = String::from_utf8(refused.stderr).unwrap();
+    assert!(sentence.contains("--ca names a file with a private authority"), "{sentence}");
+}
+
+#[test]
+fn a_certificate_that_cannot_be_used_leaves_the_old_one_in_force() {
+    let secure = Secure::start(&[]);
+    fs::write(secure.app.folder().join("server.pem"), "nonsense").unwrap();
+    let complaint = "TLS certificate not reloaded, the previous one stays active";
+    eventually("the log says so", || secure.app.printed().1.contains(complaint).then_some(()));
+    assert_eq!(secure.status("/v1/pets", &[]), "200\n");
+    // Soon over: the log says that, too.
+    certify(secure.app.folder(), Duration::from_hours(24 * 10));
+    eventually("the new one is used", || secure.curl("/livez", &[]).status.success().then_some(()));
+    eventually("the log warns", || {
+        secure.app.printed().1.contains("the TLS certificate expires at").then_some(())
+    });
+    assert_eq!(secure.app.printed().1.matches(complaint).count(), 1, "a lasting fault is logged once");
+    certify(secure.app.folder(), Duration::ZERO);
+    eventually("the log says that it is over", || {
+        secure.app.printed().1.contains("the TLS certificate has expired at").then_some(())
+    });
+}
+
+#[test]
+fn a_pair_that_does_not_fit_is_refused_in_one_sentence() {
+    let folder = tempfile::tempdir().unwrap();
+    let path = |name: &str| folder.path().join(name).to_str().unwrap().to_owned();
+    certify(folder.path(), Duration::from_hours(24));
+    fs::copy(path("server.key"), path("another.key")).unwrap();
+    certify(folder.path(), Duration::from_hours(24));
+    fs::copy(path("server.key"), path("open.key")).unwrap();
+    fs::set_permissions(path("open.key"), fs::Permissions::from_mode(0o644)).unwrap();
+    for (certificate, key, reason) in [
+        ("server.pem", "another.key", "it does not fit"),
+        ("server.pem", "open.key", "every user can read this private key; run chmod 600"),
+        ("server.key", "server.key", "it must hold a chain of PEM certificates"),
+        ("server.pem", "server.pem", "server.pem cannot be used"),
+        ("nowhere.pem", "server.key", "No such file"),
+    ] {
+        let refused = petstore([
+            "serve",
+            "--listen",
+            "127.0.0.1:0",
+            "--store",
+            "memory:",
+            "--keys",
+            &path("keys.toml"),
+            "--tls-cert",
+            &path(certificate),
+            "--tls-key",
+            &path(key),
+        ]);
+        assert_eq!(refused.code, Some(1), "{refused:?}");
+        let sentences: Vec<_> =
+            refused.stderr.lines().filter(|line| line.starts_with("petstore: ")).collect();
+        assert!(sentences.len() == 1 && sentences[0].contains(reason), "{reason}: {}", refused.stderr);
+    }
+    for half in ["--tls-cert", "--tls-key"] {
+        let refused = petstore(["serve", "--keys", &path("keys.toml"), half, &path("server.pem")]);
+        assert_eq!(refused.code, Some(2), "{refused:?}");
+        assert!(refused.stderr.contains("required"), "{}", refused.stderr);
+    }
+}
+
+#[test]
+fn a_client_that_makes_no_tls_connection_is_closed() {
+    let secure = Secure::start(&[]);
+    let mut silent = TcpStream::connect(secure.app.address()).unwrap();
+    let plain = Call::new(secure.app.address(), "GET", "/livez").try_send();
+    assert!(plain.is_none_or(|response| response.status != 200), "plain HTTP gets nothing");
+    silent.set_read_timeout(Some(Duration::from_mins(1))).unwrap();
+    assert_eq!(silent.read(&mut [0; 16]).unwrap(), 0, "closed without a response");
+}
+
+#[test]
+fn a_client_that_makes_no_tls_connection_does_not_delay_the_shutdown() {
+    let mut secure = Secure::start(&["--drain", "1h"]);
+    let (_silent, begun) = (TcpStream::connect(secure.app.address()).unwrap(), Instant::now());
+    assert_eq!(secure.status("/livez", &[]), "200\n", "accepted after the silent client");
+    assert!(secure.app.terminate().success());
+    assert!(begun.elapsed() < Duration::from_secs(9), "a handshake may take ten seconds");
+}
+
+/// A handshake may take ten seconds: longer than a client should wait for a slot.
+#[test]
+fn clients_that_make_no_tls_connection_are_evicted_at_the_limit() {
+    let secure = Secure::start(&["--max-connections", "2"]);
+    let silent = [(); 2].map(|()| TcpStream::connect(secure.app.address()).unwrap());
+    for _ in 0..5 {
+        assert_eq!(secure.status("/v1/pets", &[]), "200\n");
+    }
+    drop(silent);
+}
+
+#[test]
+fn metrics_on_a_reachable_address_need_a_key_with_their_scope() {
+    let app = App::start_with(&["--ops-listen", "0.0.0.0:0", "--ops-insecure-http"]);
+    let metrics = |key: Option<&str>| {
+        let call = Call::new(app.operators(), "GET", "/metrics");
+        match key {
+            Some(key) => call.header("Authorization", &format!("Bearer {key}")).send(),
+            None => call.send(),
+        }
+    };
+    metrics(None).error(401, "unauthorized");
+    metrics(Some(&app.key)).error(403, "forbidden");
+    let scraper = app.issue_key(&["--name", "scraper", "--scope", "metrics"]);
+    eventually("the new key is in force", || (metrics(Some(&scraper)).status == 200).then_some(()));
+    assert_eq!(app.get_as(&scraper, "/v1/pets").status, 403, "it is for nothing else");
+    assert_eq!(Call::new(app.operators(), "GET", "/readyz").send().status, 200, "probes need no key");
+}
+
+#[test]
+fn a_tail_tells_a_planned_stop_from_a_cut_connection() {
+    for (planned, words) in [
+        (true, "the service ended the response after position 2: it has stopped as planned"),
+        (false, "the response was cut off after position 2: the connection was cut"),
+    ] {
+        let mut secure = Secure::start(&["--ops-listen", "127.0.0.1:0"]);
+        let add = |name: &str| {
+            let pet = format!(r#"{{"name":"{name}","categoryId":7}}"#);
+            secure.status("/v1/pets", &["--header", "Content-Type: application/json", "--data", &pet])
+        };
+        let key = secure.app.issue_key(&["--name", "reader", "--scope", "log"]);
+        let (operators, folder) = (format!("https://{}", secure.app.operators()), secure.app.folder());
+        let (key_file, ca) = (key_file(folder, &key), folder.join("ca.pem"));
+        let access = ["--key-file", key_file.to_str().unwrap(), "--ca", ca.to_str().unwrap()];
+        eventually("the key is in force", || {
+            let stat = petstore(["log", "stat", "--store", &operators].iter().chain(&access));
+            (stat.code == Some(0)).then_some(())
+        });
+        assert_eq!(add("Rex"), "201\n");
+        let mut tail = Command::new(program())
+            .args(["log", "tail", "--store", &operators])
+            .args(access)
+            .stdout(Stdio::piped())
+            .stderr(Stdio::piped())
+            .spawn()
+            .unwrap();
+        let mut lines = BufReader::new(tail.stdout.take().unwrap()).lines();
+        assert!(lines.next().unwrap().unwrap().contains("Rex"));
+        assert_eq!(add("Tom"), "201\n");
+        assert!(lines.next().unwrap().unwrap().contains("Tom"));
+        if planned {
+            assert!(secure.app.terminate().success());
+        } else {
+            secure.app.kill();
+        }
+        assert!(lines.next().is_none());
+        let mut said = String::new();
+        tail.stderr.take().unwrap().read_to_string(&mut said).unwrap();
+        assert!(said.contains(words), "{words}: {said}");
+        assert_eq!(tail.wait().unwrap().code(), Some(1));
+    }
+}

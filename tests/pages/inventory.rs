@@ -1,0 +1,334 @@
+//! The page at `/` in a real browser: signing in, browsing, adding pets, and what happens when something goes
+//! wrong.
+
+use harness::{App, Browser, CutProxy, eventually};
+use serde_json::json;
+
+const TAB: &str = "\u{e004}";
+const ENTER: &str = "\u{e007}";
+const SPACE: &str = "\u{e00d}";
+
+fn open(address: impl std::fmt::Display) -> Browser {
+    let browser = Browser::start();
+    browser.open(&format!("http://{address}/"));
+    browser
+}
+
+fn sign_in(browser: &Browser, key: &str) {
+    browser.fill("#key", key);
+    browser.click("#key-form button");
+    browser.see("#store:not([hidden])");
+}
+
+/// What the rows of the table show.
+fn rows(browser: &Browser) -> Vec<String> {
+    let rows = browser.run(
+        "return [...document.querySelectorAll('#rows tr')].map((row) => [...row.children].map((cell) => cell.textContent).join('|'))",
+    );
+    rows.as_array().unwrap().iter().map(|row| row.as_str().unwrap().to_owned()).collect()
+}
+
+fn wait_for_rows(browser: &Browser, expected: &[&str]) {
+    eventually(&format!("the table shows {expected:?}"), || (rows(browser) == expected).then_some(()));
+}
+
+fn add(browser: &Browser, name: &str, category: &str, status: &str) {
+    browser.fill("#name", name);
+    browser.fill("#category", category);
+    browser.run(&format!("document.querySelector('#status').value = {status:?}"));
+    browser.click("#submit");
+}
+
+#[test]
+fn a_person_adds_filters_and_finds_pets() {
+    let app = App::start();
+    let browser = open(app.address());
+    sign_in(&browser, &app.key);
+    browser.see_text("#empty", "There are no pets here");
+    add(&browser, "Rex", "7", "available");
+    wait_for_rows(&browser, &["1|Rex|7|available"]);
+    add(&browser, "Bella", "-3", "");
+    wait_for_rows(&browser, &["1|Rex|7|available", "2|Bella|-3|"]);
+    browser.click("input[value=sold]");
+    browser.see_text("#empty", "There are no sold pets here");
+    browser.click("input[value=available]");
+    wait_for_rows(&browser, &["1|Rex|7|available"]);
+    browser.fill("#find-id", "2");
+    browser.click(".find button");
+    wait_for_rows(&browser, &["2|Bella|-3|"]);
+    browser.fill("#find-id", "3");
+    browser.click(".find button");
+    browser.see_text("#find-error", "There is no pet with the id 3");
+    browser.fill("#find-id", "two");
+    browser.click(".find button");
+    browser.see_text("#find-error", "a whole number");
+    assert_eq!(browser.complaints(), Vec::<String>::new(), "the page complains about nothing");
+}
+
+#[test]
+fn a_person_turns_the_pages_and_sees_what_others_add() {
+    let app = App::start();
+    for number in 1..=41 {
+        app.post(&format!(r#"{{"name":"Pet {number}","categoryId":1}}"#));
+    }
+    let browser = open(app.address());
+    sign_in(&browser, &app.key);
+    let first = |number: u32| {
+        eventually(&format!("the page begins with pet {number}"), || {
+            rows(&browser).first()?.starts_with(&format!("{number}|")).then_some(())
+        });
+    };
+    first(1);
+    browser.click("#next");
+    first(21);
+    browser.click("#next");
+    wait_for_rows(&browser, &["41|Pet 41|1|"]);
+    assert_eq!(browser.run("return document.querySelector('#next').disabled"), json!(true));
+    app.post(r#"{"name":"Newcomer","categoryId":1}"#);
+    wait_for_rows(&browser, &["41|Pet 41|1|", "42|Newcomer|1|"]);
+    assert_eq!(browser.count("tr.new"), 1, "the newcomer stands out");
+    browser.click("#previous");
+    first(21);
+}
+
+#[test]
+fn an_idle_page_polls_cheaply() {
+    let app = App::start_with(&["--ops-listen", "127.0.0.1:0"]);
+    let browser = open(app.address());
+    sign_in(&browser, &app.key);
+    eventually("the page is refreshed by 304", || {
+        let metrics = harness::Call::new(app.operators(), "GET", "/metrics").send();
+        metrics.text().contains(r#"operation="listPets",status="304""#).then_some(())
+    });
+}
+
+#[test]
+fn error_messages_appear_next_to_their_fields() {
+    let app = App::start();
+    let browser = open(app.address());
+    sign_in(&browser, &app.key);
+    add(&browser, " ", "seven", "");
+    let name = browser.see_text("#name-error", "name must");
+    let category = browser.see_text("#category-error", "categoryId must be an integer");
+    let message =
+        app.post(r#"{"name":" ","categoryId":"seven"}"#).json()["message"].as_str().unwrap().to_owned();
+    assert_eq!(format!("{name}; {category}"), message, "the service's own words");
+    assert_eq!(
+        browser.run("return document.activeElement.id"),
+        json!("name"),
+        "the first fault has the focus"
+    );
+    assert_eq!(browser.count("[aria-invalid=true]"), 2);
+    add(&browser, "Rex", "7", "");
+    wait_for_rows(&browser, &["1|Rex|7|"]);
+    assert_eq!(browser.count("[aria-invalid=true]"), 0, "and is gone when it is mended");
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_create_whose_response_is_lost_is_sent_again_and_adds_one_pet() {
+    let app = App::start();
+    let proxy = CutProxy::start(app.address()).await;
+    let browser = open(proxy.address());
+    sign_in(&browser, &app.key);
+    proxy.lose_the_response_to("Idempotency-Key:");
+    add(&browser, "Rex", "7", "sold");
+    wait_for_rows(&browser, &["1|Rex|7|sold"]);
+    eventually("the response was lost", || (proxy.lost_responses() == 1).then_some(()));
+    assert_eq!(
+        app.get("/v1/pets").json(),
+        json!([{ "id": 1, "name": "Rex", "categoryId": 7, "status": "sold" }])
+    );
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_person_can_stop_trying_and_repeat_safely_later() {
+    let app = App::start();
+    let proxy = CutProxy::start(app.address()).await;
+    let browser = open(proxy.address());
+    sign_in(&browser, &app.key);
+    proxy.refuse();
+    add(&browser, "Rex", "7", "");
+    browser.see_text("#add-error", "Trying again; the pet will be added only once");
+    browser.click("#give-up");
+    browser.see_text("#add-error", "it will not be added twice");
+    browser.see_text("#list-error", "The list may be out of date");
+    proxy.heal();
+    browser.click("#submit");
+    wait_for_rows(&browser, &["1|Rex|7|"]);
+}
+
+#[test]
+fn a_read_only_key_sees_no_form_that_it_cannot_use() {
+    let app = App::start();
+    let reader = app.issue_key(&["--name", "reader", "--scope", "read"]);
+    let browser = open(app.address());
+    eventually("the new key works", || (app.get_as(&reader, "/v1/pets").status == 200).then_some(()));
+    sign_in(&browser, &reader);
+    assert_eq!(browser.run("return document.querySelector('#add').hidden"), json!(true));
+    browser.click("#sign-out");
+    sign_in(&browser, &app.key);
+    assert_eq!(browser.run("return document.querySelector('#add').hidden"), json!(false));
+    let allowed = |key: &str| {
+        let call = app.anonymous("OPTIONS", "/v1/pets").header("Authorization", &format!("Bearer {key}"));
+        call.send().header("allow").unwrap().to_owned()
+    };
+    assert_eq!([allowed(&reader), allowed(&app.key)], ["GET, HEAD, OPTIONS", "GET, HEAD, POST, OPTIONS"]);
+}
+
+#[test]
+fn the_key_is_stored_only_where_the_person_allows_it() {
+    let app = App::start();
+    let browser = open(app.address());
+    browser.fill("#key", "wrong");
+    browser.click("#key-form button");
+    browser.see_text("#key-error", "API key");
+    let stored = || {
+        let stored = browser.run(
+            "return JSON.stringify([{...localStorage}, {...sessionStorage}, document.cookie, location.href])",
+        );
+        stored.to_string().contains(&app.key)
+    };
+    sign_in(&browser, &app.key);
+    assert!(!stored(), "the key is in the page's memory alone");
+    browser.open(&format!("http://{}/", app.address()));
+    browser.click("#remember");
+    sign_in(&browser, &app.key);
+    assert!(stored(), "the person asked for it");
+    browser.open(&format!("http://{}/", app.address()));
+    browser.see("#store:not([hidden])");
+    browser.click("#sign-out");
+    browser.see("#sign-in:not([hidden])");
+    assert!(!stored(), "signing out forgets it");
+    for url in browser.requested() {
+        assert!(!url.contains(&app.key), "{url}");
+    }
+}
+
+#[test]
+fn a_revoked_key_leads_back_to_the_sign_in() {
+    let app = App::start();
+    let browser = open(app.address());
+    sign_in(&browser, &app.key);
+    let file = app.keys_file().display().to_string();
+    let listed = harness::petstore(["keys", "list", "--keys", &file]).stdout;
+    let id = listed.lines().nth(1).unwrap().split_whitespace().next().unwrap().to_owned();
+    assert_eq!(harness::petstore(["keys", "revoke", &id, "--keys", &file]).code, Some(0), "{listed}");
+    browser.see("#sign-in:not([hidden])");
+    browser.see_text("#key-error", "API key");
+    assert!(rows(&browser).is_empty(), "nothing stays on the screen");
+}
+
+#[test]
+fn names_are_shown_as_text_and_large_numbers_stay_exact() {
+    let app = App::start();
+    let browser = open(app.address());
+    sign_in(&browser, &app.key);
+    let names =
+        [r#"<img src=x onerror="alert(1)">"#, r#"","id":5,"x":""#, "🐕\u{200d}🦺", "כלב טוב", "&amp;"];
+    for name in names {
+        app.post(&json!({ "name": name, "categoryId": i64::MAX }).to_string());
+    }
+    add(&browser, "Largest", "9223372036854775807", "");
+    add_waits(&browser, 6);
+    add(&browser, "Smallest", "-9223372036854775808", "");
+    add_waits(&browser, 7);
+    let mut expected: Vec<String> =
+        (1..).zip(names).map(|(id, name)| format!("{id}|{name}|9223372036854775807|")).collect();
+    expected.push("6|Largest|9223372036854775807|".into());
+    expected.push("7|Smallest|-9223372036854775808|".into());
+    assert_eq!(rows(&browser), expected);
+    assert_eq!(app.get("/v1/pets/7").json()["categoryId"], json!(i64::MIN), "sent as it was typed");
+    assert_eq!(browser.count("#rows img"), 0, "no name becomes markup");
+}
+
+fn add_waits(browser: &Browser, pets: usize) {
+    eventually(&format!("there are {pets} pets"), || (rows(browser).len() == pets).then_some(()));
+}
+
+#[test]
+fn everything_can_be_done_with_the_keyboard() {
+    let app = App::start();
+    let browser = open(app.address());
+    browser.see("#sign-in:not([hidden])");
+    browser.press(&format!("{}{ENTER}", app.key));
+    browser.see("#store:not([hidden])");
+    eventually("the list has the focus", || {
+        (browser.run("return document.activeElement.id") == json!("pets-title")).then_some(())
+    });
+    let mut visited = vec![];
+    while browser.run("return document.activeElement.id") != json!("name") {
+        browser.press(TAB);
+        visited
+            .push(browser.run("return document.activeElement.id || document.activeElement.name").to_string());
+        assert!(visited.len() < 12, "the form can be reached: {visited:?}");
+    }
+    browser.press(&format!("Rex{TAB}7{TAB}s{TAB}"));
+    browser.press(SPACE);
+    wait_for_rows(&browser, &["1|Rex|7|sold"]);
+    assert_eq!(browser.run("return document.activeElement.id"), json!("name"), "ready for the next pet");
+}
+
+#[test]
+fn the_page_fits_every_screen_and_passes_an_accessibility_check() {
+    let app = App::start();
+    let long = "Maximilian-Ferdinand-the-Third-of-Somewhere-".repeat(4);
+    for (name, status) in [("Rex", "available"), ("Bella", "pending"), (&*long, "sold"), ("Zoë", "available")]
+    {
+        app.post(&json!({ "name": name, "categoryId": i64::MIN, "status": status }).to_string());
+    }
+    app.post(r#"{"name":"כלב טוב","categoryId":1}"#);
+    let browser = open(app.address());
+    for (part, signed_in) in [("sign-in", false), ("store", true)] {
+        if signed_in {
+            sign_in(&browser, &app.key);
+            add_waits(&browser, 5);
+        }
+        browser.check_every_screen(&format!("inventory-{part}"));
+    }
+}
+
+#[test]
+fn the_page_is_small_and_contacts_no_other_host() {
+    let app = App::start();
+    let browser = open(app.address());
+    sign_in(&browser, &app.key);
+    let origin = format!("http://{}/", app.address());
+    let mut weight = 0;
+    let mut files = browser.requested();
+    files.retain(|url| !url.contains("/v1/") && !url.starts_with("data:"));
+    files.dedup();
+    for url in &files {
+        let path =
+            url.strip_prefix(origin.trim_end_matches('/')).unwrap_or_else(|| panic!("the page asks {url}"));
+        let file = app.anonymous("GET", path).header("Accept", "text/html").send();
+        assert_eq!(file.status, 200, "{url}");
+        weight += file.body.len();
+    }
+    assert!(files.len() >= 4, "{files:?}");
+    assert!(weight < 60_000, "{weight} bytes in {files:?}");
+    let page = app.anonymous("GET", "/").header("Accept", "text/html").send();
+    let policy = page.header("content-security-policy").unwrap();
+    assert!(policy.starts_with("default-src 'none';") && !policy.contains("unsafe"), "{policy}");
+    assert_eq!(page.header("x-frame-options"), Some("DENY"));
+}
+
+#[test]
+fn programs_get_a_directory_at_the_same_path() {
+    let app = App::start();
+    for accept in [None, Some("*/*"), Some("application/json")] {
+        let call = app.anonymous("GET", "/");
+        let response =
+            accept.map_or_else(|| app.anonymous("GET", "/"), |accept| call.header("Accept", accept)).send();
+        assert_eq!(
+            (response.status, response.header("content-type")),
+            (200, Some("application/json")),
+            "{accept:?}"
+        );
+        assert!(response.all("vary").contains(&"Accept"), "{accept:?}");
+        for path in ["pets", "docs", "openapi"] {
+            let path = response.json()[path].as_str().unwrap().to_owned();
+            assert_eq!(app.get(&path).status, 200, "{path}");
+        }
+    }
+    app.anonymous("POST", "/").send().error(405, "method_not_allowed");
+}

@@ -1,0 +1,140 @@
+//! The architecture, checked on the sources: dependencies point inward, and adapter modules do not use each
+//! other.
+
+use std::{
+    fs,
+    path::{Path, PathBuf},
+};
+
+use harness::{files_below, root};
+
+/// Every Rust file below a directory, with its text.
+fn sources(directory: &str) -> Vec<(PathBuf, String)> {
+    let mut files = files_below(&root().join(directory));
+    files.retain(|path| path.extension().is_some_and(|extension| extension == "rs"));
+    assert!(!files.is_empty(), "{directory} has sources");
+    files.into_iter().map(|path| (path.clone(), fs::read_to_string(path).unwrap())).collect()
+}
+
+/// The crates that a crate needs at run time, from its manifest.
+fn dependencies(folder: &str) -> Vec<String> {
+    let manifest = fs::read_to_string(root().join(folder).join("Cargo.toml")).unwrap();
+    let section = manifest.split("\n[dependencies]\n").nth(1).expect("a section of dependencies");
+    let lines = section.lines().take_while(|line| !line.starts_with('['));
+    lines
+        .filter_map(|line| line.split(['.', ' ', '=']).next())
+        .filter(|name| !name.is_empty())
+        .map(str::to_owned)
+        .collect()
+}
+
+#[test]
+fn the_domain_depends_on_nothing_but_thiserror() {
+    assert_eq!(dependencies("domain"), ["thiserror"]);
+}
+
+#[test]
+fn dependencies_point_inward() {
+    let ours = |folder| {
+        let mut ours: Vec<_> = dependencies(folder);
+        ours.retain(|name| ["domain", "application", "adapters", "bin"].contains(&name.as_str()));
+        ours
+    };
+    assert_eq!(ours("application"), ["domain"]);
+    assert_eq!(ours("adapters"), ["domain", "application"]);
+    assert_eq!(ours("bin"), ["domain", "application", "adapters"]);
+}
+
+#[test]
+fn the_application_depends_only_on_the_domain_the_runtime_and_small_data_crates() {
+    let allowed = [
+        "domain",
+        "async-trait",
+        "bytes",
+        "chrono",
+        "crc32c",
+        "parking_lot",
+        "serde",
+        "serde_json",
+        "sha2",
+        "thiserror",
+        "tokio",
+        "tracing",
+        "uuid",
+    ];
+    for name in dependencies("application") {
+        assert!(allowed.contains(&name.as_str()), "application depends on {name}");
+    }
+}
+
+/// The module a file of `adapters` belongs to: engines are modules of their own.
+fn module_of(path: &Path) -> String {
+    let relative = path.strip_prefix(root().join("adapters/src")).unwrap().with_extension("");
+    let mut parts = relative.iter().map(|part| part.to_str().unwrap());
+    match (parts.next().unwrap(), parts.next()) {
+        ("event_log", Some(engine)) => format!("event_log::{engine}"),
+        (module, _) => module.to_owned(),
+    }
+}
+
+#[test]
+fn adapter_modules_never_use_each_other() {
+    // Leaves that several adapters use and that use only leaves themselves, and parts that engines share.
+    let leaves = ["access", "private_files", "service_client"];
+    let engine_parts = ["event_log::embedded", "event_log::environment", "event_log::loopback"];
+    let shared = [&leaves[..], &engine_parts[..]].concat();
+    let files = sources("adapters/src");
+    let mut modules: Vec<_> = files.iter().map(|(path, _)| module_of(path)).collect();
+    modules.retain(|module| module != "lib" && module != "event_log");
+    modules.sort();
+    modules.dedup();
+    for (path, text) in &files {
+        let own = module_of(path);
+        let allowed = if leaves.contains(&own.as_str()) { &leaves[..] } else { &shared[..] };
+        for other in modules.iter().filter(|other| **other != own && !allowed.contains(&other.as_str())) {
+            let grouped = other
+                .split("::")
+                .last()
+                .filter(|_| own.starts_with("event_log::") && other.starts_with("event_log::"));
+            assert!(!text.contains(&format!("crate::{other}")), "{} uses {other}", path.display());
+            assert!(
+                !grouped.is_some_and(|engine| text.contains(&format!("super::{engine}::"))),
+                "{} uses {other}",
+                path.display()
+            );
+        }
+    }
+}
+
+#[test]
+fn only_the_engine_table_names_engines_and_only_the_wiring_other_adapters() {
+    let in_file = |path: &Path, name| path.ends_with(Path::new("bin/src").join(name));
+    for (path, text) in sources("bin/src") {
+        let engines = ["Sled", "Sqlite", "MemoryLog", "PostgresLog", "NatsLog"];
+        for concrete in engines.iter().filter(|_| !in_file(&path, "engines.rs")) {
+            assert!(!text.contains(concrete), "{} names {concrete}", path.display());
+        }
+        let others = ["MemoryReadModel", "SystemClock", "RemoteLog"];
+        for concrete in others.iter().filter(|_| !in_file(&path, "wire.rs")) {
+            assert!(!text.contains(concrete), "{} names {concrete}", path.display());
+        }
+    }
+}
+
+#[test]
+fn no_file_is_longer_than_600_lines() {
+    for folder in ["domain", "application", "adapters", "bin", "tests"] {
+        for (path, text) in sources(folder) {
+            assert!(text.lines().count() <= 600, "{} has {} lines", path.display(), text.lines().count());
+        }
+    }
+}
+
+#[test]
+fn every_file_says_what_it_is_for() {
+    for folder in ["domain/src", "application/src", "adapters/src", "bin/src", "tests"] {
+        for (path, text) in sources(folder) {
+            assert!(text.starts_with("//!"), "{} opens without //!", path.display());
+        }
+    }
+}

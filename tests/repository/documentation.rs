@@ -1,0 +1,178 @@
+//! README and docs name only what exists: files, functions, headings, tests.
+
+use std::{
+    fs,
+    path::{Path, PathBuf},
+};
+
+use harness::{files_below, root};
+
+/// Folders whose files the documentation refers to.
+const FOLDERS: [&str; 6] = ["domain", "application", "adapters", "bin", "tests", "docs"];
+
+/// A page of the documentation.
+struct Page {
+    path: PathBuf,
+    text: String,
+}
+
+impl Page {
+    fn read(path: PathBuf) -> Self {
+        let text = fs::read_to_string(&path).unwrap();
+        Self { path, text }
+    }
+
+    /// The page without its code blocks.
+    fn prose(&self) -> String {
+        let mut in_code = false;
+        let outside = |line: &&str| {
+            let is_fence = line.trim_start().starts_with("```");
+            in_code ^= is_fence;
+            !in_code && !is_fence
+        };
+        self.text.lines().filter(outside).collect::<Vec<_>>().join("\n")
+    }
+
+    /// The anchors that other pages can link to.
+    fn anchors(&self) -> Vec<String> {
+        let prose = self.prose();
+        let headings = prose.lines().filter(|line| line.starts_with('#'));
+        let anchor = |heading: &str| {
+            let words = heading.trim_start_matches('#').trim().to_lowercase();
+            words.chars().filter(|c| c.is_alphanumeric() || " -_".contains(*c)).collect::<String>()
+        };
+        headings.map(|heading| anchor(heading).replace(' ', "-")).collect()
+    }
+}
+
+fn pages() -> Vec<Page> {
+    let mut paths = vec![root().join("README.md"), root().join("CHANGELOG.md")];
+    for folder in ["docs", "docs/decisions"] {
+        paths.extend(fs::read_dir(root().join(folder)).unwrap().map(|entry| entry.unwrap().path()));
+    }
+    paths.retain(|path| path.extension().is_some_and(|extension| extension == "md"));
+    paths.into_iter().map(Page::read).collect()
+}
+
+/// Every file that a page can refer to.
+fn files() -> Vec<PathBuf> {
+    FOLDERS.iter().flat_map(|folder| files_below(&root().join(folder))).collect()
+}
+
+/// What stands between backticks.
+fn code_spans(prose: &str) -> impl Iterator<Item = &str> {
+    prose.split('`').skip(1).step_by(2)
+}
+
+/// Whether this is a path in the repository, or the end of one, rather than a command or a pattern.
+fn is_path(code: &str) -> bool {
+    let plain = code.chars().all(|c| c.is_ascii_alphanumeric() || "_-./".contains(c));
+    let in_a_folder =
+        FOLDERS.iter().any(|folder| code.strip_prefix(folder).is_some_and(|rest| rest.starts_with('/')));
+    let is_source = Path::new(code).extension().is_some_and(|extension| extension == "rs");
+    plain && (in_a_folder || is_source)
+}
+
+/// The tests that commands in the documentation select by name.
+pub(super) fn test_filters() -> Vec<String> {
+    let commands = ["tests/run ", "cargo test -p tests -- "];
+    let is_filter = |word: &&str| word.chars().all(|c| c.is_ascii_alphanumeric() || "_:".contains(c));
+    let mut filters = Vec::new();
+    for prose in pages().iter().map(Page::prose) {
+        for command in
+            code_spans(&prose).filter_map(|code| commands.iter().find_map(|run| code.split_once(run)))
+        {
+            filters.extend(command.1.split(' ').filter(is_filter).map(str::to_owned));
+        }
+    }
+    filters
+}
+
+#[test]
+fn every_file_and_function_that_the_documentation_names_exists() {
+    let files = files();
+    for page in pages() {
+        for code in code_spans(&page.prose()) {
+            let (path, function) = code.split_once("::").unwrap_or((code, ""));
+            if !is_path(path) {
+                continue;
+            }
+            let place = page.path.display();
+            let mut named = files.iter().filter(|file| file.ends_with(path)).peekable();
+            assert!(named.peek().is_some() || root().join(path).is_dir(), "{place} names {code}");
+            let defines =
+                |file: &PathBuf| fs::read_to_string(file).unwrap().contains(&format!("fn {function}"));
+            assert!(function.is_empty() || named.any(defines), "{place} names {code}");
+        }
+    }
+}
+
+#[test]
+fn every_link_in_the_documentation_leads_somewhere() {
+    for page in pages() {
+        let prose = page.prose();
+        let targets = prose.split("](").skip(1).filter_map(|rest| rest.split(')').next());
+        for target in targets.filter(|target| !target.starts_with("http")) {
+            let (path, anchor) = target.split_once('#').unwrap_or((target, ""));
+            let file = if path.is_empty() { page.path.clone() } else { page.path.with_file_name(path) };
+            assert!(file.exists(), "{} links to {target}", page.path.display());
+            let found = anchor.is_empty() || Page::read(file).anchors().iter().any(|known| known == anchor);
+            assert!(found, "{} links to {target}", page.path.display());
+        }
+    }
+}
+
+/// Every block of Rust on the page on storage adapters is a part of a file that is compiled, whatever its indentation.
+#[test]
+fn the_page_on_storage_adapters_shows_code_that_is_compiled() {
+    let page = fs::read_to_string(root().join("docs/storage-adapters.md")).unwrap();
+    let plain = |text: &str| text.split_whitespace().collect::<String>();
+    let files =
+        files().into_iter().filter(|file| file.extension().is_some_and(|extension| extension == "rs"));
+    let compiled: Vec<_> = files.map(|file| plain(&fs::read_to_string(file).unwrap())).collect();
+    let blocks: Vec<_> =
+        page.split("```rust").skip(1).map(|block| block.split("```").next().unwrap()).collect();
+    assert!(blocks.len() >= 3);
+    for block in blocks {
+        assert!(compiled.iter().any(|file| file.contains(&plain(block))), "no source contains{block}");
+    }
+}
+
+#[test]
+fn every_promise_in_the_readme_is_backed_by_tests() {
+    let readme = Page::read(root().join("README.md")).prose();
+    let table = readme.split("| promise | tested by |").nth(1).expect("a table of promises");
+    let rows: Vec<_> = table.lines().skip(2).take_while(|line| line.starts_with('|')).collect();
+    assert!(rows.len() > 20, "{rows:?}");
+    for row in rows {
+        let tests = row.trim_end_matches(['|', ' ']).rsplit('|').next().unwrap();
+        let paths: Vec<_> =
+            code_spans(tests).filter(|code| is_path(code)).map(|path| root().join(path)).collect();
+        assert!(!paths.is_empty(), "{row}");
+        for path in paths.iter().filter(|path| path.extension().is_some()) {
+            let text = fs::read_to_string(path).unwrap_or_else(|error| panic!("{row}: {error}"));
+            assert!(
+                text.contains("test]") || text.contains("mod "),
+                "{} has no tests: {row}",
+                path.display()
+            );
+        }
+    }
+}
+
+#[test]
+fn every_point_of_the_security_page_names_a_test() {
+    let page = Page::read(root().join("docs/security.md")).prose();
+    let table = page.split("| risk | what petstore does | shown by |").nth(1).expect("a table of risks");
+    let rows: Vec<_> = table.lines().skip(2).take_while(|line| line.starts_with('|')).collect();
+    assert_eq!(rows.len(), 10, "{rows:?}");
+    for (index, row) in rows.iter().enumerate() {
+        assert!(row.starts_with(&format!("| API{} ", index + 1)), "{row}");
+        let shown = row.trim_end_matches(['|', ' ']).rsplit('|').next().unwrap();
+        // That the files and functions exist is checked for every page.
+        assert!(
+            code_spans(shown).any(|code| is_path(code.split("::").next().unwrap()) && code.contains("::")),
+            "{row}"
+        );
+    }
+}

@@ -1,0 +1,84 @@
+//! Lists that name tests: an entry that matches no test is an error. Without this check, a renamed test silently leaves
+//! a list.
+
+use std::{fs, process::Command};
+
+use harness::{files_below, root};
+
+use super::{documentation, planted_bugs};
+use crate::storage::engines;
+
+#[test]
+fn every_filter_in_a_list_matches_a_test() {
+    let engines = [&engines::INTERFACE[..], &engines::DURABLE].concat();
+    let scenarios = words("tests/crash-suite", "scenarios=\"", "\n\"");
+    let lists = [
+        ("tests/storage/engines.rs", engines.into_iter().map(str::to_owned).collect()),
+        ("tests/crash-suite", scenarios.into_iter().skip(1).step_by(2).collect()),
+        ("tests/mutants", words("tests/mutants", "acceptance=(", ")")),
+        ("tests/adding-an-operation", words("tests/adding-an-operation", "set -- ", "\nfi")),
+        ("the documentation", documentation::test_filters()),
+    ];
+    let tests = acceptance_tests();
+    let added = read("docs/adding-an-operation.patch");
+    for (list, filters) in lists {
+        assert!(!filters.is_empty(), "{list} names no test");
+        for filter in filters {
+            let file = format!("+++ b/tests/{}.rs\n", filter.trim_end_matches(':').replace("::", "/"));
+            let matches = tests.iter().any(|test| test.contains(&filter)) || added.contains(&file);
+            assert!(matches, "{list}: {filter} matches no test");
+        }
+    }
+}
+
+#[test]
+fn every_planted_bug_names_tests_that_exist() {
+    let tests = acceptance_tests();
+    for (bug, text) in planted_bugs::bugs() {
+        let bug = bug.display();
+        let mut named = text.lines().filter_map(|line| line.strip_prefix("Caught by: ")).peekable();
+        assert!(named.peek().is_some(), "{bug} names no test");
+        for test in named {
+            let exists = tests.iter().any(|known| known == test) || is_unit_test(test);
+            assert!(exists, "{bug}: {test} matches no test");
+        }
+    }
+}
+
+#[test]
+fn every_accepted_mutant_is_in_a_file_that_exists() {
+    let mutants = read("tests/mutants.txt");
+    for line in mutants.lines().filter(|line| !line.starts_with('#')) {
+        let (file, _) = line.split_once(": ").unwrap_or_else(|| panic!("tests/mutants.txt: {line}"));
+        assert!(root().join(file).is_file(), "tests/mutants.txt: {file} does not exist");
+    }
+}
+
+/// The names of all tests in this binary.
+fn acceptance_tests() -> Vec<String> {
+    let listed = Command::new("/proc/self/exe").arg("--list").output().unwrap();
+    let listed = String::from_utf8(listed.stdout).unwrap();
+    listed.lines().filter_map(|line| line.strip_suffix(": test")).map(str::to_owned).collect()
+}
+
+/// Whether the crate that the name begins with defines a function of that name. Which module defines it is not checked.
+fn is_unit_test(test: &str) -> bool {
+    let (Some((package, _)), Some((_, function))) = (test.split_once("::"), test.rsplit_once("::")) else {
+        return false;
+    };
+    let (sources, definition) = (root().join(package).join("src"), format!("fn {function}("));
+    let defines = |file| fs::read_to_string(file).is_ok_and(|text| text.contains(&definition));
+    sources.is_dir() && files_below(&sources).into_iter().any(defines)
+}
+
+/// The words of a script between two marks, without the backslashes that continue a line.
+fn words(script: &str, begin: &str, end: &str) -> Vec<String> {
+    let text = read(script);
+    let list = text.split_once(begin).and_then(|(_, rest)| rest.split_once(end));
+    let (list, _) = list.unwrap_or_else(|| panic!("{script} has no list between {begin:?} and {end:?}"));
+    list.split_whitespace().filter(|word| *word != "\\").map(str::to_owned).collect()
+}
+
+fn read(file: &str) -> String {
+    fs::read_to_string(root().join(file)).unwrap()
+}

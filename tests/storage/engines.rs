@@ -1,0 +1,48 @@
+//! The store URL changes the engine and nothing else: the tests of the interface pass unchanged on every
+//! engine.
+
+use std::process::Command;
+
+use harness::program;
+
+/// The tests that any engine must pass: everything a client can see.
+pub(crate) const INTERFACE: [&str; 3] = ["api::create_pet::", "api::get_pet::", "api::list_pets::"];
+/// The tests that only an engine passes whose log survives the process.
+pub(crate) const DURABLE: [&str; 4] =
+    ["api::idempotency::", "api::caching::", "storage::restart::a_clean_stop", "storage::restart::a_kill"];
+
+/// Runs tests of this binary again, with their services on another engine.
+fn pass_on(engine: &str, tests: &[&str]) {
+    // This path stays valid if the binary is rebuilt while it runs.
+    let run = Command::new("/proc/self/exe")
+        .args(tests)
+        .env("PETSTORE_TEST_ENGINE", engine)
+        .env("PETSTORE_PROGRAM", program())
+        .output()
+        .unwrap();
+    let printed = String::from_utf8_lossy(&run.stdout);
+    let summary = printed.lines().find(|line| line.starts_with("test result:")).unwrap_or("no summary");
+    println!("{engine}: {summary}");
+    assert!(run.status.success(), "{engine}: {printed}\n{}", String::from_utf8_lossy(&run.stderr));
+    assert!(!summary.contains(" 0 passed"), "{engine}: {summary}");
+}
+
+#[test]
+fn the_interface_is_the_same_in_memory() {
+    pass_on("memory", &INTERFACE);
+}
+
+#[test]
+fn the_interface_is_the_same_on_sqlite() {
+    pass_on("sqlite", &[&INTERFACE[..], &DURABLE].concat());
+}
+
+#[test]
+fn the_interface_is_the_same_on_postgres() {
+    pass_on("postgres", &[&INTERFACE[..], &DURABLE].concat());
+}
+
+#[test]
+fn the_interface_is_the_same_on_nats() {
+    pass_on("nats", &[&INTERFACE[..], &DURABLE].concat());
+}

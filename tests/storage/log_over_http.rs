@@ -1,0 +1,295 @@
+//! `/log` on the operators' listener: who may read it, what it sends, and how a response ends.
+
+use std::{
+    fs,
+    io::{BufRead as _, BufReader, Read as _, Write as _},
+    net::{SocketAddr, TcpStream},
+    os::unix::fs::PermissionsExt as _,
+    path::{Path, PathBuf},
+    time::Duration,
+};
+
+use adapters::event_log::memory::MemoryLog;
+use application::{
+    KeyId, codec,
+    commit::{Commit, Entry, NodeId},
+    contract,
+    ports::{CommitId, EventLog as _, Position, Version},
+    transfer,
+};
+use chrono::Utc;
+use domain::{CategoryId, NewPet, Pet, PetEvent, PetId, PetName};
+use harness::{App, Call, Response, eventually, petstore};
+use serde_json::Value;
+use uuid::Uuid;
+
+/// No test waits longer for a line.
+const PATIENCE: Duration = Duration::from_mins(1);
+
+/// A service with an operators' listener, and a key that may read its log.
+pub(crate) fn start(flags: &[&str]) -> (App, String) {
+    let app = App::start_with(&[&["--ops-listen", "127.0.0.1:0"], flags].concat());
+    let key = log_key(&app);
+    (app, key)
+}
+
+/// A new key that may read the log of this service, and is in force.
+pub(crate) fn log_key(app: &App) -> String {
+    let key = app.issue_key(&["--name", "backup", "--scope", "log"]);
+    eventually("the new key is in force", || (head(app.operators(), &key).status == 200).then_some(()));
+    key
+}
+
+/// The key in a file that only its owner can read.
+pub(crate) fn key_file(folder: &Path, key: &str) -> PathBuf {
+    let file = folder.join("log-key");
+    fs::write(&file, format!("{key}\n")).unwrap();
+    fs::set_permissions(&file, fs::Permissions::from_mode(0o600)).unwrap();
+    file
+}
+
+fn log(address: SocketAddr, key: &str, method: &str, query: &str) -> Response {
+    let call = Call::new(address, method, &format!("/log{query}"));
+    call.header("Authorization", &format!("Bearer {key}")).send()
+}
+
+fn head(address: SocketAddr, key: &str) -> Response {
+    log(address, key, "HEAD", "")
+}
+
+/// A response under way. In HTTP/1.0 it has no chunks.
+struct Reading(BufReader<TcpStream>);
+
+impl Reading {
+    fn begin(address: SocketAddr, key: &str, query: &str) -> Self {
+        let mut stream = TcpStream::connect(address).unwrap();
+        stream.set_read_timeout(Some(PATIENCE)).unwrap();
+        let request = format!("GET /log{query} HTTP/1.0\r\nAuthorization: Bearer {key}\r\n\r\n");
+        stream.write_all(request.as_bytes()).unwrap();
+        Self(BufReader::new(stream))
+    }
+
+    /// The status, once the head was read.
+    fn status(&mut self) -> u16 {
+        let first = self.line().expect("a status line");
+        while self.line().is_some_and(|line| line != "\r") {}
+        first.split(' ').nth(1).unwrap().parse().unwrap()
+    }
+
+    /// The next whole line, or `None` at the end.
+    fn line(&mut self) -> Option<String> {
+        let mut line = String::new();
+        self.0.read_line(&mut line).unwrap();
+        line.strip_suffix('\n').map(str::to_owned)
+    }
+
+    /// The next line that is not a heartbeat.
+    fn record(&mut self) -> Option<String> {
+        loop {
+            let line = self.line()?;
+            if !line.is_empty() {
+                return Some(line);
+            }
+        }
+    }
+}
+
+fn whole(address: SocketAddr, key: &str, query: &str) -> Vec<String> {
+    let mut reading = Reading::begin(address, key, query);
+    assert_eq!(reading.status(), 200);
+    std::iter::from_fn(|| reading.line()).collect()
+}
+
+fn position(line: &str) -> u64 {
+    serde_json::from_str::<Value>(line).unwrap()["position"].as_u64().unwrap()
+}
+
+fn add(app: &App, names: &[&str]) {
+    for name in names {
+        let pet = format!(r#"{{"name":"{name}","categoryId":7}}"#);
+        assert_eq!(app.post(&pet).status, 201);
+    }
+}
+
+#[test]
+fn the_log_is_sent_as_it_is_exported() {
+    let (mut app, key) = start(&[]);
+    add(&app, &["Rex", "Tom", "Ada"]);
+    let operators = app.operators();
+    let lines = whole(operators, &key, "?after=0");
+    assert_eq!(lines, [&whole(operators, &key, "")[..3], &lines[3..]].concat(), "0 is the default");
+    let rest = whole(operators, &key, "?after=2");
+    assert_eq!(rest[0], lines[2]);
+    let manifest = |line: &str| serde_json::from_str::<Value>(line).unwrap()["manifest"].clone();
+    let (all, last) = (manifest(&lines[3]), manifest(&rest[1]));
+    assert_eq!((&all["first"], &all["last"], &all["commits"]), (&1.into(), &3.into(), &3.into()));
+    assert_eq!((&last["first"], &last["last"], &last["commits"]), (&3.into(), &3.into(), &1.into()));
+    assert_eq!(all["head"], last["head"], "of the same history");
+    let nothing = manifest(&whole(operators, &key, "?after=3&follow=false")[0]);
+    assert_eq!((&nothing["last"], &nothing["commits"]), (&3.into(), &0.into()));
+    assert_eq!(head(operators, &key).header("log-position"), Some("3"));
+
+    assert!(app.terminate().success());
+    let exported = petstore(["log", "export", "--store", app.store()]).stdout;
+    let exported: Vec<_> = exported.lines().collect();
+    assert_eq!(exported[..3], lines[..3]);
+    let mut stored = manifest(exported[3]);
+    stored["exported"] = all["exported"].clone();
+    assert_eq!(stored, all);
+}
+
+#[test]
+fn only_a_key_with_the_scope_log_may_read_the_log() {
+    let (app, key) = start(&[]);
+    let operators = app.operators();
+    Call::new(operators, "GET", "/log").send().error(401, "unauthorized");
+    log(operators, "nonsense", "GET", "").error(401, "unauthorized");
+    let message = log(operators, &app.key, "GET", "?after=x").error(403, "forbidden");
+    assert!(message.contains("log"), "{message}");
+    let metrics = app.issue_key(&["--name", "scraper", "--scope", "metrics"]);
+    eventually("the new key is in force", || {
+        (log(operators, &metrics, "GET", "").status != 401).then_some(())
+    });
+    log(operators, &metrics, "GET", "").error(403, "forbidden");
+    app.get_as(&key, "/log").error(404, "not_found");
+    app.get_as(&key, "/v1/pets").error(403, "forbidden");
+    log(operators, &key, "POST", "").error(405, "method_not_allowed");
+    assert_eq!(log(operators, &key, "GET", "").status, 200);
+    eventually("the log tells who has read it", || app.printed().1.contains("backup").then_some(()));
+}
+
+#[test]
+fn a_wrong_query_gets_a_clear_400() {
+    let (app, key) = start(&[]);
+    add(&app, &["Rex"]);
+    for (query, words) in [
+        ("?after=-1", "after must be the position"),
+        ("?after=1e0", "after must be the position"),
+        ("?after=1&after=1", "after must be given once"),
+        ("?follow=yes", "follow must be true or false"),
+        ("?limit=3", "the only query parameters of /log are after and follow"),
+        ("?after=2", "the end of the log, which is at position 1"),
+        ("?after=2&follow=true", "the end of the log, which is at position 1"),
+    ] {
+        let message = log(app.operators(), &key, "GET", query).error(400, "invalid_request");
+        assert!(message.contains(words), "{query}: {message}");
+    }
+}
+
+#[test]
+fn a_follower_gets_new_commits_and_heartbeats_and_ends_with_the_service() {
+    let (mut app, key) = start(&["--drain-delay", "1s"]);
+    add(&app, &["Rex"]);
+    let mut follower = Reading::begin(app.operators(), &key, "?follow=true");
+    assert_eq!(follower.status(), 200);
+    assert_eq!(position(&follower.line().unwrap()), 1);
+    add(&app, &["Tom"]);
+    assert_eq!(position(&follower.line().unwrap()), 2, "as it becomes durable, without a heartbeat before");
+    assert_eq!(follower.line().unwrap(), "", "a heartbeat");
+    let readers = Call::new(app.operators(), "GET", "/metrics").send();
+    assert!(readers.text().contains("\npetstore_log_readers 1\n"), "{}", readers.text());
+    app.signal("TERM");
+    // A draining service goes on serving: what it acknowledges then reaches the follower, too.
+    add(&app, &["Ada"]);
+    assert_eq!(position(&follower.record().unwrap()), 3);
+    assert_eq!(follower.record(), None, "the end, without a manifest");
+    assert!(app.wait_until_ended().success());
+}
+
+#[test]
+fn a_follower_whose_key_is_revoked_gets_nothing_more() {
+    let (app, key) = start(&[]);
+    add(&app, &["Rex"]);
+    let mut follower = Reading::begin(app.operators(), &key, "?follow=true");
+    assert_eq!(follower.status(), 200);
+    assert_eq!(position(&follower.line().unwrap()), 1);
+    let file = app.keys_file();
+    let listed = petstore(["keys", "list", "--keys", file.to_str().unwrap()]).stdout;
+    let id = listed.lines().find(|line| line.contains("backup")).unwrap().split_whitespace().next().unwrap();
+    assert_eq!(petstore(["keys", "revoke", id, "--keys", file.to_str().unwrap()]).code, Some(0));
+    assert_eq!(follower.record(), None, "the end");
+    eventually("the log says why", || {
+        app.printed().1.contains("the key is not valid any more").then_some(())
+    });
+}
+
+#[test]
+fn so_many_may_read_at_once_and_no_more() {
+    let (app, key) = start(&[]);
+    let mut readers: Vec<_> =
+        (0..16).map(|_| Reading::begin(app.operators(), &key, "?follow=true")).collect();
+    for reader in &mut readers {
+        assert_eq!(reader.status(), 200);
+    }
+    let refused = log(app.operators(), &key, "GET", "");
+    refused.error(503, "busy");
+    assert!(refused.header("retry-after").is_some());
+    drop(readers);
+    eventually("there is room again", || (log(app.operators(), &key, "GET", "").status == 200).then_some(()));
+}
+
+/// The commits of a history that is larger than what sockets hold.
+const LARGE: u64 = 40;
+
+/// An export of `LARGE` commits of half a megabyte.
+async fn large_export() -> Vec<u8> {
+    let log = MemoryLog::default();
+    let (mut last, mut id) = (Version::START, 0);
+    let name = "🐈".repeat(200);
+    for _ in 0..LARGE {
+        let entries = (0..500).map(|_| {
+            id += 1;
+            let details =
+                NewPet { name: PetName::new(&*name).unwrap(), category_id: CategoryId(1), status: None };
+            let event = PetEvent::Added(Pet { id: PetId::new(id).unwrap(), details });
+            Entry { event, by: KeyId("somebody".into()), request_key: None }
+        });
+        let (position, commit) = (last.position.next(), CommitId(Uuid::now_v7()));
+        let entries = entries.collect();
+        let previous = contract::head_hash(&log, last.position).await;
+        let record = codec::encode(&Commit {
+            position,
+            id: commit,
+            previous,
+            node: NodeId(1),
+            time: Utc::now(),
+            entries,
+        });
+        log.append(last, &record).await.unwrap();
+        last = Version::at(position, commit);
+    }
+    let mut export = Vec::new();
+    transfer::export(&log, &mut export, Utc::now(), |_: Position| {}).await.unwrap();
+    export
+}
+
+#[test]
+fn a_reader_that_does_not_read_is_closed_and_can_resume() {
+    let (mut app, key) = start(&[]);
+    assert!(app.terminate().success());
+    let export = app.folder().join("large.jsonl");
+    let runtime = tokio::runtime::Runtime::new().unwrap();
+    fs::write(&export, runtime.block_on(large_export())).unwrap();
+    let store = format!("sled:{}", app.folder().join("large").display());
+    let imported = petstore(["log", "import", export.to_str().unwrap(), "--store", &store]);
+    assert_eq!(imported.code, Some(0), "{}", imported.stderr);
+    app.use_store(&store);
+    app.start_again();
+
+    let mut slow = Reading::begin(app.operators(), &key, "?follow=true");
+    assert_eq!(slow.status(), 200);
+    eventually("the service closes it", || app.printed().1.contains("read too slowly").then_some(()));
+    let metrics = Call::new(app.operators(), "GET", "/metrics").send();
+    assert!(metrics.text().contains("\npetstore_http_unsent_bytes 0\n"), "its memory is given back");
+    let mut received = Vec::new();
+    // It ends with a reset, or in the middle of a record.
+    let _ = slow.0.read_to_end(&mut received);
+    let received = String::from_utf8_lossy(&received);
+    let records = received.matches('\n').count();
+    assert!((1..40).contains(&records), "{records} records were under way");
+    let rest = whole(app.operators(), &key, &format!("?after={records}"));
+    let sent: Vec<_> = received.lines().take(records).chain(rest.iter().map(String::as_str)).collect();
+    let stored = fs::read_to_string(export).unwrap();
+    let stored: Vec<_> = stored.lines().collect();
+    assert!(sent[..40] == stored[..40], "the same bytes in two parts");
+}

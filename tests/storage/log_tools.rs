@@ -1,0 +1,150 @@
+//! The log commands that only look: they change nothing in a store, not even a time stamp, and work where nothing can be
+//! written.
+
+use std::{
+    fs,
+    os::unix::fs::{MetadataExt as _, chown},
+    path::{Path, PathBuf},
+};
+
+use harness::{App, Finished, petstore, program};
+use tempfile::TempDir;
+
+use crate::faults::crash::{disk, scenario::not_run};
+
+const ENGINES: [&str; 2] = ["sled", "sqlite"];
+/// The user of the service.
+const NOBODY: u32 = 65_534;
+
+/// How the service that wrote a store has ended.
+#[derive(Debug, Clone, Copy)]
+enum End {
+    Stopped,
+    Killed,
+}
+
+/// A store at `log` in the folder.
+fn store_in(folder: &Path, engine: &str, end: End) -> String {
+    let store = format!("{engine}:{}", folder.join("log").display());
+    let mut app = App::start_on(program(), &store, TempDir::new().unwrap(), &[]);
+    for name in ["Rex", "Tom"] {
+        let pet = format!(r#"{{"name":"{name}","categoryId":1,"status":"available"}}"#);
+        assert_eq!(app.post(&pet).status, 201);
+    }
+    match end {
+        End::Stopped => assert!(app.terminate().success()),
+        End::Killed => app.kill(),
+    }
+    store
+}
+
+/// Runs every command that looks, and hands what became of it to `check`.
+fn look(store: &str, mut check: impl FnMut(&str, Finished)) {
+    let elsewhere = TempDir::new().unwrap();
+    let target = |name: &str| format!("sled:{}", elsewhere.path().join(name).display());
+    for command in ["stat", "verify", "export", "tail"] {
+        check(command, petstore(["log", command, "--store", store]));
+    }
+    for command in ["copy", "salvage"] {
+        check(command, petstore(["log", command, "--from", store, "--to", &target(command)]));
+    }
+}
+
+/// Everything that can be seen of a file or folder, and of what is in it.
+fn listing(path: &Path) -> Vec<(PathBuf, [i64; 6], Vec<u8>)> {
+    let about = path.symlink_metadata().unwrap();
+    let stamps = [about.mtime(), about.mtime_nsec(), about.ctime(), about.ctime_nsec()];
+    let owner = [i64::from(about.uid()), i64::from(about.mode())];
+    let facts = [owner[0], owner[1], stamps[0], stamps[1], stamps[2], stamps[3]];
+    if !about.is_dir() {
+        return vec![(path.into(), facts, fs::read(path).unwrap())];
+    }
+    let mut entries: Vec<_> = path.read_dir().unwrap().map(|entry| entry.unwrap().path()).collect();
+    entries.sort();
+    let own = (path.into(), facts, vec![]);
+    [own].into_iter().chain(entries.iter().flat_map(|entry| listing(entry))).collect()
+}
+
+fn names(listing: &[(PathBuf, [i64; 6], Vec<u8>)]) -> Vec<&Path> {
+    listing.iter().map(|(path, ..)| path.as_path()).collect()
+}
+
+/// Gives everything to the user of the service, where this machine lets us.
+fn give_away(path: &Path) {
+    if rustix::process::geteuid().is_root() {
+        for (path, ..) in listing(path) {
+            chown(path, Some(NOBODY), Some(NOBODY)).unwrap();
+        }
+    }
+}
+
+#[test]
+fn looking_changes_nothing_in_a_store() {
+    for engine in ENGINES {
+        for end in [End::Stopped, End::Killed] {
+            let folder = TempDir::new().unwrap();
+            let store = store_in(folder.path(), engine, end);
+            give_away(folder.path());
+            let before = listing(folder.path());
+            look(&store, |command, finished| {
+                let told = format!("{command}, {engine}, {end:?}: {}", finished.stderr);
+                assert_eq!(finished.code, Some(0), "{told}");
+                let after = listing(folder.path());
+                assert_eq!(names(&after), names(&before), "{told}");
+                assert!(after == before, "{told}: times, owners and bytes stay");
+            });
+        }
+    }
+}
+
+#[test]
+fn a_store_that_cannot_be_written_to_can_be_looked_at() {
+    for engine in ENGINES {
+        for end in [End::Stopped, End::Killed] {
+            let folder = TempDir::new().unwrap();
+            let store = store_in(folder.path(), engine, end);
+            let path = folder.path().to_str().unwrap();
+            let bound = disk::run("mount", &["--bind", path, path])
+                .and_then(|()| disk::run("mount", &["-o", "remount,bind,ro", path]));
+            if let Err(reason) = bound {
+                return not_run("looking at a store on a read-only mount", &reason);
+            }
+            let mut outcomes = Vec::new();
+            look(&store, |command, finished| outcomes.push((command.to_owned(), finished)));
+            disk::run("umount", &[path]).unwrap();
+            for (command, finished) in outcomes {
+                assert_eq!(finished.code, Some(0), "{command}, {engine}, {end:?}: {}", finished.stderr);
+            }
+        }
+    }
+}
+
+#[test]
+fn a_store_in_use_is_not_looked_at() {
+    for engine in ENGINES {
+        let folder = TempDir::new().unwrap();
+        let store = format!("{engine}:{}", folder.path().join("log").display());
+        let _app = App::start_on(program(), &store, TempDir::new().unwrap(), &[]);
+        look(&store, |command, finished| {
+            assert_eq!(finished.code, Some(1), "{command}, {engine}");
+            assert!(
+                finished.stderr.contains("is in use by another process"),
+                "{command}: {}",
+                finished.stderr
+            );
+        });
+    }
+}
+
+#[test]
+fn a_copy_that_was_looked_at_is_removed() {
+    let (folder, temporary) = (TempDir::new().unwrap(), TempDir::new().unwrap());
+    let store = store_in(folder.path(), "sled", End::Killed);
+    let looked = std::process::Command::new(program())
+        .args(["log", "stat", "--store", &store])
+        .env("TMPDIR", temporary.path())
+        .output()
+        .unwrap();
+    assert!(looked.status.success());
+    assert_eq!(temporary.path().read_dir().unwrap().count(), 0);
+}

@@ -1,0 +1,80 @@
+//! A stream whose settings are changed while the service runs: no pet is acknowledged that the stream may drop.
+
+use std::time::Duration;
+
+use async_nats::jetstream::{Context, stream::Config};
+use harness::{App, CutProxy, NatsCluster, NatsSync, eventually, program};
+
+#[tokio::test(flavor = "multi_thread")]
+async fn writing_stops_while_a_stream_may_drop_commits_and_resumes_when_it_is_corrected() {
+    let cluster = NatsCluster::start(1, NatsSync::Default).await;
+    let app = service(&cluster.url("PETS"));
+    assert_eq!(app.post(REX).status, 201);
+    let jetstream = cluster.jetstream().await;
+
+    set(&jetstream, |config| config.max_age = Duration::from_hours(1)).await;
+
+    eventually("the service is not ready", || (app.get("/readyz").status == 503).then_some(()));
+    for _ in 0..5 {
+        assert_eq!(app.post(REX).status, 503, "a pet that may be dropped is not acknowledged");
+    }
+    assert_eq!(app.get("/v1/pets/1").status, 200, "reads go on");
+    eventually("the log says why", || app.printed().1.contains("max_age must be unlimited").then_some(()));
+
+    set(&jetstream, |config| config.max_age = Duration::ZERO).await;
+
+    eventually("the service is ready", || (app.get("/readyz").status == 200).then_some(()));
+    assert_eq!(app.post(REX).status, 201);
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn nothing_is_acknowledged_on_a_stream_that_has_dropped_commits() {
+    let cluster = NatsCluster::start(1, NatsSync::Default).await;
+    let app = service(&cluster.url("PETS"));
+    for _ in 0..5 {
+        assert_eq!(app.post(REX).status, 201);
+    }
+    let jetstream = cluster.jetstream().await;
+    let moment = Duration::from_millis(500);
+    set(&jetstream, |config| (config.max_age, config.duplicate_window) = (moment, moment)).await;
+    eventually("the first commits are gone", || {
+        let refused = app.post(REX).status == 503;
+        (refused && app.get("/readyz").status == 503).then_some(())
+    });
+    set(&jetstream, |config| config.max_age = Duration::ZERO).await;
+    // The settings are right again, but what was dropped does not come back.
+    for _ in 0..20 {
+        let response = app.post(REX);
+        assert_eq!(response.status, 503, "{response:?}");
+        assert_eq!(app.get("/readyz").status, 503);
+    }
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn the_settings_are_checked_after_a_reconnect_before_anything_is_written() {
+    let cluster = NatsCluster::start(1, NatsSync::Default).await;
+    let proxy = CutProxy::start(cluster.servers()[0].address()).await;
+    let app = service(&format!("nats://{}/PETS", proxy.address()));
+    assert_eq!(app.post(REX).status, 201);
+    proxy.refuse();
+    set(&cluster.jetstream().await, |config| config.max_age = Duration::from_hours(1)).await;
+    proxy.heal();
+    eventually("the service has found the server again and looked at the stream", || {
+        let response = app.post(REX);
+        assert_eq!(response.status, 503, "nothing is written before the settings were checked: {response:?}");
+        app.printed().1.contains("max_age must be unlimited").then_some(())
+    });
+}
+
+const REX: &str = r#"{"name": "Rex", "categoryId": 1}"#;
+
+fn service(store: &str) -> App {
+    App::start_on(program(), store, tempfile::tempdir().expect("a temporary folder"), &[])
+}
+
+async fn set(jetstream: &Context, change: impl FnOnce(&mut Config)) {
+    let stream = jetstream.get_stream("PETS").await.expect("the stream is there");
+    let mut config = stream.cached_info().config.clone();
+    change(&mut config);
+    jetstream.update_stream(config).await.expect("the server accepts such a stream");
+}

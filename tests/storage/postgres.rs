@@ -1,0 +1,241 @@
+//! The log in PostgreSQL: a server that works here, failing servers and networks in the modules.
+
+mod failover;
+mod faults;
+mod network;
+mod nodes;
+mod refusal;
+mod restore;
+
+use std::{collections::HashSet, sync::Arc};
+
+use adapters::event_log::postgres::PostgresLog;
+use application::{
+    contract,
+    ports::{AppendError, DurabilityLevel, EventLog, Fault, LogSource as _, Position, ReadBound, Version},
+};
+use harness::{PostgresServer, all_pets, create};
+use tokio::{sync::Mutex, task::JoinSet};
+
+use self::nodes::{PATIENCE, eventually, node};
+
+async fn open(url: &str) -> Arc<dyn EventLog> {
+    Arc::new(PostgresLog::open(url).await.unwrap())
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn the_postgresql_log_meets_the_contract() {
+    let server = Mutex::new(PostgresServer::start());
+    let fresh = async || {
+        let mut server = server.lock().await;
+        let database = server.create_database();
+        open(&server.url(&database)).await
+    };
+    contract::check_all(fresh).await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_reopened_postgresql_log_holds_everything() {
+    let mut server = PostgresServer::start();
+    let database = server.create_database();
+    let url = server.url(&database);
+    contract::a_reopened_log_holds_everything(async || open(&url).await).await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn nodes_that_write_at_once_lose_nothing_and_never_assign_the_same_id() {
+    const NODES: usize = 3;
+    const CLIENTS: usize = 4;
+    const PETS: usize = 25;
+    let server = PostgresServer::start();
+    let mut nodes = Vec::new();
+    for _ in 0..NODES {
+        nodes.push(node(&server.url("postgres")).await);
+    }
+
+    let mut clients = JoinSet::new();
+    for (nth, store) in nodes.iter().enumerate() {
+        for client in 0..CLIENTS {
+            let store = store.clone();
+            clients.spawn(async move {
+                let mut created = Vec::new();
+                for pet in 0..PETS {
+                    created.push(create(&store, &format!("pet {pet} of {client} at {nth}")).await.unwrap());
+                }
+                created
+            });
+        }
+    }
+    let mut created: Vec<_> = clients.join_all().await.into_iter().flatten().collect();
+
+    created.sort_by_key(|pet| pet.id);
+    let ids: HashSet<_> = created.iter().map(|pet| pet.id).collect();
+    assert_eq!(ids.len(), NODES * CLIENTS * PETS, "no id is given twice");
+    let head = nodes.iter().map(|store| store.version().position).max().unwrap();
+    for store in &nodes {
+        store.caught_up(head, PATIENCE).await.unwrap();
+        assert_eq!(all_pets(store).unwrap(), created, "every node sees every pet");
+    }
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn nodes_that_start_at_the_same_time_create_the_tables_once() {
+    let server = PostgresServer::start();
+    let url: Arc<str> = server.url("postgres").into();
+    let mut nodes = JoinSet::new();
+    for _ in 0..8 {
+        let url = url.clone();
+        nodes.spawn(async move { PostgresLog::open(&url).await.map(|_| ()) });
+    }
+    assert_eq!(nodes.join_all().await, vec![Ok(()); 8]);
+    assert_eq!(server.sql("postgres", "SELECT count(*), max(version) FROM petstore_schema"), "1|1");
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn tables_of_a_newer_version_are_rejected_and_left_unchanged() {
+    let server = PostgresServer::start();
+    let log = open(&server.url("postgres")).await;
+    contract::fill(&*log, Version::START, 1).await;
+    server.sql("postgres", "UPDATE petstore_schema SET version = 2");
+
+    let refused = PostgresLog::open(&server.url("postgres")).await.unwrap_err();
+
+    assert_eq!(refused.fault, Fault::UnsupportedFormat);
+    assert!(refused.detail.contains("version 2"), "{refused}");
+    assert_eq!(server.sql("postgres", "SELECT count(*) FROM petstore_commits"), "1");
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_deleted_row_is_damage() {
+    let server = PostgresServer::start();
+    let log = open(&server.url("postgres")).await;
+    contract::fill(&*log, Version::START, 3).await;
+    server.sql("postgres", "DELETE FROM petstore_commits WHERE position = 2");
+
+    let damaged = log.read(Position(1), ReadBound::BATCH).await.unwrap_err();
+
+    assert_eq!(damaged.fault, Fault::Damaged);
+    assert!(damaged.detail.contains("position 2"), "{damaged}");
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn nothing_is_stored_on_top_of_another_history() {
+    let server = PostgresServer::start();
+    let log = open(&server.url("postgres")).await;
+    let stored = contract::fill(&*log, Version::START, 1).await;
+    server.sql("postgres", "UPDATE petstore_commits SET id = gen_random_uuid() WHERE position = 1");
+
+    let refused = log.append(stored, &contract::record(2)).await;
+
+    assert_eq!(
+        refused,
+        Err(AppendError::Conflict),
+        "as if another node had been faster: reading on tells more"
+    );
+    assert_eq!(log.head().await, Ok(Position(1)));
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_rejected_session_says_why_and_reveals_no_password() {
+    let server = PostgresServer::start();
+    let url = server.url("postgres");
+    for (url, word) in [
+        (url.replace("hunter2", "hunter3"), "password authentication failed"),
+        (url.replace(":hunter2", ""), "password missing"),
+        (server.url("nowhere"), "\"nowhere\" does not exist"),
+        (format!("{url}?sslmode=require"), "TLS"),
+    ] {
+        let refused = PostgresLog::open(&url).await.unwrap_err();
+        assert_eq!(refused.fault, Fault::CannotOpen, "{refused}");
+        assert!(refused.detail.contains(word), "{refused}");
+        assert!(!format!("{refused:?}").contains("hunter"), "{refused:?}");
+    }
+    let log = PostgresLog::open(&url).await.unwrap();
+    assert!(!format!("{log:?}").contains("hunter"), "{log:?}");
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn the_reported_durability_is_what_the_server_really_does() {
+    let mut server = PostgresServer::start();
+    let (hasty, forgetful) = (server.create_database(), server.create_database());
+    server.sql("postgres", &format!("ALTER DATABASE {hasty} SET synchronous_commit = off"));
+    drop(open(&server.url(&forgetful)).await);
+    server.sql(&forgetful, "ALTER TABLE petstore_commits SET UNLOGGED");
+    for (database, level, fact) in [
+        ("postgres", DurabilityLevel::Synced, ("synchronous_commit", "on")),
+        (&hasty, DurabilityLevel::Buffered, ("synchronous_commit", "off")),
+        (&forgetful, DurabilityLevel::Buffered, ("table", "UNLOGGED")),
+    ] {
+        let durability = open(&server.url(database)).await.durability();
+        assert_eq!(durability.level, level, "{durability:?}");
+        assert_eq!(durability.promise.contains("NOT DURABLE"), level == DurabilityLevel::Buffered);
+        assert!(durability.facts.contains(&(fact.0.into(), fact.1.into())), "{durability:?}");
+    }
+
+    server.sql("postgres", "ALTER SYSTEM SET fsync = off");
+    server.stop();
+    server.start_again();
+    let durability = open(&server.url("postgres")).await.durability();
+    assert_eq!(durability.level, DurabilityLevel::Buffered, "{durability:?}");
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn tls_is_used_with_the_trust_that_the_url_asks_for() {
+    let server = PostgresServer::start_with_tls();
+    let other = PostgresServer::start_with_tls();
+    let (ours, theirs) = (server.certificate(), other.certificate());
+    let url = server.url("postgres");
+    let by_name = url.replace("127.0.0.1", "localhost");
+    let encrypted = "SELECT bool_and(ssl) FROM pg_stat_ssl JOIN pg_stat_activity USING (pid) \
+                     WHERE application_name = 'petstore'";
+    for (url, response) in [
+        (format!("{url}?sslmode=disable"), "f"),
+        (url.clone(), "t"),
+        (format!("{url}?sslmode=require"), "t"),
+        (format!("{url}?sslmode=verify-ca&sslrootcert={}", ours.display()), "t"),
+        (format!("{by_name}?sslmode=verify-full&sslrootcert={}", ours.display()), "t"),
+    ] {
+        let log = open(&url).await;
+        assert_eq!(log.head().await, Ok(Position::START));
+        assert_eq!(server.sql("postgres", encrypted), response, "{url}");
+        drop(log);
+        eventually("the connections end", async || {
+            let left = "SELECT count(*) FROM pg_stat_activity WHERE application_name = 'petstore'";
+            (server.sql("postgres", left) == "0").then_some(()).ok_or(())
+        })
+        .await;
+    }
+    for url in [
+        format!("{url}?sslmode=verify-full&sslrootcert={}", ours.display()),
+        format!("{by_name}?sslmode=verify-full&sslrootcert={}", theirs.display()),
+        format!("{by_name}?sslmode=verify-ca&sslrootcert={}", theirs.display()),
+        format!("{by_name}?sslmode=require&sslrootcert={}", theirs.display()),
+        format!("{by_name}?sslmode=verify-full"),
+    ] {
+        let refused = PostgresLog::open(&url).await.unwrap_err();
+        assert_eq!(refused.fault, Fault::CannotOpen, "{url}: {refused}");
+        assert!(refused.detail.contains("certificate"), "{url}: {refused}");
+    }
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn tools_create_no_tables_and_a_missing_log_is_not_an_empty_one() {
+    let mut server = PostgresServer::start();
+    let url = server.url("postgres");
+    let refused = PostgresLog::open_existing(&url).await.unwrap_err();
+    assert_eq!(refused.fault, Fault::CannotOpen);
+    assert!(refused.detail.contains("no log"), "{refused}");
+
+    let log = open(&url).await;
+    contract::fill(&*log, Version::START, 1).await;
+    assert_eq!(PostgresLog::open_existing(&url).await.unwrap().head().await, Ok(Position(1)));
+    server.sql("postgres", "DROP TABLE petstore_schema, petstore_commits");
+    assert_eq!(log.head().await.unwrap_err().fault, Fault::CannotOpen);
+    server.stop();
+    server.start_again();
+    let gone = eventually("the server is back", async || match log.head().await {
+        Err(error) if error.fault == Fault::CannotOpen => Ok(error),
+        other => Err(other),
+    });
+    assert!(gone.await.detail.contains("no log"));
+}

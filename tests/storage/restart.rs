@@ -1,0 +1,195 @@
+//! What survives a clean stop, a kill, a second process on the same store, and damage.
+
+use std::{fs, path::Path, process::Command};
+
+use adapters::event_log::{sled::SledLog, sqlite::SqliteLog};
+use application::{
+    contract,
+    ports::{EventLog, Position, ReadBound, Version},
+};
+use harness::{App, in_format, petstore};
+use serde_json::{Value, json};
+
+fn add(app: &App) -> i64 {
+    let response = app.post(r#"{"name":"Rex","categoryId":7,"status":"sold"}"#);
+    assert_eq!(response.status, 201, "{}", response.text());
+    response.json()["id"].as_i64().unwrap()
+}
+
+#[test]
+fn a_clean_stop_keeps_everything_and_exits_with_0() {
+    for signal in ["TERM", "INT"] {
+        let mut app = App::start();
+        let before: Vec<Value> = (0..5).map(|_| app.get(&format!("/v1/pets/{}", add(&app))).json()).collect();
+        app.signal(signal);
+        assert_eq!(app.wait_until_ended().code(), Some(0), "{signal}");
+        app.start_again();
+        assert_eq!(app.get("/v1/pets").json(), json!(before), "{signal}");
+        assert_eq!(add(&app), 6, "{signal}: ids go on");
+    }
+}
+
+#[test]
+fn a_kill_right_after_a_response_loses_nothing() {
+    let mut app = App::start();
+    for round in 1..=10 {
+        assert_eq!(add(&app), round, "ids go on rising");
+        app.crash();
+        let pets = app.get("/v1/pets?limit=100").json();
+        assert_eq!(
+            pets.as_array().unwrap().len(),
+            usize::try_from(round).unwrap(),
+            "every answered pet is there"
+        );
+    }
+}
+
+#[test]
+fn a_second_process_on_the_same_store_exits_with_one_sentence() {
+    let app = App::start();
+    add(&app);
+    let keys = app.keys_file();
+    for command in [
+        vec!["serve", "--listen", "127.0.0.1:0", "--store", app.store(), "--keys", keys.to_str().unwrap()],
+        vec!["log", "verify", "--store", app.store()],
+        vec!["log", "stat", "--store", app.store()],
+    ] {
+        let second = petstore(&command);
+        assert_eq!(second.code, Some(1), "{command:?}: {second:?}");
+        assert_eq!(second.sentences(), 1, "one sentence: {}", second.stderr);
+        assert!(second.stderr.contains("use"), "{}", second.stderr);
+    }
+    assert_eq!(add(&app), 2, "the first process is not disturbed");
+}
+
+#[test]
+fn an_unusable_store_is_rejected_with_one_sentence() {
+    let folder = tempfile::tempdir().unwrap();
+    let file = folder.path().join("file");
+    fs::write(&file, "not a folder").unwrap();
+    let keys = folder.path().join("keys.toml");
+    for store in [format!("sled:{}", file.display()), "sled:/proc/petstore".to_owned()] {
+        let refused = petstore([
+            "serve",
+            "--listen",
+            "127.0.0.1:0",
+            "--store",
+            &store,
+            "--keys",
+            keys.to_str().unwrap(),
+        ]);
+        assert_eq!(refused.code, Some(1), "{refused:?}");
+        assert_eq!(refused.sentences(), 1, "one sentence: {}", refused.stderr);
+    }
+    assert_eq!(fs::read_to_string(&file).unwrap(), "not a folder", "nothing was touched");
+}
+
+#[test]
+fn a_flipped_bit_never_shortens_the_history_silently() {
+    let mut app = App::start();
+    for _ in 0..200 {
+        add(&app);
+    }
+    app.terminate();
+    let exported = |store: &str| petstore(["log", "export", "--store", store]);
+    let lines = |text: &str| {
+        text.lines().filter(|line| line.contains("\"v\":2")).map(str::to_owned).collect::<Vec<_>>()
+    };
+    let sound = lines(&exported(app.store()).stdout);
+    let log = app.folder().join("log");
+    let mut refused = 0;
+    for trial in 0..40_usize {
+        let copy = app.folder().join(format!("copy-{trial}"));
+        assert!(Command::new("cp").arg("-r").arg(&log).arg(&copy).status().unwrap().success());
+        let file = copy.join("sled/db");
+        let mut bytes = fs::read(&file).unwrap();
+        let used = bytes.iter().rposition(|byte| *byte != 0).unwrap();
+        let place = trial * used / 40;
+        bytes[place] ^= 1 << (trial % 8);
+        fs::write(&file, bytes).unwrap();
+        let after = exported(&format!("sled:{}", copy.display()));
+        if after.code == Some(0) {
+            assert_eq!(lines(&after.stdout), sound, "trial {trial}: a log that opens is whole");
+        } else {
+            refused += 1;
+            assert_eq!(after.code, Some(1), "trial {trial}: {}", after.stderr);
+            assert_eq!(
+                after.stderr.trim().lines().count(),
+                1,
+                "trial {trial}: one sentence, no panic: {}",
+                after.stderr
+            );
+        }
+        fs::remove_dir_all(copy).unwrap();
+    }
+    assert!(refused > 0, "flips in the middle of records are noticed");
+    println!("40 flipped bits: {refused} refused, {} harmless, 0 silent", 40 - refused);
+}
+
+#[test]
+fn the_log_can_be_inspected_when_no_service_runs() {
+    let mut app = App::start();
+    for _ in 0..3 {
+        add(&app);
+    }
+    assert_eq!(app.terminate().code(), Some(0));
+    let export = petstore(["log", "export", "--store", app.store()]);
+    assert_eq!(export.code, Some(0), "{}", export.stderr);
+    let lines: Vec<Value> = export.stdout.lines().map(|line| serde_json::from_str(line).unwrap()).collect();
+    assert_eq!(lines.len(), 4, "three commits and a manifest");
+    assert_eq!(lines[2]["position"], 3);
+    assert_eq!(
+        lines[2]["events"][0]["pet"],
+        json!({"id": 3, "name": "Rex", "categoryId": 7, "status": "sold"})
+    );
+    let digest = lines[3]["manifest"]["sha256"].as_str().unwrap();
+    for command in ["verify", "stat"] {
+        let told = petstore(["log", command, "--store", app.store()]);
+        assert_eq!(told.code, Some(0), "{}", told.stderr);
+        assert!(told.stdout.contains(digest), "{command}: {}", told.stdout);
+    }
+    let nowhere = format!("{}-nowhere", app.store());
+    assert_eq!(petstore(["log", "verify", "--store", &nowhere]).code, Some(1), "looking makes no store");
+    assert!(!Path::new(nowhere.strip_prefix("sled:").unwrap()).exists());
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_log_with_another_record_format_is_rejected_and_left_unchanged() {
+    for (format, engine) in [(1, "sled"), (3, "sled"), (1, "sqlite"), (3, "sqlite")] {
+        let folder = tempfile::tempdir().unwrap();
+        let path = folder.path().join("pets");
+        let open = || -> Box<dyn EventLog> {
+            match engine {
+                "sled" => Box::new(SledLog::open(&path).unwrap()),
+                _ => Box::new(SqliteLog::open(&path).unwrap()),
+            }
+        };
+        let log = open();
+        let head = contract::fill(&*log, Version::START, 1).await;
+        log.append(head, &in_format(format, &contract::record(2))).await.unwrap();
+        let records = log.read(Position::START, ReadBound::BATCH).await.unwrap();
+        drop(log);
+        let database = |path: &Path| if engine == "sqlite" { fs::read(path).ok() } else { None };
+        let bytes = database(&path);
+
+        let (store, keys) = (format!("{engine}:{}", path.display()), folder.path().join("keys.toml"));
+        let flags = ["--listen", "127.0.0.1:0", "--keys", keys.to_str().unwrap()];
+        let serve = [&["serve", "--store", &store], &flags[..]].concat();
+        for command in [serve, vec!["log", "export", "--store", &store]] {
+            let rejected = petstore(&command);
+            assert_eq!((rejected.code, rejected.sentences()), (Some(1), 1), "{command:?}: {rejected:?}");
+            let sentence = format!(
+                "the commit at position 2 cannot be read: its record format is {format}, and this version of \
+                 petstore reads only 2; use the version that wrote it"
+            );
+            assert!(rejected.stderr.contains(&sentence), "{command:?}: {}", rejected.stderr);
+            // sled rewrites its file whenever it is opened; what it stores must not change.
+            assert!(database(&path) == bytes, "{command:?} left the file unchanged");
+            assert_eq!(
+                open().read(Position::START, ReadBound::BATCH).await,
+                Ok(records.clone()),
+                "{command:?}"
+            );
+        }
+    }
+}
