@@ -1,6 +1,6 @@
 //! Reads around the gaps of a damaged log, and adds every readable commit to an empty log in a new history.
 
-use std::{mem, ops::AsyncFnMut};
+use std::ops::AsyncFnMut;
 
 use uuid::Uuid;
 
@@ -71,7 +71,7 @@ pub async fn salvage_around_gaps(
     let mut pending: Option<Commit> = None;
     let gaps = read_around_gaps::<CopyError>(from, reach, async |commit| {
         progress(commit.position);
-        match mem::replace(&mut pending, Some(commit)) {
+        match pending.replace(commit) {
             Some(commit) => add(to, &mut added, commit, NodeId::UNFINISHED_SALVAGE).await,
             None => Ok(()),
         }
