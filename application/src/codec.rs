@@ -16,10 +16,9 @@ use thiserror::Error;
 use uuid::Uuid;
 
 use crate::{
-    commit::{Commit, CommitId, Entry, NodeId, Position},
+    commit::{Commit, CommitId, Entry, KeyId, NodeId, Position},
     digest::push_hex,
     idempotency::RequestKey,
-    key_id::KeyId,
     ports::{Fault, LogError, Record, StoredRecord},
 };
 

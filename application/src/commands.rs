@@ -3,7 +3,7 @@
 use domain::{IdsExhausted, NewPet, Pet};
 use thiserror::Error;
 
-use crate::{idempotency::RequestKey, key_id::KeyId, ports::Fault};
+use crate::{commit::KeyId, idempotency::RequestKey, ports::Fault};
 
 /// A request to change something.
 #[derive(Debug, Clone)]

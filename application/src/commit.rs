@@ -1,14 +1,14 @@
 //! A commit, and what identifies its place in the history of a log.
 
-use std::fmt;
+use std::{fmt, sync::Arc};
 
 use chrono::{DateTime, Utc};
 use domain::PetEvent;
 use uuid::Uuid;
 
-use crate::{digest::Digest, idempotency::RequestKey, key_id::KeyId};
+use crate::{digest::Digest, idempotency::RequestKey};
 
-/// One atomic batch of events from any number of callers.
+/// One atomic batch of events from any number of clients.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Commit {
     /// Where it stands in the log.
@@ -46,7 +46,18 @@ impl fmt::Display for NodeId {
     }
 }
 
-/// An event and who asked for it.
+/// Identifies an API key, or its owner, without revealing the key. Derived from the hash of a key, so it is the same on every
+/// node.
+#[derive(Debug, Clone, PartialEq, Eq, Hash, PartialOrd, Ord)]
+pub struct KeyId(pub Arc<str>);
+
+impl fmt::Display for KeyId {
+    fn fmt(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
+        self.0.fmt(formatter)
+    }
+}
+
+/// An event, and the request that led to it.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Entry {
     /// What happened.

@@ -11,7 +11,7 @@ use crate::{
     commands::{Command, CreatePet, Created, WriteError},
     commit::{Commit, CommitId, Entry, NodeId},
     idempotency::ScopedKey,
-    node_state::State,
+    node_state::DecisionState,
 };
 
 /// The most events in one commit.
@@ -43,7 +43,7 @@ pub(crate) struct CommitContext {
 
 /// Decides as many of the commands as fit into one commit, each on the state that the ones before it leave.
 pub(crate) fn decide<'a>(
-    state: &State,
+    state: &DecisionState,
     commands: impl Iterator<Item = &'a Command>,
     context: CommitContext,
 ) -> PendingCommit {
@@ -121,7 +121,7 @@ mod tests {
     }
 
     fn decided(requests: &[Command]) -> PendingCommit {
-        decide(&State::default(), requests.iter(), at(DateTime::UNIX_EPOCH))
+        decide(&DecisionState::default(), requests.iter(), at(DateTime::UNIX_EPOCH))
     }
 
     fn at(now: DateTime<Utc>) -> CommitContext {
@@ -150,7 +150,7 @@ mod tests {
     }
 
     #[test]
-    fn one_key_for_two_pets_in_one_batch_is_refused() {
+    fn one_key_for_two_pets_in_one_batch_is_rejected() {
         let pending = decided(&[request("a", Some("x")), request("b", Some("x"))]);
         assert_eq!(replies(pending), [Ok((1, false)), Err(WriteError::RequestKeyReused)]);
     }
@@ -159,7 +159,7 @@ mod tests {
     fn no_more_pets_are_added_than_the_limit_allows() {
         let requests = [request("a", Some("x")), request("b", None), request("a", Some("x"))];
         let context = CommitContext { remaining_capacity: 1, ..at(DateTime::UNIX_EPOCH) };
-        let pending = decide(&State::default(), requests.iter(), context);
+        let pending = decide(&DecisionState::default(), requests.iter(), context);
         assert_eq!(replies(pending), [Ok((1, false)), Err(WriteError::Full), Ok((1, true))]);
     }
 
@@ -178,7 +178,7 @@ mod tests {
         let (small, large) = (request("a", None), request(&"x".repeat(200), None));
         let requests = [small.clone(), small.clone(), small.clone(), large, small];
         let record_limit = codec::ENVELOPE_SIZE_BOUND + 600;
-        let mut state = State::default();
+        let mut state = DecisionState::default();
         let mut covered = vec![];
         while let done @ 0..5 = covered.iter().sum() {
             let context = CommitContext { record_limit, ..at(DateTime::UNIX_EPOCH) };
@@ -194,14 +194,14 @@ mod tests {
     #[test]
     fn the_time_of_a_commit_is_that_of_the_clock_even_if_an_earlier_commit_has_a_later_time() {
         let (early, late) = (DateTime::UNIX_EPOCH, DateTime::UNIX_EPOCH + chrono::TimeDelta::hours(1));
-        let mut state = State::default();
+        let mut state = DecisionState::default();
         let commit = decide(&state, [].into_iter(), at(late)).commit;
         state.history.add(&commit, Digest::of(&codec::encode(&commit).bytes)).unwrap();
         assert_eq!(decide(&state, [].into_iter(), at(early)).commit.time, early);
     }
 
     /// Replays a log from its start.
-    fn replayed(log: &[Vec<u8>], capacity: usize) -> State {
+    fn replayed(log: &[Vec<u8>], capacity: usize) -> DecisionState {
         let mut state = with_capacity(capacity);
         for record in log {
             let commit = codec::decode(record).unwrap();
@@ -210,8 +210,8 @@ mod tests {
         state
     }
 
-    fn with_capacity(capacity: usize) -> State {
-        State { idempotency: IdempotencyCache::with_capacity(capacity), ..State::default() }
+    fn with_capacity(capacity: usize) -> DecisionState {
+        DecisionState { idempotency: IdempotencyCache::with_capacity(capacity), ..DecisionState::default() }
     }
 
     proptest! {

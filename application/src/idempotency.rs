@@ -8,7 +8,7 @@ use std::{
 use domain::Pet;
 use thiserror::Error;
 
-use crate::key_id::KeyId;
+use crate::commit::KeyId;
 
 /// Names a request so that it can be repeated: 1 to 255 visible ASCII characters, chosen by the client.
 #[derive(Debug, Clone, PartialEq, Eq, Hash)]

@@ -17,7 +17,7 @@ use crate::{
 
 /// Everything a node knows, all of it rebuilt from the log.
 pub(crate) struct NodeState {
-    state: Mutex<State>,
+    state: Mutex<DecisionState>,
     read_model: Arc<dyn ReadModel>,
     /// Held while the read model is read and while it changes, so that pets and position belong together.
     recent: RwLock<Recent>,
@@ -28,14 +28,14 @@ pub(crate) struct NodeState {
 
 /// What decisions are made on.
 #[derive(Debug, Default)]
-pub(crate) struct State {
+pub(crate) struct DecisionState {
     /// What was applied.
     pub(crate) history: History,
     /// The pets that were added for requests with a key.
     pub(crate) idempotency: IdempotencyCache,
 }
 
-impl State {
+impl DecisionState {
     /// Applies a commit, whose record has this digest. Changes nothing if it is not the next one.
     pub(crate) fn apply(&mut self, commit: &Commit, record: Digest) -> Result<(), LogError> {
         self.history.add(commit, record)?;
@@ -87,7 +87,7 @@ impl NodeState {
     }
 
     /// Calls `decide` with the state. No commit is applied until it returns, so it must be quick.
-    pub(crate) fn with<T>(&self, decide: impl FnOnce(&State) -> T) -> T {
+    pub(crate) fn with<T>(&self, decide: impl FnOnce(&DecisionState) -> T) -> T {
         decide(&self.state.lock())
     }
 

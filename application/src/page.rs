@@ -53,7 +53,7 @@ pub struct ListPets {
 /// How a page ends, and where it was taken.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct PageEnd {
-    /// Ask for the page after this id to go on; `None` on the last page.
+    /// The last id of this page, after which the next page begins; `None` on the last page.
     pub next: Option<PetId>,
     /// The state that the page shows.
     pub version: Version,

@@ -15,26 +15,57 @@ use crate::{
     health::Health,
     log_position::LogPosition,
     node_state::NodeState,
-    options::{LogAccess, Options},
     page::{ListPets, PageEnd, PetView},
     ports::{
-        Clock, CommitId, Durability, EventLog, Fault, LogError, LogIdentity, LogSource, Position, ReadModel,
-        StorageStats, Version,
+        Clock, CommitId, Durability, DurabilityLevel, EventLog, Fault, LogError, LogIdentity, LogSource,
+        Position, ReadModel, StorageStats, Version,
     },
     replay::ReplayProgress,
     replica::Replica,
     statistics::Statistics,
-    writer::{self, Request, Writer},
+    writer::{self, QueuedCommand, Writer},
 };
 
 /// The pet store of one node: reads from memory, writes through the one writer.
 pub struct PetStore {
     replica: Replica,
-    requests: mpsc::Sender<Request>,
+    requests: mpsc::Sender<QueuedCommand>,
     writer: JoinHandle<()>,
     /// The follower of a shared log, if there is one; it ends with the store.
     following: JoinSet<()>,
     pets_max: Option<usize>,
+}
+
+/// The options of a running store.
+#[derive(Debug, Clone)]
+pub struct Options {
+    /// Which nodes may write to the log.
+    pub access: LogAccess,
+    /// The durability that the log must promise: while it promises less, nothing is written.
+    pub required: DurabilityLevel,
+    /// The log that this store had before, if it had one. A log that does not hold its newest commit is rejected.
+    pub known: Option<LogIdentity>,
+    /// The maximum number of pets, if there is one.
+    pub pets_max: Option<usize>,
+    /// Shows how far the replay has come.
+    pub progress: Arc<ReplayProgress>,
+}
+
+impl Options {
+    /// The defaults for a log with this access.
+    pub fn new(access: LogAccess) -> Self {
+        let progress = Arc::default();
+        Self { access, required: DurabilityLevel::Volatile, known: None, pets_max: None, progress }
+    }
+}
+
+/// Which nodes may write to a log.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum LogAccess {
+    /// Only this node: the engine keeps others out.
+    Exclusive,
+    /// Other nodes too: their commits are followed.
+    Shared,
 }
 
 /// The commit was not reached in time, or belongs to another history.
@@ -55,31 +86,20 @@ impl PetStore {
         clock: Arc<dyn Clock>,
         options: Options,
     ) -> Result<Self, LogError> {
-        Self::open_with_progress(log, read_model, clock, options, Arc::default()).await
-    }
-
-    /// Opens the store like [`open`](Self::open), and reports the progress of the replay.
-    pub async fn open_with_progress(
-        log: Arc<dyn EventLog>,
-        read_model: Arc<dyn ReadModel>,
-        clock: Arc<dyn Clock>,
-        options: Options,
-        progress: Arc<ReplayProgress>,
-    ) -> Result<Self, LogError> {
+        let Options { access, required, known, pets_max, progress } = options;
         let state = Arc::new(NodeState::new(read_model));
         let replica = Replica::new(log, state, progress);
-        replica.start(options.known).await?;
+        replica.start(known).await?;
         let (requests, queue) = mpsc::channel(Self::QUEUE_MAX);
-        let writer = Writer::new(replica.clone(), clock, queue, options);
+        let writer = Writer::new(replica.clone(), clock, queue, access, required, pets_max);
         let writer = tokio::spawn(supervise_writer(writer, replica.clone()));
         let mut following = JoinSet::new();
-        match options.access {
+        match access {
             LogAccess::Exclusive => {}
             LogAccess::Shared => {
                 following.spawn(supervise_follower(replica.clone()));
             }
         }
-        let pets_max = options.pets_max;
         Ok(Self { replica, requests, writer, following, pets_max })
     }
 
@@ -109,7 +129,7 @@ impl PetStore {
 
     async fn write(&self, command: Command) -> Result<Created, WriteError> {
         let (reply, replied) = oneshot::channel();
-        self.requests.try_send(Request { command, reply }).map_err(|error| match error {
+        self.requests.try_send(QueuedCommand { command, reply }).map_err(|error| match error {
             mpsc::error::TrySendError::Full(_) => WriteError::Busy,
             mpsc::error::TrySendError::Closed(_) => WriteError::Unavailable(Fault::Stopped),
         })?;

@@ -118,8 +118,7 @@ pub enum AppendError {
     /// Certainly not stored, and the log is still intact: reply, and keep serving.
     #[error("not stored: {0}")]
     NotStored(LogError),
-    /// May or may not be stored, e.g. because the reply was lost: read `expected + 1` before replying to
-    /// anybody.
+    /// May or may not be stored, e.g. because the reply was lost: read `expected + 1` before replying.
     #[error("may or may not be stored: {0}")]
     Unclear(LogError),
     /// The log failed or diverged: no more writes until it has been reopened.
@@ -127,7 +126,7 @@ pub enum AppendError {
     Closed(LogError),
 }
 
-/// What is wrong with the log: the kind for everybody, the detail for the operator.
+/// An error of the log: a kind that may be published, and a detail for operators.
 #[derive(Debug, Clone, PartialEq, Eq, Error)]
 #[error("{detail}")]
 pub struct LogError {
@@ -180,7 +179,7 @@ pub enum Fault {
     /// The record is larger than the engine accepts.
     #[error("the record is too large for the storage engine")]
     TooLarge,
-    /// The engine promises less than this node was told to require.
+    /// The engine promises less than this node requires.
     #[error("the storage engine promises less durability than required")]
     NotDurable,
     /// Our own bug: a part of the program ended unexpectedly, and only a restart brings it back.
@@ -240,7 +239,7 @@ pub struct Durability {
 }
 
 impl Durability {
-    /// Refuses less than is required.
+    /// Rejects an engine that promises less than required.
     pub(crate) fn reaches(&self, required: DurabilityLevel) -> Result<(), LogError> {
         if self.level >= required {
             return Ok(());

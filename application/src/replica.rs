@@ -88,7 +88,7 @@ impl Replica {
         rejection(&self.health()).map(|_| self.statistics.head())
     }
 
-    /// The last position of the log, which is thereby seen.
+    /// Reads the last position of the log, and counts the log as seen.
     pub(crate) async fn head(&self) -> Result<Position, LogError> {
         self.log.head().await.inspect(|head| self.statistics.seen(*head))
     }
@@ -122,16 +122,16 @@ impl Replica {
         }
     }
 
-    /// Applies what another node wrote right after `base`, or the first part of it. One read, since every moment
-    /// spent here is a chance for the others to be faster again.
+    /// Applies the commits of other nodes after `base`, or the first part of them. Reads once, because other nodes may append
+    /// again at any moment.
     pub(crate) async fn overtaken(&self, base: Version) -> Result<(), LogError> {
         self.statistics.overtaken();
-        let news = {
+        let has_applied = {
             let _turn = self.turn.lock().await;
-            self.read_on().await?
+            self.apply_next().await?
         };
-        if !news && self.state.version() == base {
-            // It was stored and is not shown yet.
+        if !has_applied && self.state.version() == base {
+            // The other commit was stored and is not shown yet.
             time::sleep(LAG_DELAY).await;
         }
         Ok(())
@@ -208,14 +208,15 @@ impl Replica {
         match head.cmp(&version.position) {
             cmp::Ordering::Greater => {
                 let _turn = self.turn.lock().await;
-                self.read_on().await.map(|_| ())
+                self.apply_next().await.map(|_| ())
             }
             // Nothing new, a head that is out of date, or a log that lacks the newest applied commit.
             cmp::Ordering::Equal | cmp::Ordering::Less => self.check_holds(version).await,
         }
     }
 
-    /// Up to there and no further than needed: others may write faster than this node reads the last of it.
+    /// Applies commits at least up to `head`. Later ones may be left to the next read: other nodes may write faster than this
+    /// node reads.
     async fn read_up_to(&self, head: Position) -> Result<(), LogError> {
         let mut ahead = None;
         let mut logged = Instant::now();
@@ -233,7 +234,7 @@ impl Replica {
                 let reading = self.log.read(before(last), ReadBound::BATCH);
                 let (applied, read) = tokio::join!(self.apply(records), reading);
                 applied?;
-                ahead = Some(self.news_in(read?, self.state.version()).await?);
+                ahead = Some(self.records_after(read?, self.state.version()).await?);
             } else {
                 self.apply(records).await?;
             }
@@ -247,19 +248,19 @@ impl Replica {
         Ok(())
     }
 
-    /// Reads and applies the next commits, and tells whether there were any.
-    async fn read_on(&self) -> Result<bool, LogError> {
+    /// Reads and applies the next commits, and returns whether there were any.
+    async fn apply_next(&self) -> Result<bool, LogError> {
         let records = self.next_records().await?;
-        let news = !records.is_empty();
+        let has_next = !records.is_empty();
         self.apply(records).await?;
-        Ok(news)
+        Ok(has_next)
     }
 
     async fn apply(&self, records: Vec<StoredRecord>) -> Result<(), LogError> {
         if replay::is_worth_sharing(&records) {
             let state = self.state.clone();
             let applied = task::spawn_blocking(move || replay::apply_on_all_cores(&state, &records));
-            return applied.await.expect("a replay does not panic, and nobody cancels it");
+            return applied.await.expect("a replay does not panic, and is not cancelled");
         }
         replay::apply(&self.state, &records)?;
         // A long replay must not keep other tasks of this worker waiting.
@@ -274,27 +275,27 @@ impl Replica {
         let records = self.log.read(before(version.position), ReadBound::BATCH).await?;
         match version.commit {
             None => Ok(records),
-            Some(_) => self.news_in(records, version).await,
+            Some(_) => self.records_after(records, version).await,
         }
     }
 
-    /// What follows `version` in records that begin with it.
-    async fn news_in(
+    /// The records after `version`, of records that begin with it.
+    async fn records_after(
         &self,
         mut records: Vec<StoredRecord>,
         version: Version,
     ) -> Result<Vec<StoredRecord>, LogError> {
         self.compare(version, records.first()).await?;
-        let news = records.split_off(1);
-        if !news.is_empty() {
-            return Ok(news);
+        let next = records.split_off(1);
+        if !next.is_empty() {
+            return Ok(next);
         }
-        // One record is all that an engine owes, so there may be more.
-        let news = self.log.read(version.position, ReadBound::BATCH).await?;
-        if !news.is_empty() {
+        // An engine may return a single record, so there may be more.
+        let next = self.log.read(version.position, ReadBound::BATCH).await?;
+        if !next.is_empty() {
             self.check_holds(version).await?;
         }
-        Ok(news)
+        Ok(next)
     }
 
     /// Rejects a log that begins with another commit, or does not hold the newest one.

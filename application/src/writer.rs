@@ -18,8 +18,8 @@ use crate::{
     decision::{self, CommitContext, EVENTS_MAX, PendingCommit},
     digest::Digest,
     health::Health,
-    node_state::State,
-    options::{LogAccess, Options},
+    node_state::DecisionState,
+    pet_store::LogAccess,
     ports::{
         AppendError, Clock, CommitId, DurabilityLevel, Fault, LogError, Position, ReadBound, ReadModel,
         Record, Version,
@@ -41,12 +41,12 @@ const MAX_YIELDS: usize = 6;
 const MAX_EMPTY_YIELDS: usize = 2;
 
 /// A command, and the channel to the client that waits for the reply.
-pub(crate) struct Request {
+pub(crate) struct QueuedCommand {
     pub(crate) command: Command,
     pub(crate) reply: oneshot::Sender<Result<Created, WriteError>>,
 }
 
-impl Request {
+impl QueuedCommand {
     /// Sends the reply. If the client no longer waits, the outcome is the same.
     fn reply(self, reply: Result<Created, WriteError>) {
         let _ = self.reply.send(reply);
@@ -56,8 +56,8 @@ impl Request {
 pub(crate) struct Writer {
     replica: Replica,
     clock: Arc<dyn Clock>,
-    queue: mpsc::Receiver<Request>,
-    waiting: VecDeque<Request>,
+    queue: mpsc::Receiver<QueuedCommand>,
+    waiting: VecDeque<QueuedCommand>,
     /// `None` if only this node writes to the log.
     fairness: Option<WriteFairness>,
     node: NodeId,
@@ -81,10 +81,12 @@ impl Writer {
     pub(crate) fn new(
         replica: Replica,
         clock: Arc<dyn Clock>,
-        queue: mpsc::Receiver<Request>,
-        options: Options,
+        queue: mpsc::Receiver<QueuedCommand>,
+        access: LogAccess,
+        required: DurabilityLevel,
+        pets_max: Option<usize>,
     ) -> Self {
-        let fairness = match options.access {
+        let fairness = match access {
             LogAccess::Exclusive => None,
             LogAccess::Shared => Some(WriteFairness::new()),
         };
@@ -95,10 +97,10 @@ impl Writer {
             waiting: VecDeque::new(),
             fairness,
             node: NodeId::random(),
-            required: options.required,
+            required,
             rejections: 0,
             last_batch_was_shared: false,
-            pets_max: options.pets_max,
+            pets_max,
         }
     }
 
@@ -241,7 +243,7 @@ impl Writer {
             record_limit: self.replica.log.record_limit(),
             remaining_capacity: usize::MAX,
         };
-        let decide = |state: &State| {
+        let decide = |state: &DecisionState| {
             let pets = || self.replica.state.show(ReadModel::count).0;
             let remaining_capacity = self.pets_max.map_or(usize::MAX, |most| most.saturating_sub(pets()));
             let context = CommitContext { remaining_capacity, ..context };

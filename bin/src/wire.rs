@@ -139,11 +139,9 @@ async fn try_to_open_store(
             format!("--require-durability asks for more than {url} promises: {}", durability.promise);
         return Err(LogError::new(Fault::CannotOpen, detail));
     }
-    let options = Options { required, known, pets_max, ..Options::new(url.access()) };
+    let options = Options { access: url.access(), required, known, pets_max, progress: progress.clone() };
     let read_model = Arc::<MemoryReadModel>::default();
-    let store =
-        PetStore::open_with_progress(log, read_model, Arc::new(SystemClock), options, progress.clone())
-            .await?;
+    let store = PetStore::open(log, read_model, Arc::new(SystemClock), options).await?;
     if accept_new_log {
         recorder.adopt(&store).await;
     }

@@ -10,9 +10,8 @@ use uuid::Uuid;
 
 use super::node_id;
 use crate::{
-    commit::{Commit, CommitId, Entry, Position},
+    commit::{Commit, CommitId, Entry, KeyId, Position},
     idempotency::RequestKey,
-    key_id::KeyId,
 };
 
 /// The length of a UUID in a record.

@@ -115,7 +115,7 @@ async fn run(
     copied: &mut Checked,
     report: &mut impl FnMut(CopyStep<'_>),
 ) -> Result<(), CopyError> {
-    let mut target = Target::open(to).await?;
+    let mut target = CopyTarget::open(to).await?;
     match (until, &target.last) {
         (Until::Head, _) => check_sizes(from, to).await?,
         (Until::Stopped, Some(last)) => {
@@ -141,7 +141,7 @@ async fn run(
 /// Copies until the head is reached or something fails.
 async fn copy_on(
     from: &dyn LogSource,
-    target: &mut Target<'_>,
+    target: &mut CopyTarget<'_>,
     until: Until,
     copied: &mut Checked,
     report: &mut impl FnMut(CopyStep<'_>),
@@ -204,14 +204,14 @@ async fn compare(from: &dyn LogSource, last: &StoredRecord) -> Result<(), CopyEr
 }
 
 /// The log that is filled.
-pub(super) struct Target<'a> {
+pub(super) struct CopyTarget<'a> {
     to: &'a dyn EventLog,
     version: Version,
     /// The last record that the target holds.
     last: Option<StoredRecord>,
 }
 
-impl<'a> Target<'a> {
+impl<'a> CopyTarget<'a> {
     pub(super) async fn open(to: &'a dyn EventLog) -> Result<Self, CopyError> {
         let open = async || {
             let head = to.head().await?;

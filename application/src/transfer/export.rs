@@ -6,7 +6,7 @@ use bytes::Bytes;
 use chrono::{DateTime, Utc};
 use thiserror::Error;
 
-use super::{Broken, Checked, CopyError, Tally, copy::Target, walk};
+use super::{Broken, Checked, CopyError, Tally, copy::CopyTarget, walk};
 use crate::{
     commit::Commit,
     ports::{EventLog, LogError, LogSource, Position, StoredRecord},
@@ -66,7 +66,7 @@ pub async fn import(
     to: &dyn EventLog,
     mut progress: impl FnMut(Position),
 ) -> Result<Tally, Broken<ExportError>> {
-    let mut target = match Target::open(to).await {
+    let mut target = match CopyTarget::open(to).await {
         Ok(target) => target,
         Err(error) => return Err(Broken { sound: Box::default(), error: error.into() }),
     };
