@@ -13,11 +13,12 @@ use axum::{
 use data_encoding::HEXLOWER;
 use sha2::{Digest as _, Sha256};
 use siphasher::sip128::SipHasher24;
+use uuid::Uuid;
 
 use crate::http::header_value;
 
 /// The version of the JSON encoding. A change of the encoding changes the number, or old tags would match new bytes.
-const REPRESENTATION: u8 = 1;
+const REPRESENTATION: &str = "1";
 
 /// A strong entity tag: the same tag at the same path means the same bytes.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -54,8 +55,13 @@ impl From<EntityTag> for HeaderValue {
 impl EntityTag {
     /// The tag of a page at this version. The commit id distinguishes the log from a restored or emptied one.
     pub(crate) fn of_version(Version { position, commit }: &Version) -> Self {
-        let commit = commit.map(|CommitId(id)| format!("-{}", id.simple())).unwrap_or_default();
-        Self(header_value(format!("\"{REPRESENTATION}-{position}{commit}\"")))
+        let (mut digits, mut hex) = (itoa::Buffer::new(), Uuid::encode_buffer());
+        let position = digits.format(position.0);
+        let (dash, commit) = match commit {
+            Some(CommitId(id)) => ("-", &*id.simple().encode_lower(&mut hex)),
+            None => ("", ""),
+        };
+        Self(header_value(["\"", REPRESENTATION, "-", position, dash, commit, "\""].concat()))
     }
 
     /// The tag of one pet: a hash of its JSON, keyed with the first commit of the log. It is the same on every node and
@@ -71,7 +77,7 @@ impl EntityTag {
     }
 
     fn of_hash(hash: [u8; 16]) -> Self {
-        Self(header_value(format!("\"{REPRESENTATION}-{}\"", HEXLOWER.encode(&hash))))
+        Self(header_value(["\"", REPRESENTATION, "-", &HEXLOWER.encode(&hash), "\""].concat()))
     }
 
     /// Compares weakly, as RFC 9110 asks for `If-None-Match`. The rest of a malformed list is ignored.

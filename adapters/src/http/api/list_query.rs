@@ -56,9 +56,11 @@ pub(super) fn parse(query: &str, handling: Handling) -> Result<ListPets, String>
 
 /// The link to the page after `after`, with the same filter and size.
 pub(crate) fn next_page(list: &ListPets, after: PetId) -> HeaderValue {
-    let limit = list.limit.get();
-    let status = list.status.map(|status| format!("&status={}", status.as_str())).unwrap_or_default();
-    header_value(format!("</v1/pets?limit={limit}{status}&after={}>; rel=\"next\"", after.get()))
+    let (mut limit, mut id) = (itoa::Buffer::new(), itoa::Buffer::new());
+    let (limit, id) = (limit.format(list.limit.get()), id.format(after.get()));
+    let (parameter, status) = list.status.map_or(("", ""), |status| ("&status=", status.as_str()));
+    let link = ["</v1/pets?limit=", limit, parameter, status, "&after=", id, ">; rel=\"next\""];
+    header_value(link.concat())
 }
 
 fn limit(text: &str) -> Result<Limit, String> {

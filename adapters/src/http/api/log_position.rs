@@ -12,9 +12,11 @@ pub(crate) const LOG_POSITION: HeaderName = HeaderName::from_static("log-positio
 
 /// The value of the header: the position, and the first digits of the record's hash.
 pub(crate) fn log_position(LogPosition { position, hash }: LogPosition) -> HeaderValue {
+    let mut digits = itoa::Buffer::new();
+    let position = digits.format(position.0);
     header_value(match hash {
-        Some(hash) => format!("{position}-{}", HEXLOWER.encode(&hash)),
-        None => position.to_string(),
+        Some(hash) => [position, "-", &HEXLOWER.encode(&hash)].concat(),
+        None => position.to_owned(),
     })
 }
 

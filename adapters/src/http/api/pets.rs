@@ -54,7 +54,7 @@ pub(crate) async fn create(
 ) -> Result<Response, ApiError> {
     let by = client.principal.owner.clone();
     let created = client.store.create(CreatePet { pet, by, request_key }).await?;
-    let location = header_value(format!("/v1/pets/{}", created.pet.id.get()));
+    let location = header_value(["/v1/pets/", itoa::Buffer::new().format(created.pet.id.get())].concat());
     let replayed = created.replayed.then_some([idempotency::REPLAYED]);
     let headers = [(CONTENT_TYPE, JSON), (LOCATION, location)];
     Ok((StatusCode::CREATED, headers, replayed, pet_json::pet((&created.pet).into())).into_response())

@@ -11,10 +11,13 @@ const RATELIMIT_POLICY: HeaderName = HeaderName::from_static("ratelimit-policy")
 
 /// Adds the headers: the number of requests that remain, and the seconds until the full number is restored.
 pub(crate) fn announce(balance: Balance, headers: &mut HeaderMap) {
-    let (requests, window) = (balance.limit.requests(), balance.limit.period().as_secs());
+    let (requests, window) = (balance.limit.requests().get(), balance.limit.period().as_secs());
     let (remaining, restored) = (balance.remaining, seconds(balance.restored_in()));
-    headers.insert(RATELIMIT_POLICY, header_value(format!("\"key\";q={requests};w={window}")));
-    headers.insert(RATELIMIT, header_value(format!("\"key\";r={remaining};t={restored}")));
+    let (mut one, mut two) = (itoa::Buffer::new(), itoa::Buffer::new());
+    let policy = ["\"key\";q=", one.format(requests), ";w=", two.format(window)].concat();
+    let state = ["\"key\";r=", one.format(remaining), ";t=", two.format(restored)].concat();
+    headers.insert(RATELIMIT_POLICY, header_value(policy));
+    headers.insert(RATELIMIT, header_value(state));
 }
 
 /// A duration in seconds, rounded up.
