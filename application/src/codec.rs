@@ -17,7 +17,6 @@ use uuid::Uuid;
 
 use crate::{
     commit::{Commit, CommitId, Entry, KeyId, NodeId, Position},
-    digest::push_hex,
     idempotency::RequestKey,
     ports::{Fault, LogError, Record, StoredRecord},
 };
@@ -89,7 +88,7 @@ pub fn encode(commit: &Commit) -> Record {
     bytes.pop(); // The closing brace: the checksum goes in before it.
     let checksum = crc32c::crc32c(&bytes);
     bytes.extend_from_slice(CHECKSUM_OPEN);
-    push_hex(&mut bytes, &checksum.to_be_bytes());
+    bytes.extend(format!("{checksum:08x}").into_bytes());
     bytes.extend_from_slice(CHECKSUM_CLOSE);
     Record { id: commit.id, bytes: Bytes::from(bytes) }
 }
@@ -100,17 +99,21 @@ pub fn decode(bytes: &[u8]) -> Result<Commit, DecodeError> {
     fast_decoder::read(body).map_or_else(|| parse(bytes), Ok)
 }
 
-/// Decodes a stored record, and checks that it is the commit of the position where it is stored.
+/// Decodes a stored record, and checks that it is the commit of the position and of the id under which it is stored.
 pub fn decode_stored(record: &StoredRecord) -> Result<Commit, LogError> {
-    let commit = decode(&record.bytes).map_err(|error| error.at(record.position))?;
-    if commit.position != record.position {
-        let detail = format!(
-            "position {} holds the commit that was written for position {}",
-            record.position, commit.position
-        );
-        return Err(LogError::new(Fault::Damaged, detail));
-    }
-    Ok(commit)
+    let &StoredRecord { position, id, ref bytes } = record;
+    let commit = decode(bytes).map_err(|error| error.at(position))?;
+    let detail = match id {
+        _ if commit.position != position => {
+            format!("position {position} holds the commit that was written for position {}", commit.position)
+        }
+        Some(stored) if stored != commit.id => format!(
+            "the commit at position {position} is stored with the id {}, but its record has {}",
+            stored.0, commit.id.0
+        ),
+        Some(_) | None => return Ok(commit),
+    };
+    Err(LogError::new(Fault::Damaged, detail))
 }
 
 /// Returns the record without its checksum, if the checksum matches.

@@ -4,6 +4,7 @@
 //! log), `decision` (how requests become a commit), `node_state` (the only place where state changes),
 //! `replica` (how a node reads the log), `replay` (how it applies much of it fast), [`codec`] (the record format), [`contract`] (what every log must do).
 
+mod backoff;
 pub mod codec;
 mod commands;
 pub mod commit;
@@ -26,6 +27,7 @@ pub mod transfer;
 mod write_fairness;
 mod writer;
 
+pub use backoff::Backoff;
 pub use commands::{CreatePet, Created, WriteError};
 pub use commit::KeyId;
 pub use digest::{Digest, InvalidDigest};

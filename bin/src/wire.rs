@@ -13,6 +13,7 @@ use adapters::{
         api_keys::{ApiKeys, KeyFile},
     },
     event_log::remote::RemoteLog,
+    log_once::{Change, LogOnce},
     read_model::MemoryReadModel,
     state_record::StateRecord,
     system::SystemClock,
@@ -32,11 +33,11 @@ use crate::{
 };
 
 /// How long to wait at the start for an engine that cannot be reached.
-const START_PATIENCE: Duration = Duration::from_secs(30);
+const START_TIMEOUT: Duration = Duration::from_secs(30);
 /// How often the record of the applied log is updated.
 const RECORD_INTERVAL: Duration = Duration::from_secs(3);
 /// How long to wait between two attempts.
-const START_PAUSE: Duration = Duration::from_millis(500);
+const START_RETRY_DELAY: Duration = Duration::from_millis(500);
 
 /// Opens the log, and creates it if it does not exist.
 pub(crate) async fn open_log(url: &StoreUrl) -> Result<Log, LogError> {
@@ -108,16 +109,15 @@ pub(crate) async fn open_store(
             "--accept-new-log is set: this start adopts the log as it is; remove the flag for the next start"
         );
     }
-    let deadline = Instant::now() + START_PATIENCE;
-    let mut logged = None;
+    let deadline = Instant::now() + START_TIMEOUT;
+    let mut log = LogOnce::default();
     loop {
         match try_to_open_store(url, demands, progress).await {
             Err(error) if error.fault == Fault::Unreachable && Instant::now() < deadline => {
-                if logged.as_ref() != Some(&error) {
+                if let Change::Failed(error) = log.attempt(Some(&error)) {
                     tracing::warn!("waiting for the storage engine: {error}");
                 }
-                logged = Some(error);
-                time::sleep(START_PAUSE).await;
+                time::sleep(START_RETRY_DELAY).await;
             }
             opened => return opened.map_err(advise),
         }
@@ -177,8 +177,7 @@ pub(crate) struct LogRecorder {
 struct LastUpdate {
     /// What was recorded. It is not recorded again, because the operator may have adopted another log in the meantime.
     recorded: Option<LogIdentity>,
-    /// Why the update failed. Each reason is logged once.
-    failure: Option<String>,
+    failure: LogOnce,
 }
 
 impl LogRecorder {
@@ -252,19 +251,16 @@ impl LogRecorder {
         update: impl FnOnce(&StateRecord) -> io::Result<()> + Send + 'static,
     ) {
         let Some(record) = self.record.clone() else { return };
-        let failure = match tokio::task::spawn_blocking(move || update(&record)).await {
-            Ok(updated) => updated.err().map(|error| error.to_string()),
-            // A runtime that shuts down cancels the work.
-            Err(_) => return,
-        };
+        let updated = tokio::task::spawn_blocking(move || update(&record)).await;
+        // A runtime that shuts down cancels the work.
+        let Ok(updated) = updated else { return };
         let mut last = self.last();
-        if failure.is_none() {
+        if updated.is_ok() {
             last.recorded = identity;
         }
-        if let Some(reason) = failure.as_ref().filter(|_| last.failure != failure) {
+        if let Change::Failed(reason) = last.failure.attempt(updated.as_ref().err()) {
             tracing::warn!("the record of the applied log cannot be updated: {reason}");
         }
-        last.failure = failure;
     }
 
     fn last(&self) -> MutexGuard<'_, LastUpdate> {

@@ -10,7 +10,7 @@ use std::{
 
 use adapters::{
     access::{
-        Authenticator, Principal, RefusedKey, Scope, Scopes,
+        Authenticator, Principal, RejectedKey, Scope, Scopes,
         api_keys::{KeyFile, NewKey},
     },
     event_log::{memory::MemoryLog, nats::NatsLog, postgres::PostgresLog, sled::fuzzing},
@@ -167,7 +167,7 @@ static SERVICE: LazyLock<SocketAddr> = LazyLock::new(|| {
 struct AnyKey;
 
 impl Authenticator for AnyKey {
-    fn authenticate(&self, _key: &str) -> Result<Arc<Principal>, RefusedKey> {
+    fn authenticate(&self, _key: &str) -> Result<Arc<Principal>, RejectedKey> {
         let id = KeyId("1".into());
         let (owner, name, scopes) = (id.clone(), "everybody".into(), Scopes::READ_WRITE);
         Ok(Arc::new(Principal { owner, id, name, scopes, allowance: None, usage: Arc::default() }))

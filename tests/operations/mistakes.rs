@@ -151,7 +151,7 @@ fn a_file_without_a_certificate_is_named() {
         let ca = ca.to_str().unwrap();
         let rejected = petstore(["health", "https://127.0.0.1:1", "--ca", ca]);
         assert_eq!(rejected.code, Some(3), "{rejected:?}");
-        let sentence = format!("--ca {ca} holds no usable certificate: there is none in it (PEM)\n");
+        let sentence = format!("{ca} holds no usable certificate: there is none in it (PEM)\n");
         assert!(rejected.stderr.contains(&sentence), "{content:?}: {rejected:?}");
     }
 }

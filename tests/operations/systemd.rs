@@ -41,7 +41,7 @@ impl Notifying {
     fn next_message(&self) -> String {
         let mut message = [0; 64];
         let length = self.socket.recv(&mut message).expect("a message comes");
-        String::from_utf8(message[..length].to_vec()).unwrap()
+        String::from_utf8(message[..length].to_vec()).unwrap().trim_end().to_owned()
     }
 }
 

@@ -338,8 +338,12 @@ fn a_log_that_cannot_be_read_is_reported_in_one_sentence() {
         (operators, "", "needs an API key with the scope log: name its file with --key-file"),
         (operators, "nonsense", "answers 401: the API key is not valid there"),
         (operators, "two words", "an API key is one word"),
-        (operators, app.key.as_str(), "answers 403: the API key lacks the log scope; issue one"),
-        (app.address(), &key, "no log at this address; use that of --ops-listen"),
+        (
+            operators,
+            app.key.as_str(),
+            "answers 403: the API key lacks the scope log; issue a key that has it",
+        ),
+        (app.address(), &key, "no log at this address; use that of the admin listener"),
         (([0, 0, 0, 0], port).into(), &key, "use https, or add ?tls=off"),
         (([127, 0, 0, 1], 1).into(), &key, "cannot connect"),
     ] {

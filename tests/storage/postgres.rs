@@ -186,7 +186,7 @@ async fn tools_create_no_tables_and_a_missing_log_is_not_an_empty_one() {
     let mut server = PostgresServer::start();
     let url = server.url("postgres");
     let rejected = PostgresLog::open_existing(&url).await.unwrap_err();
-    assert_eq!(rejected.fault, Fault::CannotOpen);
+    assert_eq!(rejected.fault, Fault::AnotherLog);
     assert!(rejected.detail.contains("no log"), "{rejected}");
 
     let log = open(&url).await;
@@ -197,7 +197,7 @@ async fn tools_create_no_tables_and_a_missing_log_is_not_an_empty_one() {
     server.stop();
     server.start_again();
     let gone = eventually("the server is back", async || match log.head().await {
-        Err(error) if error.fault == Fault::CannotOpen => Ok(error),
+        Err(error) if error.fault == Fault::AnotherLog => Ok(error),
         other => Err(other),
     });
     assert!(gone.await.detail.contains("no log"));

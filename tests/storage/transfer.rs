@@ -145,7 +145,7 @@ async fn a_target_with_another_history_is_left_unchanged() {
 async fn with_damage(log: &MemoryLog, damaged: u64) -> MemoryLog {
     let copy = MemoryLog::default();
     let mut head = Version::START;
-    for StoredRecord { position, bytes } in log.read(Position::START, ReadBound::BATCH).await.unwrap() {
+    for StoredRecord { position, bytes, .. } in log.read(Position::START, ReadBound::BATCH).await.unwrap() {
         let id = codec::decode(&bytes).unwrap().id;
         let mut bytes = bytes.to_vec();
         if position == Position(damaged) {

@@ -4,13 +4,13 @@ use std::sync::Arc;
 
 use application::KeyId;
 
-use super::principal::{Principal, RefusedKey};
+use super::principal::{Principal, RejectedKey};
 
 /// Authenticates API keys.
 pub trait Authenticator: Send + Sync + 'static {
     /// Returns the owner of this key if it is valid now: known, not revoked, not expired. Takes the same time for every
     /// unknown key.
-    fn authenticate(&self, key: &str) -> Result<Arc<Principal>, RefusedKey>;
+    fn authenticate(&self, key: &str) -> Result<Arc<Principal>, RejectedKey>;
 
     /// Whether the key with this id is still valid. Asked again during long responses.
     fn is_valid(&self, id: &KeyId) -> bool;

@@ -100,10 +100,15 @@ fn the_format_in_another_spelling_is_damage() {
 }
 
 #[test]
-fn a_stored_record_is_the_commit_of_its_position() {
-    let stored = |position| StoredRecord { position, bytes: Bytes::from_static(GOLDEN) };
-    assert_eq!(decode_stored(&stored(Position(42))), Ok(the_golden_commit()));
-    assert_eq!(decode_stored(&stored(Position(43))).unwrap_err().fault, Fault::Damaged);
+fn a_stored_record_is_the_commit_of_its_position_and_id() {
+    let stored = |position, id| StoredRecord { position, id, bytes: Bytes::from_static(GOLDEN) };
+    let id = the_golden_commit().id;
+    for sound in [stored(Position(42), None), stored(Position(42), Some(id))] {
+        assert_eq!(decode_stored(&sound), Ok(the_golden_commit()));
+    }
+    for wrong in [stored(Position(43), Some(id)), stored(Position(42), Some(CommitId(Uuid::nil())))] {
+        assert_eq!(decode_stored(&wrong).unwrap_err().fault, Fault::Damaged);
+    }
 }
 
 #[test]

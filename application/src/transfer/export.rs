@@ -113,7 +113,7 @@ async fn read(
                 }
                 return Ok(());
             }
-            let record = StoredRecord { position, bytes: Bytes::copy_from_slice(bytes) };
+            let record = StoredRecord { position, id: None, bytes: Bytes::copy_from_slice(bytes) };
             let commit = checked.check_next(&record);
             let commit = commit.map_err(|error| wrong(format!("is not the next commit: {error}")))?;
             visit(&record, &commit).await?;

@@ -89,7 +89,7 @@ async fn add(to: &dyn EventLog, added: &mut Checked, commit: Commit, node: NodeI
     let (position, previous) = (before.position.next(), added.history.head_hash);
     let commit = Commit { position, id: CommitId(Uuid::now_v7()), previous, node, ..commit };
     let record = codec::encode(&commit);
-    let stored = StoredRecord { position, bytes: record.bytes.clone() };
+    let stored = StoredRecord { position, id: Some(record.id), bytes: record.bytes.clone() };
     added.check_next(&stored)?;
     append(to, before, &record).await?;
     added.tally.add_commit(stored, &commit);

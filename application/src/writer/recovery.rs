@@ -5,11 +5,14 @@ use std::{ops::ControlFlow, time::Duration};
 use tokio::time::{self, Instant};
 
 use super::{APPEND_TIMEOUT, RETRY_DELAY, Writer};
-use crate::ports::{Fault, LogError};
+use crate::{
+    backoff::Backoff,
+    ports::{Fault, LogError},
+};
 
-/// The longest delay between two probes of an engine that rejects commits. The first is `RETRY_DELAY`, and each is twice as
-/// long as the one before, because an engine that is over its limit may elect a new leader at each probe.
-const PROBE_DELAY_MAX: Duration = Duration::from_secs(4);
+/// The delays between probes of an engine that rejects commits. They grow, because an engine that is over its limit may elect
+/// a new leader at each probe.
+const PROBE: Backoff = Backoff::new(RETRY_DELAY, Duration::from_secs(4));
 
 impl Writer {
     /// Probes whether the engine has rejected one commit or rejects all of them: missing rights, a quota, a full disk. In that
@@ -24,10 +27,8 @@ impl Writer {
         }
         loop {
             self.stop_writes(&error);
-            let delay =
-                RETRY_DELAY.saturating_mul(2_u32.saturating_pow(self.rejections)).min(PROBE_DELAY_MAX);
             self.rejections = self.rejections.saturating_add(1);
-            if self.reject_all(error.fault, delay).await.is_break() {
+            if self.reject_all(error.fault, PROBE.delay(self.rejections)).await.is_break() {
                 return;
             }
             match self.replica.log.check_writable().await {

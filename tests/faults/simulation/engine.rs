@@ -189,8 +189,9 @@ impl Engine {
         let range = start..visible.min(start + most);
         state.seen[node] = state.seen[node].max(range.end);
         let places = range.clone().map(|place| Position(place as u64 + 1));
-        let bytes = state.stored[range].iter().map(|stored| stored.record.bytes.clone());
-        places.zip(bytes).map(|(position, bytes)| StoredRecord { position, bytes }).collect()
+        let records = state.stored[range].iter().map(|stored| stored.record.clone());
+        let found = places.zip(records);
+        found.map(|(position, Record { id, bytes })| StoredRecord { position, id: Some(id), bytes }).collect()
     }
 
     /// The head as this node sees it, unless the log is closed.
@@ -207,7 +208,7 @@ impl Engine {
         Ok(Position(visible as u64))
     }
 
-    /// Returns when there is something beyond `position`, or after `patience`.
+    /// Returns when there is something beyond `position`, or after `timeout`.
     pub(crate) async fn beyond(&self, position: Position, timeout: Duration) {
         let end = Instant::now() + timeout;
         loop {

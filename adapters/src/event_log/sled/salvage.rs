@@ -57,8 +57,8 @@ impl Records for Found {
     fn visit(&self, after: Position, last: Position, visit: &mut Visit<'_>) -> Result<(), LogError> {
         let start = self.records.partition_point(|record| record.version.position <= after);
         for record in self.records[start..].iter().take_while(|record| record.version.position <= last) {
-            let (position, bytes) = (record.version.position, self.assemble(record)?);
-            if visit(StoredRecord { position, bytes }).is_break() {
+            let (Version { position, commit }, bytes) = (record.version, self.assemble(record)?);
+            if visit(StoredRecord { position, id: commit, bytes }).is_break() {
                 break;
             }
         }
