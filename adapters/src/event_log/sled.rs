@@ -27,8 +27,8 @@ use application::ports::{CommitId, LogError, Position, Record, StoredRecord, Ver
 use bytes::Bytes;
 
 use super::embedded::{
-    Closing, EmbeddedLog, Engine, Layout, Records, Remains, Visit, check_nothing_is_lost, damaged, io_error,
-    silence_panics, sync_files,
+    Closing, EmbeddedLog, Engine, FoundRecords, Layout, Records, Visit, check_nothing_is_lost, damaged,
+    io_error, silence_panics, sync_files,
 };
 use crate::private_files::{self, check_file, check_folder, create_folders};
 
@@ -138,7 +138,7 @@ impl Engine for Sled {
         Ok(())
     }
 
-    fn salvage(layout: &Layout, acknowledged: Option<Version>) -> Result<Remains, LogError> {
+    fn salvage(layout: &Layout, acknowledged: Option<Version>) -> Result<FoundRecords, LogError> {
         salvage::find(layout, acknowledged)
     }
 }

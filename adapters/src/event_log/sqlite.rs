@@ -21,7 +21,7 @@ use parking_lot::Mutex;
 use rusqlite::{Connection, OpenFlags, params};
 
 use super::embedded::{
-    Closing, Copy, EmbeddedLog, Engine, Layout, Remains, check_nothing_is_lost, io_error, open_copy,
+    Closing, Copy, EmbeddedLog, Engine, FoundRecords, Layout, check_nothing_is_lost, io_error, open_copy,
 };
 use crate::private_files::{check_file, create_file};
 
@@ -170,12 +170,12 @@ impl Engine for Sqlite {
     }
 
     /// Reads a copy: SQLite may repair while it reads, and what is damaged is to stay as it is.
-    fn salvage(layout: &Layout, _: Option<Version>) -> Result<Remains, LogError> {
+    fn salvage(layout: &Layout, _: Option<Version>) -> Result<FoundRecords, LogError> {
         let copy = Copy::temporary::<Self>(layout)?;
         let remains = Self::new(&copy.layout, connect(&copy.layout.path, READ_ONLY)?, READ_ONLY)?;
         // Where even the last position cannot be told, the mark has to do.
         let last = remains.last().map_or(Position::START, |last| last.position);
-        Ok(Remains { records: Box::new(remains), last, found: None, copy: Some(copy) })
+        Ok(FoundRecords { records: Box::new(remains), last, found: None, copy: Some(copy) })
     }
 }
 

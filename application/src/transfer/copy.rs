@@ -247,26 +247,27 @@ impl<'a> CopyTarget<'a> {
     }
 }
 
-/// Appends the record, and finds out whether it is stored when the log cannot tell.
+/// Appends the record, and resolves an unclear outcome. A conflict with a record that is not shown is tried again: a server
+/// that has just become the leader may not have applied the last record yet.
 pub(super) async fn append(to: &dyn EventLog, before: Version, record: &Record) -> Result<(), CopyError> {
     let next = before.position.next();
-    let mut in_doubt = None;
+    let mut unclear = None;
     for _ in 0..APPEND_TRIES_MAX {
         match to.append(before, record).await {
             Ok(_) => return Ok(()),
-            Err(AppendError::Unclear(error)) => in_doubt = Some(error),
+            Err(AppendError::Unclear(error)) => unclear = Some(error),
             Err(AppendError::Conflict) => {}
             Err(AppendError::NotStored(error) | AppendError::Closed(error)) => {
                 return Err(CopyError::Target(error));
             }
         }
         match to.read(before.position, ReadBound::ONE).await {
-            Ok(found) if found.first().is_some_and(|found| found.bytes == record.bytes) => return Ok(()),
-            Ok(found) if found.is_empty() && in_doubt.is_some() => {}
+            Ok(found) if found.is_empty() => {}
+            Ok(found) if found.iter().all(|found| found.bytes == record.bytes) => return Ok(()),
             Ok(_) => return Err(CopyError::TargetInUse(next)),
-            Err(error) => in_doubt = Some(error),
+            Err(error) => unclear = Some(error),
         }
         time::sleep(APPEND_RETRY_DELAY).await;
     }
-    Err(in_doubt.map_or(CopyError::TargetInUse(next), CopyError::Target))
+    Err(unclear.map_or(CopyError::TargetInUse(next), CopyError::Target))
 }

@@ -7,7 +7,7 @@ use std::{
 
 use application::ports::{CommitId, LogError, Position, Record, Version};
 
-use super::{copy::Copy, layout::Layout, reading::Records, salvage::Remains};
+use super::{copy::Copy, layout::Layout, reading::Records, salvage::FoundRecords};
 
 /// A storage engine in files of this machine. It may block, and it may panic: every call is made on a thread that may
 /// wait, and a panic becomes an error.
@@ -73,10 +73,10 @@ pub trait Engine: Records + Sized {
 
     /// Looks for everything that can be read of a store that may be damaged. Changes nothing in it: unless an engine
     /// knows better, it is opened on a copy and read up to the first damage.
-    fn salvage(layout: &Layout, _acknowledged: Option<Version>) -> Result<Remains, LogError> {
+    fn salvage(layout: &Layout, _acknowledged: Option<Version>) -> Result<FoundRecords, LogError> {
         let (engine, copy) = open_copy::<Self>(layout, Version::START)?;
         let last = engine.last()?.position;
-        Ok(Remains { records: Box::new(engine), last, found: None, copy })
+        Ok(FoundRecords { records: Box::new(engine), last, found: None, copy })
     }
 }
 

@@ -14,7 +14,7 @@ use super::{
     inspect::read,
 };
 use crate::{
-    event_log::embedded::{Layout, Records, Remains, Visit, damaged},
+    event_log::embedded::{FoundRecords, Layout, Records, Visit, damaged},
     private_files::open_to_read,
 };
 
@@ -38,7 +38,7 @@ struct Whole {
 }
 
 /// Looks through sled's file.
-pub(super) fn find(layout: &Layout, acknowledged: Option<Version>) -> Result<Remains, LogError> {
+pub(super) fn find(layout: &Layout, acknowledged: Option<Version>) -> Result<FoundRecords, LogError> {
     let find = || {
         let file = open_to_read(&super::records(layout))?;
         let records = whole_records(pieces(&file)?, acknowledged);
@@ -50,7 +50,7 @@ pub(super) fn find(layout: &Layout, acknowledged: Option<Version>) -> Result<Rem
     })?;
     let positions: Vec<_> = found.records.iter().map(|record| record.version.position).collect();
     let last = positions.last().copied().unwrap_or(Position::START);
-    Ok(Remains { records: Box::new(found), last, found: Some(positions), copy: None })
+    Ok(FoundRecords { records: Box::new(found), last, found: Some(positions), copy: None })
 }
 
 impl Records for Found {

@@ -147,7 +147,7 @@ impl<E: Engine> Engine for PanicsOnDemand<E> {
         self.engine.close(closing)
     }
 
-    fn salvage(layout: &Layout, acknowledged: Option<Version>) -> Result<Remains, LogError> {
+    fn salvage(layout: &Layout, acknowledged: Option<Version>) -> Result<FoundRecords, LogError> {
         E::salvage(layout, acknowledged)
     }
 }
