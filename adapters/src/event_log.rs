@@ -16,10 +16,7 @@ pub mod sqlite;
 
 use std::sync::Arc;
 
-use application::{
-    ports::{AppendError, Fault, LogError, LogSource, Position, Record},
-    transfer::Gap,
-};
+use application::ports::{AppendError, Fault, LogError, LogSource, Position, Record};
 
 /// The readable part of a log that may be damaged.
 pub struct SalvagedLog {
@@ -28,7 +25,7 @@ pub struct SalvagedLog {
     /// The last position that the log is known to have had.
     pub reach: Position,
     /// The positions up to `reach` that cannot be read; `None` if the engine cannot read past the first of them.
-    pub missing: Option<Vec<Gap>>,
+    pub missing: Option<Vec<(Position, Position)>>,
     /// Whether it is known where the log ended.
     pub end_is_known: bool,
 }

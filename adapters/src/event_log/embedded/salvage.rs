@@ -2,10 +2,7 @@
 
 use std::{path::Path, sync::Arc};
 
-use application::{
-    ports::{Durability, DurabilityLevel, LogError, Position},
-    transfer::Gap,
-};
+use application::ports::{Durability, DurabilityLevel, LogError, Position};
 
 use super::{
     copy::Copy,
@@ -18,7 +15,7 @@ use super::{
 use crate::event_log::SalvagedLog;
 
 /// What an engine finds in files that may be damaged.
-pub struct Remains {
+pub struct FoundRecords {
     /// The records that can be read.
     pub records: Box<dyn Records>,
     /// The last position that was found.
@@ -34,7 +31,7 @@ pub(super) fn find<E: Engine>(path: &Path) -> Result<SalvagedLog, LogError> {
     let layout = E::layout(path);
     let lock = layout.share()?;
     let acknowledged = HighWaterMark::read(&layout.mark).ok().flatten();
-    let Remains { records, last, found, copy } =
+    let FoundRecords { records, last, found, copy } =
         panics::reading("salvaging the log", || E::salvage(&layout, acknowledged))?;
     let reach = acknowledged.map_or(Position::START, |mark| mark.position).max(last);
     let durability = Durability {
@@ -50,7 +47,7 @@ pub(super) fn find<E: Engine>(path: &Path) -> Result<SalvagedLog, LogError> {
 }
 
 /// The positions up to `reach` that are not among these.
-fn gaps(found: &[Position], reach: Position) -> Vec<Gap> {
+fn gaps(found: &[Position], reach: Position) -> Vec<(Position, Position)> {
     let mut gaps = Vec::new();
     let mut next = Position::START.next();
     for position in found.iter().copied().chain([reach.next()]) {
