@@ -2,7 +2,7 @@
 
 use std::collections::BTreeSet;
 
-use harness::{App, Response, petstore};
+use harness::{App, Call, Response, eventually, petstore};
 use serde_json::Value;
 
 const SHOP: &str = "https://shop.example.com";
@@ -170,4 +170,26 @@ fn pages_may_use_exactly_the_headers_that_the_document_describes() {
     let unknown: Vec<_> =
         allowed.difference(&requests).filter(|name| *name != "content-type" && !is_described(name)).collect();
     assert!(unknown.is_empty(), "accepted, but not documented: {unknown:?}");
+}
+
+#[test]
+fn no_page_may_call_the_admin_listener() {
+    let app = App::start_with(&["--cors-origin", "*", "--ops-listen", "127.0.0.1:0"]);
+    let call = |path| Call::new(app.operators(), "GET", path).header("Origin", SHOP);
+    assert_eq!(allowed_origin(&call("/metrics").send()), None);
+    let rebound = |path| call(path).header("Host", "shop.example.com").send();
+    for path in ["/metrics", "/"] {
+        let message = rebound(path).error(400, "invalid_request");
+        assert!(message.starts_with("Host must be localhost"), "{message}");
+    }
+    assert_eq!(rebound("/livez").status, 200, "probes are called by any name");
+    let key = app.issue_key(&["--name", "scraper"]);
+    eventually("the key is active", || {
+        let call = call("/metrics").header("Host", "shop.example.com");
+        let response = call.header("Authorization", &format!("Bearer {key}")).send();
+        (response.status == 200).then_some(())
+    });
+    for host in ["localhost", "LOCALHOST:9100", "127.0.0.1:1", "[::1]:80"] {
+        assert_eq!(call("/metrics").header("Host", host).send().status, 200, "{host}");
+    }
 }

@@ -267,3 +267,9 @@ fn huge_numbers_and_deep_nesting_get_an_immediate_response() {
     let zero = format!(r#"{{"name":"a","categoryId":0e{digits}}}"#);
     assert_eq!(app.post(&zero).json()["categoryId"], 0, "which is zero all the same");
 }
+
+#[test]
+fn options_of_the_whole_service_is_a_success() {
+    let app = App::start();
+    assert_eq!(statuses(&app, "OPTIONS * HTTP/1.1\r\nhost: x\r\nconnection: close\r\n\r\n"), [204]);
+}
