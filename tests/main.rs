@@ -1,5 +1,5 @@
 //! Everything a user can see, tested on the real binary or on the crates' public interfaces.
-#![expect(clippy::unwrap_used, reason = "a test that cannot go on has failed")]
+#![expect(clippy::unwrap_used, reason = "a test that cannot continue has failed")]
 
 /// The HTTP API as a client sees it.
 mod api {
@@ -25,18 +25,16 @@ mod api {
 /// The log: engines, nodes, restarts, and the commands that read and copy it.
 mod storage {
     mod another_log;
-    mod continuous_copy;
     mod copy_circle;
     pub(crate) mod engines;
     mod file_engine;
     mod hash_chain;
+    mod log_copies;
     mod log_find;
-    mod log_of_a_service;
-    pub(crate) mod log_over_http;
+    mod log_over_http;
     mod log_tools;
     mod nats;
     mod nodes;
-    mod online_backup;
     mod postgres;
     mod replay;
     mod restart;
@@ -62,7 +60,7 @@ mod faults {
 /// Commands, configuration, deployment, monitoring.
 mod operations {
     mod debian_package;
-    pub(crate) mod deployment;
+    mod deployment;
     mod health;
     mod key_rotation;
     mod manual;

@@ -13,6 +13,6 @@ mod rate_limit;
 pub use self::{
     allowance::{Allowance, Balance, quota},
     authenticator::{Authenticator, KeyReloads},
-    principal::{KeyUsage, Principal, RefusedKey, Scope, Scopes},
+    principal::{KeyUsage, Principal, RejectedKey, Scope, Scopes},
     rate_limit::{InvalidRateLimit, RateLimit},
 };

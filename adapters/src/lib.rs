@@ -1,11 +1,13 @@
 //! The adapters: HTTP, storage engines, read model, access control, clock. The modules never use each other,
-//! except for the leaves `access`, `private_files` and `service_client`; `bin` connects them.
+//! except for the leaves `access`, `log_once`, `private_files`, `root_certificates` and `service_client`; `bin` connects them.
 
 pub mod access;
 pub mod event_log;
 pub mod http;
+pub mod log_once;
 mod private_files;
 pub mod read_model;
+mod root_certificates;
 pub mod service_client;
 pub mod state_record;
 pub mod system;

@@ -26,7 +26,7 @@ pub(crate) const FILE_MODE: u32 = 0o600;
 pub(crate) const FOLDER_MODE: u32 = 0o700;
 
 /// How long to wait before trying again to take a lock: the system does not wait for one with a deadline.
-const LOCK_PAUSE: Duration = Duration::from_millis(10);
+const LOCK_RETRY_DELAY: Duration = Duration::from_millis(10);
 
 /// A pipe that somebody put in the place of a file must not keep the program waiting for its other end.
 const NEVER_WAIT: OFlags = OFlags::NONBLOCK.union(OFlags::CLOEXEC);
@@ -151,16 +151,16 @@ pub(crate) fn check_folder(path: &Path) -> io::Result<()> {
     }
 }
 
-/// Takes the lock at `path`, or fails with `WouldBlock` if another process still holds it after `patience`. Dropping
+/// Takes the lock at `path`, or fails with `WouldBlock` if another process still holds it after `timeout`. Dropping
 /// the file releases the lock, and so does the end of the process. The file stays: if it were deleted, two processes
 /// could hold the lock at once.
-pub(crate) fn lock(path: &Path, patience: Duration) -> io::Result<File> {
+pub(crate) fn lock(path: &Path, timeout: Duration) -> io::Result<File> {
     let file = open_or_create(path)?;
-    let deadline = Instant::now() + patience;
+    let deadline = Instant::now() + timeout;
     loop {
         match file.try_lock() {
             Ok(()) => return Ok(file),
-            Err(TryLockError::WouldBlock) if Instant::now() < deadline => thread::sleep(LOCK_PAUSE),
+            Err(TryLockError::WouldBlock) if Instant::now() < deadline => thread::sleep(LOCK_RETRY_DELAY),
             Err(error) => return Err(error.into()),
         }
     }

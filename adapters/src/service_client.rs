@@ -1,28 +1,29 @@
-//! A small HTTP client for a running petstore: one request per connection, plain or over TLS, and the response as it comes.
+//! A small HTTP client: one request per connection, plain or over TLS, and the response as it arrives.
 
-use std::{fmt, io, path::Path, pin::Pin, str::FromStr, sync::Arc, time::Duration};
+use std::{error::Error, fmt, io, path::Path, str::FromStr, sync::Arc, time::Duration};
 
-use rustls::{
-    ClientConfig, InvalidMessage, RootCertStore,
-    crypto::ring,
-    pki_types::{CertificateDer, ServerName, pem::PemObject as _},
+use bytes::Bytes;
+use http_body_util::{BodyExt as _, Empty, Limited};
+use hyper::{
+    Request, Response,
+    body::Incoming,
+    client::conn::http1,
+    header::{AUTHORIZATION, HOST, HeaderValue},
 };
+use hyper_util::rt::TokioIo;
+use rustls::{ClientConfig, InvalidMessage, crypto::ring, pki_types::ServerName};
 use thiserror::Error;
 use tokio::{
-    io::{AsyncBufReadExt as _, AsyncRead, AsyncReadExt as _, AsyncWrite, AsyncWriteExt as _, BufReader},
+    io::{AsyncRead, AsyncWrite},
     net::TcpStream,
     time,
 };
 use tokio_rustls::TlsConnector;
 
+use crate::root_certificates;
+
 /// How long a connection and the head of a response may take.
-const PATIENCE: Duration = Duration::from_secs(10);
-/// How many bytes the head of a response may have.
-const HEAD_MAX: u64 = 64 * 1024;
-/// How much of a response is read ahead.
-const BUFFER: usize = 256 * 1024;
-/// The first byte of an alert in TLS.
-const TLS_ALERT: u8 = 21;
+const RESPONSE_TIMEOUT: Duration = Duration::from_secs(10);
 
 /// Where a service listens.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -30,7 +31,7 @@ pub struct ServiceUrl {
     scheme: Scheme,
     /// Host and port.
     authority: String,
-    /// Whether somebody says that the network can be trusted (`?tls=off`).
+    /// Whether the operator trusts the network (`?tls=off`).
     waived: bool,
 }
 
@@ -43,7 +44,7 @@ enum Scheme {
 /// Why there is no response, named by what the caller can do.
 #[derive(Debug, Error)]
 pub enum ClientError {
-    /// Nobody answers, or not for now: try again later.
+    /// No response, or not for now: try again later.
     #[error("{0}")]
     Unreachable(String),
     /// The same request will fail again.
@@ -92,7 +93,7 @@ impl ServiceUrl {
         self.authority.rsplit_once(':').map_or("", |(host, _)| host)
     }
 
-    /// Whether what is sent there is encrypted, or somebody says that it need not be.
+    /// Whether requests are encrypted, or need not be.
     pub fn is_protected(&self) -> bool {
         self.scheme == Scheme::Https || self.waived
     }
@@ -103,18 +104,7 @@ impl ServiceUrl {
 pub struct Client {
     url: ServiceUrl,
     tls: Option<TlsConnector>,
-    key: Option<String>,
-}
-
-/// A response whose body is still to be read.
-pub struct Response {
-    /// The status code.
-    pub status: u16,
-    head: String,
-    /// Whether only the service itself can have ended a body: TLS tells the end from a cut connection.
-    pub end_is_proven: bool,
-    /// The body, which ends with the connection.
-    pub body: BufReader<Pin<Box<dyn AsyncRead + Send>>>,
+    key: Option<HeaderValue>,
 }
 
 impl Client {
@@ -133,7 +123,9 @@ impl Client {
         if key.is_empty() || !key.bytes().all(|byte| byte.is_ascii_graphic()) {
             return Err(ClientError::Unusable("an API key is one word of visible characters".into()));
         }
-        Ok(Self { key: Some(key.to_owned()), ..self })
+        let key =
+            HeaderValue::try_from(format!("Bearer {key}")).expect("visible characters are a header value");
+        Ok(Self { key: Some(key), ..self })
     }
 
     /// Where the service is.
@@ -141,66 +133,54 @@ impl Client {
         &self.url
     }
 
-    /// Sends a request without a body. In HTTP/1.0 the response has no chunks and ends with the connection.
-    pub async fn send(&self, method: &str, path: &str) -> Result<Response, ClientError> {
-        let asked = time::timeout(PATIENCE, self.ask(method, path)).await;
-        asked.map_err(|_| ClientError::Unreachable(format!("no response within {PATIENCE:?}")))?
+    /// Sends a request without a body.
+    pub async fn send(&self, method: &str, path: &str) -> Result<Response<Incoming>, ClientError> {
+        let sent = time::timeout(RESPONSE_TIMEOUT, self.exchange(method, path)).await;
+        sent.map_err(|_| ClientError::Unreachable(format!("no response within {RESPONSE_TIMEOUT:?}")))?
     }
 
-    async fn ask(&self, method: &str, path: &str) -> Result<Response, ClientError> {
+    async fn exchange(&self, method: &str, path: &str) -> Result<Response<Incoming>, ClientError> {
         let authority = &self.url.authority;
-        let key = self.key.as_ref().map(|key| format!("Authorization: Bearer {key}\r\n")).unwrap_or_default();
-        let request = format!("{method} {path} HTTP/1.0\r\nHost: {authority}\r\n{key}\r\n");
-        let stream = TcpStream::connect(authority).await.map_err(unreachable("cannot connect"))?;
-        match &self.tls {
-            None => exchange(stream, &request).await,
-            Some(tls) => {
-                let host = self.url.host().trim_matches(['[', ']']).to_owned();
-                let host = ServerName::try_from(host).map_err(|_| {
-                    ClientError::Unusable(format!(
-                        "{} is not a name that a certificate can have",
-                        self.url.host()
-                    ))
-                })?;
-                let stream = tls.connect(host, stream).await.map_err(|error| no_tls(&error))?;
-                exchange(stream, &request).await.map(|response| Response { end_is_proven: true, ..response })
-            }
+        let mut request = Request::builder().method(method).uri(path).header(HOST, authority);
+        if let Some(key) = &self.key {
+            request = request.header(AUTHORIZATION, key);
         }
+        let request = request.body(Empty::new()).expect("methods, paths and hosts of ours make a request");
+        let stream = TcpStream::connect(authority).await;
+        let stream = stream.map_err(|error| ClientError::Unreachable(format!("cannot connect: {error}")))?;
+        let Some(tls) = &self.tls else {
+            return exchange(stream, request).await.map_err(|error| no_http(&error));
+        };
+        let host = self.url.host();
+        let name = ServerName::try_from(host.trim_matches(['[', ']']).to_owned());
+        let name = name.map_err(|_| {
+            ClientError::Unusable(format!("{host} is not a name that a certificate can have"))
+        })?;
+        let stream = tls.connect(name, stream).await.map_err(|error| no_tls(&error))?;
+        exchange(stream, request).await.map_err(|error| cut_off(&error))
     }
 }
 
-impl Response {
-    /// The value of a header, by its name in lower case.
-    pub fn header(&self, name: &str) -> Option<&str> {
-        let fields = self.head.lines().filter_map(|line| line.split_once(':'));
-        fields.filter(|(known, _)| known.eq_ignore_ascii_case(name)).map(|(_, value)| value.trim()).next()
-    }
+/// Reads the body of a response as text of at most so many bytes.
+pub async fn text(response: Response<Incoming>, bytes_max: usize) -> Result<String, ClientError> {
+    let body = Limited::new(response.into_body(), bytes_max).collect().await;
+    let body = body.map_err(|error| cut_off(&*error))?.to_bytes();
+    Ok(String::from_utf8_lossy(&body).into_owned())
+}
 
-    /// The body as text, up to so many bytes.
-    pub async fn text(self, bytes_max: u64) -> Result<String, ClientError> {
-        let mut body = Vec::new();
-        let read = self.body.take(bytes_max).read_to_end(&mut body).await;
-        read.map_err(unreachable("the response was cut off"))?;
-        Ok(String::from_utf8_lossy(&body).into_owned())
-    }
+async fn exchange(
+    stream: impl AsyncRead + AsyncWrite + Unpin + Send + 'static,
+    request: Request<Empty<Bytes>>,
+) -> Result<Response<Incoming>, hyper::Error> {
+    let (mut sender, connection) = http1::handshake(TokioIo::new(stream)).await?;
+    // The connection ends when the response was read or dropped; the response has its errors too.
+    tokio::spawn(connection);
+    sender.send_request(request).await
 }
 
 /// Makes TLS connections to hosts whose certificate is trusted.
 fn connector(ca: Option<&Path>) -> Result<TlsConnector, ClientError> {
-    let certificates = match ca {
-        Some(file) => CertificateDer::pem_file_iter(file)
-            .and_then(Iterator::collect::<Result<Vec<_>, _>>)
-            .map_err(|error| error.to_string())
-            .and_then(
-                |found| if found.is_empty() { Err("there is none in it (PEM)".into()) } else { Ok(found) },
-            )
-            .map_err(|error| {
-                ClientError::Unusable(format!("--ca {} holds no usable certificate: {error}", file.display()))
-            })?,
-        None => rustls_native_certs::load_native_certs().certs,
-    };
-    let mut roots = RootCertStore::empty();
-    roots.add_parsable_certificates(certificates);
+    let roots = root_certificates::load(ca).map_err(ClientError::Unusable)?;
     let config = ClientConfig::builder_with_provider(Arc::new(ring::default_provider()))
         .with_safe_default_protocol_versions()
         .expect("the provider supports the default versions")
@@ -209,55 +189,33 @@ fn connector(ca: Option<&Path>) -> Result<TlsConnector, ClientError> {
     Ok(TlsConnector::from(Arc::new(config)))
 }
 
-/// Sends the request, and reads the head of the response.
-async fn exchange(
-    mut stream: impl AsyncRead + AsyncWrite + Unpin + Send + 'static,
-    request: &str,
-) -> Result<Response, ClientError> {
-    stream.write_all(request.as_bytes()).await.map_err(unreachable("cannot send the request"))?;
-    let stream: Pin<Box<dyn AsyncRead + Send>> = Box::pin(stream);
-    let mut body = BufReader::with_capacity(BUFFER, stream);
-    let mut head = Vec::new();
-    while !head.ends_with(b"\r\n\r\n") {
-        let room = HEAD_MAX.saturating_sub(head.len() as u64);
-        let read = (&mut body).take(room).read_until(b'\n', &mut head).await;
-        if read.map_err(unreachable("the response was cut off"))? == 0 {
-            return Err(no_http(&head));
-        }
+/// The error of a plain HTTP request. A service that speaks TLS sends an alert, or closes the connection.
+fn no_http(error: &hyper::Error) -> ClientError {
+    if error.is_parse() {
+        let hint = "perhaps the service speaks TLS: use https:// instead of http://";
+        ClientError::Unusable(format!("the response is not HTTP; {hint}"))
+    } else if error.is_incomplete_message() {
+        let hint = "if the service speaks TLS, use https://";
+        ClientError::Unreachable(format!("the connection was closed without a response; {hint}"))
+    } else {
+        cut_off(error)
     }
-    let head = String::from_utf8_lossy(&head).into_owned();
-    let status = head.strip_prefix("HTTP/1.").and_then(|rest| rest.split(' ').nth(1)?.parse().ok());
-    let status = status.ok_or_else(|| no_http(head.as_bytes()))?;
-    Ok(Response { status, head, end_is_proven: false, body })
 }
 
-fn unreachable(what: &'static str) -> impl Fn(io::Error) -> ClientError {
-    move |error| ClientError::Unreachable(format!("{what}: {error}"))
-}
-
-/// The answer to a request was something else. A service that speaks TLS sends an alert to those that do not.
-fn no_http(received: &[u8]) -> ClientError {
-    match received {
-        [TLS_ALERT, ..] => {
-            ClientError::Unusable("the service speaks TLS: use https:// instead of http://".into())
-        }
-        [] => ClientError::Unreachable(
-            "the connection was closed without a response; if the service speaks TLS, use https://".into(),
-        ),
-        _ => ClientError::Unreachable("the response is not HTTP".into()),
-    }
+fn cut_off(error: &dyn Error) -> ClientError {
+    let cause = error.source().map(|cause| format!(": {cause}")).unwrap_or_default();
+    ClientError::Unreachable(format!("the response was cut off: {error}{cause}"))
 }
 
 /// A certificate that is not trusted now will not be trusted the next time; any other failure may pass.
 fn no_tls(error: &io::Error) -> ClientError {
-    let inner = error.get_ref().and_then(|inner| inner.downcast_ref());
-    let message =
-        format!("cannot make a TLS connection; --ca names a file with a private authority: {error}");
-    match inner {
-        Some(rustls::Error::InvalidCertificate(_)) => ClientError::Unusable(message),
+    match error.get_ref().and_then(|inner| inner.downcast_ref()) {
+        Some(rustls::Error::InvalidCertificate(_)) => ClientError::Unusable(format!(
+            "the certificate is not trusted: {error}; a private authority has to be named with its certificate"
+        )),
         Some(rustls::Error::InvalidMessage(InvalidMessage::InvalidContentType)) => {
             ClientError::Unusable("the service does not speak TLS: use http:// instead of https://".into())
         }
-        Some(_) | None => ClientError::Unreachable(message),
+        Some(_) | None => ClientError::Unreachable(format!("cannot make a TLS connection: {error}")),
     }
 }

@@ -16,7 +16,6 @@ use uuid::Uuid;
 
 use crate::{
     commit::{Commit, CommitId, CommitView, Entry, NodeId, Position},
-    digest::push_hex,
     idempotency::RequestKey,
     key_id::KeyId,
     ports::{Fault, LogError, Record, StoredRecord},
@@ -89,7 +88,7 @@ pub fn encode(commit: &Commit) -> Record {
     bytes.pop(); // The closing brace: the checksum goes in before it.
     let checksum = crc32c::crc32c(&bytes);
     bytes.extend_from_slice(CHECKSUM_OPEN);
-    push_hex(&mut bytes, &checksum.to_be_bytes());
+    bytes.extend(format!("{checksum:08x}").into_bytes());
     bytes.extend_from_slice(CHECKSUM_CLOSE);
     Record { id: commit.id, bytes: Bytes::from(bytes) }
 }
@@ -125,7 +124,11 @@ pub(crate) fn read_stored(record: &StoredRecord) -> Result<Decoded<'_>, LogError
             .map_or_else(|| parse(&record.bytes).map(Decoded::Owned), |commit| Ok(Decoded::Borrowed(commit)))
     };
     let commit = read().map_err(|error| error.at(record.position))?;
-    check_position(record, commit.view().position)?;
+    let (position, id) = match &commit {
+        Decoded::Borrowed(commit) => (commit.position, commit.id),
+        Decoded::Owned(commit) => (commit.position, commit.id),
+    };
+    check_place(record, position, id)?;
     Ok(commit)
 }
 
@@ -155,19 +158,27 @@ fn parse(bytes: &[u8]) -> Result<Commit, DecodeError> {
     commit.try_into()
 }
 
-/// Decodes a stored record, and checks that it is the commit of the position where it is stored.
+/// Decodes a stored record, and checks that it is the commit of the position and of the id under which it is stored.
 pub fn decode_stored(record: &StoredRecord) -> Result<Commit, LogError> {
     let commit = decode(&record.bytes).map_err(|error| error.at(record.position))?;
-    check_position(record, commit.position)?;
+    check_place(record, commit.position, commit.id)?;
     Ok(commit)
 }
 
-fn check_position(record: &StoredRecord, written_for: Position) -> Result<(), LogError> {
-    if written_for == record.position {
-        return Ok(());
-    }
-    let detail =
-        format!("position {} holds the commit that was written for position {written_for}", record.position);
+fn check_place(record: &StoredRecord, written_for: Position, id: CommitId) -> Result<(), LogError> {
+    let position = record.position;
+    let detail = match record.id {
+        _ if written_for != position => {
+            format!("position {position} holds the commit that was written for position {written_for}")
+        }
+        Some(stored) if stored != id => {
+            format!(
+                "the commit at position {position} is stored with the id {}, but its record has {}",
+                stored.0, id.0
+            )
+        }
+        Some(_) | None => return Ok(()),
+    };
     Err(LogError::new(Fault::Damaged, detail))
 }
 

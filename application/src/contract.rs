@@ -16,11 +16,11 @@ use crate::{
     commit::{Commit, Entry, NodeId},
     digest::Digest,
     key_id::KeyId,
-    ports::{AppendError, CommitId, EventLog, Position, ReadBound, Record, StoredRecord, Version},
+    ports::{AppendError, CommitId, EventLog, Position, ReadBound, Record, Version},
 };
 
 /// Longer than any sound log needs for one call, even on a busy machine.
-const PATIENCE: Duration = Duration::from_secs(30);
+const TIMEOUT: Duration = Duration::from_secs(30);
 
 /// Runs every rule, each on a fresh empty log from `fresh`.
 pub async fn check_all(fresh: impl AsyncFn() -> Arc<dyn EventLog>) {
@@ -34,7 +34,7 @@ pub async fn check_all(fresh: impl AsyncFn() -> Arc<dyn EventLog>) {
     a_read_stays_within_its_bounds_and_leaves_nothing_out(&*fresh().await).await;
     readers_see_a_growing_history_without_gaps_during_writes(fresh().await).await;
     waiting_ends_when_there_is_a_record(fresh().await).await;
-    waiting_ends_when_patience_has_elapsed(&*fresh().await).await;
+    waiting_ends_after_its_timeout(&*fresh().await).await;
     the_durability_is_described_in_words(&*fresh().await);
 }
 
@@ -143,8 +143,8 @@ pub async fn exactly_one_of_several_appends_at_one_position_succeeds(log: Arc<dy
             panic!("exactly one rival wins position {next}, not {}", winners.len())
         };
         let stored = log.read(expected.position, ReadBound::ONE).await.expect("the log reads");
-        let won = StoredRecord { position: *position, bytes: winner.bytes.clone() };
-        assert_eq!(stored, [won], "the winner is what is stored");
+        let stored: Vec<_> = stored.iter().map(|stored| (stored.position, &stored.bytes)).collect();
+        assert_eq!(stored, [(*position, &winner.bytes)], "the winner is what is stored");
         expected = Version::at(*position, winner.id);
     }
 }
@@ -197,7 +197,7 @@ pub async fn readers_see_a_growing_history_without_gaps_during_writes(log: Arc<d
         });
     }
     fill(&*log, Version::START, COMMITS).await;
-    timeout(PATIENCE, readers.join_all()).await.expect("every reader sees everything in the end");
+    timeout(TIMEOUT, readers.join_all()).await.expect("every reader sees everything in the end");
 }
 
 /// Waiting beyond the head ends when a record is appended; waiting for a record that is already there returns at once.
@@ -205,26 +205,26 @@ pub async fn waiting_ends_when_there_is_a_record(log: Arc<dyn EventLog>) {
     let waiting = log.clone();
     let waiter = tokio::spawn(async move {
         while waiting.read(Position::START, ReadBound::ONE).await.expect("the log reads").is_empty() {
-            waiting.wait_for(Position::START, PATIENCE).await.expect("the log can be waited for");
+            waiting.wait_for(Position::START, TIMEOUT).await.expect("the log can be waited for");
         }
     });
     tokio::task::yield_now().await;
     fill(&*log, Version::START, 1).await;
-    timeout(PATIENCE / 2, waiter)
+    timeout(TIMEOUT / 2, waiter)
         .await
         .expect("an append wakes the waiting task")
         .expect("the waiter is sound");
-    let no_wait = log.wait_for(Position::START, PATIENCE);
-    timeout(PATIENCE / 2, no_wait)
+    let no_wait = log.wait_for(Position::START, TIMEOUT);
+    timeout(TIMEOUT / 2, no_wait)
         .await
         .expect("no waiting for what is there")
         .expect("the log can be waited for");
 }
 
 /// Nothing comes: waiting ends all the same, without an error.
-pub async fn waiting_ends_when_patience_has_elapsed(log: &dyn EventLog) {
-    let waited = timeout(PATIENCE, log.wait_for(Position::START, Duration::from_millis(20))).await;
-    assert_eq!(waited, Ok(Ok(())), "waiting ends with its patience");
+pub async fn waiting_ends_after_its_timeout(log: &dyn EventLog) {
+    let waited = timeout(TIMEOUT, log.wait_for(Position::START, Duration::from_millis(20))).await;
+    assert_eq!(waited, Ok(Ok(())), "waiting ends after its timeout");
 }
 
 /// Operators can read what the engine promises.

@@ -2,6 +2,7 @@
 
 use std::{fmt, str::FromStr};
 
+use data_encoding::{HEXLOWER, HEXLOWER_PERMISSIVE};
 use sha2::{Digest as _, Sha256};
 use thiserror::Error;
 
@@ -23,9 +24,7 @@ impl Digest {
 
 impl fmt::Display for Digest {
     fn fmt(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let mut digits = Vec::with_capacity(2 * self.0.len());
-        push_hex(&mut digits, &self.0);
-        formatter.write_str(str::from_utf8(&digits).expect("hex digits are ASCII"))
+        HEXLOWER.encode_display(&self.0).fmt(formatter)
     }
 }
 
@@ -33,30 +32,8 @@ impl FromStr for Digest {
     type Err = InvalidDigest;
 
     fn from_str(text: &str) -> Result<Self, InvalidDigest> {
-        let mut digest = Self::default();
-        let (pairs, rest) = text.as_bytes().as_chunks::<2>();
-        if !rest.is_empty() || pairs.len() != digest.0.len() {
-            return Err(InvalidDigest);
-        }
-        for (byte, [high, low]) in digest.0.iter_mut().zip(pairs) {
-            *byte = hex_digit(*high)? << 4 | hex_digit(*low)?;
-        }
-        Ok(digest)
-    }
-}
-
-/// Two lower-case digits for each byte.
-pub(crate) fn push_hex(out: &mut Vec<u8>, bytes: &[u8]) {
-    let digit = |value: u8| b"0123456789abcdef"[usize::from(value)];
-    out.extend(bytes.iter().flat_map(|byte| [digit(byte >> 4), digit(byte & 0xf)]));
-}
-
-fn hex_digit(digit: u8) -> Result<u8, InvalidDigest> {
-    match digit {
-        b'0'..=b'9' => Ok(digit - b'0'),
-        b'a'..=b'f' => Ok(digit - b'a' + 10),
-        b'A'..=b'F' => Ok(digit - b'A' + 10),
-        _ => Err(InvalidDigest),
+        let bytes = HEXLOWER_PERMISSIVE.decode(text.as_bytes()).map_err(|_| InvalidDigest)?;
+        bytes.try_into().map(Self).map_err(|_| InvalidDigest)
     }
 }
 

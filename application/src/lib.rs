@@ -4,6 +4,7 @@
 //! log), `decision` (how requests become a commit), `node_state` (the only place where state changes),
 //! `replica` (how a node reads the log), `replay` (how it applies much of it fast), [`codec`] (the record format), [`contract`] (what every log must do).
 
+mod backoff;
 mod bookmark;
 pub mod codec;
 mod commands;
@@ -28,6 +29,7 @@ pub mod transfer;
 mod write_fairness;
 mod writer;
 
+pub use backoff::Backoff;
 pub use bookmark::{Bookmark, HASH_PREFIX};
 pub use commands::{CreatePet, Created, WriteError};
 pub use digest::{Digest, InvalidDigest};

@@ -48,7 +48,7 @@ impl PetStore {
     /// How many requests may wait for the writer. Four full commits: more would only wait longer.
     pub const QUEUE_MAX: usize = 4_096;
     /// How long a caller waits for its pet to be durable.
-    pub const WRITE_PATIENCE: Duration = writer::APPEND_TIMEOUT;
+    pub const WRITE_TIMEOUT: Duration = writer::APPEND_TIMEOUT;
 
     /// Replays the log into the read model and starts the writer.
     pub async fn open(
@@ -115,7 +115,7 @@ impl PetStore {
             mpsc::error::TrySendError::Full(_) => WriteError::Busy,
             mpsc::error::TrySendError::Closed(_) => WriteError::Unavailable(Fault::Stopped),
         })?;
-        match time::timeout(Self::WRITE_PATIENCE, answer).await {
+        match time::timeout(Self::WRITE_TIMEOUT, answer).await {
             Ok(Ok(outcome)) => outcome,
             Ok(Err(_)) => Err(WriteError::Unavailable(Fault::Stopped)),
             Err(_) => Err(WriteError::Unavailable(Fault::Unreachable)),
@@ -126,7 +126,7 @@ impl PetStore {
     pub async fn caught_up(
         &self,
         bookmark: impl Into<Bookmark>,
-        patience: Duration,
+        timeout: Duration,
     ) -> Result<(), NotCaughtUp> {
         let bookmark = bookmark.into();
         let mut positions = self.replica.state.positions();
@@ -135,7 +135,7 @@ impl PetStore {
             let held = |_: &Position| self.replica.state.holds(bookmark) != Some(false);
             positions.wait_for(held).await.is_ok() && self.replica.holds(bookmark).await
         };
-        match time::timeout(patience, reached).await {
+        match time::timeout(timeout, reached).await {
             Ok(true) => Ok(()),
             Ok(false) | Err(_) => Err(NotCaughtUp),
         }

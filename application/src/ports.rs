@@ -89,8 +89,18 @@ pub struct Record {
 pub struct StoredRecord {
     /// Where it is stored.
     pub position: Position,
+    /// The commit id that the engine stores next to the bytes, if it stores one. [`codec`](crate::codec) rejects a record
+    /// whose bytes hold another id.
+    pub id: Option<CommitId>,
     /// Exactly what was appended.
     pub bytes: Bytes,
+}
+
+impl StoredRecord {
+    /// Returns the version of the log up to this record, if the engine stores commit ids.
+    pub fn version(&self) -> Version {
+        Version { position: self.position, commit: self.id }
+    }
 }
 
 /// How much one read may return.

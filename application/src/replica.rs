@@ -21,11 +21,11 @@ use crate::{
 };
 
 /// How long to wait for news before checking whether the log still responds.
-const PATIENCE: Duration = Duration::from_secs(1);
+const POLL_INTERVAL: Duration = Duration::from_secs(1);
 /// How long to wait after an error.
-const RETRY_PAUSE: Duration = Duration::from_millis(250);
+const RETRY_DELAY: Duration = Duration::from_millis(250);
 /// How long to wait for a commit that was stored and is not shown yet.
-const LAG_PAUSE: Duration = Duration::from_millis(20);
+const LAG_DELAY: Duration = Duration::from_millis(20);
 /// How often a long replay logs its progress.
 const PROGRESS_INTERVAL: Duration = Duration::from_secs(2);
 /// How long a node may go without a confirmed head before it calls itself not ready.
@@ -91,7 +91,7 @@ impl Replica {
         };
         if !news && self.state.version() == base {
             // It was stored and is not shown yet.
-            time::sleep(LAG_PAUSE).await;
+            time::sleep(LAG_DELAY).await;
         }
         Ok(())
     }
@@ -183,7 +183,7 @@ impl Replica {
                         self.monitor.stop_following(&error);
                     }
                     drop(turn);
-                    time::sleep(RETRY_PAUSE).await;
+                    time::sleep(RETRY_DELAY).await;
                 }
             }
         }
@@ -192,7 +192,7 @@ impl Replica {
     /// Waits for the next commits and applies them.
     async fn poll(&self) -> Result<(), LogError> {
         let known = self.state.version().position;
-        self.log.wait_for(known, PATIENCE).await?;
+        self.log.wait_for(known, POLL_INTERVAL).await?;
         if self.state.version().position > known {
             self.statistics.seen(self.state.version().position);
             // It was this node that wrote: if others did too, the next wait ends at once.

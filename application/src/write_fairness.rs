@@ -13,19 +13,19 @@ use crate::{
 
 /// How long a node writes on, at least, while others want to write too.
 const TURN: Duration = Duration::from_millis(20);
-/// How long it writes on when nobody uses the pauses, so that they cost next to nothing.
+/// How long it writes on when nobody uses these delays, so that they cost next to nothing.
 const TURN_MAX: Duration = Duration::from_secs(8);
 /// How long the others have to read what they missed and to append. It ends as soon as one of them did.
-const PAUSE_MAX: Duration = Duration::from_millis(100);
-/// A turn is so many times as long as the pause before it: a node that is far away must not slow down the others.
-const TURN_PER_PAUSE: u32 = 4;
+const OTHERS_TIMEOUT: Duration = Duration::from_millis(100);
+/// A turn is so many times as long as the delay before it: a node that is far away must not slow down the others.
+const TURN_PER_DELAY: u32 = 4;
 
 /// Whose turn it is, as far as one node can tell.
 #[derive(Debug)]
 pub(crate) struct WriteFairness {
     /// The last commit of this node, and when it was stored.
     last: (Position, Instant),
-    /// Since when this node has written without a pause and without anybody in between.
+    /// Since when this node has written without a delay and without anybody in between.
     begun: Instant,
     length: Duration,
 }
@@ -41,16 +41,16 @@ impl WriteFairness {
     pub(crate) async fn stored(&mut self, base: Version, replica: &Replica) {
         let now = Instant::now();
         let (position, stored) = self.last;
-        if base.position > position || stored + PAUSE_MAX < now {
+        if base.position > position || stored + OTHERS_TIMEOUT < now {
             self.begun = now;
         }
         self.last = (base.position.next(), now);
         if now < self.begun + self.length {
             return;
         }
-        let pause = others_wrote(replica).await;
-        self.length = match pause {
-            Some(pause) => TURN.max(TURN_PER_PAUSE * pause),
+        let delay = others_wrote(replica).await;
+        self.length = match delay {
+            Some(delay) => TURN.max(TURN_PER_DELAY * delay),
             None => (2 * self.length).min(TURN_MAX),
         };
         self.begun = Instant::now();
@@ -62,10 +62,10 @@ impl WriteFairness {
 async fn others_wrote(replica: &Replica) -> Option<Duration> {
     let version = replica.state.version();
     let begun = Instant::now();
-    while let Some(left) = PAUSE_MAX.checked_sub(begun.elapsed()).filter(|left| !left.is_zero()) {
+    while let Some(left) = OTHERS_TIMEOUT.checked_sub(begun.elapsed()).filter(|left| !left.is_zero()) {
         replica.log.wait_for(version.position, left).await.ok()?;
         // Waiting may end for no reason; and what was stored may not be shown yet.
-        if begun.elapsed() < PAUSE_MAX {
+        if begun.elapsed() < OTHERS_TIMEOUT {
             replica.overtaken(version).await.ok()?;
         }
         if replica.state.version() != version {

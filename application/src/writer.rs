@@ -25,9 +25,9 @@ use crate::{
 /// How long a caller waits for its pet to be durable.
 pub(crate) const APPEND_TIMEOUT: Duration = Duration::from_secs(5);
 /// How long to wait before asking a log that failed whether it works again.
-const RETRY_PAUSE: Duration = Duration::from_millis(500);
+const RETRY_DELAY: Duration = Duration::from_millis(500);
 /// How often an idle writer asks a log that nobody else follows whether it is still open.
-const LOOK_PAUSE: Duration = Duration::from_secs(1);
+const IDLE_CHECK_INTERVAL: Duration = Duration::from_secs(1);
 /// How often the writer lets others run, at most, before it makes a commit of what they have sent (docs/decisions/0058).
 const YIELDS_MAX: usize = 6;
 /// How often in a row it does so in vain. Once is no sign that nobody comes: the runtime lets a task that has yielded run
@@ -89,7 +89,8 @@ impl Writer {
         let mut arrived = Vec::with_capacity(EVENTS_MAX);
         loop {
             if self.waiting.is_empty() {
-                match time::timeout(LOOK_PAUSE, self.queue.recv_many(&mut arrived, EVENTS_MAX)).await {
+                match time::timeout(IDLE_CHECK_INTERVAL, self.queue.recv_many(&mut arrived, EVENTS_MAX)).await
+                {
                     Ok(0) => return,
                     Ok(_) => {}
                     Err(_elapsed) => {
@@ -281,7 +282,7 @@ impl Writer {
                     Some(Err(unreadable)) => return Some(Outcome::Closed(unreadable)),
                     None => match self.replica.check_holds(base).await {
                         Ok(()) if self.somebody_waits(draft) => {
-                            time::sleep(RETRY_PAUSE).await;
+                            time::sleep(RETRY_DELAY).await;
                             return self.replica.unusable().map(Outcome::Closed);
                         }
                         Ok(()) => return Some(Outcome::Closed(error)),
@@ -297,7 +298,7 @@ impl Writer {
                 return Some(Outcome::Closed(error));
             }
             self.replica.monitor.stop_writes(&error);
-            time::sleep(RETRY_PAUSE).await;
+            time::sleep(RETRY_DELAY).await;
         }
     }
 

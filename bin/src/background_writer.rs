@@ -65,10 +65,10 @@ impl BackgroundWriter {
     }
 
     /// Waits until everything has been written, but no longer than this. A reader that is slower loses the rest.
-    pub(crate) fn flush(&self, patience: Duration) {
+    pub(crate) fn flush(&self, timeout: Duration) {
         let (done, flushed) = channel();
         if self.queue.send(Message::Flush(done)).is_ok() {
-            let _ = flushed.recv_timeout(patience);
+            let _ = flushed.recv_timeout(timeout);
         }
     }
 
@@ -115,7 +115,7 @@ impl<S: Write> Worker<S> {
         loop {
             match self.next_message() {
                 Ok(Message::Line(line)) => self.write(&line),
-                // Whoever asked may have lost patience.
+                // The caller may have stopped waiting.
                 Ok(Message::Flush(done)) => drop(done.send(())),
                 Err(RecvTimeoutError::Timeout) => {}
                 Err(RecvTimeoutError::Disconnected) => return,

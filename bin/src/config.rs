@@ -1,4 +1,5 @@
-//! The arguments of the program. Every flag has an environment variable of the same name.
+//! The arguments of the program. Every flag of `serve` has an environment variable of the same name. Other commands have
+//! variables only for connection settings, because a forgotten one would change what a single command does.
 
 mod client_limits;
 mod listeners;

@@ -13,6 +13,7 @@ use adapters::{
         api_keys::{ApiKeys, KeyFile},
     },
     event_log::remote::RemoteLog,
+    log_once::{Change, LogOnce},
     read_model::MemoryReadModel,
     state_record::StateRecord,
     system::SystemClock,
@@ -29,11 +30,11 @@ use crate::{
 };
 
 /// How long to wait at the start for an engine that cannot be reached.
-const START_PATIENCE: Duration = Duration::from_secs(30);
+const START_TIMEOUT: Duration = Duration::from_secs(30);
 /// How often the record of the applied log is updated.
 const RECORD_INTERVAL: Duration = Duration::from_secs(3);
 /// How long to wait between two attempts.
-const START_PAUSE: Duration = Duration::from_millis(500);
+const START_RETRY_DELAY: Duration = Duration::from_millis(500);
 
 /// Opens the log, and creates it if it does not exist.
 pub(crate) async fn open_log(url: &StoreUrl) -> Result<Log, LogError> {
@@ -105,16 +106,15 @@ pub(crate) async fn open_store(
             "--accept-new-log is set: this start adopts the log as it is; remove the flag for the next start"
         );
     }
-    let deadline = Instant::now() + START_PATIENCE;
-    let mut logged = None;
+    let deadline = Instant::now() + START_TIMEOUT;
+    let mut log = LogOnce::default();
     loop {
         match try_to_open_store(url, demands, progress).await {
             Err(error) if error.fault == Fault::Unreachable && Instant::now() < deadline => {
-                if logged.as_ref() != Some(&error) {
+                if let Change::Failed(error) = log.attempt(Some(&error)) {
                     tracing::warn!("waiting for the storage engine: {error}");
                 }
-                logged = Some(error);
-                time::sleep(START_PAUSE).await;
+                time::sleep(START_RETRY_DELAY).await;
             }
             opened => return opened.map_err(advise),
         }
@@ -168,8 +168,7 @@ fn advise(error: LogError) -> LogError {
 #[derive(Clone)]
 pub(crate) struct LogRecorder {
     record: Option<Arc<StateRecord>>,
-    /// Why the last update failed. Each reason is logged once.
-    failure: Arc<Mutex<Option<String>>>,
+    failure: Arc<Mutex<LogOnce>>,
 }
 
 impl LogRecorder {
@@ -233,17 +232,12 @@ impl LogRecorder {
     async fn update(&self, update: impl FnOnce(&StateRecord) -> io::Result<()> + Send + 'static) {
         let Some(record) = self.record.clone() else { return };
         let updated = tokio::task::spawn_blocking(move || update(&record)).await;
-        let failure = match updated {
-            Ok(Ok(())) => None,
-            Ok(Err(error)) => Some(error.to_string()),
-            // A runtime that shuts down cancels the work.
-            Err(_) => return,
-        };
-        let mut logged = self.failure.lock().unwrap_or_else(PoisonError::into_inner);
-        if let Some(reason) = failure.as_ref().filter(|_| *logged != failure) {
+        // A runtime that shuts down cancels the work.
+        let Ok(updated) = updated else { return };
+        let mut log = self.failure.lock().unwrap_or_else(PoisonError::into_inner);
+        if let Change::Failed(reason) = log.attempt(updated.as_ref().err()) {
             tracing::warn!("the record of the applied log cannot be updated: {reason}");
         }
-        *logged = failure;
     }
 }
 

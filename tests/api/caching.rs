@@ -113,11 +113,11 @@ fn options_lists_the_methods_of_a_path_for_callers_with_a_key() {
     ] {
         let options = app.call("OPTIONS", path).send();
         assert_eq!((options.status, options.body.len()), (204, 0), "{path}");
-        let mut told: Vec<_> = options.header("allow").unwrap().split(", ").collect();
+        let mut allowed: Vec<_> = options.header("allow").unwrap().split(", ").collect();
         let mut expected: Vec<_> = allow.split(", ").collect();
-        told.sort_unstable();
+        allowed.sort_unstable();
         expected.sort_unstable();
-        assert_eq!(told, expected, "{path}");
+        assert_eq!(allowed, expected, "{path}");
     }
     app.anonymous("OPTIONS", "/v1/pets").send().error(401, "unauthorized");
     app.call("OPTIONS", "/v1/nowhere").send().error(404, "not_found");

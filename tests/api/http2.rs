@@ -6,13 +6,13 @@ use tokio::net::TcpStream;
 
 /// Status, protocol version and body of what curl got.
 fn curl(app: &App, path: &str, more: &[&str]) -> (String, String, String) {
-    let told = succeed(
+    let output = succeed(
         app.curl()
             .args(["--write-out", "\n%{http_code} %{http_version}"])
             .args(more)
             .arg(format!("http://{}{path}", app.address())),
     );
-    let (body, end) = told.rsplit_once('\n').unwrap();
+    let (body, end) = output.rsplit_once('\n').unwrap();
     let (status, version) = end.split_once(' ').unwrap();
     (status.into(), version.into(), body.into())
 }

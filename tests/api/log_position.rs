@@ -1,7 +1,7 @@
 //! `Log-Position` names a commit of one history: a node whose log has another history, after a restore or a lossy
 //! failover, does not take it for its own.
 
-use harness::{App, Response, petstore, program};
+use harness::{App, Response, petstore};
 
 fn add(app: &App, name: &str) -> String {
     let response = app.post(&format!(r#"{{"name":"{name}","categoryId":7}}"#));
@@ -38,11 +38,11 @@ fn assert_told_apart(app: &App, ours: &[&String], lost: &[&String]) {
 }
 
 #[test]
-fn a_position_of_the_history_that_a_restore_took_away_is_refused() {
+fn a_position_of_the_history_that_a_restore_took_away_is_rejected() {
     for engine in ["sled", "sqlite"] {
         let folder = tempfile::tempdir().unwrap();
         let store = |name: &str| format!("{engine}:{}", folder.path().join(name).display());
-        let mut app = App::start_on(program(), &store("log"), tempfile::tempdir().unwrap(), &[]);
+        let mut app = App::on(&store("log"));
         let shared = add(&app, "Rex");
         app.terminate();
         let backup = petstore(["log", "copy", "--from", &store("log"), "--to", &store("backup")]);

@@ -17,9 +17,9 @@ fn a_mistyped_field_goes_unnoticed_unless_the_client_is_strict() {
     assert_eq!((response.status, response.header("preference-applied")), (201, None));
     assert!(response.json().get("status").is_none());
 
-    let refused = strictly(&app, "POST", "/v1/pets", Some(mistyped));
-    assert_eq!(refused.error(400, "invalid_request"), "field stauts is unknown: did you mean status?");
-    assert_eq!(refused.header("preference-applied"), APPLIED);
+    let rejected = strictly(&app, "POST", "/v1/pets", Some(mistyped));
+    assert_eq!(rejected.error(400, "invalid_request"), "field stauts is unknown: did you mean status?");
+    assert_eq!(rejected.header("preference-applied"), APPLIED);
     let all = strictly(&app, "POST", "/v1/pets", Some(r#"{"Name":"Rex","categoryId":7}"#));
     assert_eq!(
         all.error(400, "invalid_request"),
@@ -44,9 +44,9 @@ fn a_mistyped_parameter_goes_unnoticed_unless_the_client_is_strict() {
         ("/v1/pets?page=2", "query parameter page is unknown: it must be one of limit, status, after"),
         ("/v1/pets/1?fields=name", "query parameter fields is unknown: this operation has none"),
     ] {
-        let refused = strictly(&app, "GET", path, None);
-        assert_eq!(refused.error(400, "invalid_request"), message, "{path}");
-        assert_eq!(refused.header("preference-applied"), APPLIED, "{path}");
+        let rejected = strictly(&app, "GET", path, None);
+        assert_eq!(rejected.error(400, "invalid_request"), message, "{path}");
+        assert_eq!(rejected.header("preference-applied"), APPLIED, "{path}");
     }
     for path in ["/v1/pets", "/v1/pets?limit=5&status=sold&after=0", "/v1/pets/1"] {
         let response = strictly(&app, "GET", path, None);

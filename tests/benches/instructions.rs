@@ -193,7 +193,7 @@ fn run(method: &str, paths: &[&str], body: &str, requests: usize) -> Counts {
     );
     app.begin();
     app.wait_until_listening().expect("the program starts");
-    // Asking the service itself would count, and nobody knows how often it takes.
+    // Asking the service itself would count, and the number of attempts varies.
     eventually("the store is open", || app.printed().0.contains("\nready: ").then_some(()));
     let mut client = Client::connect(app.address(), &app.key);
     for number in 0..PETS {
@@ -206,7 +206,7 @@ fn run(method: &str, paths: &[&str], body: &str, requests: usize) -> Counts {
         assert!((200..300).contains(&response.status), "{method} {path}: {}", response.text());
     }
     drop(client);
-    assert!(app.terminate().success(), "the program stops when it is told to");
+    assert!(app.terminate().success(), "the service stops on a signal");
     let threads = fs::read_dir(profiles).expect("callgrind leaves its counts");
     let threads = threads.map(|file| {
         Counts::read(&fs::read_to_string(file.expect("a readable folder").path()).expect("a text"))

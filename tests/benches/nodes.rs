@@ -175,8 +175,8 @@ impl LogSource for Counted {
         self.log.head().await
     }
 
-    async fn wait_for(&self, position: Position, patience: Duration) -> Result<(), LogError> {
-        self.log.wait_for(position, patience).await
+    async fn wait_for(&self, position: Position, timeout: Duration) -> Result<(), LogError> {
+        self.log.wait_for(position, timeout).await
     }
 
     fn durability(&self) -> Durability {

@@ -8,6 +8,7 @@
 //! from them), `load` (the clients), `engine` (the engines), `disk` (disks whose power can be cut); then the
 //! scenarios, each in a file of its own.
 
+mod copies;
 mod damage;
 pub(crate) mod disk;
 mod engine;

@@ -1,4 +1,4 @@
-//! What the service does when somebody deletes, moves or replaces the files of its store while it runs.
+//! The files of a store are deleted, moved or replaced while the service runs.
 
 use std::{fs, path::Path};
 
@@ -35,16 +35,14 @@ fn nothing_is_acknowledged_once_the_files_of_the_store_are_gone() {
             assert_eq!(app.post(REX).status, 201, "{case}");
             lose(&store);
 
-            let refused = app.post(REX);
-            assert_eq!(refused.status, 503, "{case}: {}", refused.text());
+            let rejected = app.post(REX);
+            assert_eq!(rejected.status, 503, "{case}: {}", rejected.text());
             let ready = app.anonymous("GET", "/readyz").send();
             assert_eq!(ready.status, 503, "{case}");
             assert!(ready.text().contains("were deleted, moved or replaced"), "{case}: {}", ready.text());
             assert_eq!(app.post(REX).status, 503, "{case}: it stays closed");
             assert_eq!(app.all_pets().len(), 1, "{case}: the pets can still be read");
-            eventually(&format!("{case}: the log says what to do"), || {
-                app.printed().1.contains("restore the store from a backup").then_some(())
-            });
+            app.wait_for_log("restore the store from a backup");
         }
     }
 }

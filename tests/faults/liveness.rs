@@ -2,7 +2,7 @@
 
 use std::{net::SocketAddr, sync::Arc, time::Duration};
 
-use adapters::access::{Authenticator, Principal, RefusedKey};
+use adapters::access::{Authenticator, Principal, RejectedKey};
 use adapters::http::{Listener, Service, Settings, Site, serve};
 use application::{LogAccess, PetStore, ports::Fault};
 use harness::{Call, FaultyLog, LogFault, open_node, pet_named};
@@ -11,8 +11,8 @@ use tokio::{net::TcpListener, task, time};
 struct NoKeys;
 
 impl Authenticator for NoKeys {
-    fn authenticate(&self, _: &str) -> Result<Arc<Principal>, RefusedKey> {
-        Err(RefusedKey::Unknown)
+    fn authenticate(&self, _: &str) -> Result<Arc<Principal>, RejectedKey> {
+        Err(RejectedKey::Unknown)
     }
 
     fn check(&self, _: &application::KeyId) -> Result<(), RefusedKey> {

@@ -76,7 +76,7 @@ async fn an_idle_node_notices_that_its_log_has_closed_and_that_it_is_open_again(
     let store = alone(&log).await;
     log.fails_with(LogFault::Disconnected);
     after_a_while().await;
-    assert_eq!(fault(&store), Some(Fault::Unreachable), "nobody has written anything");
+    assert_eq!(fault(&store), Some(Fault::Unreachable), "without a write");
     log.fails_with(LogFault::None);
     after_a_while().await;
     assert_eq!(fault(&store), None);
@@ -159,21 +159,21 @@ async fn a_node_that_follows_a_newer_program_stops_serving_and_says_so() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn an_engine_that_refuses_every_commit_stops_writes_until_it_takes_one_again() {
+async fn an_engine_that_rejects_every_commit_stops_writes_until_it_takes_one_again() {
     let log = Arc::<FaultyLog>::default();
     let store = shared(&log).await;
     assert_eq!(create(&store).await, Ok(1));
-    log.fails_with(LogFault::RefusesEveryAppend);
-    let refused = || Err(WriteError::Unavailable(Fault::WriteFailed));
-    assert_eq!((create(&store).await, fault(&store)), (refused(), None), "one refusal may be a chance");
-    assert_eq!((create(&store).await, fault(&store)), (refused(), Some(Fault::WriteFailed)));
+    log.fails_with(LogFault::RejectsEveryAppend);
+    let rejected = || Err(WriteError::Unavailable(Fault::WriteFailed));
+    assert_eq!((create(&store).await, fault(&store)), (rejected(), None), "one refusal may be a chance");
+    assert_eq!((create(&store).await, fault(&store)), (rejected(), Some(Fault::WriteFailed)));
     for _ in 0..100 {
-        assert_eq!((create(&store).await, fault(&store)), (refused(), Some(Fault::WriteFailed)));
+        assert_eq!((create(&store).await, fault(&store)), (rejected(), Some(Fault::WriteFailed)));
         time::sleep(Duration::from_millis(100)).await;
     }
     log.fails_with(LogFault::None);
     after_a_while().await;
-    assert_eq!(fault(&store), None, "although nobody has tried");
+    assert_eq!(fault(&store), None, "without another write");
     assert_eq!(create(&store).await, Ok(2));
 }
 
@@ -190,7 +190,7 @@ async fn nothing_is_written_to_a_log_that_was_found_damaged() {
         after_a_while().await;
     }
     assert_eq!(log.commits().await, 1, "and nothing was stored either");
-    assert_eq!(visible(&store), ["Rex"], "reads go on");
+    assert_eq!(visible(&store), ["Rex"], "reads continue");
     log.fails_with(LogFault::None);
     after_a_while().await;
     assert_eq!((create(&store).await, fault(&store)), (Ok(2), None));
@@ -216,6 +216,6 @@ async fn a_panic_in_the_follower_is_reported() {
     log.fails_with(LogFault::WaitsPanic);
     after_a_while().await;
     assert_eq!(fault(&store), Some(Fault::Stopped));
-    assert_eq!(create(&store).await, Ok(1), "writes go on");
+    assert_eq!(create(&store).await, Ok(1), "writes continue");
     assert_eq!(fault(&store), Some(Fault::Stopped));
 }

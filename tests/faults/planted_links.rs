@@ -79,14 +79,14 @@ impl Trap {
         lchown(&link, Some(NOBODY), Some(NOBODY)).unwrap();
     }
 
-    fn check(&self, told: &str) {
+    fn check(&self, finished: &str) {
         let names: Vec<_> =
             fs::read_dir(self.root.path()).unwrap().map(|entry| entry.unwrap().path()).collect();
-        assert_eq!(names, [self.target()], "{told}: nothing is created behind a link");
+        assert_eq!(names, [self.target()], "{finished}: nothing is created behind a link");
         let about = fs::metadata(self.target()).unwrap();
-        assert_eq!(owner(&about), (0, 0), "{told}: the owner stays");
-        assert_eq!(about.mode() & 0o777, 0o640, "{told}: the mode stays");
-        assert_eq!(fs::read_to_string(self.target()).unwrap(), PRECIOUS, "{told}: the content stays");
+        assert_eq!(owner(&about), (0, 0), "{finished}: the owner stays");
+        assert_eq!(about.mode() & 0o777, 0o640, "{finished}: the mode stays");
+        assert_eq!(fs::read_to_string(self.target()).unwrap(), PRECIOUS, "{finished}: the content stays");
     }
 }
 
@@ -102,7 +102,7 @@ fn is_root(test: &str) -> bool {
     root
 }
 
-/// A service on a store, which may refuse to start.
+/// A service on a store, which may reject to start.
 struct Service {
     child: Child,
     output: PathBuf,
@@ -158,21 +158,21 @@ fn root_never_follows_links_beside_the_key_file() {
             let trap = Trap::new();
             let keys = trap.keys();
             trap.plant(plant, name);
-            let told = |command: &str| format!("{plant:?} link {name}, {command}");
+            let finished = |command: &str| format!("{plant:?} link {name}, {command}");
 
             // The first start, which creates the key file and the first key.
             Service::start("memory:", &keys, trap.path("output")).use_key(None);
-            trap.check(&told("first serve"));
+            trap.check(&finished("first serve"));
             let issued = petstore(["keys", "issue", "--name", "a", "--keys", &keys]);
-            trap.check(&told("keys issue"));
+            trap.check(&finished("keys issue"));
             petstore(["keys", "list", "--keys", &keys]);
-            trap.check(&told("keys list"));
+            trap.check(&finished("keys list"));
             let key = issued.stdout.lines().last().map(str::to_owned);
             let key = key.or_else(|| read(&trap.path("first-key")));
             Service::start("memory:", &keys, trap.path("output")).use_key(key.as_deref());
-            trap.check(&told("serve"));
+            trap.check(&finished("serve"));
             petstore(["keys", "revoke", key.as_deref().unwrap_or("none"), "--keys", &keys]);
-            trap.check(&told("keys revoke"));
+            trap.check(&finished("keys revoke"));
         }
     }
 }
@@ -193,9 +193,9 @@ fn root_changes_no_key_file_through_a_link_of_another_user() {
     symlink(private.path(), trap.path("folder")).unwrap();
     lchown(trap.path("folder"), Some(NOBODY), Some(NOBODY)).unwrap();
     for planted in [trap.path("keys.toml"), trap.path("folder").join("keys.toml")] {
-        let refused = issue(&planted);
-        assert_eq!(refused.code, Some(1), "{refused:?}");
-        assert!(refused.stderr.contains("name the file itself"), "{}", refused.stderr);
+        let rejected = issue(&planted);
+        assert_eq!(rejected.code, Some(1), "{rejected:?}");
+        assert!(rejected.stderr.contains("name the file itself"), "{}", rejected.stderr);
     }
     assert_eq!(read(&of_root), before);
     let own = private.path().join("link");

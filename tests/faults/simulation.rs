@@ -2,7 +2,7 @@
 //! simulated log. There are delays, conflicts, appends with unclear outcomes (stored, not stored or stored
 //! late), lost replies, failing and stale reads, a log that closes and opens again, an engine that becomes
 //! unreachable, is restored from a backup, or holds an empty, another or a damaged log for a while, clocks that
-//! are wrong by days, and nodes that are killed, closed or replaced. Meanwhile clients add pets, repeat requests, and read.
+//! are wrong by days, and nodes that are killed, closed or replaced. Clients add pets, repeat requests, and read.
 //!
 //! Everything follows from one number, the seed, and time is simulated, so thousands of runs take seconds. A
 //! run that breaks a promise prints its seed:
@@ -51,7 +51,7 @@ use journal::Tally;
 use plan::Lie;
 use run::{Report, run, run_on};
 
-/// How many seeds are run when nobody says: less than ten seconds on two cores, without optimisation.
+/// How many seeds are run by default: less than ten seconds on two cores, without optimisation.
 const SEEDS: u64 = 1_700;
 
 #[test]
@@ -122,7 +122,7 @@ fn nodes_that_write_at_the_same_time_share_the_log() {
 fn a_distant_node_can_join_while_others_write_constantly() {
     for seed in 1..=2 {
         let shares = fairness::contest(seed, &[0, 0, 20]);
-        assert!(shares[0] + shares[1] > 0, "seed {seed}: the others go on, {shares:?}");
+        assert!(shares[0] + shares[1] > 0, "seed {seed}: the others continue, {shares:?}");
     }
 }
 

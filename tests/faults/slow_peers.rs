@@ -18,7 +18,7 @@ use tokio::{
 const CONNECTIONS: usize = 50;
 const STREAMS: usize = 127;
 /// Longer than a busy machine takes for all pages.
-const PATIENCE: Duration = Duration::from_mins(3);
+const TIMEOUT: Duration = Duration::from_mins(3);
 const MIB: u64 = 1024 * 1024;
 
 /// An HTTP/2 connection whose streams take one byte each.
@@ -52,7 +52,7 @@ impl SlowPeer {
             pending.extend(requests.send_request(request, true).map(|(response, _)| response));
         }
         for response in pending {
-            peer.taken.extend(timeout(PATIENCE, response).await.unwrap());
+            peer.taken.extend(timeout(TIMEOUT, response).await.unwrap());
         }
         peer
     }

@@ -1,4 +1,4 @@
-//! A service whose output nobody reads: requests, probes and signals never wait for the reader.
+//! A service whose output is not read: requests, probes and signals never wait for the reader.
 
 use std::{
     fs::{self, File},
@@ -19,7 +19,7 @@ const REQUESTS: usize = 8_000;
 const PIPE_SIZE: usize = 64 * 1024;
 
 /// How long the service may take to answer on a busy machine.
-const PATIENCE: Duration = Duration::from_mins(1);
+const TIMEOUT: Duration = Duration::from_mins(1);
 
 /// A service with `--log debug`. Its standard error is a pipe that this test holds, and reads when it likes.
 struct Service {
@@ -70,7 +70,7 @@ impl Service {
 
     fn connect(&self) -> TcpStream {
         let stream = TcpStream::connect(self.address()).unwrap();
-        stream.set_read_timeout(Some(PATIENCE)).unwrap();
+        stream.set_read_timeout(Some(TIMEOUT)).unwrap();
         stream
     }
 
@@ -167,8 +167,8 @@ fn the_log_says_how_many_lines_a_stalled_reader_missed() {
     service.fill_the_log();
     assert!(service.dropped_lines() > 0);
     let lines = BufReader::new(service.stderr.take().unwrap()).lines();
-    let told = lines.map(Result::unwrap).find(|line| line.contains("have been dropped"));
-    assert!(told.is_some_and(|line| line.contains("WARN")));
+    let output = lines.map(Result::unwrap).find(|line| line.contains("have been dropped"));
+    assert!(output.is_some_and(|line| line.contains("WARN")));
 }
 
 /// Starts a service that cannot print a single byte, and returns the pipe that it waits for.

@@ -10,7 +10,7 @@ use std::{
 
 use adapters::{
     access::{
-        Authenticator, Principal, RefusedKey, Scope, Scopes,
+        Authenticator, Principal, RejectedKey, Scope, Scopes,
         api_keys::{KeyFile, NewKey},
     },
     event_log::{memory::MemoryLog, nats::NatsLog, postgres::PostgresLog, sled::fuzzing},
@@ -60,7 +60,7 @@ fn record(bytes: &[u8]) {
     }
 }
 
-/// An export is refused, or holds as many commits as it has lines before its manifest.
+/// An export is rejected, or holds as many commits as it has lines before its manifest.
 fn export(bytes: &[u8]) {
     let lines = bytes.split_inclusive(|byte| *byte == b'\n');
     let file: Vec<u8> = lines
@@ -114,7 +114,7 @@ fn url(bytes: &[u8], check: impl Fn(&str) -> Result<(), application::ports::LogE
     }
 }
 
-/// A query is answered or refused; what is refused is the client's fault.
+/// A query is answered or rejected; what is rejected is the client's fault.
 fn query(bytes: &[u8]) {
     if bytes.iter().all(|byte| byte.is_ascii_graphic() && !b"#\"<>".contains(byte)) {
         ask(&[b"GET /v1/pets?", bytes, b" HTTP/1.1\r\n\r\n"].concat());
@@ -151,12 +151,12 @@ fn check_store_url(bytes: &[u8]) {
 
 static RUNTIME: LazyLock<Runtime> = LazyLock::new(|| Runtime::new().expect("a runtime"));
 
-/// The service on an empty store in memory, which lets everybody in.
+/// The service on an empty store in memory, which accepts every key.
 static SERVICE: LazyLock<SocketAddr> = LazyLock::new(|| {
     RUNTIME.block_on(async {
         let listener = TcpListener::bind("127.0.0.1:0").await.expect("a free port");
         let address = listener.local_addr().expect("an address");
-        let service = Arc::new(Service::new(Arc::new(Everybody), Site::default(), Arc::default()));
+        let service = Arc::new(Service::new(Arc::new(AnyKey), Site::default(), Arc::default()));
         service.open(Arc::new(open_node(Arc::<MemoryLog>::default(), LogAccess::Exclusive).await));
         let listener = Listener { tcp: listener, tls: None };
         tokio::spawn(http::serve(listener, service, Settings::default(), std::future::pending()));
@@ -164,10 +164,10 @@ static SERVICE: LazyLock<SocketAddr> = LazyLock::new(|| {
     })
 });
 
-struct Everybody;
+struct AnyKey;
 
-impl Authenticator for Everybody {
-    fn authenticate(&self, _key: &str) -> Result<Arc<Principal>, RefusedKey> {
+impl Authenticator for AnyKey {
+    fn authenticate(&self, _key: &str) -> Result<Arc<Principal>, RejectedKey> {
         let id = KeyId("1".into());
         let (owner, name, scopes) = (id.clone(), "everybody".into(), Scopes::READ_WRITE);
         Ok(Arc::new(Principal { owner, id, name, scopes, allowance: None, usage: Arc::default() }))

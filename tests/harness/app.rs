@@ -13,7 +13,7 @@ use tempfile::TempDir;
 
 use crate::{
     engine::Place,
-    http::Call,
+    http::{Call, Response},
     program::{Finished, eventually, petstore, program},
 };
 
@@ -62,6 +62,18 @@ impl App {
         let mut app = Self::stopped_on(program, store, folder, flags);
         app.start_again();
         app
+    }
+
+    /// Starts on this store, with a directory of its own for its other files.
+    pub fn on(store: &str) -> Self {
+        Self::start_on(program(), store, tempfile::tempdir().expect("a temporary directory"), &[])
+    }
+
+    /// Starts on an empty embedded store in the directory of the service.
+    pub fn on_engine(engine: &str, flags: &[&str]) -> Self {
+        let folder = tempfile::tempdir().expect("a temporary directory");
+        let store = format!("{engine}:{}", folder.path().join("log").display());
+        Self::start_on(program(), &store, folder, flags)
     }
 
     /// A service that has not been started yet.
@@ -134,9 +146,28 @@ impl App {
         if let Err(ended) = self.wait_until_listening() {
             panic!("the service ended with {:?}: {}", ended.code, ended.stderr);
         }
+        self.wait_until_ready();
+    }
+
+    /// Waits until the service is ready.
+    pub fn wait_until_ready(&self) {
         eventually("the service is ready", || {
             (self.anonymous("GET", "/readyz").try_send()?.status == 200).then_some(())
         });
+    }
+
+    /// Waits until the service is not ready, and returns the response of the probe.
+    pub fn wait_until_not_ready(&self) -> Response {
+        eventually("the service is not ready", || {
+            Some(self.anonymous("GET", "/readyz").send()).filter(|ready| ready.status == 503)
+        })
+    }
+
+    /// Waits until the service has logged these words, and returns its log.
+    pub fn wait_for_log(&self, words: &str) -> String {
+        eventually(&format!("the log contains {words:?}"), || {
+            Some(self.printed().1).filter(|log| log.contains(words))
+        })
     }
 
     /// Starts the service again and waits until it answers reads; whether it takes writes is another
@@ -230,6 +261,18 @@ impl App {
         issue_key(&self.keys_file(), arguments)
     }
 
+    /// Makes another key, and waits until the service accepts it.
+    pub fn issue_active_key(&self, arguments: &[&str]) -> String {
+        let key = self.issue_key(arguments);
+        eventually("the new key is active", || (self.get_as(&key, "/v1/pets").status != 401).then_some(()));
+        key
+    }
+
+    /// Makes a key that may read the log of the service, and waits until the service accepts it.
+    pub fn log_key(&self) -> String {
+        self.issue_active_key(&["--name", "backup", "--scope", "log"])
+    }
+
     /// curl over HTTP/2, with the key of this service; the caller adds the rest.
     pub fn curl(&self) -> Command {
         let mut curl = Command::new("curl");
@@ -249,7 +292,7 @@ impl App {
     }
 
     /// `GET` with the key.
-    pub fn get(&self, path: &str) -> crate::Response {
+    pub fn get(&self, path: &str) -> Response {
         self.call("GET", path).send()
     }
 
@@ -275,12 +318,19 @@ impl App {
     }
 
     /// `GET` with another key.
-    pub fn get_as(&self, key: &str, path: &str) -> crate::Response {
+    pub fn get_as(&self, key: &str, path: &str) -> Response {
         self.anonymous("GET", path).header("Authorization", &format!("Bearer {key}")).send()
     }
 
+    /// Adds a pet with this name.
+    pub fn add(&self, name: &str) -> Response {
+        let response = self.post(&format!(r#"{{"name":"{name}","categoryId":7}}"#));
+        assert_eq!(response.status, 201, "{}", response.text());
+        response
+    }
+
     /// `POST /v1/pets` with the key and this body.
-    pub fn post(&self, body: &str) -> crate::Response {
+    pub fn post(&self, body: &str) -> Response {
         self.call("POST", "/v1/pets").json(body).send()
     }
 

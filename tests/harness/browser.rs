@@ -88,7 +88,7 @@ impl Browser {
         self.command("POST", &format!("element/{element}/value"), &json!({ "text": text }));
     }
 
-    /// Types into whatever has the focus, as somebody without a mouse does. `\u{e004}` is Tab, `\u{e007}` Enter,
+    /// Types into whatever has the focus, as with a keyboard alone. `\u{e004}` is Tab, `\u{e007}` Enter,
     /// `\u{e00d}` Space.
     pub fn press(&self, keys: &str) {
         let active = self.command("GET", "element/active", &Value::Null);

@@ -26,34 +26,34 @@ pub enum LogFault {
     /// Not at all.
     #[default]
     None,
-    /// The append is stored, and its answer is lost.
-    LosesTheAnswer,
-    /// The append is not stored, and nobody can tell.
+    /// The append is stored, and its response is lost.
+    LosesTheResponse,
+    /// The append is not stored, and the outcome is unclear.
     LosesTheAppend,
     /// The append is stored, and can be seen only after it was sent again.
     LandsLate,
-    /// Another node stores a commit first, and the answer to ours is lost.
+    /// Another node stores a commit first, and the response to ours is lost.
     OvertakenUnseen,
     /// Another node stores a commit first.
     Overtaken,
-    /// The append takes a second, and meanwhile another node stores a commit.
+    /// The append takes a second, and another node stores a commit.
     OvertakenSlowly,
-    /// Another node stores a commit in an unknown format first, and the answer to ours is lost.
+    /// Another node stores a commit in an unknown format first, and the response to ours is lost.
     OvertakenByANewerProgram,
-    /// The record is refused as too large.
-    RefusesTheRecord,
+    /// The record is rejected as too large.
+    RejectsTheRecord,
     /// The log closes without having stored the append, and can be used again a little later.
     ClosesBeforeStoring,
     /// The log closes having stored the append, and can be used again a little later.
     ClosesAfterStoring,
-    /// Nothing gets through, and nobody can tell what became of an append.
+    /// Nothing gets through, and the outcome of an append is unclear.
     Away,
     /// Nothing gets through, and that is certain.
     Disconnected,
     /// Every append is lost; everything else works.
     LosesEveryAppend,
-    /// Every append is refused, and everything else works.
-    RefusesEveryAppend,
+    /// Every append is rejected, and everything else works.
+    RejectsEveryAppend,
     /// The head is said to be damaged; everything else works.
     SaysItIsDamaged,
     /// Every append takes a minute.
@@ -88,13 +88,13 @@ impl FaultyLog {
         *self.fault.lock().unwrap_or_else(PoisonError::into_inner) = fault;
     }
 
-    /// Replaces the log by one with the same first commit and so many commits in all, and tells nobody.
+    /// Replaces the log by one with the same first commit and so many commits in all, without a notification.
     pub async fn is_restored_with(&self, commits: u64) {
         let records = self.records().await;
         self.is_replaced(&records[..1], commits - 1).await;
     }
 
-    /// Replaces the log by another one with these commits and so many more, and tells nobody.
+    /// Replaces the log by another one with these commits and so many more, without a notification.
     pub async fn is_replaced(&self, records: &[Record], more: u64) {
         let other = MemoryLog::default();
         let head = contract::append_all(&other, records.to_vec()).await;
@@ -131,19 +131,19 @@ impl FaultyLog {
             | LogFault::Away
             | LogFault::Disconnected
             | LogFault::LosesEveryAppend
-            | LogFault::RefusesEveryAppend
+            | LogFault::RejectsEveryAppend
             | LogFault::SaysItIsDamaged
             | LogFault::Slow
             | LogFault::AppendsPanic
             | LogFault::WaitsPanic => {}
-            LogFault::LosesTheAnswer
+            LogFault::LosesTheResponse
             | LogFault::LosesTheAppend
             | LogFault::LandsLate
             | LogFault::OvertakenUnseen
             | LogFault::Overtaken
             | LogFault::OvertakenSlowly
             | LogFault::OvertakenByANewerProgram
-            | LogFault::RefusesTheRecord
+            | LogFault::RejectsTheRecord
             | LogFault::ClosesBeforeStoring
             | LogFault::ClosesAfterStoring => self.fails_with(LogFault::None),
         }
@@ -154,18 +154,18 @@ impl FaultyLog {
         match self.fault() {
             LogFault::Away | LogFault::Disconnected => Err(lost()),
             LogFault::None
-            | LogFault::LosesTheAnswer
+            | LogFault::LosesTheResponse
             | LogFault::LosesTheAppend
             | LogFault::LandsLate
             | LogFault::OvertakenUnseen
             | LogFault::Overtaken
             | LogFault::OvertakenSlowly
             | LogFault::OvertakenByANewerProgram
-            | LogFault::RefusesTheRecord
+            | LogFault::RejectsTheRecord
             | LogFault::ClosesBeforeStoring
             | LogFault::ClosesAfterStoring
             | LogFault::LosesEveryAppend
-            | LogFault::RefusesEveryAppend
+            | LogFault::RejectsEveryAppend
             | LogFault::SaysItIsDamaged
             | LogFault::Slow
             | LogFault::AppendsPanic
@@ -200,9 +200,9 @@ impl LogSource for FaultyLog {
         }
     }
 
-    async fn wait_for(&self, position: Position, patience: Duration) -> Result<(), LogError> {
+    async fn wait_for(&self, position: Position, timeout: Duration) -> Result<(), LogError> {
         assert_ne!(self.fault(), LogFault::WaitsPanic, "the log has a bug");
-        self.reach()?.wait_for(position, patience).await
+        self.reach()?.wait_for(position, timeout).await
     }
 
     fn durability(&self) -> Durability {
@@ -225,7 +225,7 @@ impl EventLog for FaultyLog {
             LogFault::None | LogFault::WaitsPanic | LogFault::SaysItIsDamaged => {
                 log.append(expected, record).await
             }
-            LogFault::LosesTheAnswer => {
+            LogFault::LosesTheResponse => {
                 log.append(expected, record).await?;
                 Err(AppendError::Unclear(lost()))
             }
@@ -255,10 +255,10 @@ impl EventLog for FaultyLog {
                 log.append(expected, &in_format(3, record)).await?;
                 Err(AppendError::Unclear(lost()))
             }
-            LogFault::RefusesTheRecord => {
+            LogFault::RejectsTheRecord => {
                 Err(AppendError::NotStored(LogError::new(Fault::TooLarge, "too large")))
             }
-            LogFault::RefusesEveryAppend => {
+            LogFault::RejectsEveryAppend => {
                 Err(AppendError::NotStored(LogError::new(Fault::WriteFailed, "permission denied")))
             }
             LogFault::ClosesBeforeStoring => Err(self.close()),

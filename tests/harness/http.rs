@@ -10,7 +10,7 @@ use std::{
 use serde_json::Value;
 
 /// No response takes longer, not even one that waits for a timeout of the service.
-const PATIENCE: Duration = Duration::from_secs(90);
+const TIMEOUT: Duration = Duration::from_secs(90);
 
 /// A request in the making.
 #[derive(Debug, Clone)]
@@ -70,7 +70,7 @@ impl Call {
         self.try_send().unwrap_or_else(|| panic!("{} {} is answered", self.method, self.path))
     }
 
-    /// Sends the request; `None` if nobody answers, or not with HTTP.
+    /// Sends the request; `None` if there is no response, or one that is not HTTP.
     pub fn try_send(&self) -> Option<Response> {
         let mut request = format!(
             "{} {} HTTP/1.1\r\nHost: {}\r\nConnection: close\r\n",
@@ -103,8 +103,8 @@ pub fn raw(address: SocketAddr, bytes: &[u8]) -> Vec<u8> {
 /// Reads until the response is whole, or until the connection ends.
 fn exchange(address: SocketAddr, bytes: &[u8], whole: impl Fn(&[u8]) -> bool) -> Option<Vec<u8>> {
     let mut stream = TcpStream::connect(address).ok()?;
-    stream.set_read_timeout(Some(PATIENCE)).ok()?;
-    // The service may answer and close before it was told everything.
+    stream.set_read_timeout(Some(TIMEOUT)).ok()?;
+    // The service may respond and close before it has read the whole request.
     let _ = stream.write_all(bytes);
     let mut response = Vec::new();
     let mut part = vec![0; 64 * 1024];

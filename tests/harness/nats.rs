@@ -19,16 +19,16 @@ use tokio::time::{self, Instant};
 use crate::{http::Call, network::Network, proxy::CutProxy, tools::tools};
 
 /// Longer than a cluster takes to elect its leaders, even on a busy machine.
-const PATIENCE: Duration = Duration::from_mins(1);
+const TIMEOUT: Duration = Duration::from_mins(1);
 /// How often to look again for something that must happen soon.
-const GLANCE: Duration = Duration::from_millis(20);
+const INTERVAL: Duration = Duration::from_millis(20);
 /// Older servers lack what the log needs, or what the tests look at.
 const SERVER_MIN: (u32, u32) = (2, 14);
 
 /// When the servers bring to disk what they acknowledge.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum NatsSync {
-    /// As they do unless told otherwise: later.
+    /// Their default: later.
     Default,
     /// Before they acknowledge.
     Always,
@@ -98,7 +98,7 @@ impl NatsCluster {
                 routes.push(format!("nats://{}", line.address()));
                 lines.push(Line { ends: [from, to], line });
             }
-            // Servers tell each other where they listen; nobody listens there, so that no line goes past a proxy.
+            // Servers tell each other where they listen; nothing listens at these addresses, so that every connection passes a proxy.
             peers.push(format!("advertise: \"127.0.0.1:1\", routes: [{}]", routes.join(", ")));
         }
         Self { lines, ..Self::launch(&ports, &peers, sync, "", None).await }
@@ -235,12 +235,12 @@ impl NatsServer {
     /// Stops the process where it stands: it keeps its connections and says nothing.
     pub fn freeze(&self) {
         self.signal(Signal::STOP);
-        // Threads stop one by one; the parent is told when the last one did.
+        // Threads stop one by one; the parent is notified when the last one did.
         let stopped = waitpid(Some(self.pid()), WaitOptions::UNTRACED).expect("a child can be waited for");
         assert!(stopped.is_some_and(|(_, status)| status.stopped()), "the server stops");
     }
 
-    /// Lets a frozen process go on.
+    /// Resumes a frozen process.
     pub fn thaw(&self) {
         self.signal(Signal::CONT);
     }
@@ -273,17 +273,17 @@ impl Drop for NatsServer {
 
 /// Looks until it sees something, and fails with the words of the expectation if that never happens.
 async fn eventually<T>(expectation: &str, look: impl AsyncFn() -> Option<T>) -> T {
-    let deadline = Instant::now() + PATIENCE;
+    let deadline = Instant::now() + TIMEOUT;
     loop {
         if let Some(seen) = look().await {
             return seen;
         }
-        assert!(Instant::now() < deadline, "{expectation} within {PATIENCE:?}");
-        time::sleep(GLANCE).await;
+        assert!(Instant::now() < deadline, "{expectation} within {TIMEOUT:?}");
+        time::sleep(INTERVAL).await;
     }
 }
 
-/// Addresses that nobody uses. All are held until all are found, so that they differ.
+/// Free addresses. All are bound until all are found, so that they differ.
 fn free_ports(count: usize) -> Vec<SocketAddr> {
     let listeners: Vec<_> =
         (0..count).map(|_| TcpListener::bind("127.0.0.1:0").expect("a free loopback port")).collect();

@@ -8,7 +8,7 @@ use std::{
     sync::atomic::{AtomicU32, Ordering},
 };
 
-/// The addresses reserved for tests of network devices (RFC 2544): nobody routes them.
+/// The addresses reserved for tests of network devices (RFC 2544): they are not routed.
 const RANGE: u32 = u32::from_be_bytes([198, 18, 0, 0]);
 /// How many networks of four addresses each the range holds.
 const NETWORKS: u32 = 1 << 15;
@@ -56,7 +56,7 @@ impl Network {
 
 impl Drop for Network {
     fn drop(&mut self) {
-        // What is left is an empty namespace, which disturbs nobody.
+        // At worst, an empty namespace is left.
         let _ = ip(&["netns", "delete", &self.name]);
     }
 }

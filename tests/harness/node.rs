@@ -21,7 +21,7 @@ pub async fn open_node(log: Arc<dyn EventLog>, access: LogAccess) -> PetStore {
 pub fn pet_named(name: &str) -> CreatePet {
     let name = PetName::new(name).expect("tests choose valid names");
     let pet = NewPet { name, category_id: CategoryId(7), status: None };
-    CreatePet { pet, by: KeyId("somebody".into()), request_key: None }
+    CreatePet { pet, by: KeyId("owner".into()), request_key: None }
 }
 
 /// Adds a pet with this name.

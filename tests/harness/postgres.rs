@@ -294,7 +294,7 @@ fn find(name: &str) -> PathBuf {
     found.unwrap_or_else(|| panic!("no {name} here: install PostgreSQL (apt-get install postgresql)"))
 }
 
-/// PostgreSQL refuses to run as root: the user and group to be instead, if this is root.
+/// PostgreSQL rejects to run as root: the user and group to be instead, if this is root.
 fn other_user() -> Option<(u32, u32)> {
     if fs::metadata("/proc/self").expect("every process can be looked at").uid() != 0 {
         return None;

@@ -1,7 +1,9 @@
 //! Builds the program `petstore` and runs its commands.
 
 use std::{
-    env,
+    env, fs,
+    net::TcpListener,
+    os::unix::fs::PermissionsExt as _,
     path::{Path, PathBuf},
     process::{Command, Stdio},
     sync::OnceLock,
@@ -10,9 +12,9 @@ use std::{
 };
 
 /// Longer than any start or stop takes on a busy machine.
-const PATIENCE: Duration = Duration::from_mins(1);
+const TIMEOUT: Duration = Duration::from_mins(1);
 /// How often to look again for something that must happen soon.
-const GLANCE: Duration = Duration::from_millis(10);
+const INTERVAL: Duration = Duration::from_millis(10);
 
 /// The program, built from the sources as they are now, unless `PETSTORE_PROGRAM` names another one.
 pub fn program() -> &'static Path {
@@ -30,7 +32,7 @@ pub fn release_program() -> &'static Path {
 
 fn build(selection: &[&str]) -> PathBuf {
     let mut cargo = Command::new(env::var_os("CARGO").unwrap_or_else(|| "cargo".into()));
-    // What cargo told this test about itself makes build scripts believe that everything has changed.
+    // These variables of the running test would make cargo run build scripts again.
     for (name, _) in env::vars()
         .filter(|(name, _)| ["CARGO_PKG_", "CARGO_MANIFEST_"].iter().any(|prefix| name.starts_with(prefix)))
     {
@@ -67,6 +69,12 @@ pub struct Finished {
 }
 
 impl Finished {
+    /// The value of a line such as `digest      b8c4…`.
+    pub fn value(&self, name: &str) -> &str {
+        let line = self.stdout.lines().find(|line| line.split("  ").next() == Some(name));
+        line.unwrap_or_else(|| panic!("{name} in {self:?}"))[name.len()..].trim()
+    }
+
     /// How many sentences the program itself has said, beside the lines of the log.
     pub fn sentences(&self) -> usize {
         self.stderr.lines().filter(|line| line.starts_with("petstore: ")).count()
@@ -84,14 +92,42 @@ pub fn petstore<S: AsRef<std::ffi::OsStr>>(arguments: impl IntoIterator<Item = S
     }
 }
 
+/// The records of a log, as `petstore log export` prints them.
+pub fn exported(store: &str) -> Vec<String> {
+    let exported = petstore(["log", "export", "--store", store]);
+    assert_eq!(exported.code, Some(0), "{}", exported.stderr);
+    exported.stdout.lines().filter(|line| !line.starts_with("{\"manifest\"")).map(str::to_owned).collect()
+}
+
+/// The digest of a log, as `petstore log verify` prints it.
+pub fn digest(store: &str) -> String {
+    let verified = petstore(["log", "verify", "--store", store]);
+    assert_eq!(verified.code, Some(0), "{}", verified.stderr);
+    verified.value("digest").to_owned()
+}
+
+/// Writes a key to a file that only its owner can read.
+pub fn key_file(directory: &Path, key: &str) -> PathBuf {
+    let file = directory.join("log-key");
+    fs::write(&file, format!("{key}\n")).expect("the directory can be written");
+    fs::set_permissions(&file, fs::Permissions::from_mode(0o600)).expect("the file is ours");
+    file
+}
+
+/// A port that was free a moment ago.
+pub fn free_port() -> u16 {
+    let listener = TcpListener::bind("127.0.0.1:0").and_then(|listener| listener.local_addr());
+    listener.expect("a free loopback port").port()
+}
+
 /// Looks until it sees something, and fails with the words of the expectation if that never happens.
 pub fn eventually<T>(expectation: &str, mut look: impl FnMut() -> Option<T>) -> T {
-    let deadline = Instant::now() + PATIENCE;
+    let deadline = Instant::now() + TIMEOUT;
     loop {
         if let Some(seen) = look() {
             return seen;
         }
-        assert!(Instant::now() < deadline, "{expectation} within {PATIENCE:?}");
-        thread::sleep(GLANCE);
+        assert!(Instant::now() < deadline, "{expectation} within {TIMEOUT:?}");
+        thread::sleep(INTERVAL);
     }
 }

@@ -23,7 +23,7 @@ use tokio::{
 /// How many bytes are forwarded at a time.
 const CHUNK: usize = 16 * 1024;
 
-/// Forwards connections to one server until it is told otherwise. Ends with all its connections when dropped.
+/// Forwards connections to one server until a test changes that. Ends with all its connections when dropped.
 #[derive(Debug)]
 pub struct CutProxy {
     address: SocketAddr,
@@ -51,7 +51,7 @@ struct State {
 enum Traffic {
     #[default]
     Flows,
-    /// Nothing passes and nobody is told: a network that swallows packets.
+    /// Nothing passes, and no connection ends: a network that drops packets.
     Frozen,
     /// Who comes is sent away at once.
     Refused,
@@ -116,8 +116,8 @@ impl CutProxy {
 async fn accept(listener: TcpListener, line: Arc<Line>) {
     let mut connections = JoinSet::new();
     while let Ok((client, _)) = listener.accept().await {
-        let refused = line.state.borrow().traffic == Traffic::Refused;
-        if !refused {
+        let rejected = line.state.borrow().traffic == Traffic::Refused;
+        if !rejected {
             connections.spawn(forward(client, line.clone()));
         }
         while connections.try_join_next().is_some() {}
@@ -141,7 +141,7 @@ async fn forward(client: TcpStream, line: Arc<Line>) {
         }
     };
     tokio::select! {
-        // Whoever ended it: the other side sees its connection end, which is all there is to tell.
+        // The other side sees its connection end, whichever side ended it.
         _ = both_ways => {}
         _ = state.wait_for(|state| state.cuts != born) => {}
     }

@@ -2,15 +2,12 @@
 
 use std::{
     env, fs,
-    net::TcpListener,
     path::{Path, PathBuf},
     process::{Child, Command},
 };
 
-use harness::{App, eventually, not_run, petstore, program, python_tool, root, succeed};
+use harness::{App, eventually, free_port, key_file, not_run, petstore, program, python_tool, root, succeed};
 use rustix::process::geteuid;
-
-use crate::storage::log_over_http::key_file;
 
 pub(crate) fn file(name: &str) -> PathBuf {
     root().join("docs/deploy").join(name)
@@ -18,10 +15,6 @@ pub(crate) fn file(name: &str) -> PathBuf {
 
 fn text(name: &str) -> String {
     fs::read_to_string(file(name)).unwrap()
-}
-
-pub(crate) fn free_port() -> u16 {
-    TcpListener::bind("127.0.0.1:0").unwrap().local_addr().unwrap().port()
 }
 
 /// A running nginx. Killed when dropped.
@@ -177,12 +170,12 @@ fn a_backup_is_verified_and_old_ones_are_removed() {
         names.sort();
         names
     };
-    let refused = backup().output().unwrap();
-    assert!(!refused.status.success(), "the store is in use: {refused:?}");
+    let rejected = backup().output().unwrap();
+    assert!(!rejected.status.success(), "the store is in use: {rejected:?}");
     assert_eq!(names("jsonl").len(), 16, "a backup that failed is not there, and removes nothing");
     let key = key_file(folder.path(), &app.issue_key(&["--name", "backup", "--scope", "log"]));
     let url = format!("http://{}", app.operators());
-    eventually("the running service is backed up, once the key is in force", || {
+    eventually("the running service is backed up, once the key is active", || {
         let online = backup().arg(&url).env("PETSTORE_KEY_FILE", &key).output().unwrap();
         online.status.success().then_some(())
     });

@@ -29,8 +29,8 @@ fn reads_and_writes_have_probes_of_their_own() {
     fs::rename(&store, store.with_extension("moved")).unwrap();
     assert_eq!(app.post(r#"{"name":"Rex","categoryId":7}"#).status, 503);
     assert_eq!(listeners.map(codes), [[1, 0, 1]; 2]);
-    let told = health(app.address(), &["--probe", "writes"]);
-    assert!(told.stdout.contains("were deleted, moved or replaced"), "{told:?}");
+    let output = health(app.address(), &["--probe", "writes"]);
+    assert!(output.stdout.contains("were deleted, moved or replaced"), "{output:?}");
     app.signal("TERM");
     eventually("the service drains", || (listeners.map(codes) == [[1, 1, 1]; 2]).then_some(()));
 }
@@ -41,14 +41,15 @@ fn the_exit_code_follows_the_service_from_ready_to_draining_to_gone() {
     let (public, operators) = (app.address(), app.operators());
     for address in [public, operators] {
         for (probe, word) in [("ready", "ready"), ("live", "alive")] {
-            let told = health(address, &["--probe", probe]);
-            assert_eq!(told.code, Some(0), "{told:?}");
-            assert!(told.stdout.contains(&format!("\"status\":\"{word}\"")), "{told:?}");
+            let output = health(address, &["--probe", probe]);
+            assert_eq!(output.code, Some(0), "{output:?}");
+            assert!(output.stdout.contains(&format!("\"status\":\"{word}\"")), "{output:?}");
         }
     }
     app.signal("TERM");
-    let draining =
-        eventually("the service drains", || Some(health(public, &[])).filter(|told| told.code != Some(0)));
+    let draining = eventually("the service drains", || {
+        Some(health(public, &[])).filter(|output| output.code != Some(0))
+    });
     assert_eq!(draining.code, Some(1), "{draining:?}");
     assert!(draining.stdout.contains("draining"), "{draining:?}");
     let alive = health(operators, &["--probe", "live"]);
@@ -76,19 +77,19 @@ fn something_else_that_answers_is_not_taken_for_the_service() {
             assert!(request > 0, "a request comes before the response");
             stream.write_all(response.as_bytes()).unwrap();
         });
-        let told = health(address, &[]);
+        let output = health(address, &[]);
         server.join().unwrap();
-        assert_eq!(told.code, Some(3), "{response:?}: {told:?}");
-        assert!(!told.stderr.contains('\x1b') && told.stdout.is_empty(), "{told:?}");
+        assert_eq!(output.code, Some(3), "{response:?}: {output:?}");
+        assert!(!output.stderr.contains('\x1b') && output.stdout.is_empty(), "{output:?}");
     }
 }
 
 #[test]
 fn a_listener_that_says_nothing_is_given_up() {
     let silent = TcpListener::bind("127.0.0.1:0").unwrap();
-    let told = health(silent.local_addr().unwrap(), &["--timeout", "200ms"]);
-    assert_eq!(told.code, Some(3), "{told:?}");
-    assert!(told.stderr.contains("no response within 200ms"), "{told:?}");
+    let output = health(silent.local_addr().unwrap(), &["--timeout", "200ms"]);
+    assert_eq!(output.code, Some(3), "{output:?}");
+    assert!(output.stderr.contains("no response within 200ms"), "{output:?}");
 }
 
 #[test]
@@ -102,8 +103,8 @@ fn only_the_address_of_a_listener_is_accepted() {
         "http://me:secret@127.0.0.1:8080",
         "http://host:80\r\nX: y:80",
     ] {
-        let told = petstore(["health", wrong]);
-        assert_eq!(told.code, Some(2), "{wrong:?}: {told:?}");
-        assert!(told.stderr.contains("expected http://HOST:PORT"), "{told:?}");
+        let output = petstore(["health", wrong]);
+        assert_eq!(output.code, Some(2), "{wrong:?}: {output:?}");
+        assert!(output.stderr.contains("expected http://HOST:PORT"), "{output:?}");
     }
 }

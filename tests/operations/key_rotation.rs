@@ -22,7 +22,7 @@ fn rotate(app: &App, key: &str, arguments: &[&str]) -> String {
 }
 
 fn wait_for_status(app: &App, key: &str, status: u16) {
-    eventually("a change of the key file is in force", || {
+    eventually("a change of the key file is active", || {
         (app.get_as(key, "/v1/pets").status == status).then_some(())
     });
 }
@@ -62,8 +62,7 @@ fn the_log_names_the_owner_and_not_the_key() {
     assert_eq!(create(&app, &old, "order-1").status, 201);
     let new = rotate(&app, &old, &[]);
     assert_eq!(create(&app, &new, "order-2").status, 201);
-    let other = app.issue_key(&["--name", "other"]);
-    wait_for_status(&app, &other, 200);
+    let other = app.issue_active_key(&["--name", "other"]);
     assert_eq!(create(&app, &other, "order-1").status, 201);
     app.terminate();
 

@@ -16,19 +16,19 @@ fn add(app: &App, key: &str) -> Response {
     app.call("POST", "/v1/pets").header("Idempotency-Key", key).json(REX).send()
 }
 
-fn check_full(refused: &Response) {
-    assert_eq!(refused.status, 503, "{}", refused.text());
-    assert_eq!(refused.json()["code"], "unavailable");
+fn check_full(rejected: &Response) {
+    assert_eq!(rejected.status, 503, "{}", rejected.text());
+    assert_eq!(rejected.json()["code"], "unavailable");
     assert!(
-        refused.text().contains("the pet limit has been reached; contact the operator"),
+        rejected.text().contains("the pet limit has been reached; contact the operator"),
         "{}",
-        refused.text()
+        rejected.text()
     );
-    assert_eq!(refused.header("retry-after"), None, "nothing changes in a second");
+    assert_eq!(rejected.header("retry-after"), None, "nothing changes in a second");
 }
 
 #[test]
-fn creates_beyond_the_limit_are_refused_with_a_reason_and_repeats_are_answered() {
+fn creates_beyond_the_limit_are_rejected_with_a_reason_and_repeats_are_answered() {
     let app = start(TempDir::new().unwrap(), "2");
     let first = add(&app, "one");
     assert_eq!((first.status, add(&app, "two").status), (201, 201));

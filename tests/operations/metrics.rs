@@ -2,7 +2,7 @@
 
 use std::net::SocketAddr;
 
-use harness::{App, Call, eventually, petstore, python_tool, succeed};
+use harness::{App, Call, petstore, python_tool, succeed};
 
 const OPS: [&str; 2] = ["--ops-listen", "127.0.0.1:0"];
 
@@ -54,8 +54,7 @@ fn the_largest_pet_limit_is_shown() {
 fn an_operator_sees_who_still_calls_what_will_be_removed() {
     let app = App::start_with(&OPS);
     let name = r#"old "shop" \ two"#;
-    let key = app.issue_key(&["--name", name]);
-    eventually("the new key is in force", || (app.get_as(&key, "/v1/pets").status == 200).then_some(()));
+    let key = app.issue_active_key(&["--name", name]);
     app.get("/v1/pets/1");
     app.get_as(&key, "/v1/pets/1");
     app.get_as(&key, "/v1/pets/2");
@@ -71,7 +70,7 @@ fn an_operator_sees_who_still_calls_what_will_be_removed() {
             r#"petstore_deprecated_calls_total{operation="getPet",key="test"} 1"#,
         ]
     );
-    assert!(!text.contains(&key) && !text.contains(&app.key), "no key is told");
+    assert!(!text.contains(&key) && !text.contains(&app.key), "no key is shown");
 }
 
 #[test]
@@ -130,7 +129,7 @@ fn metrics_stay_on_this_machine_unless_told_otherwise() {
     let keys = folder.path().join("keys.toml");
     let flags =
         ["serve", "--listen", "127.0.0.1:0", "--store", "memory:", "--ops-listen", "0.0.0.0:0", "--keys"];
-    let refused = petstore(flags.into_iter().chain([keys.to_str().unwrap()]));
-    assert_eq!(refused.code, Some(1), "{refused:?}");
-    assert!(refused.stderr.contains("--ops-insecure-http"), "{}", refused.stderr);
+    let rejected = petstore(flags.into_iter().chain([keys.to_str().unwrap()]));
+    assert_eq!(rejected.code, Some(1), "{rejected:?}");
+    assert!(rejected.stderr.contains("--ops-insecure-http"), "{}", rejected.stderr);
 }

@@ -9,17 +9,16 @@ use std::{
     process::{Child, Command, Stdio},
 };
 
-use harness::{App, Finished, eventually, petstore, program};
+use harness::{App, Finished, eventually, key_file, petstore, program};
 use tempfile::TempDir;
 
 use super::tls::Secure;
-use crate::storage::log_over_http::key_file;
 
-/// A store with so many pets, which nobody has open, and its URL.
+/// A closed store with so many pets, and its URL.
 fn store_with(pets: usize) -> (TempDir, String) {
     let folder = TempDir::new().unwrap();
     let store = format!("sled:{}", folder.path().join("log").display());
-    let mut app = App::start_on(program(), &store, TempDir::new().unwrap(), &[]);
+    let mut app = App::on(&store);
     let name = "x".repeat(100);
     for _ in 0..pets {
         assert_eq!(app.post(&format!(r#"{{"name":"{name}","categoryId":7}}"#)).status, 201);
@@ -28,9 +27,9 @@ fn store_with(pets: usize) -> (TempDir, String) {
     (folder, store)
 }
 
-fn check_refused(refused: &Finished, sentence: &str) {
-    assert_eq!(refused.code, Some(1), "{refused:?}");
-    assert!(refused.stderr.contains(sentence), "{sentence}: {}", refused.stderr);
+fn check_rejected(rejected: &Finished, sentence: &str) {
+    assert_eq!(rejected.code, Some(1), "{rejected:?}");
+    assert!(rejected.stderr.contains(sentence), "{sentence}: {}", rejected.stderr);
 }
 
 /// Runs a command whose standard output is a full disk.
@@ -59,14 +58,14 @@ fn an_address_in_use_is_named_with_the_cause() {
     let serve = |listen: &str| {
         petstore(["serve", "--store", "memory:", "--keys", keys.to_str().unwrap(), "--listen", listen])
     };
-    check_refused(
+    check_rejected(
         &serve(&address),
         &format!(
             "petstore: another program listens on {address}: stop it, or choose another address with --listen\n"
         ),
     );
     // An address of the documentation, which no machine has.
-    let refused = petstore([
+    let rejected = petstore([
         "serve",
         "--store",
         "memory:",
@@ -76,8 +75,8 @@ fn an_address_in_use_is_named_with_the_cause() {
         "--listen",
         "192.0.2.1:0",
     ]);
-    check_refused(
-        &refused,
+    check_rejected(
+        &rejected,
         "petstore: this machine does not have the address 192.0.2.1: choose another with --listen\n",
     );
 }
@@ -85,26 +84,26 @@ fn an_address_in_use_is_named_with_the_cause() {
 #[test]
 fn a_port_without_an_address_leads_to_listen() {
     for flag in ["--port", "--host", "--bind", "--address"] {
-        let refused = petstore(["serve", flag, "8080"]);
-        assert_eq!(refused.code, Some(2), "{refused:?}");
+        let rejected = petstore(["serve", flag, "8080"]);
+        assert_eq!(rejected.code, Some(2), "{rejected:?}");
         let tip = "tip: address and port are given together, for example --listen 127.0.0.1:8080";
-        assert!(refused.stderr.contains(tip), "{flag}: {}", refused.stderr);
-        assert_eq!(refused.stderr.matches("tip:").count(), 1, "{flag}: {}", refused.stderr);
+        assert!(rejected.stderr.contains(tip), "{flag}: {}", rejected.stderr);
+        assert_eq!(rejected.stderr.matches("tip:").count(), 1, "{flag}: {}", rejected.stderr);
     }
 }
 
 #[test]
 fn two_listeners_on_one_address_are_named() {
-    // Nothing is bound: the service refuses before it listens.
+    // Nothing is bound: the service rejects before it listens.
     for (listen, operators) in [("127.0.0.1:8080", "127.0.0.1:8080"), ("0.0.0.0:8080", "127.0.0.1:8080")] {
         let flags = ["--listen", listen, "--ops-listen", operators, "--insecure-http"];
-        let refused =
+        let rejected =
             petstore(["serve", "--store", "memory:", "--keys", "/nowhere/keys"].iter().chain(&flags));
         let sentence = format!(
             "petstore: --listen {listen} and --ops-listen {operators} are the same address: choose another port for \
              --ops-listen\n"
         );
-        check_refused(&refused, &sentence);
+        check_rejected(&rejected, &sentence);
     }
 }
 
@@ -133,11 +132,11 @@ fn a_wrong_scheme_leads_to_the_right_one() {
             ([&["log", "tail", "--store", &url], &access[..]].concat(), 1),
             ([&["log", "copy", "--from", &url, "--to", &target], &access[..]].concat(), 1),
         ] {
-            let refused = petstore(&command);
-            assert_eq!(refused.code, Some(code), "{command:?}: {refused:?}");
+            let rejected = petstore(&command);
+            assert_eq!(rejected.code, Some(code), "{command:?}: {rejected:?}");
             assert!(
-                refused.stderr.contains(&url) && refused.stderr.contains(hint),
-                "{command:?}: {refused:?}"
+                rejected.stderr.contains(&url) && rejected.stderr.contains(hint),
+                "{command:?}: {rejected:?}"
             );
         }
     }
@@ -150,10 +149,10 @@ fn a_file_without_a_certificate_is_named() {
     for content in ["", "no certificate\n", "-----BEGIN PUBLIC KEY-----\nAAAA\n-----END PUBLIC KEY-----\n"] {
         fs::write(&ca, content).unwrap();
         let ca = ca.to_str().unwrap();
-        let refused = petstore(["health", "https://127.0.0.1:1", "--ca", ca]);
-        assert_eq!(refused.code, Some(3), "{refused:?}");
-        let sentence = format!("--ca {ca} holds no usable certificate: there is none in it (PEM)\n");
-        assert!(refused.stderr.contains(&sentence), "{content:?}: {refused:?}");
+        let rejected = petstore(["health", "https://127.0.0.1:1", "--ca", ca]);
+        assert_eq!(rejected.code, Some(3), "{rejected:?}");
+        let sentence = format!("{ca} holds no usable certificate: there is none in it (PEM)\n");
+        assert!(rejected.stderr.contains(&sentence), "{content:?}: {rejected:?}");
     }
 }
 
@@ -170,11 +169,11 @@ fn values_that_are_no_numbers_are_named_with_the_rule() {
         ("--max-pets", "1.5", "expected a whole number"),
     ] {
         for arguments in [vec![flag.to_owned(), value.to_owned()], vec![format!("{flag}={value}")]] {
-            let refused = petstore(["serve".to_owned()].iter().chain(&arguments));
-            assert_eq!(refused.code, Some(2), "{arguments:?}: {refused:?}");
+            let rejected = petstore(["serve".to_owned()].iter().chain(&arguments));
+            assert_eq!(rejected.code, Some(2), "{arguments:?}: {rejected:?}");
             let named = format!("invalid value '{value}' for '{flag}");
-            assert!(refused.stderr.contains(&named), "{arguments:?}: {}", refused.stderr);
-            assert!(refused.stderr.contains(rule), "{arguments:?}: {}", refused.stderr);
+            assert!(rejected.stderr.contains(&named), "{arguments:?}: {}", rejected.stderr);
+            assert!(rejected.stderr.contains(rule), "{arguments:?}: {}", rejected.stderr);
         }
     }
 }
@@ -182,7 +181,7 @@ fn values_that_are_no_numbers_are_named_with_the_rule() {
 #[test]
 fn an_export_to_a_full_disk_names_the_file() {
     let (_folder, store) = store_with(1);
-    check_refused(
+    check_rejected(
         &on_a_full_disk(&["log", "export", "--store", &store]),
         "petstore: cannot write to /dev/full: No space left on device (os error 28); the export is incomplete: delete \
          it, and export again where there is room\n",
@@ -204,8 +203,11 @@ fn a_command_that_cannot_print_its_result_fails() {
         vec!["log", "salvage", "--from", &store, "--to", &salvaged],
         vec!["openapi"],
     ] {
-        let refused = on_a_full_disk(&command);
-        check_refused(&refused, "petstore: cannot write to /dev/full: No space left on device (os error 28)");
+        let rejected = on_a_full_disk(&command);
+        check_rejected(
+            &rejected,
+            "petstore: cannot write to /dev/full: No space left on device (os error 28)",
+        );
     }
     let verified = petstore(["log", "verify", "--store", &imported]);
     assert_eq!(verified.code, Some(0), "what was imported is there: {verified:?}");
@@ -213,7 +215,7 @@ fn a_command_that_cannot_print_its_result_fails() {
 
 #[test]
 fn an_interrupted_export_says_that_it_is_incomplete() {
-    // More than a pipe takes that nobody reads.
+    // More than fits into a pipe.
     let (_folder, store) = store_with(400);
     let export = Command::new(program())
         .args(["log", "export", "--store", &store])
@@ -226,9 +228,9 @@ fn an_interrupted_export_says_that_it_is_incomplete() {
         let waiting = fs::read_to_string(format!("/proc/{pid}/wchan")).is_ok_and(|at| at.contains("pipe"));
         waiting.then_some(())
     });
-    let told = interrupt(export);
-    check_refused(&told, "of 400 commits: the export is incomplete; start it again\n");
-    assert!(told.stderr.starts_with("petstore: interrupted after "), "{}", told.stderr);
+    let finished = interrupt(export);
+    check_rejected(&finished, "of 400 commits: the export is incomplete; start it again\n");
+    assert!(finished.stderr.starts_with("petstore: interrupted after "), "{}", finished.stderr);
 }
 
 #[test]
@@ -248,9 +250,9 @@ fn an_interrupted_import_says_how_far_it_came_and_resumes() {
     let mut input = import.stdin.take().unwrap();
     input.write_all(lines[..2].concat().as_bytes()).unwrap();
     eventually("two commits are stored", || (mark(&target) == 2).then_some(()));
-    let told = interrupt(import);
-    check_refused(
-        &told,
+    let finished = interrupt(import);
+    check_rejected(
+        &finished,
         "petstore: interrupted after 2 commits: the target keeps what it has; the same command resumes from there\n",
     );
     drop(input);
@@ -269,16 +271,16 @@ fn mark(store: &Path) -> u64 {
 }
 
 #[test]
-fn a_foreign_file_is_refused_and_nothing_is_left_beside_it() {
+fn a_foreign_file_is_rejected_and_nothing_is_left_beside_it() {
     let folder = TempDir::new().unwrap();
     let diary = folder.path().join("diary.db");
     fs::write(&diary, "a diary, not a database").unwrap();
     let keys = TempDir::new().unwrap();
     let keys = keys.path().join("keys.toml");
     let store = format!("sqlite:{}", diary.display());
-    let refused =
+    let rejected =
         petstore(["serve", "--listen", "127.0.0.1:0", "--store", &store, "--keys", keys.to_str().unwrap()]);
-    check_refused(&refused, "not a petstore log");
+    check_rejected(&rejected, "not a petstore log");
     let names: Vec<_> = folder.path().read_dir().unwrap().map(|entry| entry.unwrap().file_name()).collect();
     assert_eq!(names, ["diary.db"]);
 }
@@ -288,12 +290,12 @@ fn a_salvage_that_saves_nothing_fails() {
     let (folder, store) = store_with(2);
     File::create(folder.path().join("log/sled/db")).unwrap();
     let to = format!("sled:{}", folder.path().join("saved").display());
-    let told = petstore(["log", "salvage", "--from", &store, "--to", &to]);
-    check_refused(
-        &told,
+    let finished = petstore(["log", "salvage", "--from", &store, "--to", &to]);
+    check_rejected(
+        &finished,
         &format!("petstore: nothing was salvaged: no commit at the start of {store} can be read\n"),
     );
-    assert!(told.stdout.contains("unreadable  1 to 2\n"), "{}", told.stdout);
+    assert!(finished.stdout.contains("unreadable  1 to 2\n"), "{}", finished.stdout);
 }
 
 #[test]
@@ -317,7 +319,7 @@ fn a_link_in_place_of_the_ballast_is_reported() {
     let elsewhere = folder.path().join("elsewhere");
     fs::write(&elsewhere, "important").unwrap();
     symlink(&elsewhere, &ballast).unwrap();
-    let app = App::start_on(program(), &store, TempDir::new().unwrap(), &[]);
+    let app = App::on(&store);
     eventually("the log says that there is no ballast", || {
         let log = app.printed().1;
         let said = log.contains("there is no ballast to release when the disk is full")

@@ -187,8 +187,8 @@ impl Prometheus {
     fn query(&self, expression: &str) -> Result<String, String> {
         let mut promtool = Command::new("promtool");
         let output = promtool.args(["query", "instant", &self.url, expression]).output().unwrap();
-        let told = |bytes: &[u8]| String::from_utf8_lossy(bytes).into_owned();
-        if output.status.success() { Ok(told(&output.stdout)) } else { Err(told(&output.stderr)) }
+        let finished = |bytes: &[u8]| String::from_utf8_lossy(bytes).into_owned();
+        if output.status.success() { Ok(finished(&output.stdout)) } else { Err(finished(&output.stderr)) }
     }
 }
 
@@ -209,7 +209,7 @@ fn a_real_prometheus_scrapes_a_reachable_listener_with_a_key_for_metrics() {
         let call = Call::new(ops, "GET", "/metrics").header("Authorization", &format!("Bearer {key}"));
         call.send().status
     };
-    eventually("the key for metrics is in force", || (status(&key) == 200).then_some(()));
+    eventually("the key for metrics is active", || (status(&key) == 200).then_some(()));
     assert_eq!(status(&app.key), 403, "another scope is not enough");
     Call::new(ops, "GET", "/metrics").send().error(401, "unauthorized");
 

@@ -7,11 +7,11 @@ use std::{
     thread,
 };
 
-use harness::{App, Call, PostgresServer, eventually, program, succeed};
+use harness::{App, Call, PostgresServer, eventually, free_port, program, succeed};
 
-use super::deployment::{Nginx, file, free_port, nginx_with};
+use super::deployment::{Nginx, file, nginx_with};
 
-/// How many clients send requests meanwhile.
+/// How many clients send requests.
 const CLIENTS: usize = 4;
 
 /// A node on its own port, with the keys of the first one.
@@ -99,7 +99,7 @@ fn nodes_behind_nginx_are_restarted_without_losing_a_request() {
         });
         eventually("some requests are under way", || (created.load(Relaxed) > 20).then_some(()));
         let search = format!("{}:{}", program().parent().unwrap().display(), env::var("PATH").unwrap());
-        let told = succeed(
+        let output = succeed(
             Command::new(file("rolling-restart"))
                 .args([&path("nodes.conf"), &restart])
                 .env("PATH", search)
@@ -107,7 +107,7 @@ fn nodes_behind_nginx_are_restarted_without_losing_a_request() {
                 .env("NGINX_PID", path("pid")),
         );
         done.store(true, Relaxed);
-        assert_eq!(told.matches("restarted").count(), 2, "{told}");
+        assert_eq!(output.matches("restarted").count(), 2, "{output}");
     });
     let (created, read) = (created.into_inner(), read.into_inner());
     println!("two nodes restarted: {created} creates and {read} reads, none lost");
@@ -124,7 +124,7 @@ fn nodes_behind_nginx_are_restarted_without_losing_a_request() {
 }
 
 #[test]
-fn a_node_that_listens_when_it_is_ready_refuses_connections_until_then() {
+fn a_node_that_listens_when_it_is_ready_rejects_connections_until_then() {
     let postgres = PostgresServer::start();
     let (port, operators) = (free_port(), free_port());
     let mut postgres = postgres;
@@ -137,7 +137,7 @@ fn a_node_that_listens_when_it_is_ready_refuses_connections_until_then() {
     let probe = |port: u16, path: &str| Call::new(([127, 0, 0, 1], port).into(), "GET", path).try_send();
     let starting = eventually("operators see that it starts", || probe(operators, "/readyz"));
     assert!(starting.status == 503 && starting.text().contains("starting"), "{}", starting.text());
-    assert!(probe(port, "/livez").is_none(), "nobody listens yet");
+    assert!(probe(port, "/livez").is_none(), "the port is still closed");
     postgres.start_again();
     eventually("it listens", || probe(port, "/readyz"));
     assert_eq!(probe(port, "/readyz").unwrap().status, 200, "from its first response on");

@@ -41,7 +41,7 @@ impl Notifying {
     fn next_message(&self) -> String {
         let mut message = [0; 64];
         let length = self.socket.recv(&mut message).expect("a message comes");
-        String::from_utf8(message[..length].to_vec()).unwrap()
+        String::from_utf8(message[..length].to_vec()).unwrap().trim_end().to_owned()
     }
 }
 
@@ -50,7 +50,7 @@ fn systemd_hears_that_the_service_is_ready_alive_and_stopping() {
     let mut service = Notifying::start(Duration::from_millis(200));
     service.app.begin();
     assert_eq!(service.next_message(), "READY=1");
-    // Whoever is ready answers requests.
+    // A service that is ready responds to requests.
     service.app.wait_until_listening().unwrap();
     assert_eq!(service.app.get("/v1/pets").status, 200);
     assert_eq!(service.next_message(), "WATCHDOG=1");
@@ -84,7 +84,7 @@ fn a_service_that_hangs_does_not_feed_the_watchdog() {
     let mut service = Notifying::start(Duration::from_millis(100));
     service.app.start_again();
     while service.next_message() != "WATCHDOG=1" {}
-    // From now on, whoever waits for events waits for ever: the runtime hangs, while its threads are as they were.
+    // From now on, a wait for events never ends: the runtime hangs, while its threads are as they were.
     let hanging = Command::new("strace")
         .args(["-f", "-qq", "-o", "/dev/null", "-e", "trace=epoll_wait,epoll_pwait"])
         .args(["-e", "inject=epoll_wait,epoll_pwait:delay_enter=600s", "-p", &service.app.pid().to_string()])
@@ -94,8 +94,8 @@ fn a_service_that_hangs_does_not_feed_the_watchdog() {
         .expect("strace runs: tests/run installs it");
     let url = format!("http://{}", service.app.address());
     eventually("the service hangs", || {
-        let told = petstore(["health", url.as_str(), "--probe", "live", "--timeout", "1s"]);
-        (told.code == Some(3)).then_some(())
+        let output = petstore(["health", url.as_str(), "--probe", "live", "--timeout", "1s"]);
+        (output.code == Some(3)).then_some(())
     });
     service.socket.set_nonblocking(true).unwrap();
     while service.socket.recv(&mut [0; 64]).is_ok() {}
@@ -105,10 +105,10 @@ fn a_service_that_hangs_does_not_feed_the_watchdog() {
     assert!(fed.is_err(), "not fed in the time of forty messages");
     drop(hanging);
     service.socket.set_read_timeout(Some(Duration::from_mins(1))).unwrap();
-    assert_eq!(service.next_message(), "WATCHDOG=1", "fed again when it goes on");
+    assert_eq!(service.next_message(), "WATCHDOG=1", "fed again when it resumes");
 }
 
-/// What makes a service hang. The service goes on when this is dropped; before that, it could not even be killed.
+/// What makes a service hang. The service continues when this is dropped; before that, it could not even be killed.
 struct Hanging(Child);
 
 impl Drop for Hanging {
@@ -125,7 +125,7 @@ fn a_missing_service_manager_does_not_stop_the_service() {
         let mut app = App::stopped_on(program(), "memory:", folder, &[]);
         app.run_by(&["env".to_owned(), format!("NOTIFY_SOCKET={socket}")]);
         app.start_again();
-        eventually("the log names the socket", || app.printed().1.contains("NOTIFY_SOCKET").then_some(()));
+        app.wait_for_log("NOTIFY_SOCKET");
     }
 }
 
@@ -133,7 +133,7 @@ fn a_missing_service_manager_does_not_stop_the_service() {
 fn sighup_reads_the_key_file_again_and_stops_nothing() {
     let app = App::start();
     app.signal("HUP");
-    eventually("the signal is handled", || app.printed().1.contains("because of SIGHUP").then_some(()));
+    app.wait_for_log("because of SIGHUP");
     assert_eq!(app.get("/v1/pets").status, 200);
 }
 

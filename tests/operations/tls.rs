@@ -12,10 +12,8 @@ use std::{
     time::{Duration, Instant, SystemTime},
 };
 
-use harness::{App, Call, eventually, petstore, program};
+use harness::{App, Call, eventually, key_file, petstore, program};
 use rcgen::{BasicConstraints, CertificateParams, CertifiedIssuer, DnType, IsCa, KeyPair};
-
-use crate::storage::log_over_http::key_file;
 
 /// A service that speaks TLS, with its certificate in its own folder.
 pub(crate) struct Secure {
@@ -62,7 +60,7 @@ impl Secure {
 fn certify(folder: &Path, valid: Duration) {
     let key = || KeyPair::generate().unwrap();
     let mut authority = CertificateParams::new(vec![]).unwrap();
-    // Two authorities of one name could not be told apart by clients that trust both.
+    // Two authorities of one name could not be distinguished by clients that trust both.
     authority.distinguished_name.push(DnType::CommonName, format!("authority for {valid:?}"));
     authority.is_ca = IsCa::Ca(BasicConstraints::Unconstrained);
     let authority = CertifiedIssuer::self_signed(authority, key()).unwrap();
@@ -96,11 +94,7 @@ fn clients_call_the_service_over_https_with_http_1_and_http_2() {
     let address = format!("https://{}", secure.app.operators());
     let healthy = petstore(["health", &address, "--ca", ca.to_str().unwrap()]);
     assert_eq!(healthy.code, Some(0), "{healthy:?}");
-    assert_eq!(
-        petstore(["health", &address]).code,
-        Some(3),
-        "a certificate that nobody knows is not trusted"
-    );
+    assert_eq!(petstore(["health", &address]).code, Some(3), "an unknown authority is not trusted");
     let (stdout, _) = secure.app.printed();
     assert!(stdout.contains("is starting on https://") && !stdout.contains("http://"), "{stdout}");
 }
@@ -141,7 +135,7 @@ fn a_new_certificate_comes_into_force_without_a_failed_request() {
             fs::copy(staging.path().join(file), folder.join(file)).unwrap();
         }
         secure.app.signal("HUP");
-        eventually("the new certificate is in force", || {
+        eventually("the new certificate is active", || {
             secure.curl("/livez", &[]).status.success().then_some(())
         });
         exchanged.store(true, Relaxed);
@@ -151,9 +145,7 @@ fn a_new_certificate_comes_into_force_without_a_failed_request() {
         let failed: Vec<_> = statuses.lines().filter(|status| *status != "200").collect();
         assert!(failed.is_empty() && !statuses.is_empty(), "{failed:?} of {}", statuses.lines().count());
     }
-    eventually("the log says so", || {
-        secure.app.printed().1.contains("TLS certificate reloaded").then_some(())
-    });
+    secure.app.wait_for_log("TLS certificate reloaded");
 }
 
 #[test]
@@ -169,10 +161,10 @@ fn the_log_is_read_over_https_from_a_service_that_is_trusted() {
     };
     let ca = folder.join("ca.pem");
     let trusted = ["--ca", ca.to_str().unwrap()];
-    eventually("the new key is in force", || stat(&trusted).status.success().then_some(()));
-    let refused = stat(&[]);
-    assert_eq!(refused.status.code(), Some(1), "{refused:?}");
-    let sentence = String::from_utf8(refused.stderr).unwrap();
+    eventually("the new key is active", || stat(&trusted).status.success().then_some(()));
+    let rejected = stat(&[]);
+    assert_eq!(rejected.status.code(), Some(1), "{rejected:?}");
+    let sentence = String::from_utf8(rejected.stderr).unwrap();
     assert!(sentence.contains("--ca names a file with a private authority"), "{sentence}");
 }
 
@@ -181,23 +173,19 @@ fn a_certificate_that_cannot_be_used_leaves_the_old_one_in_force() {
     let secure = Secure::start(&[]);
     fs::write(secure.app.folder().join("server.pem"), "nonsense").unwrap();
     let complaint = "TLS certificate not reloaded, the previous one stays active";
-    eventually("the log says so", || secure.app.printed().1.contains(complaint).then_some(()));
+    secure.app.wait_for_log(complaint);
     assert_eq!(secure.status("/v1/pets", &[]), "200\n");
     // Soon over: the log says that, too.
     certify(secure.app.folder(), Duration::from_hours(24 * 10));
     eventually("the new one is used", || secure.curl("/livez", &[]).status.success().then_some(()));
-    eventually("the log warns", || {
-        secure.app.printed().1.contains("the TLS certificate expires at").then_some(())
-    });
+    secure.app.wait_for_log("the TLS certificate expires at");
     assert_eq!(secure.app.printed().1.matches(complaint).count(), 1, "a lasting fault is logged once");
     certify(secure.app.folder(), Duration::ZERO);
-    eventually("the log says that it is over", || {
-        secure.app.printed().1.contains("the TLS certificate has expired at").then_some(())
-    });
+    secure.app.wait_for_log("the TLS certificate has expired at");
 }
 
 #[test]
-fn a_pair_that_does_not_fit_is_refused_in_one_sentence() {
+fn a_pair_that_does_not_fit_is_rejected_in_one_sentence() {
     let folder = tempfile::tempdir().unwrap();
     let path = |name: &str| folder.path().join(name).to_str().unwrap().to_owned();
     certify(folder.path(), Duration::from_hours(24));
@@ -212,7 +200,7 @@ fn a_pair_that_does_not_fit_is_refused_in_one_sentence() {
         ("server.pem", "server.pem", "server.pem cannot be used"),
         ("nowhere.pem", "server.key", "No such file"),
     ] {
-        let refused = petstore([
+        let rejected = petstore([
             "serve",
             "--listen",
             "127.0.0.1:0",
@@ -225,15 +213,15 @@ fn a_pair_that_does_not_fit_is_refused_in_one_sentence() {
             "--tls-key",
             &path(key),
         ]);
-        assert_eq!(refused.code, Some(1), "{refused:?}");
+        assert_eq!(rejected.code, Some(1), "{rejected:?}");
         let sentences: Vec<_> =
-            refused.stderr.lines().filter(|line| line.starts_with("petstore: ")).collect();
-        assert!(sentences.len() == 1 && sentences[0].contains(reason), "{reason}: {}", refused.stderr);
+            rejected.stderr.lines().filter(|line| line.starts_with("petstore: ")).collect();
+        assert!(sentences.len() == 1 && sentences[0].contains(reason), "{reason}: {}", rejected.stderr);
     }
     for half in ["--tls-cert", "--tls-key"] {
-        let refused = petstore(["serve", "--keys", &path("keys.toml"), half, &path("server.pem")]);
-        assert_eq!(refused.code, Some(2), "{refused:?}");
-        assert!(refused.stderr.contains("required"), "{}", refused.stderr);
+        let rejected = petstore(["serve", "--keys", &path("keys.toml"), half, &path("server.pem")]);
+        assert_eq!(rejected.code, Some(2), "{rejected:?}");
+        assert!(rejected.stderr.contains("required"), "{}", rejected.stderr);
     }
 }
 
@@ -280,7 +268,7 @@ fn metrics_on_a_reachable_address_need_a_key_with_their_scope() {
     metrics(None).error(401, "unauthorized");
     metrics(Some(&app.key)).error(403, "forbidden");
     let scraper = app.issue_key(&["--name", "scraper", "--scope", "metrics"]);
-    eventually("the new key is in force", || (metrics(Some(&scraper)).status == 200).then_some(()));
+    eventually("the new key is active", || (metrics(Some(&scraper)).status == 200).then_some(()));
     assert_eq!(app.get_as(&scraper, "/v1/pets").status, 403, "it is for nothing else");
     assert_eq!(Call::new(app.operators(), "GET", "/readyz").send().status, 200, "probes need no key");
 }
@@ -300,7 +288,7 @@ fn a_tail_tells_a_planned_stop_from_a_cut_connection() {
         let (operators, folder) = (format!("https://{}", secure.app.operators()), secure.app.folder());
         let (key_file, ca) = (key_file(folder, &key), folder.join("ca.pem"));
         let access = ["--key-file", key_file.to_str().unwrap(), "--ca", ca.to_str().unwrap()];
-        eventually("the key is in force", || {
+        eventually("the key is active", || {
             let stat = petstore(["log", "stat", "--store", &operators].iter().chain(&access));
             (stat.code == Some(0)).then_some(())
         });

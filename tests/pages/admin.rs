@@ -143,7 +143,7 @@ fn the_page_fits_every_screen_and_passes_an_accessibility_check() {
     let (app, ops) = reachable();
     let key = app.issue_key(&["--name", "operator", "--scope", "metrics"]);
     let old = app.issue_key(&["--name", "a web shop with quite a long name <b>&amp; markup</b>"]);
-    eventually("the key is in force", || (app.get_as(&old, "/v1/pets").status == 200).then_some(()));
+    eventually("the key is active", || (app.get_as(&old, "/v1/pets").status == 200).then_some(()));
     let browser = open(ops);
     for (part, signed_in) in [("sign-in", false), ("page", true)] {
         browser.see("#sign-in:not([hidden])");

@@ -1,4 +1,4 @@
-//! A log on a server that was emptied, dropped or replaced: it is refused until an operator accepts it.
+//! A log on a server that was emptied, dropped or replaced: it is rejected until an operator accepts it.
 
 use std::{fs, os::unix::fs::PermissionsExt as _, path::Path};
 
@@ -7,11 +7,7 @@ use serde_json::Value;
 
 const REX: &str = r#"{"name": "Rex", "categoryId": 1}"#;
 
-fn node(store: &str) -> App {
-    App::start_on(program(), store, tempfile::tempdir().unwrap(), &[])
-}
-
-/// Waits until the service has noted which log it has, and checks that nobody else can read the note.
+/// Waits until the service has recorded its log, and checks that only its owner can read the record.
 fn noted(app: &App) {
     let note = eventually("the log is remembered", || {
         let files = fs::read_dir(app.folder()).unwrap().map(|file| file.unwrap().path());
@@ -23,15 +19,15 @@ fn noted(app: &App) {
 }
 
 /// The service does not start, in one sentence that says what to do and holds these words.
-fn is_refused(app: &mut App, words: &str) {
-    let refused = app.try_start_again().expect_err("another log is refused");
-    assert_eq!(refused.code, Some(1), "{refused:?}");
+fn is_rejected(app: &mut App, words: &str) {
+    let rejected = app.try_start_again().expect_err("another log is refused");
+    assert_eq!(rejected.code, Some(1), "{rejected:?}");
     for words in [words, "--accept-new-log"] {
-        assert!(refused.stderr.contains(words), "{words}: {}", refused.stderr);
+        assert!(rejected.stderr.contains(words), "{words}: {}", rejected.stderr);
     }
 }
 
-/// The service starts once it was told to accept the log, and from then on without being told.
+/// The service starts with the flag that accepts the log, and from then on without it.
 fn is_accepted(app: &mut App, pets: usize) {
     app.run_by(&["env".into(), "PETSTORE_ACCEPT_NEW_LOG=true".into()]);
     app.start_again();
@@ -61,10 +57,6 @@ fn rejects_its_log(node: &App, position: i64, head: i64) {
     assert_eq!(ids(&node.all_pets()), (1..=position).collect::<Vec<_>>(), "nothing is forgotten");
 }
 
-fn is_ready(node: &App) {
-    eventually("the node is ready", || (node.anonymous("GET", "/readyz").send().status == 200).then_some(()));
-}
-
 /// The position in the only record in this directory.
 fn recorded_position(directory: &Path) -> i64 {
     let files = fs::read_dir(directory).unwrap().map(|file| file.unwrap().path());
@@ -79,20 +71,20 @@ fn recorded_position(directory: &Path) -> i64 {
 #[test]
 fn a_dropped_table_is_not_an_empty_log() {
     let server = PostgresServer::start();
-    let mut app = node(&server.url("postgres"));
+    let mut app = App::on(&server.url("postgres"));
     assert_eq!(app.post(REX).status, 201);
     noted(&app);
     app.crash();
     app.terminate();
     server.sql("postgres", "DROP TABLE petstore_commits, petstore_schema");
 
-    is_refused(&mut app, "there is no log in the database");
+    is_rejected(&mut app, "there is no log in the database");
     let tables = "SELECT count(*) FROM pg_tables WHERE tablename LIKE 'petstore%'";
     assert_eq!(server.sql("postgres", tables), "0", "none was created");
-    let other = node(&server.url("postgres"));
-    is_refused(&mut app, "the log is empty");
+    let other = App::on(&server.url("postgres"));
+    is_rejected(&mut app, "the log is empty");
     assert_eq!(other.post(REX).status, 201);
-    is_refused(&mut app, "begins with another commit");
+    is_rejected(&mut app, "begins with another commit");
     is_accepted(&mut app, 1);
 }
 
@@ -101,37 +93,37 @@ fn a_stream_that_was_created_again_is_another_log() {
     let runtime = tokio::runtime::Runtime::new().unwrap();
     let cluster = runtime.block_on(NatsCluster::start(1, NatsSync::Default));
     let store = cluster.url("PETS");
-    let mut app = node(&store);
+    let mut app = App::on(&store);
     assert_eq!(app.post(REX).status, 201);
     noted(&app);
     app.terminate();
     runtime.block_on(async { cluster.jetstream().await.delete_stream("PETS").await }).unwrap();
-    drop(node(&store));
-    is_refused(&mut app, "the log is empty");
+    is_rejected(&mut app, "there is no stream PETS");
+    drop(App::on(&store));
+    is_rejected(&mut app, "the log is empty");
     is_accepted(&mut app, 0);
 }
 
 #[test]
-fn nodes_that_run_forget_nothing_when_their_log_is_emptied() {
+fn running_nodes_reject_a_database_that_was_emptied_or_restored_from_an_older_dump() {
     let server = PostgresServer::start();
-    let nodes = [node(&server.url("postgres")), node(&server.url("postgres"))];
+    let nodes = [App::on(&server.url("postgres")), App::on(&server.url("postgres"))];
     for _ in 0..3 {
         assert_eq!(nodes[0].post(REX).status, 201);
     }
     eventually("both show all", || (nodes[1].all_pets().len() == 3).then_some(()));
     server.sql("postgres", "CREATE TABLE backup AS SELECT * FROM petstore_commits");
-    server.sql("postgres", "TRUNCATE petstore_commits");
-    for node in &nodes {
-        rejects_its_log(node, 3, 0);
+    for left in [0, 2] {
+        server.sql("postgres", &format!("DELETE FROM petstore_commits WHERE position > {left}"));
+        for node in &nodes {
+            rejects_its_log(node, 3, left);
+        }
+        let stored = server.sql("postgres", "SELECT count(*) FROM petstore_commits");
+        assert_eq!(stored, left.to_string(), "nothing is stored");
+        let restore = format!("INSERT INTO petstore_commits SELECT * FROM backup WHERE position > {left}");
+        server.sql("postgres", &restore);
+        nodes.iter().for_each(App::wait_until_ready);
     }
-    assert_eq!(
-        server.sql("postgres", "SELECT count(*) FROM petstore_commits"),
-        "0",
-        "and nothing was stored"
-    );
-
-    server.sql("postgres", "INSERT INTO petstore_commits SELECT * FROM backup");
-    nodes.iter().for_each(is_ready);
     assert_eq!(nodes[1].post(REX).json()["id"], 4);
 }
 
@@ -142,7 +134,7 @@ fn a_node_that_runs_rejects_an_emptied_stream_until_it_is_restored() {
     let store = cluster.url("PETS");
     let delete =
         || runtime.block_on(async { cluster.jetstream().await.delete_stream("PETS").await }).unwrap();
-    let app = node(&store);
+    let app = App::on(&store);
     for _ in 0..3 {
         assert_eq!(app.post(REX).status, 201);
     }
@@ -153,7 +145,7 @@ fn a_node_that_runs_rejects_an_emptied_stream_until_it_is_restored() {
 
     delete();
     // A node without a record creates the stream again.
-    let other = node(&store);
+    let other = App::on(&store);
     rejects_its_log(&app, 3, 0);
     assert_eq!(other.all_pets().len(), 0, "nothing was stored");
     drop(other);
@@ -161,7 +153,7 @@ fn a_node_that_runs_rejects_an_emptied_stream_until_it_is_restored() {
     delete();
     let imported = petstore(["log", "import", backup.to_str().unwrap(), "--store", &store]);
     assert_eq!(imported.code, Some(0), "{imported:?}");
-    is_ready(&app);
+    app.wait_until_ready();
     assert_eq!(app.post(REX).json()["id"], 4);
 }
 
@@ -169,7 +161,7 @@ fn a_node_that_runs_rejects_an_emptied_stream_until_it_is_restored() {
 fn a_database_crash_that_loses_acknowledged_commits_is_reported() {
     // The WAL writer sleeps for 10 s, so that the last commits are only in memory.
     let mut server = PostgresServer::start_with(&["synchronous_commit=off", "wal_writer_delay=10s"]);
-    let mut app = node(&server.url("postgres"));
+    let mut app = App::on(&server.url("postgres"));
     let mut pets = 0;
     let mut create = |app: &App| {
         pets += 1;
@@ -191,12 +183,12 @@ fn a_database_crash_that_loses_acknowledged_commits_is_reported() {
         if stored < acknowledged {
             return Some(stored);
         }
-        is_ready(&app);
+        app.wait_until_ready();
         None
     });
     rejects_its_log(&app, pets, stored);
     app.terminate();
-    is_refused(&mut app, &format!("the log ends at position {stored}, but"));
+    is_rejected(&mut app, &format!("the log ends at position {stored}, but"));
     is_accepted(&mut app, usize::try_from(stored).unwrap());
 }
 
@@ -218,11 +210,11 @@ fn nodes_that_share_a_state_directory_never_move_the_record_back() {
     // The database returns to the history that the second node has applied.
     server.sql("postgres", "DELETE FROM petstore_commits WHERE position > 1");
     behind.signal("CONT");
-    is_ready(&behind);
+    behind.wait_until_ready();
     behind.terminate();
     assert_eq!(recorded_position(state.path()), 5);
     for node in [&mut ahead, &mut behind] {
-        is_refused(node, "the log ends at position 1, but this node has applied commits up to position 5");
+        is_rejected(node, "the log ends at position 1, but this node has applied commits up to position 5");
     }
 }
 
@@ -243,10 +235,10 @@ fn an_embedded_log_that_is_gone_is_not_created_again() {
         // The disk is not mounted.
         let disk = app.folder().join("disk");
         fs::remove_dir_all(&disk).unwrap();
-        is_refused(&mut app, "there is no store");
+        is_rejected(&mut app, "there is no store");
         assert!(!disk.exists(), "{engine}: nothing is created");
         fs::create_dir(&disk).unwrap();
-        is_refused(&mut app, "there is no store");
+        is_rejected(&mut app, "there is no store");
         assert_eq!(fs::read_dir(&disk).unwrap().count(), 0, "{engine}: nothing is created");
         is_accepted(&mut app, 0);
     }
@@ -265,13 +257,13 @@ fn a_damaged_record_is_rejected_and_none_is_kept_if_the_operator_says_so() {
         files.into_iter().find(|path| path.extension().is_some_and(|ending| ending == "json")).unwrap();
     let text = fs::read_to_string(&note).unwrap();
     fs::write(&note, text.replacen("\"position\":1", "\"position\":0", 1)).unwrap();
-    is_refused(&mut app, "it is damaged");
+    is_rejected(&mut app, "it is damaged");
     app.use_flags(&["--state", "none"]);
     app.start_again();
     assert_eq!(app.all_pets().len(), 1);
     app.terminate();
     let inside = app.folder().join("log/state");
     app.use_flags(&["--state", inside.to_str().unwrap()]);
-    let refused = app.try_start_again().expect_err("the record must not be inside the store");
-    assert!(refused.stderr.contains("is inside the store"), "{}", refused.stderr);
+    let rejected = app.try_start_again().expect_err("the record must not be inside the store");
+    assert!(rejected.stderr.contains("is inside the store"), "{}", rejected.stderr);
 }

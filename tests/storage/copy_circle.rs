@@ -6,13 +6,13 @@ use std::{env, time::Instant};
 
 use harness::{App, Finished, NatsCluster, NatsSync, PostgresServer, petstore};
 
-/// How many pets make the circle when nobody says, and how many clients add them.
+/// The default number of pets, and the number of clients that add them.
 const PETS: usize = 2_000;
 const CLIENTS: usize = 32;
 
-fn digest(told: &Finished) -> String {
-    assert_eq!(told.code, Some(0), "{}", told.stderr);
-    let line = told.stdout.lines().find(|line| line.starts_with("digest")).expect("a digest is printed");
+fn digest(output: &Finished) -> String {
+    assert_eq!(output.code, Some(0), "{}", output.stderr);
+    let line = output.stdout.lines().find(|line| line.starts_with("digest")).expect("a digest is printed");
     line.split_whitespace().last().unwrap().to_owned()
 }
 
@@ -36,8 +36,7 @@ fn a_history_copied_through_every_engine_comes_back_byte_for_byte() {
     let folder = tempfile::tempdir().unwrap();
     let file = |scheme: &str, name: &str| format!("{scheme}:{}", folder.path().join(name).display());
 
-    let mut app =
-        App::start_on(harness::program(), &file("sled", "first"), tempfile::tempdir().unwrap(), &[]);
+    let mut app = App::on(&file("sled", "first"));
     std::thread::scope(|scope| {
         for client in 0..CLIENTS {
             let app = &app;

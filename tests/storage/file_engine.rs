@@ -52,9 +52,9 @@ async fn the_example_rejects_a_log_that_has_lost_its_end_and_salvages_the_rest()
     contract::fill(&FileLog::open(&path).unwrap(), Version::START, 3).await;
     let whole = fs::read(&path).unwrap();
     fs::write(&path, &whole[..whole.len() - 1]).unwrap();
-    let refused = FileLog::open(&path).unwrap_err();
-    assert_eq!(refused.fault, Fault::Damaged);
-    assert!(refused.detail.contains("ends at position 2, but commits up to 3"), "{refused}");
+    let rejected = FileLog::open(&path).unwrap_err();
+    assert_eq!(rejected.fault, Fault::Damaged);
+    assert!(rejected.detail.contains("ends at position 2, but commits up to 3"), "{rejected}");
     assert_eq!(fs::read(&path).unwrap().len(), whole.len() - 1, "a refused log stays as it is");
 
     let salvaged = FileLog::salvage(&path).unwrap();

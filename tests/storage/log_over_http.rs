@@ -1,11 +1,12 @@
-//! `/log` on the operators' listener: who may read it, what it sends, and how a response ends.
+//! `/log` on the admin listener: who may read it, what it sends, how a response ends, and the log commands that use it.
 
 use std::{
     fs,
     io::{BufRead as _, BufReader, Read as _, Write as _},
-    net::{SocketAddr, TcpStream},
+    net::{SocketAddr, TcpListener, TcpStream},
     os::unix::fs::PermissionsExt as _,
-    path::{Path, PathBuf},
+    process::Command,
+    thread,
     time::Duration,
 };
 
@@ -19,33 +20,32 @@ use application::{
 };
 use chrono::Utc;
 use domain::{CategoryId, NewPet, Pet, PetEvent, PetId, PetName};
-use harness::{App, Call, Response, eventually, petstore};
+use harness::{App, Call, Finished, Response, digest, eventually, key_file, petstore, program};
 use serde_json::Value;
 use uuid::Uuid;
 
 /// No test waits longer for a line.
-const PATIENCE: Duration = Duration::from_mins(1);
+const LINE_TIMEOUT: Duration = Duration::from_mins(1);
 
-/// A service with an operators' listener, and a key that may read its log.
-pub(crate) fn start(flags: &[&str]) -> (App, String) {
+/// A service with an admin listener, and a key that may read its log.
+fn start(flags: &[&str]) -> (App, String) {
     let app = App::start_with(&[&["--ops-listen", "127.0.0.1:0"], flags].concat());
-    let key = log_key(&app);
+    let key = app.log_key();
     (app, key)
 }
 
-/// A new key that may read the log of this service, and is in force.
-pub(crate) fn log_key(app: &App) -> String {
-    let key = app.issue_key(&["--name", "backup", "--scope", "log"]);
-    eventually("the new key is in force", || (head(app.operators(), &key).status == 200).then_some(()));
-    key
-}
-
-/// The key in a file that only its owner can read.
-pub(crate) fn key_file(folder: &Path, key: &str) -> PathBuf {
-    let file = folder.join("log-key");
-    fs::write(&file, format!("{key}\n")).unwrap();
-    fs::set_permissions(&file, fs::Permissions::from_mode(0o600)).unwrap();
-    file
+/// Runs a log command on what listens there, with the key in the environment.
+fn on_service(address: SocketAddr, key: &str, command: &[&str]) -> Finished {
+    let url = format!("http://{address}");
+    let output = Command::new(program())
+        .arg("log")
+        .args(command)
+        .args(["--store", &url])
+        .env("PETSTORE_LOG_KEY", key)
+        .output()
+        .unwrap();
+    let text = |bytes| String::from_utf8(bytes).unwrap();
+    Finished { code: output.status.code(), stdout: text(output.stdout), stderr: text(output.stderr) }
 }
 
 fn log(address: SocketAddr, key: &str, method: &str, query: &str) -> Response {
@@ -63,7 +63,7 @@ struct Reading(BufReader<TcpStream>);
 impl Reading {
     fn begin(address: SocketAddr, key: &str, query: &str) -> Self {
         let mut stream = TcpStream::connect(address).unwrap();
-        stream.set_read_timeout(Some(PATIENCE)).unwrap();
+        stream.set_read_timeout(Some(LINE_TIMEOUT)).unwrap();
         let request = format!("GET /log{query} HTTP/1.0\r\nAuthorization: Bearer {key}\r\n\r\n");
         stream.write_all(request.as_bytes()).unwrap();
         Self(BufReader::new(stream))
@@ -106,8 +106,7 @@ fn position(line: &str) -> u64 {
 
 fn add(app: &App, names: &[&str]) {
     for name in names {
-        let pet = format!(r#"{{"name":"{name}","categoryId":7}}"#);
-        assert_eq!(app.post(&pet).status, 201);
+        app.add(name);
     }
 }
 
@@ -147,19 +146,17 @@ fn only_a_key_with_the_scope_log_may_read_the_log() {
     let message = log(operators, &app.key, "GET", "?after=x").error(403, "forbidden");
     assert!(message.contains("log"), "{message}");
     let metrics = app.issue_key(&["--name", "scraper", "--scope", "metrics"]);
-    eventually("the new key is in force", || {
-        (log(operators, &metrics, "GET", "").status != 401).then_some(())
-    });
+    eventually("the new key is active", || (log(operators, &metrics, "GET", "").status != 401).then_some(()));
     log(operators, &metrics, "GET", "").error(403, "forbidden");
     app.get_as(&key, "/log").error(404, "not_found");
     app.get_as(&key, "/v1/pets").error(403, "forbidden");
     log(operators, &key, "POST", "").error(405, "method_not_allowed");
     assert_eq!(log(operators, &key, "GET", "").status, 200);
-    eventually("the log tells who has read it", || app.printed().1.contains("backup").then_some(()));
+    app.wait_for_log("backup");
 }
 
 #[test]
-fn a_wrong_query_gets_a_clear_400() {
+fn an_invalid_query_gets_400_with_the_rule() {
     let (app, key) = start(&[]);
     add(&app, &["Rex"]);
     for (query, words) in [
@@ -189,7 +186,7 @@ fn a_follower_gets_new_commits_and_heartbeats_and_ends_with_the_service() {
     let readers = Call::new(app.operators(), "GET", "/metrics").send();
     assert!(readers.text().contains("\npetstore_log_readers 1\n"), "{}", readers.text());
     app.signal("TERM");
-    // A draining service goes on serving: what it acknowledges then reaches the follower, too.
+    // A draining service still serves, and its last commits reach the follower.
     add(&app, &["Ada"]);
     assert_eq!(position(&follower.record().unwrap()), 3);
     assert_eq!(follower.record(), None, "the end, without a manifest");
@@ -208,24 +205,24 @@ fn a_follower_whose_key_is_revoked_gets_nothing_more() {
     let id = listed.lines().find(|line| line.contains("backup")).unwrap().split_whitespace().next().unwrap();
     assert_eq!(petstore(["keys", "revoke", id, "--keys", file.to_str().unwrap()]).code, Some(0));
     assert_eq!(follower.record(), None, "the end");
-    eventually("the log says why", || {
-        app.printed().1.contains("the key is not valid any more").then_some(())
-    });
+    app.wait_for_log("the key is not valid any more");
 }
 
 #[test]
-fn so_many_may_read_at_once_and_no_more() {
+fn readers_above_the_limit_get_503() {
     let (app, key) = start(&[]);
     let mut readers: Vec<_> =
         (0..16).map(|_| Reading::begin(app.operators(), &key, "?follow=true")).collect();
     for reader in &mut readers {
         assert_eq!(reader.status(), 200);
     }
-    let refused = log(app.operators(), &key, "GET", "");
-    refused.error(503, "busy");
-    assert!(refused.header("retry-after").is_some());
+    let rejected = log(app.operators(), &key, "GET", "");
+    rejected.error(503, "busy");
+    assert!(rejected.header("retry-after").is_some());
     drop(readers);
-    eventually("there is room again", || (log(app.operators(), &key, "GET", "").status == 200).then_some(()));
+    eventually("a reader is accepted again", || {
+        (log(app.operators(), &key, "GET", "").status == 200).then_some(())
+    });
 }
 
 /// The commits of a history that is larger than what sockets hold.
@@ -242,7 +239,7 @@ async fn large_export() -> Vec<u8> {
             let details =
                 NewPet { name: PetName::new(&*name).unwrap(), category_id: CategoryId(1), status: None };
             let event = PetEvent::Added(Pet { id: PetId::new(id).unwrap(), details });
-            Entry { event, by: KeyId("somebody".into()), request_key: None }
+            Entry { event, by: KeyId("owner".into()), request_key: None }
         });
         let (position, commit) = (last.position.next(), CommitId(Uuid::now_v7()));
         let entries = entries.collect();
@@ -278,7 +275,7 @@ fn a_reader_that_does_not_read_is_closed_and_can_resume() {
 
     let mut slow = Reading::begin(app.operators(), &key, "?follow=true");
     assert_eq!(slow.status(), 200);
-    eventually("the service closes it", || app.printed().1.contains("read too slowly").then_some(()));
+    app.wait_for_log("read too slowly");
     let metrics = Call::new(app.operators(), "GET", "/metrics").send();
     let only_this_scrape = "\npetstore_http_in_flight_bytes 2048\n";
     assert!(metrics.text().contains(only_this_scrape), "its memory is given back");
@@ -293,4 +290,138 @@ fn a_reader_that_does_not_read_is_closed_and_can_resume() {
     let stored = fs::read_to_string(export).unwrap();
     let stored: Vec<_> = stored.lines().collect();
     assert!(sent[..40] == stored[..40], "the same bytes in two parts");
+}
+
+#[test]
+fn a_running_service_is_exported_verified_searched_and_copied() {
+    let (mut app, key) = start(&[]);
+    add(&app, &["Rex", "Tom"]);
+    let operators = app.operators();
+    let export = on_service(operators, &key, &["export"]);
+    assert_eq!(export.code, Some(0), "{export:?}");
+    let verified = on_service(operators, &key, &["verify"]);
+    assert_eq!(verified.code, Some(0), "{verified:?}");
+    let stat = on_service(operators, &key, &["stat"]);
+    assert_eq!(stat.code, Some(0), "{stat:?}");
+    assert!(stat.stdout.contains("engine of the service = sled"), "{}", stat.stdout);
+    let found = on_service(operators, &key, &["find", "--pet", "2"]);
+    assert!(found.code == Some(0) && found.stdout.contains("added pet 2: \"Tom\""), "{found:?}");
+    let head = verified.value("head hash").to_owned();
+    add(&app, &["Ada"]);
+    let grown = on_service(operators, &key, &["verify", "--head", &head]);
+    assert!(grown.stdout.contains("up to position 2, this is the history"), "{grown:?}");
+
+    let folder = tempfile::tempdir().unwrap();
+    let file = |name: &str| folder.path().join(name).to_str().unwrap().to_owned();
+    let key_file = key_file(folder.path(), &key);
+    let (from, to) = (format!("http://{operators}"), format!("sqlite:{}", file("copy")));
+    let copy = ["log", "copy", "--from", &from, "--to", &to, "--key-file", key_file.to_str().unwrap()];
+    for _ in 0..2 {
+        let copied = petstore(copy);
+        assert_eq!(copied.code, Some(0), "{copied:?}");
+    }
+    fs::set_permissions(&key_file, fs::Permissions::from_mode(0o644)).unwrap();
+    let open = petstore(copy);
+    assert!(open.code == Some(1) && open.stderr.contains("every user can use the API key in"), "{open:?}");
+    fs::write(file("backup"), &export.stdout).unwrap();
+    let restored = format!("sled:{}", file("restored"));
+    let imported = petstore(["log", "import", &file("backup"), "--store", &restored]);
+    assert_eq!(imported.value("digest"), verified.value("digest"));
+    assert!(app.terminate().success());
+    assert_eq!(digest(app.store()), digest(&to));
+}
+
+#[test]
+fn a_log_that_cannot_be_read_is_reported_in_one_sentence() {
+    let (app, key) = start(&[]);
+    let (operators, port) = (app.operators(), app.operators().port());
+    for (address, key, words) in [
+        (operators, "", "needs an API key with the scope log: name its file with --key-file"),
+        (operators, "nonsense", "answers 401: the API key is not valid there"),
+        (operators, "two words", "an API key is one word"),
+        (
+            operators,
+            app.key.as_str(),
+            "answers 403: the API key lacks the scope log; issue a key that has it",
+        ),
+        (app.address(), &key, "no log at this address; use that of the admin listener"),
+        (([0, 0, 0, 0], port).into(), &key, "use https, or add ?tls=off"),
+        (([127, 0, 0, 1], 1).into(), &key, "cannot connect"),
+    ] {
+        let rejected = on_service(address, key, &["export"]);
+        assert_eq!(rejected.code, Some(1), "{rejected:?}");
+        assert!(
+            rejected.stderr.contains(words) && rejected.stderr.lines().count() == 1,
+            "{words}: {rejected:?}"
+        );
+        assert!(rejected.stdout.is_empty(), "{rejected:?}");
+    }
+    let waived = Command::new(program())
+        .args(["log", "stat", "--store", &format!("http://0.0.0.0:{port}?tls=off")])
+        .env("PETSTORE_LOG_KEY", &key)
+        .output()
+        .unwrap();
+    assert!(waived.status.success(), "{waived:?}");
+    let url = format!("http://{operators}");
+    let keys = app.keys_file();
+    let serve = ["serve", "--listen", "127.0.0.1:0", "--keys", keys.to_str().unwrap(), "--store", &url];
+    for command in [
+        &serve[..],
+        &["log", "import", "--store", &url],
+        &["log", "salvage", "--from", &url, "--to", "memory:"],
+    ] {
+        let rejected = petstore(command);
+        assert_eq!(rejected.code, Some(1), "{rejected:?}");
+        assert!(rejected.stderr.contains("a running service, whose log can only be read"), "{rejected:?}");
+    }
+}
+
+/// Listens like a service, and responds to `GET /log` with these bytes.
+fn respond_with(body: String) -> SocketAddr {
+    let listener = TcpListener::bind("127.0.0.1:0").unwrap();
+    let address = listener.local_addr().unwrap();
+    // Ends with the test.
+    thread::spawn(move || {
+        for stream in listener.incoming() {
+            let mut stream = BufReader::new(stream.unwrap());
+            let mut request = String::new();
+            stream.read_line(&mut request).unwrap();
+            let mut rest = String::new();
+            while stream.read_line(&mut rest).unwrap() > 2 {}
+            let body = if request.starts_with("GET /log") { &body } else { "" };
+            let response = format!("HTTP/1.0 200 OK\r\nLog-Position: 2\r\n\r\n{body}");
+            // The client may have closed the connection.
+            let _ = stream.get_mut().write_all(response.as_bytes());
+        }
+    });
+    address
+}
+
+#[test]
+fn a_response_that_is_not_whole_is_no_backup() {
+    let (app, key) = start(&[]);
+    add(&app, &["Rex", "Tom"]);
+    let whole = on_service(app.operators(), &key, &["export"]).stdout;
+    let lines: Vec<_> = whole.lines().map(|line| format!("{line}\n")).collect();
+    let [first, second, manifest] = &lines[..] else { panic!("{lines:?}") };
+    let export = |body: String| on_service(respond_with(body), &key, &["export"]);
+    assert_eq!(export(whole.clone()).code, Some(0));
+    assert_eq!(export(format!("\n{first}\n\n{second}{manifest}")).code, Some(0), "heartbeats do not count");
+    for (body, words) in [
+        (format!("{first}{second}"), "cut off after position 2"),
+        (format!("{first}{}", &second[..40]), "cut off after position 1"),
+        (format!("{first}{manifest}"), "a manifest that does not match"),
+        (format!("{first}{second}{}", manifest.replace("\"bytes\":", "\"bytes\":1")), "does not match"),
+        (format!("{second}{first}{manifest}"), "position 1"),
+        (format!("{}{second}{manifest}", first.replace("Rex", "Max")), "its checksum does not match"),
+    ] {
+        let rejected = export(body);
+        assert_eq!(rejected.code, Some(1), "{rejected:?}");
+        assert!(rejected.stderr.contains(words), "{words}: {}", rejected.stderr);
+        assert!(
+            !rejected.stdout.contains("manifest"),
+            "an incomplete export has no manifest: {}",
+            rejected.stdout
+        );
+    }
 }

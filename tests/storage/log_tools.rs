@@ -26,7 +26,7 @@ enum End {
 /// A store at `log` in the folder.
 fn store_in(folder: &Path, engine: &str, end: End) -> String {
     let store = format!("{engine}:{}", folder.join("log").display());
-    let mut app = App::start_on(program(), &store, TempDir::new().unwrap(), &[]);
+    let mut app = App::on(&store);
     for name in ["Rex", "Tom"] {
         let pet = format!(r#"{{"name":"{name}","categoryId":1,"status":"available"}}"#);
         assert_eq!(app.post(&pet).status, 201);
@@ -87,11 +87,11 @@ fn looking_changes_nothing_in_a_store() {
             give_away(folder.path());
             let before = listing(folder.path());
             look(&store, |command, finished| {
-                let told = format!("{command}, {engine}, {end:?}: {}", finished.stderr);
-                assert_eq!(finished.code, Some(0), "{told}");
+                let case = format!("{command}, {engine}, {end:?}: {}", finished.stderr);
+                assert_eq!(finished.code, Some(0), "{case}");
                 let after = listing(folder.path());
-                assert_eq!(names(&after), names(&before), "{told}");
-                assert!(after == before, "{told}: times, owners and bytes stay");
+                assert_eq!(names(&after), names(&before), "{case}");
+                assert!(after == before, "{case}: times, owners and bytes stay");
             });
         }
     }
@@ -124,7 +124,7 @@ fn a_store_in_use_is_not_looked_at() {
     for engine in ENGINES {
         let folder = TempDir::new().unwrap();
         let store = format!("{engine}:{}", folder.path().join("log").display());
-        let _app = App::start_on(program(), &store, TempDir::new().unwrap(), &[]);
+        let _app = App::on(&store);
         look(&store, |command, finished| {
             assert_eq!(finished.code, Some(1), "{command}, {engine}");
             assert!(

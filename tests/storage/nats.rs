@@ -5,13 +5,11 @@ mod crash;
 mod durability;
 mod foreign;
 mod load;
-mod lost_answer;
 mod network;
 mod payload;
 mod quota;
 mod refusal;
 mod settings;
-mod sharing;
 
 use std::{
     sync::{
@@ -26,7 +24,7 @@ use application::{
     LogAccess, PetStore, contract,
     ports::{EventLog, Fault},
 };
-use harness::{NatsCluster, NatsSync, open_node};
+use harness::{CutProxy, NatsCluster, NatsSync, all_pets, create, open_node};
 
 #[tokio::test(flavor = "multi_thread")]
 async fn a_single_server_keeps_the_contract() {
@@ -43,6 +41,20 @@ async fn keeps_the_contract(cluster: &NatsCluster) {
     let fresh = async || open(&cluster.url(&format!("S{}", streams.fetch_add(1, Ordering::Relaxed)))).await;
     contract::check_all(fresh).await;
     contract::a_reopened_log_holds_everything(async || open(&cluster.url("AGAIN")).await).await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_lost_acknowledgement_adds_exactly_one_pet() {
+    let cluster = NatsCluster::start(1, NatsSync::Default).await;
+    let proxy = CutProxy::start(cluster.servers()[0].address()).await;
+    let store = open_store(&format!("nats://{}/PETS", proxy.address())).await;
+    proxy.lose_the_response_to("Rex");
+    let created = create(&store, "Rex").await.expect("the store finds out that Rex is stored");
+    assert_eq!(proxy.lost_responses(), 1, "the acknowledgement was lost");
+    assert_eq!(created.id.get(), 1);
+    assert_eq!(all_pets(&store), Ok(vec![created]), "there is one Rex");
+    let log = open(&cluster.url("PETS")).await;
+    assert_eq!(log.head().await.map(|head| head.0), Ok(1), "the log holds one commit");
 }
 
 async fn open(url: &str) -> Arc<dyn EventLog> {

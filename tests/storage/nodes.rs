@@ -12,20 +12,16 @@ use std::{
 use harness::{App, NatsCluster, NatsSync, PostgresServer, eventually, ids, petstore, program};
 use serde_json::json;
 
-fn node(store: &str) -> App {
-    App::start_on(program(), store, tempfile::tempdir().unwrap(), &[])
-}
-
 /// Runs `check` with nodes on PostgreSQL, then with nodes on a JetStream cluster of three.
 fn on_shared_engines(nodes: usize, check: impl Fn(&[App])) {
     let mut postgres = PostgresServer::start();
     let database = postgres.create_database();
     let url = postgres.url(&database);
-    check(&(0..nodes).map(|_| node(&url)).collect::<Vec<_>>());
+    check(&(0..nodes).map(|_| App::on(&url)).collect::<Vec<_>>());
     let runtime = tokio::runtime::Runtime::new().unwrap();
     let cluster = runtime.block_on(NatsCluster::start(3, NatsSync::Always));
     let url = cluster.url("PETS");
-    check(&(0..nodes).map(|_| node(&url)).collect::<Vec<_>>());
+    check(&(0..nodes).map(|_| App::on(&url)).collect::<Vec<_>>());
 }
 
 #[test]
@@ -37,7 +33,7 @@ fn a_client_that_sends_the_position_sees_the_write_of_another_node_at_once() {
             let position = created.header("log-position").unwrap();
             let path = created.header("location").unwrap();
             let get = nodes[1].call("GET", path).header("Log-Position", position);
-            // On a busy machine a second may be too short, and then the client is told to come back.
+            // On a busy machine a second may be too short, and then the client gets 503.
             let found = eventually("the other node shows it", || {
                 Some(get.send()).filter(|found| found.status != 503)
             });
@@ -106,7 +102,7 @@ fn a_request_key_works_across_nodes() {
             if again.status != 401 {
                 break again;
             }
-            assert!(Instant::now() < deadline, "a changed key file is in force soon");
+            assert!(Instant::now() < deadline, "a changed key file is active soon");
         };
         assert_eq!((again.status, &again.body), (201, &first.body));
         assert_eq!(again.header("idempotency-replayed"), Some("true"));
@@ -118,23 +114,23 @@ fn a_request_key_works_across_nodes() {
 fn a_node_that_loses_its_engine_reports_it_keeps_serving_reads_and_recovers() {
     let mut server = PostgresServer::start();
     let database = server.create_database();
-    let app = node(&server.url(&database));
+    let app = App::on(&server.url(&database));
     assert_eq!(app.post(r#"{"name":"Rex","categoryId":7}"#).status, 201);
     server.kill();
     // The server's processes do not end all at once: it may take a last pet.
-    let refused = eventually("a server that is gone takes no pets", || {
+    let rejected = eventually("a server that is gone takes no pets", || {
         let response = app.post(r#"{"name":"Bella","categoryId":7}"#);
         (response.status != 201).then_some(response)
     });
-    refused.error(503, "unavailable");
-    assert!(refused.header("retry-after").is_some());
+    rejected.error(503, "unavailable");
+    assert!(rejected.header("retry-after").is_some());
     let wait_for = |status: u16| {
         eventually(&format!("/readyz says {status}"), || {
             (app.anonymous("GET", "/readyz").send().status == status).then_some(())
         });
     };
     wait_for(503);
-    assert_eq!(app.get("/v1/pets/1").status, 200, "reads go on from memory");
+    assert_eq!(app.get("/v1/pets/1").status, 200, "reads continue from memory");
     assert_eq!(app.anonymous("GET", "/livez").send().status, 200);
     server.start_again();
     wait_for(200);
@@ -145,7 +141,7 @@ fn a_node_that_loses_its_engine_reports_it_keeps_serving_reads_and_recovers() {
 fn an_engine_that_acknowledges_too_early_is_reported_and_can_be_rejected() {
     let runtime = tokio::runtime::Runtime::new().unwrap();
     let cluster = runtime.block_on(NatsCluster::start(1, NatsSync::Default));
-    let app = node(&cluster.url("PETS"));
+    let app = App::on(&cluster.url("PETS"));
     let ready = app.anonymous("GET", "/readyz").send().json();
     assert_eq!(
         (&ready["engine"], &ready["durability"]["level"]),
@@ -157,9 +153,9 @@ fn an_engine_that_acknowledges_too_early_is_reported_and_can_be_rejected() {
     let url = cluster.url("PETS");
     let arguments =
         ["serve", "--listen", "127.0.0.1:0", "--store", &url, "--require-durability", "synced", "--keys"];
-    let refused = petstore(arguments.into_iter().chain([keys.to_str().unwrap()]));
-    assert_eq!(refused.code, Some(1), "{refused:?}");
-    assert!(refused.stderr.contains("--require-durability"), "{}", refused.stderr);
+    let rejected = petstore(arguments.into_iter().chain([keys.to_str().unwrap()]));
+    assert_eq!(rejected.code, Some(1), "{rejected:?}");
+    assert!(rejected.stderr.contains("--require-durability"), "{}", rejected.stderr);
 }
 
 #[test]
@@ -170,9 +166,9 @@ fn inspecting_a_missing_log_does_not_create_it() {
     let cluster = runtime.block_on(NatsCluster::start(1, NatsSync::Always));
     for url in [postgres.url(&database), cluster.url("NOWHERE")] {
         for _ in 0..2 {
-            let told = petstore(["log", "verify", "--store", &url]);
-            assert_eq!(told.code, Some(1), "{told:?}");
-            assert_eq!(told.stderr.trim().lines().count(), 1, "one sentence: {}", told.stderr);
+            let output = petstore(["log", "verify", "--store", &url]);
+            assert_eq!(output.code, Some(1), "{output:?}");
+            assert_eq!(output.stderr.trim().lines().count(), 1, "one sentence: {}", output.stderr);
         }
     }
 }
@@ -190,16 +186,14 @@ fn a_node_that_starts_before_its_engine_waits_for_it() {
     assert_eq!((ready.status, ready.json()["status"].as_str()), (503, Some("starting")), "{}", ready.text());
     app.get("/v1/pets").error(503, "unavailable");
     server.start_again();
-    eventually("the service is ready", || {
-        (app.anonymous("GET", "/readyz").send().status == 200).then_some(())
-    });
+    app.wait_until_ready();
     assert_eq!(app.post(r#"{"name":"Rex","categoryId":7}"#).status, 201);
 }
 
 #[test]
 fn tail_shows_the_last_commits_and_then_the_new_ones() {
     let server = PostgresServer::start();
-    let app = node(&server.url("postgres"));
+    let app = App::on(&server.url("postgres"));
     for count in 1..=12 {
         assert_eq!(app.post(&format!(r#"{{"name":"pet {count}","categoryId":7}}"#)).status, 201);
     }

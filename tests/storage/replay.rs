@@ -82,8 +82,8 @@ async fn the_first_of_several_damaged_records_is_the_one_that_is_reported() {
         }
     })
     .await;
-    let refused = open(log).await.err().expect("a damaged log is refused");
-    assert!(refused.detail.contains("position 3217 "), "{refused}");
+    let rejected = open(log).await.err().expect("a damaged log is refused");
+    assert!(rejected.detail.contains("position 3217 "), "{rejected}");
 }
 
 #[tokio::test]
@@ -97,6 +97,6 @@ async fn a_record_that_was_replaced_by_a_sound_one_breaks_the_chain() {
             *bytes = other.bytes.to_vec();
         }
     });
-    let refused = open(log.await).await.err().expect("a broken chain is refused");
-    assert!(refused.detail.contains("position 2345 does not follow"), "{refused}");
+    let rejected = open(log.await).await.err().expect("a broken chain is refused");
+    assert!(rejected.detail.contains("position 2345 does not follow"), "{rejected}");
 }

@@ -1,6 +1,6 @@
 //! What survives a clean stop, a kill, a second process on the same store, and damage.
 
-use std::{fs, path::Path, process::Command};
+use std::{fs, path::Path};
 
 use adapters::event_log::{sled::SledLog, sqlite::SqliteLog};
 use application::{
@@ -25,7 +25,7 @@ fn a_clean_stop_keeps_everything_and_exits_with_0() {
         assert_eq!(app.wait_until_ended().code(), Some(0), "{signal}");
         app.start_again();
         assert_eq!(app.get("/v1/pets").json(), json!(before), "{signal}");
-        assert_eq!(add(&app), 6, "{signal}: ids go on");
+        assert_eq!(add(&app), 6, "{signal}: ids continue");
     }
 }
 
@@ -33,7 +33,7 @@ fn a_clean_stop_keeps_everything_and_exits_with_0() {
 fn a_kill_right_after_a_response_loses_nothing() {
     let mut app = App::start();
     for round in 1..=10 {
-        assert_eq!(add(&app), round, "ids go on rising");
+        assert_eq!(add(&app), round, "ids continue");
         app.crash();
         let pets = app.get("/v1/pets?limit=100").json();
         assert_eq!(
@@ -69,7 +69,7 @@ fn an_unusable_store_is_rejected_with_one_sentence() {
     fs::write(&file, "not a folder").unwrap();
     let keys = folder.path().join("keys.toml");
     for store in [format!("sled:{}", file.display()), "sled:/proc/petstore".to_owned()] {
-        let refused = petstore([
+        let rejected = petstore([
             "serve",
             "--listen",
             "127.0.0.1:0",
@@ -78,52 +78,10 @@ fn an_unusable_store_is_rejected_with_one_sentence() {
             "--keys",
             keys.to_str().unwrap(),
         ]);
-        assert_eq!(refused.code, Some(1), "{refused:?}");
-        assert_eq!(refused.sentences(), 1, "one sentence: {}", refused.stderr);
+        assert_eq!(rejected.code, Some(1), "{rejected:?}");
+        assert_eq!(rejected.sentences(), 1, "one sentence: {}", rejected.stderr);
     }
     assert_eq!(fs::read_to_string(&file).unwrap(), "not a folder", "nothing was touched");
-}
-
-#[test]
-fn a_flipped_bit_never_shortens_the_history_silently() {
-    let mut app = App::start();
-    for _ in 0..200 {
-        add(&app);
-    }
-    app.terminate();
-    let exported = |store: &str| petstore(["log", "export", "--store", store]);
-    let lines = |text: &str| {
-        text.lines().filter(|line| line.contains("\"v\":2")).map(str::to_owned).collect::<Vec<_>>()
-    };
-    let sound = lines(&exported(app.store()).stdout);
-    let log = app.folder().join("log");
-    let mut refused = 0;
-    for trial in 0..40_usize {
-        let copy = app.folder().join(format!("copy-{trial}"));
-        assert!(Command::new("cp").arg("-r").arg(&log).arg(&copy).status().unwrap().success());
-        let file = copy.join("sled/db");
-        let mut bytes = fs::read(&file).unwrap();
-        let used = bytes.iter().rposition(|byte| *byte != 0).unwrap();
-        let place = trial * used / 40;
-        bytes[place] ^= 1 << (trial % 8);
-        fs::write(&file, bytes).unwrap();
-        let after = exported(&format!("sled:{}", copy.display()));
-        if after.code == Some(0) {
-            assert_eq!(lines(&after.stdout), sound, "trial {trial}: a log that opens is whole");
-        } else {
-            refused += 1;
-            assert_eq!(after.code, Some(1), "trial {trial}: {}", after.stderr);
-            assert_eq!(
-                after.stderr.trim().lines().count(),
-                1,
-                "trial {trial}: one sentence, no panic: {}",
-                after.stderr
-            );
-        }
-        fs::remove_dir_all(copy).unwrap();
-    }
-    assert!(refused > 0, "flips in the middle of records are noticed");
-    println!("40 flipped bits: {refused} refused, {} harmless, 0 silent", 40 - refused);
 }
 
 #[test]
@@ -144,9 +102,9 @@ fn the_log_can_be_inspected_when_no_service_runs() {
     );
     let digest = lines[3]["manifest"]["sha256"].as_str().unwrap();
     for command in ["verify", "stat"] {
-        let told = petstore(["log", command, "--store", app.store()]);
-        assert_eq!(told.code, Some(0), "{}", told.stderr);
-        assert!(told.stdout.contains(digest), "{command}: {}", told.stdout);
+        let output = petstore(["log", command, "--store", app.store()]);
+        assert_eq!(output.code, Some(0), "{}", output.stderr);
+        assert!(output.stdout.contains(digest), "{command}: {}", output.stdout);
     }
     let nowhere = format!("{}-nowhere", app.store());
     assert_eq!(petstore(["log", "verify", "--store", &nowhere]).code, Some(1), "looking makes no store");

@@ -56,7 +56,7 @@ async fn a_copy_has_the_same_bytes_on_every_engine() {
     })
     .await
     .unwrap();
-    assert_eq!(seen, (1..=300).collect::<Vec<_>>(), "progress is told");
+    assert_eq!(seen, (1..=300).collect::<Vec<_>>(), "progress is reported");
     let copied = transfer::copy(&*second, &third, Until::Head, |_| {}).await.unwrap();
     assert_eq!(copied, summary(&first).await);
     assert_eq!(
@@ -84,8 +84,8 @@ impl LogSource for Replaced {
         self.after.head().await
     }
 
-    async fn wait_for(&self, position: Position, patience: Duration) -> Result<(), LogError> {
-        self.after.wait_for(position, patience).await
+    async fn wait_for(&self, position: Position, timeout: Duration) -> Result<(), LogError> {
+        self.after.wait_for(position, timeout).await
     }
 
     fn durability(&self) -> Durability {
@@ -125,18 +125,18 @@ async fn a_target_with_another_history_is_left_unchanged() {
     let from = history(20).await;
     let other = history(5).await;
     let before = summary(&other).await;
-    let refused = transfer::copy(&from, &other, Until::Head, |_| {}).await;
+    let rejected = transfer::copy(&from, &other, Until::Head, |_| {}).await;
     assert!(
-        matches!(refused, Err(Broken { error: CopyError::AnotherHistory(Position(5)), .. })),
-        "{refused:?}"
+        matches!(rejected, Err(Broken { error: CopyError::AnotherHistory(Position(5)), .. })),
+        "{rejected:?}"
     );
     let longer = MemoryLog::default();
     transfer::copy(&from, &longer, Until::Head, |_| {}).await.unwrap();
     add(&longer, 20, 21).await;
-    let refused = transfer::copy(&from, &longer, Until::Head, |_| {}).await;
+    let rejected = transfer::copy(&from, &longer, Until::Head, |_| {}).await;
     assert!(
-        matches!(refused, Err(Broken { error: CopyError::AnotherHistory(Position(21)), .. })),
-        "{refused:?}"
+        matches!(rejected, Err(Broken { error: CopyError::AnotherHistory(Position(21)), .. })),
+        "{rejected:?}"
     );
     assert_eq!(summary(&other).await, before);
 }
@@ -145,7 +145,7 @@ async fn a_target_with_another_history_is_left_unchanged() {
 async fn with_damage(log: &MemoryLog, damaged: u64) -> MemoryLog {
     let copy = MemoryLog::default();
     let mut head = Version::START;
-    for StoredRecord { position, bytes } in log.read(Position::START, ReadBound::BATCH).await.unwrap() {
+    for StoredRecord { position, bytes, .. } in log.read(Position::START, ReadBound::BATCH).await.unwrap() {
         let id = codec::decode(&bytes).unwrap().id;
         let mut bytes = bytes.to_vec();
         if position == Position(damaged) {
@@ -223,9 +223,9 @@ async fn an_incomplete_export_is_rejected_at_the_line_where_it_breaks() {
         (String::new(), 1),
         (text.clone() + &text, 11),
     ] {
-        let refused = transfer::import(broken.as_bytes(), &MemoryLog::default(), |_| {}).await;
-        let Err(Broken { error: ExportError::NotAnExport { line, .. }, sound }) = refused else {
-            panic!("{refused:?}")
+        let rejected = transfer::import(broken.as_bytes(), &MemoryLog::default(), |_| {}).await;
+        let Err(Broken { error: ExportError::NotAnExport { line, .. }, sound }) = rejected else {
+            panic!("{rejected:?}")
         };
         assert_eq!((line, sound.last), (at, Position(at - 1)));
     }

@@ -2,7 +2,7 @@
 //! service runs.
 //!
 //! Reading order: [`ApiKeys`] (authenticates every request), `file` (the key file), `issue`, `rotate` and `revoke` (how
-//! it changes), `record` (one entry of it), `key` (the secret), `document` (the file's text), `last_use`, `log_once`.
+//! it changes), `record` (one entry of it), `key` (the secret), `document` (the file's text), `last_use`.
 
 mod changes;
 mod document;
@@ -10,7 +10,6 @@ mod file;
 mod issue;
 mod key;
 mod last_use;
-mod log_once;
 mod record;
 mod revoke;
 mod rotate;
@@ -25,7 +24,7 @@ use std::{
     time::Duration,
 };
 
-use crate::access::{Allowance, Authenticator, KeyReloads, Principal, RateLimit, RefusedKey};
+use crate::access::{Allowance, Authenticator, KeyReloads, Principal, RateLimit, RejectedKey};
 use application::{KeyId, ports::Clock};
 use chrono::{DateTime, Utc};
 use data_encoding::HEXLOWER;
@@ -43,12 +42,11 @@ pub use self::{
     revoke::{RevokeError, Revoked},
     rotate::{RotateError, Rotated, Rotation},
 };
-use self::{
-    key::ID_BYTES,
-    last_use::LastUse,
-    log_once::{LogOnce, ReloadEvent},
+use self::{key::ID_BYTES, last_use::LastUse};
+use crate::{
+    log_once::{Change, LogOnce},
+    private_files,
 };
-use crate::private_files;
 
 /// Far more than a key and a line break.
 const FIRST_KEY_BYTES_MAX: u64 = 1_024;
@@ -159,12 +157,12 @@ impl ApiKeys {
             Ok(())
         });
         match loaded.log.attempt(outcome.as_ref().err()) {
-            ReloadEvent::None => {}
-            ReloadEvent::Failed(error) => {
+            Change::None => {}
+            Change::Failed(error) => {
                 self.failed_reloads.fetch_add(1, Relaxed);
                 tracing::warn!("the loaded keys stay active: {error}");
             }
-            ReloadEvent::Recovered => tracing::info!("the key file can be used again"),
+            Change::Recovered => tracing::info!("the key file can be used again"),
         }
     }
 
@@ -181,9 +179,9 @@ impl ApiKeys {
             saved.uses = uses;
         }
         match saved.log.attempt(outcome.as_ref().err()) {
-            ReloadEvent::None => {}
-            ReloadEvent::Failed(error) => tracing::warn!("the last use of API keys is not recorded: {error}"),
-            ReloadEvent::Recovered => tracing::info!("the last use of API keys is recorded again"),
+            Change::None => {}
+            Change::Failed(error) => tracing::warn!("the last use of API keys is not recorded: {error}"),
+            Change::Recovered => tracing::info!("the last use of API keys is recorded again"),
         }
     }
 
@@ -229,9 +227,9 @@ impl ApiKeys {
 }
 
 impl Authenticator for ApiKeys {
-    fn authenticate(&self, key: &str) -> Result<Arc<Principal>, RefusedKey> {
-        let hash = KeyHash::of_presented(key).ok_or(RefusedKey::Unknown)?;
-        let entry = self.keys.read().find(&hash).ok_or(RefusedKey::Unknown)?;
+    fn authenticate(&self, key: &str) -> Result<Arc<Principal>, RejectedKey> {
+        let hash = KeyHash::of_presented(key).ok_or(RejectedKey::Unknown)?;
+        let entry = self.keys.read().find(&hash).ok_or(RejectedKey::Unknown)?;
         entry.accept(self.clock.now())
     }
 
@@ -278,16 +276,16 @@ impl KeyEntry {
     }
 
     /// Refuses a key that is no longer valid. Asked at every request: a key expires without a change of the file.
-    fn check(&self, now: DateTime<Utc>) -> Result<&Arc<Principal>, RefusedKey> {
+    fn check(&self, now: DateTime<Utc>) -> Result<&Arc<Principal>, RejectedKey> {
         match self.record.state(now) {
             KeyState::Active => Ok(&self.principal),
-            KeyState::Expired => Err(RefusedKey::Expired(self.principal.id.clone())),
-            KeyState::Revoked => Err(RefusedKey::Revoked(self.principal.id.clone())),
+            KeyState::Expired => Err(RejectedKey::Expired(self.principal.id.clone())),
+            KeyState::Revoked => Err(RejectedKey::Revoked(self.principal.id.clone())),
         }
     }
 
     /// Checks the key, and records its use.
-    fn accept(&self, now: DateTime<Utc>) -> Result<Arc<Principal>, RefusedKey> {
+    fn accept(&self, now: DateTime<Utc>) -> Result<Arc<Principal>, RejectedKey> {
         let principal = self.check(now)?;
         self.last_use.set(now);
         Ok(principal.clone())

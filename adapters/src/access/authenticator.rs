@@ -4,13 +4,13 @@ use std::sync::Arc;
 
 use application::KeyId;
 
-use super::principal::{Principal, RefusedKey};
+use super::principal::{Principal, RejectedKey};
 
 /// Authenticates API keys.
 pub trait Authenticator: Send + Sync + 'static {
     /// Returns the owner of this key if it is valid now: known, not revoked, not expired. Takes the same time for every
     /// unknown key.
-    fn authenticate(&self, key: &str) -> Result<Arc<Principal>, RefusedKey>;
+    fn authenticate(&self, key: &str) -> Result<Arc<Principal>, RejectedKey>;
 
     /// Rejects a key that is no longer valid, by its id. Asked again before a write and during long responses.
     fn check(&self, id: &KeyId) -> Result<(), RefusedKey>;

@@ -38,7 +38,7 @@ pub struct KeyUsage {
 
 /// Why a key is refused. The log of the service says it; the caller learns only that the key is not valid.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub enum RefusedKey {
+pub enum RejectedKey {
     /// No such key was ever issued.
     Unknown,
     /// It has expired, or another key has replaced it.
@@ -47,7 +47,7 @@ pub enum RefusedKey {
     Revoked(KeyId),
 }
 
-impl RefusedKey {
+impl RejectedKey {
     /// The reason in one word.
     pub fn reason(&self) -> &'static str {
         match self {
@@ -166,10 +166,10 @@ mod tests {
     #[test]
     fn a_refused_key_is_named_if_it_was_ever_issued() {
         let id = KeyId("3f9a1c04b7de".into());
-        let told = |refused: &RefusedKey| (refused.reason(), refused.key().cloned());
-        assert_eq!(told(&RefusedKey::Unknown), ("unknown", None));
-        assert_eq!(told(&RefusedKey::Expired(id.clone())), ("expired", Some(id.clone())));
-        assert_eq!(told(&RefusedKey::Revoked(id.clone())), ("revoked", Some(id)));
+        let told = |refused: &RejectedKey| (refused.reason(), refused.key().cloned());
+        assert_eq!(told(&RejectedKey::Unknown), ("unknown", None));
+        assert_eq!(told(&RejectedKey::Expired(id.clone())), ("expired", Some(id.clone())));
+        assert_eq!(told(&RejectedKey::Revoked(id.clone())), ("revoked", Some(id)));
     }
 
     #[test]

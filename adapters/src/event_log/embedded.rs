@@ -72,10 +72,10 @@ pub const RECORD_MAX: usize = 8 * 1024 * 1024;
 /// Appends that may wait. There is one writer per node, so one is the rule.
 const QUEUE_MAX: usize = 16;
 /// How long an answer may take before the engine is told to [`unblock`](Engine::unblock) its callers.
-const UNBLOCK_PAUSE: Duration = Duration::from_secs(1);
+const UNBLOCK_DELAY: Duration = Duration::from_secs(1);
 /// How long dropping a log waits until it is closed: longer than the service does, which then exits with an error. Nothing
 /// that was acknowledged depends on it.
-const CLOSE_PATIENCE: Duration = Duration::from_secs(15);
+const CLOSE_TIMEOUT: Duration = Duration::from_secs(15);
 
 /// A log on an embedded engine. Holds its store until it is dropped; dropping blocks until everything is closed, but not
 /// for ever: a disk that hangs must not keep the process alive.
@@ -154,7 +154,7 @@ impl<E: Engine> EmbeddedLog<E> {
     async fn unblocking<T>(&self, answer: impl Future<Output = T>) -> T {
         let mut answer = pin!(answer);
         loop {
-            match time::timeout(UNBLOCK_PAUSE, &mut answer).await {
+            match time::timeout(UNBLOCK_DELAY, &mut answer).await {
                 Ok(answer) => return answer,
                 Err(_elapsed) => self.shared.unblock(),
             }
@@ -192,10 +192,10 @@ impl<E: Engine> LogSource for EmbeddedLog<E> {
         if self.has_stopped() { Err(stopped()) } else { self.shared.head() }
     }
 
-    async fn wait_for(&self, position: Position, patience: Duration) -> Result<(), LogError> {
+    async fn wait_for(&self, position: Position, timeout: Duration) -> Result<(), LogError> {
         let mut heads = self.shared.head.subscribe();
-        // Running out of patience is as good an end as any: waiting is only a hint.
-        let _ = time::timeout(patience, heads.wait_for(|head| *head > position)).await;
+        // A timeout is no error: waiting is only a hint.
+        let _ = time::timeout(timeout, heads.wait_for(|head| *head > position)).await;
         Ok(())
     }
 
@@ -230,9 +230,9 @@ impl<E: Engine> Drop for EmbeddedLog<E> {
     fn drop(&mut self) {
         self.requests = None;
         let Some(owner) = self.owner.take() else { return };
-        match self.closed.get_mut().recv_timeout(CLOSE_PATIENCE) {
+        match self.closed.get_mut().recv_timeout(CLOSE_TIMEOUT) {
             Err(RecvTimeoutError::Timeout) => {
-                tracing::warn!("the log could not be closed within {CLOSE_PATIENCE:?}, but nothing is lost");
+                tracing::warn!("the log could not be closed within {CLOSE_TIMEOUT:?}, but nothing is lost");
             }
             Ok(()) | Err(RecvTimeoutError::Disconnected) => {
                 // A thread that panicked has ended already; there is nobody left to tell.

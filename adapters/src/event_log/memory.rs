@@ -25,7 +25,8 @@ impl LogSource for MemoryLog {
         let mut room = bound.bytes;
         let mut found = Vec::new();
         for (record, before) in records[start..].iter().zip(after.0..).take(bound.records) {
-            found.push(StoredRecord { position: Position(before + 1), bytes: record.bytes.clone() });
+            let Record { id, bytes } = record.clone();
+            found.push(StoredRecord { position: Position(before + 1), id: Some(id), bytes });
             room = room.saturating_sub(record.bytes.len());
             if room == 0 {
                 break;
@@ -38,10 +39,10 @@ impl LogSource for MemoryLog {
         Ok(*self.head.borrow())
     }
 
-    async fn wait_for(&self, position: Position, patience: Duration) -> Result<(), LogError> {
+    async fn wait_for(&self, position: Position, timeout: Duration) -> Result<(), LogError> {
         let mut heads = self.head.subscribe();
-        // Running out of patience is as good an end as any: waiting is only a hint.
-        let _ = time::timeout(patience, heads.wait_for(|head| *head > position)).await;
+        // A timeout is no error: waiting is only a hint.
+        let _ = time::timeout(timeout, heads.wait_for(|head| *head > position)).await;
         Ok(())
     }
 

@@ -1,15 +1,14 @@
 //! A log in a NATS JetStream stream: one message per commit, whose sequence is the position.
 //!
 //! Reading order: this file (what callers see), `nats/stream.rs` (the settings of the stream, and its head),
-//! `nats/reading.rs` (records), `nats/last_commit.rs` (what an append is compared with), `nats/acknowledgement.rs` (how an
-//! append ended), `nats/connection.rs` (requests and reconnects), `nats/durability.rs` and `nats/monitoring.rs` (what an
-//! acknowledgement promises), `nats/address.rs` (the URL).
+//! `nats/reading.rs` (records), `nats/acknowledgement.rs` (how an append ended), `nats/connection.rs` (requests and
+//! reconnects), `nats/durability.rs` and `nats/monitoring.rs` (what an acknowledgement promises), `nats/address.rs` (the
+//! URL).
 
 mod acknowledgement;
 mod address;
 mod connection;
 mod durability;
-mod last_commit;
 mod monitoring;
 mod reading;
 mod salvage;
@@ -38,7 +37,6 @@ use self::{
     address::Address,
     connection::{ANSWER_TIMEOUT, Connection, Failure, unreachable},
     durability::Syncing,
-    last_commit::LastCommit,
 };
 use super::{check_size, environment};
 
@@ -47,11 +45,13 @@ const SERVER_MIN: (i64, i64) = (2, 11);
 /// How long to wait for an announcement before asking the leader.
 const POLL_INTERVAL: Duration = Duration::from_millis(500);
 /// How long to wait before a commit that found no leader is sent again.
-const LEADER_PAUSE: Duration = Duration::from_millis(100);
+const LEADER_DELAY: Duration = Duration::from_millis(100);
 /// No stream is ever so long, and servers read numbers up to this one.
-const NOWHERE: Position = Position(1 << 62);
-/// Room for the one header of a commit beside its bytes.
-const HEADER_ROOM: usize = 128;
+const PROBE_SEQUENCE: Position = Position(1 << 62);
+/// The size of the largest headers of a commit, in bytes: they count towards the largest message that a server accepts.
+const HEADERS_MAX: usize = 128;
+/// The header that holds the commit id, so that the id can be compared without decoding the record.
+const COMMIT_ID: &str = "Petstore-Commit-Id";
 
 /// A log that lives in a JetStream cluster and may be shared by many nodes.
 pub struct NatsLog {
@@ -61,13 +61,35 @@ pub struct NatsLog {
     info: Mutex<Info>,
     /// The connection over which the stream was last found fit to hold a log, by its number, or why it was found unfit.
     fitness: Mutex<Result<u64, LogError>>,
-    /// The newest commit that this node stored or read.
     last: Mutex<LastCommit>,
     syncing: Arc<Syncing>,
     /// Changes when the leader announces a commit. Announcements can get lost, so they only wake up.
     announcements: watch::Receiver<()>,
     /// Receives announcements and asks the monitoring endpoints; ends with the log.
     _background: JoinSet<()>,
+}
+
+/// The newest commit that this node stored or read, so that most appends can be compared with it without asking the leader
+/// first.
+#[derive(Debug, Default)]
+struct LastCommit {
+    version: Version,
+    /// How often the connection had been lost by then. A new connection may lead to another log.
+    losses: u64,
+}
+
+impl LastCommit {
+    /// Records a commit that was stored or read, unless a newer one came over the same connection.
+    fn record(&mut self, version: Version, losses: u64) {
+        if version.position > self.version.position || losses != self.losses {
+            *self = Self { version, losses };
+        }
+    }
+
+    /// Whether this is the expected commit, and came over the connection that has been lost so many times.
+    fn is(&self, expected: Version, losses: u64) -> bool {
+        self.version == expected && self.losses == losses
+    }
 }
 
 impl NatsLog {
@@ -87,6 +109,7 @@ impl NatsLog {
     /// Opens a stream that exists; creates none.
     pub async fn open_existing(url: &str) -> Result<Self, LogError> {
         let (address, connection) = connect(url).await?;
+        stream::find(&connection, &address).await?;
         Self::attach(address, connection).await
     }
 
@@ -133,7 +156,7 @@ impl NatsLog {
     }
 
     /// Where a commit is sent, and that it is to be stored right after `expected`.
-    fn heading(&self, expected: Position) -> (String, HeaderMap) {
+    fn append_headers(&self, expected: Position) -> (String, HeaderMap) {
         let mut headers = HeaderMap::new();
         headers.insert(NATS_EXPECTED_LAST_SEQUENCE, expected.0.to_string());
         (stream::commits_subject(&self.address.stream), headers)
@@ -173,7 +196,7 @@ impl NatsLog {
         let mut last = self.last.lock();
         *last = LastCommit::default();
         if let Some(record) = found {
-            last.read(&record, losses);
+            last.record(record.version(), losses);
         }
         Ok(last.is(expected, losses))
     }
@@ -197,12 +220,12 @@ impl LogSource for NatsLog {
                 found.retain(|record| record.position <= known);
             }
             if let Some(newest) = found.last() {
-                self.last.lock().read(newest, losses);
+                self.last.lock().record(newest.version(), losses);
                 return Ok(found);
             }
         }
         if let Some(record) = reading::from_leader(&self.connection, stream, after.next()).await? {
-            self.last.lock().read(&record, losses);
+            self.last.lock().record(record.version(), losses);
             return Ok(vec![record]);
         }
         let head = self.head().await?;
@@ -247,8 +270,8 @@ impl LogSource for NatsLog {
         Err(LogError::new(Fault::Diverged, detail))
     }
 
-    async fn wait_for(&self, position: Position, patience: Duration) -> Result<(), LogError> {
-        let deadline = Instant::now() + patience;
+    async fn wait_for(&self, position: Position, timeout: Duration) -> Result<(), LogError> {
+        let deadline = Instant::now() + timeout;
         let mut announcements = self.announcements.clone();
         loop {
             announcements.mark_unchanged();
@@ -288,7 +311,8 @@ impl EventLog for NatsLog {
             return Err(AppendError::Conflict);
         }
         let expected = expected.position;
-        let (subject, headers) = self.heading(expected);
+        let (subject, mut headers) = self.append_headers(expected);
+        headers.insert(COMMIT_ID, record.id.0.to_string());
         let deadline = Instant::now() + ANSWER_TIMEOUT;
         loop {
             let (subject, headers, bytes) = (subject.clone(), headers.clone(), record.bytes.clone());
@@ -297,12 +321,12 @@ impl EventLog for NatsLog {
                     let position = acknowledgement::outcome(&self.address.stream, expected, &answer.payload)?;
                     let last_sequence = &mut self.info.lock().state.last_sequence;
                     *last_sequence = position.0.max(*last_sequence);
-                    self.last.lock().stored(position, record.id, losses);
+                    self.last.lock().record(Version::at(position, record.id), losses);
                     return Ok(position);
                 }
                 // A new leader is elected within a moment, and a message that nobody received may be sent again.
                 Err(Failure::NoResponders(_)) if Instant::now() < deadline => {
-                    time::sleep(LEADER_PAUSE).await;
+                    time::sleep(LEADER_DELAY).await;
                 }
                 Err(Failure::NotSent(error) | Failure::NoResponders(error)) => {
                     return Err(AppendError::NotStored(error));
@@ -315,14 +339,18 @@ impl EventLog for NatsLog {
     /// The leader of a cluster looks at its limits before it compares the sequence, so there the answer is exact. A single
     /// server compares first, and only a commit shows whether it has room for one.
     async fn check_writable(&self) -> Result<(), LogError> {
-        let (subject, headers) = self.heading(NOWHERE);
+        let (subject, headers) = self.append_headers(PROBE_SEQUENCE);
         match self.connection.request(subject, headers, Bytes::new(), ANSWER_TIMEOUT).await {
-            Ok(answer) => match acknowledgement::outcome(&self.address.stream, NOWHERE, &answer.payload) {
-                Ok(_) | Err(AppendError::Conflict) => Ok(()),
-                Err(
-                    AppendError::NotStored(error) | AppendError::Unclear(error) | AppendError::Closed(error),
-                ) => Err(error),
-            },
+            Ok(answer) => {
+                match acknowledgement::outcome(&self.address.stream, PROBE_SEQUENCE, &answer.payload) {
+                    Ok(_) | Err(AppendError::Conflict) => Ok(()),
+                    Err(
+                        AppendError::NotStored(error)
+                        | AppendError::Unclear(error)
+                        | AppendError::Closed(error),
+                    ) => Err(error),
+                }
+            }
             Err(Failure::NotSent(error) | Failure::NoResponders(error) | Failure::NoAnswer(error)) => {
                 Err(error)
             }
@@ -331,7 +359,7 @@ impl EventLog for NatsLog {
 
     /// What the server announced when this node connected to it.
     fn record_limit(&self) -> usize {
-        self.connection.client.max_payload().saturating_sub(HEADER_ROOM)
+        self.connection.client.max_payload().saturating_sub(HEADERS_MAX)
     }
 }
 
@@ -380,5 +408,38 @@ async fn keep_asking(syncing: Arc<Syncing>) {
     loop {
         time::sleep(durability::REFRESH_INTERVAL).await;
         syncing.refresh().await;
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use application::contract;
+    use uuid::Uuid;
+
+    use super::*;
+
+    fn version(position: u64) -> Version {
+        Version::at(Position(position), contract::record(position).id)
+    }
+
+    #[test]
+    fn only_the_newest_commit_of_the_connection_is_recognised() {
+        let (older, newer) = (version(6), version(7));
+        let mut last = LastCommit::default();
+        last.record(newer, 0);
+        last.record(older, 0);
+        assert!(last.is(newer, 0));
+        assert!(!last.is(version(7), 0), "a different commit at the same position");
+        assert!(!last.is(newer, 1), "a new connection may lead to another log");
+        last.record(older, 1);
+        assert!(last.is(older, 1));
+    }
+
+    #[test]
+    fn the_largest_headers_fit_into_their_bound() {
+        let (position, id) = (u64::MAX, Uuid::nil());
+        let headers =
+            format!("NATS/1.0\r\n{NATS_EXPECTED_LAST_SEQUENCE}: {position}\r\n{COMMIT_ID}: {id}\r\n\r\n");
+        assert!(headers.len() <= HEADERS_MAX, "{headers}");
     }
 }

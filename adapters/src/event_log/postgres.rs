@@ -38,7 +38,7 @@ const HEAD_TIMEOUT: Duration = Duration::from_secs(2);
 const READ_TIMEOUT: Duration = Duration::from_secs(15);
 const TOO_SLOW: &str = "takes too long answering";
 /// How often to poll, in case a notification gets lost.
-const POLL_PAUSE: Duration = Duration::from_secs(1);
+const POLL_INTERVAL: Duration = Duration::from_secs(1);
 
 /// A log in a PostgreSQL database. Reconnects by itself, to whichever server is the primary.
 pub struct PostgresLog {
@@ -88,9 +88,8 @@ impl PostgresLog {
 impl LogSource for PostgresLog {
     async fn read(&self, after: Position, bound: ReadBound) -> Result<Vec<StoredRecord>, LogError> {
         let session = self.link.session().await?;
-        let rows = session.in_time(READ_TIMEOUT, TOO_SLOW, session.read(after, bound)).await?;
-        let (versions, records): (Vec<_>, Vec<_>) = rows.into_iter().unzip();
-        self.link.read(&versions);
+        let records = session.in_time(READ_TIMEOUT, TOO_SLOW, session.read(after, bound)).await?;
+        self.link.read(&records);
         for (record, position) in records.iter().zip(after.0 + 1..) {
             if record.position != Position(position) {
                 let detail = format!(
@@ -112,11 +111,11 @@ impl LogSource for PostgresLog {
         Ok(head)
     }
 
-    async fn wait_for(&self, position: Position, patience: Duration) -> Result<(), LogError> {
-        let deadline = Instant::now() + patience;
+    async fn wait_for(&self, position: Position, timeout: Duration) -> Result<(), LogError> {
+        let deadline = Instant::now() + timeout;
         loop {
             let session = self.link.session().await?;
-            let next_look = deadline.min(Instant::now() + POLL_PAUSE);
+            let next_look = deadline.min(Instant::now() + POLL_INTERVAL);
             // A missed notification is covered by polling.
             let notified = time::timeout_at(next_look, session.announced_beyond(position)).await.is_ok();
             if notified || Instant::now() >= deadline {

@@ -11,15 +11,16 @@ use application::ports::{
     Durability, DurabilityLevel, Fault, LogError, LogSource, Position, ReadBound, StoredRecord,
 };
 use async_trait::async_trait;
+use hyper::{Response, body::Incoming};
 use serde_json::Value;
 use tokio::sync::Mutex;
 
 use self::stream::{Extent, Stream};
 use super::loopback::is_loopback;
-use crate::service_client::{Client, ClientError, Response, ServiceUrl};
+use crate::service_client::{self, Client, ClientError, ServiceUrl};
 
 /// How much of a response that is no log is read.
-const REPORT_MAX: u64 = 64 * 1024;
+const REPORT_MAX: usize = 64 * 1024;
 
 /// A log that another process serves. It can be read, and grows as it pleases.
 pub struct RemoteLog {
@@ -68,7 +69,7 @@ impl RemoteLog {
             Extent::Endless => "&follow=true",
         };
         let response = self.ask("GET", &format!("/log?after={first}{follow}")).await?;
-        let mut stream = Stream::new(response, extent, first);
+        let mut stream = Stream::new(response.into_body(), extent, first);
         if let Some(known) = known
             && stream.first().await.map_err(|error| self.named(&error))?.as_ref() != Some(known)
         {
@@ -81,25 +82,22 @@ impl RemoteLog {
         Ok(stream)
     }
 
-    async fn ask(&self, method: &str, path: &str) -> Result<Response, LogError> {
+    async fn ask(&self, method: &str, path: &str) -> Result<Response<Incoming>, LogError> {
         let url = self.client.url();
         let response = self.client.send(method, path).await.map_err(|error| failed(url, error))?;
-        if response.status == 200 {
+        let status = response.status().as_u16();
+        if status == 200 {
             return Ok(response);
         }
-        let status = response.status;
-        let told = response.text(REPORT_MAX).await.unwrap_or_default();
-        let message = serde_json::from_str::<Value>(&told)
+        let report = service_client::text(response, REPORT_MAX).await.unwrap_or_default();
+        let message = serde_json::from_str::<Value>(&report)
             .ok()
             .and_then(|error| Some(error["message"].as_str()?.escape_debug().to_string()));
         // The response to HEAD has no message.
         let (fault, meaning) = match status {
             401 => (Fault::CannotOpen, "the API key is not valid there"),
-            403 => (
-                Fault::CannotOpen,
-                "the API key lacks the log scope; issue one with petstore keys issue --scope log",
-            ),
-            404 => (Fault::CannotOpen, "there is no log at this address; use that of --ops-listen"),
+            403 => (Fault::CannotOpen, "the API key lacks the scope log; issue a key that has it"),
+            404 => (Fault::CannotOpen, "there is no log at this address; use that of the admin listener"),
             429 => (Fault::Unreachable, "the API key is beyond its rate limit; give the key a higher one"),
             500.. => (Fault::Unreachable, "it is not ready"),
             _ => (Fault::CannotOpen, "it refuses the request"),
@@ -115,11 +113,11 @@ impl RemoteLog {
 
 /// What the service says about its own log. It is not worth failing for.
 async fn durability_of(client: &Client) -> Durability {
-    let told = match client.send("GET", "/readyz").await {
-        Ok(response) => response.text(REPORT_MAX).await.unwrap_or_default(),
+    let report = match client.send("GET", "/readyz").await {
+        Ok(response) => service_client::text(response, REPORT_MAX).await.unwrap_or_default(),
         Err(_) => String::new(),
     };
-    let report: Value = serde_json::from_str(&told).unwrap_or_default();
+    let report: Value = serde_json::from_str(&report).unwrap_or_default();
     let level = match report["durability"]["level"].as_str() {
         Some("replicated") => DurabilityLevel::Replicated,
         Some("synced") => DurabilityLevel::Synced,
@@ -176,14 +174,15 @@ impl LogSource for RemoteLog {
 
     async fn head(&self) -> Result<Position, LogError> {
         let response = self.ask("HEAD", "/log").await?;
-        let position = response.header("log-position").and_then(|position| position.parse().ok());
+        let position =
+            response.headers().get("log-position").and_then(|position| position.to_str().ok()?.parse().ok());
         position.map(Position).ok_or_else(|| {
             let detail = format!("{} sends no position: it is no petstore", self.client.url());
             LogError::new(Fault::CannotOpen, detail)
         })
     }
 
-    async fn wait_for(&self, position: Position, patience: Duration) -> Result<(), LogError> {
+    async fn wait_for(&self, position: Position, timeout: Duration) -> Result<(), LogError> {
         let mut reading = self.reading.lock().await;
         let Reading { stream, last, .. } = &mut *reading;
         if stream.as_ref().is_none_or(|stream| stream.position() != position) {
@@ -191,7 +190,7 @@ impl LogSource for RemoteLog {
             *stream = Some(self.begin(position, Extent::Endless, last.as_ref()).await?);
         }
         let Some(current) = stream else { return Ok(()) };
-        if let Err(error) = current.wait(patience).await {
+        if let Err(error) = current.wait(timeout).await {
             *stream = None;
             return Err(self.named(&error));
         }

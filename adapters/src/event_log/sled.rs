@@ -144,8 +144,8 @@ impl Records for Sled {
     fn visit(&self, after: Position, last: Position, visit: &mut Visit<'_>) -> Result<(), LogError> {
         let mut pairs = self.db.range(chunks::key(after.next(), 0)..chunks::key(last.next(), 0));
         for position in (after.0 + 1..=last.0).map(Position) {
-            let (_, bytes) = assemble(position, &mut pairs)?;
-            if visit(StoredRecord { position, bytes }).is_break() {
+            let (mark, bytes) = assemble(position, &mut pairs)?;
+            if visit(StoredRecord { position, id: Some(mark.commit), bytes }).is_break() {
                 break;
             }
         }

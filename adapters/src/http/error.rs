@@ -13,7 +13,7 @@ use axum::{
 use serde_json::json;
 
 use super::limits::BODY_MAX;
-use crate::access::{RefusedKey, Scope};
+use crate::access::{RejectedKey, Scope};
 
 /// The media type of the API.
 pub(super) const JSON: HeaderValue = HeaderValue::from_static("application/json");
@@ -32,7 +32,7 @@ pub(crate) enum ApiError {
     MissingKey,
     MalformedKey,
     /// Clients do not see the reason; the request log does.
-    RefusedKey(RefusedKey),
+    RejectedKey(RejectedKey),
     Forbidden(Scope),
     NotFound(Cow<'static, str>),
     /// Holds the allowed methods.
@@ -46,7 +46,7 @@ pub(crate) enum ApiError {
     /// The rate limit of the key is exhausted; holds the seconds to wait.
     RateLimited(u64),
     /// Too many invalid keys came from this address; holds the seconds to wait.
-    TooManyFailedKeys(u64, RefusedKey),
+    TooManyFailedKeys(u64, RejectedKey),
     Busy(&'static str),
     Unavailable(Cow<'static, str>),
     /// Unavailable until an operator acts, so without `Retry-After`.
@@ -69,7 +69,7 @@ impl ApiError {
     fn kind(&self) -> (StatusCode, &'static str) {
         match self {
             Self::InvalidRequest(_) => (StatusCode::BAD_REQUEST, "invalid_request"),
-            Self::MissingKey | Self::MalformedKey | Self::RefusedKey(_) => {
+            Self::MissingKey | Self::MalformedKey | Self::RejectedKey(_) => {
                 (StatusCode::UNAUTHORIZED, "unauthorized")
             }
             Self::Forbidden(_) => (StatusCode::FORBIDDEN, "forbidden"),
@@ -119,12 +119,12 @@ impl ApiError {
         if *self == Self::MalformedKey {
             return Some("malformed");
         }
-        self.rejected_key().map(RefusedKey::reason)
+        self.rejected_key().map(RejectedKey::reason)
     }
 
     /// The rejected key, if authentication failed because of it.
-    pub(super) fn rejected_key(&self) -> Option<&RefusedKey> {
-        if let Self::RefusedKey(refused) | Self::TooManyFailedKeys(_, refused) = self {
+    pub(super) fn rejected_key(&self) -> Option<&RejectedKey> {
+        if let Self::RejectedKey(refused) | Self::TooManyFailedKeys(_, refused) = self {
             Some(refused)
         } else {
             None
@@ -138,7 +138,7 @@ impl ApiError {
             }
             Self::Full(message) => Cow::Borrowed(message),
             Self::MissingKey => "an API key is required: send it as Authorization: Bearer <API_KEY>".into(),
-            Self::MalformedKey | Self::RefusedKey(_) => "the API key is not valid".into(),
+            Self::MalformedKey | Self::RejectedKey(_) => "the API key is not valid".into(),
             Self::Forbidden(scope) => format!("the API key lacks the {scope} scope").into(),
             Self::UnsupportedMediaType(message) | Self::NotImplemented(message) | Self::Busy(message) => {
                 (*message).into()

@@ -11,6 +11,7 @@ mod tls;
 
 use std::{io, net::IpAddr, pin::pin, sync::Arc, time::Duration};
 
+use application::Backoff;
 use axum::{Router, response::IntoResponse as _};
 use tokio::{
     io::AsyncWriteExt as _,
@@ -42,7 +43,7 @@ pub(super) use timeouts::{HELD_MAX, HeldBytes, InFlightRequest};
 const REJECTION_TIMEOUT: Duration = Duration::from_secs(1);
 
 /// First and longest delay before accepting again when the system has no more file descriptors.
-const ACCEPT_DELAY: (Duration, Duration) = (Duration::from_millis(50), Duration::from_secs(1));
+const ACCEPT: Backoff = Backoff::new(Duration::from_millis(50), Duration::from_secs(1));
 
 /// A socket that accepts connections.
 pub struct Listener {
@@ -114,7 +115,7 @@ pub(super) async fn run(
 
 /// Returns the next connection. Failures are logged and retried: they are those of one client, or pass.
 async fn accept(listener: &TcpListener) -> (TcpStream, IpAddr) {
-    let (mut delay, longest) = ACCEPT_DELAY;
+    let mut failures = 0;
     loop {
         match listener.accept().await {
             Ok((stream, peer)) => {
@@ -127,8 +128,8 @@ async fn accept(listener: &TcpListener) -> (TcpStream, IpAddr) {
             Err(error) if is_connection_error(&error) => {}
             Err(error) => {
                 tracing::warn!("cannot accept connections: {error}");
-                time::sleep(delay).await;
-                delay = longest.min(delay * 2);
+                failures += 1;
+                time::sleep(ACCEPT.delay(failures)).await;
             }
         }
     }

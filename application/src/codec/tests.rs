@@ -100,10 +100,17 @@ fn the_format_in_another_spelling_is_damage() {
 }
 
 #[test]
-fn a_stored_record_is_the_commit_of_its_position() {
-    let stored = |position| StoredRecord { position, bytes: Bytes::from_static(GOLDEN) };
-    assert_eq!(decode_stored(&stored(Position(42))), Ok(the_golden_commit()));
-    assert_eq!(decode_stored(&stored(Position(43))).unwrap_err().fault, Fault::Damaged);
+fn a_stored_record_is_the_commit_of_its_position_and_id() {
+    let stored = |position, id| StoredRecord { position, id, bytes: Bytes::from_static(GOLDEN) };
+    let id = the_golden_commit().id;
+    for sound in [stored(Position(42), None), stored(Position(42), Some(id))] {
+        assert_eq!(decode_stored(&sound), Ok(the_golden_commit()));
+        assert_eq!(*read_stored(&sound).unwrap().view(), the_golden_commit().view());
+    }
+    for wrong in [stored(Position(43), Some(id)), stored(Position(42), Some(CommitId(Uuid::nil())))] {
+        assert_eq!(decode_stored(&wrong).unwrap_err().fault, Fault::Damaged);
+        assert_eq!(read_stored(&wrong).map(drop).unwrap_err().fault, Fault::Damaged);
+    }
 }
 
 #[test]
@@ -272,7 +279,7 @@ proptest! {
     fn every_record_is_read_as_serde_parses_it(commit in any_commit()) {
         let bytes = encode(&commit).bytes;
         let is_plain = !bytes.contains(&b'\\');
-        let record = StoredRecord { position: commit.position, bytes };
+        let record = StoredRecord { position: commit.position, id: Some(commit.id), bytes };
         let read = read_stored(&record).unwrap();
         prop_assert_eq!(&*read.view(), &commit.view());
         prop_assert_eq!(matches!(read, Decoded::Borrowed(_)), is_plain, "only escapes need serde");

@@ -9,6 +9,7 @@ use tokio::time;
 
 use super::{Broken, Check, Summary, walk};
 use crate::{
+    backoff::Backoff,
     codec,
     commit::Commit,
     ports::{
@@ -19,9 +20,8 @@ use crate::{
 
 /// How long to wait for a notification before the source is read anyway.
 const POLL_INTERVAL: Duration = Duration::from_secs(1);
-/// The delay after an outage. It doubles with each further attempt.
-const RETRY_DELAY: Duration = Duration::from_millis(250);
-const RETRY_DELAY_MAX: Duration = Duration::from_secs(5);
+/// The delay after an outage.
+const RETRY: Backoff = Backoff::new(Duration::from_millis(250), Duration::from_secs(5));
 /// How often an append is tried whose outcome stays unknown.
 const APPEND_TRIES_MAX: u32 = 20;
 /// The delay between two such tries.
@@ -121,15 +121,14 @@ async fn run(
         (Until::Stopped, Some(last)) => *copied = Check::after(last).map_err(CopyError::Target)?,
         (Until::Stopped, None) => {}
     }
-    let mut delay = RETRY_DELAY;
+    let mut failures = 0;
     loop {
         let before = copied.sound.last;
         match copy_on(from, &mut target, until, copied, report).await {
             Err(error) if until == Until::Stopped && error.may_pass() => {
                 report(CopyStep::Waiting(&error));
-                delay =
-                    if copied.sound.last > before { RETRY_DELAY } else { (2 * delay).min(RETRY_DELAY_MAX) };
-                time::sleep(delay).await;
+                failures = if copied.sound.last > before { 1 } else { failures + 1 };
+                time::sleep(RETRY.delay(failures)).await;
             }
             ended => return ended,
         }
@@ -159,13 +158,13 @@ async fn copy_on(
         }
         for record in &records {
             let commit = copied.follows(record)?;
-            let mut delay = RETRY_DELAY;
+            let mut failures = 0;
             loop {
                 match target.take(record, commit.id).await {
                     Err(error) if until == Until::Stopped && error.may_pass() => {
                         report(CopyStep::Waiting(&error));
-                        time::sleep(delay).await;
-                        delay = (2 * delay).min(RETRY_DELAY_MAX);
+                        failures += 1;
+                        time::sleep(RETRY.delay(failures)).await;
                     }
                     taken => break taken?,
                 }
@@ -192,7 +191,7 @@ async fn compare(from: &dyn LogSource, last: &StoredRecord) -> Result<(), CopyEr
         return Err(CopyError::AnotherHistory(head.next()));
     }
     match from.read(Position(last.position.0 - 1), ReadBound::ONE).await?.first() {
-        Some(found) if found == last => Ok(()),
+        Some(found) if found.bytes == last.bytes => Ok(()),
         Some(_) => Err(CopyError::AnotherHistory(last.position)),
         None => {
             let detail = format!("the log does not show the commit at position {} for now", last.position);
@@ -228,7 +227,7 @@ impl<'a> Target<'a> {
     pub(super) async fn take(&mut self, record: &StoredRecord, id: CommitId) -> Result<(), CopyError> {
         match &self.last {
             Some(last) if record.position < last.position => return Ok(()),
-            Some(last) if record == last => return Ok(()),
+            Some(last) if record.position == last.position && record.bytes == last.bytes => return Ok(()),
             Some(last) if record.position == last.position => {
                 return Err(CopyError::AnotherHistory(record.position));
             }

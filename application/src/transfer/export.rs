@@ -118,7 +118,7 @@ async fn read(
                 }
                 return Ok(());
             }
-            let record = StoredRecord { position, bytes: Bytes::copy_from_slice(bytes) };
+            let record = StoredRecord { position, id: None, bytes: Bytes::copy_from_slice(bytes) };
             let commit =
                 check.follows(&record).map_err(|error| wrong(format!("is not the next commit: {error}")))?;
             visit(&record, &commit).await?;

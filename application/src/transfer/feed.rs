@@ -55,9 +55,9 @@ impl Feed {
         Ok(lines)
     }
 
-    /// Returns when there may be more, or after `patience`.
-    pub async fn wait(&self, patience: Duration) -> Result<(), LogError> {
-        self.log.wait_for(self.position(), patience).await
+    /// Returns when there may be more, or after `timeout`.
+    pub async fn wait(&self, timeout: Duration) -> Result<(), LogError> {
+        self.log.wait_for(self.position(), timeout).await
     }
 
     /// The last line: what was handed out.

@@ -86,7 +86,7 @@ pub async fn salvage_around_gaps(
         let (position, previous) = (before.position.next(), check.history.head_hash);
         let added = Commit { position, id: CommitId(Uuid::now_v7()), previous, node, ..commit };
         let record = codec::encode(&added);
-        let stored = StoredRecord { position, bytes: record.bytes.clone() };
+        let stored = StoredRecord { position, id: None, bytes: record.bytes.clone() };
         check.follows(&stored)?;
         append(to, before, &record).await?;
         check.take(&stored, &added);

@@ -4,12 +4,15 @@ use std::{ops::ControlFlow, time::Duration};
 
 use tokio::time::{self, Instant};
 
-use super::{APPEND_TIMEOUT, RETRY_PAUSE, Writer};
-use crate::ports::{Fault, LogError};
+use super::{APPEND_TIMEOUT, RETRY_DELAY, Writer};
+use crate::{
+    backoff::Backoff,
+    ports::{Fault, LogError},
+};
 
-/// How long to wait at most before an engine that refuses commits is asked again. The first pause is `RETRY_PAUSE`, and
-/// they double, since the leader of a JetStream cluster that is over its limit resigns whenever it is asked.
-const PROBE_PAUSE_MAX: Duration = Duration::from_secs(4);
+/// How long to wait before an engine that rejects commits is asked again. The leader of a JetStream cluster that is over its
+/// limit resigns whenever it is asked.
+const PROBE: Backoff = Backoff::new(RETRY_DELAY, Duration::from_secs(4));
 
 impl Writer {
     /// Finds out whether the engine has refused one commit or refuses them all, for reasons of its own: missing rights, a
@@ -24,9 +27,8 @@ impl Writer {
         }
         loop {
             self.replica.monitor.stop_writes(&error);
-            let pause = RETRY_PAUSE.saturating_mul(2_u32.saturating_pow(self.refusals)).min(PROBE_PAUSE_MAX);
             self.refusals = self.refusals.saturating_add(1);
-            if self.refuse_all(error.fault, pause).await.is_break() {
+            if self.refuse_all(error.fault, PROBE.delay(self.refusals)).await.is_break() {
                 return;
             }
             match self.replica.log.check_writable().await {
@@ -48,8 +50,8 @@ impl Writer {
             self.replica.monitor.stop_writes(&error);
             let for_a_moment = error.fault == Fault::Unreachable && begun.elapsed() < APPEND_TIMEOUT;
             if for_a_moment && !self.queue.is_closed() {
-                time::sleep(RETRY_PAUSE).await;
-            } else if self.refuse_all(error.fault, RETRY_PAUSE).await.is_break() {
+                time::sleep(RETRY_DELAY).await;
+            } else if self.refuse_all(error.fault, RETRY_DELAY).await.is_break() {
                 return;
             }
             match self.replica.resume().await.and_then(|()| self.durable_enough()) {
@@ -60,9 +62,9 @@ impl Writer {
     }
 
     /// Rejects queued requests, and new ones until the next retry. Breaks when no more requests can arrive.
-    async fn refuse_all(&mut self, fault: Fault, pause: Duration) -> ControlFlow<()> {
+    async fn refuse_all(&mut self, fault: Fault, delay: Duration) -> ControlFlow<()> {
         self.refuse(self.waiting.len(), fault);
-        let next_try = Instant::now() + pause;
+        let next_try = Instant::now() + delay;
         while let Ok(request) = time::timeout_at(next_try, self.queue.recv()).await {
             let Some(request) = request else { return ControlFlow::Break(()) };
             self.waiting.push_back(request);

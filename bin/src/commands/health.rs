@@ -6,7 +6,7 @@ use std::{
     time::Duration,
 };
 
-use adapters::service_client::{Client, ServiceUrl};
+use adapters::service_client::{self, Client, ServiceUrl};
 use anyhow::{Context as _, bail};
 use clap::{Args, ValueEnum};
 use tokio::time;
@@ -18,7 +18,7 @@ const UNHEALTHY: u8 = 1;
 /// The exit code if nothing answers, or something that is not a petstore. 2 means wrong usage.
 const NO_ANSWER: u8 = 3;
 /// How much of a response is read. A report of the service is much shorter.
-const RESPONSE_MAX: u64 = 64 * 1024;
+const RESPONSE_MAX: usize = 64 * 1024;
 
 #[derive(Debug, Args)]
 pub(crate) struct HealthArguments {
@@ -26,13 +26,13 @@ pub(crate) struct HealthArguments {
     #[arg(env = "PETSTORE_URL", default_value = "http://127.0.0.1:8080")]
     url: ServiceUrl,
     /// What to ask.
-    #[arg(long, env = "PETSTORE_PROBE", default_value = "ready")]
+    #[arg(long, default_value = "ready")]
     probe: Probe,
     /// File with the certificates (PEM) to trust for https [default: those of the system]
     #[arg(long, env = "PETSTORE_CA", value_name = "FILE")]
     ca: Option<PathBuf>,
     /// How long to wait for the whole response.
-    #[arg(long, env = "PETSTORE_TIMEOUT", default_value = "5s", value_name = "TIME", value_parser = duration)]
+    #[arg(long, default_value = "5s", value_name = "TIME", value_parser = duration)]
     timeout: Duration,
 }
 
@@ -74,8 +74,8 @@ async fn ask(url: &ServiceUrl, probe: Probe, ca: Option<&Path>) -> anyhow::Resul
         Probe::Live => "/livez",
     };
     let response = Client::new(url.clone(), ca)?.send("GET", path).await?;
-    let status = response.status;
-    let body = response.text(RESPONSE_MAX).await?;
+    let status = response.status().as_u16();
+    let body = service_client::text(response, RESPONSE_MAX).await?;
     let is_report = body.starts_with("{\"status\":\"");
     match status {
         200 | 503 if is_report => Ok((status, body.replace(char::is_control, " "))),

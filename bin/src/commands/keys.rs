@@ -29,17 +29,16 @@ pub(crate) enum KeysCommand {
     /// The key is shown only once, because only its hash is stored. A running service accepts it within two seconds.
     Issue {
         /// Name of the key in lists and metrics: 1 to 100 characters.
-        #[arg(long, env = "PETSTORE_NAME")]
+        #[arg(long)]
         name: KeyName,
         /// What the key may do. Repeat the flag or separate scopes with commas [default: read,write]
-        #[arg(long = "scope", env = "PETSTORE_SCOPE", value_name = "SCOPE", value_delimiter = ',')]
+        #[arg(long = "scope", value_name = "SCOPE", value_delimiter = ',')]
         scopes: Vec<ScopeArgument>,
         /// How long the key is valid, such as 12h, 90d or 1w, at most ten years [default: no expiry]
-        #[arg(long, env = "PETSTORE_EXPIRES_IN", value_name = "TIME")]
+        #[arg(long, value_name = "TIME")]
         expires_in: Option<Lifetime>,
         /// How many requests the key may send, such as 10/s, 100/m or 1000/h [default: the limit of the service, if it has one]
-        // Not PETSTORE_RATE_LIMIT: that is the limit of the service, and would be stored with every key.
-        #[arg(long, env = "PETSTORE_KEY_RATE_LIMIT", value_name = "LIMIT")]
+        #[arg(long, value_name = "LIMIT")]
         rate_limit: Option<RateLimit>,
         #[command(flatten)]
         file: KeyFileArgument,
@@ -60,10 +59,10 @@ pub(crate) enum KeysCommand {
         /// The id of the key, as shown by `petstore keys list`, or the key itself.
         id: String,
         /// How long the old key is accepted along with the new one, such as 0s, 12h or 1w.
-        #[arg(long, env = "PETSTORE_OVERLAP", value_name = "TIME", default_value = "1d")]
+        #[arg(long, value_name = "TIME", default_value = "1d")]
         overlap: Overlap,
         /// How long the new key is valid [default: as long as the old key was when it was issued]
-        #[arg(long, env = "PETSTORE_EXPIRES_IN", value_name = "TIME")]
+        #[arg(long, value_name = "TIME")]
         expires_in: Option<Lifetime>,
         #[command(flatten)]
         file: KeyFileArgument,

@@ -21,7 +21,7 @@ pub(crate) use find::FindArguments;
 use crate::{config::LogCommand, output};
 
 /// How long an interrupted command may take to end in order. One that waits for its input or output never does.
-const INTERRUPT_PATIENCE: Duration = Duration::from_secs(1);
+const INTERRUPT_TIMEOUT: Duration = Duration::from_secs(1);
 
 #[tokio::main]
 pub(crate) async fn run(command: LogCommand) -> anyhow::Result<()> {
@@ -32,7 +32,7 @@ pub(crate) async fn run(command: LogCommand) -> anyhow::Result<()> {
     let what_to_do = after_an_interrupt(&command);
     tokio::spawn(async move {
         if tokio::signal::ctrl_c().await.is_ok() {
-            tokio::time::sleep(INTERRUPT_PATIENCE).await;
+            tokio::time::sleep(INTERRUPT_TIMEOUT).await;
             output::print_error(format_args!("petstore: interrupted{}: {what_to_do}", progress::so_far()));
             process::exit(1);
         }

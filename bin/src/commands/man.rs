@@ -11,7 +11,7 @@ use crate::{config::Cli, output};
 #[derive(Debug, Args)]
 pub(crate) struct ManArguments {
     /// Write petstore.1 and one page for each subcommand into this folder instead of printing petstore.1.
-    #[arg(long, env = "PETSTORE_DIR", value_name = "FOLDER")]
+    #[arg(long, value_name = "FOLDER")]
     dir: Option<PathBuf>,
 }
 

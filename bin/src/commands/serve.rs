@@ -14,6 +14,7 @@ use std::{
 use adapters::http::{self, Listener, Service, Settings, Tls};
 use anyhow::{Context as _, anyhow};
 use application::PetStore;
+use sd_notify::NotifyState;
 use tokio::{
     net::TcpListener,
     runtime::Handle,
@@ -27,8 +28,7 @@ use crate::{
     background_writer::BackgroundWriter,
     config::{LogFormat, ServeArguments},
     descriptors::{self, Shares},
-    output,
-    service_manager::ServiceManager,
+    output, service_manager,
     wire::{self, Keys},
 };
 
@@ -36,7 +36,7 @@ use crate::{
 type Stopped = Pin<Box<dyn Future<Output = ()> + Send>>;
 
 /// How long hanging threads may delay the exit of the program.
-const THREADS_PATIENCE: Duration = Duration::from_secs(1);
+const THREADS_TIMEOUT: Duration = Duration::from_secs(1);
 
 const VERSION: &str = env!("CARGO_PKG_VERSION");
 
@@ -44,14 +44,14 @@ const VERSION: &str = env!("CARGO_PKG_VERSION");
 const OPERATORS_MAX: usize = 100;
 
 /// How long the log may take to finish its last commit and to close, after the last client has gone.
-const CLOSE_PATIENCE: Duration = Duration::from_secs(10);
+const CLOSE_TIMEOUT: Duration = Duration::from_secs(10);
 
-/// How often, and after which pause, to check whether the last requests have released the store.
+/// How often, and after which delay, to check whether the last requests have released the store.
 const CLOSE_TRIES_MAX: u32 = 100;
-const CLOSE_PAUSE: Duration = Duration::from_millis(10);
+const CLOSE_RETRY_DELAY: Duration = Duration::from_millis(10);
 
 /// How long the last lines of output may delay the exit, for each of the two streams.
-const OUTPUT_PATIENCE: Duration = Duration::from_millis(500);
+const OUTPUT_TIMEOUT: Duration = Duration::from_millis(500);
 
 /// Where the service prints. Nothing waits for whoever reads it, or does not.
 struct Output {
@@ -84,7 +84,7 @@ fn run_until_signal(arguments: ServeArguments, output: &Output) -> anyhow::Resul
     start_logging(&arguments, &output.stderr)?;
     let runtime = tokio::runtime::Runtime::new().context("cannot start the runtime")?;
     let outcome = runtime.block_on(serve(arguments, output));
-    runtime.shutdown_timeout(THREADS_PATIENCE);
+    runtime.shutdown_timeout(THREADS_TIMEOUT);
     outcome
 }
 
@@ -97,8 +97,8 @@ impl Output {
     }
 
     fn flush(&self) {
-        self.stdout.flush(OUTPUT_PATIENCE);
-        self.stderr.flush(OUTPUT_PATIENCE);
+        self.stdout.flush(OUTPUT_TIMEOUT);
+        self.stderr.flush(OUTPUT_TIMEOUT);
     }
 
     /// Exits without closing anything, because closing may hang.
@@ -112,7 +112,6 @@ impl Output {
 async fn serve(arguments: ServeArguments, output: &Output) -> anyhow::Result<()> {
     let mut signals = StopSignals::new()?;
     arguments.log();
-    let manager = Arc::new(ServiceManager::from_environment());
     let keys = Keys::open(&arguments.keys, arguments.clients.rate_limit)?;
     let tls = open_tls(&arguments)?;
     let scheme = if tls.is_some() { "https" } else { "http" };
@@ -167,12 +166,12 @@ async fn serve(arguments: ServeArguments, output: &Output) -> anyhow::Result<()>
     };
     tracing::info!(pets = store.count(), position = store.version().position.0, "ready");
     print_greeting(output, &arguments, &store, &format!("{scheme}://{address}"), &keys);
-    manager.ready().await;
-    let (listener, watchdog) = (server.ended.abort_handle(), manager.clone());
-    tokio::spawn(async move { watchdog.feed_watchdog(|| !listener.is_finished()).await });
+    service_manager::notify(NotifyState::Ready).await;
+    let listener = server.ended.abort_handle();
+    tokio::spawn(service_manager::feed_watchdog(move || !listener.is_finished()));
 
     signals.received().await;
-    manager.stopping().await;
+    service_manager::notify(NotifyState::Stopping).await;
     tracing::info!("stopping: waiting up to {:?} for requests in flight", arguments.drain);
     service.drain();
     let leave = async {
@@ -189,10 +188,10 @@ async fn serve(arguments: ServeArguments, output: &Output) -> anyhow::Result<()>
             recorder.record(&store).await;
             close(store).await
         };
-        match tokio::time::timeout(CLOSE_PATIENCE, close).await {
+        match tokio::time::timeout(CLOSE_TIMEOUT, close).await {
             Ok(closed) => closed,
             Err(_) => output.exit_now(&format!(
-                "the log could not be closed within {CLOSE_PATIENCE:?}: a commit that was not acknowledged may be lost"
+                "the log could not be closed within {CLOSE_TIMEOUT:?}: a commit that was not acknowledged may be lost"
             )),
         }
     };
@@ -280,7 +279,7 @@ async fn close(mut store: Arc<PetStore>) -> anyhow::Result<()> {
             }
             Err(shared) => store = shared,
         }
-        tokio::time::sleep(CLOSE_PAUSE).await;
+        tokio::time::sleep(CLOSE_RETRY_DELAY).await;
     }
     Ok(())
 }

@@ -19,7 +19,7 @@ pub(crate) enum LogCommand {
     /// Prints the digest and the head hash, or the first bad position and what can be salvaged.
     Verify {
         /// Check that the log is, or continues, the history with this head hash, e.g. from the manifest of an export.
-        #[arg(long, env = "PETSTORE_HEAD", value_name = "HASH")]
+        #[arg(long, value_name = "HASH")]
         head: Option<Digest>,
         #[command(flatten)]
         source: SourceArgument,
@@ -37,16 +37,16 @@ pub(crate) enum LogCommand {
     /// Copy a history to another engine, byte for byte, resume an interrupted copy, or keep a copy up to date.
     Copy {
         /// The log to copy.
-        #[arg(long, env = "PETSTORE_FROM", hide_env_values = true, value_name = "URL")]
+        #[arg(long, value_name = "URL")]
         from: StoreUrl,
         /// The target: an empty log, or one that holds the beginning of the same history.
-        #[arg(long, env = "PETSTORE_TO", hide_env_values = true, value_name = "URL")]
+        #[arg(long, value_name = "URL")]
         to: StoreUrl,
         /// Go on with new commits as they are stored, until interrupted, and say how far behind the target is.
-        #[arg(long, env = "PETSTORE_FOLLOW")]
+        #[arg(long)]
         follow: bool,
         /// How often a copy that is kept up to date says how far behind it is.
-        #[arg(long, env = "PETSTORE_REPORT_EVERY", default_value = "10s", value_name = "TIME",
+        #[arg(long, default_value = "10s", value_name = "TIME",
               value_parser = interval)]
         report_every: Duration,
         #[command(flatten)]
@@ -56,21 +56,21 @@ pub(crate) enum LogCommand {
     /// changed.
     Salvage {
         /// The damaged log.
-        #[arg(long, env = "PETSTORE_FROM", hide_env_values = true, value_name = "URL")]
+        #[arg(long, value_name = "URL")]
         from: StoreUrl,
         /// The target: a new log, or one that an interrupted salvage has started to fill.
-        #[arg(long, env = "PETSTORE_TO", hide_env_values = true, value_name = "URL")]
+        #[arg(long, value_name = "URL")]
         to: StoreUrl,
         /// If commits are missing, add every readable one to an empty target, also those after a gap. The pets keep their ids,
         /// times, owners and idempotency keys, but the target has a new history.
-        #[arg(long, env = "PETSTORE_ACCEPT_GAPS")]
+        #[arg(long)]
         accept_gaps: bool,
     },
     /// Print the last commits as lines of JSON, then new ones as they arrive, until interrupted. A sled or SQLite log can
     /// be open in only one process, so there the command ends after the last commit; ask the service instead.
     Tail {
         /// Start after this position instead of ten commits before the end.
-        #[arg(long, env = "PETSTORE_AFTER", value_name = "POSITION", value_parser = whole_number::<u64>)]
+        #[arg(long, value_name = "POSITION", value_parser = whole_number::<u64>)]
         after: Option<u64>,
         #[command(flatten)]
         source: SourceArgument,

@@ -54,7 +54,7 @@ fn default_limit() -> i64 {
 
 type Refused = (StatusCode, String);
 
-fn refused(error: impl fmt::Display) -> Refused {
+fn rejected(error: impl fmt::Display) -> Refused {
     (StatusCode::INTERNAL_SERVER_ERROR, error.to_string())
 }
 
@@ -128,7 +128,7 @@ async fn sqlite_list(
     State(store): State<Arc<Sqlite>>,
     Query(page): Query<Page>,
 ) -> Result<Json<Vec<Pet>>, Refused> {
-    let reads = store.reads.lock().map_err(refused)?;
+    let reads = store.reads.lock().map_err(rejected)?;
     let pets: rusqlite::Result<Vec<Pet>> = match &page.status {
         Some(status) => reads
             .prepare_cached("SELECT * FROM pets WHERE status = ?1 AND id > ?2 ORDER BY id LIMIT ?3")
@@ -139,15 +139,15 @@ async fn sqlite_list(
             .prepare_cached("SELECT * FROM pets WHERE id > ?1 ORDER BY id LIMIT ?2")
             .and_then(|mut query| query.query_map(params![page.after, page.limit], sqlite_pet)?.collect()),
     };
-    pets.map(Json).map_err(refused)
+    pets.map(Json).map_err(rejected)
 }
 
 async fn sqlite_get(State(store): State<Arc<Sqlite>>, Path(id): Path<i64>) -> Result<Json<Pet>, Refused> {
-    let reads = store.reads.lock().map_err(refused)?;
+    let reads = store.reads.lock().map_err(rejected)?;
     let pet = reads
         .prepare_cached("SELECT * FROM pets WHERE id = ?1")
         .and_then(|mut query| query.query_row([id], sqlite_pet).optional());
-    pet.map_err(refused)?.map(Json).ok_or((StatusCode::NOT_FOUND, "no such pet".into()))
+    pet.map_err(rejected)?.map(Json).ok_or((StatusCode::NOT_FOUND, "no such pet".into()))
 }
 
 async fn sqlite_create(
@@ -155,14 +155,14 @@ async fn sqlite_create(
     Json(new): Json<NewPet>,
 ) -> Result<(StatusCode, Json<Pet>), Refused> {
     let insert = move || {
-        let writes = store.writes.lock().map_err(refused)?;
+        let writes = store.writes.lock().map_err(rejected)?;
         let id = writes
             .prepare_cached("INSERT INTO pets (name, category_id, status) VALUES (?1, ?2, ?3)")
             .and_then(|mut insert| insert.insert(params![new.name, new.category_id, new.status]))
-            .map_err(refused)?;
+            .map_err(rejected)?;
         Ok((StatusCode::CREATED, Json(Pet { id, new })))
     };
-    task::spawn_blocking(insert).await.map_err(refused)?
+    task::spawn_blocking(insert).await.map_err(rejected)?
 }
 
 struct Postgres {
@@ -235,12 +235,12 @@ async fn postgres_list(
         Some(status) => client.query(list_status, &[status, &page.after, &page.limit]).await,
         None => client.query(list, &[&page.after, &page.limit]).await,
     };
-    Ok(Json(rows.map_err(refused)?.iter().map(postgres_pet).collect()))
+    Ok(Json(rows.map_err(rejected)?.iter().map(postgres_pet).collect()))
 }
 
 async fn postgres_get(State(store): State<Arc<Postgres>>, Path(id): Path<i64>) -> Result<Json<Pet>, Refused> {
     let Prepared { client, get, .. } = store.connection();
-    let row = client.query_opt(get, &[&id]).await.map_err(refused)?;
+    let row = client.query_opt(get, &[&id]).await.map_err(rejected)?;
     row.map(|row| Json(postgres_pet(&row))).ok_or((StatusCode::NOT_FOUND, "no such pet".into()))
 }
 
@@ -249,6 +249,7 @@ async fn postgres_create(
     Json(new): Json<NewPet>,
 ) -> Result<(StatusCode, Json<Pet>), Refused> {
     let Prepared { client, create, .. } = store.connection();
-    let row = client.query_one(create, &[&new.name, &new.category_id, &new.status]).await.map_err(refused)?;
+    let row =
+        client.query_one(create, &[&new.name, &new.category_id, &new.status]).await.map_err(rejected)?;
     Ok((StatusCode::CREATED, Json(Pet { id: row.get(0), new })))
 }

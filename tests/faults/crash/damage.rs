@@ -51,9 +51,13 @@ fn a_record_that_was_changed_behind_the_engines_back_is_never_served() {
     let store = Original::new(Engine::Sled, End::Clean).copy();
     let position = change_a_record(&store.path());
     let served = store.serve().map(|app| app.get("/v1/pets?limit=100").text().to_owned());
-    for refused in [store.export(), served.expect_err("damage is refused")] {
-        assert_refused(&refused, "a changed letter");
-        assert!(refused.stderr.contains(&format!("position {position}")), "it is named: {}", refused.stderr);
+    for rejected in [store.export(), served.expect_err("damage is refused")] {
+        assert_rejected(&rejected, "a changed letter");
+        assert!(
+            rejected.stderr.contains(&format!("position {position}")),
+            "it is named: {}",
+            rejected.stderr
+        );
     }
     let verified = petstore(["log", "verify", "--store", &store.url()]);
     assert!(verified.stdout.contains(&format!("first bad   {position}\n")), "{}", verified.stdout);
@@ -69,10 +73,10 @@ fn a_sqlite_log_that_lost_its_last_byte_is_rejected_and_left_unchanged() {
     fs::write(&waiting, bytes).expect("a file of the log");
     let before = store.contents();
     let (last, head) = (original.commits.len() - 1, original.commits.len());
-    for refused in [store.export(), store.serve().err().expect("it is noticed"), store.export()] {
-        assert_refused(&refused, "one byte less");
+    for rejected in [store.export(), store.serve().err().expect("it is noticed"), store.export()] {
+        assert_rejected(&rejected, "one byte less");
         let reason = format!("ends at position {last}, but commits up to {head}");
-        assert!(refused.stderr.contains(&reason), "{}", refused.stderr);
+        assert!(rejected.stderr.contains(&reason), "{}", rejected.stderr);
         assert_eq!(changes(&before, &store.contents()), no_changes());
     }
 }
@@ -116,8 +120,8 @@ fn damage_stores(
         fs::write(&file, &bytes).expect("a file of the store");
         let before = store.contents();
         let served = tally.rounds.is_multiple_of(SERVED).then(|| store.serve());
-        if let Some(Err(refused)) = &served {
-            assert_refused(refused, &what);
+        if let Some(Err(rejected)) = &served {
+            assert_rejected(rejected, &what);
         }
         // Dropping the app kills it.
         let was_served = served.is_some_and(|served| served.is_ok());
@@ -126,7 +130,7 @@ fn damage_stores(
             assert_eq!(commits(&outcome), original.commits, "{what}: what opens is whole");
             tally.count("harmless", 1);
         } else {
-            assert_refused(&outcome, &what);
+            assert_rejected(&outcome, &what);
             assert!(!was_served, "{what}: what is refused once is refused every time");
             assert_eq!(
                 changes(&before, &store.contents()),
@@ -147,27 +151,27 @@ fn damage_stores(
 fn salvage(damaged: &Store, original: &Original, refusal: &str, what: &str) -> u64 {
     let target = damaged.engine.url(&damaged.folder.path().join("salvaged"));
     let before = damaged.contents();
-    let told = petstore(["log", "salvage", "--from", &damaged.url(), "--to", &target]);
+    let output = petstore(["log", "salvage", "--from", &damaged.url(), "--to", &target]);
     assert_eq!(changes(&before, &damaged.contents()), no_changes(), "{what}: salvaging changes nothing");
-    if told.code != Some(0) {
+    if output.code != Some(0) {
         // SQLite can make no sense of some files; sled's chunks are found whatever happened to the rest of the file.
-        assert!(damaged.engine == Engine::Sqlite || told.stderr.contains("nothing"), "{what}: {told:?}");
-        assert_refused(&told, what);
+        assert!(damaged.engine == Engine::Sqlite || output.stderr.contains("nothing"), "{what}: {output:?}");
+        assert_rejected(&output, what);
         return 0;
     }
     let saved = commits(&petstore(["log", "export", "--store", &target]));
     let sound = &original.commits[..saved.len()];
     assert_eq!(saved, sound, "{what}: what is salvaged is what was written");
     let whole = saved.len() == original.commits.len();
-    let nothing = told.stdout.contains("unreadable  nothing\n");
-    let named = told.stdout.lines().find_map(|line| line.strip_prefix("unreadable  "));
+    let nothing = output.stdout.contains("unreadable  nothing\n");
+    let named = output.stdout.lines().find_map(|line| line.strip_prefix("unreadable  "));
     let named = named.is_some_and(|named| leading_number(named) == Some(saved.len() + 1));
-    // Without a mark nobody knows that there was more.
-    let unknown = told.stdout.contains("unknown");
-    assert!((nothing == whole && named != whole) || unknown, "{what}: {}", told.stdout);
+    // Without a high-water mark, the missing end is not detected.
+    let unknown = output.stdout.contains("unknown");
+    assert!((nothing == whole && named != whole) || unknown, "{what}: {}", output.stdout);
     // A SQLite log that is sound up to its lost end can be read up to there.
     if let (Engine::Sqlite, Some(end)) = (damaged.engine, refusal.split("ends at position ").nth(1)) {
-        assert_eq!(leading_number(end), Some(saved.len()), "{what}: {}", told.stdout);
+        assert_eq!(leading_number(end), Some(saved.len()), "{what}: {}", output.stdout);
     }
     saved.len() as u64
 }
@@ -176,11 +180,11 @@ fn leading_number(text: &str) -> Option<usize> {
     text.split(|c: char| !c.is_ascii_digit()).next()?.parse().ok()
 }
 
-fn assert_refused(refused: &Finished, what: &str) {
-    assert_eq!(refused.code, Some(1), "{what}: {}", refused.stderr);
-    assert!(!refused.stderr.contains("panicked"), "{what}: {}", refused.stderr);
-    let sentences = refused.stderr.lines().filter(|line| line.starts_with("petstore: "));
-    assert_eq!(sentences.count(), 1, "{what}: one sentence: {}", refused.stderr);
+fn assert_rejected(rejected: &Finished, what: &str) {
+    assert_eq!(rejected.code, Some(1), "{what}: {}", rejected.stderr);
+    assert!(!rejected.stderr.contains("panicked"), "{what}: {}", rejected.stderr);
+    let sentences = rejected.stderr.lines().filter(|line| line.starts_with("petstore: "));
+    assert_eq!(sentences.count(), 1, "{what}: one sentence: {}", rejected.stderr);
 }
 
 /// How the service ended that filled a store.

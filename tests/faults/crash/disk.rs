@@ -41,7 +41,7 @@ impl Disk {
         let mut disk = Self { folder, mounts: vec![] };
         disk.make_image(mebibytes)?;
         match format {
-            // Nothing is kept back for the administrator, so that a full disk is full for everybody.
+            // Nothing is kept back for the administrator, so that a full disk is full for every user.
             Format::Ext4 => run("mkfs.ext4", &["-q", "-F", "-m", "0", text(&disk.image())])?,
             Format::Xfs => run("mkfs.xfs", &["-q", text(&disk.image())])?,
         }
@@ -49,7 +49,7 @@ impl Disk {
         Ok(disk)
     }
 
-    /// Makes a disk that can be told to fail: its sectors are memory that comes into being when they are
+    /// Makes a disk that can fail on request: its sectors are memory that comes into being when they are
     /// first written, and [`fail`](Self::fail) takes all the memory that is left. Then a sync of new data
     /// fails, the next one succeeds, and the data is gone, as on disks whose sectors go bad.
     pub(crate) fn new_failing() -> Result<Self, String> {
@@ -92,11 +92,11 @@ impl Disk {
         cut.expect("a mounted file system can be shut down");
     }
 
-    /// Mounts the disk again, as after a restart of the machine. Nobody may use it any more.
+    /// Mounts the disk again, as after a restart of the machine. No process may use it any more.
     pub(crate) fn restart(&mut self) {
         self.lift_limit();
         // A process that was killed may still be letting go of its files.
-        eventually("nobody uses the disk", || run("umount", &[text(&self.path())]).ok());
+        eventually("the disk is no longer in use", || run("umount", &[text(&self.path())]).ok());
         self.mounts.pop();
         self.mount().expect("what was mounted once can be mounted again");
     }
@@ -112,11 +112,11 @@ impl Disk {
         if self.memory().exists() { self.limit_writes(PAGE_KIB) } else { Ok(()) }
     }
 
-    /// Limits what the device writes at a time. The limit stays with the device, whoever uses it next.
+    /// Limits what the device writes at a time. The limit stays with the device, across its users.
     fn limit_writes(&self, kibibytes: &str) -> Result<(), String> {
-        let told = Command::new("findmnt").args(["-n", "-o", "SOURCE"]).arg(self.path()).output();
-        let told = told.map_err(|error| format!("findmnt: {error}"))?;
-        let device = String::from_utf8_lossy(&told.stdout).trim().replace("/dev/", "");
+        let finished = Command::new("findmnt").args(["-n", "-o", "SOURCE"]).arg(self.path()).output();
+        let finished = finished.map_err(|error| format!("findmnt: {error}"))?;
+        let device = String::from_utf8_lossy(&finished.stdout).trim().replace("/dev/", "");
         fs::write(format!("/sys/block/{device}/queue/max_sectors_kb"), kibibytes)
             .map_err(|error| format!("the writes of {device} cannot be limited: {error}"))
     }
@@ -124,7 +124,7 @@ impl Disk {
     /// Gives the device back as it was.
     fn lift_limit(&self) {
         if self.memory().exists() {
-            // A slow device harms nobody.
+            // A slow device is harmless.
             let _ = self.limit_writes(USUAL_KIB);
         }
     }
@@ -143,7 +143,7 @@ impl Drop for Disk {
     fn drop(&mut self) {
         self.lift_limit();
         for mount in self.mounts.iter().rev() {
-            // A failed test may have left somebody on it.
+            // A failed test may have left a process on it.
             let _ = run("umount", &["--lazy", text(mount)]);
         }
     }

@@ -92,7 +92,7 @@ impl Engine {
         }
     }
 
-    /// Those that are made again when a signal has interrupted them, so that nobody notices. SQLite takes an
+    /// Those that are made again when a signal has interrupted them, without an error. SQLite takes an
     /// interrupted sync for a failed one.
     pub(crate) fn interruptible(self) -> &'static [&'static str] {
         match self {

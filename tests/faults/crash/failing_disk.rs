@@ -6,7 +6,7 @@
 
 use std::{sync::Arc, thread, time::Duration};
 
-use harness::{App, eventually, petstore, program};
+use harness::{App, eventually, petstore};
 
 use super::{
     disk::Disk,
@@ -61,7 +61,7 @@ struct Bench {
 impl Bench {
     fn new(engine: Engine, disk: Disk) -> Self {
         let store = engine.url(&disk.path().join("log"));
-        let app = App::start_on(program(), &store, tempfile::tempdir().expect("a temporary folder"), &[]);
+        let app = App::on(&store);
         Self { app, disk, ledger: Arc::default() }
     }
 
@@ -72,7 +72,7 @@ impl Bench {
         let load = Load::start(&self.app, &self.ledger, round, WRITERS);
         thread::sleep(LIFE);
         self.disk.fail();
-        let refused = self.create(&format!("{round} failing"));
+        let rejected = self.create(&format!("{round} failing"));
         // Every other round the process ends before it could mend anything, and leaves that to the next one.
         let ended = !round.is_multiple_of(2);
         if ended {
@@ -81,14 +81,14 @@ impl Bench {
         self.disk.heal();
         load.stop();
         if ended && self.app.try_start_again().is_err() {
-            // Its own sync is told of the fault, if nobody was told before; the one after that compares.
+            // Its own sync reports the fault, unless an earlier one has; the sync after that compares.
             tally.count("starts refused after the fault", 1);
             self.app.start_again();
         }
         // A disk that fails for one moment only is allowed to go unnoticed, but not to lose anything.
-        tally.count("refused on the failing disk", refused);
+        tally.count("refused on the failing disk", rejected);
         let (post, mut tries) = (self.app.call("POST", "/v1/pets"), 0_u64..);
-        eventually("writes go on without a restart", || {
+        eventually("writes continue without a restart", || {
             let name = format!("{round} again {}", tries.next().expect("endless"));
             (create(&post, &self.ledger, &name) == Some(201)).then_some(())
         });
@@ -102,7 +102,7 @@ impl Bench {
         }
     }
 
-    /// Asks for some pets, and returns how many were refused.
+    /// Asks for some pets, and returns how many were rejected.
     fn create(&self, prefix: &str) -> u64 {
         let post = self.app.call("POST", "/v1/pets");
         let statuses = (0..TRIES).map(|count| create(&post, &self.ledger, &format!("{prefix} {count}")));

@@ -7,7 +7,7 @@ use std::{
     time::Instant,
 };
 
-use harness::{App, eventually, program};
+use harness::{App, eventually};
 
 use super::{
     disk::{Disk, Format},
@@ -71,11 +71,11 @@ struct Bench {
 impl Bench {
     fn new(engine: Engine, disk: Disk) -> Self {
         let store = engine.url(&disk.path().join("log"));
-        let app = App::start_on(program(), &store, tempfile::tempdir().expect("a temporary folder"), &[]);
+        let app = App::on(&store);
         Self { app, disk, ledger: Ledger::default(), names: 0 }
     }
 
-    /// Fills the disk, sees the service refuse and go on reading, frees space, and sees it write again.
+    /// Fills the disk, sees the service reject writes and serve reads, frees space, and sees it write again.
     fn round(&mut self, way: Filled, tally: &mut Tally) {
         self.create_some(20);
         let filler = match way {
@@ -101,12 +101,12 @@ impl Bench {
         }
         let ready = self.app.anonymous("GET", "/readyz").send();
         assert_eq!(ready.status, 503, "{way:?}");
-        assert!(ready.text().contains("full"), "{way:?}: the reason is told: {}", ready.text());
+        assert!(ready.text().contains("full"), "{way:?}: the reason is shown: {}", ready.text());
         assert_eq!(self.app.anonymous("GET", "/livez").send().status, 200, "{way:?}");
-        assert_eq!(self.app.get("/v1/pets").status, 200, "{way:?}: reads go on");
+        assert_eq!(self.app.get("/v1/pets").status, 200, "{way:?}: reads continue");
         std::fs::remove_file(filler).expect("the filler is ours");
         let freed = Instant::now();
-        eventually("writes go on without a restart", || (self.create_next() == Some(201)).then_some(()));
+        eventually("writes continue without a restart", || (self.create_next() == Some(201)).then_some(()));
         tally.longest("ms at most from free space to the next 201", freed.elapsed());
         tally.rounds += 1;
         self.create_some(20);
@@ -144,8 +144,8 @@ impl Bench {
 
 /// What is free on the disk of this path.
 fn free(path: &Path) -> u64 {
-    let told =
+    let finished =
         std::process::Command::new("df").args(["--output=avail", "-B1"]).arg(path).output().expect("df runs");
-    let text = String::from_utf8_lossy(&told.stdout).into_owned();
+    let text = String::from_utf8_lossy(&finished.stdout).into_owned();
     text.lines().nth(1).and_then(|line| line.trim().parse().ok()).expect("df tells what is free")
 }

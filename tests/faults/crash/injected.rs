@@ -31,7 +31,7 @@ const CREATES_MAX: u64 = 40;
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Fault {
     Error(&'static str),
-    /// EINTR: the call has to be made again, and nobody may notice.
+    /// EINTR: the call has to be made again, without an error.
     Interruption,
     Kill,
 }
@@ -157,12 +157,12 @@ fn let_one_sync_fail(engine: Engine, which: RangeInclusive<u64>) {
         }
         let at_start = lane.injected();
         let post = lane.app.call("POST", "/v1/pets");
-        let refused = (0..CREATES_MAX)
+        let rejected = (0..CREATES_MAX)
             .filter(|count| create(&post, &lane.ledger, &format!("pet {nth}-{count}")) != Some(201))
             .count();
         if lane.injected() > at_start {
             met_at_work += 1;
-            assert!(refused > 0, "sync {nth} failed, and every create was acknowledged");
+            assert!(rejected > 0, "sync {nth} failed, and every create was acknowledged");
         }
         lane.app.kill();
         let mut tally = Tally::default();
@@ -275,13 +275,13 @@ impl Lane {
                     "{point:?} goes unnoticed: {:?}",
                     self.app.printed()
                 );
-                assert_eq!(self.app.get("/v1/pets").status, 200, "{point:?}: reads go on");
+                assert_eq!(self.app.get("/v1/pets").status, 200, "{point:?}: reads continue");
                 assert_eq!(self.app.anonymous("GET", "/livez").send().status, 200, "{point:?}");
                 // The fault is over, also for threads that have not met it yet.
                 trace::detach(self.app.pid());
                 let (post, ledger) = (self.app.call("POST", "/v1/pets"), &self.ledger);
                 let mut tries = 0..;
-                eventually(&format!("writes go on after {point:?}"), || {
+                eventually(&format!("writes continue after {point:?}"), || {
                     let name = format!("again {}", tries.next().expect("endless"));
                     (create(&post, ledger, &name) == Some(201)).then_some(())
                 });
@@ -338,7 +338,7 @@ impl Lane {
 
     /// How often the fault has happened so far.
     fn injected(&self) -> usize {
-        let trace = fs::read_to_string(self.trace()).expect("the tracer writes before the service goes on");
+        let trace = fs::read_to_string(self.trace()).expect("the tracer writes before the service continues");
         trace.matches("(INJECTED)").count()
     }
 

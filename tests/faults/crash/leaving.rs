@@ -41,7 +41,7 @@ fn closing_a_log_on_a_hanging_disk_has_a_deadline() {
     close_on_a_hanging_disk(None, "could not be closed within 10s");
 }
 
-/// Checks that a service which was told to stop, and perhaps told again, ends and says why, although its log hangs in a
+/// Checks that a service which gets one or two signals to stop ends and logs the reason, although its log hangs in a
 /// sync while it is closed: idle and after a write, on every engine.
 fn close_on_a_hanging_disk(second_signal: Option<&str>, said: &str) {
     if !has_strace() {

@@ -19,7 +19,7 @@ pub(crate) struct Ledger(Mutex<Book>);
 
 #[derive(Debug, Default)]
 struct Book {
-    /// Every pet that was ever asked for. Whoever got no response, or 503, may still find it in the store.
+    /// Every pet that was ever asked for. A pet without a response, or with 503, may still be in the store.
     asked: HashSet<String>,
     /// Every pet that was answered with 201 or shown to a reader: it must be there for ever, under this id.
     owed: BTreeMap<i64, String>,
@@ -32,7 +32,7 @@ struct Book {
 pub(crate) struct Findings {
     /// Answered or shown, and gone.
     pub(crate) lost: Vec<String>,
-    /// There, and nobody asked for it, or not like this, or only once.
+    /// There, but never requested, or different from its request, or there twice.
     pub(crate) phantom: Vec<String>,
     /// Ids that were skipped.
     pub(crate) gaps: Vec<String>,
@@ -119,7 +119,7 @@ impl Book {
         let mut asked_for = pet(name);
         asked_for["id"] = json!(id);
         if !self.asked.contains(name) || *shown != asked_for {
-            self.findings.phantom.push(format!("{shown}, which nobody asked for"));
+            self.findings.phantom.push(format!("{shown}, which was never requested"));
         }
         match self.owed.insert(id, name.to_owned()) {
             Some(earlier) if earlier != name => {

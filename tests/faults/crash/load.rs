@@ -72,7 +72,7 @@ fn watch(list: &Call, ledger: &Ledger, stop: &AtomicBool) {
     let mut seen = ledger.last_id();
     while !stop.load(Ordering::Relaxed) {
         let Some(page) = list.to(&format!("/v1/pets?limit=100&after={seen}")).try_send() else { return };
-        assert_eq!(page.status, 200, "reads go on: {}", page.text());
+        assert_eq!(page.status, 200, "reads continue: {}", page.text());
         let Value::Array(pets) = page.json() else { panic!("a list is an array: {}", page.text()) };
         ledger.show(&pets);
         seen = pets.last().map_or(seen, |pet| pet["id"].as_i64().expect("ids are integers"));

@@ -47,7 +47,7 @@ fn a_power_cut_loses_nothing_with_sqlite_either() {
 
 fn under_load(engine: Engine, scenario: Scenario) {
     on_both_disks(scenario, |bench, round| {
-        // Every other round goes on with the store of the round before.
+        // Every other round continues with the store of the round before.
         if round % 4 < 2 {
             bench.begin_new_store(engine, round);
         }

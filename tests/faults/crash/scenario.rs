@@ -101,7 +101,7 @@ impl Scenario {
 /// Writes past the test runner, which keeps to itself what a passing test prints.
 fn tell(text: &str) {
     let mut stderr = io::stderr().lock();
-    // Nobody may be listening; the assertions count.
+    // Standard error may be closed; the assertions count.
     let _ = stderr.write_all(text.as_bytes()).and_then(|()| stderr.flush());
 }
 

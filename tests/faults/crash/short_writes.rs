@@ -76,13 +76,13 @@ fn limit_files(engine: Engine, mut scenario: Scenario) {
         let mut names = (0_u64..).map(|count| format!("pet {count}"));
         let mut next = || create(&post, &ledger, &names.next().expect("endless"));
         eventually("the limit is reached", || (next() == Some(503)).then_some(()));
-        assert_eq!(app.get("/v1/pets").status, 200, "reads go on");
+        assert_eq!(app.get("/v1/pets").status, 200, "reads continue");
         assert_eq!(app.anonymous("GET", "/livez").send().status, 200);
         assert_eq!(app.anonymous("GET", "/readyz").send().status, 503);
         let lifted =
             Command::new("prlimit").args([&format!("--pid={}", app.pid()), "--fsize=unlimited"]).status();
         assert!(lifted.expect("prlimit runs").success());
-        eventually("writes go on without a restart", || (next() == Some(201)).then_some(()));
+        eventually("writes continue without a restart", || (next() == Some(201)).then_some(()));
         settle(&mut app, &ledger, &mut tally);
         scenario.check(&tally);
     }

@@ -14,7 +14,7 @@ pub(crate) struct Tracer(Vec<String>);
 
 impl Tracer {
     /// Follows all threads and writes to this file. The service stays a child of its own parent, and the
-    /// tracer goes when it is told to.
+    /// tracer detaches on request.
     pub(crate) fn new(file: &Path) -> Self {
         let file = file.to_str().expect("temporary folders have plain names");
         Self(["strace", "-D", "-I2", "-f", "-q", "-y", "-s", "1000", "-o", file].map(str::to_owned).into())
@@ -94,11 +94,11 @@ pub(crate) fn has_strace() -> bool {
     Command::new("strace").args(["-o", "/dev/null", "true"]).status().is_ok_and(|status| status.success())
 }
 
-/// Sends the tracer of a process away. The process goes on as if nobody had ever tampered with its calls.
+/// Sends the tracer of a process away. The process continues without injected faults.
 pub(crate) fn detach(pid: u32) {
     let Some(tracer) = tracer_of(pid) else { return };
-    let told = Command::new("kill").args(["-s", "TERM", &tracer]).status();
-    assert!(told.expect("kill runs").success(), "the tracer can be told to go");
+    let output = Command::new("kill").args(["-s", "TERM", &tracer]).status();
+    assert!(output.expect("kill runs").success(), "the tracer gets the signal");
     eventually("the tracer has gone", || tracer_of(pid).is_none().then_some(()));
 }
 

@@ -71,17 +71,17 @@ async fn a_bookmark_from_long_ago_is_compared_with_the_log() {
     for _ in 0..4_096 {
         create(&store).await.unwrap();
     }
-    let patience = Duration::from_secs(1);
+    let timeout = Duration::from_secs(1);
     for bookmark in [start, first, first.position.into()] {
-        assert_eq!(store.caught_up(bookmark, patience).await, Ok(()), "{bookmark:?}");
+        assert_eq!(store.caught_up(bookmark, timeout).await, Ok(()), "{bookmark:?}");
     }
-    assert_eq!(store.caught_up(other, patience).await, Err(NotCaughtUp));
+    assert_eq!(store.caught_up(other, timeout).await, Err(NotCaughtUp));
     log.fails_with(LogFault::Disconnected);
-    assert_eq!(store.caught_up(first, patience).await, Err(NotCaughtUp), "nobody can tell");
+    assert_eq!(store.caught_up(first, timeout).await, Err(NotCaughtUp), "it cannot be compared");
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_log_that_was_emptied_or_replaced_is_refused_and_nothing_is_forgotten() {
+async fn a_log_that_was_emptied_or_replaced_is_rejected_and_nothing_is_forgotten() {
     for (commits, access) in [
         (0, LogAccess::Shared),
         (1, LogAccess::Shared),
@@ -97,8 +97,11 @@ async fn a_log_that_was_emptied_or_replaced_is_refused_and_nothing_is_forgotten(
         log.is_replaced(&[], commits).await;
         after_a_while().await;
         for _ in 0..3 {
-            let refused = create(&store).await;
-            assert!(matches!(refused, Err(WriteError::Unavailable(_))), "{commits}, {access:?}: {refused:?}");
+            let rejected = create(&store).await;
+            assert!(
+                matches!(rejected, Err(WriteError::Unavailable(_))),
+                "{commits}, {access:?}: {rejected:?}"
+            );
             after_a_while().await;
         }
         assert_eq!(fault(&store), Some(Fault::AnotherLog), "{commits}, {access:?}");
@@ -120,7 +123,7 @@ async fn begun() -> Arc<FaultyLog> {
 #[tokio::test(start_paused = true)]
 async fn a_writer_notices_by_itself_that_its_log_has_become_shorter() {
     let log = begun().await;
-    // Nobody follows.
+    // This node has no follower.
     let store = alone(&log).await;
     for id in 2..=3 {
         assert_eq!(create(&store).await, Ok(id));

@@ -8,7 +8,7 @@ use std::{
     process::Command,
 };
 
-use harness::{App, petstore, program};
+use harness::{App, petstore};
 use tempfile::TempDir;
 
 use super::{Plant, Service, Trap, is_root};
@@ -38,7 +38,7 @@ const SQLITE: [&str; 8] = [
 const FOLDERS: [&str; 3] = ["log/sled", "log/sled/blobs", "log/dry-run"];
 
 /// Runs everything that opens a store, and looks after each whether it was led astray.
-fn open_in_every_way(trap: &Trap, engine: &str, told: &str) {
+fn open_in_every_way(trap: &Trap, engine: &str, output: &str) {
     let store = format!("{engine}:{}", trap.path("log").display());
     let elsewhere = TempDir::new().unwrap();
     let target = format!("sled:{}", elsewhere.path().join("target").display());
@@ -50,17 +50,17 @@ fn open_in_every_way(trap: &Trap, engine: &str, told: &str) {
         &["log", "copy", "--from", &target, "--to", &store],
     ] {
         petstore(command);
-        trap.check(&format!("{told}, {command:?}"));
+        trap.check(&format!("{output}, {command:?}"));
     }
     let keys = elsewhere.path().join("keys.toml");
     Service::start(&store, keys.to_str().unwrap(), elsewhere.path().join("output")).use_key(None);
-    trap.check(&format!("{told}, serve"));
+    trap.check(&format!("{output}, serve"));
 }
 
 /// A store of the engine with a few pets in it, as a service left it that was killed.
 fn store_in(folder: &Path, engine: &str) {
     let store = format!("{engine}:{}", folder.join("log").display());
-    let mut app = App::start_on(program(), &store, TempDir::new().unwrap(), &[]);
+    let mut app = App::on(&store);
     assert_eq!(app.post(r#"{"name":"Rex","categoryId":1,"status":"available"}"#).status, 201);
     app.kill();
 }
@@ -131,7 +131,7 @@ fn a_sqlite_store_is_found_through_a_link_to_its_file() {
     let link = folder.path().join("link");
     symlink(folder.path().join("log"), &link).unwrap();
     let store = format!("sqlite:{}", link.display());
-    let app = App::start_on(program(), &store, TempDir::new().unwrap(), &[]);
+    let app = App::on(&store);
     assert_eq!(app.all_pets().len(), 1);
     let second = petstore(["log", "stat", "--store", &format!("sqlite:{}/log", folder.path().display())]);
     assert!(second.stderr.contains("in use by another process"), "by either name: {}", second.stderr);

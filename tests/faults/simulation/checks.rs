@@ -36,7 +36,7 @@ fn nothing_is_stored_that_nobody_sent(truth: &Truth, operations: &Operations) ->
                     && (&request.pet, &request.by, &request.request_key)
                         == (&pet.details, &entry.by, &entry.request_key)
             });
-            ensure(sent, || format!("nobody sent {entry:?}"))?;
+            ensure(sent, || format!("never sent: {entry:?}"))?;
         }
     }
     Ok(())
@@ -113,11 +113,11 @@ fn refusals_have_a_reason(plan: &Plan, truth: &Truth, operations: &Operations) -
 }
 
 fn nobody_waits_too_long(operations: &Operations) -> Verdict {
-    let patience = PetStore::WRITE_PATIENCE.as_millis();
+    let timeout = PetStore::WRITE_TIMEOUT.as_millis();
     for create in &operations.creates {
         let waited = u128::from(create.ended.millis - create.sent.millis);
         // The clock of the simulation counts whole milliseconds.
-        ensure(waited <= patience + 1, || format!("{:?} waited {waited} ms", create.request))?;
+        ensure(waited <= timeout + 1, || format!("{:?} waited {waited} ms", create.request))?;
     }
     Ok(())
 }
@@ -176,8 +176,8 @@ fn reads_never_go_back(truth: &Truth, operations: &Operations) -> Verdict {
         // A commit that a restore took away may come back: who saw it before that may see less in between.
         let before = last.insert((node, life), (*version, *at));
         let before = before.filter(|(before, at)| truth.last().held(*before, *at)).map(|(before, _)| before);
-        let goes_on = before.is_none_or(|before| before.position <= version.position);
-        ensure(goes_on, || format!("node {node} went back from {before:?} to {version:?}"))?;
+        let continues = before.is_none_or(|before| before.position <= version.position);
+        ensure(continues, || format!("node {node} went back from {before:?} to {version:?}"))?;
     }
     Ok(())
 }

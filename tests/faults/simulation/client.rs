@@ -116,7 +116,7 @@ impl Client {
         self.world.nodes[self.chance.index(self.world.nodes.len())].clone()
     }
 
-    /// A pet that nobody else sends.
+    /// A pet with a name of its own.
     fn request(&mut self, key: Option<&str>) -> CreatePet {
         let number = self.world.pets.fetch_add(1, Ordering::SeqCst) + 1;
         CreatePet {

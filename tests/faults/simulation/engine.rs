@@ -48,7 +48,7 @@ struct State {
     closed: Option<Closed>,
     /// The last position that each node was shown.
     seen: Vec<usize>,
-    /// Records that somebody was told might be stored.
+    /// Records whose append was reported as unclear.
     doubted: Vec<CommitId>,
     /// The log and what each node was shown of it, while another one is in its place.
     hidden: Option<(Vec<Stored>, Vec<usize>)>,
@@ -110,7 +110,7 @@ impl Engine {
         vec![last]
     }
 
-    /// Of the records that somebody was told might be stored, how many are.
+    /// How many records whose append was reported as unclear are stored.
     pub(crate) fn doubted_and_stored(&self) -> usize {
         let state = self.state();
         let is_stored = |id: &&CommitId| state.stored.iter().any(|stored| stored.commit.id == **id);
@@ -189,8 +189,9 @@ impl Engine {
         let range = start..visible.min(start + most);
         state.seen[node] = state.seen[node].max(range.end);
         let places = range.clone().map(|place| Position(place as u64 + 1));
-        let bytes = state.stored[range].iter().map(|stored| stored.record.bytes.clone());
-        places.zip(bytes).map(|(position, bytes)| StoredRecord { position, bytes }).collect()
+        let records = state.stored[range].iter().map(|stored| stored.record.clone());
+        let found = places.zip(records);
+        found.map(|(position, Record { id, bytes })| StoredRecord { position, id: Some(id), bytes }).collect()
     }
 
     /// The head as this node sees it, unless the log is closed.
@@ -207,9 +208,9 @@ impl Engine {
         Ok(Position(visible as u64))
     }
 
-    /// Returns when there is something beyond `position`, or after `patience`.
-    pub(crate) async fn beyond(&self, position: Position, patience: Duration) {
-        let end = Instant::now() + patience;
+    /// Returns when there is something beyond `position`, or after `timeout`.
+    pub(crate) async fn beyond(&self, position: Position, timeout: Duration) {
+        let end = Instant::now() + timeout;
         loop {
             let news = self.news.notified();
             let there = self.state().stored.len() as u64 > position.0;
@@ -219,8 +220,8 @@ impl Engine {
         }
     }
 
-    /// Takes note of what a node was told about its append.
-    pub(crate) fn told(&self, node: usize, record: &Record, outcome: &Result<Position, AppendError>) {
+    /// Records the outcome that a node got for its append.
+    pub(crate) fn output(&self, node: usize, record: &Record, outcome: &Result<Position, AppendError>) {
         let mut state = self.state();
         match outcome {
             Ok(position) => {
@@ -311,7 +312,7 @@ impl Engine {
         state.away.fill(Instant::now());
     }
 
-    /// Draws with the rates that are in force.
+    /// Draws with the rates that are active.
     pub(crate) fn draw<T>(&self, draw: impl FnOnce(&mut Chance, &Faults) -> T) -> T {
         let state = &mut *self.state();
         draw(&mut state.chance, &state.faults)

@@ -32,7 +32,7 @@ pub(crate) struct Tally {
     pub(crate) creates: u64,
     pub(crate) answered: u64,
     pub(crate) replayed: u64,
-    pub(crate) refused: u64,
+    pub(crate) rejected: u64,
     pub(crate) lost: u64,
     pub(crate) reads: u64,
     pub(crate) commits: u64,
@@ -94,7 +94,7 @@ impl AddAssign for Tally {
         self.creates += other.creates;
         self.answered += other.answered;
         self.replayed += other.replayed;
-        self.refused += other.refused;
+        self.rejected += other.rejected;
         self.lost += other.lost;
         self.reads += other.reads;
         self.commits += other.commits;
@@ -118,7 +118,7 @@ impl fmt::Display for Tally {
             self.creates,
             self.answered,
             self.replayed,
-            self.refused,
+            self.rejected,
             self.lost,
             self.reads,
             self.commits,

@@ -96,14 +96,14 @@ impl LogSource for Link {
         .await
     }
 
-    async fn wait_for(&self, position: Position, patience: Duration) -> Result<(), LogError> {
+    async fn wait_for(&self, position: Position, timeout: Duration) -> Result<(), LogError> {
         self.reach(
             async {
                 self.travel().await?;
                 if self.engine.draw(|chance, faults| chance.per_mille(faults.deaf)) {
-                    time::sleep(patience).await;
+                    time::sleep(timeout).await;
                 } else {
-                    self.engine.beyond(position, patience).await;
+                    self.engine.beyond(position, timeout).await;
                 }
                 self.travel().await
             },

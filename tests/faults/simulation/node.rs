@@ -157,7 +157,7 @@ impl Node {
             End::Closed => {
                 let life = sole_owner(life).await;
                 let closing = time::timeout(CLOSING_MAX, life.store.close()).await;
-                closing.map_err(|_| format!("node {} does not end when it is told to", self.index))
+                closing.map_err(|_| format!("node {} does not end when it is closed", self.index))
             }
         }
     }

@@ -51,14 +51,14 @@ pub(crate) struct Faults {
     pub(crate) delay_max: u64,
     /// The call takes seconds.
     pub(crate) slow: u64,
-    /// The append is not stored and nobody can tell.
+    /// The append is not stored, and the outcome is unclear.
     pub(crate) request_lost: u64,
-    /// The append is stored, if its turn has come, and nobody is told.
+    /// The append is stored, if its turn has come, and the reply is lost.
     pub(crate) answer_lost: u64,
     /// The append is stored seconds after its outcome was called unclear.
     pub(crate) lands_late: u64,
-    /// The append is refused and the log stays sound.
-    pub(crate) refused: u64,
+    /// The append is rejected and the log stays sound.
+    pub(crate) rejected: u64,
     /// The append closes the log, which opens again by itself, with the record or without it.
     pub(crate) closes: u64,
     /// A read, a look at the head or a wait fails.
@@ -182,7 +182,7 @@ impl Faults {
             request_lost: rate(),
             answer_lost: rate(),
             lands_late: rate(),
-            refused: rate() / 5,
+            rejected: rate() / 5,
             closes: rate() / 5,
             read_fails: rate(),
             stale: rate(),
@@ -197,8 +197,8 @@ impl Faults {
 
     fn is_calm(&self) -> bool {
         let Self { delay_max: _, slow, request_lost, answer_lost, lands_late, .. } = self;
-        let Self { refused, closes, read_fails, stale, deaf: _, .. } = self;
-        [slow, request_lost, answer_lost, lands_late, refused, closes, read_fails, stale]
+        let Self { rejected, closes, read_fails, stale, deaf: _, .. } = self;
+        [slow, request_lost, answer_lost, lands_late, rejected, closes, read_fails, stale]
             .iter()
             .all(|rate| **rate == 0)
     }

@@ -87,7 +87,7 @@ async fn live(plan: &Plan, mut chance: Chance, journal: &Arc<Journal>) -> Result
     Ok(())
 }
 
-/// Starts everybody who looks at the nodes all the time.
+/// Starts the readers that poll the nodes.
 fn watch(world: &Arc<World>, chance: &mut Chance) -> JoinSet<()> {
     let mut watchers = JoinSet::new();
     for node in world.nodes.clone() {

@@ -47,7 +47,7 @@ enum Fate {
 
 type Appended = Result<Position, AppendError>;
 
-/// Sends a record, and waits for what is told about it.
+/// Sends a record, and waits for the outcome.
 pub(crate) async fn send(
     engine: &Arc<Engine>,
     node: usize,
@@ -65,13 +65,13 @@ pub(crate) async fn send(
         back: engine.delay(node),
         certain: engine.draw(|chance, _| chance.per_mille(500)),
     };
-    let (tell, told) = oneshot::channel();
+    let (tell, output) = oneshot::channel();
     // What was sent goes its way, whatever becomes of the sender.
     tokio::spawn(carry(engine.clone(), sending, tell));
     if engine.lie == Some(Lie::AnswersBeforeItStores) {
         return Ok(expected.position.next());
     }
-    told.await.expect("every append ends")
+    output.await.expect("every append ends")
 }
 
 /// Takes an append to the engine and the answer back.
@@ -87,7 +87,7 @@ async fn carry(engine: Arc<Engine>, sending: Sending, tell: oneshot::Sender<Appe
     let outcome = if answer_lost { Err(unclear()) } else { outcome };
     report(&engine, &sending, &outcome);
     let in_doubt = matches!(outcome, Err(AppendError::Unclear(_)));
-    // Nobody listens if the sender was killed.
+    // The receiver is gone if the sender was killed.
     let _ = tell.send(lied(&engine, &sending, outcome));
     if let Fate::LandsLate(later) = sending.fate
         && in_doubt
@@ -147,10 +147,10 @@ fn report(engine: &Engine, sending: &Sending, outcome: &Appended) {
         Err(AppendError::Unclear(_)) => tally.unclear += 1,
         Err(AppendError::Closed(_)) => tally.closed += 1,
     };
-    engine.told(*node, record, outcome);
+    engine.output(*node, record, outcome);
     engine.journal.count(
         count,
-        format_args!("node {node} appends after {}: {fate:?}, told {outcome:?}", expected.position),
+        format_args!("node {node} appends after {}: {fate:?}, outcome {outcome:?}", expected.position),
     );
 }
 
@@ -161,7 +161,7 @@ fn fate(chance: &mut Chance, faults: &Faults) -> Fate {
         Fate::AnswerLost
     } else if chance.per_mille(faults.lands_late) {
         Fate::LandsLate(chance.millis(0..=3_000))
-    } else if chance.per_mille(faults.refused) {
+    } else if chance.per_mille(faults.rejected) {
         Fate::Refused
     } else if chance.per_mille(faults.closes) {
         Fate::Closes { keeps: chance.per_mille(500), opens_after: chance.millis(0..=4_000) }

@@ -80,7 +80,7 @@ impl World {
                     tally.answered += 1;
                     tally.replayed += u64::from(created.replayed);
                 }
-                Outcome::Refused(_) => tally.refused += 1,
+                Outcome::Refused(_) => tally.rejected += 1,
                 Outcome::Lost => tally.lost += 1,
             },
             line,
@@ -101,11 +101,11 @@ impl World {
     }
 }
 
-async fn outcome(life: &Life, request: CreatePet, patience: Duration) -> Outcome {
+async fn outcome(life: &Life, request: CreatePet, timeout: Duration) -> Outcome {
     tokio::select! {
         biased;
         () = life.killed() => Outcome::Lost,
-        answer = time::timeout(patience, life.store.create(request)) => match answer {
+        answer = time::timeout(timeout, life.store.create(request)) => match answer {
             Ok(Ok(created)) => Outcome::Answered(created),
             Ok(Err(error)) => Outcome::Refused(error),
             Err(_) => Outcome::Lost,

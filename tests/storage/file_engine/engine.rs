@@ -125,7 +125,7 @@ impl Records for FileEngine {
             let Some(frame) = self.frame(position) else { return Err(damaged(position, "it is missing")) };
             let mut bytes = vec![0; frame.len as usize];
             self.file.read_exact_at(&mut bytes, frame.start).map_err(io_error("reading the log"))?;
-            if visit(StoredRecord { position, bytes: bytes.into() }).is_break() {
+            if visit(StoredRecord { position, id: Some(frame.commit), bytes: bytes.into() }).is_break() {
                 break;
             }
         }

@@ -62,7 +62,9 @@ async fn certificates_protect_the_connection_both_ways() {
     let log = NatsLog::open(&url).await.expect("both sides trust each other");
     assert_eq!(log.head().await, Ok(Position::START));
     for stranger in [cluster.url("PETS"), format!("{}?ca={}", cluster.url("PETS"), path("ca.pem"))] {
-        NatsLog::open(&stranger).await.expect_err("who trusts or shows nobody stays outside");
+        NatsLog::open(&stranger)
+            .await
+            .expect_err("a client without the authority or a certificate is rejected");
     }
 }
 
@@ -81,7 +83,8 @@ async fn a_credentials_file_opens_the_log() {
     let url = format!("{}?creds={}", cluster.url("PETS"), file.display());
     let log = NatsLog::open(&url).await.expect("the credentials are right");
     assert_eq!(log.head().await, Ok(Position::START));
-    let nobody = NatsLog::open(&cluster.url("PETS")).await.expect_err("who shows nothing stays outside");
+    let nobody =
+        NatsLog::open(&cluster.url("PETS")).await.expect_err("a client without credentials is rejected");
     assert_eq!(nobody.fault, Fault::CannotOpen, "{nobody}");
     let missing = NatsLog::open(&format!("{}?creds=/nowhere", cluster.url("PETS"))).await;
     assert!(missing.expect_err("there is no such file").detail.contains("/nowhere"));

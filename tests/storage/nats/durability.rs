@@ -62,5 +62,5 @@ async fn promised(url: &str) -> Durability {
 
 fn fact<'a>(durability: &'a Durability, name: &str) -> &'a str {
     let fact = durability.facts.iter().find(|(fact, _)| fact == name);
-    fact.map(|(_, value)| value.as_str()).expect("the fact is told")
+    fact.map(|(_, value)| value.as_str()).expect("the fact is there")
 }

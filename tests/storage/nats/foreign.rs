@@ -1,6 +1,11 @@
-//! Somebody else publishes on the subject of the stream: it is named for what it is, and the log can be moved.
+//! Messages that petstore has not published, or not as they are stored: the service names and rejects them, and the log can
+//! be moved.
 
-use harness::{App, NatsCluster, NatsSync, eventually, ids, petstore, program};
+use application::{contract, ports::Version};
+use async_nats::HeaderMap;
+use harness::{App, NatsCluster, NatsSync, eventually, ids, petstore};
+
+use super::open_log;
 
 const REX: &str = r#"{"name": "Rex", "categoryId": 1}"#;
 const COMMITS: &str = "petstore.PETS.commits";
@@ -9,7 +14,7 @@ const COMMITS: &str = "petstore.PETS.commits";
 async fn a_foreign_message_is_named_and_salvage_moves_the_log_to_a_new_stream() {
     let cluster = NatsCluster::start(1, NatsSync::Default).await;
     let (store, new) = (cluster.url("PETS"), cluster.url("PETS2"));
-    let mut app = App::start_on(program(), &store, tempfile::tempdir().unwrap(), &[]);
+    let mut app = App::on(&store);
     for _ in 0..2 {
         assert_eq!(app.post(REX).status, 201);
     }
@@ -23,10 +28,8 @@ async fn a_foreign_message_is_named_and_salvage_moves_the_log_to_a_new_stream() 
     });
     assert_eq!(reason, "another program has written to the log");
     app.post(REX).error(503, "unavailable");
-    assert_eq!(ids(&app.all_pets()), [1, 2], "reads go on");
-    eventually("the log names the message", || {
-        app.printed().1.contains("position 3 of stream PETS was not published by petstore").then_some(())
-    });
+    assert_eq!(ids(&app.all_pets()), [1, 2], "reads continue");
+    app.wait_for_log("position 3 of stream PETS was not published by petstore");
 
     app.terminate();
     let salvaged = petstore(["log", "salvage", "--from", &store, "--to", &new]);
@@ -42,13 +45,61 @@ async fn a_foreign_message_is_named_and_salvage_moves_the_log_to_a_new_stream() 
 }
 
 #[tokio::test(flavor = "multi_thread")]
+async fn a_message_whose_commit_id_disagrees_with_its_record_is_rejected() {
+    let cluster = NatsCluster::start(1, NatsSync::Default).await;
+    let (store, new) = (cluster.url("PETS"), cluster.url("PETS2"));
+    let log = open_log(&store).await;
+    let head = contract::fill(&log, Version::START, 2).await;
+    let record = contract::record_after(contract::head_hash(&log, head.position).await, 3);
+    let mut app = App::on(&store);
+    let pets = ids(&app.all_pets());
+
+    let other = contract::record(3).id;
+    let mut headers = HeaderMap::new();
+    headers.insert("Petstore-Commit-Id", other.0.to_string());
+    let jetstream = cluster.jetstream().await;
+    let published = jetstream.publish_with_headers(COMMITS, headers, record.bytes).await;
+    published.expect("it is sent").await.expect("it is stored");
+
+    let ids_differ = format!(
+        "the commit at position 3 is stored with the id {}, but its record has {}",
+        other.0, record.id.0
+    );
+    let reason = eventually("the service is not ready", || {
+        let ready = app.anonymous("GET", "/readyz").send();
+        (ready.status == 503).then(|| ready.json()["reason"].clone())
+    });
+    assert_eq!(reason, "the log is damaged");
+    app.post(REX).error(503, "unavailable");
+    assert_eq!(ids(&app.all_pets()), pets, "reads continue");
+    eventually("the log names both ids", || app.printed().1.contains(&ids_differ).then_some(()));
+
+    app.terminate();
+    let rejected = app.try_start_again().expect_err("a damaged log is not served");
+    assert_eq!(rejected.code, Some(1), "{rejected:?}");
+    assert!(rejected.stderr.contains(&ids_differ), "{rejected:?}");
+    let copied = petstore(["log", "copy", "--from", &store, "--to", &cluster.url("COPY")]);
+    assert_eq!(copied.code, Some(1), "{copied:?}");
+    assert!(copied.stderr.contains(&ids_differ), "{copied:?}");
+    let around =
+        petstore(["log", "salvage", "--accept-gaps", "--from", &store, "--to", &cluster.url("AROUND")]);
+    assert_eq!(around.code, Some(0), "{around:?}");
+    assert!(around.stdout.contains("unreadable  3\n"), "it counts as a gap: {}", around.stdout);
+    let salvaged = petstore(["log", "salvage", "--from", &store, "--to", &new]);
+    assert_eq!(salvaged.code, Some(0), "{salvaged:?}");
+    app.use_store(&new);
+    app.start_again();
+    assert_eq!(ids(&app.all_pets()), pets);
+}
+
+#[tokio::test(flavor = "multi_thread")]
 async fn with_the_documented_permissions_nobody_else_can_publish() {
     let users = "authorization { users: [ \
                  { user: petstore, password: p }, \
                  { user: others, password: o, permissions: { publish: { deny: \"petstore.>\" } } } ] }";
     let cluster = NatsCluster::start_with(1, NatsSync::Default, users).await;
     let store = format!("nats://petstore:p@{}/PETS", cluster.addresses());
-    let app = App::start_on(program(), &store, tempfile::tempdir().unwrap(), &[]);
+    let app = App::on(&store);
     assert_eq!(app.post(REX).status, 201);
     let others = async_nats::ConnectOptions::with_user_and_password("others".into(), "o".into());
     let others = others.connect(cluster.addresses()).await.expect("others may connect");

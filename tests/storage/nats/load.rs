@@ -25,9 +25,9 @@ use tokio::{
 /// Callers of each store at once.
 const CALLERS: usize = 8;
 /// Longer than a cluster needs to find itself again, even on a busy machine.
-const PATIENCE: Duration = Duration::from_mins(2);
+const TIMEOUT: Duration = Duration::from_mins(2);
 /// How often to look again for something that must happen soon.
-const GLANCE: Duration = Duration::from_millis(10);
+const INTERVAL: Duration = Duration::from_millis(10);
 
 /// Callers of several stores at once, each with one request after another.
 pub(super) struct Load {
@@ -45,7 +45,7 @@ struct Tally {
     stall: Duration,
     /// How often each store said yes, and how often it could not reach its log.
     accepted: Vec<usize>,
-    refused: Vec<usize>,
+    rejected: Vec<usize>,
 }
 
 impl Load {
@@ -58,7 +58,7 @@ impl Load {
             last: Instant::now(),
             stall: Duration::ZERO,
             accepted: none.clone(),
-            refused: none,
+            rejected: none,
         };
         let acknowledged = Arc::new(watch::Sender::new(tally));
         let stop = Arc::new(AtomicBool::new(false));
@@ -73,45 +73,45 @@ impl Load {
     }
 
     /// Returns after so many more pets were acknowledged.
-    pub(super) async fn goes_on(&self, more: usize) {
+    pub(super) async fn continues(&self, more: usize) {
         let mut tallies = self.acknowledged.subscribe();
         let goal = tallies.borrow().count + more;
-        let reached = time::timeout(PATIENCE, tallies.wait_for(|tally| tally.count >= goal)).await;
-        reached.expect("the stores accept pets again, without a restart").expect("the load goes on");
+        let reached = time::timeout(TIMEOUT, tallies.wait_for(|tally| tally.count >= goal)).await;
+        reached.expect("the stores accept pets again, without a restart").expect("the load continues");
     }
 
     /// Returns after every store has acknowledged so many more pets.
-    pub(super) async fn goes_on_everywhere(&self, more: usize) {
+    pub(super) async fn continues_everywhere(&self, more: usize) {
         let mut tallies = self.acknowledged.subscribe();
         let before = tallies.borrow().accepted.clone();
         let reached = tallies
             .wait_for(|tally| tally.accepted.iter().zip(&before).all(|(now, before)| *now >= before + more));
-        let reached = time::timeout(PATIENCE, reached).await;
-        reached.expect("every store accepts pets again, without a restart").expect("the load goes on");
+        let reached = time::timeout(TIMEOUT, reached).await;
+        reached.expect("every store accepts pets again, without a restart").expect("the load continues");
     }
 
-    /// Returns after every store refused a pet because it cannot reach its log, and says so to operators.
-    pub(super) async fn is_refused_everywhere(&self) {
+    /// Returns after every store rejected a pet because it cannot reach its log, and says so to operators.
+    pub(super) async fn is_rejected_everywhere(&self) {
         let mut tallies = self.acknowledged.subscribe();
-        let before = tallies.borrow().refused.clone();
+        let before = tallies.borrow().rejected.clone();
         let reached =
-            tallies.wait_for(|tally| tally.refused.iter().zip(&before).all(|(now, before)| now > before));
-        let reached = time::timeout(PATIENCE, reached).await;
-        reached.expect("stores without a log refuse").expect("the load goes on");
+            tallies.wait_for(|tally| tally.rejected.iter().zip(&before).all(|(now, before)| now > before));
+        let reached = time::timeout(TIMEOUT, reached).await;
+        reached.expect("stores without a log reject").expect("the load continues");
         for store in &self.stores {
             let says_so = async {
                 while store.health().not_ready().is_none() {
-                    time::sleep(GLANCE).await;
+                    time::sleep(INTERVAL).await;
                 }
             };
-            time::timeout(PATIENCE, says_so).await.expect("a store without its log says so");
+            time::timeout(TIMEOUT, says_so).await.expect("a store without its log says so");
         }
     }
 
     /// Stops asking, then holds what was acknowledged against what every store and the log itself show.
     pub(super) async fn holds_in(self, log: &dyn EventLog, what: &str) {
         self.stop.store(true, Ordering::Relaxed);
-        let told: Vec<_> = self.callers.join_all().await.into_iter().flatten().collect();
+        let output: Vec<_> = self.callers.join_all().await.into_iter().flatten().collect();
         let tally = self.acknowledged.borrow().clone();
         let mut logged = HashMap::new();
         let summary = walk::<LogError>(log, async |_, commit| {
@@ -122,15 +122,15 @@ impl Load {
             Ok(())
         });
         let summary = summary.await.expect("the log is sound from the first commit to the last");
-        let present = told.iter().filter(|(id, name)| logged.get(id) == Some(name)).count();
+        let present = output.iter().filter(|(id, name)| logged.get(id) == Some(name)).count();
         println!(
             "{what}: acknowledged {}, present {present}, in {} commits, {} pets in all; longest stall {:.1} s",
-            told.len(),
+            output.len(),
             summary.last,
             logged.len(),
             tally.stall.as_secs_f64(),
         );
-        assert_eq!(present, told.len(), "every acknowledged pet is in the log under its id");
+        assert_eq!(present, output.len(), "every acknowledged pet is in the log under its id");
         for store in &self.stores {
             shows_everything(store, summary.last, &logged).await;
         }
@@ -139,7 +139,7 @@ impl Load {
 
 /// Waits until the store has caught up, then compares all its pets with the log.
 async fn shows_everything(store: &PetStore, last: Position, logged: &HashMap<PetId, String>) {
-    store.caught_up(last, PATIENCE).await.expect("every store sees everything");
+    store.caught_up(last, TIMEOUT).await.expect("every store sees everything");
     assert_eq!(store.count(), logged.len(), "a store shows as many pets as the log holds");
     for (id, name) in logged {
         let shown = harness::pet(store, *id).expect("a store that caught up can be read");
@@ -153,7 +153,7 @@ async fn ask(
     acknowledged: Arc<watch::Sender<Tally>>,
     stop: Arc<AtomicBool>,
 ) -> Vec<(PetId, String)> {
-    let mut told = Vec::new();
+    let mut output = Vec::new();
     for number in 0.. {
         if stop.load(Ordering::Relaxed) {
             break;
@@ -161,7 +161,7 @@ async fn ask(
         let name = format!("{index}-{caller}-{number}");
         match create(&store, &name).await {
             Ok(created) => {
-                told.push((created.id, name));
+                output.push((created.id, name));
                 acknowledged.send_modify(|tally| {
                     tally.count += 1;
                     tally.accepted[index] += 1;
@@ -169,13 +169,13 @@ async fn ask(
                     tally.last = Instant::now();
                 });
             }
-            // The pet may appear later, under another number nobody was told: that is for the caller to find out.
+            // The outcome is unclear: the pet may appear later.
             Err(WriteError::Unavailable(Fault::Unreachable)) => {
-                acknowledged.send_modify(|tally| tally.refused[index] += 1);
-                time::sleep(GLANCE).await;
+                acknowledged.send_modify(|tally| tally.rejected[index] += 1);
+                time::sleep(INTERVAL).await;
             }
-            Err(error) => panic!("a create ends well or finds nobody: {error:?}"),
+            Err(error) => panic!("a create succeeds or finds its log unreachable: {error:?}"),
         }
     }
-    told
+    output
 }

@@ -13,10 +13,10 @@ async fn a_server_without_tls_is_used_over_a_network_only_if_the_url_says_so() {
         Err(reason) => return not_run("NATS over a network", &reason),
     };
     let cluster = NatsCluster::start_in(network, "").await;
-    let refused =
+    let rejected =
         NatsLog::open(&cluster.url("PETS")).await.expect_err("the connection would be in the clear");
-    assert_eq!(refused.fault, Fault::CannotOpen, "{refused}");
-    assert!(refused.detail.contains("tls=off"), "{refused}");
+    assert_eq!(rejected.fault, Fault::CannotOpen, "{rejected}");
+    assert!(rejected.detail.contains("tls=off"), "{rejected}");
     let log = NatsLog::open(&format!("{}?tls=off", cluster.url("PETS"))).await.expect("the URL says so");
     assert_eq!(log.head().await, Ok(Position::START));
 }
@@ -30,7 +30,7 @@ async fn a_server_on_a_network_must_present_a_trusted_certificate() {
     let folder = tempfile::tempdir().expect("a temporary folder");
     make_certificates(folder.path(), &network.address().to_string());
     let path = |name: &str| folder.path().join(name).display().to_string();
-    // The server also accepts clients in the clear, as one does behind which somebody removes the offer of TLS.
+    // The server also accepts clients in the clear, as if an attacker had removed the offer of TLS.
     let tls = format!(
         "tls {{ cert_file: {:?}, key_file: {:?} }}\nallow_non_tls: true",
         path("server.pem"),
@@ -41,7 +41,7 @@ async fn a_server_on_a_network_must_present_a_trusted_certificate() {
     let log =
         NatsLog::open(&format!("{url}?ca={}", path("ca.pem"))).await.expect("the certificate is trusted");
     assert_eq!(log.head().await, Ok(Position::START));
-    let refused = NatsLog::open(&url).await.expect_err("nobody vouches for this certificate");
-    assert_eq!(refused.fault, Fault::CannotOpen, "{refused}");
-    assert!(refused.detail.contains("ca="), "{refused}");
+    let rejected = NatsLog::open(&url).await.expect_err("this certificate is not trusted");
+    assert_eq!(rejected.fault, Fault::CannotOpen, "{rejected}");
+    assert!(rejected.detail.contains("ca="), "{rejected}");
 }

@@ -10,7 +10,7 @@ use application::{
     ports::{EventLog as _, LogSource as _, Position, Record, Version},
 };
 use domain::{Pet, PetEvent, PetId};
-use harness::{App, NatsCluster, NatsSync, petstore, program, succeed};
+use harness::{App, NatsCluster, NatsSync, petstore, succeed};
 
 use super::open_log;
 
@@ -19,8 +19,8 @@ const CREATES: usize = 254;
 #[tokio::test(flavor = "multi_thread")]
 async fn creates_that_arrive_together_share_commits_that_the_server_takes() {
     let cluster = NatsCluster::start_with(1, NatsSync::Default, "max_payload: 65536").await;
-    let app = App::start_on(program(), &cluster.url("PETS"), tempfile::tempdir().unwrap(), &[]);
-    let told = succeed(
+    let app = App::on(&cluster.url("PETS"));
+    let output = succeed(
         app.curl()
             .args(["--parallel", "--parallel-immediate", "--parallel-max", &CREATES.to_string()])
             .args(["--output", "/dev/null"])
@@ -29,7 +29,7 @@ async fn creates_that_arrive_together_share_commits_that_the_server_takes() {
             .args(["--data", &format!(r#"{{"name":"{}","categoryId":7}}"#, "x".repeat(200))])
             .arg(format!("http://{}/v1/pets#[1-{CREATES}]", app.address())),
     );
-    assert_eq!(told.lines().filter(|line| *line == "201 2").count(), CREATES, "{told}");
+    assert_eq!(output.lines().filter(|line| *line == "201 2").count(), CREATES, "{output}");
     assert_eq!(app.all_pets().len(), CREATES);
 }
 
@@ -50,9 +50,9 @@ async fn a_history_with_a_record_that_the_server_does_not_take_is_not_copied_at_
         vec!["log", "copy", "--from", &from, "--to", &to],
         vec!["log", "import", file.to_str().unwrap(), "--store", &to],
     ] {
-        let refused = petstore(&arguments);
-        assert_eq!(refused.code, Some(1), "{refused:?}");
-        assert!(refused.stderr.contains("is larger than the 65408 that the target takes"), "{refused:?}");
+        let rejected = petstore(&arguments);
+        assert_eq!(rejected.code, Some(1), "{rejected:?}");
+        assert!(rejected.stderr.contains("is larger than the 65408 that the target takes"), "{rejected:?}");
         assert_eq!(open_log(&to).await.head().await, Ok(Position::START), "{arguments:?} stored nothing");
     }
 }

@@ -1,6 +1,6 @@
 //! A JetStream account that has used up its storage: the service says so until there is room again.
 
-use harness::{App, NatsCluster, NatsSync, eventually, program};
+use harness::{App, NatsCluster, NatsSync, eventually};
 
 const REX: &str = r#"{"name": "Rex", "categoryId": 1}"#;
 
@@ -19,7 +19,7 @@ async fn is_full_and_has_room_again(servers: usize) {
         "accounts { SHOP { jetstream: { max_file: 40000 }, users: [{ user: shop, password: shop }] } }";
     let cluster = NatsCluster::start_with(servers, NatsSync::Default, accounts).await;
     let store = format!("nats://shop:shop@{}/PETS?replicas=1", cluster.addresses());
-    let app = App::start_on(program(), &store, tempfile::tempdir().unwrap(), &[]);
+    let app = App::on(&store);
     let not_ready = || {
         let ready = app.anonymous("GET", "/readyz").send();
         (ready.status == 503).then(|| ready.json()["reason"].clone())
@@ -41,6 +41,6 @@ async fn is_full_and_has_room_again(servers: usize) {
     for server in cluster.servers() {
         server.reconfigure("max_file: 40000", "max_file: 4000000");
     }
-    eventually("the service is ready, although nobody writes", || not_ready().is_none().then_some(()));
+    eventually("the service is ready, without a write", || not_ready().is_none().then_some(()));
     eventually("pets are taken again", || (app.post(REX).status == 201).then_some(()));
 }

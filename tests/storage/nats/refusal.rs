@@ -37,7 +37,7 @@ async fn a_stream_with_unsuitable_settings_is_rejected() {
         let mut config = sound_config(&name);
         spoil(&mut config);
         jetstream.create_stream(config).await.expect("the server accepts such a stream");
-        let error = refused(&cluster.url(&name)).await;
+        let error = rejected(&cluster.url(&name)).await;
         assert_eq!(error.fault, Fault::CannotOpen, "{error}");
         assert!(error.detail.contains(rule) && error.detail.contains(&name), "{rule}: {error}");
     }
@@ -58,7 +58,7 @@ async fn a_stream_that_lost_a_message_is_reported_as_damaged() {
     }
     stream.delete_message(2).await.expect("a message can be deleted");
     jetstream.update_stream(sound_config("HOLED")).await.expect("deletes can be denied from now on");
-    let error = refused(&cluster.url("HOLED")).await;
+    let error = rejected(&cluster.url("HOLED")).await;
     assert_eq!(error.fault, Fault::Damaged, "{error}");
 }
 
@@ -82,13 +82,13 @@ async fn a_stopped_server_is_noticed_within_seconds() {
     cluster.servers()[0].freeze();
     let asked = Instant::now();
     assert_eq!(no_head(&*log).await.fault, Fault::Unreachable);
-    assert_eq!(refused(&cluster.url("PETS")).await.fault, Fault::Unreachable);
+    assert_eq!(rejected(&cluster.url("PETS")).await.fault, Fault::Unreachable);
     assert!(asked.elapsed() < FEW_SECONDS * 2, "a silent server took {:?}", asked.elapsed());
     cluster.servers()[0].thaw();
     cluster.servers_mut()[0].kill();
     let asked = Instant::now();
     assert_eq!(no_head(&*log).await.fault, Fault::Unreachable);
-    assert_eq!(refused(&cluster.url("PETS")).await.fault, Fault::Unreachable);
+    assert_eq!(rejected(&cluster.url("PETS")).await.fault, Fault::Unreachable);
     assert!(asked.elapsed() < FEW_SECONDS, "a dead server took {:?}", asked.elapsed());
 }
 
@@ -125,6 +125,6 @@ fn sound_config(name: &str) -> Config {
     }
 }
 
-async fn refused(url: &str) -> LogError {
+async fn rejected(url: &str) -> LogError {
     NatsLog::open(url).await.expect_err("this is refused")
 }

@@ -3,7 +3,7 @@
 use std::time::Duration;
 
 use async_nats::jetstream::{Context, stream::Config};
-use harness::{App, CutProxy, NatsCluster, NatsSync, eventually, program};
+use harness::{App, CutProxy, NatsCluster, NatsSync, eventually};
 
 #[tokio::test(flavor = "multi_thread")]
 async fn writing_stops_while_a_stream_may_drop_commits_and_resumes_when_it_is_corrected() {
@@ -18,12 +18,12 @@ async fn writing_stops_while_a_stream_may_drop_commits_and_resumes_when_it_is_co
     for _ in 0..5 {
         assert_eq!(app.post(REX).status, 503, "a pet that may be dropped is not acknowledged");
     }
-    assert_eq!(app.get("/v1/pets/1").status, 200, "reads go on");
-    eventually("the log says why", || app.printed().1.contains("max_age must be unlimited").then_some(()));
+    assert_eq!(app.get("/v1/pets/1").status, 200, "reads continue");
+    app.wait_for_log("max_age must be unlimited");
 
     set(&jetstream, |config| config.max_age = Duration::ZERO).await;
 
-    eventually("the service is ready", || (app.get("/readyz").status == 200).then_some(()));
+    app.wait_until_ready();
     assert_eq!(app.post(REX).status, 201);
 }
 
@@ -38,8 +38,8 @@ async fn nothing_is_acknowledged_on_a_stream_that_has_dropped_commits() {
     let moment = Duration::from_millis(500);
     set(&jetstream, |config| (config.max_age, config.duplicate_window) = (moment, moment)).await;
     eventually("the first commits are gone", || {
-        let refused = app.post(REX).status == 503;
-        (refused && app.get("/readyz").status == 503).then_some(())
+        let rejected = app.post(REX).status == 503;
+        (rejected && app.get("/readyz").status == 503).then_some(())
     });
     set(&jetstream, |config| config.max_age = Duration::ZERO).await;
     // The settings are right again, but what was dropped does not come back.
@@ -69,7 +69,7 @@ async fn the_settings_are_checked_after_a_reconnect_before_anything_is_written()
 const REX: &str = r#"{"name": "Rex", "categoryId": 1}"#;
 
 fn service(store: &str) -> App {
-    App::start_on(program(), store, tempfile::tempdir().expect("a temporary folder"), &[])
+    App::on(store)
 }
 
 async fn set(jetstream: &Context, change: impl FnOnce(&mut Config)) {

@@ -11,7 +11,7 @@ use harness::{PostgresServer, all_pets, create};
 
 use tokio::time;
 
-use super::nodes::{PATIENCE, eventually, node};
+use super::nodes::{TIMEOUT, eventually, is_rejected, node};
 
 /// A URL that names both servers.
 fn url_of_both(primary: &PostgresServer, standby: &PostgresServer) -> String {
@@ -33,9 +33,9 @@ async fn nodes_continue_on_a_promoted_synchronous_standby_and_nothing_is_lost() 
 
     primary.kill();
     standby.promote();
-    acknowledged.push(eventually("writing goes on", || create(&nodes[0], "after the failover")).await);
+    acknowledged.push(eventually("writes resume", || create(&nodes[0], "after the failover")).await);
 
-    nodes[1].caught_up(nodes[0].version().position, PATIENCE).await.unwrap();
+    nodes[1].caught_up(nodes[0].version().position, TIMEOUT).await.unwrap();
     for store in &nodes {
         let stored = all_pets(store).unwrap();
         assert!(acknowledged.iter().all(|pet| stored.contains(pet)), "what was acknowledged is there");
@@ -65,11 +65,7 @@ async fn a_promoted_standby_that_has_lost_commits_is_rejected_until_a_server_has
     standby.start_again();
     standby.promote();
 
-    eventually("the standby is rejected", async || {
-        let reason = store.health().not_ready_for_reads().map(|error| error.fault);
-        if reason == Some(Fault::AnotherLog) { Ok(()) } else { Err(reason) }
-    })
-    .await;
+    is_rejected(&store).await;
     assert!(create(&store, "on neither").await.is_err());
     assert_eq!(all_pets(&store).unwrap().len(), 2, "reads continue");
     assert_eq!(
@@ -79,7 +75,7 @@ async fn a_promoted_standby_that_has_lost_commits_is_rejected_until_a_server_has
     );
 
     primary.start_again();
-    let next = eventually("writing goes on", || create(&store, "on the primary again")).await;
+    let next = eventually("writes resume", || create(&store, "on the primary again")).await;
     assert_eq!((next.id.get(), store.version().position), (3, Position(3)));
 }
 
@@ -92,9 +88,9 @@ async fn an_old_primary_that_comes_back_is_not_used() {
     create(&nodes[0], "before").await.unwrap();
     primary.kill();
     standby.promote();
-    eventually("writing goes on", || create(&nodes[0], "on the new primary")).await;
+    eventually("writes resume", || create(&nodes[0], "on the new primary")).await;
     for node in &nodes {
-        node.caught_up(nodes[0].version().position, PATIENCE).await.unwrap();
+        node.caught_up(nodes[0].version().position, TIMEOUT).await.unwrap();
     }
 
     primary.start_again();
@@ -104,12 +100,12 @@ async fn an_old_primary_that_comes_back_is_not_used() {
     );
     let mut ids = vec![];
     for node in &nodes {
-        ids.push(eventually("writing goes on", || create(node, "after")).await.id.get());
+        ids.push(eventually("writes resume", || create(node, "after")).await.id.get());
     }
     assert_eq!(ids.len(), 3);
     assert!(ids.is_sorted_by(|earlier, later| earlier < later), "no id is assigned twice: {ids:?}");
     for node in &nodes {
-        node.caught_up(nodes[2].version().position, PATIENCE).await.unwrap();
+        node.caught_up(nodes[2].version().position, TIMEOUT).await.unwrap();
     }
     assert_eq!(
         primary.sql("postgres", "SELECT count(*) FROM petstore_commits"),
@@ -126,11 +122,11 @@ async fn a_commit_whose_wait_for_the_standbys_was_cancelled_is_not_acknowledged(
     create(&store, "before").await.unwrap();
     set_standby(&primary, "nobody");
 
-    // The server begins to wait for its standbys a moment after it was told to.
+    // The server begins to wait for its standbys a moment after the setting changes.
     let canceled = eventually("a commit waits for the standbys", async || {
         match created_or_broken_off(&store, &primary).await {
             Ok(_) => Err("it was stored at once"),
-            Err(refused) => Ok(refused),
+            Err(rejected) => Ok(rejected),
         }
     })
     .await;
@@ -146,7 +142,7 @@ async fn a_commit_whose_wait_for_the_standbys_was_cancelled_is_not_acknowledged(
     assert!(store.health().not_ready().is_some(), "a node that cannot write says so");
 
     set_standby(&primary, "");
-    eventually("writing goes on", || create(&store, "after")).await;
+    eventually("writes resume", || create(&store, "after")).await;
 }
 
 fn set_standby(primary: &PostgresServer, name: &str) {

@@ -13,9 +13,9 @@ async fn a_server_without_tls_is_used_over_a_network_only_if_the_url_says_so() {
     let server = PostgresServer::start_in(network);
     let url = server.url("postgres");
     for weak in [url.clone(), format!("{url}?sslmode=prefer"), format!("{url}?sslmode=require")] {
-        let refused = PostgresLog::open(&weak).await.expect_err(&weak);
-        assert_eq!(refused.fault, Fault::CannotOpen, "{weak}: {refused}");
-        assert!(refused.detail.contains("sslmode=disable"), "{weak}: {refused}");
+        let rejected = PostgresLog::open(&weak).await.expect_err(&weak);
+        assert_eq!(rejected.fault, Fault::CannotOpen, "{weak}: {rejected}");
+        assert!(rejected.detail.contains("sslmode=disable"), "{weak}: {rejected}");
     }
     let log = PostgresLog::open(&format!("{url}?sslmode=disable")).await.expect("the URL says so");
     assert_eq!(log.head().await, Ok(Position::START));
@@ -36,7 +36,7 @@ async fn a_server_on_a_network_must_present_a_trusted_certificate() {
                      WHERE application_name = 'petstore'";
     assert_eq!(server.sql("postgres", encrypted), "t");
 
-    let refused = PostgresLog::open(&url).await.expect_err("nobody vouches for this certificate");
-    assert_eq!(refused.fault, Fault::CannotOpen, "{refused}");
-    assert!(refused.detail.contains("sslrootcert"), "{refused}");
+    let rejected = PostgresLog::open(&url).await.expect_err("this certificate is not trusted");
+    assert_eq!(rejected.fault, Fault::CannotOpen, "{rejected}");
+    assert!(rejected.detail.contains("sslrootcert"), "{rejected}");
 }

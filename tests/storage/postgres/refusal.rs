@@ -1,4 +1,4 @@
-//! A PostgreSQL server that answers and refuses to store: the service says so until it stores again.
+//! A PostgreSQL server that answers and rejects to store: the service says so until it stores again.
 
 use harness::{App, PostgresServer, eventually, petstore, program};
 
@@ -10,7 +10,7 @@ fn a_revoked_right_stops_writes_until_it_is_granted_again() {
     server.sql("postgres", "CREATE ROLE shop LOGIN PASSWORD 'shop'");
     server.sql("postgres", "GRANT CREATE ON SCHEMA public TO shop");
     let store = format!("postgres://shop:shop@{}/postgres", server.address());
-    let app = App::start_on(program(), &store, tempfile::tempdir().unwrap(), &[]);
+    let app = App::on(&store);
     assert_eq!(app.post(REX).status, 201);
 
     server.sql("postgres", "REVOKE INSERT ON petstore_commits FROM shop");
@@ -20,16 +20,14 @@ fn a_revoked_right_stops_writes_until_it_is_granted_again() {
         assert_eq!(ready.status, 503, "{}", ready.text());
         assert_eq!(ready.json()["reason"], "a write to storage failed");
     }
-    assert_eq!(app.get("/v1/pets/1").status, 200, "reads go on");
+    assert_eq!(app.get("/v1/pets/1").status, 200, "reads continue");
     let printed = eventually("the log says so", || {
         Some(app.printed().1).filter(|log| log.contains("permission denied"))
     });
     assert_eq!(printed.matches("permission denied").count(), 1, "one line for the change: {printed}");
 
     server.sql("postgres", "GRANT INSERT ON petstore_commits TO shop");
-    eventually("the service is ready, although nobody writes", || {
-        (app.anonymous("GET", "/readyz").send().status == 200).then_some(())
-    });
+    app.wait_until_ready();
     assert_eq!(app.post(REX).json()["id"], 2);
     assert_eq!(server.sql("postgres", "SELECT count(*) FROM petstore_commits"), "2", "no probe was stored");
 }
@@ -47,7 +45,7 @@ fn writes_stop_while_the_server_promises_less_than_required() {
     };
 
     set("off");
-    let not_ready = eventually("the service is not ready, although nobody writes", || {
+    let not_ready = eventually("the service is not ready, without a write", || {
         Some(ready()).filter(|ready| ready.status == 503)
     });
     assert_eq!(not_ready.json()["reason"], "the storage engine promises less durability than required");
@@ -55,7 +53,7 @@ fn writes_stop_while_the_server_promises_less_than_required() {
         app.post(REX).error(503, "unavailable");
     }
     assert_eq!(ready().status, 503);
-    assert_eq!(app.get("/v1/pets/1").status, 200, "reads go on");
+    assert_eq!(app.get("/v1/pets/1").status, 200, "reads continue");
     let printed = eventually("the log says so", || {
         Some(app.printed().1).filter(|log| log.contains("promises less than required"))
     });
@@ -67,7 +65,7 @@ fn writes_stop_while_the_server_promises_less_than_required() {
 }
 
 #[test]
-fn a_server_that_refuses_the_session_is_not_called_unreachable() {
+fn a_server_that_rejects_the_session_is_not_called_unreachable() {
     let server = PostgresServer::start();
     server.sql("postgres", "CREATE ROLE shop LOGIN PASSWORD 'shop'");
     for (user, database, sentence) in [
@@ -80,9 +78,9 @@ fn a_server_that_refuses_the_session_is_not_called_unreachable() {
         ("shop:mistyped", "postgres", "(SQLSTATE 28P01); check the user and the password\n"),
     ] {
         let url = format!("postgres://{user}@{}/{database}", server.address());
-        let refused = petstore(["log", "stat", "--store", &url]);
-        assert_eq!(refused.code, Some(1), "{refused:?}");
-        assert!(refused.stderr.contains(sentence), "{}", refused.stderr);
-        assert!(!refused.stderr.contains("cannot be reached"), "{}", refused.stderr);
+        let rejected = petstore(["log", "stat", "--store", &url]);
+        assert_eq!(rejected.code, Some(1), "{rejected:?}");
+        assert!(rejected.stderr.contains(sentence), "{}", rejected.stderr);
+        assert!(!rejected.stderr.contains("cannot be reached"), "{}", rejected.stderr);
     }
 }

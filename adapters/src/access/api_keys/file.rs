@@ -25,10 +25,10 @@ pub struct KeyFile {
 #[derive(Debug, Error)]
 pub enum KeyFileError {
     /// It does not exist: create it.
-    #[error("there is no key file {path}: create one with `petstore keys issue`, or correct --keys", path = .0.display())]
+    #[error("there is no key file {path}: create one with `petstore keys issue`, or correct its path", path = .0.display())]
     Missing(PathBuf),
     /// There is no folder for it: create the folder.
-    #[error("there is no folder {path}: create it, or correct --keys", path = .0.display())]
+    #[error("there is no folder {path}: create it, or correct the path of the key file", path = .0.display())]
     NoFolder(PathBuf),
     /// Its content is not valid: correct it or restore it.
     #[error("the key file {path} cannot be used: {what}; correct it or restore a copy", path = .path.display())]
@@ -71,7 +71,7 @@ impl KeyFile {
     pub const BYTES_MAX: u64 = 8 * 1024 * 1024;
 
     /// How long a change waits for another one. Changes take milliseconds.
-    pub(super) const LOCK_PATIENCE: Duration = Duration::from_secs(10);
+    pub(super) const LOCK_TIMEOUT: Duration = Duration::from_secs(10);
 
     /// The key file at `path`, which need not exist yet.
     pub fn at(path: impl Into<PathBuf>) -> Self {
@@ -115,11 +115,11 @@ impl KeyFile {
     }
 
     /// Waits until no other process changes this file or the files that belong to it. Reading needs no lock.
-    pub(super) fn lock(&self, patience: Duration) -> Result<LockedKeyFile, KeyFileError> {
+    pub(super) fn lock(&self, timeout: Duration) -> Result<LockedKeyFile, KeyFileError> {
         let target =
             Self::at(private_files::behind_links(&self.path).map_err(io_error("change", &self.path))?);
         let path = private_files::beside(&target.path, ".lock");
-        match private_files::lock(&path, patience) {
+        match private_files::lock(&path, timeout) {
             Ok(lock) => Ok(LockedKeyFile { target, _lock: lock }),
             Err(error) if error.kind() == io::ErrorKind::WouldBlock => Err(KeyFileError::Locked(path)),
             Err(error) => Err(io_error("lock", &path)(error)),

@@ -62,7 +62,7 @@ impl KeyFile {
         if !folder.is_dir() {
             return Err(KeyFileError::NoFolder(folder.to_owned()).into());
         }
-        let lock = self.lock(Self::LOCK_PATIENCE)?;
+        let lock = self.lock(Self::LOCK_TIMEOUT)?;
         let (mut records, is_new) = match lock.keys() {
             Err(KeyFileError::Missing(_)) => (Vec::new(), true),
             found => (found?, false),
@@ -83,7 +83,7 @@ impl KeyFile {
         }
         let folder = private_files::folder_of(self.path());
         private_files::create_folders(folder).map_err(io_error("create the folder", folder))?;
-        let lock = self.lock(Self::LOCK_PATIENCE)?;
+        let lock = self.lock(Self::LOCK_TIMEOUT)?;
         if self.exists() {
             return Ok(None);
         }

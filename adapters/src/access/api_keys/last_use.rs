@@ -19,7 +19,7 @@ use super::{
 use crate::private_files;
 
 /// How long recording waits for a change of the key file. It is tried again soon.
-const LOCK_PATIENCE: Duration = Duration::from_secs(1);
+const LOCK_TIMEOUT: Duration = Duration::from_secs(1);
 
 /// The time of the last use, to the second. Every request updates it.
 #[derive(Debug)]
@@ -63,7 +63,7 @@ impl KeyFile {
         &self,
         known: &BTreeMap<KeyId, Option<DateTime<Utc>>>,
     ) -> Result<(), KeyFileError> {
-        let lock = self.lock(LOCK_PATIENCE)?;
+        let lock = self.lock(LOCK_TIMEOUT)?;
         let path = path_beside(lock.path());
         // A file that cannot be read is of no use to anybody, so it is replaced.
         let mut uses = read(&path).unwrap_or_default();

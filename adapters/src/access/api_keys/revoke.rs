@@ -34,7 +34,7 @@ impl KeyFile {
     pub fn revoke(&self, id: &KeyId, now: DateTime<Utc>) -> Result<Revoked, RevokeError> {
         // Without a file there is nothing to revoke, and perhaps no folder for the lock.
         self.read()?;
-        let lock = self.lock(Self::LOCK_PATIENCE)?;
+        let lock = self.lock(Self::LOCK_TIMEOUT)?;
         let mut records = lock.keys()?;
         let Some(record) = records.iter_mut().find(|record| record.id() == *id) else {
             return Err(RevokeError::Unknown(records));

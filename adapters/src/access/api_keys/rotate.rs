@@ -48,7 +48,7 @@ impl KeyFile {
     pub fn rotate(&self, id: &KeyId, rotation: Rotation, now: DateTime<Utc>) -> Result<Rotated, RotateError> {
         // Without a file there is nothing to rotate, and perhaps no folder for the lock.
         self.read()?;
-        let lock = self.lock(Self::LOCK_PATIENCE)?;
+        let lock = self.lock(Self::LOCK_TIMEOUT)?;
         let mut records = lock.keys()?;
         let Some(index) = records.iter().position(|record| record.id() == *id) else {
             return Err(RotateError::Unknown(records));

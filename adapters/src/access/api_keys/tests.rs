@@ -108,10 +108,10 @@ fn a_key_that_was_accepted_before_is_checked_again_every_time() {
     assert_eq!([scopes(), scopes()], [Ok(Scope::Write.into()), Ok(Scope::Write.into())]);
 
     fixture.advance(TimeDelta::seconds(30));
-    assert_eq!(scopes(), Err(RefusedKey::Expired(issued.record.id())));
+    assert_eq!(scopes(), Err(RejectedKey::Expired(issued.record.id())));
     fixture.file.revoke(&issued.record.id(), fixture.clock.now()).unwrap();
     fixture.keys.reload();
-    assert_eq!(scopes(), Err(RefusedKey::Revoked(issued.record.id())));
+    assert_eq!(scopes(), Err(RejectedKey::Revoked(issued.record.id())));
     assert!(fixture.opens(&fixture.first));
 }
 
@@ -119,15 +119,15 @@ fn a_key_that_was_accepted_before_is_checked_again_every_time() {
 fn a_refusal_says_why_and_which_key() {
     let fixture = Fixture::new();
     let refusal = |key: &str| fixture.keys.authenticate(key).unwrap_err();
-    assert_eq!(refusal("petstore_"), RefusedKey::Unknown);
-    assert_eq!(refusal(ApiKey::generate().unwrap().reveal()), RefusedKey::Unknown);
+    assert_eq!(refusal("petstore_"), RejectedKey::Unknown);
+    assert_eq!(refusal(ApiKey::generate().unwrap().reveal()), RejectedKey::Unknown);
     let end = fixture.clock.now() + TimeDelta::seconds(30);
     let visitor = fixture.issue("visitor", Scope::Read.into(), Some(end));
     fixture.advance(TimeDelta::seconds(30));
-    assert_eq!(refusal(visitor.key.reveal()), RefusedKey::Expired(visitor.record.id()));
+    assert_eq!(refusal(visitor.key.reveal()), RejectedKey::Expired(visitor.record.id()));
     fixture.file.revoke(&visitor.record.id(), fixture.clock.now()).unwrap();
     fixture.keys.reload();
-    assert_eq!(refusal(visitor.key.reveal()), RefusedKey::Revoked(visitor.record.id()));
+    assert_eq!(refusal(visitor.key.reveal()), RejectedKey::Revoked(visitor.record.id()));
 }
 
 #[test]

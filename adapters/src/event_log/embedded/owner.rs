@@ -7,7 +7,10 @@ use std::{
     time::{Duration, Instant},
 };
 
-use application::ports::{AppendError, Fault, LogError, Position, Record, StorageStats, Version};
+use application::{
+    Backoff,
+    ports::{AppendError, Fault, LogError, Position, Record, StorageStats, Version},
+};
 use tokio::{
     runtime::Runtime,
     sync::{mpsc, oneshot},
@@ -27,14 +30,13 @@ use super::{
 };
 
 /// How often the mark is synced while commits come in, and how long after the last one.
-const MARK_SYNC_PAUSE: Duration = Duration::from_secs(1);
-/// How often an idle log looks whether its files are still there.
-const LOOK_PAUSE: Duration = Duration::from_secs(1);
+const MARK_SYNC_INTERVAL: Duration = Duration::from_secs(1);
+/// How often an idle log checks whether its files are still there, and a full one whether there is space.
+const CHECK_INTERVAL: Duration = Duration::from_secs(1);
 /// How often the files and the free space are measured.
-const MEASURE_PAUSE: Duration = Duration::from_secs(1);
-/// The pause before the log is opened again; it doubles with each failure.
-const REOPEN_PAUSE: Duration = Duration::from_secs(1);
-const REOPEN_PAUSE_MAX: Duration = Duration::from_secs(4);
+const MEASURE_INTERVAL: Duration = Duration::from_secs(1);
+/// The delay before the log is opened again.
+const REOPEN: Backoff = Backoff::new(Duration::from_secs(1), Duration::from_secs(4));
 
 /// A caller that waits for its record to be stored.
 pub(super) struct Request {
@@ -63,8 +65,8 @@ enum State {
     Open,
     /// Look whether there is room again.
     Full,
-    /// Open the log again at the given time, with a longer pause next time.
-    Failed { retry_at: Instant, pause: Duration },
+    /// Open the log again at the given time. So many attempts have failed.
+    Failed { retry_at: Instant, failures: u32 },
     /// Nothing helps but an operator.
     Lost,
 }
@@ -97,7 +99,7 @@ impl<E: Engine> Owner<E> {
                 Ok(()) => return self.close(),
                 Err(panic) => {
                     let detail = format!("the thread of the log panicked ({})", panics::message(&*panic));
-                    self.fail(&LogError::new(Fault::WriteFailed, detail), REOPEN_PAUSE);
+                    self.fail(&LogError::new(Fault::WriteFailed, detail), 1);
                 }
             }
         }
@@ -121,7 +123,7 @@ impl<E: Engine> Owner<E> {
                 Err(_elapsed) => self.look(),
             }
             self.do_chores();
-            if self.measured.elapsed() >= MEASURE_PAUSE {
+            if self.measured.elapsed() >= MEASURE_INTERVAL {
                 self.measure();
             }
         }
@@ -171,7 +173,7 @@ impl<E: Engine> Owner<E> {
             Err(error) if matches!(error.fault, Fault::Unreachable | Fault::TooLarge) => {
                 Err(AppendError::NotStored(error))
             }
-            Err(error) => Err(AppendError::Closed(self.fail(&error, REOPEN_PAUSE))),
+            Err(error) => Err(AppendError::Closed(self.fail(&error, 1))),
         }
     }
 
@@ -199,9 +201,9 @@ impl<E: Engine> Owner<E> {
     /// When there is something to do even if nobody asks.
     fn next_chore(&self) -> Option<Instant> {
         match self.state {
-            State::Open if self.store.mark.is_synced() => Some(Instant::now() + LOOK_PAUSE),
-            State::Open => Some(self.mark_synced + MARK_SYNC_PAUSE),
-            State::Full => Some(Instant::now() + REOPEN_PAUSE),
+            State::Open if self.store.mark.is_synced() => Some(Instant::now() + CHECK_INTERVAL),
+            State::Open => Some(self.mark_synced + MARK_SYNC_INTERVAL),
+            State::Full => Some(Instant::now() + CHECK_INTERVAL),
             State::Failed { retry_at, .. } => Some(retry_at),
             State::Lost => None,
         }
@@ -211,7 +213,7 @@ impl<E: Engine> Owner<E> {
         match self.state {
             State::Open => {
                 if let Err(error) = self.tidy() {
-                    self.fail(&error, REOPEN_PAUSE);
+                    self.fail(&error, 1);
                 }
             }
             State::Full => {
@@ -221,13 +223,13 @@ impl<E: Engine> Owner<E> {
                     self.resume();
                 }
             }
-            State::Failed { retry_at, pause } if retry_at <= Instant::now() => self.reopen(pause),
+            State::Failed { retry_at, failures } if retry_at <= Instant::now() => self.reopen(failures),
             State::Failed { .. } | State::Lost => {}
         }
     }
 
     fn tidy(&mut self) -> Result<(), LogError> {
-        if !self.store.mark.is_synced() && self.mark_synced.elapsed() >= MARK_SYNC_PAUSE {
+        if !self.store.mark.is_synced() && self.mark_synced.elapsed() >= MARK_SYNC_INTERVAL {
             self.store.mark.sync().map_err(io_error("syncing the high-water mark"))?;
             self.mark_synced = Instant::now();
         }
@@ -248,18 +250,18 @@ impl<E: Engine> Owner<E> {
     }
 
     /// Closes the log after an error, until it was opened again.
-    fn fail(&mut self, error: &LogError, pause: Duration) -> LogError {
+    fn fail(&mut self, error: &LogError, failures: u32) -> LogError {
         if let Some(gone) = self.give_up_if_gone() {
             return gone;
         }
         failed_sync::declare_if_possible(&self.store.layout.not_synced);
         let detail = format!("{error}; the log reopens automatically once that works");
-        let state = State::Failed { retry_at: Instant::now() + pause, pause };
+        let state = State::Failed { retry_at: Instant::now() + REOPEN.delay(failures), failures };
         self.stop(state, LogError::new(error.fault, detail))
     }
 
     /// Opens the log again, unless the disk still fails: then the old engine goes on serving reads.
-    fn reopen(&mut self, pause: Duration) {
+    fn reopen(&mut self, failures: u32) {
         if self.give_up_if_gone().is_some() {
             return;
         }
@@ -279,7 +281,7 @@ impl<E: Engine> Owner<E> {
                 self.stop(State::Lost, error);
             }
             Err(error) => {
-                self.fail(&error, (2 * pause).min(REOPEN_PAUSE_MAX));
+                self.fail(&error, failures + 1);
             }
         }
     }

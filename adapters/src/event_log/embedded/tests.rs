@@ -125,7 +125,7 @@ pub(crate) async fn a_store_that_an_earlier_process_left_in_doubt_is_compared_wi
 /// Waits until the log takes records again.
 async fn reopened<E: Engine>(log: &EmbeddedLog<E>) -> Position {
     /// Longer than a sound log needs to be open again, even on a busy machine.
-    const PATIENCE: Duration = Duration::from_mins(1);
+    const TIMEOUT: Duration = Duration::from_mins(1);
     let opened = async {
         loop {
             match log.head().await {
@@ -135,5 +135,5 @@ async fn reopened<E: Engine>(log: &EmbeddedLog<E>) -> Position {
             }
         }
     };
-    time::timeout(PATIENCE, opened).await.expect("the log is opened again by itself")
+    time::timeout(TIMEOUT, opened).await.expect("the log is opened again by itself")
 }

@@ -8,7 +8,10 @@ use std::{
     time::Duration,
 };
 
-use application::ports::{Fault, LogError};
+use application::{
+    Backoff,
+    ports::{Fault, LogError},
+};
 use async_nats::{
     Client, ConnectError, ConnectErrorKind, ConnectOptions, Event, HeaderMap, Message, ReconnectToServer,
     Request, RequestErrorKind, Server, ServerInfo,
@@ -42,8 +45,8 @@ const QUESTION_TIMEOUTS: [Duration; 3] =
 const PING_INTERVAL: Duration = Duration::from_secs(1);
 /// Another server is tried when no leader answered for this long. About as long as an election takes.
 const LEADERLESS_MAX: Duration = Duration::from_secs(5);
-/// The pause before the next attempt to connect doubles from the first of these to the last.
-const RECONNECT_PAUSE: (Duration, Duration) = (Duration::from_millis(20), Duration::from_millis(500));
+/// The delay before the next attempt to connect.
+const RECONNECT: Backoff = Backoff::new(Duration::from_millis(20), Duration::from_millis(500));
 
 /// A connection that reconnects by itself.
 pub(super) struct Connection {
@@ -82,7 +85,7 @@ impl Connection {
             .connection_timeout(GREETING_TIMEOUT)
             .request_timeout(None)
             .ping_interval(PING_INTERVAL)
-            .reconnect_delay_callback(reconnect_pause)
+            .reconnect_delay_callback(|attempt| RECONNECT.delay(u32::try_from(attempt).unwrap_or(u32::MAX)))
             .reconnect_to_server_callback(round_robin(address.tls.demand))
             .event_callback(move |event| {
                 report(&event);
@@ -279,12 +282,6 @@ async fn options(address: &Address) -> Result<ConnectOptions, LogError> {
         options = options.add_client_certificate(cert.clone(), key.clone());
     }
     Ok(options)
-}
-
-fn reconnect_pause(attempt: usize) -> Duration {
-    let (first, last) = RECONNECT_PAUSE;
-    let doublings = u32::try_from(attempt.saturating_sub(1)).unwrap_or(u32::MAX);
-    first.saturating_mul(2_u32.saturating_pow(doublings)).min(last)
 }
 
 /// The first server is the client's choice; after that servers take turns. The client by itself prefers servers that

@@ -3,15 +3,13 @@
 use std::{fmt, io, time::Duration};
 
 use serde::Deserialize;
-use tokio::{
-    io::{AsyncReadExt as _, AsyncWriteExt as _},
-    net::TcpStream,
-    time,
-};
+use tokio::time;
+
+use crate::service_client::{self, Client};
 
 const TIMEOUT: Duration = Duration::from_secs(2);
 /// Monitoring pages take a few kilobytes; anything longer is something else.
-const PAGE_MAX: u64 = 1024 * 1024;
+const PAGE_MAX: usize = 1024 * 1024;
 
 /// When a server syncs what it stored.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -53,30 +51,23 @@ struct Config {
 
 /// Asks the monitoring endpoint at `host`, and returns the host with the server's name and setting.
 pub(super) async fn ask(host: String) -> (String, io::Result<(String, SyncSetting)>) {
-    let answer = match time::timeout(TIMEOUT, get(&host, "/varz")).await {
-        Ok(page) => page.and_then(|page| parse(&page)),
+    let answer = match time::timeout(TIMEOUT, get(&host)).await {
+        Ok(answer) => answer,
         Err(elapsed) => Err(elapsed.into()),
     };
     (host, answer)
 }
 
-fn parse(page: &str) -> io::Result<(String, SyncSetting)> {
-    let body = page.split_once("\r\n\r\n").map_or("", |(_, body)| body);
-    let Varz { server_name, jetstream: JetStream { config } } =
-        serde_json::from_str(body).map_err(io::Error::other)?;
+async fn get(host: &str) -> io::Result<(String, SyncSetting)> {
+    let url = format!("http://{host}").parse().map_err(io::Error::other)?;
+    let client = Client::new(url, None).map_err(io::Error::other)?;
+    let response = client.send("GET", "/varz").await.map_err(io::Error::other)?;
+    let page = service_client::text(response, PAGE_MAX).await.map_err(io::Error::other)?;
+    let Varz { server_name, jetstream: JetStream { config } } = serde_json::from_str(&page)?;
     let setting = if config.sync_always {
         SyncSetting::Always
     } else {
         SyncSetting::Every(Duration::from_nanos(config.sync_interval))
     };
     Ok((server_name, setting))
-}
-
-/// Sends one HTTP/1.0 request, so that the response ends with the connection.
-async fn get(host: &str, path: &str) -> io::Result<String> {
-    let mut stream = TcpStream::connect(host).await?;
-    stream.write_all(format!("GET {path} HTTP/1.0\r\nHost: {host}\r\n\r\n").as_bytes()).await?;
-    let mut page = String::new();
-    stream.take(PAGE_MAX).read_to_string(&mut page).await?;
-    Ok(page)
 }

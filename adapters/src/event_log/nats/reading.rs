@@ -1,9 +1,9 @@
 //! Reads records: batches from any replica, or a single record from the leader, which is never behind.
 
-use application::ports::{Fault, LogError, Position, ReadBound, StoredRecord};
+use application::ports::{CommitId, Fault, LogError, Position, ReadBound, StoredRecord};
 use async_nats::{
     HeaderMap, Message,
-    header::{NATS_EXPECTED_LAST_SEQUENCE, NATS_SEQUENCE},
+    header::NATS_SEQUENCE,
     jetstream::{ErrorCode, message::StreamMessage, stream::RawMessage},
 };
 use futures_util::StreamExt as _;
@@ -12,6 +12,7 @@ use serde_json::json;
 use tokio::time;
 
 use super::{
+    COMMIT_ID,
     connection::{ANSWER_TIMEOUT, ApiFailure, Connection, unreachable},
     stream::commits_subject,
 };
@@ -57,14 +58,15 @@ pub(super) async fn from_any_replica(
         if sequence(&answer) != Some(last.next().0) {
             break;
         }
-        if !is_ours(answer.headers.as_ref()) {
+        let id = commit_id(answer.headers.as_ref());
+        if id.is_none() {
             if found.is_empty() {
                 return Err(foreign(stream, last.next()));
             }
             break;
         }
         last = last.next();
-        found.push(StoredRecord { position: last, bytes: answer.payload });
+        found.push(StoredRecord { position: last, id, bytes: answer.payload });
         if found.len() == bound.records {
             break;
         }
@@ -83,10 +85,11 @@ pub(super) async fn from_leader(
             let message = StreamMessage::try_from(answer.message).map_err(|error| {
                 LogError::new(Fault::Damaged, format!("the message at {position} cannot be read: {error}"))
             })?;
-            if !is_ours(Some(&message.headers)) {
+            let id = commit_id(Some(&message.headers));
+            if id.is_none() {
                 return Err(foreign(stream, position));
             }
-            Ok(Some(StoredRecord { position, bytes: message.payload }))
+            Ok(Some(StoredRecord { position, id, bytes: message.payload }))
         }
         Err(ApiFailure::Refused(error)) if error.error_code() == ErrorCode::NO_MESSAGE_FOUND => Ok(None),
         Err(ApiFailure::Refused(error)) => {
@@ -96,14 +99,14 @@ pub(super) async fn from_leader(
     }
 }
 
-/// Whether petstore has published the message. It always names the sequence that it expects, which nobody does by chance.
-fn is_ours(headers: Option<&HeaderMap>) -> bool {
-    headers.is_some_and(|headers| headers.get(NATS_EXPECTED_LAST_SEQUENCE).is_some())
+/// Returns the commit id in the headers of a message, or `None` if petstore has not published it.
+fn commit_id(headers: Option<&HeaderMap>) -> Option<CommitId> {
+    headers?.get(COMMIT_ID)?.as_str().parse().ok().map(CommitId)
 }
 
 fn foreign(stream: &str, position: Position) -> LogError {
     let detail = format!(
-        "the message at position {position} of stream {stream} was not published by petstore: let only petstore's user \
+        "the message at position {position} of stream {stream} was not published by petstore, because it has no header {COMMIT_ID}: let only petstore's user \
          publish on {}, and move the log to a new stream with petstore log salvage",
         commits_subject(stream)
     );

@@ -7,6 +7,7 @@ use async_nats::jetstream::{
     self, ErrorCode,
     stream::{Config, DiscardPolicy, Info, PersistenceMode, Republish, RetentionPolicy, StorageType},
 };
+use tokio::time::{self, Instant};
 
 use super::{
     address::Address,
@@ -17,6 +18,9 @@ use super::{
 const REPLICAS: usize = 3;
 /// A replica that the leader has not heard from for this long does not count for the majority. Three heartbeats.
 const CONTACT_MAX: Duration = Duration::from_secs(3);
+/// How long, and how often, to look for a stream that should exist. An election takes less.
+const FIND_TIMEOUT: Duration = Duration::from_secs(5);
+const FIND_INTERVAL: Duration = Duration::from_millis(250);
 
 /// The subject of a store's commits. Each store has its own, so stores can share a cluster.
 pub(super) fn commits_subject(stream: &str) -> String {
@@ -30,11 +34,26 @@ pub(super) fn stored_subject(stream: &str) -> String {
 
 /// Creates the stream unless it exists. Several nodes may do so at once: creating the same stream again changes nothing.
 pub(super) async fn ensure(connection: &Connection, address: &Address) -> Result<(), LogError> {
-    match connection.ask::<Info>("STREAM.INFO", &address.stream, &()).await {
-        Ok(_) => Ok(()),
-        Err(ApiFailure::Refused(error)) if error.error_code() == ErrorCode::STREAM_NOT_FOUND => {
-            create(connection, address).await
+    if exists(connection, address).await? { Ok(()) } else { create(connection, address).await }
+}
+
+/// Waits until the stream exists: a new leader may not know it yet.
+pub(super) async fn find(connection: &Connection, address: &Address) -> Result<(), LogError> {
+    let deadline = Instant::now() + FIND_TIMEOUT;
+    while !exists(connection, address).await? {
+        if Instant::now() >= deadline {
+            let detail = format!("there is no stream {}; check the URL", address.stream);
+            return Err(LogError::new(Fault::AnotherLog, detail));
         }
+        time::sleep(FIND_INTERVAL).await;
+    }
+    Ok(())
+}
+
+async fn exists(connection: &Connection, address: &Address) -> Result<bool, LogError> {
+    match connection.ask::<Info>("STREAM.INFO", &address.stream, &()).await {
+        Ok(_) => Ok(true),
+        Err(ApiFailure::Refused(error)) if error.error_code() == ErrorCode::STREAM_NOT_FOUND => Ok(false),
         Err(failure) => Err(refused("find", address, failure)),
     }
 }
@@ -186,13 +205,10 @@ fn refused(what: &str, address: &Address, failure: ApiFailure) -> LogError {
                 // Even a stream that is not found may exist: a new leader may not know it yet.
                 _ => Fault::Unreachable,
             };
-            let what_to_do = if error.error_code() == ErrorCode::STREAM_NOT_FOUND {
-                ": check the URL; petstore serve creates it, and needs --accept-new-log if there was one before"
-            } else {
-                ""
-            };
-            let stream = &address.stream;
-            LogError::new(fault, format!("NATS refused to {what} stream {stream}: {error}{what_to_do}"))
+            LogError::new(
+                fault,
+                format!("NATS rejected the request to {what} stream {}: {error}", address.stream),
+            )
         }
     }
 }

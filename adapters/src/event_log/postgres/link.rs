@@ -2,7 +2,10 @@
 
 use std::{sync::Arc, time::Duration};
 
-use application::ports::{Durability, Fault, LogError, Version};
+use application::{
+    Backoff,
+    ports::{Durability, Fault, LogError, StoredRecord, Version},
+};
 use parking_lot::{Mutex as SyncMutex, RwLock};
 use tokio::{sync::Mutex, time::Instant};
 
@@ -13,10 +16,10 @@ use super::{
 };
 use crate::event_log::IfMissing;
 
-/// The pause after a failed attempt to connect. It doubles with each failure; callers get the last error meanwhile.
-const RETRY_PAUSE: Duration = Duration::from_millis(100);
-const RETRY_PAUSE_MAX: Duration = Duration::from_secs(1);
-
+/// The delay after a failed attempt to connect. Until then, callers get its error.
+const RETRY: Backoff = Backoff::new(Duration::from_millis(100), Duration::from_secs(1));
+/// The delay before another server is tried instead of one that lacks the newest commit.
+const BEHIND_DELAY: Duration = Duration::from_secs(1);
 /// How long a server may take to answer a question about its state.
 const ANSWER_TIMEOUT: Duration = Duration::from_secs(2);
 /// How long its synchronous standbys may take to catch up with it.
@@ -44,7 +47,7 @@ enum State {
     Lost {
         error: LogError,
         try_again: Instant,
-        pause: Duration,
+        failures: u32,
     },
 }
 
@@ -74,29 +77,29 @@ impl Link {
     /// The open session, or a new one.
     pub(super) async fn session(&self) -> Result<Arc<Session>, LogError> {
         let mut state = self.state.lock().await;
-        let pause = match &*state {
+        let failures = match &*state {
             State::Connected(session) if session.is_open() => return Ok(session.clone()),
             State::Behind { session, try_again } if session.is_open() && Instant::now() < *try_again => {
                 return Ok(session.clone());
             }
             State::Lost { error, try_again, .. } if Instant::now() < *try_again => return Err(error.clone()),
-            State::Connected(_) | State::Behind { .. } => RETRY_PAUSE,
-            State::Lost { pause, .. } => (*pause * 2).min(RETRY_PAUSE_MAX),
+            State::Connected(_) | State::Behind { .. } => 1,
+            State::Lost { failures, .. } => failures.saturating_add(1),
         };
         match self.reconnect().await {
             Ok((session, holds)) => {
                 let session = Arc::new(session);
                 *state = match holds {
                     Holds::Newest => State::Connected(session.clone()),
-                    Holds::Less => State::Behind {
-                        session: session.clone(),
-                        try_again: Instant::now() + RETRY_PAUSE_MAX,
-                    },
+                    Holds::Less => {
+                        State::Behind { session: session.clone(), try_again: Instant::now() + BEHIND_DELAY }
+                    }
                 };
                 Ok(session)
             }
             Err(error) => {
-                *state = State::Lost { error: error.clone(), try_again: Instant::now() + pause, pause };
+                let try_again = Instant::now() + RETRY.delay(failures);
+                *state = State::Lost { error: error.clone(), try_again, failures };
                 Err(error)
             }
         }
@@ -120,13 +123,13 @@ impl Link {
         }
     }
 
-    /// Remembers the last of these versions if they continue the history up to the newest commit.
-    pub(super) fn read(&self, versions: &[Version]) {
+    /// Remembers the last of these records if they continue the history up to the newest commit.
+    pub(super) fn read(&self, records: &[StoredRecord]) {
         let newest = *self.newest.lock();
-        if (newest == Version::START || versions.contains(&newest))
-            && let Some(last) = versions.last()
+        if (newest == Version::START || records.iter().any(|record| record.version() == newest))
+            && let Some(last) = records.last()
         {
-            self.applied(*last);
+            self.applied(last.version());
         }
     }
 

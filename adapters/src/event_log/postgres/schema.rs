@@ -32,11 +32,8 @@ pub(super) async fn ensure(client: &Client, server: &str, if_missing: IfMissing)
             client.batch_execute(CREATE).await.map_err(|error| cannot_create(server, &error))?;
         }
         IfMissing::Refuse if !exist => {
-            let detail = format!(
-                "there is no log in the database at {server}: check the URL; petstore serve creates one, and needs \
-                 --accept-new-log if there was one before"
-            );
-            return Err(LogError::new(Fault::CannotOpen, detail));
+            let detail = format!("there is no log in the database at {server}; check the URL");
+            return Err(LogError::new(Fault::AnotherLog, detail));
         }
         IfMissing::Create | IfMissing::Refuse => {}
     }

@@ -222,12 +222,8 @@ impl Session {
         self.warned.load(Ordering::Relaxed)
     }
 
-    /// Records after `after`, within `bound`, with their versions.
-    pub(super) async fn read(
-        &self,
-        after: Position,
-        bound: ReadBound,
-    ) -> Result<Vec<(Version, StoredRecord)>, Error> {
+    /// Records after `after`, within `bound`.
+    pub(super) async fn read(&self, after: Position, bound: ReadBound) -> Result<Vec<StoredRecord>, Error> {
         let Ok(after) = i64::try_from(after.0) else { return Ok(vec![]) };
         let most = |bound: usize| i64::try_from(bound).unwrap_or(i64::MAX);
         let rows = self
@@ -236,9 +232,11 @@ impl Session {
             .await?;
         let records = rows.iter().map(|row| {
             let bytes: &[u8] = row.try_get(1)?;
-            let position = position(row.try_get(0)?);
-            let version = Version::at(position, CommitId(row.try_get(2)?));
-            Ok((version, StoredRecord { position, bytes: Bytes::copy_from_slice(bytes) }))
+            Ok(StoredRecord {
+                position: position(row.try_get(0)?),
+                id: Some(CommitId(row.try_get(2)?)),
+                bytes: Bytes::copy_from_slice(bytes),
+            })
         });
         records.collect()
     }

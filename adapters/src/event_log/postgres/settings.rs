@@ -1,6 +1,10 @@
 //! Turns a `postgres://` URL and the environment into one configuration per server. Passwords stay inside it.
 
-use std::{fmt, path::PathBuf, time::Duration};
+use std::{
+    fmt,
+    path::{Path, PathBuf},
+    time::Duration,
+};
 
 use application::ports::{Fault, LogError};
 use tokio_postgres::{
@@ -11,7 +15,7 @@ use tokio_postgres_rustls::MakeRustlsConnect;
 
 use super::{
     error_mapping, passfile,
-    tls::{self, Roots, Trust},
+    tls::{self, Trust},
 };
 use crate::event_log::{environment::Environment, loopback::is_loopback};
 
@@ -158,11 +162,9 @@ impl Url {
         Ok((mode, Some(trust)))
     }
 
-    fn roots(&self) -> Roots {
-        match self.sslrootcert.as_deref() {
-            None | Some("system") => Roots::System,
-            Some(path) => Roots::File(path.into()),
-        }
+    /// The file with the certificates to trust; `None` for those of the system.
+    fn root_file(&self) -> Option<&Path> {
+        self.sslrootcert.as_deref().filter(|file| *file != "system").map(Path::new)
     }
 }
 
@@ -192,7 +194,7 @@ fn targets(
             Host::Tcp(name) => {
                 let (mode, trust) = url.encryption(name)?;
                 config.host(name).ssl_mode(mode);
-                (name.clone(), trust.map(|trust| tls::connector(trust, &url.roots())).transpose()?)
+                (name.clone(), trust.map(|trust| tls::connector(trust, url.root_file())).transpose()?)
             }
             Host::Unix(path) => {
                 config.host_path(path).ssl_mode(SslMode::Disable);

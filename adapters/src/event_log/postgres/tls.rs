@@ -1,18 +1,20 @@
 //! TLS to the server, with the levels of trust that PostgreSQL's own clients offer.
 
-use std::{path::PathBuf, sync::Arc};
+use std::{path::Path, sync::Arc};
 
 use application::ports::{Fault, LogError};
 use rustls::{
-    CertificateError, ClientConfig, DigitallySignedStruct, Error, RootCertStore, SignatureScheme,
+    CertificateError, ClientConfig, DigitallySignedStruct, Error, SignatureScheme,
     client::{
         WebPkiServerVerifier,
         danger::{HandshakeSignatureValid, ServerCertVerified, ServerCertVerifier},
     },
     crypto::{CryptoProvider, ring, verify_tls12_signature, verify_tls13_signature},
-    pki_types::{CertificateDer, ServerName, UnixTime, pem::PemObject as _},
+    pki_types::{CertificateDer, ServerName, UnixTime},
 };
 use tokio_postgres_rustls::MakeRustlsConnect;
+
+use crate::root_certificates;
 
 /// Which certificates are accepted.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -25,21 +27,15 @@ pub(super) enum Trust {
     IssuerAndName,
 }
 
-/// Where the root certificates come from.
-#[derive(Debug)]
-pub(super) enum Roots {
-    System,
-    File(PathBuf),
-}
-
-/// Makes TLS connections with this trust.
-pub(super) fn connector(trust: Trust, roots: &Roots) -> Result<MakeRustlsConnect, LogError> {
+/// Makes TLS connections with this trust, in the certificates of a file or of the system.
+pub(super) fn connector(trust: Trust, file: Option<&Path>) -> Result<MakeRustlsConnect, LogError> {
     let provider = Arc::new(ring::default_provider());
     let verifier = match trust {
         Trust::Any => Verifier { provider: provider.clone(), roots: None },
         Trust::Issuer | Trust::IssuerAndName => {
-            let verifier = WebPkiServerVerifier::builder_with_provider(load(roots)?.into(), provider.clone());
-            let verifier = verifier.build().map_err(|error| unusable(roots, &error.to_string()))?;
+            let roots = root_certificates::load(file).map_err(|why| unusable(&why))?;
+            let verifier = WebPkiServerVerifier::builder_with_provider(roots.into(), provider.clone());
+            let verifier = verifier.build().map_err(|error| unusable(&error.to_string()))?;
             Verifier { provider: provider.clone(), roots: Some((verifier, trust)) }
         }
     };
@@ -52,30 +48,8 @@ pub(super) fn connector(trust: Trust, roots: &Roots) -> Result<MakeRustlsConnect
     Ok(MakeRustlsConnect::new(config))
 }
 
-fn load(roots: &Roots) -> Result<RootCertStore, LogError> {
-    let mut store = RootCertStore::empty();
-    match roots {
-        Roots::System => {
-            store.add_parsable_certificates(rustls_native_certs::load_native_certs().certs);
-        }
-        Roots::File(path) => {
-            let certificates = CertificateDer::pem_file_iter(path)
-                .and_then(Iterator::collect::<Result<Vec<_>, _>>)
-                .map_err(|error| unusable(roots, &error.to_string()))?;
-            store.add_parsable_certificates(certificates);
-        }
-    }
-    if store.is_empty() { Err(unusable(roots, "there are none")) } else { Ok(store) }
-}
-
-fn unusable(roots: &Roots, why: &str) -> LogError {
-    let whose = match roots {
-        Roots::System => "of this system".into(),
-        Roots::File(path) => format!("in {}", path.display()),
-    };
-    let detail =
-        format!("the root certificates {whose} cannot be used: {why}; name a PEM file with sslrootcert");
-    LogError::new(Fault::CannotOpen, detail)
+fn unusable(why: &str) -> LogError {
+    LogError::new(Fault::CannotOpen, format!("{why}; name a PEM file with sslrootcert"))
 }
 
 /// Checks a server's certificate as strictly as the trust demands. Signatures are always checked.

@@ -1,22 +1,15 @@
 //! One response with records, line by line.
 
-use std::{
-    io,
-    pin::Pin,
-    time::{Duration, Instant},
-};
+use std::time::{Duration, Instant};
 
 use application::{
     ports::{Fault, LogError, Position, ReadBound, StoredRecord},
     transfer::{LINE_MAX, Passed},
 };
-use bytes::Bytes;
-use tokio::{
-    io::{AsyncBufReadExt as _, AsyncRead, BufReader},
-    time,
-};
-
-use crate::service_client::Response;
+use bytes::{Buf as _, Bytes};
+use http_body_util::BodyExt as _;
+use hyper::body::Incoming;
+use tokio::time;
 
 /// How long the service may send nothing: it sends a heartbeat every five seconds.
 const SILENCE_MAX: Duration = Duration::from_secs(30);
@@ -32,7 +25,9 @@ pub(super) enum Extent {
 
 /// The lines of a response, and what they were so far.
 pub(super) struct Stream {
-    body: BufReader<Pin<Box<dyn AsyncRead + Send>>>,
+    body: Incoming,
+    /// What has arrived of the body and was not split into lines yet.
+    received: Bytes,
     extent: Extent,
     passed: Passed,
     /// The beginning of a line. It stays here when nobody waits for the rest.
@@ -41,7 +36,6 @@ pub(super) struct Stream {
     line: Option<Vec<u8>>,
     heard: Instant,
     end: End,
-    end_is_proven: bool,
 }
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -51,10 +45,9 @@ enum End {
 }
 
 impl Stream {
-    pub(super) fn new(response: Response, extent: Extent, after: Position) -> Self {
-        let Response { body, end_is_proven, .. } = response;
-        let (passed, heard) = (Passed::after(after), Instant::now());
-        Self { body, extent, passed, begun: vec![], line: None, heard, end: End::Ahead, end_is_proven }
+    pub(super) fn new(body: Incoming, extent: Extent, after: Position) -> Self {
+        let (passed, heard, received) = (Passed::after(after), Instant::now(), Bytes::new());
+        Self { body, received, extent, passed, begun: vec![], line: None, heard, end: End::Ahead }
     }
 
     /// The position of the last record that was taken.
@@ -78,7 +71,7 @@ impl Stream {
         let (mut records, mut room) = (Vec::new(), bound.bytes);
         while records.len() < bound.records && room > 0 && self.end == End::Ahead {
             let wait = records.is_empty() && self.extent == Extent::ToTheHead;
-            if self.line.is_none() && !wait && !self.body.buffer().contains(&b'\n') {
+            if self.line.is_none() && !wait && !self.received.contains(&b'\n') {
                 break;
             }
             // A heartbeat may be all that is there, and the next line may take its time.
@@ -100,9 +93,9 @@ impl Stream {
         Ok(records)
     }
 
-    /// Returns when there is a line to take, or after `patience`.
-    pub(super) async fn wait(&mut self, patience: Duration) -> Result<(), LogError> {
-        match time::timeout(patience, self.fill()).await {
+    /// Returns when there is a line to take, or after `timeout`.
+    pub(super) async fn wait(&mut self, timeout: Duration) -> Result<(), LogError> {
+        match time::timeout(timeout, self.fill()).await {
             Ok(filled) => filled,
             Err(_) if self.heard.elapsed() > SILENCE_MAX => Err(self.cut_off("it sends nothing")),
             Err(_) => Ok(()),
@@ -112,22 +105,20 @@ impl Stream {
     /// Reads up to the end of the next line that is not a heartbeat. Nothing is lost if that is given up.
     async fn fill(&mut self) -> Result<(), LogError> {
         while self.line.is_none() {
-            let read = self.body.fill_buf().await;
-            let bytes = match read {
-                Ok([]) => return Err(self.ended()),
-                Ok(bytes) => bytes,
-                Err(error) if error.kind() == io::ErrorKind::UnexpectedEof => {
-                    return Err(self.cut_off("the connection was cut"));
-                }
-                Err(error) => return Err(self.cut_off(&error.to_string())),
-            };
-            self.heard = Instant::now();
-            let end = bytes.iter().position(|byte| *byte == b'\n');
-            let length = end.map_or(bytes.len(), |end| end + 1);
-            self.begun.extend_from_slice(&bytes[..end.unwrap_or(length)]);
-            self.body.consume(length);
-            if end.is_some() && !self.begun.is_empty() {
-                self.line = Some(std::mem::take(&mut self.begun));
+            if self.received.is_empty() {
+                self.received = match self.body.frame().await {
+                    Some(Ok(frame)) => frame.into_data().unwrap_or_default(),
+                    Some(Err(error)) => return Err(self.cut_off(&error.to_string())),
+                    None => return Err(self.ended()),
+                };
+                self.heard = Instant::now();
+            }
+            let end = self.received.iter().position(|byte| *byte == b'\n');
+            let part = self.received.split_to(end.unwrap_or(self.received.len()));
+            self.begun.extend_from_slice(&part);
+            if end.is_some() {
+                self.received.advance(1);
+                self.line = Some(std::mem::take(&mut self.begun)).filter(|line| !line.is_empty());
             }
             if self.begun.len() as u64 > LINE_MAX {
                 return Err(self.damaged("is longer than any record"));
@@ -147,22 +138,19 @@ impl Stream {
             return Ok(None);
         }
         self.passed.take(&line);
-        Ok(Some(StoredRecord { position: self.passed.last(), bytes: Bytes::from(line) }))
+        Ok(Some(StoredRecord { position: self.passed.last(), id: None, bytes: Bytes::from(line) }))
     }
 
     /// A service that stops ends its endless responses in order, after a whole line.
     fn ended(&self) -> LogError {
         let position = self.position();
-        let detail = match (self.extent, self.begun.is_empty(), self.end_is_proven) {
-            (Extent::Endless, true, true) => format!(
-                "the service ended the response after position {position}: it has stopped as planned, or the API key is no \
-                 longer valid"
-            ),
-            (Extent::Endless, true, false) => format!(
-                "the response ended after position {position}: the service has stopped, or the connection was cut"
-            ),
-            (Extent::Endless, false, _) | (Extent::ToTheHead, _, _) => return self.cut_off("it has ended"),
-        };
+        // A line without its line break is a lost connection, never a record.
+        if self.extent == Extent::ToTheHead || !self.begun.is_empty() {
+            return self.cut_off("it has ended");
+        }
+        let detail = format!(
+            "the response ended after position {position}: the service has stopped, or the API key is no longer valid"
+        );
         LogError::new(Fault::Unreachable, detail)
     }
 

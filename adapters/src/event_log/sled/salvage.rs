@@ -57,8 +57,8 @@ impl Records for Found {
     fn visit(&self, after: Position, last: Position, visit: &mut Visit<'_>) -> Result<(), LogError> {
         let start = self.records.partition_point(|record| record.mark.position <= after);
         for record in self.records[start..].iter().take_while(|record| record.mark.position <= last) {
-            let (position, bytes) = (record.mark.position, self.assemble(record)?);
-            if visit(StoredRecord { position, bytes }).is_break() {
+            let (Mark { position, commit }, bytes) = (record.mark, self.assemble(record)?);
+            if visit(StoredRecord { position, id: Some(commit), bytes }).is_break() {
                 break;
             }
         }

@@ -23,7 +23,7 @@ const APPLICATION_ID: i32 = 0x7065_7473;
 /// The version of the table that this program knows.
 pub(super) const VERSION: i32 = 1;
 /// How long to wait for another tool that looks at the database.
-const BUSY_PATIENCE: Duration = Duration::from_secs(2);
+const BUSY_TIMEOUT: Duration = Duration::from_secs(2);
 
 const LOOK: &str = "\
     SELECT application_id, user_version, (SELECT count(*) FROM sqlite_schema) \
@@ -43,7 +43,7 @@ const DISTRUST: &str = "PRAGMA cell_size_check = true; PRAGMA trusted_schema = f
 pub(super) const LAST: &str = "SELECT position, id FROM commits ORDER BY position DESC LIMIT 1";
 pub(super) const AT: &str = "SELECT position, id FROM commits WHERE position = ?1";
 const READ: &str =
-    "SELECT position, bytes FROM commits WHERE position > ?1 AND position <= ?2 ORDER BY position";
+    "SELECT position, bytes, id FROM commits WHERE position > ?1 AND position <= ?2 ORDER BY position";
 
 /// What stays as it is in the path of a URI.
 const IN_URI: &AsciiSet = &NON_ALPHANUMERIC.remove(b'/').remove(b'.').remove(b'_').remove(b'-');
@@ -61,7 +61,7 @@ pub(super) fn connect(path: &Path, access: OpenFlags) -> Result<Connection, LogE
     let name = if access == READ_UNCHANGING { unchanging(path) } else { path.to_path_buf() };
     let connect = || {
         let connection = Connection::open_with_flags(name, access | OpenFlags::SQLITE_OPEN_NO_MUTEX)?;
-        connection.busy_timeout(BUSY_PATIENCE)?;
+        connection.busy_timeout(BUSY_TIMEOUT)?;
         connection.execute_batch(DISTRUST)?;
         Ok(connection)
     };
@@ -142,7 +142,8 @@ impl Records for Sqlite {
             let mut rows = statement.query([after.0, last.0])?;
             while let Some(row) = rows.next()? {
                 let bytes = Bytes::copy_from_slice(row.get_ref(1)?.as_blob()?);
-                if visit(StoredRecord { position: Position(row.get(0)?), bytes }).is_break() {
+                let (position, id) = (Position(row.get(0)?), CommitId(Uuid::from_bytes(row.get(2)?)));
+                if visit(StoredRecord { position, id: Some(id), bytes }).is_break() {
                     break;
                 }
             }

@@ -198,7 +198,7 @@ async fn sound_history(path: &Path) -> Result<Vec<StoredRecord>, LogError> {
     loop {
         let records = log.read(Position(found.len() as u64), ReadBound::BATCH).await?;
         for record in &records {
-            codec::decode(&record.bytes).map_err(|error| error.at(record.position))?;
+            codec::decode_stored(record)?;
         }
         if records.is_empty() {
             return Ok(found);

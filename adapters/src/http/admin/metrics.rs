@@ -368,7 +368,7 @@ impl Encoder<'_> {
 
 #[cfg(test)]
 mod tests {
-    use crate::access::RefusedKey;
+    use crate::access::RejectedKey;
     use application::KeyId;
 
     use super::*;
@@ -390,10 +390,10 @@ mod tests {
     #[test]
     fn every_auth_failure_has_a_series_from_the_start() {
         let id = KeyId("1".into());
-        let refused = [RefusedKey::Unknown, RefusedKey::Expired(id.clone()), RefusedKey::Revoked(id)];
+        let refused = [RejectedKey::Unknown, RejectedKey::Expired(id.clone()), RejectedKey::Revoked(id)];
         let errors = [ApiError::MissingKey, ApiError::MalformedKey].into_iter();
         let reasons: Vec<_> = errors
-            .chain(refused.map(ApiError::RefusedKey))
+            .chain(refused.map(ApiError::RejectedKey))
             .filter_map(|error| error.auth_failure())
             .collect();
         assert_eq!(reasons, AUTH_FAILURES);

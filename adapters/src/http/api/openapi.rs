@@ -73,7 +73,7 @@ fn servers(site: &Site) -> Value {
 
 #[cfg(test)]
 mod tests {
-    use crate::access::{RefusedKey, Scope};
+    use crate::access::{RejectedKey, Scope};
     use axum::http::HeaderMap;
     use regex::Regex;
 
@@ -109,7 +109,7 @@ mod tests {
             ApiError::Internal,
             orders::RESERVED,
             ApiError::RateLimited(1),
-            ApiError::TooManyFailedKeys(1, RefusedKey::Unknown),
+            ApiError::TooManyFailedKeys(1, RejectedKey::Unknown),
             ApiError::Busy("too many requests are waiting"),
             ApiError::Unavailable("a write to storage failed".into()),
             ApiError::NotCaughtUp,

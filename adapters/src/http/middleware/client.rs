@@ -93,7 +93,7 @@ fn authenticate(service: &Service, headers: &HeaderMap, address: IpAddr) -> Resu
     let principal = service.keys.authenticate(bearer_token(headers)?).map_err(|refused| {
         let counted = service.failed_auth.as_ref().map_or(Ok(()), |limit| limit.count(Network::of(address)));
         match counted {
-            Ok(()) => ApiError::RefusedKey(refused),
+            Ok(()) => ApiError::RejectedKey(refused),
             Err(wait) => ApiError::TooManyFailedKeys(rate_limit::seconds(wait), refused),
         }
     })?;
@@ -105,7 +105,7 @@ fn authenticate(service: &Service, headers: &HeaderMap, address: IpAddr) -> Resu
 /// keys in the metrics.
 pub(crate) fn has_valid_key(service: &Service, headers: &HeaderMap) -> bool {
     let Ok(key) = bearer_token(headers) else { return false };
-    let checked = service.keys.authenticate(key).map_err(ApiError::RefusedKey);
+    let checked = service.keys.authenticate(key).map_err(ApiError::RejectedKey);
     checked.inspect_err(|error| record_failure(service, error)).is_ok()
 }
 

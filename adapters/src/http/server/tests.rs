@@ -6,7 +6,7 @@ use application::{KeyId, LogAccess, Options, PetStore};
 use tokio::{io::AsyncReadExt as _, sync::oneshot, task::JoinHandle, time::timeout};
 
 use super::*;
-use crate::access::{Authenticator, Principal, RefusedKey, Scopes};
+use crate::access::{Authenticator, Principal, RejectedKey, Scopes};
 use crate::{
     event_log::memory::MemoryLog,
     http::{Listener, Site, serve},
@@ -20,7 +20,7 @@ const LIST: &[u8] = b"GET /v1/pets HTTP/1.1\r\nhost: x\r\nauthorization: Bearer 
 struct AnyKey;
 
 impl Authenticator for AnyKey {
-    fn authenticate(&self, _: &str) -> Result<Arc<Principal>, RefusedKey> {
+    fn authenticate(&self, _: &str) -> Result<Arc<Principal>, RejectedKey> {
         let id = KeyId("any".into());
         let (name, scopes, allowance) = ("any".into(), Scopes::READ_WRITE, None);
         Ok(Arc::new(Principal { id: id.clone(), owner: id, name, scopes, allowance, usage: Arc::default() }))

@@ -20,7 +20,10 @@ use tokio::{net::TcpStream, task, time};
 use tokio_rustls::{TlsAcceptor, server::TlsStream};
 use x509_cert::{Certificate, der::Decode as _};
 
-use crate::private_files::{is_readable_by_all, read_named};
+use crate::{
+    log_once::{Change, LogOnce},
+    private_files::{is_readable_by_all, read_named},
+};
 
 /// Maximum size of each file: far more than a certificate chain needs.
 const FILE_MAX: u64 = 1024 * 1024;
@@ -57,7 +60,7 @@ struct CertificateAndKey {
 /// The last logged problems, so that none is logged every second.
 #[derive(Default)]
 struct LastReported {
-    error: Option<TlsError>,
+    error: LogOnce,
     expiry: Option<DateTime<Utc>>,
 }
 
@@ -87,24 +90,18 @@ impl Tls {
     /// Activates the pair in the files if it is valid. Open connections keep theirs.
     pub fn reload(&self) {
         let mut last_reported = self.last_reported.lock();
-        let error = match CertificateAndKey::load(&self.certificate, &self.key) {
-            Ok(loaded) => {
-                let mut active = self.active.lock();
-                if active.contents != loaded.contents {
-                    tracing::info!(expires = %loaded.expires, "TLS certificate reloaded");
-                    *active = loaded;
-                    last_reported.expiry = None;
-                }
-                None
-            }
-            Err(error) => Some(error),
-        };
-        if let Some(error) = &error
-            && last_reported.error.as_ref() != Some(error)
-        {
+        let loaded = CertificateAndKey::load(&self.certificate, &self.key);
+        if let Change::Failed(error) = last_reported.error.attempt(loaded.as_ref().err()) {
             tracing::warn!("TLS certificate not reloaded, the previous one stays active: {error}");
         }
-        last_reported.error = error;
+        if let Ok(loaded) = loaded {
+            let mut active = self.active.lock();
+            if active.contents != loaded.contents {
+                tracing::info!(expires = %loaded.expires, "TLS certificate reloaded");
+                *active = loaded;
+                last_reported.expiry = None;
+            }
+        }
         let (now, expires) = (Utc::now(), self.expires());
         let is_due = last_reported.expiry.is_none_or(|last| now - last >= EXPIRY_REPORT_INTERVAL);
         if is_due && now > expires - EXPIRY_NOTICE {

@@ -25,7 +25,7 @@ pub(crate) struct FindArguments {
     #[command(flatten)]
     filter: Filter,
     /// Print each event as one line of JSON: as it is stored, with the position, id and time of its commit.
-    #[arg(long, env = "PETSTORE_JSON")]
+    #[arg(long)]
     json: bool,
     #[command(flatten)]
     source: SourceArgument,
@@ -36,16 +36,16 @@ pub(crate) struct FindArguments {
 #[group(required = true, multiple = true)]
 struct Filter {
     /// The id of a pet.
-    #[arg(long, env = "PETSTORE_PET", value_name = "ID", value_parser = pet_id)]
+    #[arg(long, value_name = "ID", value_parser = pet_id)]
     pet: Option<PetId>,
     /// The owner of an API key, as shown by `petstore keys list`.
-    #[arg(long, env = "PETSTORE_BY", value_name = "OWNER")]
+    #[arg(long, value_name = "OWNER")]
     by: Option<String>,
     /// Only events from this time on: 2026-11-15, 2026-11-15T08:00:00Z, or how long ago, such as 12h.
-    #[arg(long, env = "PETSTORE_SINCE", value_name = "TIME")]
+    #[arg(long, value_name = "TIME")]
     since: Option<Since>,
     /// The Idempotency-Key of a request.
-    #[arg(long, env = "PETSTORE_REQUEST_KEY", value_name = "KEY", value_parser = request_key)]
+    #[arg(long, value_name = "KEY", value_parser = request_key)]
     request_key: Option<RequestKey>,
 }
 

@@ -23,10 +23,10 @@ use super::report;
 use crate::{config::AccessArguments, store_url::StoreUrl, wire};
 
 /// How long the source may take to tell its last position when the copy ends.
-const LAST_PATIENCE: Duration = Duration::from_secs(2);
+const HEAD_TIMEOUT: Duration = Duration::from_secs(2);
 
 /// How long to wait before a log that could not be reached is opened again.
-const OPEN_PAUSE: Duration = Duration::from_secs(1);
+const REOPEN_DELAY: Duration = Duration::from_secs(1);
 
 /// How far the copy has come.
 #[derive(Debug, Clone, Copy, Default)]
@@ -106,7 +106,7 @@ pub(super) async fn run(
     if let Some(time) = reached.borrow().time {
         report::fact("last", time.to_rfc3339_opts(SecondsFormat::Millis, true));
     }
-    match time::timeout(LAST_PATIENCE, source.head()).await {
+    match time::timeout(HEAD_TIMEOUT, source.head()).await {
         Ok(Ok(head)) => report::fact("behind", format!("{} commits", head.0.saturating_sub(position.0))),
         Ok(Err(error)) => {
             report::fact("behind", format!("unknown: {error}; later commits are not in the copy"));
@@ -133,7 +133,7 @@ async fn patiently<L>(open: impl AsyncFn() -> Result<L, LogError>) -> Result<L, 
                     report::fact("waiting", error);
                 }
                 waiting = true;
-                time::sleep(OPEN_PAUSE).await;
+                time::sleep(REOPEN_DELAY).await;
             }
             opened => return opened,
         }

@@ -15,7 +15,7 @@ use crate::{config::SourceArgument, wire};
 /// How many existing commits are printed before new ones.
 const EXISTING_COMMITS: u64 = 10;
 /// How long to wait for a notification before looking for new commits anyway.
-const PATIENCE: Duration = Duration::from_secs(1);
+const POLL_INTERVAL: Duration = Duration::from_secs(1);
 
 /// Runs until it is interrupted. An embedded log cannot grow while this command has it open, so there it ends after
 /// the last commit.
@@ -34,7 +34,7 @@ pub(super) async fn run(source: &SourceArgument, after: Option<u64>) -> anyhow::
         match source.store.access() {
             LogAccess::Exclusive if last >= head => return Ok(()),
             LogAccess::Exclusive => {}
-            LogAccess::Shared => log.wait_for(last, PATIENCE).await?,
+            LogAccess::Shared => log.wait_for(last, POLL_INTERVAL).await?,
         }
     }
 }

@@ -18,14 +18,14 @@ use serde_json::{Value, json};
 use tower::ServiceExt as _;
 
 use super::*;
-use crate::access::{Authenticator, Principal, RefusedKey, Scope};
+use crate::access::{Authenticator, Principal, RejectedKey, Scope};
 use crate::http::{Reach, Site, admin, admin::metrics, document, operations::OPERATIONS, public};
 
 /// Knows one key, and breaks at another.
 struct Keys;
 
 impl Authenticator for Keys {
-    fn authenticate(&self, key: &str) -> Result<Arc<Principal>, RefusedKey> {
+    fn authenticate(&self, key: &str) -> Result<Arc<Principal>, RejectedKey> {
         assert_ne!(key, "breaks");
         let id = KeyId("1".into());
         let principal = Principal {
@@ -36,7 +36,7 @@ impl Authenticator for Keys {
             allowance: None,
             usage: Arc::default(),
         };
-        if key == "reads" { Ok(principal.into()) } else { Err(RefusedKey::Unknown) }
+        if key == "reads" { Ok(principal.into()) } else { Err(RejectedKey::Unknown) }
     }
 
     fn check(&self, _: &application::KeyId) -> Result<(), RefusedKey> {

@@ -17,7 +17,7 @@ use tokio::{
 };
 
 use super::*;
-use crate::access::{Authenticator, Principal, RefusedKey};
+use crate::access::{Authenticator, Principal, RejectedKey};
 use crate::http::{
     Service, Site, public_routers,
     server::{admission::Admission, timeouts::Activity},
@@ -40,8 +40,8 @@ const LIVEZ: &str = "GET /livez HTTP/1.1\r\nhost: x\r\n\r\n";
 struct NoKeys;
 
 impl Authenticator for NoKeys {
-    fn authenticate(&self, _: &str) -> Result<Arc<Principal>, RefusedKey> {
-        Err(RefusedKey::Unknown)
+    fn authenticate(&self, _: &str) -> Result<Arc<Principal>, RejectedKey> {
+        Err(RejectedKey::Unknown)
     }
 
     fn check(&self, _: &application::KeyId) -> Result<(), RefusedKey> {

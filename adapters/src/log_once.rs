@@ -1,18 +1,18 @@
-//! Tells a new error from one that was logged before, so that a lasting error is logged once when it begins
-//! and once when it ends.
+//! Tells a new error from one that was logged before, so that a lasting error is logged once when it begins and once when it
+//! ends. A leaf that every adapter may use.
 
 use std::fmt::Display;
 
 /// The error that was logged last, while it lasts.
 #[derive(Debug, Default)]
-pub(super) struct LogOnce(Option<String>);
+pub struct LogOnce(Option<String>);
 
-/// What there is to log.
+/// What to log about an attempt.
 #[derive(Debug, PartialEq, Eq)]
-pub(super) enum ReloadEvent {
+pub enum Change {
     /// Nothing has changed.
     None,
-    /// There is an error, or another one than before.
+    /// There is an error that was not logged before.
     Failed(String),
     /// The error is gone.
     Recovered,
@@ -20,13 +20,13 @@ pub(super) enum ReloadEvent {
 
 impl LogOnce {
     /// Takes the error of the latest attempt, or `None` if it succeeded.
-    pub(super) fn attempt(&mut self, error: Option<&impl Display>) -> ReloadEvent {
+    pub fn attempt(&mut self, error: Option<&impl Display>) -> Change {
         let error = error.map(ToString::to_string);
         if error == self.0 {
-            return ReloadEvent::None;
+            return Change::None;
         }
         self.0.clone_from(&error);
-        error.map_or(ReloadEvent::Recovered, ReloadEvent::Failed)
+        error.map_or(Change::Recovered, Change::Failed)
     }
 }
 
@@ -39,17 +39,17 @@ mod tests {
         let mut log = LogOnce::default();
         let attempts = [None, Some("gone"), Some("gone"), Some("broken"), Some("broken"), None, None];
         let news = attempts.map(|error| log.attempt(error.as_ref()));
-        let failed = |error: &str| ReloadEvent::Failed(error.to_owned());
+        let failed = |error: &str| Change::Failed(error.to_owned());
         assert_eq!(
             news,
             [
-                ReloadEvent::None,
+                Change::None,
                 failed("gone"),
-                ReloadEvent::None,
+                Change::None,
                 failed("broken"),
-                ReloadEvent::None,
-                ReloadEvent::Recovered,
-                ReloadEvent::None
+                Change::None,
+                Change::Recovered,
+                Change::None
             ]
         );
     }

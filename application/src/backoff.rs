@@ -1,0 +1,35 @@
+//! The delays between attempts that fail.
+
+use std::time::Duration;
+
+/// Delays that double with each failure, up to a longest one.
+#[derive(Debug, Clone, Copy)]
+pub struct Backoff {
+    first: Duration,
+    max: Duration,
+}
+
+impl Backoff {
+    /// Delays from `first` to `max`.
+    pub const fn new(first: Duration, max: Duration) -> Self {
+        Self { first, max }
+    }
+
+    /// Returns the delay after so many failures in a row.
+    pub fn delay(self, failures: u32) -> Duration {
+        let doublings = failures.saturating_sub(1);
+        self.first.saturating_mul(2_u32.saturating_pow(doublings)).min(self.max)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn delays_double_up_to_the_longest() {
+        let backoff = Backoff::new(Duration::from_millis(100), Duration::from_secs(1));
+        let delays = [0, 1, 2, 3, 4, 5, u32::MAX].map(|failures| backoff.delay(failures).as_millis());
+        assert_eq!(delays, [100, 100, 200, 400, 800, 1_000, 1_000]);
+    }
+}

@@ -1,0 +1,366 @@
+//! Copies of the log of a running service: backups under load, and `petstore log copy --follow` while either side is
+//! restarted or killed.
+//!
+//! `PETSTORE_BACKUPS=20 PETSTORE_COPY_SECONDS=60 tests/run storage::log_copies -- --nocapture` is the long form.
+
+use std::{
+    collections::HashSet,
+    env,
+    fs::{self, File},
+    path::Path,
+    process::{Child, Command, Stdio},
+    sync::{
+        Mutex,
+        atomic::{AtomicBool, Ordering::Relaxed},
+    },
+    thread,
+    time::{Duration, Instant},
+};
+
+use chrono::{DateTime, Utc};
+use harness::{
+    App, Call, Finished, PostgresServer, eventually, exported, free_port, key_file, petstore, program,
+};
+use serde_json::Value;
+use tempfile::TempDir;
+
+/// How many clients add pets.
+const CLIENTS: usize = 16;
+/// How many pets are added between two backups at least.
+const PETS_BETWEEN: usize = 200;
+
+/// A copy under way. Killed when dropped.
+struct Copying {
+    child: Child,
+    folder: TempDir,
+}
+
+impl Copying {
+    /// Follows the service whose operators' listener is on this port.
+    fn start(operators: u16, key: &str, to: &str) -> Self {
+        let folder = tempfile::tempdir().unwrap();
+        let key_file = key_file(folder.path(), key);
+        let output = |name| File::create(folder.path().join(name)).unwrap();
+        let child = Command::new(program())
+            .args(["log", "copy", "--follow", "--report-every", "200ms", "--to", to, "--key-file"])
+            .arg(key_file)
+            .args(["--from", &format!("http://127.0.0.1:{operators}")])
+            .stdin(Stdio::null())
+            .stdout(output("stdout"))
+            .stderr(output("stderr"))
+            .spawn()
+            .unwrap();
+        Self { child, folder }
+    }
+
+    fn read(&self, name: &str) -> String {
+        fs::read_to_string(self.folder.path().join(name)).unwrap()
+    }
+
+    /// Waits until the copy reports this position.
+    fn wait_for(&self, position: u64) {
+        self.wait_until_printed(&format!("the copy is at position {position}\n"));
+    }
+
+    fn wait_until_printed(&self, words: &str) {
+        eventually(words, || self.read("stdout").contains(words).then_some(()));
+    }
+
+    fn kill(&mut self) {
+        self.child.kill().unwrap();
+        self.child.wait().unwrap();
+    }
+
+    /// Sends what Ctrl-C sends.
+    fn interrupt(mut self) -> Finished {
+        let pid = self.child.id().to_string();
+        assert!(Command::new("kill").args(["-s", "INT", &pid]).status().unwrap().success());
+        self.ended()
+    }
+
+    fn ended(&mut self) -> Finished {
+        let status = eventually("the copy ends", || self.child.try_wait().unwrap());
+        Finished { code: status.code(), stdout: self.read("stdout"), stderr: self.read("stderr") }
+    }
+}
+
+impl Drop for Copying {
+    fn drop(&mut self) {
+        // It may have ended already.
+        let _ = self.child.kill();
+        let _ = self.child.wait();
+    }
+}
+
+/// A service whose admin listener keeps its port across restarts, a key for its log, and that port.
+fn source() -> (App, String, u16) {
+    let port = free_port();
+    let app = App::on_engine("sled", &["--ops-listen", &format!("127.0.0.1:{port}")]);
+    let key = app.log_key();
+    (app, key, port)
+}
+
+/// An empty store for a copy. The directory is deleted when dropped.
+fn target() -> (TempDir, String) {
+    let directory = tempfile::tempdir().unwrap();
+    let store = format!("sled:{}", directory.path().join("copy").display());
+    (directory, store)
+}
+
+fn add(app: &App, count: usize) {
+    for number in 0..count {
+        app.add(&format!("pet {number}"));
+    }
+}
+
+#[test]
+fn a_copy_survives_restarts_of_its_source_and_its_own_end() {
+    let (mut app, key, port) = source();
+    let (_directory, target) = target();
+    add(&app, 3);
+    let mut copying = Copying::start(port, &key, &target);
+    copying.wait_for(3);
+    add(&app, 2);
+    copying.wait_for(5);
+    app.crash();
+    copying.wait_until_printed("\nwaiting ");
+    add(&app, 2);
+    copying.wait_for(7);
+    assert!(copying.read("stdout").contains("\nresumed "), "{}", copying.read("stdout"));
+    copying.kill();
+    add(&app, 2);
+    app.kill();
+    let copying = Copying::start(port, &key, &target);
+    copying.wait_until_printed("cannot connect");
+    app.start_again();
+    copying.wait_for(9);
+    assert!(copying.read("stdout").contains("after position 7"), "it resumes: {}", copying.read("stdout"));
+    // A planned stop: everything that was acknowledged reaches the copy.
+    add(&app, 1);
+    assert!(app.terminate().success());
+    copying.wait_until_printed("ended after position 10: the service has stopped");
+    let ended = copying.interrupt();
+    assert_eq!(ended.code, Some(0), "{ended:?}");
+    for words in ["the copy ends at position 10", "behind      unknown: http:", "the same command resumes"] {
+        assert!(ended.stdout.contains(words), "{words}: {}", ended.stdout);
+    }
+    assert_eq!(exported(&target), exported(app.store()));
+}
+
+#[test]
+fn an_interrupted_copy_reports_its_position() {
+    let (app, key, port) = source();
+    let (_directory, target) = target();
+    add(&app, 2);
+    let copying = Copying::start(port, &key, &target);
+    copying.wait_for(2);
+    let ended = copying.interrupt();
+    assert_eq!(ended.code, Some(0), "{ended:?}");
+    for words in ["the copy ends at position 2", "behind      0 commits\n", " ms behind, ", "serves the copy"]
+    {
+        assert!(ended.stdout.contains(words), "{words}: {}", ended.stdout);
+    }
+    let embedded = petstore(["log", "copy", "--follow", "--from", app.store(), "--to", "memory:"]);
+    assert_eq!(embedded.code, Some(1));
+    assert!(embedded.stderr.contains("name the --ops-listen address"), "{}", embedded.stderr);
+}
+
+#[test]
+fn a_copy_survives_a_restart_of_its_target() {
+    let (app, key, port) = source();
+    let mut postgres = PostgresServer::start();
+    let database = postgres.create_database();
+    let target = postgres.url(&database);
+    add(&app, 2);
+    let copying = Copying::start(port, &key, &target);
+    copying.wait_for(2);
+    postgres.kill();
+    add(&app, 2);
+    copying.wait_until_printed("\nwaiting ");
+    postgres.start_again();
+    copying.wait_for(4);
+    drop(copying);
+    drop(app);
+    assert_eq!(exported(&target).len(), 4);
+}
+
+#[test]
+fn a_copy_rejects_another_history() {
+    let (mut app, key, port) = source();
+    let (_directory, target) = target();
+    add(&app, 2);
+    let mut copying = Copying::start(port, &key, &target);
+    copying.wait_for(2);
+    // The same address and keys with another store.
+    app.kill();
+    let first = app.store().to_owned();
+    app.use_store(&format!("sled:{}", app.folder().join("another").display()));
+    app.start_again();
+    let rejected = copying.ended();
+    assert_eq!(rejected.code, Some(1), "{rejected:?}");
+    assert!(
+        rejected.stderr.contains("different history") && rejected.stderr.contains("position 2"),
+        "{rejected:?}"
+    );
+    add(&app, 3);
+    let rejected = Copying::start(port, &key, &target).ended();
+    assert_eq!(rejected.code, Some(1), "{rejected:?}");
+    assert!(rejected.stderr.contains("different history at position 2"), "{rejected:?}");
+    assert_eq!(exported(&target), exported(&first), "the copy is unchanged");
+}
+
+fn from_environment(name: &str, usual: u64) -> u64 {
+    env::var(name).map_or(usual, |text| text.parse().expect("a number"))
+}
+
+/// Pets that were acknowledged.
+#[derive(Default)]
+struct Acknowledged {
+    ids: Mutex<Vec<i64>>,
+    stop: AtomicBool,
+}
+
+impl Acknowledged {
+    /// Adds pets until `stop` is set or the service is gone.
+    fn add_pets(&self, post: &Call) {
+        while !self.stop.load(Relaxed) {
+            let Some(response) = post.clone().json(r#"{"name":"Rex","categoryId":7}"#).try_send() else {
+                return;
+            };
+            assert_eq!(response.status, 201, "{}", response.text());
+            self.ids.lock().unwrap().push(response.json()["id"].as_i64().unwrap());
+        }
+    }
+
+    fn so_far(&self) -> Vec<i64> {
+        self.ids.lock().unwrap().clone()
+    }
+}
+
+/// The ids of the pets that these records add.
+fn ids_in(records: &[String]) -> Vec<i64> {
+    let events = records.iter().flat_map(|record| {
+        match serde_json::from_str::<Value>(record).unwrap()["events"].take() {
+            Value::Array(events) => events,
+            other => panic!("{other}"),
+        }
+    });
+    events.map(|event| event["pet"]["id"].as_i64().unwrap_or_else(|| panic!("{event}"))).collect()
+}
+
+fn time_of(record: &str) -> DateTime<Utc> {
+    serde_json::from_str::<Value>(record).unwrap()["time"].as_str().unwrap().parse().unwrap()
+}
+
+/// Writes an online backup to this file.
+fn back_up(operators: u16, key: &str, file: &Path) {
+    let exported = Command::new(program())
+        .args(["log", "export", "--store", &format!("http://127.0.0.1:{operators}")])
+        .env("PETSTORE_LOG_KEY", key)
+        .stdout(fs::File::create(file).unwrap())
+        .stderr(Stdio::piped())
+        .output()
+        .unwrap();
+    assert!(exported.status.success(), "{exported:?}");
+}
+
+#[test]
+fn every_backup_under_load_is_whole_and_holds_what_was_acknowledged_before_it_began() {
+    let backups = from_environment("PETSTORE_BACKUPS", 3);
+    let (mut app, key, operators) = source();
+    let folder = tempfile::tempdir().unwrap();
+    let file = |number: u64| folder.path().join(format!("{number}.jsonl"));
+    let (pets, post) = (Acknowledged::default(), app.call("POST", "/v1/pets"));
+    let mut before = Vec::new();
+    thread::scope(|scope| {
+        for _ in 0..CLIENTS {
+            scope.spawn(|| pets.add_pets(&post));
+        }
+        for number in 0..backups {
+            eventually("there is more to back up", || {
+                (pets.so_far().len() >= before.last().map_or(0, Vec::len) + PETS_BETWEEN).then_some(())
+            });
+            before.push(pets.so_far());
+            let begun = Instant::now();
+            back_up(operators, &key, &file(number));
+            let took = begun.elapsed();
+            let lines = fs::read_to_string(file(number)).unwrap().lines().count() - 1;
+            println!(
+                "backup {number}: {lines} commits in {took:?}, {} pets acknowledged before",
+                before.last().unwrap().len()
+            );
+        }
+        pets.stop.store(true, Relaxed);
+    });
+    assert!(app.terminate().success());
+    let stored = exported(app.store());
+    for (number, before) in (0..).zip(before) {
+        let restored = petstore(["log", "import", file(number).to_str().unwrap(), "--store", "memory:"]);
+        assert_eq!(restored.code, Some(0), "backup {number} is whole: {}", restored.stderr);
+        let text = fs::read_to_string(file(number)).unwrap();
+        let mut lines: Vec<_> = text.lines().map(str::to_owned).collect();
+        assert!(lines.pop().unwrap().starts_with("{\"manifest\""));
+        assert!(stored.starts_with(&lines), "backup {number} is a prefix");
+        let mut ids = ids_in(&lines);
+        ids.sort_unstable();
+        assert!(before.iter().all(|id| ids.binary_search(id).is_ok()), "backup {number} lacks a pet");
+    }
+    println!(
+        "{backups} backups, each whole and a prefix, with every pet that was acknowledged before it began"
+    );
+}
+
+#[test]
+fn a_copy_of_a_killed_service_lacks_no_more_than_its_lag_and_is_served_at_once() {
+    let seconds = from_environment("PETSTORE_COPY_SECONDS", 3);
+    let (mut app, key, operators) = source();
+    let (_directory, target) = target();
+    let copying = Copying::start(operators, &key, &target);
+    copying.wait_for(0);
+    let (pets, post) = (Acknowledged::default(), app.call("POST", "/v1/pets"));
+    thread::scope(|scope| {
+        for _ in 0..CLIENTS {
+            scope.spawn(|| pets.add_pets(&post));
+        }
+        thread::sleep(Duration::from_secs(seconds));
+        app.kill();
+    });
+    let ended = copying.interrupt();
+    assert_eq!(ended.code, Some(0), "{ended:?}");
+    let reports: Vec<_> = ended.stdout.lines().filter(|line| line.starts_with("behind")).collect();
+    println!("{}", reports[reports.len().saturating_sub(5)..].join("\n"));
+    // The copy replaces the service, with the same keys.
+    let mut successor = App::stopped_on(program(), &target, tempfile::tempdir().unwrap(), &[]);
+    fs::copy(app.keys_file(), successor.keys_file()).unwrap();
+    successor.key.clone_from(&app.key);
+    let begun = Instant::now();
+    successor.start_again();
+    let served = begun.elapsed();
+    let shown = harness::ids(&successor.all_pets());
+    assert_eq!(successor.post(r#"{"name":"Tom","categoryId":7}"#).status, 201, "it takes writes");
+    assert!(successor.terminate().success());
+
+    let (stored, copied) = (exported(app.store()), exported(&target));
+    let copied = &copied[..copied.len() - 1];
+    assert!(stored.starts_with(copied), "the copy is a prefix");
+    assert_eq!(ids_in(copied), shown, "everything in the copy is served");
+    let acknowledged = pets.so_far();
+    let shown: HashSet<_> = shown.into_iter().collect();
+    let lost = acknowledged.iter().filter(|id| !shown.contains(id)).count();
+    let behind = match (stored.last(), copied.last()) {
+        (Some(newest), Some(copy)) => (time_of(newest) - time_of(copy)).num_milliseconds(),
+        _ => panic!("both hold commits"),
+    };
+    println!(
+        "killed after {seconds} s: {} commits, {} pets acknowledged; the copy was {} commits and {behind} ms behind and lacks {lost} \
+         of these pets; served after {served:?}",
+        stored.len(),
+        acknowledged.len(),
+        stored.len() - copied.len(),
+    );
+    let beyond: HashSet<_> = ids_in(&stored[copied.len()..]).into_iter().collect();
+    assert!(
+        acknowledged.iter().all(|id| shown.contains(id) || beyond.contains(id)),
+        "what is missing was committed after the end of the copy"
+    );
+}
