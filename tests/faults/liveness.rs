@@ -15,7 +15,7 @@ impl Authenticator for NoKeys {
         Err(RejectedKey::Unknown)
     }
 
-    fn check(&self, _: &application::KeyId) -> Result<(), RefusedKey> {
+    fn check(&self, _: &application::KeyId) -> Result<(), RejectedKey> {
         Ok(())
     }
 }

@@ -188,14 +188,14 @@ fn a_connection_with_many_unauthenticated_requests_is_closed_and_one_with_keys_i
             }
             let mut taken = Vec::new();
             for response in pending {
-                taken.extend(timeout(PATIENCE, response).await.unwrap());
+                taken.extend(timeout(TIMEOUT, response).await.unwrap());
             }
             let closed = timeout(Duration::from_secs(1), driver).await.is_ok();
             (taken.len(), closed)
         })
     };
-    let (_, closed) = statuses("/docs/", None);
-    assert!(closed, "nobody who loads a page needs so many requests at once");
+    let (taken, closed) = statuses("/openapi.json", None);
+    assert!(closed, "no page needs so many requests at once: {taken} were answered");
     let (_, closed) = statuses("/v1/pets", None);
     assert!(closed, "a response without a key counts as well");
     assert_eq!(statuses("/v1/pets", Some(app.key.clone())), (STREAMS, false));

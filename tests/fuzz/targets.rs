@@ -173,7 +173,7 @@ impl Authenticator for AnyKey {
         Ok(Arc::new(Principal { owner, id, name, scopes, allowance: None, usage: Arc::default() }))
     }
 
-    fn check(&self, _: &KeyId) -> Result<(), RefusedKey> {
+    fn check(&self, _: &KeyId) -> Result<(), RejectedKey> {
         Ok(())
     }
 }

@@ -233,10 +233,10 @@ impl Authenticator for ApiKeys {
         entry.accept(self.clock.now())
     }
 
-    fn check(&self, id: &KeyId) -> Result<(), RefusedKey> {
+    fn check(&self, id: &KeyId) -> Result<(), RejectedKey> {
         let keys = self.keys.read();
         let id = HEXLOWER.decode(id.0.as_bytes()).ok().and_then(|id| id.try_into().ok());
-        let entry = id.and_then(|id: [u8; ID_BYTES]| keys.0.get(&id)).ok_or(RefusedKey::Unknown)?;
+        let entry = id.and_then(|id: [u8; ID_BYTES]| keys.0.get(&id)).ok_or(RejectedKey::Unknown)?;
         entry.check(self.clock.now()).map(|_| ())
     }
 

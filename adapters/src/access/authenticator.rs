@@ -13,7 +13,7 @@ pub trait Authenticator: Send + Sync + 'static {
     fn authenticate(&self, key: &str) -> Result<Arc<Principal>, RejectedKey>;
 
     /// Rejects a key that is no longer valid, by its id. Asked again before a write and during long responses.
-    fn check(&self, id: &KeyId) -> Result<(), RefusedKey>;
+    fn check(&self, id: &KeyId) -> Result<(), RejectedKey>;
 
     /// The owners of all keys, for operators.
     fn principals(&self) -> Vec<Arc<Principal>> {

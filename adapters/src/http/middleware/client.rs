@@ -43,7 +43,7 @@ pub(crate) struct Client {
 impl Client {
     /// Checks the key again: it may have been revoked or have expired while the body arrived.
     pub(crate) fn check_key(&self) -> Result<(), ApiError> {
-        self.keys.check(&self.principal.id).map_err(ApiError::RefusedKey)
+        self.keys.check(&self.principal.id).map_err(ApiError::RejectedKey)
     }
 }
 

@@ -26,7 +26,7 @@ impl Authenticator for AnyKey {
         Ok(Arc::new(Principal { id: id.clone(), owner: id, name, scopes, allowance, usage: Arc::default() }))
     }
 
-    fn check(&self, _: &application::KeyId) -> Result<(), RefusedKey> {
+    fn check(&self, _: &application::KeyId) -> Result<(), RejectedKey> {
         Ok(())
     }
 }

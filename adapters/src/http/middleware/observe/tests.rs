@@ -39,7 +39,7 @@ impl Authenticator for Keys {
         if key == "reads" { Ok(principal.into()) } else { Err(RejectedKey::Unknown) }
     }
 
-    fn check(&self, _: &application::KeyId) -> Result<(), RefusedKey> {
+    fn check(&self, _: &application::KeyId) -> Result<(), RejectedKey> {
         Ok(())
     }
 }
