@@ -1,6 +1,9 @@
 //! The files of a store are deleted, moved or replaced while the service runs.
 
-use std::{fs, path::Path};
+use std::{
+    fs,
+    path::{Path, PathBuf},
+};
 
 use harness::{App, eventually, program};
 
@@ -12,6 +15,15 @@ type Loss = fn(&Path);
 /// The service may create a file while the folder is being emptied, as long as the folder is there.
 fn delete(folder: &Path) {
     eventually("the folder is gone", || fs::remove_dir_all(folder).ok());
+}
+
+/// A service whose store has a directory to itself, and that directory.
+fn start(engine: &str, file: &str) -> (App, PathBuf) {
+    let folder = tempfile::tempdir().unwrap();
+    let store = folder.path().join("store");
+    fs::create_dir(&store).unwrap();
+    let url = format!("{engine}:{}", store.join(file).display());
+    (App::start_on(program(), &url, folder, &[]), store)
 }
 
 #[test]
@@ -27,11 +39,7 @@ fn nothing_is_acknowledged_once_the_files_of_the_store_are_gone() {
     for (engine, file) in [("sled", ""), ("sqlite", "pets.db")] {
         for (what, lose) in losses {
             let case = format!("{engine}, {what}");
-            let folder = tempfile::tempdir().unwrap();
-            let store = folder.path().join("store");
-            fs::create_dir(&store).unwrap();
-            let url = format!("{engine}:{}", store.join(file).display());
-            let app = App::start_on(program(), &url, folder, &[]);
+            let (app, store) = start(engine, file);
             assert_eq!(app.post(REX).status, 201, "{case}");
             lose(&store);
 
@@ -50,15 +58,9 @@ fn nothing_is_acknowledged_once_the_files_of_the_store_are_gone() {
 #[test]
 fn a_store_that_is_deleted_while_nobody_writes_is_reported_too() {
     for (engine, file) in [("sled", ""), ("sqlite", "pets.db")] {
-        let folder = tempfile::tempdir().unwrap();
-        let store = folder.path().join("store");
-        fs::create_dir(&store).unwrap();
-        let url = format!("{engine}:{}", store.join(file).display());
-        let app = App::start_on(program(), &url, folder, &[]);
+        let (app, store) = start(engine, file);
         delete(&store);
-        let ready = eventually("the node is not ready", || {
-            Some(app.anonymous("GET", "/readyz").send()).filter(|ready| ready.status == 503)
-        });
+        let ready = app.wait_until_not_ready();
         assert!(ready.text().contains("were deleted, moved or replaced"), "{engine}: {}", ready.text());
     }
 }

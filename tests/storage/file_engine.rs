@@ -24,16 +24,6 @@ async fn the_example_meets_the_contract() {
     .await;
 }
 
-#[tokio::test(flavor = "multi_thread")]
-async fn the_example_can_be_reopened() {
-    let folder = tempfile::tempdir().unwrap();
-    let path = folder.path().join("log");
-    contract::a_reopened_log_holds_everything(async || {
-        Arc::new(FileLog::open(&path).unwrap()) as Arc<dyn EventLog>
-    })
-    .await;
-}
-
 #[tokio::test]
 async fn the_example_drops_a_frame_that_was_never_acknowledged() {
     let folder = tempfile::tempdir().unwrap();

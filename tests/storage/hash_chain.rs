@@ -1,37 +1,22 @@
 //! The hash chain: every record identifies the history before it.
 
-use std::{fs, process::Command, sync::Arc};
+use std::{fs, process::Command};
 
-use adapters::{event_log::memory::MemoryLog, read_model::MemoryReadModel, system::SystemClock};
+use adapters::event_log::memory::MemoryLog;
 use application::{
-    CreatePet, Digest, KeyId, LogAccess, Options, PetStore, codec,
+    Digest, KeyId, codec,
     commit::Commit,
     contract,
     ports::{EventLog, Fault, LogError, LogSource as _, Position, ReadBound},
     transfer::{self, Broken, Summary},
 };
 use chrono::DateTime;
-use domain::{CategoryId, NewPet, PetName};
-
-async fn node(log: &Arc<MemoryLog>) -> PetStore {
-    let read_model = Arc::<MemoryReadModel>::default();
-    PetStore::open(log.clone(), read_model, Arc::new(SystemClock), Options::new(LogAccess::Exclusive))
-        .await
-        .unwrap()
-}
-
-async fn create(store: &PetStore) {
-    let pet = NewPet { name: PetName::new("Rex").unwrap(), category_id: CategoryId(7), status: None };
-    store.create(CreatePet { pet, by: KeyId("k".into()), request_key: None }).await.unwrap();
-}
+use harness::added;
 
 /// A log with so many commits.
-async fn history(commits: u64) -> Arc<MemoryLog> {
-    let log = Arc::<MemoryLog>::default();
-    let store = node(&log).await;
-    for _ in 0..commits {
-        create(&store).await;
-    }
+async fn history(commits: u64) -> MemoryLog {
+    let log = MemoryLog::default();
+    contract::append_all(&log, harness::history(commits, 1, |id| added(id, "Rex"))).await;
     log
 }
 
@@ -74,27 +59,26 @@ enum Chain {
 async fn the_head_hash_is_the_hash_of_the_last_record() {
     let log = history(3).await;
     let last = log.read(Position(2), ReadBound::ONE).await.unwrap();
-    assert_eq!(walk(&*log).await.unwrap().head_hash, Digest::of(&last[0].bytes));
+    assert_eq!(walk(&log).await.unwrap().head_hash, Digest::of(&last[0].bytes));
 }
 
 #[tokio::test]
 async fn an_old_record_that_was_rewritten_with_its_checksum_is_detected() {
     let log = history(5).await;
-    let broken = walk(&rewritten(&*log, 2, Chain::Broken).await).await.unwrap_err();
+    let broken = walk(&rewritten(&log, 2, Chain::Broken).await).await.unwrap_err();
     assert_eq!((broken.sound.last, broken.error.fault), (Position(2), Fault::Damaged), "{broken}");
 }
 
 #[tokio::test]
 async fn a_completely_rewritten_history_has_a_different_head_hash() {
     let log = history(5).await;
-    let kept = walk(&*log).await.unwrap().head_hash;
-    let forged = rewritten(&*log, 2, Chain::Mended).await;
+    let kept = walk(&log).await.unwrap().head_hash;
+    let forged = rewritten(&log, 2, Chain::Mended).await;
     assert!(walk(&forged).await.is_ok(), "it is sound in itself");
     let find = async |log: &dyn EventLog| transfer::find_head_hash(log, kept, |_| {}).await.unwrap().1;
     assert_eq!(find(&forged).await, None);
-    let store = node(&log).await;
-    create(&store).await;
-    assert_eq!(find(&*log).await, Some(Position(5)), "a log that has grown since is the same history");
+    contract::fill(&log, contract::version(&log).await, 1).await;
+    assert_eq!(find(&log).await, Some(Position(5)), "a log that has grown since is the same history");
 }
 
 #[tokio::test]
@@ -102,7 +86,7 @@ async fn the_script_in_the_docs_detects_what_verify_detects() {
     let page = fs::read_to_string(concat!(env!("CARGO_MANIFEST_DIR"), "/../docs/storage-format.md")).unwrap();
     let script = page.split("```python\n").nth(1).and_then(|rest| rest.split("```").next()).unwrap();
     let sound = history(5).await;
-    let (lines, head) = (exported(&*sound).await, walk(&*sound).await.unwrap().head_hash);
+    let (lines, head) = (exported(&sound).await, walk(&sound).await.unwrap().head_hash);
     assert_eq!(checked(script, &lines), format!("sound: {head}"));
     let forged = String::from_utf8(lines).unwrap().replacen("Rex", "Max", 1);
     assert_eq!(checked(script, forged.as_bytes()), "position 2 does not follow the records before it");

@@ -10,19 +10,12 @@ use std::{
     time::Duration,
 };
 
-use adapters::event_log::memory::MemoryLog;
-use application::{
-    KeyId, codec,
-    commit::{Commit, Entry, NodeId},
-    contract,
-    ports::{CommitId, EventLog as _, Position, Version},
-    transfer,
+use adapters::event_log::sled::SledLog;
+use application::contract;
+use harness::{
+    App, Call, Finished, Response, added, digest, eventually, exported, history, key_file, petstore, program,
 };
-use chrono::Utc;
-use domain::{CategoryId, NewPet, Pet, PetEvent, PetId, PetName};
-use harness::{App, Call, Finished, Response, digest, eventually, key_file, petstore, program};
 use serde_json::Value;
-use uuid::Uuid;
 
 /// No test waits longer for a line.
 const LINE_TIMEOUT: Duration = Duration::from_mins(1);
@@ -225,51 +218,21 @@ fn readers_above_the_limit_get_503() {
     });
 }
 
-/// The commits of a history that is larger than what sockets hold.
+/// Commits of half a megabyte each: more than sockets hold.
 const LARGE: u64 = 40;
-
-/// An export of `LARGE` commits of half a megabyte.
-async fn large_export() -> Vec<u8> {
-    let log = MemoryLog::default();
-    let (mut last, mut id) = (Version::START, 0);
-    let name = "🐈".repeat(200);
-    for _ in 0..LARGE {
-        let entries = (0..500).map(|_| {
-            id += 1;
-            let details =
-                NewPet { name: PetName::new(&*name).unwrap(), category_id: CategoryId(1), status: None };
-            let event = PetEvent::Added(Pet { id: PetId::new(id).unwrap(), details });
-            Entry { event, by: KeyId("owner".into()), request_key: None }
-        });
-        let (position, commit) = (last.position.next(), CommitId(Uuid::now_v7()));
-        let entries = entries.collect();
-        let previous = contract::head_hash(&log, last.position).await;
-        let record = codec::encode(&Commit {
-            position,
-            id: commit,
-            previous,
-            node: NodeId(1),
-            time: Utc::now(),
-            entries,
-        });
-        log.append(last, &record).await.unwrap();
-        last = Version::at(position, commit);
-    }
-    let mut export = Vec::new();
-    transfer::export(&log, &mut export, Utc::now(), |_: Position| {}).await.unwrap();
-    export
-}
 
 #[test]
 fn a_reader_that_does_not_read_is_closed_and_can_resume() {
     let (mut app, key) = start(&[]);
     assert!(app.terminate().success());
-    let export = app.folder().join("large.jsonl");
-    let runtime = tokio::runtime::Runtime::new().unwrap();
-    fs::write(&export, runtime.block_on(large_export())).unwrap();
-    let store = format!("sled:{}", app.folder().join("large").display());
-    let imported = petstore(["log", "import", export.to_str().unwrap(), "--store", &store]);
-    assert_eq!(imported.code, Some(0), "{}", imported.stderr);
+    let path = app.folder().join("large");
+    let store = format!("sled:{}", path.display());
+    let name = "🐈".repeat(200);
+    let records = history(LARGE, 500, |id| added(id, &name));
+    let log = SledLog::open(path).unwrap();
+    tokio::runtime::Runtime::new().unwrap().block_on(contract::append_all(&log, records));
+    drop(log);
+    let stored = exported(&store);
     app.use_store(&store);
     app.start_again();
 
@@ -287,8 +250,6 @@ fn a_reader_that_does_not_read_is_closed_and_can_resume() {
     assert!((1..40).contains(&records), "{records} records were under way");
     let rest = whole(app.operators(), &key, &format!("?after={records}"));
     let sent: Vec<_> = received.lines().take(records).chain(rest.iter().map(String::as_str)).collect();
-    let stored = fs::read_to_string(export).unwrap();
-    let stored: Vec<_> = stored.lines().collect();
     assert!(sent[..40] == stored[..40], "the same bytes in two parts");
 }
 

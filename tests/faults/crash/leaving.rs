@@ -54,7 +54,7 @@ fn close_on_a_hanging_disk(second_signal: Option<&str>, said: &str) {
             std::fs::create_dir(&store).expect("a new folder");
             let mut app = App::start_on(program(), &engine.url(&store), folder, &[]);
             for _ in 0..pets {
-                assert_eq!(app.post(r#"{"name":"Rex","categoryId":7}"#).status, 201);
+                app.add("Rex");
             }
             let hang = "fdatasync,fsync,sync_file_range:delay_enter=600000000";
             let tracer = Tracer::new(&trace).calls("fdatasync,fsync,sync_file_range").inject(hang);

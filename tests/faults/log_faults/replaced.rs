@@ -12,25 +12,32 @@ use harness::{FaultyLog, LogFault, open_node};
 use super::{after_a_while, alone, create, fault, shared, visible};
 
 #[tokio::test(start_paused = true)]
-async fn a_log_that_lacks_the_newest_commit_is_rejected_until_it_is_back() {
-    for commits in [1, 2, 3, 4, 7] {
-        let log = begun().await;
-        let store = shared(&log).await;
-        for id in 2..=3 {
-            assert_eq!(create(&store).await, Ok(id));
+async fn a_log_without_the_newest_commit_is_rejected_until_it_is_back() {
+    for access in [LogAccess::Shared, LogAccess::Exclusive] {
+        // A log with the same first commit, as after a restore, and a log without it.
+        for (kept, commits) in [(1, 1), (1, 2), (1, 3), (1, 4), (1, 7), (0, 0), (0, 1), (0, 3), (0, 7)] {
+            let case = format!("{commits} commits, {kept} of them kept, {access:?}");
+            let log = begun().await;
+            let store = open_node(log.clone(), access).await;
+            for id in 2..=3 {
+                assert_eq!(create(&store).await, Ok(id));
+            }
+            let held = log.records().await;
+            log.is_replaced(&held[..kept], commits - kept as u64).await;
+            after_a_while().await;
+            for _ in 0..3 {
+                assert!(matches!(create(&store).await, Err(WriteError::Unavailable(_))), "{case}");
+                after_a_while().await;
+            }
+            assert_eq!(fault(&store), Some(Fault::AnotherLog), "{case}");
+            assert!(store.health().not_ready_for_reads().is_some(), "{case}");
+            assert_eq!(store.identity(), None, "{case}: a log that the node does not follow is not recorded");
+            assert_eq!(visible(&store), ["pet 1", "Rex", "Rex"], "{case}: reads continue");
+            assert_eq!(log.commits().await, commits, "{case}: nothing is stored");
+            log.is_replaced(&held, 0).await;
+            after_a_while().await;
+            assert_eq!((create(&store).await, fault(&store)), (Ok(4), None), "{case}");
         }
-        let held = log.records().await;
-        log.is_restored_with(commits).await;
-        after_a_while().await;
-        assert_eq!(fault(&store), Some(Fault::AnotherLog), "restored with {commits}");
-        assert!(store.health().not_ready_for_reads().is_some(), "restored with {commits}");
-        assert_eq!(store.identity(), None, "what the node follows no longer is not recorded");
-        assert!(create(&store).await.is_err(), "restored with {commits}");
-        assert_eq!(visible(&store), ["pet 1", "Rex", "Rex"], "reads continue");
-        assert_eq!(log.commits().await, commits, "nothing was stored there");
-        log.is_replaced(&held, 0).await;
-        after_a_while().await;
-        assert_eq!((create(&store).await, fault(&store)), (Ok(4), None), "restored with {commits}");
     }
 }
 
@@ -78,39 +85,6 @@ async fn a_bookmark_from_long_ago_is_compared_with_the_log() {
     assert_eq!(store.caught_up(other, timeout).await, Err(NotCaughtUp));
     log.fails_with(LogFault::Disconnected);
     assert_eq!(store.caught_up(first, timeout).await, Err(NotCaughtUp), "it cannot be compared");
-}
-
-#[tokio::test(start_paused = true)]
-async fn a_log_that_was_emptied_or_replaced_is_rejected_and_nothing_is_forgotten() {
-    for (commits, access) in [
-        (0, LogAccess::Shared),
-        (1, LogAccess::Shared),
-        (3, LogAccess::Shared),
-        (7, LogAccess::Shared),
-        (0, LogAccess::Exclusive),
-        (3, LogAccess::Exclusive),
-    ] {
-        let log = begun().await;
-        let store = open_node(log.clone(), access).await;
-        assert_eq!(create(&store).await, Ok(2));
-        let held = log.records().await;
-        log.is_replaced(&[], commits).await;
-        after_a_while().await;
-        for _ in 0..3 {
-            let rejected = create(&store).await;
-            assert!(
-                matches!(rejected, Err(WriteError::Unavailable(_))),
-                "{commits}, {access:?}: {rejected:?}"
-            );
-            after_a_while().await;
-        }
-        assert_eq!(fault(&store), Some(Fault::AnotherLog), "{commits}, {access:?}");
-        assert_eq!(visible(&store), ["pet 1", "Rex"], "{commits}, {access:?}");
-        assert_eq!(log.commits().await, commits, "nothing was stored there");
-        log.is_replaced(&held, 0).await;
-        after_a_while().await;
-        assert_eq!((create(&store).await, fault(&store)), (Ok(3), None), "{commits}, {access:?}");
-    }
 }
 
 /// A log with one commit.

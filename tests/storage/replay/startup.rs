@@ -8,15 +8,8 @@ use std::{
 };
 
 use adapters::event_log::{sled::SledLog, sqlite::SqliteLog};
-use application::{
-    Digest, KeyId, RequestKey, codec,
-    commit::{Commit, Entry, NodeId},
-    ports::{CommitId, EventLog, Position, Version},
-};
-use chrono::DateTime;
-use domain::{CategoryId, NewPet, Pet, PetEvent, PetId, PetName};
-use harness::{App, Call, eventually, program};
-use uuid::Uuid;
+use application::{RequestKey, commit::Entry, contract, ports::EventLog};
+use harness::{App, Call, added, eventually, history, petstore, program};
 
 const ENGINES: [&str; 2] = ["sled", "sqlite"];
 /// Full commits: a replay of them takes seconds in a test build.
@@ -96,6 +89,8 @@ fn a_flipped_bit_in_the_first_middle_or_last_record_rejects_the_start() {
             assert_eq!(rejected.code, Some(1), "{engine}: {}", rejected.stderr);
             let named = format!("position {position} ");
             assert!(rejected.stderr.contains(&named), "{engine}, {position}: {}", rejected.stderr);
+            let verified = petstore(["log", "verify", "--store", app.store()]);
+            assert_eq!(verified.value("first bad"), position.to_string(), "{engine}: {verified:?}");
             assert!(records(engine, &log) == before, "{engine}, {position}: nothing is changed");
         }
     }
@@ -110,38 +105,14 @@ fn stopped(engine: &str, commits: u64, pets: i64) -> App {
         "sled" => Arc::new(SledLog::open(path).unwrap()),
         _ => Arc::new(SqliteLog::open(path).unwrap()),
     };
-    tokio::runtime::Runtime::new().unwrap().block_on(fill(&*log, commits, pets));
+    let filled = contract::append_all(&*log, history(commits, pets, entry));
+    tokio::runtime::Runtime::new().unwrap().block_on(filled);
     drop(log);
     App::stopped_on(program(), &store, folder, &["--ops-listen", "127.0.0.1:0"])
 }
 
-async fn fill(log: &dyn EventLog, commits: u64, pets: i64) {
-    let (mut version, mut previous) = (Version::START, Digest::of(b""));
-    for position in 1..=commits {
-        let first = (position.cast_signed() - 1) * pets + 1;
-        let commit = Commit {
-            previous,
-            node: NodeId(7),
-            position: Position(position),
-            id: CommitId(Uuid::from_u128(position.into())),
-            time: DateTime::UNIX_EPOCH,
-            entries: (first..first + pets).map(entry).collect(),
-        };
-        let record = codec::encode(&commit);
-        version = Version::at(log.append(version, &record).await.unwrap(), commit.id);
-        previous = Digest::of(&record.bytes);
-    }
-}
-
 fn entry(id: i64) -> Entry {
-    let name = PetName::new(format!("pet {id} ")).unwrap();
-    let details = NewPet { name, category_id: CategoryId(7), status: None };
-    let request_key = Some(RequestKey::new(format!("key-{id}")).unwrap());
-    Entry {
-        event: PetEvent::Added(Pet { id: PetId::new(id).unwrap(), details }),
-        by: KeyId("k".into()),
-        request_key,
-    }
+    Entry { request_key: RequestKey::new(format!("key-{id}")).ok(), ..added(id, &format!("pet {id} ")) }
 }
 
 /// Flips one bit of the name in this record, so that only the checksum of the record tells.

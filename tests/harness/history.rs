@@ -1,0 +1,37 @@
+//! Histories of a chosen size, written without a service.
+
+use application::{
+    Digest, KeyId, codec,
+    commit::{Commit, Entry, NodeId},
+    ports::{CommitId, Position, Record},
+};
+use chrono::DateTime;
+use domain::{CategoryId, NewPet, Pet, PetEvent, PetId, PetName};
+use uuid::Uuid;
+
+/// The records of a log with so many commits of so many entries each; `entry` makes those from id 1 on.
+pub fn history(commits: u64, pets: i64, entry: impl Fn(i64) -> Entry) -> Vec<Record> {
+    let mut previous = Digest::of(b"");
+    let record = |position: u64| {
+        let first = (position.cast_signed() - 1) * pets + 1;
+        let record = codec::encode(&Commit {
+            previous,
+            node: NodeId(7),
+            position: Position(position),
+            id: CommitId(Uuid::from_u128(position.into())),
+            time: DateTime::UNIX_EPOCH,
+            entries: (first..first + pets).map(&entry).collect(),
+        });
+        previous = Digest::of(&record.bytes);
+        record
+    };
+    (1..=commits).map(record).collect()
+}
+
+/// The entry that adds a pet with this name.
+pub fn added(id: i64, name: &str) -> Entry {
+    let name = PetName::new(name).expect("tests choose valid names");
+    let details = NewPet { name, category_id: CategoryId(7), status: None };
+    let event = PetEvent::Added(Pet { id: PetId::new(id).expect("ids start at 1"), details });
+    Entry { event, by: KeyId("owner".into()), request_key: None }
+}
