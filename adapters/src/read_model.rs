@@ -3,12 +3,8 @@
 
 use std::mem;
 
-use application::{
-    ListPets, PageEnd, PetView, Version,
-    commit::{CommitView, EventView},
-    ports::ReadModel,
-};
-use domain::{PetId, PetStatus};
+use application::{ListPets, PageEnd, PetView, Version, commit::Commit, ports::ReadModel};
+use domain::{PetEvent, PetId, PetStatus};
 use parking_lot::RwLock;
 
 use by_status::ByStatus;
@@ -43,11 +39,11 @@ struct Place {
 }
 
 impl ReadModel for MemoryReadModel {
-    fn apply(&self, commit: &CommitView<'_>) {
+    fn apply(&self, commit: &Commit) {
         let mut pets = self.0.write();
         for entry in &commit.entries {
-            let EventView::Added(pet) = &entry.event;
-            pets.add(pet);
+            let PetEvent::Added(pet) = &entry.event;
+            pets.add(&pet.into());
         }
         pets.version = Version::at(commit.position, commit.id);
     }

@@ -11,13 +11,13 @@ use bytes::Bytes;
 use chrono::{DateTime, SecondsFormat};
 use domain::{CategoryId, NewPet, Pet, PetEvent, PetId, PetName, PetStatus};
 use serde::{Deserialize, Serialize};
+use serde_json::Value;
 use thiserror::Error;
 use uuid::Uuid;
 
 use crate::{
-    commit::{Commit, CommitId, CommitView, Entry, NodeId, Position},
+    commit::{Commit, CommitId, Entry, KeyId, NodeId, Position},
     idempotency::RequestKey,
-    key_id::KeyId,
     ports::{Fault, LogError, Record, StoredRecord},
 };
 
@@ -95,41 +95,25 @@ pub fn encode(commit: &Commit) -> Record {
 
 /// Decodes a record. Checks the checksum first, then the format, then every rule of the domain.
 pub fn decode(bytes: &[u8]) -> Result<Commit, DecodeError> {
-    check_checksum(bytes)?;
-    parse(bytes)
+    let body = check_checksum(bytes)?;
+    fast_decoder::read(body).map_or_else(|| parse(bytes), Ok)
 }
 
-/// A commit decoded from a record.
-pub(crate) enum Decoded<'a> {
-    /// Borrowed from the record, by the fast decoder.
-    Borrowed(CommitView<'a>),
-    /// Copied from the record, by serde.
-    Owned(Commit),
-}
-
-impl Decoded<'_> {
-    pub(crate) fn view(&self) -> Cow<'_, CommitView<'_>> {
-        match self {
-            Self::Borrowed(commit) => Cow::Borrowed(commit),
-            Self::Owned(commit) => Cow::Owned(commit.view()),
+/// Decodes a stored record, and checks that it is the commit of the position and of the id under which it is stored.
+pub fn decode_stored(record: &StoredRecord) -> Result<Commit, LogError> {
+    let &StoredRecord { position, id, ref bytes } = record;
+    let commit = decode(bytes).map_err(|error| error.at(position))?;
+    let detail = match id {
+        _ if commit.position != position => {
+            format!("position {position} holds the commit that was written for position {}", commit.position)
         }
-    }
-}
-
-/// Decodes a stored record like [`decode_stored`], without copies if the fast decoder accepts it.
-pub(crate) fn read_stored(record: &StoredRecord) -> Result<Decoded<'_>, LogError> {
-    let read = || {
-        let body = check_checksum(&record.bytes)?;
-        fast_decoder::read(body)
-            .map_or_else(|| parse(&record.bytes).map(Decoded::Owned), |commit| Ok(Decoded::Borrowed(commit)))
+        Some(stored) if stored != commit.id => format!(
+            "the commit at position {position} is stored with the id {}, but its record has {}",
+            stored.0, commit.id.0
+        ),
+        Some(_) | None => return Ok(commit),
     };
-    let commit = read().map_err(|error| error.at(record.position))?;
-    let (position, id) = match &commit {
-        Decoded::Borrowed(commit) => (commit.position, commit.id),
-        Decoded::Owned(commit) => (commit.position, commit.id),
-    };
-    check_place(record, position, id)?;
-    Ok(commit)
+    Err(LogError::new(Fault::Damaged, detail))
 }
 
 /// Returns the record without its checksum, if the checksum matches.
@@ -156,30 +140,6 @@ fn parse(bytes: &[u8]) -> Result<Commit, DecodeError> {
     let commit: Envelope<'_> =
         serde_json::from_slice(bytes).map_err(|error| unsupported_content(bytes, &error))?;
     commit.try_into()
-}
-
-/// Decodes a stored record, and checks that it is the commit of the position and of the id under which it is stored.
-pub fn decode_stored(record: &StoredRecord) -> Result<Commit, LogError> {
-    let commit = decode(&record.bytes).map_err(|error| error.at(record.position))?;
-    check_place(record, commit.position, commit.id)?;
-    Ok(commit)
-}
-
-fn check_place(record: &StoredRecord, written_for: Position, id: CommitId) -> Result<(), LogError> {
-    let position = record.position;
-    let detail = match record.id {
-        _ if written_for != position => {
-            format!("position {position} holds the commit that was written for position {written_for}")
-        }
-        Some(stored) if stored != id => {
-            format!(
-                "the commit at position {position} is stored with the id {}, but its record has {}",
-                stored.0, id.0
-            )
-        }
-        Some(_) | None => return Ok(()),
-    };
-    Err(LogError::new(Fault::Damaged, detail))
 }
 
 #[derive(Serialize, Deserialize)]
@@ -328,30 +288,20 @@ fn node_id(text: &str) -> Option<NodeId> {
 
 /// The error of a record with a sound checksum and another prefix: it has another format, or is no record.
 fn unsupported_format(bytes: &[u8]) -> DecodeError {
-    #[derive(Deserialize)]
-    struct Version {
-        v: u64,
-    }
-    match serde_json::from_slice(bytes) {
-        Ok(Version { v }) if v != FORMAT => DecodeError::UnsupportedFormat(v),
-        Ok(_) | Err(_) => DecodeError::Damaged("it is not a petstore record".into()),
+    let record: Value = serde_json::from_slice(bytes).unwrap_or_default();
+    match record["v"].as_u64() {
+        Some(format) if format != FORMAT => DecodeError::UnsupportedFormat(format),
+        Some(_) | None => DecodeError::Damaged("it is not a petstore record".into()),
     }
 }
 
 /// The error of a record with the right prefix that serde rejects: it has an unknown event, or is no commit.
 fn unsupported_content(bytes: &[u8], error: &serde_json::Error) -> DecodeError {
-    #[derive(Deserialize)]
-    struct Events {
-        events: Vec<Tag>,
-    }
-    #[derive(Deserialize)]
-    struct Tag {
-        r#type: String,
-        v: u64,
-    }
-    let tags = serde_json::from_slice::<Events>(bytes).map(|commit| commit.events).unwrap_or_default();
-    match tags.into_iter().find(|tag| !EVENTS.contains(&(tag.r#type.as_str(), tag.v))) {
-        Some(tag) => DecodeError::UnsupportedEvent { kind: tag.r#type, version: tag.v },
+    let record: Value = serde_json::from_slice(bytes).unwrap_or_default();
+    let events = record["events"].as_array().into_iter().flatten();
+    let mut kinds = events.filter_map(|event| Some((event["type"].as_str()?, event["v"].as_u64()?)));
+    match kinds.find(|kind| !EVENTS.contains(kind)) {
+        Some((kind, version)) => DecodeError::UnsupportedEvent { kind: kind.into(), version },
         None => DecodeError::Damaged(format!("its content is not a commit: {error}")),
     }
 }

@@ -3,16 +3,13 @@
 use domain::{IdsExhausted, NewPet, Pet};
 use thiserror::Error;
 
-use crate::{idempotency::RequestKey, key_id::KeyId, ports::Fault};
+use crate::{commit::KeyId, idempotency::RequestKey, ports::Fault};
 
 /// A request to change something.
 #[derive(Debug, Clone)]
 pub(crate) enum Command {
     Create(CreatePet),
 }
-
-/// The reply to a command.
-pub(crate) type Reply = Result<Created, WriteError>;
 
 /// Asks for a pet to be added.
 #[derive(Debug, Clone, PartialEq, Eq)]

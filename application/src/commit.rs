@@ -1,14 +1,14 @@
 //! A commit, and what identifies its place in the history of a log.
 
-use std::fmt;
+use std::{fmt, sync::Arc};
 
 use chrono::{DateTime, Utc};
-use domain::{Contradiction, Inventory, PetEvent};
+use domain::PetEvent;
 use uuid::Uuid;
 
-use crate::{digest::Digest, idempotency::RequestKey, key_id::KeyId, page::PetView};
+use crate::{digest::Digest, idempotency::RequestKey};
 
-/// One atomic batch of events from any number of callers.
+/// One atomic batch of events from any number of clients.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Commit {
     /// Where it stands in the log.
@@ -25,82 +25,14 @@ pub struct Commit {
     pub entries: Vec<Entry>,
 }
 
-impl Commit {
-    /// The same, borrowed.
-    pub fn view(&self) -> CommitView<'_> {
-        let Self { position, id, previous, node, time, ref entries } = *self;
-        let entries = entries.iter().map(EntryView::from).collect();
-        CommitView { position, id, previous, node, time, entries }
-    }
-}
-
-/// A [`Commit`] whose texts are borrowed, from it or from the bytes of a record: to apply a commit, nothing of it has to be
-/// copied.
-#[derive(Debug, Clone, PartialEq, Eq)]
-pub struct CommitView<'a> {
-    /// Where it stands in the log.
-    pub position: Position,
-    /// Its identity across nodes and histories.
-    pub id: CommitId,
-    /// The head hash of the log before this commit.
-    pub previous: Digest,
-    /// The node that wrote it.
-    pub node: NodeId,
-    /// The time on the clock of that node.
-    pub time: DateTime<Utc>,
-    /// What happened, in order.
-    pub entries: Vec<EntryView<'a>>,
-}
-
-/// An [`Entry`] whose texts are borrowed. They keep the same rules.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub struct EntryView<'a> {
-    /// What happened.
-    pub event: EventView<'a>,
-    /// The owner of the API key that asked.
-    pub by: &'a str,
-    /// The key under which the request may be repeated.
-    pub request_key: Option<&'a str>,
-}
-
-/// A [`PetEvent`] whose texts are borrowed.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum EventView<'a> {
-    /// A pet was added to the inventory.
-    Added(PetView<'a>),
-}
-
-impl<'a> EventView<'a> {
-    /// The pet that the event added, if it added one.
-    pub fn added(&self) -> Option<PetView<'a>> {
-        match self {
-            Self::Added(pet) => Some(*pet),
-        }
-    }
-
-    /// Applies the event like [`Inventory::apply`].
-    pub(crate) fn apply_to(&self, inventory: &mut Inventory) -> Result<(), Contradiction> {
-        match self {
-            Self::Added(pet) => inventory.add(pet.id),
-        }
-    }
-}
-
-impl<'a> From<&'a Entry> for EntryView<'a> {
-    fn from(entry: &'a Entry) -> Self {
-        let event = match &entry.event {
-            PetEvent::Added(pet) => EventView::Added(pet.into()),
-        };
-        let request_key = entry.request_key.as_ref().map(RequestKey::as_str);
-        Self { event, by: &entry.by.0, request_key }
-    }
-}
-
 /// One run of one node: chosen at random when the node starts. Written as 16 hex digits.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub struct NodeId(pub u64);
 
 impl NodeId {
+    /// The id in all but the last commit of a salvage: a log that ends with it is incomplete. No node has this id.
+    pub const UNFINISHED_SALVAGE: Self = Self(0);
+
     /// The id of a node that starts now.
     pub fn random() -> Self {
         // The second half of such an id is random but for two bits.
@@ -114,7 +46,18 @@ impl fmt::Display for NodeId {
     }
 }
 
-/// An event and who asked for it.
+/// Identifies an API key, or its owner, without revealing the key. Derived from the hash of a key, so it is the same on every
+/// node.
+#[derive(Debug, Clone, PartialEq, Eq, Hash, PartialOrd, Ord)]
+pub struct KeyId(pub Arc<str>);
+
+impl fmt::Display for KeyId {
+    fn fmt(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
+        self.0.fmt(formatter)
+    }
+}
+
+/// An event, and the request that led to it.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Entry {
     /// What happened.

@@ -13,9 +13,8 @@ use uuid::Uuid;
 
 use crate::{
     codec,
-    commit::{Commit, Entry, NodeId},
+    commit::{Commit, Entry, KeyId, NodeId},
     digest::Digest,
-    key_id::KeyId,
     ports::{AppendError, CommitId, EventLog, Position, ReadBound, Record, Version},
 };
 
@@ -77,35 +76,39 @@ pub async fn an_append_anywhere_but_at_the_head_conflicts_and_stores_nothing(log
     let behind = commits.zip(0..).map(|(commit, position)| Version { position: Position(position), commit });
     let ahead = [4, 5, 1_000].map(|position| Version { position: Position(position), ..head });
     for expected in behind.take(3).chain(ahead) {
-        let refused = log.append(expected, &record(expected.position.0 + 1)).await;
-        assert_eq!(refused, Err(AppendError::Conflict), "an append after {expected:?} when the head is 3");
+        let rejected = log.append(expected, &record(expected.position.0 + 1)).await;
+        assert_eq!(rejected, Err(AppendError::Conflict), "an append after {expected:?} when the head is 3");
     }
-    goes_on(log, head, &records).await;
+    accepts_the_next(log, head, &records).await;
 }
 
-/// The position of the head and the id of another commit: Conflict, and nothing changes. Whoever decided on that
-/// commit decided on a history that this log does not hold.
+/// The position of the head and the id of another commit: Conflict, and nothing changes. A decision on
+/// that commit was made on a history that this log does not hold.
 pub async fn an_append_after_a_commit_that_is_not_the_head_conflicts_and_stores_nothing(log: &dyn EventLog) {
     let another = Some(CommitId(Uuid::now_v7()));
     for commit in [another, Some(CommitId(Uuid::nil()))] {
-        let refused = log.append(Version { commit, ..Version::START }, &record(1)).await;
-        assert_eq!(refused, Err(AppendError::Conflict), "an empty log ends with no commit, not {commit:?}");
+        let rejected = log.append(Version { commit, ..Version::START }, &record(1)).await;
+        assert_eq!(rejected, Err(AppendError::Conflict), "an empty log ends with no commit, not {commit:?}");
     }
     let records = [1, 2, 3].map(record);
     let head = append_all(log, records.clone()).await;
     for commit in [another, Some(records[1].id), None] {
-        let refused = log.append(Version { commit, ..head }, &record(4)).await;
-        assert_eq!(refused, Err(AppendError::Conflict), "commit {commit:?} is not the head");
+        let rejected = log.append(Version { commit, ..head }, &record(4)).await;
+        assert_eq!(rejected, Err(AppendError::Conflict), "commit {commit:?} is not the head");
     }
-    goes_on(log, head, &records).await;
+    accepts_the_next(log, head, &records).await;
 }
 
-async fn goes_on(log: &dyn EventLog, head: Version, records: &[Record]) {
+async fn accepts_the_next(log: &dyn EventLog, head: Version, records: &[Record]) {
     assert_eq!(log.head().await, Ok(head.position), "a conflict moves nothing");
     let stored: Vec<_> = records.iter().map(|record| record.bytes.clone()).collect();
     assert_eq!(read_all(log).await, stored, "a conflict stores nothing");
     let next = head.position.next();
-    assert_eq!(log.append(head, &record(next.0)).await, Ok(next), "after conflicts the log goes on");
+    assert_eq!(
+        log.append(head, &record(next.0)).await,
+        Ok(next),
+        "after conflicts the log accepts the next record"
+    );
 }
 
 /// Sending a record again at its old place is a conflict like any other: it is never acknowledged twice.
@@ -185,7 +188,11 @@ pub async fn readers_see_a_growing_history_without_gaps_during_writes(log: Arc<d
             let mut seen = Position::START;
             while seen < Position(COMMITS) {
                 for record in log.read(seen, ReadBound::BATCH).await.expect("the log reads") {
-                    assert_eq!(record.position, seen.next(), "a reader beside a writer sees no gap");
+                    assert_eq!(
+                        record.position,
+                        seen.next(),
+                        "a reader sees no gap while another task writes"
+                    );
                     seen = record.position;
                 }
                 assert!(
@@ -221,7 +228,7 @@ pub async fn waiting_ends_when_there_is_a_record(log: Arc<dyn EventLog>) {
         .expect("the log can be waited for");
 }
 
-/// Nothing comes: waiting ends all the same, without an error.
+/// Without a new record, waiting ends after its timeout, without an error.
 pub async fn waiting_ends_after_its_timeout(log: &dyn EventLog) {
     let waited = timeout(TIMEOUT, log.wait_for(Position::START, Duration::from_millis(20))).await;
     assert_eq!(waited, Ok(Ok(())), "waiting ends after its timeout");
@@ -234,7 +241,7 @@ pub fn the_durability_is_described_in_words(log: &dyn EventLog) {
     assert!(durability.promise.split_whitespace().count() > 3, "the promise is a sentence");
 }
 
-/// Opens the same log again and again with `open`: each time everything is there, and it goes on.
+/// Opens the same log again and again with `open`: each time it holds everything and accepts more.
 pub async fn a_reopened_log_holds_everything(open: impl AsyncFn() -> Arc<dyn EventLog>) {
     let mut expected = Vec::new();
     let mut head = Version::START;
@@ -242,12 +249,12 @@ pub async fn a_reopened_log_holds_everything(open: impl AsyncFn() -> Arc<dyn Eve
         let log = open().await;
         assert_eq!(log.head().await, Ok(head.position), "the head survives");
         assert_eq!(read_all(&*log).await, expected, "every record survives");
-        let stranger = Version { commit: Some(CommitId(Uuid::now_v7())), ..head };
-        let refused = log.append(stranger, &record(head.position.0 + 1)).await;
-        assert_eq!(refused, Err(AppendError::Conflict), "a reopened log knows its last commit");
+        let unknown = Version { commit: Some(CommitId(Uuid::now_v7())), ..head };
+        let rejected = log.append(unknown, &record(head.position.0 + 1)).await;
+        assert_eq!(rejected, Err(AppendError::Conflict), "a reopened log knows its last commit");
         head = fill(&*log, head, 5).await;
         expected = read_all(&*log).await;
-        assert_eq!(expected.len() as u64, head.position.0, "a reopened log goes on");
+        assert_eq!(expected.len() as u64, head.position.0, "a reopened log accepts more");
     }
 }
 

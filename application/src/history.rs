@@ -4,7 +4,7 @@
 use domain::Inventory;
 
 use crate::{
-    commit::{Commit, CommitView, Version},
+    commit::{Commit, Version},
     digest::Digest,
     ports::{Fault, LogError, Position},
 };
@@ -28,23 +28,18 @@ impl Default for History {
 }
 
 impl History {
-    /// The history that ends with this commit, which names everything before it by its hash.
-    pub(crate) fn after(commit: &Commit, bytes: &[u8]) -> Result<Self, LogError> {
+    /// The history that ends with this commit, whose record has this digest. The commit names all earlier ones by their hash.
+    pub(crate) fn after(commit: &Commit, record: Digest) -> Result<Self, LogError> {
         let before = Position(commit.position.0.saturating_sub(1));
         let version = Version { position: before, commit: None };
         let mut history = Self { version, head_hash: commit.previous, ..Self::default() };
-        history.add(commit, bytes)?;
+        history.add(commit, record)?;
         Ok(history)
-    }
-
-    /// Adds the next commit like [`add_view`](Self::add_view).
-    pub(crate) fn add(&mut self, commit: &Commit, bytes: &[u8]) -> Result<(), LogError> {
-        self.add_view(&commit.view(), Digest::of(bytes))
     }
 
     /// Adds the next commit, whose record has this digest. Changes nothing if commits are missing before it, or if it
     /// contradicts the history.
-    pub(crate) fn add_view(&mut self, commit: &CommitView<'_>, record: Digest) -> Result<(), LogError> {
+    pub(crate) fn add(&mut self, commit: &Commit, record: Digest) -> Result<(), LogError> {
         let (last, position) = (self.version.position, commit.position);
         if position != last.next() {
             let detail = format!("position {last} is followed by {position}: commits are missing");
@@ -58,7 +53,7 @@ impl History {
         }
         let mut inventory = self.inventory.clone();
         for entry in &commit.entries {
-            entry.event.apply_to(&mut inventory).map_err(|contradiction| {
+            inventory.apply(&entry.event).map_err(|contradiction| {
                 let detail = format!("the commit at position {position} is invalid: {contradiction}");
                 LogError::new(Fault::Damaged, detail)
             })?;

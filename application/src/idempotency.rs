@@ -8,7 +8,7 @@ use std::{
 use domain::Pet;
 use thiserror::Error;
 
-use crate::key_id::KeyId;
+use crate::commit::KeyId;
 
 /// Names a request so that it can be repeated: 1 to 255 visible ASCII characters, chosen by the client.
 #[derive(Debug, Clone, PartialEq, Eq, Hash)]
@@ -26,15 +26,9 @@ impl RequestKey {
     /// Accepts 1 to 255 visible ASCII characters.
     pub fn new(key: impl Into<Arc<str>>) -> Result<Self, InvalidRequestKey> {
         let key = key.into();
-        Self::check(&key)?;
-        Ok(Self(key))
-    }
-
-    /// Checks the rules for keys without a copy of the text.
-    pub(crate) fn check(key: &str) -> Result<(), InvalidRequestKey> {
         let fits =
             (1..=Self::MAX_CHARS).contains(&key.len()) && key.bytes().all(|byte| byte.is_ascii_graphic());
-        if fits { Ok(()) } else { Err(InvalidRequestKey) }
+        if fits { Ok(Self(key)) } else { Err(InvalidRequestKey) }
     }
 
     /// The key as it was given.

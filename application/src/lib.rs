@@ -5,7 +5,6 @@
 //! `replica` (how a node reads the log), `replay` (how it applies much of it fast), [`codec`] (the record format), [`contract`] (what every log must do).
 
 mod backoff;
-mod bookmark;
 pub mod codec;
 mod commands;
 pub mod commit;
@@ -16,9 +15,8 @@ mod digest;
 mod health;
 mod history;
 mod idempotency;
-mod key_id;
+mod log_position;
 mod node_state;
-mod options;
 mod page;
 mod pet_store;
 pub mod ports;
@@ -30,15 +28,14 @@ mod write_fairness;
 mod writer;
 
 pub use backoff::Backoff;
-pub use bookmark::{Bookmark, HASH_PREFIX};
 pub use commands::{CreatePet, Created, WriteError};
+pub use commit::KeyId;
 pub use digest::{Digest, InvalidDigest};
 pub use health::Health;
 pub use idempotency::{InvalidRequestKey, RequestKey};
-pub use key_id::KeyId;
-pub use options::{LogAccess, Options};
+pub use log_position::{HASH_PREFIX, LogPosition};
 pub use page::{Limit, LimitOutOfRange, ListPets, PageEnd, PetView};
-pub use pet_store::{NotCaughtUp, PetStore};
+pub use pet_store::{LogAccess, NotCaughtUp, Options, PetStore};
 pub use ports::Version;
 pub use replay::ReplayProgress;
 pub use statistics::{Histogram, Statistics};

@@ -7,20 +7,19 @@ use parking_lot::{Mutex, RwLock};
 use tokio::sync::watch;
 
 use crate::{
-    bookmark::{Bookmark, Recent},
-    commit::{Commit, CommitView},
+    commit::{Commit, Entry},
     digest::Digest,
     history::History,
-    idempotency::{IdempotencyCache, RequestKey, ScopedKey},
-    key_id::KeyId,
+    idempotency::{IdempotencyCache, ScopedKey},
+    log_position::{LogPosition, Recent},
     ports::{CommitId, LogError, LogIdentity, Position, ReadModel, Version},
 };
 
 /// Everything a node knows, all of it rebuilt from the log.
 pub(crate) struct NodeState {
-    state: Mutex<State>,
+    state: Mutex<DecisionState>,
     read_model: Arc<dyn ReadModel>,
-    /// Held while the read model is read and while it changes, so that pets and bookmark are of the same moment.
+    /// Held while the read model is read and while it changes, so that pets and position belong together.
     recent: RwLock<Recent>,
     applied: watch::Sender<Position>,
     /// The first commit of the log, which tells logs apart.
@@ -29,22 +28,21 @@ pub(crate) struct NodeState {
 
 /// What decisions are made on.
 #[derive(Debug, Default)]
-pub(crate) struct State {
+pub(crate) struct DecisionState {
     /// What was applied.
     pub(crate) history: History,
     /// The pets that were added for requests with a key.
     pub(crate) idempotency: IdempotencyCache,
 }
 
-impl State {
+impl DecisionState {
     /// Applies a commit, whose record has this digest. Changes nothing if it is not the next one.
-    pub(crate) fn apply(&mut self, commit: &CommitView<'_>, record: Digest) -> Result<(), LogError> {
-        self.history.add_view(commit, record)?;
-        for entry in &commit.entries {
-            if let (Some(key), Some(pet)) = (entry.request_key, entry.event.added()) {
-                let key = RequestKey::new(key).expect("an entry has a valid request key");
-                let pet = pet.to_pet().expect("an event has a valid pet");
-                self.idempotency.insert(ScopedKey { owner: KeyId(entry.by.into()), key }, pet);
+    pub(crate) fn apply(&mut self, commit: &Commit, record: Digest) -> Result<(), LogError> {
+        self.history.add(commit, record)?;
+        for Entry { event, by, request_key } in &commit.entries {
+            if let (Some(key), Some(pet)) = (request_key, event.added()) {
+                let key = ScopedKey { owner: by.clone(), key: key.clone() };
+                self.idempotency.insert(key, pet.clone());
             }
         }
         Ok(())
@@ -57,15 +55,15 @@ impl NodeState {
         Self { state, read_model, recent, applied, first }
     }
 
-    /// Shows what readers see, and where that was taken. Nothing is applied meanwhile.
-    pub(crate) fn show<T>(&self, look: impl FnOnce(&dyn ReadModel) -> T) -> (T, Bookmark) {
+    /// Calls `query` with the read model, and returns its position too. No commit is applied until `query` returns.
+    pub(crate) fn show<T>(&self, query: impl FnOnce(&dyn ReadModel) -> T) -> (T, LogPosition) {
         let recent = self.recent.read();
-        (look(&*self.read_model), recent.last())
+        (query(&*self.read_model), recent.last())
     }
 
     /// Whether the history that readers see holds this commit. `None` if that is too long ago to tell.
-    pub(crate) fn holds(&self, bookmark: Bookmark) -> Option<bool> {
-        self.recent.read().holds(bookmark)
+    pub(crate) fn holds(&self, position: LogPosition) -> Option<bool> {
+        self.recent.read().holds(position)
     }
 
     pub(crate) fn version(&self) -> Version {
@@ -88,19 +86,14 @@ impl NodeState {
         self.applied.subscribe()
     }
 
-    /// Looks at the state. Nothing can be applied meanwhile, so be quick.
-    pub(crate) fn look<T>(&self, at: impl FnOnce(&State) -> T) -> T {
-        at(&self.state.lock())
-    }
-
-    /// Applies a commit like [`apply_view`](Self::apply_view).
-    pub(crate) fn apply(&self, commit: &Commit, bytes: &[u8]) -> Result<(), LogError> {
-        self.apply_view(&commit.view(), Digest::of(bytes))
+    /// Calls `decide` with the state. No commit is applied until it returns, so it must be quick.
+    pub(crate) fn with<T>(&self, decide: impl FnOnce(&DecisionState) -> T) -> T {
+        decide(&self.state.lock())
     }
 
     /// Applies a durable commit, whose record has this digest. Skips a commit that was applied before; rejects one that does
     /// not follow or contradicts the history.
-    pub(crate) fn apply_view(&self, commit: &CommitView<'_>, record: Digest) -> Result<(), LogError> {
+    pub(crate) fn apply(&self, commit: &Commit, record: Digest) -> Result<(), LogError> {
         let mut state = self.state.lock();
         if commit.position <= state.history.version.position {
             return Ok(());

@@ -1,6 +1,6 @@
 //! Pages of pets: what a client may request, and what it gets.
 
-use domain::{CategoryId, NewPet, Pet, PetId, PetName, PetStatus};
+use domain::{CategoryId, NewPet, Pet, PetId, PetStatus};
 use thiserror::Error;
 
 use crate::commit::Version;
@@ -53,13 +53,13 @@ pub struct ListPets {
 /// How a page ends, and where it was taken.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct PageEnd {
-    /// Ask for the page after this id to go on; `None` on the last page.
+    /// The last id of this page, after which the next page begins; `None` on the last page.
     pub next: Option<PetId>,
     /// The state that the page shows.
     pub version: Version,
 }
 
-/// A pet as readers see it, borrowed from where it is kept: whoever wants to keep it copies what is needed.
+/// A pet as readers see it, borrowed from the read model.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct PetView<'a> {
     /// Assigned when the pet was added.
@@ -70,14 +70,6 @@ pub struct PetView<'a> {
     pub category_id: CategoryId,
     /// Its availability, if it has one.
     pub status: Option<PetStatus>,
-}
-
-impl PetView<'_> {
-    /// A copy that can be kept. `None` if the name is not a valid one, which no event has.
-    pub(crate) fn to_pet(self) -> Option<Pet> {
-        let Self { id, name, category_id, status } = self;
-        Some(Pet { id, details: NewPet { name: PetName::new(name).ok()?, category_id, status } })
-    }
 }
 
 impl<'a> From<&'a Pet> for PetView<'a> {

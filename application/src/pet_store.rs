@@ -5,38 +5,67 @@ use std::{future, sync::Arc, time::Duration};
 use domain::PetId;
 use thiserror::Error;
 use tokio::{
-    sync::{mpsc, oneshot},
+    sync::{mpsc, oneshot, watch},
     task::{JoinError, JoinHandle, JoinSet},
     time,
 };
 
 use crate::{
-    bookmark::Bookmark,
-    commands::{Command, CreatePet, Created, Reply, WriteError},
-    decision::Request,
-    health::{Health, Monitor},
+    commands::{Command, CreatePet, Created, WriteError},
+    health::Health,
+    log_position::LogPosition,
     node_state::NodeState,
-    options::{LogAccess, Options},
     page::{ListPets, PageEnd, PetView},
     ports::{
-        Clock, CommitId, Durability, EventLog, Fault, LogError, LogIdentity, Position, ReadModel,
-        StorageStats, Version,
+        Clock, CommitId, Durability, DurabilityLevel, EventLog, Fault, LogError, LogIdentity, LogSource,
+        Position, ReadModel, StorageStats, Version,
     },
     replay::ReplayProgress,
     replica::Replica,
     statistics::Statistics,
-    transfer::Feed,
-    writer::{self, Writer},
+    writer::{self, QueuedCommand, Writer},
 };
 
 /// The pet store of one node: reads from memory, writes through the one writer.
 pub struct PetStore {
     replica: Replica,
-    requests: mpsc::Sender<Request>,
+    requests: mpsc::Sender<QueuedCommand>,
     writer: JoinHandle<()>,
     /// The follower of a shared log, if there is one; it ends with the store.
     following: JoinSet<()>,
     pets_max: Option<usize>,
+}
+
+/// The options of a running store.
+#[derive(Debug, Clone)]
+pub struct Options {
+    /// Which nodes may write to the log.
+    pub access: LogAccess,
+    /// The durability that the log must promise: while it promises less, nothing is written.
+    pub required: DurabilityLevel,
+    /// The log that this store had before, if it had one. A log that does not hold its newest commit is rejected.
+    pub known: Option<LogIdentity>,
+    /// The maximum number of pets, if there is one.
+    pub pets_max: Option<usize>,
+    /// Shows how far the replay has come.
+    pub progress: Arc<ReplayProgress>,
+}
+
+impl Options {
+    /// The defaults for a log with this access.
+    pub fn new(access: LogAccess) -> Self {
+        let progress = Arc::default();
+        Self { access, required: DurabilityLevel::Volatile, known: None, pets_max: None, progress }
+    }
+}
+
+/// Which nodes may write to a log.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum LogAccess {
+    /// Only this node: the engine keeps others out.
+    Exclusive,
+    /// Other nodes too: their commits are followed.
+    Shared,
 }
 
 /// The commit was not reached in time, or belongs to another history.
@@ -47,7 +76,7 @@ pub struct NotCaughtUp;
 impl PetStore {
     /// How many requests may wait for the writer. Four full commits: more would only wait longer.
     pub const QUEUE_MAX: usize = 4_096;
-    /// How long a caller waits for its pet to be durable.
+    /// How long a client waits for its pet to be durable.
     pub const WRITE_TIMEOUT: Duration = writer::APPEND_TIMEOUT;
 
     /// Replays the log into the read model and starts the writer.
@@ -57,31 +86,20 @@ impl PetStore {
         clock: Arc<dyn Clock>,
         options: Options,
     ) -> Result<Self, LogError> {
-        Self::open_with_progress(log, read_model, clock, options, Arc::default()).await
-    }
-
-    /// Opens the store like [`open`](Self::open), and reports the progress of the replay.
-    pub async fn open_with_progress(
-        log: Arc<dyn EventLog>,
-        read_model: Arc<dyn ReadModel>,
-        clock: Arc<dyn Clock>,
-        options: Options,
-        progress: Arc<ReplayProgress>,
-    ) -> Result<Self, LogError> {
+        let Options { access, required, known, pets_max, progress } = options;
         let state = Arc::new(NodeState::new(read_model));
         let replica = Replica::new(log, state, progress);
-        replica.start(options.known).await?;
+        replica.start(known).await?;
         let (requests, queue) = mpsc::channel(Self::QUEUE_MAX);
-        let writer = Writer::new(replica.clone(), clock, queue, options);
-        let writer = tokio::spawn(supervise_writer(writer, replica.monitor.clone()));
+        let writer = Writer::new(replica.clone(), clock, queue, access, required, pets_max);
+        let writer = tokio::spawn(supervise_writer(writer, replica.clone()));
         let mut following = JoinSet::new();
-        match options.access {
+        match access {
             LogAccess::Exclusive => {}
             LogAccess::Shared => {
                 following.spawn(supervise_follower(replica.clone()));
             }
         }
-        let pets_max = options.pets_max;
         Ok(Self { replica, requests, writer, following, pets_max })
     }
 
@@ -90,17 +108,17 @@ impl PetStore {
         &self,
         query: &ListPets,
         sink: &mut dyn FnMut(PetView<'_>),
-    ) -> Result<(PageEnd, Bookmark), Fault> {
+    ) -> Result<(PageEnd, LogPosition), Fault> {
         self.show(|pets| pets.list(query, sink))
     }
 
     /// Hands one pet to `sink`, if there is one, and says where that was looked up.
-    pub fn get(&self, id: PetId, sink: &mut dyn FnMut(PetView<'_>)) -> Result<(Version, Bookmark), Fault> {
+    pub fn get(&self, id: PetId, sink: &mut dyn FnMut(PetView<'_>)) -> Result<(Version, LogPosition), Fault> {
         self.show(|pets| pets.get(id, sink))
     }
 
     /// The commit that [`list`](Self::list) and [`get`](Self::get) would show now: what they showed at the same one is the same.
-    pub fn shown(&self) -> Result<(Version, Bookmark), Fault> {
+    pub fn shown(&self) -> Result<(Version, LogPosition), Fault> {
         self.show(ReadModel::version)
     }
 
@@ -109,31 +127,31 @@ impl PetStore {
         self.write(Command::Create(request)).await
     }
 
-    async fn write(&self, command: Command) -> Reply {
-        let (reply, answer) = oneshot::channel();
-        self.requests.try_send(Request { command, reply }).map_err(|error| match error {
+    async fn write(&self, command: Command) -> Result<Created, WriteError> {
+        let (reply, replied) = oneshot::channel();
+        self.requests.try_send(QueuedCommand { command, reply }).map_err(|error| match error {
             mpsc::error::TrySendError::Full(_) => WriteError::Busy,
             mpsc::error::TrySendError::Closed(_) => WriteError::Unavailable(Fault::Stopped),
         })?;
-        match time::timeout(Self::WRITE_TIMEOUT, answer).await {
+        match time::timeout(Self::WRITE_TIMEOUT, replied).await {
             Ok(Ok(outcome)) => outcome,
             Ok(Err(_)) => Err(WriteError::Unavailable(Fault::Stopped)),
             Err(_) => Err(WriteError::Unavailable(Fault::Unreachable)),
         }
     }
 
-    /// Waits until this commit is applied, so that its pets are seen here too.
+    /// Waits until this commit is applied, so that reads of this node show its pets.
     pub async fn caught_up(
         &self,
-        bookmark: impl Into<Bookmark>,
+        position: impl Into<LogPosition>,
         timeout: Duration,
     ) -> Result<(), NotCaughtUp> {
-        let bookmark = bookmark.into();
+        let position = position.into();
         let mut positions = self.replica.state.positions();
         // Another commit at that position may be one that the log no longer holds, which this node will notice.
         let reached = async {
-            let held = |_: &Position| self.replica.state.holds(bookmark) != Some(false);
-            positions.wait_for(held).await.is_ok() && self.replica.holds(bookmark).await
+            let held = |_: &Position| self.replica.state.holds(position) != Some(false);
+            positions.wait_for(held).await.is_ok() && self.replica.holds(position).await
         };
         match time::timeout(timeout, reached).await {
             Ok(true) => Ok(()),
@@ -141,20 +159,15 @@ impl PetStore {
         }
     }
 
-    /// The last position of the log itself, which readers of this node may not see yet.
-    pub async fn log_head(&self) -> Result<Position, LogError> {
-        self.replica.log.head().await
+    /// The log itself, which may hold commits that readers of this node do not see yet.
+    pub fn log(&self) -> Arc<dyn LogSource> {
+        self.replica.log.clone()
     }
 
-    /// The stored records after this position.
-    pub fn log_feed(&self, after: Position) -> Feed {
-        Feed::after(self.replica.log.clone(), after)
-    }
-
-    /// What a log must hold to be accepted by the next start. `None` while the log is empty, and while this node does not
-    /// follow it.
+    /// What a log must hold to be accepted by the next start: the first and the newest applied commit. `None` while there are
+    /// none.
     pub fn identity(&self) -> Option<LogIdentity> {
-        self.replica.identity()
+        self.replica.state.identity()
     }
 
     /// Resolves when the log is no longer empty, and never if this store is closed before that.
@@ -177,8 +190,8 @@ impl PetStore {
         self.replica.state.show(ReadModel::version).0
     }
 
-    /// The same, as clients name it.
-    pub fn bookmark(&self) -> Bookmark {
+    /// The last commit that readers see, as clients name it.
+    pub fn log_position(&self) -> LogPosition {
         self.replica.state.show(|_| ()).1
     }
 
@@ -209,8 +222,7 @@ impl PetStore {
 
     /// The last position of a log that lacks the newest applied commit, or `None` while this node follows its log.
     pub fn rejected_head(&self) -> Option<Position> {
-        let rejected = self.replica.unusable().is_some_and(|error| error.fault == Fault::AnotherLog);
-        rejected.then(|| self.replica.statistics.head())
+        self.replica.rejected_head()
     }
 
     /// How long ago the log was last seen.
@@ -225,47 +237,50 @@ impl PetStore {
 
     /// What this node can do right now.
     pub fn health(&self) -> Health {
-        self.replica.monitor.now()
+        self.replica.health().clone()
     }
 
-    /// What the log promises about an answered create.
+    /// Tells when the health changes.
+    pub fn health_changes(&self) -> watch::Receiver<Health> {
+        self.replica.health_changes()
+    }
+
+    /// What the log promises about a create that was acknowledged.
     pub fn durability(&self) -> Durability {
         self.replica.log.durability()
     }
 
-    /// Lets go of the log. Nobody waits for an answer any more, so what is still in doubt stays so.
+    /// Stops the writer and releases the log. No client waits for a reply any more, so an unclear append stays unclear.
     pub async fn close(self) {
         drop((self.following, self.requests));
         // A panic of the writer was reported when it happened.
         let _ = self.writer.await;
     }
 
-    /// Looks at the pets, unless they are not to be shown.
-    fn show<T>(&self, look: impl FnOnce(&dyn ReadModel) -> T) -> Result<(T, Bookmark), Fault> {
-        let Replica { state, monitor, .. } = &self.replica;
-        let (shown, bookmark) = state.show(|pets| match monitor.reads() {
-            None => Ok(look(pets)),
-            Some(error) => Err(error.fault),
+    /// Calls `query` with the pets, unless reads are rejected.
+    fn show<T>(&self, query: impl FnOnce(&dyn ReadModel) -> T) -> Result<(T, LogPosition), Fault> {
+        let (shown, position) = self.replica.state.show(|pets| {
+            let stopped = self.replica.health().reads_stopped().map(|error| error.fault);
+            stopped.map_or_else(|| Ok(query(pets)), Err)
         });
-        Ok((shown?, bookmark))
+        Ok((shown?, position))
     }
 }
 
-/// Runs the writer. If it panics, nobody is left to write: say so instead of dying silently.
-async fn supervise_writer(writer: Writer, monitor: Arc<Monitor>) {
+/// Runs the writer. If it panics, the health reports it.
+async fn supervise_writer(writer: Writer, replica: Replica) {
     if let Err(panic) = tokio::spawn(writer.run()).await {
-        monitor.stop_writes(&stopped("writer", &panic));
+        replica.change_health(|health| health.stop_writes(&stopped("writer", &panic)));
     }
 }
 
-/// Runs the follower. If it panics, nobody looks any more at what others write: say so too.
+/// Runs the follower. If it panics, the health reports it.
 async fn supervise_follower(replica: Replica) {
-    let monitor = replica.monitor.clone();
     // A set, not a task of its own: it ends with the store.
     let mut following = JoinSet::new();
-    following.spawn(replica.follow());
+    following.spawn(replica.clone().follow());
     if let Some(Err(panic)) = following.join_next().await {
-        monitor.stop_following(&stopped("follower", &panic));
+        replica.change_health(|health| health.stop_follower(stopped("follower", &panic)));
     }
 }
 

@@ -11,7 +11,7 @@ use thiserror::Error;
 
 pub use crate::commit::{CommitId, LogIdentity, Position, Version};
 use crate::{
-    commit::CommitView,
+    commit::Commit,
     page::{ListPets, PageEnd, PetView},
     statistics::Histogram,
 };
@@ -128,8 +128,7 @@ pub enum AppendError {
     /// Certainly not stored, and the log is still intact: reply, and keep serving.
     #[error("not stored: {0}")]
     NotStored(LogError),
-    /// May or may not be stored, e.g. because the reply was lost: read `expected + 1` before replying to
-    /// anybody.
+    /// May or may not be stored, e.g. because the reply was lost: read `expected + 1` before replying.
     #[error("may or may not be stored: {0}")]
     Unclear(LogError),
     /// The log failed or diverged: no more writes until it has been reopened.
@@ -137,7 +136,7 @@ pub enum AppendError {
     Closed(LogError),
 }
 
-/// What is wrong with the log: the kind for everybody, the detail for the operator.
+/// An error of the log: a kind that may be published, and a detail for operators.
 #[derive(Debug, Clone, PartialEq, Eq, Error)]
 #[error("{detail}")]
 pub struct LogError {
@@ -190,7 +189,7 @@ pub enum Fault {
     /// The record is larger than the engine accepts.
     #[error("the record is too large for the storage engine")]
     TooLarge,
-    /// The engine promises less than this node was told to require.
+    /// The engine promises less than this node requires.
     #[error("the storage engine promises less durability than required")]
     NotDurable,
     /// Our own bug: a part of the program ended unexpectedly, and only a restart brings it back.
@@ -250,7 +249,7 @@ pub struct Durability {
 }
 
 impl Durability {
-    /// Refuses less than is required.
+    /// Rejects an engine that promises less than required.
     pub(crate) fn reaches(&self, required: DurabilityLevel) -> Result<(), LogError> {
         if self.level >= required {
             return Ok(());
@@ -277,7 +276,7 @@ pub enum DurabilityLevel {
 /// Serves every read from memory. Implementations lock internally; no call waits for I/O.
 pub trait ReadModel: Send + Sync + 'static {
     /// Makes the commit visible, all of it at once. Commits arrive in order, each exactly once.
-    fn apply(&self, commit: &CommitView<'_>);
+    fn apply(&self, commit: &Commit);
     /// Hands the pet with this id to `sink`, if there is one, and says at which version that was looked up. Nothing changes
     /// until `sink` returns, so it must be quick.
     fn get(&self, id: PetId, sink: &mut dyn FnMut(PetView<'_>)) -> Version;

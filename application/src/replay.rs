@@ -12,7 +12,8 @@ use std::{
 use parking_lot::Mutex;
 
 use crate::{
-    codec::{self, Decoded},
+    codec,
+    commit::Commit,
     digest::Digest,
     node_state::NodeState,
     ports::{LogError, Position, StoredRecord},
@@ -54,7 +55,11 @@ pub(crate) fn is_worth_sharing(records: &[StoredRecord]) -> bool {
 
 /// Applies the records. Those before an error are applied.
 pub(crate) fn apply(state: &NodeState, records: &[StoredRecord]) -> Result<(), LogError> {
-    records.iter().try_for_each(|record| Checked::new(record)?.apply(state))
+    for record in records {
+        let (commit, digest) = check(record)?;
+        state.apply(&commit, digest)?;
+    }
+    Ok(())
 }
 
 /// The same on all cores, whatever the order in which they finish. Blocks.
@@ -66,23 +71,26 @@ pub(crate) fn apply_on_all_cores(state: &NodeState, records: &[StoredRecord]) ->
         })
         .unzip();
     let tasks = Mutex::new(tasks.into_iter());
-    let check = || {
+    let check_shares = || {
         loop {
             let Some((share, result)) = tasks.lock().next() else { return };
-            let checked: Vec<_> = share.iter().map(Checked::new).collect();
+            let checked: Vec<_> = share.iter().map(check).collect();
             if result.send(checked).is_err() {
-                // An earlier record was refused.
+                // An earlier record was rejected.
                 return;
             }
         }
     };
     thread::scope(|scope| {
         for _ in 0..thread::available_parallelism().map_or(1, NonZero::get) {
-            scope.spawn(check);
+            scope.spawn(check_shares);
         }
         for checked in results {
             let checked = checked.recv().expect("a thread checks every record that it takes");
-            checked.into_iter().try_for_each(|record| record?.apply(state))?;
+            for record in checked {
+                let (commit, digest) = record?;
+                state.apply(&commit, digest)?;
+            }
         }
         Ok(())
     })
@@ -101,19 +109,7 @@ fn shares(records: &[StoredRecord]) -> impl Iterator<Item = &[StoredRecord]> {
     })
 }
 
-/// A record that is sound by itself. Whether it follows the one before it is found out when it is applied.
-struct Checked<'a> {
-    commit: Decoded<'a>,
-    digest: Digest,
-}
-
-impl<'a> Checked<'a> {
-    fn new(record: &'a StoredRecord) -> Result<Self, LogError> {
-        let commit = codec::read_stored(record)?;
-        Ok(Self { commit, digest: Digest::of(&record.bytes) })
-    }
-
-    fn apply(&self, state: &NodeState) -> Result<(), LogError> {
-        state.apply_view(&self.commit.view(), self.digest)
-    }
+/// Decodes a record, which may still not follow the one before it.
+fn check(record: &StoredRecord) -> Result<(Commit, Digest), LogError> {
+    Ok((codec::decode_stored(record)?, Digest::of(&record.bytes)))
 }

@@ -4,27 +4,28 @@
 use std::{cmp, sync::Arc, time::Duration};
 
 use tokio::{
-    sync::Mutex,
+    sync::{Mutex, watch},
     task,
     time::{self, Instant},
 };
 
 use crate::{
-    bookmark::{self, Bookmark},
     codec,
+    commit::NodeId,
     digest::Digest,
-    health::Monitor,
+    health::Health,
+    log_position::{self, LogPosition},
     node_state::NodeState,
     ports::{EventLog, Fault, LogError, LogIdentity, Position, ReadBound, StoredRecord, Version},
     replay::{self, ReplayProgress},
     statistics::Statistics,
 };
 
-/// How long to wait for news before checking whether the log still responds.
+/// How long to wait for new commits before checking whether the log still responds.
 const POLL_INTERVAL: Duration = Duration::from_secs(1);
-/// How long to wait after an error.
+/// The delay after an error.
 const RETRY_DELAY: Duration = Duration::from_millis(250);
-/// How long to wait for a commit that was stored and is not shown yet.
+/// The delay before a commit is read that was stored and is not shown yet.
 const LAG_DELAY: Duration = Duration::from_millis(20);
 /// How often a long replay logs its progress.
 const PROGRESS_INTERVAL: Duration = Duration::from_secs(2);
@@ -36,35 +37,58 @@ const MAX_STALENESS: Duration = Duration::from_secs(5);
 pub(crate) struct Replica {
     pub(crate) log: Arc<dyn EventLog>,
     pub(crate) state: Arc<NodeState>,
-    pub(crate) monitor: Arc<Monitor>,
+    health: watch::Sender<Health>,
     pub(crate) statistics: Arc<Statistics>,
     /// Held from reading to applying.
     turn: Arc<Mutex<()>>,
-    log_state: Arc<parking_lot::Mutex<LogState>>,
     progress: Arc<ReplayProgress>,
-}
-
-/// What this node knows about the log. A node never goes back: it drops nothing that it has applied, and follows only a log
-/// that holds its newest commit.
-#[derive(Debug, Clone, Default, PartialEq, Eq)]
-enum LogState {
-    /// The log held the newest applied commit, and has responded since.
-    #[default]
-    Following,
-    /// The log has not responded since, and may have been replaced.
-    Disconnected,
-    /// Nothing is written to this log: it failed, is damaged, or lacks the newest applied commit. This ends when it has been
-    /// read successfully.
-    Unusable(LogError),
 }
 
 impl Replica {
     pub(crate) fn new(log: Arc<dyn EventLog>, state: Arc<NodeState>, progress: Arc<ReplayProgress>) -> Self {
-        let (monitor, statistics, turn, log_state) = Default::default();
-        Self { log, state, monitor, statistics, turn, log_state, progress }
+        let (health, statistics, turn) = Default::default();
+        Self { log, state, health, statistics, turn, progress }
     }
 
-    /// The last position of the log, which is thereby seen.
+    /// What this node can do right now.
+    pub(crate) fn health(&self) -> watch::Ref<'_, Health> {
+        self.health.borrow()
+    }
+
+    /// Tells when the health changes.
+    pub(crate) fn health_changes(&self) -> watch::Receiver<Health> {
+        self.health.subscribe()
+    }
+
+    /// Changes the health, and logs the change if it makes a difference to the readiness of this node.
+    pub(crate) fn change_health(&self, change: impl FnOnce(&mut Health)) {
+        // Read first: the state must not be locked while the health is.
+        let position = self.state.version().position.0;
+        self.health.send_if_modified(|health| {
+            let before = health.clone();
+            change(health);
+            if let Some(error) = rejection(health).filter(|_| rejection(&before).is_none()) {
+                self.statistics.log_rejected();
+                tracing::error!(position, head = self.statistics.head().0, "writes stopped: {error}");
+            }
+            match (before.not_ready(), health.not_ready()) {
+                (None, Some(error)) => tracing::error!(fault = %error.fault, "not ready: {error}"),
+                (Some(_), None) => tracing::info!("ready again"),
+                (Some(old), Some(new)) if old != new => {
+                    tracing::warn!(fault = %new.fault, "still not ready: {new}");
+                }
+                (Some(_), Some(_)) | (None, None) => {}
+            }
+            before != *health
+        });
+    }
+
+    /// The last position of a log that lacks the newest applied commit, or `None` while the log is not rejected.
+    pub(crate) fn rejected_head(&self) -> Option<Position> {
+        rejection(&self.health()).map(|_| self.statistics.head())
+    }
+
+    /// Reads the last position of the log, and counts the log as seen.
     pub(crate) async fn head(&self) -> Result<Position, LogError> {
         self.log.head().await.inspect(|head| self.statistics.seen(*head))
     }
@@ -78,19 +102,36 @@ impl Replica {
         }
         // The log may be replaced at any moment: nothing is served below the recorded version.
         let head = self.head().await?;
-        self.read_up_to(head.max(least)).await
+        self.read_up_to(head.max(least)).await?;
+        self.check_complete().await
     }
 
-    /// Applies what another node wrote right after `base`, or the first part of it. One read, since every moment
-    /// spent here is a chance for the others to be faster again.
+    /// Rejects a log that a salvage has not finished.
+    async fn check_complete(&self) -> Result<(), LogError> {
+        let position = self.state.version().position;
+        let last = self.log.read(before(position), ReadBound::ONE).await?;
+        match last.first().map(codec::decode_stored).transpose()? {
+            Some(commit) if commit.node == NodeId::UNFINISHED_SALVAGE => {
+                let detail = format!(
+                    "the log is an unfinished salvage that ends at position {position}: delete it, and salvage again into an \
+                     empty log"
+                );
+                Err(LogError::new(Fault::CannotOpen, detail))
+            }
+            Some(_) | None => Ok(()),
+        }
+    }
+
+    /// Applies the commits of other nodes after `base`, or the first part of them. Reads once, because other nodes may append
+    /// again at any moment.
     pub(crate) async fn overtaken(&self, base: Version) -> Result<(), LogError> {
         self.statistics.overtaken();
-        let news = {
+        let has_applied = {
             let _turn = self.turn.lock().await;
-            self.read_on().await?
+            self.apply_next().await?
         };
-        if !news && self.state.version() == base {
-            // It was stored and is not shown yet.
+        if !has_applied && self.state.version() == base {
+            // The other commit was stored and is not shown yet.
             time::sleep(LAG_DELAY).await;
         }
         Ok(())
@@ -99,26 +140,15 @@ impl Replica {
     /// Makes sure, before anything is appended, that the log is usable, and that it still holds the newest applied commit if
     /// it did not respond in between.
     pub(crate) async fn check_usable(&self) -> Result<(), LogError> {
-        let state = self.log_state.lock().clone();
-        match state {
-            LogState::Following => Ok(()),
-            LogState::Disconnected => self.check_holds(self.state.version()).await,
-            LogState::Unusable(error) => Err(error),
+        let (following, unusable) = {
+            let health = self.health();
+            (health.is_following(), health.unusable().cloned())
+        };
+        match unusable {
+            Some(error) => Err(error),
+            None if following => Ok(()),
+            None => self.check_holds(self.state.version()).await,
         }
-    }
-
-    /// Why nothing may be written to the log, if it is unusable.
-    pub(crate) fn unusable(&self) -> Option<LogError> {
-        match &*self.log_state.lock() {
-            LogState::Following | LogState::Disconnected => None,
-            LogState::Unusable(error) => Some(error.clone()),
-        }
-    }
-
-    /// The first and the newest applied commit, while this node follows its log.
-    pub(crate) fn identity(&self) -> Option<LogIdentity> {
-        let following = *self.log_state.lock() == LogState::Following;
-        self.state.identity().filter(|_| following)
     }
 
     /// Follows the log again once it holds the newest applied commit, and applies what it holds by then.
@@ -130,58 +160,33 @@ impl Replica {
             self.check_identity(identity).await?;
         }
         self.read_up_to(head).await?;
-        *self.log_state.lock() = LogState::Following;
-        self.monitor.clear_log_error();
+        self.change_health(Health::follow);
         Ok(())
     }
 
-    /// Records why the log cannot be used. An unusable log stays unusable until it has been read again: losing the connection
-    /// does not change that.
-    pub(crate) fn record_failure(&self, error: &LogError) {
-        let mut state = self.log_state.lock();
-        if error.fault == Fault::Unreachable {
-            if *state == LogState::Following {
-                *state = LogState::Disconnected;
-            }
-            return;
-        }
-        let known = matches!(&*state, LogState::Unusable(known) if known.fault == error.fault);
-        if error.fault == Fault::AnotherLog && !known {
-            self.statistics.log_rejected();
-            let (position, head) = (self.state.version().position.0, self.statistics.head().0);
-            tracing::error!(position, head, "writes stopped: {error}");
-        }
-        *state = LogState::Unusable(error.clone());
-    }
-
     /// Whether the applied history holds this commit. An old commit is read from the log.
-    pub(crate) async fn holds(&self, bookmark: Bookmark) -> bool {
-        if let Some(held) = self.state.holds(bookmark) {
+    pub(crate) async fn holds(&self, position: LogPosition) -> bool {
+        if let Some(held) = self.state.holds(position) {
             return held;
         }
-        let Ok(found) = self.log.read(before(bookmark.position), ReadBound::ONE).await else { return false };
-        found.first().is_some_and(|record| bookmark.hash == Some(bookmark::prefix(Digest::of(&record.bytes))))
+        let Ok(found) = self.log.read(before(position.position), ReadBound::ONE).await else { return false };
+        let prefix = |record: &StoredRecord| log_position::prefix(Digest::of(&record.bytes));
+        found.first().map(prefix).is_some_and(|hash| position.hash == Some(hash))
     }
 
     /// Keeps up with a log that others write to, for as long as it is polled.
     pub(crate) async fn follow(self) {
         let mut confirmed = Instant::now();
         loop {
-            let following = *self.log_state.lock() == LogState::Following;
+            let following = self.health().is_following();
             let polled = if following { self.poll().await } else { self.resume().await };
             match polled {
-                Ok(()) => {
-                    confirmed = Instant::now();
-                    self.monitor.resume_following();
-                }
+                Ok(()) => confirmed = Instant::now(),
                 Err(error) => {
-                    let away = error.fault == Fault::Unreachable;
-                    // The writer may be looking at the log too, and may have begun before this was found.
+                    // The writer may be reading the log too, and may have begun before this was found.
                     let turn = self.turn.lock().await;
-                    self.record_failure(&error);
-                    if !away || confirmed.elapsed() > MAX_STALENESS {
-                        self.monitor.stop_following(&error);
-                    }
+                    let is_outdated = confirmed.elapsed() > MAX_STALENESS;
+                    self.change_health(|health| health.stop_following(&error, is_outdated));
                     drop(turn);
                     time::sleep(RETRY_DELAY).await;
                 }
@@ -203,14 +208,15 @@ impl Replica {
         match head.cmp(&version.position) {
             cmp::Ordering::Greater => {
                 let _turn = self.turn.lock().await;
-                self.read_on().await.map(|_| ())
+                self.apply_next().await.map(|_| ())
             }
             // Nothing new, a head that is out of date, or a log that lacks the newest applied commit.
             cmp::Ordering::Equal | cmp::Ordering::Less => self.check_holds(version).await,
         }
     }
 
-    /// Up to there and no further than needed: others may write faster than this node reads the last of it.
+    /// Applies commits at least up to `head`. Later ones may be left to the next read: other nodes may write faster than this
+    /// node reads.
     async fn read_up_to(&self, head: Position) -> Result<(), LogError> {
         let mut ahead = None;
         let mut logged = Instant::now();
@@ -228,7 +234,7 @@ impl Replica {
                 let reading = self.log.read(before(last), ReadBound::BATCH);
                 let (applied, read) = tokio::join!(self.apply(records), reading);
                 applied?;
-                ahead = Some(self.news_in(read?, self.state.version()).await?);
+                ahead = Some(self.records_after(read?, self.state.version()).await?);
             } else {
                 self.apply(records).await?;
             }
@@ -242,19 +248,19 @@ impl Replica {
         Ok(())
     }
 
-    /// Reads and applies the next commits, and tells whether there were any.
-    async fn read_on(&self) -> Result<bool, LogError> {
+    /// Reads and applies the next commits, and returns whether there were any.
+    async fn apply_next(&self) -> Result<bool, LogError> {
         let records = self.next_records().await?;
-        let news = !records.is_empty();
+        let has_next = !records.is_empty();
         self.apply(records).await?;
-        Ok(news)
+        Ok(has_next)
     }
 
     async fn apply(&self, records: Vec<StoredRecord>) -> Result<(), LogError> {
         if replay::is_worth_sharing(&records) {
             let state = self.state.clone();
             let applied = task::spawn_blocking(move || replay::apply_on_all_cores(&state, &records));
-            return applied.await.expect("a replay does not panic, and nobody cancels it");
+            return applied.await.expect("a replay does not panic, and is not cancelled");
         }
         replay::apply(&self.state, &records)?;
         // A long replay must not keep other tasks of this worker waiting.
@@ -269,27 +275,27 @@ impl Replica {
         let records = self.log.read(before(version.position), ReadBound::BATCH).await?;
         match version.commit {
             None => Ok(records),
-            Some(_) => self.news_in(records, version).await,
+            Some(_) => self.records_after(records, version).await,
         }
     }
 
-    /// What follows `version` in records that begin with it.
-    async fn news_in(
+    /// The records after `version`, of records that begin with it.
+    async fn records_after(
         &self,
         mut records: Vec<StoredRecord>,
         version: Version,
     ) -> Result<Vec<StoredRecord>, LogError> {
         self.compare(version, records.first()).await?;
-        let news = records.split_off(1);
-        if !news.is_empty() {
-            return Ok(news);
+        let next = records.split_off(1);
+        if !next.is_empty() {
+            return Ok(next);
         }
-        // One record is all that an engine owes, so there may be more.
-        let news = self.log.read(version.position, ReadBound::BATCH).await?;
-        if !news.is_empty() {
+        // An engine may return a single record, so there may be more.
+        let next = self.log.read(version.position, ReadBound::BATCH).await?;
+        if !next.is_empty() {
             self.check_holds(version).await?;
         }
-        Ok(news)
+        Ok(next)
     }
 
     /// Rejects a log that begins with another commit, or does not hold the newest one.
@@ -341,6 +347,11 @@ impl Replica {
         };
         Err(LogError::new(Fault::AnotherLog, detail))
     }
+}
+
+/// Why the log is rejected, if it lacks the newest applied commit.
+fn rejection(health: &Health) -> Option<&LogError> {
+    health.unusable().filter(|error| error.fault == Fault::AnotherLog)
 }
 
 /// A replica of the engine is behind the head that it reported; retry.

@@ -1,4 +1,4 @@
-//! What the writer and the follower count, for operators. Plain atomics: counting waits for nobody.
+//! The counters of the writer and the follower, for operators. Plain atomics: counting never blocks.
 
 use std::{
     sync::atomic::{AtomicU64, Ordering::Relaxed},
@@ -59,11 +59,11 @@ pub struct Statistics {
     pub commit_events: Histogram,
     /// Bytes of each stored commit.
     pub commit_bytes: Histogram,
-    /// How long the log took to store or refuse a commit, in microseconds.
+    /// How long the log took to store or reject a commit, in microseconds.
     pub append_micros: Histogram,
     /// Commits that another node overtook.
     pub conflicts: AtomicU64,
-    /// Appends that were sent again because their outcome was in doubt.
+    /// Appends that were sent again because their outcome was unclear.
     pub retries: AtomicU64,
     /// How often the log was found to lack commits that this node had applied.
     pub rejected_logs: AtomicU64,

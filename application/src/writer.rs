@@ -5,15 +5,21 @@ mod recovery;
 
 use std::{collections::VecDeque, pin::pin, sync::Arc, time::Duration};
 
-use tokio::{sync::mpsc, task, time};
+use tokio::{
+    sync::{mpsc, oneshot},
+    task, time,
+};
 use uuid::Uuid;
 
 use crate::{
     codec,
+    commands::{Command, Created, WriteError},
     commit::NodeId,
-    decision::{self, Circumstances, Draft, EVENTS_MAX, Request},
-    node_state::State,
-    options::{LogAccess, Options},
+    decision::{self, CommitContext, EVENTS_MAX, PendingCommit},
+    digest::Digest,
+    health::Health,
+    node_state::DecisionState,
+    pet_store::LogAccess,
     ports::{
         AppendError, Clock, CommitId, DurabilityLevel, Fault, LogError, Position, ReadBound, ReadModel,
         Record, Version,
@@ -22,38 +28,50 @@ use crate::{
     write_fairness::WriteFairness,
 };
 
-/// How long a caller waits for its pet to be durable.
+/// How long a client waits for its pet to be durable.
 pub(crate) const APPEND_TIMEOUT: Duration = Duration::from_secs(5);
-/// How long to wait before asking a log that failed whether it works again.
+/// The delay before a log that failed is tried again.
 const RETRY_DELAY: Duration = Duration::from_millis(500);
-/// How often an idle writer asks a log that nobody else follows whether it is still open.
+/// How often an idle writer checks a log that has no follower.
 const IDLE_CHECK_INTERVAL: Duration = Duration::from_secs(1);
-/// How often the writer lets others run, at most, before it makes a commit of what they have sent (docs/decisions/0058).
-const YIELDS_MAX: usize = 6;
-/// How often in a row it does so in vain. Once is no sign that nobody comes: the runtime lets a task that has yielded run
-/// before those whose sockets it has just found ready.
-const VAIN_YIELDS_MAX: usize = 2;
+/// How often the writer yields at most before it makes a commit of the requests that have arrived (docs/decisions/0058).
+const MAX_YIELDS: usize = 6;
+/// How many yields in a row may bring no request. One is not enough: the runtime runs a task that has yielded before the
+/// tasks whose sockets it has just found ready.
+const MAX_EMPTY_YIELDS: usize = 2;
+
+/// A command, and the channel to the client that waits for the reply.
+pub(crate) struct QueuedCommand {
+    pub(crate) command: Command,
+    pub(crate) reply: oneshot::Sender<Result<Created, WriteError>>,
+}
+
+impl QueuedCommand {
+    /// Sends the reply. If the client no longer waits, the outcome is the same.
+    fn reply(self, reply: Result<Created, WriteError>) {
+        let _ = self.reply.send(reply);
+    }
+}
 
 pub(crate) struct Writer {
     replica: Replica,
     clock: Arc<dyn Clock>,
-    queue: mpsc::Receiver<Request>,
-    waiting: VecDeque<Request>,
-    /// `None` if nobody else writes to the log.
-    turns: Option<WriteFairness>,
+    queue: mpsc::Receiver<QueuedCommand>,
+    waiting: VecDeque<QueuedCommand>,
+    /// `None` if only this node writes to the log.
+    fairness: Option<WriteFairness>,
     node: NodeId,
     required: DurabilityLevel,
-    /// How often the engine has refused a commit or a probe since it last stored one.
-    refusals: u32,
-    /// Whether the last commit was for more than one caller.
-    was_crowded: bool,
+    /// How often the engine has rejected a commit or a probe since it last stored one.
+    rejections: u32,
+    last_batch_was_shared: bool,
     pets_max: Option<usize>,
 }
 
-/// How an append ended, once every doubt was resolved.
+/// How an append ended, once an unclear outcome was resolved.
 enum Outcome {
     Stored,
-    /// Another commit stands there; ours can never land.
+    /// Another commit is stored at that position, so this one never will be.
     Overtaken,
     NotStored(LogError),
     Closed(LogError),
@@ -63,10 +81,12 @@ impl Writer {
     pub(crate) fn new(
         replica: Replica,
         clock: Arc<dyn Clock>,
-        queue: mpsc::Receiver<Request>,
-        options: Options,
+        queue: mpsc::Receiver<QueuedCommand>,
+        access: LogAccess,
+        required: DurabilityLevel,
+        pets_max: Option<usize>,
     ) -> Self {
-        let turns = match options.access {
+        let fairness = match access {
             LogAccess::Exclusive => None,
             LogAccess::Shared => Some(WriteFairness::new()),
         };
@@ -75,16 +95,16 @@ impl Writer {
             clock,
             queue,
             waiting: VecDeque::new(),
-            turns,
+            fairness,
             node: NodeId::random(),
-            required: options.required,
-            refusals: 0,
-            was_crowded: false,
-            pets_max: options.pets_max,
+            required,
+            rejections: 0,
+            last_batch_was_shared: false,
+            pets_max,
         }
     }
 
-    /// Writes until nobody can ask any more and everybody was answered.
+    /// Runs until the queue is closed and drained.
     pub(crate) async fn run(mut self) {
         let mut arrived = Vec::with_capacity(EVENTS_MAX);
         loop {
@@ -94,35 +114,35 @@ impl Writer {
                     Ok(0) => return,
                     Ok(_) => {}
                     Err(_elapsed) => {
-                        self.look().await;
+                        self.check_idle_log().await;
                         continue;
                     }
                 }
             }
             self.waiting.extend(arrived.drain(..));
-            self.gather().await;
+            self.collect_batch().await;
             self.write().await;
         }
     }
 
-    /// Takes what has arrived, and lets other tasks run while they still bring more: callers that were answered together come
-    /// back together, and would otherwise miss the commit by a moment. A caller that is alone does not wait. Those whose
-    /// commit was overtaken, or was too small for them, share the next one with who came since.
-    async fn gather(&mut self) {
+    /// Takes the requests that have arrived, and yields while more arrive: clients that got their replies together send the
+    /// next requests together, and would otherwise just miss the commit. A single client does not wait. Requests whose commit
+    /// was overtaken or full share the next one with newer requests.
+    async fn collect_batch(&mut self) {
         self.take_arrived();
-        let mut in_vain = 0;
-        for _ in 0..YIELDS_MAX {
-            let alone = self.waiting.len() < 2 && !self.was_crowded;
-            if alone || in_vain == VAIN_YIELDS_MAX {
+        let mut empty_yields = 0;
+        for _ in 0..MAX_YIELDS {
+            let is_alone = self.waiting.len() < 2 && !self.last_batch_was_shared;
+            if is_alone || empty_yields == MAX_EMPTY_YIELDS {
                 break;
             }
             task::yield_now().await;
-            in_vain = if self.take_arrived() { 0 } else { in_vain + 1 };
+            empty_yields = if self.take_arrived() { 0 } else { empty_yields + 1 };
         }
-        self.was_crowded = self.waiting.len() > 1;
+        self.last_batch_was_shared = self.waiting.len() > 1;
     }
 
-    /// Takes what has arrived, and says whether there was anything.
+    /// Takes the requests that have arrived, and returns whether there were any.
     fn take_arrived(&mut self) -> bool {
         let before = self.waiting.len();
         while self.waiting.len() < EVENTS_MAX
@@ -133,55 +153,64 @@ impl Writer {
         self.waiting.len() > before
     }
 
-    /// Notices that the log has closed before a request does. On a shared log the follower notices that. If commits were
-    /// refused and a probe was not, nobody has tried since: a node that called itself unfit would get no request to try.
-    async fn look(&mut self) {
-        if self.turns.is_none()
+    /// Notices that the log has closed before a request does; the follower of a shared log does the same. If commits were
+    /// rejected and then a probe was not, writes resume here: a node that is not ready gets no request that could resume them.
+    async fn check_idle_log(&mut self) {
+        if self.fairness.is_none()
             && let Err(error) = self.replica.head().await
         {
             return self.recover(error).await;
         }
-        match self.replica.unusable().map_or_else(|| self.durable_enough(), Err) {
-            Ok(()) => self.replica.monitor.resume_writes(),
+        let unusable = self.replica.health().unusable().cloned();
+        match unusable.map_or_else(|| self.check_durability(), Err) {
+            Ok(()) => self.resume_writes(),
             Err(error) => self.recover(error).await,
         }
     }
 
-    /// Makes sure that the log promises what is required of it.
-    fn durable_enough(&self) -> Result<(), LogError> {
+    fn stop_writes(&self, error: &LogError) {
+        self.replica.change_health(|health| health.stop_writes(error));
+    }
+
+    fn resume_writes(&self) {
+        self.replica.change_health(Health::resume_writes);
+    }
+
+    /// Checks that the log promises the required durability.
+    fn check_durability(&self) -> Result<(), LogError> {
         if self.required == DurabilityLevel::Volatile {
             return Ok(());
         }
         self.replica.log.durability().reaches(self.required)
     }
 
-    /// Turns as many waiting requests as fit into one commit, and answers them.
+    /// Turns as many waiting requests as fit into one commit, and replies to them.
     async fn write(&mut self) {
-        // A caller that has gone away before any work was done need not be served.
-        self.waiting.retain(|request| !request.is_abandoned());
-        if let Err(error) = self.durable_enough() {
+        // A client that has disconnected before any work was done is not served.
+        self.waiting.retain(|request| !request.reply.is_closed());
+        if let Err(error) = self.check_durability() {
             return self.recover(error).await;
         }
         if let Err(error) = self.replica.check_usable().await {
             return self.recover(error).await;
         }
-        let (base, draft) = self.decide();
-        if draft.commit.entries.is_empty() {
-            return self.answer(draft);
+        let (base, pending) = self.decide();
+        if pending.commit.entries.is_empty() {
+            return self.reply(pending);
         }
-        let record = codec::encode(&draft.commit);
-        match self.store(base, &draft, &record).await {
-            Outcome::Stored => match self.replica.state.apply(&draft.commit, &record.bytes) {
+        let record = codec::encode(&pending.commit);
+        match self.store(base, &pending, &record).await {
+            Outcome::Stored => match self.replica.state.apply(&pending.commit, Digest::of(&record.bytes)) {
                 Ok(()) => {
-                    self.replica.statistics.stored(draft.commit.entries.len(), record.bytes.len());
-                    self.refusals = 0;
-                    self.answer(draft);
-                    if let Some(turns) = &mut self.turns {
-                        turns.stored(base, &self.replica).await;
+                    self.replica.statistics.stored(pending.commit.entries.len(), record.bytes.len());
+                    self.rejections = 0;
+                    self.reply(pending);
+                    if let Some(fairness) = &mut self.fairness {
+                        fairness.stored(base, &self.replica).await;
                     }
                 }
                 Err(error) => {
-                    self.refuse(draft.covered(), error.fault);
+                    self.reject(pending.replies.len(), error.fault);
                     self.recover(error).await;
                 }
             },
@@ -192,98 +221,101 @@ impl Writer {
             }
             Outcome::NotStored(error) if error.fault == Fault::Unreachable => self.recover(error).await,
             Outcome::NotStored(error) if error.fault == Fault::TooLarge => {
-                tracing::warn!("a commit of {} events was rejected: {error}", draft.commit.entries.len());
-                self.refuse(draft.covered(), error.fault);
-                self.replica.monitor.resume_writes();
+                tracing::warn!("a commit of {} events was rejected: {error}", pending.commit.entries.len());
+                self.reject(pending.replies.len(), error.fault);
+                self.resume_writes();
             }
-            Outcome::NotStored(error) => self.probe(draft.covered(), error).await,
+            Outcome::NotStored(error) => self.probe(pending.replies.len(), error).await,
             Outcome::Closed(error) => {
-                self.refuse(draft.covered(), error.fault);
+                self.reject(pending.replies.len(), error.fault);
                 self.recover(error).await;
             }
         }
     }
 
     /// The next commit, and the version that it follows.
-    fn decide(&self) -> (Version, Draft) {
+    fn decide(&self) -> (Version, PendingCommit) {
         let requests = self.waiting.iter().map(|request| &request.command);
-        let circumstances = Circumstances {
+        let context = CommitContext {
             now: self.clock.now(),
             id: CommitId(Uuid::now_v7()),
             node: self.node,
             record_limit: self.replica.log.record_limit(),
-            room: usize::MAX,
+            remaining_capacity: usize::MAX,
         };
-        let decide = |state: &State| {
+        let decide = |state: &DecisionState| {
             let pets = || self.replica.state.show(ReadModel::count).0;
-            let room = self.pets_max.map_or(usize::MAX, |most| most.saturating_sub(pets()));
-            let circumstances = Circumstances { room, ..circumstances };
-            (state.history.version, decision::decide(state, requests, circumstances))
+            let remaining_capacity = self.pets_max.map_or(usize::MAX, |most| most.saturating_sub(pets()));
+            let context = CommitContext { remaining_capacity, ..context };
+            (state.history.version, decision::decide(state, requests, context))
         };
-        self.replica.state.look(decide)
+        self.replica.state.with(decide)
     }
 
-    /// Stores the commit right after `base`, and finds out what became of it when the log cannot tell.
-    async fn store(&self, base: Version, draft: &Draft, record: &Record) -> Outcome {
-        let monitor = &self.replica.monitor;
-        let mut in_doubt = false;
+    /// Stores the commit right after `base`, and resolves an unclear outcome.
+    async fn store(&self, base: Version, pending: &PendingCommit, record: &Record) -> Outcome {
+        let mut is_unclear = false;
         let outcome = loop {
             let error = match self.append(base, record).await {
                 Ok(_) => break Outcome::Stored,
                 Err(AppendError::Closed(error)) => break Outcome::Closed(error),
-                Err(AppendError::Conflict) if !in_doubt => break Outcome::Overtaken,
-                Err(AppendError::NotStored(error)) if !in_doubt => break Outcome::NotStored(error),
+                Err(AppendError::Conflict) if !is_unclear => break Outcome::Overtaken,
+                Err(AppendError::NotStored(error)) if !is_unclear => break Outcome::NotStored(error),
                 Err(AppendError::Unclear(error) | AppendError::NotStored(error)) => error,
-                // The first copy may have landed after it was looked for.
+                // The first copy may have been stored after it was looked for.
                 Err(AppendError::Conflict) => {
                     LogError::new(Fault::Unreachable, "an earlier try may have been stored")
                 }
             };
-            in_doubt = true;
-            monitor.stop_writes(&error);
-            if let Some(outcome) = self.find_out(base, draft, error).await {
+            is_unclear = true;
+            self.stop_writes(&error);
+            if let Some(outcome) = self.resolve_unclear_append(base, pending, error).await {
                 break outcome;
             }
             self.replica.statistics.retried();
         };
         match outcome {
-            Outcome::Stored => monitor.resume_writes(),
-            // An engine may compare before it refuses.
-            Outcome::Overtaken if self.refusals == 0 => monitor.resume_writes(),
-            // Probing or recovery says when writes go on.
+            Outcome::Stored => self.resume_writes(),
+            // An engine may report a conflict although it rejects every commit.
+            Outcome::Overtaken if self.rejections == 0 => self.resume_writes(),
+            // Probing or recovery resumes writes.
             Outcome::Overtaken | Outcome::NotStored(_) | Outcome::Closed(_) => {}
         }
         outcome
     }
 
-    /// Appends, and reports an append that takes longer than its callers wait. It is never given up: what was
-    /// begun may still be stored.
+    /// Appends, and reports an append that takes longer than its clients wait. It is never abandoned, because the commit may
+    /// still be stored.
     async fn append(&self, expected: Version, record: &Record) -> Result<Position, AppendError> {
         let mut appending = pin!(self.replica.statistics.append(self.replica.log.append(expected, record)));
         if let Ok(outcome) = time::timeout(APPEND_TIMEOUT, &mut appending).await {
             return outcome;
         }
         let slow = LogError::new(Fault::Unreachable, "the log has been storing a commit for seconds");
-        self.replica.monitor.stop_writes(&slow);
+        self.stop_writes(&slow);
         appending.await
     }
 
-    /// Looks for a commit whose append ended in doubt. `None`: it is not there, and may be sent again.
+    /// Looks for a commit whose append had an unclear outcome. `None`: it is not stored, and may be sent again.
     ///
-    /// Once nobody waits for the commit any more it is let be, stored or not: all its callers were told that it
-    /// may still appear, and nothing is stored for them long after.
-    async fn find_out(&self, base: Version, draft: &Draft, doubt: LogError) -> Option<Outcome> {
-        let mut error = doubt;
+    /// Without a waiting client, the commit is not sent again: its clients got an error, and nothing is stored for them long
+    /// afterwards.
+    async fn resolve_unclear_append(
+        &self,
+        base: Version,
+        pending: &PendingCommit,
+        mut error: LogError,
+    ) -> Option<Outcome> {
         loop {
             match self.replica.log.read(base.position, ReadBound::ONE).await {
                 Ok(records) => match records.first().map(codec::decode_stored) {
-                    Some(Ok(commit)) if commit.id == draft.commit.id => return Some(Outcome::Stored),
+                    Some(Ok(commit)) if commit.id == pending.commit.id => return Some(Outcome::Stored),
                     Some(Ok(_)) => return Some(Outcome::Overtaken),
                     Some(Err(unreadable)) => return Some(Outcome::Closed(unreadable)),
                     None => match self.replica.check_holds(base).await {
-                        Ok(()) if self.somebody_waits(draft) => {
+                        Ok(()) if self.has_waiting_clients(pending) => {
                             time::sleep(RETRY_DELAY).await;
-                            return self.replica.unusable().map(Outcome::Closed);
+                            return self.replica.health().unusable().cloned().map(Outcome::Closed);
                         }
                         Ok(()) => return Some(Outcome::Closed(error)),
                         Err(rejected) if rejected.fault == Fault::AnotherLog => {
@@ -294,27 +326,28 @@ impl Writer {
                 },
                 Err(again) => error = again,
             }
-            if !self.somebody_waits(draft) {
+            if !self.has_waiting_clients(pending) {
                 return Some(Outcome::Closed(error));
             }
-            self.replica.monitor.stop_writes(&error);
+            self.stop_writes(&error);
             time::sleep(RETRY_DELAY).await;
         }
     }
 
-    fn somebody_waits(&self, draft: &Draft) -> bool {
-        self.waiting.iter().take(draft.covered()).any(|request| !request.is_abandoned())
+    fn has_waiting_clients(&self, pending: &PendingCommit) -> bool {
+        self.waiting.iter().take(pending.replies.len()).any(|request| !request.reply.is_closed())
     }
 
-    fn answer(&mut self, draft: Draft) {
-        for (request, answer) in self.waiting.drain(..draft.covered()).zip(draft.into_answers()) {
-            request.answer(answer);
+    fn reply(&mut self, PendingCommit { replies, .. }: PendingCommit) {
+        for (request, reply) in self.waiting.drain(..replies.len()).zip(replies) {
+            request.reply(reply);
         }
     }
 
-    fn refuse(&mut self, count: usize, fault: Fault) {
+    /// Replies to the first `count` requests that nothing was written.
+    fn reject(&mut self, count: usize, fault: Fault) {
         for request in self.waiting.drain(..count) {
-            request.reject(fault);
+            request.reply(Err(WriteError::Unavailable(fault)));
         }
     }
 }

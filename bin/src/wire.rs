@@ -3,7 +3,7 @@
 use std::{
     io,
     path::{Path, PathBuf},
-    sync::{Arc, Mutex, PoisonError, Weak},
+    sync::{Arc, Mutex, MutexGuard, PoisonError, Weak},
     time::Duration,
 };
 
@@ -19,10 +19,13 @@ use adapters::{
     system::SystemClock,
 };
 use application::{
-    Options, PetStore, ReplayProgress,
+    Health, Options, PetStore, ReplayProgress,
     ports::{Clock as _, DurabilityLevel, Fault, LogError, LogIdentity},
 };
-use tokio::time::{self, Instant};
+use tokio::{
+    sync::watch,
+    time::{self, Instant},
+};
 
 use crate::{
     engines::{Engine, Log, Remains, Source},
@@ -136,11 +139,9 @@ async fn try_to_open_store(
             format!("--require-durability asks for more than {url} promises: {}", durability.promise);
         return Err(LogError::new(Fault::CannotOpen, detail));
     }
-    let options = Options { required, known, pets_max, ..Options::new(url.access()) };
+    let options = Options { access: url.access(), required, known, pets_max, progress: progress.clone() };
     let read_model = Arc::<MemoryReadModel>::default();
-    let store =
-        PetStore::open_with_progress(log, read_model, Arc::new(SystemClock), options, progress.clone())
-            .await?;
+    let store = PetStore::open(log, read_model, Arc::new(SystemClock), options).await?;
     if accept_new_log {
         recorder.adopt(&store).await;
     }
@@ -168,13 +169,21 @@ fn advise(error: LogError) -> LogError {
 #[derive(Clone)]
 pub(crate) struct LogRecorder {
     record: Option<Arc<StateRecord>>,
-    failure: Arc<Mutex<LogOnce>>,
+    last: Arc<Mutex<LastUpdate>>,
+}
+
+/// The last update of the record.
+#[derive(Default)]
+struct LastUpdate {
+    /// What was recorded. It is not recorded again, because the operator may have adopted another log in the meantime.
+    recorded: Option<LogIdentity>,
+    failure: LogOnce,
 }
 
 impl LogRecorder {
     fn new(url: &StoreUrl, state: Option<&Path>) -> Result<Self, LogError> {
         let (Some(name), Some(directory)) = (url.log_name(), state) else {
-            return Ok(Self { record: None, failure: Arc::default() });
+            return Ok(Self { record: None, last: Arc::default() });
         };
         if url.contains(directory) {
             let detail =
@@ -190,7 +199,7 @@ impl LogRecorder {
             );
             LogError::new(Fault::CannotOpen, detail)
         })?;
-        Ok(Self { record: Some(Arc::new(record)), failure: Arc::default() })
+        Ok(Self { record: Some(Arc::new(record)), last: Arc::default() })
     }
 
     fn read(&self) -> Result<Option<LogIdentity>, LogError> {
@@ -208,36 +217,54 @@ impl LogRecorder {
     /// Records the log of the store instead of the one before.
     async fn adopt(&self, store: &PetStore) {
         let identity = store.identity();
-        self.update(move |record| record.replace(identity)).await;
+        self.update(identity, move |record| record.replace(identity)).await;
     }
 
-    /// Records what the store has applied, if it follows its log.
-    pub(crate) async fn record(&self, store: &PetStore) {
-        if let Some(identity) = store.identity() {
-            self.update(move |record| record.advance(identity)).await;
+    /// Records the newest commit that the store has applied.
+    pub(crate) async fn record(&self, identity: Option<LogIdentity>) {
+        if let Some(identity) = identity.filter(|_| self.last().recorded != identity) {
+            self.update(Some(identity), move |record| record.advance(identity)).await;
         }
     }
 
-    /// Records the first commit, and then every few seconds, for as long as the store is open.
-    pub(crate) async fn run(self, store: Weak<PetStore>, first_applied: impl Future<Output = ()>) {
+    /// Records the first commit, and then every few seconds and whenever the health changes, for as long as the store is open.
+    /// A node that stops following its log therefore records the newest commit that it has applied.
+    pub(crate) async fn run(
+        self,
+        store: Weak<PetStore>,
+        first_applied: impl Future<Output = ()>,
+        mut health: watch::Receiver<Health>,
+    ) {
         first_applied.await;
         while let Some(identity) = store.upgrade().map(|store| store.identity()) {
-            if let Some(identity) = identity {
-                self.update(move |record| record.advance(identity)).await;
+            self.record(identity).await;
+            tokio::select! {
+                () = time::sleep(RECORD_INTERVAL) => {}
+                changed = health.changed() => if changed.is_err() { return },
             }
-            time::sleep(RECORD_INTERVAL).await;
         }
     }
 
-    async fn update(&self, update: impl FnOnce(&StateRecord) -> io::Result<()> + Send + 'static) {
+    async fn update(
+        &self,
+        identity: Option<LogIdentity>,
+        update: impl FnOnce(&StateRecord) -> io::Result<()> + Send + 'static,
+    ) {
         let Some(record) = self.record.clone() else { return };
         let updated = tokio::task::spawn_blocking(move || update(&record)).await;
         // A runtime that shuts down cancels the work.
         let Ok(updated) = updated else { return };
-        let mut log = self.failure.lock().unwrap_or_else(PoisonError::into_inner);
-        if let Change::Failed(reason) = log.attempt(updated.as_ref().err()) {
+        let mut last = self.last();
+        if updated.is_ok() {
+            last.recorded = identity;
+        }
+        if let Change::Failed(reason) = last.failure.attempt(updated.as_ref().err()) {
             tracing::warn!("the record of the applied log cannot be updated: {reason}");
         }
+    }
+
+    fn last(&self) -> MutexGuard<'_, LastUpdate> {
+        self.last.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
 

@@ -4,8 +4,8 @@ use thiserror::Error;
 
 use crate::{NewPet, Pet, PetEvent, PetId};
 
-/// All pets as one consistency boundary. It keeps only what decisions need, the ids that were assigned; the read model
-/// keeps what readers need.
+/// All pets as one consistency boundary. It keeps only what decisions need: the last id that was assigned. The pets
+/// themselves are in the read model.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct Inventory {
     last_id: Option<PetId>,
@@ -16,7 +16,7 @@ pub struct Inventory {
 #[error("all pet ids have been assigned")]
 pub struct IdsExhausted;
 
-/// An event that cannot follow the previous ones: the history is incomplete, or not from this program.
+/// An event that cannot follow the previous ones: the history is incomplete, or petstore did not write it.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Error)]
 pub enum Contradiction {
     /// A pet was added with an id that is not greater than all previous ones.
@@ -42,17 +42,14 @@ impl Inventory {
     /// Updates the state with an event. An event that contradicts the previous ones is an error and changes nothing.
     pub fn apply(&mut self, event: &PetEvent) -> Result<(), Contradiction> {
         match event {
-            PetEvent::Added(pet) => self.add(pet.id),
+            PetEvent::Added(Pet { id, .. }) => match self.last_id {
+                Some(last) if *id <= last => Err(Contradiction::IdTaken { added: *id, last }),
+                Some(_) | None => {
+                    self.last_id = Some(*id);
+                    Ok(())
+                }
+            },
         }
-    }
-
-    /// Updates the state with a pet that was added under this id: all that [`apply`](Self::apply) needs of the event.
-    pub fn add(&mut self, id: PetId) -> Result<(), Contradiction> {
-        if let Some(last) = self.last_id.filter(|last| id <= *last) {
-            return Err(Contradiction::IdTaken { added: id, last });
-        }
-        self.last_id = Some(id);
-        Ok(())
     }
 }
 
@@ -104,7 +101,7 @@ mod tests {
                 Contradiction::IdTaken { added: PetId::new(id).unwrap(), last: PetId::new(7).unwrap() };
             assert_eq!(inventory.apply(&added(id)), Err(contradiction), "id {id}");
         }
-        assert_eq!(inventory, before, "a refused event changes nothing");
+        assert_eq!(inventory, before, "a rejected event changes nothing");
     }
 
     prop_compose! {

@@ -37,7 +37,7 @@ impl PetId {
 #[derive(Debug, Clone, PartialEq, Eq, Hash)]
 pub struct PetName(Arc<str>);
 
-/// Why a string is not a valid pet name.
+/// A string that is not a pet name.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Error)]
 pub enum InvalidPetName {
     /// Empty, or only white space.
@@ -58,12 +58,6 @@ impl PetName {
     /// Accepts 1 to 200 characters, at least one of them not white space, none of them a control character.
     pub fn new(name: impl Into<Arc<str>>) -> Result<Self, InvalidPetName> {
         let name = name.into();
-        Self::check(&name)?;
-        Ok(Self(name))
-    }
-
-    /// Checks the rules for names without a copy of the text.
-    pub fn check(name: &str) -> Result<(), InvalidPetName> {
         if name.chars().all(char::is_whitespace) {
             return Err(InvalidPetName::Blank);
         }
@@ -73,7 +67,7 @@ impl PetName {
         if name.chars().any(char::is_control) {
             return Err(InvalidPetName::ControlCharacter);
         }
-        Ok(())
+        Ok(Self(name))
     }
 
     /// The name as it was given.
@@ -106,7 +100,7 @@ impl PetStatus {
     /// All statuses.
     pub const ALL: [Self; 3] = [Self::Available, Self::Pending, Self::Sold];
 
-    /// The status as it is written in the interface and in the log.
+    /// The status as it is written in the API and in the log.
     pub fn as_str(self) -> &'static str {
         match self {
             Self::Available => "available",

@@ -1,4 +1,4 @@
-//! `/livez` of a service whose parts fail: a fault that may pass leaves it alive, and a part that is gone for good does not.
+//! `/livez` of a service whose parts fail: a fault that may pass leaves it alive, and a part that has stopped does not.
 
 use std::{net::SocketAddr, sync::Arc, time::Duration};
 
@@ -64,14 +64,6 @@ async fn a_writer_that_panicked_fails_liveness() {
         (status, text.as_str()),
         (503, r#"{"status":"stopped","reason":"an internal component stopped"}"#)
     );
-}
-
-#[tokio::test(flavor = "multi_thread")]
-async fn a_follower_that_panicked_fails_liveness() {
-    let log = FaultyLog::with(LogFault::WaitsPanic);
-    let (store, address) = serve_on(log, LogAccess::Shared).await;
-    noticed(&store, Fault::Stopped).await;
-    assert_eq!(livez(address).await.0, 503);
 }
 
 #[tokio::test(flavor = "multi_thread")]

@@ -5,10 +5,10 @@ use std::{
     os::unix::fs::PermissionsExt as _,
     process::{Command, Stdio},
     thread,
-    time::{Duration, Instant},
+    time::Duration,
 };
 
-use harness::{App, petstore, program};
+use harness::{App, eventually, petstore, program};
 
 #[test]
 fn the_first_start_creates_a_key_and_prints_a_command_that_works_when_pasted() {
@@ -22,15 +22,10 @@ fn the_first_start_creates_a_key_and_prints_a_command_that_works_when_pasted() {
         .stdout(output)
         .spawn()
         .unwrap();
-    let deadline = Instant::now() + Duration::from_mins(1);
-    let line = loop {
+    let line = eventually("a curl command is printed", || {
         let printed = fs::read_to_string(folder.path().join("output")).unwrap();
-        if let Some(line) = printed.lines().find(|line| line.trim_start().starts_with("curl ")) {
-            break line.to_owned();
-        }
-        assert!(Instant::now() < deadline, "a curl line is printed: {printed}");
-        thread::sleep(Duration::from_millis(20));
-    };
+        printed.lines().find(|line| line.trim_start().starts_with("curl ")).map(str::to_owned)
+    });
     let pasted = Command::new("bash")
         .args(["-c", &format!("{line} --silent --show-error")])
         .current_dir(folder.path())

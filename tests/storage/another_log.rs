@@ -193,6 +193,25 @@ fn a_database_crash_that_loses_acknowledged_commits_is_reported() {
 }
 
 #[test]
+fn a_node_that_rejects_its_log_rejects_it_after_a_restart_too() {
+    let server = PostgresServer::start();
+    let mut app = App::on(&server.url("postgres"));
+    assert_eq!(app.post(REX).status, 201);
+    noted(&app);
+    for _ in 0..2 {
+        assert_eq!(app.post(REX).status, 201);
+    }
+    // Before the record is updated again, which happens every few seconds.
+    server.sql("postgres", "DELETE FROM petstore_commits WHERE position > 1");
+    rejects_its_log(&app, 3, 1);
+    eventually("the newest applied commit is recorded", || {
+        (recorded_position(app.folder()) == 3).then_some(())
+    });
+    app.kill();
+    is_rejected(&mut app, "the log ends at position 1, but this node has applied commits up to position 3");
+}
+
+#[test]
 fn nodes_that_share_a_state_directory_never_move_the_record_back() {
     let server = PostgresServer::start();
     let state = tempfile::tempdir().unwrap();

@@ -1,12 +1,19 @@
 //! Logs with gaps at the start, in the middle or at the end: `log salvage --accept-gaps` adds every readable commit to a new
-//! log on any engine, with the same pets, ids, owners and idempotency keys.
+//! log on any engine, with the same pets, ids, times, owners and idempotency keys.
 
-use std::{fs, path::Path};
+use std::{fs, path::Path, sync::Arc};
 
+use adapters::event_log::{memory::MemoryLog, sled::SledLog, sqlite::SqliteLog};
+use application::{
+    contract,
+    ports::{EventLog, Position, Version},
+    transfer,
+};
 use async_nats::{HeaderMap, jetstream::stream::Config};
 use harness::{App, NatsCluster, NatsSync, PostgresServer, petstore};
 use serde_json::Value;
 use tempfile::TempDir;
+use tokio::task::{self, LocalSet};
 
 /// One pet per commit, so that ids are positions.
 const PETS: u64 = 6;
@@ -42,8 +49,16 @@ fn damage(file: &Path, positions: &[u64]) {
     fs::write(file, bytes).unwrap();
 }
 
-/// Salvages the store into the new log `target` and serves it.
-fn check(store: &str, (kind, lost): (&str, &[u64]), target: &str) {
+/// The commits of a store.
+fn commits(store: &str) -> Vec<Value> {
+    let exported = petstore(["log", "export", "--store", store]);
+    assert_eq!(exported.code, Some(0), "{}", exported.stderr);
+    let lines = exported.stdout.lines().filter(|line| !line.starts_with(r#"{"manifest""#));
+    lines.map(|line| serde_json::from_str(line).unwrap()).collect()
+}
+
+/// Salvages the store, which held the `original` commits, into the new log `target` and serves it.
+fn check(store: &str, (kind, lost): (&str, &[u64]), original: &[Value], target: &str) {
     let case = format!("{store}, gap at the {kind}");
     let kept: Vec<_> = (1..=PETS).filter(|position| !lost.contains(position)).collect();
     let salvage = || petstore(["log", "salvage", "--accept-gaps", "--from", store, "--to", target]);
@@ -62,11 +77,13 @@ fn check(store: &str, (kind, lost): (&str, &[u64]), target: &str) {
 
     let verified = petstore(["log", "verify", "--store", target]);
     assert_eq!(verified.code, Some(0), "{case}: {}", verified.stderr);
-    let exported = petstore(["log", "export", "--store", target]).stdout;
-    for (line, number) in exported.lines().zip(&kept) {
-        let commit: Value = serde_json::from_str(line).unwrap();
-        assert_eq!(commit["events"][0]["requestKey"], format!("key-{number}"), "{case}: {commit}");
-    }
+    let content = |commit: &Value| (commit["time"].clone(), commit["events"].clone());
+    let held = original.iter().filter(|commit| kept.contains(&commit["position"].as_u64().unwrap()));
+    assert_eq!(
+        commits(target).iter().map(content).collect::<Vec<_>>(),
+        held.map(content).collect::<Vec<_>>(),
+        "{case}: the same times, pets, owners and idempotency keys"
+    );
     let app = App::on(target);
     let ids: Vec<_> = app.all_pets().iter().filter_map(|pet| pet["id"].as_u64()).collect();
     assert_eq!(ids, kept, "{case}: the same pets under the same ids, served from {target}");
@@ -93,13 +110,47 @@ fn an_interrupted_run_leaves_a_target_that_is_rejected() {
     }
 }
 
+#[tokio::test(flavor = "multi_thread")]
+async fn no_node_serves_the_target_of_an_interrupted_run() {
+    let source = Arc::new(MemoryLog::default());
+    contract::fill(&*source, Version::START, PETS).await;
+    for engine in ["sled", "sqlite"] {
+        let folder = TempDir::new().unwrap();
+        let path = folder.path().join("target");
+        let store = format!("{engine}:{}", path.display());
+        let mut app = App::on(&store);
+        assert!(app.terminate().success());
+
+        let target: Arc<dyn EventLog> = match engine {
+            "sled" => Arc::new(SledLog::open(&path).unwrap()),
+            _ => Arc::new(SqliteLog::open(&path).unwrap()),
+        };
+        let (from, to) = (source.clone(), target.clone());
+        let run = async move {
+            let progress = |position| assert!(position < Position(PETS), "the run is interrupted");
+            transfer::salvage_around_gaps(&*from, Position(PETS), &*to, progress).await.map(|_| ())
+        };
+        let interrupted = LocalSet::new().run_until(async { task::spawn_local(run).await }).await;
+        assert!(interrupted.is_err_and(|error| error.is_panic()));
+        assert_eq!(target.head().await, Ok(Position(PETS - 2)), "{engine}");
+        drop(target);
+
+        let rejected = app.try_start_again().expect_err("an unfinished salvage is not served");
+        assert_eq!(rejected.code, Some(1), "{engine}: {rejected:?}");
+        let sentence = rejected.stderr.lines().last().unwrap_or_default();
+        assert!(sentence.contains("the log is an unfinished salvage"), "{engine}: {}", rejected.stderr);
+    }
+}
+
 fn check_files(engine: &str, records: &str, target: &str) {
     for gap in GAPS {
         let folder = TempDir::new().unwrap();
         let store = format!("{engine}:{}", folder.path().join("log").display());
         assert!(fill(&store).terminate().success());
+        let original = commits(&store);
         damage(&folder.path().join(records), gap.1);
-        check(&store, gap, &format!("{target}:{}", folder.path().join("target").display()));
+        let target = format!("{target}:{}", folder.path().join("target").display());
+        check(&store, gap, &original, &target);
     }
 }
 
@@ -121,11 +172,12 @@ fn a_postgres_table_with_a_gap() {
         let database = server.create_database();
         let store = server.url(&database);
         assert!(fill(&store).terminate().success());
+        let original = commits(&store);
         let (first, last) = (gap.1[0], gap.1[gap.1.len() - 1]);
         let delete = format!("DELETE FROM petstore_commits WHERE position BETWEEN {first} AND {last}");
         server.sql(&database, &delete);
         let another = server.create_database();
-        check(&store, *gap, &server.url(&another));
+        check(&store, *gap, &original, &server.url(&another));
     }
 }
 
@@ -161,6 +213,6 @@ async fn a_stream_with_a_gap() {
         for position in gap.1 {
             stream.delete_message(*position).await.unwrap();
         }
-        check(&cluster.url(&name), gap, &cluster.url(&format!("NEW_{name}")));
+        check(&cluster.url(&name), gap, &commits(&whole), &cluster.url(&format!("NEW_{name}")));
     }
 }

@@ -51,20 +51,20 @@ use tokio::{
 
 pub use copy::Copy;
 pub use engine::{Closing, Engine, open_copy};
-pub use high_water_mark::Mark;
 pub use io_error::io_error;
 pub use layout::{Layout, sync_files};
 pub use read_only::ReadOnlyLog;
 pub use reading::{Records, Visit, damaged};
-pub use salvage::{Remains, SalvagedLog};
+pub use salvage::{FoundRecords, SalvagedLog};
 
+pub(crate) use high_water_mark::check_nothing_is_lost;
 pub(crate) use opening::{check, close};
 pub(crate) use panics::{one_line, silence_panics};
 pub(crate) use reading::read_within;
 
 use super::check_size;
 use high_water_mark::HighWaterMark;
-use owner::{Owner, Request};
+use owner::{Owner, QueuedAppend};
 use shared::Shared;
 
 /// The largest record: far more than the writer ever makes, and little enough to be held in memory a few times.
@@ -82,7 +82,7 @@ const CLOSE_TIMEOUT: Duration = Duration::from_secs(15);
 pub struct EmbeddedLog<E: Engine> {
     shared: Arc<Shared<E>>,
     /// `None` only while the log is being dropped.
-    requests: Option<mpsc::Sender<Request>>,
+    requests: Option<mpsc::Sender<QueuedAppend>>,
     owner: Option<JoinHandle<()>>,
     /// Disconnected when the thread has closed the log.
     closed: Closed,
@@ -216,7 +216,7 @@ impl<E: Engine> EventLog for EmbeddedLog<E> {
         self.head().await.map_err(AppendError::Closed)?;
         let (reply, outcome) = oneshot::channel();
         let requests = self.requests.as_ref().expect("only dropping takes the queue away");
-        let request = Request { expected, record: record.clone(), reply };
+        let request = QueuedAppend { expected, record: record.clone(), reply };
         requests.send(request).await.map_err(|_| AppendError::Closed(stopped()))?;
         self.unblocking(outcome).await.map_err(|_| AppendError::Closed(self.unanswered()))?
     }

@@ -23,12 +23,12 @@ use std::{
     thread,
 };
 
-use application::ports::{CommitId, LogError, Position, Record, StoredRecord};
+use application::ports::{CommitId, LogError, Position, Record, StoredRecord, Version};
 use bytes::Bytes;
 
 use super::embedded::{
-    Closing, EmbeddedLog, Engine, Layout, Mark, Records, Remains, Visit, damaged, io_error, silence_panics,
-    sync_files,
+    Closing, EmbeddedLog, Engine, FoundRecords, Layout, Records, Visit, check_nothing_is_lost, damaged,
+    io_error, silence_panics, sync_files,
 };
 use crate::private_files::{self, check_file, check_folder, create_folders};
 
@@ -81,10 +81,10 @@ impl Engine for Sled {
         vec![records(layout)]
     }
 
-    fn open(layout: &Layout, acknowledged: Mark) -> Result<Self, LogError> {
+    fn open(layout: &Layout, acknowledged: Version) -> Result<Self, LogError> {
         if !records(layout).exists() {
             // sled would create a new file in the place of a lost one.
-            acknowledged.check(Position::START, None)?;
+            check_nothing_is_lost(acknowledged, Position::START, None)?;
             create_folders(&folder(layout)).map_err(io_error("creating the log"))?;
         }
         remove_unfinished(layout).map_err(io_error("opening the log"))?;
@@ -97,9 +97,9 @@ impl Engine for Sled {
         synced.map_err(io_error("writing the log to the disk"))
     }
 
-    fn last(&self) -> Result<Mark, LogError> {
+    fn last(&self) -> Result<Version, LogError> {
         let Some((key, _)) = self.db.last().map_err(log_error("reading the end of the log"))? else {
-            return Ok(Mark::START);
+            return Ok(Version::START);
         };
         let position = chunks::position_of(&key)
             .ok_or_else(|| damaged(Position::START, "a key is none of a position"))?;
@@ -108,11 +108,14 @@ impl Engine for Sled {
 
     fn commit_at(&self, position: Position) -> Result<Option<CommitId>, LogError> {
         let first = self.db.get(chunks::key(position, 0)).map_err(log_error("reading the log"))?;
-        first.map(|_| Ok(self.assemble(position)?.0.commit)).transpose()
+        match first {
+            None => Ok(None),
+            Some(_) => Ok(self.assemble(position)?.0.commit),
+        }
     }
 
-    fn append(&self, at: Mark, record: &Record) -> Result<(), LogError> {
-        let written = self.db.apply_batch(chunks::batch(at, record)).and_then(|()| self.db.flush());
+    fn append(&self, position: Position, record: &Record) -> Result<(), LogError> {
+        let written = self.db.apply_batch(chunks::batch(position, record)).and_then(|()| self.db.flush());
         written.map_err(log_error("writing to the log"))?;
         self.records.sync_data().map_err(io_error("syncing the log"))
     }
@@ -135,7 +138,7 @@ impl Engine for Sled {
         Ok(())
     }
 
-    fn salvage(layout: &Layout, acknowledged: Option<Mark>) -> Result<Remains, LogError> {
+    fn salvage(layout: &Layout, acknowledged: Option<Version>) -> Result<FoundRecords, LogError> {
         salvage::find(layout, acknowledged)
     }
 }
@@ -144,8 +147,8 @@ impl Records for Sled {
     fn visit(&self, after: Position, last: Position, visit: &mut Visit<'_>) -> Result<(), LogError> {
         let mut pairs = self.db.range(chunks::key(after.next(), 0)..chunks::key(last.next(), 0));
         for position in (after.0 + 1..=last.0).map(Position) {
-            let (mark, bytes) = assemble(position, &mut pairs)?;
-            if visit(StoredRecord { position, id: Some(mark.commit), bytes }).is_break() {
+            let (version, bytes) = assemble(position, &mut pairs)?;
+            if visit(StoredRecord { position, id: version.commit, bytes }).is_break() {
                 break;
             }
         }
@@ -168,7 +171,7 @@ impl Sled {
         Ok(Self { db, records })
     }
 
-    fn assemble(&self, position: Position) -> Result<(Mark, Bytes), LogError> {
+    fn assemble(&self, position: Position) -> Result<(Version, Bytes), LogError> {
         assemble(position, &mut self.db.range(chunks::key(position, 0)..chunks::key(position.next(), 0)))
     }
 }
@@ -179,7 +182,7 @@ impl fmt::Debug for Sled {
     }
 }
 
-fn assemble(position: Position, pairs: &mut ::sled::Iter) -> Result<(Mark, Bytes), LogError> {
+fn assemble(position: Position, pairs: &mut ::sled::Iter) -> Result<(Version, Bytes), LogError> {
     chunks::assemble(position, |number| match pairs.next() {
         Some(Ok((key, chunk))) if *key == chunks::key(position, number) => Ok(chunk),
         Some(Ok(_)) | None => Err(damaged(position, "it is missing, or a part of it")),

@@ -16,11 +16,13 @@ use std::{
     sync::atomic::{AtomicU64, Ordering::Relaxed},
 };
 
-use application::ports::{CommitId, LogError, Position, Record};
+use application::ports::{CommitId, LogError, Position, Record, Version};
 use parking_lot::Mutex;
 use rusqlite::{Connection, OpenFlags, params};
 
-use super::embedded::{Closing, Copy, EmbeddedLog, Engine, Layout, Mark, Remains, io_error, open_copy};
+use super::embedded::{
+    Closing, Copy, EmbeddedLog, Engine, FoundRecords, Layout, check_nothing_is_lost, io_error, open_copy,
+};
 use crate::private_files::{check_file, create_file};
 
 use connection::{READ_ONLY, READ_UNCHANGING, VERSION, WRITE, connect, holds_log};
@@ -85,11 +87,11 @@ impl Engine for Sqlite {
         vec![layout.path.clone(), layout.beside("-wal")]
     }
 
-    fn open(layout: &Layout, acknowledged: Mark) -> Result<Self, LogError> {
+    fn open(layout: &Layout, acknowledged: Version) -> Result<Self, LogError> {
         let path = &layout.path;
         if length(path) == 0 {
             // SQLite would begin anew, and delete the write-ahead log of a lost database.
-            acknowledged.check(Position::START, None)?;
+            check_nothing_is_lost(acknowledged, Position::START, None)?;
             // Created here rather than by SQLite, so that no other user can open it even for a moment. SQLite gives its
             // own files the mode of the database.
             create_file(path).map_err(io_error("creating the log"))?;
@@ -103,7 +105,7 @@ impl Engine for Sqlite {
 
     /// In its place if everything is in the database: then SQLite needs neither locks nor an index. What is still in the
     /// write-ahead log can be read only with an index, which a copy gets.
-    fn open_to_read(layout: &Layout, acknowledged: Mark) -> Result<(Self, Option<Copy>), LogError> {
+    fn open_to_read(layout: &Layout, acknowledged: Version) -> Result<(Self, Option<Copy>), LogError> {
         let [wal, journal] = ["-wal", "-journal"].map(|ending| length(&layout.beside(ending)));
         if length(&layout.path) > 0 && wal + journal == 0 {
             let writer = connect(&layout.path, READ_UNCHANGING)?;
@@ -124,17 +126,17 @@ impl Engine for Sqlite {
         Ok(())
     }
 
-    fn last(&self) -> Result<Mark, LogError> {
-        Ok(connection::commit(&self.writer.lock(), connection::LAST, [])?.unwrap_or(Mark::START))
+    fn last(&self) -> Result<Version, LogError> {
+        Ok(connection::commit(&self.writer.lock(), connection::LAST, [])?.unwrap_or(Version::START))
     }
 
     fn commit_at(&self, position: Position) -> Result<Option<CommitId>, LogError> {
         let found = connection::commit(&self.writer.lock(), connection::AT, [position.0])?;
-        Ok(found.map(|mark| mark.commit))
+        Ok(found.and_then(|version| version.commit))
     }
 
-    fn append(&self, at: Mark, record: &Record) -> Result<(), LogError> {
-        let values = params![at.position.0, &at.commit.0.as_bytes()[..], &record.bytes[..]];
+    fn append(&self, position: Position, record: &Record) -> Result<(), LogError> {
+        let values = params![position.0, &record.id.0.as_bytes()[..], &record.bytes[..]];
         let writer = self.writer.lock();
         let stored = writer.prepare_cached(APPEND).and_then(|mut append| append.execute(values));
         stored.map_err(log_error("writing to the log"))?;
@@ -168,12 +170,12 @@ impl Engine for Sqlite {
     }
 
     /// Reads a copy: SQLite may repair while it reads, and what is damaged is to stay as it is.
-    fn salvage(layout: &Layout, _: Option<Mark>) -> Result<Remains, LogError> {
+    fn salvage(layout: &Layout, _: Option<Version>) -> Result<FoundRecords, LogError> {
         let copy = Copy::temporary::<Self>(layout)?;
         let remains = Self::new(&copy.layout, connect(&copy.layout.path, READ_ONLY)?, READ_ONLY)?;
         // Where even the last position cannot be told, the mark has to do.
         let last = remains.last().map_or(Position::START, |last| last.position);
-        Ok(Remains { records: Box::new(remains), last, found: None, copy: Some(copy) })
+        Ok(FoundRecords { records: Box::new(remains), last, found: None, copy: Some(copy) })
     }
 }
 

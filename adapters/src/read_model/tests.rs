@@ -19,7 +19,7 @@ fn pet(id: i64, status: Option<PetStatus>) -> Pet {
 
 fn holding(pets: &[Pet]) -> MemoryReadModel {
     let model = MemoryReadModel::default();
-    model.apply(&commit(1, pets.iter().cloned().map(PetEvent::Added)).view());
+    model.apply(&commit(1, pets.iter().cloned().map(PetEvent::Added)));
     model
 }
 

@@ -105,11 +105,9 @@ fn a_stored_record_is_the_commit_of_its_position_and_id() {
     let id = the_golden_commit().id;
     for sound in [stored(Position(42), None), stored(Position(42), Some(id))] {
         assert_eq!(decode_stored(&sound), Ok(the_golden_commit()));
-        assert_eq!(*read_stored(&sound).unwrap().view(), the_golden_commit().view());
     }
     for wrong in [stored(Position(43), Some(id)), stored(Position(42), Some(CommitId(Uuid::nil())))] {
         assert_eq!(decode_stored(&wrong).unwrap_err().fault, Fault::Damaged);
-        assert_eq!(read_stored(&wrong).map(drop).unwrap_err().fault, Fault::Damaged);
     }
 }
 
@@ -279,10 +277,10 @@ proptest! {
     fn every_record_is_read_as_serde_parses_it(commit in any_commit()) {
         let bytes = encode(&commit).bytes;
         let is_plain = !bytes.contains(&b'\\');
-        let record = StoredRecord { position: commit.position, id: Some(commit.id), bytes };
-        let read = read_stored(&record).unwrap();
-        prop_assert_eq!(&*read.view(), &commit.view());
-        prop_assert_eq!(matches!(read, Decoded::Borrowed(_)), is_plain, "only escapes need serde");
+        let read = fast_decoder::read(&bytes[..bytes.len() - CHECKSUM_LEN]);
+        prop_assert_eq!(read.is_some(), is_plain, "only escapes need serde");
+        prop_assert_eq!(read.map_or_else(|| parse(&bytes), Ok), Ok(commit.clone()));
+        prop_assert_eq!(parse(&bytes), Ok(commit));
     }
 
     #[test]
@@ -299,8 +297,7 @@ proptest! {
         }
         let record = [&body[..], b",\"crc32c\":\"00000000\"}"].concat();
         if let Some(read) = fast_decoder::read(&body) {
-            let parsed = parse(&record);
-            prop_assert_eq!(parsed.as_ref().map(Commit::view), Ok(read));
+            prop_assert_eq!(parse(&record), Ok(read));
         }
     }
 

@@ -7,7 +7,7 @@ use std::time::Duration;
 use thiserror::Error;
 use tokio::time;
 
-use super::{Broken, Check, Summary, walk};
+use super::{Broken, Checked, Tally, walk};
 use crate::{
     backoff::Backoff,
     codec,
@@ -102,8 +102,8 @@ pub async fn copy(
     to: &dyn EventLog,
     until: Until,
     mut report: impl FnMut(CopyStep<'_>),
-) -> Result<Summary, Broken<CopyError>> {
-    let mut copied = Check::default();
+) -> Result<Tally, Broken<CopyError>> {
+    let mut copied = Checked::default();
     let ended = run(from, to, until, &mut copied, &mut report).await;
     copied.end(ended)
 }
@@ -112,22 +112,24 @@ async fn run(
     from: &dyn LogSource,
     to: &dyn EventLog,
     until: Until,
-    copied: &mut Check,
+    copied: &mut Checked,
     report: &mut impl FnMut(CopyStep<'_>),
 ) -> Result<(), CopyError> {
-    let mut target = Target::open(to).await?;
+    let mut target = CopyTarget::open(to).await?;
     match (until, &target.last) {
         (Until::Head, _) => check_sizes(from, to).await?,
-        (Until::Stopped, Some(last)) => *copied = Check::after(last).map_err(CopyError::Target)?,
+        (Until::Stopped, Some(last)) => {
+            *copied = Checked::resume(last.clone()).map_err(CopyError::Target)?;
+        }
         (Until::Stopped, None) => {}
     }
     let mut failures = 0;
     loop {
-        let before = copied.sound.last;
+        let before = copied.tally.position();
         match copy_on(from, &mut target, until, copied, report).await {
             Err(error) if until == Until::Stopped && error.may_pass() => {
                 report(CopyStep::Waiting(&error));
-                failures = if copied.sound.last > before { 1 } else { failures + 1 };
+                failures = if copied.tally.position() > before { 1 } else { failures + 1 };
                 time::sleep(RETRY.delay(failures)).await;
             }
             ended => return ended,
@@ -138,29 +140,29 @@ async fn run(
 /// Copies until the head is reached or something fails.
 async fn copy_on(
     from: &dyn LogSource,
-    target: &mut Target<'_>,
+    target: &mut CopyTarget<'_>,
     until: Until,
-    copied: &mut Check,
+    copied: &mut Checked,
     report: &mut impl FnMut(CopyStep<'_>),
 ) -> Result<(), CopyError> {
-    if let Some(last) = &copied.last {
+    if let Some(last) = copied.tally.last() {
         compare(from, last).await?;
     }
-    report(CopyStep::Resumed(copied.sound.last));
+    report(CopyStep::Resumed(copied.tally.position()));
     loop {
         if until == Until::Stopped {
             // First, so that a running service has a follower from the beginning, and sends it everything before it stops.
-            from.wait_for(copied.sound.last, POLL_INTERVAL).await?;
+            from.wait_for(copied.tally.position(), POLL_INTERVAL).await?;
         }
-        let records = copied.next_records(from).await?;
+        let records = copied.tally.read_next(from, ReadBound::BATCH).await?;
         if records.is_empty() && until == Until::Head {
-            return target.ends_at(copied.sound.last);
+            return target.ends_at(copied.tally.position());
         }
-        for record in &records {
-            let commit = copied.follows(record)?;
+        for record in records {
+            let commit = copied.check_next(&record)?;
             let mut failures = 0;
             loop {
-                match target.take(record, commit.id).await {
+                match target.take(&record, commit.id).await {
                     Err(error) if until == Until::Stopped && error.may_pass() => {
                         report(CopyStep::Waiting(&error));
                         failures += 1;
@@ -169,7 +171,7 @@ async fn copy_on(
                     taken => break taken?,
                 }
             }
-            copied.take(record, &commit);
+            copied.tally.add_commit(record, &commit);
             report(CopyStep::Stored(&commit));
         }
     }
@@ -201,14 +203,14 @@ async fn compare(from: &dyn LogSource, last: &StoredRecord) -> Result<(), CopyEr
 }
 
 /// The log that is filled.
-pub(super) struct Target<'a> {
+pub(super) struct CopyTarget<'a> {
     to: &'a dyn EventLog,
     version: Version,
     /// The last record that the target holds.
     last: Option<StoredRecord>,
 }
 
-impl<'a> Target<'a> {
+impl<'a> CopyTarget<'a> {
     pub(super) async fn open(to: &'a dyn EventLog) -> Result<Self, CopyError> {
         let open = async || {
             let head = to.head().await?;
@@ -245,26 +247,27 @@ impl<'a> Target<'a> {
     }
 }
 
-/// Appends the record, and finds out whether it is stored when the log cannot tell.
+/// Appends the record, and resolves an unclear outcome. A conflict with a record that is not shown is tried again: a server
+/// that has just become the leader may not have applied the last record yet.
 pub(super) async fn append(to: &dyn EventLog, before: Version, record: &Record) -> Result<(), CopyError> {
     let next = before.position.next();
-    let mut in_doubt = None;
+    let mut unclear = None;
     for _ in 0..APPEND_TRIES_MAX {
         match to.append(before, record).await {
             Ok(_) => return Ok(()),
-            Err(AppendError::Unclear(error)) => in_doubt = Some(error),
+            Err(AppendError::Unclear(error)) => unclear = Some(error),
             Err(AppendError::Conflict) => {}
             Err(AppendError::NotStored(error) | AppendError::Closed(error)) => {
                 return Err(CopyError::Target(error));
             }
         }
         match to.read(before.position, ReadBound::ONE).await {
-            Ok(found) if found.first().is_some_and(|found| found.bytes == record.bytes) => return Ok(()),
-            Ok(found) if found.is_empty() && in_doubt.is_some() => {}
+            Ok(found) if found.is_empty() => {}
+            Ok(found) if found.iter().all(|found| found.bytes == record.bytes) => return Ok(()),
             Ok(_) => return Err(CopyError::TargetInUse(next)),
-            Err(error) => in_doubt = Some(error),
+            Err(error) => unclear = Some(error),
         }
         time::sleep(APPEND_RETRY_DELAY).await;
     }
-    Err(in_doubt.map_or(CopyError::TargetInUse(next), CopyError::Target))
+    Err(unclear.map_or(CopyError::TargetInUse(next), CopyError::Target))
 }

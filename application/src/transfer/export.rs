@@ -6,21 +6,16 @@ use bytes::Bytes;
 use chrono::{DateTime, Utc};
 use thiserror::Error;
 
-use super::{
-    Broken, Check, CopyError, Summary,
-    copy::Target,
-    manifest::{MANIFEST, Manifest},
-    walk,
-};
+use super::{Broken, Checked, CopyError, Tally, copy::CopyTarget, walk};
 use crate::{
     commit::Commit,
     ports::{EventLog, LogError, LogSource, Position, StoredRecord},
 };
 
-/// A line is a commit, and commits are far smaller than this: whatever is longer is no export.
+/// The longest line of an export. Commits are far smaller.
 pub const LINE_MAX: u64 = 64 * 1024 * 1024;
 
-/// Why a history was not written to a file or not read from one.
+/// An error of an export or an import.
 #[derive(Debug, Error)]
 pub enum ExportError {
     /// The log that is exported cannot be read.
@@ -49,66 +44,66 @@ pub async fn export(
     mut file: impl Write,
     now: DateTime<Utc>,
     mut progress: impl FnMut(Position),
-) -> Result<Summary, Broken<ExportError>> {
-    let summary = walk(log, async |record, _| {
+) -> Result<Tally, Broken<ExportError>> {
+    let tally = walk(log, async |record, _| {
         file.write_all(&record.bytes)?;
         file.write_all(b"\n")?;
         progress(record.position);
         Ok(())
     })
     .await?;
-    match Manifest::of(&summary, now).write(&mut file) {
-        Ok(()) => Ok(summary),
-        Err(error) => Err(Broken { sound: Box::new(summary), error: error.into() }),
+    match file.write_all(&tally.manifest(now)).and_then(|()| file.flush()) {
+        Ok(()) => Ok(tally),
+        Err(error) => Err(Broken { sound: Box::new(tally), error: error.into() }),
     }
 }
 
-/// Reads an export into `to`. Goes on where an earlier import stopped; refuses a target that holds anything else,
-/// and a file that does not end with a manifest which fits it. Only the end of the file tells that, so whatever can be
-/// read twice should be [checked](check_export) first.
+/// Reads an export into `to`. Resumes where an earlier import stopped; rejects a target that holds anything else, and a file
+/// without a matching manifest at its end. Only the end of the file shows that, so a file that can be read twice should be
+/// [checked](check_export) first.
 pub async fn import(
     file: impl BufRead,
     to: &dyn EventLog,
     mut progress: impl FnMut(Position),
-) -> Result<Summary, Broken<ExportError>> {
-    let mut target = match Target::open(to).await {
+) -> Result<Tally, Broken<ExportError>> {
+    let mut target = match CopyTarget::open(to).await {
         Ok(target) => target,
         Err(error) => return Err(Broken { sound: Box::default(), error: error.into() }),
     };
-    let summary = read(file, async |record, commit| {
+    let tally = read(file, async |record, commit| {
         target.take(record, commit.id).await?;
         progress(record.position);
         Ok(())
     })
     .await?;
-    match target.ends_at(summary.last) {
-        Ok(()) => Ok(summary),
-        Err(error) => Err(Broken { sound: Box::new(summary), error: error.into() }),
+    match target.ends_at(tally.position()) {
+        Ok(()) => Ok(tally),
+        Err(error) => Err(Broken { sound: Box::new(tally), error: error.into() }),
     }
 }
 
-/// Reads an export to its end, and tells whether it is whole.
-pub async fn check_export(file: impl BufRead) -> Result<Summary, Broken<ExportError>> {
+/// Reads an export to its end, and checks that it is complete.
+pub async fn check_export(file: impl BufRead) -> Result<Tally, Broken<ExportError>> {
     read(file, async |_, _| Ok(())).await
 }
 
 async fn read(
     mut file: impl BufRead,
     mut visit: impl AsyncFnMut(&StoredRecord, &Commit) -> Result<(), ExportError>,
-) -> Result<Summary, Broken<ExportError>> {
-    let mut check = Check::default();
+) -> Result<Tally, Broken<ExportError>> {
+    let mut checked = Checked::default();
     let ended = async {
         let mut line = Vec::new();
         loop {
-            let position = check.sound.last.next();
+            let position = checked.tally.position().next();
             let wrong = |what: String| ExportError::NotAnExport { line: position.0, what };
             line.clear();
             if file.by_ref().take(LINE_MAX).read_until(b'\n', &mut line)? == 0 {
                 return Err(wrong("is missing: an export must end with a manifest; export again".into()));
             }
             let bytes = line.strip_suffix(b"\n").unwrap_or(&line);
-            if bytes.starts_with(MANIFEST) {
-                if !Manifest::read(bytes).is_some_and(|manifest| manifest.fits(&check.summary())) {
+            if Tally::is_manifest(bytes) {
+                if !checked.tally.matches(bytes) {
                     return Err(wrong(
                         "is a manifest that does not match the lines before it: some were lost or changed; export again".into(),
                     ));
@@ -119,12 +114,12 @@ async fn read(
                 return Ok(());
             }
             let record = StoredRecord { position, id: None, bytes: Bytes::copy_from_slice(bytes) };
-            let commit =
-                check.follows(&record).map_err(|error| wrong(format!("is not the next commit: {error}")))?;
+            let commit = checked.check_next(&record);
+            let commit = commit.map_err(|error| wrong(format!("is not the next commit: {error}")))?;
             visit(&record, &commit).await?;
-            check.take(&record, &commit);
+            checked.tally.add_commit(record, &commit);
         }
     };
     let ended = ended.await;
-    check.end(ended)
+    checked.end(ended)
 }

@@ -4,36 +4,25 @@ use std::ops::AsyncFnMut;
 
 use uuid::Uuid;
 
-use super::{Check, CopyError, Summary, copy::append};
+use super::{Checked, CopyError, Tally, copy::append};
 use crate::{
     codec,
     commit::{Commit, CommitId, NodeId},
     ports::{EventLog, Fault, LogError, LogSource, Position, ReadBound, StoredRecord},
 };
 
-/// From the first to the last position that cannot be read.
-pub type Gap = (Position, Position);
-
-/// What can be read of a log, and what cannot.
-#[derive(Debug, Clone, Default, PartialEq, Eq)]
-pub struct Remains {
-    /// The last position that the log is known to have had.
-    pub reach: Position,
-    /// What cannot be read up to there, in order.
-    pub gaps: Vec<Gap>,
-    /// How many commits can be read.
-    pub commits: u64,
-    /// How many events they hold.
-    pub events: u64,
-}
-
-/// Reads every record up to `reach` that is sound in itself, and hands it on.
+/// Reads every record up to `reach` that is sound in itself, and hands its commit to `visit`. Returns the first and the last
+/// position of each gap, in order.
 pub async fn read_around_gaps<E: From<LogError>>(
     log: &dyn LogSource,
     reach: Position,
     mut visit: impl AsyncFnMut(Commit) -> Result<(), E>,
-) -> Result<Remains, E> {
-    let mut remains = Remains { reach, ..Remains::default() };
+) -> Result<Vec<(Position, Position)>, E> {
+    let mut gaps: Vec<(Position, Position)> = Vec::new();
+    let mut add_gap = |position: Position| match gaps.last_mut() {
+        Some((_, last)) if last.next() == position => *last = position,
+        Some(_) | None => gaps.push((position, position)),
+    };
     let (mut after, mut bound) = (Position::START, ReadBound::BATCH);
     while after < reach {
         let records = match log.read(after, bound).await {
@@ -47,62 +36,62 @@ pub async fn read_around_gaps<E: From<LogError>>(
             Ok(records) => records,
         };
         if records.is_empty() {
-            remains.misses(after.next());
             after = after.next();
+            add_gap(after);
         }
         for record in records {
             after = record.position;
             match codec::decode_stored(&record) {
                 Ok(commit) => {
-                    remains.commits += 1;
-                    remains.events += commit.entries.len() as u64;
                     bound = ReadBound::BATCH;
                     visit(commit).await?;
                 }
-                Err(error) if error.fault == Fault::Damaged => remains.misses(record.position),
+                Err(error) if error.fault == Fault::Damaged => add_gap(after),
                 Err(error) => return Err(error.into()),
             }
         }
     }
-    Ok(remains)
+    Ok(gaps)
 }
 
 /// Adds the events of every readable commit to `to`, which must be empty: the same pets, ids, times, owners and idempotency
-/// keys, in commits of a new history.
+/// keys, in commits of a new history. Returns the gaps and the tally of the new history. Until the last commit is added, the
+/// history ends with [`NodeId::UNFINISHED_SALVAGE`], and no node accepts it.
 pub async fn salvage_around_gaps(
     from: &dyn LogSource,
     reach: Position,
     to: &dyn EventLog,
     mut progress: impl FnMut(Position),
-) -> Result<(Remains, Summary), CopyError> {
+) -> Result<(Vec<(Position, Position)>, Tally), CopyError> {
     if to.head().await.map_err(CopyError::Target)? != Position::START {
         return Err(CopyError::NotEmpty);
     }
-    let mut check = Check::default();
-    let node = NodeId::random();
-    let remains = read_around_gaps::<CopyError>(from, reach, async |commit| {
-        let read = commit.position;
-        let before = check.history.version;
-        let (position, previous) = (before.position.next(), check.history.head_hash);
-        let added = Commit { position, id: CommitId(Uuid::now_v7()), previous, node, ..commit };
-        let record = codec::encode(&added);
-        let stored = StoredRecord { position, id: None, bytes: record.bytes.clone() };
-        check.follows(&stored)?;
-        append(to, before, &record).await?;
-        check.take(&stored, &added);
-        progress(read);
-        Ok(())
+    let mut added = Checked::default();
+    // The last commit is not known before the next one is read.
+    let mut pending: Option<Commit> = None;
+    let gaps = read_around_gaps::<CopyError>(from, reach, async |commit| {
+        progress(commit.position);
+        match pending.replace(commit) {
+            Some(commit) => add(to, &mut added, commit, NodeId::UNFINISHED_SALVAGE).await,
+            None => Ok(()),
+        }
     })
     .await?;
-    Ok((remains, check.summary()))
+    if let Some(commit) = pending {
+        add(to, &mut added, commit, NodeId::random()).await?;
+    }
+    Ok((gaps, added.tally))
 }
 
-impl Remains {
-    /// Adds a position that cannot be read.
-    fn misses(&mut self, position: Position) {
-        match self.gaps.last_mut() {
-            Some((_, last)) if last.next() == position => *last = position,
-            Some(_) | None => self.gaps.push((position, position)),
-        }
-    }
+/// Adds the events of a commit in a new commit of this node.
+async fn add(to: &dyn EventLog, added: &mut Checked, commit: Commit, node: NodeId) -> Result<(), CopyError> {
+    let before = added.history.version;
+    let (position, previous) = (before.position.next(), added.history.head_hash);
+    let commit = Commit { position, id: CommitId(Uuid::now_v7()), previous, node, ..commit };
+    let record = codec::encode(&commit);
+    let stored = StoredRecord { position, id: Some(record.id), bytes: record.bytes.clone() };
+    added.check_next(&stored)?;
+    append(to, before, &record).await?;
+    added.tally.add_commit(stored, &commit);
+    Ok(())
 }

@@ -1,4 +1,4 @@
-//! What the writer does while the log takes no commits: it refuses requests, and looks when it can go on.
+//! The writer while the log accepts no commits: it rejects requests, and retries until writes can resume.
 
 use std::{ops::ControlFlow, time::Duration};
 
@@ -10,25 +10,25 @@ use crate::{
     ports::{Fault, LogError},
 };
 
-/// How long to wait before an engine that rejects commits is asked again. The leader of a JetStream cluster that is over its
-/// limit resigns whenever it is asked.
+/// The delays between probes of an engine that rejects commits. They grow, because an engine that is over its limit may elect
+/// a new leader at each probe.
 const PROBE: Backoff = Backoff::new(RETRY_DELAY, Duration::from_secs(4));
 
 impl Writer {
-    /// Finds out whether the engine has refused one commit or refuses them all, for reasons of its own: missing rights, a
-    /// quota, a full disk. In that case every request is refused until a probe is not. Some engines take probes and still
-    /// refuse commits, so only the next commit, or a second without any, ends it.
+    /// Probes whether the engine has rejected one commit or rejects all of them: missing rights, a quota, a full disk. In that
+    /// case every request is rejected until a probe succeeds. Some engines accept probes and still reject commits, so writes
+    /// resume only with the next commit, or after a second without requests.
     pub(super) async fn probe(&mut self, covered: usize, mut error: LogError) {
-        if self.refusals == 0 && self.replica.log.check_writable().await.is_ok() {
-            self.refusals = 1;
+        if self.rejections == 0 && self.replica.log.check_writable().await.is_ok() {
+            self.rejections = 1;
             tracing::warn!("a commit was rejected: {error}");
-            self.replica.monitor.resume_writes();
-            return self.refuse(covered, error.fault);
+            self.resume_writes();
+            return self.reject(covered, error.fault);
         }
         loop {
-            self.replica.monitor.stop_writes(&error);
-            self.refusals = self.refusals.saturating_add(1);
-            if self.refuse_all(error.fault, PROBE.delay(self.refusals)).await.is_break() {
+            self.stop_writes(&error);
+            self.rejections = self.rejections.saturating_add(1);
+            if self.reject_all(error.fault, PROBE.delay(self.rejections)).await.is_break() {
                 return;
             }
             match self.replica.log.check_writable().await {
@@ -39,36 +39,33 @@ impl Writer {
         }
     }
 
-    /// Waits until the log is sound again and this node has caught up with it. A log that is merely away for a
-    /// moment is waited for, and the requests with it; otherwise every request is refused at once.
+    /// Waits until the log can be read again and this node has caught up with it. Requests wait during a short outage;
+    /// otherwise they are rejected at once.
     pub(super) async fn recover(&mut self, mut error: LogError) {
         let begun = Instant::now();
         loop {
-            if error.fault == Fault::AnotherLog {
-                self.replica.record_failure(&error);
-            }
-            self.replica.monitor.stop_writes(&error);
-            let for_a_moment = error.fault == Fault::Unreachable && begun.elapsed() < APPEND_TIMEOUT;
-            if for_a_moment && !self.queue.is_closed() {
+            self.stop_writes(&error);
+            let is_short = error.fault == Fault::Unreachable && begun.elapsed() < APPEND_TIMEOUT;
+            if is_short && !self.queue.is_closed() {
                 time::sleep(RETRY_DELAY).await;
-            } else if self.refuse_all(error.fault, RETRY_DELAY).await.is_break() {
+            } else if self.reject_all(error.fault, RETRY_DELAY).await.is_break() {
                 return;
             }
-            match self.replica.resume().await.and_then(|()| self.durable_enough()) {
-                Ok(()) => return self.replica.monitor.resume_writes(),
+            match self.replica.resume().await.and_then(|()| self.check_durability()) {
+                Ok(()) => return self.resume_writes(),
                 Err(again) => error = again,
             }
         }
     }
 
     /// Rejects queued requests, and new ones until the next retry. Breaks when no more requests can arrive.
-    async fn refuse_all(&mut self, fault: Fault, delay: Duration) -> ControlFlow<()> {
-        self.refuse(self.waiting.len(), fault);
+    async fn reject_all(&mut self, fault: Fault, delay: Duration) -> ControlFlow<()> {
+        self.reject(self.waiting.len(), fault);
         let next_try = Instant::now() + delay;
         while let Ok(request) = time::timeout_at(next_try, self.queue.recv()).await {
             let Some(request) = request else { return ControlFlow::Break(()) };
             self.waiting.push_back(request);
-            self.refuse(1, fault);
+            self.reject(1, fault);
         }
         ControlFlow::Continue(())
     }

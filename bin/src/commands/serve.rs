@@ -158,7 +158,8 @@ async fn serve(arguments: ServeArguments, output: &Output) -> anyhow::Result<()>
         () = signals.received() => return Ok(()),
     };
     let store = Arc::new(store);
-    tokio::spawn(recorder.clone().run(Arc::downgrade(&store), store.first_applied()));
+    let record = recorder.clone().run(Arc::downgrade(&store), store.first_applied(), store.health_changes());
+    tokio::spawn(record);
     service.open(store.clone());
     let (server, address) = match early {
         Some(listening) => listening,
@@ -185,7 +186,7 @@ async fn serve(arguments: ServeArguments, output: &Output) -> anyhow::Result<()>
         let close = async {
             // This writes files, and a hanging disk must not delay signals.
             spawn_blocking(move || keys.close()).await?;
-            recorder.record(&store).await;
+            recorder.record(store.identity()).await;
             close(store).await
         };
         match tokio::time::timeout(CLOSE_TIMEOUT, close).await {

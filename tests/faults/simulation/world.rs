@@ -32,7 +32,7 @@ impl World {
         gives_up: Option<Duration>,
     ) -> Option<Created> {
         let life = node.life()?;
-        let damaged = || life.store.health().log.is_some_and(|error| error.fault == Fault::Damaged);
+        let damaged = || life.store.health().unusable().is_some_and(|error| error.fault == Fault::Damaged);
         let before = damaged();
         let sent = self.asked(node, &request);
         let outcome = outcome(&life, request.clone(), gives_up.unwrap_or(Duration::MAX)).await;

@@ -10,10 +10,8 @@ use std::{
     sync::Mutex,
 };
 
-use adapters::event_log::embedded::{
-    Closing, Engine, Layout, Mark, Records, Visit, damaged, io_error, sync_files,
-};
-use application::ports::{CommitId, LogError, Position, Record, StoredRecord};
+use adapters::event_log::embedded::{Closing, Engine, Layout, Records, Visit, damaged, io_error, sync_files};
+use application::ports::{CommitId, LogError, Position, Record, StoredRecord, Version};
 use uuid::Uuid;
 
 /// A file of frames: length, commit id, record. A real engine would add a checksum to find damaged frames; of a record
@@ -60,7 +58,7 @@ impl Engine for FileEngine {
     }
 
     /// A last frame that is cut off was never acknowledged, and is left out.
-    fn open(layout: &Layout, _: Mark) -> Result<Self, LogError> {
+    fn open(layout: &Layout, _: Version) -> Result<Self, LogError> {
         let open = || {
             let mut options = OpenOptions::new();
             let file = options.read(true).write(true).create(true).truncate(false).open(&layout.path)?;
@@ -89,21 +87,20 @@ impl Engine for FileEngine {
             .map_err(io_error("syncing the log"))
     }
 
-    fn last(&self) -> Result<Mark, LogError> {
+    fn last(&self) -> Result<Version, LogError> {
         let index = self.index.lock().expect("nothing panics while it is locked");
-        let last =
-            index.last().map(|frame| Mark { position: Position(index.len() as u64), commit: frame.commit });
-        Ok(last.unwrap_or(Mark::START))
+        let last = index.last().map(|frame| Version::at(Position(index.len() as u64), frame.commit));
+        Ok(last.unwrap_or(Version::START))
     }
 
     fn commit_at(&self, position: Position) -> Result<Option<CommitId>, LogError> {
         Ok(self.frame(position).map(|frame| frame.commit))
     }
 
-    fn append(&self, at: Mark, record: &Record) -> Result<(), LogError> {
+    fn append(&self, _: Position, record: &Record) -> Result<(), LogError> {
         let len = u32::try_from(record.bytes.len()).expect("records are limited to far less than 4 GiB");
-        let frame = Frame { commit: at.commit, start: self.end() + HEADER_LEN as u64, len };
-        let bytes = [&len.to_be_bytes()[..], at.commit.0.as_bytes(), &record.bytes].concat();
+        let frame = Frame { commit: record.id, start: self.end() + HEADER_LEN as u64, len };
+        let bytes = [&len.to_be_bytes()[..], record.id.0.as_bytes(), &record.bytes].concat();
         let stored = self.file.write_all_at(&bytes, self.end()).and_then(|()| self.file.sync_data());
         stored.map_err(io_error("writing to the log"))?;
         self.index.lock().expect("nothing panics while it is locked").push(frame);

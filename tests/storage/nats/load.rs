@@ -126,13 +126,13 @@ impl Load {
         println!(
             "{what}: acknowledged {}, present {present}, in {} commits, {} pets in all; longest stall {:.1} s",
             output.len(),
-            summary.last,
+            summary.position(),
             logged.len(),
             tally.stall.as_secs_f64(),
         );
         assert_eq!(present, output.len(), "every acknowledged pet is in the log under its id");
         for store in &self.stores {
-            shows_everything(store, summary.last, &logged).await;
+            shows_everything(store, summary.position(), &logged).await;
         }
     }
 }

@@ -39,13 +39,13 @@ pub(super) enum ParseError {
 struct File {
     version: u64,
     #[serde(default)]
-    key: Vec<Entry>,
+    key: Vec<StoredKey>,
 }
 
 /// A key in the file. The optional fields are those that version 1 does not have, or that most keys do not need.
 #[derive(Serialize, Deserialize)]
 #[serde(deny_unknown_fields, rename_all = "kebab-case")]
-struct Entry {
+struct StoredKey {
     id: String,
     /// Absent: the id itself.
     #[serde(skip_serializing_if = "Option::is_none")]
@@ -99,12 +99,12 @@ pub(super) fn parse(text: &[u8]) -> Result<Vec<KeyRecord>, ParseError> {
 /// The file's text.
 pub(super) fn write(records: &[KeyRecord]) -> String {
     let [.., version] = VERSIONS;
-    let file = File { version, key: records.iter().map(Entry::from).collect() };
+    let file = File { version, key: records.iter().map(StoredKey::from).collect() };
     let body = toml::to_string(&file).expect("texts, times and lists of scopes are always TOML");
     format!("{HEADER}{body}")
 }
 
-impl From<&KeyRecord> for Entry {
+impl From<&KeyRecord> for StoredKey {
     fn from(record: &KeyRecord) -> Self {
         let id = record.id();
         Self {
@@ -122,10 +122,10 @@ impl From<&KeyRecord> for Entry {
     }
 }
 
-impl TryFrom<Entry> for KeyRecord {
+impl TryFrom<StoredKey> for KeyRecord {
     type Error = String;
 
-    fn try_from(key: Entry) -> Result<Self, String> {
+    fn try_from(key: StoredKey) -> Result<Self, String> {
         let hash: KeyHash = key.hash.parse().map_err(|rule| format!("hash {rule}"))?;
         let id = hash.id();
         if key.id != *id.0 {

@@ -5,9 +5,9 @@ use std::{
     path::{Path, PathBuf},
 };
 
-use application::ports::{CommitId, LogError, Position, Record};
+use application::ports::{CommitId, LogError, Position, Record, Version};
 
-use super::{copy::Copy, high_water_mark::Mark, layout::Layout, reading::Records, salvage::Remains};
+use super::{copy::Copy, layout::Layout, reading::Records, salvage::FoundRecords};
 
 /// A storage engine in files of this machine. It may block, and it may panic: every call is made on a thread that may
 /// wait, and a panic becomes an error.
@@ -34,10 +34,10 @@ pub trait Engine: Records + Sized {
 
     /// Opens the log, or makes ready to create it. Changes nothing that could be salvaged: whether everything up to
     /// `acknowledged` is there is checked only afterwards.
-    fn open(layout: &Layout, acknowledged: Mark) -> Result<Self, LogError>;
+    fn open(layout: &Layout, acknowledged: Version) -> Result<Self, LogError>;
 
     /// Opens a log that is only read, and changes nothing in its files: unless an engine knows better, a copy is opened.
-    fn open_to_read(layout: &Layout, acknowledged: Mark) -> Result<(Self, Option<Copy>), LogError> {
+    fn open_to_read(layout: &Layout, acknowledged: Version) -> Result<(Self, Option<Copy>), LogError> {
         open_copy(layout, acknowledged)
     }
 
@@ -45,17 +45,17 @@ pub trait Engine: Records + Sized {
     /// log is durable.
     fn prepare(&self, layout: &Layout) -> Result<(), LogError>;
 
-    /// The last commit; [`Mark::START`] if there is none.
-    fn last(&self) -> Result<Mark, LogError>;
+    /// The last commit; [`Version::START`] if there is none.
+    fn last(&self) -> Result<Version, LogError>;
 
     /// Which commit is at `position`, if any.
     fn commit_at(&self, position: Position) -> Result<Option<CommitId>, LogError>;
 
-    /// Stores the record at the position after the last, and returns when it is durable.
+    /// Stores the record at `position`, which follows the last one, and returns when it is durable.
     ///
     /// [`Unreachable`](application::ports::Fault::Unreachable) and [`TooLarge`](application::ports::Fault::TooLarge)
     /// mean that nothing was written and the log is sound; after any other error it is closed and opened again.
-    fn append(&self, at: Mark, record: &Record) -> Result<(), LogError>;
+    fn append(&self, position: Position, record: &Record) -> Result<(), LogError>;
 
     /// Called after every append, when the caller was answered: the place for work that nobody waits for.
     fn tidy(&self) -> Result<(), LogError> {
@@ -73,15 +73,15 @@ pub trait Engine: Records + Sized {
 
     /// Looks for everything that can be read of a store that may be damaged. Changes nothing in it: unless an engine
     /// knows better, it is opened on a copy and read up to the first damage.
-    fn salvage(layout: &Layout, _acknowledged: Option<Mark>) -> Result<Remains, LogError> {
-        let (engine, copy) = open_copy::<Self>(layout, Mark::START)?;
+    fn salvage(layout: &Layout, _acknowledged: Option<Version>) -> Result<FoundRecords, LogError> {
+        let (engine, copy) = open_copy::<Self>(layout, Version::START)?;
         let last = engine.last()?.position;
-        Ok(Remains { records: Box::new(engine), last, found: None, copy })
+        Ok(FoundRecords { records: Box::new(engine), last, found: None, copy })
     }
 }
 
 /// Opens a copy of the log in the folder for temporary files.
-pub fn open_copy<E: Engine>(layout: &Layout, acknowledged: Mark) -> Result<(E, Option<Copy>), LogError> {
+pub fn open_copy<E: Engine>(layout: &Layout, acknowledged: Version) -> Result<(E, Option<Copy>), LogError> {
     let copy = Copy::temporary::<E>(layout)?;
     Ok((E::open(&copy.layout, acknowledged)?, Some(copy)))
 }

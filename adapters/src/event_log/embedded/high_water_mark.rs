@@ -14,49 +14,33 @@ use uuid::Uuid;
 
 use crate::private_files;
 
-/// A commit and where it stands.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub struct Mark {
-    /// Its position.
-    pub position: Position,
-    /// Its id.
-    pub commit: CommitId,
-}
-
-impl Mark {
-    /// The mark of a log that holds nothing.
-    pub const START: Self = Self { position: Position::START, commit: CommitId(Uuid::nil()) };
-
-    /// Checks that a log which ends at `head`, and holds `found` at this position, has lost nothing.
-    pub fn check(self, head: Position, found: Option<CommitId>) -> Result<(), LogError> {
-        let Self { position, commit } = self;
-        let detail = match found {
-            _ if position == Position::START => return Ok(()),
-            Some(found) if found == commit => return Ok(()),
-            Some(found) => format!(
-                "position {position} holds commit {}, but {} was acknowledged there: this is another \
-                 log, or its end was lost and rewritten; restore the whole store from a backup",
-                found.0, commit.0
-            ),
-            None => format!(
-                "the log ends at position {head}, but commits up to {position} were acknowledged: its end is \
-                 lost; restore the store from a backup, or salvage what is left into a new one"
-            ),
-        };
-        Err(LogError::new(Fault::Damaged, detail))
-    }
-
-    /// The version of a log that ends here.
-    pub(super) fn version(self) -> Version {
-        Version { position: self.position, commit: (self != Self::START).then_some(self.commit) }
-    }
+/// Checks that a log which ends at `head`, and holds `found` at the position of the mark, has lost nothing.
+pub(crate) fn check_nothing_is_lost(
+    mark: Version,
+    head: Position,
+    found: Option<CommitId>,
+) -> Result<(), LogError> {
+    let (position, Some(commit)) = (mark.position, mark.commit) else { return Ok(()) };
+    let detail = match found {
+        Some(found) if found == commit => return Ok(()),
+        Some(found) => format!(
+            "position {position} holds commit {}, but {} was acknowledged there: this is another \
+             log, or its end was lost and rewritten; restore the whole store from a backup",
+            found.0, commit.0
+        ),
+        None => format!(
+            "the log ends at position {head}, but commits up to {position} were acknowledged: its end is \
+             lost; restore the store from a backup, or salvage what is left into a new one"
+        ),
+    };
+    Err(LogError::new(Fault::Damaged, detail))
 }
 
 /// The file that holds the mark.
 #[derive(Debug)]
 pub(super) struct HighWaterMark {
     file: File,
-    mark: Mark,
+    mark: Version,
     /// The slot to write to; the other one is on disk.
     slot: usize,
     synced: bool,
@@ -73,9 +57,9 @@ impl HighWaterMark {
     /// Creates the mark of an empty log, whole or not at all.
     pub(super) fn create(path: &Path) -> io::Result<Self> {
         let file = private_files::replace_with(path, |file| {
-            (0..SLOTS).try_for_each(|slot| write_slot(file, slot, Mark::START))
+            (0..SLOTS).try_for_each(|slot| write_slot(file, slot, Version::START))
         })?;
-        Ok(Self { file, mark: Mark::START, slot: 0, synced: true })
+        Ok(Self { file, mark: Version::START, slot: 0, synced: true })
     }
 
     /// Opens the mark; `None` if there is none.
@@ -88,13 +72,13 @@ impl HighWaterMark {
     }
 
     /// Reads the mark of a store that is only looked at; `None` if there is none.
-    pub(super) fn read(path: &Path) -> Result<Option<Mark>, LogError> {
+    pub(super) fn read(path: &Path) -> Result<Option<Version>, LogError> {
         let Some(file) = opened(path, private_files::open_to_read(path))? else { return Ok(None) };
         newest(&file).map(|(_, mark)| Some(mark)).ok_or_else(|| end_unknown(path, BOTH_DAMAGED))
     }
 
     /// How far the log is known to reach.
-    pub(super) fn mark(&self) -> Mark {
+    pub(super) fn mark(&self) -> Version {
         self.mark
     }
 
@@ -109,7 +93,7 @@ impl HighWaterMark {
     }
 
     /// Notes that the log reaches `mark`. Survives the process; [`sync`](Self::sync) makes it survive more.
-    pub(super) fn raise(&mut self, mark: Mark) -> io::Result<()> {
+    pub(super) fn raise(&mut self, mark: Version) -> io::Result<()> {
         self.mark = mark;
         self.synced = false;
         write_slot(&self.file, self.slot, mark)
@@ -163,30 +147,30 @@ fn cannot_open(path: &Path, error: &io::Error) -> LogError {
 }
 
 /// The newest mark in the file, and its slot.
-fn newest(file: &File) -> Option<(usize, Mark)> {
+fn newest(file: &File) -> Option<(usize, Version)> {
     let marks = (0..SLOTS).filter_map(|slot| Some((slot, read_slot(file, slot)?)));
     marks.max_by_key(|(_, mark)| mark.position)
 }
 
-fn write_slot(file: &File, slot: usize, mark: Mark) -> io::Result<()> {
+fn write_slot(file: &File, slot: usize, mark: Version) -> io::Result<()> {
     let mut bytes = Vec::with_capacity(SLOT_LEN);
     bytes.extend_from_slice(MAGIC);
     bytes.extend_from_slice(&mark.position.0.to_be_bytes());
-    bytes.extend_from_slice(mark.commit.0.as_bytes());
+    bytes.extend_from_slice(mark.commit.map_or(Uuid::nil(), |commit| commit.0).as_bytes());
     bytes.extend_from_slice(&crc32c::crc32c(&bytes).to_be_bytes());
     file.write_all_at(&bytes, slot as u64 * SLOT_DISTANCE)
 }
 
-fn read_slot(file: &File, slot: usize) -> Option<Mark> {
+fn read_slot(file: &File, slot: usize) -> Option<Version> {
     let mut bytes = [0; SLOT_LEN];
     file.read_exact_at(&mut bytes, slot as u64 * SLOT_DISTANCE).ok()?;
     let (body, checksum) = bytes.split_last_chunk::<4>()?;
     let (position, commit) = body.strip_prefix(MAGIC)?.split_first_chunk::<8>()?;
     let sound = crc32c::crc32c(body) == u32::from_be_bytes(*checksum);
-    sound.then_some(Mark {
-        position: Position(u64::from_be_bytes(*position)),
-        commit: CommitId(Uuid::from_slice(commit).ok()?),
-    })
+    let position = Position(u64::from_be_bytes(*position));
+    let commit = CommitId(Uuid::from_slice(commit).ok()?);
+    let mark = if position == Position::START { Version::START } else { Version::at(position, commit) };
+    sound.then_some(mark)
 }
 
 #[cfg(test)]

@@ -3,12 +3,12 @@
 
 use std::{fs::File, path::Path};
 
-use application::ports::LogError;
+use application::ports::{LogError, Version};
 
 use super::{
     engine::{Closing, Engine},
     failed_sync,
-    high_water_mark::{self, HighWaterMark, Mark},
+    high_water_mark::{self, HighWaterMark},
     io_error::io_error,
     layout::{Layout, sync_files},
     open_files::OpenFiles,
@@ -28,7 +28,7 @@ pub(super) struct Store {
 /// An engine whose log has lost nothing.
 pub(super) struct Opened<E> {
     pub(super) engine: E,
-    pub(super) last: Mark,
+    pub(super) last: Version,
     pub(super) files: OpenFiles,
 }
 
@@ -94,11 +94,11 @@ fn try_to_open<E: Engine>(Store { layout, mark, .. }: &Store) -> Result<Opened<E
 }
 
 /// The last commit, once nothing is missing that was acknowledged.
-pub(crate) fn check<E: Engine>(engine: &E, acknowledged: Mark) -> Result<Mark, LogError> {
+pub(crate) fn check<E: Engine>(engine: &E, acknowledged: Version) -> Result<Version, LogError> {
     let (last, found) = panics::reading("reading the end of the log", || {
         Ok((engine.last()?, engine.commit_at(acknowledged.position)?))
     })?;
-    acknowledged.check(last.position, found)?;
+    high_water_mark::check_nothing_is_lost(acknowledged, last.position, found)?;
     Ok(last)
 }
 

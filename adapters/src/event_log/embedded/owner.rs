@@ -20,7 +20,6 @@ use tokio::{
 use super::{
     engine::{Closing, Engine},
     failed_sync,
-    high_water_mark::Mark,
     io_error::io_error,
     open_files::OpenFiles,
     opening::{self, Opened, Store},
@@ -39,7 +38,7 @@ const MEASURE_INTERVAL: Duration = Duration::from_secs(1);
 const REOPEN: Backoff = Backoff::new(Duration::from_secs(1), Duration::from_secs(4));
 
 /// A caller that waits for its record to be stored.
-pub(super) struct Request {
+pub(super) struct QueuedAppend {
     pub(super) expected: Version,
     pub(super) record: Record,
     pub(super) reply: oneshot::Sender<Result<Position, AppendError>>,
@@ -54,13 +53,13 @@ pub(super) struct Owner<E> {
     measured: Instant,
     /// Whether anything was created or stored. Otherwise everything stays as it is, damage above all.
     changed: bool,
-    state: State,
+    state: OwnerState,
     shared: Arc<Shared<E>>,
 }
 
 /// Whether records are taken, named by what happens next.
 #[derive(Debug, Clone, Copy)]
-enum State {
+enum OwnerState {
     /// Take them.
     Open,
     /// Look whether there is room again.
@@ -80,7 +79,7 @@ impl<E: Engine> Owner<E> {
         let changed = store.is_new;
         let now = Instant::now();
         let mut owner =
-            Self { store, files, mark_synced: now, measured: now, changed, state: State::Open, shared };
+            Self { store, files, mark_synced: now, measured: now, changed, state: OwnerState::Open, shared };
         owner.go_on_from(last)?;
         owner.take_ballast();
         owner.measure();
@@ -92,7 +91,7 @@ impl<E: Engine> Owner<E> {
     }
 
     /// Serves until nobody can ask any more, then closes the log. A panic closes it too, but then it is opened again.
-    pub(super) fn run(mut self, runtime: &Runtime, mut requests: mpsc::Receiver<Request>) {
+    pub(super) fn run(mut self, runtime: &Runtime, mut requests: mpsc::Receiver<QueuedAppend>) {
         loop {
             let serve = AssertUnwindSafe(|| self.serve(runtime, &mut requests));
             match panic::catch_unwind(serve) {
@@ -105,7 +104,7 @@ impl<E: Engine> Owner<E> {
         }
     }
 
-    fn serve(&mut self, runtime: &Runtime, requests: &mut mpsc::Receiver<Request>) {
+    fn serve(&mut self, runtime: &Runtime, requests: &mut mpsc::Receiver<QueuedAppend>) {
         loop {
             let next = runtime.block_on(async {
                 match self.next_chore() {
@@ -147,8 +146,8 @@ impl<E: Engine> Owner<E> {
     /// Notices that the files are gone before a commit does.
     fn look(&mut self) {
         match self.state {
-            State::Open => drop(self.give_up_if_gone()),
-            State::Full | State::Failed { .. } | State::Lost => {}
+            OwnerState::Open => drop(self.give_up_if_gone()),
+            OwnerState::Full | OwnerState::Failed { .. } | OwnerState::Lost => {}
         }
     }
 
@@ -156,14 +155,14 @@ impl<E: Engine> Owner<E> {
         if let Some(error) = self.shared.closed.read().clone() {
             return Err(AppendError::Closed(error));
         }
-        if expected != self.store.mark.mark().version() {
+        if expected != self.store.mark.mark() {
             return Err(AppendError::Conflict);
         }
         if let Err(error) = space::check_room(&self.store.layout.folder, record.bytes.len()) {
-            let closed = self.give_up_if_gone().unwrap_or_else(|| self.stop(State::Full, error));
+            let closed = self.give_up_if_gone().unwrap_or_else(|| self.stop(OwnerState::Full, error));
             return Err(AppendError::Closed(closed));
         }
-        let at = Mark { position: expected.position.next(), commit: record.id };
+        let at = Version::at(expected.position.next(), record.id);
         match self.store(at, record) {
             Ok(()) => {
                 self.shared.head.send_replace(at.position);
@@ -177,10 +176,10 @@ impl<E: Engine> Owner<E> {
         }
     }
 
-    fn store(&mut self, at: Mark, record: &Record) -> Result<(), LogError> {
+    fn store(&mut self, at: Version, record: &Record) -> Result<(), LogError> {
         self.changed = true;
         let begun = Instant::now();
-        let written = self.with_engine("writing to the log", |engine| engine.append(at, record));
+        let written = self.with_engine("writing to the log", |engine| engine.append(at.position, record));
         self.shared.sync_micros.observe_micros(begun.elapsed());
         written?;
         self.store.mark.raise(at).map_err(io_error("writing the high-water mark"))?;
@@ -201,30 +200,30 @@ impl<E: Engine> Owner<E> {
     /// When there is something to do even if nobody asks.
     fn next_chore(&self) -> Option<Instant> {
         match self.state {
-            State::Open if self.store.mark.is_synced() => Some(Instant::now() + CHECK_INTERVAL),
-            State::Open => Some(self.mark_synced + MARK_SYNC_INTERVAL),
-            State::Full => Some(Instant::now() + CHECK_INTERVAL),
-            State::Failed { retry_at, .. } => Some(retry_at),
-            State::Lost => None,
+            OwnerState::Open if self.store.mark.is_synced() => Some(Instant::now() + CHECK_INTERVAL),
+            OwnerState::Open => Some(self.mark_synced + MARK_SYNC_INTERVAL),
+            OwnerState::Full => Some(Instant::now() + CHECK_INTERVAL),
+            OwnerState::Failed { retry_at, .. } => Some(retry_at),
+            OwnerState::Lost => None,
         }
     }
 
     fn do_chores(&mut self) {
         match self.state {
-            State::Open => {
+            OwnerState::Open => {
                 if let Err(error) = self.tidy() {
                     self.fail(&error, 1);
                 }
             }
-            State::Full => {
+            OwnerState::Full => {
                 if self.give_up_if_gone().is_none()
                     && space::check_room_again(&self.store.layout.folder).is_ok()
                 {
                     self.resume();
                 }
             }
-            State::Failed { retry_at, failures } if retry_at <= Instant::now() => self.reopen(failures),
-            State::Failed { .. } | State::Lost => {}
+            OwnerState::Failed { retry_at, failures } if retry_at <= Instant::now() => self.reopen(failures),
+            OwnerState::Failed { .. } | OwnerState::Lost => {}
         }
     }
 
@@ -237,7 +236,7 @@ impl<E: Engine> Owner<E> {
     }
 
     /// Takes no more records, and tells everybody who asks why.
-    fn stop(&mut self, state: State, error: LogError) -> LogError {
+    fn stop(&mut self, state: OwnerState, error: LogError) -> LogError {
         self.state = state;
         *self.shared.closed.write() = Some(error.clone());
         error
@@ -246,7 +245,7 @@ impl<E: Engine> Owner<E> {
     /// Stops for good if the files are gone: whatever else has failed, that is the reason, and it does not pass.
     fn give_up_if_gone(&mut self) -> Option<LogError> {
         let gone = self.files.check().err().filter(|error| error.fault == Fault::FilesMissing)?;
-        Some(self.stop(State::Lost, gone))
+        Some(self.stop(OwnerState::Lost, gone))
     }
 
     /// Closes the log after an error, until it was opened again.
@@ -256,7 +255,7 @@ impl<E: Engine> Owner<E> {
         }
         failed_sync::declare_if_possible(&self.store.layout.not_synced);
         let detail = format!("{error}; the log reopens automatically once that works");
-        let state = State::Failed { retry_at: Instant::now() + REOPEN.delay(failures), failures };
+        let state = OwnerState::Failed { retry_at: Instant::now() + REOPEN.delay(failures), failures };
         self.stop(state, LogError::new(error.fault, detail))
     }
 
@@ -273,12 +272,12 @@ impl<E: Engine> Owner<E> {
             Ok(()) => match space::check_room_again(&self.store.layout.folder) {
                 Ok(()) => self.resume(),
                 Err(error) => {
-                    self.stop(State::Full, error);
+                    self.stop(OwnerState::Full, error);
                 }
             },
             // Neither damaged nor lost files come back by themselves.
             Err(error) if matches!(error.fault, Fault::Damaged | Fault::FilesMissing) => {
-                self.stop(State::Lost, error);
+                self.stop(OwnerState::Lost, error);
             }
             Err(error) => {
                 self.fail(&error, failures + 1);
@@ -299,7 +298,7 @@ impl<E: Engine> Owner<E> {
     }
 
     /// Takes note of everything the log holds, which is durable by now.
-    fn go_on_from(&mut self, last: Mark) -> Result<(), LogError> {
+    fn go_on_from(&mut self, last: Version) -> Result<(), LogError> {
         let mark = &mut self.store.mark;
         if last != mark.mark() {
             let raised = mark.raise(last).and_then(|()| mark.sync());
@@ -310,7 +309,7 @@ impl<E: Engine> Owner<E> {
     }
 
     fn resume(&mut self) {
-        self.state = State::Open;
+        self.state = OwnerState::Open;
         *self.shared.closed.write() = None;
         self.take_ballast();
     }
@@ -321,15 +320,15 @@ impl<E: Engine> Owner<E> {
 
     fn close(mut self) {
         let closed = match self.state {
-            State::Open | State::Full if self.changed => self
+            OwnerState::Open | OwnerState::Full if self.changed => self
                 .store
                 .mark
                 .settle()
                 .map_err(io_error("writing the high-water mark"))
                 .and_then(|()| self.close_engine(Closing::Tidy)),
-            State::Open | State::Full => self.close_engine(Closing::AsIs),
+            OwnerState::Open | OwnerState::Full => self.close_engine(Closing::AsIs),
             // The next start looks at everything anyway.
-            State::Failed { .. } | State::Lost => Ok(()),
+            OwnerState::Failed { .. } | OwnerState::Lost => Ok(()),
         };
         if let Err(error) = closed {
             failed_sync::declare_if_possible(&self.store.layout.not_synced);

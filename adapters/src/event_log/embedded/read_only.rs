@@ -3,14 +3,14 @@
 
 use std::{fmt, fs::File, path::Path, sync::Arc, time::Duration};
 
-use application::ports::{Durability, LogError, LogSource, Position, ReadBound, StoredRecord};
+use application::ports::{Durability, LogError, LogSource, Position, ReadBound, StoredRecord, Version};
 use async_trait::async_trait;
 use tokio::task;
 
 use super::{
     copy::Copy,
     engine::{Closing, Engine},
-    high_water_mark::{self, HighWaterMark, Mark},
+    high_water_mark::{self, HighWaterMark},
     opening::{check, close},
     panics,
     reading::{Records, read_within},
@@ -50,7 +50,7 @@ impl ReadOnlyLog {
             return Err(layout.missing());
         }
         let doing = format!("opening the store {}", layout.path.display());
-        let open = || E::open_to_read(&layout, mark.unwrap_or(Mark::START));
+        let open = || E::open_to_read(&layout, mark.unwrap_or(Version::START));
         let (engine, copy) = panics::reading(&doing, open)?;
         let last =
             mark.ok_or_else(|| high_water_mark::missing(&layout.mark)).and_then(|mark| check(&engine, mark));

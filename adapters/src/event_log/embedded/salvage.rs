@@ -14,7 +14,7 @@ use super::{
 };
 
 /// What an engine finds in files that may be damaged.
-pub struct Remains {
+pub struct FoundRecords {
     /// The records that can be read.
     pub records: Box<dyn Records>,
     /// The last position that was found.
@@ -43,7 +43,7 @@ impl SalvagedLog {
         let layout = E::layout(path);
         let lock = layout.share()?;
         let acknowledged = HighWaterMark::read(&layout.mark).ok().flatten();
-        let Remains { records, last, found, copy } =
+        let FoundRecords { records, last, found, copy } =
             panics::reading("salvaging the log", || E::salvage(&layout, acknowledged))?;
         let reach = acknowledged.map_or(Position::START, |mark| mark.position).max(last);
         let durability = Durability {

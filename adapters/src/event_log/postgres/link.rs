@@ -30,14 +30,14 @@ const DURABILITY_AGE_MAX: Duration = Duration::from_secs(1);
 /// The connection to the primary. Every use reconnects if need be, so polling is enough to get it back.
 pub(super) struct Link {
     settings: Settings,
-    state: Mutex<State>,
+    state: Mutex<LinkState>,
     /// The newest commit that this node has read or appended: servers that hold it are preferred.
     newest: SyncMutex<Version>,
     /// What the server promised, and when it was asked.
     durability: RwLock<(Durability, Instant)>,
 }
 
-enum State {
+enum LinkState {
     Connected(Arc<Session>),
     /// Connected to a server that lacks the newest commit, until another one can be used.
     Behind {
@@ -70,7 +70,7 @@ impl Link {
         if if_missing == IfMissing::Create {
             wait_for_standbys(&session).await?;
         }
-        let state = Mutex::new(State::Connected(Arc::new(session)));
+        let state = Mutex::new(LinkState::Connected(Arc::new(session)));
         Ok(Self { settings, state, newest: SyncMutex::new(newest), durability })
     }
 
@@ -78,28 +78,31 @@ impl Link {
     pub(super) async fn session(&self) -> Result<Arc<Session>, LogError> {
         let mut state = self.state.lock().await;
         let failures = match &*state {
-            State::Connected(session) if session.is_open() => return Ok(session.clone()),
-            State::Behind { session, try_again } if session.is_open() && Instant::now() < *try_again => {
+            LinkState::Connected(session) if session.is_open() => return Ok(session.clone()),
+            LinkState::Behind { session, try_again } if session.is_open() && Instant::now() < *try_again => {
                 return Ok(session.clone());
             }
-            State::Lost { error, try_again, .. } if Instant::now() < *try_again => return Err(error.clone()),
-            State::Connected(_) | State::Behind { .. } => 1,
-            State::Lost { failures, .. } => failures.saturating_add(1),
+            LinkState::Lost { error, try_again, .. } if Instant::now() < *try_again => {
+                return Err(error.clone());
+            }
+            LinkState::Connected(_) | LinkState::Behind { .. } => 1,
+            LinkState::Lost { failures, .. } => failures.saturating_add(1),
         };
         match self.reconnect().await {
             Ok((session, holds)) => {
                 let session = Arc::new(session);
                 *state = match holds {
-                    Holds::Newest => State::Connected(session.clone()),
-                    Holds::Less => {
-                        State::Behind { session: session.clone(), try_again: Instant::now() + BEHIND_DELAY }
-                    }
+                    Holds::Newest => LinkState::Connected(session.clone()),
+                    Holds::Less => LinkState::Behind {
+                        session: session.clone(),
+                        try_again: Instant::now() + BEHIND_DELAY,
+                    },
                 };
                 Ok(session)
             }
             Err(error) => {
                 let try_again = Instant::now() + RETRY.delay(failures);
-                *state = State::Lost { error: error.clone(), try_again, failures };
+                *state = LinkState::Lost { error: error.clone(), try_again, failures };
                 Err(error)
             }
         }

@@ -4,7 +4,7 @@ use std::time::{Duration, Instant};
 
 use application::{
     ports::{Fault, LogError, Position, ReadBound, StoredRecord},
-    transfer::{LINE_MAX, Passed},
+    transfer::{LINE_MAX, Tally},
 };
 use bytes::{Buf as _, Bytes};
 use http_body_util::BodyExt as _;
@@ -29,7 +29,7 @@ pub(super) struct Stream {
     /// What has arrived of the body and was not split into lines yet.
     received: Bytes,
     extent: Extent,
-    passed: Passed,
+    tally: Tally,
     /// The beginning of a line. It stays here when nobody waits for the rest.
     begun: Vec<u8>,
     /// A whole line that nobody has taken yet.
@@ -46,13 +46,13 @@ enum End {
 
 impl Stream {
     pub(super) fn new(body: Incoming, extent: Extent, after: Position) -> Self {
-        let (passed, heard, received) = (Passed::after(after), Instant::now(), Bytes::new());
-        Self { body, received, extent, passed, begun: vec![], line: None, heard, end: End::Ahead }
+        let (tally, heard, received) = (Tally::after(after), Instant::now(), Bytes::new());
+        Self { body, received, extent, tally, begun: vec![], line: None, heard, end: End::Ahead }
     }
 
     /// The position of the last record that was taken.
     pub(super) fn position(&self) -> Position {
-        self.passed.last()
+        self.tally.position()
     }
 
     /// Whether there is nothing more to come.
@@ -82,7 +82,7 @@ impl Stream {
                 Err(_) => break,
             }
             // The end is found by the read after the last record, which returns nothing.
-            if !records.is_empty() && self.line.as_ref().is_some_and(|line| Passed::is_manifest(line)) {
+            if !records.is_empty() && self.line.as_ref().is_some_and(|line| Tally::is_manifest(line)) {
                 break;
             }
             if let Some(record) = self.take()? {
@@ -130,15 +130,17 @@ impl Stream {
     /// The record in the line that has come, or `None` if that is the manifest.
     fn take(&mut self) -> Result<Option<StoredRecord>, LogError> {
         let Some(line) = self.line.take() else { return Ok(None) };
-        if Passed::is_manifest(&line) {
-            if !self.passed.fits(&line) {
+        if Tally::is_manifest(&line) {
+            if !self.tally.matches(&line) {
                 return Err(self.damaged("is a manifest that does not match the lines before it"));
             }
             self.end = End::Manifest;
             return Ok(None);
         }
-        self.passed.take(&line);
-        Ok(Some(StoredRecord { position: self.passed.last(), id: None, bytes: Bytes::from(line) }))
+        let position = self.tally.position().next();
+        let record = StoredRecord { position, id: None, bytes: Bytes::from(line) };
+        self.tally.add(record.clone());
+        Ok(Some(record))
     }
 
     /// A service that stops ends its endless responses in order, after a whole line.

@@ -5,11 +5,11 @@
 //! sled puts large pages into files of their own, which it never syncs. A page holds up to 17 values, so
 //! chunks of 6 KiB keep every page below the 128 KiB from which that happens.
 
-use application::ports::{CommitId, LogError, Position, Record};
+use application::ports::{CommitId, LogError, Position, Record, Version};
 use bytes::Bytes;
 use uuid::Uuid;
 
-use crate::event_log::embedded::{Mark, damaged};
+use crate::event_log::embedded::damaged;
 
 /// The most bytes under one key.
 pub(super) const CHUNK_MAX: usize = 6 * 1024;
@@ -38,13 +38,14 @@ pub(super) fn position_of(key: &[u8]) -> Option<Position> {
 }
 
 /// The whole record as one atomic batch.
-pub(super) fn batch(mark: Mark, record: &Record) -> ::sled::Batch {
+pub(super) fn batch(position: Position, record: &Record) -> ::sled::Batch {
     let len = u32::try_from(record.bytes.len()).expect("records are limited to far less than 4 GiB");
+    let version = Version::at(position, record.id);
     let mut batch = ::sled::Batch::default();
     // A record without a byte still has a chunk that says so.
     let payloads = record.bytes.chunks(PAYLOAD_MAX).chain(record.bytes.is_empty().then_some(&[][..]));
     for (payload, number) in payloads.zip(0..) {
-        batch.insert(&key(mark.position, number), Header { mark, number, len }.lead(payload));
+        batch.insert(&key(position, number), Header { version, number, len }.lead(payload));
     }
     batch
 }
@@ -58,7 +59,8 @@ pub(super) fn find(bytes: &[u8]) -> impl Iterator<Item = usize> {
 /// What a chunk says about itself.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) struct Header {
-    pub(super) mark: Mark,
+    /// The version of the log that ends with the record.
+    pub(super) version: Version,
     /// Which part of the record it is, counted from 0.
     pub(super) number: u32,
     /// How long the whole record is.
@@ -75,10 +77,7 @@ impl Header {
         let (len, rest) = rest.split_first_chunk::<4>()?;
         let (checksum, rest) = rest.split_first_chunk::<CHECKSUM_LEN>()?;
         let header = Self {
-            mark: Mark {
-                position: Position(u64::from_be_bytes(*position)),
-                commit: CommitId(Uuid::from_bytes(*id)),
-            },
+            version: Version::at(Position(u64::from_be_bytes(*position)), CommitId(Uuid::from_bytes(*id))),
             number: u32::from_be_bytes(*number),
             len: u32::from_be_bytes(*len),
         };
@@ -108,9 +107,10 @@ impl Header {
     }
 
     fn fields(&self) -> Vec<u8> {
-        let Self { mark, number, len } = self;
-        let (position, id) = (mark.position.0.to_be_bytes(), mark.commit.0.as_bytes());
-        [&MAGIC[..], &position, &number.to_be_bytes(), id, &len.to_be_bytes()].concat()
+        let Self { version: Version { position, commit }, number, len } = self;
+        let commit = commit.map_or(Uuid::nil(), |commit| commit.0);
+        [&MAGIC[..], &position.0.to_be_bytes(), &number.to_be_bytes(), commit.as_bytes(), &len.to_be_bytes()]
+            .concat()
     }
 }
 
@@ -118,11 +118,11 @@ impl Header {
 pub(super) fn assemble<C: AsRef<[u8]>>(
     position: Position,
     mut chunk: impl FnMut(u32) -> Result<C, LogError>,
-) -> Result<(Mark, Bytes), LogError> {
+) -> Result<(Version, Bytes), LogError> {
     let broken = || damaged(position, "a part of it is not what was written");
     let first = chunk(0)?;
     let (first, payload) = Header::parse(first.as_ref()).ok_or_else(broken)?;
-    if first.mark.position != position || first.number != 0 {
+    if first.version.position != position || first.number != 0 {
         return Err(broken());
     }
     let mut bytes = payload.to_vec();
@@ -135,7 +135,7 @@ pub(super) fn assemble<C: AsRef<[u8]>>(
             Some(_) | None => return Err(broken()),
         }
     }
-    Ok((first.mark, bytes.into()))
+    Ok((first.version, bytes.into()))
 }
 
 #[cfg(test)]
@@ -144,8 +144,8 @@ mod tests {
 
     const RECORD: usize = 2 * PAYLOAD_MAX + 5;
 
-    fn mark(position: u64, commit: u128) -> Mark {
-        Mark { position: Position(position), commit: CommitId(Uuid::from_u128(commit)) }
+    fn version(position: u64, commit: u128) -> Version {
+        Version::at(Position(position), CommitId(Uuid::from_u128(commit)))
     }
 
     fn record(len: usize) -> Bytes {
@@ -153,30 +153,31 @@ mod tests {
     }
 
     /// What sled stores of a record: keys and chunks.
-    fn stored(mark: Mark, len: usize) -> Vec<(Vec<u8>, Vec<u8>)> {
+    fn stored(version: Version, len: usize) -> Vec<(Vec<u8>, Vec<u8>)> {
         let db = ::sled::Config::new().temporary(true).open().unwrap();
-        db.apply_batch(batch(mark, &Record { id: mark.commit, bytes: record(len) })).unwrap();
+        let record = Record { id: version.commit.unwrap(), bytes: record(len) };
+        db.apply_batch(batch(version.position, &record)).unwrap();
         let pairs = db.iter().map(|pair| pair.map(|(key, chunk)| (key.to_vec(), chunk.to_vec())).unwrap());
         pairs.collect()
     }
 
-    fn chunks_of(mark: Mark, len: usize) -> Vec<Vec<u8>> {
-        stored(mark, len).into_iter().map(|(_, chunk)| chunk).collect()
+    fn chunks_of(version: Version, len: usize) -> Vec<Vec<u8>> {
+        stored(version, len).into_iter().map(|(_, chunk)| chunk).collect()
     }
 
-    fn assembled(chunks: &[Vec<u8>]) -> Option<(Mark, Bytes)> {
+    fn assembled(chunks: &[Vec<u8>]) -> Option<(Version, Bytes)> {
         assemble(Position(7), |number| Ok(&chunks[number as usize])).ok()
     }
 
     #[test]
     fn the_form_of_chunks_never_changes() {
-        let pairs = stored(mark(7, 1), 3);
+        let pairs = stored(version(7, 1), 3);
         let key = [0, 0, 0, 0, 0, 0, 0, 7, 0, 0, 0, 0];
         let fields =
             [&b"\xFFpet"[..], &key, &[0; 15], &[1], &[0, 0, 0, 3], &[0x7c, 0x67, 0x74, 0xb3], &[0, 1, 2]];
         assert_eq!(pairs, [(key.to_vec(), fields.concat())]);
-        assert_eq!(chunks_of(mark(7, 1), 6_104).iter().map(Vec::len).collect::<Vec<_>>(), [6_144]);
-        assert_eq!(chunks_of(mark(7, 1), 6_105).iter().map(Vec::len).collect::<Vec<_>>(), [6_144, 41]);
+        assert_eq!(chunks_of(version(7, 1), 6_104).iter().map(Vec::len).collect::<Vec<_>>(), [6_144]);
+        assert_eq!(chunks_of(version(7, 1), 6_105).iter().map(Vec::len).collect::<Vec<_>>(), [6_144, 41]);
     }
 
     #[test]
@@ -184,21 +185,21 @@ mod tests {
         for (len, count) in
             [(0, 1), (1, 1), (PAYLOAD_MAX, 1), (PAYLOAD_MAX + 1, 2), (2 * PAYLOAD_MAX, 2), (RECORD, 3)]
         {
-            let pairs = stored(mark(7, 1), len);
+            let pairs = stored(version(7, 1), len);
             let keys: Vec<_> = pairs.iter().map(|(key, _)| key.clone()).collect();
             let expected: Vec<_> = (0..count).map(|number| key(Position(7), number).to_vec()).collect();
             assert_eq!(keys, expected, "{len} bytes");
             assert!(keys.iter().all(|key| position_of(key) == Some(Position(7))));
             let chunks: Vec<_> = pairs.into_iter().map(|(_, chunk)| chunk).collect();
-            assert_eq!(assembled(&chunks), Some((mark(7, 1), record(len))), "{len} bytes");
+            assert_eq!(assembled(&chunks), Some((version(7, 1), record(len))), "{len} bytes");
         }
     }
 
     #[test]
     fn a_chunk_in_the_place_of_another_is_noticed() {
-        let sound = chunks_of(mark(7, 1), RECORD);
+        let sound = chunks_of(version(7, 1), RECORD);
         let others = [(8, 1, RECORD), (7, 2, RECORD), (7, 1, RECORD + 1)]
-            .map(|(position, commit, len)| chunks_of(mark(position, commit), len));
+            .map(|(position, commit, len)| chunks_of(version(position, commit), len));
         for (place, chunk) in sound.iter().enumerate() {
             for other in others.iter().chain([&sound]).flatten().filter(|other| *other != chunk) {
                 let mut chunks = sound.clone();
@@ -210,8 +211,8 @@ mod tests {
 
     #[test]
     fn only_whole_and_unchanged_chunks_are_read_whatever_follows() {
-        let chunk = chunks_of(mark(7, 1), 3).remove(0);
-        let header = Header { mark: mark(7, 1), number: 0, len: 3 };
+        let chunk = chunks_of(version(7, 1), 3).remove(0);
+        let header = Header { version: version(7, 1), number: 0, len: 3 };
         let followed = [&chunk[..], b"more"].concat();
         assert_eq!(Header::parse(&followed), Some((header, &[0, 1, 2][..])));
         for place in 0..chunk.len() {
@@ -226,7 +227,7 @@ mod tests {
 
     #[test]
     fn chunks_are_found_among_other_bytes() {
-        let chunk = chunks_of(mark(7, 1), 3).remove(0);
+        let chunk = chunks_of(version(7, 1), 3).remove(0);
         let bytes = [b"ab", &chunk[..], b"\xFFpe", &chunk, b"pet"].concat();
         assert_eq!(find(&bytes).collect::<Vec<_>>(), [2, 5 + chunk.len()]);
     }

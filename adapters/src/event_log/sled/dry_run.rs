@@ -2,16 +2,16 @@
 
 use std::io;
 
-use application::ports::{LogError, Position, ReadBound};
+use application::ports::{LogError, Position, ReadBound, Version};
 
 use super::{Sled, inspect};
-use crate::event_log::embedded::{Closing, Copy, Layout, Mark, check, close, io_error, read_within};
+use crate::event_log::embedded::{Closing, Copy, Layout, check, close, io_error, read_within};
 
 /// Refuses a store that has lost something, with all its files untouched.
 ///
 /// Without room for a copy there is no dry run: a store that was hit by a power cut on a full disk opens, and one that
 /// was damaged on a full disk is refused too, but sled may have overwritten what follows the damage.
-pub(super) fn try_if_suspect(layout: &Layout, acknowledged: Mark) -> Result<(), LogError> {
+pub(super) fn try_if_suspect(layout: &Layout, acknowledged: Version) -> Result<(), LogError> {
     let doing = "looking at the log before opening it";
     let odd = inspect::first_oddity(layout, acknowledged).map_err(io_error(doing))?;
     let Some(at) = odd else { return Ok(()) };

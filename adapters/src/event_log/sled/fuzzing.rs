@@ -1,10 +1,9 @@
 //! Ways in for fuzzing: the parsers of bytes that a damaged disk may hold.
 
-use application::ports::{CommitId, Position};
+use application::ports::{CommitId, Position, Version};
 use uuid::Uuid;
 
 use super::{chunks::Header, inspect};
-use crate::event_log::embedded::Mark;
 
 /// A chunk with these fields is read back if its payload is as long as the fields say, and refused otherwise. Random
 /// bytes, which never have a fitting checksum, are refused.
@@ -14,7 +13,7 @@ pub fn check_chunk(bytes: &[u8]) {
     let Some((number, rest)) = rest.split_first_chunk() else { return };
     let Some((len, payload)) = rest.split_first_chunk() else { return };
     let header = Header {
-        mark: Mark { position: Position(u64::from_be_bytes(*position)), commit: CommitId(Uuid::nil()) },
+        version: Version::at(Position(u64::from_be_bytes(*position)), CommitId(Uuid::nil())),
         number: u32::from_be_bytes(*number),
         len: u32::from_be_bytes(*len),
     };

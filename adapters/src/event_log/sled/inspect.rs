@@ -18,11 +18,11 @@ use std::{
     os::unix::fs::FileExt as _,
 };
 
-use application::ports::Position;
+use application::ports::{Position, Version};
 
 use super::{Sled, chunks, records};
 use crate::{
-    event_log::embedded::{Engine as _, Layout, Mark},
+    event_log::embedded::{Engine as _, Layout},
     private_files::open_to_read,
 };
 
@@ -37,7 +37,7 @@ pub(super) const KINDS: std::ops::RangeInclusive<u8> = 1..=11;
 
 /// The place of the first thing in sled's file that a clean run would not leave there, if any. A file that
 /// does not hold the commit of the `mark` was cut off.
-pub(super) fn first_oddity(layout: &Layout, mark: Mark) -> io::Result<Option<u64>> {
+pub(super) fn first_oddity(layout: &Layout, mark: Version) -> io::Result<Option<u64>> {
     let file = match open_to_read(&records(layout)) {
         Ok(file) => file,
         Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(None),
@@ -80,12 +80,12 @@ pub(super) fn first_oddity(layout: &Layout, mark: Mark) -> io::Result<Option<u64
 }
 
 /// Whether the commit is in these segments, whole. It is in the newest ones if all is well.
-fn holds<'a>(file: &File, offsets: impl Iterator<Item = &'a u64>, mark: Mark) -> io::Result<bool> {
+fn holds<'a>(file: &File, offsets: impl Iterator<Item = &'a u64>, mark: Version) -> io::Result<bool> {
     let mut found = BTreeSet::new();
     for offset in offsets {
         let slot = read(file, *offset, SEGMENT)?;
         for (header, _) in chunks::find(&slot).filter_map(|at| chunks::Header::parse(&slot[at..])) {
-            if header.mark == mark {
+            if header.version == mark {
                 found.insert(header.number);
                 if found.len() == header.chunks() {
                     return Ok(true);

@@ -6,7 +6,7 @@
 
 use std::{fs::File, io};
 
-use application::ports::{Fault, LogError, Position, StoredRecord};
+use application::ports::{Fault, LogError, Position, StoredRecord, Version};
 use bytes::Bytes;
 
 use super::{
@@ -14,7 +14,7 @@ use super::{
     inspect::read,
 };
 use crate::{
-    event_log::embedded::{Layout, Mark, Records, Remains, Visit, damaged},
+    event_log::embedded::{FoundRecords, Layout, Records, Visit, damaged},
     private_files::open_to_read,
 };
 
@@ -32,13 +32,13 @@ struct Found {
 /// A record of which every chunk was found.
 #[derive(Debug)]
 struct Whole {
-    mark: Mark,
+    version: Version,
     /// Where its chunks start in the file.
     places: Vec<u64>,
 }
 
 /// Looks through sled's file.
-pub(super) fn find(layout: &Layout, acknowledged: Option<Mark>) -> Result<Remains, LogError> {
+pub(super) fn find(layout: &Layout, acknowledged: Option<Version>) -> Result<FoundRecords, LogError> {
     let find = || {
         let file = open_to_read(&super::records(layout))?;
         let records = whole_records(pieces(&file)?, acknowledged);
@@ -48,17 +48,17 @@ pub(super) fn find(layout: &Layout, acknowledged: Option<Mark>) -> Result<Remain
         let detail = format!("the store {} cannot be read: {error}; check the path", layout.path.display());
         LogError::new(Fault::CannotOpen, detail)
     })?;
-    let positions: Vec<_> = found.records.iter().map(|record| record.mark.position).collect();
+    let positions: Vec<_> = found.records.iter().map(|record| record.version.position).collect();
     let last = positions.last().copied().unwrap_or(Position::START);
-    Ok(Remains { records: Box::new(found), last, found: Some(positions), copy: None })
+    Ok(FoundRecords { records: Box::new(found), last, found: Some(positions), copy: None })
 }
 
 impl Records for Found {
     fn visit(&self, after: Position, last: Position, visit: &mut Visit<'_>) -> Result<(), LogError> {
-        let start = self.records.partition_point(|record| record.mark.position <= after);
-        for record in self.records[start..].iter().take_while(|record| record.mark.position <= last) {
-            let (Mark { position, commit }, bytes) = (record.mark, self.assemble(record)?);
-            if visit(StoredRecord { position, id: Some(commit), bytes }).is_break() {
+        let start = self.records.partition_point(|record| record.version.position <= after);
+        for record in self.records[start..].iter().take_while(|record| record.version.position <= last) {
+            let (Version { position, commit }, bytes) = (record.version, self.assemble(record)?);
+            if visit(StoredRecord { position, id: commit, bytes }).is_break() {
                 break;
             }
         }
@@ -68,14 +68,14 @@ impl Records for Found {
 
 impl Found {
     fn assemble(&self, record: &Whole) -> Result<Bytes, LogError> {
-        let position = record.mark.position;
+        let position = record.version.position;
         let changed = || damaged(position, "the file changed while it was read");
-        let (mark, bytes) = chunks::assemble(position, |number| {
+        let (version, bytes) = chunks::assemble(position, |number| {
             let place = record.places.get(number as usize).ok_or_else(changed)?;
             read(&self.file, *place, CHUNK_MAX)
                 .map_err(|error| damaged(position, &format!("a part of it cannot be read ({error})")))
         })?;
-        if mark == record.mark { Ok(bytes) } else { Err(changed()) }
+        if version == record.version { Ok(bytes) } else { Err(changed()) }
     }
 }
 
@@ -102,22 +102,24 @@ fn pieces(file: &File) -> io::Result<Vec<(Header, u64)>> {
 /// A position can have two commits in the file: one that was never acknowledged, because the process ended
 /// while it was written, and the one that took its place. The mark knows which one counts at its own
 /// position; elsewhere it is the one that was made later, which its id tells.
-fn whole_records(mut pieces: Vec<(Header, u64)>, mark: Option<Mark>) -> Vec<Whole> {
-    let commit = |header: &Header| (header.mark.position, header.mark.commit.0, header.len);
+fn whole_records(mut pieces: Vec<(Header, u64)>, mark: Option<Version>) -> Vec<Whole> {
+    let commit =
+        |header: &Header| (header.version.position, header.version.commit.map(|commit| commit.0), header.len);
     pieces.sort_unstable_by_key(|(header, place)| (commit(header), header.number, *place));
     pieces.dedup_by_key(|(header, _)| *header);
     let mut records: Vec<Whole> = Vec::new();
     for parts in pieces.chunk_by(|(one, _), (other, _)| commit(one) == commit(other)) {
         let (first, _) = parts[0];
-        let is_another = mark.is_some_and(|mark| mark.position == first.mark.position && mark != first.mark);
+        let is_another =
+            mark.is_some_and(|mark| mark.position == first.version.position && mark != first.version);
         if parts.len() < first.chunks() || is_another {
             continue;
         }
-        if records.last().is_some_and(|earlier| earlier.mark.position == first.mark.position) {
+        if records.last().is_some_and(|earlier| earlier.version.position == first.version.position) {
             records.pop();
         }
         let places = parts.iter().map(|(_, place)| *place).collect();
-        records.push(Whole { mark: first.mark, places });
+        records.push(Whole { version: first.version, places });
     }
     records
 }

@@ -6,7 +6,7 @@ use std::{
     time::Duration,
 };
 
-use application::ports::{CommitId, Fault, LogError, Position, StoredRecord};
+use application::ports::{CommitId, Fault, LogError, Position, StoredRecord, Version};
 use bytes::Bytes;
 use percent_encoding::{AsciiSet, NON_ALPHANUMERIC, percent_encode};
 use rusqlite::{Connection, OpenFlags, OptionalExtension as _, Params, config::DbConfig};
@@ -14,7 +14,7 @@ use uuid::Uuid;
 
 use super::{Sqlite, error_mapping::log_error, length};
 use crate::{
-    event_log::embedded::{Closing, Mark, Records, Visit},
+    event_log::embedded::{Closing, Records, Visit},
     private_files::beside,
 };
 
@@ -112,10 +112,10 @@ pub(super) fn commit(
     connection: &Connection,
     query: &str,
     values: impl Params,
-) -> Result<Option<Mark>, LogError> {
+) -> Result<Option<Version>, LogError> {
     let found = connection.query_row(query, values, |row| {
         let (position, commit) = (Position(row.get(0)?), CommitId(Uuid::from_bytes(row.get(1)?)));
-        Ok(Mark { position, commit })
+        Ok(Version::at(position, commit))
     });
     found.optional().map_err(log_error("reading the log"))
 }

@@ -6,9 +6,9 @@
 use std::{collections::VecDeque, sync::Arc, time::Duration};
 
 use application::{
-    Bookmark, KeyId,
-    ports::{LogError, Position},
-    transfer::Feed,
+    KeyId, LogPosition, codec,
+    ports::{Fault, LogError, LogSource, Position, ReadBound},
+    transfer::Tally,
 };
 use axum::{
     body::{Body, Bytes},
@@ -49,6 +49,9 @@ const KEY_CHECK_INTERVAL: Duration = Duration::from_secs(1);
 /// The size of a chunk of the response. A client must read one within the write timeout.
 const CHUNK_BYTES: usize = 64 * 1024;
 
+/// How much is read at a time, because several clients may hold as much.
+const BATCH: ReadBound = ReadBound { records: 1_024, bytes: 256 * 1024 };
+
 const JSON_LINES: (HeaderName, HeaderValue) =
     (CONTENT_TYPE, HeaderValue::from_static("application/jsonl; charset=utf-8"));
 
@@ -71,7 +74,7 @@ pub(crate) async fn show(
     let head = head_beyond(&service, query.after).await?;
     let body = if method == Method::GET { send(&service, &reader, query, head)? } else { Body::empty() };
     let mut response = body.into_response();
-    let position = log_position(Bookmark { position: head, hash: None });
+    let position = log_position(LogPosition { position: head, hash: None });
     response.headers_mut().extend([JSON_LINES, (LOG_POSITION, position)]);
     response.extensions_mut().insert(Endless);
     Ok(response)
@@ -80,10 +83,10 @@ pub(crate) async fn show(
 /// The last position of the log. It is an error if `after` is beyond it.
 async fn head_beyond(service: &Service, after: Position) -> Result<Position, ApiError> {
     let store = service.store()?;
-    if let Some(error) = store.health().reads {
+    if let Some(error) = store.health().reads_stopped() {
         return Err(error.fault.into());
     }
-    let head = store.log_head().await.map_err(|error| {
+    let head = store.log().head().await.map_err(|error| {
         tracing::warn!("the log cannot be shown: {error}");
         ApiError::from(error.fault)
     })?;
@@ -101,7 +104,8 @@ fn send(service: &Service, reader: &Authenticated, query: Query, head: Position)
     let permit = permit.map_err(|_| ApiError::Busy("too many clients are reading the log"))?;
     tracing::info!(key = %principal.id, name = principal.name, %client, %after, %head, follow, "sending the log");
     let sending = Sending {
-        feed: service.store()?.log_feed(after),
+        log: service.store()?.log(),
+        sent: Tally::after(after),
         goal: if follow { Goal::Follow } else { Goal::Head(head) },
         ready: VecDeque::new(),
         last_sent: Instant::now(),
@@ -145,7 +149,9 @@ impl Query {
 
 /// A response in progress.
 struct Sending {
-    feed: Feed,
+    log: Arc<dyn LogSource>,
+    /// The records that were sent, or are ready to be.
+    sent: Tally,
     goal: Goal,
     /// Chunks that the connection has not taken yet.
     ready: VecDeque<Bytes>,
@@ -188,7 +194,7 @@ impl Sending {
                 break chunk;
             }
             match self.goal {
-                Goal::Head(head) if self.feed.position() < head => {
+                Goal::Head(head) if self.sent.position() < head => {
                     let lines = self.read(head).await?;
                     if lines == 0 {
                         return Err(self.failed(not_shown(head)));
@@ -196,7 +202,7 @@ impl Sending {
                 }
                 Goal::Head(_) => {
                     self.goal = Goal::Reached;
-                    break self.feed.manifest(Utc::now()).into();
+                    break self.sent.manifest(Utc::now()).into();
                 }
                 Goal::Follow => {
                     // Read before the log, so that everything acknowledged before the shutdown is sent.
@@ -221,16 +227,29 @@ impl Sending {
 
     /// Reads the next lines up to `end`, and returns their size in bytes.
     async fn read(&mut self, end: Position) -> Result<usize, LogError> {
-        let lines = self.feed.lines(end).await.map_err(|error| self.failed(error))?;
+        let lines = self.read_lines(end).await.map_err(|error| self.failed(error))?;
         // Copied, so that each chunk releases its memory when it was sent.
         self.ready.extend(lines.chunks(CHUNK_BYTES).map(Bytes::copy_from_slice));
         Ok(lines.len())
     }
 
+    async fn read_lines(&mut self, end: Position) -> Result<Vec<u8>, LogError> {
+        let mut records = self.sent.read_next(&*self.log, BATCH).await?;
+        records.retain(|record| record.position <= end);
+        let mut lines = Vec::with_capacity(records.iter().map(|record| record.bytes.len() + 1).sum());
+        for record in records {
+            let commit = codec::decode_stored(&record)?;
+            lines.extend_from_slice(&record.bytes);
+            lines.push(b'\n');
+            self.sent.add_commit(record, &commit);
+        }
+        Ok(lines)
+    }
+
     async fn wait(&mut self) -> Result<(), LogError> {
         let timeout = HEARTBEAT_INTERVAL.saturating_sub(self.last_sent.elapsed()).min(KEY_CHECK_INTERVAL);
         let waited = tokio::select! {
-            waited = self.feed.wait(timeout) => waited,
+            waited = self.log.wait_for(self.sent.position(), timeout) => waited,
             _ = self.ending.changed() => Ok(()),
             // An engine may take longer than the timeout.
             () = time::sleep(timeout) => Ok(()),
@@ -242,7 +261,7 @@ impl Sending {
         tracing::warn!(
             "the log is cut off for {} at position {}: {error}",
             self.reader,
-            self.feed.position()
+            self.sent.position()
         );
         error
     }
@@ -254,13 +273,13 @@ impl Drop for Sending {
             Goal::Reached => "was sent the log",
             Goal::Head(_) | Goal::Follow => "left, or read too slowly, and was sent the log",
         };
-        tracing::info!("{} {how} up to position {}", self.reader, self.feed.position());
+        tracing::info!("{} {how} up to position {}", self.reader, self.sent.position());
     }
 }
 
 fn not_shown(head: Position) -> LogError {
     let detail = format!("the log does not show the commits up to position {head} for now");
-    LogError::new(application::ports::Fault::Unreachable, detail)
+    LogError::new(Fault::Unreachable, detail)
 }
 
 #[cfg(test)]

@@ -1,7 +1,7 @@
 //! The `Log-Position` header: in a response, the last commit that it shows; in a request, the commit that the response
 //! must show at least, so that clients read their writes on every node.
 
-use application::{Bookmark, ports::Position};
+use application::{LogPosition, ports::Position};
 use axum::http::{HeaderMap, HeaderName, HeaderValue};
 use data_encoding::HEXLOWER;
 
@@ -11,7 +11,7 @@ use crate::http::{error::ApiError, header_value};
 pub(crate) const LOG_POSITION: HeaderName = HeaderName::from_static("log-position");
 
 /// The value of the header: the position, and the first digits of the record's hash.
-pub(crate) fn log_position(Bookmark { position, hash }: Bookmark) -> HeaderValue {
+pub(crate) fn log_position(LogPosition { position, hash }: LogPosition) -> HeaderValue {
     let mut digits = itoa::Buffer::new();
     let position = digits.format(position.0);
     header_value(match hash {
@@ -21,21 +21,21 @@ pub(crate) fn log_position(Bookmark { position, hash }: Bookmark) -> HeaderValue
 }
 
 /// The commit that a request asks for, if any.
-pub(crate) fn requested(headers: &HeaderMap) -> Result<Option<Bookmark>, ApiError> {
+pub(crate) fn requested(headers: &HeaderMap) -> Result<Option<LogPosition>, ApiError> {
     let mut given = headers.get_all(LOG_POSITION).iter();
     let Some(value) = given.next() else { return Ok(None) };
-    let bookmark = value.to_str().ok().and_then(parse).filter(|_| given.next().is_none());
+    let position = value.to_str().ok().and_then(parse).filter(|_| given.next().is_none());
     let rule = "Log-Position must be given once, as it was received: a position, a dash and 16 hex digits";
-    bookmark.map(Some).ok_or(ApiError::invalid(rule))
+    position.map(Some).ok_or(ApiError::invalid(rule))
 }
 
 /// The hash may be left out.
-fn parse(text: &str) -> Option<Bookmark> {
+fn parse(text: &str) -> Option<LogPosition> {
     let Some((position, hash)) = text.split_once('-') else {
         return number::plain(text).map(Position).map(Into::into);
     };
     let hash = HEXLOWER.decode(hash.as_bytes()).ok()?.try_into().ok()?;
-    Some(Bookmark { position: Position(number::plain(position)?), hash: Some(hash) })
+    Some(LogPosition { position: Position(number::plain(position)?), hash: Some(hash) })
 }
 
 #[cfg(test)]
@@ -52,7 +52,7 @@ mod tests {
         assert_eq!(read(&[]), Ok(None));
         assert_eq!(read(&["0"]), Ok(Some(Position(0).into())));
         assert_eq!(read(&["18446744073709551615"]), Ok(Some(Position(u64::MAX).into())));
-        let named = Bookmark { position: Position(12), hash: Some([0, 1, 2, 3, 4, 5, 254, 255]) };
+        let named = LogPosition { position: Position(12), hash: Some([0, 1, 2, 3, 4, 5, 254, 255]) };
         assert_eq!(read(&["12-000102030405feff"]), Ok(Some(named)));
         assert_eq!(log_position(named), "12-000102030405feff");
         for values in [

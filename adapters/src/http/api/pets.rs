@@ -1,6 +1,6 @@
 //! The operations on pets.
 
-use application::{Bookmark, CreatePet};
+use application::{CreatePet, LogPosition};
 use axum::{
     extract::{Path, rejection::PathRejection},
     http::{
@@ -83,7 +83,7 @@ pub(crate) async fn get(
 }
 
 /// The headers of a response that clients may store, and the commit that it shows.
-fn validators(tag: EntityTag, shown: Bookmark) -> [(HeaderName, HeaderValue); 3] {
+fn validators(tag: EntityTag, shown: LogPosition) -> [(HeaderName, HeaderValue); 3] {
     [(ETAG, tag.into()), (CACHE_CONTROL, REVALIDATE), (LOG_POSITION, log_position(shown))]
 }
 

@@ -164,7 +164,7 @@ impl Exchange {
                 rate_limit::announce(*balance, headers);
             }
             if let Some(store) = service.opened() {
-                headers.entry(LOG_POSITION).or_insert_with(|| log_position(store.bookmark()));
+                headers.entry(LOG_POSITION).or_insert_with(|| log_position(store.log_position()));
                 if operation.is_in_api() && self.handling == Handling::Strict {
                     headers.extend([STRICT_APPLIED]);
                 }

@@ -21,11 +21,11 @@ pub(super) async fn run(from: &StoreUrl, to: &StoreUrl, access: &AccessArguments
     });
     let copied = copied.await.map_err(|broken| super::with_advice(broken.error))?;
     drop(progress);
-    if before == copied.last {
+    if before == copied.position() {
         report::fact("copied", format!("nothing: {to} already holds all of {from}"));
     } else {
         report::fact("copied", format!("{from} to {to}"));
     }
-    report::summary(&copied);
+    report::tally(&copied);
     Ok(())
 }

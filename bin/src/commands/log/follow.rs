@@ -94,7 +94,7 @@ pub(super) async fn run(
     tokio::select! {
         ended = copying => {
             let broken = ended.expect_err("a copy that follows its source ends only with an error");
-            return Err(anyhow!("{broken}; the copy ends at position {}", broken.sound.last));
+            return Err(anyhow!("{broken}; the copy ends at position {}", broken.sound.position()));
         }
         never = report_lag(&*source, reached.subscribe(), &lag, report_every) => match never {},
         _ = interrupt.recv() => {}

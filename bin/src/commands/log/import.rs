@@ -24,7 +24,7 @@ pub(super) async fn run(file: &Path, url: &StoreUrl) -> anyhow::Result<()> {
         let complete = transfer::check_export(BufReader::new(&opened))
             .await
             .map_err(|broken| anyhow!("{} is not a complete export: {broken}", file.display()))?;
-        (progress, largest) = (Progress::up_to(complete.last), complete.largest);
+        (progress, largest) = (Progress::up_to(complete.position()), complete.largest);
         opened.rewind()?;
     }
     import(BufReader::new(opened), largest, url, progress).await
@@ -45,10 +45,10 @@ async fn import(
         ExportError::Target(_) => anyhow!("{broken}"),
         ExportError::Log(_) | ExportError::File(_) | ExportError::NotAnExport { .. } => anyhow!(
             "{broken}; {url} now holds the history up to position {}, and importing a complete export resumes from there",
-            broken.sound.last
+            broken.sound.position()
         ),
     })?;
     report::fact("imported", url);
-    report::summary(&imported);
+    report::tally(&imported);
     Ok(())
 }

@@ -5,7 +5,7 @@ use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
 use application::{
     Digest,
     ports::{LogError, LogSource, Position},
-    transfer::{self, Broken, Summary},
+    transfer::{self, Broken, Tally},
 };
 use indicatif::{ProgressBar, ProgressStyle};
 
@@ -23,7 +23,7 @@ pub(super) fn so_far() -> String {
 }
 
 /// Reads and checks every record, and shows the progress.
-pub(super) async fn check_all(log: &dyn LogSource) -> Result<Summary, Broken<LogError>> {
+pub(super) async fn check_all(log: &dyn LogSource) -> Result<Tally, Broken<LogError>> {
     let progress = match Progress::through(log).await {
         Ok(progress) => progress,
         Err(error) => return Err(Broken { sound: Box::default(), error }),
@@ -39,7 +39,7 @@ pub(super) async fn check_all(log: &dyn LogSource) -> Result<Summary, Broken<Log
 pub(super) async fn find_head_hash(
     log: &dyn LogSource,
     head_hash: Digest,
-) -> Result<(Summary, Option<Position>), Broken<LogError>> {
+) -> Result<(Tally, Option<Position>), Broken<LogError>> {
     let progress = match Progress::through(log).await {
         Ok(progress) => progress,
         Err(error) => return Err(Broken { sound: Box::default(), error }),

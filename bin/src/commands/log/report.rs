@@ -2,7 +2,7 @@
 
 use std::fmt::Display;
 
-use application::{ports::Position, transfer::Summary};
+use application::{ports::Position, transfer::Tally};
 use chrono::SecondsFormat;
 
 use crate::output;
@@ -11,16 +11,18 @@ pub(super) fn fact(name: &str, value: impl Display) {
     output::print_line(format_args!("{name:<11} {value}"));
 }
 
-pub(super) fn summary(summary: &Summary) {
-    fact("position", summary.last);
-    fact("events", summary.events);
-    fact("bytes", summary.bytes);
-    if let Some((first, last)) = summary.span {
+pub(super) fn tally(tally: &Tally) {
+    fact("position", tally.position());
+    fact("events", tally.events);
+    fact("bytes", tally.bytes);
+    if let Some((first, last)) = tally.span {
         fact("first", first.to_rfc3339_opts(SecondsFormat::Secs, true));
         fact("last", last.to_rfc3339_opts(SecondsFormat::Secs, true));
     }
-    fact("digest", summary.digest);
-    fact("head hash", summary.head_hash);
+    fact("digest", tally.digest());
+    if let Some(head_hash) = tally.head_hash() {
+        fact("head hash", head_hash);
+    }
 }
 
 /// Formats ranges of positions: `42, 57 to 60`.

@@ -4,7 +4,7 @@
 use anyhow::bail;
 use application::{
     ports::{LogError, Position},
-    transfer::{self, Broken, CopyError, CopyStep, Summary, Until},
+    transfer::{self, Broken, CopyError, CopyStep, Tally, Until},
 };
 
 use super::{
@@ -20,7 +20,7 @@ pub(super) async fn run(from: &StoreUrl, to: &StoreUrl, accept_gaps: bool) -> an
     let remains = wire::find_remains(from).await?;
     if accept_gaps {
         let found = transfer::read_around_gaps::<LogError>(&*remains.log, remains.reach, async |_| Ok(()));
-        if !found.await?.gaps.is_empty() {
+        if !found.await?.is_empty() {
             return salvage_around_gaps(&remains, from, to).await;
         }
     }
@@ -44,7 +44,7 @@ pub(super) async fn run(from: &StoreUrl, to: &StoreUrl, accept_gaps: bool) -> an
     if let Some(reason) = reason {
         report::fact("reason", reason);
     }
-    if sound.last == Position::START {
+    if sound.position() == Position::START {
         bail!("nothing was salvaged: no commit at the start of {from} can be read");
     }
     Ok(())
@@ -57,11 +57,11 @@ async fn salvage_around_gaps(remains: &Remains, from: &StoreUrl, to: &StoreUrl) 
     let reached = |position| progress.reached(position);
     let salvaged = transfer::salvage_around_gaps(&*remains.log, remains.reach, &*target, reached).await;
     drop(progress);
-    let (found, summary) = salvaged.map_err(super::with_advice)?;
+    let (gaps, tally) = salvaged.map_err(super::with_advice)?;
     report::fact("salvaged", format!("{to}, from {from}, in a new history"));
-    report::summary(&summary);
-    report::fact("unreadable", report::ranges(&found.gaps));
-    if found.commits == 0 {
+    report::tally(&tally);
+    report::fact("unreadable", report::ranges(&gaps));
+    if tally.position() == Position::START {
         bail!("nothing was salvaged: no commit of {from} can be read");
     }
     Ok(())
@@ -74,7 +74,7 @@ pub(super) async fn survey(remains: &Remains, first_bad: Option<Position>) {
         Ok(sound) => sound,
         Err(Broken { sound, .. }) => *sound,
     };
-    let beyond = sound.last.next();
+    let beyond = sound.position().next();
     if let Some(first_bad) = first_bad.or((beyond <= remains.reach).then_some(beyond)) {
         report::fact("first bad", first_bad);
     }
@@ -82,20 +82,20 @@ pub(super) async fn survey(remains: &Remains, first_bad: Option<Position>) {
     report_intact_part(&sound, remains);
 }
 
-fn report_intact_part(sound: &Summary, remains: &Remains) {
-    report::summary(sound);
+fn report_intact_part(sound: &Tally, remains: &Remains) {
+    report::tally(sound);
     let missing = missing(sound, remains);
     if missing.is_empty() {
         report::fact("unreadable", "nothing");
     } else {
         report::fact("unreadable", report::ranges(&missing));
-        let left_out = between(&missing, sound.last.next(), remains.reach);
+        let left_out = between(&missing, sound.position().next(), remains.reach);
         if !left_out.is_empty() {
             let what_to_do = "intact, but after a gap; --accept-gaps salvages them, in a new history";
             report::fact("left out", format!("{}: {what_to_do}", report::ranges(&left_out)));
         }
         if remains.missing.is_none() {
-            let first = sound.last.next();
+            let first = sound.position().next();
             let what_to_do = "--accept-gaps salvages those that can, in a new history";
             report::fact("unknown", format!("whether commits after {first} can be read; {what_to_do}"));
         }
@@ -110,8 +110,8 @@ fn report_intact_part(sound: &Summary, remains: &Remains) {
 }
 
 /// The positions that cannot be read, or whose content is wrong.
-fn missing(sound: &Summary, remains: &Remains) -> Vec<(Position, Position)> {
-    let first_bad = sound.last.next();
+fn missing(sound: &Tally, remains: &Remains) -> Vec<(Position, Position)> {
+    let first_bad = sound.position().next();
     let Some(mut missing) = remains.missing.clone() else {
         // The engine cannot read past the damage.
         return if first_bad <= remains.reach { vec![(first_bad, remains.reach)] } else { vec![] };

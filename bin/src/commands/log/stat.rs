@@ -5,11 +5,11 @@ use crate::{config::SourceArgument, wire};
 
 pub(super) async fn run(source: &SourceArgument) -> anyhow::Result<()> {
     let log = wire::open_source(&source.store, &source.access.access()?).await?;
-    let summary = progress::check_all(&*log).await?;
+    let tally = progress::check_all(&*log).await?;
     let durability = log.durability();
     report::fact("store", &source.store);
     report::fact("engine", durability.engine);
-    report::summary(&summary);
+    report::tally(&tally);
     report::fact("durability", durability.promise);
     for (setting, value) in &durability.facts {
         report::fact("", format!("{setting} = {value}"));

@@ -4,7 +4,7 @@ use anyhow::bail;
 use application::{
     Digest,
     ports::{Fault, LogError, LogSource, Position},
-    transfer::{Broken, Summary},
+    transfer::{Broken, Tally},
 };
 
 use super::{progress, report, salvage};
@@ -14,12 +14,12 @@ pub(super) async fn run(source: &SourceArgument, head: Option<Digest>) -> anyhow
     let url = &source.store;
     let (error, first_bad) = match wire::open_source(url, &source.access.access()?).await {
         Ok(log) => match check(&*log, head).await {
-            Ok((summary, known)) => {
+            Ok((tally, known)) => {
                 report::fact("sound", url);
-                report::summary(&summary);
+                report::tally(&tally);
                 return report_head(head, known);
             }
-            Err(Broken { error, sound }) => (error, Some(sound.last.next())),
+            Err(Broken { error, sound }) => (error, Some(sound.position().next())),
         },
         Err(error) => (error, None),
     };
@@ -36,7 +36,7 @@ pub(super) async fn run(source: &SourceArgument, head: Option<Digest>) -> anyhow
 async fn check(
     log: &dyn LogSource,
     head: Option<Digest>,
-) -> Result<(Summary, Option<Position>), Broken<LogError>> {
+) -> Result<(Tally, Option<Position>), Broken<LogError>> {
     match head {
         None => Ok((progress::check_all(log).await?, None)),
         Some(head) => progress::find_head_hash(log, head).await,

@@ -4,11 +4,11 @@ use tempfile::TempDir;
 
 use super::*;
 
-fn mark(position: u64) -> Mark {
-    Mark { position: Position(position), commit: CommitId(Uuid::from_u128(u128::from(position) * 7)) }
+fn mark(position: u64) -> Version {
+    Version::at(Position(position), CommitId(Uuid::from_u128(u128::from(position) * 7)))
 }
 
-fn reopened(path: &Path) -> Mark {
+fn reopened(path: &Path) -> Version {
     HighWaterMark::open(path).unwrap().unwrap().mark()
 }
 
@@ -18,7 +18,7 @@ fn a_mark_comes_back_as_it_was_raised() {
     let path = folder.path().join("mark");
     assert!(HighWaterMark::open(&path).unwrap().is_none(), "no mark before one is made");
     let mut high_water_mark = HighWaterMark::create(&path).unwrap();
-    assert_eq!(reopened(&path), Mark::START);
+    assert_eq!(reopened(&path), Version::START);
     for position in 1..20 {
         high_water_mark.raise(mark(position)).unwrap();
         assert_eq!(reopened(&path), mark(position), "raised");
@@ -66,12 +66,20 @@ fn a_settled_mark_survives_the_loss_of_either_slot() {
 fn only_a_log_that_holds_the_marked_commit_passes() {
     let folder = TempDir::new().unwrap();
     let mut high_water_mark = HighWaterMark::create(&folder.path().join("mark")).unwrap();
-    assert_eq!(high_water_mark.mark().check(Position(0), None), Ok(()), "nothing was promised yet");
+    assert_eq!(
+        check_nothing_is_lost(high_water_mark.mark(), Position(0), None),
+        Ok(()),
+        "nothing was promised yet"
+    );
     high_water_mark.raise(mark(5)).unwrap();
-    assert_eq!(high_water_mark.mark().check(Position(5), Some(mark(5).commit)), Ok(()));
-    assert_eq!(high_water_mark.mark().check(Position(9), Some(mark(5).commit)), Ok(()), "ahead is fine");
-    for (head, found) in [(Position(4), None), (Position(0), None), (Position(5), Some(mark(6).commit))] {
-        let refused = high_water_mark.mark().check(head, found).unwrap_err();
+    assert_eq!(check_nothing_is_lost(high_water_mark.mark(), Position(5), mark(5).commit), Ok(()));
+    assert_eq!(
+        check_nothing_is_lost(high_water_mark.mark(), Position(9), mark(5).commit),
+        Ok(()),
+        "ahead is fine"
+    );
+    for (head, found) in [(Position(4), None), (Position(0), None), (Position(5), mark(6).commit)] {
+        let refused = check_nothing_is_lost(high_water_mark.mark(), head, found).unwrap_err();
         assert_eq!(refused.fault, Fault::Damaged, "{head} {found:?}");
     }
 }
@@ -121,10 +129,4 @@ fn a_mark_that_cannot_be_opened_is_not_taken_for_a_missing_one() {
     for refused in [HighWaterMark::read(&path).err(), HighWaterMark::open(&path).err()] {
         assert_eq!(refused.unwrap().fault, Fault::CannotOpen);
     }
-}
-
-#[test]
-fn the_version_of_an_empty_log_names_no_commit() {
-    assert_eq!(Mark::START.version(), Version::START);
-    assert_eq!(mark(3).version(), Version::at(Position(3), mark(3).commit));
 }

@@ -117,7 +117,7 @@ impl<E: Engine> Engine for PanicsOnDemand<E> {
         E::record_files(layout)
     }
 
-    fn open(layout: &Layout, acknowledged: Mark) -> Result<Self, LogError> {
+    fn open(layout: &Layout, acknowledged: Version) -> Result<Self, LogError> {
         let demand = layout.path.with_extension("demand");
         Ok(Self { engine: E::open(layout, acknowledged)?, demand })
     }
@@ -126,7 +126,7 @@ impl<E: Engine> Engine for PanicsOnDemand<E> {
         self.engine.prepare(layout)
     }
 
-    fn last(&self) -> Result<Mark, LogError> {
+    fn last(&self) -> Result<Version, LogError> {
         self.engine.last()
     }
 
@@ -134,9 +134,9 @@ impl<E: Engine> Engine for PanicsOnDemand<E> {
         self.engine.commit_at(position)
     }
 
-    fn append(&self, at: Mark, record: &Record) -> Result<(), LogError> {
+    fn append(&self, position: Position, record: &Record) -> Result<(), LogError> {
         self.obey("append");
-        self.engine.append(at, record)
+        self.engine.append(position, record)
     }
 
     fn facts(&self) -> Vec<(&'static str, String)> {
@@ -147,7 +147,7 @@ impl<E: Engine> Engine for PanicsOnDemand<E> {
         self.engine.close(closing)
     }
 
-    fn salvage(layout: &Layout, acknowledged: Option<Mark>) -> Result<Remains, LogError> {
+    fn salvage(layout: &Layout, acknowledged: Option<Version>) -> Result<FoundRecords, LogError> {
         E::salvage(layout, acknowledged)
     }
 }

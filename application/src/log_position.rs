@@ -1,25 +1,25 @@
-//! Bookmarks: how clients name a commit of one history, so that a node can tell whether it has reached it.
+//! How clients name a commit of one history, so that a node can tell whether it has applied it.
 
 use std::collections::VecDeque;
 
 use crate::{digest::Digest, ports::Position};
 
-/// How many bytes of a head hash a bookmark holds: enough to tell histories apart, short enough for a header.
+/// How many bytes of a head hash a log position holds: enough to tell histories apart, short enough for a header.
 pub const HASH_PREFIX: usize = 8;
 
-/// How many commits a node knows by their hashes. For an older one it asks the log.
+/// How many commits a node knows by their hashes. Older ones are read from the log.
 const RECENT_MAX: usize = 4_096;
 
-/// A commit of one history.
+/// A commit, as clients name it.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub struct Bookmark {
+pub struct LogPosition {
     /// Its position.
     pub position: Position,
     /// The first bytes of the head hash of the log up to there. Without them, any history that is long enough matches.
     pub hash: Option<[u8; HASH_PREFIX]>,
 }
 
-impl From<Position> for Bookmark {
+impl From<Position> for LogPosition {
     fn from(position: Position) -> Self {
         Self { position, hash: None }
     }
@@ -43,14 +43,14 @@ impl Recent {
     }
 
     /// The last commit.
-    pub(crate) fn last(&self) -> Bookmark {
-        Bookmark { position: self.last, hash: self.hashes.back().copied() }
+    pub(crate) fn last(&self) -> LogPosition {
+        LogPosition { position: self.last, hash: self.hashes.back().copied() }
     }
 
     /// Whether the history holds this commit. `None` if that is too long ago to tell.
-    pub(crate) fn holds(&self, bookmark: Bookmark) -> Option<bool> {
-        let Some(age) = self.last.0.checked_sub(bookmark.position.0) else { return Some(false) };
-        let Some(hash) = bookmark.hash.filter(|_| bookmark.position > Position::START) else {
+    pub(crate) fn holds(&self, named: LogPosition) -> Option<bool> {
+        let Some(age) = self.last.0.checked_sub(named.position.0) else { return Some(false) };
+        let Some(hash) = named.hash.filter(|_| named.position > Position::START) else {
             return Some(true);
         };
         let age = usize::try_from(age).ok()?;
@@ -74,8 +74,8 @@ pub(crate) fn prefix(Digest(digest): Digest) -> [u8; HASH_PREFIX] {
 mod tests {
     use super::*;
 
-    fn bookmark(position: u64, hash: u8) -> Bookmark {
-        Bookmark { position: Position(position), hash: Some([hash; HASH_PREFIX]) }
+    fn at(position: u64, hash: u8) -> LogPosition {
+        LogPosition { position: Position(position), hash: Some([hash; HASH_PREFIX]) }
     }
 
     #[test]
@@ -84,10 +84,10 @@ mod tests {
         for position in 1..=3_u8 {
             recent.add(Position(position.into()), Digest([position; 32]));
         }
-        assert_eq!(recent.last(), bookmark(3, 3));
-        assert_eq!([1, 2, 3].map(|n| recent.holds(bookmark(n.into(), n))), [Some(true); 3]);
-        assert_eq!(recent.holds(bookmark(2, 3)), Some(false), "another history");
-        assert_eq!(recent.holds(bookmark(4, 4)), Some(false), "not reached yet");
+        assert_eq!(recent.last(), at(3, 3));
+        assert_eq!([1, 2, 3].map(|n| recent.holds(at(n.into(), n))), [Some(true); 3]);
+        assert_eq!(recent.holds(at(2, 3)), Some(false), "another history");
+        assert_eq!(recent.holds(at(4, 4)), Some(false), "not reached yet");
         assert_eq!(
             recent.holds(Recent::default().last()),
             Some(true),
@@ -103,8 +103,8 @@ mod tests {
         for position in 1..=u64::try_from(RECENT_MAX).unwrap() + 1 {
             recent.add(Position(position), Digest([7; 32]));
         }
-        assert_eq!(recent.holds(bookmark(1, 7)), None);
-        assert_eq!(recent.holds(bookmark(2, 7)), Some(true));
+        assert_eq!(recent.holds(at(1, 7)), None);
+        assert_eq!(recent.holds(at(2, 7)), Some(true));
         assert_eq!(recent.holds(Position(1).into()), Some(true));
         assert_eq!(recent.holds(Recent::default().last()), Some(true), "the empty log is never forgotten");
     }

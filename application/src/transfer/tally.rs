@@ -1,0 +1,168 @@
+//! The running tally of a history, and the manifest with it that ends an export: by the manifest, a reader tells that nothing
+//! is missing.
+
+use chrono::{DateTime, SecondsFormat, Utc};
+use serde::{Deserialize, Serialize};
+use sha2::{Digest as _, Sha256};
+
+use crate::{
+    commit::Commit,
+    digest::Digest,
+    ports::{Fault, LogError, LogSource, Position, ReadBound, StoredRecord},
+};
+
+/// The first bytes of a manifest.
+const MANIFEST: &[u8] = br#"{"manifest""#;
+
+/// The last line of an export.
+#[derive(Serialize, Deserialize)]
+#[serde(rename_all = "lowercase")]
+enum LastLine {
+    Manifest {
+        /// The first position; 0 if there are no records.
+        first: u64,
+        last: u64,
+        commits: u64,
+        events: u64,
+        bytes: u64,
+        sha256: String,
+        /// The head hash. A part of a log without records has none.
+        #[serde(default, skip_serializing_if = "Option::is_none")]
+        head: Option<String>,
+        exported: String,
+    },
+}
+
+/// A running tally of consecutive records.
+#[derive(Debug, Clone, Default)]
+pub struct Tally {
+    /// The position before the first record.
+    after: Position,
+    /// How many events the commits hold.
+    pub events: u64,
+    /// How many bytes the records take.
+    pub bytes: u64,
+    /// The size of the largest record.
+    pub largest: usize,
+    /// When the first and the last commit were made.
+    pub span: Option<(DateTime<Utc>, DateTime<Utc>)>,
+    digest: Sha256,
+    last: Option<StoredRecord>,
+}
+
+impl Tally {
+    /// A tally without records. The first one will follow `position`.
+    pub fn after(position: Position) -> Self {
+        Self { after: position, ..Self::default() }
+    }
+
+    /// The tally of a log that ends with this record. Its totals count later records only.
+    pub(super) fn resume(last: StoredRecord) -> Self {
+        Self { after: last.position, last: Some(last), ..Self::default() }
+    }
+
+    /// The position of the last record.
+    pub fn position(&self) -> Position {
+        self.last().map_or(self.after, |last| last.position)
+    }
+
+    /// The last record.
+    pub(super) fn last(&self) -> Option<&StoredRecord> {
+        self.last.as_ref()
+    }
+
+    /// SHA-256 over the bytes of all records in order: the same on every engine for the same history.
+    pub fn digest(&self) -> Digest {
+        Digest(self.digest.clone().finalize().into())
+    }
+
+    /// The head hash: identifies the whole history by its last record. The next record will carry it. `None` if there are no
+    /// records, and the log before them is unknown.
+    pub fn head_hash(&self) -> Option<Digest> {
+        let empty = || (self.after == Position::START).then(|| Digest::of(b""));
+        self.last().map(|last| Digest::of(&last.bytes)).or_else(empty)
+    }
+
+    /// Adds the next record.
+    pub fn add(&mut self, record: StoredRecord) {
+        self.bytes += record.bytes.len() as u64;
+        self.largest = self.largest.max(record.bytes.len());
+        self.digest.update(&record.bytes);
+        self.last = Some(record);
+    }
+
+    /// Adds the next record with the commit in it.
+    pub fn add_commit(&mut self, record: StoredRecord, commit: &Commit) {
+        self.add(record);
+        self.events += commit.entries.len() as u64;
+        self.span = Some((self.span.map_or(commit.time, |(first, _)| first), commit.time));
+    }
+
+    /// Reads the records after the last one. Empty: nothing more for now. The log may have been restored, or taken over by a
+    /// server with another history; the records of two histories are never mixed.
+    pub async fn read_next(
+        &self,
+        log: &dyn LogSource,
+        bound: ReadBound,
+    ) -> Result<Vec<StoredRecord>, LogError> {
+        let records = match log.read(self.position(), bound).await {
+            // A record of the batch is damaged; those before it are not.
+            Err(error) if error.fault == Fault::Damaged => log.read(self.position(), ReadBound::ONE).await?,
+            records => records?,
+        };
+        if let (Some(last), false) = (self.last(), records.is_empty()) {
+            let before = Position(last.position.0 - 1);
+            // The last record may be that of a copy, on an engine that stores ids where this one does not.
+            let found = log.read(before, ReadBound::ONE).await?;
+            if found.first().is_none_or(|found| found.bytes != last.bytes) {
+                let detail = format!(
+                    "the log no longer holds the commit that was read at position {}: it was replaced; start again",
+                    last.position
+                );
+                return Err(LogError::new(Fault::Diverged, detail));
+            }
+        }
+        Ok(records)
+    }
+
+    /// The manifest of these records, with its newline.
+    pub fn manifest(&self, now: DateTime<Utc>) -> Vec<u8> {
+        let manifest = LastLine::Manifest {
+            first: self.first(),
+            last: self.position().0,
+            commits: self.commits(),
+            events: self.events,
+            bytes: self.bytes,
+            sha256: self.digest().to_string(),
+            head: self.head_hash().map(|head| head.to_string()),
+            exported: now.to_rfc3339_opts(SecondsFormat::Secs, true),
+        };
+        let mut line = serde_json::to_vec(&manifest).expect("texts and numbers are always JSON");
+        line.push(b'\n');
+        line
+    }
+
+    /// Whether this line is a manifest, and therefore the last one.
+    pub fn is_manifest(line: &[u8]) -> bool {
+        line.starts_with(MANIFEST)
+    }
+
+    /// Whether this manifest is that of exactly these records. The digest covers everything that the records hold.
+    pub fn matches(&self, manifest: &[u8]) -> bool {
+        let Ok(LastLine::Manifest { first, last, commits, bytes, sha256, .. }) =
+            serde_json::from_slice(manifest)
+        else {
+            return false;
+        };
+        (first, last, commits, bytes) == (self.first(), self.position().0, self.commits(), self.bytes)
+            && sha256 == self.digest().to_string()
+    }
+
+    fn first(&self) -> u64 {
+        if self.commits() == 0 { 0 } else { self.after.next().0 }
+    }
+
+    fn commits(&self) -> u64 {
+        self.position().0 - self.after.0
+    }
+}
