@@ -36,7 +36,7 @@ use tower_http::timeout::RequestBodyDeadlineLayer;
 pub use limits::ClientLimits;
 pub use middleware::{
     client_address::{InvalidTrustedProxy, TrustedProxy},
-    cors::{InvalidOrigin, Origin},
+    cors::{InvalidOrigin, Origin, Origins},
     request_log::AccessLog,
 };
 pub use server::{Listener, Settings, Tls, TlsError};
@@ -46,7 +46,7 @@ pub use site::{ContactUrl, InvalidContactUrl, InvalidServerUrl, ServerUrl, Site}
 use admin::{log, metrics, probes};
 use api::{openapi, orders, pets};
 use limits::BODY_MAX;
-use middleware::observe::observe;
+use middleware::{framing::require_local_host, observe::observe};
 use server::Routers;
 
 /// The public listener. Every path under `/v1` needs a key, those that do not exist included.
@@ -63,26 +63,26 @@ fn public(service: &Arc<Service>, body_timeout: Duration) -> Router {
         .merge(public_probes())
         .merge(pages::docs(document(&service.site), &service.site))
         .merge(pages::inventory(&service.site))
-        .fallback(fallback::not_found)
-        .layer(from_fn_with_state(service.clone(), observe))
+        .fallback(fallback::unknown)
+        .layer(from_fn_with_state((service.clone(), service.site.origins.clone()), observe))
         .with_state(service.clone())
 }
 
 /// The admin listener. `/log` shows everything, so it needs a key everywhere; metrics only when other machines can
 /// connect.
 fn admin(service: &Arc<Service>, reach: Reach) -> Router {
-    let metrics = match reach {
-        Reach::ThisMachine => get_only(metrics::show),
-        Reach::OtherMachines => get_only(metrics::show_with_key),
+    let without_key = match reach {
+        Reach::ThisMachine => pages::admin()
+            .route("/metrics", get_only(metrics::show))
+            .layer(from_fn_with_state(service.clone(), require_local_host)),
+        Reach::OtherMachines => pages::admin().route("/metrics", get_only(metrics::show_with_key)),
     };
-    Router::new()
-        .route("/metrics", metrics)
+    without_key
         .route("/log", get_only(log::show))
         .merge(rest_of_api(any(fallback::admin_api_not_found)))
         .merge(admin_probes())
-        .merge(pages::admin())
         .fallback(fallback::admin_not_found)
-        .layer(from_fn_with_state(service.clone(), observe))
+        .layer(from_fn_with_state((service.clone(), Origins::default()), observe))
         .with_state(service.clone())
 }
 
@@ -90,7 +90,7 @@ fn admin(service: &Arc<Service>, reach: Reach) -> Router {
 fn shedding(service: &Arc<Service>, probes: Router<Arc<Service>>) -> Router {
     probes
         .fallback(fallback::busy)
-        .layer(from_fn_with_state(service.clone(), observe))
+        .layer(from_fn_with_state((service.clone(), Origins::default()), observe))
         .with_state(service.clone())
 }
 

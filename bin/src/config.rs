@@ -227,7 +227,7 @@ impl ServeArguments {
     }
 
     pub(crate) fn site(&self) -> Site {
-        Site { origins: self.cors_origin.clone(), ..self.addresses.site() }
+        Site { origins: self.cors_origin.clone().into(), ..self.addresses.site() }
     }
 }
 

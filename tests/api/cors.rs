@@ -2,7 +2,7 @@
 
 use std::collections::BTreeSet;
 
-use harness::{App, Response, petstore};
+use harness::{App, Response, petstore, raw};
 use serde_json::Value;
 
 const SHOP: &str = "https://shop.example.com";
@@ -151,4 +151,27 @@ fn pages_may_use_exactly_the_headers_that_the_document_describes() {
     let unknown: Vec<_> =
         allowed.difference(&requests).filter(|name| *name != "content-type" && !is_described(name)).collect();
     assert!(unknown.is_empty(), "accepted, but not documented: {unknown:?}");
+}
+
+#[test]
+fn no_page_may_call_the_admin_listener() {
+    let app = App::start_with(&["--cors-origin", "*", "--ops-listen", "127.0.0.1:0"]);
+    let get = |path: &str, host: &str, more: &str| {
+        let request = format!(
+            "GET {path} HTTP/1.1\r\nHost: {host}\r\nOrigin: {SHOP}\r\n{more}Connection: close\r\n\r\n"
+        );
+        Response::parse(&raw(app.operators(), request.as_bytes()), false).unwrap()
+    };
+    for host in ["localhost", "LOCALHOST:9100", "127.0.0.1:1", "[::1]:80"] {
+        let response = get("/metrics", host, "");
+        assert_eq!((response.status, allowed_origin(&response)), (200, None), "{host}");
+    }
+    // A page may give its own name the address of this machine.
+    for path in ["/metrics", "/"] {
+        let message = get(path, "shop.example.com", "").error(400, "invalid_request");
+        assert!(message.starts_with("Host must be localhost"), "{message}");
+    }
+    assert_eq!(get("/livez", "shop.example.com", "").status, 200, "probes are called by any name");
+    let key = format!("Authorization: Bearer {}\r\n", app.key);
+    assert_eq!(get("/metrics", "shop.example.com", &key).status, 200);
 }

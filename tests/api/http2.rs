@@ -1,6 +1,8 @@
 //! The same interface over HTTP/2, called by an independent client: curl.
 
+use axum::http::Request;
 use harness::{App, succeed};
+use tokio::net::TcpStream;
 
 /// Status, protocol version and body of what curl got.
 fn curl(app: &App, path: &str, more: &[&str]) -> (String, String, String) {
@@ -44,4 +46,28 @@ fn errors_over_http_2_have_the_error_shape_too() {
         let error: serde_json::Value = serde_json::from_str(&body).unwrap();
         assert_eq!(error["code"], code, "{body}");
     }
+}
+
+#[test]
+fn a_request_names_one_host_without_doubt() {
+    let app = App::start();
+    let runtime = tokio::runtime::Runtime::new().unwrap();
+    let status = |authority: &str, host: Option<&str>| {
+        let mut request = Request::get(format!("http://{authority}/livez"));
+        if let Some(host) = host {
+            request = request.header("host", host);
+        }
+        let request = request.body(()).unwrap();
+        runtime.block_on(async {
+            let stream = TcpStream::connect(app.address()).await.unwrap();
+            let (mut requests, connection) = h2::client::handshake(stream).await.unwrap();
+            tokio::spawn(connection);
+            let (response, _) = requests.send_request(request, true).unwrap();
+            response.await.unwrap().status().as_u16()
+        })
+    };
+    assert_eq!(status("shop.example.com", None), 200);
+    assert_eq!(status("shop.example.com", Some("SHOP.example.com")), 200);
+    assert_eq!(status("shop.example.com", Some("other.example.com")), 400);
+    assert_eq!(status("user@shop.example.com", None), 400);
 }

@@ -15,8 +15,8 @@ impl Authenticator for NoKeys {
         Err(RejectedKey::Unknown)
     }
 
-    fn is_valid(&self, _: &application::KeyId) -> bool {
-        true
+    fn check(&self, _: &application::KeyId) -> Result<(), RejectedKey> {
+        Ok(())
     }
 }
 

@@ -7,7 +7,7 @@ use axum::{
     body::Bytes,
     http::{Request, Response},
 };
-use h2::{RecvStream, client};
+use h2::{RecvStream, SendStream, client};
 use harness::{App, eventually};
 use tokio::{
     net::TcpStream,
@@ -108,4 +108,95 @@ fn unread_responses_hold_little_memory_and_release_it() {
         (resident(&app) < before + 48 * MIB).then_some(())
     });
     println!("resident memory: {} MiB after the peers have gone", resident(&app) / MIB);
+}
+
+/// Opens `POST` requests on one HTTP/2 connection and sends a body on each that never ends. Returns the statuses of the
+/// responses so far, and the connection.
+async fn endless_bodies(address: SocketAddr, key: String) -> (Vec<u16>, Vec<SendStream<Bytes>>, AbortHandle) {
+    let stream = TcpStream::connect(address).await.unwrap();
+    let (mut requests, connection) = client::handshake(stream).await.unwrap();
+    let driver = tokio::spawn(connection).abort_handle();
+    let (mut bodies, mut pending) = (Vec::new(), Vec::new());
+    for _ in 0..STREAMS {
+        let request = Request::post(format!("http://{address}/v1/pets"))
+            .header("Authorization", format!("Bearer {key}"))
+            .header("Content-Type", "application/json")
+            .body(())
+            .unwrap();
+        let Ok(ready) = requests.ready().await else { break };
+        requests = ready;
+        let Ok((response, mut body)) = requests.send_request(request, false) else { break };
+        let _ = body.send_data(Bytes::from(vec![b' '; 64_000]), false);
+        bodies.push(body);
+        pending.push(response);
+    }
+    let mut statuses = Vec::new();
+    for response in pending {
+        if let Ok(Ok(response)) = timeout(Duration::from_millis(50), response).await {
+            statuses.push(response.status().as_u16());
+        }
+    }
+    (statuses, bodies, driver)
+}
+
+#[test]
+fn bodies_that_never_end_hold_little_memory() {
+    let app = App::start();
+    let runtime = tokio::runtime::Runtime::new().unwrap();
+    let before = resident(&app);
+    let peers = runtime.block_on(async {
+        let mut sending = JoinSet::new();
+        for _ in 0..CONNECTIONS {
+            sending.spawn(endless_bodies(app.address(), app.key.clone()));
+        }
+        sending.join_all().await
+    });
+    let held = resident(&app);
+    let busy = peers.iter().flat_map(|(statuses, ..)| statuses).filter(|status| **status == 503).count();
+    println!("resident memory: {} MiB before, {} MiB held; {busy} busy", before / MIB, held / MIB);
+    assert!(held < before + 160 * MIB, "{} MiB are held by bodies", held / MIB);
+    assert!(busy > 0, "some bodies are rejected");
+    // A client under memory pressure has a second to send its body.
+    eventually("others are served again", || (app.get("/v1/pets").status == 200).then_some(()));
+    for (_, _, driver) in peers {
+        driver.abort();
+    }
+}
+
+#[test]
+fn a_connection_with_many_unauthenticated_requests_is_closed_and_one_with_keys_is_not() {
+    let app = App::start();
+    let runtime = tokio::runtime::Runtime::new().unwrap();
+    let statuses = |path: &'static str, key: Option<String>| {
+        let address = app.address();
+        runtime.block_on(async move {
+            let stream = TcpStream::connect(address).await.unwrap();
+            let mut builder = client::Builder::new();
+            let handshake = builder.initial_window_size(0).handshake::<_, Bytes>(stream);
+            let (mut requests, connection) = handshake.await.unwrap();
+            let driver = tokio::spawn(connection);
+            let mut pending = Vec::new();
+            for _ in 0..STREAMS {
+                let mut request = Request::get(format!("http://{address}{path}"));
+                if let Some(key) = &key {
+                    request = request.header("Authorization", format!("Bearer {key}"));
+                }
+                let Ok(ready) = requests.ready().await else { break };
+                requests = ready;
+                let Ok((response, _)) = requests.send_request(request.body(()).unwrap(), true) else { break };
+                pending.push(response);
+            }
+            let mut taken = Vec::new();
+            for response in pending {
+                taken.extend(timeout(TIMEOUT, response).await.unwrap());
+            }
+            let closed = timeout(Duration::from_secs(1), driver).await.is_ok();
+            (taken.len(), closed)
+        })
+    };
+    let (taken, closed) = statuses("/openapi.json", None);
+    assert!(closed, "no page needs so many requests at once: {taken} were answered");
+    let (_, closed) = statuses("/v1/pets", None);
+    assert!(closed, "a response without a key counts as well");
+    assert_eq!(statuses("/v1/pets", Some(app.key.clone())), (STREAMS, false));
 }

@@ -173,8 +173,8 @@ impl Authenticator for AnyKey {
         Ok(Arc::new(Principal { owner, id, name, scopes, allowance: None, usage: Arc::default() }))
     }
 
-    fn is_valid(&self, _: &KeyId) -> bool {
-        true
+    fn check(&self, _: &KeyId) -> Result<(), RejectedKey> {
+        Ok(())
     }
 }
 

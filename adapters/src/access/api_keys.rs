@@ -27,6 +27,7 @@ use std::{
 use crate::access::{Allowance, Authenticator, KeyReloads, Principal, RateLimit, RejectedKey};
 use application::{KeyId, ports::Clock};
 use chrono::{DateTime, Utc};
+use data_encoding::HEXLOWER;
 use parking_lot::{Mutex, RwLock};
 use tokio::{
     task,
@@ -232,10 +233,11 @@ impl Authenticator for ApiKeys {
         entry.accept(self.clock.now())
     }
 
-    fn is_valid(&self, id: &KeyId) -> bool {
+    fn check(&self, id: &KeyId) -> Result<(), RejectedKey> {
         let keys = self.keys.read();
-        let entry = keys.0.values().find(|entry| entry.principal.id == *id);
-        entry.is_some_and(|entry| entry.check(self.clock.now()).is_ok())
+        let id = HEXLOWER.decode(id.0.as_bytes()).ok().and_then(|id| id.try_into().ok());
+        let entry = id.and_then(|id: [u8; ID_BYTES]| keys.0.get(&id)).ok_or(RejectedKey::Unknown)?;
+        entry.check(self.clock.now()).map(|_| ())
     }
 
     fn principals(&self) -> Vec<Arc<Principal>> {

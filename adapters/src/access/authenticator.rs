@@ -12,8 +12,8 @@ pub trait Authenticator: Send + Sync + 'static {
     /// unknown key.
     fn authenticate(&self, key: &str) -> Result<Arc<Principal>, RejectedKey>;
 
-    /// Whether the key with this id is still valid. Asked again during long responses.
-    fn is_valid(&self, id: &KeyId) -> bool;
+    /// Rejects a key that is no longer valid, by its id. Asked again before a write and during long responses.
+    fn check(&self, id: &KeyId) -> Result<(), RejectedKey>;
 
     /// The owners of all keys, for operators.
     fn principals(&self) -> Vec<Arc<Principal>> {

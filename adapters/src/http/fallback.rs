@@ -22,10 +22,18 @@ const HINT_MAX: usize = 60;
 const MISSPELT: f64 = 0.9;
 
 pub(super) async fn api_not_found(_: Client, uri: Uri) -> ApiError {
-    not_found(uri).await
+    not_found(&uri)
 }
 
-pub(super) async fn not_found(uri: Uri) -> ApiError {
+/// Unknown paths outside `/v1`. `OPTIONS *` asks about the service as a whole.
+pub(super) async fn unknown(method: Method, uri: Uri) -> Response {
+    if method == Method::OPTIONS && uri.path() == "*" {
+        return StatusCode::NO_CONTENT.into_response();
+    }
+    not_found(&uri).into_response()
+}
+
+fn not_found(uri: &Uri) -> ApiError {
     let path = uri.path().trim_end_matches('/');
     let candidates = [path.to_owned(), format!("/v1{path}"), path.replace("/v1/v1", "/v1")];
     let known = || OPERATIONS.iter().map(|row| row.path).filter(|path| !is_on_admin_listener(path));

@@ -36,8 +36,8 @@ pub use tls::{Tls, TlsError};
 
 pub(super) use admission::Admission;
 pub(super) use instrumented::Endless;
-pub(super) use request_body::DRAIN_MAX;
-pub(super) use timeouts::{UNSENT_MAX, UnsentBytes};
+pub(super) use request_body::{DRAIN_MAX, OutOfMemory};
+pub(super) use timeouts::{HELD_MAX, HeldBytes, InFlightRequest};
 
 /// How long a rejected client may take to read its response.
 const REJECTION_TIMEOUT: Duration = Duration::from_secs(1);
@@ -86,7 +86,7 @@ pub(super) async fn run(
         };
         let is_trusted = is_trusted(&service.client_limits.trusted_proxies, peer);
         let client = (!is_trusted).then(|| Network::of(peer));
-        match admission.admit(client, Activity::new(service.unsent.clone())).await {
+        match admission.admit(client, Activity::new(service.held.clone())).await {
             Ok(slot) => {
                 let connection = Connection { shared: shared.clone(), peer, slot };
                 connections.spawn(connection.run(stream, tls.clone(), draining.clone()));

@@ -19,7 +19,7 @@ use super::{
         request_id::RequestIds,
         request_log::{AccessLog, RequestLog},
     },
-    server::{Admission, Tls, UnsentBytes},
+    server::{Admission, HeldBytes, Tls},
     site::Site,
 };
 use crate::access::Authenticator;
@@ -33,7 +33,7 @@ pub struct Service {
     pub(super) ids: RequestIds,
     pub(super) metrics: Metrics,
     pub(super) site: Site,
-    pub(super) unsent: Arc<UnsentBytes>,
+    pub(super) held: Arc<HeldBytes>,
     pub(super) dropped_log_lines: Arc<AtomicU64>,
     pub(super) tls: Option<Arc<Tls>>,
     pub(super) listeners: Mutex<Vec<Arc<Admission>>>,
@@ -58,7 +58,7 @@ impl Service {
             ids: RequestIds::new(),
             metrics: Metrics::default(),
             site,
-            unsent: Arc::default(),
+            held: Arc::default(),
             dropped_log_lines,
             tls: None,
             listeners: Mutex::default(),

@@ -5,7 +5,7 @@ use std::str::FromStr;
 use axum::http::{Uri, uri::Scheme};
 use thiserror::Error;
 
-use super::middleware::cors::Origin;
+use super::middleware::cors::Origins;
 
 /// The settings of the public side.
 #[derive(Debug, Clone, Default)]
@@ -17,7 +17,7 @@ pub struct Site {
     /// The contact for questions, for the OpenAPI document.
     pub contact: Option<ContactUrl>,
     /// The web pages that may call this service from a browser.
-    pub origins: Vec<Origin>,
+    pub origins: Origins,
 }
 
 /// The public URL of a service, ending in the version of the API.

@@ -181,7 +181,7 @@ impl Sending {
     async fn next(&mut self) -> Result<Option<Bytes>, LogError> {
         let chunk = loop {
             if self.checked.elapsed() >= KEY_CHECK_INTERVAL {
-                if !self.keys.is_valid(&self.key) {
+                if self.keys.check(&self.key).is_err() {
                     tracing::warn!(
                         "no longer sending the log to {}: the key is not valid any more",
                         self.reader

@@ -43,7 +43,7 @@ use crate::access::{Principal, Scope};
 use crate::http::{
     error::ApiError,
     middleware::client::{Authenticated, require},
-    server::UNSENT_MAX,
+    server::HELD_MAX,
     service::Service,
 };
 
@@ -230,10 +230,10 @@ fn connections(encoder: &mut Encoder<'_>, service: &Service) -> fmt::Result {
     });
     let help = "Connections rejected at the limit of the listener (full) or of their address (address).";
     encoder.counters("petstore_http_connections_refused", help, rejected)?;
-    let unsent = service.unsent.load(Relaxed) as u64;
-    encoder.gauge("petstore_http_unsent_bytes", "Bytes of responses not yet read by clients.", unsent)?;
-    let help = "Maximum number of unread bytes; above it, requests get 503.";
-    encoder.gauge("petstore_http_unsent_bytes_limit", help, UNSENT_MAX)?;
+    let help = "Memory of requests in flight: bodies received so far, and responses not yet read by clients.";
+    encoder.gauge("petstore_http_in_flight_bytes", help, service.held.load(Relaxed) as u64)?;
+    let help = "Maximum memory of requests in flight; above it, requests get 503.";
+    encoder.gauge("petstore_http_in_flight_bytes_limit", help, HELD_MAX)?;
     encoder.gauge("petstore_log_readers", "Responses of /log in progress.", service.log_readers())?;
     let help = "Log lines dropped because standard error was not read in time.";
     encoder.counter("petstore_log_lines_dropped", help, service.dropped_log_lines.load(Relaxed))?;

@@ -15,7 +15,7 @@ use axum::{
 };
 use tower_http::timeout::TimeoutError;
 
-use crate::http::{error::ApiError, limits::BODY_MAX};
+use crate::http::{error::ApiError, limits::BODY_MAX, server::OutOfMemory};
 
 /// A complete body that is declared as JSON; it is not parsed yet.
 pub(crate) struct JsonBody(pub(crate) Bytes);
@@ -39,12 +39,17 @@ fn unreadable(rejection: &BytesRejection) -> ApiError {
     if let BytesRejection::FailedToBufferBody(FailedToBufferBody::LengthLimitError(_)) = rejection {
         return ApiError::PayloadTooLarge;
     }
-    let mut causes = iter::successors(Some(rejection as &dyn Error), |&cause| cause.source());
-    if causes.any(<dyn Error>::is::<TimeoutError>) {
+    if is_caused_by::<TimeoutError>(rejection) {
         ApiError::RequestTimeout
+    } else if is_caused_by::<OutOfMemory>(rejection) {
+        ApiError::Busy("too much memory is in use by requests in flight")
     } else {
         ApiError::invalid("the body must be complete and correctly framed")
     }
+}
+
+fn is_caused_by<E: Error + 'static>(error: &(dyn Error + 'static)) -> bool {
+    iter::successors(Some(error), |&cause| cause.source()).any(<dyn Error>::is::<E>)
 }
 
 fn check_media_type(headers: &HeaderMap) -> Result<(), ApiError> {

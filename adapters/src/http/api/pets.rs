@@ -52,6 +52,7 @@ pub(crate) async fn create(
     client: Client,
     CreateRequest { pet, request_key }: CreateRequest,
 ) -> Result<Response, ApiError> {
+    client.check_key()?;
     let by = client.principal.owner.clone();
     let created = client.store.create(CreatePet { pet, by, request_key }).await?;
     let location = header_value(["/v1/pets/", itoa::Buffer::new().format(created.pet.id.get())].concat());

@@ -14,9 +14,10 @@ use axum::{
 };
 
 use super::{client_address::Network, observe::RequestContext, rate_limit};
-use crate::access::{Balance, Principal, Scope};
+use crate::access::{Authenticator, Balance, Principal, Scope};
 use crate::http::{
-    api::log_position, error::ApiError, limits::LOG_POSITION_TIMEOUT, operations::scope_of, service::Service,
+    api::log_position, error::ApiError, limits::LOG_POSITION_TIMEOUT, operations::scope_of,
+    server::InFlightRequest, service::Service,
 };
 
 /// The scheme of the `Authorization` header.
@@ -36,6 +37,14 @@ pub(crate) struct Authenticated {
 pub(crate) struct Client {
     pub(crate) store: Arc<PetStore>,
     pub(crate) principal: Arc<Principal>,
+    keys: Arc<dyn Authenticator>,
+}
+
+impl Client {
+    /// Checks the key again: it may have been revoked or have expired while the body arrived.
+    pub(crate) fn check_key(&self) -> Result<(), ApiError> {
+        self.keys.check(&self.principal.id).map_err(ApiError::RejectedKey)
+    }
 }
 
 impl FromRequestParts<Arc<Service>> for Client {
@@ -55,7 +64,7 @@ impl FromRequestParts<Arc<Service>> for Client {
             let caught_up = store.caught_up(position, LOG_POSITION_TIMEOUT).await;
             caught_up.map_err(|_| ApiError::NotCaughtUp)?;
         }
-        Ok(Self { store, principal })
+        Ok(Self { store, principal, keys: service.keys.clone() })
     }
 }
 
@@ -66,6 +75,9 @@ impl FromRequestParts<Arc<Service>> for Authenticated {
         let context = RequestContext::of(parts);
         let authenticated = authenticate(service, &parts.headers, context.client);
         let authenticated = authenticated.inspect_err(|error| record_failure(service, error))?;
+        if let Some(request) = parts.extensions.get::<InFlightRequest>() {
+            request.mark_authenticated();
+        }
         let Self { principal, balance, .. } = context.authenticated.get_or_init(|| authenticated.clone());
         principal.usage.requests.fetch_add(1, Relaxed);
         tracing::Span::current().record("key", tracing::field::display(&principal.id));

@@ -3,7 +3,11 @@
 //! tower-http's `CorsLayer` would respond to every `OPTIONS` request before authentication, and hide our `Allow`, which
 //! names the methods that the client's key may use.
 
-use std::{collections::BTreeSet, str::FromStr, sync::LazyLock};
+use std::{
+    collections::BTreeSet,
+    str::FromStr,
+    sync::{Arc, LazyLock},
+};
 
 use axum::{
     extract::Request,
@@ -48,6 +52,9 @@ const ANY: HeaderValue = HeaderValue::from_static("*");
 /// The scheme, host and port of a web page, as browsers write it, or `*` for all pages.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Origin(HeaderValue);
+
+/// The pages that may call the service.
+pub type Origins = Arc<[Origin]>;
 
 /// A text that no browser would send as an origin.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Error)]

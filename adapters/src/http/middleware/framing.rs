@@ -1,22 +1,32 @@
 //! Checks that leave no doubt for which host a request is and where it ends, so that a proxy in front cannot be made to
 //! disagree (request smuggling).
 
+use std::{net::IpAddr, sync::Arc};
+
 use axum::{
     body::{Body, HttpBody as _},
-    extract::Request,
+    extract::{Request, State},
     http::{
         HeaderMap, HeaderValue, Version,
         header::{EXPECT, HOST, TRANSFER_ENCODING},
         uri::Authority,
     },
+    middleware::Next,
+    response::{IntoResponse as _, Response},
 };
 
-use crate::http::{error::ApiError, server::DRAIN_MAX};
+use super::client::has_valid_key;
+use crate::http::{error::ApiError, server::DRAIN_MAX, service::Service};
 
 /// Rejects an ambiguous request. HTTP/1.0 requests need no `Host`.
 pub(crate) fn check(request: &Request) -> Result<(), ApiError> {
     if !is_coding_clear(request.headers()) {
         return Err(ApiError::invalid("Transfer-Encoding must be exactly chunked"));
+    }
+    if request.version() == Version::HTTP_2 && !is_authority_clear(request) {
+        return Err(ApiError::invalid(
+            ":authority must name a valid host, the same as Host if that is given",
+        ));
     }
     let mut hosts = request.headers().get_all(HOST).iter();
     match (hosts.next(), hosts.next()) {
@@ -29,6 +39,34 @@ pub(crate) fn check(request: &Request) -> Result<(), ApiError> {
         }
         (None, _) => Ok(()),
     }
+}
+
+fn is_authority_clear(request: &Request) -> bool {
+    let Some(authority) = request.uri().authority().map(Authority::as_str) else { return true };
+    let hosts = request.headers().get_all(HOST);
+    is_host(authority.as_bytes())
+        && hosts.iter().all(|host| host.as_bytes().eq_ignore_ascii_case(authority.as_bytes()))
+}
+
+/// Rejects a request without a key that is for another host. A web page can let its own name resolve to this machine
+/// (DNS rebinding), and could read what needs no key here.
+pub(crate) async fn require_local_host(
+    State(service): State<Arc<Service>>,
+    request: Request,
+    next: Next,
+) -> Response {
+    let host = request.headers().get(HOST).and_then(|host| Authority::try_from(host.as_bytes()).ok());
+    let host = request.uri().authority().cloned().or(host);
+    if host.is_some_and(|host| is_local(host.host())) || has_valid_key(&service, request.headers()) {
+        return next.run(request).await;
+    }
+    let rule = "Host must be localhost, 127.0.0.1 or [::1], unless the request has an API key";
+    ApiError::invalid(rule).into_response()
+}
+
+fn is_local(host: &str) -> bool {
+    let address = host.trim_start_matches('[').trim_end_matches(']').parse::<IpAddr>();
+    address.map_or_else(|_| host.eq_ignore_ascii_case("localhost"), |address| address.is_loopback())
 }
 
 /// Whether part of an HTTP/1 body may stay unread when the request is rejected: then no other request can follow on the

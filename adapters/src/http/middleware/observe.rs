@@ -26,7 +26,9 @@ use tracing::{Instrument as _, Span};
 
 use super::{
     client::Authenticated,
-    client_address, cors, framing, rate_limit,
+    client_address,
+    cors::{self, Origins},
+    framing, rate_limit,
     request_id::{TRACEPARENT, X_REQUEST_ID, trace_id},
     request_log::shortened,
 };
@@ -62,6 +64,8 @@ pub(crate) struct Exchange {
     pub(crate) user_agent: Option<HeaderValue>,
     pub(crate) traceparent: Option<HeaderValue>,
     handling: Handling,
+    /// The web pages that may call this listener.
+    origins: Origins,
     /// The origin of the web page behind the request, if it is an allowed one.
     origin: Option<HeaderValue>,
     body_may_remain: bool,
@@ -69,11 +73,11 @@ pub(crate) struct Exchange {
 }
 
 pub(crate) async fn observe(
-    State(service): State<Arc<Service>>,
+    State((service, origins)): State<(Arc<Service>, Origins)>,
     mut request: Request,
     next: Next,
 ) -> Response {
-    let exchange = Exchange::begin(&service, &request);
+    let exchange = Exchange::begin(&service, origins, &request);
     request.extensions_mut().insert(exchange.context.clone());
     let response = if let Err(error) = framing::check(&request) {
         error.into_response()
@@ -99,7 +103,7 @@ impl RequestContext {
 }
 
 impl Exchange {
-    fn begin(service: &Service, request: &Request) -> Self {
+    fn begin(service: &Service, origins: Origins, request: &Request) -> Self {
         let (headers, extensions) = (request.headers(), request.extensions());
         let path = extensions.get::<MatchedPath>().map(MatchedPath::as_str);
         debug_assert!(path.is_none_or(operations::is_known), "{path:?} has no row in the operations table");
@@ -117,7 +121,8 @@ impl Exchange {
             user_agent: headers.get(USER_AGENT).cloned(),
             traceparent: headers.get(TRACEPARENT).cloned(),
             handling: Handling::of(headers),
-            origin: cors::allowed_origin(&service.site.origins, headers),
+            origin: cors::allowed_origin(&origins, headers),
+            origins,
             body_may_remain: framing::body_may_remain(request),
             begun: Instant::now(),
         }
@@ -153,7 +158,7 @@ impl Exchange {
         if operation.deprecated {
             deprecation::announce(headers);
         }
-        cors::announce(&service.site.origins, self.origin.as_ref(), headers);
+        cors::announce(&self.origins, self.origin.as_ref(), headers);
         if let Some(Authenticated { balance, .. }) = authenticated.get() {
             if let Some(balance) = balance {
                 rate_limit::announce(*balance, headers);

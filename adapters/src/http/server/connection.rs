@@ -27,7 +27,7 @@ use super::{
     timeouts::InFlightRequest,
     tls::Tls,
 };
-use crate::http::{api::log_position::LOG_POSITION, service::Service};
+use crate::http::service::Service;
 
 /// Maximum size of the head of a request, in bytes.
 const HEAD_MAX: u32 = 16 * 1024;
@@ -130,29 +130,31 @@ impl Connection {
             // `GracefulShutdown` checks for the shutdown first, and would close its connection.
             biased;
             ended = http.as_mut() => return ended,
-            _ = draining.wait_for(|draining| *draining) => http.as_mut().graceful_shutdown(),
+            _ = draining.wait_for(|draining| *draining) => {}
         }
+        self.slot.activity.drain();
+        http.as_mut().graceful_shutdown();
         http.await
     }
 
-    /// Responds to a request. An HTTP/2 stream runs this in a task of its own, so it sees the unsent bytes of the
-    /// streams before it.
+    /// Responds to a request. An HTTP/2 stream runs this in a task of its own, so it sees the memory of the streams
+    /// before it.
     async fn respond(
         self: Arc<Self>,
         request: Request<Incoming>,
         in_flight: InFlightRequest,
     ) -> Result<Response<ResponseBody>, Infallible> {
         let Routers { serving, shedding, .. } = &self.shared.routers;
-        let router = if in_flight.may_send_more() { serving } else { shedding };
+        let router = if in_flight.has_memory() { serving } else { shedding };
         let mut request = request_body::wrap(request, &in_flight);
         request.extensions_mut().insert(ConnectInfo(self.peer));
+        request.extensions_mut().insert(in_flight.clone());
         let Ok(mut response) = router.clone().oneshot(request).await;
         // axum adds a length to every empty body, but these responses have none.
         if matches!(response.status(), StatusCode::NO_CONTENT | StatusCode::NOT_MODIFIED) {
             response.headers_mut().remove(CONTENT_LENGTH);
         }
-        // Only responses to authenticated clients carry a position.
-        if response.headers().contains_key(LOG_POSITION) {
+        if in_flight.is_authenticated() {
             self.slot.mark_authenticated();
         }
         Ok(ResponseBody::wrap(response, in_flight))

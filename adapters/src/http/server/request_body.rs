@@ -3,16 +3,18 @@
 
 use std::{
     pin::Pin,
-    task::{Context, Poll},
+    task::{Context, Poll, ready},
     time::Duration,
 };
 
 use axum::{
+    BoxError,
     body::{Body, Bytes},
     http::{Request, Version, header::EXPECT},
 };
 use http_body_util::BodyExt as _;
 use hyper::body::{Body as HttpBody, Frame, Incoming, SizeHint};
+use thiserror::Error;
 use tokio::time;
 
 use super::timeouts::InFlightRequest;
@@ -27,8 +29,15 @@ const DRAIN_TIMEOUT: Duration = Duration::from_secs(5);
 /// A request body that drains its rest when it is dropped before its end.
 struct RequestBody {
     incoming: Option<Incoming>,
+    /// The bytes received so far, which the reader of the body keeps.
+    received: usize,
     request: InFlightRequest,
 }
+
+/// A body is not read any further because requests in flight hold too much memory.
+#[derive(Debug, Error)]
+#[error("too much memory is in use")]
+pub(in crate::http) struct OutOfMemory;
 
 /// Wraps the body of a request.
 pub(super) fn wrap(request: Request<Incoming>, in_flight: &InFlightRequest) -> Request<Body> {
@@ -41,23 +50,29 @@ pub(super) fn wrap(request: Request<Incoming>, in_flight: &InFlightRequest) -> R
         } else if awaits_continue {
             Body::new(incoming)
         } else {
-            Body::new(RequestBody { incoming: Some(incoming), request: in_flight.clone() })
+            Body::new(RequestBody { incoming: Some(incoming), received: 0, request: in_flight.clone() })
         }
     })
 }
 
 impl HttpBody for RequestBody {
     type Data = Bytes;
-    type Error = hyper::Error;
+    type Error = BoxError;
 
     fn poll_frame(
         mut self: Pin<&mut Self>,
         context: &mut Context<'_>,
-    ) -> Poll<Option<Result<Frame<Bytes>, hyper::Error>>> {
-        match &mut self.incoming {
-            Some(incoming) => Pin::new(incoming).poll_frame(context),
-            None => Poll::Ready(None),
+    ) -> Poll<Option<Result<Frame<Bytes>, BoxError>>> {
+        let Some(incoming) = &mut self.incoming else { return Poll::Ready(None) };
+        let frame = ready!(Pin::new(incoming).poll_frame(context)).transpose()?;
+        let length = frame.as_ref().and_then(Frame::data_ref).map_or(0, Bytes::len);
+        self.received += length;
+        if !self.request.body_received(length) {
+            // Without its rest, the connection closes (HTTP/1) or the stream is reset (HTTP/2).
+            self.incoming = None;
+            return Poll::Ready(Some(Err(OutOfMemory.into())));
         }
+        Poll::Ready(frame.map(Ok))
     }
 
     fn is_end_stream(&self) -> bool {
@@ -71,6 +86,7 @@ impl HttpBody for RequestBody {
 
 impl Drop for RequestBody {
     fn drop(&mut self) {
+        self.request.body_ended(self.received);
         if let Some(incoming) = self.incoming.take().filter(|incoming| !incoming.is_end_stream()) {
             tokio::spawn(drain(incoming, self.request.clone()));
         }

@@ -26,8 +26,8 @@ impl Authenticator for AnyKey {
         Ok(Arc::new(Principal { id: id.clone(), owner: id, name, scopes, allowance, usage: Arc::default() }))
     }
 
-    fn is_valid(&self, _: &application::KeyId) -> bool {
-        true
+    fn check(&self, _: &application::KeyId) -> Result<(), RejectedKey> {
+        Ok(())
     }
 }
 
@@ -128,4 +128,21 @@ async fn connections_that_do_not_finish_in_time_are_closed() {
     let mut response = Vec::new();
     let ended = timeout(Duration::from_secs(5), slow.read_to_end(&mut response)).await;
     assert!(ended.is_ok() && response.is_empty(), "{ended:?}, {response:?}");
+}
+
+#[tokio::test]
+async fn an_unauthenticated_client_does_not_delay_the_stop() {
+    let server = start(Settings { drain: Duration::from_hours(1), ..Settings::default() }).await;
+    let half_a_head = &LIVEZ[..20];
+    let half_a_body = b"POST /v1/pets HTTP/1.1\r\nhost: x\r\ncontent-length: 99\r\n\r\n{";
+    let http2_without_acknowledgements = b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n\0\0\0\x04\0\0\0\0\0";
+    let mut open = Vec::new();
+    for bytes in [half_a_head, half_a_body, http2_without_acknowledgements] {
+        let mut stream = TcpStream::connect(server.address).await.unwrap();
+        stream.write_all(bytes).await.unwrap();
+        open.push(stream);
+    }
+    let _accepted_after_them = server.connect().await;
+    server.shutdown.send(()).unwrap();
+    timeout(Duration::from_secs(10), server.task).await.unwrap().unwrap();
 }

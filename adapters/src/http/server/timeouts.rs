@@ -1,4 +1,4 @@
-//! What a connection is doing, and how long that may last.
+//! What a connection is doing, how long that may last, and how much memory it holds.
 //!
 //! hyper does not disconnect a client that sends nothing, its header timeout also ends idle connections, and it has no
 //! write timeout: an HTTP/2 client that opens its windows by one byte keeps whole responses in memory. Therefore
@@ -15,6 +15,9 @@
 //! | stalled | when the socket accepts no bytes, in addition to any other state | `write_timeout` |
 //!
 //! An endless response lasts as long as the client reads its chunks, and may pause between them.
+//!
+//! When the service stops, a connection without an authenticated request has [`DRAIN_TIMEOUT`] left. A connection with
+//! too many responses to unauthenticated requests is closed.
 //!
 //! An HTTP/2 connection is idle when no stream is open: only hyper can parse the frames of its heads.
 
@@ -35,15 +38,26 @@ use tokio::time::{self, Instant};
 
 use super::settings::Settings;
 
-/// Unsent bytes of one connection above which its requests get 503: a large page on each of its streams.
-const UNSENT_PER_CONNECTION_MAX: usize = 4 * 1024 * 1024;
+/// Memory of one connection above which its requests get 503: a large page on each of its streams.
+const HELD_PER_CONNECTION_MAX: usize = 4 * 1024 * 1024;
 
-/// Unsent bytes of all connections above which every request gets 503.
-pub(in crate::http) const UNSENT_MAX: usize = 64 * 1024 * 1024;
+/// Memory of all connections above which every request gets 503.
+pub(in crate::http) const HELD_MAX: usize = 64 * 1024 * 1024;
 
-/// Unsent bytes of all connections above which the write timeout is [`PRESSURE_TIMEOUT`].
-const PRESSURE: usize = UNSENT_MAX / 2;
+/// Memory of all connections above which a client has [`PRESSURE_TIMEOUT`] to send a body or to read a response, and
+/// one unread response to an unauthenticated request.
+const PRESSURE: usize = HELD_MAX / 2;
 const PRESSURE_TIMEOUT: Duration = Duration::from_secs(1);
+
+/// The memory of a request itself: head, task and HTTP/2 stream.
+const REQUEST_COST: usize = 2 * 1024;
+
+/// Maximum number of unread responses to unauthenticated requests per connection. A browser that loads a page needs
+/// about eight.
+const UNAUTHENTICATED_MAX: usize = 12;
+
+/// How long a connection without an authenticated request may last when the service stops.
+const DRAIN_TIMEOUT: Duration = Duration::from_secs(1);
 
 /// How often a connection with requests in flight is checked. Memory pressure, and HTTP/2 streams that end in tasks of
 /// their own, bring its deadline forward without waking its task.
@@ -51,16 +65,17 @@ const CHECK_INTERVAL: Duration = PRESSURE_TIMEOUT;
 
 const HTTP2_PREFACE: &[u8] = b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n";
 
-/// The number of response bytes that clients have not read yet.
-pub(in crate::http) type UnsentBytes = AtomicUsize;
+/// The memory of requests in flight, in bytes: the requests themselves, the bodies received so far, and the responses
+/// that clients have not read yet.
+pub(in crate::http) type HeldBytes = AtomicUsize;
 
 /// The state of one connection, shared by its stream, its requests and its watchdog.
 pub(super) struct Activity {
     state: Mutex<State>,
     watchdog: AtomicWaker,
-    unsent: UnsentBytes,
+    held: HeldBytes,
     /// The sum over all connections of the service.
-    total_unsent: Arc<UnsentBytes>,
+    total_held: Arc<HeldBytes>,
 }
 
 struct State {
@@ -72,6 +87,7 @@ struct State {
     next_id: u64,
     stalled: Option<Instant>,
     is_evicted: bool,
+    draining: Option<Instant>,
 }
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -85,6 +101,9 @@ enum Waiting {
 struct Request {
     id: u64,
     begun: Instant,
+    is_authenticated: bool,
+    /// Whether a part of the body has arrived, and not its end.
+    is_receiving: bool,
     extent: Extent,
     /// The parts of the response that the client has not read: its chunks, and one for a bounded response as a whole.
     unread: usize,
@@ -103,7 +122,7 @@ pub(super) enum Extent {
 
 impl Activity {
     /// Records a new connection, which waits for a head.
-    pub(super) fn new(total_unsent: Arc<UnsentBytes>) -> Arc<Self> {
+    pub(super) fn new(total_held: Arc<HeldBytes>) -> Arc<Self> {
         let state = State {
             preface: Some(HTTP2_PREFACE),
             waiting: (Waiting::Head, Instant::now()),
@@ -111,9 +130,10 @@ impl Activity {
             next_id: 0,
             stalled: None,
             is_evicted: false,
+            draining: None,
         };
-        let (state, watchdog, unsent) = (Mutex::new(state), AtomicWaker::new(), UnsentBytes::new(0));
-        Arc::new(Self { state, watchdog, unsent, total_unsent })
+        let (state, watchdog, held) = (Mutex::new(state), AtomicWaker::new(), HeldBytes::new(0));
+        Arc::new(Self { state, watchdog, held, total_held })
     }
 
     /// Begins a request. It is in flight until the last clone of the guard is dropped.
@@ -121,14 +141,47 @@ impl Activity {
         let mut state = self.state.lock();
         let (id, begun) = (state.next_id, Instant::now());
         state.next_id += 1;
-        state.in_flight.push(Request { id, begun, extent: Extent::Bounded, unread: 0, progress: begun });
+        state.in_flight.push(Request {
+            id,
+            begun,
+            is_authenticated: false,
+            is_receiving: false,
+            extent: Extent::Bounded,
+            unread: 0,
+            progress: begun,
+        });
+        drop(state);
+        self.hold(REQUEST_COST);
         InFlightRequest(Arc::new(Guard { activity: self.clone(), id }))
+    }
+
+    /// Records that the service stops.
+    pub(super) fn drain(&self) {
+        self.state.lock().draining = Some(Instant::now());
+    }
+
+    fn hold(&self, bytes: usize) {
+        self.held.fetch_add(bytes, Relaxed);
+        self.total_held.fetch_add(bytes, Relaxed);
+    }
+
+    fn release(&self, bytes: usize) {
+        self.held.fetch_sub(bytes, Relaxed);
+        self.total_held.fetch_sub(bytes, Relaxed);
+    }
+
+    fn has_memory(&self) -> bool {
+        self.held.load(Relaxed) < HELD_PER_CONNECTION_MAX && self.total_held.load(Relaxed) < HELD_MAX
+    }
+
+    fn has_pressure(&self) -> bool {
+        self.total_held.load(Relaxed) >= PRESSURE
     }
 
     /// Ends the connection if no request is in flight.
     pub(super) fn evict_if_idle(&self) -> bool {
         let mut state = self.state.lock();
-        state.is_evicted = state.in_flight.is_empty();
+        state.is_evicted |= state.in_flight.is_empty();
         if state.is_evicted {
             self.watchdog.wake();
         }
@@ -184,28 +237,34 @@ impl Activity {
 
     /// When the present state will have lasted too long.
     fn deadline(&self, now: Instant, settings: &Settings) -> Instant {
-        let has_pressure = self.total_unsent.load(Relaxed) >= PRESSURE;
+        let has_pressure = self.has_pressure();
         let write_timeout = if has_pressure { PRESSURE_TIMEOUT } else { settings.write_timeout };
         let state = self.state.lock();
+        if state.is_evicted {
+            return now;
+        }
         let requests = state.in_flight.iter().map(|request| {
             let end = match request.extent {
+                Extent::Bounded if request.is_receiving && has_pressure => request.begun + PRESSURE_TIMEOUT,
                 Extent::Bounded => request.begun + settings.request_timeout(),
                 Extent::Endless => now + settings.idle_timeout,
             };
             if request.unread > 0 { end.min(request.progress + write_timeout) } else { end }
         });
         let deadline = requests.min().unwrap_or_else(|| match state.waiting {
-            (_, since) if state.is_evicted => since,
             (Waiting::Head, since) => since + settings.head_timeout,
             (Waiting::NextRequest, since) => since + settings.idle_timeout,
         });
-        state.stalled.map_or(deadline, |since| deadline.min(since + settings.write_timeout))
+        let stalled = state.stalled.map(|since| since + settings.write_timeout);
+        let is_authenticated = state.in_flight.iter().any(|request| request.is_authenticated);
+        let drained = state.draining.filter(|_| !is_authenticated).map(|since| since + DRAIN_TIMEOUT);
+        [stalled, drained].into_iter().flatten().fold(deadline, Instant::min)
     }
 }
 
 /// Keeps a request in flight.
 #[derive(Clone)]
-pub(super) struct InFlightRequest(Arc<Guard>);
+pub(in crate::http) struct InFlightRequest(Arc<Guard>);
 
 struct Guard {
     activity: Arc<Activity>,
@@ -213,25 +272,56 @@ struct Guard {
 }
 
 impl InFlightRequest {
-    /// Whether the limits on unsent bytes allow another response.
-    pub(super) fn may_send_more(&self) -> bool {
-        let Activity { unsent, total_unsent, .. } = &*self.0.activity;
-        unsent.load(Relaxed) < UNSENT_PER_CONNECTION_MAX && total_unsent.load(Relaxed) < UNSENT_MAX
+    /// Whether there is memory for another response.
+    pub(super) fn has_memory(&self) -> bool {
+        self.0.activity.has_memory()
     }
 
-    /// Records that the client can read the response.
+    /// Records that the request has a valid API key.
+    pub(in crate::http) fn mark_authenticated(&self) {
+        self.update(|request| request.is_authenticated = true);
+    }
+
+    /// Records a part of the body. Returns whether there is memory for it.
+    pub(super) fn body_received(&self, bytes: usize) -> bool {
+        self.0.activity.hold(bytes);
+        self.update(|request| request.is_receiving = true);
+        self.0.activity.has_memory()
+    }
+
+    /// Records that the body is complete, or is not wanted any more.
+    pub(super) fn body_ended(&self, bytes: usize) {
+        self.0.activity.release(bytes);
+        self.update(|request| request.is_receiving = false);
+    }
+
+    /// Whether the request has a valid API key.
+    pub(super) fn is_authenticated(&self) -> bool {
+        let state = self.0.activity.state.lock();
+        state.in_flight.iter().any(|request| request.id == self.0.id && request.is_authenticated)
+    }
+
+    /// Records that the client can read the response. Closes the connection if it has too many responses to
+    /// unauthenticated requests.
     pub(super) fn response_began(&self, extent: Extent) {
         self.update(|request| {
             request.extent = extent;
             request.unread = usize::from(extent == Extent::Bounded);
             request.progress = Instant::now();
         });
+        let Activity { state, watchdog, .. } = &*self.0.activity;
+        let max = if self.0.activity.has_pressure() { 1 } else { UNAUTHENTICATED_MAX };
+        let mut state = state.lock();
+        let is_unauthenticated = |request: &&Request| !request.is_authenticated && request.unread > 0;
+        if state.in_flight.iter().filter(is_unauthenticated).count() > max {
+            state.is_evicted = true;
+            watchdog.wake();
+        }
     }
 
     /// Records a chunk that holds this much memory until the client has read it.
     pub(super) fn chunk_began(&self, held: usize) {
-        self.0.activity.unsent.fetch_add(held, Relaxed);
-        self.0.activity.total_unsent.fetch_add(held, Relaxed);
+        self.0.activity.hold(held);
         self.update(|request| {
             if request.unread == 0 {
                 request.progress = Instant::now();
@@ -251,8 +341,7 @@ impl InFlightRequest {
 
     /// Records that the client has read a chunk, or that the chunk was dropped.
     pub(super) fn chunk_ended(&self, held: usize) {
-        self.0.activity.unsent.fetch_sub(held, Relaxed);
-        self.0.activity.total_unsent.fetch_sub(held, Relaxed);
+        self.0.activity.release(held);
         self.update(|request| {
             request.unread -= 1;
             request.progress = Instant::now();
@@ -269,6 +358,7 @@ impl InFlightRequest {
 
 impl Drop for Guard {
     fn drop(&mut self) {
+        self.activity.release(REQUEST_COST);
         let mut state = self.activity.state.lock();
         state.in_flight.retain(|request| request.id != self.id);
         if state.in_flight.is_empty() {

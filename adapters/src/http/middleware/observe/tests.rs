@@ -39,8 +39,8 @@ impl Authenticator for Keys {
         if key == "reads" { Ok(principal.into()) } else { Err(RejectedKey::Unknown) }
     }
 
-    fn is_valid(&self, _: &application::KeyId) -> bool {
-        true
+    fn check(&self, _: &application::KeyId) -> Result<(), RejectedKey> {
+        Ok(())
     }
 }
 

@@ -44,8 +44,8 @@ impl Authenticator for NoKeys {
         Err(RejectedKey::Unknown)
     }
 
-    fn is_valid(&self, _: &application::KeyId) -> bool {
-        true
+    fn check(&self, _: &application::KeyId) -> Result<(), RejectedKey> {
+        Ok(())
     }
 }
 
@@ -63,7 +63,7 @@ impl Peer {
         let (drain, draining) = watch::channel(false);
         let service = Arc::new(Service::new(Arc::new(NoKeys), Site::default(), Arc::default()));
         let shared = Arc::new(Shared::new(public_routers(&service, &settings), service.clone(), settings));
-        let activity = Activity::new(service.unsent.clone());
+        let activity = Activity::new(service.held.clone());
         let server = tokio::spawn(async move {
             let slot = Arc::new(Admission::new("test", &settings)).admit(None, activity).await.ok().unwrap();
             let connection = Arc::new(Connection { shared, peer: [127, 0, 0, 1].into(), slot });
@@ -256,10 +256,10 @@ async fn an_unread_http2_response_counts_even_if_the_window_lets_nothing_through
         let (mut requests, driver) = http2(peer.stream, window).await;
         let response = ask(&mut requests, Method::GET, "/v1/pets").await.unwrap();
         let length = response.headers()["content-length"].to_str().unwrap().parse::<usize>().unwrap();
-        assert!(peer.service.unsent.load(Relaxed) >= length, "window {window}");
+        assert!(peer.service.held.load(Relaxed) >= length, "window {window}");
         driver.abort();
         peer.server.await.unwrap();
-        assert_eq!(peer.service.unsent.load(Relaxed), 0);
+        assert_eq!(peer.service.held.load(Relaxed), 0);
     }
 }
 

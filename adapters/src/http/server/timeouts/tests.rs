@@ -137,3 +137,51 @@ fn only_an_idle_connection_is_evicted() {
     assert!(activity.evict_if_idle());
     assert!(deadline(&activity) <= Instant::now());
 }
+
+#[test]
+fn a_stopping_service_waits_longer_only_for_authenticated_requests() {
+    let activity = Activity::new(Arc::default());
+    let (anonymous, authenticated) = (activity.begin(), activity.begin());
+    authenticated.mark_authenticated();
+    activity.drain();
+    assert_eq!(seconds_left(&activity), 200);
+    drop(authenticated);
+    assert_eq!(seconds_left(&activity), 1);
+    drop(anonymous);
+    assert_eq!(seconds_left(&activity), 1, "half a head, or an HTTP/2 client that acknowledges nothing");
+}
+
+#[test]
+fn a_connection_with_too_many_unauthenticated_responses_is_closed() {
+    let activity = Activity::new(Arc::default());
+    let responding = |is_authenticated| {
+        let request = activity.begin();
+        if is_authenticated {
+            request.mark_authenticated();
+        }
+        request.response_began(Extent::Bounded);
+        request
+    };
+    let _authenticated: Vec<_> = (0..100).map(|_| responding(true)).collect();
+    let _others: Vec<_> = (0..UNAUTHENTICATED_MAX).map(|_| responding(false)).collect();
+    assert_eq!(seconds_left(&activity), 30);
+    let _one_more = responding(false);
+    assert!(deadline(&activity) <= Instant::now());
+}
+
+#[test]
+fn memory_that_runs_short_shortens_the_timeouts() {
+    let total = Arc::<HeldBytes>::default();
+    let (activity, other) = (Activity::new(total.clone()), Activity::new(total.clone()));
+    let receiving = activity.begin();
+    assert!(receiving.body_received(HELD_PER_CONNECTION_MAX - REQUEST_COST - 1));
+    assert_eq!(seconds_left(&activity), 200);
+    assert!(!receiving.body_received(1), "one connection has a limit of its own");
+    other.hold(PRESSURE);
+    assert_eq!(seconds_left(&activity), 1);
+    receiving.body_ended(HELD_PER_CONNECTION_MAX - REQUEST_COST);
+    assert_eq!(seconds_left(&activity), 200, "the body has arrived");
+    other.release(PRESSURE);
+    drop(receiving);
+    assert_eq!(total.load(Relaxed), 0);
+}
