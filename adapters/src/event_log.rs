@@ -14,7 +14,28 @@ pub mod sled;
 #[cfg(feature = "sqlite")]
 pub mod sqlite;
 
-use application::ports::{AppendError, Fault, LogError, Record};
+use std::sync::Arc;
+
+use application::ports::{AppendError, Fault, LogError, LogSource, Position, Record};
+
+/// The readable part of a log that may be damaged.
+pub struct SalvagedLog {
+    /// The records that can be read.
+    pub log: Arc<dyn LogSource>,
+    /// The last position that the log is known to have had.
+    pub reach: Position,
+    /// The positions up to `reach` that cannot be read; `None` if the engine cannot read past the first of them.
+    pub missing: Option<Vec<(Position, Position)>>,
+    /// Whether it is known where the log ended.
+    pub end_is_known: bool,
+}
+
+impl SalvagedLog {
+    /// A log that its engine reads as far as it can.
+    pub async fn new(log: impl LogSource) -> Result<Self, LogError> {
+        Ok(Self { reach: log.head().await?, log: Arc::new(log), missing: None, end_is_known: true })
+    }
+}
 
 /// Refuses a record over the limit of an engine before anything of it is sent or written.
 fn check_size(record: &Record, max: usize) -> Result<(), AppendError> {

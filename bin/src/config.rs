@@ -27,7 +27,7 @@ use crate::{
         completions::CompletionsArguments, health::HealthArguments, keys::KeysCommand, man::ManArguments,
     },
     store_url::StoreUrl,
-    wire::Demands,
+    wire::StoreOptions,
 };
 
 pub(crate) use log::{AccessArguments, LogCommand, SourceArgument};
@@ -209,8 +209,8 @@ pub(crate) struct StoreArgument {
 }
 
 impl ServeArguments {
-    pub(crate) fn demands(&self) -> Demands {
-        Demands {
+    pub(crate) fn store_options(&self) -> StoreOptions {
+        StoreOptions {
             required: self.require_durability.into(),
             state: match &self.state {
                 Some(state) if state.as_os_str() == "none" => None,

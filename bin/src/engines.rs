@@ -9,13 +9,14 @@ use adapters::event_log::postgres::PostgresLog;
 #[cfg(feature = "sqlite")]
 use adapters::event_log::sqlite::Sqlite;
 use adapters::event_log::{
-    embedded::{self, EmbeddedLog, SalvagedLog},
+    SalvagedLog,
+    embedded::{self, EmbeddedLog},
     memory::MemoryLog,
     sled::Sled,
 };
 use application::{
     LogAccess,
-    ports::{EventLog, LogError, LogSource, Position, Version},
+    ports::{EventLog, LogError, LogSource, Version},
 };
 
 /// The engines of this build.
@@ -34,7 +35,7 @@ static ENGINES: &[Engine] = &[
         },
         read: |url| Box::pin(async move { Ok(source(PostgresLog::open_existing(&url).await?)) }),
         salvage: |url| {
-            Box::pin(async move { Remains::all_of(PostgresLog::open_existing(&url).await?).await })
+            Box::pin(async move { SalvagedLog::new(PostgresLog::open_existing(&url).await?).await })
         },
     },
     #[cfg(feature = "nats")]
@@ -45,7 +46,7 @@ static ENGINES: &[Engine] = &[
         open: |url| Box::pin(async move { Ok(opened(NatsLog::open(&url).await?)) }),
         open_existing: |url, _| Box::pin(async move { Ok(opened(NatsLog::open_existing(&url).await?)) }),
         read: |url| Box::pin(async move { Ok(source(NatsLog::open_existing(&url).await?)) }),
-        salvage: |url| Box::pin(async move { Remains::all_of(NatsLog::salvage(&url).await?).await }),
+        salvage: |url| Box::pin(async move { SalvagedLog::new(NatsLog::salvage(&url).await?).await }),
     },
     Engine {
         schemes: &["memory"],
@@ -54,7 +55,7 @@ static ENGINES: &[Engine] = &[
         open: |_| Box::pin(async { Ok(opened(MemoryLog::default())) }),
         open_existing: |_, _| Box::pin(async { Ok(opened(MemoryLog::default())) }),
         read: |_| Box::pin(async { Ok(source(MemoryLog::default())) }),
-        salvage: |_| Box::pin(async { Remains::all_of(MemoryLog::default()).await }),
+        salvage: |_| Box::pin(async { SalvagedLog::new(MemoryLog::default()).await }),
     },
 ];
 
@@ -72,7 +73,7 @@ pub(crate) struct Engine {
     /// Opens a log that exists to read it, and changes nothing in it.
     pub(crate) read: fn(String) -> Opening<Source>,
     /// Finds everything that can be read of a log that may be damaged, without changing it.
-    pub(crate) salvage: fn(String) -> Opening<Remains>,
+    pub(crate) salvage: fn(String) -> Opening<SalvagedLog>,
 }
 
 /// Where an engine keeps its logs, which decides what follows the scheme in a URL.
@@ -98,17 +99,6 @@ pub(crate) type Log = Arc<dyn EventLog>;
 pub(crate) type Source = Arc<dyn LogSource>;
 pub(crate) type Opening<T> = Pin<Box<dyn Future<Output = Result<T, LogError>> + Send>>;
 
-/// The readable part of a log that may be damaged.
-pub(crate) struct Remains {
-    pub(crate) log: Source,
-    /// The last position that the log is known to have had.
-    pub(crate) reach: Position,
-    /// Ranges of unreadable positions up to `reach`, if the engine can read past the first of them.
-    pub(crate) missing: Option<Vec<(Position, Position)>>,
-    /// Whether it is known where the log ended.
-    pub(crate) end_is_known: bool,
-}
-
 impl Engine {
     /// The row of an engine that stores files on this machine.
     pub(crate) const fn embedded<E: embedded::Engine>() -> Self {
@@ -119,7 +109,7 @@ impl Engine {
             open: |path| blocking(move || Ok(opened(EmbeddedLog::<E>::open(path)?))),
             open_existing: |path, _| blocking(move || Ok(opened(EmbeddedLog::<E>::open_existing(path)?))),
             read: |path| blocking(move || Ok(source(EmbeddedLog::<E>::open_to_read(path)?))),
-            salvage: |path| blocking(move || Ok(EmbeddedLog::<E>::salvage(path)?.into())),
+            salvage: |path| blocking(move || EmbeddedLog::<E>::salvage(path)),
         }
     }
 
@@ -141,20 +131,6 @@ impl Engine {
             Location::Memory => format!("{}:", engine.scheme()),
         });
         forms.collect::<Vec<_>>().join(", ")
-    }
-}
-
-impl Remains {
-    /// A log that the engine reads as far as it can.
-    async fn all_of(log: impl LogSource) -> Result<Self, LogError> {
-        Ok(Self { reach: log.head().await?, log: Arc::new(log), missing: None, end_is_known: true })
-    }
-}
-
-impl From<SalvagedLog> for Remains {
-    fn from(salvaged: SalvagedLog) -> Self {
-        let (reach, missing, end_is_known) = (salvaged.reach, salvaged.missing(), salvaged.end_is_known);
-        Self { log: Arc::new(salvaged.log), reach, missing, end_is_known }
     }
 }
 

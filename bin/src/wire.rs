@@ -12,7 +12,7 @@ use adapters::{
         Authenticator, RateLimit,
         api_keys::{ApiKeys, KeyFile},
     },
-    event_log::remote::RemoteLog,
+    event_log::{SalvagedLog, remote::RemoteLog},
     log_once::{Change, LogOnce},
     read_model::MemoryReadModel,
     state_record::StateRecord,
@@ -28,7 +28,7 @@ use tokio::{
 };
 
 use crate::{
-    engines::{Engine, Log, Remains, Source},
+    engines::{Engine, Log, Source},
     store_url::StoreUrl,
 };
 
@@ -46,7 +46,7 @@ pub(crate) async fn open_log(url: &StoreUrl) -> Result<Log, LogError> {
 }
 
 /// Finds everything that can be read, without changing the store.
-pub(crate) async fn find_remains(url: &StoreUrl) -> Result<Remains, LogError> {
+pub(crate) async fn salvage(url: &StoreUrl) -> Result<SalvagedLog, LogError> {
     let (engine, place) = engine_of(url)?;
     (engine.salvage)(place).await
 }
@@ -88,7 +88,7 @@ pub(crate) async fn open_source(url: &StoreUrl, access: &Access) -> Result<Sourc
 
 /// How a store is to be opened.
 #[derive(Debug)]
-pub(crate) struct Demands {
+pub(crate) struct StoreOptions {
     pub(crate) required: DurabilityLevel,
     /// The directory of the record of the applied log, or `None` to run without one.
     pub(crate) state: Option<PathBuf>,
@@ -101,10 +101,10 @@ pub(crate) struct Demands {
 /// rejects one that promises less than required or holds another log than before.
 pub(crate) async fn open_store(
     url: &StoreUrl,
-    demands: &Demands,
+    options: &StoreOptions,
     progress: &Arc<ReplayProgress>,
 ) -> Result<(PetStore, LogRecorder), LogError> {
-    if demands.accept_new_log {
+    if options.accept_new_log {
         tracing::warn!(
             "--accept-new-log is set: this start adopts the log as it is; remove the flag for the next start"
         );
@@ -112,7 +112,7 @@ pub(crate) async fn open_store(
     let deadline = Instant::now() + START_TIMEOUT;
     let mut log = LogOnce::default();
     loop {
-        match try_to_open_store(url, demands, progress).await {
+        match try_to_open_store(url, options, progress).await {
             Err(error) if error.fault == Fault::Unreachable && Instant::now() < deadline => {
                 if let Change::Failed(error) = log.attempt(Some(&error)) {
                     tracing::warn!("waiting for the storage engine: {error}");
@@ -126,10 +126,10 @@ pub(crate) async fn open_store(
 
 async fn try_to_open_store(
     url: &StoreUrl,
-    demands: &Demands,
+    options: &StoreOptions,
     progress: &Arc<ReplayProgress>,
 ) -> Result<(PetStore, LogRecorder), LogError> {
-    let &Demands { required, ref state, accept_new_log, pets_max } = demands;
+    let &StoreOptions { required, ref state, accept_new_log, pets_max } = options;
     let recorder = LogRecorder::new(url, state.as_deref())?;
     let known = if accept_new_log { None } else { recorder.read()? };
     let log = open_known_log(url, known).await?;
@@ -329,7 +329,7 @@ mod tests {
         let known = LogIdentity { first: id, position: Position(20), newest: id };
         assert_eq!(open_known_log(&url, Some(known)).await.unwrap().head().await, Ok(Position(20)));
         let log = open_source(&url, &Access { key: None, ca: None }).await.unwrap();
-        let remains = find_remains(&url).await.unwrap();
+        let remains = salvage(&url).await.unwrap();
         assert_eq!(remains.reach, log.head().await.unwrap());
     }
 }

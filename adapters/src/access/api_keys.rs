@@ -36,11 +36,11 @@ use tokio::{
 
 pub use self::{
     file::{KeyFile, KeyFileError},
-    issue::{IssueError, Issued, NewKey},
+    issue::{Issued, NewKey},
     key::{ApiKey, InvalidKeyHash, KeyHash},
     record::{InvalidKeyName, KeyName, KeyRecord, KeyState},
-    revoke::{RevokeError, Revoked},
-    rotate::{RotateError, Rotated, Rotation},
+    revoke::Revoked,
+    rotate::{Rotated, Rotation},
 };
 use self::{key::ID_BYTES, last_use::LastUse};
 use crate::{

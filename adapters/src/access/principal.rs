@@ -6,6 +6,7 @@ use std::{
 };
 
 use application::KeyId;
+use serde::{Deserialize, Serialize};
 
 use super::allowance::Allowance;
 
@@ -71,7 +72,8 @@ impl RejectedKey {
 pub struct Scopes(u8);
 
 /// One thing a key may be allowed to do.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "lowercase")]
 pub enum Scope {
     /// List and get pets.
     Read,

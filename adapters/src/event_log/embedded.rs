@@ -55,14 +55,14 @@ pub use io_error::io_error;
 pub use layout::{Layout, sync_files};
 pub use read_only::ReadOnlyLog;
 pub use reading::{Records, Visit, damaged};
-pub use salvage::{FoundRecords, SalvagedLog};
+pub use salvage::FoundRecords;
 
 pub(crate) use high_water_mark::check_nothing_is_lost;
 pub(crate) use opening::{check, close};
 pub(crate) use panics::{one_line, silence_panics};
 pub(crate) use reading::read_within;
 
-use super::check_size;
+use super::{SalvagedLog, check_size};
 use high_water_mark::HighWaterMark;
 use owner::{Owner, QueuedAppend};
 use shared::Shared;
@@ -147,7 +147,7 @@ impl<E: Engine> EmbeddedLog<E> {
 
     /// Looks for everything that can still be read of the store at `path`. Blocks while it does so.
     pub fn salvage(path: impl AsRef<Path>) -> Result<SalvagedLog, LogError> {
-        SalvagedLog::find::<E>(path.as_ref())
+        salvage::find::<E>(path.as_ref())
     }
 
     /// Waits for an answer that depends on the engine, which may need a reminder after an error.

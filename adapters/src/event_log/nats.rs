@@ -60,7 +60,7 @@ pub struct NatsLog {
     /// What the leader last reported about the stream.
     info: Mutex<Info>,
     /// The connection over which the stream was last found fit to hold a log, by its number, or why it was found unfit.
-    fitness: Mutex<Result<u64, LogError>>,
+    validated_epoch: Mutex<Result<u64, LogError>>,
     last: Mutex<LastCommit>,
     syncing: Arc<Syncing>,
     /// Changes when the leader announces a commit. Announcements can get lost, so they only wake up.
@@ -75,20 +75,20 @@ pub struct NatsLog {
 struct LastCommit {
     version: Version,
     /// How often the connection had been lost by then. A new connection may lead to another log.
-    losses: u64,
+    epoch: u64,
 }
 
 impl LastCommit {
     /// Records a commit that was stored or read, unless a newer one came over the same connection.
-    fn record(&mut self, version: Version, losses: u64) {
-        if version.position > self.version.position || losses != self.losses {
-            *self = Self { version, losses };
+    fn record(&mut self, version: Version, epoch: u64) {
+        if version.position > self.version.position || epoch != self.epoch {
+            *self = Self { version, epoch };
         }
     }
 
     /// Whether this is the expected commit, and came over the connection that has been lost so many times.
-    fn is(&self, expected: Version, losses: u64) -> bool {
-        self.version == expected && self.losses == losses
+    fn is(&self, expected: Version, epoch: u64) -> bool {
+        self.version == expected && self.epoch == epoch
     }
 }
 
@@ -134,7 +134,7 @@ impl NatsLog {
     }
 
     async fn attach(address: Address, connection: Connection) -> Result<Self, LogError> {
-        let fitness = Mutex::new(Ok(connection.losses()));
+        let validated_epoch = Mutex::new(Ok(connection.epoch()));
         let info = stream::ask_leader(&connection, &address).await?;
         stream::head(&info)?;
         let syncing = Arc::new(Syncing::look_up(&address).await?);
@@ -147,7 +147,7 @@ impl NatsLog {
             address,
             connection,
             info: Mutex::new(info),
-            fitness,
+            validated_epoch,
             last: Mutex::default(),
             syncing,
             announcements,
@@ -169,9 +169,9 @@ impl NatsLog {
 
     /// Refuses a stream that may drop commits or has dropped some. Every look at the head checks the stream, and so
     /// does the first append after a reconnect.
-    async fn check_fitness(&self) -> Result<(), AppendError> {
-        match &*self.fitness.lock() {
-            Ok(losses) if *losses == self.connection.losses() => return Ok(()),
+    async fn check_stream(&self) -> Result<(), AppendError> {
+        match &*self.validated_epoch.lock() {
+            Ok(epoch) if *epoch == self.connection.epoch() => return Ok(()),
             Ok(_) => {}
             Err(unfit) => return Err(AppendError::Closed(unfit.clone())),
         }
@@ -188,24 +188,24 @@ impl NatsLog {
         if expected.position == Position::START {
             return Ok(expected.commit.is_none());
         }
-        let losses = self.connection.losses();
-        if self.last.lock().is(expected, losses) {
+        let epoch = self.connection.epoch();
+        if self.last.lock().is(expected, epoch) {
             return Ok(true);
         }
         let found = reading::from_leader(&self.connection, &self.address.stream, expected.position).await?;
         let mut last = self.last.lock();
         *last = LastCommit::default();
         if let Some(record) = found {
-            last.record(record.version(), losses);
+            last.record(record.version(), epoch);
         }
-        Ok(last.is(expected, losses))
+        Ok(last.is(expected, epoch))
     }
 }
 
 #[async_trait]
 impl LogSource for NatsLog {
     async fn read(&self, after: Position, bound: ReadBound) -> Result<Vec<StoredRecord>, LogError> {
-        let losses = self.connection.losses();
+        let epoch = self.connection.epoch();
         // Only the leader may say that there is nothing more.
         if after >= self.known() && self.head().await? <= after {
             return Ok(vec![]);
@@ -220,12 +220,12 @@ impl LogSource for NatsLog {
                 found.retain(|record| record.position <= known);
             }
             if let Some(newest) = found.last() {
-                self.last.lock().record(newest.version(), losses);
+                self.last.lock().record(newest.version(), epoch);
                 return Ok(found);
             }
         }
         if let Some(record) = reading::from_leader(&self.connection, stream, after.next()).await? {
-            self.last.lock().record(record.version(), losses);
+            self.last.lock().record(record.version(), epoch);
             return Ok(vec![record]);
         }
         let head = self.head().await?;
@@ -240,7 +240,7 @@ impl LogSource for NatsLog {
     async fn head(&self) -> Result<Position, LogError> {
         // Answers may overtake each other, so compare with what was known before asking.
         let before = self.info.lock().clone();
-        let losses = self.connection.losses();
+        let epoch = self.connection.epoch();
         let info = match stream::ask_leader(&self.connection, &self.address).await {
             Ok(info) => info,
             Err(error) => {
@@ -252,7 +252,7 @@ impl LogSource for NatsLog {
         };
         self.connection.leader_answered();
         let head = stream::head(&info);
-        *self.fitness.lock() = head.clone().map(|_| losses);
+        *self.validated_epoch.lock() = head.clone().map(|_| epoch);
         let head = head?;
         let known = Position(before.state.last_sequence);
         let same_log = info.created == before.created && head >= known;
@@ -303,10 +303,10 @@ impl EventLog for NatsLog {
     /// was deleted and restored with another history of exactly the same length takes the commit, if it was replaced
     /// after this node last looked at the head. On a shared log the follower looks every second.
     async fn append(&self, expected: Version, record: &Record) -> Result<Position, AppendError> {
-        let losses = self.connection.losses();
+        let epoch = self.connection.epoch();
         check_size(record, self.record_limit())?;
         // Nothing was sent yet, so no failure up to here has stored anything.
-        self.check_fitness().await?;
+        self.check_stream().await?;
         if !self.holds(expected).await.map_err(AppendError::NotStored)? {
             return Err(AppendError::Conflict);
         }
@@ -321,7 +321,7 @@ impl EventLog for NatsLog {
                     let position = acknowledgement::outcome(&self.address.stream, expected, &answer.payload)?;
                     let last_sequence = &mut self.info.lock().state.last_sequence;
                     *last_sequence = position.0.max(*last_sequence);
-                    self.last.lock().record(Version::at(position, record.id), losses);
+                    self.last.lock().record(Version::at(position, record.id), epoch);
                     return Ok(position);
                 }
                 // A new leader is elected within a moment, and a message that nobody received may be sent again.

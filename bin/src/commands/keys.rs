@@ -1,6 +1,5 @@
 //! `petstore keys`: issues, lists, rotates and revokes API keys. It changes the key file, and a running service reloads it.
 
-mod lifetime;
 mod table;
 
 use std::{
@@ -9,16 +8,14 @@ use std::{
 };
 
 use adapters::access::api_keys::{
-    Issued, KeyFile, KeyHash, KeyName, KeyRecord, KeyState, NewKey, RevokeError, Revoked, RotateError,
-    Rotated, Rotation,
+    Issued, KeyFile, KeyFileError, KeyHash, KeyName, KeyState, NewKey, Revoked, Rotated, Rotation,
 };
 use adapters::access::{RateLimit, Scope, Scopes};
 use anyhow::{Context as _, anyhow};
 use application::KeyId;
-use chrono::{DateTime, SecondsFormat, Utc};
+use chrono::{DateTime, SecondsFormat, TimeDelta, Utc};
 use clap::{Args, Subcommand, ValueEnum};
 
-use self::lifetime::{Lifetime, Overlap};
 use crate::output;
 
 /// The subcommands.
@@ -35,8 +32,8 @@ pub(crate) enum KeysCommand {
         #[arg(long = "scope", value_name = "SCOPE", value_delimiter = ',')]
         scopes: Vec<ScopeArgument>,
         /// How long the key is valid, such as 12h, 90d or 1w, at most ten years [default: no expiry]
-        #[arg(long, value_name = "TIME")]
-        expires_in: Option<Lifetime>,
+        #[arg(long, value_name = "TIME", value_parser = lifetime)]
+        expires_in: Option<TimeDelta>,
         /// How many requests the key may send, such as 10/s, 100/m or 1000/h [default: the limit of the service, if it has one]
         #[arg(long, value_name = "LIMIT")]
         rate_limit: Option<RateLimit>,
@@ -59,11 +56,11 @@ pub(crate) enum KeysCommand {
         /// The id of the key, as shown by `petstore keys list`, or the key itself.
         id: String,
         /// How long the old key is accepted along with the new one, such as 0s, 12h or 1w.
-        #[arg(long, value_name = "TIME", default_value = "1d")]
-        overlap: Overlap,
+        #[arg(long, value_name = "TIME", default_value = "1d", value_parser = overlap)]
+        overlap: TimeDelta,
         /// How long the new key is valid [default: as long as the old key was when it was issued]
-        #[arg(long, value_name = "TIME")]
-        expires_in: Option<Lifetime>,
+        #[arg(long, value_name = "TIME", value_parser = lifetime)]
+        expires_in: Option<TimeDelta>,
         #[command(flatten)]
         file: KeyFileArgument,
     },
@@ -102,20 +99,23 @@ pub(crate) enum ScopeArgument {
     Metrics,
 }
 
+/// The longest lifetime of a key. A key that is meant to be valid for longer should never expire.
+const LIFETIME_MAX: TimeDelta = TimeDelta::days(3_650);
+
 /// Runs the subcommand.
 pub(crate) fn run(command: KeysCommand) -> anyhow::Result<()> {
     match command {
         KeysCommand::Issue { name, scopes, expires_in, rate_limit, file } => {
             let now = Utc::now();
-            let expires = expires_in.map(|lifetime| lifetime.after(now));
+            let expires = expires_in.map(|lifetime| now + lifetime);
             let new = NewKey { name, scopes: scopes_of(&scopes), rate_limit, expires };
             issue(&KeyFile::at(file.path), new, now)
         }
         KeysCommand::List { file } => list(&KeyFile::at(file.path)),
         KeysCommand::Rotate { id, overlap, expires_in, file } => {
             let now = Utc::now();
-            let expires = expires_in.map(|lifetime| lifetime.after(now));
-            rotate(&KeyFile::at(file.path), &id, Rotation { overlap: overlap.span(), expires }, now)
+            let expires = expires_in.map(|lifetime| now + lifetime);
+            rotate(&KeyFile::at(file.path), &id, Rotation { overlap, expires }, now)
         }
         KeysCommand::Revoke { id, file } => revoke(&KeyFile::at(file.path), &id),
     }
@@ -155,8 +155,7 @@ fn rotate(file: &KeyFile, text: &str, rotation: Rotation, now: DateTime<Utc>) ->
             };
             show(&issued, &format!(" in place of {} ({end})", replaced.id()))
         }
-        Err(RotateError::Unknown(keys)) => Err(unknown_id(file, &keys)),
-        Err(error @ (RotateError::Replaced(..) | RotateError::Issue(_))) => Err(error.into()),
+        Err(error) => Err(with_known_ids(file, error)),
     }
 }
 
@@ -191,8 +190,7 @@ fn revoke(file: &KeyFile, text: &str) -> anyhow::Result<()> {
             let when = key.revoked.map(time).unwrap_or_default();
             format!("{id} ({}) was already revoked at {when}", printable(&key.name))
         }
-        Err(RevokeError::Unknown(keys)) => return Err(unknown_id(file, &keys)),
-        Err(RevokeError::File(error)) => return Err(error.into()),
+        Err(error) => return Err(with_known_ids(file, error)),
     };
     writeln!(io::stdout().lock(), "{words}").context("cannot write to standard output")
 }
@@ -217,8 +215,9 @@ fn time(time: DateTime<Utc>) -> String {
     time.to_rfc3339_opts(SecondsFormat::Secs, true)
 }
 
-/// Never repeats the given id: it may be a mistyped key.
-fn unknown_id(file: &KeyFile, keys: &[KeyRecord]) -> anyhow::Error {
+/// Names the active keys if there is none with the given id. Never repeats that id: it may be a mistyped key.
+fn with_known_ids(file: &KeyFile, error: KeyFileError) -> anyhow::Error {
+    let KeyFileError::UnknownKey(keys) = error else { return error.into() };
     let now = Utc::now();
     let active: Vec<String> = keys
         .iter()
@@ -233,6 +232,20 @@ fn unknown_id(file: &KeyFile, keys: &[KeyRecord]) -> anyhow::Error {
         }
         count => anyhow!("no key has this id: `petstore keys list` shows the {count} active keys in {path}"),
     }
+}
+
+fn lifetime(text: &str) -> Result<TimeDelta, &'static str> {
+    let rule = "expected a duration such as 90d, 12h or 1h30m, from 1s to 3650d";
+    span(text).filter(|span| *span >= TimeDelta::seconds(1)).ok_or(rule)
+}
+
+fn overlap(text: &str) -> Result<TimeDelta, &'static str> {
+    span(text).ok_or("expected a duration such as 0s, 12h or 1d, up to 3650d")
+}
+
+fn span(text: &str) -> Option<TimeDelta> {
+    let span = TimeDelta::from_std(humantime::parse_duration(text).ok()?).ok()?;
+    (span <= LIFETIME_MAX).then_some(span)
 }
 
 fn scopes_of(given: &[ScopeArgument]) -> Scopes {
@@ -257,5 +270,41 @@ mod tests {
         assert_eq!(scopes_of(&[Write, Write]), Scope::Write.into());
         assert_eq!(scopes_of(&[Write, Read]), Scopes::READ_WRITE);
         assert_eq!(scopes_of(&[Log, Metrics]).to_string(), "log,metrics");
+    }
+
+    #[test]
+    fn a_lifetime_has_one_second_to_ten_years_and_an_overlap_may_be_zero() {
+        for (text, seconds) in [
+            ("1s", 1),
+            ("15m", 900),
+            ("12h", 43_200),
+            ("90d", 7_776_000),
+            ("1w", 604_800),
+            ("1d 12h", 129_600),
+            ("3650d", 315_360_000),
+        ] {
+            assert_eq!(lifetime(text), Ok(TimeDelta::seconds(seconds)), "{text:?}");
+            assert_eq!(overlap(text), lifetime(text));
+        }
+        for text in [
+            "",
+            "d",
+            "90",
+            "-1d",
+            "+1d",
+            "1dd",
+            "3651d",
+            "522w",
+            "9223372036854775807w",
+            "99999999999999999999s",
+            "٣d",
+        ] {
+            lifetime(text).unwrap_err();
+            overlap(text).unwrap_err();
+        }
+        for text in ["0s", "999ms"] {
+            lifetime(text).unwrap_err();
+            overlap(text).unwrap();
+        }
     }
 }

@@ -150,9 +150,9 @@ async fn serve(arguments: ServeArguments, output: &Output) -> anyhow::Result<()>
     }
 
     // A task of its own: a log whose opening is given up may hang while it is closed again, and not this thread with it.
-    let (url, demands) = (arguments.store.store.clone(), arguments.demands());
+    let (url, options) = (arguments.store.store.clone(), arguments.store_options());
     let progress = service.replay();
-    let opening = tokio::spawn(async move { wire::open_store(&url, &demands, &progress).await });
+    let opening = tokio::spawn(async move { wire::open_store(&url, &options, &progress).await });
     let (store, recorder) = tokio::select! {
         opened = opening => opened.context("the store could not be opened")??,
         () = signals.received() => return Ok(()),

@@ -52,7 +52,7 @@ struct StoredKey {
     owner: Option<String>,
     name: String,
     hash: String,
-    scopes: Vec<ScopeName>,
+    scopes: Vec<Scope>,
     #[serde(skip_serializing_if = "Option::is_none")]
     rate_limit: Option<String>,
     created: Datetime,
@@ -62,15 +62,6 @@ struct StoredKey {
     overlap_until: Option<Datetime>,
     #[serde(skip_serializing_if = "Option::is_none")]
     revoked: Option<Datetime>,
-}
-
-#[derive(Serialize, Deserialize)]
-#[serde(rename_all = "lowercase")]
-enum ScopeName {
-    Read,
-    Write,
-    Log,
-    Metrics,
 }
 
 /// Parses the file's text.
@@ -112,7 +103,7 @@ impl From<&KeyRecord> for StoredKey {
             id: id.to_string(),
             name: record.name.to_string(),
             hash: record.hash.to_string(),
-            scopes: record.scopes.iter().map(ScopeName::from).collect(),
+            scopes: record.scopes.iter().collect(),
             rate_limit: record.rate_limit.map(|limit| limit.to_string()),
             created: time_to_toml(record.created),
             expires: record.expires.map(time_to_toml),
@@ -140,7 +131,7 @@ impl TryFrom<StoredKey> for KeyRecord {
                 Some(_) => return Err("owner must be the id of a key".to_owned()),
             },
             name: key.name.parse().map_err(|rule| format!("{rule}"))?,
-            scopes: Scopes::new(key.scopes.into_iter().map(Scope::from)).ok_or("scopes must not be empty")?,
+            scopes: Scopes::new(key.scopes).ok_or("scopes must not be empty")?,
             rate_limit: key
                 .rate_limit
                 .map(|limit| limit.parse().map_err(|rule| format!("{rule}")))
@@ -150,28 +141,6 @@ impl TryFrom<StoredKey> for KeyRecord {
             overlap_until: time(key.overlap_until)?,
             revoked: time(key.revoked)?,
         })
-    }
-}
-
-impl From<Scope> for ScopeName {
-    fn from(scope: Scope) -> Self {
-        match scope {
-            Scope::Read => Self::Read,
-            Scope::Write => Self::Write,
-            Scope::Log => Self::Log,
-            Scope::Metrics => Self::Metrics,
-        }
-    }
-}
-
-impl From<ScopeName> for Scope {
-    fn from(scope: ScopeName) -> Self {
-        match scope {
-            ScopeName::Read => Self::Read,
-            ScopeName::Write => Self::Write,
-            ScopeName::Log => Self::Log,
-            ScopeName::Metrics => Self::Metrics,
-        }
     }
 }
 

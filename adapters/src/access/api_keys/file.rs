@@ -7,6 +7,7 @@ use std::{
     time::Duration,
 };
 
+use application::KeyId;
 use thiserror::Error;
 
 use super::{
@@ -21,7 +22,7 @@ pub struct KeyFile {
     path: PathBuf,
 }
 
-/// Why the key file cannot be used, named by what the caller does next.
+/// Why the key file cannot be read or changed, named by what the caller does next.
 #[derive(Debug, Error)]
 pub enum KeyFileError {
     /// It does not exist: create it.
@@ -62,6 +63,18 @@ pub enum KeyFileError {
         /// The error of the system.
         cause: io::Error,
     },
+    /// It holds as many keys as it may: delete entries that are no longer used.
+    #[error("the key file {path} already holds {max} keys, the maximum: delete the entries of revoked or expired keys from it", path = .0.display(), max = KeyFile::KEYS_MAX)]
+    Full(PathBuf),
+    /// The system has no random numbers, so no key would be secret.
+    #[error("the system's random number generator failed: {0}; try again")]
+    NoRandomness(getrandom::Error),
+    /// No key has the given id: choose one of these.
+    #[error("no key has this id")]
+    UnknownKey(Vec<KeyRecord>),
+    /// The key was replaced before: rotate the key that has replaced it.
+    #[error("key {0} was rotated before: rotate {1}, the newest key of its owner")]
+    Replaced(KeyId, KeyId),
 }
 
 impl KeyFile {

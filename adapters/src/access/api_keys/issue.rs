@@ -4,7 +4,6 @@ use std::{fs, path::PathBuf};
 
 use application::KeyId;
 use chrono::{DateTime, SubsecRound as _, Utc};
-use thiserror::Error;
 
 use super::{
     file::{KeyFile, KeyFileError, io_error},
@@ -40,27 +39,13 @@ pub struct Issued {
     pub new_file: Option<PathBuf>,
 }
 
-/// Why no key was issued.
-#[derive(Debug, Error)]
-pub enum IssueError {
-    /// It holds as many keys as it may: delete entries that are no longer used.
-    #[error("the key file {path} already holds {max} keys, the maximum: delete the entries of revoked or expired keys from it", path = .0.display(), max = KeyFile::KEYS_MAX)]
-    Full(PathBuf),
-    /// The system has no random numbers, so no key would be secret.
-    #[error("the system's random number generator failed: {0}; try again")]
-    NoRandomness(getrandom::Error),
-    /// The file cannot be used.
-    #[error(transparent)]
-    File(#[from] KeyFileError),
-}
-
 impl KeyFile {
     /// Adds a new key. Creates the file if it is missing, but not its folder: a path in a folder that does not exist
     /// is more likely to be mistyped than meant.
-    pub fn issue(&self, new: NewKey, now: DateTime<Utc>) -> Result<Issued, IssueError> {
+    pub fn issue(&self, new: NewKey, now: DateTime<Utc>) -> Result<Issued, KeyFileError> {
         let folder = private_files::folder_of(self.path());
         if !folder.is_dir() {
-            return Err(KeyFileError::NoFolder(folder.to_owned()).into());
+            return Err(KeyFileError::NoFolder(folder.to_owned()));
         }
         let lock = self.lock(Self::LOCK_TIMEOUT)?;
         let (mut records, is_new) = match lock.keys() {
@@ -76,7 +61,7 @@ impl KeyFile {
 
     /// Creates the file with one key that may read and write, unless the file exists, and writes the secret to a
     /// file of its own beside it. Returns the path of that file, or `None` if there was a key file already.
-    pub fn issue_first(&self, now: DateTime<Utc>) -> Result<Option<PathBuf>, IssueError> {
+    pub fn issue_first(&self, now: DateTime<Utc>) -> Result<Option<PathBuf>, KeyFileError> {
         // Checked before locking too, because an existing file may lie where nothing can be written.
         if self.exists() {
             return Ok(None);
@@ -109,14 +94,14 @@ impl KeyFile {
         owner: Option<KeyId>,
         others: &[KeyRecord],
         now: DateTime<Utc>,
-    ) -> Result<Issued, IssueError> {
+    ) -> Result<Issued, KeyFileError> {
         if others.len() >= Self::KEYS_MAX {
-            return Err(IssueError::Full(self.path().to_owned()));
+            return Err(KeyFileError::Full(self.path().to_owned()));
         }
         let is_namesake = |other: &&KeyRecord| other.name == new.name && other.state(now) == KeyState::Active;
         let namesakes = others.iter().filter(is_namesake).count();
         let (key, hash) = loop {
-            let key = ApiKey::generate().map_err(IssueError::NoRandomness)?;
+            let key = ApiKey::generate().map_err(KeyFileError::NoRandomness)?;
             let (hash, id) = (key.hash(), key.hash().id());
             // The id of a deleted entry may still be an owner.
             if others.iter().all(|other| other.id() != id && other.owner != id) {

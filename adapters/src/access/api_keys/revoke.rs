@@ -2,7 +2,6 @@
 
 use application::KeyId;
 use chrono::{DateTime, SubsecRound as _, Utc};
-use thiserror::Error;
 
 use super::{
     file::{KeyFile, KeyFileError},
@@ -18,26 +17,15 @@ pub enum Revoked {
     Before(KeyRecord),
 }
 
-/// Why no key was revoked.
-#[derive(Debug, Error)]
-pub enum RevokeError {
-    /// No key has this id: choose one of these.
-    #[error("no key has this id")]
-    Unknown(Vec<KeyRecord>),
-    /// The file cannot be used.
-    #[error(transparent)]
-    File(#[from] KeyFileError),
-}
-
 impl KeyFile {
     /// Revokes a key, for ever.
-    pub fn revoke(&self, id: &KeyId, now: DateTime<Utc>) -> Result<Revoked, RevokeError> {
+    pub fn revoke(&self, id: &KeyId, now: DateTime<Utc>) -> Result<Revoked, KeyFileError> {
         // Without a file there is nothing to revoke, and perhaps no folder for the lock.
         self.read()?;
         let lock = self.lock(Self::LOCK_TIMEOUT)?;
         let mut records = lock.keys()?;
         let Some(record) = records.iter_mut().find(|record| record.id() == *id) else {
-            return Err(RevokeError::Unknown(records));
+            return Err(KeyFileError::UnknownKey(records));
         };
         if record.revoked.is_some() {
             return Ok(Revoked::Before(record.clone()));

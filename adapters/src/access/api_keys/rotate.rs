@@ -2,11 +2,10 @@
 
 use application::KeyId;
 use chrono::{DateTime, SubsecRound as _, TimeDelta, Utc};
-use thiserror::Error;
 
 use super::{
     file::{KeyFile, KeyFileError},
-    issue::{IssueError, Issued, NewKey},
+    issue::{Issued, NewKey},
     record::KeyRecord,
 };
 
@@ -28,36 +27,27 @@ pub struct Rotated {
     pub replaced: KeyRecord,
 }
 
-/// Why no key was rotated.
-#[derive(Debug, Error)]
-pub enum RotateError {
-    /// No key has this id: choose one of these.
-    #[error("no key has this id")]
-    Unknown(Vec<KeyRecord>),
-    /// It was replaced before: rotate the key that has replaced it.
-    #[error("key {0} was rotated before: rotate {1}, the newest key of its owner")]
-    Replaced(KeyId, KeyId),
-    /// No key could be issued.
-    #[error(transparent)]
-    Issue(#[from] IssueError),
-}
-
 impl KeyFile {
     /// Issues a key with the owner, name, scopes and rate limit of another, which is accepted until the overlap ends.
     /// A key that was revoked or has expired can be replaced, but is not accepted again.
-    pub fn rotate(&self, id: &KeyId, rotation: Rotation, now: DateTime<Utc>) -> Result<Rotated, RotateError> {
+    pub fn rotate(
+        &self,
+        id: &KeyId,
+        rotation: Rotation,
+        now: DateTime<Utc>,
+    ) -> Result<Rotated, KeyFileError> {
         // Without a file there is nothing to rotate, and perhaps no folder for the lock.
         self.read()?;
         let lock = self.lock(Self::LOCK_TIMEOUT)?;
         let mut records = lock.keys()?;
         let Some(index) = records.iter().position(|record| record.id() == *id) else {
-            return Err(RotateError::Unknown(records));
+            return Err(KeyFileError::UnknownKey(records));
         };
         let replaced = &records[index];
         if replaced.overlap_until.is_some() {
             let newest = records.iter().rfind(|record| record.owner == replaced.owner);
             let newest = newest.map_or_else(|| replaced.id(), KeyRecord::id);
-            return Err(RotateError::Replaced(replaced.id(), newest));
+            return Err(KeyFileError::Replaced(replaced.id(), newest));
         }
         let lifetime = replaced.expires.map(|end| end - replaced.created);
         let new = NewKey {
@@ -72,12 +62,6 @@ impl KeyFile {
         records.push(issued.record.clone());
         lock.store(&records)?;
         Ok(Rotated { issued, replaced })
-    }
-}
-
-impl From<KeyFileError> for RotateError {
-    fn from(error: KeyFileError) -> Self {
-        Self::Issue(error.into())
     }
 }
 

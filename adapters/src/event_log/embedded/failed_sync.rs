@@ -34,28 +34,28 @@ const BLOCK: usize = 1024 * 1024;
 /// Reading past the cache needs memory and offsets at multiples of the disk's block size; none is larger.
 const ALIGNMENT: usize = 4_096;
 
-const WORD: &str = "A write or sync failed: the files of this store may show data that the disk does not \
+const TEXT: &str = "A write or sync failed: the files of this store may show data that the disk does not \
                     have. They are compared with the disk before they are opened again.\n";
 
-/// Leaves word for later starts that the files cannot be trusted. Succeeds only if the disk takes writes.
-pub(super) fn declare(word: &Path) -> io::Result<()> {
-    let mut file = create_file(word)?;
-    file.write_all(WORD.as_bytes())?;
+/// Writes the marker that tells later starts not to trust the files. Succeeds only if the disk accepts writes.
+pub(super) fn write_marker(marker: &Path) -> io::Result<()> {
+    let mut file = create_file(marker)?;
+    file.write_all(TEXT.as_bytes())?;
     file.sync_all()
 }
 
-/// Leaves such word if the disk lets us.
-pub(super) fn declare_if_possible(word: &Path) {
-    if let Err(error) = declare(word) {
-        tracing::debug!("could not leave a note about the fault for the next start: {error}");
+/// Writes the marker if the disk accepts writes.
+pub(super) fn write_marker_if_possible(marker: &Path) {
+    if let Err(error) = write_marker(marker) {
+        tracing::debug!("could not write the failed-sync marker: {error}");
     }
 }
 
-/// Leaves such word if opening the log has failed with this and the disk is to blame: the next start must not
+/// Writes the marker if opening the log has failed because of the disk: the next start must not
 /// mistake its own sync, which may succeed, for the one that failed.
-pub(super) fn declare_after(fault: Fault, word: &Path) {
+pub(super) fn write_marker_after(fault: Fault, marker: &Path) {
     match fault {
-        Fault::WriteFailed | Fault::Full => declare_if_possible(word),
+        Fault::WriteFailed | Fault::Full => write_marker_if_possible(marker),
         Fault::Unreachable
         | Fault::Damaged
         | Fault::FilesMissing
@@ -75,9 +75,9 @@ pub(super) fn resolve(files: &[PathBuf]) -> io::Result<()> {
     files.iter().try_for_each(|path| bring_to_disk(path))
 }
 
-/// The files can be trusted again.
-pub(super) fn withdraw(word: &Path) -> io::Result<()> {
-    fs::remove_file(word)
+/// Removes the marker: the files can be trusted again.
+pub(super) fn remove_marker(marker: &Path) -> io::Result<()> {
+    fs::remove_file(marker)
 }
 
 fn bring_to_disk(path: &Path) -> io::Result<()> {

@@ -56,7 +56,7 @@ impl Layout {
         }
     }
 
-    /// Whether this or an earlier process has left word that a write or sync failed.
+    /// Whether this or an earlier process has left the failed-sync marker.
     pub fn is_in_doubt(&self) -> bool {
         self.not_synced.symlink_metadata().is_ok()
     }

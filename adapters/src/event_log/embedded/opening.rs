@@ -61,7 +61,7 @@ pub(super) fn open_store<E: Engine>(path: &Path) -> Result<Store, LogError> {
 /// which only the cache has would be lost with it.
 pub(super) fn open_engine<E: Engine>(store: &Store) -> Result<Opened<E>, LogError> {
     let not_synced = &store.layout.not_synced;
-    try_to_open(store).inspect_err(|error| failed_sync::declare_after(error.fault, not_synced))
+    try_to_open(store).inspect_err(|error| failed_sync::write_marker_after(error.fault, not_synced))
 }
 
 fn try_to_open<E: Engine>(Store { layout, mark, .. }: &Store) -> Result<Opened<E>, LogError> {
@@ -79,7 +79,7 @@ fn try_to_open<E: Engine>(Store { layout, mark, .. }: &Store) -> Result<Opened<E
         panics::writing("preparing the log", || engine.prepare(layout))?;
         sync_folder(&layout.folder).map_err(&not_synced)?;
         if distrusted {
-            failed_sync::withdraw(&layout.not_synced).map_err(&not_synced)?;
+            failed_sync::remove_marker(&layout.not_synced).map_err(&not_synced)?;
         }
         let files = OpenFiles::new((&layout.mark, mark.file()), E::record_files(layout))?;
         Ok((last, files))

@@ -80,7 +80,7 @@ impl<E: Engine> Owner<E> {
         let now = Instant::now();
         let mut owner =
             Self { store, files, mark_synced: now, measured: now, changed, state: OwnerState::Open, shared };
-        owner.go_on_from(last)?;
+        owner.continue_from(last)?;
         owner.take_ballast();
         owner.measure();
         Ok(owner)
@@ -107,7 +107,7 @@ impl<E: Engine> Owner<E> {
     fn serve(&mut self, runtime: &Runtime, requests: &mut mpsc::Receiver<QueuedAppend>) {
         loop {
             let next = runtime.block_on(async {
-                match self.next_chore() {
+                match self.next_maintenance() {
                     Some(at) => time::timeout_at(at.into(), requests.recv()).await,
                     None => Ok(requests.recv().await),
                 }
@@ -119,9 +119,9 @@ impl<E: Engine> Owner<E> {
                     let _ = request.reply.send(outcome);
                 }
                 Ok(None) => return,
-                Err(_elapsed) => self.look(),
+                Err(_elapsed) => self.check_idle_log(),
             }
-            self.do_chores();
+            self.run_maintenance();
             if self.measured.elapsed() >= MEASURE_INTERVAL {
                 self.measure();
             }
@@ -144,9 +144,9 @@ impl<E: Engine> Owner<E> {
     }
 
     /// Notices that the files are gone before a commit does.
-    fn look(&mut self) {
+    fn check_idle_log(&mut self) {
         match self.state {
-            OwnerState::Open => drop(self.give_up_if_gone()),
+            OwnerState::Open => drop(self.close_if_files_missing()),
             OwnerState::Full | OwnerState::Failed { .. } | OwnerState::Lost => {}
         }
     }
@@ -159,7 +159,7 @@ impl<E: Engine> Owner<E> {
             return Err(AppendError::Conflict);
         }
         if let Err(error) = space::check_room(&self.store.layout.folder, record.bytes.len()) {
-            let closed = self.give_up_if_gone().unwrap_or_else(|| self.stop(OwnerState::Full, error));
+            let closed = self.close_if_files_missing().unwrap_or_else(|| self.stop(OwnerState::Full, error));
             return Err(AppendError::Closed(closed));
         }
         let at = Version::at(expected.position.next(), record.id);
@@ -198,7 +198,7 @@ impl<E: Engine> Owner<E> {
     }
 
     /// When there is something to do even if nobody asks.
-    fn next_chore(&self) -> Option<Instant> {
+    fn next_maintenance(&self) -> Option<Instant> {
         match self.state {
             OwnerState::Open if self.store.mark.is_synced() => Some(Instant::now() + CHECK_INTERVAL),
             OwnerState::Open => Some(self.mark_synced + MARK_SYNC_INTERVAL),
@@ -208,7 +208,7 @@ impl<E: Engine> Owner<E> {
         }
     }
 
-    fn do_chores(&mut self) {
+    fn run_maintenance(&mut self) {
         match self.state {
             OwnerState::Open => {
                 if let Err(error) = self.tidy() {
@@ -216,7 +216,7 @@ impl<E: Engine> Owner<E> {
                 }
             }
             OwnerState::Full => {
-                if self.give_up_if_gone().is_none()
+                if self.close_if_files_missing().is_none()
                     && space::check_room_again(&self.store.layout.folder).is_ok()
                 {
                     self.resume();
@@ -243,17 +243,17 @@ impl<E: Engine> Owner<E> {
     }
 
     /// Stops for good if the files are gone: whatever else has failed, that is the reason, and it does not pass.
-    fn give_up_if_gone(&mut self) -> Option<LogError> {
+    fn close_if_files_missing(&mut self) -> Option<LogError> {
         let gone = self.files.check().err().filter(|error| error.fault == Fault::FilesMissing)?;
         Some(self.stop(OwnerState::Lost, gone))
     }
 
     /// Closes the log after an error, until it was opened again.
     fn fail(&mut self, error: &LogError, failures: u32) -> LogError {
-        if let Some(gone) = self.give_up_if_gone() {
+        if let Some(gone) = self.close_if_files_missing() {
             return gone;
         }
-        failed_sync::declare_if_possible(&self.store.layout.not_synced);
+        failed_sync::write_marker_if_possible(&self.store.layout.not_synced);
         let detail = format!("{error}; the log reopens automatically once that works");
         let state = OwnerState::Failed { retry_at: Instant::now() + REOPEN.delay(failures), failures };
         self.stop(state, LogError::new(error.fault, detail))
@@ -261,12 +261,12 @@ impl<E: Engine> Owner<E> {
 
     /// Opens the log again, unless the disk still fails: then the old engine goes on serving reads.
     fn reopen(&mut self, failures: u32) {
-        if self.give_up_if_gone().is_some() {
+        if self.close_if_files_missing().is_some() {
             return;
         }
         let layout = &self.store.layout;
         space::make_room_to_open(&layout.folder, &layout.ballast);
-        let writable = failed_sync::declare(&layout.not_synced);
+        let writable = failed_sync::write_marker(&layout.not_synced);
         let writable = writable.map_err(io_error("opening the log again"));
         match writable.and_then(|()| self.replace_engine()) {
             Ok(()) => match space::check_room_again(&self.store.layout.folder) {
@@ -294,11 +294,11 @@ impl<E: Engine> Owner<E> {
         let Opened { engine, last, files } = opening::open_engine(&self.store)?;
         self.files = files;
         *self.shared.engine.write() = Some(engine);
-        self.go_on_from(last)
+        self.continue_from(last)
     }
 
     /// Takes note of everything the log holds, which is durable by now.
-    fn go_on_from(&mut self, last: Version) -> Result<(), LogError> {
+    fn continue_from(&mut self, last: Version) -> Result<(), LogError> {
         let mark = &mut self.store.mark;
         if last != mark.mark() {
             let raised = mark.raise(last).and_then(|()| mark.sync());
@@ -331,7 +331,7 @@ impl<E: Engine> Owner<E> {
             OwnerState::Failed { .. } | OwnerState::Lost => Ok(()),
         };
         if let Err(error) = closed {
-            failed_sync::declare_if_possible(&self.store.layout.not_synced);
+            failed_sync::write_marker_if_possible(&self.store.layout.not_synced);
             tracing::warn!("the log could not be closed cleanly, but nothing is lost: {error}");
         }
         self.close_engine(Closing::AsIs).unwrap_or_else(|error| tracing::debug!("{error}"));

@@ -1,6 +1,6 @@
 //! Reads what is left of a store that can no longer be opened, without changing the store.
 
-use std::path::Path;
+use std::{path::Path, sync::Arc};
 
 use application::ports::{Durability, DurabilityLevel, LogError, Position};
 
@@ -12,6 +12,7 @@ use super::{
     read_only::{ReadOnlyLog, Source},
     reading::Records,
 };
+use crate::event_log::SalvagedLog;
 
 /// What an engine finds in files that may be damaged.
 pub struct FoundRecords {
@@ -25,48 +26,35 @@ pub struct FoundRecords {
     pub copy: Option<Copy>,
 }
 
-/// The readable records of a store that nobody has open.
-pub struct SalvagedLog {
-    /// The records. Its head is how far the log is known to have reached: to its mark, and to the last record that was
-    /// found.
-    pub log: ReadOnlyLog,
-    /// How far the log is known to have reached.
-    pub reach: Position,
-    /// Whether there is a mark that tells where the log ended. Without one, what is missing at the end is unknown.
-    pub end_is_known: bool,
-    found: Option<Vec<Position>>,
+/// Looks through the store at `path`. Blocks while it does so.
+pub(super) fn find<E: Engine>(path: &Path) -> Result<SalvagedLog, LogError> {
+    let layout = E::layout(path);
+    let lock = layout.share()?;
+    let acknowledged = HighWaterMark::read(&layout.mark).ok().flatten();
+    let FoundRecords { records, last, found, copy } =
+        panics::reading("salvaging the log", || E::salvage(&layout, acknowledged))?;
+    let reach = acknowledged.map_or(Position::START, |mark| mark.position).max(last);
+    let durability = Durability {
+        engine: "salvage",
+        level: DurabilityLevel::Volatile,
+        promise: "nothing is written here: this is what is left of a damaged store".into(),
+        facts: vec![],
+    };
+    let log = ReadOnlyLog::new(Source { records, _copy: copy, _lock: lock }, reach, durability);
+    let missing = found.map(|found| gaps(&found, reach));
+    // Without a mark, it is unknown what is missing at the end.
+    Ok(SalvagedLog { log: Arc::new(log), reach, missing, end_is_known: acknowledged.is_some() })
 }
 
-impl SalvagedLog {
-    /// Looks through the store at `path`. Blocks while it does so.
-    pub(super) fn find<E: Engine>(path: &Path) -> Result<Self, LogError> {
-        let layout = E::layout(path);
-        let lock = layout.share()?;
-        let acknowledged = HighWaterMark::read(&layout.mark).ok().flatten();
-        let FoundRecords { records, last, found, copy } =
-            panics::reading("salvaging the log", || E::salvage(&layout, acknowledged))?;
-        let reach = acknowledged.map_or(Position::START, |mark| mark.position).max(last);
-        let durability = Durability {
-            engine: "salvage",
-            level: DurabilityLevel::Volatile,
-            promise: "nothing is written here: this is what is left of a damaged store".into(),
-            facts: vec![],
-        };
-        let log = ReadOnlyLog::new(Source { records, _copy: copy, _lock: lock }, reach, durability);
-        Ok(Self { log, reach, end_is_known: acknowledged.is_some(), found })
-    }
-
-    /// The positions up to the [`reach`](Self::reach) that cannot be read, as ranges from first to last; `None` if the
-    /// engine cannot look beyond the first of them.
-    pub fn missing(&self) -> Option<Vec<(Position, Position)>> {
-        let mut missing = Vec::new();
-        let mut next = Position::START.next();
-        for position in self.found.as_ref()?.iter().copied().chain([self.reach.next()]) {
-            if next < position {
-                missing.push((next, Position(position.0 - 1)));
-            }
-            next = position.next();
+/// The positions up to `reach` that are not among these.
+fn gaps(found: &[Position], reach: Position) -> Vec<(Position, Position)> {
+    let mut gaps = Vec::new();
+    let mut next = Position::START.next();
+    for position in found.iter().copied().chain([reach.next()]) {
+        if next < position {
+            gaps.push((next, Position(position.0 - 1)));
         }
-        Some(missing)
+        next = position.next();
     }
+    gaps
 }

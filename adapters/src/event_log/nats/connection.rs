@@ -51,8 +51,8 @@ const RECONNECT: Backoff = Backoff::new(Duration::from_millis(20), Duration::fro
 /// A connection that reconnects by itself.
 pub(super) struct Connection {
     pub(super) client: Client,
-    /// How often the connection was lost.
-    losses: watch::Receiver<u64>,
+    /// The number of the connection: how often it was lost before.
+    epoch: watch::Receiver<u64>,
     /// When a leader last answered, or another server was tried.
     leader_seen: Mutex<Instant>,
 }
@@ -78,7 +78,7 @@ pub(super) enum ApiFailure {
 impl Connection {
     /// Connects to one of the servers. Fails within seconds if none of them answers.
     pub(super) async fn open(address: &Address) -> Result<Self, LogError> {
-        let (lost, losses) = watch::channel(0);
+        let (lost, epoch) = watch::channel(0);
         let options = options(address)
             .await?
             .name("petstore")
@@ -96,7 +96,7 @@ impl Connection {
             });
         let connecting = time::timeout(CONNECT_TIMEOUT, options.connect(&address.servers));
         match connecting.await {
-            Ok(Ok(client)) => Ok(Self { client, losses, leader_seen: Mutex::new(Instant::now()) }),
+            Ok(Ok(client)) => Ok(Self { client, epoch, leader_seen: Mutex::new(Instant::now()) }),
             Ok(Err(error)) if failed_handshake(&error) => Err(LogError::new(
                 Fault::CannotOpen,
                 format!(
@@ -135,13 +135,13 @@ impl Connection {
         payload: Bytes,
         timeout: Duration,
     ) -> Result<Message, Failure> {
-        let mut losses = self.watch().map_err(Failure::NotSent)?;
+        let mut epoch = self.watch().map_err(Failure::NotSent)?;
         let request = Request::new().headers(headers).payload(payload);
         let answer = time::timeout(timeout, self.client.send_request(subject, request));
         let answer = tokio::select! {
             biased;
             answer = answer => answer,
-            _ = losses.changed() => {
+            _ = epoch.changed() => {
                 return Err(Failure::NoAnswer(unreachable("the connection was lost before the reply arrived")));
             }
         };
@@ -210,17 +210,17 @@ impl Connection {
         }
     }
 
-    /// How often the connection was lost.
-    pub(super) fn losses(&self) -> u64 {
-        *self.losses.borrow()
+    /// The number of the connection: how often it was lost before.
+    pub(super) fn epoch(&self) -> u64 {
+        *self.epoch.borrow()
     }
 
     /// Notifies of the next loss of the connection. Fails if there is no connection now.
     pub(super) fn watch(&self) -> Result<watch::Receiver<u64>, LogError> {
-        let mut losses = self.losses.clone();
-        losses.mark_unchanged();
+        let mut epoch = self.epoch.clone();
+        epoch.mark_unchanged();
         match self.client.connection_state() {
-            State::Connected => Ok(losses),
+            State::Connected => Ok(epoch),
             State::Disconnected | State::Pending => {
                 Err(unreachable("there is no connection to the NATS servers"))
             }

@@ -35,7 +35,7 @@ pub(super) async fn from_any_replica(
     after: Position,
     bound: ReadBound,
 ) -> Result<Vec<StoredRecord>, LogError> {
-    let mut losses = connection.watch()?;
+    let mut epoch = connection.watch()?;
     let client = &connection.client;
     let inbox = client.new_inbox();
     let (batch, max_bytes) = (bound.records.min(RECORDS_MAX), bound.bytes.min(BYTES_MAX));
@@ -50,7 +50,7 @@ pub(super) async fn from_any_replica(
         let answer = tokio::select! {
             biased;
             answer = time::timeout(ANSWER_TIMEOUT, answers.next()) => answer.ok().flatten(),
-            _ = losses.changed() => None,
+            _ = epoch.changed() => None,
         };
         // Silence and gaps just end the batch: what came before is sound. A status marks the end of the batch, or
         // says that there is nothing to read or no responder.

@@ -13,7 +13,7 @@ use crate::event_log::embedded::{Closing, Copy, Layout, check, close, io_error, 
 /// was damaged on a full disk is refused too, but sled may have overwritten what follows the damage.
 pub(super) fn try_if_suspect(layout: &Layout, acknowledged: Version) -> Result<(), LogError> {
     let doing = "looking at the log before opening it";
-    let odd = inspect::first_oddity(layout, acknowledged).map_err(io_error(doing))?;
+    let odd = inspect::first_suspect_offset(layout, acknowledged).map_err(io_error(doing))?;
     let Some(at) = odd else { return Ok(()) };
     let store = layout.path.display();
     tracing::info!("the log {store} was not closed cleanly (byte {at}): trying it on a copy");

@@ -37,7 +37,7 @@ pub(super) const KINDS: std::ops::RangeInclusive<u8> = 1..=11;
 
 /// The place of the first thing in sled's file that a clean run would not leave there, if any. A file that
 /// does not hold the commit of the `mark` was cut off.
-pub(super) fn first_oddity(layout: &Layout, mark: Version) -> io::Result<Option<u64>> {
+pub(super) fn first_suspect_offset(layout: &Layout, mark: Version) -> io::Result<Option<u64>> {
     let file = match open_to_read(&records(layout)) {
         Ok(file) => file,
         Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(None),

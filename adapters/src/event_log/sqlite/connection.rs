@@ -25,7 +25,7 @@ pub(super) const VERSION: i32 = 1;
 /// How long to wait for another tool that looks at the database.
 const BUSY_TIMEOUT: Duration = Duration::from_secs(2);
 
-const LOOK: &str = "\
+const INSPECT_SQL: &str = "\
     SELECT application_id, user_version, (SELECT count(*) FROM sqlite_schema) \
     FROM pragma_application_id, pragma_user_version";
 /// We move the write-ahead log into the database ourselves; it is cut back to 64 MiB then.
@@ -34,10 +34,10 @@ const SET_UP: &str = "\
     PRAGMA synchronous = FULL; \
     PRAGMA wal_autocheckpoint = 0; \
     PRAGMA journal_size_limit = 67108864";
-const IN_FORCE: &str = "SELECT journal_mode, synchronous FROM pragma_journal_mode, pragma_synchronous";
+const CURRENT_PRAGMAS: &str = "SELECT journal_mode, synchronous FROM pragma_journal_mode, pragma_synchronous";
 const SYNCHRONOUS_FULL: i32 = 2;
 /// Damage is noticed rather than read around.
-const DISTRUST: &str = "PRAGMA cell_size_check = true; PRAGMA trusted_schema = false";
+const HARDENING_PRAGMAS: &str = "PRAGMA cell_size_check = true; PRAGMA trusted_schema = false";
 
 /// For [`commit`].
 pub(super) const LAST: &str = "SELECT position, id FROM commits ORDER BY position DESC LIMIT 1";
@@ -62,7 +62,7 @@ pub(super) fn connect(path: &Path, access: OpenFlags) -> Result<Connection, LogE
     let connect = || {
         let connection = Connection::open_with_flags(name, access | OpenFlags::SQLITE_OPEN_NO_MUTEX)?;
         connection.busy_timeout(BUSY_TIMEOUT)?;
-        connection.execute_batch(DISTRUST)?;
+        connection.execute_batch(HARDENING_PRAGMAS)?;
         Ok(connection)
     };
     let connection = connect().map_err(log_error(&format!("opening {}", path.display())))?;
@@ -78,7 +78,7 @@ fn unchanging(path: &Path) -> PathBuf {
 
 /// Whether the database holds a log, or nothing yet. Anything else is refused.
 pub(super) fn holds_log(connection: &Connection, path: &Path) -> Result<bool, LogError> {
-    let found = connection.query_row(LOOK, [], |row| Ok((row.get(0)?, row.get(1)?, row.get(2)?)));
+    let found = connection.query_row(INSPECT_SQL, [], |row| Ok((row.get(0)?, row.get(1)?, row.get(2)?)));
     let (fault, what) = match found.map_err(log_error(&format!("opening {}", path.display())))? {
         (0, 0, 0) => return Ok(false),
         (APPLICATION_ID, VERSION, _) => return Ok(true),
@@ -95,7 +95,7 @@ pub(super) fn holds_log(connection: &Connection, path: &Path) -> Result<bool, Lo
 pub(super) fn set_up(connection: &Connection) -> Result<(), LogError> {
     let set_up = || {
         connection.execute_batch(SET_UP)?;
-        connection.query_row(IN_FORCE, [], |row| Ok((row.get(0)?, row.get(1)?)))
+        connection.query_row(CURRENT_PRAGMAS, [], |row| Ok((row.get(0)?, row.get(1)?)))
     };
     let (mode, synchronous): (String, i32) = set_up().map_err(log_error("setting up the log"))?;
     if mode == "wal" && synchronous == SYNCHRONOUS_FULL {

@@ -1,6 +1,7 @@
 //! `petstore log salvage`: copies the intact part of a damaged log into a new one, and reports what could not be
 //! read.
 
+use adapters::event_log::SalvagedLog;
 use anyhow::bail;
 use application::{
     ports::{LogError, Position},
@@ -11,13 +12,13 @@ use super::{
     progress::{self, Progress},
     report,
 };
-use crate::{engines::Remains, store_url::StoreUrl, wire};
+use crate::{store_url::StoreUrl, wire};
 
 pub(super) async fn run(from: &StoreUrl, to: &StoreUrl, accept_gaps: bool) -> anyhow::Result<()> {
     if from.is_same_as(to) {
         bail!("--from and --to are the same log: choose a new one as the target");
     }
-    let remains = wire::find_remains(from).await?;
+    let remains = wire::salvage(from).await?;
     if accept_gaps {
         let found = transfer::read_around_gaps::<LogError>(&*remains.log, remains.reach, async |_| Ok(()));
         if !found.await?.is_empty() {
@@ -51,7 +52,7 @@ pub(super) async fn run(from: &StoreUrl, to: &StoreUrl, accept_gaps: bool) -> an
 }
 
 /// Adds every readable commit to an empty log.
-async fn salvage_around_gaps(remains: &Remains, from: &StoreUrl, to: &StoreUrl) -> anyhow::Result<()> {
+async fn salvage_around_gaps(remains: &SalvagedLog, from: &StoreUrl, to: &StoreUrl) -> anyhow::Result<()> {
     let target = wire::open_log(to).await?;
     let progress = Progress::up_to(remains.reach);
     let reached = |position| progress.reached(position);
@@ -69,7 +70,7 @@ async fn salvage_around_gaps(remains: &Remains, from: &StoreUrl, to: &StoreUrl) 
 
 /// Reports what a salvage would save and what it would not. `first_bad` is the first bad position that the engine has
 /// met, if any.
-pub(super) async fn survey(remains: &Remains, first_bad: Option<Position>) {
+pub(super) async fn survey(remains: &SalvagedLog, first_bad: Option<Position>) {
     let sound = match progress::check_all(&*remains.log).await {
         Ok(sound) => sound,
         Err(Broken { sound, .. }) => *sound,
@@ -82,7 +83,7 @@ pub(super) async fn survey(remains: &Remains, first_bad: Option<Position>) {
     report_intact_part(&sound, remains);
 }
 
-fn report_intact_part(sound: &Tally, remains: &Remains) {
+fn report_intact_part(sound: &Tally, remains: &SalvagedLog) {
     report::tally(sound);
     let missing = missing(sound, remains);
     if missing.is_empty() {
@@ -110,7 +111,7 @@ fn report_intact_part(sound: &Tally, remains: &Remains) {
 }
 
 /// The positions that cannot be read, or whose content is wrong.
-fn missing(sound: &Tally, remains: &Remains) -> Vec<(Position, Position)> {
+fn missing(sound: &Tally, remains: &SalvagedLog) -> Vec<(Position, Position)> {
     let first_bad = sound.position().next();
     let Some(mut missing) = remains.missing.clone() else {
         // The engine cannot read past the damage.

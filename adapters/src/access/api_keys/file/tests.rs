@@ -12,9 +12,9 @@ use tempfile::TempDir;
 
 use super::*;
 use crate::access::api_keys::{
-    issue::{IssueError, NewKey},
+    issue::NewKey,
     key::{ApiKey, KeyHash},
-    revoke::{RevokeError, Revoked},
+    revoke::Revoked,
 };
 use crate::access::{Scope, Scopes};
 
@@ -54,7 +54,7 @@ fn only_the_hash_of_an_issued_key_is_stored() {
 fn a_key_is_issued_only_in_a_folder_that_exists_and_a_new_file_is_reported() {
     let (folder, file) = in_missing_folder();
     let error = file.issue(new_key("shop"), Utc::now()).unwrap_err();
-    assert!(matches!(error, IssueError::File(KeyFileError::NoFolder(_))), "{error}");
+    assert!(matches!(error, KeyFileError::NoFolder(_)), "{error}");
     assert_eq!(fs::read_dir(folder.path()).unwrap().count(), 0);
 
     let (_folder, file) = in_folder();
@@ -142,14 +142,14 @@ fn revoking_an_unknown_key_lists_the_existing_ones() {
     let (_folder, file) = in_folder();
     let key = file.issue(new_key("shop"), Utc::now()).unwrap().record;
     let error = file.revoke(&KeyId("000000000000".into()), Utc::now()).unwrap_err();
-    assert!(matches!(error, RevokeError::Unknown(keys) if keys == [key]));
+    assert!(matches!(error, KeyFileError::UnknownKey(keys) if keys == [key]));
 }
 
 #[test]
 fn without_a_file_there_is_nothing_to_list_or_revoke_and_no_file_is_created() {
     let (folder, file) = in_missing_folder();
     let revoked = file.revoke(&KeyId("000000000000".into()), Utc::now());
-    assert!(matches!(revoked, Err(RevokeError::File(KeyFileError::Missing(_)))));
+    assert!(matches!(revoked, Err(KeyFileError::Missing(_))));
     assert!(matches!(file.keys(), Err(KeyFileError::Missing(_))));
     assert_eq!(fs::read_dir(folder.path()).unwrap().count(), 0);
 }
@@ -188,7 +188,7 @@ fn a_broken_file_is_never_replaced() {
     fs::write(file.path(), "version = ").unwrap();
     assert_eq!(file.issue_first(Utc::now()).unwrap(), None);
     let error = file.issue(new_key("shop"), Utc::now()).unwrap_err();
-    assert!(matches!(error, IssueError::File(KeyFileError::Broken { .. })), "{error}");
+    assert!(matches!(error, KeyFileError::Broken { .. }), "{error}");
     assert_eq!(fs::read_to_string(file.path()).unwrap(), "version = ");
 }
 
@@ -245,7 +245,7 @@ fn a_full_file_accepts_no_more_keys_and_is_not_too_large_to_be_read() {
     let full = vec![longest; KeyFile::KEYS_MAX];
     let file = KeyFile::at("keys.toml");
     let new = NewKey { name, scopes: Scope::Read.into(), rate_limit: None, expires: None };
-    assert!(matches!(file.generate(new, None, &full, Utc::now()), Err(IssueError::Full(_))));
+    assert!(matches!(file.generate(new, None, &full, Utc::now()), Err(KeyFileError::Full(_))));
 }
 
 #[test]

@@ -29,7 +29,7 @@ impl Fixture {
         self.file.issue(new, self.now).unwrap().record
     }
 
-    fn rotate(&self, id: &KeyId, overlap: TimeDelta) -> Result<Rotated, RotateError> {
+    fn rotate(&self, id: &KeyId, overlap: TimeDelta) -> Result<Rotated, KeyFileError> {
         self.file.rotate(id, Rotation { overlap, expires: None }, self.now)
     }
 }
@@ -92,7 +92,7 @@ fn the_owner_stays_through_many_rotations_and_only_the_newest_key_can_be_rotated
         assert_eq!(record.owner, first.id());
         newest = record.id();
         let refused = fixture.rotate(&before, TimeDelta::hours(1)).unwrap_err();
-        assert!(matches!(&refused, RotateError::Replaced(_, rotate) if *rotate == newest), "{refused}");
+        assert!(matches!(&refused, KeyFileError::Replaced(_, rotate) if *rotate == newest), "{refused}");
     }
     assert_eq!(fixture.file.keys().unwrap().len(), 4);
 }
@@ -112,8 +112,8 @@ fn a_key_that_does_not_exist_is_not_rotated() {
     let fixture = Fixture::new();
     let nobody = KeyId("000000000000".into());
     let missing = fixture.rotate(&nobody, TimeDelta::zero()).unwrap_err();
-    assert!(matches!(missing, RotateError::Issue(IssueError::File(KeyFileError::Missing(_)))));
+    assert!(matches!(missing, KeyFileError::Missing(_)));
     let key = fixture.issue(None);
     let unknown = fixture.rotate(&nobody, TimeDelta::zero()).unwrap_err();
-    assert!(matches!(unknown, RotateError::Unknown(keys) if keys == [key]));
+    assert!(matches!(unknown, KeyFileError::UnknownKey(keys) if keys == [key]));
 }

@@ -111,7 +111,7 @@ async fn a_store_that_was_closed_is_not_taken_for_a_suspect_one() {
         }
         drop(log);
         let layout = Sled::layout(folder.path());
-        assert_eq!(inspect::first_oddity(&layout, last).unwrap(), None, "after round {round}");
+        assert_eq!(inspect::first_suspect_offset(&layout, last).unwrap(), None, "after round {round}");
     }
 }
 
