@@ -4,6 +4,8 @@ use std::{
     env, fs,
     path::{Path, PathBuf},
     process::{Child, Command},
+    thread,
+    time::Duration,
 };
 
 use harness::{App, eventually, free_port, key_file, not_run, petstore, program, python_tool, root, succeed};
@@ -110,12 +112,17 @@ fn the_container_image_is_sound_and_runs_without_root() {
 
 #[test]
 fn prometheus_and_kubernetes_accept_their_files() {
+    let monitoring = root().join("docs/monitoring");
+    let check = |config: PathBuf| succeed(Command::new("promtool").args(["check", "config"]).arg(config));
+    check(monitoring.join("prometheus.yml"));
+    // The configuration for a cluster names the file of a key.
     let folder = tempfile::tempdir().unwrap();
-    let config = text("prometheus.yml").replace("/etc/prometheus", folder.path().to_str().unwrap());
+    let config = fs::read_to_string(monitoring.join("prometheus-kubernetes.yml")).unwrap();
+    let config = config.replace("/etc/prometheus", folder.path().to_str().unwrap());
     fs::write(folder.path().join("prometheus.yml"), config).unwrap();
     fs::write(folder.path().join("petstore-metrics-key"), "key").unwrap();
-    fs::copy(root().join("docs/monitoring/alerts.yml"), folder.path().join("alerts.yml")).unwrap();
-    succeed(Command::new("promtool").args(["check", "config"]).arg(folder.path().join("prometheus.yml")));
+    fs::copy(monitoring.join("alerts.yml"), folder.path().join("alerts.yml")).unwrap();
+    check(folder.path().join("prometheus.yml"));
     let judged = succeed(python_tool("kubernetes-validate").arg("--strict").arg(file("kubernetes.yaml")));
     assert!(!judged.contains("ERROR"), "{judged}");
 }
@@ -124,9 +131,14 @@ fn prometheus_and_kubernetes_accept_their_files() {
 fn every_variable_in_the_files_is_a_setting_of_the_service() {
     let help = petstore(["serve", "--help"]).stdout + &petstore(["log", "export", "--help"]).stdout;
     let mut found = 0;
-    for name in
-        ["Dockerfile", "kubernetes.yaml", "petstore.service", "petstore-backup.service", "debian/default"]
-    {
+    for name in [
+        "Dockerfile",
+        "kubernetes.yaml",
+        "petstore.service",
+        "petstore-backup.service",
+        "petstore-copy.service",
+        "debian/default",
+    ] {
         let text = text(name);
         for variable in text.split("PETSTORE_").skip(1) {
             let end = variable.find(|c: char| c != '_' && !c.is_ascii_uppercase()).unwrap_or(variable.len());
@@ -139,6 +151,49 @@ fn every_variable_in_the_files_is_a_setting_of_the_service() {
     assert!(found > 10, "{found} variables");
 }
 
+/// A directory of backups, and what makes one.
+struct Backups {
+    directory: PathBuf,
+    keys: PathBuf,
+}
+
+impl Backups {
+    fn new(parent: &Path, keys: PathBuf) -> Self {
+        let directory = parent.join("backups");
+        fs::create_dir(&directory).unwrap();
+        Self { directory, keys }
+    }
+
+    /// The command that backs up this store.
+    fn backup(&self, store: &str) -> Command {
+        let mut backup = Command::new(file("petstore-backup"));
+        backup
+            .arg(&self.directory)
+            .env("PATH", search_path())
+            .env("PETSTORE_STORE", store)
+            .env("PETSTORE_KEYS", &self.keys);
+        backup
+    }
+
+    /// The names of the files that end like this, the oldest first.
+    fn names(&self, kind: &str) -> Vec<String> {
+        let entries = fs::read_dir(&self.directory).unwrap();
+        let names = entries.map(|entry| entry.unwrap().file_name().into_string().unwrap());
+        let mut names: Vec<_> = names.filter(|name| name.ends_with(kind) && !name.starts_with('.')).collect();
+        names.sort();
+        names
+    }
+
+    fn newest(&self, kind: &str) -> PathBuf {
+        self.directory.join(self.names(kind).pop().unwrap())
+    }
+}
+
+/// Where the scripts find `petstore`.
+pub(crate) fn search_path() -> String {
+    format!("{}:{}", program().parent().unwrap().display(), env::var("PATH").unwrap())
+}
+
 #[test]
 fn a_backup_is_verified_and_old_ones_are_removed() {
     let folder = tempfile::tempdir().unwrap();
@@ -146,62 +201,160 @@ fn a_backup_is_verified_and_old_ones_are_removed() {
     let operators = ["--ops-listen", "127.0.0.1:0"];
     let app = App::start_on(program(), &store, tempfile::tempdir().unwrap(), &operators);
     app.add("Rex");
-    let backups = folder.path().join("backups");
-    fs::create_dir(&backups).unwrap();
+    let backups = Backups::new(folder.path(), app.keys_file());
     for day in 10..26 {
         for kind in ["jsonl", "keys.toml"] {
-            fs::write(backups.join(format!("202501{day}T000000Z.{kind}")), "").unwrap();
+            fs::write(backups.directory.join(format!("202501{day}T000000Z.{kind}")), "").unwrap();
         }
     }
-    let path = format!("{}:{}", program().parent().unwrap().display(), env::var("PATH").unwrap());
-    let backup = || {
-        let mut backup = Command::new(file("petstore-backup"));
-        backup
-            .arg(&backups)
-            .env("PATH", &path)
-            .env("PETSTORE_STORE", &store)
-            .env("PETSTORE_KEYS", app.keys_file());
-        backup
-    };
-    let names = |kind: &str| {
-        let names =
-            fs::read_dir(&backups).unwrap().map(|entry| entry.unwrap().file_name().into_string().unwrap());
-        let mut names: Vec<_> = names.filter(|name| name.ends_with(kind) && !name.starts_with('.')).collect();
-        names.sort();
-        names
-    };
-    let rejected = backup().output().unwrap();
+    let rejected = backups.backup(&store).output().unwrap();
     assert!(!rejected.status.success(), "the store is in use: {rejected:?}");
-    assert_eq!(names("jsonl").len(), 16, "a backup that failed is not there, and removes nothing");
+    assert_eq!(backups.names("jsonl").len(), 16, "a backup that failed is not there, and removes nothing");
     let key = key_file(folder.path(), &app.issue_key(&["--name", "backup", "--scope", "log"]));
     let url = format!("http://{}", app.operators());
     eventually("the running service is backed up, once the key is active", || {
-        let online = backup().arg(&url).env("PETSTORE_KEY_FILE", &key).output().unwrap();
+        let online = backups.backup(&store).arg(&url).env("PETSTORE_KEY_FILE", &key).output().unwrap();
         online.status.success().then_some(())
     });
-    assert_eq!(names("jsonl").len(), 14);
+    assert_eq!(backups.names("jsonl").len(), 14);
     app.signal("TERM");
 
-    eventually("the service is gone", || backup().output().unwrap().status.success().then_some(()));
-    assert_eq!((names("jsonl").len(), names("keys.toml").len()), (14, 14));
-    let newest = backups.join(names("jsonl").pop().unwrap());
+    eventually("the service is gone", || {
+        backups.backup(&store).output().unwrap().status.success().then_some(())
+    });
+    assert_eq!((backups.names("jsonl").len(), backups.names("keys.toml").len()), (14, 14));
     let restored = format!("sled:{}", folder.path().join("restored").display());
+    let newest = backups.newest("jsonl");
     let imported = petstore(["log", "import", newest.to_str().unwrap(), "--store", &restored]);
     assert_eq!(imported.code, Some(0), "{imported:?}");
     assert_eq!(petstore(["log", "find", "--pet", "1", "--store", &restored]).code, Some(0));
-    let keys = backups.join(names("keys.toml").pop().unwrap());
-    assert_eq!(fs::read(keys).unwrap(), fs::read(app.keys_file()).unwrap());
+    assert_eq!(fs::read(backups.newest("keys.toml")).unwrap(), fs::read(app.keys_file()).unwrap());
 }
 
 #[test]
-fn the_units_of_the_backup_are_valid() {
+fn a_log_that_does_not_continue_the_newest_backup_is_not_backed_up() {
     let folder = tempfile::tempdir().unwrap();
-    for name in ["petstore-backup.service", "petstore-backup.timer"] {
-        // The script is where the unit expects it.
-        let unit =
-            text(name).replace("/usr/local/bin/petstore-backup", file("petstore-backup").to_str().unwrap());
+    let store = |name: &str| format!("sled:{}", folder.path().join(name).display());
+    let log_with = |name: &str, pets: &[&str]| {
+        let mut app = App::start_on(program(), &store(name), tempfile::tempdir().unwrap(), &[]);
+        for pet in pets {
+            app.add(pet);
+        }
+        assert!(app.terminate().success());
+        app
+    };
+    let mut app = log_with("log", &["Rex"]);
+    log_with("empty", &[]);
+    log_with("other", &["Rex", "Bella", "Tom"]);
+    let first_commit = folder.path().join("first-commit.jsonl");
+    fs::write(&first_commit, petstore(["log", "export", "--store", &store("log")]).stdout).unwrap();
+    let imported = petstore(["log", "import", first_commit.to_str().unwrap(), "--store", &store("shorter")]);
+    assert_eq!(imported.code, Some(0), "{imported:?}");
+    let mut add = |name: &str| {
+        app.start_again();
+        app.add(name);
+        assert!(app.terminate().success());
+    };
+    add("Bella");
+
+    let backups = Backups::new(folder.path(), folder.path().join("keys.toml"));
+    fs::write(&backups.keys, "").unwrap();
+    let metrics = folder.path().join("petstore-backup.prom");
+    let back_up =
+        |name: &str| backups.backup(&store(name)).env("TEXTFILE_DIRECTORY", folder.path()).output().unwrap();
+    let succeeds = || {
+        let output = back_up("log");
+        assert!(output.status.success(), "{output:?}");
+    };
+    succeeds();
+    let reported = fs::read_to_string(&metrics).unwrap();
+    assert!(reported.contains("\npetstore_backup_last_success_timestamp_seconds 1"), "{reported}");
+    fs::remove_file(&metrics).unwrap();
+    for name in ["empty", "shorter", "other"] {
+        let rejected = back_up(name);
+        let error = String::from_utf8(rejected.stderr).unwrap();
+        assert!(!rejected.status.success(), "{name}");
+        assert!(error.contains("does not continue") && error.contains("an empty directory"), "{error}");
+        assert_eq!(backups.names("jsonl").len(), 1, "{name}");
+        assert!(!metrics.exists(), "{name}");
+    }
+
+    // The same log again, usually within the same second, and with one more pet.
+    succeeds();
+    succeeds();
+    add("Tom");
+    succeeds();
+    assert_eq!(backups.names("jsonl").len(), 4);
+    assert!(metrics.exists());
+}
+
+#[test]
+fn a_backup_restarts_only_a_service_that_was_running() {
+    let unit = text("petstore-backup.service");
+    let folder = tempfile::tempdir().unwrap();
+    let place = folder.path().display().to_string();
+    // Stands in for systemctl: the file `active` is the state of the service.
+    let systemctl = format!(
+        "#!/bin/sh\ncase $1 in is-active) test -e {place}/active ;; stop) rm {place}/active ;; start) touch {place}/active ;; esac\n"
+    );
+    fs::write(folder.path().join("systemctl"), systemctl).unwrap();
+    succeed(Command::new("chmod").arg("+x").arg(folder.path().join("systemctl")));
+    let run = |setting: &str| {
+        let command = unit.lines().find_map(|line| line.strip_prefix(setting)).unwrap();
+        let script = command.strip_prefix("=+/bin/sh -c '").unwrap().strip_suffix('\'').unwrap();
+        let path = format!("{place}:{}", env::var("PATH").unwrap());
+        succeed(Command::new("/bin/sh").args(["-c", &script.replace("/run", &place)]).env("PATH", path));
+        folder.path().join("active").exists()
+    };
+    assert_eq!((run("ExecStartPre"), run("ExecStopPost")), (false, false), "stopped on purpose");
+    fs::write(folder.path().join("active"), "").unwrap();
+    assert_eq!((run("ExecStartPre"), run("ExecStopPost")), (false, true), "it was running");
+    assert!(!run("ExecStartPre"), "stops again");
+}
+
+#[test]
+fn a_continuous_copy_reports_when_it_is_complete() {
+    let folder = tempfile::tempdir().unwrap();
+    let mut app = App::start_with(&["--ops-listen", "127.0.0.1:0"]);
+    app.add("Rex");
+    let key = key_file(folder.path(), &app.log_key());
+    let copy = format!("sled:{}", folder.path().join("copy").display());
+    let metrics = folder.path().join("petstore-copy.prom");
+    let following = Command::new(file("petstore-copy"))
+        .args([&format!("http://{}", app.operators()), &copy, "--report-every", "1s"])
+        .env("PATH", search_path())
+        .env("PETSTORE_KEY_FILE", key)
+        .env("TEXTFILE_DIRECTORY", folder.path())
+        .spawn();
+    let mut following = following.unwrap();
+    let reported = eventually("the copy is complete", || fs::read_to_string(&metrics).ok());
+    assert!(reported.contains("\npetstore_copy_last_success_timestamp_seconds 1"), "{reported}");
+    app.kill();
+    // Several reports later, the time of the last success is still the same.
+    let written = || fs::metadata(&metrics).unwrap().modified().unwrap();
+    eventually("no more success is reported", || {
+        let before = written();
+        thread::sleep(Duration::from_secs(3));
+        (written() == before).then_some(())
+    });
+    let pid = following.id().to_string();
+    assert!(Command::new("kill").args(["-s", "TERM", &pid]).status().unwrap().success());
+    assert_eq!(following.wait().unwrap().code(), Some(0), "the command ends in order");
+    assert_eq!(petstore(["log", "find", "--pet", "1", "--store", &copy]).code, Some(0));
+}
+
+#[test]
+fn the_units_of_the_backup_and_of_the_copy_are_valid() {
+    let folder = tempfile::tempdir().unwrap();
+    for name in ["petstore-backup.service", "petstore-backup.timer", "petstore-copy.service"] {
+        // The scripts are where the units expect them.
+        let scripts = root().join("docs/deploy");
+        let unit = text(name).replace("/usr/local/bin", scripts.to_str().unwrap());
         fs::write(folder.path().join(name), unit).unwrap();
     }
-    let timer = folder.path().join("petstore-backup.timer");
-    succeed(Command::new("systemd-analyze").args(["verify", "--man=no"]).arg(timer));
+    for name in ["petstore-backup.timer", "petstore-copy.service"] {
+        let unit = folder.path().join(name);
+        succeed(Command::new("systemd-analyze").args(["verify", "--man=no"]).arg(unit));
+    }
+    assert!(text("petstore-copy.service").contains("\nRestart=always\n"));
 }

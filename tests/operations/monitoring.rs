@@ -74,6 +74,9 @@ fn every_metric_that_the_dashboard_and_the_alerts_name_exists() {
     }
     // This service has no certificate; tests/operations/tls.rs looks at one that has.
     names.remove("petstore_tls_certificate_expiry_timestamp_seconds");
+    // Scripts write these; tests/operations/deployment.rs reads them.
+    names.remove("petstore_backup_last_success_timestamp_seconds");
+    names.remove("petstore_copy_last_success_timestamp_seconds");
     assert!(names.len() > 30, "{names:?}");
     for name in names {
         assert!(known.contains(name.as_str()), "{name} in {metrics}");
@@ -122,6 +125,7 @@ fn operators_see_what_the_service_does() {
         (r#"petstore_authentication_failures_total{reason="malformed"}"#, 1.0),
         (r#"petstore_key_reloads_total{outcome="loaded"}"#, 1.0),
         ("process_resident_memory_bytes", 1_000_000.0),
+        ("petstore_memory_limit_bytes", 10_000_000.0),
         ("process_open_fds", 10.0),
         ("process_max_fds", 100.0),
         ("process_start_time_seconds", 1_700_000_000.0),
@@ -216,13 +220,10 @@ fn a_real_prometheus_scrapes_a_reachable_listener_with_a_key_for_metrics() {
     let folder = tempfile::tempdir().unwrap();
     fs::write(folder.path().join("petstore-metrics-key"), format!("{key}\n")).unwrap();
     fs::copy(file("alerts.yml"), folder.path().join("alerts.yml")).unwrap();
-    let documented = fs::read_to_string(root().join("docs/deploy/prometheus.yml")).unwrap();
-    // The job of the cluster, with this service in the place of its pods.
-    let (before, job) = documented.split_once("  - job_name: petstore-pods").unwrap();
-    let (job, _) = job.split_once("    dns_sd_configs:").unwrap();
-    let (before, _) = before.split_once("  # On the machine of the service").unwrap();
-    let config =
-        format!("{before}  - job_name: petstore{job}    static_configs: [{{targets: [\"{ops}\"]}}]\n");
+    // This service in the place of the pods.
+    let documented = text("prometheus-kubernetes.yml");
+    let (before, _) = documented.split_once("    dns_sd_configs:").unwrap();
+    let config = format!("{before}    static_configs: [{{targets: [\"{ops}\"]}}]\n");
     let config = config.replace("/etc/prometheus", folder.path().to_str().unwrap()).replace("15s", "1s");
     fs::write(folder.path().join("prometheus.yml"), config).unwrap();
     let prometheus = Prometheus::start(folder.path());

@@ -1,15 +1,19 @@
 //! Several nodes behind nginx: they are restarted one after the other, and no request is lost.
 
 use std::{
-    env, fs,
+    fs,
     process::Command,
     sync::atomic::{AtomicBool, AtomicUsize, Ordering::Relaxed},
     thread,
 };
 
 use harness::{App, Call, PostgresServer, eventually, free_port, program, succeed};
+use tempfile::TempDir;
 
-use super::deployment::{Nginx, file, nginx_with};
+use super::{
+    deployment::{Nginx, file, nginx_with, search_path},
+    tls::Secure,
+};
 
 /// How many clients send requests.
 const CLIENTS: usize = 4;
@@ -98,12 +102,14 @@ fn nodes_behind_nginx_are_restarted_without_losing_a_request() {
             }
         });
         eventually("some requests are under way", || (created.load(Relaxed) > 20).then_some(()));
-        let search = format!("{}:{}", program().parent().unwrap().display(), env::var("PATH").unwrap());
         let output = succeed(
             Command::new(file("rolling-restart"))
                 .args([&path("nodes.conf"), &restart])
-                .env("PATH", search)
-                .env("NGINX", format!("nginx -c {0}/nginx.conf -e {0}/errors", folder.path().display()))
+                .env("PATH", search_path())
+                .env(
+                    "NGINX_COMMAND",
+                    format!("nginx -c {0}/nginx.conf -e {0}/errors", folder.path().display()),
+                )
                 .env("NGINX_PID", path("pid")),
         );
         done.store(true, Relaxed);
@@ -121,6 +127,107 @@ fn nodes_behind_nginx_are_restarted_without_losing_a_request() {
     names.sort();
     names.dedup();
     assert_eq!(names.len(), created);
+}
+
+/// nginx in front of nodes, with the file that names them.
+struct Cluster {
+    folder: TempDir,
+    listed: String,
+    _nginx: Nginx,
+}
+
+impl Cluster {
+    fn of(nodes: [&App; 2]) -> Self {
+        let folder = tempfile::tempdir().unwrap();
+        let listed = nodes.map(|app| format!("    server {};\n", app.address())).concat();
+        let file = folder.path().join("nodes.conf");
+        fs::write(&file, &listed).unwrap();
+        let include = format!("include {};", file.display());
+        let change = ("server 127.0.0.1:8080 max_fails=3 fail_timeout=10s;", include.as_str());
+        let nginx = nginx_with(folder.path(), free_port(), free_port(), &[change]);
+        let cluster = Self { folder, listed, _nginx: nginx };
+        eventually("nginx runs", || {
+            fs::read_to_string(cluster.path("pid")).ok().filter(|pid| !pid.is_empty())
+        });
+        cluster
+    }
+
+    fn path(&self, name: &str) -> String {
+        self.folder.path().join(name).to_str().unwrap().to_owned()
+    }
+
+    fn nodes(&self) -> String {
+        fs::read_to_string(self.path("nodes.conf")).unwrap()
+    }
+
+    /// A rolling restart in which this shell script restarts a node.
+    fn restart(&self, script: &str) -> Command {
+        let command = self.path("restart");
+        fs::write(&command, format!("#!/bin/sh\n{script}\n")).unwrap();
+        succeed(Command::new("chmod").args(["+x", &command]));
+        let mut restart = Command::new(file("rolling-restart"));
+        restart
+            .args([&self.path("nodes.conf"), &command])
+            .env("PATH", search_path())
+            .env("NGINX_COMMAND", format!("nginx -c {0}/nginx.conf -e {0}/errors", self.path("")))
+            .env("NGINX_PID", self.path("pid"))
+            .env("TIMEOUT", "5");
+        restart
+    }
+
+    fn assert_fails(&self, restart: &mut Command, reason: &str) {
+        let output = restart.output().unwrap();
+        let error = String::from_utf8(output.stderr).unwrap();
+        assert_eq!(output.status.code(), Some(1), "{error}");
+        assert!(error.contains(reason), "{error}");
+        assert_eq!(self.nodes(), self.listed);
+    }
+}
+
+#[test]
+fn a_rolling_restart_that_does_not_finish_puts_its_node_back() {
+    let (first, second) = (App::start(), App::start());
+    let cluster = Cluster::of([&first, &second]);
+    cluster.assert_fails(&mut cluster.restart("exit 7"), "exited with status 7");
+    let stop_first = format!("kill -s STOP {}", first.pid());
+    cluster.assert_fails(&mut cluster.restart(&stop_first), "is not ready after 5 s");
+    first.signal("CONT");
+    // Without the first node, nginx would have none.
+    second.signal("STOP");
+    cluster.assert_fails(&mut cluster.restart("true"), "is not ready, so");
+    second.signal("CONT");
+
+    // Interrupted by a signal, then killed: the next run puts the node back.
+    let hangs = cluster.path("hangs");
+    for signal in ["TERM", "KILL"] {
+        let script = format!("touch {hangs}; while [ -e {hangs} ]; do sleep 0.1; done");
+        let mut interrupted = cluster.restart(&script).spawn().unwrap();
+        eventually("a node is being restarted", || fs::exists(&hangs).unwrap().then_some(()));
+        assert!(cluster.nodes().contains(" down;"), "{}", cluster.nodes());
+        let pid = interrupted.id().to_string();
+        assert!(Command::new("kill").args(["-s", signal, &pid]).status().unwrap().success());
+        fs::remove_file(&hangs).unwrap();
+        assert!(!interrupted.wait().unwrap().success());
+        assert_eq!(cluster.nodes() == cluster.listed, signal == "TERM", "{}", cluster.nodes());
+    }
+    let output = succeed(&mut cluster.restart("true"));
+    assert!(output.contains("an earlier run was killed"), "{output}");
+    assert_eq!((output.matches("restarted").count(), cluster.nodes()), (2, cluster.listed.clone()));
+}
+
+#[test]
+fn a_rolling_restart_checks_nodes_over_https() {
+    let first = Secure::start(&[]).app;
+    let path = |name: &str| first.folder().join(name).to_str().unwrap().to_owned();
+    let flags = ["--tls-cert", &path("server.pem"), "--tls-key", &path("server.key")];
+    let mut second = App::stopped_on(program(), "memory:", tempfile::tempdir().unwrap(), &flags);
+    second.begin();
+    second.wait_until_listening().unwrap();
+    let cluster = Cluster::of([&first, &second]);
+    cluster.assert_fails(&mut cluster.restart("true"), "is not ready");
+    let output =
+        succeed(cluster.restart("true").env("NODE_SCHEME", "https").env("PETSTORE_CA", path("ca.pem")));
+    assert_eq!(output.matches("restarted").count(), 2, "{output}");
 }
 
 #[test]

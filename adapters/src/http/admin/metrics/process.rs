@@ -1,7 +1,7 @@
 //! Metrics of the process: memory, file descriptors, CPU time and start time, under the names that Prometheus libraries
 //! use. They come from `/proc`; where there is none, they are absent.
 
-use std::{fmt, fs, str::FromStr};
+use std::{fmt, fs, path::Path, str::FromStr};
 
 use rustix::param::clock_ticks_per_second;
 
@@ -17,6 +17,10 @@ pub(super) fn encode(encoder: &mut Encoder<'_>) -> fmt::Result {
             encoder.gauge(name, help, kib * 1024)?;
         }
     }
+    if let Some(limit) = memory_limit() {
+        let help = "Memory that the process may use: the limit of its control group, or all of the machine's memory.";
+        encoder.gauge("petstore_memory_limit_bytes", help, limit)?;
+    }
     if let Some(threads) = value::<u64>(&status, "Threads:") {
         encoder.gauge("process_threads", "Threads.", threads)?;
     }
@@ -29,6 +33,20 @@ pub(super) fn encode(encoder: &mut Encoder<'_>) -> fmt::Result {
         encoder.gauge("process_max_fds", "Maximum number of open file descriptors.", most)?;
     }
     times(encoder)
+}
+
+/// The smallest limit of the control groups (version 2) that the process is in, or the memory of the machine.
+fn memory_limit() -> Option<u64> {
+    let memory = fs::read_to_string("/proc/meminfo").unwrap_or_default();
+    let machine = value::<u64>(&memory, "MemTotal:").map(|kib| kib * 1024);
+    let groups = fs::read_to_string("/proc/self/cgroup").unwrap_or_default();
+    let group = groups.lines().find_map(|line| line.strip_prefix("0::/")).unwrap_or_default();
+    let root = Path::new("/sys/fs/cgroup");
+    let group = root.join(group);
+    let groups = group.ancestors().take_while(|group| group.starts_with(root));
+    // A group without a limit says `max`.
+    let limit = |group: &Path| fs::read_to_string(group.join("memory.max")).ok()?.trim().parse().ok();
+    groups.filter_map(limit).chain(machine).min()
 }
 
 fn times(encoder: &mut Encoder<'_>) -> fmt::Result {
