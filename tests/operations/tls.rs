@@ -276,8 +276,11 @@ fn metrics_on_a_reachable_address_need_a_key_with_their_scope() {
 #[test]
 fn a_tail_tells_a_planned_stop_from_a_cut_connection() {
     for (planned, words) in [
-        (true, "the service ended the response after position 2: it has stopped as planned"),
-        (false, "the response was cut off after position 2: the connection was cut"),
+        (
+            true,
+            "the response ended after position 2: the service has stopped, or the API key is no longer valid",
+        ),
+        (false, "the response was cut off after position 2: "),
     ] {
         let mut secure = Secure::start(&["--ops-listen", "127.0.0.1:0"]);
         let add = |name: &str| {
