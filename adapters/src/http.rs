@@ -43,11 +43,13 @@ pub use server::{Listener, Settings, Tls, TlsError};
 pub use service::Service;
 pub use site::{ContactUrl, InvalidContactUrl, InvalidServerUrl, ServerUrl, Site};
 
-use admin::{log, metrics, probes};
+use admin::{
+    log, metrics,
+    probes::{self, Audience},
+};
 use api::{openapi, orders, pets};
 use limits::BODY_MAX;
 use middleware::{framing::require_local_host, observe::observe};
-use server::Routers;
 
 /// The public listener. Every path under `/v1` needs a key, those that do not exist included.
 fn public(service: &Arc<Service>, body_timeout: Duration) -> Router {
@@ -60,7 +62,7 @@ fn public(service: &Arc<Service>, body_timeout: Duration) -> Router {
         .route("/v1/pets/{petId}", operation().get(pets::get))
         .route("/v1/store/orders", operation().get(orders::list))
         .merge(rest_of_api(any(fallback::api_not_found)))
-        .merge(public_probes())
+        .merge(probes(Audience::ClientsWithKey))
         .merge(pages::docs(document(&service.site), &service.site))
         .merge(pages::inventory(&service.site))
         .fallback(fallback::unknown)
@@ -80,34 +82,19 @@ fn admin(service: &Arc<Service>, reach: Reach) -> Router {
     without_key
         .route("/log", get_only(log::show))
         .merge(rest_of_api(any(fallback::admin_api_not_found)))
-        .merge(admin_probes())
+        .merge(probes(Audience::Everyone))
         .fallback(fallback::admin_not_found)
         .layer(from_fn_with_state((service.clone(), Origins::default()), observe))
         .with_state(service.clone())
 }
 
-/// Replaces a router while there is no memory for further responses: the probes respond, everything else is 503.
-fn shedding(service: &Arc<Service>, probes: Router<Arc<Service>>) -> Router {
-    probes
-        .fallback(fallback::busy)
-        .layer(from_fn_with_state((service.clone(), Origins::default()), observe))
-        .with_state(service.clone())
-}
-
-fn public_probes() -> Router<Arc<Service>> {
+fn probes(position: Audience) -> Router<Arc<Service>> {
+    let ready = |obstacle| get_only(probes::ready(obstacle, position));
     Router::new()
         .route("/livez", get_only(probes::live))
-        .route("/readyz", get_only(probes::ready(Health::not_ready)))
-        .route("/readyz/reads", get_only(probes::ready(Health::not_ready_for_reads)))
-        .route("/readyz/writes", get_only(probes::ready(Health::not_ready_for_writes)))
-}
-
-fn admin_probes() -> Router<Arc<Service>> {
-    Router::new()
-        .route("/livez", get_only(probes::live))
-        .route("/readyz", get_only(probes::ready_in_detail(Health::not_ready)))
-        .route("/readyz/reads", get_only(probes::ready_in_detail(Health::not_ready_for_reads)))
-        .route("/readyz/writes", get_only(probes::ready_in_detail(Health::not_ready_for_writes)))
+        .route("/readyz", ready(Health::not_ready))
+        .route("/readyz/reads", ready(Health::not_ready_for_reads))
+        .route("/readyz/writes", ready(Health::not_ready_for_writes))
 }
 
 /// Everything else under `/v1`. `{*rest}` does not match an empty rest.
@@ -151,16 +138,8 @@ pub async fn serve(
     settings: Settings,
     shutdown: impl Future<Output = ()>,
 ) {
-    let routers = public_routers(&service, &settings);
-    server::run(listener, routers, service, settings, shutdown).await;
-}
-
-fn public_routers(service: &Arc<Service>, settings: &Settings) -> Routers {
-    Routers {
-        listener: "public",
-        serving: public(service, settings.body_timeout),
-        shedding: shedding(service, public_probes()),
-    }
+    let router = public(&service, settings.body_timeout);
+    server::run("public", listener, router, service, settings, shutdown).await;
 }
 
 /// Serves probes, metrics and the log on the admin listener, like [`serve`].
@@ -172,15 +151,11 @@ pub async fn serve_admin(
 ) {
     let is_local = listener.tcp.local_addr().is_ok_and(|address| address.ip().is_loopback());
     let reach = if is_local { Reach::ThisMachine } else { Reach::OtherMachines };
-    let routers = Routers {
-        listener: "operators",
-        serving: admin(&service, reach),
-        shedding: shedding(&service, admin_probes()),
-    };
+    let router = admin(&service, reach);
     let ending = service.clone();
     let shutdown = async move {
         shutdown.await;
         ending.end_streams();
     };
-    server::run(listener, routers, service, settings, shutdown).await;
+    server::run("operators", listener, router, service, settings, shutdown).await;
 }

@@ -211,7 +211,7 @@ fn cut_off(error: &dyn Error) -> ClientError {
 fn no_tls(error: &io::Error) -> ClientError {
     match error.get_ref().and_then(|inner| inner.downcast_ref()) {
         Some(rustls::Error::InvalidCertificate(_)) => ClientError::Unusable(format!(
-            "the certificate is not trusted: {error}; a private authority has to be named with its certificate"
+            "the certificate is not trusted: {error}; --ca names a file with a private authority"
         )),
         Some(rustls::Error::InvalidMessage(InvalidMessage::InvalidContentType)) => {
             ClientError::Unusable("the service does not speak TLS: use http:// instead of https://".into())

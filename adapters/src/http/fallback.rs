@@ -67,10 +67,6 @@ pub(super) async fn method_not_allowed(path: MatchedPath, method: Method) -> Res
     allowed(&path, &method, None)
 }
 
-pub(super) async fn busy() -> ApiError {
-    ApiError::Busy("too many responses are waiting to be read")
-}
-
 /// 204 for `OPTIONS`, otherwise 405. Both name the methods that the client's key may use, so that a user interface can
 /// find out what to offer.
 fn allowed(path: &MatchedPath, method: &Method, scopes: Option<Scopes>) -> Response {

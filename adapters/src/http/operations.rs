@@ -19,16 +19,19 @@ pub(super) struct Operation {
     pub(super) deprecated: bool,
 }
 
+/// The name of probes and metrics, which respond even when there is no memory for other requests.
+const PROBE: &str = "observe";
+
 pub(super) static OPERATIONS: &[Operation] = &[
     Operation { method: Method::GET, path: "/v1/pets", name: "listPets", deprecated: false },
     Operation { method: Method::POST, path: "/v1/pets", name: "createPet", deprecated: false },
     Operation { method: Method::GET, path: "/v1/pets/{petId}", name: "getPet", deprecated: true },
     Operation { method: Method::GET, path: "/v1/store/orders", name: "listOrders", deprecated: false },
-    get("/livez", "observe"),
-    get("/readyz", "observe"),
-    get("/readyz/reads", "observe"),
-    get("/readyz/writes", "observe"),
-    get("/metrics", "observe"),
+    get("/livez", PROBE),
+    get("/readyz", PROBE),
+    get("/readyz/reads", PROBE),
+    get("/readyz/writes", PROBE),
+    get("/metrics", PROBE),
     get("/log", "log"),
     get("/", "describe"),
     get("/openapi.json", "describe"),
@@ -64,6 +67,10 @@ impl Operation {
 
     pub(super) fn is_in_api(&self) -> bool {
         is_in_api(self.path)
+    }
+
+    pub(super) fn is_probe(&self) -> bool {
+        self.name == PROBE
     }
 
     pub(super) fn methods(&self) -> impl Iterator<Item = &Method> {

@@ -53,26 +53,19 @@ pub struct Listener {
     pub tls: Option<Arc<Tls>>,
 }
 
-/// The routers of one listener.
-pub(super) struct Routers {
-    /// The name of the listener in the metrics.
-    pub(super) listener: &'static str,
-    pub(super) serving: Router,
-    /// For requests that arrive when there is no memory for their responses.
-    pub(super) shedding: Router,
-}
-
-/// Serves until `shutdown` completes, then finishes requests in flight within [`Settings::drain`].
+/// Serves until `shutdown` completes, then finishes requests in flight within [`Settings::drain`]. `name` is that of the
+/// listener in the metrics.
 pub(super) async fn run(
+    name: &'static str,
     Listener { tcp, tls }: Listener,
-    routers: Routers,
+    router: Router,
     service: Arc<Service>,
     settings: Settings,
     shutdown: impl Future<Output = ()>,
 ) {
-    let admission = Arc::new(Admission::new(routers.listener, &settings));
+    let admission = Arc::new(Admission::new(name, &settings));
     service.listeners.lock().push(admission.clone());
-    let shared = Arc::new(Shared::new(routers, service.clone(), settings));
+    let shared = Arc::new(Shared::new(router, service.clone(), settings));
     let rejections = Arc::new(Semaphore::new(settings.refusals_max));
     let (drain, draining) = watch::channel(false);
     let mut connections = JoinSet::new();

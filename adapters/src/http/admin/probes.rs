@@ -72,22 +72,25 @@ pub(crate) async fn live(State(service): State<Arc<Service>>) -> Response {
 /// Finds the reason why a node is not ready.
 type Obstacle = fn(&Health) -> Option<&LogError>;
 
-/// `GET /readyz` and its two parts on the public listener.
+/// Who may see the position of the log.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Audience {
+    Everyone,
+    ClientsWithKey,
+}
+
+/// `GET /readyz` and its two parts.
 pub(crate) fn ready(
     obstacle: Obstacle,
+    position: Audience,
 ) -> impl Fn(State<Arc<Service>>, HeaderMap) -> Ready<Response> + Clone {
     move |State(service), headers| {
         let mut report = Report::of(&service, obstacle);
-        if !has_valid_key(&service, &headers) {
+        if position == Audience::ClientsWithKey && !has_valid_key(&service, &headers) {
             report.progress = None;
         }
         future::ready(report.into_response())
     }
-}
-
-/// The same on the admin listener, with the position for every client.
-pub(crate) fn ready_in_detail(obstacle: Obstacle) -> impl Fn(State<Arc<Service>>) -> Ready<Response> + Clone {
-    move |State(service)| future::ready(Report::of(&service, obstacle).into_response())
 }
 
 impl Report {

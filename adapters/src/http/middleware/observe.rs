@@ -40,6 +40,7 @@ use crate::http::{
     },
     error::ApiError,
     operations::{self, Operation},
+    server::InFlightRequest,
     service::Service,
 };
 
@@ -81,6 +82,8 @@ pub(crate) async fn observe(
     request.extensions_mut().insert(exchange.context.clone());
     let response = if let Err(error) = framing::check(&request) {
         error.into_response()
+    } else if !exchange.context.operation.is_probe() && is_out_of_memory(&request) {
+        ApiError::Busy("too much memory is in use by requests in flight").into_response()
     } else if let Some(preflight) = cors::preflight(&request, exchange.origin.as_ref()) {
         preflight
     } else {
@@ -174,6 +177,10 @@ impl Exchange {
             headers.insert(CONNECTION, HeaderValue::from_static("close"));
         }
     }
+}
+
+fn is_out_of_memory(request: &Request) -> bool {
+    request.extensions().get::<InFlightRequest>().is_some_and(|request| !request.has_memory())
 }
 
 fn panic_message(panic: &(dyn Any + Send)) -> &str {

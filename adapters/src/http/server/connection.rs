@@ -3,6 +3,7 @@
 use std::{convert::Infallible, error::Error, net::IpAddr, pin::pin, sync::Arc};
 
 use axum::{
+    Router,
     extract::ConnectInfo,
     http::{Request, Response, StatusCode, header::CONTENT_LENGTH},
 };
@@ -19,7 +20,6 @@ use tokio::{
 use tower::ServiceExt as _;
 
 use super::{
-    Routers,
     admission::Slot,
     instrumented::{InstrumentedStream, ResponseBody},
     request_body,
@@ -47,13 +47,13 @@ type CloseReason = Box<dyn Error + Send + Sync>;
 /// What all connections of a listener share.
 pub(super) struct Shared {
     builder: auto::Builder<TokioExecutor>,
-    routers: Routers,
+    router: Router,
     service: Arc<Service>,
     settings: Settings,
 }
 
 impl Shared {
-    pub(super) fn new(routers: Routers, service: Arc<Service>, settings: Settings) -> Self {
+    pub(super) fn new(router: Router, service: Arc<Service>, settings: Settings) -> Self {
         let mut builder = auto::Builder::new(TokioExecutor::new());
         // A client that has shut down its sending side still gets its response.
         builder.http1().max_buf_size(HEAD_MAX as usize).half_close(true);
@@ -63,7 +63,7 @@ impl Shared {
             .max_header_list_size(HEAD_MAX)
             .initial_stream_window_size(STREAM_WINDOW)
             .initial_connection_window_size(CONNECTION_WINDOW);
-        Self { builder, routers, service, settings }
+        Self { builder, router, service, settings }
     }
 }
 
@@ -137,19 +137,16 @@ impl Connection {
         http.await
     }
 
-    /// Responds to a request. An HTTP/2 stream runs this in a task of its own, so it sees the memory of the streams
-    /// before it.
+    /// Responds to a request.
     async fn respond(
         self: Arc<Self>,
         request: Request<Incoming>,
         in_flight: InFlightRequest,
     ) -> Result<Response<ResponseBody>, Infallible> {
-        let Routers { serving, shedding, .. } = &self.shared.routers;
-        let router = if in_flight.has_memory() { serving } else { shedding };
         let mut request = request_body::wrap(request, &in_flight);
         request.extensions_mut().insert(ConnectInfo(self.peer));
         request.extensions_mut().insert(in_flight.clone());
-        let Ok(mut response) = router.clone().oneshot(request).await;
+        let Ok(mut response) = self.shared.router.clone().oneshot(request).await;
         // axum adds a length to every empty body, but these responses have none.
         if matches!(response.status(), StatusCode::NO_CONTENT | StatusCode::NOT_MODIFIED) {
             response.headers_mut().remove(CONTENT_LENGTH);

@@ -272,8 +272,9 @@ struct Guard {
 }
 
 impl InFlightRequest {
-    /// Whether there is memory for another response.
-    pub(super) fn has_memory(&self) -> bool {
+    /// Whether there is memory for another response. An HTTP/2 stream runs in a task of its own, so it sees the memory of
+    /// the streams before it.
+    pub(in crate::http) fn has_memory(&self) -> bool {
         self.0.activity.has_memory()
     }
 

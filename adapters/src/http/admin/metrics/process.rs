@@ -35,18 +35,19 @@ pub(super) fn encode(encoder: &mut Encoder<'_>) -> fmt::Result {
     times(encoder)
 }
 
-/// The smallest limit of the control groups (version 2) that the process is in, or the memory of the machine.
+/// The memory of the machine, or the smallest limit of the control groups (version 2) that the process is in.
 fn memory_limit() -> Option<u64> {
     let memory = fs::read_to_string("/proc/meminfo").unwrap_or_default();
     let machine = value::<u64>(&memory, "MemTotal:").map(|kib| kib * 1024);
     let groups = fs::read_to_string("/proc/self/cgroup").unwrap_or_default();
     let group = groups.lines().find_map(|line| line.strip_prefix("0::/")).unwrap_or_default();
-    let root = Path::new("/sys/fs/cgroup");
-    let group = root.join(group);
-    let groups = group.ancestors().take_while(|group| group.starts_with(root));
-    // A group without a limit says `max`.
-    let limit = |group: &Path| fs::read_to_string(group.join("memory.max")).ok()?.trim().parse().ok();
-    groups.filter_map(limit).chain(machine).min()
+    group_limits(Path::new("/sys/fs/cgroup"), group).chain(machine).min()
+}
+
+/// The limits of a control group and of the groups around it. A group without a limit says `max`.
+fn group_limits(root: &Path, group: &str) -> impl Iterator<Item = u64> {
+    let directories = Path::new(group).ancestors().map(|group| root.join(group).join("memory.max"));
+    directories.filter_map(|file| fs::read_to_string(file).ok()?.trim().parse().ok())
 }
 
 fn times(encoder: &mut Encoder<'_>) -> fmt::Result {
@@ -74,4 +75,24 @@ fn seconds(ticks: u64) -> f64 {
 fn value<T: FromStr>(text: &str, name: &str) -> Option<T> {
     let line = text.lines().find_map(|line| line.strip_prefix(name))?;
     line.split_ascii_whitespace().next()?.parse().ok()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn every_enclosing_control_group_limits_the_memory() {
+        let root = tempfile::tempdir().unwrap();
+        let service = root.path().join("system.slice/petstore.service");
+        fs::create_dir_all(&service).unwrap();
+        fs::write(service.join("memory.max"), "max\n").unwrap();
+        fs::write(root.path().join("system.slice/memory.max"), "2147483648\n").unwrap();
+        let limits = |group: &str| group_limits(root.path(), group).collect::<Vec<_>>();
+        assert_eq!(limits("system.slice/petstore.service"), [2_147_483_648]);
+        // In a container, the group of the process is the root.
+        assert!(limits("").is_empty());
+        fs::write(root.path().join("memory.max"), "1073741824\n").unwrap();
+        assert_eq!(limits(""), [1_073_741_824]);
+    }
 }

@@ -19,7 +19,7 @@ use tokio::{
 use super::*;
 use crate::access::{Authenticator, Principal, RejectedKey};
 use crate::http::{
-    Service, Site, public_routers,
+    Service, Site, public,
     server::{admission::Admission, timeouts::Activity},
 };
 
@@ -62,7 +62,8 @@ impl Peer {
         let (stream, theirs) = tokio::io::duplex(1024);
         let (drain, draining) = watch::channel(false);
         let service = Arc::new(Service::new(Arc::new(NoKeys), Site::default(), Arc::default()));
-        let shared = Arc::new(Shared::new(public_routers(&service, &settings), service.clone(), settings));
+        let shared =
+            Arc::new(Shared::new(public(&service, settings.body_timeout), service.clone(), settings));
         let activity = Activity::new(service.held.clone());
         let server = tokio::spawn(async move {
             let slot = Arc::new(Admission::new("test", &settings)).admit(None, activity).await.ok().unwrap();
