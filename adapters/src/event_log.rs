@@ -24,8 +24,6 @@ pub struct SalvagedLog {
     pub log: Arc<dyn LogSource>,
     /// The last position that the log is known to have had.
     pub reach: Position,
-    /// The positions up to `reach` that cannot be read; `None` if the engine cannot read past the first of them.
-    pub missing: Option<Vec<(Position, Position)>>,
     /// Whether it is known where the log ended.
     pub end_is_known: bool,
 }
@@ -33,7 +31,7 @@ pub struct SalvagedLog {
 impl SalvagedLog {
     /// A log that its engine reads as far as it can.
     pub async fn new(log: impl LogSource) -> Result<Self, LogError> {
-        Ok(Self { reach: log.head().await?, log: Arc::new(log), missing: None, end_is_known: true })
+        Ok(Self { reach: log.head().await?, log: Arc::new(log), end_is_known: true })
     }
 }
 

@@ -16,7 +16,9 @@ use std::{
 };
 
 use rustix::{
-    fs::{AtFlags, CWD, FileType, Mode, OFlags, openat, renameat, statat, unlinkat},
+    fs::{
+        AtFlags, CWD, FileType, Mode, OFlags, StatVfsMountFlags, openat, renameat, statat, statvfs, unlinkat,
+    },
     io::Errno,
     process::geteuid,
 };
@@ -197,9 +199,23 @@ pub(crate) fn replace_with(path: &Path, write: impl FnOnce(&mut File) -> io::Res
     Ok(file)
 }
 
-/// Whether users other than the owner may change the file.
+/// Whether users other than the owner may change the file. Not on a read-only mount, whatever its mode.
 pub(crate) fn is_writable_by_others(path: &Path) -> bool {
-    path.metadata().is_ok_and(|file| file.mode() & 0o022 != 0)
+    path.metadata().is_ok_and(|file| file.mode() & 0o022 != 0) && !is_mounted_read_only(path)
+}
+
+/// Whether every user may put another file in the place of this one: others can write to its directory. In a sticky
+/// directory they cannot replace a file of root or of this user.
+pub(crate) fn is_replaceable_by_others(path: &Path) -> bool {
+    let folder = folder_of(path);
+    let (Ok(about), Ok(file)) = (folder.metadata(), path.symlink_metadata()) else { return false };
+    let is_sticky = about.mode() & 0o1000 != 0;
+    let is_ours = file.uid() == 0 || file.uid() == geteuid().as_raw();
+    about.mode() & 0o002 != 0 && !(is_sticky && is_ours) && !is_mounted_read_only(folder)
+}
+
+fn is_mounted_read_only(path: &Path) -> bool {
+    statvfs(path).is_ok_and(|mount| mount.f_flag.contains(StatVfsMountFlags::RDONLY))
 }
 
 /// Whether every user of the machine may read the file.

@@ -26,13 +26,16 @@ use crate::{
     writer::{self, QueuedCommand, Writer},
 };
 
+/// How often the durability of the log is compared with what it was.
+const DURABILITY_INTERVAL: Duration = Duration::from_millis(250);
+
 /// The pet store of one node: reads from memory, writes through the one writer.
 pub struct PetStore {
     replica: Replica,
     requests: mpsc::Sender<QueuedCommand>,
     writer: JoinHandle<()>,
-    /// The follower of a shared log, if there is one; it ends with the store.
-    following: JoinSet<()>,
+    /// What runs besides the writer on a shared log; ends with the store.
+    background: JoinSet<()>,
     pets_max: Option<usize>,
 }
 
@@ -93,14 +96,16 @@ impl PetStore {
         let (requests, queue) = mpsc::channel(Self::QUEUE_MAX);
         let writer = Writer::new(replica.clone(), clock, queue, access, required, pets_max);
         let writer = tokio::spawn(supervise_writer(writer, replica.clone()));
-        let mut following = JoinSet::new();
+        let mut background = JoinSet::new();
         match access {
+            // What an embedded engine promises does not change while it is open.
             LogAccess::Exclusive => {}
             LogAccess::Shared => {
-                following.spawn(supervise_follower(replica.clone()));
+                background.spawn(supervise_follower(replica.clone()));
+                background.spawn(log_durability_changes(replica.log.clone()));
             }
         }
-        Ok(Self { replica, requests, writer, following, pets_max })
+        Ok(Self { replica, requests, writer, background, pets_max })
     }
 
     /// Hands one page of pets to `sink`, and says where it was taken. Nothing is applied until `sink` returns.
@@ -148,10 +153,10 @@ impl PetStore {
     ) -> Result<(), NotCaughtUp> {
         let position = position.into();
         let mut positions = self.replica.state.positions();
-        // Another commit at that position may be one that the log no longer holds, which this node will notice.
+        // A node never goes back: what it has applied at that position stays the same.
         let reached = async {
-            let held = |_: &Position| self.replica.state.holds(position) != Some(false);
-            positions.wait_for(held).await.is_ok() && self.replica.holds(position).await
+            let is_applied = |applied: &Position| *applied >= position.position;
+            positions.wait_for(is_applied).await.is_ok() && self.replica.holds(position).await
         };
         match time::timeout(timeout, reached).await {
             Ok(true) => Ok(()),
@@ -252,7 +257,7 @@ impl PetStore {
 
     /// Stops the writer and releases the log. No client waits for a reply any more, so an unclear append stays unclear.
     pub async fn close(self) {
-        drop((self.following, self.requests));
+        drop((self.background, self.requests));
         // A panic of the writer was reported when it happened.
         let _ = self.writer.await;
     }
@@ -281,6 +286,19 @@ async fn supervise_follower(replica: Replica) {
     following.spawn(replica.clone().follow());
     if let Some(Err(panic)) = following.join_next().await {
         replica.change_health(|health| health.stop_follower(stopped("follower", &panic)));
+    }
+}
+
+/// Logs every change of the durability level, for as long as it is polled.
+async fn log_durability_changes(log: Arc<dyn EventLog>) {
+    let mut known = log.durability().level;
+    loop {
+        time::sleep(DURABILITY_INTERVAL).await;
+        let Durability { level, promise, .. } = log.durability();
+        if level != known {
+            tracing::warn!("the durability has changed from {known:?} to {level:?}: {promise}");
+            known = level;
+        }
     }
 }
 

@@ -188,10 +188,7 @@ impl Writer {
     async fn write(&mut self) {
         // A client that has disconnected before any work was done is not served.
         self.waiting.retain(|request| !request.reply.is_closed());
-        if let Err(error) = self.check_durability() {
-            return self.recover(error).await;
-        }
-        if let Err(error) = self.replica.check_usable().await {
+        if let Err(error) = self.replica.check_usable().await.and_then(|()| self.check_durability()) {
             return self.recover(error).await;
         }
         let (base, pending) = self.decide();

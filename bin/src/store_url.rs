@@ -136,6 +136,14 @@ impl FromStr for StoreUrl {
         }
         let engine = Engine::with_scheme(scheme).ok_or_else(unknown)?;
         let place = match engine.location {
+            Location::Path if rest.starts_with("file:") || rest.starts_with("//") => {
+                return Err(format!(
+                    "a path follows {scheme}:, not a URL: write {scheme}:PATH, without file: and //"
+                ));
+            }
+            Location::Path if canonical(rest) == "/" => {
+                return Err("the root directory cannot hold a store: name a path below it".into());
+            }
             Location::Path => (!rest.is_empty()).then_some(rest),
             Location::Server { log_name, .. } => log_name(url).map(|_| url),
             Location::Memory => rest.is_empty().then_some(rest),
@@ -197,6 +205,10 @@ mod tests {
             "x",
             "sled:",
             "sqlite:",
+            "sqlite:file:x.db",
+            "sqlite://host/path.db",
+            "sled:/",
+            "sled:/.",
             "memory:x",
             "postgres:",
             "postgres://",

@@ -284,6 +284,10 @@ fn a_broken_or_vanished_key_file_changes_nothing() {
         assert_eq!(status_with(&app, &app.key), 200, "{broken:?}: the old set stays in force");
         assert_eq!(app.anonymous("GET", "/v1/pets").send().status, 401, "{broken:?}: never open to everyone");
     }
+    let log = app.printed().1;
+    let advice =
+        format!("the loaded keys stay active: the key file {} was deleted; restore it\n", file.display());
+    assert!(log.contains(&advice) && !log.contains("petstore keys issue"), "{log}");
     fs::write(&file, sound).unwrap();
     app.issue_active_key(&["--name", "other"]);
 }

@@ -225,11 +225,22 @@ impl NatsServer {
 
     /// Replaces a part of the configuration and lets the running server read it again.
     pub fn reconfigure(&self, old: &str, new: &str) {
+        self.replace_setting(old, new);
+        self.signal(Signal::HUP);
+    }
+
+    /// Kills the server, replaces a part of its configuration, and starts it again.
+    pub fn restart_with(&mut self, old: &str, new: &str) {
+        self.kill();
+        self.replace_setting(old, new);
+        self.start_again();
+    }
+
+    fn replace_setting(&self, old: &str, new: &str) {
         let file = self.folder.join("server.conf");
         let config = fs::read_to_string(&file).expect("the configuration can be read");
         assert!(config.contains(old), "{old} is in the configuration: {config}");
         fs::write(&file, config.replace(old, new)).expect("the temporary folder can be written");
-        self.signal(Signal::HUP);
     }
 
     /// Stops the process where it stands: it keeps its connections and says nothing.

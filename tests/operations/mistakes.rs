@@ -4,7 +4,7 @@ use std::{
     fs::{self, File, OpenOptions},
     io::{Read as _, Write as _},
     net::TcpListener,
-    os::unix::fs::symlink,
+    os::unix::fs::{PermissionsExt as _, symlink},
     path::Path,
     process::{Child, Command, Stdio},
 };
@@ -198,6 +198,7 @@ fn a_command_that_cannot_print_its_result_fails() {
     for command in [
         vec!["log", "stat", "--store", &store],
         vec!["log", "verify", "--store", &store],
+        vec!["log", "find", "--pet", "1", "--store", &store],
         vec!["log", "import", file.to_str().unwrap(), "--store", &imported],
         vec!["log", "copy", "--from", &store, "--to", &copied],
         vec!["log", "salvage", "--from", &store, "--to", &salvaged],
@@ -206,11 +207,85 @@ fn a_command_that_cannot_print_its_result_fails() {
         let rejected = on_a_full_disk(&command);
         check_rejected(
             &rejected,
-            "petstore: cannot write to /dev/full: No space left on device (os error 28)",
+            "petstore: cannot write to /dev/full: No space left on device (os error 28)\n",
         );
     }
+    let app = App::on("memory:");
+    let health = on_a_full_disk(&["health", &format!("http://{}", app.address())]);
+    check_rejected(&health, "petstore: cannot write to /dev/full: No space left on device (os error 28)\n");
     let verified = petstore(["log", "verify", "--store", &imported]);
     assert_eq!(verified.code, Some(0), "what was imported is there: {verified:?}");
+}
+
+#[test]
+fn a_tail_from_beyond_the_end_names_the_end() {
+    let (_folder, store) = store_with(2);
+    let after = |position: &str| petstore(["log", "tail", "--after", position, "--store", &store]);
+    check_rejected(&after("3"), "petstore: --after 3 is beyond the end of the log, which is at position 2\n");
+    assert_eq!(after("2").code, Some(0));
+}
+
+#[test]
+fn a_store_url_that_would_lead_elsewhere_is_rejected() {
+    let not_a_url = "a path follows sqlite:, not a URL: write sqlite:PATH, without file: and //\n";
+    for (store, sentence) in [
+        ("sqlite:file:x.db", not_a_url),
+        ("sqlite://host/path.db", not_a_url),
+        ("sled:/", "the root directory cannot hold a store: name a path below it\n"),
+    ] {
+        let rejected = petstore(["log", "stat", "--store", store]);
+        assert_eq!(rejected.code, Some(2), "{rejected:?}");
+        assert!(rejected.stderr.contains(sentence), "{store}: {}", rejected.stderr);
+    }
+}
+
+#[test]
+fn a_key_file_that_others_can_change_or_replace_is_rejected() {
+    let mut app = App::stopped_on(program(), "memory:", TempDir::new().unwrap(), &[]);
+    let (directory, keys) = (app.folder().to_owned(), app.keys_file());
+    let set_modes = |directory_mode: u32, file_mode: u32| {
+        fs::set_permissions(&directory, fs::Permissions::from_mode(directory_mode)).unwrap();
+        fs::set_permissions(&keys, fs::Permissions::from_mode(file_mode)).unwrap();
+    };
+    for (directory_mode, file_mode, path, what_to_do) in [
+        (0o700, 0o620, &keys, "chmod go-w"),
+        (0o700, 0o602, &keys, "chmod go-w"),
+        (0o777, 0o600, &directory, "chmod o-w"),
+    ] {
+        set_modes(directory_mode, file_mode);
+        let rejected = app.try_start_again().expect_err("others can add keys");
+        let path = path.display();
+        check_rejected(
+            &rejected,
+            &format!(
+                "petstore: other users can write to {path} and add API keys of their own: run {what_to_do} {path}\n"
+            ),
+        );
+    }
+    set_modes(0o1777, 0o600);
+    app.start_again();
+    app.terminate();
+
+    set_modes(0o777, 0o666);
+    let mount = r#"mount --bind "$0" "$0" && mount -o remount,bind,ro "$0" && exec "$@""#;
+    app.run_by(&["unshare", "--mount", "sh", "-c", mount, directory.to_str().unwrap()].map(str::to_owned));
+    app.start_again();
+}
+
+#[test]
+fn a_truncated_sqlite_file_leads_to_recover() {
+    let folder = TempDir::new().unwrap();
+    let path = folder.path().join("log.db");
+    let store = format!("sqlite:{}", path.display());
+    let mut app = App::on(&store);
+    for _ in 0..100 {
+        app.add("Rex");
+    }
+    assert!(app.terminate().success());
+    let file = OpenOptions::new().write(true).open(&path).unwrap();
+    file.set_len(file.metadata().unwrap().len() / 2).unwrap();
+    let verified = petstore(["log", "verify", "--store", &store]);
+    check_rejected(&verified, "try .recover of the sqlite3 shell on a copy");
 }
 
 #[test]

@@ -79,6 +79,12 @@ fn every_kind_of_refusal_is_logged_and_the_client_does_not_learn_the_reason() {
             lines(&app, "refused a request").into_iter().find(|line| line["reason"] == reason)
         });
         assert_eq!(found["key"].is_string(), reason != "unknown", "{found}");
+        let name = match reason {
+            "revoked" => Some("gone"),
+            "expired" => Some("brief"),
+            _ => None,
+        };
+        assert_eq!(found["key_name"].as_str(), name, "{found}");
         assert_eq!((found["status"].as_u64(), found["client"].as_str()), (Some(401), Some("198.51.100.7")));
         assert!(!app.printed().1.contains(key) || key == "nonsense", "no key in the log");
     }

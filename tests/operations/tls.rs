@@ -4,6 +4,7 @@ use std::{
     fs,
     io::{BufRead as _, BufReader, Read as _},
     net::TcpStream,
+    ops::Range,
     os::unix::fs::PermissionsExt as _,
     path::Path,
     process::{Command, Output, Stdio},
@@ -55,17 +56,23 @@ impl Secure {
     }
 }
 
-/// Writes a new authority and a certificate that it signed, valid for so long from now. The key comes first, as careful
-/// tools do it; in between the two files do not fit together.
+/// Writes a new authority and a certificate that it signed, valid for so long from now.
 fn certify(folder: &Path, valid: Duration) {
+    certify_for(folder, SystemTime::UNIX_EPOCH..SystemTime::now() + valid);
+}
+
+/// Writes a new authority and a certificate that it signed, valid for this period. The key comes first, as careful tools do
+/// it; in between the two files do not fit together.
+fn certify_for(folder: &Path, valid: Range<SystemTime>) {
     let key = || KeyPair::generate().unwrap();
     let mut authority = CertificateParams::new(vec![]).unwrap();
     // Two authorities of one name could not be distinguished by clients that trust both.
-    authority.distinguished_name.push(DnType::CommonName, format!("authority for {valid:?}"));
+    authority.distinguished_name.push(DnType::CommonName, format!("authority for {:?}", valid.end));
     authority.is_ca = IsCa::Ca(BasicConstraints::Unconstrained);
     let authority = CertifiedIssuer::self_signed(authority, key()).unwrap();
     let mut certificate = CertificateParams::new(vec!["127.0.0.1".into()]).unwrap();
-    certificate.not_after = (SystemTime::now() + valid).into();
+    certificate.not_before = valid.start.into();
+    certificate.not_after = valid.end.into();
     let key = key();
     let private_key = folder.join("server.key");
     fs::write(&private_key, key.serialize_pem()).unwrap();
@@ -180,8 +187,38 @@ fn a_certificate_that_cannot_be_used_leaves_the_old_one_in_force() {
     eventually("the new one is used", || secure.curl("/livez", &[]).status.success().then_some(()));
     secure.app.wait_for_log("the TLS certificate expires at");
     assert_eq!(secure.app.printed().1.matches(complaint).count(), 1, "a lasting fault is logged once");
-    certify(secure.app.folder(), Duration::ZERO);
-    secure.app.wait_for_log("the TLS certificate has expired at");
+}
+
+#[test]
+fn a_certificate_that_is_not_valid_now_does_not_replace_a_valid_one() {
+    let secure = Secure::start(&[]);
+    let folder = secure.app.folder();
+    let authority = fs::read(folder.join("ca.pem")).unwrap();
+    let (now, day) = (SystemTime::now(), Duration::from_hours(24));
+    for (number, period) in
+        [(now - 2 * day)..(now - day), (now + day)..(now + 2 * day)].into_iter().enumerate()
+    {
+        certify_for(folder, period);
+        fs::write(folder.join("ca.pem"), &authority).unwrap();
+        eventually("the service warns", || {
+            (secure.app.printed().1.matches("it is valid only from").count() > number).then_some(())
+        });
+        assert_eq!(secure.status("/v1/pets", &[]), "200\n");
+    }
+    certify(folder, 30 * day);
+    eventually("the valid one is used", || secure.curl("/livez", &[]).status.success().then_some(()));
+}
+
+#[test]
+fn an_expired_certificate_is_reported() {
+    let folder = tempfile::tempdir().unwrap();
+    certify(folder.path(), Duration::ZERO);
+    let path = |name: &str| folder.path().join(name).to_str().unwrap().to_owned();
+    let (certificate, key) = (path("server.pem"), path("server.key"));
+    let flags = ["--tls-cert", &certificate, "--tls-key", &key];
+    let mut app = App::stopped_on(program(), "memory:", folder, &flags);
+    app.begin();
+    app.wait_for_log("the TLS certificate has expired at");
 }
 
 #[test]

@@ -155,6 +155,20 @@ fn check_files(engine: &str, records: &str, target: &str) {
 }
 
 #[test]
+fn only_the_damaged_commit_is_called_unreadable() {
+    for (engine, records) in [("sled", "log/sled/db"), ("sqlite", "log")] {
+        let folder = TempDir::new().unwrap();
+        let store = format!("{engine}:{}", folder.path().join("log").display());
+        assert!(fill(&store).terminate().success());
+        damage(&folder.path().join(records), &[3]);
+        let verified = petstore(["log", "verify", "--store", &store]);
+        assert_eq!(verified.code, Some(1), "{engine}: {verified:?}");
+        assert_eq!(verified.value("unreadable"), "3", "{engine}");
+        assert!(verified.value("left out").starts_with("4 to 6: intact"), "{engine}: {}", verified.stdout);
+    }
+}
+
+#[test]
 fn a_sled_store_with_a_gap() {
     check_files("sled", "log/sled/db", "sqlite");
 }

@@ -156,7 +156,12 @@ impl ApiKeys {
             }
             Ok(())
         });
-        match loaded.log.attempt(outcome.as_ref().err()) {
+        let failure = outcome.err().map(|error| match error {
+            // Issuing a key, as the error advises, would leave that key as the only one.
+            KeyFileError::Missing(path) => format!("the key file {} was deleted; restore it", path.display()),
+            error => error.to_string(),
+        });
+        match loaded.log.attempt(failure.as_ref()) {
             Change::None => {}
             Change::Failed(error) => {
                 self.failed_reloads.fetch_add(1, Relaxed);
@@ -188,10 +193,7 @@ impl ApiKeys {
     /// Replaces the set of keys and returns how many of them are active. Nothing changes on error.
     fn activate(&self, content: &[u8]) -> Result<usize, KeyFileError> {
         let records = self.file.parse(content)?;
-        if private_files::is_writable_by_others(self.file.path()) {
-            let path = self.file.path().display();
-            tracing::warn!("other users can write to {path} and add keys of their own: run chmod 600 {path}");
-        }
+        self.file.check_protection()?;
         let now = self.clock.now();
         let active = records.iter().filter(|record| record.state(now) == KeyState::Active).count();
         let mut keys = self.keys.write();
@@ -279,8 +281,8 @@ impl KeyEntry {
     fn check(&self, now: DateTime<Utc>) -> Result<&Arc<Principal>, RejectedKey> {
         match self.record.state(now) {
             KeyState::Active => Ok(&self.principal),
-            KeyState::Expired => Err(RejectedKey::Expired(self.principal.id.clone())),
-            KeyState::Revoked => Err(RejectedKey::Revoked(self.principal.id.clone())),
+            KeyState::Expired => Err(RejectedKey::Expired(self.record.id(), self.principal.name.clone())),
+            KeyState::Revoked => Err(RejectedKey::Revoked(self.record.id(), self.principal.name.clone())),
         }
     }
 

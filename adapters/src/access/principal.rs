@@ -37,15 +37,16 @@ pub struct KeyUsage {
     pub limited: AtomicU64,
 }
 
-/// Why a key is refused. The log of the service says it; the caller learns only that the key is not valid.
+/// Why a key is refused, with its id and name if it was ever issued. The log of the service says it; the caller learns only
+/// that the key is not valid.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum RejectedKey {
     /// No such key was ever issued.
     Unknown,
     /// It has expired, or another key has replaced it.
-    Expired(KeyId),
+    Expired(KeyId, String),
     /// It was revoked.
-    Revoked(KeyId),
+    Revoked(KeyId, String),
 }
 
 impl RejectedKey {
@@ -53,16 +54,16 @@ impl RejectedKey {
     pub fn reason(&self) -> &'static str {
         match self {
             Self::Unknown => "unknown",
-            Self::Expired(_) => "expired",
-            Self::Revoked(_) => "revoked",
+            Self::Expired(..) => "expired",
+            Self::Revoked(..) => "revoked",
         }
     }
 
-    /// Which key it is, if it was ever issued.
-    pub fn key(&self) -> Option<&KeyId> {
+    /// The id and the name of the key, if it was ever issued.
+    pub fn key(&self) -> Option<(&KeyId, &str)> {
         match self {
             Self::Unknown => None,
-            Self::Expired(key) | Self::Revoked(key) => Some(key),
+            Self::Expired(id, name) | Self::Revoked(id, name) => Some((id, name)),
         }
     }
 }
@@ -168,10 +169,14 @@ mod tests {
     #[test]
     fn a_refused_key_is_named_if_it_was_ever_issued() {
         let id = KeyId("3f9a1c04b7de".into());
-        let told = |refused: &RejectedKey| (refused.reason(), refused.key().cloned());
-        assert_eq!(told(&RejectedKey::Unknown), ("unknown", None));
-        assert_eq!(told(&RejectedKey::Expired(id.clone())), ("expired", Some(id.clone())));
-        assert_eq!(told(&RejectedKey::Revoked(id.clone())), ("revoked", Some(id)));
+        let [unknown, expired, revoked] = [
+            RejectedKey::Unknown,
+            RejectedKey::Expired(id.clone(), "shop".into()),
+            RejectedKey::Revoked(id.clone(), "shop".into()),
+        ];
+        assert_eq!((unknown.reason(), unknown.key()), ("unknown", None));
+        assert_eq!((expired.reason(), expired.key()), ("expired", Some((&id, "shop"))));
+        assert_eq!((revoked.reason(), revoked.key()), ("revoked", Some((&id, "shop"))));
     }
 
     #[test]

@@ -134,10 +134,12 @@ impl NatsLog {
     }
 
     async fn attach(address: Address, connection: Connection) -> Result<Self, LogError> {
-        let validated_epoch = Mutex::new(Ok(connection.epoch()));
+        let epoch = connection.epoch();
         let info = stream::ask_leader(&connection, &address).await?;
         stream::head(&info)?;
-        let syncing = Arc::new(Syncing::look_up(&address).await?);
+        let syncing = Arc::new(Syncing::new(&address));
+        syncing.follow(epoch, &info).await;
+        syncing.check_statement()?;
         let mut background = JoinSet::new();
         let announcements = listen(&connection, &address, &mut background).await?;
         if syncing.is_monitored() {
@@ -147,7 +149,7 @@ impl NatsLog {
             address,
             connection,
             info: Mutex::new(info),
-            validated_epoch,
+            validated_epoch: Mutex::new(Ok(epoch)),
             last: Mutex::default(),
             syncing,
             announcements,
@@ -175,7 +177,12 @@ impl NatsLog {
             Ok(_) => {}
             Err(unfit) => return Err(AppendError::Closed(unfit.clone())),
         }
+        let promised = self.durability().level;
         match self.head().await {
+            // The writer has yet to decide whether that is enough.
+            Ok(_) if self.durability().level < promised => Err(AppendError::NotStored(unreachable(
+                "after a reconnect, the servers promise less durability",
+            ))),
             Ok(_) => Ok(()),
             Err(error) if error.fault == Fault::Unreachable => Err(AppendError::NotStored(error)),
             Err(error) => Err(AppendError::Closed(error)),
@@ -252,6 +259,7 @@ impl LogSource for NatsLog {
         };
         self.connection.leader_answered();
         let head = stream::head(&info);
+        self.syncing.follow(epoch, &info).await;
         *self.validated_epoch.lock() = head.clone().map(|_| epoch);
         let head = head?;
         let known = Position(before.state.last_sequence);

@@ -25,7 +25,6 @@ use tokio::time::{self, Instant};
 
 use super::{IfMissing, check_size, environment};
 use link::Link;
-use session::Session;
 use settings::Settings;
 
 /// How long an append may take. Less than a caller of the store waits, so that the caller learns the outcome.
@@ -36,7 +35,6 @@ const RECORD_MAX: usize = 32 * 1024 * 1024;
 const HEAD_TIMEOUT: Duration = Duration::from_secs(2);
 /// How long a batch of records may take, even over a slow network.
 const READ_TIMEOUT: Duration = Duration::from_secs(15);
-const TOO_SLOW: &str = "takes too long answering";
 /// How often to poll, in case a notification gets lost.
 const POLL_INTERVAL: Duration = Duration::from_secs(1);
 
@@ -88,7 +86,7 @@ impl PostgresLog {
 impl LogSource for PostgresLog {
     async fn read(&self, after: Position, bound: ReadBound) -> Result<Vec<StoredRecord>, LogError> {
         let session = self.link.session().await?;
-        let records = session.in_time(READ_TIMEOUT, TOO_SLOW, session.read(after, bound)).await?;
+        let records = session.in_time(READ_TIMEOUT, session.read(after, bound)).await?;
         self.link.read(&records);
         for (record, position) in records.iter().zip(after.0 + 1..) {
             if record.position != Position(position) {
@@ -106,7 +104,7 @@ impl LogSource for PostgresLog {
 
     async fn head(&self) -> Result<Position, LogError> {
         let session = self.link.session().await?;
-        let head = session.in_time(HEAD_TIMEOUT, TOO_SLOW, session.head()).await?;
+        let head = session.in_time(HEAD_TIMEOUT, session.head()).await?;
         self.link.refresh_durability(&session).await;
         Ok(head)
     }
@@ -122,7 +120,7 @@ impl LogSource for PostgresLog {
                 return Ok(());
             }
             // Report a shorter log, too: another server may have taken over without the last commits.
-            if session.in_time(HEAD_TIMEOUT, TOO_SLOW, session.head()).await? != position {
+            if session.in_time(HEAD_TIMEOUT, session.head()).await? != position {
                 return Ok(());
             }
         }
@@ -151,6 +149,9 @@ impl EventLog for PostgresLog {
             }
             Ok(Ok(None)) => Err(AppendError::Conflict),
             Ok(Err(error)) => {
+                if let Some(cause) = session.no_reply().filter(|_| error.is_closed()) {
+                    return Err(AppendError::Unclear(cause.clone()));
+                }
                 let outcome = error_mapping::append_error(session.server(), &error);
                 if error_mapping::is_read_only(&error) {
                     // This server is no longer the primary; another one may be.
@@ -160,7 +161,7 @@ impl EventLog for PostgresLog {
             }
             Err(_) => {
                 session.disconnect();
-                Err(AppendError::Unclear(timed_out(&session)))
+                Err(AppendError::Unclear(error_mapping::no_reply(session.server(), APPEND_TIMEOUT)))
             }
         }
     }
@@ -169,7 +170,7 @@ impl EventLog for PostgresLog {
         let session = self.link.session().await?;
         let Ok(probed) = time::timeout(APPEND_TIMEOUT, session.check_writable()).await else {
             session.disconnect();
-            return Err(timed_out(&session));
+            return Err(error_mapping::no_reply(session.server(), APPEND_TIMEOUT));
         };
         probed.map_err(|error| {
             if error_mapping::is_read_only(&error) {
@@ -183,10 +184,6 @@ impl EventLog for PostgresLog {
     fn record_limit(&self) -> usize {
         RECORD_MAX
     }
-}
-
-fn timed_out(session: &Session) -> LogError {
-    error_mapping::unreachable(session.server(), "takes too long storing a commit")
 }
 
 impl fmt::Debug for PostgresLog {

@@ -175,7 +175,7 @@ impl Engine for Sqlite {
         let remains = Self::new(&copy.layout, connect(&copy.layout.path, READ_ONLY)?, READ_ONLY)?;
         // Where even the last position cannot be told, the mark has to do.
         let last = remains.last().map_or(Position::START, |last| last.position);
-        Ok(FoundRecords { records: Box::new(remains), last, found: None, copy: Some(copy) })
+        Ok(FoundRecords { records: Box::new(remains), last, copy: Some(copy) })
     }
 }
 

@@ -56,6 +56,10 @@ pub(crate) async fn run(arguments: HealthArguments) -> ExitCode {
     match asked.with_context(|| format!("no response within {timeout:?}")).flatten() {
         Ok((status, report)) => {
             output::print_line(report);
+            if let Err(error) = output::check() {
+                output::print_error(format_args!("petstore: {error}"));
+                return ExitCode::FAILURE;
+            }
             if status == 200 { ExitCode::SUCCESS } else { UNHEALTHY.into() }
         }
         Err(error) => {

@@ -1,8 +1,10 @@
 //! The durability of an acknowledged pet: checked by petstore, stated by the operator, or unknown.
 
+use std::time::{Duration, Instant};
+
 use adapters::event_log::nats::NatsLog;
 use application::ports::{Durability, DurabilityLevel, Fault, LogSource as _};
-use harness::{NatsCluster, NatsSync};
+use harness::{App, NatsCluster, NatsSync, eventually, program};
 
 use super::open_log;
 
@@ -54,6 +56,63 @@ async fn the_operator_can_choose_the_number_of_copies() {
     let durability = promised(&format!("{}?replicas=1&sync=always", cluster.url("PETS"))).await;
     assert_eq!(fact(&durability, "replicas"), "1");
     assert_eq!(durability.level, DurabilityLevel::Synced);
+}
+
+/// What a server said about itself no longer counts after this.
+const ANSWER_AGE_MAX: Duration = Duration::from_secs(10);
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_server_that_restarts_with_less_or_unknown_durability_stops_writes() {
+    const REX: &str = r#"{"name":"Rex","categoryId":7}"#;
+    let mut cluster = NatsCluster::start(3, NatsSync::Always).await;
+    let url = format!("{}?monitor={}", cluster.url("PETS"), cluster.monitors());
+    let required = ["--require-durability", "replicated"];
+    let app = App::start_on(program(), &url, tempfile::tempdir().unwrap(), &required);
+    app.add("Rex");
+    let reason = || app.anonymous("GET", "/readyz").send().json()["reason"].clone();
+    for (old, new) in [("sync_interval: always", "sync_interval: 2m"), ("http: ", "#http: ")] {
+        let leader = cluster.leader_of("PETS").await;
+        for server in [leader, (leader + 1) % 3] {
+            let changes =
+                |change: &str| app.printed().1.matches(&format!("has changed from {change}:")).count();
+            let (lowered, raised) = (changes("Replicated to Buffered"), changes("Buffered to Replicated"));
+            cluster.servers_mut()[server].restart_with(old, new);
+            let restarted = Instant::now();
+            eventually("writes stop", || {
+                let stopped = reason() == "the storage engine promises less durability than required";
+                if !stopped {
+                    app.post(REX);
+                }
+                stopped.then_some(())
+            });
+            assert!(restarted.elapsed() < ANSWER_AGE_MAX, "{new}: after {:?}", restarted.elapsed());
+            app.post(REX).error(503, "unavailable");
+            eventually("the lower level is logged", || {
+                (changes("Replicated to Buffered") > lowered).then_some(())
+            });
+            cluster.servers_mut()[server].restart_with(new, old);
+            eventually("writes resume", || (app.post(REX).status == 201).then_some(()));
+            eventually("the higher level is logged", || {
+                (changes("Buffered to Replicated") > raised).then_some(())
+            });
+        }
+    }
+}
+
+/// The servers that are left have synced what they acknowledge.
+#[tokio::test(flavor = "multi_thread")]
+async fn the_loss_of_one_server_of_three_does_not_lower_the_durability() {
+    let mut cluster = NatsCluster::start(3, NatsSync::Always).await;
+    let url = format!("{}?monitor={}", cluster.url("PETS"), cluster.monitors());
+    let required = ["--require-durability", "replicated"];
+    let app = App::start_on(program(), &url, tempfile::tempdir().unwrap(), &required);
+    let leader = cluster.leader_of("PETS").await;
+    cluster.servers_mut()[(leader + 1) % 3].kill();
+    let killed = Instant::now();
+    while killed.elapsed() < ANSWER_AGE_MAX + Duration::from_secs(2) {
+        app.add("Rex");
+    }
+    assert!(!app.printed().1.contains("durability has changed"), "{}", app.printed().1);
 }
 
 async fn promised(url: &str) -> Durability {

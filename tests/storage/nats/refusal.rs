@@ -8,7 +8,7 @@ use application::{
     ports::{AppendError, EventLog, Fault, LogError, Position, Record, Version},
 };
 use async_nats::jetstream::stream::{Config, DiscardPolicy, RetentionPolicy, StorageType};
-use harness::{NatsCluster, NatsSync};
+use harness::{App, NatsCluster, NatsSync};
 
 use super::open;
 
@@ -16,6 +16,34 @@ type Change = fn(&mut Config);
 
 /// A server that is away must be noticed in less, on a busy machine too: it is what a start waits for its engine.
 const FEW_SECONDS: Duration = Duration::from_secs(30);
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_deleted_stream_is_named_as_the_cause() {
+    let cluster = NatsCluster::start(1, NatsSync::Default).await;
+    let app = App::on(&cluster.url("PETS"));
+    app.add("Rex");
+    cluster.jetstream().await.delete_stream("PETS").await.expect("anybody may delete it");
+    let log = app.wait_for_log("stream PETS was deleted; restore it from a backup");
+    assert!(!log.contains("trying another one"), "{log}");
+    let reason = app.wait_until_not_ready().json()["reason"].clone();
+    assert_eq!(reason, "the log lacks commits that this node has applied");
+    assert_eq!(app.get("/v1/pets/1").status, 200, "reads continue");
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_server_that_is_down_leaves_a_few_lines_in_the_log() {
+    let mut cluster = NatsCluster::start(1, NatsSync::Default).await;
+    let app = App::on(&cluster.url("PETS"));
+    app.add("Rex");
+    cluster.servers_mut()[0].kill();
+    app.wait_until_not_ready();
+    cluster.servers_mut()[0].start_again();
+    app.wait_until_ready();
+    let log = app.printed().1;
+    assert!(!log.contains("async_nats"), "{log}");
+    assert!(log.matches("ERROR").count() <= 1, "{log}");
+    assert_eq!(log.matches("connected to NATS").count(), 2, "{log}");
+}
 
 #[tokio::test(flavor = "multi_thread")]
 async fn a_stream_with_unsuitable_settings_is_rejected() {

@@ -39,6 +39,16 @@ pub enum KeyFileError {
         /// What is wrong with it.
         what: String,
     },
+    /// Other users could change or replace it: take that right away.
+    #[error(
+        "other users can write to {path} and add API keys of their own: run chmod {mode} {path}", path = .path.display()
+    )]
+    Unprotected {
+        /// The file, or the directory that it is in.
+        path: PathBuf,
+        /// What takes the right away.
+        mode: &'static str,
+    },
     /// Another version of petstore wrote it: use that version.
     #[error(
         "the key file {path} has version {version}, and this version of petstore reads 1 and 2: use the version that wrote \
@@ -125,6 +135,21 @@ impl KeyFile {
             return Err(self.broken(format!("it holds more than {} keys", Self::KEYS_MAX)));
         }
         Ok(records)
+    }
+
+    /// Rejects a file that other users could change or replace.
+    pub(super) fn check_protection(&self) -> Result<(), KeyFileError> {
+        let unprotected = |path: &Path, mode| KeyFileError::Unprotected { path: path.to_owned(), mode };
+        if private_files::is_writable_by_others(&self.path) {
+            return Err(unprotected(&self.path, "go-w"));
+        }
+        // A link may be replaced, and so may the file that it leads to.
+        for path in [&self.path, &self.target()] {
+            if private_files::is_replaceable_by_others(path) {
+                return Err(unprotected(private_files::folder_of(path), "o-w"));
+            }
+        }
+        Ok(())
     }
 
     /// Waits until no other process changes this file or the files that belong to it. Reading needs no lock.

@@ -67,9 +67,11 @@ impl KeyRecord {
         self.hash.id()
     }
 
-    /// When the key stops being accepted, unless it is revoked before: it expires, or its overlap ends.
+    /// When the key stops being accepted, unless it is revoked before: it expires, or its overlap ends. A key that was revoked
+    /// has no overlap.
     pub fn end(&self) -> Option<DateTime<Utc>> {
-        self.expires.into_iter().chain(self.overlap_until).min()
+        let overlap = self.overlap_until.filter(|_| self.revoked.is_none());
+        self.expires.into_iter().chain(overlap).min()
     }
 
     /// Whether the key is accepted at the time `now`.

@@ -108,10 +108,10 @@ fn a_key_that_was_accepted_before_is_checked_again_every_time() {
     assert_eq!([scopes(), scopes()], [Ok(Scope::Write.into()), Ok(Scope::Write.into())]);
 
     fixture.advance(TimeDelta::seconds(30));
-    assert_eq!(scopes(), Err(RejectedKey::Expired(issued.record.id())));
+    assert_eq!(scopes(), Err(RejectedKey::Expired(issued.record.id(), "shop".into())));
     fixture.file.revoke(&issued.record.id(), fixture.clock.now()).unwrap();
     fixture.keys.reload();
-    assert_eq!(scopes(), Err(RejectedKey::Revoked(issued.record.id())));
+    assert_eq!(scopes(), Err(RejectedKey::Revoked(issued.record.id(), "shop".into())));
     assert!(fixture.opens(&fixture.first));
 }
 
@@ -124,10 +124,10 @@ fn a_refusal_says_why_and_which_key() {
     let end = fixture.clock.now() + TimeDelta::seconds(30);
     let visitor = fixture.issue("visitor", Scope::Read.into(), Some(end));
     fixture.advance(TimeDelta::seconds(30));
-    assert_eq!(refusal(visitor.key.reveal()), RejectedKey::Expired(visitor.record.id()));
+    assert_eq!(refusal(visitor.key.reveal()), RejectedKey::Expired(visitor.record.id(), "visitor".into()));
     fixture.file.revoke(&visitor.record.id(), fixture.clock.now()).unwrap();
     fixture.keys.reload();
-    assert_eq!(refusal(visitor.key.reveal()), RejectedKey::Revoked(visitor.record.id()));
+    assert_eq!(refusal(visitor.key.reveal()), RejectedKey::Revoked(visitor.record.id(), "visitor".into()));
 }
 
 #[test]

@@ -76,7 +76,7 @@ pub trait Engine: Records + Sized {
     fn salvage(layout: &Layout, _acknowledged: Option<Version>) -> Result<FoundRecords, LogError> {
         let (engine, copy) = open_copy::<Self>(layout, Version::START)?;
         let last = engine.last()?.position;
-        Ok(FoundRecords { records: Box::new(engine), last, found: None, copy })
+        Ok(FoundRecords { records: Box::new(engine), last, copy })
     }
 }
 

@@ -192,6 +192,11 @@ impl Connection {
         *self.leader_seen.lock() = Instant::now();
     }
 
+    /// Whether no leader has answered for a while.
+    pub(super) fn is_leaderless(&self) -> bool {
+        self.leader_seen.lock().elapsed() > LEADERLESS_MAX
+    }
+
     /// Records that no leader answered, and tries another server after a while. A server that is cut off from the
     /// others still answers pings, so the client would never leave it.
     pub(super) async fn leader_missing(&self) {

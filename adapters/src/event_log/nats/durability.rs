@@ -7,22 +7,36 @@ use std::{collections::BTreeMap, time::Duration};
 use application::ports::{Durability, DurabilityLevel, Fault, LogError};
 use async_nats::jetstream::stream::Info;
 use parking_lot::Mutex;
-use tokio::task::JoinSet;
+use tokio::{sync::Mutex as AsyncMutex, task::JoinSet, time::Instant};
 
 use super::{
     address::Address,
     monitoring::{self, SyncSetting},
+    stream,
 };
+use crate::log_once::{Change, LogOnce};
 
-/// How often the servers are asked again: these settings change only with a restart.
-pub(super) const REFRESH_INTERVAL: Duration = Duration::from_mins(1);
+/// How often the servers are asked again: one that restarts may have other settings.
+pub(super) const REFRESH_INTERVAL: Duration = Duration::from_secs(1);
+/// An older answer says nothing about the server.
+const ANSWER_AGE_MAX: Duration = Duration::from_secs(10);
 
 /// What is known about how the servers sync.
 pub(super) struct Syncing {
     monitors: Vec<String>,
     stated: bool,
     /// By server name.
-    checked: Mutex<BTreeMap<String, SyncSetting>>,
+    checked: Mutex<BTreeMap<String, Answer>>,
+    /// The connection, by its number, and the servers that served the stream when all of them were asked.
+    asked_about: Mutex<Option<(u64, Vec<String>)>>,
+    /// The errors of the endpoints that were logged last. Held while the endpoints are asked.
+    asking: AsyncMutex<BTreeMap<String, LogOnce>>,
+}
+
+/// What a server said about itself.
+struct Answer {
+    setting: SyncSetting,
+    asked: Instant,
 }
 
 /// Whether the servers sync a record before they acknowledge it.
@@ -33,36 +47,62 @@ enum Verdict {
 }
 
 impl Syncing {
-    /// Asks every monitoring endpoint. Fails if one of them contradicts what the operator stated.
-    pub(super) async fn look_up(address: &Address) -> Result<Self, LogError> {
-        let syncing = Self {
-            monitors: address.monitors.clone(),
-            stated: address.sync_stated,
-            checked: Mutex::default(),
-        };
-        syncing.refresh().await;
-        let checked = syncing.checked.lock().clone();
-        let contradiction = checked.iter().find(|(_, setting)| **setting != SyncSetting::Always);
-        match contradiction {
-            Some((server, setting)) if address.sync_stated => Err(LogError::new(
+    /// Nothing is known until the servers are asked.
+    pub(super) fn new(address: &Address) -> Self {
+        let (checked, asked_about, asking) = Default::default();
+        Self { monitors: address.monitors.clone(), stated: address.sync_stated, checked, asked_about, asking }
+    }
+
+    /// Rejects servers that contradict what the operator stated.
+    pub(super) fn check_statement(&self) -> Result<(), LogError> {
+        let checked = self.checked.lock();
+        match checked.iter().find(|(_, answer)| answer.setting != SyncSetting::Always) {
+            Some((server, Answer { setting, .. })) if self.stated => Err(LogError::new(
                 Fault::CannotOpen,
                 format!("the store URL says sync=always, but server {server} syncs {setting}"),
             )),
-            Some(_) | None => Ok(syncing),
+            Some(_) | None => Ok(()),
         }
     }
 
-    /// Asks all servers at once. The last answer of a server that does not respond remains in force.
+    /// Asks the servers again. The last answer of a server that does not respond counts until it is too old.
     pub(super) async fn refresh(&self) {
-        let mut answers: JoinSet<_> = self.monitors.iter().cloned().map(monitoring::ask).collect();
-        while let Some(Ok((monitor, answer))) = answers.join_next().await {
-            match answer {
-                Ok((server, setting)) => {
-                    self.checked.lock().insert(server, setting);
+        let mut asking = self.asking.lock().await;
+        let answers = self.ask(&mut asking).await;
+        self.checked.lock().extend(answers);
+    }
+
+    /// Asks the servers again if this is a new connection, or if other servers serve the stream than before: one of them may
+    /// have restarted. Earlier answers no longer count.
+    pub(super) async fn follow(&self, epoch: u64, info: &Info) {
+        let current = Some((epoch, serving(info)));
+        if *self.asked_about.lock() == current {
+            return;
+        }
+        let mut asking = self.asking.lock().await;
+        let answers = self.ask(&mut asking).await;
+        *self.checked.lock() = answers;
+        *self.asked_about.lock() = current;
+    }
+
+    /// Asks all servers at once.
+    async fn ask(&self, logged: &mut BTreeMap<String, LogOnce>) -> BTreeMap<String, Answer> {
+        let asked = Instant::now();
+        let mut answering: JoinSet<_> = self.monitors.iter().cloned().map(monitoring::ask).collect();
+        let mut answers = BTreeMap::new();
+        while let Some(Ok((monitor, answer))) = answering.join_next().await {
+            match logged.entry(monitor.clone()).or_default().attempt(answer.as_ref().err()) {
+                Change::None => {}
+                Change::Failed(error) => {
+                    tracing::warn!("the monitoring endpoint at {monitor} cannot be used: {error}");
                 }
-                Err(error) => tracing::warn!("the monitoring endpoint at {monitor} cannot be used: {error}"),
+                Change::Recovered => tracing::info!("the monitoring endpoint at {monitor} can be used again"),
+            }
+            if let Ok((server, setting)) = answer {
+                answers.insert(server, Answer { setting, asked });
             }
         }
+        answers
     }
 
     /// Whether there are monitoring endpoints to ask.
@@ -105,7 +145,12 @@ impl Syncing {
     /// Checked facts come first; the operator's statement counts for servers that could not be asked.
     fn verdict(&self, info: &Info) -> Verdict {
         let checked = self.checked.lock();
-        let settings: Vec<_> = servers(info).map(|server| (server, checked.get(server))).collect();
+        let setting = |server: &str| {
+            let answer = checked.get(server).filter(|answer| answer.asked.elapsed() < ANSWER_AGE_MAX);
+            answer.map(|answer| &answer.setting)
+        };
+        let serving = serving(info);
+        let settings: Vec<_> = serving.iter().map(|server| (server, setting(server))).collect();
         let otherwise = settings.iter().find_map(|(server, setting)| match setting {
             Some(SyncSetting::Always) | None => None,
             Some(SyncSetting::Every(interval)) => Some((server, interval)),
@@ -117,7 +162,7 @@ impl Syncing {
         match unchecked {
             None if !settings.is_empty() => Verdict::Always(" (checked)"),
             Some(_) | None if self.stated => Verdict::Always(" (stated by the operator, not checked)"),
-            Some((server, _)) if !checked.is_empty() => {
+            Some((server, _)) if self.is_monitored() => {
                 Verdict::Unknown(format!("UNKNOWN for {server}: its monitoring endpoint did not answer"))
             }
             Some(_) | None => Verdict::Unknown(
@@ -140,6 +185,15 @@ fn buffered(replicas: usize) -> String {
         "ACKNOWLEDGED BEFORE IT IS ON DISK: {copies} (run the servers with sync_interval: always and put \
          sync=always or monitor=host:port into the store URL)"
     )
+}
+
+/// The names of the leader and of the replicas that it is in contact with. Others acknowledge nothing, so their settings do
+/// not matter.
+fn serving(info: &Info) -> Vec<String> {
+    let leader = info.cluster.iter().filter_map(|cluster| cluster.leader.clone());
+    let mut replicas: Vec<_> = stream::in_contact(info).map(|peer| peer.name.clone()).collect();
+    replicas.sort_unstable();
+    leader.chain(replicas).collect()
 }
 
 /// The names of the servers that hold the stream.

@@ -5,7 +5,9 @@ use std::time::Duration;
 use application::ports::{Fault, LogError, Position};
 use async_nats::jetstream::{
     self, ErrorCode,
-    stream::{Config, DiscardPolicy, Info, PersistenceMode, Republish, RetentionPolicy, StorageType},
+    stream::{
+        Config, DiscardPolicy, Info, PeerInfo, PersistenceMode, Republish, RetentionPolicy, StorageType,
+    },
 };
 use tokio::time::{self, Instant};
 
@@ -63,22 +65,34 @@ async fn exists(connection: &Connection, address: &Address) -> Result<bool, LogE
 pub(super) async fn ask_leader(connection: &Connection, address: &Address) -> Result<Info, LogError> {
     let info: Info = match connection.ask("STREAM.INFO", &address.stream, &()).await {
         Ok(info) => info,
+        // A new leader may not know the stream yet.
+        Err(ApiFailure::Refused(error))
+            if error.error_code() == ErrorCode::STREAM_NOT_FOUND && connection.is_leaderless() =>
+        {
+            let detail = format!("stream {} was deleted; restore it from a backup", address.stream);
+            return Err(LogError::new(Fault::AnotherLog, detail));
+        }
         Err(failure) => return Err(refused("describe", address, failure)),
     };
     // A former leader that lost contact with the others still answers, and names no leader.
     if info.cluster.as_ref().is_some_and(|cluster| cluster.leader.as_ref().is_none_or(String::is_empty)) {
         return Err(unreachable(format!("stream {} has no leader at the moment", address.stream)));
     }
-    let replicas = info.cluster.as_ref().map_or(&[][..], |cluster| &cluster.replicas);
-    let heard = replicas.iter().filter(|peer| !peer.offline && peer.active < CONTACT_MAX).count();
-    if 2 * (heard + 1) <= replicas.len() + 1 {
+    let replicas = info.cluster.as_ref().map_or(0, |cluster| cluster.replicas.len());
+    let heard = in_contact(&info).count();
+    if 2 * (heard + 1) <= replicas + 1 {
         return Err(unreachable(format!(
-            "the leader of stream {} can reach only {heard} of its {} replicas: no majority",
-            address.stream,
-            replicas.len()
+            "the leader of stream {} can reach only {heard} of its {replicas} replicas: no majority",
+            address.stream
         )));
     }
     Ok(info)
+}
+
+/// The replicas that the leader is in contact with.
+pub(super) fn in_contact(info: &Info) -> impl Iterator<Item = &PeerInfo> {
+    let replicas = info.cluster.iter().flat_map(|cluster| &cluster.replicas);
+    replicas.filter(|peer| !peer.offline && peer.active < CONTACT_MAX)
 }
 
 /// The head of the log, if the stream has the settings that a log needs and nothing is missing from it.

@@ -1,12 +1,14 @@
 //! What a PostgreSQL error means for the log.
 
-use std::{error::Error as _, io};
+use std::{error::Error as _, io, time::Duration};
 
 use application::ports::{AppendError, Fault, LogError};
 use tokio_postgres::{
     Error,
     error::{DbError, Severity, SqlState},
 };
+
+use super::session::APPEND_LIMIT;
 
 /// The server could not be connected to, or refused the session.
 pub(super) fn connect_error(server: &str, error: &Error) -> LogError {
@@ -38,6 +40,14 @@ pub(super) fn connect_error(server: &str, error: &Error) -> LogError {
 /// The server does not do what it should, which may pass.
 pub(super) fn unreachable(server: &str, what: &str) -> LogError {
     LogError::new(Fault::Unreachable, format!("PostgreSQL at {server} {what}"))
+}
+
+/// The server did not reply in time.
+pub(super) fn no_reply(server: &str, timeout: Duration) -> LogError {
+    let detail = format!(
+        "PostgreSQL at {server}: no reply within {timeout:?}; another session may hold a lock: see pg_stat_activity"
+    );
+    LogError::new(Fault::Unreachable, detail)
 }
 
 /// A statement other than an append failed.
@@ -81,7 +91,12 @@ fn refusal(server: &str, error: &Error) -> Option<LogError> {
 }
 
 fn lost(server: &str, error: &Error) -> LogError {
-    unreachable(server, &format!("was lost while it stored a commit: {}", describe(error)))
+    match error.code() {
+        Some(code) if [SqlState::LOCK_NOT_AVAILABLE, SqlState::QUERY_CANCELED].contains(code) => {
+            no_reply(server, APPEND_LIMIT)
+        }
+        _ => unreachable(server, &format!("was lost while it stored a commit: {}", describe(error))),
+    }
 }
 
 /// Whether the server is read-only.

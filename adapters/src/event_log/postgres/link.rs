@@ -7,7 +7,10 @@ use application::{
     ports::{Durability, Fault, LogError, StoredRecord, Version},
 };
 use parking_lot::{Mutex as SyncMutex, RwLock};
-use tokio::{sync::Mutex, time::Instant};
+use tokio::{
+    sync::Mutex,
+    time::{self, Instant},
+};
 
 use super::{
     error_mapping,
@@ -146,16 +149,7 @@ impl Link {
     }
 
     fn note(&self, durability: Durability) {
-        let mut noted = self.durability.write();
-        if durability.level != noted.0.level {
-            tracing::warn!(
-                "the durability has changed from {:?} to {:?}: {}",
-                noted.0.level,
-                durability.level,
-                durability.promise
-            );
-        }
-        *noted = (durability, Instant::now());
+        *self.durability.write() = (durability, Instant::now());
     }
 
     pub(super) fn durability(&self) -> Durability {
@@ -169,12 +163,15 @@ impl Link {
 }
 
 async fn durability_of(session: &Session) -> Result<Durability, LogError> {
-    session.in_time(ANSWER_TIMEOUT, "does not respond", session.durability()).await
+    session.in_time(ANSWER_TIMEOUT, session.durability()).await
 }
 
 async fn wait_for_standbys(session: &Session) -> Result<(), LogError> {
-    let waiting = "waits for its synchronous standbys";
-    session.in_time(STANDBY_TIMEOUT, waiting, session.wait_for_standbys()).await?;
+    let Ok(waited) = time::timeout(STANDBY_TIMEOUT, session.wait_for_standbys()).await else {
+        session.disconnect();
+        return Err(error_mapping::unreachable(session.server(), "waits for its synchronous standbys"));
+    };
+    waited.map_err(|error| error_mapping::query_error(session.server(), &error))?;
     if session.has_warned() {
         let what = "has stopped waiting for its synchronous standbys";
         return Err(error_mapping::unreachable(session.server(), what));

@@ -4,7 +4,7 @@
 use std::{
     future,
     sync::{
-        Arc,
+        Arc, OnceLock,
         atomic::{AtomicBool, Ordering},
     },
     time::Duration,
@@ -30,7 +30,7 @@ use crate::event_log::IfMissing;
 
 /// How long the server may work on a statement: a little less than its client waits, so that nothing goes on for a
 /// client that has given up.
-const APPEND_LIMIT: Duration = Duration::from_secs(3);
+pub(super) const APPEND_LIMIT: Duration = Duration::from_secs(3);
 const READ_LIMIT: Duration = Duration::from_secs(14);
 
 /// The primary key decides positions, never a sequence: its values become visible out of order. The condition keeps out
@@ -94,6 +94,8 @@ pub(super) struct Session {
     warned: Arc<AtomicBool>,
     drivers: [Driver; 2],
     disconnected: AtomicBool,
+    /// Why this node has ended the session, if the server did not reply.
+    no_reply: OnceLock<LogError>,
 }
 
 /// The task that drives one connection. The connection ends with it.
@@ -131,7 +133,9 @@ impl Session {
                     attempt.session.get_or_insert((session, Holds::Less));
                 }
                 Ok(Err(error)) => attempt.errors.push(error),
-                Err(_) => attempt.errors.push(error_mapping::unreachable(&target.server, "does not respond")),
+                Err(_) => {
+                    attempt.errors.push(error_mapping::no_reply(&target.server, target.connect_timeout));
+                }
             }
         }
         attempt
@@ -177,6 +181,7 @@ impl Session {
             warned,
             drivers: [append_driver, read_driver],
             disconnected: AtomicBool::new(false),
+            no_reply: OnceLock::new(),
         };
         // Listening comes first: whatever this head does not include will be announced.
         let head = session.head().await.map_err(failed)?;
@@ -274,18 +279,23 @@ impl Session {
         }
     }
 
-    /// Waits for an answer, and disconnects from a server that does not give one in time: it does what `otherwise` says.
+    /// Waits for an answer, and disconnects from a server that does not give one in time.
     pub(super) async fn in_time<T>(
         &self,
         timeout: Duration,
-        otherwise: &str,
         answer: impl Future<Output = Result<T, Error>>,
     ) -> Result<T, LogError> {
         let Ok(answer) = time::timeout(timeout, answer).await else {
+            let error = self.no_reply.get_or_init(|| error_mapping::no_reply(&self.server, timeout));
             self.disconnect();
-            return Err(error_mapping::unreachable(&self.server, otherwise));
+            return Err(error.clone());
         };
         answer.map_err(|error| error_mapping::query_error(&self.server, &error))
+    }
+
+    /// Why this node has ended the session, if the server did not reply.
+    pub(super) fn no_reply(&self) -> Option<&LogError> {
+        self.no_reply.get()
     }
 
     pub(super) fn server(&self) -> &str {

@@ -48,9 +48,8 @@ pub(super) fn find(layout: &Layout, acknowledged: Option<Version>) -> Result<Fou
         let detail = format!("the store {} cannot be read: {error}; check the path", layout.path.display());
         LogError::new(Fault::CannotOpen, detail)
     })?;
-    let positions: Vec<_> = found.records.iter().map(|record| record.version.position).collect();
-    let last = positions.last().copied().unwrap_or(Position::START);
-    Ok(FoundRecords { records: Box::new(found), last, found: Some(positions), copy: None })
+    let last = found.records.last().map_or(Position::START, |record| record.version.position);
+    Ok(FoundRecords { records: Box::new(found), last, copy: None })
 }
 
 impl Records for Found {

@@ -18,7 +18,8 @@ fn meaning(error: &Error) -> (Fault, &'static str) {
         // Without a code, SQLite was content but a value is not what was stored.
         Some(ErrorCode::NotADatabase | ErrorCode::DatabaseCorrupt) | None => (
             Fault::Damaged,
-            "the file is damaged, or not a petstore log; check the path, restore a backup, or salvage what is left",
+            "the file is damaged, or not a petstore log; check the path, restore a backup, or salvage what is left (if \
+             nothing can be salvaged, try .recover of the sqlite3 shell on a copy)",
         ),
         Some(ErrorCode::DatabaseBusy | ErrorCode::DatabaseLocked) => {
             (Fault::Unreachable, "another program holds the database; end it")

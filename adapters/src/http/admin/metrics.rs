@@ -390,7 +390,12 @@ mod tests {
     #[test]
     fn every_auth_failure_has_a_series_from_the_start() {
         let id = KeyId("1".into());
-        let refused = [RejectedKey::Unknown, RejectedKey::Expired(id.clone()), RejectedKey::Revoked(id)];
+        let name = || "shop".to_owned();
+        let refused = [
+            RejectedKey::Unknown,
+            RejectedKey::Expired(id.clone(), name()),
+            RejectedKey::Revoked(id, name()),
+        ];
         let errors = [ApiError::MissingKey, ApiError::MalformedKey].into_iter();
         let reasons: Vec<_> = errors
             .chain(refused.map(ApiError::RejectedKey))

@@ -101,7 +101,8 @@ fn write(exchange: &Exchange, response: &Response, took: Duration, event: &str) 
     let error = response.extensions().get::<ApiError>();
     let rejected = error.and_then(ApiError::rejected_key);
     let principal = context.authenticated.get().map(|authenticated| &authenticated.principal);
-    let key = principal.map(|principal| &principal.id).or(rejected.and_then(|rejected| rejected.key()));
+    let accepted = principal.map(|principal| (&principal.id, &*principal.name));
+    let (key, key_name) = accepted.or(rejected.and_then(|rejected| rejected.key())).unzip();
     let user_agent = user_agent.as_ref().map(|agent| shortened(agent.as_bytes()));
     tracing::info!(
         request = id.to_str().unwrap_or_default(),
@@ -113,7 +114,7 @@ fn write(exchange: &Exchange, response: &Response, took: Duration, event: &str) 
         error = error.map(|error| shortened(error.message().as_bytes())).as_deref(),
         reason = error.and_then(ApiError::auth_failure),
         key = key.map(display),
-        key_name = principal.map(|principal| &*principal.name),
+        key_name,
         client = %context.client,
         user_agent = user_agent.as_deref(),
         trace_id = traceparent.as_ref().and_then(trace_id),

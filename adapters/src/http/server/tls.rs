@@ -18,7 +18,7 @@ use rustls::{
 use thiserror::Error;
 use tokio::{net::TcpStream, task, time};
 use tokio_rustls::{TlsAcceptor, server::TlsStream};
-use x509_cert::{Certificate, der::Decode as _};
+use x509_cert::{Certificate, der::Decode as _, time::Time};
 
 use crate::{
     log_once::{Change, LogOnce},
@@ -54,8 +54,12 @@ struct CertificateAndKey {
     /// The contents of both files. They are compared as a whole: modification times are too coarse and can be set.
     contents: [Vec<u8>; 2],
     config: Arc<ServerConfig>,
+    begins: DateTime<Utc>,
     expires: DateTime<Utc>,
 }
+
+/// When a certificate begins to be valid, and when it expires.
+type Period = (DateTime<Utc>, DateTime<Utc>);
 
 /// The last logged problems, so that none is logged every second.
 #[derive(Default)]
@@ -87,10 +91,18 @@ impl Tls {
         }
     }
 
-    /// Activates the pair in the files if it is valid. Open connections keep theirs.
+    /// Activates the pair in the files if it can be used. A pair that is expired or not yet valid does not replace a valid one.
+    /// Open connections keep theirs.
     pub fn reload(&self) {
         let mut last_reported = self.last_reported.lock();
-        let loaded = CertificateAndKey::load(&self.certificate, &self.key);
+        let loaded = CertificateAndKey::load(&self.certificate, &self.key).and_then(|loaded| {
+            let now = Utc::now();
+            if self.active.lock().is_valid(now) && !loaded.is_valid(now) {
+                let reason = format!("it is valid only from {} to {}", loaded.begins, loaded.expires);
+                return Err(unusable(&self.certificate, reason));
+            }
+            Ok(loaded)
+        });
         if let Change::Failed(error) = last_reported.error.attempt(loaded.as_ref().err()) {
             tracing::warn!("TLS certificate not reloaded, the previous one stays active: {error}");
         }
@@ -127,10 +139,12 @@ impl CertificateAndKey {
         let chain: Vec<_> = CertificateDer::pem_slice_iter(&contents[0])
             .collect::<Result<_, _>>()
             .map_err(|error| unusable(certificate, error))?;
-        let ends: Option<Vec<_>> = chain.iter().map(expiry).collect();
-        let expires = ends.and_then(|ends| ends.into_iter().min()).ok_or_else(|| {
-            unusable(certificate, "it must hold a chain of PEM certificates, the service's own first")
-        })?;
+        let periods: Option<Vec<_>> = chain.iter().map(period).collect();
+        let common = |one: Period, other: Period| (one.0.max(other.0), one.1.min(other.1));
+        let (begins, expires) =
+            periods.and_then(|periods| periods.into_iter().reduce(common)).ok_or_else(|| {
+                unusable(certificate, "it must hold a chain of PEM certificates, the service's own first")
+            })?;
         let private_key =
             PrivateKeyDer::from_pem_slice(&contents[1]).map_err(|error| unusable(key, error))?;
         let mut config = ServerConfig::builder_with_provider(Arc::new(ring::default_provider()))
@@ -140,7 +154,11 @@ impl CertificateAndKey {
             .with_single_cert(chain, private_key)
             .map_err(|error| unusable(key, format!("it does not fit {}: {error}", certificate.display())))?;
         config.alpn_protocols = PROTOCOLS.map(<[u8]>::to_vec).into();
-        Ok(Self { contents, config: Arc::new(config), expires })
+        Ok(Self { contents, config: Arc::new(config), begins, expires })
+    }
+
+    fn is_valid(&self, now: DateTime<Utc>) -> bool {
+        (self.begins..=self.expires).contains(&now)
     }
 }
 
@@ -152,7 +170,9 @@ fn unusable(path: &Path, reason: impl Display) -> TlsError {
     TlsError(format!("the TLS file {} cannot be used: {reason}", path.display()))
 }
 
-fn expiry(certificate: &CertificateDer<'_>) -> Option<DateTime<Utc>> {
-    let end = Certificate::from_der(certificate).ok()?.tbs_certificate.validity.not_after;
-    DateTime::from_timestamp(i64::try_from(end.to_unix_duration().as_secs()).ok()?, 0)
+fn period(certificate: &CertificateDer<'_>) -> Option<Period> {
+    let validity = Certificate::from_der(certificate).ok()?.tbs_certificate.validity;
+    let time =
+        |time: Time| DateTime::from_timestamp(i64::try_from(time.to_unix_duration().as_secs()).ok()?, 0);
+    Some((time(validity.not_before)?, time(validity.not_after)?))
 }

@@ -18,7 +18,7 @@ use domain::{CategoryId, NewPet, Pet, PetEvent, PetId, PetStatus};
 use serde_json::Value;
 use thiserror::Error;
 
-use crate::{config::SourceArgument, wire};
+use crate::{config::SourceArgument, output, wire};
 
 #[derive(Debug, Args)]
 pub(crate) struct FindArguments {
@@ -86,7 +86,7 @@ impl FromStr for Since {
 enum FindError {
     #[error(transparent)]
     Log(#[from] LogError),
-    #[error("cannot write to standard output: {0}")]
+    #[error(transparent)]
     Output(#[from] io::Error),
 }
 
@@ -111,6 +111,7 @@ pub(super) async fn run(FindArguments { filter, json, source }: &FindArguments) 
     match walked.and(flushed) {
         // The reader, for example `head`, has seen enough.
         Err(FindError::Output(error)) if error.kind() == io::ErrorKind::BrokenPipe => Ok(()),
+        Err(FindError::Output(error)) => bail!("cannot write to {}: {error}", output::destination()),
         Err(error) => Err(error.into()),
         Ok(()) if found == 0 => bail!("no event in {} matches", source.store),
         Ok(()) => Ok(()),

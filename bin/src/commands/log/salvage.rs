@@ -41,7 +41,7 @@ pub(super) async fn run(from: &StoreUrl, to: &StoreUrl, accept_gaps: bool) -> an
         Err(Broken { error, .. }) => return Err(super::with_advice(error)),
     };
     report::fact("salvaged", format!("{to}, from {from}"));
-    report_intact_part(&sound, &remains);
+    report_intact_part(&sound, &remains).await;
     if let Some(reason) = reason {
         report::fact("reason", reason);
     }
@@ -80,12 +80,12 @@ pub(super) async fn survey(remains: &SalvagedLog, first_bad: Option<Position>) {
         report::fact("first bad", first_bad);
     }
     report::fact("salvageable", "with petstore log salvage:");
-    report_intact_part(&sound, remains);
+    report_intact_part(&sound, remains).await;
 }
 
-fn report_intact_part(sound: &Tally, remains: &SalvagedLog) {
+async fn report_intact_part(sound: &Tally, remains: &SalvagedLog) {
     report::tally(sound);
-    let missing = missing(sound, remains);
+    let missing = missing(sound, remains).await;
     if missing.is_empty() {
         report::fact("unreadable", "nothing");
     } else {
@@ -94,11 +94,6 @@ fn report_intact_part(sound: &Tally, remains: &SalvagedLog) {
         if !left_out.is_empty() {
             let what_to_do = "intact, but after a gap; --accept-gaps salvages them, in a new history";
             report::fact("left out", format!("{}: {what_to_do}", report::ranges(&left_out)));
-        }
-        if remains.missing.is_none() {
-            let first = sound.position().next();
-            let what_to_do = "--accept-gaps salvages those that can, in a new history";
-            report::fact("unknown", format!("whether commits after {first} can be read; {what_to_do}"));
         }
     }
     if !remains.end_is_known {
@@ -111,12 +106,11 @@ fn report_intact_part(sound: &Tally, remains: &SalvagedLog) {
 }
 
 /// The positions that cannot be read, or whose content is wrong.
-fn missing(sound: &Tally, remains: &SalvagedLog) -> Vec<(Position, Position)> {
+async fn missing(sound: &Tally, remains: &SalvagedLog) -> Vec<(Position, Position)> {
     let first_bad = sound.position().next();
-    let Some(mut missing) = remains.missing.clone() else {
-        // The engine cannot read past the damage.
-        return if first_bad <= remains.reach { vec![(first_bad, remains.reach)] } else { vec![] };
-    };
+    let read = transfer::read_around_gaps::<LogError>(&*remains.log, remains.reach, async |_| Ok(()));
+    // Behind a record of a newer format, nothing is certain.
+    let mut missing = read.await.unwrap_or_else(|_| vec![(first_bad, remains.reach)]);
     let found = !missing.iter().any(|(first, last)| (*first..=*last).contains(&first_bad));
     if first_bad <= remains.reach && found {
         missing.insert(0, (first_bad, first_bad));

@@ -5,6 +5,7 @@ use std::{
     time::Duration,
 };
 
+use anyhow::bail;
 use application::{
     LogAccess,
     ports::{Position, ReadBound, StoredRecord},
@@ -22,6 +23,9 @@ const POLL_INTERVAL: Duration = Duration::from_secs(1);
 pub(super) async fn run(source: &SourceArgument, after: Option<u64>) -> anyhow::Result<()> {
     let log = wire::open_source(&source.store, &source.access.access()?).await?;
     let head = log.head().await?;
+    if let Some(after) = after.filter(|after| *after > head.0) {
+        bail!("--after {after} is beyond the end of the log, which is at position {head}");
+    }
     let mut last = Position(after.unwrap_or(head.0.saturating_sub(EXISTING_COMMITS)));
     loop {
         let records = log.read(last, ReadBound::BATCH).await?;

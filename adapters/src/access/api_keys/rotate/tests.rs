@@ -104,7 +104,7 @@ fn a_revoked_key_is_replaced_and_stays_revoked() {
     fixture.file.revoke(&old.id(), fixture.now).unwrap();
     let Rotated { issued, replaced } = fixture.rotate(&old.id(), TimeDelta::hours(1)).unwrap();
     assert_eq!(issued.record.owner, old.id());
-    assert_eq!(replaced.state(fixture.now), KeyState::Revoked);
+    assert_eq!((replaced.state(fixture.now), replaced.end()), (KeyState::Revoked, old.expires));
 }
 
 #[test]
