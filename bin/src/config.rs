@@ -169,7 +169,7 @@ pub(crate) struct ServeArguments {
     #[arg(long, env = "PETSTORE_CORS_ORIGIN", value_name = "ORIGIN", value_delimiter = ',')]
     pub(crate) cors_origin: Vec<Origin>,
     /// What to log: off, error, warn, info, debug or trace, for the whole program or per module.
-    #[arg(long, env = "PETSTORE_LOG", default_value = "info,async_nats=warn", value_name = "FILTER",
+    #[arg(long, env = "PETSTORE_LOG", default_value = "info,async_nats=off", value_name = "FILTER",
           value_parser = log_filter)]
     pub(crate) log: String,
     /// Log every request instead of only those that are refused or fail.

@@ -309,8 +309,7 @@ fn quoted(path: &Path) -> String {
 }
 
 fn start_logging(arguments: &ServeArguments, stderr: &Arc<BackgroundWriter>) -> anyhow::Result<()> {
-    // The NATS client logs every attempt to connect; the engine logs when a connection is lost and when it is back.
-    let filter = EnvFilter::try_new(format!("async_nats=off,{}", arguments.log)).with_context(|| {
+    let filter = EnvFilter::try_new(&arguments.log).with_context(|| {
         format!("--log {} is not a valid filter: use for example info or debug", arguments.log)
     })?;
     // The formatter would print its own errors to standard error directly.

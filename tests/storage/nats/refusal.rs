@@ -8,7 +8,7 @@ use application::{
     ports::{AppendError, EventLog, Fault, LogError, Position, Record, Version},
 };
 use async_nats::jetstream::stream::{Config, DiscardPolicy, RetentionPolicy, StorageType};
-use harness::{App, NatsCluster, NatsSync};
+use harness::{App, CutProxy, NatsCluster, NatsSync};
 
 use super::open;
 
@@ -31,13 +31,14 @@ async fn a_deleted_stream_is_named_as_the_cause() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn a_server_that_is_down_leaves_a_few_lines_in_the_log() {
-    let mut cluster = NatsCluster::start(1, NatsSync::Default).await;
-    let app = App::on(&cluster.url("PETS"));
+async fn a_server_that_closes_connections_leaves_a_few_lines_in_the_log() {
+    let cluster = NatsCluster::start(1, NatsSync::Default).await;
+    let proxy = CutProxy::start(cluster.servers()[0].address()).await;
+    let app = App::on(&format!("nats://{}/PETS", proxy.address()));
     app.add("Rex");
-    cluster.servers_mut()[0].kill();
+    proxy.refuse();
     app.wait_until_not_ready();
-    cluster.servers_mut()[0].start_again();
+    proxy.heal();
     app.wait_until_ready();
     let log = app.printed().1;
     assert!(!log.contains("async_nats"), "{log}");
