@@ -73,15 +73,13 @@ impl Syncing {
     }
 
     /// Asks the servers again if this is a new connection, or if other servers serve the stream than before: one of them may
-    /// have restarted. Earlier answers no longer count.
+    /// have restarted.
     pub(super) async fn follow(&self, epoch: u64, info: &Info) {
         let current = Some((epoch, serving(info)));
         if *self.asked_about.lock() == current {
             return;
         }
-        let mut asking = self.asking.lock().await;
-        let answers = self.ask(&mut asking).await;
-        *self.checked.lock() = answers;
+        self.refresh().await;
         *self.asked_about.lock() = current;
     }
 
