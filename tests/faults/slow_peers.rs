@@ -166,8 +166,9 @@ fn bodies_that_never_end_hold_little_memory() {
 #[test]
 fn a_connection_with_many_unauthenticated_requests_is_closed_and_one_with_keys_is_not() {
     let app = App::start();
+    let behind_proxy = App::start_with(&["--trusted-proxy", "127.0.0.1"]);
     let runtime = tokio::runtime::Runtime::new().unwrap();
-    let statuses = |path: &'static str, key: Option<String>| {
+    let statuses = |app: &App, path: &'static str, key: Option<String>| {
         let address = app.address();
         runtime.block_on(async move {
             let stream = TcpStream::connect(address).await.unwrap();
@@ -194,9 +195,11 @@ fn a_connection_with_many_unauthenticated_requests_is_closed_and_one_with_keys_i
             (taken.len(), closed)
         })
     };
-    let (taken, closed) = statuses("/openapi.json", None);
+    let (taken, closed) = statuses(&app, "/openapi.json", None);
     assert!(closed, "no page needs so many requests at once: {taken} were answered");
-    let (_, closed) = statuses("/v1/pets", None);
+    let (_, closed) = statuses(&app, "/v1/pets", None);
     assert!(closed, "a response without a key counts as well");
-    assert_eq!(statuses("/v1/pets", Some(app.key.clone())), (STREAMS, false));
+    assert_eq!(statuses(&app, "/v1/pets", Some(app.key.clone())), (STREAMS, false));
+    let shared = statuses(&behind_proxy, "/openapi.json", None);
+    assert_eq!(shared, (STREAMS, false), "many clients may share the connection of a proxy");
 }

@@ -124,6 +124,11 @@ impl Admission {
 }
 
 impl Slot {
+    /// Whether many clients may share the connection.
+    pub(super) fn is_of_trusted_proxy(&self) -> bool {
+        self.client.is_none()
+    }
+
     /// Protects the connection from eviction.
     pub(super) fn mark_authenticated(&self) {
         if !self.is_authenticated.swap(true, Relaxed) {

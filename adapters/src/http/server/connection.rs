@@ -154,7 +154,11 @@ impl Connection {
         if in_flight.is_authenticated() {
             self.slot.mark_authenticated();
         }
-        Ok(ResponseBody::wrap(response, in_flight))
+        let response = ResponseBody::wrap(response, in_flight);
+        if !self.slot.is_of_trusted_proxy() {
+            self.slot.activity.evict_if_flooded();
+        }
+        Ok(response)
     }
 }
 

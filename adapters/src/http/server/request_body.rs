@@ -26,9 +26,10 @@ pub(in crate::http) const DRAIN_MAX: u64 = 4 * 1024 * 1024;
 /// Timeout for draining. A slower client may not see the response.
 const DRAIN_TIMEOUT: Duration = Duration::from_secs(5);
 
-/// A request body that drains its rest when it is dropped before its end.
+/// A request body that counts what it has received, and drains its rest when it is dropped before its end.
 struct RequestBody {
     incoming: Option<Incoming>,
+    is_drained: bool,
     /// The bytes received so far, which the reader of the body keeps.
     received: usize,
     request: InFlightRequest,
@@ -43,15 +44,13 @@ pub(in crate::http) struct OutOfMemory;
 pub(super) fn wrap(request: Request<Incoming>, in_flight: &InFlightRequest) -> Request<Body> {
     // A client that waits for `100 Continue` has not sent its body. An HTTP/2 stream could be reset, but some clients
     // then drop the response.
-    let awaits_continue = request.version() < Version::HTTP_2 && request.headers().contains_key(EXPECT);
+    let is_drained = request.version() == Version::HTTP_2 || !request.headers().contains_key(EXPECT);
+    let in_flight = in_flight.clone();
     request.map(|incoming| {
         if incoming.is_end_stream() {
-            Body::empty()
-        } else if awaits_continue {
-            Body::new(incoming)
-        } else {
-            Body::new(RequestBody { incoming: Some(incoming), received: 0, request: in_flight.clone() })
+            return Body::empty();
         }
+        Body::new(RequestBody { incoming: Some(incoming), is_drained, received: 0, request: in_flight })
     })
 }
 
@@ -87,7 +86,10 @@ impl HttpBody for RequestBody {
 impl Drop for RequestBody {
     fn drop(&mut self) {
         self.request.body_ended(self.received);
-        if let Some(incoming) = self.incoming.take().filter(|incoming| !incoming.is_end_stream()) {
+        let is_drained = self.is_drained;
+        if let Some(incoming) =
+            self.incoming.take().filter(|incoming| is_drained && !incoming.is_end_stream())
+        {
             tokio::spawn(drain(incoming, self.request.clone()));
         }
     }

@@ -17,7 +17,7 @@
 //! An endless response lasts as long as the client reads its chunks, and may pause between them.
 //!
 //! When the service stops, a connection without an authenticated request has [`DRAIN_TIMEOUT`] left. A connection with
-//! too many responses to unauthenticated requests is closed.
+//! too many unread responses to unauthenticated requests is closed, unless a trusted proxy shares it among clients.
 //!
 //! An HTTP/2 connection is idle when no stream is open: only hyper can parse the frames of its heads.
 
@@ -188,6 +188,17 @@ impl Activity {
         state.is_evicted
     }
 
+    /// Ends the connection if it has too many unread responses to unauthenticated requests.
+    pub(super) fn evict_if_flooded(&self) {
+        let max = if self.has_pressure() { 1 } else { UNAUTHENTICATED_MAX };
+        let mut state = self.state.lock();
+        let is_unauthenticated = |request: &&Request| !request.is_authenticated && request.unread > 0;
+        if state.in_flight.iter().filter(is_unauthenticated).count() > max {
+            state.is_evicted = true;
+            self.watchdog.wake();
+        }
+    }
+
     /// Records bytes from the client.
     pub(super) fn received(&self, bytes: &[u8]) {
         let mut state = self.state.lock();
@@ -302,22 +313,13 @@ impl InFlightRequest {
         state.in_flight.iter().any(|request| request.id == self.0.id && request.is_authenticated)
     }
 
-    /// Records that the client can read the response. Closes the connection if it has too many responses to
-    /// unauthenticated requests.
+    /// Records that the client can read the response.
     pub(super) fn response_began(&self, extent: Extent) {
         self.update(|request| {
             request.extent = extent;
             request.unread = usize::from(extent == Extent::Bounded);
             request.progress = Instant::now();
         });
-        let Activity { state, watchdog, .. } = &*self.0.activity;
-        let max = if self.0.activity.has_pressure() { 1 } else { UNAUTHENTICATED_MAX };
-        let mut state = state.lock();
-        let is_unauthenticated = |request: &&Request| !request.is_authenticated && request.unread > 0;
-        if state.in_flight.iter().filter(is_unauthenticated).count() > max {
-            state.is_evicted = true;
-            watchdog.wake();
-        }
     }
 
     /// Records a chunk that holds this much memory until the client has read it.

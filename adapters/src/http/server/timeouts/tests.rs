@@ -160,6 +160,7 @@ fn a_connection_with_too_many_unauthenticated_responses_is_closed() {
             request.mark_authenticated();
         }
         request.response_began(Extent::Bounded);
+        activity.evict_if_flooded();
         request
     };
     let _authenticated: Vec<_> = (0..100).map(|_| responding(true)).collect();
