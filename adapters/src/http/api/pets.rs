@@ -2,6 +2,7 @@
 
 use application::{CreatePet, LogPosition};
 use axum::{
+    body::Body,
     extract::{Path, rejection::PathRejection},
     http::{
         HeaderName, HeaderValue, StatusCode,
@@ -42,9 +43,11 @@ pub(crate) async fn list(
     }
     let mut page = pet_json::Page::with_capacity(query.limit);
     let (end, position) = client.store.list(&query, &mut |pet| page.push(pet))?;
-    let validators = validators(EntityTag::of_version(&end.version), position);
+    // A commit may have come in between.
+    let tag = if end.version == version { tag } else { EntityTag::of_version(&end.version) };
+    let validators = validators(tag, position);
     let link = end.next.map(|after| [(LINK, next_page(&query, after))]);
-    Ok(([(CONTENT_TYPE, JSON)], validators, link, page.into_json()).into_response())
+    Ok(([(CONTENT_TYPE, JSON)], validators, link, Body::from(page.into_json())).into_response())
 }
 
 /// `POST /v1/pets`. The response is sent after the pet is durable and readable.
@@ -58,7 +61,8 @@ pub(crate) async fn create(
     let location = header_value(["/v1/pets/", itoa::Buffer::new().format(created.pet.id.get())].concat());
     let replayed = created.replayed.then_some([idempotency::REPLAYED]);
     let headers = [(CONTENT_TYPE, JSON), (LOCATION, location)];
-    Ok((StatusCode::CREATED, headers, replayed, pet_json::pet((&created.pet).into())).into_response())
+    Ok((StatusCode::CREATED, headers, replayed, Body::from(pet_json::pet((&created.pet).into())))
+        .into_response())
 }
 
 /// `GET /v1/pets/{petId}`, deprecated. Text that is no id names no pet.
@@ -79,7 +83,7 @@ pub(crate) async fn get(
     if condition.matches(&tag) {
         return Ok((StatusCode::NOT_MODIFIED, validators(tag, position)).into_response());
     }
-    Ok(([(CONTENT_TYPE, JSON)], validators(tag, position), json).into_response())
+    Ok(([(CONTENT_TYPE, JSON)], validators(tag, position), Body::from(json)).into_response())
 }
 
 /// The headers of a response that clients may store, and the commit that it shows.
