@@ -7,8 +7,8 @@ use std::{
 
 use harness::{files_below, root};
 
-/// Folders whose files the documentation refers to.
-const FOLDERS: [&str; 6] = ["domain", "application", "adapters", "bin", "tests", "docs"];
+/// Directories whose files the documentation refers to.
+const DIRECTORIES: [&str; 6] = ["domain", "application", "adapters", "bin", "tests", "docs"];
 
 /// A page of the documentation.
 struct Page {
@@ -47,8 +47,8 @@ impl Page {
 
 fn pages() -> Vec<Page> {
     let mut paths = vec![root().join("README.md"), root().join("CHANGELOG.md")];
-    for folder in ["docs", "docs/decisions"] {
-        paths.extend(fs::read_dir(root().join(folder)).unwrap().map(|entry| entry.unwrap().path()));
+    for directory in ["docs", "docs/decisions"] {
+        paths.extend(fs::read_dir(root().join(directory)).unwrap().map(|entry| entry.unwrap().path()));
     }
     paths.retain(|path| path.extension().is_some_and(|extension| extension == "md"));
     paths.into_iter().map(Page::read).collect()
@@ -56,7 +56,7 @@ fn pages() -> Vec<Page> {
 
 /// Every file that a page can refer to.
 fn files() -> Vec<PathBuf> {
-    FOLDERS.iter().flat_map(|folder| files_below(&root().join(folder))).collect()
+    DIRECTORIES.iter().flat_map(|directory| files_below(&root().join(directory))).collect()
 }
 
 /// What stands between backticks.
@@ -67,10 +67,11 @@ fn code_spans(prose: &str) -> impl Iterator<Item = &str> {
 /// Whether this is a path in the repository, or the end of one, rather than a command or a pattern.
 fn is_path(code: &str) -> bool {
     let plain = code.chars().all(|c| c.is_ascii_alphanumeric() || "_-./".contains(c));
-    let in_a_folder =
-        FOLDERS.iter().any(|folder| code.strip_prefix(folder).is_some_and(|rest| rest.starts_with('/')));
+    let in_a_directory = DIRECTORIES
+        .iter()
+        .any(|directory| code.strip_prefix(directory).is_some_and(|rest| rest.starts_with('/')));
     let is_source = Path::new(code).extension().is_some_and(|extension| extension == "rs");
-    plain && (in_a_folder || is_source)
+    plain && (in_a_directory || is_source)
 }
 
 /// The tests that commands in the documentation select by name.
