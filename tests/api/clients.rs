@@ -7,8 +7,8 @@ use harness::{App, CutProxy, petstore, python_tool, root, succeed, tools};
 #[test]
 fn a_generated_client_adds_and_lists_pets() {
     let app = App::start();
-    let folder = tempfile::tempdir().unwrap();
-    fs::write(folder.path().join("openapi.json"), petstore(["openapi"]).stdout).unwrap();
+    let directory = tempfile::tempdir().unwrap();
+    fs::write(directory.path().join("openapi.json"), petstore(["openapi"]).stdout).unwrap();
     let generator = &mut python_tool("openapi-python-client");
     generator.args([
         "generate",
@@ -19,14 +19,14 @@ fn a_generated_client_adds_and_lists_pets() {
         "--output-path",
         "pet_store_client",
     ]);
-    let generated = succeed(generator.env("PATH", tools_first()).current_dir(folder.path()));
+    let generated = succeed(generator.env("PATH", tools_first()).current_dir(directory.path()));
     assert!(!generated.contains("Warning") && !generated.contains("Error"), "{generated}");
     let client = &mut python_tool("python");
     client
         .arg(root().join("tests/api/clients/generated.py"))
         .arg(format!("http://{}", app.address()))
         .arg(&app.key);
-    let printed = succeed(client.env("PYTHONPATH", folder.path()));
+    let printed = succeed(client.env("PYTHONPATH", directory.path()));
     println!("{printed}");
     assert_eq!(
         printed.lines().collect::<Vec<_>>(),
@@ -84,13 +84,13 @@ async fn the_python_and_javascript_in_the_api_page_add_one_pet_even_if_the_respo
 
 /// Runs a block of the documentation as a user would who has just started the service.
 fn run_snippet(app: &App, address: &str, code: &str, command: &mut Command) -> String {
-    let folder = tempfile::tempdir().unwrap();
-    fs::create_dir(folder.path().join("petstore-data")).unwrap();
-    fs::write(folder.path().join("petstore-data/first-key"), format!("{}\n", app.key)).unwrap();
+    let directory = tempfile::tempdir().unwrap();
+    fs::create_dir(directory.path().join("petstore-data")).unwrap();
+    fs::write(directory.path().join("petstore-data/first-key"), format!("{}\n", app.key)).unwrap();
     // Node.js needs the extension, the others ignore it.
-    let file = folder.path().join("snippet.mjs");
+    let file = directory.path().join("snippet.mjs");
     fs::write(&file, code.replace("127.0.0.1:8080", address)).unwrap();
-    succeed(command.arg(&file).current_dir(folder.path()))
+    succeed(command.arg(&file).current_dir(directory.path()))
 }
 
 /// The first block of this language in a section of a page.

@@ -7,8 +7,8 @@ use std::{
 
 use harness::{files_below, root};
 
-/// Folders whose files the documentation refers to.
-const FOLDERS: [&str; 6] = ["domain", "application", "adapters", "bin", "tests", "docs"];
+/// Directories whose files the documentation refers to.
+const DIRECTORIES: [&str; 6] = ["domain", "application", "adapters", "bin", "tests", "docs"];
 
 /// A page of the documentation.
 struct Page {
@@ -55,7 +55,7 @@ fn pages() -> Vec<Page> {
 
 /// Every file that a page can refer to.
 fn files() -> Vec<PathBuf> {
-    FOLDERS.iter().flat_map(|folder| files_below(&root().join(folder))).collect()
+    DIRECTORIES.iter().flat_map(|directory| files_below(&root().join(directory))).collect()
 }
 
 /// What stands between backticks.
@@ -66,10 +66,11 @@ fn code_spans(prose: &str) -> impl Iterator<Item = &str> {
 /// Whether this is a path in the repository, or the end of one, rather than a command or a pattern.
 fn is_path(code: &str) -> bool {
     let plain = code.chars().all(|c| c.is_ascii_alphanumeric() || "_-./".contains(c));
-    let in_a_folder =
-        FOLDERS.iter().any(|folder| code.strip_prefix(folder).is_some_and(|rest| rest.starts_with('/')));
+    let in_a_directory = DIRECTORIES
+        .iter()
+        .any(|directory| code.strip_prefix(directory).is_some_and(|rest| rest.starts_with('/')));
     let is_source = Path::new(code).extension().is_some_and(|extension| extension == "rs");
-    plain && (in_a_folder || is_source)
+    plain && (in_a_directory || is_source)
 }
 
 /// The tests that commands in the documentation select by name.
@@ -189,7 +190,8 @@ fn every_message_on_the_troubleshooting_page_is_in_the_sources() {
     let page = Page::read(root().join("docs/troubleshooting.md")).prose();
     let sources = ["application", "adapters", "bin"].map(|package| files_below(&root().join(package)));
     let sources: String = sources.iter().flatten().filter_map(|file| fs::read_to_string(file).ok()).collect();
-    let plain = |text: &str| text.split_whitespace().filter(|word| *word != "\\").collect::<Vec<_>>().join(" ");
+    let plain =
+        |text: &str| text.split_whitespace().filter(|word| *word != "\\").collect::<Vec<_>>().join(" ");
     let sources = plain(&sources);
     let mut messages = 0;
     for row in page.lines().filter(|line| line.starts_with("| ")) {
