@@ -35,8 +35,8 @@ fn pets_are_added_and_listed_over_http_2() {
 #[test]
 fn errors_over_http_2_have_the_error_shape_too() {
     let app = App::start();
-    let folder = tempfile::tempdir().unwrap();
-    let large = folder.path().join("large.json");
+    let directory = tempfile::tempdir().unwrap();
+    let large = directory.path().join("large.json");
     std::fs::write(&large, format!(r#"{{"name":"{}"}}"#, "x".repeat(2_000_000))).unwrap();
     let large = format!("@{}", large.display());
     let json = ["--header", "Content-Type: application/json", "--data"];

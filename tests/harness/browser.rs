@@ -32,18 +32,18 @@ pub struct Browser {
     address: SocketAddr,
     session: String,
     /// The profile and the driver's output.
-    _folder: TempDir,
+    _directory: TempDir,
 }
 
 impl Browser {
     /// Starts the browser.
     pub fn start() -> Self {
-        let folder = tempfile::tempdir().expect("a temporary folder");
-        let log = folder.path().join("chromedriver.log");
+        let directory = tempfile::tempdir().expect("a temporary directory");
+        let log = directory.path().join("chromedriver.log");
         let driver = Command::new("chromedriver")
             .arg("--port=0")
             .stdin(Stdio::null())
-            .stdout(File::create(&log).expect("the folder can be written"))
+            .stdout(File::create(&log).expect("the directory can be written"))
             .stderr(Stdio::null())
             .spawn()
             .expect("chromedriver runs; tests/run installs it");
@@ -51,9 +51,9 @@ impl Browser {
             let printed = fs::read_to_string(&log).ok()?;
             printed.split_once("successfully on port ")?.1.split_once('.')?.0.parse().ok()
         });
-        let profile = format!("--user-data-dir={}", folder.path().join("profile").display());
+        let profile = format!("--user-data-dir={}", directory.path().join("profile").display());
         let address = ([127, 0, 0, 1], port).into();
-        let mut browser = Self { driver, address, session: String::new(), _folder: folder };
+        let mut browser = Self { driver, address, session: String::new(), _directory: directory };
         let capabilities = json!({ "alwaysMatch": {
             "goog:chromeOptions": { "args": arguments(&profile) },
             "goog:loggingPrefs": { "browser": "ALL", "performance": "ALL" },
@@ -130,9 +130,9 @@ impl Browser {
                 assert!(overflow <= 0, "{seen} scrolls sideways by {overflow}");
                 self.run(&axe);
                 assert_eq!(self.run_async(violations), json!([]), "{seen}");
-                if let Some(folder) = env::var_os(SCREENSHOTS) {
-                    let file = root().join(folder).join(format!("{seen}.png"));
-                    fs::write(file, self.screenshot()).expect("the folder can be written");
+                if let Some(directory) = env::var_os(SCREENSHOTS) {
+                    let file = root().join(directory).join(format!("{seen}.png"));
+                    fs::write(file, self.screenshot()).expect("the directory can be written");
                 }
             }
         }
