@@ -168,18 +168,21 @@ fn every_guarantee_names_files_with_tests() {
 }
 
 #[test]
-fn every_point_of_the_security_page_names_a_test() {
+fn every_risk_on_the_security_page_has_tests() {
     let page = Page::read(root().join("docs/security.md")).prose();
-    let table = page.split("| risk | what petstore does | shown by |").nth(1).expect("a table of risks");
-    let rows: Vec<_> = table.lines().skip(2).take_while(|line| line.starts_with('|')).collect();
-    assert_eq!(rows.len(), 10, "{rows:?}");
-    for (index, row) in rows.iter().enumerate() {
-        assert!(row.starts_with(&format!("| API{} ", index + 1)), "{row}");
-        let shown = row.trim_end_matches(['|', ' ']).rsplit('|').next().unwrap();
+    let risks = rows(&page, "| risk | what petstore does |");
+    assert_eq!(risks.len(), 10, "{risks:?}");
+    let tests = page.split_once("\n## Tests\n").expect("a section with tests").1;
+    for (index, row) in risks.iter().enumerate() {
+        let risk = format!("API{}", index + 1);
+        assert!(row.starts_with(&format!("| {risk} ")), "{row}");
+        let listed =
+            tests.split_once(&format!("- **{risk}**: ")).unwrap_or_else(|| panic!("no tests for {risk}")).1;
+        let listed = listed.split("\n- ").next().unwrap();
         // That the files and functions exist is checked for every page.
         assert!(
-            code_spans(shown).any(|code| is_path(code.split("::").next().unwrap()) && code.contains("::")),
-            "{row}"
+            code_spans(listed).any(|code| is_path(code.split("::").next().unwrap()) && code.contains("::")),
+            "{listed}"
         );
     }
 }
@@ -204,4 +207,26 @@ fn every_message_on_the_troubleshooting_page_is_in_the_sources() {
         }
     }
     assert!(messages > 25, "{messages}");
+}
+
+#[test]
+fn decision_records_are_short_dated_numbered_and_indexed() {
+    let directory = root().join("docs/decisions");
+    let index = fs::read_to_string(directory.join("README.md")).unwrap();
+    let names =
+        fs::read_dir(&directory).unwrap().map(|entry| entry.unwrap().file_name().into_string().unwrap());
+    let mut names: Vec<_> = names.filter(|name| name != "README.md").collect();
+    names.sort();
+    for (name, number) in names.iter().zip(1..) {
+        let text = fs::read_to_string(directory.join(name)).unwrap();
+        let title = text.lines().next().and_then(|line| line.strip_prefix(&format!("# {number}. ")));
+        let title = title.unwrap_or_else(|| panic!("{name} is number {number}"));
+        assert!(name.starts_with(&format!("{number:04}-")), "{name} is number {number}");
+        assert!(text.lines().count() <= 40, "{name} is too long");
+        for part in ["\n- Status: ", "\n- Date: ", "\n## Context\n", "\n## Decision\n", "\n## Consequences\n"]
+        {
+            assert!(text.contains(part), "{name} lacks {part:?}");
+        }
+        assert!(index.contains(&format!("| {number} | [{title}]({name}) |")), "the index lacks {name}");
+    }
 }
