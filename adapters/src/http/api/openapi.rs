@@ -95,7 +95,7 @@ mod tests {
     }
 
     /// Every error that has an example in the file.
-    fn errors() -> [ApiError; 19] {
+    fn errors() -> [ApiError; 20] {
         let position = HeaderMap::from_iter([(LOG_POSITION, "x".parse().unwrap())]);
         [
             ApiError::invalid(list_query::parse("limit=0", Handling::Lenient).unwrap_err()),
@@ -108,6 +108,7 @@ mod tests {
             ApiError::NO_SUCH_PET,
             ApiError::RequestTimeout,
             ApiError::IdempotencyKeyReused,
+            ApiError::PreconditionFailed,
             ApiError::PayloadTooLarge,
             ApiError::UnsupportedMediaType("Content-Type must be application/json in UTF-8"),
             ApiError::Internal,
