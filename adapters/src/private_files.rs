@@ -1,9 +1,9 @@
-//! Private files: created 0600 in folders created 0700, and replaced atomically. A leaf that every adapter may use.
+//! Private files: created 0600 in directories created 0700, and replaced atomically. A leaf that every adapter may use.
 //!
 //! Two kinds of files are kept apart. A file that an operator names may be a link, so it is opened wherever the
 //! link leads. A file that the program creates beside it is its own: it is never opened through a symbolic link,
 //! it must be a regular file with one name, and only a file that was just created gets another owner. The program
-//! may run as root in a folder that belongs to the user of the service, and that user may have put anything there.
+//! may run as root in a directory that belongs to the user of the service, and that user may have put anything there.
 
 use std::{
     ffi::OsStr,
@@ -23,9 +23,9 @@ use rustix::{
     process::geteuid,
 };
 
-/// Only the user that runs the service may read files and look into folders.
+/// Only the user that runs the service may read files and look into directories.
 pub(crate) const FILE_MODE: u32 = 0o600;
-pub(crate) const FOLDER_MODE: u32 = 0o700;
+pub(crate) const DIRECTORY_MODE: u32 = 0o700;
 
 /// How long to wait before trying again to take a lock: the system does not wait for one with a deadline.
 const LOCK_RETRY_DELAY: Duration = Duration::from_millis(10);
@@ -35,9 +35,9 @@ const NEVER_WAIT: OFlags = OFlags::NONBLOCK.union(OFlags::CLOEXEC);
 /// How files of our own are opened, existing or new.
 const OWN: OFlags = OFlags::RDWR.union(OFlags::NOFOLLOW).union(NEVER_WAIT);
 
-/// The folder that a file or folder lies in.
-pub(crate) fn folder_of(path: &Path) -> &Path {
-    path.parent().filter(|folder| !folder.as_os_str().is_empty()).unwrap_or(Path::new("."))
+/// The directory that a file or directory lies in.
+pub(crate) fn directory_of(path: &Path) -> &Path {
+    path.parent().filter(|directory| !directory.as_os_str().is_empty()).unwrap_or(Path::new("."))
 }
 
 /// `path` with something added to its last part.
@@ -47,15 +47,15 @@ pub(crate) fn beside(path: &Path, suffix: &str) -> PathBuf {
     name.into()
 }
 
-/// Creates the folder and the missing ones above it. After `Ok` they survive a power cut.
-pub(crate) fn create_folders(path: &Path) -> io::Result<()> {
-    let missing: Vec<_> = path.ancestors().take_while(|folder| !folder.exists()).collect();
-    DirBuilder::new().recursive(true).mode(FOLDER_MODE).create(path)?;
-    missing.into_iter().try_for_each(|folder| sync_folder(folder_of(folder)))
+/// Creates the directory and the missing ones above it. After `Ok` they survive a power cut.
+pub(crate) fn create_directories(path: &Path) -> io::Result<()> {
+    let missing: Vec<_> = path.ancestors().take_while(|directory| !directory.exists()).collect();
+    DirBuilder::new().recursive(true).mode(DIRECTORY_MODE).create(path)?;
+    missing.into_iter().try_for_each(|directory| sync_directory(directory_of(directory)))
 }
 
-/// Brings the names of the files in a folder to the disk.
-pub(crate) fn sync_folder(path: &Path) -> io::Result<()> {
+/// Brings the names of the files in a directory to the disk.
+pub(crate) fn sync_directory(path: &Path) -> io::Result<()> {
     File::open(path)?.sync_all()
 }
 
@@ -142,13 +142,13 @@ pub(crate) fn check_file(path: &Path) -> io::Result<()> {
     }
 }
 
-/// The same for a folder.
-pub(crate) fn check_folder(path: &Path) -> io::Result<()> {
+/// The same for a directory.
+pub(crate) fn check_directory(path: &Path) -> io::Result<()> {
     match path.symlink_metadata() {
         Err(error) if error.kind() == io::ErrorKind::NotFound => Ok(()),
         Ok(about) if about.is_dir() => Ok(()),
         Ok(about) if about.is_symlink() => Err(at(path, &link())),
-        Ok(_) => Err(at(path, &invalid("it is not a folder"))),
+        Ok(_) => Err(at(path, &invalid("it is not a directory"))),
         Err(error) => Err(error),
     }
 }
@@ -176,18 +176,18 @@ pub(crate) fn replace(path: &Path, content: &[u8]) -> io::Result<()> {
 
 /// Replaces a file as [`replace`] does with what `write` puts into it, and returns it still open.
 ///
-/// Creating and renaming happen in one open folder, so renaming that folder meanwhile leads nowhere else; the
+/// Creating and renaming happen in one open directory, so renaming that directory meanwhile leads nowhere else; the
 /// crate `tempfile` works on paths and cannot promise that.
 pub(crate) fn replace_with(path: &Path, write: impl FnOnce(&mut File) -> io::Result<()>) -> io::Result<File> {
     let place = Place::of(path)?;
     let draft_path = beside(path, ".new");
-    let draft = Place { folder: place.folder.try_clone()?, name: name_of(&draft_path)? };
+    let draft = Place { directory: place.directory.try_clone()?, name: name_of(&draft_path)? };
     // A process that was killed may have left one behind.
     draft.remove_if_there()?;
     let stored = draft.create_like(place.owner_of_regular_file()).and_then(|mut file| {
         write(&mut file)?;
         file.sync_all()?;
-        renameat(&draft.folder, draft.name, &place.folder, place.name)?;
+        renameat(&draft.directory, draft.name, &place.directory, place.name)?;
         Ok(file)
     });
     if stored.is_err() {
@@ -195,7 +195,7 @@ pub(crate) fn replace_with(path: &Path, write: impl FnOnce(&mut File) -> io::Res
         let _ = draft.remove_if_there();
     }
     let file = stored?;
-    place.folder.sync_all()?;
+    place.directory.sync_all()?;
     Ok(file)
 }
 
@@ -207,11 +207,11 @@ pub(crate) fn is_writable_by_others(path: &Path) -> bool {
 /// Whether every user may put another file in the place of this one: others can write to its directory. In a sticky
 /// directory they cannot replace a file of root or of this user.
 pub(crate) fn is_replaceable_by_others(path: &Path) -> bool {
-    let folder = folder_of(path);
-    let (Ok(about), Ok(file)) = (folder.metadata(), path.symlink_metadata()) else { return false };
+    let directory = directory_of(path);
+    let (Ok(about), Ok(file)) = (directory.metadata(), path.symlink_metadata()) else { return false };
     let is_sticky = about.mode() & 0o1000 != 0;
     let is_ours = file.uid() == 0 || file.uid() == geteuid().as_raw();
-    about.mode() & 0o002 != 0 && !(is_sticky && is_ours) && !is_mounted_read_only(folder)
+    about.mode() & 0o002 != 0 && !(is_sticky && is_ours) && !is_mounted_read_only(directory)
 }
 
 fn is_mounted_read_only(path: &Path) -> bool {
@@ -223,9 +223,9 @@ pub(crate) fn is_readable_by_all(path: &Path) -> bool {
     path.metadata().is_ok_and(|file| file.mode() & 0o004 != 0)
 }
 
-/// A name in an open folder.
+/// A name in an open directory.
 struct Place<'a> {
-    folder: File,
+    directory: File,
     name: &'a OsStr,
 }
 
@@ -235,12 +235,12 @@ type Owner = (u32, u32);
 impl<'a> Place<'a> {
     fn of(path: &'a Path) -> io::Result<Self> {
         let flags = OFlags::RDONLY | OFlags::DIRECTORY | OFlags::CLOEXEC;
-        let folder = File::from(openat(CWD, folder_of(path), flags, Mode::empty())?);
-        Ok(Self { folder, name: name_of(path)? })
+        let directory = File::from(openat(CWD, directory_of(path), flags, Mode::empty())?);
+        Ok(Self { directory, name: name_of(path)? })
     }
 
     fn open(&self, flags: OFlags) -> io::Result<File> {
-        let file = match openat(&self.folder, self.name, flags, Mode::empty()) {
+        let file = match openat(&self.directory, self.name, flags, Mode::empty()) {
             Err(Errno::LOOP) => return Err(link()),
             opened => File::from(opened?),
         };
@@ -253,13 +253,13 @@ impl<'a> Place<'a> {
     }
 
     /// Creates a file that does not exist yet. What root creates for a service that runs as another user belongs
-    /// to `owner`, or else to the owner of the folder: otherwise the service could not read it.
+    /// to `owner`, or else to the owner of the directory: otherwise the service could not read it.
     fn create_like(&self, owner: Option<Owner>) -> io::Result<File> {
         let flags = OWN | OFlags::CREATE | OFlags::EXCL;
-        let file = File::from(openat(&self.folder, self.name, flags, Mode::from_raw_mode(FILE_MODE))?);
+        let file = File::from(openat(&self.directory, self.name, flags, Mode::from_raw_mode(FILE_MODE))?);
         if geteuid().is_root() {
-            let folder = self.folder.metadata()?;
-            let (user, group) = owner.unwrap_or((folder.uid(), folder.gid()));
+            let directory = self.directory.metadata()?;
+            let (user, group) = owner.unwrap_or((directory.uid(), directory.gid()));
             // Where even root may not do that, the file stays root's, and the service says that it cannot read it.
             let _ = fchown(&file, Some(user), Some(group));
         }
@@ -267,13 +267,13 @@ impl<'a> Place<'a> {
     }
 
     fn owner_of_regular_file(&self) -> Option<Owner> {
-        let about = statat(&self.folder, self.name, AtFlags::SYMLINK_NOFOLLOW).ok()?;
+        let about = statat(&self.directory, self.name, AtFlags::SYMLINK_NOFOLLOW).ok()?;
         let alone = FileType::from_raw_mode(about.st_mode).is_file() && about.st_nlink == 1;
         alone.then_some((about.st_uid, about.st_gid))
     }
 
     fn remove_if_there(&self) -> io::Result<()> {
-        match unlinkat(&self.folder, self.name, AtFlags::empty()) {
+        match unlinkat(&self.directory, self.name, AtFlags::empty()) {
             Ok(()) | Err(Errno::NOENT) => Ok(()),
             Err(error) => Err(error.into()),
         }

@@ -14,7 +14,7 @@ use application::{
 use serde::{Deserialize, Serialize};
 use uuid::Uuid;
 
-use crate::private_files::{beside, create_file, create_folders, folder_of, lock, read, replace};
+use crate::private_files::{beside, create_directories, create_file, directory_of, lock, read, replace};
 
 /// Far more than a record takes.
 const SIZE_MAX: u64 = 64 * 1024;
@@ -50,7 +50,7 @@ impl StateRecord {
 
     /// Creates the directory if it is missing, and makes sure that the record can be updated.
     pub fn prepare(&self) -> io::Result<()> {
-        create_folders(folder_of(&self.file))?;
+        create_directories(directory_of(&self.file))?;
         let _lock = self.lock()?;
         let draft = beside(&self.file, ".new");
         create_file(&draft)?;

@@ -34,7 +34,7 @@ pub(crate) const APPEND_TIMEOUT: Duration = Duration::from_secs(5);
 const RETRY_DELAY: Duration = Duration::from_millis(500);
 /// How often an idle writer checks a log that has no follower.
 const IDLE_CHECK_INTERVAL: Duration = Duration::from_secs(1);
-/// How often the writer yields at most before it makes a commit of the requests that have arrived (docs/decisions/0058).
+/// How often the writer yields at most before it makes a commit of the requests that have arrived (docs/decisions/0012).
 const MAX_YIELDS: usize = 6;
 /// How many yields in a row may bring no request. One is not enough: the runtime runs a task that has yielded before the
 /// tasks whose sockets it has just found ready.

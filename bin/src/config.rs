@@ -27,6 +27,7 @@ use crate::{
         completions::CompletionsArguments, health::HealthArguments, keys::KeysCommand, man::ManArguments,
     },
     store_url::StoreUrl,
+    version,
     wire::StoreOptions,
 };
 
@@ -34,7 +35,7 @@ pub(crate) use log::{AccessArguments, LogCommand, SourceArgument};
 
 /// An inventory service for a pet store, on a durable append-only log.
 #[derive(Debug, Parser)]
-#[command(name = "petstore", version, propagate_version = true, max_term_width = 100)]
+#[command(name = "petstore", version, long_version = version::LONG.as_str(), propagate_version = true, max_term_width = 100)]
 pub(crate) struct Cli {
     #[command(subcommand)]
     pub(crate) command: Command,

@@ -321,8 +321,8 @@ mod tests {
 
     #[tokio::test(flavor = "multi_thread")]
     async fn a_row_in_the_table_of_engines_opens_and_reads_its_stores() {
-        let folder = tempfile::tempdir().unwrap();
-        let place = folder.path().join("log").display().to_string();
+        let directory = tempfile::tempdir().unwrap();
+        let place = directory.path().join("log").display().to_string();
         let url = StoreUrl::Engine { engine: &TABLE[0], place };
         contract::a_reopened_log_holds_everything(async || open_log(&url).await.unwrap()).await;
         let id = CommitId(uuid::Uuid::nil());

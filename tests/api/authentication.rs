@@ -201,7 +201,7 @@ fn a_revoked_key_stops_working_while_another_process_holds_the_lock() {
     let file = app.keys_file();
     let path = file.to_str().unwrap();
     let other = app.issue_key(&["--name", "other"]);
-    let lock = fs::File::open(app.folder().join("keys.toml.lock")).unwrap();
+    let lock = fs::File::open(app.directory().join("keys.toml.lock")).unwrap();
     lock.lock().unwrap();
     // The service wants to record this use, and cannot.
     wait_for_status(&app, &other, 200);
@@ -267,7 +267,7 @@ fn a_broken_or_vanished_key_file_changes_nothing() {
     let app = App::start();
     let file = app.keys_file();
     let sound = fs::read(&file).unwrap();
-    let replacement = app.folder().join("replacement");
+    let replacement = app.directory().join("replacement");
     for broken in [Some(&b"not [toml"[..]), Some(b""), None] {
         let warnings = || app.printed().1.matches("WARN").count();
         let warnings_before = warnings();

@@ -198,7 +198,7 @@ fn probes_need_no_key_and_reveal_no_secrets() {
     assert_eq!(app.anonymous("GET", "/livez").send().status, 200);
     let ready = app.anonymous("GET", "/readyz").send();
     assert_eq!(ready.status, 200);
-    let folder = app.folder().to_str().unwrap();
-    assert!(!ready.text().contains(folder), "{}", ready.text());
+    let directory = app.directory().to_str().unwrap();
+    assert!(!ready.text().contains(directory), "{}", ready.text());
     assert!(ready.text().contains("sled"), "the engine is named: {}", ready.text());
 }

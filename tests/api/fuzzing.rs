@@ -43,12 +43,12 @@ fn every_response_to_a_generated_request_is_described() {
 
 /// Runs schemathesis, and returns what it printed. Any finding fails the test with its words.
 fn fuzz(url: &str, key: &str, seed: usize, examples: usize) -> String {
-    let folder = tempfile::tempdir().unwrap();
-    let settings = folder.path().join("schemathesis.toml");
+    let directory = tempfile::tempdir().unwrap();
+    let settings = directory.path().join("schemathesis.toml");
     fs::write(&settings, settings_for(examples)).unwrap();
     let schemathesis = &mut python_tool("schemathesis");
     schemathesis
-        .current_dir(folder.path())
+        .current_dir(directory.path())
         .arg("--config-file")
         .arg(&settings)
         .args(["run", &format!("{url}/openapi.json"), "--url", &format!("{url}/v1")])

@@ -93,7 +93,7 @@ fn a_key_has_1_to_255_visible_characters_and_is_given_once() {
 #[test]
 fn a_key_survives_a_clock_that_is_30_days_wrong_and_a_restart() {
     let library = ["/usr/lib/x86_64-linux-gnu", "/usr/lib/aarch64-linux-gnu"]
-        .map(|folder| format!("{folder}/faketime/libfaketimeMT.so.1"))
+        .map(|directory| format!("{directory}/faketime/libfaketimeMT.so.1"))
         .into_iter()
         .find(|path| fs::exists(path).unwrap())
         .expect("the package faketime is installed");

@@ -101,8 +101,8 @@ fn a_changed_key_file_does_not_renew_what_a_key_has_used_up() {
 
 #[test]
 fn the_limit_of_the_service_is_not_stored_with_new_keys() {
-    let folder = tempfile::tempdir().unwrap();
-    let keys = folder.path().join("keys.toml");
+    let directory = tempfile::tempdir().unwrap();
+    let keys = directory.path().join("keys.toml");
     let issued = std::process::Command::new(harness::program())
         .args(["keys", "issue", "--name", "a", "--keys", keys.to_str().unwrap()])
         .env("PETSTORE_RATE_LIMIT", "5/s")

@@ -40,8 +40,8 @@ fn assert_told_apart(app: &App, ours: &[&String], lost: &[&String]) {
 #[test]
 fn a_position_of_the_history_that_a_restore_took_away_is_rejected() {
     for engine in ["sled", "sqlite"] {
-        let folder = tempfile::tempdir().unwrap();
-        let store = |name: &str| format!("{engine}:{}", folder.path().join(name).display());
+        let directory = tempfile::tempdir().unwrap();
+        let store = |name: &str| format!("{engine}:{}", directory.path().join(name).display());
         let mut app = App::on(&store("log"));
         let shared = add(&app, "Rex");
         app.terminate();

@@ -82,9 +82,9 @@ fn main() {
 }
 
 fn start(program: &Path, engine: &str) -> App {
-    let folder = tempfile::tempdir().expect("a temporary folder");
-    let store = format!("{engine}:{}", folder.path().join("log").display());
-    let app = App::start_on(program, &store, folder, &[]);
+    let directory = tempfile::tempdir().expect("a temporary directory");
+    let store = format!("{engine}:{}", directory.path().join("log").display());
+    let app = App::start_on(program, &store, directory, &[]);
     pin(app.pid(), SERVER_CORE);
     app
 }

@@ -176,10 +176,10 @@ struct Counts {
 
 /// Starts the program, adds some pets, sends so many requests one after the other, and stops the program.
 fn run(method: &str, paths: &[&str], body: &str, requests: usize) -> Counts {
-    let folder = tempfile::tempdir().expect("a temporary folder");
-    let profiles = folder.path().join("profiles");
-    fs::create_dir(&profiles).expect("the folder is new");
-    let mut app = App::stopped_on(program(), "memory:", folder, &FLAGS);
+    let directory = tempfile::tempdir().expect("a temporary directory");
+    let profiles = directory.path().join("profiles");
+    fs::create_dir(&profiles).expect("the directory is new");
+    let mut app = App::stopped_on(program(), "memory:", directory, &FLAGS);
     // One thread serves every request: with two, tasks would move between them or not, as it happens. It is counted
     // apart from the others, which look after the key file every so many seconds.
     let file = format!("--callgrind-out-file={}", profiles.join("thread").display());
@@ -209,7 +209,7 @@ fn run(method: &str, paths: &[&str], body: &str, requests: usize) -> Counts {
     assert!(app.terminate().success(), "the service stops on a signal");
     let threads = fs::read_dir(profiles).expect("callgrind leaves its counts");
     let threads = threads.map(|file| {
-        Counts::read(&fs::read_to_string(file.expect("a readable folder").path()).expect("a text"))
+        Counts::read(&fs::read_to_string(file.expect("a readable directory").path()).expect("a text"))
     });
     threads.max_by_key(|counts| counts.instructions).expect("there is a thread that serves")
 }

@@ -32,8 +32,8 @@ const ROUND: Duration = Duration::from_secs(3);
 
 #[tokio::main]
 async fn main() {
-    let folder = tempfile::tempdir().expect("a temporary folder");
-    let path = folder.path();
+    let directory = tempfile::tempdir().expect("a temporary directory");
+    let path = directory.path();
     let sled = SledLog::open(path.join("sled")).expect("sled opens");
     let sqlite = SqliteLog::open(path.join("sqlite.db")).expect("SQLite opens");
     // The yardstick goes first.

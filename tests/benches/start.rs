@@ -2,7 +2,7 @@
 //! replays the whole log.
 //!
 //! `cargo bench --package tests --bench start -- --pets 10000000 --folder target/ten-million` fills a store for each engine, or
-//! uses the one that an earlier run has left in the folder, and starts the service on it. Only ratios between runs on the same
+//! uses the one that an earlier run has left in the directory, and starts the service on it. Only ratios between runs on the same
 //! machine mean something.
 
 use std::{
@@ -35,9 +35,9 @@ struct Arguments {
     /// How many of them share a commit.
     #[arg(long, default_value_t = 256)]
     per_commit: i64,
-    /// Where the stores are kept for the next run; a temporary folder if it is not given.
+    /// Where the stores are kept for the next run; a temporary directory if it is not given.
     #[arg(long)]
-    folder: Option<PathBuf>,
+    directory: Option<PathBuf>,
     /// The engines to compare.
     #[arg(long, value_delimiter = ',', default_value = "sled,sqlite")]
     engines: Vec<String>,
@@ -54,15 +54,15 @@ struct Arguments {
 
 fn main() {
     let arguments = Arguments::parse();
-    let temporary = tempfile::tempdir().expect("a temporary folder");
-    let folder = arguments.folder.as_deref().unwrap_or(temporary.path());
+    let temporary = tempfile::tempdir().expect("a temporary directory");
+    let directory = arguments.directory.as_deref().unwrap_or(temporary.path());
     let program = arguments.program.as_deref().unwrap_or_else(|| packaged_program());
     println!(
         "{:<8} {:<18} {:>10} {:>9} {:>9} {:>8} {:>9} {:>14}",
         "engine", "start", "pets", "open, s", "ready, s", "CPU, s", "RSS, MB", "RSS/pet, bytes"
     );
     for engine in &arguments.engines {
-        let path = folder.join(format!("{engine}-{}-{}", arguments.pets, arguments.keys));
+        let path = directory.join(format!("{engine}-{}-{}", arguments.pets, arguments.keys));
         if !path.exists() {
             fill(engine, &path, &arguments);
         }
@@ -119,7 +119,7 @@ fn fill(engine: &str, path: &Path, arguments: &Arguments) {
     let unfinished = path.with_extension("unfinished");
     // An earlier run was interrupted.
     let _ = fs::remove_dir_all(&unfinished);
-    fs::create_dir_all(&unfinished).expect("the folder can be written");
+    fs::create_dir_all(&unfinished).expect("the directory can be written");
     let runtime = Runtime::new().expect("a runtime");
     let _entered = runtime.enter();
     let log = open(engine, &unfinished);
@@ -136,7 +136,7 @@ fn fill(engine: &str, path: &Path, arguments: &Arguments) {
         }
     });
     drop(log);
-    fs::rename(unfinished, path).expect("the folder can be renamed");
+    fs::rename(unfinished, path).expect("the directory can be renamed");
 }
 
 fn commit(
@@ -181,9 +181,9 @@ struct Started {
 
 fn start(program: &Path, engine: &str, path: &Path, kind: Kind) -> Started {
     let log = path.join("log");
-    let folder = tempfile::tempdir().expect("a temporary folder");
+    let directory = tempfile::tempdir().expect("a temporary directory");
     let store = format!("{engine}:{}", log.display());
-    let mut app = App::stopped_on(program, &store, folder, &["--ops-listen", "127.0.0.1:0"]);
+    let mut app = App::stopped_on(program, &store, directory, &["--ops-listen", "127.0.0.1:0"]);
     let begun = Instant::now();
     app.begin();
     if let Err(ended) = app.wait_until_listening() {

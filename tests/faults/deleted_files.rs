@@ -9,32 +9,34 @@ use harness::{App, eventually, program};
 
 const REX: &str = r#"{"name":"Rex","categoryId":7}"#;
 
-/// A way to lose a store, given the folder that holds it and nothing else.
+/// A way to lose a store, given the directory that holds it and nothing else.
 type Loss = fn(&Path);
 
-/// The service may create a file while the folder is being emptied, as long as the folder is there.
-fn delete(folder: &Path) {
-    eventually("the folder is gone", || fs::remove_dir_all(folder).ok());
+/// The service may create a file while the directory is being emptied, as long as the directory is there.
+fn delete(directory: &Path) {
+    eventually("the directory is gone", || fs::remove_dir_all(directory).ok());
 }
 
 /// A service whose store has a directory to itself, and that directory.
 fn start(engine: &str, file: &str) -> (App, PathBuf) {
-    let folder = tempfile::tempdir().unwrap();
-    let store = folder.path().join("store");
+    let directory = tempfile::tempdir().unwrap();
+    let store = directory.path().join("store");
     fs::create_dir(&store).unwrap();
     let url = format!("{engine}:{}", store.join(file).display());
-    (App::start_on(program(), &url, folder, &[]), store)
+    (App::start_on(program(), &url, directory, &[]), store)
 }
 
 #[test]
 fn nothing_is_acknowledged_once_the_files_of_the_store_are_gone() {
     let losses: [(&str, Loss); 3] = [
-        ("the folder is deleted", delete),
-        ("the folder is deleted and created again", |folder| {
-            delete(folder);
-            fs::create_dir(folder).unwrap();
+        ("the directory is deleted", delete),
+        ("the directory is deleted and created again", |directory| {
+            delete(directory);
+            fs::create_dir(directory).unwrap();
         }),
-        ("the folder is moved away", |folder| fs::rename(folder, folder.with_extension("old")).unwrap()),
+        ("the directory is moved away", |directory| {
+            fs::rename(directory, directory.with_extension("old")).unwrap();
+        }),
     ];
     for (engine, file) in [("sled", ""), ("sqlite", "pets.db")] {
         for (what, lose) in losses {

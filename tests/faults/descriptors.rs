@@ -73,9 +73,9 @@ fn ask(open: &mut TcpStream, key: &str) -> String {
 
 #[test]
 fn idle_connections_neither_keep_clients_out_nor_revoked_keys_active() {
-    let folder = TempDir::new().unwrap();
-    let store = format!("sled:{}", folder.path().join("log").display());
-    let mut app = App::stopped_on(program(), &store, folder, &[]);
+    let directory = TempDir::new().unwrap();
+    let store = format!("sled:{}", directory.path().join("log").display());
+    let mut app = App::stopped_on(program(), &store, directory, &[]);
     app.run_by(&["prlimit", "--nofile=256:256"].map(str::to_owned));
     app.start_again();
     let other = app.issue_active_key(&["--name", "other"]);
@@ -96,8 +96,8 @@ fn idle_connections_neither_keep_clients_out_nor_revoked_keys_active() {
 
 #[test]
 fn the_soft_limit_is_raised_to_the_hard_one() {
-    let folder = TempDir::new().unwrap();
-    let mut app = App::stopped_on(program(), "memory:", folder, &[]);
+    let directory = TempDir::new().unwrap();
+    let mut app = App::stopped_on(program(), "memory:", directory, &[]);
     app.run_by(&["prlimit", "--nofile=128:512"].map(str::to_owned));
     app.start_again();
     let limits = std::fs::read_to_string(format!("/proc/{}/limits", app.pid())).unwrap();

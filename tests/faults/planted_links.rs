@@ -41,7 +41,7 @@ impl Plant {
     const ALL: [Self; 3] = [Self::Symbolic, Self::Dangling, Self::Hard];
 }
 
-/// A folder of the service's user, and a folder of root's.
+/// A directory of the service's user, and a directory of root's.
 struct Trap {
     service: TempDir,
     root: TempDir,
@@ -190,9 +190,9 @@ fn root_changes_no_key_file_through_a_link_of_another_user() {
     let before = read(&of_root);
     symlink(&of_root, trap.path("keys.toml")).unwrap();
     lchown(trap.path("keys.toml"), Some(NOBODY), Some(NOBODY)).unwrap();
-    symlink(private.path(), trap.path("folder")).unwrap();
-    lchown(trap.path("folder"), Some(NOBODY), Some(NOBODY)).unwrap();
-    for planted in [trap.path("keys.toml"), trap.path("folder").join("keys.toml")] {
+    symlink(private.path(), trap.path("directory")).unwrap();
+    lchown(trap.path("directory"), Some(NOBODY), Some(NOBODY)).unwrap();
+    for planted in [trap.path("keys.toml"), trap.path("directory").join("keys.toml")] {
         let rejected = issue(&planted);
         assert_eq!(rejected.code, Some(1), "{rejected:?}");
         assert!(rejected.stderr.contains("name the file itself"), "{}", rejected.stderr);
@@ -204,7 +204,7 @@ fn root_changes_no_key_file_through_a_link_of_another_user() {
 }
 
 #[test]
-fn what_root_creates_belongs_to_the_owner_of_the_folder() {
+fn what_root_creates_belongs_to_the_owner_of_the_directory() {
     if !is_root("the owner of what root creates") {
         return;
     }

@@ -25,33 +25,33 @@ const TIMEOUT: Duration = Duration::from_mins(1);
 struct Service {
     process: Process,
     stderr: Option<ChildStderr>,
-    folder: TempDir,
+    directory: TempDir,
     key: String,
 }
 
 impl Service {
     fn start() -> Self {
-        let folder = tempfile::tempdir().unwrap();
-        let keys = folder.path().join("keys.toml");
+        let directory = tempfile::tempdir().unwrap();
+        let keys = directory.path().join("keys.toml");
         let issued = petstore(["keys", "issue", "--name", "test", "--keys", keys.to_str().unwrap()]);
         let mut process = Command::new(program())
             .args(["serve", "--listen", "127.0.0.1:0", "--ops-listen", "127.0.0.1:0", "--store", "memory:"])
             .args(["--log", "debug", "--access-log", "--drain", "50s", "--keys"])
             .arg(&keys)
             .stdin(Stdio::null())
-            .stdout(File::create(folder.path().join("stdout")).unwrap())
+            .stdout(File::create(directory.path().join("stdout")).unwrap())
             .stderr(Stdio::piped())
             .spawn()
             .unwrap();
         let stderr = process.stderr.take();
         let service =
-            Self { process: Process(process), stderr, folder, key: issued.stdout.trim().to_owned() };
+            Self { process: Process(process), stderr, directory, key: issued.stdout.trim().to_owned() };
         eventually("the service is ready", || service.printed().contains("ready:").then_some(()));
         service
     }
 
     fn printed(&self) -> String {
-        fs::read_to_string(self.folder.path().join("stdout")).unwrap()
+        fs::read_to_string(self.directory.path().join("stdout")).unwrap()
     }
 
     fn address_after(&self, words: &str) -> SocketAddr {
@@ -188,8 +188,8 @@ fn start_mute(arguments: &[&str]) -> (Process, PipeReader) {
 
 #[test]
 fn a_service_starts_and_stops_while_nobody_reads_its_output() {
-    let folder = tempfile::tempdir().unwrap();
-    let keys = folder.path().join("keys.toml");
+    let directory = tempfile::tempdir().unwrap();
+    let keys = directory.path().join("keys.toml");
     let free = TcpListener::bind("127.0.0.1:0").and_then(|listener| listener.local_addr()).unwrap();
     let (mut process, _unread) =
         start_mute(&["--listen", &free.to_string(), "--store", "memory:", "--keys", keys.to_str().unwrap()]);
@@ -205,8 +205,8 @@ fn a_service_starts_and_stops_while_nobody_reads_its_output() {
 fn a_failing_service_exits_even_if_nobody_reads_why() {
     let taken = TcpListener::bind("127.0.0.1:0").unwrap();
     let address = taken.local_addr().unwrap().to_string();
-    let folder = tempfile::tempdir().unwrap();
-    let keys = folder.path().join("keys.toml");
+    let directory = tempfile::tempdir().unwrap();
+    let keys = directory.path().join("keys.toml");
     let (mut process, _unread) =
         start_mute(&["--listen", &address, "--store", "memory:", "--keys", keys.to_str().unwrap()]);
     assert_eq!(process.exit_code(), Some(1));

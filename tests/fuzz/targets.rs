@@ -85,8 +85,8 @@ fn with_checksum(bytes: &[u8]) -> Vec<u8> {
 
 /// A key file that is understood still says the same after a key was added to it.
 fn key_file(bytes: &[u8]) {
-    let folder = tempfile::tempdir_in("/dev/shm").expect("a folder in memory");
-    let path = folder.path().join("keys.toml");
+    let directory = tempfile::tempdir_in("/dev/shm").expect("a directory in memory");
+    let path = directory.path().join("keys.toml");
     fs::write(&path, bytes).expect("memory takes every write");
     let file = KeyFile::at(path);
     let Ok(before) = file.keys() else { return };

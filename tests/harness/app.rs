@@ -17,12 +17,12 @@ use crate::{
     program::{Finished, eventually, petstore, program},
 };
 
-/// A running service with a folder and an API key of its own. Killed when dropped.
+/// A running service with a directory and an API key of its own. Killed when dropped.
 pub struct App {
     /// `None` before the first start.
     child: Option<Child>,
     address: SocketAddr,
-    folder: TempDir,
+    directory: TempDir,
     /// A key with every scope.
     pub key: String,
     program: PathBuf,
@@ -49,17 +49,17 @@ impl App {
 
     /// Starts this build of the program on an empty store.
     pub fn start_program(program: &Path, flags: &[&str]) -> Self {
-        let folder = tempfile::tempdir().expect("a temporary folder");
-        let place = Place::new(folder.path());
-        let mut app = Self::stopped_on(program, &place.store, folder, flags);
+        let directory = tempfile::tempdir().expect("a temporary directory");
+        let place = Place::new(directory.path());
+        let mut app = Self::stopped_on(program, &place.store, directory, flags);
         app.place = Some(place);
         app.start_again();
         app
     }
 
-    /// Starts on this store, with the files of the service in `folder`.
-    pub fn start_on(program: &Path, store: &str, folder: TempDir, flags: &[&str]) -> Self {
-        let mut app = Self::stopped_on(program, store, folder, flags);
+    /// Starts on this store, with the files of the service in `directory`.
+    pub fn start_on(program: &Path, store: &str, directory: TempDir, flags: &[&str]) -> Self {
+        let mut app = Self::stopped_on(program, store, directory, flags);
         app.start_again();
         app
     }
@@ -71,19 +71,19 @@ impl App {
 
     /// Starts on an empty embedded store in the directory of the service.
     pub fn on_engine(engine: &str, flags: &[&str]) -> Self {
-        let folder = tempfile::tempdir().expect("a temporary directory");
-        let store = format!("{engine}:{}", folder.path().join("log").display());
-        Self::start_on(program(), &store, folder, flags)
+        let directory = tempfile::tempdir().expect("a temporary directory");
+        let store = format!("{engine}:{}", directory.path().join("log").display());
+        Self::start_on(program(), &store, directory, flags)
     }
 
     /// A service that has not been started yet.
-    pub fn stopped_on(program: &Path, store: &str, folder: TempDir, flags: &[&str]) -> Self {
-        let key = issue_key(&folder.path().join("keys.toml"), &["--name", "test"]);
+    pub fn stopped_on(program: &Path, store: &str, directory: TempDir, flags: &[&str]) -> Self {
+        let key = issue_key(&directory.path().join("keys.toml"), &["--name", "test"]);
         let flags = flags.iter().map(|&flag| flag.to_owned()).collect();
         Self {
             child: None,
             address: ([127, 0, 0, 1], 0).into(),
-            folder,
+            directory,
             key,
             program: program.to_path_buf(),
             store: store.to_owned(),
@@ -187,7 +187,8 @@ impl App {
 
     /// Starts the service and does not wait for anything.
     pub fn begin(&mut self) {
-        let output = |name| File::create(self.folder.path().join(name)).expect("the folder can be written");
+        let output =
+            |name| File::create(self.directory.path().join(name)).expect("the directory can be written");
         let mut words = self.wrapper.iter().map(OsStr::new).chain([self.program.as_os_str()]);
         let child = Command::new(words.next().expect("the program is always there"))
             .args(words)
@@ -240,19 +241,19 @@ impl App {
         &self.store
     }
 
-    /// The folder with all files of the service.
-    pub fn folder(&self) -> &Path {
-        self.folder.path()
+    /// The directory with all files of the service.
+    pub fn directory(&self) -> &Path {
+        self.directory.path()
     }
 
     /// The file with the API keys.
     pub fn keys_file(&self) -> PathBuf {
-        self.folder.path().join("keys.toml")
+        self.directory.path().join("keys.toml")
     }
 
     /// What the service has printed since its last start, standard output and standard error.
     pub fn printed(&self) -> (String, String) {
-        let read = |name| fs::read_to_string(self.folder.path().join(name)).expect("the output is kept");
+        let read = |name| fs::read_to_string(self.directory.path().join(name)).expect("the output is kept");
         (read("stdout"), read("stderr"))
     }
 
@@ -371,7 +372,7 @@ impl Drop for App {
 }
 
 fn issue_key(file: &Path, arguments: &[&str]) -> String {
-    let file = file.to_str().expect("temporary folders have plain names");
+    let file = file.to_str().expect("temporary directories have plain names");
     let issued = petstore(["keys", "issue", "--keys", file].iter().chain(arguments));
     assert_eq!(issued.code, Some(0), "a key is issued: {}", issued.stderr);
     issued.stdout.lines().last().expect("the key is the last line").to_owned()

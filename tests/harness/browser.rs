@@ -1,7 +1,6 @@
 //! A real browser, driven over the `WebDriver` protocol: headless Chromium behind its own `chromedriver`.
 
 use std::{
-    env,
     fs::{self, File},
     net::SocketAddr,
     process::{Child, Command, Stdio},
@@ -11,14 +10,7 @@ use base64::{Engine as _, prelude::BASE64_STANDARD};
 use serde_json::{Value, json};
 use tempfile::TempDir;
 
-use crate::{
-    http::Call,
-    program::eventually,
-    tools::{node_module, root},
-};
-
-/// Says where to put pictures of the pages, for example `docs`.
-pub const SCREENSHOTS: &str = "PETSTORE_SCREENSHOTS";
+use crate::{http::Call, program::eventually, tools::node_module};
 
 /// How a `WebDriver` element is named in JSON.
 const ELEMENT: &str = "element-6066-11e4-a52e-4f735466cecf";
@@ -32,18 +24,18 @@ pub struct Browser {
     address: SocketAddr,
     session: String,
     /// The profile and the driver's output.
-    _folder: TempDir,
+    _directory: TempDir,
 }
 
 impl Browser {
     /// Starts the browser.
     pub fn start() -> Self {
-        let folder = tempfile::tempdir().expect("a temporary folder");
-        let log = folder.path().join("chromedriver.log");
+        let directory = tempfile::tempdir().expect("a temporary directory");
+        let log = directory.path().join("chromedriver.log");
         let driver = Command::new("chromedriver")
             .arg("--port=0")
             .stdin(Stdio::null())
-            .stdout(File::create(&log).expect("the folder can be written"))
+            .stdout(File::create(&log).expect("the directory can be written"))
             .stderr(Stdio::null())
             .spawn()
             .expect("chromedriver runs; tests/run installs it");
@@ -51,9 +43,9 @@ impl Browser {
             let printed = fs::read_to_string(&log).ok()?;
             printed.split_once("successfully on port ")?.1.split_once('.')?.0.parse().ok()
         });
-        let profile = format!("--user-data-dir={}", folder.path().join("profile").display());
+        let profile = format!("--user-data-dir={}", directory.path().join("profile").display());
         let address = ([127, 0, 0, 1], port).into();
-        let mut browser = Self { driver, address, session: String::new(), _folder: folder };
+        let mut browser = Self { driver, address, session: String::new(), _directory: directory };
         let capabilities = json!({ "alwaysMatch": {
             "goog:chromeOptions": { "args": arguments(&profile) },
             "goog:loggingPrefs": { "browser": "ALL", "performance": "ALL" },
@@ -116,7 +108,7 @@ impl Browser {
     }
 
     /// Shows the page as it is now on a desktop and on a phone, light and dark: it never scrolls sideways and
-    /// passes an accessibility check. Keeps a picture of each under `name` if pictures were asked for.
+    /// passes an accessibility check.
     pub fn check_every_screen(&self, name: &str) {
         let axe = fs::read_to_string(node_module("axe-core/axe.min.js")).expect("tests/run installs axe");
         let violations = "axe.run().then(({ violations }) => \
@@ -130,10 +122,6 @@ impl Browser {
                 assert!(overflow <= 0, "{seen} scrolls sideways by {overflow}");
                 self.run(&axe);
                 assert_eq!(self.run_async(violations), json!([]), "{seen}");
-                if let Some(folder) = env::var_os(SCREENSHOTS) {
-                    let file = root().join(folder).join(format!("{seen}.png"));
-                    fs::write(file, self.screenshot()).expect("the folder can be written");
-                }
             }
         }
     }

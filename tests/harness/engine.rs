@@ -20,12 +20,12 @@ enum Server {
 }
 
 impl Place {
-    /// A fresh place; files go into `folder`.
-    pub(crate) fn new(folder: &Path) -> Self {
+    /// A fresh place; files go into `directory`.
+    pub(crate) fn new(directory: &Path) -> Self {
         let engine = env::var(ENGINE).unwrap_or_else(|_| "sled".into());
-        let in_folder = |scheme: &str| format!("{scheme}:{}", folder.join("log").display());
+        let in_directory = |scheme: &str| format!("{scheme}:{}", directory.join("log").display());
         match engine.as_str() {
-            "sled" | "sqlite" => Self { store: in_folder(&engine), _server: None },
+            "sled" | "sqlite" => Self { store: in_directory(&engine), _server: None },
             "memory" => Self { store: "memory:".into(), _server: None },
             "postgres" => {
                 let mut server = PostgresServer::start();

@@ -1,4 +1,4 @@
-//! Real NATS servers on free ports, with a temporary folder, that a test can kill, stop and start.
+//! Real NATS servers on free ports, with a temporary directory, that a test can kill, stop and start.
 
 use std::{
     env,
@@ -40,7 +40,7 @@ pub struct NatsCluster {
     servers: Vec<NatsServer>,
     /// How the servers reach each other, if they can be divided.
     lines: Vec<Line>,
-    _folder: TempDir,
+    _directory: TempDir,
 }
 
 /// The way from one server to another.
@@ -54,7 +54,7 @@ struct Line {
 #[derive(Debug)]
 pub struct NatsServer {
     name: String,
-    folder: PathBuf,
+    directory: PathBuf,
     client: SocketAddr,
     monitor: SocketAddr,
     child: Child,
@@ -112,7 +112,7 @@ impl NatsCluster {
         more: &str,
         mut network: Option<Network>,
     ) -> Self {
-        let folder = tempfile::tempdir().expect("a temporary folder");
+        let directory = tempfile::tempdir().expect("a temporary directory");
         let count = peers.len();
         let sync = match sync {
             NatsSync::Default => "",
@@ -120,26 +120,26 @@ impl NatsCluster {
         };
         let servers = peers.iter().enumerate().map(|(index, peers)| {
             let name = format!("n{}", index + 1);
-            let folder = folder.path().join(&name);
+            let directory = directory.path().join(&name);
             let (client, monitor, route) = (ports[index], ports[count + index], ports[2 * count + index]);
             let cluster = if peers.is_empty() {
                 String::new()
             } else {
                 format!("cluster {{ name: pets, listen: \"{route}\", {peers} }}")
             };
-            let store = folder.join("store");
+            let store = directory.join("store");
             let store = store.display();
             let config = format!(
                 "server_name: {name}\nlisten: \"{client}\"\nhttp: \"{monitor}\"\n\
                  jetstream {{ store_dir: \"{store}\", {sync} }}\n{cluster}\n{more}\n"
             );
-            fs::create_dir(&folder).expect("the temporary folder can be written");
-            fs::write(folder.join("server.conf"), config).expect("the temporary folder can be written");
+            fs::create_dir(&directory).expect("the temporary directory can be written");
+            fs::write(directory.join("server.conf"), config).expect("the temporary directory can be written");
             let network = network.take();
-            let child = spawn(&folder, network.as_ref());
-            NatsServer { name, folder, client, monitor, child, network }
+            let child = spawn(&directory, network.as_ref());
+            NatsServer { name, directory, client, monitor, child, network }
         });
-        let cluster = Self { servers: servers.collect(), lines: vec![], _folder: folder };
+        let cluster = Self { servers: servers.collect(), lines: vec![], _directory: directory };
         for server in &cluster.servers {
             server.wait_until_ready().await;
         }
@@ -220,7 +220,7 @@ impl NatsServer {
 
     /// Starts the server again on the same files and ports, after it was killed.
     pub fn start_again(&mut self) {
-        self.child = spawn(&self.folder, self.network.as_ref());
+        self.child = spawn(&self.directory, self.network.as_ref());
     }
 
     /// Replaces a part of the configuration and lets the running server read it again.
@@ -237,10 +237,10 @@ impl NatsServer {
     }
 
     fn replace_setting(&self, old: &str, new: &str) {
-        let file = self.folder.join("server.conf");
+        let file = self.directory.join("server.conf");
         let config = fs::read_to_string(&file).expect("the configuration can be read");
         assert!(config.contains(old), "{old} is in the configuration: {config}");
-        fs::write(&file, config.replace(old, new)).expect("the temporary folder can be written");
+        fs::write(&file, config.replace(old, new)).expect("the temporary directory can be written");
     }
 
     /// Stops the process where it stands: it keeps its connections and says nothing.
@@ -301,16 +301,16 @@ fn free_ports(count: usize) -> Vec<SocketAddr> {
     listeners.iter().map(|listener| listener.local_addr().expect("a bound listener has an address")).collect()
 }
 
-fn spawn(folder: &Path, network: Option<&Network>) -> Child {
-    let log = File::options().create(true).append(true).open(folder.join("server.log"));
+fn spawn(directory: &Path, network: Option<&Network>) -> Child {
+    let log = File::options().create(true).append(true).open(directory.join("server.log"));
     let mut command =
         network.map_or_else(|| Command::new(nats_server()), |network| network.command(nats_server()));
     command
         .arg("-c")
-        .arg(folder.join("server.conf"))
+        .arg(directory.join("server.conf"))
         .stdin(Stdio::null())
         .stdout(Stdio::null())
-        .stderr(log.expect("the temporary folder can be written"))
+        .stderr(log.expect("the temporary directory can be written"))
         .spawn()
         .expect("nats-server starts")
 }
@@ -325,8 +325,8 @@ fn nats_server() -> &'static Path {
         } else {
             let path = env::var_os("PATH").unwrap_or_default();
             let installed = tools().join("python/bin");
-            let folders = iter::once(installed).chain(env::split_paths(&path));
-            folders.map(|folder| folder.join("nats-server")).collect()
+            let directories = iter::once(installed).chain(env::split_paths(&path));
+            directories.map(|directory| directory.join("nats-server")).collect()
         };
         let (major, minor) = SERVER_MIN;
         candidates.into_iter().find(|server| is_new_enough(server)).unwrap_or_else(|| {

@@ -1,4 +1,4 @@
-//! A PostgreSQL server installed on this machine, in a temporary folder and on a free port.
+//! A PostgreSQL server installed on this machine, in a temporary directory and on a free port.
 
 use std::{
     env,
@@ -32,7 +32,7 @@ const NOT_YET: &str = "pre-existing shared memory block";
 pub struct PostgresServer {
     child: Child,
     address: SocketAddr,
-    folder: TempDir,
+    directory: TempDir,
     settings: Vec<String>,
     databases: u32,
     /// Where the server is, if not on this machine itself.
@@ -47,17 +47,17 @@ impl PostgresServer {
 
     /// Makes and starts a server with these settings (`name=value`).
     pub fn start_with(settings: &[&str]) -> Self {
-        let folder = folder();
-        make_data(folder.path());
+        let directory = directory();
+        make_data(directory.path());
         let settings = settings.iter().map(|&setting| setting.to_owned()).collect();
-        Self::run(folder, settings, None)
+        Self::run(directory, settings, None)
     }
 
     /// Makes and starts a server in a network.
     pub fn start_in(network: Network) -> Self {
-        let folder = folder();
-        make_data(folder.path());
-        Self::run(folder, vec![], Some(network))
+        let directory = directory();
+        make_data(directory.path());
+        Self::run(directory, vec![], Some(network))
     }
 
     /// Makes and starts a server that speaks TLS as `localhost`; its certificate is [`certificate`](Self::certificate).
@@ -71,8 +71,8 @@ impl PostgresServer {
     }
 
     fn start_certified(name: &str, network: Option<Network>) -> Self {
-        let folder = folder();
-        make_data(folder.path());
+        let directory = directory();
+        make_data(directory.path());
         let made = as_other_user(Command::new("openssl"))
             .args([
                 "req",
@@ -87,39 +87,39 @@ impl PostgresServer {
             ])
             .args(["-subj", "/CN=localhost", "-addext", &format!("subjectAltName={name}")])
             .args(["-addext", "basicConstraints=critical,CA:FALSE", "-keyout", "key.pem", "-out", "cert.pem"])
-            .current_dir(folder.path())
+            .current_dir(directory.path())
             .output()
             .expect("openssl runs");
         assert!(made.status.success(), "openssl: {}", String::from_utf8_lossy(&made.stderr));
-        let file = |name: &str| folder.path().join(name).display().to_string();
+        let file = |name: &str| directory.path().join(name).display().to_string();
         let (certificate, key) = (file("cert.pem"), file("key.pem"));
         let settings =
             vec!["ssl=on".into(), format!("ssl_cert_file={certificate}"), format!("ssl_key_file={key}")];
-        Self::run(folder, settings, network)
+        Self::run(directory, settings, network)
     }
 
     /// Copies a running server and starts the copy as its standby, called `standby`.
     pub fn standby_of(primary: &Self) -> Self {
-        let folder = folder();
+        let directory = directory();
         let copied = tool("pg_basebackup")
             .args(["--dbname", &primary.url("postgres"), "--write-recovery-conf", "--checkpoint", "fast"])
             .args(["--no-sync", "--pgdata"])
-            .arg(folder.path().join("data"))
-            .current_dir(folder.path())
+            .arg(directory.path().join("data"))
+            .current_dir(directory.path())
             .output()
             .expect("pg_basebackup runs");
         assert!(copied.status.success(), "pg_basebackup: {}", String::from_utf8_lossy(&copied.stderr));
-        Self::run(folder, vec!["cluster_name=standby".into()], None)
+        Self::run(directory, vec!["cluster_name=standby".into()], None)
     }
 
-    fn run(folder: TempDir, settings: Vec<String>, network: Option<Network>) -> Self {
+    fn run(directory: TempDir, settings: Vec<String>, network: Option<Network>) -> Self {
         let free = TcpListener::bind((Ipv4Addr::LOCALHOST, 0)).and_then(|listener| listener.local_addr());
         let mut address = free.expect("a free loopback port");
         if let Some(network) = &network {
             address.set_ip(network.address().into());
         }
-        let child = spawn(folder.path(), address, &settings, network.as_ref());
-        let mut server = Self { child, address, folder, settings, databases: 0, network };
+        let child = spawn(directory.path(), address, &settings, network.as_ref());
+        let mut server = Self { child, address, directory, settings, databases: 0, network };
         server.wait_until_ready();
         server
     }
@@ -150,7 +150,7 @@ impl PostgresServer {
 
     /// The certificate of a server that speaks TLS, as a PEM file.
     pub fn certificate(&self) -> PathBuf {
-        self.folder.path().join("cert.pem")
+        self.directory.path().join("cert.pem")
     }
 
     /// Where the server listens.
@@ -181,7 +181,7 @@ impl PostgresServer {
         let done = tool("psql")
             .args(["--no-psqlrc", "--quiet", "--tuples-only", "--no-align", "--command", statement])
             .arg(self.url(database))
-            .current_dir(self.folder.path())
+            .current_dir(self.directory.path())
             .output()
             .expect("psql runs");
         assert!(done.status.success(), "{statement}: {}", String::from_utf8_lossy(&done.stderr));
@@ -189,12 +189,12 @@ impl PostgresServer {
     }
 
     fn spawn(&self) -> Child {
-        spawn(self.folder.path(), self.address, &self.settings, self.network.as_ref())
+        spawn(self.directory.path(), self.address, &self.settings, self.network.as_ref())
     }
 
     fn wait_until_ready(&mut self) {
         eventually("PostgreSQL is ready", || {
-            let log = fs::read_to_string(self.folder.path().join("log")).expect("the output is kept");
+            let log = fs::read_to_string(self.directory.path().join("log")).expect("the output is kept");
             if let Some(status) = self.child.try_wait().expect("a child can be asked") {
                 assert!(log.contains(NOT_YET), "PostgreSQL ended with {status}: {log}");
                 self.child = self.spawn();
@@ -212,43 +212,43 @@ impl Drop for PostgresServer {
     }
 }
 
-/// A temporary folder that the server may use.
-fn folder() -> TempDir {
-    let folder = tempfile::tempdir().expect("a temporary folder");
+/// A temporary directory that the server may use.
+fn directory() -> TempDir {
+    let directory = tempfile::tempdir().expect("a temporary directory");
     if let Some((user, group)) = other_user() {
-        chown(folder.path(), Some(user), Some(group)).expect("root may give a folder away");
+        chown(directory.path(), Some(user), Some(group)).expect("root may give a directory away");
     }
-    folder
+    directory
 }
 
-fn make_data(folder: &Path) {
-    let password = folder.join("password");
-    fs::write(&password, PASSWORD).expect("the folder can be written");
+fn make_data(directory: &Path) {
+    let password = directory.join("password");
+    fs::write(&password, PASSWORD).expect("the directory can be written");
     let made = tool("initdb")
         .args(["--username", USER, "--auth", "scram-sha-256", "--no-sync", "--no-locale"])
         .args(["--encoding", "UTF8", "--pwfile"])
         .arg(&password)
         .arg("--pgdata")
-        .arg(folder.join("data"))
-        .current_dir(folder)
+        .arg(directory.join("data"))
+        .current_dir(directory)
         .output()
         .expect("initdb runs");
     assert!(made.status.success(), "initdb: {}", String::from_utf8_lossy(&made.stderr));
-    let access = File::options().append(true).open(folder.join("data/pg_hba.conf"));
+    let access = File::options().append(true).open(directory.join("data/pg_hba.conf"));
     let added = access.and_then(|mut file| file.write_all(b"host all all samenet scram-sha-256\n"));
     added.expect("the settings can be written");
 }
 
-fn spawn(folder: &Path, address: SocketAddr, settings: &[String], network: Option<&Network>) -> Child {
-    let log = File::create(folder.join("log")).expect("the folder can be written");
+fn spawn(directory: &Path, address: SocketAddr, settings: &[String], network: Option<&Network>) -> Child {
+    let log = File::create(directory.join("log")).expect("the directory can be written");
     let mut command = network.map_or_else(|| tool("postgres"), |network| tool_in(network, "postgres"));
-    command.arg("-D").arg(folder.join("data")).args(["-p", &address.port().to_string()]);
+    command.arg("-D").arg(directory.join("data")).args(["-p", &address.port().to_string()]);
     command.args(["-c", &format!("listen_addresses={}", address.ip()), "-c", "unix_socket_directories="]);
     for setting in settings {
         command.args(["-c", setting]);
     }
     command
-        .current_dir(folder)
+        .current_dir(directory)
         .stdin(Stdio::null())
         .stdout(log.try_clone().expect("a file can be shared"))
         .stderr(log)

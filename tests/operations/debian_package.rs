@@ -11,13 +11,13 @@ use harness::{not_run, program, root, succeed};
 use rustix::process::geteuid;
 
 /// Builds the package of the program that the tests use.
-fn build(folder: &Path, revision: &str) -> PathBuf {
-    let stripped = folder.join("petstore");
+fn build(directory: &Path, revision: &str) -> PathBuf {
+    let stripped = directory.join("petstore");
     succeed(Command::new("strip").arg("-o").arg(&stripped).arg(program()));
     let built = succeed(
         Command::new(root().join("docs/deploy/build-deb"))
             .arg(&stripped)
-            .arg(folder)
+            .arg(directory)
             .env("DEB_REVISION", revision)
             // Compressing takes longer than everything else.
             .env("DPKG_DEB_COMPRESSOR_TYPE", "none"),
@@ -27,8 +27,8 @@ fn build(folder: &Path, revision: &str) -> PathBuf {
 
 #[test]
 fn the_package_holds_the_program_and_what_belongs_to_it() {
-    let folder = tempfile::tempdir().unwrap();
-    let package = build(folder.path(), "7");
+    let directory = tempfile::tempdir().unwrap();
+    let package = build(directory.path(), "7");
     let field = |name: &str| {
         succeed(Command::new("dpkg-deb").arg("--field").arg(&package).arg(name)).trim_end().to_owned()
     };
@@ -36,7 +36,7 @@ fn the_package_holds_the_program_and_what_belongs_to_it() {
     assert_eq!(field("Version"), format!("{}-7", env!("CARGO_PKG_VERSION")));
     assert!(field("Depends").contains("libc6 (>= "), "{}", field("Depends"));
 
-    let unpacked = folder.path().join("unpacked");
+    let unpacked = directory.path().join("unpacked");
     succeed(Command::new("dpkg-deb").arg("--raw-extract").arg(&package).arg(&unpacked));
     let listed = succeed(Command::new("dpkg-deb").arg("--contents").arg(&package));
     for (mode, path) in [
@@ -72,7 +72,7 @@ fn the_package_is_installed_upgraded_removed_and_purged() {
     if !geteuid().is_root() {
         return not_run("debian_package::the_package_is_installed", "installing packages needs root");
     }
-    let folder = tempfile::tempdir().unwrap();
-    let (old, new) = (build(folder.path(), "1"), build(folder.path(), "2"));
+    let directory = tempfile::tempdir().unwrap();
+    let (old, new) = (build(directory.path(), "1"), build(directory.path(), "2"));
     succeed(Command::new(root().join("tests/deploy/package-lifecycle")).args([old, new]));
 }

@@ -32,11 +32,11 @@ impl Drop for Nginx {
 }
 
 /// Starts nginx with the documented configuration, on other ports and with other paths, and with these parts replaced.
-pub(crate) fn nginx_with(folder: &Path, https: u16, http: u16, changes: &[(&str, &str)]) -> Nginx {
+pub(crate) fn nginx_with(directory: &Path, https: u16, http: u16, changes: &[(&str, &str)]) -> Nginx {
     let certified = rcgen::generate_simple_self_signed(["pets.example.com".to_owned()]).unwrap();
-    fs::write(folder.join("fullchain.pem"), certified.cert.pem()).unwrap();
-    fs::write(folder.join("privkey.pem"), certified.signing_key.serialize_pem()).unwrap();
-    let place = folder.to_str().unwrap();
+    fs::write(directory.join("fullchain.pem"), certified.cert.pem()).unwrap();
+    fs::write(directory.join("privkey.pem"), certified.signing_key.serialize_pem()).unwrap();
+    let place = directory.to_str().unwrap();
     let temporary: String = ["client_body", "proxy", "fastcgi", "uwsgi", "scgi"]
         .map(|kind| format!("{kind}_temp_path {place}/{kind};"))
         .concat();
@@ -55,11 +55,11 @@ pub(crate) fn nginx_with(folder: &Path, https: u16, http: u16, changes: &[(&str,
         assert!(configuration.contains(documented), "{documented}");
         configuration = configuration.replace(documented, &here);
     }
-    let path = folder.join("nginx.conf");
+    let path = directory.join("nginx.conf");
     fs::write(&path, configuration).unwrap();
     let nginx = || {
         let mut nginx = Command::new("nginx");
-        nginx.arg("-c").arg(&path).arg("-e").arg(folder.join("errors"));
+        nginx.arg("-c").arg(&path).arg("-e").arg(directory.join("errors"));
         nginx
     };
     succeed(nginx().arg("-t"));
@@ -69,15 +69,15 @@ pub(crate) fn nginx_with(folder: &Path, https: u16, http: u16, changes: &[(&str,
 #[test]
 fn nginx_terminates_tls_in_front_of_the_service() {
     let app = App::start();
-    let folder = tempfile::tempdir().unwrap();
+    let directory = tempfile::tempdir().unwrap();
     let (https, http) = (free_port(), free_port());
-    let _nginx = nginx_with(folder.path(), https, http, &[("127.0.0.1:8080", &app.address().to_string())]);
+    let _nginx = nginx_with(directory.path(), https, http, &[("127.0.0.1:8080", &app.address().to_string())]);
     let curl = |url: &str, more: &[&str]| {
         let mut curl = Command::new("curl");
         curl.args(["--silent", "--http2", "--write-out", "\n%{http_code} %{http_version}"])
             .args(["--resolve", &format!("pets.example.com:{https}:127.0.0.1")])
             .arg("--cacert")
-            .arg(folder.path().join("fullchain.pem"))
+            .arg(directory.path().join("fullchain.pem"))
             .args(["--header", &format!("Authorization: Bearer {}", app.key)])
             .args(more)
             .arg(url);
@@ -94,18 +94,18 @@ fn nginx_terminates_tls_in_front_of_the_service() {
     assert!(curl(&pets, &["--json", &large(70_000)]).ends_with("\n413 2"));
     let plain = curl(&format!("http://127.0.0.1:{http}/v1/pets"), &[]);
     assert!(plain.ends_with("\n403 1.1"), "{plain}");
-    let logged = fs::read_to_string(folder.path().join("petstore.log")).unwrap();
+    let logged = fs::read_to_string(directory.path().join("petstore.log")).unwrap();
     assert!(logged.contains("GET /v1/pets") && !logged.contains(&app.key), "{logged}");
 }
 
 #[test]
 fn the_container_image_is_sound_and_runs_without_root() {
     succeed(python_tool("hadolint").arg(file("Dockerfile")));
-    let folder = tempfile::tempdir().unwrap();
-    let context = folder.path().join("image");
+    let directory = tempfile::tempdir().unwrap();
+    let context = directory.path().join("image");
     succeed(Command::new(file("collect-image")).arg(&context).arg(program()));
     if !geteuid().is_root() {
-        return not_run("deployment::the_container_image", "a root folder of its own needs root");
+        return not_run("deployment::the_container_image", "a root directory of its own needs root");
     }
     succeed(Command::new(root().join("tests/deploy/run-image")).arg(&context));
 }
@@ -116,13 +116,13 @@ fn prometheus_and_kubernetes_accept_their_files() {
     let check = |config: PathBuf| succeed(Command::new("promtool").args(["check", "config"]).arg(config));
     check(monitoring.join("prometheus.yml"));
     // The configuration for a cluster names the file of a key.
-    let folder = tempfile::tempdir().unwrap();
+    let directory = tempfile::tempdir().unwrap();
     let config = fs::read_to_string(monitoring.join("prometheus-kubernetes.yml")).unwrap();
-    let config = config.replace("/etc/prometheus", folder.path().to_str().unwrap());
-    fs::write(folder.path().join("prometheus.yml"), config).unwrap();
-    fs::write(folder.path().join("petstore-metrics-key"), "key").unwrap();
-    fs::copy(monitoring.join("alerts.yml"), folder.path().join("alerts.yml")).unwrap();
-    check(folder.path().join("prometheus.yml"));
+    let config = config.replace("/etc/prometheus", directory.path().to_str().unwrap());
+    fs::write(directory.path().join("prometheus.yml"), config).unwrap();
+    fs::write(directory.path().join("petstore-metrics-key"), "key").unwrap();
+    fs::copy(monitoring.join("alerts.yml"), directory.path().join("alerts.yml")).unwrap();
+    check(directory.path().join("prometheus.yml"));
     let judged = succeed(python_tool("kubernetes-validate").arg("--strict").arg(file("kubernetes.yaml")));
     assert!(!judged.contains("ERROR"), "{judged}");
 }
@@ -196,12 +196,12 @@ pub(crate) fn search_path() -> String {
 
 #[test]
 fn a_backup_is_verified_and_old_ones_are_removed() {
-    let folder = tempfile::tempdir().unwrap();
-    let store = format!("sled:{}", folder.path().join("log").display());
+    let directory = tempfile::tempdir().unwrap();
+    let store = format!("sled:{}", directory.path().join("log").display());
     let operators = ["--ops-listen", "127.0.0.1:0"];
     let app = App::start_on(program(), &store, tempfile::tempdir().unwrap(), &operators);
     app.add("Rex");
-    let backups = Backups::new(folder.path(), app.keys_file());
+    let backups = Backups::new(directory.path(), app.keys_file());
     for day in 10..26 {
         for kind in ["jsonl", "keys.toml"] {
             fs::write(backups.directory.join(format!("202501{day}T000000Z.{kind}")), "").unwrap();
@@ -210,7 +210,7 @@ fn a_backup_is_verified_and_old_ones_are_removed() {
     let rejected = backups.backup(&store).output().unwrap();
     assert!(!rejected.status.success(), "the store is in use: {rejected:?}");
     assert_eq!(backups.names("jsonl").len(), 16, "a backup that failed is not there, and removes nothing");
-    let key = key_file(folder.path(), &app.issue_key(&["--name", "backup", "--scope", "log"]));
+    let key = key_file(directory.path(), &app.issue_key(&["--name", "backup", "--scope", "log"]));
     let url = format!("http://{}", app.operators());
     eventually("the running service is backed up, once the key is active", || {
         let online = backups.backup(&store).arg(&url).env("PETSTORE_KEY_FILE", &key).output().unwrap();
@@ -223,7 +223,7 @@ fn a_backup_is_verified_and_old_ones_are_removed() {
         backups.backup(&store).output().unwrap().status.success().then_some(())
     });
     assert_eq!((backups.names("jsonl").len(), backups.names("keys.toml").len()), (14, 14));
-    let restored = format!("sled:{}", folder.path().join("restored").display());
+    let restored = format!("sled:{}", directory.path().join("restored").display());
     let newest = backups.newest("jsonl");
     let imported = petstore(["log", "import", newest.to_str().unwrap(), "--store", &restored]);
     assert_eq!(imported.code, Some(0), "{imported:?}");
@@ -233,8 +233,8 @@ fn a_backup_is_verified_and_old_ones_are_removed() {
 
 #[test]
 fn a_log_that_does_not_continue_the_newest_backup_is_not_backed_up() {
-    let folder = tempfile::tempdir().unwrap();
-    let store = |name: &str| format!("sled:{}", folder.path().join(name).display());
+    let directory = tempfile::tempdir().unwrap();
+    let store = |name: &str| format!("sled:{}", directory.path().join(name).display());
     let log_with = |name: &str, pets: &[&str]| {
         let mut app = App::start_on(program(), &store(name), tempfile::tempdir().unwrap(), &[]);
         for pet in pets {
@@ -246,7 +246,7 @@ fn a_log_that_does_not_continue_the_newest_backup_is_not_backed_up() {
     let mut app = log_with("log", &["Rex"]);
     log_with("empty", &[]);
     log_with("other", &["Rex", "Bella", "Tom"]);
-    let first_commit = folder.path().join("first-commit.jsonl");
+    let first_commit = directory.path().join("first-commit.jsonl");
     fs::write(&first_commit, petstore(["log", "export", "--store", &store("log")]).stdout).unwrap();
     let imported = petstore(["log", "import", first_commit.to_str().unwrap(), "--store", &store("shorter")]);
     assert_eq!(imported.code, Some(0), "{imported:?}");
@@ -257,11 +257,12 @@ fn a_log_that_does_not_continue_the_newest_backup_is_not_backed_up() {
     };
     add("Bella");
 
-    let backups = Backups::new(folder.path(), folder.path().join("keys.toml"));
+    let backups = Backups::new(directory.path(), directory.path().join("keys.toml"));
     fs::write(&backups.keys, "").unwrap();
-    let metrics = folder.path().join("petstore-backup.prom");
-    let back_up =
-        |name: &str| backups.backup(&store(name)).env("TEXTFILE_DIRECTORY", folder.path()).output().unwrap();
+    let metrics = directory.path().join("petstore-backup.prom");
+    let back_up = |name: &str| {
+        backups.backup(&store(name)).env("TEXTFILE_DIRECTORY", directory.path()).output().unwrap()
+    };
     let succeeds = || {
         let output = back_up("log");
         assert!(output.status.success(), "{output:?}");
@@ -291,40 +292,40 @@ fn a_log_that_does_not_continue_the_newest_backup_is_not_backed_up() {
 #[test]
 fn a_backup_restarts_only_a_service_that_was_running() {
     let unit = text("petstore-backup.service");
-    let folder = tempfile::tempdir().unwrap();
-    let place = folder.path().display().to_string();
+    let directory = tempfile::tempdir().unwrap();
+    let place = directory.path().display().to_string();
     // Stands in for systemctl: the file `active` is the state of the service.
     let systemctl = format!(
         "#!/bin/sh\ncase $1 in is-active) test -e {place}/active ;; stop) rm {place}/active ;; start) touch {place}/active ;; esac\n"
     );
-    fs::write(folder.path().join("systemctl"), systemctl).unwrap();
-    succeed(Command::new("chmod").arg("+x").arg(folder.path().join("systemctl")));
+    fs::write(directory.path().join("systemctl"), systemctl).unwrap();
+    succeed(Command::new("chmod").arg("+x").arg(directory.path().join("systemctl")));
     let run = |setting: &str| {
         let command = unit.lines().find_map(|line| line.strip_prefix(setting)).unwrap();
         let script = command.strip_prefix("=+/bin/sh -c '").unwrap().strip_suffix('\'').unwrap();
         let path = format!("{place}:{}", env::var("PATH").unwrap());
         succeed(Command::new("/bin/sh").args(["-c", &script.replace("/run", &place)]).env("PATH", path));
-        folder.path().join("active").exists()
+        directory.path().join("active").exists()
     };
     assert_eq!((run("ExecStartPre"), run("ExecStopPost")), (false, false), "stopped on purpose");
-    fs::write(folder.path().join("active"), "").unwrap();
+    fs::write(directory.path().join("active"), "").unwrap();
     assert_eq!((run("ExecStartPre"), run("ExecStopPost")), (false, true), "it was running");
     assert!(!run("ExecStartPre"), "stops again");
 }
 
 #[test]
 fn a_continuous_copy_reports_when_it_is_complete() {
-    let folder = tempfile::tempdir().unwrap();
+    let directory = tempfile::tempdir().unwrap();
     let mut app = App::start_with(&["--ops-listen", "127.0.0.1:0"]);
     app.add("Rex");
-    let key = key_file(folder.path(), &app.log_key());
-    let copy = format!("sled:{}", folder.path().join("copy").display());
-    let metrics = folder.path().join("petstore-copy.prom");
+    let key = key_file(directory.path(), &app.log_key());
+    let copy = format!("sled:{}", directory.path().join("copy").display());
+    let metrics = directory.path().join("petstore-copy.prom");
     let following = Command::new(file("petstore-copy"))
         .args([&format!("http://{}", app.operators()), &copy, "--report-every", "1s"])
         .env("PATH", search_path())
         .env("PETSTORE_KEY_FILE", key)
-        .env("TEXTFILE_DIRECTORY", folder.path())
+        .env("TEXTFILE_DIRECTORY", directory.path())
         .spawn();
     let mut following = following.unwrap();
     let reported = eventually("the copy is complete", || fs::read_to_string(&metrics).ok());
@@ -345,15 +346,15 @@ fn a_continuous_copy_reports_when_it_is_complete() {
 
 #[test]
 fn the_units_of_the_backup_and_of_the_copy_are_valid() {
-    let folder = tempfile::tempdir().unwrap();
+    let directory = tempfile::tempdir().unwrap();
     for name in ["petstore-backup.service", "petstore-backup.timer", "petstore-copy.service"] {
         // The scripts are where the units expect them.
         let scripts = root().join("docs/deploy");
         let unit = text(name).replace("/usr/local/bin", scripts.to_str().unwrap());
-        fs::write(folder.path().join(name), unit).unwrap();
+        fs::write(directory.path().join(name), unit).unwrap();
     }
     for name in ["petstore-backup.timer", "petstore-copy.service"] {
-        let unit = folder.path().join(name);
+        let unit = directory.path().join(name);
         succeed(Command::new("systemd-analyze").args(["verify", "--man=no"]).arg(unit));
     }
     assert!(text("petstore-copy.service").contains("\nRestart=always\n"));

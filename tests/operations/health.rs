@@ -16,10 +16,11 @@ fn health(address: impl std::fmt::Display, arguments: &[&str]) -> Finished {
 
 #[test]
 fn reads_and_writes_have_probes_of_their_own() {
-    let folder = tempfile::tempdir().unwrap();
-    let store = folder.path().join("store");
+    let directory = tempfile::tempdir().unwrap();
+    let store = directory.path().join("store");
     let url = format!("sled:{}", store.display());
-    let app = App::start_on(program(), &url, folder, &["--ops-listen", "127.0.0.1:0", "--drain-delay", "1h"]);
+    let app =
+        App::start_on(program(), &url, directory, &["--ops-listen", "127.0.0.1:0", "--drain-delay", "1h"]);
     let codes = |address: SocketAddr| {
         ["ready", "reads", "writes"].map(|probe| health(address, &["--probe", probe]).code.unwrap())
     };

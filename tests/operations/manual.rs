@@ -9,8 +9,8 @@ use harness::{petstore, program, succeed};
 
 #[test]
 fn every_command_has_a_manual_page() {
-    let folder = tempfile::tempdir().unwrap();
-    let path = folder.path().to_str().unwrap();
+    let directory = tempfile::tempdir().unwrap();
+    let path = directory.path().to_str().unwrap();
     // What the environment holds while the pages are made must not end up in them.
     succeed(
         Command::new(program())
@@ -24,12 +24,12 @@ fn every_command_has_a_manual_page() {
         assert!(pages.contains(&page.to_owned()), "{page} in {pages:?}");
     }
     for page in &pages {
-        let text = fs::read_to_string(folder.path().join(page)).unwrap();
+        let text = fs::read_to_string(directory.path().join(page)).unwrap();
         assert!(!text.contains("s3cret"), "{page}");
         // The formatter warns about markup that it does not understand.
         let formatted = Command::new("man")
             .args(["--warnings", "--encoding=UTF-8", "--local-file"])
-            .arg(folder.path().join(page))
+            .arg(directory.path().join(page))
             .env("MANWIDTH", "100")
             .output()
             .expect("man runs: tests/run installs it");
@@ -39,7 +39,7 @@ fn every_command_has_a_manual_page() {
         let command = page.trim_end_matches(".1");
         assert!(shown.contains("NAME") && shown.contains(command), "{page}: {shown}");
     }
-    assert_eq!(petstore(["man"]).stdout, fs::read_to_string(folder.path().join("petstore.1")).unwrap());
+    assert_eq!(petstore(["man"]).stdout, fs::read_to_string(directory.path().join("petstore.1")).unwrap());
 }
 
 #[test]

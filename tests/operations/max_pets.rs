@@ -7,9 +7,9 @@ use tempfile::TempDir;
 
 const REX: &str = r#"{"name":"Rex","categoryId":7,"status":"available"}"#;
 
-fn start(folder: TempDir, limit: &str) -> App {
-    let store = format!("sled:{}", folder.path().join("log").display());
-    App::start_on(program(), &store, folder, &["--max-pets", limit, "--ops-listen", "127.0.0.1:0"])
+fn start(directory: TempDir, limit: &str) -> App {
+    let store = format!("sled:{}", directory.path().join("log").display());
+    App::start_on(program(), &store, directory, &["--max-pets", limit, "--ops-listen", "127.0.0.1:0"])
 }
 
 fn add(app: &App, key: &str) -> Response {
@@ -45,9 +45,9 @@ fn creates_beyond_the_limit_are_rejected_with_a_reason_and_repeats_are_answered(
 
 #[test]
 fn a_log_above_the_limit_is_served() {
-    let folder = TempDir::new().unwrap();
-    let log = folder.path().join("log");
-    let mut app = start(folder, "3");
+    let directory = TempDir::new().unwrap();
+    let log = directory.path().join("log");
+    let mut app = start(directory, "3");
     for key in ["one", "two", "three"] {
         assert_eq!(add(&app, key).status, 201);
     }

@@ -125,8 +125,8 @@ fn the_service_stops_cleanly_while_operators_are_connected() {
 
 #[test]
 fn metrics_stay_on_this_machine_unless_told_otherwise() {
-    let folder = tempfile::tempdir().unwrap();
-    let keys = folder.path().join("keys.toml");
+    let directory = tempfile::tempdir().unwrap();
+    let keys = directory.path().join("keys.toml");
     let flags =
         ["serve", "--listen", "127.0.0.1:0", "--store", "memory:", "--ops-listen", "0.0.0.0:0", "--keys"];
     let rejected = petstore(flags.into_iter().chain([keys.to_str().unwrap()]));

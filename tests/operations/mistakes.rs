@@ -10,21 +10,22 @@ use std::{
 };
 
 use harness::{App, Finished, eventually, key_file, petstore, program};
+use serde_json::Value;
 use tempfile::TempDir;
 
 use super::tls::Secure;
 
 /// A closed store with so many pets, and its URL.
 fn store_with(pets: usize) -> (TempDir, String) {
-    let folder = TempDir::new().unwrap();
-    let store = format!("sled:{}", folder.path().join("log").display());
+    let directory = TempDir::new().unwrap();
+    let store = format!("sled:{}", directory.path().join("log").display());
     let mut app = App::on(&store);
     let name = "x".repeat(100);
     for _ in 0..pets {
         app.add(&name);
     }
     assert!(app.terminate().success());
-    (folder, store)
+    (directory, store)
 }
 
 fn check_rejected(rejected: &Finished, sentence: &str) {
@@ -53,8 +54,8 @@ fn interrupt(command: Child) -> Finished {
 fn an_address_in_use_is_named_with_the_cause() {
     let taken = TcpListener::bind("127.0.0.1:0").unwrap();
     let address = taken.local_addr().unwrap().to_string();
-    let folder = TempDir::new().unwrap();
-    let keys = folder.path().join("keys.toml");
+    let directory = TempDir::new().unwrap();
+    let keys = directory.path().join("keys.toml");
     let serve = |listen: &str| {
         petstore(["serve", "--store", "memory:", "--keys", keys.to_str().unwrap(), "--listen", listen])
     };
@@ -111,10 +112,10 @@ fn two_listeners_on_one_address_are_named() {
 fn a_wrong_scheme_leads_to_the_right_one() {
     let secure = Secure::start(&["--ops-listen", "127.0.0.1:0"]);
     let plain = App::start_with(&["--ops-listen", "127.0.0.1:0"]);
-    let folder = secure.app.folder();
-    let (ca, key) = (folder.join("ca.pem"), key_file(folder, &secure.app.key));
+    let directory = secure.app.directory();
+    let (ca, key) = (directory.join("ca.pem"), key_file(directory, &secure.app.key));
     let (ca, key) = (ca.to_str().unwrap(), key.to_str().unwrap());
-    let target = format!("sled:{}", folder.join("copy").display());
+    let target = format!("sled:{}", directory.join("copy").display());
     for (url, hint) in [
         (
             format!("http://{}", secure.app.operators()),
@@ -144,8 +145,8 @@ fn a_wrong_scheme_leads_to_the_right_one() {
 
 #[test]
 fn a_file_without_a_certificate_is_named() {
-    let folder = TempDir::new().unwrap();
-    let ca = folder.path().join("ca.pem");
+    let directory = TempDir::new().unwrap();
+    let ca = directory.path().join("ca.pem");
     for content in ["", "no certificate\n", "-----BEGIN PUBLIC KEY-----\nAAAA\n-----END PUBLIC KEY-----\n"] {
         fs::write(&ca, content).unwrap();
         let ca = ca.to_str().unwrap();
@@ -180,7 +181,7 @@ fn values_that_are_no_numbers_are_named_with_the_rule() {
 
 #[test]
 fn an_export_to_a_full_disk_names_the_file() {
-    let (_folder, store) = store_with(1);
+    let (_directory, store) = store_with(1);
     check_rejected(
         &on_a_full_disk(&["log", "export", "--store", &store]),
         "petstore: cannot write to /dev/full: No space left on device (os error 28); the export is incomplete: delete \
@@ -190,10 +191,10 @@ fn an_export_to_a_full_disk_names_the_file() {
 
 #[test]
 fn a_command_that_cannot_print_its_result_fails() {
-    let (folder, store) = store_with(1);
-    let file = folder.path().join("export.jsonl");
+    let (directory, store) = store_with(1);
+    let file = directory.path().join("export.jsonl");
     fs::write(&file, petstore(["log", "export", "--store", &store]).stdout).unwrap();
-    let target = |name: &str| format!("sled:{}", folder.path().join(name).display());
+    let target = |name: &str| format!("sled:{}", directory.path().join(name).display());
     let (imported, copied, salvaged) = (target("imported"), target("copied"), target("salvaged"));
     for command in [
         vec!["log", "stat", "--store", &store],
@@ -218,8 +219,28 @@ fn a_command_that_cannot_print_its_result_fails() {
 }
 
 #[test]
+fn a_manifest_with_a_changed_field_is_rejected() {
+    let (folder, store) = store_with(2);
+    let export = petstore(["log", "export", "--store", &store]).stdout;
+    let manifest: Value = serde_json::from_str(export.lines().last().unwrap()).unwrap();
+    let (file, imported) = (folder.path().join("export.jsonl"), folder.path().join("imported"));
+    let imported = format!("sled:{}", imported.display());
+    for field in ["first", "last", "commits", "events", "bytes", "sha256", "head"] {
+        let mut changed = manifest.clone();
+        let value = &mut changed["manifest"][field];
+        *value = value.as_u64().map_or("0".into(), |number| (number + 1).into());
+        let (records, _) = export.trim_end().rsplit_once('\n').unwrap();
+        fs::write(&file, format!("{records}\n{changed}\n")).unwrap();
+        let rejected = petstore(["log", "import", file.to_str().unwrap(), "--store", &imported]);
+        assert_eq!(rejected.code, Some(1), "{field}: {rejected:?}");
+        assert_eq!(rejected.stderr.lines().count(), 1, "{field}: {}", rejected.stderr);
+        assert!(rejected.stderr.contains("line 3 of the file is a manifest that does not match"), "{field}");
+    }
+}
+
+#[test]
 fn a_tail_from_beyond_the_end_names_the_end() {
-    let (_folder, store) = store_with(2);
+    let (_directory, store) = store_with(2);
     let after = |position: &str| petstore(["log", "tail", "--after", position, "--store", &store]);
     check_rejected(&after("3"), "petstore: --after 3 is beyond the end of the log, which is at position 2\n");
     assert_eq!(after("2").code, Some(0));
@@ -242,7 +263,7 @@ fn a_store_url_that_would_lead_elsewhere_is_rejected() {
 #[test]
 fn a_key_file_that_others_can_change_or_replace_is_rejected() {
     let mut app = App::stopped_on(program(), "memory:", TempDir::new().unwrap(), &[]);
-    let (directory, keys) = (app.folder().to_owned(), app.keys_file());
+    let (directory, keys) = (app.directory().to_owned(), app.keys_file());
     let set_modes = |directory_mode: u32, file_mode: u32| {
         fs::set_permissions(&directory, fs::Permissions::from_mode(directory_mode)).unwrap();
         fs::set_permissions(&keys, fs::Permissions::from_mode(file_mode)).unwrap();
@@ -274,8 +295,8 @@ fn a_key_file_that_others_can_change_or_replace_is_rejected() {
 
 #[test]
 fn a_truncated_sqlite_file_leads_to_recover() {
-    let folder = TempDir::new().unwrap();
-    let path = folder.path().join("log.db");
+    let directory = TempDir::new().unwrap();
+    let path = directory.path().join("log.db");
     let store = format!("sqlite:{}", path.display());
     let mut app = App::on(&store);
     for _ in 0..100 {
@@ -291,7 +312,7 @@ fn a_truncated_sqlite_file_leads_to_recover() {
 #[test]
 fn an_interrupted_export_says_that_it_is_incomplete() {
     // More than fits into a pipe.
-    let (_folder, store) = store_with(400);
+    let (_directory, store) = store_with(400);
     let export = Command::new(program())
         .args(["log", "export", "--store", &store])
         .stdout(Stdio::piped())
@@ -310,9 +331,9 @@ fn an_interrupted_export_says_that_it_is_incomplete() {
 
 #[test]
 fn an_interrupted_import_says_how_far_it_came_and_resumes() {
-    let (folder, store) = store_with(3);
+    let (directory, store) = store_with(3);
     let export = petstore(["log", "export", "--store", &store]).stdout;
-    let target = folder.path().join("target");
+    let target = directory.path().join("target");
     let to = format!("sled:{}", target.display());
     let mut import = Command::new(program())
         .args(["log", "import", "-", "--store", &to])
@@ -331,7 +352,7 @@ fn an_interrupted_import_says_how_far_it_came_and_resumes() {
         "petstore: interrupted after 2 commits: the target keeps what it has; the same command resumes from there\n",
     );
     drop(input);
-    let file = folder.path().join("export.jsonl");
+    let file = directory.path().join("export.jsonl");
     fs::write(&file, &export).unwrap();
     let resumed = petstore(["log", "import", file.to_str().unwrap(), "--store", &to]);
     assert_eq!(resumed.code, Some(0), "{resumed:?}");
@@ -347,8 +368,8 @@ fn mark(store: &Path) -> u64 {
 
 #[test]
 fn a_foreign_file_is_rejected_and_nothing_is_left_beside_it() {
-    let folder = TempDir::new().unwrap();
-    let diary = folder.path().join("diary.db");
+    let directory = TempDir::new().unwrap();
+    let diary = directory.path().join("diary.db");
     fs::write(&diary, "a diary, not a database").unwrap();
     let keys = TempDir::new().unwrap();
     let keys = keys.path().join("keys.toml");
@@ -356,15 +377,16 @@ fn a_foreign_file_is_rejected_and_nothing_is_left_beside_it() {
     let rejected =
         petstore(["serve", "--listen", "127.0.0.1:0", "--store", &store, "--keys", keys.to_str().unwrap()]);
     check_rejected(&rejected, "not a petstore log");
-    let names: Vec<_> = folder.path().read_dir().unwrap().map(|entry| entry.unwrap().file_name()).collect();
+    let names: Vec<_> =
+        directory.path().read_dir().unwrap().map(|entry| entry.unwrap().file_name()).collect();
     assert_eq!(names, ["diary.db"]);
 }
 
 #[test]
 fn a_salvage_that_saves_nothing_fails() {
-    let (folder, store) = store_with(2);
-    File::create(folder.path().join("log/sled/db")).unwrap();
-    let to = format!("sled:{}", folder.path().join("saved").display());
+    let (directory, store) = store_with(2);
+    File::create(directory.path().join("log/sled/db")).unwrap();
+    let to = format!("sled:{}", directory.path().join("saved").display());
     let finished = petstore(["log", "salvage", "--from", &store, "--to", &to]);
     check_rejected(
         &finished,
@@ -375,8 +397,8 @@ fn a_salvage_that_saves_nothing_fails() {
 
 #[test]
 fn a_name_that_would_reorder_the_line_is_shown_escaped() {
-    let folder = TempDir::new().unwrap();
-    let keys = folder.path().join("keys.toml");
+    let directory = TempDir::new().unwrap();
+    let keys = directory.path().join("keys.toml");
     let keys = keys.to_str().unwrap();
     let issued = petstore(["keys", "issue", "--name", "shop \u{202e}nimda's", "--keys", keys]);
     let listed = petstore(["keys", "list", "--keys", keys]);
@@ -388,10 +410,10 @@ fn a_name_that_would_reorder_the_line_is_shown_escaped() {
 
 #[test]
 fn a_link_in_place_of_the_ballast_is_reported() {
-    let (folder, store) = store_with(1);
-    let ballast = folder.path().join("log/ballast");
+    let (directory, store) = store_with(1);
+    let ballast = directory.path().join("log/ballast");
     fs::remove_file(&ballast).unwrap();
-    let elsewhere = folder.path().join("elsewhere");
+    let elsewhere = directory.path().join("elsewhere");
     fs::write(&elsewhere, "important").unwrap();
     symlink(&elsewhere, &ballast).unwrap();
     let app = App::on(&store);

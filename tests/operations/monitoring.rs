@@ -43,12 +43,17 @@ fn value(metrics: &str, series: &str) -> f64 {
     line.unwrap_or_else(|| panic!("{series} in {metrics}")).parse().unwrap()
 }
 
-/// Every expression of the dashboard and of the alert rules.
-fn expressions() -> Vec<String> {
+/// Every expression of the dashboard.
+fn dashboard_expressions() -> Vec<String> {
     let dashboard: Value = serde_json::from_str(&text("dashboard.json")).unwrap();
     let panels = dashboard["panels"].as_array().unwrap();
     let targets = panels.iter().filter_map(|panel| panel["targets"].as_array()).flatten();
-    let mut found: Vec<_> = targets.map(|target| target["expr"].as_str().unwrap().to_owned()).collect();
+    targets.map(|target| target["expr"].as_str().unwrap().to_owned()).collect()
+}
+
+/// Every expression of the dashboard and of the alert rules.
+fn expressions() -> Vec<String> {
+    let mut found = dashboard_expressions();
     let rules = text("alerts.yml");
     let mut lines = rules.lines();
     while let Some(line) = lines.next() {
@@ -80,6 +85,20 @@ fn every_metric_that_the_dashboard_and_the_alerts_name_exists() {
     assert!(names.len() > 30, "{names:?}");
     for name in names {
         assert!(known.contains(name.as_str()), "{name} in {metrics}");
+    }
+}
+
+#[test]
+fn the_dashboard_shows_every_metric() {
+    let app = busy_app(&["--ops-listen", "127.0.0.1:0"]);
+    let shown = dashboard_expressions().join("\n");
+    let metrics = metrics(&app);
+    let family = Regex::new("(?m)^# TYPE (petstore_[a-z_]+) ").unwrap();
+    let families = family.captures_iter(&metrics).map(|found| found.get(1).unwrap().as_str());
+    let of_scripts =
+        ["petstore_backup_last_success_timestamp_seconds", "petstore_copy_last_success_timestamp_seconds"];
+    for name in families.chain(of_scripts) {
+        assert!(shown.contains(name), "{name} is on no panel");
     }
 }
 
@@ -154,8 +173,8 @@ fn operators_see_what_the_service_does() {
 
 #[test]
 fn an_embedded_store_shows_its_syncs_and_its_disk() {
-    let folder = tempfile::tempdir().unwrap();
-    let store = format!("sled:{}", folder.path().join("log").display());
+    let directory = tempfile::tempdir().unwrap();
+    let store = format!("sled:{}", directory.path().join("log").display());
     let flags = ["--ops-listen", "127.0.0.1:0"];
     let app = App::start_on(harness::program(), &store, tempfile::tempdir().unwrap(), &flags);
     app.post(r#"{"name":"Rex","categoryId":7}"#);
@@ -175,14 +194,14 @@ struct Prometheus {
 }
 
 impl Prometheus {
-    fn start(folder: &Path) -> Self {
+    fn start(directory: &Path) -> Self {
         let port = TcpListener::bind("127.0.0.1:0").unwrap().local_addr().unwrap().port();
         let process = Command::new("prometheus")
-            .arg(format!("--config.file={}", folder.join("prometheus.yml").display()))
-            .arg(format!("--storage.tsdb.path={}", folder.join("data").display()))
+            .arg(format!("--config.file={}", directory.join("prometheus.yml").display()))
+            .arg(format!("--storage.tsdb.path={}", directory.join("data").display()))
             .arg(format!("--web.listen-address=127.0.0.1:{port}"))
             .stdout(Stdio::null())
-            .stderr(fs::File::create(folder.join("log")).unwrap())
+            .stderr(fs::File::create(directory.join("log")).unwrap())
             .spawn()
             .unwrap();
         Self { process, url: format!("http://127.0.0.1:{port}") }
@@ -217,16 +236,16 @@ fn a_real_prometheus_scrapes_a_reachable_listener_with_a_key_for_metrics() {
     assert_eq!(status(&app.key), 403, "another scope is not enough");
     Call::new(ops, "GET", "/metrics").send().error(401, "unauthorized");
 
-    let folder = tempfile::tempdir().unwrap();
-    fs::write(folder.path().join("petstore-metrics-key"), format!("{key}\n")).unwrap();
-    fs::copy(file("alerts.yml"), folder.path().join("alerts.yml")).unwrap();
+    let directory = tempfile::tempdir().unwrap();
+    fs::write(directory.path().join("petstore-metrics-key"), format!("{key}\n")).unwrap();
+    fs::copy(file("alerts.yml"), directory.path().join("alerts.yml")).unwrap();
     // This service in the place of the pods.
     let documented = text("prometheus-kubernetes.yml");
     let (before, _) = documented.split_once("    dns_sd_configs:").unwrap();
     let config = format!("{before}    static_configs: [{{targets: [\"{ops}\"]}}]\n");
-    let config = config.replace("/etc/prometheus", folder.path().to_str().unwrap()).replace("15s", "1s");
-    fs::write(folder.path().join("prometheus.yml"), config).unwrap();
-    let prometheus = Prometheus::start(folder.path());
+    let config = config.replace("/etc/prometheus", directory.path().to_str().unwrap()).replace("15s", "1s");
+    fs::write(directory.path().join("prometheus.yml"), config).unwrap();
+    let prometheus = Prometheus::start(directory.path());
     eventually("Prometheus has scraped the service", || {
         let found = prometheus.query(r#"up{job="petstore"}"#).ok()?;
         found.contains("=> 1 ").then_some(())

@@ -8,27 +8,27 @@ use std::{
     time::Duration,
 };
 
-use harness::{App, eventually, petstore, program};
+use harness::{App, eventually, petstore, program, root};
 
 #[test]
 fn the_first_start_creates_a_key_and_prints_a_command_that_works_when_pasted() {
-    let folder = tempfile::Builder::new().prefix("it's a folder ").tempdir().unwrap();
-    let output = File::create(folder.path().join("output")).unwrap();
+    let directory = tempfile::Builder::new().prefix("it's a directory ").tempdir().unwrap();
+    let output = File::create(directory.path().join("output")).unwrap();
     let mut service = Command::new(program())
         .args(["serve", "--listen", "127.0.0.1:0"])
-        .current_dir(folder.path())
+        .current_dir(directory.path())
         .stdin(Stdio::null())
         .stderr(output.try_clone().unwrap())
         .stdout(output)
         .spawn()
         .unwrap();
     let line = eventually("a curl command is printed", || {
-        let printed = fs::read_to_string(folder.path().join("output")).unwrap();
+        let printed = fs::read_to_string(directory.path().join("output")).unwrap();
         printed.lines().find(|line| line.trim_start().starts_with("curl ")).map(str::to_owned)
     });
     let pasted = Command::new("bash")
         .args(["-c", &format!("{line} --silent --show-error")])
-        .current_dir(folder.path())
+        .current_dir(directory.path())
         .output()
         .unwrap();
     assert_eq!(
@@ -37,9 +37,9 @@ fn the_first_start_creates_a_key_and_prints_a_command_that_works_when_pasted() {
         "{line}: {}",
         String::from_utf8_lossy(&pasted.stderr)
     );
-    let data = folder.path().join("petstore-data");
+    let data = directory.path().join("petstore-data");
     let key = fs::read_to_string(data.join("first-key")).unwrap();
-    let printed = fs::read_to_string(folder.path().join("output")).unwrap();
+    let printed = fs::read_to_string(directory.path().join("output")).unwrap();
     assert!(!printed.contains(key.trim()), "no key in the output");
     let mode = |name: &str| fs::metadata(data.join(name)).unwrap().permissions().mode() & 0o777;
     assert_eq!((mode("first-key"), mode("keys.toml"), mode(".")), (0o600, 0o600, 0o700));
@@ -49,13 +49,13 @@ fn the_first_start_creates_a_key_and_prints_a_command_that_works_when_pasted() {
 
 #[test]
 fn keys_are_issued_listed_and_revoked() {
-    let folder = tempfile::tempdir().unwrap();
-    let mistyped = folder.path().join("new/keys.toml");
+    let directory = tempfile::tempdir().unwrap();
+    let mistyped = directory.path().join("new/keys.toml");
     let rejected = petstore(["keys", "issue", "--name", "a", "--keys", mistyped.to_str().unwrap()]);
     assert_eq!(rejected.code, Some(1), "{rejected:?}");
-    assert!(rejected.stderr.contains("there is no folder"), "{}", rejected.stderr);
-    assert!(!folder.path().join("new").exists(), "nothing is created");
-    let file = folder.path().join("keys.toml");
+    assert!(rejected.stderr.contains("there is no directory"), "{}", rejected.stderr);
+    assert!(!directory.path().join("new").exists(), "nothing is created");
+    let file = directory.path().join("keys.toml");
     let file = file.to_str().unwrap();
     let issued = petstore(["keys", "issue", "--name", "a", "--keys", file]);
     assert_eq!(issued.code, Some(0), "{}", issued.stderr);
@@ -155,7 +155,16 @@ fn every_command_explains_itself() {
             assert_eq!(text.contains("[env: "), is_setting, "{command:?}: --{flag}: {text}");
         }
     }
-    assert!(petstore(["--version"]).stdout.starts_with("petstore "));
+}
+
+#[test]
+fn the_version_names_the_formats_as_the_documentation_shows_them() {
+    let page = fs::read_to_string(root().join("docs/versioning.md")).unwrap();
+    let shown = page.split("```").nth(1).expect("a block");
+    assert_eq!(petstore(["--version"]).stdout, shown.trim_start());
+    assert_eq!(petstore(["-V"]).stdout.lines().next(), shown.trim_start().lines().next());
+    let document: serde_json::Value = serde_json::from_str(&petstore(["openapi"]).stdout).unwrap();
+    assert!(shown.contains(&format!("API {}\n", document["info"]["version"].as_str().unwrap())));
 }
 
 /// The flags of other commands than `serve` that have an environment variable.
@@ -181,8 +190,8 @@ fn flags(help: &str) -> Vec<(String, String)> {
 
 #[test]
 fn plain_http_stays_on_this_machine_unless_told_otherwise() {
-    let folder = tempfile::tempdir().unwrap();
-    let keys = folder.path().join("keys.toml");
+    let directory = tempfile::tempdir().unwrap();
+    let keys = directory.path().join("keys.toml");
     let rejected =
         petstore(["serve", "--listen", "0.0.0.0:0", "--store", "memory:", "--keys", keys.to_str().unwrap()]);
     assert_eq!(rejected.code, Some(1), "{rejected:?}");
@@ -191,8 +200,8 @@ fn plain_http_stays_on_this_machine_unless_told_otherwise() {
 
 #[test]
 fn the_program_works_when_nobody_reads_its_output() {
-    let folder = tempfile::tempdir().unwrap();
-    let (store, keys) = (folder.path().join("log"), folder.path().join("keys.toml"));
+    let directory = tempfile::tempdir().unwrap();
+    let (store, keys) = (directory.path().join("log"), directory.path().join("keys.toml"));
     let mut service = Command::new(program())
         .args(["serve", "--listen", "127.0.0.1:0", "--store", &format!("sled:{}", store.display()), "--keys"])
         .arg(&keys)
@@ -250,8 +259,8 @@ fn no_password_is_printed() {
 
 #[test]
 fn a_log_is_not_copied_onto_itself() {
-    let folder = tempfile::tempdir().unwrap();
-    let store = |name: &str| format!("sled:{}", folder.path().join(name).display());
+    let directory = tempfile::tempdir().unwrap();
+    let store = |name: &str| format!("sled:{}", directory.path().join(name).display());
     App::on(&store("log")).terminate();
     let rejected = petstore(["log", "copy", "--from", &store("log"), "--to", &store("./log")]);
     assert_eq!(rejected.code, Some(1), "{rejected:?}");
@@ -262,17 +271,17 @@ fn a_log_is_not_copied_onto_itself() {
 
 #[test]
 fn importing_an_incomplete_export_leaves_no_store_behind() {
-    let folder = tempfile::tempdir().unwrap();
-    let mut app = App::on(&format!("sled:{}", folder.path().join("log").display()));
+    let directory = tempfile::tempdir().unwrap();
+    let mut app = App::on(&format!("sled:{}", directory.path().join("log").display()));
     for _ in 0..3 {
         app.add("Rex");
     }
     app.terminate();
     let export = petstore(["log", "export", "--store", app.store()]).stdout;
-    let cut = folder.path().join("cut.jsonl");
+    let cut = directory.path().join("cut.jsonl");
     let lines: Vec<_> = export.lines().collect();
     std::fs::write(&cut, lines[..lines.len() - 1].join("\n")).unwrap();
-    let target = folder.path().join("target");
+    let target = directory.path().join("target");
     let store = format!("sled:{}", target.display());
     let rejected = petstore(["log", "import", cut.to_str().unwrap(), "--store", &store]);
     assert_eq!(rejected.code, Some(1), "{rejected:?}");

@@ -191,8 +191,8 @@ fn start_configuration_changes_of_keys_and_stop_are_logged() {
 
 #[test]
 fn a_password_in_a_store_url_is_not_logged_at_the_start() {
-    let folder = tempfile::tempdir().unwrap();
-    let keys = folder.path().join("keys.toml");
+    let directory = tempfile::tempdir().unwrap();
+    let keys = directory.path().join("keys.toml");
     let finished = std::process::Command::new("timeout")
         .arg("3")
         .arg(harness::program())

@@ -41,15 +41,15 @@ fn nodes_behind_nginx_are_restarted_without_losing_a_request() {
     let second = node(&store, ports[1], Some(&first));
     let (key, nodes) = (first.key.clone(), std::sync::Mutex::new([first, second]));
 
-    let folder = tempfile::tempdir().unwrap();
-    let path = |name: &str| folder.path().join(name).to_str().unwrap().to_owned();
+    let directory = tempfile::tempdir().unwrap();
+    let path = |name: &str| directory.path().join(name).to_str().unwrap().to_owned();
     let listed =
         ports.map(|port| format!("server 127.0.0.1:{port} max_fails=3 fail_timeout=10s;\n")).concat();
     fs::write(path("nodes.conf"), &listed).unwrap();
     let (https, http) = (free_port(), free_port());
     let include = format!("include {};", path("nodes.conf"));
     let _nginx: Nginx = nginx_with(
-        folder.path(),
+        directory.path(),
         https,
         http,
         &[
@@ -108,7 +108,7 @@ fn nodes_behind_nginx_are_restarted_without_losing_a_request() {
                 .env("PATH", search_path())
                 .env(
                     "NGINX_COMMAND",
-                    format!("nginx -c {0}/nginx.conf -e {0}/errors", folder.path().display()),
+                    format!("nginx -c {0}/nginx.conf -e {0}/errors", directory.path().display()),
                 )
                 .env("NGINX_PID", path("pid")),
         );
@@ -131,21 +131,21 @@ fn nodes_behind_nginx_are_restarted_without_losing_a_request() {
 
 /// nginx in front of nodes, with the file that names them.
 struct Cluster {
-    folder: TempDir,
+    directory: TempDir,
     listed: String,
     _nginx: Nginx,
 }
 
 impl Cluster {
     fn of(nodes: [&App; 2]) -> Self {
-        let folder = tempfile::tempdir().unwrap();
+        let directory = tempfile::tempdir().unwrap();
         let listed = nodes.map(|app| format!("    server {};\n", app.address())).concat();
-        let file = folder.path().join("nodes.conf");
+        let file = directory.path().join("nodes.conf");
         fs::write(&file, &listed).unwrap();
         let include = format!("include {};", file.display());
         let change = ("server 127.0.0.1:8080 max_fails=3 fail_timeout=10s;", include.as_str());
-        let nginx = nginx_with(folder.path(), free_port(), free_port(), &[change]);
-        let cluster = Self { folder, listed, _nginx: nginx };
+        let nginx = nginx_with(directory.path(), free_port(), free_port(), &[change]);
+        let cluster = Self { directory, listed, _nginx: nginx };
         eventually("nginx runs", || {
             fs::read_to_string(cluster.path("pid")).ok().filter(|pid| !pid.is_empty())
         });
@@ -153,7 +153,7 @@ impl Cluster {
     }
 
     fn path(&self, name: &str) -> String {
-        self.folder.path().join(name).to_str().unwrap().to_owned()
+        self.directory.path().join(name).to_str().unwrap().to_owned()
     }
 
     fn nodes(&self) -> String {
@@ -218,7 +218,7 @@ fn a_rolling_restart_that_does_not_finish_puts_its_node_back() {
 #[test]
 fn a_rolling_restart_checks_nodes_over_https() {
     let first = Secure::start(&[]).app;
-    let path = |name: &str| first.folder().join(name).to_str().unwrap().to_owned();
+    let path = |name: &str| first.directory().join(name).to_str().unwrap().to_owned();
     let flags = ["--tls-cert", &path("server.pem"), "--tls-key", &path("server.key")];
     let mut second = App::stopped_on(program(), "memory:", tempfile::tempdir().unwrap(), &flags);
     second.begin();

@@ -24,12 +24,12 @@ struct Notifying {
 
 impl Notifying {
     fn start(watchdog: Duration) -> Self {
-        let folder = tempfile::tempdir().unwrap();
-        let path = folder.path().join("notify");
+        let directory = tempfile::tempdir().unwrap();
+        let path = directory.path().join("notify");
         let socket = UnixDatagram::bind(&path).unwrap();
         socket.set_read_timeout(Some(Duration::from_mins(1))).unwrap();
-        let store = format!("sled:{}", folder.path().join("log").display());
-        let mut app = App::stopped_on(program(), &store, folder, &[]);
+        let store = format!("sled:{}", directory.path().join("log").display());
+        let mut app = App::stopped_on(program(), &store, directory, &[]);
         app.run_by(&[
             "env".to_owned(),
             format!("NOTIFY_SOCKET={}", path.display()),
@@ -67,7 +67,7 @@ fn a_watchdog_that_is_meant_for_another_process_is_not_fed() {
     let mut service = Notifying::start(Duration::from_millis(2));
     service.app.run_by(&[
         "env".to_owned(),
-        format!("NOTIFY_SOCKET={}", service.app.folder().join("notify").display()),
+        format!("NOTIFY_SOCKET={}", service.app.directory().join("notify").display()),
         "WATCHDOG_USEC=2000".to_owned(),
         "WATCHDOG_PID=1".to_owned(),
     ]);
@@ -121,8 +121,8 @@ impl Drop for Hanging {
 #[test]
 fn a_missing_service_manager_does_not_stop_the_service() {
     for socket in ["/nowhere/notify", "@petstore-no-listener", ""] {
-        let folder = tempfile::tempdir().unwrap();
-        let mut app = App::stopped_on(program(), "memory:", folder, &[]);
+        let directory = tempfile::tempdir().unwrap();
+        let mut app = App::stopped_on(program(), "memory:", directory, &[]);
         app.run_by(&["env".to_owned(), format!("NOTIFY_SOCKET={socket}")]);
         app.start_again();
         app.wait_for_log("NOTIFY_SOCKET");
@@ -140,10 +140,10 @@ fn sighup_reads_the_key_file_again_and_stops_nothing() {
 #[test]
 fn the_unit_is_valid_and_well_confined() {
     // The program is where the package puts it, and the unit is found by its name.
-    let folder = tempfile::tempdir().unwrap();
+    let directory = tempfile::tempdir().unwrap();
     let installed =
         fs::read_to_string(unit()).unwrap().replace("/usr/bin/petstore", program().to_str().unwrap());
-    let file = folder.path().join("petstore.service");
+    let file = directory.path().join("petstore.service");
     fs::write(&file, installed).unwrap();
     succeed(
         Command::new("systemd-analyze").args(["verify", "--man=no", "--recursive-errors=yes"]).arg(&file),
@@ -174,15 +174,15 @@ fn a_service_on_its_own_disk_connects_to_no_host_and_makes_no_forbidden_system_c
     assert!(used.contains("fdatasync") && used.contains("accept4"), "{used:?}");
     assert!(!used.contains("connect"), "{used:?}");
     let denied = |call: &&&str| !allowed.contains(**call) || forbidden.contains(**call);
-    // Root, who may run this test but not the unit, gives new files to the owner of their folder.
+    // Root, who may run this test but not the unit, gives new files to the owner of their directory.
     let denied: Vec<_> = used.iter().filter(denied).filter(|call| **call != "fchown").collect();
     assert!(denied.is_empty(), "{denied:?}");
 }
 
 /// Every system call of a service from its start to its end, with a pet in between whose name is an address.
 fn trace_of_a_service() -> String {
-    let folder = tempfile::tempdir().unwrap();
-    let (trace, store) = (folder.path().join("trace"), folder.path().join("log"));
+    let directory = tempfile::tempdir().unwrap();
+    let (trace, store) = (directory.path().join("trace"), directory.path().join("log"));
     let mut app =
         App::stopped_on(program(), &format!("sled:{}", store.display()), tempfile::tempdir().unwrap(), &[]);
     let strace = ["strace", "-D", "-f", "-qq", "-o", trace.to_str().unwrap()];

@@ -16,19 +16,19 @@ use std::{
 use harness::{App, Call, eventually, key_file, petstore, program};
 use rcgen::{BasicConstraints, CertificateParams, CertifiedIssuer, DnType, IsCa, KeyPair};
 
-/// A service that speaks TLS, with its certificate in its own folder.
+/// A service that speaks TLS, with its certificate in its own directory.
 pub(crate) struct Secure {
     pub(crate) app: App,
 }
 
 impl Secure {
     pub(crate) fn start(flags: &[&str]) -> Self {
-        let folder = tempfile::tempdir().unwrap();
-        certify(folder.path(), Duration::from_hours(24 * 90));
-        let path = |name: &str| folder.path().join(name).to_str().unwrap().to_owned();
+        let directory = tempfile::tempdir().unwrap();
+        certify(directory.path(), Duration::from_hours(24 * 90));
+        let path = |name: &str| directory.path().join(name).to_str().unwrap().to_owned();
         let (certificate, key) = (path("server.pem"), path("server.key"));
         let flags = [&["--tls-cert", &certificate, "--tls-key", &key], flags].concat();
-        let mut app = App::stopped_on(program(), "memory:", folder, &flags);
+        let mut app = App::stopped_on(program(), "memory:", directory, &flags);
         app.begin();
         app.wait_until_listening().unwrap();
         let secure = Self { app };
@@ -38,10 +38,10 @@ impl Secure {
 
     /// curl on an address of the service, with more arguments.
     fn curl(&self, path: &str, arguments: &[&str]) -> Output {
-        let folder = self.app.folder();
+        let directory = self.app.directory();
         Command::new("curl")
             .args(["--silent", "--show-error", "--max-time", "60", "--cacert"])
-            .arg(folder.join("ca.pem"))
+            .arg(directory.join("ca.pem"))
             .args(["--header", &format!("Authorization: Bearer {}", self.app.key)])
             .args(arguments)
             .arg(format!("https://{}{path}", self.app.address()))
@@ -57,13 +57,13 @@ impl Secure {
 }
 
 /// Writes a new authority and a certificate that it signed, valid for so long from now.
-fn certify(folder: &Path, valid: Duration) {
-    certify_for(folder, SystemTime::UNIX_EPOCH..SystemTime::now() + valid);
+fn certify(directory: &Path, valid: Duration) {
+    certify_for(directory, SystemTime::UNIX_EPOCH..SystemTime::now() + valid);
 }
 
 /// Writes a new authority and a certificate that it signed, valid for this period. The key comes first, as careful tools do
 /// it; in between the two files do not fit together.
-fn certify_for(folder: &Path, valid: Range<SystemTime>) {
+fn certify_for(directory: &Path, valid: Range<SystemTime>) {
     let key = || KeyPair::generate().unwrap();
     let mut authority = CertificateParams::new(vec![]).unwrap();
     // Two authorities of one name could not be distinguished by clients that trust both.
@@ -74,11 +74,11 @@ fn certify_for(folder: &Path, valid: Range<SystemTime>) {
     certificate.not_before = valid.start.into();
     certificate.not_after = valid.end.into();
     let key = key();
-    let private_key = folder.join("server.key");
+    let private_key = directory.join("server.key");
     fs::write(&private_key, key.serialize_pem()).unwrap();
     fs::set_permissions(private_key, fs::Permissions::from_mode(0o600)).unwrap();
-    fs::write(folder.join("server.pem"), certificate.signed_by(&key, &authority).unwrap().pem()).unwrap();
-    fs::write(folder.join("ca.pem"), authority.pem()).unwrap();
+    fs::write(directory.join("server.pem"), certificate.signed_by(&key, &authority).unwrap().pem()).unwrap();
+    fs::write(directory.join("ca.pem"), authority.pem()).unwrap();
 }
 
 #[test]
@@ -97,7 +97,7 @@ fn clients_call_the_service_over_https_with_http_1_and_http_2() {
     let expiry: u64 = expiry.lines().next().unwrap().parse().unwrap();
     let now = SystemTime::now().duration_since(SystemTime::UNIX_EPOCH).unwrap().as_secs();
     assert!((89..=90).contains(&((expiry - now) / 86_400)), "{expiry}");
-    let ca = secure.app.folder().join("ca.pem");
+    let ca = secure.app.directory().join("ca.pem");
     let address = format!("https://{}", secure.app.operators());
     let healthy = petstore(["health", &address, "--ca", ca.to_str().unwrap()]);
     assert_eq!(healthy.code, Some(0), "{healthy:?}");
@@ -109,10 +109,10 @@ fn clients_call_the_service_over_https_with_http_1_and_http_2() {
 #[test]
 fn a_new_certificate_comes_into_force_without_a_failed_request() {
     let secure = Secure::start(&[]);
-    let folder = secure.app.folder();
+    let directory = secure.app.directory();
     // Clients trust both authorities, before and after the exchange.
-    let both = folder.join("both.pem");
-    let (both, old) = (both.to_str().unwrap(), fs::read(folder.join("ca.pem")).unwrap());
+    let both = directory.join("both.pem");
+    let (both, old) = (both.to_str().unwrap(), fs::read(directory.join("ca.pem")).unwrap());
     let staging = tempfile::tempdir().unwrap();
     certify(staging.path(), Duration::from_hours(24 * 30));
     let new = fs::read(staging.path().join("ca.pem")).unwrap();
@@ -139,7 +139,7 @@ fn a_new_certificate_comes_into_force_without_a_failed_request() {
             })
             .collect();
         for file in ["server.key", "server.pem", "ca.pem"] {
-            fs::copy(staging.path().join(file), folder.join(file)).unwrap();
+            fs::copy(staging.path().join(file), directory.join(file)).unwrap();
         }
         secure.app.signal("HUP");
         eventually("the new certificate is active", || {
@@ -159,14 +159,14 @@ fn a_new_certificate_comes_into_force_without_a_failed_request() {
 fn the_log_is_read_over_https_from_a_service_that_is_trusted() {
     let secure = Secure::start(&["--ops-listen", "127.0.0.1:0"]);
     let operators = format!("https://{}", secure.app.operators());
-    let folder = secure.app.folder();
-    let key = key_file(folder, &secure.app.issue_key(&["--name", "backup", "--scope", "log"]));
+    let directory = secure.app.directory();
+    let key = key_file(directory, &secure.app.issue_key(&["--name", "backup", "--scope", "log"]));
     let stat = |more: &[&str]| {
         let mut stat = Command::new(program());
         stat.args(["log", "stat", "--store", &operators, "--key-file"]).arg(&key).args(more);
         stat.output().unwrap()
     };
-    let ca = folder.join("ca.pem");
+    let ca = directory.join("ca.pem");
     let trusted = ["--ca", ca.to_str().unwrap()];
     eventually("the new key is active", || stat(&trusted).status.success().then_some(()));
     let rejected = stat(&[]);
@@ -178,12 +178,12 @@ fn the_log_is_read_over_https_from_a_service_that_is_trusted() {
 #[test]
 fn a_certificate_that_cannot_be_used_leaves_the_old_one_in_force() {
     let secure = Secure::start(&[]);
-    fs::write(secure.app.folder().join("server.pem"), "nonsense").unwrap();
+    fs::write(secure.app.directory().join("server.pem"), "nonsense").unwrap();
     let complaint = "TLS certificate not reloaded, the previous one stays active";
     secure.app.wait_for_log(complaint);
     assert_eq!(secure.status("/v1/pets", &[]), "200\n");
     // Soon over: the log says that, too.
-    certify(secure.app.folder(), Duration::from_hours(24 * 10));
+    certify(secure.app.directory(), Duration::from_hours(24 * 10));
     eventually("the new one is used", || secure.curl("/livez", &[]).status.success().then_some(()));
     secure.app.wait_for_log("the TLS certificate expires at");
     assert_eq!(secure.app.printed().1.matches(complaint).count(), 1, "a lasting fault is logged once");
@@ -192,42 +192,42 @@ fn a_certificate_that_cannot_be_used_leaves_the_old_one_in_force() {
 #[test]
 fn a_certificate_that_is_not_valid_now_does_not_replace_a_valid_one() {
     let secure = Secure::start(&[]);
-    let folder = secure.app.folder();
-    let authority = fs::read(folder.join("ca.pem")).unwrap();
+    let directory = secure.app.directory();
+    let authority = fs::read(directory.join("ca.pem")).unwrap();
     let (now, day) = (SystemTime::now(), Duration::from_hours(24));
     for (number, period) in
         [(now - 2 * day)..(now - day), (now + day)..(now + 2 * day)].into_iter().enumerate()
     {
-        certify_for(folder, period);
-        fs::write(folder.join("ca.pem"), &authority).unwrap();
+        certify_for(directory, period);
+        fs::write(directory.join("ca.pem"), &authority).unwrap();
         eventually("the service warns", || {
             (secure.app.printed().1.matches("it is valid only from").count() > number).then_some(())
         });
         assert_eq!(secure.status("/v1/pets", &[]), "200\n");
     }
-    certify(folder, 30 * day);
+    certify(directory, 30 * day);
     eventually("the valid one is used", || secure.curl("/livez", &[]).status.success().then_some(()));
 }
 
 #[test]
 fn an_expired_certificate_is_reported() {
-    let folder = tempfile::tempdir().unwrap();
-    certify(folder.path(), Duration::ZERO);
-    let path = |name: &str| folder.path().join(name).to_str().unwrap().to_owned();
+    let directory = tempfile::tempdir().unwrap();
+    certify(directory.path(), Duration::ZERO);
+    let path = |name: &str| directory.path().join(name).to_str().unwrap().to_owned();
     let (certificate, key) = (path("server.pem"), path("server.key"));
     let flags = ["--tls-cert", &certificate, "--tls-key", &key];
-    let mut app = App::stopped_on(program(), "memory:", folder, &flags);
+    let mut app = App::stopped_on(program(), "memory:", directory, &flags);
     app.begin();
     app.wait_for_log("the TLS certificate has expired at");
 }
 
 #[test]
 fn a_pair_that_does_not_fit_is_rejected_in_one_sentence() {
-    let folder = tempfile::tempdir().unwrap();
-    let path = |name: &str| folder.path().join(name).to_str().unwrap().to_owned();
-    certify(folder.path(), Duration::from_hours(24));
+    let directory = tempfile::tempdir().unwrap();
+    let path = |name: &str| directory.path().join(name).to_str().unwrap().to_owned();
+    certify(directory.path(), Duration::from_hours(24));
     fs::copy(path("server.key"), path("another.key")).unwrap();
-    certify(folder.path(), Duration::from_hours(24));
+    certify(directory.path(), Duration::from_hours(24));
     fs::copy(path("server.key"), path("open.key")).unwrap();
     fs::set_permissions(path("open.key"), fs::Permissions::from_mode(0o644)).unwrap();
     for (certificate, key, reason) in [
@@ -269,7 +269,9 @@ fn a_client_that_makes_no_tls_connection_is_closed() {
     let plain = Call::new(secure.app.address(), "GET", "/livez").try_send();
     assert!(plain.is_none_or(|response| response.status != 200), "plain HTTP gets nothing");
     silent.set_read_timeout(Some(Duration::from_mins(1))).unwrap();
-    assert_eq!(silent.read(&mut [0; 16]).unwrap(), 0, "closed without a response");
+    let mut response = Vec::new();
+    silent.read_to_end(&mut response).unwrap();
+    assert!(response.is_empty(), "closed without a response: {response:?}");
 }
 
 #[test]
@@ -325,8 +327,8 @@ fn a_tail_tells_a_planned_stop_from_a_cut_connection() {
             secure.status("/v1/pets", &["--header", "Content-Type: application/json", "--data", &pet])
         };
         let key = secure.app.issue_key(&["--name", "reader", "--scope", "log"]);
-        let (operators, folder) = (format!("https://{}", secure.app.operators()), secure.app.folder());
-        let (key_file, ca) = (key_file(folder, &key), folder.join("ca.pem"));
+        let (operators, directory) = (format!("https://{}", secure.app.operators()), secure.app.directory());
+        let (key_file, ca) = (key_file(directory, &key), directory.join("ca.pem"));
         let access = ["--key-file", key_file.to_str().unwrap(), "--ca", ca.to_str().unwrap()];
         eventually("the key is active", || {
             let stat = petstore(["log", "stat", "--store", &operators].iter().chain(&access));

@@ -17,8 +17,8 @@ fn sources(directory: &str) -> Vec<(PathBuf, String)> {
 }
 
 /// The crates that a crate needs at run time, from its manifest.
-fn dependencies(folder: &str) -> Vec<String> {
-    let manifest = fs::read_to_string(root().join(folder).join("Cargo.toml")).unwrap();
+fn dependencies(directory: &str) -> Vec<String> {
+    let manifest = fs::read_to_string(root().join(directory).join("Cargo.toml")).unwrap();
     let section = manifest.split("\n[dependencies]\n").nth(1).expect("a section of dependencies");
     let lines = section.lines().take_while(|line| !line.starts_with('['));
     lines
@@ -35,8 +35,8 @@ fn the_domain_depends_on_nothing_but_thiserror() {
 
 #[test]
 fn dependencies_point_inward() {
-    let ours = |folder| {
-        let mut ours: Vec<_> = dependencies(folder);
+    let ours = |directory| {
+        let mut ours: Vec<_> = dependencies(directory);
         ours.retain(|name| ["domain", "application", "adapters", "bin"].contains(&name.as_str()));
         ours
     };
@@ -124,8 +124,8 @@ fn only_the_engine_table_names_engines_and_only_the_wiring_other_adapters() {
 
 #[test]
 fn no_file_is_longer_than_600_lines() {
-    for folder in ["domain", "application", "adapters", "bin", "tests"] {
-        for (path, text) in sources(folder) {
+    for directory in ["domain", "application", "adapters", "bin", "tests"] {
+        for (path, text) in sources(directory) {
             assert!(text.lines().count() <= 600, "{} has {} lines", path.display(), text.lines().count());
         }
     }
@@ -133,8 +133,8 @@ fn no_file_is_longer_than_600_lines() {
 
 #[test]
 fn every_file_says_what_it_is_for() {
-    for folder in ["domain/src", "application/src", "adapters/src", "bin/src", "tests"] {
-        for (path, text) in sources(folder) {
+    for directory in ["domain/src", "application/src", "adapters/src", "bin/src", "tests"] {
+        for (path, text) in sources(directory) {
             assert!(text.starts_with("//!"), "{} opens without //!", path.display());
         }
     }

@@ -10,7 +10,7 @@ const REX: &str = r#"{"name": "Rex", "categoryId": 1}"#;
 /// Waits until the service has recorded its log, and checks that only its owner can read the record.
 fn noted(app: &App) {
     let note = eventually("the log is remembered", || {
-        let files = fs::read_dir(app.folder()).unwrap().map(|file| file.unwrap().path());
+        let files = fs::read_dir(app.directory()).unwrap().map(|file| file.unwrap().path());
         files.into_iter().find(|path| path.extension().is_some_and(|ending| ending == "json"))
     });
     assert_eq!(fs::metadata(&note).unwrap().permissions().mode() & 0o777, 0o600);
@@ -140,7 +140,7 @@ fn a_node_that_runs_rejects_an_emptied_stream_until_it_is_restored() {
     }
     let export = petstore(["log", "export", "--store", &store]);
     assert_eq!(export.code, Some(0), "{export:?}");
-    let backup = app.folder().join("backup.jsonl");
+    let backup = app.directory().join("backup.jsonl");
     fs::write(&backup, export.stdout).unwrap();
 
     delete();
@@ -175,7 +175,7 @@ fn a_database_crash_that_loses_acknowledged_commits_is_reported() {
         let acknowledged = create(&app);
         // The record follows every few seconds; a start rejects what it names.
         eventually("the commit is recorded", || {
-            (recorded_position(app.folder()) == acknowledged).then_some(())
+            (recorded_position(app.directory()) == acknowledged).then_some(())
         });
         server.kill();
         server.start_again();
@@ -205,7 +205,7 @@ fn a_node_that_rejects_its_log_rejects_it_after_a_restart_too() {
     server.sql("postgres", "DELETE FROM petstore_commits WHERE position > 1");
     rejects_its_log(&app, 3, 1);
     eventually("the newest applied commit is recorded", || {
-        (recorded_position(app.folder()) == 3).then_some(())
+        (recorded_position(app.directory()) == 3).then_some(())
     });
     app.kill();
     is_rejected(&mut app, "the log ends at position 1, but this node has applied commits up to position 3");
@@ -240,19 +240,19 @@ fn nodes_that_share_a_state_directory_never_move_the_record_back() {
 #[test]
 fn an_embedded_log_that_is_gone_is_not_created_again() {
     for engine in ["sled", "sqlite"] {
-        let folder = tempfile::tempdir().unwrap();
-        let store = folder.path().join("disk").join("log");
-        fs::create_dir(folder.path().join("disk")).unwrap();
+        let directory = tempfile::tempdir().unwrap();
+        let store = directory.path().join("disk").join("log");
+        fs::create_dir(directory.path().join("disk")).unwrap();
         // A relative path, as `serve` would be given it.
         let here = std::env::current_dir().unwrap();
         let up = "../".repeat(here.components().count() - 1);
         let relative = format!("{engine}:{up}{}", store.strip_prefix("/").unwrap().display());
-        let mut app = App::start_on(program(), &relative, folder, &[]);
+        let mut app = App::start_on(program(), &relative, directory, &[]);
         assert_eq!(app.post(REX).status, 201);
         noted(&app);
         app.terminate();
         // The disk is not mounted.
-        let disk = app.folder().join("disk");
+        let disk = app.directory().join("disk");
         fs::remove_dir_all(&disk).unwrap();
         is_rejected(&mut app, "there is no store");
         assert!(!disk.exists(), "{engine}: nothing is created");
@@ -265,13 +265,13 @@ fn an_embedded_log_that_is_gone_is_not_created_again() {
 
 #[test]
 fn a_damaged_record_is_rejected_and_none_is_kept_if_the_operator_says_so() {
-    let folder = tempfile::tempdir().unwrap();
-    let store = format!("sled:{}", folder.path().join("log").display());
-    let mut app = App::start_on(program(), &store, folder, &[]);
+    let directory = tempfile::tempdir().unwrap();
+    let store = format!("sled:{}", directory.path().join("log").display());
+    let mut app = App::start_on(program(), &store, directory, &[]);
     assert_eq!(app.post(REX).status, 201);
     noted(&app);
     app.terminate();
-    let files = fs::read_dir(app.folder()).unwrap().map(|file| file.unwrap().path());
+    let files = fs::read_dir(app.directory()).unwrap().map(|file| file.unwrap().path());
     let note =
         files.into_iter().find(|path| path.extension().is_some_and(|ending| ending == "json")).unwrap();
     let text = fs::read_to_string(&note).unwrap();
@@ -281,7 +281,7 @@ fn a_damaged_record_is_rejected_and_none_is_kept_if_the_operator_says_so() {
     app.start_again();
     assert_eq!(app.all_pets().len(), 1);
     app.terminate();
-    let inside = app.folder().join("log/state");
+    let inside = app.directory().join("log/state");
     app.use_flags(&["--state", inside.to_str().unwrap()]);
     let rejected = app.try_start_again().expect_err("the record must not be inside the store");
     assert!(rejected.stderr.contains("is inside the store"), "{}", rejected.stderr);

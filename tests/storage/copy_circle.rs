@@ -33,8 +33,8 @@ fn a_history_copied_through_every_engine_comes_back_byte_for_byte() {
     let database = postgres.create_database();
     let runtime = tokio::runtime::Runtime::new().unwrap();
     let cluster = runtime.block_on(NatsCluster::start(3, NatsSync::Always));
-    let folder = tempfile::tempdir().unwrap();
-    let file = |scheme: &str, name: &str| format!("{scheme}:{}", folder.path().join(name).display());
+    let directory = tempfile::tempdir().unwrap();
+    let file = |scheme: &str, name: &str| format!("{scheme}:{}", directory.path().join(name).display());
 
     let mut app = App::on(&file("sled", "first"));
     std::thread::scope(|scope| {
@@ -72,7 +72,7 @@ fn a_history_copied_through_every_engine_comes_back_byte_for_byte() {
     }
     assert_eq!(commits(&circle[0]), commits(&circle[4]), "byte for byte");
 
-    let exported = folder.path().join("export.jsonl");
+    let exported = directory.path().join("export.jsonl");
     let export = petstore(["log", "export", "--store", &circle[2]]);
     std::fs::write(&exported, export.stdout).unwrap();
     let restored = file("sqlite", "restored.db");

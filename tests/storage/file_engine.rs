@@ -16,9 +16,9 @@ type FileLog = EmbeddedLog<FileEngine>;
 
 #[tokio::test(flavor = "multi_thread")]
 async fn the_example_meets_the_contract() {
-    let folder = tempfile::tempdir().unwrap();
+    let directory = tempfile::tempdir().unwrap();
     contract::check_all(async || {
-        let path = tempfile::tempdir_in(&folder).unwrap().keep().join("log");
+        let path = tempfile::tempdir_in(&directory).unwrap().keep().join("log");
         Arc::new(FileLog::open(path).unwrap()) as Arc<dyn EventLog>
     })
     .await;
@@ -26,8 +26,8 @@ async fn the_example_meets_the_contract() {
 
 #[tokio::test]
 async fn the_example_drops_a_frame_that_was_never_acknowledged() {
-    let folder = tempfile::tempdir().unwrap();
-    let path = folder.path().join("log");
+    let directory = tempfile::tempdir().unwrap();
+    let path = directory.path().join("log");
     contract::fill(&FileLog::open(&path).unwrap(), Version::START, 2).await;
     let whole = fs::read(&path).unwrap();
     fs::write(&path, [&whole[..], &whole[..30]].concat()).unwrap();
@@ -37,8 +37,8 @@ async fn the_example_drops_a_frame_that_was_never_acknowledged() {
 
 #[tokio::test]
 async fn the_example_rejects_a_log_that_has_lost_its_end_and_salvages_the_rest() {
-    let folder = tempfile::tempdir().unwrap();
-    let path = folder.path().join("log");
+    let directory = tempfile::tempdir().unwrap();
+    let path = directory.path().join("log");
     contract::fill(&FileLog::open(&path).unwrap(), Version::START, 3).await;
     let whole = fs::read(&path).unwrap();
     fs::write(&path, &whole[..whole.len() - 1]).unwrap();

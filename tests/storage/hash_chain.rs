@@ -100,8 +100,8 @@ async fn exported(log: &dyn EventLog) -> Vec<u8> {
 
 /// What the script says about an export.
 fn checked(script: &str, export: &[u8]) -> String {
-    let folder = tempfile::tempdir().unwrap();
-    let file = folder.path().join("export");
+    let directory = tempfile::tempdir().unwrap();
+    let file = directory.path().join("export");
     fs::write(&file, export).unwrap();
     let python = Command::new("python3").args(["-c", script]).arg(&file).output().unwrap();
     let said = if python.status.success() { python.stdout } else { python.stderr };

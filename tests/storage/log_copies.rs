@@ -32,15 +32,15 @@ const PETS_BETWEEN: usize = 200;
 /// A copy under way. Killed when dropped.
 struct Copying {
     child: Child,
-    folder: TempDir,
+    directory: TempDir,
 }
 
 impl Copying {
     /// Follows the service whose operators' listener is on this port.
     fn start(operators: u16, key: &str, to: &str) -> Self {
-        let folder = tempfile::tempdir().unwrap();
-        let key_file = key_file(folder.path(), key);
-        let output = |name| File::create(folder.path().join(name)).unwrap();
+        let directory = tempfile::tempdir().unwrap();
+        let key_file = key_file(directory.path(), key);
+        let output = |name| File::create(directory.path().join(name)).unwrap();
         let child = Command::new(program())
             .args(["log", "copy", "--follow", "--report-every", "200ms", "--to", to, "--key-file"])
             .arg(key_file)
@@ -50,11 +50,11 @@ impl Copying {
             .stderr(output("stderr"))
             .spawn()
             .unwrap();
-        Self { child, folder }
+        Self { child, directory }
     }
 
     fn read(&self, name: &str) -> String {
-        fs::read_to_string(self.folder.path().join(name)).unwrap()
+        fs::read_to_string(self.directory.path().join(name)).unwrap()
     }
 
     /// Waits until the copy reports this position.
@@ -194,7 +194,7 @@ fn a_copy_rejects_another_history() {
     // The same address and keys with another store.
     app.kill();
     let first = app.store().to_owned();
-    app.use_store(&format!("sled:{}", app.folder().join("another").display()));
+    app.use_store(&format!("sled:{}", app.directory().join("another").display()));
     app.start_again();
     let rejected = copying.ended();
     assert_eq!(rejected.code, Some(1), "{rejected:?}");
@@ -268,8 +268,8 @@ fn back_up(operators: u16, key: &str, file: &Path) {
 fn every_backup_under_load_is_whole_and_holds_what_was_acknowledged_before_it_began() {
     let backups = from_environment("PETSTORE_BACKUPS", 3);
     let (mut app, key, operators) = source();
-    let folder = tempfile::tempdir().unwrap();
-    let file = |number: u64| folder.path().join(format!("{number}.jsonl"));
+    let directory = tempfile::tempdir().unwrap();
+    let file = |number: u64| directory.path().join(format!("{number}.jsonl"));
     let (pets, post) = (Acknowledged::default(), app.call("POST", "/v1/pets"));
     let mut before = Vec::new();
     thread::scope(|scope| {

@@ -23,9 +23,9 @@ enum End {
     Killed,
 }
 
-/// A store at `log` in the folder.
-fn store_in(folder: &Path, engine: &str, end: End) -> String {
-    let store = format!("{engine}:{}", folder.join("log").display());
+/// A store at `log` in the directory.
+fn store_in(directory: &Path, engine: &str, end: End) -> String {
+    let store = format!("{engine}:{}", directory.join("log").display());
     let mut app = App::on(&store);
     for name in ["Rex", "Tom"] {
         let pet = format!(r#"{{"name":"{name}","categoryId":1,"status":"available"}}"#);
@@ -50,7 +50,7 @@ fn look(store: &str, mut check: impl FnMut(&str, Finished)) {
     }
 }
 
-/// Everything that can be seen of a file or folder, and of what is in it.
+/// Everything that can be seen of a file or directory, and of what is in it.
 fn listing(path: &Path) -> Vec<(PathBuf, [i64; 6], Vec<u8>)> {
     let about = path.symlink_metadata().unwrap();
     let stamps = [about.mtime(), about.mtime_nsec(), about.ctime(), about.ctime_nsec()];
@@ -82,14 +82,14 @@ fn give_away(path: &Path) {
 fn looking_changes_nothing_in_a_store() {
     for engine in ENGINES {
         for end in [End::Stopped, End::Killed] {
-            let folder = TempDir::new().unwrap();
-            let store = store_in(folder.path(), engine, end);
-            give_away(folder.path());
-            let before = listing(folder.path());
+            let directory = TempDir::new().unwrap();
+            let store = store_in(directory.path(), engine, end);
+            give_away(directory.path());
+            let before = listing(directory.path());
             look(&store, |command, finished| {
                 let case = format!("{command}, {engine}, {end:?}: {}", finished.stderr);
                 assert_eq!(finished.code, Some(0), "{case}");
-                let after = listing(folder.path());
+                let after = listing(directory.path());
                 assert_eq!(names(&after), names(&before), "{case}");
                 assert!(after == before, "{case}: times, owners and bytes stay");
             });
@@ -101,9 +101,9 @@ fn looking_changes_nothing_in_a_store() {
 fn a_store_that_cannot_be_written_to_can_be_looked_at() {
     for engine in ENGINES {
         for end in [End::Stopped, End::Killed] {
-            let folder = TempDir::new().unwrap();
-            let store = store_in(folder.path(), engine, end);
-            let path = folder.path().to_str().unwrap();
+            let directory = TempDir::new().unwrap();
+            let store = store_in(directory.path(), engine, end);
+            let path = directory.path().to_str().unwrap();
             let bound = disk::run("mount", &["--bind", path, path])
                 .and_then(|()| disk::run("mount", &["-o", "remount,bind,ro", path]));
             if let Err(reason) = bound {
@@ -122,8 +122,8 @@ fn a_store_that_cannot_be_written_to_can_be_looked_at() {
 #[test]
 fn a_store_in_use_is_not_looked_at() {
     for engine in ENGINES {
-        let folder = TempDir::new().unwrap();
-        let store = format!("{engine}:{}", folder.path().join("log").display());
+        let directory = TempDir::new().unwrap();
+        let store = format!("{engine}:{}", directory.path().join("log").display());
         let _app = App::on(&store);
         look(&store, |command, finished| {
             assert_eq!(finished.code, Some(1), "{command}, {engine}");
@@ -138,8 +138,8 @@ fn a_store_in_use_is_not_looked_at() {
 
 #[test]
 fn a_copy_that_was_looked_at_is_removed() {
-    let (folder, temporary) = (TempDir::new().unwrap(), TempDir::new().unwrap());
-    let store = store_in(folder.path(), "sled", End::Killed);
+    let (directory, temporary) = (TempDir::new().unwrap(), TempDir::new().unwrap());
+    let store = store_in(directory.path(), "sled", End::Killed);
     let looked = std::process::Command::new(program())
         .args(["log", "stat", "--store", &store])
         .env("TMPDIR", temporary.path())

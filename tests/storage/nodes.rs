@@ -142,8 +142,8 @@ fn an_engine_that_acknowledges_too_early_is_reported_and_can_be_rejected() {
         (&json!("nats"), &json!("buffered")),
         "{ready}"
     );
-    let folder = tempfile::tempdir().unwrap();
-    let keys = folder.path().join("keys.toml");
+    let directory = tempfile::tempdir().unwrap();
+    let keys = directory.path().join("keys.toml");
     let url = cluster.url("PETS");
     let arguments =
         ["serve", "--listen", "127.0.0.1:0", "--store", &url, "--require-durability", "synced", "--keys"];

@@ -64,10 +64,10 @@ fn a_second_process_on_the_same_store_exits_with_one_sentence() {
 
 #[test]
 fn an_unusable_store_is_rejected_with_one_sentence() {
-    let folder = tempfile::tempdir().unwrap();
-    let file = folder.path().join("file");
-    fs::write(&file, "not a folder").unwrap();
-    let keys = folder.path().join("keys.toml");
+    let directory = tempfile::tempdir().unwrap();
+    let file = directory.path().join("file");
+    fs::write(&file, "not a directory").unwrap();
+    let keys = directory.path().join("keys.toml");
     for store in [format!("sled:{}", file.display()), "sled:/proc/petstore".to_owned()] {
         let rejected = petstore([
             "serve",
@@ -81,7 +81,7 @@ fn an_unusable_store_is_rejected_with_one_sentence() {
         assert_eq!(rejected.code, Some(1), "{rejected:?}");
         assert_eq!(rejected.sentences(), 1, "one sentence: {}", rejected.stderr);
     }
-    assert_eq!(fs::read_to_string(&file).unwrap(), "not a folder", "nothing was touched");
+    assert_eq!(fs::read_to_string(&file).unwrap(), "not a directory", "nothing was touched");
 }
 
 #[test]
@@ -114,8 +114,8 @@ fn the_log_can_be_inspected_when_no_service_runs() {
 #[tokio::test(flavor = "multi_thread")]
 async fn a_log_with_another_record_format_is_rejected_and_left_unchanged() {
     for (format, engine) in [(1, "sled"), (3, "sled"), (1, "sqlite"), (3, "sqlite")] {
-        let folder = tempfile::tempdir().unwrap();
-        let path = folder.path().join("pets");
+        let directory = tempfile::tempdir().unwrap();
+        let path = directory.path().join("pets");
         let open = || -> Box<dyn EventLog> {
             match engine {
                 "sled" => Box::new(SledLog::open(&path).unwrap()),
@@ -130,7 +130,7 @@ async fn a_log_with_another_record_format_is_rejected_and_left_unchanged() {
         let database = |path: &Path| if engine == "sqlite" { fs::read(path).ok() } else { None };
         let bytes = database(&path);
 
-        let (store, keys) = (format!("{engine}:{}", path.display()), folder.path().join("keys.toml"));
+        let (store, keys) = (format!("{engine}:{}", path.display()), directory.path().join("keys.toml"));
         let flags = ["--listen", "127.0.0.1:0", "--keys", keys.to_str().unwrap()];
         let serve = [&["serve", "--store", &store], &flags[..]].concat();
         for command in [serve, vec!["log", "export", "--store", &store]] {

@@ -93,10 +93,10 @@ fn check(store: &str, (kind, lost): (&str, &[u64]), original: &[Value], target: 
 
 #[test]
 fn an_interrupted_run_leaves_a_target_that_is_rejected() {
-    let folder = TempDir::new().unwrap();
-    let store = |name: &str| format!("sled:{}", folder.path().join(name).display());
+    let directory = TempDir::new().unwrap();
+    let store = |name: &str| format!("sled:{}", directory.path().join(name).display());
     assert!(fill(&store("log")).terminate().success());
-    damage(&folder.path().join("log/sled/db"), &[3]);
+    damage(&directory.path().join("log/sled/db"), &[3]);
     // As after a run that was killed: the target holds the first of the commits.
     let mut app = App::on(&store("target"));
     assert_eq!(app.post(r#"{"name":"Pet 1","categoryId":1}"#).status, 201);
@@ -111,12 +111,12 @@ fn an_interrupted_run_leaves_a_target_that_is_rejected() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn no_node_serves_the_target_of_an_interrupted_run() {
+async fn no_command_accepts_the_target_of_an_interrupted_run() {
     let source = Arc::new(MemoryLog::default());
     contract::fill(&*source, Version::START, PETS).await;
     for engine in ["sled", "sqlite"] {
-        let folder = TempDir::new().unwrap();
-        let path = folder.path().join("target");
+        let directory = TempDir::new().unwrap();
+        let path = directory.path().join("target");
         let store = format!("{engine}:{}", path.display());
         let mut app = App::on(&store);
         assert!(app.terminate().success());
@@ -139,17 +139,23 @@ async fn no_node_serves_the_target_of_an_interrupted_run() {
         assert_eq!(rejected.code, Some(1), "{engine}: {rejected:?}");
         let sentence = rejected.stderr.lines().last().unwrap_or_default();
         assert!(sentence.contains("the log is an unfinished salvage"), "{engine}: {}", rejected.stderr);
+        for command in ["verify", "export"] {
+            let rejected = petstore(["log", command, "--store", &store]);
+            assert_eq!(rejected.code, Some(1), "{engine} {command}: {rejected:?}");
+            assert!(rejected.stderr.contains("is an unfinished salvage"), "{engine}: {}", rejected.stderr);
+            assert!(!rejected.stdout.contains("sound"), "{engine}: {}", rejected.stdout);
+        }
     }
 }
 
 fn check_files(engine: &str, records: &str, target: &str) {
     for gap in GAPS {
-        let folder = TempDir::new().unwrap();
-        let store = format!("{engine}:{}", folder.path().join("log").display());
+        let directory = TempDir::new().unwrap();
+        let store = format!("{engine}:{}", directory.path().join("log").display());
         assert!(fill(&store).terminate().success());
         let original = commits(&store);
-        damage(&folder.path().join(records), gap.1);
-        let target = format!("{target}:{}", folder.path().join("target").display());
+        damage(&directory.path().join(records), gap.1);
+        let target = format!("{target}:{}", directory.path().join("target").display());
         check(&store, gap, &original, &target);
     }
 }
@@ -157,10 +163,10 @@ fn check_files(engine: &str, records: &str, target: &str) {
 #[test]
 fn only_the_damaged_commit_is_called_unreadable() {
     for (engine, records) in [("sled", "log/sled/db"), ("sqlite", "log")] {
-        let folder = TempDir::new().unwrap();
-        let store = format!("{engine}:{}", folder.path().join("log").display());
+        let directory = TempDir::new().unwrap();
+        let store = format!("{engine}:{}", directory.path().join("log").display());
         assert!(fill(&store).terminate().success());
-        damage(&folder.path().join(records), &[3]);
+        damage(&directory.path().join(records), &[3]);
         let verified = petstore(["log", "verify", "--store", &store]);
         assert_eq!(verified.code, Some(1), "{engine}: {verified:?}");
         assert_eq!(verified.value("unreadable"), "3", "{engine}");
@@ -197,8 +203,8 @@ fn a_postgres_table_with_a_gap() {
 
 #[tokio::test(flavor = "multi_thread")]
 async fn a_stream_with_a_gap() {
-    let folder = TempDir::new().unwrap();
-    let whole = format!("sled:{}", folder.path().join("log").display());
+    let directory = TempDir::new().unwrap();
+    let whole = format!("sled:{}", directory.path().join("log").display());
     assert!(fill(&whole).terminate().success());
     let exported = petstore(["log", "export", "--store", &whole]).stdout;
     let cluster = NatsCluster::start(1, NatsSync::Always).await;

@@ -44,9 +44,9 @@ async fn exported(log: &dyn EventLog) -> Vec<u8> {
 
 #[tokio::test]
 async fn a_copy_has_the_same_bytes_on_every_engine() {
-    let folder = tempfile::tempdir().unwrap();
+    let directory = tempfile::tempdir().unwrap();
     let first = history(300).await;
-    let second = Arc::new(SledLog::open(folder.path().join("log")).unwrap());
+    let second = Arc::new(SledLog::open(directory.path().join("log")).unwrap());
     let third = MemoryLog::default();
     let mut seen = Vec::new();
     transfer::copy(&first, &*second, Until::Head, |step| {

@@ -46,6 +46,9 @@ const SERVER_MIN: (i64, i64) = (2, 11);
 const POLL_INTERVAL: Duration = Duration::from_millis(500);
 /// How long to wait before a commit that found no leader is sent again.
 const LEADER_DELAY: Duration = Duration::from_millis(100);
+/// How long a leader may report an older state of the stream before the stream counts as replaced. A leader that was
+/// frozen or cut off does not know at once that another server has taken over.
+const STALE_LEADER_TIMEOUT: Duration = Duration::from_secs(10);
 /// No stream is ever so long, and servers read numbers up to this one.
 const PROBE_SEQUENCE: Position = Position(1 << 62);
 /// The size of the largest headers of a commit, in bytes: they count towards the largest message that a server accepts.
@@ -62,6 +65,8 @@ pub struct NatsLog {
     /// The connection over which the stream was last found fit to hold a log, by its number, or why it was found unfit.
     validated_epoch: Mutex<Result<u64, LogError>>,
     last: Mutex<LastCommit>,
+    /// Since when the leader has reported an older state of the stream than before, if it does.
+    behind_since: Mutex<Option<Instant>>,
     syncing: Arc<Syncing>,
     /// Changes when the leader announces a commit. Announcements can get lost, so they only wake up.
     announcements: watch::Receiver<()>,
@@ -151,6 +156,7 @@ impl NatsLog {
             info: Mutex::new(info),
             validated_epoch: Mutex::new(Ok(epoch)),
             last: Mutex::default(),
+            behind_since: Mutex::default(),
             syncing,
             announcements,
             _background: background,
@@ -167,6 +173,17 @@ impl NatsLog {
     /// The last position that is known to be stored.
     fn known(&self) -> Position {
         Position(self.info.lock().state.last_sequence)
+    }
+
+    /// Whether the leader reports an older state of the stream than before, but not for long: another server may have
+    /// replaced it.
+    fn may_be_stale(&self, info: &Info, before: &Info) -> bool {
+        let mut since = self.behind_since.lock();
+        if info.created != before.created || info.state.last_sequence >= before.state.last_sequence {
+            *since = None;
+            return false;
+        }
+        since.get_or_insert_with(Instant::now).elapsed() < STALE_LEADER_TIMEOUT
     }
 
     /// Refuses a stream that may drop commits or has dropped some. Every look at the head checks the stream, and so
@@ -257,6 +274,13 @@ impl LogSource for NatsLog {
                 return Err(error);
             }
         };
+        if self.may_be_stale(&info, &before) {
+            self.connection.leader_missing().await;
+            let (reported, known) = (info.state.last_sequence, before.state.last_sequence);
+            return Err(unreachable(format!(
+                "the leader reports position {reported}, but {known} was stored: another server may have replaced it"
+            )));
+        }
         self.connection.leader_answered();
         let head = stream::head(&info);
         self.syncing.follow(epoch, &info).await;

@@ -1,4 +1,4 @@
-//! The default log: sled in a folder of its own. This file holds what is specific to sled; what sled does not
+//! The default log: sled in a directory of its own. This file holds what is specific to sled; what sled does not
 //! do, and everything that is not about sled, is the mechanism in [`embedded`](super::embedded).
 //!
 //! Reading order: this file, `chunks` (how a record is stored), `inspect` and `dry_run` (why damage is not repaired
@@ -30,7 +30,7 @@ use super::embedded::{
     Closing, EmbeddedLog, Engine, FoundRecords, Layout, Records, Visit, check_nothing_is_lost, damaged,
     io_error, silence_panics, sync_files,
 };
-use crate::private_files::{self, check_file, check_folder, create_folders};
+use crate::private_files::{self, check_directory, check_file, create_directories};
 
 use error_mapping::log_error;
 use inspect::SEGMENT;
@@ -38,7 +38,7 @@ use inspect::SEGMENT;
 /// How much of the log sled keeps in memory. The log is read once, at the start; the rest is writing.
 const CACHE_BYTES: u64 = 64 * 1024 * 1024;
 
-/// A log in a folder.
+/// A log in a directory.
 pub type SledLog = EmbeddedLog<Sled>;
 
 /// sled, open.
@@ -52,18 +52,18 @@ impl Engine for Sled {
     const NAME: &'static str = "sled";
 
     fn layout(path: &Path) -> Layout {
-        Layout::in_folder(path)
+        Layout::in_directory(path)
     }
 
     fn exists(layout: &Layout) -> Result<bool, LogError> {
         Ok(records(layout).is_file())
     }
 
-    /// Without the folder for large values, which stays empty.
+    /// Without the directory for large values, which stays empty.
     fn files(layout: &Layout) -> io::Result<Vec<PathBuf>> {
         let mut files = Vec::new();
-        check_folder(&folder(layout))?;
-        let entries = match fs::read_dir(folder(layout)) {
+        check_directory(&directory(layout))?;
+        let entries = match fs::read_dir(directory(layout)) {
             Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(files),
             entries => entries?,
         };
@@ -85,7 +85,7 @@ impl Engine for Sled {
         if !records(layout).exists() {
             // sled would create a new file in the place of a lost one.
             check_nothing_is_lost(acknowledged, Position::START, None)?;
-            create_folders(&folder(layout)).map_err(io_error("creating the log"))?;
+            create_directories(&directory(layout)).map_err(io_error("creating the log"))?;
         }
         remove_unfinished(layout).map_err(io_error("opening the log"))?;
         dry_run::try_if_suspect(layout, acknowledged)?;
@@ -93,7 +93,7 @@ impl Engine for Sled {
     }
 
     fn prepare(&self, layout: &Layout) -> Result<(), LogError> {
-        let synced = Self::files(layout).and_then(|files| sync_files(&folder(layout), &files));
+        let synced = Self::files(layout).and_then(|files| sync_files(&directory(layout), &files));
         synced.map_err(io_error("writing the log to the disk"))
     }
 
@@ -162,7 +162,7 @@ impl Sled {
         silence_own_threads();
         // Every flush is ours; a background flusher would only sync twice.
         let config = ::sled::Config::new()
-            .path(folder(layout))
+            .path(directory(layout))
             .cache_capacity(CACHE_BYTES)
             .segment_size(SEGMENT)
             .flush_every_ms(None);
@@ -199,13 +199,13 @@ fn silence_own_threads() {
 }
 
 /// Where sled keeps its files.
-fn folder(layout: &Layout) -> PathBuf {
-    layout.folder.join("sled")
+fn directory(layout: &Layout) -> PathBuf {
+    layout.directory.join("sled")
 }
 
 /// The file that holds every record.
 fn records(layout: &Layout) -> PathBuf {
-    folder(layout).join("db")
+    directory(layout).join("db")
 }
 
 /// Removes what an interrupted start has left behind and sled would take for damage: an unfinished snapshot, and

@@ -22,12 +22,12 @@ const WAYS: [(&str, Way); 5] = [
     ("lock", |path| lock(path, Duration::ZERO).map(drop)),
 ];
 
-/// A folder with a file that belongs to somebody else.
-fn folder_with_foreign_file() -> (TempDir, PathBuf) {
-    let folder = TempDir::new().unwrap();
-    let foreign = folder.path().join("foreign");
+/// A directory with a file that belongs to somebody else.
+fn directory_with_foreign_file() -> (TempDir, PathBuf) {
+    let directory = TempDir::new().unwrap();
+    let foreign = directory.path().join("foreign");
     fs::write(&foreign, "precious").unwrap();
-    (folder, foreign)
+    (directory, foreign)
 }
 
 fn mode(path: &Path) -> u32 {
@@ -37,8 +37,8 @@ fn mode(path: &Path) -> u32 {
 #[test]
 fn no_way_to_open_our_own_file_follows_a_symbolic_link() {
     for (way, open) in WAYS {
-        let (folder, foreign) = folder_with_foreign_file();
-        let own = folder.path().join("own");
+        let (directory, foreign) = directory_with_foreign_file();
+        let own = directory.path().join("own");
         symlink(&foreign, &own).unwrap();
         let error = open(&own).unwrap_err();
         assert!(error.to_string().contains("symbolic link"), "{way}: {error}");
@@ -49,19 +49,19 @@ fn no_way_to_open_our_own_file_follows_a_symbolic_link() {
 #[test]
 fn no_way_to_open_our_own_file_creates_the_target_of_a_dangling_link() {
     for (way, open) in WAYS {
-        let folder = TempDir::new().unwrap();
-        let own = folder.path().join("own");
-        symlink(folder.path().join("elsewhere"), &own).unwrap();
+        let directory = TempDir::new().unwrap();
+        let own = directory.path().join("own");
+        symlink(directory.path().join("elsewhere"), &own).unwrap();
         assert!(open(&own).is_err(), "{way}");
-        assert!(!folder.path().join("elsewhere").exists(), "{way}");
+        assert!(!directory.path().join("elsewhere").exists(), "{way}");
     }
 }
 
 #[test]
 fn no_way_to_open_our_own_file_accepts_one_with_a_second_name() {
     for (way, open) in WAYS {
-        let (folder, foreign) = folder_with_foreign_file();
-        let own = folder.path().join("own");
+        let (directory, foreign) = directory_with_foreign_file();
+        let own = directory.path().join("own");
         fs::hard_link(&foreign, &own).unwrap();
         let error = open(&own).unwrap_err();
         assert!(error.to_string().contains("hard link"), "{way}: {error}");
@@ -71,8 +71,8 @@ fn no_way_to_open_our_own_file_accepts_one_with_a_second_name() {
 
 #[test]
 fn a_pipe_in_place_of_a_file_is_rejected_at_once() {
-    let folder = TempDir::new().unwrap();
-    let pipe = folder.path().join("pipe");
+    let directory = TempDir::new().unwrap();
+    let pipe = directory.path().join("pipe");
     mkfifoat(CWD, &pipe, Mode::from_raw_mode(FILE_MODE)).unwrap();
     for (way, open) in WAYS {
         let error = open(&pipe).unwrap_err();
@@ -83,8 +83,8 @@ fn a_pipe_in_place_of_a_file_is_rejected_at_once() {
 
 #[test]
 fn a_named_file_is_read_through_a_link() {
-    let (folder, foreign) = folder_with_foreign_file();
-    let link = folder.path().join("link");
+    let (directory, foreign) = directory_with_foreign_file();
+    let link = directory.path().join("link");
     symlink(&foreign, &link).unwrap();
     assert_eq!(read_named(&link, 8).unwrap(), b"precious");
     assert_eq!(read_named(&link, 7).unwrap_err().kind(), io::ErrorKind::FileTooLarge);
@@ -95,46 +95,46 @@ fn a_replacement_takes_the_place_of_a_link_and_leaves_its_target_alone() {
     for plant in
         [|from: &Path, to: &Path| symlink(from, to), |from: &Path, to: &Path| fs::hard_link(from, to)]
     {
-        let (folder, foreign) = folder_with_foreign_file();
-        let own = folder.path().join("own");
+        let (directory, foreign) = directory_with_foreign_file();
+        let own = directory.path().join("own");
         for name in ["own", "own.new"] {
-            plant(&foreign, &folder.path().join(name)).unwrap();
+            plant(&foreign, &directory.path().join(name)).unwrap();
         }
         replace(&own, b"content").unwrap();
         assert_eq!(fs::read(&foreign).unwrap(), b"precious");
         assert_eq!(fs::read(&own).unwrap(), b"content");
         assert!(fs::symlink_metadata(&own).unwrap().is_file());
-        assert_eq!(fs::read_dir(folder.path()).unwrap().count(), 2, "no draft is left");
+        assert_eq!(fs::read_dir(directory.path()).unwrap().count(), 2, "no draft is left");
     }
 }
 
 #[test]
 fn a_replacement_that_fails_leaves_the_old_content_and_no_draft() {
-    let (folder, file) = folder_with_foreign_file();
+    let (directory, file) = directory_with_foreign_file();
     let failed = replace_with(&file, |file| {
         file.write_all(b"half")?;
         Err(io::ErrorKind::StorageFull.into())
     });
     assert_eq!(failed.unwrap_err().kind(), io::ErrorKind::StorageFull);
     assert_eq!(fs::read(&file).unwrap(), b"precious");
-    assert_eq!(fs::read_dir(folder.path()).unwrap().count(), 1);
+    assert_eq!(fs::read_dir(directory.path()).unwrap().count(), 1);
 }
 
 #[test]
-fn only_the_owner_can_read_files_and_folders() {
-    let folder = TempDir::new().unwrap();
-    let below = folder.path().join("a/b");
-    create_folders(&below).unwrap();
+fn only_the_owner_can_read_files_and_directories() {
+    let directory = TempDir::new().unwrap();
+    let below = directory.path().join("a/b");
+    create_directories(&below).unwrap();
     create_file(&below.join("created")).unwrap();
     replace(&below.join("replaced"), b"").unwrap();
-    assert_eq!([mode(&below), mode(below.parent().unwrap())], [FOLDER_MODE; 2]);
+    assert_eq!([mode(&below), mode(below.parent().unwrap())], [DIRECTORY_MODE; 2]);
     assert_eq!([mode(&below.join("created")), mode(&below.join("replaced"))], [FILE_MODE; 2]);
 }
 
 #[test]
 fn a_lock_is_held_until_it_is_dropped() {
-    let folder = TempDir::new().unwrap();
-    let path = folder.path().join("lock");
+    let directory = TempDir::new().unwrap();
+    let path = directory.path().join("lock");
     let held = lock(&path, Duration::ZERO).unwrap();
     assert_eq!(lock(&path, Duration::ZERO).unwrap_err().kind(), io::ErrorKind::WouldBlock);
     thread::scope(|scope| {
@@ -146,8 +146,8 @@ fn a_lock_is_held_until_it_is_dropped() {
 
 #[test]
 fn a_created_file_starts_empty_and_an_opened_one_keeps_its_content() {
-    let folder = TempDir::new().unwrap();
-    let path = folder.path().join("file");
+    let directory = TempDir::new().unwrap();
+    let path = directory.path().join("file");
     create_file(&path).unwrap().write_all(b"content").unwrap();
     open_or_create(&path).unwrap();
     open(&path).unwrap();

@@ -39,7 +39,7 @@ pub(crate) async fn run(command: LogCommand) -> anyhow::Result<()> {
     });
     tokio::select! {
         outcome = carry_out(command) => outcome,
-        // Ends in order, so that a copy of a store does not stay in the folder for temporary files.
+        // Ends in order, so that a copy of a store does not stay in the directory for temporary files.
         _ = tokio::signal::ctrl_c() => bail!("interrupted{}: {what_to_do}", progress::so_far()),
     }
 }

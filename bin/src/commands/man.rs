@@ -10,8 +10,8 @@ use crate::{config::Cli, output};
 
 #[derive(Debug, Args)]
 pub(crate) struct ManArguments {
-    /// Write petstore.1 and one page for each subcommand into this folder instead of printing petstore.1.
-    #[arg(long, value_name = "FOLDER")]
+    /// Write petstore.1 and one page for each subcommand into this directory instead of printing petstore.1.
+    #[arg(long, value_name = "DIRECTORY")]
     dir: Option<PathBuf>,
 }
 
@@ -19,9 +19,9 @@ pub(crate) struct ManArguments {
 pub(crate) fn run(arguments: &ManArguments) -> anyhow::Result<()> {
     // There is no page for the command that prints help.
     let command = Cli::command().disable_help_subcommand(true);
-    if let Some(folder) = &arguments.dir {
-        return clap_mangen::generate_to(command, folder)
-            .with_context(|| format!("cannot write the manual pages into {}", folder.display()));
+    if let Some(directory) = &arguments.dir {
+        return clap_mangen::generate_to(command, directory)
+            .with_context(|| format!("cannot write the manual pages into {}", directory.display()));
     }
     let mut page = Vec::new();
     Man::new(command).render(&mut page).expect("memory takes every write");

@@ -71,9 +71,9 @@ impl Start {
             contestants.push(petstore("petstore before (sled)", program, "sled", &[]));
             contestants.push(petstore("petstore before (SQLite)", program, "sqlite", &[]));
         }
-        let folder = tempfile::tempdir().expect("a temporary folder");
-        let file = folder.path().join("pets.db").display().to_string();
-        contestants.push(peer("axum + rusqlite", "rusqlite", pets, &file, Some(folder), None));
+        let directory = tempfile::tempdir().expect("a temporary directory");
+        let file = directory.path().join("pets.db").display().to_string();
+        contestants.push(peer("axum + rusqlite", "rusqlite", pets, &file, Some(directory), None));
         let mut postgres = PostgresServer::start();
         let database = postgres.create_database();
         let url = postgres.url(&database);
@@ -105,9 +105,9 @@ impl Ceiling {
 }
 
 fn petstore(name: &'static str, program: &Path, engine: &str, flags: &[&str]) -> Contestant {
-    let folder = tempfile::tempdir().expect("a temporary folder");
-    let store = format!("{engine}:{}", folder.path().join("store").display());
-    let app = App::start_on(program, &store, folder, flags);
+    let directory = tempfile::tempdir().expect("a temporary directory");
+    let store = format!("{engine}:{}", directory.path().join("store").display());
+    let app = App::start_on(program, &store, directory, flags);
     Contestant { name, address: app.address(), key: app.key.clone(), running: Server::Petstore { _app: app } }
 }
 

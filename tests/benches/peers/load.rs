@@ -129,7 +129,7 @@ impl Running {
 
 /// Adds this many pets, with every status in turn, and waits until they are there.
 pub(crate) fn fill(app: &App, pets: usize) {
-    let script = tempfile::tempdir().expect("a temporary folder");
+    let script = tempfile::tempdir().expect("a temporary directory");
     let path = script.path().join("fill.lua");
     let text = r#"
         local number, requests, statuses = 0, {}, { "available", "pending", "sold" }

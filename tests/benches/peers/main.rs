@@ -82,13 +82,13 @@ fn main() {
     let arguments: Vec<String> = env::args().skip(1).filter(|argument| argument != "--bench").collect();
     match arguments.iter().map(String::as_str).collect::<Vec<_>>()[..] {
         ["--serve", peer, pets, store] => peers::serve(peer, pets.parse().expect("a number of pets"), store),
-        ["--pictures", folder] => {
+        ["--pictures", directory] => {
             table();
-            // Cargo runs benchmarks in the folder of their package.
-            curves(&Path::new(env!("CARGO_MANIFEST_DIR")).join("..").join(folder));
+            // Cargo runs benchmarks in the directory of their package.
+            curves(&Path::new(env!("CARGO_MANIFEST_DIR")).join("..").join(directory));
         }
         [] => table(),
-        _ => panic!("--pictures FOLDER is all there is, not {arguments:?}"),
+        _ => panic!("--pictures DIRECTORY is all there is, not {arguments:?}"),
     }
 }
 
@@ -199,15 +199,15 @@ fn middle(figures: impl Iterator<Item = f64>) -> f64 {
 }
 
 /// Draws a picture per case for the connections and for the size of the store.
-fn curves(folder: &Path) {
-    std::fs::create_dir_all(folder).expect("the folder for the pictures can be made");
+fn curves(directory: &Path) {
+    std::fs::create_dir_all(directory).expect("the directory for the pictures can be made");
     let start = Start::new();
     let (ceiling, contestants) = start.all(PETS);
     for case in Case::DRAWN {
         let points = MORE_CONNECTIONS.map(|connections| {
             (connections, measure(&ceiling, &contestants, &case.load(PETS, connections), PICTURE_ROUNDS))
         });
-        pictures::draw(folder, case.name(), "connections", &points);
+        pictures::draw(directory, case.name(), "connections", &points);
     }
     drop((ceiling, contestants));
     let sizes = SIZES.map(|pets| {
@@ -218,6 +218,6 @@ fn curves(folder: &Path) {
     });
     for (place, case) in Case::DRAWN.into_iter().enumerate() {
         let points: Vec<_> = sizes.iter().map(|cases| &cases[place]).collect();
-        pictures::draw(folder, case.name(), "pets", &points);
+        pictures::draw(directory, case.name(), "pets", &points);
     }
 }

@@ -14,9 +14,9 @@ const FONT: &str = "sans-serif";
 type Area<'a> = DrawingArea<SVGBackend<'a>, Shift>;
 
 /// Draws one case, throughput beside latency, against what was changed from point to point.
-pub(crate) fn draw<P: Borrow<(usize, Vec<Row>)>>(folder: &Path, case: &str, changed: &str, points: &[P]) {
+pub(crate) fn draw<P: Borrow<(usize, Vec<Row>)>>(directory: &Path, case: &str, changed: &str, points: &[P]) {
     let words: Vec<&str> = case.split(|letter: char| !letter.is_alphanumeric()).collect();
-    let file = folder.join(format!("{}-by-{changed}.svg", words[0]));
+    let file = directory.join(format!("{}-by-{changed}.svg", words[0]));
     let points: Vec<&(usize, Vec<Row>)> = points.iter().map(Borrow::borrow).collect();
     let area = SVGBackend::new(&file, SIZE).into_drawing_area();
     area.fill(&WHITE).expect("the picture is written");

@@ -125,7 +125,7 @@ fn a_copy_whose_source_or_target_is_killed_resumes_to_the_same_digest() {
         std::fs::create_dir(&target).unwrap();
         let to = Engine::Sqlite.url(&target);
         let mut app = App::start_on(program(), &from, TempDir::new().unwrap(), &["--ops-listen", &operators]);
-        let key = key_file(app.folder(), &app.log_key());
+        let key = key_file(app.directory(), &app.log_key());
         let access = ["--key-file", key.to_str().unwrap()];
         let url = format!("http://{operators}");
         let copy = Copy { from: &url, to: &to, access: &access };

@@ -132,7 +132,7 @@ fn damage_stores(
 
 /// Salvages a damaged store and checks that the sound part was saved, and that what is missing was named.
 fn salvage(damaged: &Store, original: &Original, refusal: &str, what: &str) -> u64 {
-    let target = damaged.engine.url(&damaged.folder.path().join("salvaged"));
+    let target = damaged.engine.url(&damaged.directory.path().join("salvaged"));
     let before = damaged.contents();
     let output = petstore(["log", "salvage", "--from", &damaged.url(), "--to", &target]);
     assert_eq!(changes(&before, &damaged.contents()), no_changes(), "{what}: salvaging changes nothing");
@@ -189,9 +189,9 @@ impl Original {
     /// Fills a store in two lives of the service, the second of which ends like this: what the first one stored is in
     /// SQLite's database when the rest comes.
     fn new(engine: Engine, end: End) -> Self {
-        let folder = tempfile::tempdir().expect("a temporary folder");
-        let url = engine.url(&folder.path().join("log"));
-        let mut app = App::start_on(program(), &url, folder, &[]);
+        let directory = tempfile::tempdir().expect("a temporary directory");
+        let url = engine.url(&directory.path().join("log"));
+        let mut app = App::start_on(program(), &url, directory, &[]);
         let ledger = Arc::new(Ledger::default());
         let post = app.call("POST", "/v1/pets");
         for count in 0..SINGLE_PETS {
@@ -230,20 +230,20 @@ impl Original {
     }
 
     fn copy(&self) -> Store {
-        Store::copy_of(&self.app.folder().join("log"), self.engine)
+        Store::copy_of(&self.app.directory().join("log"), self.engine)
     }
 }
 
 /// A copy of a store.
 struct Store {
     engine: Engine,
-    folder: tempfile::TempDir,
+    directory: tempfile::TempDir,
 }
 
 impl Store {
     fn copy_of(path: &Path, engine: Engine) -> Self {
-        let folder = tempfile::tempdir().expect("a temporary folder");
-        let store = Self { engine, folder };
+        let directory = tempfile::tempdir().expect("a temporary directory");
+        let store = Self { engine, directory };
         let copied = Command::new("cp").arg("-r").args([path, &store.path()]).status();
         assert!(copied.expect("cp runs").success());
         for ballast in ["ballast", "pets.ballast"] {
@@ -254,7 +254,7 @@ impl Store {
     }
 
     fn path(&self) -> PathBuf {
-        self.folder.path().join("log")
+        self.directory.path().join("log")
     }
 
     fn url(&self) -> String {
@@ -266,8 +266,8 @@ impl Store {
     }
 
     fn serve(&self) -> Result<App, Finished> {
-        let folder = tempfile::tempdir().expect("a temporary folder");
-        let mut app = App::stopped_on(program(), &self.url(), folder, &[]);
+        let directory = tempfile::tempdir().expect("a temporary directory");
+        let mut app = App::stopped_on(program(), &self.url(), directory, &[]);
         app.try_start_again()?;
         Ok(app)
     }
@@ -297,10 +297,10 @@ fn commits(export: &Finished) -> Vec<String> {
     export.stdout.lines().filter(|line| line.starts_with("{\"v\":")).map(str::to_owned).collect()
 }
 
-/// Every file below a folder and what is in it.
-fn contents(folder: &Path) -> BTreeMap<PathBuf, Vec<u8>> {
+/// Every file below a directory and what is in it.
+fn contents(directory: &Path) -> BTreeMap<PathBuf, Vec<u8>> {
     let mut found = BTreeMap::new();
-    for entry in fs::read_dir(folder).expect("a folder").map(Result::unwrap) {
+    for entry in fs::read_dir(directory).expect("a directory").map(Result::unwrap) {
         let path = entry.path();
         if path.is_dir() {
             found.extend(contents(&path));

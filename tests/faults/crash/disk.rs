@@ -19,7 +19,7 @@ pub(crate) enum Format {
 
 /// A file system in a file, mounted until it is dropped.
 pub(crate) struct Disk {
-    folder: TempDir,
+    directory: TempDir,
     /// What is mounted, the last one on top.
     mounts: Vec<PathBuf>,
 }
@@ -37,8 +37,8 @@ const USUAL_KIB: &str = "1280";
 impl Disk {
     /// Makes a disk; tells why not if this machine does not let us.
     pub(crate) fn new(format: Format, mebibytes: u64) -> Result<Self, String> {
-        let folder = tempfile::tempdir().expect("a temporary folder");
-        let mut disk = Self { folder, mounts: vec![] };
+        let directory = tempfile::tempdir().expect("a temporary directory");
+        let mut disk = Self { directory, mounts: vec![] };
         disk.make_image(mebibytes)?;
         match format {
             // Nothing is kept back for the administrator, so that a full disk is full for every user.
@@ -53,8 +53,8 @@ impl Disk {
     /// first written, and [`fail`](Self::fail) takes all the memory that is left. Then a sync of new data
     /// fails, the next one succeeds, and the data is gone, as on disks whose sectors go bad.
     pub(crate) fn new_failing() -> Result<Self, String> {
-        let folder = tempfile::tempdir().expect("a temporary folder");
-        let mut disk = Self { folder, mounts: vec![] };
+        let directory = tempfile::tempdir().expect("a temporary directory");
+        let mut disk = Self { directory, mounts: vec![] };
         let memory = disk.memory();
         run("mkdir", &[text(&memory)])?;
         run("mount", &["-t", "tmpfs", "-o", FAILING_MEMORY, "tmpfs", text(&memory)])?;
@@ -83,7 +83,7 @@ impl Disk {
 
     /// Where it is mounted.
     pub(crate) fn path(&self) -> PathBuf {
-        self.folder.path().join("mounted")
+        self.directory.path().join("mounted")
     }
 
     /// Stops the file system from one moment to the next: what was not synced by now is gone.
@@ -130,12 +130,12 @@ impl Disk {
     }
 
     fn memory(&self) -> PathBuf {
-        self.folder.path().join("memory")
+        self.directory.path().join("memory")
     }
 
     fn image(&self) -> PathBuf {
         let memory = self.memory();
-        if memory.exists() { memory.join("image") } else { self.folder.path().join("image") }
+        if memory.exists() { memory.join("image") } else { self.directory.path().join("image") }
     }
 }
 
@@ -158,5 +158,5 @@ pub(crate) fn run(command: &str, arguments: &[&str]) -> Result<(), String> {
 }
 
 fn text(path: &Path) -> &str {
-    path.to_str().expect("temporary folders have plain names")
+    path.to_str().expect("temporary directories have plain names")
 }

@@ -25,17 +25,17 @@ impl Engine {
         }
     }
 
-    /// The URL of a store that has this folder to itself.
-    pub(crate) fn url(self, folder: &Path) -> String {
+    /// The URL of a store that has this directory to itself.
+    pub(crate) fn url(self, directory: &Path) -> String {
         match self {
-            Self::Sled => format!("sled:{}", folder.display()),
-            Self::Sqlite => format!("sqlite:{}", folder.join("pets").display()),
+            Self::Sled => format!("sled:{}", directory.display()),
+            Self::Sqlite => format!("sqlite:{}", directory.join("pets").display()),
         }
     }
 
-    /// What a store in this folder may consist of, and what this one consists of beyond that.
-    pub(crate) fn files(self, folder: &Path) -> Vec<PathBuf> {
-        let (usual, folders): (&[&str], &[&str]) = match self {
+    /// What a store in this directory may consist of, and what this one consists of beyond that.
+    pub(crate) fn files(self, directory: &Path) -> Vec<PathBuf> {
+        let (usual, directories): (&[&str], &[&str]) = match self {
             Self::Sled => (
                 &["", "lock", "mark", "mark.new", "ballast", "not-synced", "sled", "sled/db", "sled/conf"],
                 &["", "sled"],
@@ -56,8 +56,8 @@ impl Engine {
                 &[""],
             ),
         };
-        let mut files: Vec<_> = usual.iter().map(|name| folder.join(name)).collect();
-        for found in folders.iter().filter_map(|name| fs::read_dir(folder.join(name)).ok()) {
+        let mut files: Vec<_> = usual.iter().map(|name| directory.join(name)).collect();
+        for found in directories.iter().filter_map(|name| fs::read_dir(directory.join(name)).ok()) {
             files.extend(found.flatten().map(|entry| entry.path()));
         }
         files

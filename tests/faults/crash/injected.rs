@@ -218,8 +218,8 @@ struct Lane {
 
 impl Lane {
     fn new(engine: Engine) -> Self {
-        let folder = tempfile::tempdir().expect("a temporary folder");
-        let app = App::stopped_on(program(), "memory:", folder, &[]);
+        let directory = tempfile::tempdir().expect("a temporary directory");
+        let app = App::stopped_on(program(), "memory:", directory, &[]);
         Self { engine, app, ledger: Arc::default(), stores: 0 }
     }
 
@@ -344,14 +344,14 @@ impl Lane {
 
     fn begin_new_store(&mut self) -> PathBuf {
         self.stores += 1;
-        let store = self.app.folder().join(self.stores.to_string());
+        let store = self.app.directory().join(self.stores.to_string());
         self.app.use_store(&self.engine.url(&store));
         self.ledger = Arc::default();
         store
     }
 
     fn trace(&self) -> PathBuf {
-        Path::new(self.app.folder()).join("trace")
+        Path::new(self.app.directory()).join("trace")
     }
 }
 

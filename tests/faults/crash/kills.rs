@@ -33,9 +33,9 @@ fn kill_again_and_again(engine: Engine, mut scenario: Scenario) {
     let mut tally = Tally::default();
     let mut dice = scenario.dice(0);
     let ledger = Arc::new(Ledger::default());
-    let folder = tempfile::tempdir().expect("a temporary folder");
-    let store = engine.url(&folder.path().join("log"));
-    let mut app = App::start_on(program(), &store, folder, &[]);
+    let directory = tempfile::tempdir().expect("a temporary directory");
+    let store = engine.url(&directory.path().join("log"));
+    let mut app = App::start_on(program(), &store, directory, &[]);
     while tally.rounds < scenario.rounds {
         let load = Load::start(&app, &ledger, tally.rounds, WRITERS);
         thread::sleep(dice.moment(LIFE_MAX));

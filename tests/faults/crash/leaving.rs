@@ -49,10 +49,10 @@ fn close_on_a_hanging_disk(second_signal: Option<&str>, said: &str) {
     }
     for engine in [Engine::Sled, Engine::Sqlite] {
         for (what, pets) in [("idle", 0), ("after a write", 1)] {
-            let folder = tempfile::tempdir().expect("a temporary folder");
-            let (store, trace) = (folder.path().join("log"), folder.path().join("trace"));
-            std::fs::create_dir(&store).expect("a new folder");
-            let mut app = App::start_on(program(), &engine.url(&store), folder, &[]);
+            let directory = tempfile::tempdir().expect("a temporary directory");
+            let (store, trace) = (directory.path().join("log"), directory.path().join("trace"));
+            std::fs::create_dir(&store).expect("a new directory");
+            let mut app = App::start_on(program(), &engine.url(&store), directory, &[]);
             for _ in 0..pets {
                 app.add("Rex");
             }
@@ -84,9 +84,9 @@ fn leave_with_a_create_in_flight(
         scenario::not_run("a slow disk", "there is no strace");
         return None;
     }
-    let folder = tempfile::tempdir().expect("a temporary folder");
-    let (store, trace) = (folder.path().join("log"), folder.path().join("trace"));
-    let mut app = App::start_on(program(), &Engine::Sled.url(&store), folder, &["--drain", "5s"]);
+    let directory = tempfile::tempdir().expect("a temporary directory");
+    let (store, trace) = (directory.path().join("log"), directory.path().join("trace"));
+    let mut app = App::start_on(program(), &Engine::Sled.url(&store), directory, &["--drain", "5s"]);
     app.kill();
     let slow = format!("fdatasync:delay_enter={}", 1_000_000 * seconds);
     app.run_by(

@@ -113,17 +113,17 @@ fn on_both_disks(mut scenario: Scenario, mut until_cut: impl FnMut(&mut Bench, u
 impl Bench {
     fn new(format: Format, scenario: &Scenario) -> Result<Self, String> {
         let disk = Disk::new(format, DISK_MIB)?;
-        let folder = tempfile::tempdir().expect("a temporary folder");
-        let app = App::stopped_on(program(), "memory:", folder, &[]);
+        let directory = tempfile::tempdir().expect("a temporary directory");
+        let app = App::stopped_on(program(), "memory:", directory, &[]);
         let dice = scenario.dice(format as u64);
         Ok(Self { app, disk, ledger: Arc::default(), dice })
     }
 
-    /// The next start makes a store where nothing was, two folders deep; the one before is given up.
+    /// The next start makes a store where nothing was, two directories deep; the one before is given up.
     fn begin_new_store(&mut self, engine: Engine, round: u64) {
         let path = self.disk.path();
         for entry in path.read_dir().expect("a mounted disk").flatten() {
-            // Some file systems have a folder of their own, which may not go.
+            // Some file systems have a directory of their own, which may not go.
             let _ = std::fs::remove_dir_all(entry.path());
         }
         self.app.use_store(&engine.url(&path.join(format!("{round}/log"))));

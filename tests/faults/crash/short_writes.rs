@@ -40,7 +40,7 @@ fn a_limit_on_file_sizes_stops_writes_to_sqlite_and_nothing_else() {
 fn shorten_writes(engine: Engine, mut scenario: Scenario) {
     let mut tally = Tally::default();
     let mut app = stopped_app();
-    let library = match shortener(app.folder()) {
+    let library = match shortener(app.directory()) {
         Ok(library) => library,
         Err(reason) => return scenario::not_run(scenario.name, &reason),
     };
@@ -90,11 +90,11 @@ fn limit_files(engine: Engine, mut scenario: Scenario) {
 }
 
 fn stopped_app() -> App {
-    App::stopped_on(program(), "memory:", tempfile::tempdir().expect("a temporary folder"), &[])
+    App::stopped_on(program(), "memory:", tempfile::tempdir().expect("a temporary directory"), &[])
 }
 
 fn begin_new_store(app: &mut App, engine: Engine, round: u64) -> Arc<Ledger> {
-    app.use_store(&engine.url(&app.folder().join(round.to_string())));
+    app.use_store(&engine.url(&app.directory().join(round.to_string())));
     Arc::default()
 }
 
@@ -112,9 +112,9 @@ fn settle(app: &mut App, ledger: &Ledger, tally: &mut Tally) {
 }
 
 /// Builds the library that shortens writes; returns the setting that loads it.
-fn shortener(folder: &Path) -> Result<String, String> {
+fn shortener(directory: &Path) -> Result<String, String> {
     let source = Path::new(env!("CARGO_MANIFEST_DIR")).join("faults/crash/short_writes.c");
-    let library = folder.join("short_writes.so");
+    let library = directory.join("short_writes.so");
     let built = Command::new("cc").args(["-shared", "-fPIC", "-O2", "-o"]).arg(&library).arg(source).output();
     let built = built.map_err(|error| format!("cc: {error}"))?;
     if !built.status.success() {

@@ -61,9 +61,9 @@ fn traced_app() -> Option<(App, std::path::PathBuf)> {
         super::scenario::not_run("syncs", "there is no strace");
         return None;
     }
-    let folder = tempfile::tempdir().expect("a temporary folder");
-    let (store, trace) = (folder.path().join("log"), folder.path().join("trace"));
-    let mut app = App::stopped_on(program(), &format!("sled:{}", store.display()), folder, &[]);
+    let directory = tempfile::tempdir().expect("a temporary directory");
+    let (store, trace) = (directory.path().join("log"), directory.path().join("trace"));
+    let mut app = App::stopped_on(program(), &format!("sled:{}", store.display()), directory, &[]);
     app.run_by(&Tracer::new(&trace).calls("fdatasync,write,writev,sendto").command());
     app.start_again();
     Some((app, trace))

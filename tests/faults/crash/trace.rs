@@ -16,7 +16,7 @@ impl Tracer {
     /// Follows all threads and writes to this file. The service stays a child of its own parent, and the
     /// tracer detaches on request.
     pub(crate) fn new(file: &Path) -> Self {
-        let file = file.to_str().expect("temporary folders have plain names");
+        let file = file.to_str().expect("temporary directories have plain names");
         Self(["strace", "-D", "-I2", "-f", "-q", "-y", "-s", "1000", "-o", file].map(str::to_owned).into())
     }
 
@@ -35,7 +35,7 @@ impl Tracer {
     /// Looks only at calls that concern these files.
     pub(crate) fn only(mut self, files: &[PathBuf]) -> Self {
         for path in files {
-            let path = path.to_str().expect("temporary folders have plain names").trim_end_matches('/');
+            let path = path.to_str().expect("temporary directories have plain names").trim_end_matches('/');
             self.0.extend(["-P".to_owned(), path.to_owned()]);
         }
         self

@@ -1,4 +1,4 @@
-//! Links in the place of every file and folder of a store.
+//! Links in the place of every file and directory of a store.
 
 use std::{
     fs::{self, File},
@@ -34,8 +34,8 @@ const SQLITE: [&str; 8] = [
     "log-shm",
     "log-journal",
 ];
-/// Folders that are created in a store.
-const FOLDERS: [&str; 3] = ["log/sled", "log/sled/blobs", "log/dry-run"];
+/// Directories that are created in a store.
+const DIRECTORIES: [&str; 3] = ["log/sled", "log/sled/blobs", "log/dry-run"];
 
 /// Runs everything that opens a store, and looks after each whether it was led astray.
 fn open_in_every_way(trap: &Trap, engine: &str, output: &str) {
@@ -58,8 +58,8 @@ fn open_in_every_way(trap: &Trap, engine: &str, output: &str) {
 }
 
 /// A store of the engine with a few pets in it, as a service left it that was killed.
-fn store_in(folder: &Path, engine: &str) {
-    let store = format!("{engine}:{}", folder.join("log").display());
+fn store_in(directory: &Path, engine: &str) {
+    let store = format!("{engine}:{}", directory.join("log").display());
     let mut app = App::on(&store);
     assert_eq!(app.post(r#"{"name":"Rex","categoryId":1,"status":"available"}"#).status, 201);
     app.kill();
@@ -106,13 +106,13 @@ fn links_beside_a_sqlite_store_lead_root_nowhere() {
 }
 
 #[test]
-fn links_to_folders_in_a_sled_store_lead_root_nowhere() {
-    if !is_root("links to folders in a sled store") {
+fn links_to_directories_in_a_sled_store_lead_root_nowhere() {
+    if !is_root("links to directories in a sled store") {
         return;
     }
     let template = TempDir::new().unwrap();
     store_in(template.path(), "sled");
-    for name in FOLDERS {
+    for name in DIRECTORIES {
         let trap = Trap::new();
         copy_all(template.path(), trap.service.path());
         // An odd end makes the program try the store on a copy first.
@@ -120,19 +120,19 @@ fn links_to_folders_in_a_sled_store_lead_root_nowhere() {
         records.write_all(&[7; 100]).unwrap();
         let _ = fs::remove_dir_all(trap.path(name));
         symlink(trap.root.path(), trap.path(name)).unwrap();
-        open_in_every_way(&trap, "sled", &format!("link to a folder {name}"));
+        open_in_every_way(&trap, "sled", &format!("link to a directory {name}"));
     }
 }
 
 #[test]
 fn a_sqlite_store_is_found_through_a_link_to_its_file() {
-    let folder = TempDir::new().unwrap();
-    store_in(folder.path(), "sqlite");
-    let link = folder.path().join("link");
-    symlink(folder.path().join("log"), &link).unwrap();
+    let directory = TempDir::new().unwrap();
+    store_in(directory.path(), "sqlite");
+    let link = directory.path().join("link");
+    symlink(directory.path().join("log"), &link).unwrap();
     let store = format!("sqlite:{}", link.display());
     let app = App::on(&store);
     assert_eq!(app.all_pets().len(), 1);
-    let second = petstore(["log", "stat", "--store", &format!("sqlite:{}/log", folder.path().display())]);
+    let second = petstore(["log", "stat", "--store", &format!("sqlite:{}/log", directory.path().display())]);
     assert!(second.stderr.contains("in use by another process"), "by either name: {}", second.stderr);
 }

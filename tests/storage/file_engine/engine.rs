@@ -83,7 +83,7 @@ impl Engine for FileEngine {
 
     fn prepare(&self, layout: &Layout) -> Result<(), LogError> {
         let cut = self.file.set_len(self.end());
-        cut.and_then(|()| sync_files(&layout.folder, &Self::files(layout)?))
+        cut.and_then(|()| sync_files(&layout.directory, &Self::files(layout)?))
             .map_err(io_error("syncing the log"))
     }
 

@@ -15,9 +15,9 @@ async fn a_password_opens_the_log_and_is_never_shown() {
     let access = "authorization { user: joe, password: \"s3/cr?t\" }";
     let cluster = NatsCluster::start_with(1, NatsSync::Default, access).await;
     let servers = cluster.addresses();
-    let folder = tempfile::tempdir().expect("a temporary folder");
-    let file = folder.path().join("password");
-    fs::write(&file, "s3/cr?t\n").expect("the temporary folder can be written");
+    let directory = tempfile::tempdir().expect("a temporary directory");
+    let file = directory.path().join("password");
+    fs::write(&file, "s3/cr?t\n").expect("the temporary directory can be written");
     for url in [
         format!("nats://joe:s3%2Fcr%3Ft@{servers}/PETS"),
         format!("nats://joe@{servers}/PETS?password-file={}", file.display()),
@@ -41,8 +41,8 @@ async fn a_token_opens_the_log() {
 
 #[tokio::test(flavor = "multi_thread")]
 async fn certificates_protect_the_connection_both_ways() {
-    let folder = tempfile::tempdir().expect("a temporary folder");
-    let files = folder.path();
+    let directory = tempfile::tempdir().expect("a temporary directory");
+    let files = directory.path();
     make_certificates(files, "127.0.0.1");
     let path = |name: &str| files.join(name).display().to_string();
     let tls = format!(
@@ -76,8 +76,8 @@ async fn a_connection_that_must_be_encrypted_is_never_made_without_tls() {
 
 #[tokio::test(flavor = "multi_thread")]
 async fn a_credentials_file_opens_the_log() {
-    let folder = tempfile::tempdir().expect("a temporary folder");
-    let file = folder.path().join("petstore.creds");
+    let directory = tempfile::tempdir().expect("a temporary directory");
+    let file = directory.path().join("petstore.creds");
     let operator = make_operator(&file);
     let cluster = NatsCluster::start_with(1, NatsSync::Default, &operator).await;
     let url = format!("{}?creds={}", cluster.url("PETS"), file.display());
@@ -106,7 +106,7 @@ fn make_operator(credentials: &Path) -> String {
         "-----BEGIN NATS USER JWT-----\n{user_jwt}\n------END NATS USER JWT------\n\n\
          -----BEGIN USER NKEY SEED-----\n{seed}\n------END USER NKEY SEED------\n"
     );
-    fs::write(credentials, text).expect("the folder can be written");
+    fs::write(credentials, text).expect("the directory can be written");
     format!(
         "operator: {}\nsystem_account: {}\nresolver: MEMORY\nresolver_preload {{ {}: {}, {}: {} }}",
         sign(&operator, &operator, &json!({ "type": "operator", "version": 2 })),
@@ -129,9 +129,9 @@ fn sign(issuer: &KeyPair, subject: &KeyPair, claims: &Value) -> String {
 }
 
 /// Writes the certificate of an authority, and two that it signed: for the server at `address` and for the client.
-pub(super) fn make_certificates(folder: &Path, address: &str) {
+pub(super) fn make_certificates(directory: &Path, address: &str) {
     let write =
-        |name: &str, pem: String| fs::write(folder.join(name), pem).expect("the folder can be written");
+        |name: &str, pem: String| fs::write(directory.join(name), pem).expect("the directory can be written");
     let key = || rcgen::KeyPair::generate().expect("a key can be made");
     let mut authority = CertificateParams::new(vec![]).expect("no names are fine");
     authority.is_ca = IsCa::Ca(BasicConstraints::Unconstrained);

@@ -27,9 +27,9 @@ async fn a_server_on_a_network_must_present_a_trusted_certificate() {
         Ok(network) => network,
         Err(reason) => return not_run("NATS over a network with TLS", &reason),
     };
-    let folder = tempfile::tempdir().expect("a temporary folder");
-    make_certificates(folder.path(), &network.address().to_string());
-    let path = |name: &str| folder.path().join(name).display().to_string();
+    let directory = tempfile::tempdir().expect("a temporary directory");
+    make_certificates(directory.path(), &network.address().to_string());
+    let path = |name: &str| directory.path().join(name).display().to_string();
     // The server also accepts clients in the clear, as if an attacker had removed the offer of TLS.
     let tls = format!(
         "tls {{ cert_file: {:?}, key_file: {:?} }}\nallow_non_tls: true",

@@ -36,14 +36,14 @@ async fn creates_that_arrive_together_share_commits_that_the_server_takes() {
 #[tokio::test(flavor = "multi_thread")]
 async fn a_history_with_a_record_that_the_server_does_not_take_is_not_copied_at_all() {
     let cluster = NatsCluster::start_with(1, NatsSync::Default, "max_payload: 65536").await;
-    let folder = tempfile::tempdir().unwrap();
-    let log = SledLog::open(folder.path().join("log")).unwrap();
+    let directory = tempfile::tempdir().unwrap();
+    let log = SledLog::open(directory.path().join("log")).unwrap();
     let head = contract::fill(&log, Version::START, 3).await;
     let previous = contract::head_hash(&log, head.position).await;
     log.append(head, &large_record(previous, 4)).await.unwrap();
     drop(log);
-    let (from, to) = (format!("sled:{}", folder.path().join("log").display()), cluster.url("COPY"));
-    let file = folder.path().join("export.jsonl");
+    let (from, to) = (format!("sled:{}", directory.path().join("log").display()), cluster.url("COPY"));
+    let file = directory.path().join("export.jsonl");
     fs::write(&file, petstore(["log", "export", "--store", &from]).stdout).unwrap();
 
     for arguments in [

@@ -82,7 +82,7 @@ fn a_flipped_bit_in_the_first_middle_or_last_record_rejects_the_start() {
     for engine in ENGINES {
         for position in [1, RECORDS / 2, RECORDS] {
             let mut app = stopped(engine, RECORDS, 1);
-            let log = app.folder().join("log");
+            let log = app.directory().join("log");
             flip(engine, &log, position);
             let before = records(engine, &log);
             let rejected = app.try_start_again().expect_err("a damaged record is found by the replay");
@@ -98,8 +98,8 @@ fn a_flipped_bit_in_the_first_middle_or_last_record_rejects_the_start() {
 
 /// A service that has not been started yet, on a log of its own.
 fn stopped(engine: &str, commits: u64, pets: i64) -> App {
-    let folder = tempfile::tempdir().unwrap();
-    let path = folder.path().join("log");
+    let directory = tempfile::tempdir().unwrap();
+    let path = directory.path().join("log");
     let store = format!("{engine}:{}", path.display());
     let log: Arc<dyn EventLog> = match engine {
         "sled" => Arc::new(SledLog::open(path).unwrap()),
@@ -108,7 +108,7 @@ fn stopped(engine: &str, commits: u64, pets: i64) -> App {
     let filled = contract::append_all(&*log, history(commits, pets, entry));
     tokio::runtime::Runtime::new().unwrap().block_on(filled);
     drop(log);
-    App::stopped_on(program(), &store, folder, &["--ops-listen", "127.0.0.1:0"])
+    App::stopped_on(program(), &store, directory, &["--ops-listen", "127.0.0.1:0"])
 }
 
 fn entry(id: i64) -> Entry {

@@ -28,9 +28,9 @@ pub enum KeyFileError {
     /// It does not exist: create it.
     #[error("there is no key file {path}: create one with `petstore keys issue`, or correct its path", path = .0.display())]
     Missing(PathBuf),
-    /// There is no folder for it: create the folder.
-    #[error("there is no folder {path}: create it, or correct the path of the key file", path = .0.display())]
-    NoFolder(PathBuf),
+    /// There is no directory for it: create the directory.
+    #[error("there is no directory {path}: create it, or correct the path of the key file", path = .0.display())]
+    NoDirectory(PathBuf),
     /// Its content is not valid: correct it or restore it.
     #[error("the key file {path} cannot be used: {what}; correct it or restore a copy", path = .path.display())]
     Broken {
@@ -108,7 +108,7 @@ impl KeyFile {
 
     /// The file with the secret of the first key.
     pub fn first_key(&self) -> PathBuf {
-        private_files::folder_of(&self.path).join(KeyName::of_the_first_key().as_str())
+        private_files::directory_of(&self.path).join(KeyName::of_the_first_key().as_str())
     }
 
     /// Every key, in the order of issue.
@@ -146,7 +146,7 @@ impl KeyFile {
         // A link may be replaced, and so may the file that it leads to.
         for path in [&self.path, &self.target()] {
             if private_files::is_replaceable_by_others(path) {
-                return Err(unprotected(private_files::folder_of(path), "o-w"));
+                return Err(unprotected(private_files::directory_of(path), "o-w"));
             }
         }
         Ok(())

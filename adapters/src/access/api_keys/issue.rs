@@ -40,12 +40,12 @@ pub struct Issued {
 }
 
 impl KeyFile {
-    /// Adds a new key. Creates the file if it is missing, but not its folder: a path in a folder that does not exist
+    /// Adds a new key. Creates the file if it is missing, but not its directory: a path in a directory that does not exist
     /// is more likely to be mistyped than meant.
     pub fn issue(&self, new: NewKey, now: DateTime<Utc>) -> Result<Issued, KeyFileError> {
-        let folder = private_files::folder_of(self.path());
-        if !folder.is_dir() {
-            return Err(KeyFileError::NoFolder(folder.to_owned()));
+        let directory = private_files::directory_of(self.path());
+        if !directory.is_dir() {
+            return Err(KeyFileError::NoDirectory(directory.to_owned()));
         }
         let lock = self.lock(Self::LOCK_TIMEOUT)?;
         let (mut records, is_new) = match lock.keys() {
@@ -66,8 +66,8 @@ impl KeyFile {
         if self.exists() {
             return Ok(None);
         }
-        let folder = private_files::folder_of(self.path());
-        private_files::create_folders(folder).map_err(io_error("create the folder", folder))?;
+        let directory = private_files::directory_of(self.path());
+        private_files::create_directories(directory).map_err(io_error("create the directory", directory))?;
         let lock = self.lock(Self::LOCK_TIMEOUT)?;
         if self.exists() {
             return Ok(None);

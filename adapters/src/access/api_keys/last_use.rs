@@ -1,5 +1,5 @@
 //! When each key was last used. The service keeps it in memory and writes it now and then to a small file beside
-//! the key file, where `petstore keys list` reads it. Nodes that share the folder share the file.
+//! the key file, where `petstore keys list` reads it. Nodes that share the directory share the file.
 
 use std::{
     collections::BTreeMap,

@@ -20,7 +20,7 @@ pub enum Revoked {
 impl KeyFile {
     /// Revokes a key, for ever.
     pub fn revoke(&self, id: &KeyId, now: DateTime<Utc>) -> Result<Revoked, KeyFileError> {
-        // Without a file there is nothing to revoke, and perhaps no folder for the lock.
+        // Without a file there is nothing to revoke, and perhaps no directory for the lock.
         self.read()?;
         let lock = self.lock(Self::LOCK_TIMEOUT)?;
         let mut records = lock.keys()?;

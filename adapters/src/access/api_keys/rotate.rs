@@ -36,7 +36,7 @@ impl KeyFile {
         rotation: Rotation,
         now: DateTime<Utc>,
     ) -> Result<Rotated, KeyFileError> {
-        // Without a file there is nothing to rotate, and perhaps no folder for the lock.
+        // Without a file there is nothing to rotate, and perhaps no directory for the lock.
         self.read()?;
         let lock = self.lock(Self::LOCK_TIMEOUT)?;
         let mut records = lock.keys()?;

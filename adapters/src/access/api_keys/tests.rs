@@ -18,7 +18,7 @@ impl Clock for SetClock {
 }
 
 struct Fixture {
-    _folder: TempDir,
+    _directory: TempDir,
     file: KeyFile,
     clock: Arc<SetClock>,
     keys: Arc<ApiKeys>,
@@ -28,12 +28,12 @@ struct Fixture {
 
 impl Fixture {
     fn new() -> Self {
-        let folder = TempDir::new().unwrap();
-        let file = KeyFile::at(folder.path().join("keys.toml"));
+        let directory = TempDir::new().unwrap();
+        let file = KeyFile::at(directory.path().join("keys.toml"));
         let clock = Arc::new(SetClock(Mutex::new(DateTime::from_timestamp(1_800_000_000, 0).unwrap())));
         let first = fs::read_to_string(file.issue_first(clock.now()).unwrap().unwrap()).unwrap();
         let keys = ApiKeys::open(file.path(), clock.clone(), None).unwrap();
-        Self { _folder: folder, file, clock, keys, first: first.trim_end().to_owned() }
+        Self { _directory: directory, file, clock, keys, first: first.trim_end().to_owned() }
     }
 
     fn issue(&self, name: &str, scopes: Scopes, expires: Option<DateTime<Utc>>) -> Issued {
@@ -213,7 +213,7 @@ fn the_last_use_is_stored_beside_the_key_file_and_survives_reloads_and_restarts(
 }
 
 #[test]
-fn nodes_that_share_the_folder_keep_the_later_use() {
+fn nodes_that_share_the_directory_keep_the_later_use() {
     let fixture = Fixture::new();
     let other = ApiKeys::open(fixture.file.path(), fixture.clock.clone(), None).unwrap();
     assert!(fixture.opens(&fixture.first));

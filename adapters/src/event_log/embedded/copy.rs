@@ -10,45 +10,45 @@ use std::{
 use application::ports::LogError;
 
 use super::{engine::Engine, layout::Layout, space};
-use crate::private_files::{FOLDER_MODE, create_file, open_to_read};
+use crate::private_files::{DIRECTORY_MODE, create_file, open_to_read};
 
 /// A copy of what the engine stores, without mark and lock. It goes away by itself.
 #[derive(Debug)]
 pub struct Copy {
     /// Where its files are.
     pub layout: Layout,
-    folder: PathBuf,
+    directory: PathBuf,
 }
 
 impl Copy {
-    /// A copy in the folder for temporary files.
+    /// A copy in the directory for temporary files.
     pub fn temporary<E: Engine>(store: &Layout) -> Result<Self, LogError> {
-        let folder = tempfile::tempdir().map(tempfile::TempDir::keep);
-        folder.and_then(|folder| Self::make::<E>(store, folder)).map_err(|error| {
+        let directory = tempfile::tempdir().map(tempfile::TempDir::keep);
+        directory.and_then(|directory| Self::make::<E>(store, directory)).map_err(|error| {
             store.refused(&format!(
-                "cannot be copied to the folder for temporary files: {error}; check the path, and that there is room \
-                 (TMPDIR names another folder)"
+                "cannot be copied to the directory for temporary files: {error}; check the path, and that there is room \
+                 (TMPDIR names another directory)"
             ))
         })
     }
 
-    /// A copy in a folder of its own beside the files of the store.
+    /// A copy in a directory of its own beside the files of the store.
     pub fn beside<E: Engine>(store: &Layout, name: &str) -> io::Result<Self> {
-        let folder = store.folder.join(name);
+        let directory = store.directory.join(name);
         // A process that was killed may have left one.
-        remove(&folder)?;
-        DirBuilder::new().mode(FOLDER_MODE).create(&folder)?;
-        Self::make::<E>(store, folder)
+        remove(&directory)?;
+        DirBuilder::new().mode(DIRECTORY_MODE).create(&directory)?;
+        Self::make::<E>(store, directory)
     }
 
-    fn make<E: Engine>(store: &Layout, folder: PathBuf) -> io::Result<Self> {
-        let layout = E::layout(&folder.join(below(&store.folder, &store.path)));
-        let copy = Self { layout, folder };
+    fn make<E: Engine>(store: &Layout, directory: PathBuf) -> io::Result<Self> {
+        let layout = E::layout(&directory.join(below(&store.directory, &store.path)));
+        let copy = Self { layout, directory };
         let files = E::files(store)?;
         let size = files.iter().try_fold(0, |size, file| io::Result::Ok(size + file.metadata()?.len()))?;
-        space::check_room_for_copy(&copy.folder, size)?;
+        space::check_room_for_copy(&copy.directory, size)?;
         for file in &files {
-            let to = copy.folder.join(below(&store.folder, file));
+            let to = copy.directory.join(below(&store.directory, file));
             to.parent().map_or(Ok(()), fs::create_dir_all)?;
             io::copy(&mut open_to_read(file)?, &mut create_file(&to)?)?;
         }
@@ -58,20 +58,20 @@ impl Copy {
 
 impl Drop for Copy {
     fn drop(&mut self) {
-        if let Err(error) = remove(&self.folder) {
-            tracing::warn!("the copy {} could not be removed: {error}", self.folder.display());
+        if let Err(error) = remove(&self.directory) {
+            tracing::warn!("the copy {} could not be removed: {error}", self.directory.display());
         }
     }
 }
 
-fn remove(folder: &Path) -> io::Result<()> {
-    match fs::remove_dir_all(folder) {
+fn remove(directory: &Path) -> io::Result<()> {
+    match fs::remove_dir_all(directory) {
         Err(error) if error.kind() != io::ErrorKind::NotFound => Err(error),
         Ok(()) | Err(_) => Ok(()),
     }
 }
 
-/// The path as seen from the folder. A file in the working directory has no folder in front of its name.
-fn below<'a>(folder: &Path, path: &'a Path) -> &'a Path {
-    path.strip_prefix(folder).unwrap_or(path.file_name().map_or(path, Path::new))
+/// The path as seen from the directory. A file in the working directory has no directory in front of its name.
+fn below<'a>(directory: &Path, path: &'a Path) -> &'a Path {
+    path.strip_prefix(directory).unwrap_or(path.file_name().map_or(path, Path::new))
 }

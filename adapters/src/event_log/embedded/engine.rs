@@ -25,7 +25,7 @@ pub trait Engine: Records + Sized {
     fn exists(layout: &Layout) -> Result<bool, LogError>;
 
     /// The files that hold the log, those that exist. Asked before the engine opens any of them: refuses a link where it
-    /// would create or open a file or folder, since the program may run as root in a folder of another user.
+    /// would create or open a file or directory, since the program may run as root in a directory of another user.
     fn files(layout: &Layout) -> io::Result<Vec<PathBuf>>;
 
     /// The files that records are written to; all of them exist once the log is prepared. If one is deleted, moved or
@@ -80,7 +80,7 @@ pub trait Engine: Records + Sized {
     }
 }
 
-/// Opens a copy of the log in the folder for temporary files.
+/// Opens a copy of the log in the directory for temporary files.
 pub fn open_copy<E: Engine>(layout: &Layout, acknowledged: Version) -> Result<(E, Option<Copy>), LogError> {
     let copy = Copy::temporary::<E>(layout)?;
     Ok((E::open(&copy.layout, acknowledged)?, Some(copy)))

@@ -11,16 +11,16 @@ use std::{
 use application::ports::{Fault, LogError};
 
 use crate::private_files::{
-    FILE_MODE, beside, create_folders, folder_of, open_or_create, open_to_read, sync_folder,
+    FILE_MODE, beside, create_directories, directory_of, open_or_create, open_to_read, sync_directory,
 };
 
 /// Where a store keeps what.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Layout {
-    /// What the operator calls the store: a folder or a file.
+    /// What the operator calls the store: a directory or a file.
     pub path: PathBuf,
-    /// The folder that holds the files.
-    pub folder: PathBuf,
+    /// The directory that holds the files.
+    pub directory: PathBuf,
     /// Held by the process that has the store open.
     pub(super) lock: PathBuf,
     /// How far the log is known to reach.
@@ -32,8 +32,8 @@ pub struct Layout {
 }
 
 impl Layout {
-    /// A store that has a folder to itself.
-    pub fn in_folder(path: &Path) -> Self {
+    /// A store that has a directory to itself.
+    pub fn in_directory(path: &Path) -> Self {
         Self::new(path, path, |name| path.join(name))
     }
 
@@ -42,13 +42,13 @@ impl Layout {
     pub fn beside_file(path: &Path) -> Self {
         let resolved = if path.is_symlink() { path.canonicalize().ok() } else { None };
         let path = resolved.as_deref().unwrap_or(path);
-        Self::new(path, folder_of(path), |name| beside(path, &format!(".{name}")))
+        Self::new(path, directory_of(path), |name| beside(path, &format!(".{name}")))
     }
 
-    fn new(path: &Path, folder: &Path, file: impl Fn(&str) -> PathBuf) -> Self {
+    fn new(path: &Path, directory: &Path, file: impl Fn(&str) -> PathBuf) -> Self {
         Self {
             path: path.into(),
-            folder: folder.into(),
+            directory: directory.into(),
             lock: file("lock"),
             mark: file("mark"),
             ballast: file("ballast"),
@@ -66,11 +66,14 @@ impl Layout {
         beside(&self.path, ending)
     }
 
-    /// Refuses a file where a folder is expected, and the other way round.
+    /// Refuses a file where a directory is expected, and the other way round.
     pub(super) fn check_kind(&self) -> Result<(), LogError> {
         let Ok(about) = self.path.metadata() else { return Ok(()) };
-        let (fits, kind) =
-            if self.path == self.folder { (about.is_dir(), "folder") } else { (about.is_file(), "file") };
+        let (fits, kind) = if self.path == self.directory {
+            (about.is_dir(), "directory")
+        } else {
+            (about.is_file(), "file")
+        };
         if fits {
             return Ok(());
         }
@@ -78,9 +81,9 @@ impl Layout {
         Err(LogError::new(Fault::CannotOpen, detail))
     }
 
-    /// Creates the folder if it is missing, and keeps other processes out until the file is dropped.
+    /// Creates the directory if it is missing, and keeps other processes out until the file is dropped.
     pub(super) fn lock(&self) -> Result<File, LogError> {
-        let lock = create_folders(&self.folder).and_then(|()| open_or_create(&self.lock));
+        let lock = create_directories(&self.directory).and_then(|()| open_or_create(&self.lock));
         let lock = lock.map_err(|error| self.not_writable(&error))?;
         match lock.try_lock() {
             Ok(()) => Ok(lock),
@@ -116,17 +119,17 @@ impl Layout {
 
     fn not_writable(&self, error: &io::Error) -> LogError {
         self.refused(&format!(
-            "cannot be written to ({error}); make it and its folder writable for this user, or choose another path"
+            "cannot be written to ({error}); make it and its directory writable for this user, or choose another path"
         ))
     }
 }
 
-/// Closes files to every other user, and brings them and the names in their folder to the disk.
-pub fn sync_files(folder: &Path, files: &[PathBuf]) -> io::Result<()> {
+/// Closes files to every other user, and brings them and the names in their directory to the disk.
+pub fn sync_files(directory: &Path, files: &[PathBuf]) -> io::Result<()> {
     for path in files {
         let file = open_to_read(path)?;
         file.set_permissions(Permissions::from_mode(FILE_MODE))?;
         file.sync_all()?;
     }
-    sync_folder(folder)
+    sync_directory(directory)
 }

@@ -14,7 +14,7 @@ use super::{
     open_files::OpenFiles,
     panics, space,
 };
-use crate::private_files::sync_folder;
+use crate::private_files::sync_directory;
 
 /// A store that this process has to itself, as long as it holds the lock.
 pub(super) struct Store {
@@ -66,18 +66,18 @@ pub(super) fn open_engine<E: Engine>(store: &Store) -> Result<Opened<E>, LogErro
 
 fn try_to_open<E: Engine>(Store { layout, mark, .. }: &Store) -> Result<Opened<E>, LogError> {
     let not_synced = io_error("writing the log to the disk");
-    space::make_room_to_open(&layout.folder, &layout.ballast);
+    space::make_room_to_open(&layout.directory, &layout.ballast);
     let distrusted = layout.is_in_doubt();
     if distrusted {
         E::files(layout).and_then(|files| failed_sync::resolve(&files)).map_err(&not_synced)?;
     }
     // A process that was killed may have left its last writes in the cache of the system.
-    E::files(layout).and_then(|files| sync_files(&layout.folder, &files)).map_err(&not_synced)?;
+    E::files(layout).and_then(|files| sync_files(&layout.directory, &files)).map_err(&not_synced)?;
     let doing = format!("opening the store {}", layout.path.display());
     let engine = panics::reading(&doing, || E::open(layout, mark.mark()))?;
     let checked = check(&engine, mark.mark()).and_then(|last| {
         panics::writing("preparing the log", || engine.prepare(layout))?;
-        sync_folder(&layout.folder).map_err(&not_synced)?;
+        sync_directory(&layout.directory).map_err(&not_synced)?;
         if distrusted {
             failed_sync::remove_marker(&layout.not_synced).map_err(&not_synced)?;
         }

@@ -131,7 +131,7 @@ impl<E: Engine> Owner<E> {
     /// Measures the files and the free space here, because nobody else may wait for the disk.
     fn measure(&mut self) {
         let layout = &self.store.layout;
-        let space = space::free_and_reserved(&layout.folder).ok();
+        let space = space::free_and_reserved(&layout.directory).ok();
         let files = E::files(layout).unwrap_or_default();
         let bytes = files.iter().filter_map(|file| Some(file.metadata().ok()?.len())).sum();
         *self.shared.storage_stats.write() = StorageStats {
@@ -158,7 +158,7 @@ impl<E: Engine> Owner<E> {
         if expected != self.store.mark.mark() {
             return Err(AppendError::Conflict);
         }
-        if let Err(error) = space::check_room(&self.store.layout.folder, record.bytes.len()) {
+        if let Err(error) = space::check_room(&self.store.layout.directory, record.bytes.len()) {
             let closed = self.close_if_files_missing().unwrap_or_else(|| self.stop(OwnerState::Full, error));
             return Err(AppendError::Closed(closed));
         }
@@ -217,7 +217,7 @@ impl<E: Engine> Owner<E> {
             }
             OwnerState::Full => {
                 if self.close_if_files_missing().is_none()
-                    && space::check_room_again(&self.store.layout.folder).is_ok()
+                    && space::check_room_again(&self.store.layout.directory).is_ok()
                 {
                     self.resume();
                 }
@@ -265,11 +265,11 @@ impl<E: Engine> Owner<E> {
             return;
         }
         let layout = &self.store.layout;
-        space::make_room_to_open(&layout.folder, &layout.ballast);
+        space::make_room_to_open(&layout.directory, &layout.ballast);
         let writable = failed_sync::write_marker(&layout.not_synced);
         let writable = writable.map_err(io_error("opening the log again"));
         match writable.and_then(|()| self.replace_engine()) {
-            Ok(()) => match space::check_room_again(&self.store.layout.folder) {
+            Ok(()) => match space::check_room_again(&self.store.layout.directory) {
                 Ok(()) => self.resume(),
                 Err(error) => {
                     self.stop(OwnerState::Full, error);
@@ -315,7 +315,7 @@ impl<E: Engine> Owner<E> {
     }
 
     fn take_ballast(&self) {
-        space::take_ballast(&self.store.layout.folder, &self.store.layout.ballast);
+        space::take_ballast(&self.store.layout.directory, &self.store.layout.ballast);
     }
 
     fn close(mut self) {

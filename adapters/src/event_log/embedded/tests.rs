@@ -42,11 +42,11 @@ macro_rules! run_on {
 }
 pub(crate) use run_on;
 
-/// A store of this engine that has the folder to itself.
-fn store<E: Engine>(folder: &TempDir) -> PathBuf {
-    let path = folder.path().join("deep").join("store");
+/// A store of this engine that has the directory to itself.
+fn store<E: Engine>(directory: &TempDir) -> PathBuf {
+    let path = directory.path().join("deep").join("store");
     // An engine that keeps its store in a file puts others beside it.
-    if E::layout(&path).folder == path { path } else { path.join("pets.db") }
+    if E::layout(&path).directory == path { path } else { path.join("pets.db") }
 }
 
 /// Appends until the log holds so many commits, and returns where it ends.
@@ -69,24 +69,24 @@ pub(crate) async fn read_all<E: Engine>(log: &EmbeddedLog<E>) -> Result<Vec<Stor
 }
 
 pub(crate) async fn the_log_meets_the_contract<E: Engine>() {
-    let folder = TempDir::new().unwrap();
+    let directory = TempDir::new().unwrap();
     let fresh = async || {
-        let path = tempfile::tempdir_in(&folder).unwrap().keep().join("store");
+        let path = tempfile::tempdir_in(&directory).unwrap().keep().join("store");
         Arc::new(EmbeddedLog::<E>::open(path).unwrap()) as Arc<dyn EventLog>
     };
     contract::check_all(fresh).await;
 }
 
 pub(crate) async fn a_reopened_log_holds_everything<E: Engine>() {
-    let folder = TempDir::new().unwrap();
-    let path = store::<E>(&folder);
+    let directory = TempDir::new().unwrap();
+    let path = store::<E>(&directory);
     let open = async || Arc::new(EmbeddedLog::<E>::open(&path).unwrap()) as Arc<dyn EventLog>;
     contract::a_reopened_log_holds_everything(open).await;
 }
 
 pub(crate) async fn a_record_over_the_limit_is_rejected_and_the_log_keeps_working<E: Engine>() {
-    let folder = TempDir::new().unwrap();
-    let log = EmbeddedLog::<E>::open(store::<E>(&folder)).unwrap();
+    let directory = TempDir::new().unwrap();
+    let log = EmbeddedLog::<E>::open(store::<E>(&directory)).unwrap();
     let huge = Record { bytes: vec![b'x'; RECORD_MAX + 1].into(), ..record(1) };
     let refused = log.append(Version::START, &huge).await;
     assert!(
@@ -97,8 +97,8 @@ pub(crate) async fn a_record_over_the_limit_is_rejected_and_the_log_keeps_workin
 }
 
 pub(crate) async fn a_store_in_use_cannot_be_opened_until_it_is_closed<E: Engine>() {
-    let folder = TempDir::new().unwrap();
-    let path = store::<E>(&folder);
+    let directory = TempDir::new().unwrap();
+    let path = store::<E>(&directory);
     let first = EmbeddedLog::<E>::open(&path).unwrap();
     let refused = EmbeddedLog::<E>::open(&path).unwrap_err();
     assert_eq!(refused.fault, Fault::CannotOpen);
@@ -112,8 +112,8 @@ pub(crate) async fn a_store_in_use_cannot_be_opened_until_it_is_closed<E: Engine
 pub(crate) async fn a_store_that_an_earlier_process_left_in_doubt_is_compared_with_the_disk_and_opens<
     E: Engine,
 >() {
-    let folder = TempDir::new().unwrap();
-    let path = store::<E>(&folder);
+    let directory = TempDir::new().unwrap();
+    let path = store::<E>(&directory);
     append_up_to(&EmbeddedLog::<E>::open(&path).unwrap(), 50).await;
     let marker = E::layout(&path).not_synced;
     std::fs::write(&marker, "in doubt").unwrap();

@@ -1,7 +1,7 @@
 //! What is specific to sled: how records are stored, and what damage does to its files.
 
 mod damage;
-mod folders;
+mod directories;
 
 use application::{
     contract::{self, record},
@@ -21,17 +21,17 @@ mod any_embedded_engine {
 
 #[tokio::test]
 async fn a_record_of_the_largest_size_survives_a_restart_and_gets_no_separate_file() {
-    let folder = TempDir::new().unwrap();
+    let directory = TempDir::new().unwrap();
     let largest = Record { bytes: vec![b'x'; RECORD_MAX].into(), ..record(1) };
-    let log = SledLog::open(folder.path()).unwrap();
+    let log = SledLog::open(directory.path()).unwrap();
     let many_chunks =
         (2..=40).map(|position| Record { bytes: vec![b'y'; 60_000].into(), ..record(position) });
     contract::append_all(&log, [largest.clone()].into_iter().chain(many_chunks)).await;
     drop(log);
-    let log = SledLog::open(folder.path()).unwrap();
+    let log = SledLog::open(directory.path()).unwrap();
     let first = log.read(Position::START, ReadBound::ONE).await.unwrap();
     assert!(first[0].bytes == largest.bytes, "the record comes back as it was");
-    let blobs = folder.path().join("sled").join("blobs").read_dir().unwrap().count();
+    let blobs = directory.path().join("sled").join("blobs").read_dir().unwrap().count();
     assert_eq!(blobs, 0, "sled never syncs files of large values, so there must be none");
 }
 

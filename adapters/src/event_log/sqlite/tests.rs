@@ -15,10 +15,10 @@ mod any_embedded_engine {
     crate::event_log::embedded::tests::check_engine!(super::Sqlite);
 }
 
-fn folder() -> (TempDir, std::path::PathBuf) {
-    let folder = TempDir::new().unwrap();
-    let path = folder.path().join("deep").join("pets.db");
-    (folder, path)
+fn directory() -> (TempDir, std::path::PathBuf) {
+    let directory = TempDir::new().unwrap();
+    let path = directory.path().join("deep").join("pets.db");
+    (directory, path)
 }
 
 async fn fill(log: &SqliteLog, count: u64) {
@@ -27,7 +27,7 @@ async fn fill(log: &SqliteLog, count: u64) {
 
 #[tokio::test]
 async fn only_the_owner_can_read_the_files() {
-    let (_folder, path) = folder();
+    let (_directory, path) = directory();
     let log = SqliteLog::open(&path).unwrap();
     fill(&log, 1).await;
     let mode = |path: &Path| fs::metadata(path).unwrap().permissions().mode() & 0o777;
@@ -42,7 +42,7 @@ async fn only_the_owner_can_read_the_files() {
 
 #[tokio::test]
 async fn a_log_that_is_shorter_than_its_mark_is_rejected_and_left_unchanged() {
-    let (_folder, path) = folder();
+    let (_directory, path) = directory();
     fill(&SqliteLog::open(&path).unwrap(), 3).await;
     Connection::open(&path).unwrap().execute("DELETE FROM commits WHERE position = 3", []).unwrap();
     let before = fs::read(&path).unwrap();
@@ -56,7 +56,7 @@ async fn a_log_that_is_shorter_than_its_mark_is_rejected_and_left_unchanged() {
 
 #[tokio::test]
 async fn a_log_that_was_replaced_by_an_empty_file_is_rejected() {
-    let (_folder, path) = folder();
+    let (_directory, path) = directory();
     fill(&SqliteLog::open(&path).unwrap(), 3).await;
     fs::write(&path, "").unwrap();
     let refused = SqliteLog::open(&path).unwrap_err();
@@ -66,10 +66,10 @@ async fn a_log_that_was_replaced_by_an_empty_file_is_rejected() {
 
 #[tokio::test]
 async fn a_log_whose_database_was_emptied_after_a_crash_keeps_its_write_ahead_log() {
-    let (folder, path) = folder();
+    let (directory, path) = directory();
     let log = SqliteLog::open(&path).unwrap();
     fill(&log, 3).await;
-    let path = as_after_a_crash(&path, &folder.path().join("crashed"));
+    let path = as_after_a_crash(&path, &directory.path().join("crashed"));
     fs::write(&path, "").unwrap();
     let waiting = fs::read(path.with_extension("db-wal")).unwrap();
     assert_eq!(SqliteLog::open(&path).unwrap_err().fault, Fault::Damaged);
@@ -80,10 +80,10 @@ async fn a_log_whose_database_was_emptied_after_a_crash_keeps_its_write_ahead_lo
 
 #[tokio::test]
 async fn reading_a_log_leaves_it_unchanged() {
-    let (folder, path) = folder();
+    let (directory, path) = directory();
     let log = SqliteLog::open(&path).unwrap();
     fill(&log, 3).await;
-    let path = as_after_a_crash(&path, &folder.path().join("crashed"));
+    let path = as_after_a_crash(&path, &directory.path().join("crashed"));
     let files = ["db", "db-wal", "db.mark"].map(|ending| path.with_extension(ending));
     let before = files.clone().map(|file| fs::read(file).unwrap());
     assert_eq!(sound_history(&path).await.unwrap().len(), 3);
@@ -92,7 +92,7 @@ async fn reading_a_log_leaves_it_unchanged() {
 
 #[tokio::test]
 async fn a_log_that_was_deleted_is_rejected_and_not_recreated() {
-    let (_folder, path) = folder();
+    let (_directory, path) = directory();
     fill(&SqliteLog::open(&path).unwrap(), 3).await;
     fs::remove_file(&path).unwrap();
     let refused = SqliteLog::open(&path).unwrap_err();
@@ -103,7 +103,7 @@ async fn a_log_that_was_deleted_is_rejected_and_not_recreated() {
 
 #[tokio::test]
 async fn a_log_without_its_mark_is_rejected() {
-    let (_folder, path) = folder();
+    let (_directory, path) = directory();
     fill(&SqliteLog::open(&path).unwrap(), 1).await;
     fs::remove_file(path.with_extension("db.mark")).unwrap();
     let refused = SqliteLog::open(&path).unwrap_err();
@@ -113,7 +113,7 @@ async fn a_log_without_its_mark_is_rejected() {
 
 #[tokio::test]
 async fn files_that_are_not_a_log_are_rejected_and_left_unchanged() {
-    let (_folder, path) = folder();
+    let (_directory, path) = directory();
     fs::create_dir_all(path.parent().unwrap()).unwrap();
     fs::write(&path, "a diary, not a database").unwrap();
     let refused = SqliteLog::open(&path).unwrap_err();
@@ -134,7 +134,7 @@ async fn files_that_are_not_a_log_are_rejected_and_left_unchanged() {
 
 #[tokio::test]
 async fn a_log_of_a_newer_version_is_rejected() {
-    let (_folder, path) = folder();
+    let (_directory, path) = directory();
     fill(&SqliteLog::open(&path).unwrap(), 1).await;
     Connection::open(&path).unwrap().pragma_update(None, "user_version", 2).unwrap();
     let refused = SqliteLog::open(&path).unwrap_err();
@@ -144,7 +144,7 @@ async fn a_log_of_a_newer_version_is_rejected() {
 
 #[tokio::test]
 async fn rows_that_a_damaged_page_hides_are_missing_and_not_the_end() {
-    let (_folder, path) = folder();
+    let (_directory, path) = directory();
     fill(&SqliteLog::open(&path).unwrap(), 3).await;
     let log = SqliteLog::open(&path).unwrap();
     Connection::open(&path).unwrap().execute("DELETE FROM commits WHERE position > 1", []).unwrap();
@@ -155,7 +155,7 @@ async fn rows_that_a_damaged_page_hides_are_missing_and_not_the_end() {
 
 #[tokio::test]
 async fn a_missing_row_is_damage() {
-    let (_folder, path) = folder();
+    let (_directory, path) = directory();
     fill(&SqliteLog::open(&path).unwrap(), 3).await;
     Connection::open(&path).unwrap().execute("DELETE FROM commits WHERE position = 2", []).unwrap();
     let log = SqliteLog::open(&path).unwrap();
@@ -175,11 +175,11 @@ fn as_after_a_crash(path: &Path, into: &Path) -> std::path::PathBuf {
 
 #[tokio::test]
 async fn what_was_acknowledged_survives_a_crash_and_a_truncated_write_ahead_log_is_detected() {
-    let (folder, path) = folder();
+    let (directory, path) = directory();
     let log = SqliteLog::open(&path).unwrap();
     fill(&log, 10).await;
-    let crashed = as_after_a_crash(&path, &folder.path().join("crashed"));
-    let cut = as_after_a_crash(&path, &folder.path().join("cut"));
+    let crashed = as_after_a_crash(&path, &directory.path().join("crashed"));
+    let cut = as_after_a_crash(&path, &directory.path().join("cut"));
     drop(log);
 
     assert_eq!(sound_history(&crashed).await.unwrap().len(), 10);
@@ -210,7 +210,7 @@ async fn sound_history(path: &Path) -> Result<Vec<StoredRecord>, LogError> {
 #[tokio::test]
 async fn a_flipped_bit_never_changes_the_history_silently() {
     const FLIPS: usize = 150;
-    let (_folder, path) = folder();
+    let (_directory, path) = directory();
     fill(&SqliteLog::open(&path).unwrap(), 100).await;
     let whole = sound_history(&path).await.unwrap();
     assert_eq!(whole.len(), 100);
@@ -235,7 +235,7 @@ async fn a_flipped_bit_never_changes_the_history_silently() {
 #[tokio::test]
 async fn the_write_ahead_log_is_moved_into_the_database_while_the_log_is_in_use() {
     const RECORD: usize = 600 * 1024;
-    let (_folder, path) = folder();
+    let (_directory, path) = directory();
     let log = SqliteLog::open(&path).unwrap();
     let large = || Record { id: contract::record(1).id, bytes: vec![b'x'; RECORD].into() };
     contract::append_all(&log, (0..20).map(|_| large())).await;
@@ -250,7 +250,7 @@ async fn the_write_ahead_log_is_moved_into_the_database_while_the_log_is_in_use(
 
 #[tokio::test]
 async fn the_reported_durability_matches_the_settings_in_use() {
-    let (_folder, path) = folder();
+    let (_directory, path) = directory();
     let durability = SqliteLog::open(&path).unwrap().durability();
     assert_eq!(durability.level, application::ports::DurabilityLevel::Synced);
     for fact in [("journal_mode", "wal"), ("synchronous", "FULL")] {

@@ -22,16 +22,16 @@ fn new_key(name: &str) -> NewKey {
     NewKey { name: name.parse().unwrap(), scopes: Scope::Read.into(), rate_limit: None, expires: None }
 }
 
-fn in_folder() -> (TempDir, KeyFile) {
-    let folder = TempDir::new().unwrap();
-    let file = KeyFile::at(folder.path().join("keys.toml"));
-    (folder, file)
+fn in_directory() -> (TempDir, KeyFile) {
+    let directory = TempDir::new().unwrap();
+    let file = KeyFile::at(directory.path().join("keys.toml"));
+    (directory, file)
 }
 
-fn in_missing_folder() -> (TempDir, KeyFile) {
-    let folder = TempDir::new().unwrap();
-    let file = KeyFile::at(folder.path().join("data/of/petstore/keys.toml"));
-    (folder, file)
+fn in_missing_directory() -> (TempDir, KeyFile) {
+    let directory = TempDir::new().unwrap();
+    let file = KeyFile::at(directory.path().join("data/of/petstore/keys.toml"));
+    (directory, file)
 }
 
 fn mode(path: &Path) -> u32 {
@@ -40,7 +40,7 @@ fn mode(path: &Path) -> u32 {
 
 #[test]
 fn only_the_hash_of_an_issued_key_is_stored() {
-    let (_folder, file) = in_folder();
+    let (_directory, file) = in_directory();
     let now = Utc::now();
     let issued = file.issue(new_key("shop"), now).unwrap();
     assert_eq!(file.keys().unwrap(), std::slice::from_ref(&issued.record));
@@ -51,32 +51,32 @@ fn only_the_hash_of_an_issued_key_is_stored() {
 }
 
 #[test]
-fn a_key_is_issued_only_in_a_folder_that_exists_and_a_new_file_is_reported() {
-    let (folder, file) = in_missing_folder();
+fn a_key_is_issued_only_in_a_directory_that_exists_and_a_new_file_is_reported() {
+    let (directory, file) = in_missing_directory();
     let error = file.issue(new_key("shop"), Utc::now()).unwrap_err();
-    assert!(matches!(error, KeyFileError::NoFolder(_)), "{error}");
-    assert_eq!(fs::read_dir(folder.path()).unwrap().count(), 0);
+    assert!(matches!(error, KeyFileError::NoDirectory(_)), "{error}");
+    assert_eq!(fs::read_dir(directory.path()).unwrap().count(), 0);
 
-    let (_folder, file) = in_folder();
+    let (_directory, file) = in_directory();
     let new_file = |file: &KeyFile| file.issue(new_key("shop"), Utc::now()).unwrap().new_file;
     assert_eq!(new_file(&file), Some(fs::canonicalize(file.path()).unwrap_or_default()));
     assert_eq!(new_file(&file), None);
 }
 
 #[test]
-fn only_the_owner_can_read_the_files_and_new_folders() {
-    let (folder, file) = in_missing_folder();
+fn only_the_owner_can_read_the_files_and_new_directories() {
+    let (directory, file) = in_missing_directory();
     let first = file.issue_first(Utc::now()).unwrap().unwrap();
     assert_eq!(mode(file.path()), 0o600);
     assert_eq!(mode(&first), 0o600);
     for below in ["data", "data/of", "data/of/petstore"] {
-        assert_eq!(mode(&folder.path().join(below)), 0o700, "{below}");
+        assert_eq!(mode(&directory.path().join(below)), 0o700, "{below}");
     }
 }
 
 #[test]
 fn a_file_with_wide_permissions_is_narrowed_by_the_next_change() {
-    let (_folder, file) = in_folder();
+    let (_directory, file) = in_directory();
     file.issue(new_key("shop"), Utc::now()).unwrap();
     fs::set_permissions(file.path(), fs::Permissions::from_mode(0o666)).unwrap();
     file.issue(new_key("other"), Utc::now()).unwrap();
@@ -87,7 +87,7 @@ fn a_file_with_wide_permissions_is_narrowed_by_the_next_change() {
 fn keys_issued_at_the_same_time_are_all_stored_and_no_reader_ever_sees_half_a_file() {
     const THREADS: usize = 8;
     const KEYS_EACH: usize = 6;
-    let (_folder, file) = in_folder();
+    let (_directory, file) = in_directory();
     file.issue(new_key("before"), Utc::now()).unwrap();
     let done = AtomicBool::new(false);
     let issue_some = || {
@@ -116,7 +116,7 @@ fn keys_issued_at_the_same_time_are_all_stored_and_no_reader_ever_sees_half_a_fi
 
 #[test]
 fn a_name_may_be_used_again_and_active_keys_of_that_name_are_counted() {
-    let (_folder, file) = in_folder();
+    let (_directory, file) = in_directory();
     let first = file.issue(new_key("shop"), Utc::now()).unwrap();
     let second = file.issue(new_key("shop"), Utc::now()).unwrap();
     assert_eq!((first.namesakes, second.namesakes), (0, 1));
@@ -127,7 +127,7 @@ fn a_name_may_be_used_again_and_active_keys_of_that_name_are_counted() {
 
 #[test]
 fn a_revoked_key_keeps_its_entry_and_its_first_time() {
-    let (_folder, file) = in_folder();
+    let (_directory, file) = in_directory();
     let key = file.issue(new_key("shop"), Utc::now()).unwrap().record;
     let now = Utc::now().trunc_subsecs(0);
     let later = now + chrono::TimeDelta::hours(1);
@@ -139,7 +139,7 @@ fn a_revoked_key_keeps_its_entry_and_its_first_time() {
 
 #[test]
 fn revoking_an_unknown_key_lists_the_existing_ones() {
-    let (_folder, file) = in_folder();
+    let (_directory, file) = in_directory();
     let key = file.issue(new_key("shop"), Utc::now()).unwrap().record;
     let error = file.revoke(&KeyId("000000000000".into()), Utc::now()).unwrap_err();
     assert!(matches!(error, KeyFileError::UnknownKey(keys) if keys == [key]));
@@ -147,16 +147,16 @@ fn revoking_an_unknown_key_lists_the_existing_ones() {
 
 #[test]
 fn without_a_file_there_is_nothing_to_list_or_revoke_and_no_file_is_created() {
-    let (folder, file) = in_missing_folder();
+    let (directory, file) = in_missing_directory();
     let revoked = file.revoke(&KeyId("000000000000".into()), Utc::now());
     assert!(matches!(revoked, Err(KeyFileError::Missing(_))));
     assert!(matches!(file.keys(), Err(KeyFileError::Missing(_))));
-    assert_eq!(fs::read_dir(folder.path()).unwrap().count(), 0);
+    assert_eq!(fs::read_dir(directory.path()).unwrap().count(), 0);
 }
 
 #[test]
 fn the_first_key_is_created_once_however_many_nodes_start_together() {
-    let (_folder, file) = in_missing_folder();
+    let (_directory, file) = in_missing_directory();
     let made: Vec<PathBuf> = thread::scope(|scope| {
         let starts: Vec<_> = (0..4).map(|_| scope.spawn(|| file.issue_first(Utc::now()).unwrap())).collect();
         starts.into_iter().filter_map(|start| start.join().unwrap()).collect()
@@ -171,7 +171,7 @@ fn the_first_key_is_created_once_however_many_nodes_start_together() {
 
 #[test]
 fn a_first_key_left_by_a_killed_start_is_replaced() {
-    let (_folder, file) = in_folder();
+    let (_directory, file) = in_directory();
     let path = file.issue_first(Utc::now()).unwrap().unwrap();
     let stale = fs::read_to_string(&path).unwrap();
     fs::remove_file(file.path()).unwrap();
@@ -183,7 +183,7 @@ fn a_first_key_left_by_a_killed_start_is_replaced() {
 
 #[test]
 fn a_broken_file_is_never_replaced() {
-    let (_folder, file) = in_folder();
+    let (_directory, file) = in_directory();
     file.issue_first(Utc::now()).unwrap();
     fs::write(file.path(), "version = ").unwrap();
     assert_eq!(file.issue_first(Utc::now()).unwrap(), None);
@@ -194,7 +194,7 @@ fn a_broken_file_is_never_replaced() {
 
 #[test]
 fn the_remains_of_a_killed_change_do_no_harm() {
-    let (_folder, file) = in_folder();
+    let (_directory, file) = in_directory();
     file.issue(new_key("shop"), Utc::now()).unwrap();
     fs::write(private_files::beside(file.path(), ".new"), "half a fi").unwrap();
     file.issue(new_key("other"), Utc::now()).unwrap();
@@ -203,9 +203,9 @@ fn the_remains_of_a_killed_change_do_no_harm() {
 
 #[test]
 fn a_link_to_the_key_file_stays_a_link() {
-    let (folder, file) = in_folder();
+    let (directory, file) = in_directory();
     file.issue(new_key("shop"), Utc::now()).unwrap();
-    let link = KeyFile::at(folder.path().join("link.toml"));
+    let link = KeyFile::at(directory.path().join("link.toml"));
     symlink(file.path(), link.path()).unwrap();
     link.issue(new_key("other"), Utc::now()).unwrap();
     assert!(fs::symlink_metadata(link.path()).unwrap().is_symlink());
@@ -214,10 +214,10 @@ fn a_link_to_the_key_file_stays_a_link() {
 
 #[test]
 fn anything_but_a_key_file_is_rejected_at_once() {
-    let folder = TempDir::new().unwrap();
-    let too_large = folder.path().join("large");
+    let directory = TempDir::new().unwrap();
+    let too_large = directory.path().join("large");
     fs::File::create(&too_large).unwrap().set_len(KeyFile::BYTES_MAX + 1).unwrap();
-    for path in [folder.path(), Path::new("/dev/null"), &too_large] {
+    for path in [directory.path(), Path::new("/dev/null"), &too_large] {
         let error = KeyFile::at(path).keys().unwrap_err();
         assert!(matches!(error, KeyFileError::Broken { .. }), "{error}");
     }
@@ -250,7 +250,7 @@ fn a_full_file_accepts_no_more_keys_and_is_not_too_large_to_be_read() {
 
 #[test]
 fn a_file_of_another_version_is_rejected_and_left_unchanged() {
-    let (_folder, file) = in_folder();
+    let (_directory, file) = in_directory();
     for version in [0, 3] {
         let text = format!("version = {version}\nunknown = true\n");
         fs::write(file.path(), &text).unwrap();

@@ -7,16 +7,16 @@ use crate::access::api_keys::record::KeyState;
 use crate::access::{Scope, Scopes};
 
 struct Fixture {
-    _folder: TempDir,
+    _directory: TempDir,
     file: KeyFile,
     now: DateTime<Utc>,
 }
 
 impl Fixture {
     fn new() -> Self {
-        let folder = TempDir::new().unwrap();
-        let file = KeyFile::at(folder.path().join("keys.toml"));
-        Self { _folder: folder, file, now: DateTime::from_timestamp(1_800_000_000, 0).unwrap() }
+        let directory = TempDir::new().unwrap();
+        let file = KeyFile::at(directory.path().join("keys.toml"));
+        Self { _directory: directory, file, now: DateTime::from_timestamp(1_800_000_000, 0).unwrap() }
     }
 
     fn issue(&self, expires: Option<DateTime<Utc>>) -> KeyRecord {

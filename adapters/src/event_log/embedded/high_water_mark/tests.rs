@@ -14,8 +14,8 @@ fn reopened(path: &Path) -> Version {
 
 #[test]
 fn a_mark_comes_back_as_it_was_raised() {
-    let folder = TempDir::new().unwrap();
-    let path = folder.path().join("mark");
+    let directory = TempDir::new().unwrap();
+    let path = directory.path().join("mark");
     assert!(HighWaterMark::open(&path).unwrap().is_none(), "no mark before one is made");
     let mut high_water_mark = HighWaterMark::create(&path).unwrap();
     assert_eq!(reopened(&path), Version::START);
@@ -32,8 +32,8 @@ fn a_mark_comes_back_as_it_was_raised() {
 #[test]
 fn a_torn_write_leaves_the_mark_that_was_synced_before() {
     for torn_at in 0..SLOT_LEN {
-        let folder = TempDir::new().unwrap();
-        let path = folder.path().join("mark");
+        let directory = TempDir::new().unwrap();
+        let path = directory.path().join("mark");
         let mut high_water_mark = HighWaterMark::create(&path).unwrap();
         high_water_mark.raise(mark(8)).unwrap();
         high_water_mark.sync().unwrap();
@@ -52,8 +52,8 @@ fn a_torn_write_leaves_the_mark_that_was_synced_before() {
 #[test]
 fn a_settled_mark_survives_the_loss_of_either_slot() {
     for slot in 0..SLOTS {
-        let folder = TempDir::new().unwrap();
-        let path = folder.path().join("mark");
+        let directory = TempDir::new().unwrap();
+        let path = directory.path().join("mark");
         let mut high_water_mark = HighWaterMark::create(&path).unwrap();
         high_water_mark.raise(mark(3)).unwrap();
         high_water_mark.settle().unwrap();
@@ -64,8 +64,8 @@ fn a_settled_mark_survives_the_loss_of_either_slot() {
 
 #[test]
 fn only_a_log_that_holds_the_marked_commit_passes() {
-    let folder = TempDir::new().unwrap();
-    let mut high_water_mark = HighWaterMark::create(&folder.path().join("mark")).unwrap();
+    let directory = TempDir::new().unwrap();
+    let mut high_water_mark = HighWaterMark::create(&directory.path().join("mark")).unwrap();
     assert_eq!(
         check_nothing_is_lost(high_water_mark.mark(), Position(0), None),
         Ok(()),
@@ -87,8 +87,8 @@ fn only_a_log_that_holds_the_marked_commit_passes() {
 #[test]
 fn a_reopened_mark_does_not_write_over_the_one_that_was_synced_last() {
     for last in 1..=3 {
-        let folder = TempDir::new().unwrap();
-        let path = folder.path().join("mark");
+        let directory = TempDir::new().unwrap();
+        let path = directory.path().join("mark");
         let mut high_water_mark = HighWaterMark::create(&path).unwrap();
         for position in 1..=last {
             high_water_mark.raise(mark(position)).unwrap();
@@ -102,8 +102,8 @@ fn a_reopened_mark_does_not_write_over_the_one_that_was_synced_last() {
 
 #[test]
 fn a_mark_tells_whether_it_was_synced() {
-    let folder = TempDir::new().unwrap();
-    let mut high_water_mark = HighWaterMark::create(&folder.path().join("mark")).unwrap();
+    let directory = TempDir::new().unwrap();
+    let mut high_water_mark = HighWaterMark::create(&directory.path().join("mark")).unwrap();
     assert!(high_water_mark.is_synced());
     high_water_mark.raise(mark(1)).unwrap();
     assert!(!high_water_mark.is_synced());
@@ -113,8 +113,8 @@ fn a_mark_tells_whether_it_was_synced() {
 
 #[test]
 fn a_mark_can_be_looked_at_without_opening_it() {
-    let folder = TempDir::new().unwrap();
-    let path = folder.path().join("mark");
+    let directory = TempDir::new().unwrap();
+    let path = directory.path().join("mark");
     assert_eq!(HighWaterMark::read(&path), Ok(None));
     HighWaterMark::create(&path).unwrap().raise(mark(3)).unwrap();
     assert_eq!(HighWaterMark::read(&path), Ok(Some(mark(3))));
@@ -122,8 +122,8 @@ fn a_mark_can_be_looked_at_without_opening_it() {
 
 #[test]
 fn a_mark_that_cannot_be_opened_is_not_taken_for_a_missing_one() {
-    let folder = TempDir::new().unwrap();
-    let file = folder.path().join("file");
+    let directory = TempDir::new().unwrap();
+    let file = directory.path().join("file");
     File::create(&file).unwrap();
     let path = file.join("mark");
     for refused in [HighWaterMark::read(&path).err(), HighWaterMark::open(&path).err()] {

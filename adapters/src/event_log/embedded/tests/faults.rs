@@ -15,11 +15,11 @@ pub(crate) async fn a_failed_write_closes_the_log_until_it_reopens_by_itself<E: 
     if let Some(store) = env::var_os(STORE) {
         return fail_and_recover::<E>(Path::new(&store)).await;
     }
-    let folder = TempDir::new().unwrap();
+    let directory = TempDir::new().unwrap();
     let test = std::thread::current().name().unwrap_or_default().to_owned();
     let child = Command::new(env::current_exe().unwrap())
         .args(["--exact", &test])
-        .env(STORE, store::<E>(&folder))
+        .env(STORE, store::<E>(&directory))
         .output()
         .unwrap();
     let printed = String::from_utf8_lossy(&child.stdout);
@@ -65,15 +65,16 @@ async fn fail_and_recover<E: Engine>(store: &Path) {
 }
 
 pub(crate) async fn a_log_whose_files_are_gone_is_closed_permanently<E: Engine>() {
-    lose::<E>("the folder is deleted", |layout| fs::remove_dir_all(&layout.folder).unwrap()).await;
+    lose::<E>("the directory is deleted", |layout| fs::remove_dir_all(&layout.directory).unwrap()).await;
     lose::<E>("the mark is deleted", |layout| fs::remove_file(&layout.mark).unwrap()).await;
-    let moved = |layout: &Layout| fs::rename(&layout.folder, layout.folder.with_extension("old")).unwrap();
-    lose::<E>("the folder is moved", moved).await;
+    let moved =
+        |layout: &Layout| fs::rename(&layout.directory, layout.directory.with_extension("old")).unwrap();
+    lose::<E>("the directory is moved", moved).await;
     for index in 0..E::record_files(&E::layout(Path::new("any"))).len() {
         let file = |layout: &Layout| E::record_files(layout).swap_remove(index);
         lose::<E>("a file is deleted", |layout| fs::remove_file(file(layout)).unwrap()).await;
         let replaced = |layout: &Layout| {
-            let copy = layout.folder.join("copy");
+            let copy = layout.directory.join("copy");
             fs::copy(file(layout), &copy).and_then(|_| fs::rename(&copy, file(layout))).unwrap();
         };
         lose::<E>("a file is replaced by its copy", replaced).await;
@@ -81,8 +82,8 @@ pub(crate) async fn a_log_whose_files_are_gone_is_closed_permanently<E: Engine>(
 }
 
 async fn lose<E: Engine>(what: &str, lose: impl Fn(&Layout)) {
-    let folder = TempDir::new().unwrap();
-    let path = store::<E>(&folder);
+    let directory = TempDir::new().unwrap();
+    let path = store::<E>(&directory);
     let log = EmbeddedLog::<E>::open(&path).unwrap();
     let head = append_up_to(&log, 3).await;
     lose(&E::layout(&path));

@@ -10,8 +10,8 @@ use super::*;
 pub(crate) async fn an_engine_that_panics_while_it_writes_closes_the_log_which_is_then_opened_again<
     E: Engine,
 >() {
-    let folder = TempDir::new().unwrap();
-    let path = store::<E>(&folder);
+    let directory = TempDir::new().unwrap();
+    let path = store::<E>(&directory);
     let log = EmbeddedLog::<PanicsOnDemand<E>>::open(&path).unwrap();
     let head = append_up_to(&log, 3).await;
 
@@ -32,8 +32,8 @@ pub(crate) async fn an_engine_that_panics_while_it_writes_closes_the_log_which_i
 }
 
 pub(crate) async fn an_engine_that_panics_while_it_reads_makes_that_read_fail_and_no_other<E: Engine>() {
-    let folder = TempDir::new().unwrap();
-    let path = store::<E>(&folder);
+    let directory = TempDir::new().unwrap();
+    let path = store::<E>(&directory);
     let log = EmbeddedLog::<PanicsOnDemand<E>>::open(&path).unwrap();
     append_up_to(&log, 3).await;
     demand(&path, "read");
@@ -44,8 +44,8 @@ pub(crate) async fn an_engine_that_panics_while_it_reads_makes_that_read_fail_an
 }
 
 pub(crate) async fn a_thread_that_cannot_continue_stops_the_log_permanently<E: Engine>() {
-    let folder = TempDir::new().unwrap();
-    let path = store::<E>(&folder);
+    let directory = TempDir::new().unwrap();
+    let path = store::<E>(&directory);
     let log = EmbeddedLog::<PanicsOnDemand<E>>::open(&path).unwrap();
     let head = append_up_to(&log, 3).await;
     demand(&path, "append again and again");

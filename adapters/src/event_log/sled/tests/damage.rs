@@ -13,8 +13,8 @@ use super::*;
 
 #[tokio::test]
 async fn a_log_that_ends_before_its_mark_is_rejected() {
-    let folder = TempDir::new().unwrap();
-    let (short, long) = (folder.path().join("short"), folder.path().join("long"));
+    let directory = TempDir::new().unwrap();
+    let (short, long) = (directory.path().join("short"), directory.path().join("long"));
     store_of(&short, 5).await;
     copy(&short, &long);
     store_of(&long, 7).await;
@@ -27,8 +27,8 @@ async fn a_log_that_ends_before_its_mark_is_rejected() {
 
 #[tokio::test]
 async fn a_log_with_another_commit_at_its_mark_is_rejected() {
-    let folder = TempDir::new().unwrap();
-    let (one, other) = (folder.path().join("one"), folder.path().join("other"));
+    let directory = TempDir::new().unwrap();
+    let (one, other) = (directory.path().join("one"), directory.path().join("other"));
     store_of(&one, 5).await;
     store_of(&other, 5).await;
     fs::copy(one.join("mark"), other.join("mark")).unwrap();
@@ -39,78 +39,78 @@ async fn a_log_with_another_commit_at_its_mark_is_rejected() {
 
 #[tokio::test]
 async fn a_log_ahead_of_its_mark_is_fine() {
-    let folder = TempDir::new().unwrap();
-    store_of(folder.path(), 5).await;
-    let kept = fs::read(folder.path().join("mark")).unwrap();
-    store_of(folder.path(), 8).await;
-    fs::write(folder.path().join("mark"), kept).unwrap();
-    let log = SledLog::open(folder.path()).unwrap();
+    let directory = TempDir::new().unwrap();
+    store_of(directory.path(), 5).await;
+    let kept = fs::read(directory.path().join("mark")).unwrap();
+    store_of(directory.path(), 8).await;
+    fs::write(directory.path().join("mark"), kept).unwrap();
+    let log = SledLog::open(directory.path()).unwrap();
     assert_eq!(log.head().await, Ok(Position(8)));
 }
 
 #[tokio::test]
 async fn a_log_without_a_readable_mark_is_rejected_and_left_unchanged() {
-    let folder = TempDir::new().unwrap();
-    store_of(folder.path(), 5).await;
-    let mark = folder.path().join("mark");
+    let directory = TempDir::new().unwrap();
+    store_of(directory.path(), 5).await;
+    let mark = directory.path().join("mark");
     for (damage, words) in [(None, "is missing"), (Some("both slots gone"), "damaged in both of its slots")] {
         let _ = fs::remove_file(&mark);
         if let Some(content) = damage {
             fs::write(&mark, content).unwrap();
         }
-        let before = contents(folder.path());
-        let refused = SledLog::open(folder.path()).unwrap_err();
+        let before = contents(directory.path());
+        let refused = SledLog::open(directory.path()).unwrap_err();
         assert!(refused.detail.contains(words), "{refused}");
-        assert!(contents(folder.path()) == before, "{words}: a refused store stays as it is");
+        assert!(contents(directory.path()) == before, "{words}: a refused store stays as it is");
     }
 }
 
 #[tokio::test]
 async fn a_log_that_has_vanished_is_rejected_and_not_recreated() {
-    let folder = TempDir::new().unwrap();
-    store_of(folder.path(), 5).await;
-    fs::remove_file(folder.path().join("sled").join("db")).unwrap();
-    let before = contents(folder.path());
-    let refused = SledLog::open(folder.path()).unwrap_err();
+    let directory = TempDir::new().unwrap();
+    store_of(directory.path(), 5).await;
+    fs::remove_file(directory.path().join("sled").join("db")).unwrap();
+    let before = contents(directory.path());
+    let refused = SledLog::open(directory.path()).unwrap_err();
     assert!(refused.detail.contains("ends at position 0, but commits up to 5"), "{refused}");
-    assert!(contents(folder.path()) == before, "a refused store stays as it is");
+    assert!(contents(directory.path()) == before, "a refused store stays as it is");
 }
 
 #[tokio::test]
 async fn an_unfinished_snapshot_of_sled_does_no_harm() {
-    let folder = TempDir::new().unwrap();
-    store_of(folder.path(), 5).await;
-    fs::write(folder.path().join("sled").join("snap.00000000000FFFFF.generating"), "half of").unwrap();
-    let log = SledLog::open(folder.path()).unwrap();
+    let directory = TempDir::new().unwrap();
+    store_of(directory.path(), 5).await;
+    fs::write(directory.path().join("sled").join("snap.00000000000FFFFF.generating"), "half of").unwrap();
+    let log = SledLog::open(directory.path()).unwrap();
     assert_eq!(log.head().await, Ok(Position(5)));
 }
 
 #[tokio::test]
 async fn a_store_whose_creation_was_interrupted_opens() {
-    let folder = TempDir::new().unwrap();
-    store_of(folder.path(), 0).await;
-    let sled = folder.path().join("sled");
+    let directory = TempDir::new().unwrap();
+    store_of(directory.path(), 0).await;
+    let sled = directory.path().join("sled");
     let settings = fs::read(sled.join("conf")).unwrap();
     fs::remove_dir_all(&sled).unwrap();
     fs::create_dir(&sled).unwrap();
     fs::write(sled.join("conf"), &settings[..settings.len() - 4]).unwrap();
-    let log = SledLog::open(folder.path()).unwrap();
+    let log = SledLog::open(directory.path()).unwrap();
     assert_eq!(log.head().await, Ok(Position::START));
 }
 
 #[tokio::test]
 async fn a_store_that_was_closed_is_not_taken_for_a_suspect_one() {
-    let folder = TempDir::new().unwrap();
+    let directory = TempDir::new().unwrap();
     let mut last = Version::START;
     for round in 0..3 {
-        let log = SledLog::open(folder.path()).unwrap();
+        let log = SledLog::open(directory.path()).unwrap();
         for position in round * 50..round * 50 + 50 {
             // Large enough to fill several of sled's segments, and to have it use some of them again.
             let large = Record { bytes: vec![b'x'; 30_000].into(), ..record(position + 1) };
             last = Version::at(log.append(last, &large).await.unwrap(), large.id);
         }
         drop(log);
-        let layout = Sled::layout(folder.path());
+        let layout = Sled::layout(directory.path());
         assert_eq!(inspect::first_suspect_offset(&layout, last).unwrap(), None, "after round {round}");
     }
 }
@@ -125,8 +125,8 @@ enum Damage {
 
 #[test]
 fn damage_is_detected_or_harmless_and_a_rejected_store_stays_unchanged() {
-    let folder = TempDir::new().unwrap();
-    let (store, trial) = (folder.path().join("store"), folder.path().join("trial"));
+    let directory = TempDir::new().unwrap();
+    let (store, trial) = (directory.path().join("store"), directory.path().join("trial"));
     let runtime = Runtime::new().unwrap();
     let whole = runtime.block_on(async {
         store_of(&store, 150).await;
@@ -193,10 +193,10 @@ fn copy(from: &Path, to: &Path) {
     }
 }
 
-/// Every file below the folder with all its bytes, but for the ballast, which holds nothing.
-fn contents(folder: &Path) -> BTreeMap<PathBuf, Vec<u8>> {
+/// Every file below the directory with all its bytes, but for the ballast, which holds nothing.
+fn contents(directory: &Path) -> BTreeMap<PathBuf, Vec<u8>> {
     let mut found = BTreeMap::new();
-    for entry in folder.read_dir().unwrap().map(Result::unwrap) {
+    for entry in directory.read_dir().unwrap().map(Result::unwrap) {
         if entry.file_type().unwrap().is_dir() {
             found.extend(contents(&entry.path()));
         } else if entry.file_name() != "ballast" {
