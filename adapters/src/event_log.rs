@@ -52,5 +52,5 @@ pub(crate) enum IfMissing {
     /// Create it.
     Create,
     /// Fail, so that a tool that only looks creates nothing.
-    Refuse,
+    Fail,
 }

@@ -31,9 +31,9 @@ pub(crate) const DIRECTORY_MODE: u32 = 0o700;
 const LOCK_RETRY_DELAY: Duration = Duration::from_millis(10);
 
 /// A pipe that somebody put in the place of a file must not keep the program waiting for its other end.
-const NEVER_WAIT: OFlags = OFlags::NONBLOCK.union(OFlags::CLOEXEC);
+const NON_BLOCKING: OFlags = OFlags::NONBLOCK.union(OFlags::CLOEXEC);
 /// How files of our own are opened, existing or new.
-const OWN: OFlags = OFlags::RDWR.union(OFlags::NOFOLLOW).union(NEVER_WAIT);
+const OWN_FILE: OFlags = OFlags::RDWR.union(OFlags::NOFOLLOW).union(NON_BLOCKING);
 
 /// The directory that a file or directory lies in.
 pub(crate) fn directory_of(path: &Path) -> &Path {
@@ -41,7 +41,7 @@ pub(crate) fn directory_of(path: &Path) -> &Path {
 }
 
 /// `path` with something added to its last part.
-pub(crate) fn beside(path: &Path, suffix: &str) -> PathBuf {
+pub(crate) fn with_suffix(path: &Path, suffix: &str) -> PathBuf {
     let mut name = path.as_os_str().to_owned();
     name.push(suffix);
     name.into()
@@ -82,7 +82,7 @@ pub(crate) fn behind_links(path: &Path) -> io::Result<PathBuf> {
 
 /// The content of a regular file of at most `max` bytes that an operator has named, through any link.
 pub(crate) fn read_named(path: &Path, max: u64) -> io::Result<Vec<u8>> {
-    let file = File::from(openat(CWD, path, OFlags::RDONLY | NEVER_WAIT, Mode::empty())?);
+    let file = File::from(openat(CWD, path, OFlags::RDONLY | NON_BLOCKING, Mode::empty())?);
     if !file.metadata()?.is_file() {
         return Err(not_regular());
     }
@@ -96,24 +96,24 @@ pub(crate) fn read(path: &Path, max: u64) -> io::Result<Vec<u8>> {
 
 /// Opens a file of our own that exists, to read it.
 pub(crate) fn open_to_read(path: &Path) -> io::Result<File> {
-    Place::of(path)?.open(OFlags::RDONLY | OFlags::NOFOLLOW | NEVER_WAIT)
+    DirectoryEntry::of(path)?.open(OFlags::RDONLY | OFlags::NOFOLLOW | NON_BLOCKING)
 }
 
 /// Opens a file of our own that exists, to read it from the disk, past the cache of the system.
 pub(crate) fn open_past_cache(path: &Path) -> io::Result<File> {
-    Place::of(path)?.open(OFlags::RDONLY | OFlags::NOFOLLOW | OFlags::DIRECT | NEVER_WAIT)
+    DirectoryEntry::of(path)?.open(OFlags::RDONLY | OFlags::NOFOLLOW | OFlags::DIRECT | NON_BLOCKING)
 }
 
 /// Opens a file of our own that exists, to read and write it.
 pub(crate) fn open(path: &Path) -> io::Result<File> {
-    Place::of(path)?.open(OWN)
+    DirectoryEntry::of(path)?.open(OWN_FILE)
 }
 
 /// Opens a file of our own to read and write it, and creates it if it is missing.
 pub(crate) fn open_or_create(path: &Path) -> io::Result<File> {
-    let place = Place::of(path)?;
+    let place = DirectoryEntry::of(path)?;
     loop {
-        match place.open(OWN) {
+        match place.open(OWN_FILE) {
             Err(error) if error.kind() == io::ErrorKind::NotFound => {}
             opened => return opened,
         }
@@ -179,11 +179,11 @@ pub(crate) fn replace(path: &Path, content: &[u8]) -> io::Result<()> {
 /// Creating and renaming happen in one open directory, so renaming that directory meanwhile leads nowhere else; the
 /// crate `tempfile` works on paths and cannot promise that.
 pub(crate) fn replace_with(path: &Path, write: impl FnOnce(&mut File) -> io::Result<()>) -> io::Result<File> {
-    let place = Place::of(path)?;
-    let draft_path = beside(path, ".new");
-    let draft = Place { directory: place.directory.try_clone()?, name: name_of(&draft_path)? };
+    let place = DirectoryEntry::of(path)?;
+    let draft_path = with_suffix(path, ".new");
+    let draft = DirectoryEntry { directory: place.directory.try_clone()?, name: name_of(&draft_path)? };
     // A process that was killed may have left one behind.
-    draft.remove_if_there()?;
+    draft.remove_if_exists()?;
     let stored = draft.create_like(place.owner_of_regular_file()).and_then(|mut file| {
         write(&mut file)?;
         file.sync_all()?;
@@ -192,7 +192,7 @@ pub(crate) fn replace_with(path: &Path, write: impl FnOnce(&mut File) -> io::Res
     });
     if stored.is_err() {
         // The caller learns why the content could not be stored, not why the draft could not be removed.
-        let _ = draft.remove_if_there();
+        let _ = draft.remove_if_exists();
     }
     let file = stored?;
     place.directory.sync_all()?;
@@ -224,15 +224,15 @@ pub(crate) fn is_readable_by_all(path: &Path) -> bool {
 }
 
 /// A name in an open directory.
-struct Place<'a> {
+struct DirectoryEntry<'a> {
     directory: File,
     name: &'a OsStr,
 }
 
 /// User and group.
-type Owner = (u32, u32);
+type UserAndGroup = (u32, u32);
 
-impl<'a> Place<'a> {
+impl<'a> DirectoryEntry<'a> {
     fn of(path: &'a Path) -> io::Result<Self> {
         let flags = OFlags::RDONLY | OFlags::DIRECTORY | OFlags::CLOEXEC;
         let directory = File::from(openat(CWD, directory_of(path), flags, Mode::empty())?);
@@ -254,8 +254,8 @@ impl<'a> Place<'a> {
 
     /// Creates a file that does not exist yet. What root creates for a service that runs as another user belongs
     /// to `owner`, or else to the owner of the directory: otherwise the service could not read it.
-    fn create_like(&self, owner: Option<Owner>) -> io::Result<File> {
-        let flags = OWN | OFlags::CREATE | OFlags::EXCL;
+    fn create_like(&self, owner: Option<UserAndGroup>) -> io::Result<File> {
+        let flags = OWN_FILE | OFlags::CREATE | OFlags::EXCL;
         let file = File::from(openat(&self.directory, self.name, flags, Mode::from_raw_mode(FILE_MODE))?);
         if geteuid().is_root() {
             let directory = self.directory.metadata()?;
@@ -266,13 +266,13 @@ impl<'a> Place<'a> {
         Ok(file)
     }
 
-    fn owner_of_regular_file(&self) -> Option<Owner> {
+    fn owner_of_regular_file(&self) -> Option<UserAndGroup> {
         let about = statat(&self.directory, self.name, AtFlags::SYMLINK_NOFOLLOW).ok()?;
         let alone = FileType::from_raw_mode(about.st_mode).is_file() && about.st_nlink == 1;
         alone.then_some((about.st_uid, about.st_gid))
     }
 
-    fn remove_if_there(&self) -> io::Result<()> {
+    fn remove_if_exists(&self) -> io::Result<()> {
         match unlinkat(&self.directory, self.name, AtFlags::empty()) {
             Ok(()) | Err(Errno::NOENT) => Ok(()),
             Err(error) => Err(error.into()),

@@ -101,13 +101,13 @@ impl ServiceUrl {
 
 /// Sends requests to one service.
 #[derive(Clone)]
-pub struct Client {
+pub struct ServiceClient {
     url: ServiceUrl,
     tls: Option<TlsConnector>,
     key: Option<HeaderValue>,
 }
 
-impl Client {
+impl ServiceClient {
     /// A client for this service. For https it trusts the certificates in `ca`, or those that the system trusts.
     pub fn new(url: ServiceUrl, ca: Option<&Path>) -> Result<Self, ClientError> {
         let tls = match url.scheme {

@@ -14,7 +14,7 @@ use application::{
 use serde::{Deserialize, Serialize};
 use uuid::Uuid;
 
-use crate::private_files::{beside, create_directories, create_file, directory_of, lock, read, replace};
+use crate::private_files::{create_directories, create_file, directory_of, lock, read, replace, with_suffix};
 
 /// Far more than a record takes.
 const SIZE_MAX: u64 = 64 * 1024;
@@ -52,7 +52,7 @@ impl StateRecord {
     pub fn prepare(&self) -> io::Result<()> {
         create_directories(directory_of(&self.file))?;
         let _lock = self.lock()?;
-        let draft = beside(&self.file, ".new");
+        let draft = with_suffix(&self.file, ".new");
         create_file(&draft)?;
         fs::remove_file(draft)
     }
@@ -103,7 +103,7 @@ impl StateRecord {
     }
 
     fn lock(&self) -> io::Result<fs::File> {
-        lock(&beside(&self.file, ".lock"), LOCK_TIMEOUT)
+        lock(&with_suffix(&self.file, ".lock"), LOCK_TIMEOUT)
     }
 
     fn write(&self, LogIdentity { first, position, newest }: LogIdentity) -> io::Result<()> {

@@ -7,7 +7,7 @@ use crate::{commit::KeyId, idempotency::RequestKey, ports::Fault};
 
 /// A request to change something.
 #[derive(Debug, Clone)]
-pub(crate) enum Command {
+pub(crate) enum WriteCommand {
     Create(CreatePet),
 }
 

@@ -8,7 +8,7 @@ use domain::{NewPet, Pet};
 
 use crate::{
     codec,
-    commands::{Command, CreatePet, Created, WriteError},
+    commands::{CreatePet, Created, WriteCommand, WriteError},
     commit::{Commit, CommitId, Entry, NodeId},
     idempotency::ScopedKey,
     node_state::DecisionState,
@@ -44,7 +44,7 @@ pub(crate) struct CommitContext {
 /// Decides as many of the commands as fit into one commit, each on the state that the ones before it leave.
 pub(crate) fn decide<'a>(
     state: &DecisionState,
-    commands: impl Iterator<Item = &'a Command>,
+    commands: impl Iterator<Item = &'a WriteCommand>,
     context: CommitContext,
 ) -> PendingCommit {
     let CommitContext { id, node, mut remaining_capacity, .. } = context;
@@ -56,7 +56,7 @@ pub(crate) fn decide<'a>(
     let mut keys: HashMap<ScopedKey, Pet> = HashMap::new();
     let (mut entries, mut replies, mut bytes) = (Vec::new(), Vec::new(), 0);
     for command in commands {
-        let Command::Create(CreatePet { pet, by, request_key }) = command;
+        let WriteCommand::Create(CreatePet { pet, by, request_key }) = command;
         let key = request_key.clone().map(|key| ScopedKey { owner: by.clone(), key });
         let earlier = key.as_ref().and_then(|key| keys.get(key).or_else(|| state.idempotency.find(key)));
         let created = match earlier {
@@ -108,19 +108,19 @@ mod tests {
     use super::*;
     use crate::{Digest, KeyId, RequestKey, idempotency::IdempotencyCache};
 
-    fn request(name: &str, key: Option<&str>) -> Command {
+    fn request(name: &str, key: Option<&str>) -> WriteCommand {
         request_by("k", name, key)
     }
 
-    fn request_by(owner: &str, name: &str, key: Option<&str>) -> Command {
-        Command::Create(CreatePet {
+    fn request_by(owner: &str, name: &str, key: Option<&str>) -> WriteCommand {
+        WriteCommand::Create(CreatePet {
             pet: NewPet { name: PetName::new(name).unwrap(), category_id: CategoryId(1), status: None },
             by: KeyId(owner.into()),
             request_key: key.map(|key| RequestKey::new(key).unwrap()),
         })
     }
 
-    fn decided(requests: &[Command]) -> PendingCommit {
+    fn decided(requests: &[WriteCommand]) -> PendingCommit {
         decide(&DecisionState::default(), requests.iter(), at(DateTime::UNIX_EPOCH))
     }
 

@@ -11,7 +11,7 @@ use tokio::{
 };
 
 use crate::{
-    commands::{Command, CreatePet, Created, WriteError},
+    commands::{CreatePet, Created, WriteCommand, WriteError},
     health::Health,
     log_position::LogPosition,
     node_state::NodeState,
@@ -129,10 +129,10 @@ impl PetStore {
 
     /// Adds a pet. When this returns, the pet is durable and every later read of this node shows it.
     pub async fn create(&self, request: CreatePet) -> Result<Created, WriteError> {
-        self.write(Command::Create(request)).await
+        self.write(WriteCommand::Create(request)).await
     }
 
-    async fn write(&self, command: Command) -> Result<Created, WriteError> {
+    async fn write(&self, command: WriteCommand) -> Result<Created, WriteError> {
         let (reply, replied) = oneshot::channel();
         self.requests.try_send(QueuedCommand { command, reply }).map_err(|error| match error {
             mpsc::error::TrySendError::Full(_) => WriteError::Busy,

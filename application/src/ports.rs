@@ -245,7 +245,7 @@ pub struct Durability {
     /// The same in one sentence.
     pub promise: String,
     /// The settings that were looked up, with their values.
-    pub facts: Vec<(String, String)>,
+    pub settings: Vec<(String, String)>,
 }
 
 impl Durability {

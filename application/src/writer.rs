@@ -13,7 +13,7 @@ use uuid::Uuid;
 
 use crate::{
     codec,
-    commands::{Command, Created, WriteError},
+    commands::{Created, WriteCommand, WriteError},
     commit::NodeId,
     decision::{self, CommitContext, EVENTS_MAX, PendingCommit},
     digest::Digest,
@@ -42,7 +42,7 @@ const MAX_EMPTY_YIELDS: usize = 2;
 
 /// A command, and the channel to the client that waits for the reply.
 pub(crate) struct QueuedCommand {
-    pub(crate) command: Command,
+    pub(crate) command: WriteCommand,
     pub(crate) reply: oneshot::Sender<Result<Created, WriteError>>,
 }
 

@@ -7,11 +7,11 @@ const OWN_FILES: u64 = 64;
 
 /// How many connections each listener may have open, so that our own files can always be opened.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) struct Shares {
-    pub(crate) callers: usize,
-    pub(crate) operators: usize,
+pub(crate) struct ConnectionShares {
+    pub(crate) clients: usize,
+    pub(crate) admin: usize,
     /// Connections that are told that they are one too many, on each of the two.
-    pub(crate) refusals: usize,
+    pub(crate) rejections: usize,
 }
 
 /// Raises the soft limit on open files to the hard one, and returns it.
@@ -27,29 +27,29 @@ pub(crate) fn raise_limit() -> u64 {
 }
 
 /// Divides what is left of `limit` descriptors: at most `wanted` shares, and at least one connection each.
-pub(crate) fn divide(limit: u64, wanted: Shares) -> Shares {
+pub(crate) fn divide(limit: u64, wanted: ConnectionShares) -> ConnectionShares {
     let free = usize::try_from(limit.saturating_sub(OWN_FILES)).unwrap_or(usize::MAX);
-    let refusals = wanted.refusals.min(free / 16).max(1);
-    let operators = wanted.operators.min(free / 8).max(1);
-    let callers = wanted.callers.min(free.saturating_sub(operators + 2 * refusals)).max(1);
-    Shares { callers, operators, refusals }
+    let rejections = wanted.rejections.min(free / 16).max(1);
+    let admin = wanted.admin.min(free / 8).max(1);
+    let clients = wanted.clients.min(free.saturating_sub(admin + 2 * rejections)).max(1);
+    ConnectionShares { clients, admin, rejections }
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
 
-    const WANTED: Shares = Shares { callers: 10_000, operators: 100, refusals: 256 };
+    const WANTED: ConnectionShares = ConnectionShares { clients: 10_000, admin: 100, rejections: 256 };
 
     #[test]
     fn our_own_files_always_have_room() {
         assert_eq!(divide(u64::MAX, WANTED), WANTED);
         for limit in [128, 256, 1_024, 4_096, 10_000] {
-            let Shares { callers, operators, refusals } = divide(limit, WANTED);
-            let used = (callers + operators + 2 * refusals) as u64;
+            let ConnectionShares { clients, admin, rejections } = divide(limit, WANTED);
+            let used = (clients + admin + 2 * rejections) as u64;
             assert!(used + OWN_FILES <= limit, "{limit}: {used}");
-            assert!(callers as u64 >= limit / 4, "{limit}: {callers}");
+            assert!(clients as u64 >= limit / 4, "{limit}: {clients}");
         }
-        assert_eq!(divide(0, WANTED), Shares { callers: 1, operators: 1, refusals: 1 });
+        assert_eq!(divide(0, WANTED), ConnectionShares { clients: 1, admin: 1, rejections: 1 });
     }
 }

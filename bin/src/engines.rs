@@ -20,12 +20,12 @@ use application::{
 };
 
 /// The engines of this build.
-static ENGINES: &[Engine] = &[
-    Engine::embedded::<Sled>(),
+static ENGINES: &[EngineEntry] = &[
+    EngineEntry::embedded::<Sled>(),
     #[cfg(feature = "sqlite")]
-    Engine::embedded::<Sqlite>(),
+    EngineEntry::embedded::<Sqlite>(),
     #[cfg(feature = "postgres")]
-    Engine {
+    EngineEntry {
         schemes: &["postgres", "postgresql"],
         location: Location::Server { form: "postgres://USER@HOST/DATABASE", log_name: PostgresLog::name_in },
         access: LogAccess::Shared,
@@ -39,7 +39,7 @@ static ENGINES: &[Engine] = &[
         },
     },
     #[cfg(feature = "nats")]
-    Engine {
+    EngineEntry {
         schemes: &["nats"],
         location: Location::Server { form: "nats://HOST:PORT/STREAM", log_name: NatsLog::name_in },
         access: LogAccess::Shared,
@@ -48,7 +48,7 @@ static ENGINES: &[Engine] = &[
         read: |url| Box::pin(async move { Ok(source(NatsLog::open_existing(&url).await?)) }),
         salvage: |url| Box::pin(async move { SalvagedLog::new(NatsLog::salvage(&url).await?).await }),
     },
-    Engine {
+    EngineEntry {
         schemes: &["memory"],
         location: Location::Memory,
         access: LogAccess::Exclusive,
@@ -60,7 +60,7 @@ static ENGINES: &[Engine] = &[
 ];
 
 /// A storage engine that a store URL can select.
-pub(crate) struct Engine {
+pub(crate) struct EngineEntry {
     /// The scheme of its URLs, and other spellings of it.
     schemes: &'static [&'static str],
     pub(crate) location: Location,
@@ -99,7 +99,7 @@ pub(crate) type Log = Arc<dyn EventLog>;
 pub(crate) type Source = Arc<dyn LogSource>;
 pub(crate) type Opening<T> = Pin<Box<dyn Future<Output = Result<T, LogError>> + Send>>;
 
-impl Engine {
+impl EngineEntry {
     /// The row of an engine that stores files on this machine.
     pub(crate) const fn embedded<E: embedded::Engine>() -> Self {
         Self {

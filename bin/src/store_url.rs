@@ -15,14 +15,14 @@ use clap::{
     error::ErrorKind,
 };
 
-use super::engines::{Engine, Location};
+use super::engines::{EngineEntry, Location};
 
 /// A parsed store URL.
 #[derive(Clone)]
 pub(crate) enum StoreUrl {
     /// A log in a storage engine.
     Engine {
-        engine: &'static Engine,
+        engine: &'static EngineEntry,
         /// A path, or the whole URL of a server.
         place: String,
     },
@@ -72,7 +72,7 @@ impl StoreUrl {
     /// Whether a file in this directory would be a part of the store.
     pub(crate) fn contains(&self, directory: &Path) -> bool {
         match self {
-            Self::Engine { engine: Engine { location: Location::Path, .. }, place } => {
+            Self::Engine { engine: EngineEntry { location: Location::Path, .. }, place } => {
                 path::absolute(directory).is_ok_and(|directory| directory.starts_with(absolute(place)))
             }
             Self::Engine { .. } | Self::Service(_) => false,
@@ -127,14 +127,14 @@ impl FromStr for StoreUrl {
         let unknown = || {
             format!(
                 "this build supports {}, and for a running service https://HOST:PORT",
-                Engine::url_forms()
+                EngineEntry::url_forms()
             )
         };
         let (scheme, rest) = url.split_once(':').ok_or_else(unknown)?;
         if let "http" | "https" = scheme {
             return url.parse().map(Self::Service).map_err(str::to_owned);
         }
-        let engine = Engine::with_scheme(scheme).ok_or_else(unknown)?;
+        let engine = EngineEntry::with_scheme(scheme).ok_or_else(unknown)?;
         let place = match engine.location {
             Location::Path if rest.starts_with("file:") || rest.starts_with("//") => {
                 return Err(format!(
@@ -156,7 +156,7 @@ impl FromStr for StoreUrl {
 impl fmt::Display for StoreUrl {
     fn fmt(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
-            Self::Engine { engine: Engine { location: Location::Server { .. }, .. }, place } => {
+            Self::Engine { engine: EngineEntry { location: Location::Server { .. }, .. }, place } => {
                 formatter.write_str(&redacted(place))
             }
             Self::Engine { engine, place } => write!(formatter, "{}:{place}", engine.scheme()),

@@ -28,7 +28,7 @@ use tokio::{
 };
 
 use crate::{
-    engines::{Engine, Log, Source},
+    engines::{EngineEntry, Log, Source},
     store_url::StoreUrl,
 };
 
@@ -51,7 +51,7 @@ pub(crate) async fn salvage(url: &StoreUrl) -> Result<SalvagedLog, LogError> {
     (engine.salvage)(place).await
 }
 
-fn engine_of(url: &StoreUrl) -> Result<(&'static Engine, String), LogError> {
+fn engine_of(url: &StoreUrl) -> Result<(&'static EngineEntry, String), LogError> {
     match url {
         StoreUrl::Engine { engine, place } => Ok((engine, place.clone())),
         StoreUrl::Service(url) => {
@@ -270,11 +270,11 @@ impl LogRecorder {
 
 /// The API keys of the running service.
 #[derive(Clone)]
-pub(crate) struct Keys {
+pub(crate) struct ServiceKeys {
     keys: Arc<ApiKeys>,
 }
 
-impl Keys {
+impl ServiceKeys {
     /// Loads the key file, which is created with a first key if it does not exist, and reloads it when it changes.
     pub(crate) fn open(file: &Path, rate_limit: Option<RateLimit>) -> anyhow::Result<Self> {
         KeyFile::at(file).issue_first(SystemClock.now())?;
@@ -288,8 +288,8 @@ impl Keys {
     }
 
     /// The file with the first key, if that key is still valid.
-    pub(crate) fn first_key_in_force(&self) -> Option<PathBuf> {
-        self.keys.first_key_in_force()
+    pub(crate) fn active_first_key(&self) -> Option<PathBuf> {
+        self.keys.active_first_key()
     }
 
     /// Reads the key file again.
@@ -317,7 +317,7 @@ mod tests {
     use super::{file_engine::FileEngine, *};
 
     /// The row in `docs/storage-adapters.md`.
-    static TABLE: &[Engine] = &[Engine::embedded::<FileEngine>()];
+    static TABLE: &[EngineEntry] = &[EngineEntry::embedded::<FileEngine>()];
 
     #[tokio::test(flavor = "multi_thread")]
     async fn a_row_in_the_table_of_engines_opens_and_reads_its_stores() {
@@ -329,7 +329,7 @@ mod tests {
         let known = LogIdentity { first: id, position: Position(20), newest: id };
         assert_eq!(open_known_log(&url, Some(known)).await.unwrap().head().await, Ok(Position(20)));
         let log = open_source(&url, &Access { key: None, ca: None }).await.unwrap();
-        let remains = salvage(&url).await.unwrap();
-        assert_eq!(remains.reach, log.head().await.unwrap());
+        let salvaged = salvage(&url).await.unwrap();
+        assert_eq!(salvaged.reach, log.head().await.unwrap());
     }
 }

@@ -93,9 +93,9 @@ struct Saved {
 
 impl ApiKeys {
     /// How often the file is read. A change must be in force within two seconds, on a busy machine too.
-    pub const RELOAD_EVERY: Duration = Duration::from_millis(500);
+    pub const RELOAD_INTERVAL: Duration = Duration::from_millis(500);
     /// How often the last uses are written, if there were any.
-    pub const SAVE_EVERY: Duration = Duration::from_secs(10);
+    pub const SAVE_INTERVAL: Duration = Duration::from_secs(10);
 
     /// Loads the keys from the file at `path`, which must exist: see [`KeyFile::issue_first`].
     /// `rate_limit` is for keys that have no limit of their own.
@@ -124,8 +124,8 @@ impl ApiKeys {
     /// each other: writing needs a lock that another process may hold, and a revoked key must be refused meanwhile.
     pub async fn watch(self: Arc<Self>) {
         tokio::join!(
-            self.repeat(Self::RELOAD_EVERY, Self::reload),
-            self.repeat(Self::SAVE_EVERY, Self::save_last_uses)
+            self.repeat(Self::RELOAD_INTERVAL, Self::reload),
+            self.repeat(Self::SAVE_INTERVAL, Self::save_last_uses)
         );
     }
 
@@ -213,7 +213,7 @@ impl ApiKeys {
     }
 
     /// The file with the first key, if that key is still accepted. Looking at it does not count as using it.
-    pub fn first_key_in_force(&self) -> Option<PathBuf> {
+    pub fn active_first_key(&self) -> Option<PathBuf> {
         let path = self.file.first_key();
         let key = private_files::read(&path, FIRST_KEY_BYTES_MAX).ok()?;
         let key = str::from_utf8(&key).ok()?;

@@ -4,7 +4,7 @@
 //! engine and its queue, reopening after an error, the high-water mark, the free space that is kept, and distrust of
 //! files after a failed sync.
 //!
-//! Reading order: this file (what callers see), `engine` (what an engine implements), `owner` (the thread
+//! Reading order: this file (what callers see), `engine` (what an engine implements), `log_thread` (the thread
 //! that writes, and what it does after an error), `opening` (the checks before anything is served), `shared`
 //! (what other threads see). Then the parts: `layout` (where each file is), `open_files` (whether it is still
 //! there), `high_water_mark`, `failed_sync`, `space`, `panics`, `reading`, `read_only` (a log that is
@@ -16,9 +16,9 @@ mod failed_sync;
 mod high_water_mark;
 mod io_error;
 mod layout;
+mod log_thread;
 mod open_files;
 mod opening;
-mod owner;
 mod panics;
 mod read_only;
 mod reading;
@@ -49,8 +49,8 @@ use tokio::{
     task, time,
 };
 
-pub use copy::Copy;
-pub use engine::{Closing, Engine, open_copy};
+pub use copy::StoreCopy;
+pub use engine::{CloseMode, Engine, open_copy};
 pub use io_error::io_error;
 pub use layout::{Layout, sync_files};
 pub use read_only::ReadOnlyLog;
@@ -64,8 +64,8 @@ pub(crate) use reading::read_within;
 
 use super::{SalvagedLog, check_size};
 use high_water_mark::HighWaterMark;
-use owner::{Owner, QueuedAppend};
-use shared::Shared;
+use log_thread::{LogThread, QueuedAppend};
+use shared::SharedEngine;
 
 /// The largest record: far more than the writer ever makes, and little enough to be held in memory a few times.
 pub const RECORD_MAX: usize = 8 * 1024 * 1024;
@@ -80,7 +80,7 @@ const CLOSE_TIMEOUT: Duration = Duration::from_secs(15);
 /// A log on an embedded engine. Holds its store until it is dropped; dropping blocks until everything is closed, but not
 /// for ever: a disk that hangs must not keep the process alive.
 pub struct EmbeddedLog<E: Engine> {
-    shared: Arc<Shared<E>>,
+    shared: Arc<SharedEngine<E>>,
     /// `None` only while the log is being dropped.
     requests: Option<mpsc::Sender<QueuedAppend>>,
     owner: Option<JoinHandle<()>>,
@@ -162,7 +162,7 @@ impl<E: Engine> EmbeddedLog<E> {
     }
 
     /// Why a request that was taken never got an answer.
-    fn unanswered(&self) -> LogError {
+    fn no_outcome(&self) -> LogError {
         if self.has_stopped() { stopped() } else { self.shared.why_closed() }
     }
 
@@ -172,10 +172,10 @@ impl<E: Engine> EmbeddedLog<E> {
     }
 }
 
-fn open_owner<E: Engine>(path: &Path) -> Result<(Owner<E>, Runtime), LogError> {
+fn open_owner<E: Engine>(path: &Path) -> Result<(LogThread<E>, Runtime), LogError> {
     let runtime = runtime::Builder::new_current_thread().enable_time().build();
     let runtime = runtime.map_err(|error| no_thread(&error))?;
-    Ok((Owner::open(path)?, runtime))
+    Ok((LogThread::open(path)?, runtime))
 }
 
 #[async_trait]
@@ -218,7 +218,7 @@ impl<E: Engine> EventLog for EmbeddedLog<E> {
         let requests = self.requests.as_ref().expect("only dropping takes the queue away");
         let request = QueuedAppend { expected, record: record.clone(), reply };
         requests.send(request).await.map_err(|_| AppendError::Closed(stopped()))?;
-        self.unblocking(outcome).await.map_err(|_| AppendError::Closed(self.unanswered()))?
+        self.unblocking(outcome).await.map_err(|_| AppendError::Closed(self.no_outcome()))?
     }
 
     fn record_limit(&self) -> usize {

@@ -51,7 +51,7 @@ impl LogSource for MemoryLog {
             engine: "memory",
             level: DurabilityLevel::Volatile,
             promise: "NOT DURABLE: everything is gone when the process ends".into(),
-            facts: vec![],
+            settings: vec![],
         }
     }
 }

@@ -35,8 +35,8 @@ pub use salvage::SalvagedStream;
 
 use self::{
     address::Address,
-    connection::{ANSWER_TIMEOUT, Connection, Failure, unreachable},
-    durability::Syncing,
+    connection::{NatsConnection, RESPONSE_TIMEOUT, RequestFailure, unreachable},
+    durability::SyncSettings,
 };
 use super::{check_size, environment};
 
@@ -56,13 +56,13 @@ const COMMIT_ID: &str = "Petstore-Commit-Id";
 /// A log that lives in a JetStream cluster and may be shared by many nodes.
 pub struct NatsLog {
     address: Address,
-    connection: Connection,
+    connection: NatsConnection,
     /// What the leader last reported about the stream.
     info: Mutex<Info>,
     /// The connection over which the stream was last found fit to hold a log, by its number, or why it was found unfit.
     validated_epoch: Mutex<Result<u64, LogError>>,
     last: Mutex<LastCommit>,
-    syncing: Arc<Syncing>,
+    sync_settings: Arc<SyncSettings>,
     /// Changes when the leader announces a commit. Announcements can get lost, so they only wake up.
     announcements: watch::Receiver<()>,
     /// Receives announcements and asks the monitoring endpoints; ends with the log.
@@ -133,17 +133,17 @@ impl NatsLog {
         Address::parse(url, &|_| None).map(drop)
     }
 
-    async fn attach(address: Address, connection: Connection) -> Result<Self, LogError> {
+    async fn attach(address: Address, connection: NatsConnection) -> Result<Self, LogError> {
         let epoch = connection.epoch();
-        let info = stream::ask_leader(&connection, &address).await?;
+        let info = stream::leader_info(&connection, &address).await?;
         stream::head(&info)?;
-        let syncing = Arc::new(Syncing::new(&address));
-        syncing.follow(epoch, &info).await;
-        syncing.check_statement()?;
+        let sync_settings = Arc::new(SyncSettings::new(&address));
+        sync_settings.follow(epoch, &info).await;
+        sync_settings.check_statement()?;
         let mut background = JoinSet::new();
         let announcements = listen(&connection, &address, &mut background).await?;
-        if syncing.is_monitored() {
-            background.spawn(keep_asking(syncing.clone()));
+        if sync_settings.is_monitored() {
+            background.spawn(refresh_periodically(sync_settings.clone()));
         }
         Ok(Self {
             address,
@@ -151,7 +151,7 @@ impl NatsLog {
             info: Mutex::new(info),
             validated_epoch: Mutex::new(Ok(epoch)),
             last: Mutex::default(),
-            syncing,
+            sync_settings,
             announcements,
             _background: background,
         })
@@ -248,7 +248,7 @@ impl LogSource for NatsLog {
         // Answers may overtake each other, so compare with what was known before asking.
         let before = self.info.lock().clone();
         let epoch = self.connection.epoch();
-        let info = match stream::ask_leader(&self.connection, &self.address).await {
+        let info = match stream::leader_info(&self.connection, &self.address).await {
             Ok(info) => info,
             Err(error) => {
                 if error.fault == Fault::Unreachable {
@@ -257,9 +257,9 @@ impl LogSource for NatsLog {
                 return Err(error);
             }
         };
-        self.connection.leader_answered();
+        self.connection.leader_responded();
         let head = stream::head(&info);
-        self.syncing.follow(epoch, &info).await;
+        self.sync_settings.follow(epoch, &info).await;
         *self.validated_epoch.lock() = head.clone().map(|_| epoch);
         let head = head?;
         let known = Position(before.state.last_sequence);
@@ -293,7 +293,7 @@ impl LogSource for NatsLog {
     }
 
     fn durability(&self) -> Durability {
-        self.syncing.durability(&self.info.lock())
+        self.sync_settings.durability(&self.info.lock())
     }
 }
 
@@ -321,10 +321,10 @@ impl EventLog for NatsLog {
         let expected = expected.position;
         let (subject, mut headers) = self.append_headers(expected);
         headers.insert(COMMIT_ID, record.id.0.to_string());
-        let deadline = Instant::now() + ANSWER_TIMEOUT;
+        let deadline = Instant::now() + RESPONSE_TIMEOUT;
         loop {
             let (subject, headers, bytes) = (subject.clone(), headers.clone(), record.bytes.clone());
-            match self.connection.request(subject, headers, bytes, ANSWER_TIMEOUT).await {
+            match self.connection.request(subject, headers, bytes, RESPONSE_TIMEOUT).await {
                 Ok(answer) => {
                     let position = acknowledgement::outcome(&self.address.stream, expected, &answer.payload)?;
                     let last_sequence = &mut self.info.lock().state.last_sequence;
@@ -333,13 +333,13 @@ impl EventLog for NatsLog {
                     return Ok(position);
                 }
                 // A new leader is elected within a moment, and a message that nobody received may be sent again.
-                Err(Failure::NoResponders(_)) if Instant::now() < deadline => {
+                Err(RequestFailure::NoResponders(_)) if Instant::now() < deadline => {
                     time::sleep(LEADER_DELAY).await;
                 }
-                Err(Failure::NotSent(error) | Failure::NoResponders(error)) => {
+                Err(RequestFailure::NotSent(error) | RequestFailure::NoResponders(error)) => {
                     return Err(AppendError::NotStored(error));
                 }
-                Err(Failure::NoAnswer(error)) => return Err(AppendError::Unclear(error)),
+                Err(RequestFailure::NoResponse(error)) => return Err(AppendError::Unclear(error)),
             }
         }
     }
@@ -348,7 +348,7 @@ impl EventLog for NatsLog {
     /// server compares first, and only a commit shows whether it has room for one.
     async fn check_writable(&self) -> Result<(), LogError> {
         let (subject, headers) = self.append_headers(PROBE_SEQUENCE);
-        match self.connection.request(subject, headers, Bytes::new(), ANSWER_TIMEOUT).await {
+        match self.connection.request(subject, headers, Bytes::new(), RESPONSE_TIMEOUT).await {
             Ok(answer) => {
                 match acknowledgement::outcome(&self.address.stream, PROBE_SEQUENCE, &answer.payload) {
                     Ok(_) | Err(AppendError::Conflict) => Ok(()),
@@ -359,9 +359,11 @@ impl EventLog for NatsLog {
                     ) => Err(error),
                 }
             }
-            Err(Failure::NotSent(error) | Failure::NoResponders(error) | Failure::NoAnswer(error)) => {
-                Err(error)
-            }
+            Err(
+                RequestFailure::NotSent(error)
+                | RequestFailure::NoResponders(error)
+                | RequestFailure::NoResponse(error),
+            ) => Err(error),
         }
     }
 
@@ -371,9 +373,9 @@ impl EventLog for NatsLog {
     }
 }
 
-async fn connect(url: &str) -> Result<(Address, Connection), LogError> {
+async fn connect(url: &str) -> Result<(Address, NatsConnection), LogError> {
     let address = Address::parse(url, &environment::of_this_process)?;
-    let connection = Connection::open(&address).await?;
+    let connection = NatsConnection::open(&address).await?;
     check_server(&connection)?;
     Ok((address, connection))
 }
@@ -384,7 +386,7 @@ impl fmt::Debug for NatsLog {
     }
 }
 
-fn check_server(connection: &Connection) -> Result<(), LogError> {
+fn check_server(connection: &NatsConnection) -> Result<(), LogError> {
     let (major, minor) = SERVER_MIN;
     let info = connection.client.server_info();
     if !connection.client.is_server_compatible(major, minor, 0) {
@@ -397,7 +399,7 @@ fn check_server(connection: &Connection) -> Result<(), LogError> {
 
 /// Subscribes to the announcements of the leader.
 async fn listen(
-    connection: &Connection,
+    connection: &NatsConnection,
     address: &Address,
     background: &mut JoinSet<()>,
 ) -> Result<watch::Receiver<()>, LogError> {
@@ -412,10 +414,10 @@ async fn listen(
     Ok(announcements)
 }
 
-async fn keep_asking(syncing: Arc<Syncing>) {
+async fn refresh_periodically(sync_settings: Arc<SyncSettings>) {
     loop {
         time::sleep(durability::REFRESH_INTERVAL).await;
-        syncing.refresh().await;
+        sync_settings.refresh().await;
     }
 }
 

@@ -25,7 +25,7 @@ use tokio::time::{self, Instant};
 
 use super::{IfMissing, check_size, environment};
 use link::Link;
-use settings::Settings;
+use settings::ConnectionSettings;
 
 /// How long an append may take. Less than a caller of the store waits, so that the caller learns the outcome.
 const APPEND_TIMEOUT: Duration = Duration::from_millis(3_500);
@@ -54,14 +54,14 @@ impl PostgresLog {
 
     /// Opens a log that exists; creates no tables.
     pub async fn open_existing(url: &str) -> Result<Self, LogError> {
-        Self::connect(url, IfMissing::Refuse).await
+        Self::connect(url, IfMissing::Fail).await
     }
 
     /// Opens a log that exists, on a server that holds this commit. If no server holds it, and one of them does not respond,
     /// the error is [`Fault::Unreachable`].
     pub async fn open_holding(url: &str, newest: Version) -> Result<Self, LogError> {
-        let settings = Settings::parse(url, &environment::of_this_process)?;
-        Ok(Self { link: Link::open(settings, IfMissing::Refuse, Some(newest)).await? })
+        let settings = ConnectionSettings::parse(url, &environment::of_this_process)?;
+        Ok(Self { link: Link::open(settings, IfMissing::Fail, Some(newest)).await? })
     }
 
     /// The name of the log that a URL selects: its database and schema. `None` if the URL names no server.
@@ -73,11 +73,11 @@ impl PostgresLog {
     /// Parses a URL without connecting anywhere.
     #[cfg(feature = "fuzzing")]
     pub fn check_url(url: &str) -> Result<(), LogError> {
-        Settings::parse(url, &|_| None).map(drop)
+        ConnectionSettings::parse(url, &|_| None).map(drop)
     }
 
     async fn connect(url: &str, if_missing: IfMissing) -> Result<Self, LogError> {
-        let settings = Settings::parse(url, &environment::of_this_process)?;
+        let settings = ConnectionSettings::parse(url, &environment::of_this_process)?;
         Ok(Self { link: Link::open(settings, if_missing, None).await? })
     }
 }

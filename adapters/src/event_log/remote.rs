@@ -15,16 +15,16 @@ use hyper::{Response, body::Incoming};
 use serde_json::Value;
 use tokio::sync::Mutex;
 
-use self::stream::{Extent, Stream};
+use self::stream::{RecordStream, StreamMode};
 use super::loopback::is_loopback;
-use crate::service_client::{self, Client, ClientError, ServiceUrl};
+use crate::service_client::{self, ClientError, ServiceClient, ServiceUrl};
 
 /// How much of a response that is no log is read.
 const REPORT_MAX: usize = 64 * 1024;
 
 /// A log that another process serves. It can be read, and grows as it pleases.
 pub struct RemoteLog {
-    client: Client,
+    client: ServiceClient,
     durability: Durability,
     reading: Mutex<Reading>,
 }
@@ -32,7 +32,7 @@ pub struct RemoteLog {
 /// The response that is open, and the last records of the last two reads.
 #[derive(Default)]
 struct Reading {
-    stream: Option<Stream>,
+    stream: Option<RecordStream>,
     last: Option<StoredRecord>,
     previous: Option<StoredRecord>,
 }
@@ -49,7 +49,8 @@ impl RemoteLog {
             return Err(LogError::new(Fault::CannotOpen, detail));
         }
         let wrong = |error| failed(&url, error);
-        let client = Client::new(url.clone(), ca).and_then(|client| client.with_key(key)).map_err(wrong)?;
+        let client =
+            ServiceClient::new(url.clone(), ca).and_then(|client| client.with_key(key)).map_err(wrong)?;
         let log = Self { durability: durability_of(&client).await, client, reading: Mutex::default() };
         log.head().await?;
         Ok(log)
@@ -59,17 +60,17 @@ impl RemoteLog {
     async fn begin(
         &self,
         after: Position,
-        extent: Extent,
+        mode: StreamMode,
         last: Option<&StoredRecord>,
-    ) -> Result<Stream, LogError> {
+    ) -> Result<RecordStream, LogError> {
         let known = last.filter(|last| last.position == after);
         let first = known.map_or(after, |known| Position(known.position.0 - 1));
-        let follow = match extent {
-            Extent::ToTheHead => "",
-            Extent::Endless => "&follow=true",
+        let follow = match mode {
+            StreamMode::ToHead => "",
+            StreamMode::Follow => "&follow=true",
         };
         let response = self.ask("GET", &format!("/log?after={first}{follow}")).await?;
-        let mut stream = Stream::new(response.into_body(), extent, first);
+        let mut stream = RecordStream::new(response.into_body(), mode, first);
         if let Some(known) = known
             && stream.first().await.map_err(|error| self.named(&error))?.as_ref() != Some(known)
         {
@@ -112,7 +113,7 @@ impl RemoteLog {
 }
 
 /// What the service says about its own log. It is not worth failing for.
-async fn durability_of(client: &Client) -> Durability {
+async fn durability_of(client: &ServiceClient) -> Durability {
     let report = match client.send("GET", "/readyz").await {
         Ok(response) => service_client::text(response, REPORT_MAX).await.unwrap_or_default(),
         Err(_) => String::new(),
@@ -130,7 +131,7 @@ async fn durability_of(client: &Client) -> Durability {
         engine: "http",
         level,
         promise: visible(promise),
-        facts: vec![("engine of the service".into(), visible(engine))],
+        settings: vec![("engine of the service".into(), visible(engine))],
     }
 }
 
@@ -144,7 +145,7 @@ impl LogSource for RemoteLog {
     async fn read(&self, after: Position, bound: ReadBound) -> Result<Vec<StoredRecord>, LogError> {
         let mut reading = self.reading.lock().await;
         let Reading { stream, last, previous } = &mut *reading;
-        let open = stream.as_ref().map(Stream::position);
+        let open = stream.as_ref().map(RecordStream::position);
         let known = [&*last, &*previous].into_iter().flatten().find(|known| known.position == after.next());
         if let Some(known) = known
             && bound == ReadBound::ONE
@@ -158,7 +159,7 @@ impl LogSource for RemoteLog {
         }
         let mut current = match stream.take() {
             Some(current) => current,
-            None => self.begin(after, Extent::ToTheHead, last.as_ref()).await?,
+            None => self.begin(after, StreamMode::ToHead, last.as_ref()).await?,
         };
         // An error, and a caller that gives up, leave no half-read response behind.
         let records = current.records(bound).await.map_err(|error| self.named(&error))?;
@@ -187,7 +188,7 @@ impl LogSource for RemoteLog {
         let Reading { stream, last, .. } = &mut *reading;
         if stream.as_ref().is_none_or(|stream| stream.position() != position) {
             *stream = None;
-            *stream = Some(self.begin(position, Extent::Endless, last.as_ref()).await?);
+            *stream = Some(self.begin(position, StreamMode::Follow, last.as_ref()).await?);
         }
         let Some(current) = stream else { return Ok(()) };
         if let Err(error) = current.wait(timeout).await {

@@ -27,7 +27,7 @@ use application::ports::{CommitId, LogError, Position, Record, StoredRecord, Ver
 use bytes::Bytes;
 
 use super::embedded::{
-    Closing, EmbeddedLog, Engine, FoundRecords, Layout, Records, Visit, check_nothing_is_lost, damaged,
+    CloseMode, EmbeddedLog, Engine, FoundRecords, Layout, Records, Visit, check_nothing_is_lost, damaged,
     io_error, silence_panics, sync_files,
 };
 use crate::private_files::{self, check_directory, check_file, create_directories};
@@ -128,12 +128,12 @@ impl Engine for Sled {
         }
     }
 
-    fn facts(&self) -> Vec<(&'static str, String)> {
+    fn durability_settings(&self) -> Vec<(&'static str, String)> {
         vec![("sync", "flush and fdatasync before every acknowledgement".to_owned())]
     }
 
     /// sled syncs once more as it goes, and panics if that fails: nothing that was acknowledged depends on it.
-    fn close(self, _: Closing) -> Result<(), LogError> {
+    fn close(self, _: CloseMode) -> Result<(), LogError> {
         drop(self);
         Ok(())
     }

@@ -21,7 +21,8 @@ use parking_lot::Mutex;
 use rusqlite::{Connection, OpenFlags, params};
 
 use super::embedded::{
-    Closing, Copy, EmbeddedLog, Engine, FoundRecords, Layout, check_nothing_is_lost, io_error, open_copy,
+    CloseMode, EmbeddedLog, Engine, FoundRecords, Layout, StoreCopy, check_nothing_is_lost, io_error,
+    open_copy,
 };
 use crate::private_files::{check_file, create_file};
 
@@ -61,12 +62,12 @@ impl Engine for Sqlite {
     const NAME: &'static str = "sqlite";
 
     fn layout(path: &Path) -> Layout {
-        Layout::beside_file(path)
+        Layout::next_to_file(path)
     }
 
     fn exists(layout: &Layout) -> Result<bool, LogError> {
         if length(&layout.path) == 0 {
-            return Ok(length(&layout.beside("-wal")) > 0);
+            return Ok(length(&layout.with_suffix("-wal")) > 0);
         }
         holds_log(&connect(&layout.path, WRITE)?, &layout.path)
     }
@@ -75,16 +76,16 @@ impl Engine for Sqlite {
     /// closing them would give up the locks that SQLite has on it.
     fn files(layout: &Layout) -> io::Result<Vec<PathBuf>> {
         // SQLite follows no symbolic links here, but gives its files to the owner of the database, whatever they are.
-        check_file(&layout.beside("-shm"))?;
+        check_file(&layout.with_suffix("-shm"))?;
         // The journal is there only while a database is being created.
-        let files = ["", "-wal", "-journal"].map(|ending| layout.beside(ending));
+        let files = ["", "-wal", "-journal"].map(|ending| layout.with_suffix(ending));
         files.iter().try_for_each(|file| check_file(file))?;
         Ok(files.into_iter().filter(|file| file.exists()).collect())
     }
 
     /// SQLite keeps both open until the log is closed.
     fn record_files(layout: &Layout) -> Vec<PathBuf> {
-        vec![layout.path.clone(), layout.beside("-wal")]
+        vec![layout.path.clone(), layout.with_suffix("-wal")]
     }
 
     fn open(layout: &Layout, acknowledged: Version) -> Result<Self, LogError> {
@@ -105,8 +106,8 @@ impl Engine for Sqlite {
 
     /// In its place if everything is in the database: then SQLite needs neither locks nor an index. What is still in the
     /// write-ahead log can be read only with an index, which a copy gets.
-    fn open_to_read(layout: &Layout, acknowledged: Version) -> Result<(Self, Option<Copy>), LogError> {
-        let [wal, journal] = ["-wal", "-journal"].map(|ending| length(&layout.beside(ending)));
+    fn open_to_read(layout: &Layout, acknowledged: Version) -> Result<(Self, Option<StoreCopy>), LogError> {
+        let [wal, journal] = ["-wal", "-journal"].map(|ending| length(&layout.with_suffix(ending)));
         if length(&layout.path) > 0 && wal + journal == 0 {
             let writer = connect(&layout.path, READ_UNCHANGING)?;
             if holds_log(&writer, &layout.path)? {
@@ -119,7 +120,7 @@ impl Engine for Sqlite {
     fn prepare(&self, layout: &Layout) -> Result<(), LogError> {
         let writer = self.writer.lock();
         connection::set_up(&writer)?;
-        if layout.is_in_doubt() {
+        if layout.has_failed_sync_marker() {
             // Writes something that changes nothing, and syncs it: proof that the disk takes writes.
             writer.pragma_update(None, "user_version", VERSION).map_err(log_error("writing to the log"))?;
         }
@@ -127,11 +128,11 @@ impl Engine for Sqlite {
     }
 
     fn last(&self) -> Result<Version, LogError> {
-        Ok(connection::commit(&self.writer.lock(), connection::LAST, [])?.unwrap_or(Version::START))
+        Ok(connection::commit(&self.writer.lock(), connection::LAST_COMMIT, [])?.unwrap_or(Version::START))
     }
 
     fn commit_at(&self, position: Position) -> Result<Option<CommitId>, LogError> {
-        let found = connection::commit(&self.writer.lock(), connection::AT, [position.0])?;
+        let found = connection::commit(&self.writer.lock(), connection::COMMIT_AT, [position.0])?;
         Ok(found.and_then(|version| version.commit))
     }
 
@@ -144,7 +145,7 @@ impl Engine for Sqlite {
         Ok(())
     }
 
-    fn tidy(&self) -> Result<(), LogError> {
+    fn maintain(&self) -> Result<(), LogError> {
         if self.written.load(Relaxed) >= CHECKPOINT_BYTES {
             self.written.store(0, Relaxed);
             connection::checkpoint(&self.writer.lock(), "PASSIVE")?;
@@ -152,36 +153,36 @@ impl Engine for Sqlite {
         Ok(())
     }
 
-    fn facts(&self) -> Vec<(&'static str, String)> {
+    fn durability_settings(&self) -> Vec<(&'static str, String)> {
         let facts =
             [("sqlite_version", rusqlite::version()), ("journal_mode", "wal"), ("synchronous", "FULL")];
         facts.map(|(setting, value)| (setting, value.to_owned())).into()
     }
 
-    fn close(self, closing: Closing) -> Result<(), LogError> {
+    fn close(self, mode: CloseMode) -> Result<(), LogError> {
         // The reader goes first: it must not stand in the way of what is moved into the database.
         drop(self.reader);
         let writer = self.writer.into_inner();
-        let is_empty = match closing {
-            Closing::Tidy => connection::checkpoint(&writer, "TRUNCATE")?,
-            Closing::AsIs => length(&self.wal) == 0,
+        let is_empty = match mode {
+            CloseMode::Checkpoint => connection::checkpoint(&writer, "TRUNCATE")?,
+            CloseMode::LeaveFiles => length(&self.wal) == 0,
         };
-        connection::on_close(&writer, if is_empty { Closing::Tidy } else { Closing::AsIs })
+        connection::on_close(&writer, if is_empty { CloseMode::Checkpoint } else { CloseMode::LeaveFiles })
     }
 
     /// Reads a copy: SQLite may repair while it reads, and what is damaged is to stay as it is.
     fn salvage(layout: &Layout, _: Option<Version>) -> Result<FoundRecords, LogError> {
-        let copy = Copy::temporary::<Self>(layout)?;
-        let remains = Self::new(&copy.layout, connect(&copy.layout.path, READ_ONLY)?, READ_ONLY)?;
+        let copy = StoreCopy::temporary::<Self>(layout)?;
+        let salvaged = Self::new(&copy.layout, connect(&copy.layout.path, READ_ONLY)?, READ_ONLY)?;
         // Where even the last position cannot be told, the mark has to do.
-        let last = remains.last().map_or(Position::START, |last| last.position);
-        Ok(FoundRecords { records: Box::new(remains), last, copy: Some(copy) })
+        let last = salvaged.last().map_or(Position::START, |last| last.position);
+        Ok(FoundRecords { records: Box::new(salvaged), last, copy: Some(copy) })
     }
 }
 
 impl Sqlite {
     fn new(layout: &Layout, writer: Connection, reading: OpenFlags) -> Result<Self, LogError> {
-        let (reader, wal) = (connect(&layout.path, reading)?, layout.beside("-wal"));
+        let (reader, wal) = (connect(&layout.path, reading)?, layout.with_suffix("-wal"));
         Ok(Self { writer: writer.into(), reader: reader.into(), written: length(&wal).into(), wal })
     }
 }

@@ -8,7 +8,7 @@ use super::by_status::ByStatus;
 
 /// Pets in ascending id order.
 #[derive(Debug, Default)]
-pub(super) struct Chunk {
+pub(super) struct PetChunk {
     /// Where ids begin to count up by one. The first run begins at slot 0; ids without gaps are a single run.
     runs: Vec<Run>,
     /// Where the record of each pet ends in `records`; it begins where the one before ends.
@@ -27,7 +27,7 @@ struct Run {
     id: i64,
 }
 
-impl Chunk {
+impl PetChunk {
     /// How many pets a chunk holds at most: few enough that a slot fits into two bytes, so many that what a chunk itself
     /// takes does not count.
     const PETS_MAX: usize = 4_096;
@@ -175,7 +175,7 @@ mod tests {
 
     #[test]
     fn ids_at_the_end_of_their_range_are_found() {
-        let mut chunk = Chunk::default();
+        let mut chunk = PetChunk::default();
         for id in [i64::MAX - 3, i64::MAX - 1, i64::MAX] {
             let id = PetId::new(id).unwrap();
             chunk.push(&PetView { id, name: "Rex", category_id: CategoryId(7), status: None });
@@ -185,14 +185,14 @@ mod tests {
         let found = [3, 2, 1, 0].map(|back| chunk.slot_of(PetId::new(i64::MAX - back).unwrap()));
         assert_eq!(found, [Some(0), None, Some(1), Some(2)]);
     }
-    fn add(chunk: &mut Chunk, id: i64, name: &str, status: Option<PetStatus>) {
+    fn add(chunk: &mut PetChunk, id: i64, name: &str, status: Option<PetStatus>) {
         chunk.push(&PetView { id: PetId::new(id).unwrap(), name, category_id: CategoryId(7), status });
     }
 
     #[test]
     fn a_chunk_is_full_when_it_has_enough_pets_or_enough_text() {
         for (name, pets) in [("a", 4_096), (&*"a".repeat(100), 648)] {
-            let mut chunk = Chunk::default();
+            let mut chunk = PetChunk::default();
             let (id, category_id) = (PetId::FIRST, CategoryId(7));
             while chunk.has_room_for(&PetView { id, name, category_id, status: None }) {
                 let id = i64::try_from(chunk.len()).unwrap() + 1;
@@ -204,7 +204,7 @@ mod tests {
 
     #[test]
     fn ids_without_gaps_are_one_run() {
-        let mut chunk = Chunk::default();
+        let mut chunk = PetChunk::default();
         for id in [5, 6, 7, 9, 10] {
             add(&mut chunk, id, "Rex", None);
         }
@@ -215,7 +215,7 @@ mod tests {
 
     #[test]
     fn the_next_pet_is_the_first_one_with_the_status() {
-        let mut chunk = Chunk::default();
+        let mut chunk = PetChunk::default();
         for (id, status) in [(1, None), (2, Some(PetStatus::Sold)), (3, None)] {
             add(&mut chunk, id, "Rex", status);
         }

@@ -6,7 +6,7 @@ use std::{
     time::Duration,
 };
 
-use adapters::service_client::{self, Client, ServiceUrl};
+use adapters::service_client::{self, ServiceClient, ServiceUrl};
 use anyhow::{Context as _, bail};
 use clap::{Args, ValueEnum};
 use tokio::time;
@@ -16,7 +16,7 @@ use crate::{config::duration, output};
 /// The exit code if the service reports that it is not ready or not alive.
 const UNHEALTHY: u8 = 1;
 /// The exit code if nothing answers, or something that is not a petstore. 2 means wrong usage.
-const NO_ANSWER: u8 = 3;
+const NO_RESPONSE: u8 = 3;
 /// How much of a response is read. A report of the service is much shorter.
 const RESPONSE_MAX: usize = 64 * 1024;
 
@@ -64,7 +64,7 @@ pub(crate) async fn run(arguments: HealthArguments) -> ExitCode {
         }
         Err(error) => {
             output::print_error(format_args!("petstore: {url}: {error:#}"));
-            NO_ANSWER.into()
+            NO_RESPONSE.into()
         }
     }
 }
@@ -77,7 +77,7 @@ async fn ask(url: &ServiceUrl, probe: Probe, ca: Option<&Path>) -> anyhow::Resul
         Probe::Writes => "/readyz/writes",
         Probe::Live => "/livez",
     };
-    let response = Client::new(url.clone(), ca)?.send("GET", path).await?;
+    let response = ServiceClient::new(url.clone(), ca)?.send("GET", path).await?;
     let status = response.status().as_u16();
     let body = service_client::text(response, RESPONSE_MAX).await?;
     let is_report = body.starts_with("{\"status\":\"");

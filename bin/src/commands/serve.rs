@@ -27,9 +27,9 @@ use tracing_subscriber::EnvFilter;
 use crate::{
     background_writer::BackgroundWriter,
     config::{LogFormat, ServeArguments},
-    descriptors::{self, Shares},
+    descriptors::{self, ConnectionShares},
     output, service_manager,
-    wire::{self, Keys},
+    wire::{self, ServiceKeys},
 };
 
 /// Resolves when a server has to stop.
@@ -40,8 +40,8 @@ const THREADS_TIMEOUT: Duration = Duration::from_secs(1);
 
 const VERSION: &str = env!("CARGO_PKG_VERSION");
 
-/// How many connections the operators' listener accepts.
-const OPERATORS_MAX: usize = 100;
+/// How many connections the admin listener accepts.
+const ADMIN_CONNECTIONS_MAX: usize = 100;
 
 /// How long the log may take to finish its last commit and to close, after the last client has gone.
 const CLOSE_TIMEOUT: Duration = Duration::from_secs(10);
@@ -112,7 +112,7 @@ impl Output {
 async fn serve(arguments: ServeArguments, output: &Output) -> anyhow::Result<()> {
     let mut signals = StopSignals::new()?;
     arguments.log();
-    let keys = Keys::open(&arguments.keys, arguments.clients.rate_limit)?;
+    let keys = ServiceKeys::open(&arguments.keys, arguments.clients.rate_limit)?;
     let tls = open_tls(&arguments)?;
     let scheme = if tls.is_some() { "https" } else { "http" };
     reload_on_hangup(keys.clone(), tls.clone())?;
@@ -123,30 +123,29 @@ async fn serve(arguments: ServeArguments, output: &Output) -> anyhow::Result<()>
     let service = Arc::new(service);
     let shares = share_descriptors(&arguments);
     let settings = Settings {
-        connections_max: shares.callers,
+        connections_max: shares.clients,
         connections_per_address: arguments.clients.connections_per_address.map(|most| most as usize),
-        refusals_max: shares.refusals,
+        refusals_max: shares.rejections,
         drain: arguments.drain,
         ..Settings::default()
     };
-    let listen_to_callers = async |doing: &str| -> anyhow::Result<(Server, SocketAddr)> {
+    let listen_to_clients = async |doing: &str| -> anyhow::Result<(RunningServer, SocketAddr)> {
         let (listener, address) = listen(arguments.listen, "--listen").await?;
         output.stdout.print_line(format_args!("petstore {VERSION} {doing} {scheme}://{address}"));
         let listener = Listener { tcp: listener, tls: tls.clone() };
         let serve = |stopped| http::serve(listener, service.clone(), settings, stopped);
-        Ok((Server::start(serve), address))
+        Ok((RunningServer::start(serve), address))
     };
     let early =
-        if arguments.listen_when_ready { None } else { Some(listen_to_callers("is starting on").await?) };
-    let mut operators = None;
+        if arguments.listen_when_ready { None } else { Some(listen_to_clients("is starting on").await?) };
+    let mut admin = None;
     if let Some(address) = arguments.ops_listen {
         let (listener, address) = listen(address, "--ops-listen").await?;
         output.stdout.print_line(format_args!("probes and metrics on {scheme}://{address}"));
-        let settings =
-            Settings { connections_max: shares.operators, connections_per_address: None, ..settings };
+        let settings = Settings { connections_max: shares.admin, connections_per_address: None, ..settings };
         let listener = Listener { tcp: listener, tls: tls.clone() };
         let serve = |stopped| http::serve_admin(listener, service.clone(), settings, stopped);
-        operators = Some(Server::start(serve));
+        admin = Some(RunningServer::start(serve));
     }
 
     // A task of its own: a log whose opening is given up may hang while it is closed again, and not this thread with it.
@@ -163,7 +162,7 @@ async fn serve(arguments: ServeArguments, output: &Output) -> anyhow::Result<()>
     service.open(store.clone());
     let (server, address) = match early {
         Some(listening) => listening,
-        None => listen_to_callers("listens on").await?,
+        None => listen_to_clients("listens on").await?,
     };
     tracing::info!(pets = store.count(), position = store.version().position.0, "ready");
     print_greeting(output, &arguments, &store, &format!("{scheme}://{address}"), &keys);
@@ -179,8 +178,8 @@ async fn serve(arguments: ServeArguments, output: &Output) -> anyhow::Result<()>
         tokio::time::sleep(arguments.drain_delay).await;
         server.stop().await?;
         // Operators can watch the service until its last response.
-        if let Some(operators) = operators {
-            operators.stop().await?;
+        if let Some(admin) = admin {
+            admin.stop().await?;
         }
         drop(service);
         let close = async {
@@ -205,16 +204,17 @@ async fn serve(arguments: ServeArguments, output: &Output) -> anyhow::Result<()>
 }
 
 /// Raises the limit on open files, and leaves enough of it to our own files.
-fn share_descriptors(arguments: &ServeArguments) -> Shares {
+fn share_descriptors(arguments: &ServeArguments) -> ConnectionShares {
     let limit = descriptors::raise_limit();
-    let callers = arguments.max_connections as usize;
-    let refusals = Settings::default().refusals_max;
-    let shares = descriptors::divide(limit, Shares { callers, operators: OPERATORS_MAX, refusals });
-    if shares.callers < callers {
+    let clients = arguments.max_connections as usize;
+    let rejections = Settings::default().refusals_max;
+    let shares =
+        descriptors::divide(limit, ConnectionShares { clients, admin: ADMIN_CONNECTIONS_MAX, rejections });
+    if shares.clients < clients {
         tracing::warn!(
-            "at most {} connections can be open instead of {callers}, because this process may open only {limit} \
+            "at most {} connections can be open instead of {clients}, because this process may open only {limit} \
              files: raise the limit (ulimit -Hn, LimitNOFILE=)",
-            shares.callers
+            shares.clients
         );
     }
     shares
@@ -229,7 +229,7 @@ fn open_tls(arguments: &ServeArguments) -> anyhow::Result<Option<Arc<Tls>>> {
 }
 
 /// Reads the key file and the certificate again on SIGHUP, which would otherwise end the process.
-fn reload_on_hangup(keys: Keys, tls: Option<Arc<Tls>>) -> io::Result<()> {
+fn reload_on_hangup(keys: ServiceKeys, tls: Option<Arc<Tls>>) -> io::Result<()> {
     let mut hangup = signal(SignalKind::hangup())?;
     tokio::spawn(async move {
         while hangup.recv().await.is_some() {
@@ -286,14 +286,20 @@ async fn close(mut store: Arc<PetStore>) -> anyhow::Result<()> {
 }
 
 /// Prints what is being served, and how to call it if the first key is still valid.
-fn print_greeting(output: &Output, arguments: &ServeArguments, store: &PetStore, url: &str, keys: &Keys) {
+fn print_greeting(
+    output: &Output,
+    arguments: &ServeArguments,
+    store: &PetStore,
+    url: &str,
+    keys: &ServiceKeys,
+) {
     let promise = store.durability().promise;
     let (url_of_store, count, position) = (&arguments.store.store, store.count(), store.version().position);
     output
         .stdout
         .print_line(format_args!("ready: {count} pets at position {position} in {url_of_store} ({promise})"));
     output.stdout.print_line(format_args!("Interface documentation: {url}/docs"));
-    if let Some(file) = keys.first_key_in_force() {
+    if let Some(file) = keys.active_first_key() {
         let file = quoted(&file);
         output.stdout.print_line(format_args!(
             "\nTry it:\n  curl -H \"Authorization: Bearer $(cat {file})\" {url}/v1/pets"
@@ -327,12 +333,12 @@ fn start_logging(arguments: &ServeArguments, stderr: &Arc<BackgroundWriter>) -> 
 }
 
 /// A running server, with a handle to stop it.
-struct Server {
+struct RunningServer {
     stop: oneshot::Sender<()>,
     ended: JoinHandle<()>,
 }
 
-impl Server {
+impl RunningServer {
     fn start<S>(serve: impl FnOnce(Stopped) -> S) -> Self
     where
         S: Future<Output = ()> + Send + 'static,

@@ -59,7 +59,7 @@ async fn the_operator_can_choose_the_number_of_copies() {
 }
 
 /// What a server said about itself no longer counts after this.
-const ANSWER_AGE_MAX: Duration = Duration::from_secs(10);
+const REPORT_AGE_MAX: Duration = Duration::from_secs(10);
 
 #[tokio::test(flavor = "multi_thread")]
 async fn a_server_that_restarts_with_less_or_unknown_durability_stops_writes() {
@@ -85,7 +85,7 @@ async fn a_server_that_restarts_with_less_or_unknown_durability_stops_writes() {
                 }
                 stopped.then_some(())
             });
-            assert!(restarted.elapsed() < 2 * ANSWER_AGE_MAX, "{new}: after {:?}", restarted.elapsed());
+            assert!(restarted.elapsed() < 2 * REPORT_AGE_MAX, "{new}: after {:?}", restarted.elapsed());
             app.post(REX).error(503, "unavailable");
             eventually("the lower level is logged", || {
                 (changes("Replicated to Buffered") > lowered).then_some(())
@@ -109,7 +109,7 @@ async fn the_loss_of_one_server_of_three_does_not_lower_the_durability() {
     let leader = cluster.leader_of("PETS").await;
     cluster.servers_mut()[(leader + 1) % 3].kill();
     let killed = Instant::now();
-    while killed.elapsed() < ANSWER_AGE_MAX + Duration::from_secs(2) {
+    while killed.elapsed() < REPORT_AGE_MAX + Duration::from_secs(2) {
         app.add("Rex");
     }
     assert!(!app.printed().1.contains("durability has changed"), "{}", app.printed().1);
@@ -120,6 +120,6 @@ async fn promised(url: &str) -> Durability {
 }
 
 fn fact<'a>(durability: &'a Durability, name: &str) -> &'a str {
-    let fact = durability.facts.iter().find(|(fact, _)| fact == name);
+    let fact = durability.settings.iter().find(|(fact, _)| fact == name);
     fact.map(|(_, value)| value.as_str()).expect("the fact is there")
 }

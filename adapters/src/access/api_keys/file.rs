@@ -156,7 +156,7 @@ impl KeyFile {
     pub(super) fn lock(&self, timeout: Duration) -> Result<LockedKeyFile, KeyFileError> {
         let target =
             Self::at(private_files::behind_links(&self.path).map_err(io_error("change", &self.path))?);
-        let path = private_files::beside(&target.path, ".lock");
+        let path = private_files::with_suffix(&target.path, ".lock");
         match private_files::lock(&path, timeout) {
             Ok(lock) => Ok(LockedKeyFile { target, _lock: lock }),
             Err(error) if error.kind() == io::ErrorKind::WouldBlock => Err(KeyFileError::Locked(path)),

@@ -14,18 +14,18 @@ use crate::private_files::{DIRECTORY_MODE, create_file, open_to_read};
 
 /// A copy of what the engine stores, without mark and lock. It goes away by itself.
 #[derive(Debug)]
-pub struct Copy {
+pub struct StoreCopy {
     /// Where its files are.
     pub layout: Layout,
     directory: PathBuf,
 }
 
-impl Copy {
+impl StoreCopy {
     /// A copy in the directory for temporary files.
     pub fn temporary<E: Engine>(store: &Layout) -> Result<Self, LogError> {
         let directory = tempfile::tempdir().map(tempfile::TempDir::keep);
         directory.and_then(|directory| Self::make::<E>(store, directory)).map_err(|error| {
-            store.refused(&format!(
+            store.rejected(&format!(
                 "cannot be copied to the directory for temporary files: {error}; check the path, and that there is room \
                  (TMPDIR names another directory)"
             ))
@@ -33,7 +33,7 @@ impl Copy {
     }
 
     /// A copy in a directory of its own beside the files of the store.
-    pub fn beside<E: Engine>(store: &Layout, name: &str) -> io::Result<Self> {
+    pub fn in_store<E: Engine>(store: &Layout, name: &str) -> io::Result<Self> {
         let directory = store.directory.join(name);
         // A process that was killed may have left one.
         remove(&directory)?;
@@ -56,7 +56,7 @@ impl Copy {
     }
 }
 
-impl Drop for Copy {
+impl Drop for StoreCopy {
     fn drop(&mut self) {
         if let Err(error) = remove(&self.directory) {
             tracing::warn!("the copy {} could not be removed: {error}", self.directory.display());

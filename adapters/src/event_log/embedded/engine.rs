@@ -7,12 +7,12 @@ use std::{
 
 use application::ports::{CommitId, LogError, Position, Record, Version};
 
-use super::{copy::Copy, layout::Layout, reading::Records, salvage::FoundRecords};
+use super::{copy::StoreCopy, layout::Layout, reading::Records, salvage::FoundRecords};
 
 /// A storage engine in files of this machine. It may block, and it may panic: every call is made on a thread that may
 /// wait, and a panic becomes an error.
 ///
-/// One thread calls [`append`](Self::append) and [`tidy`](Self::tidy); others read meanwhile. After an error or a panic
+/// One thread calls [`append`](Self::append) and [`maintain`](Self::maintain); others read meanwhile. After an error or a panic
 /// of either, the engine goes on serving reads until it is closed and opened again.
 pub trait Engine: Records + Sized {
     /// The scheme of its URLs.
@@ -37,7 +37,7 @@ pub trait Engine: Records + Sized {
     fn open(layout: &Layout, acknowledged: Version) -> Result<Self, LogError>;
 
     /// Opens a log that is only read, and changes nothing in its files: unless an engine knows better, a copy is opened.
-    fn open_to_read(layout: &Layout, acknowledged: Version) -> Result<(Self, Option<Copy>), LogError> {
+    fn open_to_read(layout: &Layout, acknowledged: Version) -> Result<(Self, Option<StoreCopy>), LogError> {
         open_copy(layout, acknowledged)
     }
 
@@ -58,7 +58,7 @@ pub trait Engine: Records + Sized {
     fn append(&self, position: Position, record: &Record) -> Result<(), LogError>;
 
     /// Called after every append, when the caller was answered: the place for work that nobody waits for.
-    fn tidy(&self) -> Result<(), LogError> {
+    fn maintain(&self) -> Result<(), LogError> {
         Ok(())
     }
 
@@ -66,10 +66,10 @@ pub trait Engine: Records + Sized {
     fn unblock(&self) {}
 
     /// What was looked up to know that a stored record is durable: setting and value.
-    fn facts(&self) -> Vec<(&'static str, String)>;
+    fn durability_settings(&self) -> Vec<(&'static str, String)>;
 
     /// Closes the engine.
-    fn close(self, closing: Closing) -> Result<(), LogError>;
+    fn close(self, mode: CloseMode) -> Result<(), LogError>;
 
     /// Looks for everything that can be read of a store that may be damaged. Changes nothing in it: unless an engine
     /// knows better, it is opened on a copy and read up to the first damage.
@@ -81,16 +81,19 @@ pub trait Engine: Records + Sized {
 }
 
 /// Opens a copy of the log in the directory for temporary files.
-pub fn open_copy<E: Engine>(layout: &Layout, acknowledged: Version) -> Result<(E, Option<Copy>), LogError> {
-    let copy = Copy::temporary::<E>(layout)?;
+pub fn open_copy<E: Engine>(
+    layout: &Layout,
+    acknowledged: Version,
+) -> Result<(E, Option<StoreCopy>), LogError> {
+    let copy = StoreCopy::temporary::<E>(layout)?;
     Ok((E::open(&copy.layout, acknowledged)?, Some(copy)))
 }
 
 /// How an engine is closed.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Closing {
+pub enum CloseMode {
     /// After commits that all succeeded: leave as little as possible for the next start.
-    Tidy,
+    Checkpoint,
     /// After an error, or when nothing was stored: leave the files as they are.
-    AsIs,
+    LeaveFiles,
 }

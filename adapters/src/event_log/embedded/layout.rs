@@ -11,7 +11,7 @@ use std::{
 use application::ports::{Fault, LogError};
 
 use crate::private_files::{
-    FILE_MODE, beside, create_directories, directory_of, open_or_create, open_to_read, sync_directory,
+    FILE_MODE, create_directories, directory_of, open_or_create, open_to_read, sync_directory, with_suffix,
 };
 
 /// Where a store keeps what.
@@ -39,10 +39,10 @@ impl Layout {
 
     /// A store in one file, with the others beside it. If the operator names a link, they are beside the file that it
     /// leads to: whatever the file is called, one process at a time opens it.
-    pub fn beside_file(path: &Path) -> Self {
+    pub fn next_to_file(path: &Path) -> Self {
         let resolved = if path.is_symlink() { path.canonicalize().ok() } else { None };
         let path = resolved.as_deref().unwrap_or(path);
-        Self::new(path, directory_of(path), |name| beside(path, &format!(".{name}")))
+        Self::new(path, directory_of(path), |name| with_suffix(path, &format!(".{name}")))
     }
 
     fn new(path: &Path, directory: &Path, file: impl Fn(&str) -> PathBuf) -> Self {
@@ -57,13 +57,13 @@ impl Layout {
     }
 
     /// Whether this or an earlier process has left the failed-sync marker.
-    pub fn is_in_doubt(&self) -> bool {
+    pub fn has_failed_sync_marker(&self) -> bool {
         self.not_synced.symlink_metadata().is_ok()
     }
 
     /// A file of the engine whose name is that of the store with something added.
-    pub fn beside(&self, ending: &str) -> PathBuf {
-        beside(&self.path, ending)
+    pub fn with_suffix(&self, ending: &str) -> PathBuf {
+        with_suffix(&self.path, ending)
     }
 
     /// Refuses a file where a directory is expected, and the other way round.
@@ -94,7 +94,7 @@ impl Layout {
 
     /// Keeps processes out that write until the file is dropped, and changes nothing. Without a lock that can be read
     /// nobody has the store open, or nobody can tell.
-    pub(super) fn share(&self) -> Result<Option<File>, LogError> {
+    pub(super) fn lock_shared(&self) -> Result<Option<File>, LogError> {
         let Ok(lock) = open_to_read(&self.lock) else { return Ok(None) };
         match lock.try_lock_shared() {
             Err(TryLockError::WouldBlock) => Err(self.in_use()),
@@ -109,16 +109,16 @@ impl Layout {
     }
 
     /// The store cannot be opened, and why.
-    pub(super) fn refused(&self, why: &str) -> LogError {
+    pub(super) fn rejected(&self, why: &str) -> LogError {
         LogError::new(Fault::CannotOpen, format!("the store {} {why}", self.path.display()))
     }
 
     fn in_use(&self) -> LogError {
-        self.refused("is in use by another process; stop that process or choose another path")
+        self.rejected("is in use by another process; stop that process or choose another path")
     }
 
     fn not_writable(&self, error: &io::Error) -> LogError {
-        self.refused(&format!(
+        self.rejected(&format!(
             "cannot be written to ({error}); make it and its directory writable for this user, or choose another path"
         ))
     }

@@ -20,10 +20,10 @@ use super::io_error::io_error;
 
 /// The files without which the log is lost, by path.
 #[derive(Debug, Default)]
-pub(super) struct OpenFiles(Vec<(PathBuf, Identity)>);
+pub(super) struct OpenFiles(Vec<(PathBuf, FileId)>);
 
 /// Device and inode, which tell open files apart, whatever they are called.
-type Identity = (u64, u64);
+type FileId = (u64, u64);
 
 impl OpenFiles {
     /// The open mark, and the files that an engine has just opened. SQLite's files may not be opened a second time, so
@@ -31,10 +31,10 @@ impl OpenFiles {
     pub(super) fn new(mark: (&Path, &File), records: Vec<PathBuf>) -> Result<Self, LogError> {
         let (mark_path, mark) = mark;
         let mark = mark.metadata().map_err(io_error("looking up the high-water mark"))?;
-        let mut files = vec![(mark_path.to_path_buf(), identity(&mark))];
+        let mut files = vec![(mark_path.to_path_buf(), file_id(&mark))];
         for path in records {
-            let identity = look_up(&path)?.ok_or_else(|| gone(&path))?;
-            files.push((path, identity));
+            let file_id = look_up(&path)?.ok_or_else(|| file_missing(&path))?;
+            files.push((path, file_id));
         }
         let files = Self(files);
         files.check()?;
@@ -43,9 +43,9 @@ impl OpenFiles {
 
     /// Fails with [`Fault::FilesMissing`] if one of the files is no longer at its path.
     pub(super) fn check(&self) -> Result<(), LogError> {
-        for (path, identity) in &self.0 {
-            if look_up(path)? != Some(*identity) {
-                return Err(gone(path));
+        for (path, file_id) in &self.0 {
+            if look_up(path)? != Some(*file_id) {
+                return Err(file_missing(path));
             }
         }
         Ok(())
@@ -53,9 +53,9 @@ impl OpenFiles {
 }
 
 /// The file at the path, if there is one.
-fn look_up(path: &Path) -> Result<Option<Identity>, LogError> {
+fn look_up(path: &Path) -> Result<Option<FileId>, LogError> {
     match path.metadata() {
-        Ok(about) => Ok(Some(identity(&about))),
+        Ok(about) => Ok(Some(file_id(&about))),
         Err(error) if matches!(error.kind(), io::ErrorKind::NotFound | io::ErrorKind::NotADirectory) => {
             Ok(None)
         }
@@ -63,11 +63,11 @@ fn look_up(path: &Path) -> Result<Option<Identity>, LogError> {
     }
 }
 
-fn identity(about: &Metadata) -> Identity {
+fn file_id(about: &Metadata) -> FileId {
     (about.dev(), about.ino())
 }
 
-fn gone(path: &Path) -> LogError {
+fn file_missing(path: &Path) -> LogError {
     let detail = format!(
         "the file {} was deleted, moved or replaced while the store was open, so nothing more is written; this process \
          still serves the pets that were acknowledged: read them before you stop it, restore the store from a backup, \

@@ -6,7 +6,7 @@ use std::{fs::File, path::Path};
 use application::ports::{LogError, Version};
 
 use super::{
-    engine::{Closing, Engine},
+    engine::{CloseMode, Engine},
     failed_sync,
     high_water_mark::{self, HighWaterMark},
     io_error::io_error,
@@ -17,7 +17,7 @@ use super::{
 use crate::private_files::sync_directory;
 
 /// A store that this process has to itself, as long as it holds the lock.
-pub(super) struct Store {
+pub(super) struct LockedStore {
     pub(super) layout: Layout,
     pub(super) mark: HighWaterMark,
     /// Whether it was created just now.
@@ -26,19 +26,19 @@ pub(super) struct Store {
 }
 
 /// An engine whose log has lost nothing.
-pub(super) struct Opened<E> {
+pub(super) struct OpenedEngine<E> {
     pub(super) engine: E,
     pub(super) last: Version,
     pub(super) files: OpenFiles,
 }
 
 /// Takes the lock and opens the mark. The mark is created before anything else, so a log without a mark has lost it.
-pub(super) fn open_store<E: Engine>(path: &Path) -> Result<Store, LogError> {
+pub(super) fn open_store<E: Engine>(path: &Path) -> Result<LockedStore, LogError> {
     let layout = E::layout(path);
     layout.check_kind()?;
     let exists = || {
         // Before the engine looks for itself: it may follow links.
-        E::files(&layout).map_err(|error| layout.refused(&format!("cannot be opened ({error})")))?;
+        E::files(&layout).map_err(|error| layout.rejected(&format!("cannot be opened ({error})")))?;
         panics::reading("looking for the log", || E::exists(&layout))
     };
     if layout.path.is_file() && !layout.lock.exists() {
@@ -46,28 +46,30 @@ pub(super) fn open_store<E: Engine>(path: &Path) -> Result<Store, LogError> {
         exists()?;
     }
     let lock = layout.lock()?;
-    E::files(&layout).map_err(|error| layout.refused(&format!("cannot be opened ({error})")))?;
+    E::files(&layout).map_err(|error| layout.rejected(&format!("cannot be opened ({error})")))?;
     let (mark, is_new) = match HighWaterMark::open(&layout.mark)? {
         Some(mark) => (mark, false),
         None if exists()? => return Err(high_water_mark::missing(&layout.mark)),
         None => (HighWaterMark::create(&layout.mark).map_err(io_error("creating the store"))?, true),
     };
-    Ok(Store { layout, mark, is_new, _lock: lock })
+    Ok(LockedStore { layout, mark, is_new, _lock: lock })
 }
 
 /// Opens the engine once everything in it is durable and nothing is missing. No other engine may be open on the files.
 ///
 /// After a failed write or sync the files are first compared with the disk: a commit that is stored on top of data
 /// which only the cache has would be lost with it.
-pub(super) fn open_engine<E: Engine>(store: &Store) -> Result<Opened<E>, LogError> {
+pub(super) fn open_engine<E: Engine>(store: &LockedStore) -> Result<OpenedEngine<E>, LogError> {
     let not_synced = &store.layout.not_synced;
     try_to_open(store).inspect_err(|error| failed_sync::write_marker_after(error.fault, not_synced))
 }
 
-fn try_to_open<E: Engine>(Store { layout, mark, .. }: &Store) -> Result<Opened<E>, LogError> {
+fn try_to_open<E: Engine>(
+    LockedStore { layout, mark, .. }: &LockedStore,
+) -> Result<OpenedEngine<E>, LogError> {
     let not_synced = io_error("writing the log to the disk");
     space::make_room_to_open(&layout.directory, &layout.ballast);
-    let distrusted = layout.is_in_doubt();
+    let distrusted = layout.has_failed_sync_marker();
     if distrusted {
         E::files(layout).and_then(|files| failed_sync::resolve(&files)).map_err(&not_synced)?;
     }
@@ -85,9 +87,9 @@ fn try_to_open<E: Engine>(Store { layout, mark, .. }: &Store) -> Result<Opened<E
         Ok((last, files))
     });
     match checked {
-        Ok((last, files)) => Ok(Opened { engine, last, files }),
+        Ok((last, files)) => Ok(OpenedEngine { engine, last, files }),
         Err(error) => {
-            close(engine, Closing::AsIs).unwrap_or_else(|error| tracing::debug!("{error}"));
+            close(engine, CloseMode::LeaveFiles).unwrap_or_else(|error| tracing::debug!("{error}"));
             Err(error)
         }
     }
@@ -103,6 +105,6 @@ pub(crate) fn check<E: Engine>(engine: &E, acknowledged: Version) -> Result<Vers
 }
 
 /// Closes an engine, which may panic while it is dropped.
-pub(crate) fn close<E: Engine>(engine: E, closing: Closing) -> Result<(), LogError> {
-    panics::writing("closing the log", || engine.close(closing))
+pub(crate) fn close<E: Engine>(engine: E, mode: CloseMode) -> Result<(), LogError> {
+    panics::writing("closing the log", || engine.close(mode))
 }

@@ -8,8 +8,8 @@ use async_trait::async_trait;
 use tokio::task;
 
 use super::{
-    copy::Copy,
-    engine::{Closing, Engine},
+    copy::StoreCopy,
+    engine::{CloseMode, Engine},
     high_water_mark::{self, HighWaterMark},
     opening::{check, close},
     panics,
@@ -19,21 +19,21 @@ use super::{
 
 /// A store that nobody can open to write to it for as long as this is held.
 pub struct ReadOnlyLog {
-    source: Arc<Source>,
+    source: Arc<RecordSource>,
     head: Position,
     durability: Durability,
 }
 
 /// What the records are read from. They are dropped before the copy is.
-pub(super) struct Source {
+pub(super) struct RecordSource {
     pub(super) records: Box<dyn Records>,
-    pub(super) _copy: Option<Copy>,
+    pub(super) _copy: Option<StoreCopy>,
     /// Missing where there is no lock to hold.
     pub(super) _lock: Option<File>,
 }
 
 impl ReadOnlyLog {
-    pub(super) fn new(source: Source, head: Position, durability: Durability) -> Self {
+    pub(super) fn new(source: RecordSource, head: Position, durability: Durability) -> Self {
         Self { source: source.into(), head, durability }
     }
 
@@ -41,10 +41,10 @@ impl ReadOnlyLog {
     pub(super) fn open<E: Engine>(path: &Path) -> Result<Self, LogError> {
         let layout = E::layout(path);
         layout.check_kind()?;
-        let lock = layout.share()?;
+        let lock = layout.lock_shared()?;
         // Before the engine looks for itself: it may follow links.
         let files =
-            E::files(&layout).map_err(|error| layout.refused(&format!("cannot be opened ({error})")))?;
+            E::files(&layout).map_err(|error| layout.rejected(&format!("cannot be opened ({error})")))?;
         let mark = HighWaterMark::read(&layout.mark)?;
         if mark.is_none() && files.is_empty() {
             return Err(layout.missing());
@@ -57,11 +57,11 @@ impl ReadOnlyLog {
         match last {
             Ok(last) => {
                 let durability = shared::durability_of(&engine, &layout);
-                let source = Source { records: Box::new(engine), _copy: copy, _lock: lock };
+                let source = RecordSource { records: Box::new(engine), _copy: copy, _lock: lock };
                 Ok(Self::new(source, last.position, durability))
             }
             Err(error) => {
-                close(engine, Closing::AsIs).unwrap_or_else(|error| tracing::debug!("{error}"));
+                close(engine, CloseMode::LeaveFiles).unwrap_or_else(|error| tracing::debug!("{error}"));
                 Err(error)
             }
         }

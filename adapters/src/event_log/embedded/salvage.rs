@@ -5,11 +5,11 @@ use std::{path::Path, sync::Arc};
 use application::ports::{Durability, DurabilityLevel, LogError, Position};
 
 use super::{
-    copy::Copy,
+    copy::StoreCopy,
     engine::Engine,
     high_water_mark::HighWaterMark,
     panics,
-    read_only::{ReadOnlyLog, Source},
+    read_only::{ReadOnlyLog, RecordSource},
     reading::Records,
 };
 use crate::event_log::SalvagedLog;
@@ -21,13 +21,13 @@ pub struct FoundRecords {
     /// The last position that was found.
     pub last: Position,
     /// What is read, if that is a copy.
-    pub copy: Option<Copy>,
+    pub copy: Option<StoreCopy>,
 }
 
 /// Looks through the store at `path`. Blocks while it does so.
 pub(super) fn find<E: Engine>(path: &Path) -> Result<SalvagedLog, LogError> {
     let layout = E::layout(path);
-    let lock = layout.share()?;
+    let lock = layout.lock_shared()?;
     let acknowledged = HighWaterMark::read(&layout.mark).ok().flatten();
     let FoundRecords { records, last, copy } =
         panics::reading("salvaging the log", || E::salvage(&layout, acknowledged))?;
@@ -36,9 +36,9 @@ pub(super) fn find<E: Engine>(path: &Path) -> Result<SalvagedLog, LogError> {
         engine: "salvage",
         level: DurabilityLevel::Volatile,
         promise: "nothing is written here: this is what is left of a damaged store".into(),
-        facts: vec![],
+        settings: vec![],
     };
-    let log = ReadOnlyLog::new(Source { records, _copy: copy, _lock: lock }, reach, durability);
+    let log = ReadOnlyLog::new(RecordSource { records, _copy: copy, _lock: lock }, reach, durability);
     // Without a mark, it is unknown what is missing at the end.
     Ok(SalvagedLog { log: Arc::new(log), reach, end_is_known: acknowledged.is_some() })
 }

@@ -19,17 +19,17 @@ const PROMISE: &str = "every acknowledged commit is on this machine's disk: it s
 pub(super) fn durability_of<E: Engine>(engine: &E, layout: &Layout) -> Durability {
     let store = ("store", layout.path.display().to_string());
     let mark = ("high-water mark", "written with every commit, synced every second".to_owned());
-    let facts = engine.facts().into_iter().chain([store, mark]);
+    let settings = engine.durability_settings().into_iter().chain([store, mark]);
     Durability {
         engine: E::NAME,
         level: DurabilityLevel::Synced,
         promise: PROMISE.into(),
-        facts: facts.map(|(setting, value)| (setting.to_owned(), value)).collect(),
+        settings: settings.map(|(setting, value)| (setting.to_owned(), value)).collect(),
     }
 }
 
 /// What other threads may look at.
-pub(super) struct Shared<E> {
+pub(super) struct SharedEngine<E> {
     /// `None` while the log is being opened again.
     pub(super) engine: RwLock<Option<E>>,
     /// The last position that is durable.
@@ -42,7 +42,7 @@ pub(super) struct Shared<E> {
     pub(super) storage_stats: RwLock<StorageStats>,
 }
 
-impl<E: Engine> Shared<E> {
+impl<E: Engine> SharedEngine<E> {
     pub(super) fn new(engine: E, layout: &Layout, head: Position) -> Self {
         let durability = durability_of(&engine, layout);
         let engine = RwLock::new(Some(engine));

@@ -27,7 +27,7 @@ const _: () = assert!(FLOOR_MIN / BALLAST_SHARE >= 512 * KIB, "the ballast cover
 const AMPLIFICATION: u64 = 4;
 
 /// What must be free beyond the floor before writing goes on.
-const SPARE: u64 = MIB / 2;
+const RESUME_MARGIN: u64 = MIB / 2;
 
 /// What is free, and how much of that must stay free.
 #[derive(Debug, Clone, Copy)]
@@ -62,7 +62,7 @@ pub(super) fn check_room(store: &Path, record: usize) -> Result<(), LogError> {
 /// Whether writing may go on after there was no room: only with some to spare, or the next record ends it
 /// again.
 pub(super) fn check_room_again(store: &Path) -> Result<(), LogError> {
-    require(store, SPARE)
+    require(store, RESUME_MARGIN)
 }
 
 /// Fails as a full disk does if a copy of so many bytes would go below the floor.
@@ -98,7 +98,7 @@ pub(super) fn make_room_to_open(store: &Path, ballast: &Path) {
 }
 
 /// Takes ballast on board if there is none and the disk has room for it.
-pub(super) fn take_ballast(store: &Path, ballast: &Path) {
+pub(super) fn create_ballast(store: &Path, ballast: &Path) {
     if let Err(error) = check_file(ballast) {
         tracing::warn!("there is no ballast to release when the disk is full: {error}");
         return;

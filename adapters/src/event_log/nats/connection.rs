@@ -28,7 +28,7 @@ use tokio::{
     time::{self, Instant},
 };
 
-use super::address::{Address, Identity, TlsDemand};
+use super::address::{Address, Credentials, TlsMode};
 use crate::event_log::loopback::is_loopback;
 
 /// How long one server may take to accept a connection.
@@ -36,10 +36,10 @@ const GREETING_TIMEOUT: Duration = Duration::from_secs(2);
 /// How long connecting may take, whatever the number of servers.
 const CONNECT_TIMEOUT: Duration = Duration::from_secs(5);
 /// How long an answer may take.
-pub(super) const ANSWER_TIMEOUT: Duration = Duration::from_secs(3);
+pub(super) const RESPONSE_TIMEOUT: Duration = Duration::from_secs(3);
 /// Questions are repeated after each of these, because nobody answers during an election and the new leader should
-/// be asked soon. Together they take as long as `ANSWER_TIMEOUT`.
-const QUESTION_TIMEOUTS: [Duration; 3] =
+/// be asked soon. Together they take as long as `RESPONSE_TIMEOUT`.
+const REQUEST_TIMEOUTS: [Duration; 3] =
     [Duration::from_millis(500), Duration::from_secs(1), Duration::from_millis(1_500)];
 /// How often an idle server is pinged. The client leaves a server that misses three pings.
 const PING_INTERVAL: Duration = Duration::from_secs(1);
@@ -49,7 +49,7 @@ const LEADERLESS_MAX: Duration = Duration::from_secs(5);
 const RECONNECT: Backoff = Backoff::new(Duration::from_millis(20), Duration::from_millis(500));
 
 /// A connection that reconnects by itself.
-pub(super) struct Connection {
+pub(super) struct NatsConnection {
     pub(super) client: Client,
     /// The number of the connection: how often it was lost before.
     epoch: watch::Receiver<u64>,
@@ -58,24 +58,24 @@ pub(super) struct Connection {
 }
 
 /// Why a request has no answer, by what is known about the request.
-pub(super) enum Failure {
+pub(super) enum RequestFailure {
     /// It never left this process.
     NotSent(LogError),
     /// It was sent, and the servers dropped it because nobody subscribes to its subject.
     NoResponders(LogError),
     /// It may have been processed, or may still be.
-    NoAnswer(LogError),
+    NoResponse(LogError),
 }
 
 /// Why a request to the JetStream API failed.
 pub(super) enum ApiFailure {
     /// The server answered with an error.
-    Refused(jetstream::Error),
+    Rejected(jetstream::Error),
     /// No answer came.
-    Silent(LogError),
+    NoResponse(LogError),
 }
 
-impl Connection {
+impl NatsConnection {
     /// Connects to one of the servers. Fails within seconds if none of them answers.
     pub(super) async fn open(address: &Address) -> Result<Self, LogError> {
         let (lost, epoch) = watch::channel(0);
@@ -86,7 +86,7 @@ impl Connection {
             .request_timeout(None)
             .ping_interval(PING_INTERVAL)
             .reconnect_delay_callback(|attempt| RECONNECT.delay(u32::try_from(attempt).unwrap_or(u32::MAX)))
-            .reconnect_to_server_callback(round_robin(address.tls.demand))
+            .reconnect_to_server_callback(round_robin(address.tls.mode))
             .event_callback(move |event| {
                 report(&event);
                 if event == Event::Disconnected {
@@ -134,32 +134,32 @@ impl Connection {
         headers: HeaderMap,
         payload: Bytes,
         timeout: Duration,
-    ) -> Result<Message, Failure> {
-        let mut epoch = self.watch().map_err(Failure::NotSent)?;
+    ) -> Result<Message, RequestFailure> {
+        let mut epoch = self.watch().map_err(RequestFailure::NotSent)?;
         let request = Request::new().headers(headers).payload(payload);
         let answer = time::timeout(timeout, self.client.send_request(subject, request));
         let answer = tokio::select! {
             biased;
             answer = answer => answer,
             _ = epoch.changed() => {
-                return Err(Failure::NoAnswer(unreachable("the connection was lost before the reply arrived")));
+                return Err(RequestFailure::NoResponse(unreachable("the connection was lost before the reply arrived")));
             }
         };
         match answer {
             Ok(Ok(message)) => Ok(message),
             Ok(Err(error)) => Err(match error.kind() {
                 RequestErrorKind::NoResponders => {
-                    Failure::NoResponders(unreachable("no NATS server leads the stream at the moment"))
+                    RequestFailure::NoResponders(unreachable("no NATS server leads the stream at the moment"))
                 }
-                RequestErrorKind::MaxPayloadExceeded => Failure::NotSent(LogError::new(
+                RequestErrorKind::MaxPayloadExceeded => RequestFailure::NotSent(LogError::new(
                     Fault::TooLarge,
                     format!("the NATS server accepts at most {} bytes", self.client.max_payload()),
                 )),
                 RequestErrorKind::InvalidSubject | RequestErrorKind::TimedOut | RequestErrorKind::Other => {
-                    Failure::NoAnswer(unreachable(error.to_string()))
+                    RequestFailure::NoResponse(unreachable(error.to_string()))
                 }
             }),
-            Err(_) => Err(Failure::NoAnswer(unreachable(format!(
+            Err(_) => Err(RequestFailure::NoResponse(unreachable(format!(
                 "the NATS servers did not reply within {timeout:?}"
             )))),
         }
@@ -175,20 +175,20 @@ impl Connection {
         let body = Bytes::from(serde_json::to_vec(body).expect("our requests always serialise"));
         let subject = format!("$JS.API.{what}.{stream}");
         let mut silence = unreachable("nobody was asked");
-        for timeout in QUESTION_TIMEOUTS {
+        for timeout in REQUEST_TIMEOUTS {
             match self.request(subject.clone(), HeaderMap::new(), body.clone(), timeout).await {
                 Ok(answer) => return parse(what, &answer.payload),
-                Err(Failure::NotSent(error) | Failure::NoResponders(error)) => {
-                    return Err(ApiFailure::Silent(error));
+                Err(RequestFailure::NotSent(error) | RequestFailure::NoResponders(error)) => {
+                    return Err(ApiFailure::NoResponse(error));
                 }
-                Err(Failure::NoAnswer(error)) => silence = error,
+                Err(RequestFailure::NoResponse(error)) => silence = error,
             }
         }
-        Err(ApiFailure::Silent(silence))
+        Err(ApiFailure::NoResponse(silence))
     }
 
     /// Records that the leader answered.
-    pub(super) fn leader_answered(&self) {
+    pub(super) fn leader_responded(&self) {
         *self.leader_seen.lock() = Instant::now();
     }
 
@@ -249,10 +249,10 @@ fn failed_handshake(error: &ConnectError) -> bool {
 fn parse<T: DeserializeOwned>(what: &str, answer: &[u8]) -> Result<T, ApiFailure> {
     match serde_json::from_slice(answer) {
         Ok(Response::Ok(answer)) => Ok(answer),
-        Ok(Response::Err { error }) => Err(ApiFailure::Refused(error)),
+        Ok(Response::Err { error }) => Err(ApiFailure::Rejected(error)),
         Err(error) => {
             let detail = format!("the reply of the NATS server to {what} cannot be parsed: {error}");
-            Err(ApiFailure::Silent(unreachable(detail)))
+            Err(ApiFailure::NoResponse(unreachable(detail)))
         }
     }
 }
@@ -262,23 +262,23 @@ async fn options(address: &Address) -> Result<ConnectOptions, LogError> {
         LogError::new(Fault::CannotOpen, format!("cannot use {}: {error}", file.display()))
     };
     let mut options = match &address.identity {
-        Identity::Anonymous => ConnectOptions::new(),
-        Identity::Token(token) => ConnectOptions::with_token(token.clone()),
-        Identity::Password { user, password } => {
+        Credentials::Anonymous => ConnectOptions::new(),
+        Credentials::Token(token) => ConnectOptions::with_token(token.clone()),
+        Credentials::Password { user, password } => {
             ConnectOptions::with_user_and_password(user.clone(), password.clone())
         }
-        Identity::PasswordFile { user, file } => {
+        Credentials::PasswordFile { user, file } => {
             let password = fs::read_to_string(file).await.map_err(|error| cannot_read(file, error))?;
             ConnectOptions::with_user_and_password(user.clone(), password.trim_end().into())
         }
-        Identity::Credentials(file) => {
+        Credentials::File(file) => {
             ConnectOptions::with_credentials_file(file).await.map_err(|error| cannot_read(file, error))?
         }
     };
-    options = match address.tls.demand {
-        TlsDemand::ServerDecides | TlsDemand::Waived => options,
-        TlsDemand::Required => options.require_tls(true),
-        TlsDemand::First => options.require_tls(true).tls_first(),
+    options = match address.tls.mode {
+        TlsMode::ServerDecides | TlsMode::Waived => options,
+        TlsMode::Required => options.require_tls(true),
+        TlsMode::First => options.require_tls(true).tls_first(),
     };
     if let Some(ca) = &address.tls.ca {
         options = options.add_root_certificates(ca.clone());
@@ -292,10 +292,10 @@ async fn options(address: &Address) -> Result<ConnectOptions, LogError> {
 /// The first server is the client's choice; after that servers take turns. The client by itself prefers servers that
 /// never failed, and would return for ever to one that answers but has no leader. Servers that it has heard of and that
 /// are on a network are left out if the connection need not be encrypted.
-fn round_robin(demand: TlsDemand) -> impl Fn(Vec<Server>, ServerInfo) -> Ready<Option<ReconnectToServer>> {
+fn round_robin(mode: TlsMode) -> impl Fn(Vec<Server>, ServerInfo) -> Ready<Option<ReconnectToServer>> {
     let calls = AtomicUsize::new(0);
     move |mut servers, _| {
-        if demand == TlsDemand::ServerDecides {
+        if mode == TlsMode::ServerDecides {
             servers.retain(|server| is_loopback(server.addr.host()));
         }
         // The client reorders its list between attempts, so a turn in that order could be the same server every time.

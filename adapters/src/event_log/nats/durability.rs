@@ -19,14 +19,14 @@ use crate::log_once::{Change, LogOnce};
 /// How often the servers are asked again: one that restarts may have other settings.
 pub(super) const REFRESH_INTERVAL: Duration = Duration::from_secs(1);
 /// An older answer says nothing about the server.
-const ANSWER_AGE_MAX: Duration = Duration::from_secs(10);
+const REPORT_AGE_MAX: Duration = Duration::from_secs(10);
 
 /// What is known about how the servers sync.
-pub(super) struct Syncing {
+pub(super) struct SyncSettings {
     monitors: Vec<String>,
     stated: bool,
     /// By server name.
-    checked: Mutex<BTreeMap<String, Answer>>,
+    checked: Mutex<BTreeMap<String, ServerReport>>,
     /// The connection, by its number, and the servers that served the stream when all of them were asked.
     asked_about: Mutex<Option<(u64, Vec<String>)>>,
     /// The errors of the endpoints that were logged last. Held while the endpoints are asked.
@@ -34,7 +34,7 @@ pub(super) struct Syncing {
 }
 
 /// What a server said about itself.
-struct Answer {
+struct ServerReport {
     setting: SyncSetting,
     asked: Instant,
 }
@@ -46,7 +46,7 @@ enum Verdict {
     Unknown(String),
 }
 
-impl Syncing {
+impl SyncSettings {
     /// Nothing is known until the servers are asked.
     pub(super) fn new(address: &Address) -> Self {
         let (checked, asked_about, asking) = Default::default();
@@ -57,7 +57,7 @@ impl Syncing {
     pub(super) fn check_statement(&self) -> Result<(), LogError> {
         let checked = self.checked.lock();
         match checked.iter().find(|(_, answer)| answer.setting != SyncSetting::Always) {
-            Some((server, Answer { setting, .. })) if self.stated => Err(LogError::new(
+            Some((server, ServerReport { setting, .. })) if self.stated => Err(LogError::new(
                 Fault::CannotOpen,
                 format!("the store URL says sync=always, but server {server} syncs {setting}"),
             )),
@@ -84,7 +84,7 @@ impl Syncing {
     }
 
     /// Asks all servers at once.
-    async fn ask(&self, logged: &mut BTreeMap<String, LogOnce>) -> BTreeMap<String, Answer> {
+    async fn ask(&self, logged: &mut BTreeMap<String, LogOnce>) -> BTreeMap<String, ServerReport> {
         let asked = Instant::now();
         let mut answering: JoinSet<_> = self.monitors.iter().cloned().map(monitoring::ask).collect();
         let mut answers = BTreeMap::new();
@@ -97,7 +97,7 @@ impl Syncing {
                 Change::Recovered => tracing::info!("the monitoring endpoint at {monitor} can be used again"),
             }
             if let Ok((server, setting)) = answer {
-                answers.insert(server, Answer { setting, asked });
+                answers.insert(server, ServerReport { setting, asked });
             }
         }
         answers
@@ -130,21 +130,21 @@ impl Syncing {
             Verdict::Always(source) => format!("always{source}"),
             Verdict::NotAlways(what) | Verdict::Unknown(what) => what,
         };
-        let facts = [
+        let settings = [
             ("replicas", replicas.to_string()),
             ("storage", format!("{:?}", info.config.storage).to_lowercase()),
             ("sync_interval", sync),
             ("servers", servers(info).collect::<Vec<_>>().join(", ")),
         ];
-        let facts = facts.into_iter().map(|(name, value)| (name.into(), value)).collect();
-        Durability { engine: "nats", level, promise, facts }
+        let settings = settings.into_iter().map(|(name, value)| (name.into(), value)).collect();
+        Durability { engine: "nats", level, promise, settings }
     }
 
-    /// Checked facts come first; the operator's statement counts for servers that could not be asked.
+    /// Checked settings come first; the operator's statement counts for servers that could not be asked.
     fn verdict(&self, info: &Info) -> Verdict {
         let checked = self.checked.lock();
         let setting = |server: &str| {
-            let answer = checked.get(server).filter(|answer| answer.asked.elapsed() < ANSWER_AGE_MAX);
+            let answer = checked.get(server).filter(|answer| answer.asked.elapsed() < REPORT_AGE_MAX);
             answer.map(|answer| &answer.setting)
         };
         let serving = serving(info);

@@ -5,7 +5,7 @@ use std::{fmt, io, time::Duration};
 use serde::Deserialize;
 use tokio::time;
 
-use crate::service_client::{self, Client};
+use crate::service_client::{self, ServiceClient};
 
 const TIMEOUT: Duration = Duration::from_secs(2);
 /// Monitoring pages take a few kilobytes; anything longer is something else.
@@ -30,7 +30,7 @@ impl fmt::Display for SyncSetting {
 }
 
 #[derive(Deserialize)]
-struct Varz {
+struct VarzReply {
     server_name: String,
     jetstream: JetStream,
 }
@@ -60,10 +60,10 @@ pub(super) async fn ask(host: String) -> (String, io::Result<(String, SyncSettin
 
 async fn get(host: &str) -> io::Result<(String, SyncSetting)> {
     let url = format!("http://{host}").parse().map_err(io::Error::other)?;
-    let client = Client::new(url, None).map_err(io::Error::other)?;
+    let client = ServiceClient::new(url, None).map_err(io::Error::other)?;
     let response = client.send("GET", "/varz").await.map_err(io::Error::other)?;
     let page = service_client::text(response, PAGE_MAX).await.map_err(io::Error::other)?;
-    let Varz { server_name, jetstream: JetStream { config } } = serde_json::from_str(&page)?;
+    let VarzReply { server_name, jetstream: JetStream { config } } = serde_json::from_str(&page)?;
     let setting = if config.sync_always {
         SyncSetting::Always
     } else {

@@ -13,7 +13,7 @@ use tokio::time;
 
 use super::{
     COMMIT_ID,
-    connection::{ANSWER_TIMEOUT, ApiFailure, Connection, unreachable},
+    connection::{ApiFailure, NatsConnection, RESPONSE_TIMEOUT, unreachable},
     stream::commits_subject,
 };
 
@@ -23,14 +23,14 @@ const BYTES_MAX: usize = 8 * 1024 * 1024;
 const RECORDS_MAX: usize = 16_384;
 
 #[derive(Deserialize)]
-struct OneAnswer {
+struct StoredMessage {
     message: RawMessage,
 }
 
 /// Reads records after `after` from one replica, up to the first gap. The replica may lag behind the leader or not
 /// answer, so there may be fewer than the leader has, or none.
 pub(super) async fn from_any_replica(
-    connection: &Connection,
+    connection: &NatsConnection,
     stream: &str,
     after: Position,
     bound: ReadBound,
@@ -49,7 +49,7 @@ pub(super) async fn from_any_replica(
     loop {
         let answer = tokio::select! {
             biased;
-            answer = time::timeout(ANSWER_TIMEOUT, answers.next()) => answer.ok().flatten(),
+            answer = time::timeout(RESPONSE_TIMEOUT, answers.next()) => answer.ok().flatten(),
             _ = epoch.changed() => None,
         };
         // Silence and gaps just end the batch: what came before is sound. A status marks the end of the batch, or
@@ -76,11 +76,11 @@ pub(super) async fn from_any_replica(
 
 /// Reads the record at `position` from the leader of the stream.
 pub(super) async fn from_leader(
-    connection: &Connection,
+    connection: &NatsConnection,
     stream: &str,
     position: Position,
 ) -> Result<Option<StoredRecord>, LogError> {
-    match connection.ask::<OneAnswer>("STREAM.MSG.GET", stream, &json!({ "seq": position.0 })).await {
+    match connection.ask::<StoredMessage>("STREAM.MSG.GET", stream, &json!({ "seq": position.0 })).await {
         Ok(answer) => {
             let message = StreamMessage::try_from(answer.message).map_err(|error| {
                 LogError::new(Fault::Damaged, format!("the message at {position} cannot be read: {error}"))
@@ -91,11 +91,11 @@ pub(super) async fn from_leader(
             }
             Ok(Some(StoredRecord { position, id, bytes: message.payload }))
         }
-        Err(ApiFailure::Refused(error)) if error.error_code() == ErrorCode::NO_MESSAGE_FOUND => Ok(None),
-        Err(ApiFailure::Refused(error)) => {
+        Err(ApiFailure::Rejected(error)) if error.error_code() == ErrorCode::NO_MESSAGE_FOUND => Ok(None),
+        Err(ApiFailure::Rejected(error)) => {
             Err(unreachable(format!("NATS refused to read stream {stream}: {error}")))
         }
-        Err(ApiFailure::Silent(error)) => Err(error),
+        Err(ApiFailure::NoResponse(error)) => Err(error),
     }
 }
 

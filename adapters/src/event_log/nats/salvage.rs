@@ -7,19 +7,19 @@ use application::ports::{
 };
 use async_trait::async_trait;
 
-use super::{Address, connection::Connection, reading, stream};
+use super::{Address, connection::NatsConnection, reading, stream};
 
 /// The readable messages of a stream.
 pub struct SalvagedStream {
     pub(super) address: Address,
-    pub(super) connection: Connection,
+    pub(super) connection: NatsConnection,
     /// The last sequence that the stream has given out.
     pub(super) last: Position,
 }
 
 impl SalvagedStream {
-    pub(super) async fn open(address: Address, connection: Connection) -> Result<Self, LogError> {
-        let info = stream::ask_leader(&connection, &address).await?;
+    pub(super) async fn open(address: Address, connection: NatsConnection) -> Result<Self, LogError> {
+        let info = stream::leader_info(&connection, &address).await?;
         Ok(Self { address, connection, last: Position(info.state.last_sequence) })
     }
 }
@@ -59,7 +59,7 @@ impl LogSource for SalvagedStream {
             engine: "salvage",
             level: DurabilityLevel::Volatile,
             promise: "nothing is written here: this is what is left of a damaged stream".into(),
-            facts: vec![],
+            settings: vec![],
         }
     }
 }

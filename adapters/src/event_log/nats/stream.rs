@@ -13,7 +13,7 @@ use tokio::time::{self, Instant};
 
 use super::{
     address::Address,
-    connection::{ApiFailure, Connection, unreachable},
+    connection::{ApiFailure, NatsConnection, unreachable},
 };
 
 /// Replicas of a new stream, when there are enough servers: one may fail without stopping the log.
@@ -35,12 +35,12 @@ pub(super) fn stored_subject(stream: &str) -> String {
 }
 
 /// Creates the stream unless it exists. Several nodes may do so at once: creating the same stream again changes nothing.
-pub(super) async fn ensure(connection: &Connection, address: &Address) -> Result<(), LogError> {
+pub(super) async fn ensure(connection: &NatsConnection, address: &Address) -> Result<(), LogError> {
     if exists(connection, address).await? { Ok(()) } else { create(connection, address).await }
 }
 
 /// Waits until the stream exists: a new leader may not know it yet.
-pub(super) async fn find(connection: &Connection, address: &Address) -> Result<(), LogError> {
+pub(super) async fn find(connection: &NatsConnection, address: &Address) -> Result<(), LogError> {
     let deadline = Instant::now() + FIND_TIMEOUT;
     while !exists(connection, address).await? {
         if Instant::now() >= deadline {
@@ -52,27 +52,27 @@ pub(super) async fn find(connection: &Connection, address: &Address) -> Result<(
     Ok(())
 }
 
-async fn exists(connection: &Connection, address: &Address) -> Result<bool, LogError> {
+async fn exists(connection: &NatsConnection, address: &Address) -> Result<bool, LogError> {
     match connection.ask::<Info>("STREAM.INFO", &address.stream, &()).await {
         Ok(_) => Ok(true),
-        Err(ApiFailure::Refused(error)) if error.error_code() == ErrorCode::STREAM_NOT_FOUND => Ok(false),
-        Err(failure) => Err(refused("find", address, failure)),
+        Err(ApiFailure::Rejected(error)) if error.error_code() == ErrorCode::STREAM_NOT_FOUND => Ok(false),
+        Err(failure) => Err(rejected("find", address, failure)),
     }
 }
 
 /// Asks the leader about the stream. Fails if there is none or if it has lost its majority: the others may have
 /// elected another one by then.
-pub(super) async fn ask_leader(connection: &Connection, address: &Address) -> Result<Info, LogError> {
+pub(super) async fn leader_info(connection: &NatsConnection, address: &Address) -> Result<Info, LogError> {
     let info: Info = match connection.ask("STREAM.INFO", &address.stream, &()).await {
         Ok(info) => info,
         // A new leader may not know the stream yet.
-        Err(ApiFailure::Refused(error))
+        Err(ApiFailure::Rejected(error))
             if error.error_code() == ErrorCode::STREAM_NOT_FOUND && connection.is_leaderless() =>
         {
             let detail = format!("stream {} was deleted; restore it from a backup", address.stream);
             return Err(LogError::new(Fault::AnotherLog, detail));
         }
-        Err(failure) => return Err(refused("describe", address, failure)),
+        Err(failure) => return Err(rejected("describe", address, failure)),
     };
     // A former leader that lost contact with the others still answers, and names no leader.
     if info.cluster.as_ref().is_some_and(|cluster| cluster.leader.as_ref().is_none_or(String::is_empty)) {
@@ -121,7 +121,7 @@ pub(super) fn head(info: &Info) -> Result<Position, LogError> {
     Ok(Position(state.last_sequence))
 }
 
-async fn create(connection: &Connection, address: &Address) -> Result<(), LogError> {
+async fn create(connection: &NatsConnection, address: &Address) -> Result<(), LogError> {
     let create = async |replicas| {
         let config = config(&address.stream, replicas);
         connection.ask::<Info>("STREAM.CREATE", &address.stream, &config).await
@@ -129,7 +129,7 @@ async fn create(connection: &Connection, address: &Address) -> Result<(), LogErr
     let servers = connection.client.server_info().connect_urls.len().max(address.servers.len());
     let mut made = create(address.replicas.unwrap_or(REPLICAS)).await;
     // With three servers in the URL or in sight, a stream with fewer replicas would be a surprise: fail and be retried.
-    if let Err(ApiFailure::Refused(error)) = &made
+    if let Err(ApiFailure::Rejected(error)) = &made
         && address.replicas.is_none()
         && servers < REPLICAS
         && too_few_servers(error)
@@ -139,8 +139,8 @@ async fn create(connection: &Connection, address: &Address) -> Result<(), LogErr
     match made {
         Ok(_) => Ok(()),
         // Another node was faster, and counted another number of servers.
-        Err(ApiFailure::Refused(error)) if error.error_code() == ErrorCode::STREAM_NAME_EXIST => Ok(()),
-        Err(failure) => Err(refused("create", address, failure)),
+        Err(ApiFailure::Rejected(error)) if error.error_code() == ErrorCode::STREAM_NAME_EXIST => Ok(()),
+        Err(failure) => Err(rejected("create", address, failure)),
     }
 }
 
@@ -207,10 +207,10 @@ fn broken_rules(config: &Config) -> Vec<&'static str> {
     rules.into_iter().filter_map(|(kept, rule)| (!kept).then_some(rule)).collect()
 }
 
-fn refused(what: &str, address: &Address, failure: ApiFailure) -> LogError {
+fn rejected(what: &str, address: &Address, failure: ApiFailure) -> LogError {
     match failure {
-        ApiFailure::Silent(error) => error,
-        ApiFailure::Refused(error) => {
+        ApiFailure::NoResponse(error) => error,
+        ApiFailure::Rejected(error) => {
             let fault = match error.error_code() {
                 ErrorCode::JETSTREAM_NOT_ENABLED
                 | ErrorCode::JETSTREAM_NOT_ENABLED_FOR_ACCOUNT

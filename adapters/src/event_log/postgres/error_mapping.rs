@@ -65,16 +65,16 @@ pub(super) fn query_error(server: &str, error: &Error) -> LogError {
 
 /// An append failed. Unless the server says that it rolled back, the commit may be stored.
 pub(super) fn append_error(server: &str, error: &Error) -> AppendError {
-    refusal(server, error).map_or_else(|| AppendError::Unclear(lost(server, error)), AppendError::NotStored)
+    rejection(server, error).map_or_else(|| AppendError::Unclear(lost(server, error)), AppendError::NotStored)
 }
 
 /// An append that would have stored nothing failed.
 pub(super) fn probe_error(server: &str, error: &Error) -> LogError {
-    refusal(server, error).unwrap_or_else(|| lost(server, error))
+    rejection(server, error).unwrap_or_else(|| lost(server, error))
 }
 
 /// Why the server refused a commit, if it says so and has rolled back.
-fn refusal(server: &str, error: &Error) -> Option<LogError> {
+fn rejection(server: &str, error: &Error) -> Option<LogError> {
     let rolled_back = error.as_db_error().filter(|error| {
         // A session that ends with the error may have committed before.
         !matches!(error.parsed_severity(), Some(Severity::Fatal | Severity::Panic))

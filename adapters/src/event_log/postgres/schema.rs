@@ -31,11 +31,11 @@ pub(super) async fn ensure(client: &Client, server: &str, if_missing: IfMissing)
         IfMissing::Create if !exist => {
             client.batch_execute(CREATE).await.map_err(|error| cannot_create(server, &error))?;
         }
-        IfMissing::Refuse if !exist => {
+        IfMissing::Fail if !exist => {
             let detail = format!("there is no log in the database at {server}; check the URL");
             return Err(LogError::new(Fault::AnotherLog, detail));
         }
-        IfMissing::Create | IfMissing::Refuse => {}
+        IfMissing::Create | IfMissing::Fail => {}
     }
     let versions = "SELECT max(version) FROM petstore_schema";
     let version: Option<i32> =

@@ -24,7 +24,7 @@ use tokio_postgres::{AsyncMessage, Client, Connection, Error, NoTls, Statement, 
 
 use super::{
     durability, error_mapping, schema,
-    settings::{Settings, Target},
+    settings::{ConnectionSettings, Target},
 };
 use crate::event_log::IfMissing;
 
@@ -59,22 +59,22 @@ const PROBE: &str = "\
     ROLLBACK";
 
 /// A transaction that stores nothing: its commit waits until the standbys have everything before it.
-const MARK: &str = "SELECT pg_logical_emit_message(true, 'petstore', '')";
+const EMPTY_TRANSACTION: &str = "SELECT pg_logical_emit_message(true, 'petstore', '')";
 const HOLDS: &str = "SELECT EXISTS (SELECT 1 FROM petstore_commits WHERE position = $1 AND id = $2)";
 const HEAD: &str = "SELECT coalesce(max(position), 0) FROM petstore_commits";
 
 /// What became of an attempt to connect.
 pub(super) struct Attempt {
-    pub(super) session: Option<(Session, Holds)>,
+    pub(super) session: Option<(Session, HeldCommits)>,
     /// Why the other servers were not chosen.
     pub(super) errors: Vec<LogError>,
 }
 
 /// Whether a server holds the newest commit that this node has read or appended.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(super) enum Holds {
+pub(super) enum HeldCommits {
     Newest,
-    Less,
+    Older,
 }
 
 /// An open session with one server.
@@ -109,7 +109,11 @@ impl Drop for Driver {
 
 impl Session {
     /// Connects to the first server of the settings that can be written to and holds `newest`.
-    pub(super) async fn open(settings: &Settings, if_missing: IfMissing, newest: Version) -> Attempt {
+    pub(super) async fn open(
+        settings: &ConnectionSettings,
+        if_missing: IfMissing,
+        newest: Version,
+    ) -> Attempt {
         let mut attempt = Attempt { session: None, errors: Vec::new() };
         for target in settings.targets() {
             let opening = async {
@@ -121,7 +125,7 @@ impl Session {
             };
             match time::timeout(target.connect_timeout, opening).await {
                 Ok(Ok((session, true))) => {
-                    return Attempt { session: Some((session, Holds::Newest)), errors: vec![] };
+                    return Attempt { session: Some((session, HeldCommits::Newest)), errors: vec![] };
                 }
                 Ok(Ok((session, false))) => {
                     let what = format!(
@@ -130,7 +134,7 @@ impl Session {
                     );
                     let detail = format!("PostgreSQL at {} {what}", target.server);
                     attempt.errors.push(LogError::new(Fault::AnotherLog, detail));
-                    attempt.session.get_or_insert((session, Holds::Less));
+                    attempt.session.get_or_insert((session, HeldCommits::Older));
                 }
                 Ok(Err(error)) => attempt.errors.push(error),
                 Err(_) => {
@@ -149,7 +153,8 @@ impl Session {
 
     async fn open_at(target: &Target, if_missing: IfMissing) -> Result<Self, LogError> {
         let announced = Arc::new(watch::Sender::new(Position::START));
-        let (append_listener, read_listener) = (Listener::new(&announced), Listener::new(&announced));
+        let (append_listener, read_listener) =
+            (NoticeHandler::new(&announced), NoticeHandler::new(&announced));
         let warned = append_listener.warned.clone();
         let ((appending, append_driver), (reading, read_driver)) = tokio::try_join!(
             connect(target, append_listener, APPEND_LIMIT),
@@ -219,7 +224,7 @@ impl Session {
     /// restart it may hold commits that did not wait for them, and readers would take those for durable.
     pub(super) async fn wait_for_standbys(&self) -> Result<(), Error> {
         self.warned.store(false, Ordering::Relaxed);
-        self.appending.query_one(MARK, &[]).await.map(|_| ())
+        self.appending.query_one(EMPTY_TRANSACTION, &[]).await.map(|_| ())
     }
 
     /// Whether the server has warned about an append.
@@ -309,18 +314,22 @@ impl Session {
 }
 
 /// Receives the server's notifications and warnings, which come before the answer that they belong to.
-struct Listener {
+struct NoticeHandler {
     announced: Arc<watch::Sender<Position>>,
     warned: Arc<AtomicBool>,
 }
 
-impl Listener {
+impl NoticeHandler {
     fn new(announced: &Arc<watch::Sender<Position>>) -> Self {
         Self { announced: announced.clone(), warned: Arc::default() }
     }
 }
 
-async fn connect(target: &Target, listener: Listener, limit: Duration) -> Result<(Client, Driver), LogError> {
+async fn connect(
+    target: &Target,
+    listener: NoticeHandler,
+    limit: Duration,
+) -> Result<(Client, Driver), LogError> {
     let failed = |error: Error| error_mapping::connect_error(&target.server, &error);
     let (client, driver) = match &target.tls {
         None => {
@@ -343,7 +352,7 @@ async fn connect(target: &Target, listener: Listener, limit: Duration) -> Result
 }
 
 /// Drives one connection until it ends, and passes on notifications and warnings.
-async fn drive<S, T>(mut connection: Connection<S, T>, listener: Listener)
+async fn drive<S, T>(mut connection: Connection<S, T>, listener: NoticeHandler)
 where
     S: AsyncRead + AsyncWrite + Unpin,
     T: AsyncRead + AsyncWrite + Unpin,

@@ -27,7 +27,7 @@ const DEFAULT_PORT: u16 = 5432;
 
 /// The servers of the URL, in its order.
 #[derive(Debug)]
-pub(super) struct Settings {
+pub(super) struct ConnectionSettings {
     targets: Vec<Target>,
 }
 
@@ -41,7 +41,7 @@ pub(super) struct Target {
     pub(super) connect_timeout: Duration,
 }
 
-impl Settings {
+impl ConnectionSettings {
     /// Parses the URL. Errors never repeat it, since it may hold a password.
     pub(super) fn parse(url: &str, environment: Environment<'_>) -> Result<Self, LogError> {
         let url = Url::split(url)?;

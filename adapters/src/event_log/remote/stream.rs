@@ -12,23 +12,23 @@ use hyper::body::Incoming;
 use tokio::time;
 
 /// How long the service may send nothing: it sends a heartbeat every five seconds.
-const SILENCE_MAX: Duration = Duration::from_secs(30);
+const SILENCE_TIMEOUT: Duration = Duration::from_secs(30);
 
 /// How far a response goes.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(super) enum Extent {
+pub(super) enum StreamMode {
     /// To a manifest.
-    ToTheHead,
+    ToHead,
     /// On and on.
-    Endless,
+    Follow,
 }
 
 /// The lines of a response, and what they were so far.
-pub(super) struct Stream {
+pub(super) struct RecordStream {
     body: Incoming,
     /// What has arrived of the body and was not split into lines yet.
     received: Bytes,
-    extent: Extent,
+    mode: StreamMode,
     tally: Tally,
     /// The beginning of a line. It stays here when nobody waits for the rest.
     begun: Vec<u8>,
@@ -44,10 +44,10 @@ enum End {
     Manifest,
 }
 
-impl Stream {
-    pub(super) fn new(body: Incoming, extent: Extent, after: Position) -> Self {
+impl RecordStream {
+    pub(super) fn new(body: Incoming, mode: StreamMode, after: Position) -> Self {
         let (tally, heard, received) = (Tally::after(after), Instant::now(), Bytes::new());
-        Self { body, received, extent, tally, begun: vec![], line: None, heard, end: End::Ahead }
+        Self { body, received, mode, tally, begun: vec![], line: None, heard, end: End::Ahead }
     }
 
     /// The position of the last record that was taken.
@@ -70,12 +70,12 @@ impl Stream {
     pub(super) async fn records(&mut self, bound: ReadBound) -> Result<Vec<StoredRecord>, LogError> {
         let (mut records, mut room) = (Vec::new(), bound.bytes);
         while records.len() < bound.records && room > 0 && self.end == End::Ahead {
-            let wait = records.is_empty() && self.extent == Extent::ToTheHead;
+            let wait = records.is_empty() && self.mode == StreamMode::ToHead;
             if self.line.is_none() && !wait && !self.received.contains(&b'\n') {
                 break;
             }
             // A heartbeat may be all that is there, and the next line may take its time.
-            let filled = time::timeout(if wait { SILENCE_MAX } else { Duration::ZERO }, self.fill());
+            let filled = time::timeout(if wait { SILENCE_TIMEOUT } else { Duration::ZERO }, self.fill());
             match filled.await {
                 Ok(filled) => filled?,
                 Err(_) if wait => return Err(self.cut_off("it sends nothing")),
@@ -97,7 +97,7 @@ impl Stream {
     pub(super) async fn wait(&mut self, timeout: Duration) -> Result<(), LogError> {
         match time::timeout(timeout, self.fill()).await {
             Ok(filled) => filled,
-            Err(_) if self.heard.elapsed() > SILENCE_MAX => Err(self.cut_off("it sends nothing")),
+            Err(_) if self.heard.elapsed() > SILENCE_TIMEOUT => Err(self.cut_off("it sends nothing")),
             Err(_) => Ok(()),
         }
     }
@@ -147,7 +147,7 @@ impl Stream {
     fn ended(&self) -> LogError {
         let position = self.position();
         // A line without its line break is a lost connection, never a record.
-        if self.extent == Extent::ToTheHead || !self.begun.is_empty() {
+        if self.mode == StreamMode::ToHead || !self.begun.is_empty() {
             return self.cut_off("it has ended");
         }
         let detail = format!(

@@ -45,7 +45,7 @@ pub(super) fn batch(position: Position, record: &Record) -> ::sled::Batch {
     // A record without a byte still has a chunk that says so.
     let payloads = record.bytes.chunks(PAYLOAD_MAX).chain(record.bytes.is_empty().then_some(&[][..]));
     for (payload, number) in payloads.zip(0..) {
-        batch.insert(&key(position, number), Header { version, number, len }.lead(payload));
+        batch.insert(&key(position, number), Header { version, number, len }.encode(payload));
     }
     batch
 }
@@ -98,7 +98,7 @@ impl Header {
     }
 
     /// The chunk: this header, then the payload.
-    pub(super) fn lead(&self, payload: &[u8]) -> Vec<u8> {
+    pub(super) fn encode(&self, payload: &[u8]) -> Vec<u8> {
         [&self.fields()[..], &self.checksum(payload), payload].concat()
     }
 
@@ -222,7 +222,7 @@ mod tests {
             assert_eq!(Header::parse(&chunk[..place]), None, "cut at {place}");
         }
         let beyond = Header { number: 1, ..header };
-        assert_eq!(Header::parse(&beyond.lead(&[])), None, "a record of three bytes has one chunk");
+        assert_eq!(Header::parse(&beyond.encode(&[])), None, "a record of three bytes has one chunk");
     }
 
     #[test]

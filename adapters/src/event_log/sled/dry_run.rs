@@ -5,7 +5,7 @@ use std::io;
 use application::ports::{LogError, Position, ReadBound, Version};
 
 use super::{Sled, inspect};
-use crate::event_log::embedded::{Closing, Copy, Layout, check, close, io_error, read_within};
+use crate::event_log::embedded::{CloseMode, Layout, StoreCopy, check, close, io_error, read_within};
 
 /// Refuses a store that has lost something, with all its files untouched.
 ///
@@ -13,11 +13,11 @@ use crate::event_log::embedded::{Closing, Copy, Layout, check, close, io_error, 
 /// was damaged on a full disk is refused too, but sled may have overwritten what follows the damage.
 pub(super) fn try_if_suspect(layout: &Layout, acknowledged: Version) -> Result<(), LogError> {
     let doing = "looking at the log before opening it";
-    let odd = inspect::first_suspect_offset(layout, acknowledged).map_err(io_error(doing))?;
-    let Some(at) = odd else { return Ok(()) };
+    let suspect = inspect::first_suspect_offset(layout, acknowledged).map_err(io_error(doing))?;
+    let Some(at) = suspect else { return Ok(()) };
     let store = layout.path.display();
     tracing::info!("the log {store} was not closed cleanly (byte {at}): trying it on a copy");
-    let copy = match Copy::beside::<Sled>(layout, "dry-run") {
+    let copy = match StoreCopy::in_store::<Sled>(layout, "dry-run") {
         Ok(copy) => copy,
         Err(error) if error.kind() == io::ErrorKind::StorageFull => {
             tracing::warn!("there is no room for a copy of the log: opening it as it is");
@@ -27,7 +27,7 @@ pub(super) fn try_if_suspect(layout: &Layout, acknowledged: Version) -> Result<(
     };
     let engine = Sled::open_in(&copy.layout)?;
     let outcome = check(&engine, acknowledged).and_then(|last| read_through(&engine, last.position));
-    close(engine, Closing::AsIs).unwrap_or_else(|error| tracing::debug!("{error}"));
+    close(engine, CloseMode::LeaveFiles).unwrap_or_else(|error| tracing::debug!("{error}"));
     outcome
 }
 

@@ -8,7 +8,7 @@ use super::{chunks::Header, inspect};
 /// A chunk with these fields is read back if its payload is as long as the fields say, and refused otherwise. Random
 /// bytes, which never have a fitting checksum, are refused.
 pub fn check_chunk(bytes: &[u8]) {
-    assert!(Header::parse(bytes).is_none_or(|(header, payload)| bytes.starts_with(&header.lead(payload))));
+    assert!(Header::parse(bytes).is_none_or(|(header, payload)| bytes.starts_with(&header.encode(payload))));
     let Some((position, rest)) = bytes.split_first_chunk() else { return };
     let Some((number, rest)) = rest.split_first_chunk() else { return };
     let Some((len, payload)) = rest.split_first_chunk() else { return };
@@ -18,7 +18,7 @@ pub fn check_chunk(bytes: &[u8]) {
         len: u32::from_be_bytes(*len),
     };
     let whole = header.payload_len() == Some(payload.len());
-    assert_eq!(Header::parse(&header.lead(payload)), whole.then_some((header, payload)));
+    assert_eq!(Header::parse(&header.encode(payload)), whole.then_some((header, payload)));
 }
 
 /// Whatever the bytes of a segment are, its parser stays within it; a message of a known kind is read back whole.

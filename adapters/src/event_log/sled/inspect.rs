@@ -47,12 +47,12 @@ pub(super) fn first_suspect_offset(layout: &Layout, mark: Version) -> io::Result
     let mut segments = BTreeMap::new();
     for offset in (0..len).step_by(SEGMENT) {
         let header = read(&file, offset, SEGMENT_HEADER)?;
-        let odd = match segment_number(&header) {
+        let suspect = match segment_number(&header) {
             Some(number) => segments.insert(number, offset).is_some(),
             // Slots that were never used, or given back, hold nothing.
             None => read(&file, offset, SEGMENT)?.iter().any(|byte| *byte != 0),
         };
-        if odd {
+        if suspect {
             return Ok(Some(offset));
         }
     }

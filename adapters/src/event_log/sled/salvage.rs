@@ -23,15 +23,15 @@ const BLOCK: usize = 4 * 1024 * 1024;
 
 /// The whole records in the file.
 #[derive(Debug)]
-struct Found {
+struct FoundChunks {
     file: File,
     /// One per position, in order. Positions may be missing.
-    records: Vec<Whole>,
+    records: Vec<CompleteRecord>,
 }
 
 /// A record of which every chunk was found.
 #[derive(Debug)]
-struct Whole {
+struct CompleteRecord {
     version: Version,
     /// Where its chunks start in the file.
     places: Vec<u64>,
@@ -42,7 +42,7 @@ pub(super) fn find(layout: &Layout, acknowledged: Option<Version>) -> Result<Fou
     let find = || {
         let file = open_to_read(&super::records(layout))?;
         let records = whole_records(pieces(&file)?, acknowledged);
-        Ok(Found { file, records })
+        Ok(FoundChunks { file, records })
     };
     let found = find().map_err(|error: io::Error| {
         let detail = format!("the store {} cannot be read: {error}; check the path", layout.path.display());
@@ -52,7 +52,7 @@ pub(super) fn find(layout: &Layout, acknowledged: Option<Version>) -> Result<Fou
     Ok(FoundRecords { records: Box::new(found), last, copy: None })
 }
 
-impl Records for Found {
+impl Records for FoundChunks {
     fn visit(&self, after: Position, last: Position, visit: &mut Visit<'_>) -> Result<(), LogError> {
         let start = self.records.partition_point(|record| record.version.position <= after);
         for record in self.records[start..].iter().take_while(|record| record.version.position <= last) {
@@ -65,8 +65,8 @@ impl Records for Found {
     }
 }
 
-impl Found {
-    fn assemble(&self, record: &Whole) -> Result<Bytes, LogError> {
+impl FoundChunks {
+    fn assemble(&self, record: &CompleteRecord) -> Result<Bytes, LogError> {
         let position = record.version.position;
         let changed = || damaged(position, "the file changed while it was read");
         let (version, bytes) = chunks::assemble(position, |number| {
@@ -101,12 +101,12 @@ fn pieces(file: &File) -> io::Result<Vec<(Header, u64)>> {
 /// A position can have two commits in the file: one that was never acknowledged, because the process ended
 /// while it was written, and the one that took its place. The mark knows which one counts at its own
 /// position; elsewhere it is the one that was made later, which its id tells.
-fn whole_records(mut pieces: Vec<(Header, u64)>, mark: Option<Version>) -> Vec<Whole> {
+fn whole_records(mut pieces: Vec<(Header, u64)>, mark: Option<Version>) -> Vec<CompleteRecord> {
     let commit =
         |header: &Header| (header.version.position, header.version.commit.map(|commit| commit.0), header.len);
     pieces.sort_unstable_by_key(|(header, place)| (commit(header), header.number, *place));
     pieces.dedup_by_key(|(header, _)| *header);
-    let mut records: Vec<Whole> = Vec::new();
+    let mut records: Vec<CompleteRecord> = Vec::new();
     for parts in pieces.chunk_by(|(one, _), (other, _)| commit(one) == commit(other)) {
         let (first, _) = parts[0];
         let is_another =
@@ -118,7 +118,7 @@ fn whole_records(mut pieces: Vec<(Header, u64)>, mark: Option<Version>) -> Vec<W
             records.pop();
         }
         let places = parts.iter().map(|(_, place)| *place).collect();
-        records.push(Whole { version: first.version, places });
+        records.push(CompleteRecord { version: first.version, places });
     }
     records
 }

@@ -14,8 +14,8 @@ use uuid::Uuid;
 
 use super::{Sqlite, error_mapping::log_error, length};
 use crate::{
-    event_log::embedded::{Closing, Records, Visit},
-    private_files::beside,
+    event_log::embedded::{CloseMode, Records, Visit},
+    private_files::with_suffix,
 };
 
 /// What marks a database as ours: the letters "pets".
@@ -29,7 +29,7 @@ const INSPECT_SQL: &str = "\
     SELECT application_id, user_version, (SELECT count(*) FROM sqlite_schema) \
     FROM pragma_application_id, pragma_user_version";
 /// We move the write-ahead log into the database ourselves; it is cut back to 64 MiB then.
-const SET_UP: &str = "\
+const SETUP_PRAGMAS: &str = "\
     PRAGMA journal_mode = WAL; \
     PRAGMA synchronous = FULL; \
     PRAGMA wal_autocheckpoint = 0; \
@@ -40,8 +40,8 @@ const SYNCHRONOUS_FULL: i32 = 2;
 const HARDENING_PRAGMAS: &str = "PRAGMA cell_size_check = true; PRAGMA trusted_schema = false";
 
 /// For [`commit`].
-pub(super) const LAST: &str = "SELECT position, id FROM commits ORDER BY position DESC LIMIT 1";
-pub(super) const AT: &str = "SELECT position, id FROM commits WHERE position = ?1";
+pub(super) const LAST_COMMIT: &str = "SELECT position, id FROM commits ORDER BY position DESC LIMIT 1";
+pub(super) const COMMIT_AT: &str = "SELECT position, id FROM commits WHERE position = ?1";
 const READ: &str =
     "SELECT position, bytes, id FROM commits WHERE position > ?1 AND position <= ?2 ORDER BY position";
 
@@ -67,7 +67,10 @@ pub(super) fn connect(path: &Path, access: OpenFlags) -> Result<Connection, LogE
     };
     let connection = connect().map_err(log_error(&format!("opening {}", path.display())))?;
     // An empty one that SQLite creates now goes again.
-    on_close(&connection, if length(&beside(path, "-wal")) > 0 { Closing::AsIs } else { Closing::Tidy })?;
+    on_close(
+        &connection,
+        if length(&with_suffix(path, "-wal")) > 0 { CloseMode::LeaveFiles } else { CloseMode::Checkpoint },
+    )?;
     Ok(connection)
 }
 
@@ -94,12 +97,12 @@ pub(super) fn holds_log(connection: &Connection, path: &Path) -> Result<bool, Lo
 /// Makes commits durable, and sees that the settings are in force.
 pub(super) fn set_up(connection: &Connection) -> Result<(), LogError> {
     let set_up = || {
-        connection.execute_batch(SET_UP)?;
+        connection.execute_batch(SETUP_PRAGMAS)?;
         connection.query_row(CURRENT_PRAGMAS, [], |row| Ok((row.get(0)?, row.get(1)?)))
     };
     let (mode, synchronous): (String, i32) = set_up().map_err(log_error("setting up the log"))?;
     if mode == "wal" && synchronous == SYNCHRONOUS_FULL {
-        return on_close(connection, Closing::AsIs);
+        return on_close(connection, CloseMode::LeaveFiles);
     }
     let detail = format!(
         "SQLite cannot make commits durable here (journal_mode {mode}, synchronous {synchronous}); choose a local disk"
@@ -129,8 +132,9 @@ pub(super) fn checkpoint(connection: &Connection, mode: &str) -> Result<bool, Lo
 
 /// Decides whether closing the connection leaves the write-ahead log as it is. Otherwise SQLite moves it into the
 /// database and removes it, and tells nobody if that fails.
-pub(super) fn on_close(connection: &Connection, closing: Closing) -> Result<(), LogError> {
-    let set = connection.set_db_config(DbConfig::SQLITE_DBCONFIG_NO_CKPT_ON_CLOSE, closing == Closing::AsIs);
+pub(super) fn on_close(connection: &Connection, mode: CloseMode) -> Result<(), LogError> {
+    let set =
+        connection.set_db_config(DbConfig::SQLITE_DBCONFIG_NO_CKPT_ON_CLOSE, mode == CloseMode::LeaveFiles);
     set.map(drop).map_err(log_error("setting up the log"))
 }
 

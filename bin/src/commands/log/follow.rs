@@ -63,8 +63,8 @@ pub(super) async fn run(
     let (mut interrupt, mut terminate) = (signal(SignalKind::interrupt())?, signal(SignalKind::terminate())?);
     let access = access.access()?;
     let opened = async {
-        let source = patiently(async || wire::open_source(from, &access).await).await?;
-        Ok::<_, LogError>((source, patiently(async || wire::open_log(to).await).await?))
+        let source = retrying(async || wire::open_source(from, &access).await).await?;
+        Ok::<_, LogError>((source, retrying(async || wire::open_log(to).await).await?))
     };
     let (source, target) = tokio::select! {
         opened = opened => opened?,
@@ -124,7 +124,7 @@ pub(super) async fn run(
 }
 
 /// Opens a log as soon as it can be reached.
-async fn patiently<L>(open: impl AsyncFn() -> Result<L, LogError>) -> Result<L, LogError> {
+async fn retrying<L>(open: impl AsyncFn() -> Result<L, LogError>) -> Result<L, LogError> {
     let mut waiting = false;
     loop {
         match open().await {

@@ -24,7 +24,7 @@ pub(super) fn so_far() -> String {
 
 /// Reads and checks every record, and shows the progress.
 pub(super) async fn check_all(log: &dyn LogSource) -> Result<Tally, Broken<LogError>> {
-    let progress = match Progress::through(log).await {
+    let progress = match ProgressDisplay::through(log).await {
         Ok(progress) => progress,
         Err(error) => return Err(Broken { sound: Box::default(), error }),
     };
@@ -40,7 +40,7 @@ pub(super) async fn find_head_hash(
     log: &dyn LogSource,
     head_hash: Digest,
 ) -> Result<(Tally, Option<Position>), Broken<LogError>> {
-    let progress = match Progress::through(log).await {
+    let progress = match ProgressDisplay::through(log).await {
         Ok(progress) => progress,
         Err(error) => return Err(Broken { sound: Box::default(), error }),
     };
@@ -48,9 +48,9 @@ pub(super) async fn find_head_hash(
 }
 
 /// A progress bar. It disappears when it is dropped.
-pub(super) struct Progress(ProgressBar);
+pub(super) struct ProgressDisplay(ProgressBar);
 
-impl Progress {
+impl ProgressDisplay {
     /// From the start to the head of this log.
     pub(super) async fn through(log: &dyn LogSource) -> Result<Self, LogError> {
         Ok(Self::up_to(log.head().await?))
@@ -75,7 +75,7 @@ impl Progress {
     }
 }
 
-impl Drop for Progress {
+impl Drop for ProgressDisplay {
     fn drop(&mut self) {
         self.0.finish_and_clear();
     }

@@ -9,7 +9,7 @@ use application::{
 };
 
 use super::{
-    progress::{self, Progress},
+    progress::{self, ProgressDisplay},
     report,
 };
 use crate::{store_url::StoreUrl, wire};
@@ -26,7 +26,7 @@ pub(super) async fn run(from: &StoreUrl, to: &StoreUrl, accept_gaps: bool) -> an
         }
     }
     let target = wire::open_log(to).await?;
-    let progress = Progress::through(&*remains.log).await?;
+    let progress = ProgressDisplay::through(&*remains.log).await?;
     let copied = transfer::copy(&*remains.log, &*target, Until::Head, |step| {
         if let CopyStep::Stored(commit) = step {
             progress.reached(commit.position);
@@ -54,7 +54,7 @@ pub(super) async fn run(from: &StoreUrl, to: &StoreUrl, accept_gaps: bool) -> an
 /// Adds every readable commit to an empty log.
 async fn salvage_around_gaps(remains: &SalvagedLog, from: &StoreUrl, to: &StoreUrl) -> anyhow::Result<()> {
     let target = wire::open_log(to).await?;
-    let progress = Progress::up_to(remains.reach);
+    let progress = ProgressDisplay::up_to(remains.reach);
     let reached = |position| progress.reached(position);
     let salvaged = transfer::salvage_around_gaps(&*remains.log, remains.reach, &*target, reached).await;
     drop(progress);

@@ -26,8 +26,8 @@ pub(super) async fn run(source: &SourceArgument, head: Option<Digest>) -> anyhow
     if error.fault == Fault::Damaged {
         report::fact("damaged", url);
         // The log is damaged, whether or not this works.
-        if let Ok(remains) = wire::salvage(url).await {
-            salvage::survey(&remains, first_bad).await;
+        if let Ok(salvaged) = wire::salvage(url).await {
+            salvage::survey(&salvaged, first_bad).await;
         }
     }
     Err(error.into())

@@ -18,13 +18,13 @@ use tokio::{
 };
 
 use super::{
-    engine::{Closing, Engine},
+    engine::{CloseMode, Engine},
     failed_sync,
     io_error::io_error,
     open_files::OpenFiles,
-    opening::{self, Opened, Store},
+    opening::{self, LockedStore, OpenedEngine},
     panics,
-    shared::Shared,
+    shared::SharedEngine,
     space,
 };
 
@@ -45,21 +45,21 @@ pub(super) struct QueuedAppend {
 }
 
 /// The owner of a store. Everything here blocks, on a thread of its own.
-pub(super) struct Owner<E> {
-    store: Store,
+pub(super) struct LogThread<E> {
+    store: LockedStore,
     /// Empty while the engine is closed.
     files: OpenFiles,
     mark_synced: Instant,
     measured: Instant,
     /// Whether anything was created or stored. Otherwise everything stays as it is, damage above all.
     changed: bool,
-    state: OwnerState,
-    shared: Arc<Shared<E>>,
+    state: ThreadState,
+    shared: Arc<SharedEngine<E>>,
 }
 
 /// Whether records are taken, named by what happens next.
 #[derive(Debug, Clone, Copy)]
-enum OwnerState {
+enum ThreadState {
     /// Take them.
     Open,
     /// Look whether there is room again.
@@ -70,23 +70,23 @@ enum OwnerState {
     Lost,
 }
 
-impl<E: Engine> Owner<E> {
+impl<E: Engine> LogThread<E> {
     /// Opens the store at `path` and checks that it has lost nothing.
     pub(super) fn open(path: &Path) -> Result<Self, LogError> {
         let store = opening::open_store::<E>(path)?;
-        let Opened { engine, last, files } = opening::open_engine(&store)?;
-        let shared = Arc::new(Shared::new(engine, &store.layout, last.position));
+        let OpenedEngine { engine, last, files } = opening::open_engine(&store)?;
+        let shared = Arc::new(SharedEngine::new(engine, &store.layout, last.position));
         let changed = store.is_new;
         let now = Instant::now();
         let mut owner =
-            Self { store, files, mark_synced: now, measured: now, changed, state: OwnerState::Open, shared };
+            Self { store, files, mark_synced: now, measured: now, changed, state: ThreadState::Open, shared };
         owner.continue_from(last)?;
-        owner.take_ballast();
+        owner.create_ballast();
         owner.measure();
         Ok(owner)
     }
 
-    pub(super) fn shared(&self) -> Arc<Shared<E>> {
+    pub(super) fn shared(&self) -> Arc<SharedEngine<E>> {
         self.shared.clone()
     }
 
@@ -146,8 +146,8 @@ impl<E: Engine> Owner<E> {
     /// Notices that the files are gone before a commit does.
     fn check_idle_log(&mut self) {
         match self.state {
-            OwnerState::Open => drop(self.close_if_files_missing()),
-            OwnerState::Full | OwnerState::Failed { .. } | OwnerState::Lost => {}
+            ThreadState::Open => drop(self.close_if_files_missing()),
+            ThreadState::Full | ThreadState::Failed { .. } | ThreadState::Lost => {}
         }
     }
 
@@ -159,7 +159,7 @@ impl<E: Engine> Owner<E> {
             return Err(AppendError::Conflict);
         }
         if let Err(error) = space::check_room(&self.store.layout.directory, record.bytes.len()) {
-            let closed = self.close_if_files_missing().unwrap_or_else(|| self.stop(OwnerState::Full, error));
+            let closed = self.close_if_files_missing().unwrap_or_else(|| self.stop(ThreadState::Full, error));
             return Err(AppendError::Closed(closed));
         }
         let at = Version::at(expected.position.next(), record.id);
@@ -200,43 +200,43 @@ impl<E: Engine> Owner<E> {
     /// When there is something to do even if nobody asks.
     fn next_maintenance(&self) -> Option<Instant> {
         match self.state {
-            OwnerState::Open if self.store.mark.is_synced() => Some(Instant::now() + CHECK_INTERVAL),
-            OwnerState::Open => Some(self.mark_synced + MARK_SYNC_INTERVAL),
-            OwnerState::Full => Some(Instant::now() + CHECK_INTERVAL),
-            OwnerState::Failed { retry_at, .. } => Some(retry_at),
-            OwnerState::Lost => None,
+            ThreadState::Open if self.store.mark.is_synced() => Some(Instant::now() + CHECK_INTERVAL),
+            ThreadState::Open => Some(self.mark_synced + MARK_SYNC_INTERVAL),
+            ThreadState::Full => Some(Instant::now() + CHECK_INTERVAL),
+            ThreadState::Failed { retry_at, .. } => Some(retry_at),
+            ThreadState::Lost => None,
         }
     }
 
     fn run_maintenance(&mut self) {
         match self.state {
-            OwnerState::Open => {
-                if let Err(error) = self.tidy() {
+            ThreadState::Open => {
+                if let Err(error) = self.maintain() {
                     self.fail(&error, 1);
                 }
             }
-            OwnerState::Full => {
+            ThreadState::Full => {
                 if self.close_if_files_missing().is_none()
                     && space::check_room_again(&self.store.layout.directory).is_ok()
                 {
                     self.resume();
                 }
             }
-            OwnerState::Failed { retry_at, failures } if retry_at <= Instant::now() => self.reopen(failures),
-            OwnerState::Failed { .. } | OwnerState::Lost => {}
+            ThreadState::Failed { retry_at, failures } if retry_at <= Instant::now() => self.reopen(failures),
+            ThreadState::Failed { .. } | ThreadState::Lost => {}
         }
     }
 
-    fn tidy(&mut self) -> Result<(), LogError> {
+    fn maintain(&mut self) -> Result<(), LogError> {
         if !self.store.mark.is_synced() && self.mark_synced.elapsed() >= MARK_SYNC_INTERVAL {
             self.store.mark.sync().map_err(io_error("syncing the high-water mark"))?;
             self.mark_synced = Instant::now();
         }
-        self.with_engine("tidying up the log", Engine::tidy)
+        self.with_engine("maintaining the log", Engine::maintain)
     }
 
     /// Takes no more records, and tells everybody who asks why.
-    fn stop(&mut self, state: OwnerState, error: LogError) -> LogError {
+    fn stop(&mut self, state: ThreadState, error: LogError) -> LogError {
         self.state = state;
         *self.shared.closed.write() = Some(error.clone());
         error
@@ -245,7 +245,7 @@ impl<E: Engine> Owner<E> {
     /// Stops for good if the files are gone: whatever else has failed, that is the reason, and it does not pass.
     fn close_if_files_missing(&mut self) -> Option<LogError> {
         let gone = self.files.check().err().filter(|error| error.fault == Fault::FilesMissing)?;
-        Some(self.stop(OwnerState::Lost, gone))
+        Some(self.stop(ThreadState::Lost, gone))
     }
 
     /// Closes the log after an error, until it was opened again.
@@ -255,7 +255,7 @@ impl<E: Engine> Owner<E> {
         }
         failed_sync::write_marker_if_possible(&self.store.layout.not_synced);
         let detail = format!("{error}; the log reopens automatically once that works");
-        let state = OwnerState::Failed { retry_at: Instant::now() + REOPEN.delay(failures), failures };
+        let state = ThreadState::Failed { retry_at: Instant::now() + REOPEN.delay(failures), failures };
         self.stop(state, LogError::new(error.fault, detail))
     }
 
@@ -272,12 +272,12 @@ impl<E: Engine> Owner<E> {
             Ok(()) => match space::check_room_again(&self.store.layout.directory) {
                 Ok(()) => self.resume(),
                 Err(error) => {
-                    self.stop(OwnerState::Full, error);
+                    self.stop(ThreadState::Full, error);
                 }
             },
             // Neither damaged nor lost files come back by themselves.
             Err(error) if matches!(error.fault, Fault::Damaged | Fault::FilesMissing) => {
-                self.stop(OwnerState::Lost, error);
+                self.stop(ThreadState::Lost, error);
             }
             Err(error) => {
                 self.fail(&error, failures + 1);
@@ -289,9 +289,9 @@ impl<E: Engine> Owner<E> {
         // An engine may remove files of its own as it closes.
         self.files = OpenFiles::default();
         // What it has cached goes with it. It failed before, so that it fails to close is no news.
-        self.close_engine(Closing::AsIs).unwrap_or_else(|error| tracing::debug!("{error}"));
+        self.close_engine(CloseMode::LeaveFiles).unwrap_or_else(|error| tracing::debug!("{error}"));
         self.store.mark.settle().map_err(io_error("writing the high-water mark"))?;
-        let Opened { engine, last, files } = opening::open_engine(&self.store)?;
+        let OpenedEngine { engine, last, files } = opening::open_engine(&self.store)?;
         self.files = files;
         *self.shared.engine.write() = Some(engine);
         self.continue_from(last)
@@ -309,37 +309,37 @@ impl<E: Engine> Owner<E> {
     }
 
     fn resume(&mut self) {
-        self.state = OwnerState::Open;
+        self.state = ThreadState::Open;
         *self.shared.closed.write() = None;
-        self.take_ballast();
+        self.create_ballast();
     }
 
-    fn take_ballast(&self) {
-        space::take_ballast(&self.store.layout.directory, &self.store.layout.ballast);
+    fn create_ballast(&self) {
+        space::create_ballast(&self.store.layout.directory, &self.store.layout.ballast);
     }
 
     fn close(mut self) {
         let closed = match self.state {
-            OwnerState::Open | OwnerState::Full if self.changed => self
+            ThreadState::Open | ThreadState::Full if self.changed => self
                 .store
                 .mark
                 .settle()
                 .map_err(io_error("writing the high-water mark"))
-                .and_then(|()| self.close_engine(Closing::Tidy)),
-            OwnerState::Open | OwnerState::Full => self.close_engine(Closing::AsIs),
+                .and_then(|()| self.close_engine(CloseMode::Checkpoint)),
+            ThreadState::Open | ThreadState::Full => self.close_engine(CloseMode::LeaveFiles),
             // The next start looks at everything anyway.
-            OwnerState::Failed { .. } | OwnerState::Lost => Ok(()),
+            ThreadState::Failed { .. } | ThreadState::Lost => Ok(()),
         };
         if let Err(error) = closed {
             failed_sync::write_marker_if_possible(&self.store.layout.not_synced);
             tracing::warn!("the log could not be closed cleanly, but nothing is lost: {error}");
         }
-        self.close_engine(Closing::AsIs).unwrap_or_else(|error| tracing::debug!("{error}"));
+        self.close_engine(CloseMode::LeaveFiles).unwrap_or_else(|error| tracing::debug!("{error}"));
     }
 
-    fn close_engine(&self, closing: Closing) -> Result<(), LogError> {
+    fn close_engine(&self, mode: CloseMode) -> Result<(), LogError> {
         // Waits for readers, and keeps them waiting no longer than that.
         let engine = self.shared.engine.write().take();
-        engine.map_or(Ok(()), |engine| opening::close(engine, closing))
+        engine.map_or(Ok(()), |engine| opening::close(engine, mode))
     }
 }
