@@ -1,5 +1,5 @@
-//! The read model: all pets in memory, in chunks, in ascending id order, with an index for each status. Every page costs the
-//! same, wherever it starts, and is handed out without copying a pet.
+//! The read model: all pets in memory, in chunks, in ascending id order, with an index for each status. Every page
+//! costs the same, and no pet is copied to serve it.
 
 use std::mem;
 
@@ -19,7 +19,7 @@ pub struct MemoryReadModel(RwLock<Pets>);
 
 #[derive(Debug, Default)]
 struct Pets {
-    /// The chunks that no pet is added to any more.
+    /// The full chunks.
     full: Vec<PetChunk>,
     /// The chunk that grows.
     last: PetChunk,
@@ -31,7 +31,7 @@ struct Pets {
     version: Version,
 }
 
-/// Where a pet is: the number of its chunk, and its slot there.
+/// The number of a pet's chunk, and its slot there.
 #[derive(Debug, Clone, Copy)]
 struct PetLocation {
     chunk: usize,
@@ -94,7 +94,7 @@ impl Pets {
         self.count += 1;
     }
 
-    /// Begins a new chunk.
+    /// Starts a new chunk.
     fn close_last(&mut self) {
         let mut chunk = mem::take(&mut self.last);
         chunk.shrink();
@@ -110,14 +110,14 @@ impl Pets {
         self.chunk(chunk).slot_of(id).map(|slot| PetLocation { chunk, slot })
     }
 
-    /// Right behind the pet with this id, or where it would be.
+    /// The location after the pet with this id, which need not exist.
     fn after(&self, id: Option<PetId>) -> PetLocation {
         let Some(id) = id.map(PetId::get) else { return PetLocation { chunk: 0, slot: 0 } };
         let chunk = self.chunk_of(id);
         PetLocation { chunk, slot: self.chunk(chunk).slot_after(id) }
     }
 
-    /// The chunk that holds this id, if any does.
+    /// The only chunk that may hold this id.
     fn chunk_of(&self, id: i64) -> usize {
         self.first_ids.partition_point(|first| *first <= id).saturating_sub(1)
     }

@@ -1,16 +1,16 @@
-//! File descriptors: how many this process may have, and who gets them.
+//! File descriptors: the limit of this process, and how it is divided.
 
 use rustix::process::{Resource, Rlimit, getrlimit, setrlimit};
 
-/// Kept for our own files: the log, the key file, the connections to a storage engine, and what the runtime needs.
+/// Reserved for files of the service: the log, the key file, the connections to a storage engine, and the runtime.
 const OWN_FILES: u64 = 64;
 
-/// How many connections each listener may have open, so that our own files can always be opened.
+/// The number of connections of each listener, so that the service can always open its own files.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) struct ConnectionShares {
     pub(crate) clients: usize,
     pub(crate) admin: usize,
-    /// Connections that are told that they are one too many, on each of the two.
+    /// Connections over the limit that are open to send a 503, per listener.
     pub(crate) rejections: usize,
 }
 
@@ -20,13 +20,17 @@ pub(crate) fn raise_limit() -> u64 {
     match setrlimit(Resource::Nofile, Rlimit { current: maximum, maximum }) {
         Ok(()) => maximum.unwrap_or(u64::MAX),
         Err(error) => {
-            tracing::debug!("the limit on open files stays at {current:?}: {error}");
+            tracing::debug!(
+                target: "petstore::service",
+                limit = ?current, %error,
+                "cannot raise the limit on open files"
+            );
             current.unwrap_or(u64::MAX)
         }
     }
 }
 
-/// Divides what is left of `limit` descriptors: at most `wanted` shares, and at least one connection each.
+/// Divides `limit` descriptors, without the reserved ones: at most `wanted`, and at least one connection each.
 pub(crate) fn divide(limit: u64, wanted: ConnectionShares) -> ConnectionShares {
     let free = usize::try_from(limit.saturating_sub(OWN_FILES)).unwrap_or(usize::MAX);
     let rejections = wanted.rejections.min(free / 16).max(1);

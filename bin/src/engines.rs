@@ -61,22 +61,22 @@ static ENGINES: &[EngineEntry] = &[
 
 /// A storage engine that a store URL can select.
 pub(crate) struct EngineEntry {
-    /// The scheme of its URLs, and other spellings of it.
+    /// The scheme of its URLs, and its aliases.
     schemes: &'static [&'static str],
     pub(crate) location: Location,
     /// Whether other nodes may write to the same log.
     pub(crate) access: LogAccess,
     /// Opens the log, and creates it if it does not exist.
     pub(crate) open: fn(String) -> Opening<Log>,
-    /// Opens a log that exists, on a server that holds this commit if there are several, and creates nothing.
+    /// Opens an existing log, if possible on a server that holds this commit. Creates nothing.
     pub(crate) open_existing: fn(String, Version) -> Opening<Log>,
-    /// Opens a log that exists to read it, and changes nothing in it.
+    /// Opens an existing log read-only.
     pub(crate) read: fn(String) -> Opening<Source>,
-    /// Finds everything that can be read of a log that may be damaged, without changing it.
+    /// Finds every readable record of a log that may be damaged, without changing it.
     pub(crate) salvage: fn(String) -> Opening<SalvagedLog>,
 }
 
-/// Where an engine keeps its logs, which decides what follows the scheme in a URL.
+/// Where an engine keeps its logs, which determines what follows the scheme in a URL.
 pub(crate) enum Location {
     /// A path on this machine.
     Path,
@@ -87,8 +87,8 @@ pub(crate) enum Location {
     )]
     Server {
         form: &'static str,
-        /// The name of the log that a URL selects, by which it is recognised after a restart; `None` if the URL selects none.
-        /// It holds no password.
+        /// Returns the name of the log that a URL selects, by which it is recognised after a restart; `None` if the URL
+        /// selects none. It contains no password.
         log_name: fn(&str) -> Option<String>,
     },
     /// The memory of this process.
@@ -100,7 +100,7 @@ pub(crate) type Source = Arc<dyn LogSource>;
 pub(crate) type Opening<T> = Pin<Box<dyn Future<Output = Result<T, LogError>> + Send>>;
 
 impl EngineEntry {
-    /// The row of an engine that stores files on this machine.
+    /// The entry of an engine that stores files on this machine.
     pub(crate) const fn embedded<E: embedded::Engine>() -> Self {
         Self {
             schemes: &[E::NAME],
@@ -123,7 +123,7 @@ impl EngineEntry {
         self.schemes[0]
     }
 
-    /// The forms of the URLs of all engines.
+    /// The URL forms of all engines, for messages.
     pub(crate) fn url_forms() -> String {
         let forms = ENGINES.iter().map(|engine| match engine.location {
             Location::Path => format!("{}:PATH", engine.scheme()),
@@ -142,7 +142,7 @@ fn source(log: impl LogSource) -> Source {
     Arc::new(log)
 }
 
-/// Embedded engines read their files while they open, which would block the runtime.
+/// Opening an embedded engine blocks on the disk.
 fn blocking<T: Send + 'static>(open: impl FnOnce() -> Result<T, LogError> + Send + 'static) -> Opening<T> {
     Box::pin(async { tokio::task::spawn_blocking(open).await.expect("opening a log never panics") })
 }

@@ -1,9 +1,8 @@
-//! A log in one SQLite file, one row per commit, for operators who want to read their data with common tools.
-//! This file holds what is specific to SQLite; everything else is the mechanism in
-//! [`embedded`](super::embedded).
+//! A log in one SQLite file, one row per commit, for operators who want to read their data with common tools. This file
+//! holds only what is specific to SQLite; the rest is in [`embedded`](super::embedded).
 //!
-//! A commit is synced before it is visible: SQLite syncs its write-ahead log first and only then shows the
-//! commit to readers. So a crash cannot remove what a reader has seen.
+//! A commit is synced before it is visible: SQLite syncs its write-ahead log before it shows the commit to readers. So
+//! a crash cannot remove a commit that was read.
 
 mod connection;
 mod error_mapping;
@@ -29,10 +28,11 @@ use crate::private_files::{check_file, create_file};
 use connection::{READ_ONLY, READ_UNCHANGING, VERSION, WRITE, connect, holds_log};
 use error_mapping::log_error;
 
-/// After so many bytes the write-ahead log is moved into the database. Less than what stays free on any disk, so that
-/// there is always room for it.
+/// The size of the write-ahead log at which it is moved into the database. Smaller than the reserve on any disk, so
+/// that there is always room for it.
 const CHECKPOINT_BYTES: u64 = 1024 * 1024;
-/// What a commit takes in the write-ahead log beyond its own size: the rest of its pages, and one or two above.
+/// The space that a commit needs in the write-ahead log beyond its own size: the rest of its pages, and one or two
+/// parent pages.
 const COMMIT_OVERHEAD: u64 = 8 * 1024;
 
 const CREATE: &str = "\
@@ -47,14 +47,14 @@ const APPEND: &str = "INSERT INTO commits (position, id, bytes) VALUES (?1, ?2, 
 /// A log in a SQLite file.
 pub type SqliteLog = EmbeddedLog<Sqlite>;
 
-/// SQLite, open: one connection that writes, one that reads.
+/// An open database: one connection that writes, and one that reads.
 #[derive(Debug)]
 pub struct Sqlite {
     writer: Mutex<Connection>,
     reader: Mutex<Connection>,
     /// The write-ahead log.
     wal: PathBuf,
-    /// How much was written to it since the last checkpoint.
+    /// The number of bytes written to it since the last checkpoint.
     written: AtomicU64,
 }
 
@@ -72,12 +72,13 @@ impl Engine for Sqlite {
         holds_log(&connect(&layout.path, WRITE)?, &layout.path)
     }
 
-    /// Without the index, which SQLite creates again. They may be opened only while SQLite has the database closed:
-    /// closing them would give up the locks that SQLite has on it.
+    /// Without the index, which SQLite recreates. The files may be opened only while SQLite has the database closed:
+    /// closing a handle would release SQLite's locks.
     fn files(layout: &Layout) -> io::Result<Vec<PathBuf>> {
-        // SQLite follows no symbolic links here, but gives its files to the owner of the database, whatever they are.
+        // SQLite does not follow symbolic links here, but changes the owner of its files to that of the database, even
+        // through hard links.
         check_file(&layout.with_suffix("-shm"))?;
-        // The journal is there only while a database is being created.
+        // The journal exists only while a database is being created.
         let files = ["", "-wal", "-journal"].map(|ending| layout.with_suffix(ending));
         files.iter().try_for_each(|file| check_file(file))?;
         Ok(files.into_iter().filter(|file| file.exists()).collect())
@@ -91,10 +92,10 @@ impl Engine for Sqlite {
     fn open(layout: &Layout, acknowledged: Version) -> Result<Self, LogError> {
         let path = &layout.path;
         if length(path) == 0 {
-            // SQLite would begin anew, and delete the write-ahead log of a lost database.
+            // SQLite would create a new database, and delete the write-ahead log of a lost one.
             check_nothing_is_lost(acknowledged, Position::START, None)?;
-            // Created here rather than by SQLite, so that no other user can open it even for a moment. SQLite gives its
-            // own files the mode of the database.
+            // Created here, not by SQLite, so that no other user can ever open it. SQLite gives its other files the
+            // mode of the database.
             create_file(path).map_err(io_error("creating the log"))?;
         }
         let writer = connect(path, WRITE)?;
@@ -104,8 +105,8 @@ impl Engine for Sqlite {
         Self::new(layout, writer, READ_ONLY)
     }
 
-    /// In its place if everything is in the database: then SQLite needs neither locks nor an index. What is still in the
-    /// write-ahead log can be read only with an index, which a copy gets.
+    /// Opens the database in place if the write-ahead log is empty: then SQLite needs neither locks nor an index.
+    /// Otherwise it opens a copy, because reading the write-ahead log needs an index, which is a file.
     fn open_to_read(layout: &Layout, acknowledged: Version) -> Result<(Self, Option<StoreCopy>), LogError> {
         let [wal, journal] = ["-wal", "-journal"].map(|ending| length(&layout.with_suffix(ending)));
         if length(&layout.path) > 0 && wal + journal == 0 {
@@ -121,7 +122,7 @@ impl Engine for Sqlite {
         let writer = self.writer.lock();
         connection::set_up(&writer)?;
         if layout.has_failed_sync_marker() {
-            // Writes something that changes nothing, and syncs it: proof that the disk takes writes.
+            // A write that changes nothing, to prove that the disk accepts and syncs writes.
             writer.pragma_update(None, "user_version", VERSION).map_err(log_error("writing to the log"))?;
         }
         Ok(())
@@ -160,7 +161,7 @@ impl Engine for Sqlite {
     }
 
     fn close(self, mode: CloseMode) -> Result<(), LogError> {
-        // The reader goes first: it must not stand in the way of what is moved into the database.
+        // Close the reader first, because it would block the checkpoint.
         drop(self.reader);
         let writer = self.writer.into_inner();
         let is_empty = match mode {
@@ -170,11 +171,11 @@ impl Engine for Sqlite {
         connection::on_close(&writer, if is_empty { CloseMode::Checkpoint } else { CloseMode::LeaveFiles })
     }
 
-    /// Reads a copy: SQLite may repair while it reads, and what is damaged is to stay as it is.
+    /// Reads a copy: SQLite may repair while it reads, and the damaged files must stay unchanged.
     fn salvage(layout: &Layout, _: Option<Version>) -> Result<FoundRecords, LogError> {
         let copy = StoreCopy::temporary::<Self>(layout)?;
         let salvaged = Self::new(&copy.layout, connect(&copy.layout.path, READ_ONLY)?, READ_ONLY)?;
-        // Where even the last position cannot be told, the mark has to do.
+        // If even the last position cannot be read, the mark replaces it.
         let last = salvaged.last().map_or(Position::START, |last| last.position);
         Ok(FoundRecords { records: Box::new(salvaged), last, copy: Some(copy) })
     }
@@ -187,7 +188,7 @@ impl Sqlite {
     }
 }
 
-/// How long a file is; 0 if it is missing.
+/// The length of a file, or 0 if it is missing.
 fn length(path: &Path) -> u64 {
     path.metadata().map_or(0, |about| about.len())
 }

@@ -1,5 +1,5 @@
-//! A log that is only read. Nothing in its files is changed, so it works where nothing can be written, and root leaves no
-//! files behind in a store that belongs to another user.
+//! A read-only log. It changes no files, so it works on a read-only disk, and root leaves no files in the store of
+//! another user.
 
 use std::{fmt, fs::File, path::Path, sync::Arc, time::Duration};
 
@@ -17,18 +17,18 @@ use super::{
     shared,
 };
 
-/// A store that nobody can open to write to it for as long as this is held.
+/// A store opened read-only. While it is held, no process can open the store for writing.
 pub struct ReadOnlyLog {
     source: Arc<RecordSource>,
     head: Position,
     durability: Durability,
 }
 
-/// What the records are read from. They are dropped before the copy is.
+/// The source of the records. Fields are dropped in order: the records before the copy.
 pub(super) struct RecordSource {
     pub(super) records: Box<dyn Records>,
     pub(super) _copy: Option<StoreCopy>,
-    /// Missing where there is no lock to hold.
+    /// `None` if the store has no lock file.
     pub(super) _lock: Option<File>,
 }
 
@@ -37,12 +37,12 @@ impl ReadOnlyLog {
         Self { source: source.into(), head, durability }
     }
 
-    /// Opens the store at `path`, which has lost nothing. Blocks while it does so.
+    /// Opens the store at `path`, and checks that it is complete. Blocks.
     pub(super) fn open<E: Engine>(path: &Path) -> Result<Self, LogError> {
         let layout = E::layout(path);
         layout.check_kind()?;
         let lock = layout.lock_shared()?;
-        // Before the engine looks for itself: it may follow links.
+        // Checked first, because the engine may follow links.
         let files =
             E::files(&layout).map_err(|error| layout.rejected(&format!("cannot be opened ({error})")))?;
         let mark = HighWaterMark::read(&layout.mark)?;
@@ -61,7 +61,8 @@ impl ReadOnlyLog {
                 Ok(Self::new(source, last.position, durability))
             }
             Err(error) => {
-                close(engine, CloseMode::LeaveFiles).unwrap_or_else(|error| tracing::debug!("{error}"));
+                close(engine, CloseMode::LeaveFiles)
+                    .unwrap_or_else(|error| tracing::debug!(target: "petstore::storage", %error, "cannot close a failed engine"));
                 Err(error)
             }
         }

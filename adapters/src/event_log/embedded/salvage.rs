@@ -1,4 +1,4 @@
-//! Reads what is left of a store that can no longer be opened, without changing the store.
+//! Reads the intact records of a store that can no longer be opened, without changing the store.
 
 use std::{path::Path, sync::Arc};
 
@@ -14,17 +14,17 @@ use super::{
 };
 use crate::event_log::SalvagedLog;
 
-/// What an engine finds in files that may be damaged.
+/// The records that an engine finds in files that may be damaged.
 pub struct FoundRecords {
     /// The records that can be read.
     pub records: Box<dyn Records>,
     /// The last position that was found.
     pub last: Position,
-    /// What is read, if that is a copy.
+    /// The copy that is read, if the engine has made one.
     pub copy: Option<StoreCopy>,
 }
 
-/// Looks through the store at `path`. Blocks while it does so.
+/// Finds the readable records of the store at `path`. Blocks.
 pub(super) fn find<E: Engine>(path: &Path) -> Result<SalvagedLog, LogError> {
     let layout = E::layout(path);
     let lock = layout.lock_shared()?;
@@ -35,10 +35,10 @@ pub(super) fn find<E: Engine>(path: &Path) -> Result<SalvagedLog, LogError> {
     let durability = Durability {
         engine: "salvage",
         level: DurabilityLevel::Volatile,
-        promise: "nothing is written here: this is what is left of a damaged store".into(),
+        promise: "read-only: the intact records of a damaged store".into(),
         settings: vec![],
     };
     let log = ReadOnlyLog::new(RecordSource { records, _copy: copy, _lock: lock }, reach, durability);
-    // Without a mark, it is unknown what is missing at the end.
+    // Without a mark, missing commits at the end cannot be detected.
     Ok(SalvagedLog { log: Arc::new(log), reach, end_is_known: acknowledged.is_some() })
 }

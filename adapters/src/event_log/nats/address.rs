@@ -10,7 +10,7 @@ use crate::event_log::{environment::Environment, loopback::is_loopback};
 /// The servers, the stream and how to connect. `Debug` and `Display` show no secrets.
 #[derive(Clone, PartialEq, Eq)]
 pub(super) struct Address {
-    /// `host:port` of the servers to try first; they tell the client about the rest of the cluster.
+    /// `host:port` of the servers to try first. They announce the rest of the cluster.
     pub(super) servers: Vec<String>,
     /// The name of the stream.
     pub(super) stream: String,
@@ -47,10 +47,10 @@ pub(super) struct TlsOptions {
 /// Whether the connection must be encrypted.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub(super) enum TlsMode {
-    /// If the server demands it. The default, if all servers are on this machine.
+    /// If the server requires it. The default if all servers are on this machine.
     #[default]
     ServerDecides,
-    /// The same on a network that the operator trusts (`tls=off`).
+    /// The same on a network, which the operator trusts (`tls=off`).
     Waived,
     /// Always, with a certificate that is trusted (`tls=required`). The default on a network.
     Required,
@@ -88,7 +88,7 @@ impl Address {
             monitors: vec![],
         };
         address.apply(query)?;
-        // Otherwise whoever sits between could pretend to be a server without TLS.
+        // Otherwise an attacker in between could pretend to be a server without TLS.
         if address.tls.mode == TlsMode::ServerDecides
             && !address.servers.iter().all(|server| is_local(server))
         {

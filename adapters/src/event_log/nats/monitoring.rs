@@ -1,4 +1,4 @@
-//! Asks the monitoring endpoint of a NATS server for the server's name and how it syncs.
+//! Reads the name and the sync setting of a server from its monitoring endpoint.
 
 use std::{fmt, io, time::Duration};
 
@@ -8,15 +8,15 @@ use tokio::time;
 use crate::service_client::{self, ServiceClient};
 
 const TIMEOUT: Duration = Duration::from_secs(2);
-/// Monitoring pages take a few kilobytes; anything longer is something else.
+/// Monitoring pages have a few kilobytes; a longer response is something else.
 const PAGE_MAX: usize = 1024 * 1024;
 
-/// When a server syncs what it stored.
+/// When a server syncs stored messages.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(super) enum SyncSetting {
     /// Before it acknowledges.
     Always,
-    /// At this interval, whatever it has acknowledged in between.
+    /// At this interval, independent of acknowledgements.
     Every(Duration),
 }
 
@@ -49,7 +49,7 @@ struct Config {
     sync_interval: u64,
 }
 
-/// Asks the monitoring endpoint at `host`, and returns the host with the server's name and setting.
+/// Requests the monitoring page at `host`, and returns the host with the server's name and setting.
 pub(super) async fn ask(host: String) -> (String, io::Result<(String, SyncSetting)>) {
     let answer = match time::timeout(TIMEOUT, get(&host)).await {
         Ok(answer) => answer,

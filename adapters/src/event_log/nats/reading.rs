@@ -17,7 +17,7 @@ use super::{
     stream::commits_subject,
 };
 
-/// The most bytes to request at once, so that a server need not buffer more for one slow reader.
+/// The maximum number of bytes per request, so that a server does not buffer more for a slow reader.
 const BYTES_MAX: usize = 8 * 1024 * 1024;
 /// Well below what the client buffers for a subscription before it drops messages.
 const RECORDS_MAX: usize = 16_384;
@@ -28,7 +28,7 @@ struct StoredMessage {
 }
 
 /// Reads records after `after` from one replica, up to the first gap. The replica may lag behind the leader or not
-/// answer, so there may be fewer than the leader has, or none.
+/// reply, so the result may be shorter than what the leader has, or empty.
 pub(super) async fn from_any_replica(
     connection: &NatsConnection,
     stream: &str,
@@ -52,8 +52,8 @@ pub(super) async fn from_any_replica(
             answer = time::timeout(RESPONSE_TIMEOUT, answers.next()) => answer.ok().flatten(),
             _ = epoch.changed() => None,
         };
-        // Silence and gaps just end the batch: what came before is sound. A status marks the end of the batch, or
-        // says that there is nothing to read or no responder.
+        // A timeout or a gap ends the batch. A status message marks the end of the batch, or reports that there is no
+        // record or no responder.
         let Some(answer) = answer.filter(|answer| answer.status.is_none()) else { break };
         if sequence(&answer) != Some(last.next().0) {
             break;
@@ -93,7 +93,7 @@ pub(super) async fn from_leader(
         }
         Err(ApiFailure::Rejected(error)) if error.error_code() == ErrorCode::NO_MESSAGE_FOUND => Ok(None),
         Err(ApiFailure::Rejected(error)) => {
-            Err(unreachable(format!("NATS refused to read stream {stream}: {error}")))
+            Err(unreachable(format!("NATS rejected a read of stream {stream}: {error}")))
         }
         Err(ApiFailure::NoResponse(error)) => Err(error),
     }
@@ -106,8 +106,9 @@ fn commit_id(headers: Option<&HeaderMap>) -> Option<CommitId> {
 
 fn foreign(stream: &str, position: Position) -> LogError {
     let detail = format!(
-        "the message at position {position} of stream {stream} was not published by petstore, because it has no header {COMMIT_ID}: let only petstore's user \
-         publish on {}, and move the log to a new stream with petstore log salvage",
+        "the message at position {position} of stream {stream} was not published by petstore: it has no header \
+         {COMMIT_ID}; allow only petstore's user to publish on {}, and move the log to a new stream with petstore log \
+         salvage",
         commits_subject(stream)
     );
     LogError::new(Fault::Foreign, detail)

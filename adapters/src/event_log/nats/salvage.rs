@@ -1,4 +1,4 @@
-//! Reads what is left of a stream that has lost messages, or whose settings drop some.
+//! Reads the remaining messages of a stream that has lost messages, or whose settings drop some.
 
 use std::time::Duration;
 
@@ -13,7 +13,7 @@ use super::{Address, connection::NatsConnection, reading, stream};
 pub struct SalvagedStream {
     pub(super) address: Address,
     pub(super) connection: NatsConnection,
-    /// The last sequence that the stream has given out.
+    /// The last sequence of the stream.
     pub(super) last: Position,
 }
 
@@ -58,7 +58,7 @@ impl LogSource for SalvagedStream {
         Durability {
             engine: "salvage",
             level: DurabilityLevel::Volatile,
-            promise: "nothing is written here: this is what is left of a damaged stream".into(),
+            promise: "read-only: the remaining messages of a damaged stream".into(),
             settings: vec![],
         }
     }

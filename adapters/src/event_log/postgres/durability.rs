@@ -1,13 +1,13 @@
-//! What the server does before it acknowledges a commit, read from its settings.
+//! The durability of a commit, derived from the settings of the server.
 
 use application::ports::{Durability, DurabilityLevel};
 use tokio_postgres::{Client, Error};
 
-/// Every setting that decides whether an acknowledged commit survives a crash.
+/// The settings on which the durability of an acknowledged commit depends.
 const SETTINGS: [&str; 5] =
     ["server_version", "fsync", "synchronous_commit", "full_page_writes", "synchronous_standby_names"];
 
-/// Their values, and the kind of the table: a crash empties one that is not logged.
+/// Reads the settings, and the persistence of the table: a crash empties an unlogged table.
 const SETTINGS_SQL: &str = "\
     SELECT setting, current_setting(setting) FROM unnest($1::text[]) AS setting UNION ALL \
     SELECT 'table', CASE relpersistence WHEN 'u' THEN 'UNLOGGED' ELSE 'logged' END \

@@ -19,30 +19,30 @@ use super::{
 };
 use crate::event_log::IfMissing;
 
-/// The delay after a failed attempt to connect. Until then, callers get its error.
+/// The delay after a failed attempt to connect. Until then, calls get its error.
 const RETRY: Backoff = Backoff::new(Duration::from_millis(100), Duration::from_secs(1));
-/// The delay before another server is tried instead of one that lacks the newest commit.
+/// The delay before other servers are tried again, while the connected one lacks the newest commit.
 const BEHIND_DELAY: Duration = Duration::from_secs(1);
-/// How long a server may take to answer a question about its state.
+/// How long a server may take to report its settings.
 const RESPONSE_TIMEOUT: Duration = Duration::from_secs(2);
-/// How long its synchronous standbys may take to catch up with it.
+/// How long the synchronous standbys may take to catch up.
 const STANDBY_TIMEOUT: Duration = Duration::from_secs(4);
-/// How old the known durability may be before the server is asked again.
+/// The maximum age of the known durability settings.
 const DURABILITY_AGE_MAX: Duration = Duration::from_secs(1);
 
-/// The connection to the primary. Every use reconnects if need be, so polling is enough to get it back.
+/// The connection to the primary. Every use reconnects if necessary.
 pub(super) struct Link {
     settings: ConnectionSettings,
     state: Mutex<LinkState>,
     /// The newest commit that this node has read or appended: servers that hold it are preferred.
     newest: SyncMutex<Version>,
-    /// What the server promised, and when it was asked.
+    /// The durability that the server reported, and when.
     durability: RwLock<(Durability, Instant)>,
 }
 
 enum LinkState {
     Connected(Arc<Session>),
-    /// Connected to a server that lacks the newest commit, until another one can be used.
+    /// Connected to a server that lacks the newest commit, until a better one is found.
     Behind {
         session: Arc<Session>,
         try_again: Instant,
@@ -65,7 +65,7 @@ impl Link {
         let Attempt { session, errors } = Session::open(&settings, if_missing, newest).await;
         let may_appear = errors.iter().any(|error| error.fault == Fault::Unreachable);
         let session = match session {
-            // Whoever opens the log finds out what it lacks.
+            // The caller checks which commits the log lacks.
             Some((session, holds)) if holds == HeldCommits::Newest || !may_appear => session,
             Some(_) | None => return Err(error_mapping::combined(errors)),
         };
@@ -112,7 +112,7 @@ impl Link {
     }
 
     async fn reconnect(&self) -> Result<(Session, HeldCommits), LogError> {
-        // Tables that existed are not created again: a log that has vanished is not an empty log.
+        // Missing tables are not recreated: a log that has vanished is not an empty log.
         let newest = *self.newest.lock();
         let Attempt { session, errors } = Session::open(&self.settings, IfMissing::Fail, newest).await;
         let (session, holds) = session.ok_or_else(|| error_mapping::combined(errors))?;
@@ -139,7 +139,7 @@ impl Link {
         }
     }
 
-    /// Asks the server from time to time, because its settings can change while it runs.
+    /// Refreshes the durability, because the settings of the server can change while it runs.
     pub(super) async fn refresh_durability(&self, session: &Session) {
         if self.durability.read().1.elapsed() >= DURABILITY_AGE_MAX
             && let Ok(durability) = durability_of(session).await

@@ -1,8 +1,8 @@
-//! Finds, without sled, what is left of a store that can no longer be opened: the chunks in sled's file.
+//! Finds intact records in the file of a sled store that can no longer be opened, without using sled.
 //!
-//! Nothing is written, not even a lock. Chunks are recognised by their headers and checksums, so damage costs
-//! only the records that it hits, whatever it does to sled's pages, headers and snapshots. Old copies of a
-//! chunk, which sled leaves behind when it moves pages, are as good as new ones.
+//! Nothing is written, not even a lock. Chunks are found by their headers and checksums, so damage costs only the
+//! records that it hits, even if it destroys sled's pages, headers or snapshots. Old copies of a chunk, which sled
+//! leaves when it moves pages, are equally good.
 
 use std::{fs::File, io};
 
@@ -18,10 +18,10 @@ use crate::{
     private_files::open_to_read,
 };
 
-/// So much of the file is looked at in one go, and a chunk more, so that none is missed between two blocks.
+/// The number of bytes scanned at a time, plus one chunk, so that no chunk is missed between two blocks.
 const BLOCK: usize = 4 * 1024 * 1024;
 
-/// The whole records in the file.
+/// The complete records in the file.
 #[derive(Debug)]
 struct FoundChunks {
     file: File,
@@ -29,15 +29,15 @@ struct FoundChunks {
     records: Vec<CompleteRecord>,
 }
 
-/// A record of which every chunk was found.
+/// A record whose chunks were all found.
 #[derive(Debug)]
 struct CompleteRecord {
     version: Version,
-    /// Where its chunks start in the file.
+    /// The offsets of its chunks.
     places: Vec<u64>,
 }
 
-/// Looks through sled's file.
+/// Scans sled's file.
 pub(super) fn find(layout: &Layout, acknowledged: Option<Version>) -> Result<FoundRecords, LogError> {
     let find = || {
         let file = open_to_read(&super::records(layout))?;
@@ -72,13 +72,13 @@ impl FoundChunks {
         let (version, bytes) = chunks::assemble(position, |number| {
             let place = record.places.get(number as usize).ok_or_else(changed)?;
             read(&self.file, *place, CHUNK_MAX)
-                .map_err(|error| damaged(position, &format!("a part of it cannot be read ({error})")))
+                .map_err(|error| damaged(position, &format!("a chunk of it cannot be read ({error})")))
         })?;
         if version == record.version { Ok(bytes) } else { Err(changed()) }
     }
 }
 
-/// Every sound chunk in the file and where it starts.
+/// Returns every intact chunk in the file, with its offset.
 fn pieces(file: &File) -> io::Result<Vec<(Header, u64)>> {
     let mut pieces = Vec::new();
     let mut offset = 0;
@@ -96,11 +96,11 @@ fn pieces(file: &File) -> io::Result<Vec<(Header, u64)>> {
     }
 }
 
-/// Puts chunks together to one whole record per position.
+/// Assembles chunks into one complete record per position.
 ///
-/// A position can have two commits in the file: one that was never acknowledged, because the process ended
-/// while it was written, and the one that took its place. The mark knows which one counts at its own
-/// position; elsewhere it is the one that was made later, which its id tells.
+/// A position can have two commits in the file: one that was never acknowledged, because the process ended while it was
+/// written, and the one that replaced it. At the position of the mark, the mark decides; elsewhere, the newer commit
+/// wins, by its id.
 fn whole_records(mut pieces: Vec<(Header, u64)>, mark: Option<Version>) -> Vec<CompleteRecord> {
     let commit =
         |header: &Header| (header.version.position, header.version.commit.map(|commit| commit.0), header.len);

@@ -20,7 +20,7 @@ pub(super) async fn run(file: &Path, url: &StoreUrl) -> anyhow::Result<()> {
     let mut opened = File::open(file).with_context(cannot_open)?;
     let (mut progress, mut largest) = (ProgressDisplay::without_end(), 0);
     if opened.metadata().with_context(cannot_open)?.is_file() {
-        // A target that looks complete and is not would be worse than no target.
+        // Check the whole file first: a partial import would look complete.
         let complete = transfer::check_export(BufReader::new(&opened))
             .await
             .map_err(|broken| anyhow!("{} is not a complete export: {broken}", file.display()))?;
@@ -30,7 +30,7 @@ pub(super) async fn run(file: &Path, url: &StoreUrl) -> anyhow::Result<()> {
     import(BufReader::new(opened), largest, url, progress).await
 }
 
-/// Imports records of which the largest has so many bytes, as far as that is known.
+/// Imports records. `largest` is the size of the largest one, or 0 if unknown.
 async fn import(
     lines: impl BufRead,
     largest: usize,
