@@ -4,7 +4,7 @@ use thiserror::Error;
 
 use crate::{NewPet, Pet, PetEvent, PetId};
 
-/// All pets as one consistency boundary. It keeps only the last assigned id; the pets themselves are in the read model.
+/// All pets as one consistency boundary. It keeps only the assigned ids; the pets themselves are in the read model.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct Inventory {
     last_id: Option<PetId>,

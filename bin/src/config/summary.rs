@@ -9,7 +9,8 @@ impl ServeArguments {
     pub(crate) fn log(&self) {
         let limit = |limit: Option<RateLimit>| limit.map(|limit| limit.to_string());
         tracing::info!(
-            target: "petstore::service", version = env!("CARGO_PKG_VERSION"),
+            target: "petstore::service",
+            version = env!("CARGO_PKG_VERSION"),
             pid = std::process::id(),
             listen = %self.listen,
             ops_listen = self.ops_listen.map(display),
