@@ -60,7 +60,7 @@ impl DecodeError {
 }
 
 /// The number of the record format.
-const FORMAT: u64 = 2;
+pub const FORMAT: u64 = 2;
 /// The first bytes of every record of that format.
 const PREFIX: &[u8] = b"{\"v\":2,";
 /// The checksum is in the last bytes of a record of any format: `,"crc32c":"` 8 digits `"}`.

@@ -3,7 +3,7 @@
 use domain::Inventory;
 
 use crate::{
-    commit::{Commit, Version},
+    commit::{Commit, NodeId, Version},
     digest::Digest,
     ports::{Fault, LogError, Position},
 };
@@ -25,6 +25,18 @@ impl Default for History {
         let (version, inventory) = Default::default();
         Self { version, inventory, head_hash: Digest::of(b"") }
     }
+}
+
+/// Rejects a log that ends with this commit if a salvage has not finished it.
+pub(crate) fn check_complete(last: &Commit) -> Result<(), LogError> {
+    if last.node != NodeId::UNFINISHED_SALVAGE {
+        return Ok(());
+    }
+    let detail = format!(
+        "the log is an unfinished salvage that ends at position {}: delete it, and salvage again into an empty log",
+        last.position
+    );
+    Err(LogError::new(Fault::CannotOpen, detail))
 }
 
 impl History {

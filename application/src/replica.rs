@@ -11,9 +11,9 @@ use tokio::{
 
 use crate::{
     codec,
-    commit::NodeId,
     digest::Digest,
     health::Health,
+    history,
     log_position::{self, LogPosition},
     node_state::NodeState,
     ports::{EventLog, Fault, LogError, LogIdentity, Position, ReadBound, StoredRecord, Version},
@@ -77,7 +77,7 @@ impl Replica {
             }
             match (before.not_ready(), health.not_ready()) {
                 (None, Some(error)) => {
-                    tracing::error!(target: "petstore::log", fault = %error.fault, %error, "not ready")
+                    tracing::error!(target: "petstore::log", fault = %error.fault, %error, "not ready");
                 }
                 (Some(_), None) => tracing::info!(target: "petstore::log", "ready again"),
                 (Some(old), Some(new)) if old != new => {
@@ -120,16 +120,8 @@ impl Replica {
     async fn check_complete(&self) -> Result<(), LogError> {
         let position = self.state.version().position;
         let last = self.log.read(before(position), ReadBound::ONE).await?;
-        match last.first().map(codec::decode_stored).transpose()? {
-            Some(commit) if commit.node == NodeId::UNFINISHED_SALVAGE => {
-                let detail = format!(
-                    "the log is an unfinished salvage that ends at position {position}: delete it, and salvage again into an \
-                     empty log"
-                );
-                Err(LogError::new(Fault::CannotOpen, detail))
-            }
-            Some(_) | None => Ok(()),
-        }
+        let last = last.first().map(codec::decode_stored).transpose()?;
+        last.as_ref().map_or(Ok(()), history::check_complete)
     }
 
     /// Applies the commits of other nodes after `base`, or the first part of them. Reads once, because other nodes may

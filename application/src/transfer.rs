@@ -20,7 +20,7 @@ use crate::{
     codec,
     commit::Commit,
     digest::Digest,
-    history::History,
+    history::{self, History},
     ports::{LogError, LogSource, Position, ReadBound, StoredRecord},
 };
 
@@ -35,22 +35,26 @@ pub struct Broken<E: std::error::Error> {
 }
 
 /// Reads the whole log, and passes each record to `visit` with its commit. Every record is checked: its checksum, its
-/// version, its position, and that it does not contradict the previous ones. The first error ends the walk.
+/// version, its position, and that it does not contradict the previous ones. The first error ends the walk. The log of an
+/// unfinished salvage is rejected at its end.
 pub async fn walk<E: std::error::Error + From<LogError>>(
     log: &dyn LogSource,
     mut visit: impl AsyncFnMut(&StoredRecord, &Commit) -> Result<(), E>,
 ) -> Result<Tally, Broken<E>> {
     let mut checked = Checked::default();
     let walked = async {
+        let mut last = None;
         loop {
             let records = checked.tally.read_next(log, ReadBound::BATCH).await?;
             if records.is_empty() {
+                last.as_ref().map_or(Ok(()), history::check_complete)?;
                 return Ok(());
             }
             for record in records {
                 let commit = checked.check_next(&record)?;
                 visit(&record, &commit).await?;
                 checked.tally.add_commit(record, &commit);
+                last = Some(commit);
             }
         }
     };

@@ -34,7 +34,7 @@ pub(crate) const APPEND_TIMEOUT: Duration = Duration::from_secs(5);
 const RETRY_DELAY: Duration = Duration::from_millis(500);
 /// The interval at which an idle writer checks a log without a follower.
 const IDLE_CHECK_INTERVAL: Duration = Duration::from_secs(1);
-/// The maximum number of yields before a commit is made of the requests that have arrived (docs/decisions/0058).
+/// The maximum number of yields before a commit is made of the requests that have arrived (docs/decisions/0012).
 const MAX_YIELDS: usize = 6;
 /// The maximum number of consecutive yields without a new request. One is not enough: the runtime runs a task that has
 /// yielded before the tasks whose sockets have just become ready.

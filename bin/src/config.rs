@@ -27,6 +27,7 @@ use crate::{
         completions::CompletionsArguments, health::HealthArguments, keys::KeysCommand, man::ManArguments,
     },
     store_url::StoreUrl,
+    version,
     wire::StoreOptions,
 };
 
@@ -34,7 +35,7 @@ pub(crate) use log::{AccessArguments, LogCommand, SourceArgument};
 
 /// An inventory service for a pet store, on a durable append-only log.
 #[derive(Debug, Parser)]
-#[command(name = "petstore", version, propagate_version = true, max_term_width = 100)]
+#[command(name = "petstore", version, long_version = version::LONG.as_str(), propagate_version = true, max_term_width = 100)]
 pub(crate) struct Cli {
     #[command(subcommand)]
     pub(crate) command: Command,
@@ -151,7 +152,7 @@ pub(crate) struct ServeArguments {
     /// Allow plain HTTP on an address that other machines can reach. Use it only behind a proxy that terminates TLS.
     #[arg(long, help_heading = "TLS", env = "PETSTORE_INSECURE_HTTP")]
     pub(crate) insecure_http: bool,
-    /// Allow plain HTTP on --ops-listen addresses that other machines can reach, but not on --listen.
+    /// Like --insecure-http, but only for --ops-listen.
     #[arg(long, help_heading = "TLS", env = "PETSTORE_OPS_INSECURE_HTTP")]
     pub(crate) ops_insecure_http: bool,
     /// Serve HTTPS on both listeners, with this certificate chain (PEM). A changed file is loaded within two seconds,

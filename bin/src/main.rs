@@ -9,6 +9,7 @@ mod engines;
 mod output;
 mod service_manager;
 mod store_url;
+mod version;
 mod wire;
 
 use std::process::ExitCode;

@@ -41,6 +41,28 @@ fn an_unchanged_page_or_pet_gets_304() {
 }
 
 #[test]
+fn a_failing_if_match_gets_412_before_any_304() {
+    let app = App::start();
+    app.post(REX);
+    for path in ["/v1/pets", "/v1/pets?status=sold", "/v1/pets/1", "/openapi.json"] {
+        let whole = app.get(path);
+        let tag = whole.header("etag").unwrap();
+        let if_match = |value: &str| app.call("GET", path).header("If-Match", value);
+        for held in [tag.to_owned(), format!("\"x\", {tag}"), "*".into()] {
+            assert_eq!(if_match(&held).send().body, whole.body, "{path} {held}");
+            assert_eq!(if_match(&held).header("If-None-Match", tag).send().status, 304, "{path} {held}");
+        }
+        for other in ["\"x\"".to_owned(), format!("W/{tag}"), String::new(), "x".into()] {
+            if_match(&other).send().error(412, "precondition_failed");
+            if_match(&other).header("If-None-Match", tag).send().error(412, "precondition_failed");
+        }
+    }
+    app.call("GET", "/v1/pets/2").header("If-Match", "*").send().error(404, "not_found");
+    let create = app.call("POST", "/v1/pets").header("If-Match", "\"x\"").header("If-None-Match", "*");
+    assert_eq!(create.json(REX).send().status, 201, "a create has no preconditions");
+}
+
+#[test]
 fn a_new_pet_changes_every_list_and_no_pet() {
     let app = App::start();
     app.post(REX);

@@ -1,4 +1,4 @@
-//! Clients as users write them: one that a generator makes from the document, and the examples in the README.
+//! Clients as users write them: one that a generator makes from the document, and the examples in `README.md` and `docs/api.md`.
 
 use std::{env, fs, process::Command};
 
@@ -41,9 +41,21 @@ fn a_generated_client_adds_and_lists_pets() {
 }
 
 #[test]
-fn the_curl_commands_in_the_readme_work_when_pasted() {
+fn the_quick_start_of_the_readme_works_when_pasted() {
     let app = App::start();
-    let printed = run_snippet(&app, &address(&app), "sh", &mut Command::new("bash"));
+    let block = snippet("README.md", "Quick start", "sh");
+    let (serve, requests) = block.split_once('\n').expect("more than one command");
+    assert_eq!(serve, "cargo run --release -- serve", "the harness has started the service instead");
+    let printed = run_snippet(&app, &address(&app), requests, &mut Command::new("bash"));
+    let rex = r#"{"id":1,"name":"Rex","categoryId":7,"status":"available"}"#;
+    assert_eq!(printed.trim_end(), format!("{rex}[{rex}]"));
+}
+
+#[test]
+fn the_curl_commands_in_the_api_page_work_when_pasted() {
+    let app = App::start();
+    let code = snippet("docs/api.md", "Examples", "sh");
+    let printed = run_snippet(&app, &address(&app), &code, &mut Command::new("bash"));
     assert_eq!(printed.matches("HTTP/1.1 201 Created").count(), 3, "{printed}");
     assert_eq!(printed.matches("HTTP/1.1 200 OK").count(), 2, "{printed}");
     assert!(printed.to_lowercase().contains("idempotency-replayed: true"), "{printed}");
@@ -52,7 +64,7 @@ fn the_curl_commands_in_the_readme_work_when_pasted() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn the_python_and_javascript_in_the_readme_add_one_pet_even_if_the_response_is_lost() {
+async fn the_python_and_javascript_in_the_api_page_add_one_pet_even_if_the_response_is_lost() {
     for (language, command) in [("python", &mut python_tool("python")), ("js", &mut Command::new("node"))] {
         let app = App::start();
         for _ in 0..120 {
@@ -60,7 +72,8 @@ async fn the_python_and_javascript_in_the_readme_add_one_pet_even_if_the_respons
         }
         let proxy = CutProxy::start(app.address()).await;
         proxy.lose_the_response_to("POST /v1/pets");
-        let printed = run_snippet(&app, &proxy.address().to_string(), language, command);
+        let code = snippet("docs/api.md", "Examples", language);
+        let printed = run_snippet(&app, &proxy.address().to_string(), &code, command);
         assert_eq!(proxy.lost_responses(), 1, "{language}");
         let listed: Vec<_> =
             printed.lines().filter(|line| line.ends_with("Rex") || line.ends_with("Bella")).collect();
@@ -69,21 +82,21 @@ async fn the_python_and_javascript_in_the_readme_add_one_pet_even_if_the_respons
     }
 }
 
-/// Runs a block of the README as a user would who has just started the service.
-fn run_snippet(app: &App, address: &str, language: &str, command: &mut Command) -> String {
+/// Runs a block of the documentation as a user would who has just started the service.
+fn run_snippet(app: &App, address: &str, code: &str, command: &mut Command) -> String {
     let directory = tempfile::tempdir().unwrap();
     fs::create_dir(directory.path().join("petstore-data")).unwrap();
     fs::write(directory.path().join("petstore-data/first-key"), format!("{}\n", app.key)).unwrap();
-    let code = snippet(language).replace("127.0.0.1:8080", address);
-    let file = directory.path().join(if language == "js" { "snippet.mjs" } else { "snippet" });
-    fs::write(&file, code).unwrap();
+    // Node.js needs the extension, the others ignore it.
+    let file = directory.path().join("snippet.mjs");
+    fs::write(&file, code.replace("127.0.0.1:8080", address)).unwrap();
     succeed(command.arg(&file).current_dir(directory.path()))
 }
 
-/// The first block of this language in the section about calls.
-fn snippet(language: &str) -> String {
-    let readme = fs::read_to_string(root().join("README.md")).unwrap();
-    let section = readme.split_once("\n## Call it\n").expect("a section about calls").1;
+/// The first block of this language in a section of a page.
+fn snippet(page: &str, section: &str, language: &str) -> String {
+    let text = fs::read_to_string(root().join(page)).unwrap();
+    let section = text.split_once(&format!("\n## {section}\n")).expect("the section").1;
     let block = section.split_once(&format!("```{language}\n")).expect("a block of this language").1;
     block.split_once("\n```").expect("the end of the block").0.to_owned()
 }

@@ -15,7 +15,7 @@ mod proxy;
 mod tools;
 
 pub use app::App;
-pub use browser::{Browser, SCREENSHOTS};
+pub use browser::Browser;
 pub use faulty_log::{FaultyLog, LogFault, in_format};
 pub use history::{added, history};
 pub use http::{Call, Response, ids, raw};

@@ -10,6 +10,7 @@ use std::{
 };
 
 use harness::{App, Finished, eventually, key_file, petstore, program};
+use serde_json::Value;
 use tempfile::TempDir;
 
 use super::tls::Secure;
@@ -77,7 +78,7 @@ fn an_address_in_use_is_named_with_the_cause() {
     ]);
     check_rejected(
         &rejected,
-        "petstore: this machine does not have the address 192.0.2.1: choose another with --listen\n",
+        "petstore: this machine does not have the address 192.0.2.1: choose another one with --listen\n",
     );
 }
 
@@ -151,7 +152,7 @@ fn a_file_without_a_certificate_is_named() {
         let ca = ca.to_str().unwrap();
         let rejected = petstore(["health", "https://127.0.0.1:1", "--ca", ca]);
         assert_eq!(rejected.code, Some(3), "{rejected:?}");
-        let sentence = format!("{ca} holds no usable certificate: there is none in it (PEM)\n");
+        let sentence = format!("{ca} holds no usable certificate: it contains no PEM certificate\n");
         assert!(rejected.stderr.contains(&sentence), "{content:?}: {rejected:?}");
     }
 }
@@ -215,6 +216,26 @@ fn a_command_that_cannot_print_its_result_fails() {
     check_rejected(&health, "petstore: cannot write to /dev/full: No space left on device (os error 28)\n");
     let verified = petstore(["log", "verify", "--store", &imported]);
     assert_eq!(verified.code, Some(0), "what was imported is there: {verified:?}");
+}
+
+#[test]
+fn a_manifest_with_a_changed_field_is_rejected() {
+    let (folder, store) = store_with(2);
+    let export = petstore(["log", "export", "--store", &store]).stdout;
+    let manifest: Value = serde_json::from_str(export.lines().last().unwrap()).unwrap();
+    let (file, imported) = (folder.path().join("export.jsonl"), folder.path().join("imported"));
+    let imported = format!("sled:{}", imported.display());
+    for field in ["first", "last", "commits", "events", "bytes", "sha256", "head"] {
+        let mut changed = manifest.clone();
+        let value = &mut changed["manifest"][field];
+        *value = value.as_u64().map_or("0".into(), |number| (number + 1).into());
+        let (records, _) = export.trim_end().rsplit_once('\n').unwrap();
+        fs::write(&file, format!("{records}\n{changed}\n")).unwrap();
+        let rejected = petstore(["log", "import", file.to_str().unwrap(), "--store", &imported]);
+        assert_eq!(rejected.code, Some(1), "{field}: {rejected:?}");
+        assert_eq!(rejected.stderr.lines().count(), 1, "{field}: {}", rejected.stderr);
+        assert!(rejected.stderr.contains("line 3 of the file is a manifest that does not match"), "{field}");
+    }
 }
 
 #[test]

@@ -43,12 +43,17 @@ fn value(metrics: &str, series: &str) -> f64 {
     line.unwrap_or_else(|| panic!("{series} in {metrics}")).parse().unwrap()
 }
 
-/// Every expression of the dashboard and of the alert rules.
-fn expressions() -> Vec<String> {
+/// Every expression of the dashboard.
+fn dashboard_expressions() -> Vec<String> {
     let dashboard: Value = serde_json::from_str(&text("dashboard.json")).unwrap();
     let panels = dashboard["panels"].as_array().unwrap();
     let targets = panels.iter().filter_map(|panel| panel["targets"].as_array()).flatten();
-    let mut found: Vec<_> = targets.map(|target| target["expr"].as_str().unwrap().to_owned()).collect();
+    targets.map(|target| target["expr"].as_str().unwrap().to_owned()).collect()
+}
+
+/// Every expression of the dashboard and of the alert rules.
+fn expressions() -> Vec<String> {
+    let mut found = dashboard_expressions();
     let rules = text("alerts.yml");
     let mut lines = rules.lines();
     while let Some(line) = lines.next() {
@@ -80,6 +85,20 @@ fn every_metric_that_the_dashboard_and_the_alerts_name_exists() {
     assert!(names.len() > 30, "{names:?}");
     for name in names {
         assert!(known.contains(name.as_str()), "{name} in {metrics}");
+    }
+}
+
+#[test]
+fn the_dashboard_shows_every_metric() {
+    let app = busy_app(&["--ops-listen", "127.0.0.1:0"]);
+    let shown = dashboard_expressions().join("\n");
+    let metrics = metrics(&app);
+    let family = Regex::new("(?m)^# TYPE (petstore_[a-z_]+) ").unwrap();
+    let families = family.captures_iter(&metrics).map(|found| found.get(1).unwrap().as_str());
+    let of_scripts =
+        ["petstore_backup_last_success_timestamp_seconds", "petstore_copy_last_success_timestamp_seconds"];
+    for name in families.chain(of_scripts) {
+        assert!(shown.contains(name), "{name} is on no panel");
     }
 }
 

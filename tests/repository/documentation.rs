@@ -45,11 +45,10 @@ impl Page {
     }
 }
 
+/// The pages in the root directory and everywhere below `docs`.
 fn pages() -> Vec<Page> {
-    let mut paths = vec![root().join("README.md"), root().join("CHANGELOG.md")];
-    for directory in ["docs", "docs/decisions"] {
-        paths.extend(fs::read_dir(root().join(directory)).unwrap().map(|entry| entry.unwrap().path()));
-    }
+    let in_root = fs::read_dir(root()).unwrap().map(|entry| entry.unwrap().path());
+    let mut paths: Vec<_> = in_root.chain(files_below(&root().join("docs"))).collect();
     paths.retain(|path| path.extension().is_some_and(|extension| extension == "md"));
     paths.into_iter().map(Page::read).collect()
 }
@@ -139,41 +138,95 @@ fn the_page_on_storage_adapters_shows_code_that_is_compiled() {
     }
 }
 
+/// The rows of every table with this header.
+fn rows<'a>(prose: &'a str, header: &str) -> Vec<&'a str> {
+    let tables = prose.split(header).skip(1);
+    tables.flat_map(|table| table.lines().skip(2).take_while(|line| line.starts_with('|'))).collect()
+}
+
 #[test]
-fn every_promise_in_the_readme_is_backed_by_tests() {
-    let readme = Page::read(root().join("README.md")).prose();
-    let table = readme.split("| promise | tested by |").nth(1).expect("a table of promises");
-    let rows: Vec<_> = table.lines().skip(2).take_while(|line| line.starts_with('|')).collect();
-    assert!(rows.len() > 20, "{rows:?}");
-    for row in rows {
-        let tests = row.trim_end_matches(['|', ' ']).rsplit('|').next().unwrap();
-        let paths: Vec<_> =
-            code_spans(tests).filter(|code| is_path(code)).map(|path| root().join(path)).collect();
-        assert!(!paths.is_empty(), "{row}");
-        for path in paths.iter().filter(|path| path.extension().is_some()) {
-            let text = fs::read_to_string(path).unwrap_or_else(|error| panic!("{row}: {error}"));
-            assert!(
-                text.contains("test]") || text.contains("mod "),
-                "{} has no tests: {row}",
-                path.display()
-            );
+fn every_guarantee_names_files_with_tests() {
+    for (page, range) in [("README.md", 6..=6), ("docs/guarantees.md", 40..=100)] {
+        let prose = Page::read(root().join(page)).prose();
+        let rows = rows(&prose, "| guarantee | tested by |");
+        assert!(range.contains(&rows.len()), "{page} has {} guarantees", rows.len());
+        for row in rows {
+            let tests = row.trim_end_matches(['|', ' ']).rsplit('|').next().unwrap();
+            let paths: Vec<_> =
+                code_spans(tests).filter(|code| is_path(code)).map(|path| root().join(path)).collect();
+            assert!(!paths.is_empty(), "{row}");
+            for path in paths.iter().filter(|path| path.extension().is_some()) {
+                let text = fs::read_to_string(path).unwrap_or_else(|error| panic!("{row}: {error}"));
+                assert!(
+                    text.contains("test]") || text.contains("mod "),
+                    "{} has no tests: {row}",
+                    path.display()
+                );
+            }
         }
     }
 }
 
 #[test]
-fn every_point_of_the_security_page_names_a_test() {
+fn every_risk_on_the_security_page_has_tests() {
     let page = Page::read(root().join("docs/security.md")).prose();
-    let table = page.split("| risk | what petstore does | shown by |").nth(1).expect("a table of risks");
-    let rows: Vec<_> = table.lines().skip(2).take_while(|line| line.starts_with('|')).collect();
-    assert_eq!(rows.len(), 10, "{rows:?}");
-    for (index, row) in rows.iter().enumerate() {
-        assert!(row.starts_with(&format!("| API{} ", index + 1)), "{row}");
-        let shown = row.trim_end_matches(['|', ' ']).rsplit('|').next().unwrap();
+    let risks = rows(&page, "| risk | what petstore does |");
+    assert_eq!(risks.len(), 10, "{risks:?}");
+    let tests = page.split_once("\n## Tests\n").expect("a section with tests").1;
+    for (index, row) in risks.iter().enumerate() {
+        let risk = format!("API{}", index + 1);
+        assert!(row.starts_with(&format!("| {risk} ")), "{row}");
+        let listed =
+            tests.split_once(&format!("- **{risk}**: ")).unwrap_or_else(|| panic!("no tests for {risk}")).1;
+        let listed = listed.split("\n- ").next().unwrap();
         // That the files and functions exist is checked for every page.
         assert!(
-            code_spans(shown).any(|code| is_path(code.split("::").next().unwrap()) && code.contains("::")),
-            "{row}"
+            code_spans(listed).any(|code| is_path(code.split("::").next().unwrap()) && code.contains("::")),
+            "{listed}"
         );
+    }
+}
+
+/// The messages in the first column, where `…` stands for a value. The system's own words are in the second column.
+#[test]
+fn every_message_on_the_troubleshooting_page_is_in_the_sources() {
+    let page = Page::read(root().join("docs/troubleshooting.md")).prose();
+    let sources = ["application", "adapters", "bin"].map(|package| files_below(&root().join(package)));
+    let sources: String = sources.iter().flatten().filter_map(|file| fs::read_to_string(file).ok()).collect();
+    let plain =
+        |text: &str| text.split_whitespace().filter(|word| *word != "\\").collect::<Vec<_>>().join(" ");
+    let sources = plain(&sources);
+    let mut messages = 0;
+    for row in page.lines().filter(|line| line.starts_with("| ")) {
+        let symptom = row.split('|').nth(1).unwrap();
+        for message in code_spans(symptom).filter(|message| !message.starts_with('/')) {
+            messages += 1;
+            for part in message.split('…') {
+                assert!(sources.contains(part.trim()), "no source contains {part:?} of {message:?}");
+            }
+        }
+    }
+    assert!(messages > 25, "{messages}");
+}
+
+#[test]
+fn decision_records_are_short_dated_numbered_and_indexed() {
+    let directory = root().join("docs/decisions");
+    let index = fs::read_to_string(directory.join("README.md")).unwrap();
+    let names =
+        fs::read_dir(&directory).unwrap().map(|entry| entry.unwrap().file_name().into_string().unwrap());
+    let mut names: Vec<_> = names.filter(|name| name != "README.md").collect();
+    names.sort();
+    for (name, number) in names.iter().zip(1..) {
+        let text = fs::read_to_string(directory.join(name)).unwrap();
+        let title = text.lines().next().and_then(|line| line.strip_prefix(&format!("# {number}. ")));
+        let title = title.unwrap_or_else(|| panic!("{name} is number {number}"));
+        assert!(name.starts_with(&format!("{number:04}-")), "{name} is number {number}");
+        assert!(text.lines().count() <= 40, "{name} is too long");
+        for part in ["\n- Status: ", "\n- Date: ", "\n## Context\n", "\n## Decision\n", "\n## Consequences\n"]
+        {
+            assert!(text.contains(part), "{name} lacks {part:?}");
+        }
+        assert!(index.contains(&format!("| {number} | [{title}]({name}) |")), "the index lacks {name}");
     }
 }

@@ -98,7 +98,7 @@ fn a_stream_that_was_created_again_is_another_log() {
     noted(&app);
     app.terminate();
     runtime.block_on(async { cluster.jetstream().await.delete_stream("PETS").await }).unwrap();
-    is_rejected(&mut app, "there is no stream PETS");
+    is_rejected(&mut app, "stream PETS does not exist; check the URL");
     drop(App::on(&store));
     is_rejected(&mut app, "the log is empty");
     is_accepted(&mut app, 0);

@@ -111,7 +111,7 @@ fn an_interrupted_run_leaves_a_target_that_is_rejected() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn no_node_serves_the_target_of_an_interrupted_run() {
+async fn no_command_accepts_the_target_of_an_interrupted_run() {
     let source = Arc::new(MemoryLog::default());
     contract::fill(&*source, Version::START, PETS).await;
     for engine in ["sled", "sqlite"] {
@@ -139,6 +139,12 @@ async fn no_node_serves_the_target_of_an_interrupted_run() {
         assert_eq!(rejected.code, Some(1), "{engine}: {rejected:?}");
         let sentence = rejected.stderr.lines().last().unwrap_or_default();
         assert!(sentence.contains("the log is an unfinished salvage"), "{engine}: {}", rejected.stderr);
+        for command in ["verify", "export"] {
+            let rejected = petstore(["log", command, "--store", &store]);
+            assert_eq!(rejected.code, Some(1), "{engine} {command}: {rejected:?}");
+            assert!(rejected.stderr.contains("is an unfinished salvage"), "{engine}: {}", rejected.stderr);
+            assert!(!rejected.stdout.contains("sound"), "{engine}: {}", rejected.stdout);
+        }
     }
 }
 

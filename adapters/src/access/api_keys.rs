@@ -34,6 +34,7 @@ use tokio::{
 };
 
 pub use self::{
+    document::KEY_FILE_VERSION,
     file::{KeyFile, KeyFileError},
     issue::{Issued, NewKey},
     key::{ApiKey, InvalidKeyHash, KeyHash},

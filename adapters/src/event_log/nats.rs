@@ -46,6 +46,9 @@ const SERVER_MIN: (i64, i64) = (2, 11);
 const POLL_INTERVAL: Duration = Duration::from_millis(500);
 /// The delay before a commit that found no leader is sent again.
 const LEADER_DELAY: Duration = Duration::from_millis(100);
+/// How long a leader may report an older state of the stream before the stream counts as replaced. A leader that was
+/// frozen or cut off does not notice at once that another server has taken over.
+const STALE_LEADER_TIMEOUT: Duration = Duration::from_secs(10);
 /// The expected sequence of a probe: no stream reaches it, and servers can parse it.
 const PROBE_SEQUENCE: Position = Position(1 << 62);
 /// The maximum size of the headers of a commit, in bytes. They count towards the maximum message size of the server.
@@ -62,6 +65,8 @@ pub struct NatsLog {
     /// The number of the connection over which the stream was last validated, or the error of that validation.
     validated_epoch: Mutex<Result<u64, LogError>>,
     last: Mutex<LastCommit>,
+    /// Since when the leader has reported an older state of the stream than before, if it does.
+    behind_since: Mutex<Option<Instant>>,
     sync_settings: Arc<SyncSettings>,
     /// Changes when the leader announces a commit. Announcements can get lost, so they are only wake-ups.
     announcements: watch::Receiver<()>,
@@ -151,6 +156,7 @@ impl NatsLog {
             info: Mutex::new(info),
             validated_epoch: Mutex::new(Ok(epoch)),
             last: Mutex::default(),
+            behind_since: Mutex::default(),
             sync_settings,
             announcements,
             _background: background,
@@ -167,6 +173,17 @@ impl NatsLog {
     /// The last known position.
     fn known(&self) -> Position {
         Position(self.info.lock().state.last_sequence)
+    }
+
+    /// Whether the leader has only recently begun to report an older state of the stream: another server may have
+    /// replaced it.
+    fn may_be_stale(&self, info: &Info, before: &Info) -> bool {
+        let mut since = self.behind_since.lock();
+        if info.created != before.created || info.state.last_sequence >= before.state.last_sequence {
+            *since = None;
+            return false;
+        }
+        since.get_or_insert_with(Instant::now).elapsed() < STALE_LEADER_TIMEOUT
     }
 
     /// Rejects a stream that may drop commits or has dropped some. Every read of the head checks the stream, and so
@@ -257,6 +274,13 @@ impl LogSource for NatsLog {
                 return Err(error);
             }
         };
+        if self.may_be_stale(&info, &before) {
+            self.connection.leader_missing().await;
+            let (reported, known) = (info.state.last_sequence, before.state.last_sequence);
+            return Err(unreachable(format!(
+                "the leader reports position {reported}, but {known} was stored: another server may have replaced it"
+            )));
+        }
         self.connection.leader_responded();
         let head = stream::head(&info);
         self.sync_settings.follow(epoch, &info).await;

@@ -39,6 +39,7 @@ pub(crate) enum ApiError {
     MethodNotAllowed(String),
     RequestTimeout,
     IdempotencyKeyReused,
+    PreconditionFailed,
     PayloadTooLarge,
     UnsupportedMediaType(&'static str),
     Internal,
@@ -77,6 +78,7 @@ impl ApiError {
             Self::MethodNotAllowed(_) => (StatusCode::METHOD_NOT_ALLOWED, "method_not_allowed"),
             Self::RequestTimeout => (StatusCode::REQUEST_TIMEOUT, "request_timeout"),
             Self::IdempotencyKeyReused => (StatusCode::CONFLICT, "idempotency_key_reused"),
+            Self::PreconditionFailed => (StatusCode::PRECONDITION_FAILED, "precondition_failed"),
             Self::PayloadTooLarge => (StatusCode::PAYLOAD_TOO_LARGE, "payload_too_large"),
             Self::UnsupportedMediaType(_) => (StatusCode::UNSUPPORTED_MEDIA_TYPE, "unsupported_media_type"),
             Self::Internal => (StatusCode::INTERNAL_SERVER_ERROR, "internal"),
@@ -148,6 +150,7 @@ impl ApiError {
             Self::IdempotencyKeyReused => {
                 "this Idempotency-Key was already used for a different pet: choose a new one".into()
             }
+            Self::PreconditionFailed => "If-Match does not name the current ETag".into(),
             Self::PayloadTooLarge => format!("the body must be at most {} KiB", BODY_MAX / 1024).into(),
             Self::RateLimited(_) => {
                 "too many requests with this API key; retry after the time in Retry-After".into()

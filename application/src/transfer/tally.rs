@@ -82,7 +82,7 @@ impl Tally {
         self.last().map(|last| Digest::of(&last.bytes)).or_else(empty)
     }
 
-    /// Adds the next record.
+    /// Adds the next record. Its events are not counted.
     pub fn add(&mut self, record: StoredRecord) {
         self.bytes += record.bytes.len() as u64;
         self.largest = self.largest.max(record.bytes.len());
@@ -146,15 +146,17 @@ impl Tally {
         line.starts_with(MANIFEST)
     }
 
-    /// Whether this manifest describes exactly these records. The digest covers all their bytes.
+    /// Whether this manifest describes exactly these records. Events are compared if they were counted.
     pub fn matches(&self, manifest: &[u8]) -> bool {
-        let Ok(LastLine::Manifest { first, last, commits, bytes, sha256, .. }) =
+        let Ok(LastLine::Manifest { first, last, commits, events, bytes, sha256, head, .. }) =
             serde_json::from_slice(manifest)
         else {
             return false;
         };
         (first, last, commits, bytes) == (self.first(), self.position().0, self.commits(), self.bytes)
             && sha256 == self.digest().to_string()
+            && head == self.head_hash().map(|head| head.to_string())
+            && (self.events == 0 || events == self.events)
     }
 
     fn first(&self) -> u64 {

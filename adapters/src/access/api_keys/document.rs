@@ -17,8 +17,8 @@ use super::{
 };
 use crate::access::{Scope, Scopes};
 
-/// The versions that can be read. The last one is written.
-const VERSIONS: [u64; 2] = [1, 2];
+/// The version of the key file that is written. Version 1 can be read as well.
+pub const KEY_FILE_VERSION: u64 = 2;
 const HEADER: &str = "\
 # The API keys of petstore, as SHA-256 hashes: the keys themselves are not here and cannot be recovered.
 # `petstore keys issue`, `rotate` and `revoke` rewrite this file; comments are not kept.
@@ -67,7 +67,7 @@ struct StoredKey {
 /// Parses the file.
 pub(super) fn parse(text: &[u8]) -> Result<Vec<KeyRecord>, ParseError> {
     let version = version(text)?;
-    if !VERSIONS.contains(&version) {
+    if !(1..=KEY_FILE_VERSION).contains(&version) {
         return Err(ParseError::UnsupportedVersion(version));
     }
     let file: File = toml::from_slice(text).map_err(|error| one_line(text, &error))?;
@@ -89,8 +89,7 @@ pub(super) fn parse(text: &[u8]) -> Result<Vec<KeyRecord>, ParseError> {
 
 /// Encodes the file.
 pub(super) fn write(records: &[KeyRecord]) -> String {
-    let [.., version] = VERSIONS;
-    let file = File { version, key: records.iter().map(StoredKey::from).collect() };
+    let file = File { version: KEY_FILE_VERSION, key: records.iter().map(StoredKey::from).collect() };
     let body = toml::to_string(&file).expect("texts, times and lists of scopes are always TOML");
     format!("{HEADER}{body}")
 }

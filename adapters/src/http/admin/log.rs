@@ -3,7 +3,7 @@
 //! The format is that of an export: without `follow`, the last line is a manifest, and a response without one is incomplete.
 //! With `follow`, empty lines keep the connection alive.
 
-use std::{collections::VecDeque, sync::Arc, time::Duration};
+use std::{collections::VecDeque, convert::Infallible, sync::Arc, time::Duration};
 
 use application::{
     KeyId, LogPosition, codec,
@@ -72,7 +72,12 @@ pub(crate) async fn show(
     require(&reader.principal, Scope::Log)?;
     let query = Query::parse(uri.query().unwrap_or_default())?;
     let head = head_beyond(&service, query.after).await?;
-    let body = if method == Method::GET { send(&service, &reader, query, head)? } else { Body::empty() };
+    let body = if method == Method::GET {
+        send(&service, &reader, query, head)?
+    } else {
+        // Its length is unknown, or axum would add a `Content-Length` of 0.
+        Body::from_stream(stream::empty::<Result<Bytes, Infallible>>())
+    };
     let mut response = body.into_response();
     let position = log_position(LogPosition { position: head, hash: None });
     response.headers_mut().extend([JSON_LINES, (LOG_POSITION, position)]);

@@ -1,21 +1,26 @@
-//! Conditional requests: an entity tag on every page and pet, and 304 for clients that already have that version.
+//! Conditional requests: an entity tag on every page and pet, 304 for clients that already have that version, and 412
+//! for clients that ask for a different one.
 //!
-//! `If-None-Match` is parsed here: the parser of the `headers` crate (0.4.2) panics in debug builds when a tag contains
-//! a space, so a client could make it panic.
+//! The lists of tags are parsed here: the parser of the `headers` crate (0.4.2) panics in debug builds when a tag
+//! contains a space, so a client could make it panic.
 
-use std::convert::Infallible;
+use std::{convert::Infallible, iter};
 
 use application::{Version, ports::CommitId};
 use axum::{
     extract::FromRequestParts,
-    http::{HeaderMap, HeaderValue, header::IF_NONE_MATCH, request::Parts},
+    http::{
+        HeaderMap, HeaderValue,
+        header::{IF_MATCH, IF_NONE_MATCH},
+        request::Parts,
+    },
 };
 use data_encoding::HEXLOWER;
 use sha2::{Digest as _, Sha256};
 use siphasher::sip128::SipHasher24;
 use uuid::Uuid;
 
-use crate::http::header_value;
+use crate::http::{error::ApiError, header_value};
 
 /// The version of the JSON encoding. A change of the encoding changes the number, or old tags would match new bytes.
 const REPRESENTATION: &str = "1";
@@ -24,10 +29,13 @@ const REPRESENTATION: &str = "1";
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) struct EntityTag(HeaderValue);
 
-/// The `If-None-Match` headers of a request.
-pub(crate) struct IfNoneMatch(Vec<HeaderValue>);
+/// The `If-Match` and `If-None-Match` headers of a request.
+pub(crate) struct Preconditions {
+    if_match: Vec<HeaderValue>,
+    if_none_match: Vec<HeaderValue>,
+}
 
-impl<S: Sync> FromRequestParts<S> for IfNoneMatch {
+impl<S: Sync> FromRequestParts<S> for Preconditions {
     type Rejection = Infallible;
 
     async fn from_request_parts(parts: &mut Parts, _: &S) -> Result<Self, Infallible> {
@@ -35,15 +43,49 @@ impl<S: Sync> FromRequestParts<S> for IfNoneMatch {
     }
 }
 
-impl IfNoneMatch {
+impl Preconditions {
     pub(crate) fn of(headers: &HeaderMap) -> Self {
-        Self(headers.get_all(IF_NONE_MATCH).iter().cloned().collect())
+        let values = |name| headers.get_all(name).iter().cloned().collect();
+        Self { if_match: values(IF_MATCH), if_none_match: values(IF_NONE_MATCH) }
     }
 
-    /// Whether the client has what this tag stands for.
-    pub(crate) fn matches(&self, tag: &EntityTag) -> bool {
-        self.0.iter().any(|list| tag.is_listed(list.as_bytes()))
+    /// Rejects a request whose `If-Match` does not name this tag. RFC 9110 asks for a strong comparison, and for this
+    /// check before that of `If-None-Match`.
+    pub(crate) fn require_match(&self, tag: &EntityTag) -> Result<(), ApiError> {
+        if self.if_match.is_empty() || any_tag(&self.if_match, |listed| listed == tag.0.as_bytes()) {
+            return Ok(());
+        }
+        Err(ApiError::PreconditionFailed)
     }
+
+    /// Whether `If-None-Match` names this tag. RFC 9110 asks for a weak comparison.
+    pub(crate) fn is_not_modified(&self, tag: &EntityTag) -> bool {
+        any_tag(&self.if_none_match, |listed| {
+            listed.strip_prefix(b"W/").unwrap_or(listed) == tag.0.as_bytes()
+        })
+    }
+}
+
+/// Whether one of the lists is `*` or has a tag that `is_match` accepts.
+fn any_tag(lists: &[HeaderValue], is_match: impl Fn(&[u8]) -> bool) -> bool {
+    let mut lists = lists.iter().map(HeaderValue::as_bytes);
+    lists.any(|list| list.trim_ascii() == b"*" || tags(list).any(&is_match))
+}
+
+/// The tags of a list, up to the first malformed one.
+fn tags(mut list: &[u8]) -> impl Iterator<Item = &[u8]> {
+    iter::from_fn(move || {
+        list = list.trim_ascii_start();
+        while let Some(rest) = list.strip_prefix(b",") {
+            list = rest.trim_ascii_start();
+        }
+        let opaque = list.strip_prefix(b"W/").unwrap_or(list);
+        // A comma within quotes does not end a tag.
+        let inside = opaque.strip_prefix(b"\"")?.iter().position(|byte| *byte == b'"')?;
+        let (tag, rest) = list.split_at(list.len() - opaque.len() + inside + 2);
+        list = rest;
+        Some(tag)
+    })
 }
 
 impl From<EntityTag> for HeaderValue {
@@ -79,44 +121,26 @@ impl EntityTag {
     fn of_hash(hash: [u8; 16]) -> Self {
         Self(header_value(["\"", REPRESENTATION, "-", &HEXLOWER.encode(&hash), "\""].concat()))
     }
-
-    /// Compares weakly, as RFC 9110 asks for `If-None-Match`. The rest of a malformed list is ignored.
-    fn is_listed(&self, mut list: &[u8]) -> bool {
-        if list.trim_ascii() == b"*" {
-            return true;
-        }
-        loop {
-            list = list.trim_ascii_start();
-            if let Some(rest) = list.strip_prefix(b",") {
-                list = rest;
-                continue;
-            }
-            let opaque = list.strip_prefix(b"W/").unwrap_or(list);
-            // A comma within quotes does not end a tag.
-            let inside = opaque.strip_prefix(b"\"").unwrap_or_default();
-            let Some(length) = inside.iter().position(|byte| *byte == b'"') else { return false };
-            let (tag, rest) = opaque.split_at(length + 2);
-            if tag == self.0.as_bytes() {
-                return true;
-            }
-            list = rest;
-        }
-    }
 }
 
 #[cfg(test)]
 mod tests {
     use application::ports::Position;
+    use axum::http::HeaderName;
     use proptest::prelude::*;
 
     use super::*;
 
-    fn headers(values: &[&str]) -> HeaderMap {
-        values.iter().map(|value| (IF_NONE_MATCH, HeaderValue::try_from(*value).unwrap())).collect()
+    fn headers(name: &HeaderName, values: &[&str]) -> HeaderMap {
+        values.iter().map(|value| (name.clone(), HeaderValue::try_from(*value).unwrap())).collect()
     }
 
     fn tag() -> EntityTag {
         EntityTag(HeaderValue::from_static("\"1-7\""))
+    }
+
+    fn is_not_modified(values: &[&str]) -> bool {
+        Preconditions::of(&headers(&IF_NONE_MATCH, values)).is_not_modified(&tag())
     }
 
     #[test]
@@ -132,7 +156,7 @@ mod tests {
             &["\"a\"", "\"1-7\""],
             &["\"a\"\"1-7\""],
         ] {
-            assert!(IfNoneMatch::of(&headers(values)).matches(&tag()), "{values:?}");
+            assert!(is_not_modified(values), "{values:?}");
         }
     }
 
@@ -149,7 +173,18 @@ mod tests {
             &["'1-7'"],
             &["W/"],
         ] {
-            assert!(!IfNoneMatch::of(&headers(values)).matches(&tag()), "{values:?}");
+            assert!(!is_not_modified(values), "{values:?}");
+        }
+    }
+
+    #[test]
+    fn a_weak_tag_fulfils_no_if_match() {
+        let required = |values: &[&str]| Preconditions::of(&headers(&IF_MATCH, values)).require_match(&tag());
+        for values in [&[][..], &["*"], &["\"1-7\""], &["W/\"1-7\", \"1-7\""], &["\"a\"", "\"1-7\""]] {
+            assert_eq!(required(values), Ok(()), "{values:?}");
+        }
+        for values in [&[""][..], &["W/\"1-7\""], &["\"1-8\""], &["1-7"]] {
+            assert_eq!(required(values), Err(ApiError::PreconditionFailed), "{values:?}");
         }
     }
 
@@ -173,15 +208,16 @@ mod tests {
         ) {
             let log_of = |id| CommitId(uuid::Uuid::from_u128(id));
             let tag = |log, content: &str| EntityTag::of_pet(log_of(log), content.as_bytes());
-            let held = IfNoneMatch(vec![tag(log, &content).into()]);
-            prop_assert!(held.matches(&tag(log, &content)));
-            prop_assert_eq!(held.matches(&tag(log, &other)), content == other);
-            prop_assert_eq!(held.matches(&tag(other_log, &content)), log == other_log);
+            let held = HeaderMap::from_iter([(IF_NONE_MATCH, tag(log, &content).into())]);
+            let held = Preconditions::of(&held);
+            prop_assert!(held.is_not_modified(&tag(log, &content)));
+            prop_assert_eq!(held.is_not_modified(&tag(log, &other)), content == other);
+            prop_assert_eq!(held.is_not_modified(&tag(other_log, &content)), log == other_log);
         }
 
         #[test]
         fn no_list_makes_it_panic(list in "[\"W/*, a17\\-]{0,30}") {
-            let _ = IfNoneMatch::of(&headers(&[&list])).matches(&tag());
+            let _ = is_not_modified(&[&list]);
         }
     }
 }

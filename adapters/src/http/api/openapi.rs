@@ -11,12 +11,16 @@ use crate::http::{
     site::Site,
 };
 
+/// The version of the API.
+pub const API_VERSION: &str = "1.0.0";
+
 const FILE: &str = include_str!("../../../../docs/openapi.json");
 
 /// The document as text: the same bytes for the same site.
 pub(crate) fn document(site: &Site) -> String {
     let mut document: Value = serde_json::from_str(FILE).expect("the file is JSON");
     document["info"]["description"] = include_str!("openapi/description.md").into();
+    document["info"]["version"] = API_VERSION.into();
     document["servers"] = servers(site);
     if let Some(contact) = &site.contact {
         document["info"]["contact"] = match contact.as_str().strip_prefix("mailto:") {
@@ -91,7 +95,7 @@ mod tests {
     }
 
     /// Every error that has an example in the file.
-    fn errors() -> [ApiError; 19] {
+    fn errors() -> [ApiError; 20] {
         let position = HeaderMap::from_iter([(LOG_POSITION, "x".parse().unwrap())]);
         [
             ApiError::invalid(list_query::parse("limit=0", Handling::Lenient).unwrap_err()),
@@ -104,6 +108,7 @@ mod tests {
             ApiError::NO_SUCH_PET,
             ApiError::RequestTimeout,
             ApiError::IdempotencyKeyReused,
+            ApiError::PreconditionFailed,
             ApiError::PayloadTooLarge,
             ApiError::UnsupportedMediaType("Content-Type must be application/json in UTF-8"),
             ApiError::Internal,

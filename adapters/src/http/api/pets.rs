@@ -12,7 +12,7 @@ use axum::{
 use domain::PetId;
 
 use super::{
-    conditional::{EntityTag, IfNoneMatch},
+    conditional::{EntityTag, Preconditions},
     create_request::CreateRequest,
     idempotency,
     list_query::{ListQuery, next_page},
@@ -29,25 +29,29 @@ use crate::http::{
 /// Clients may store a response, but must revalidate it each time; the entity tag makes that cheap.
 const REVALIDATE: HeaderValue = HeaderValue::from_static("private, no-cache");
 
-/// `GET /v1/pets`. A 304 is decided before the page is rendered.
+/// `GET /v1/pets`. A 304 and most 412 are decided before the page is rendered.
 pub(crate) async fn list(
     client: Client,
     ListQuery(query): ListQuery,
-    condition: IfNoneMatch,
+    preconditions: Preconditions,
 ) -> Result<Response, ApiError> {
     let (version, position) = client.store.shown()?;
     let tag = EntityTag::of_version(&version);
-    if condition.matches(&tag) {
+    preconditions.require_match(&tag)?;
+    if preconditions.is_not_modified(&tag) {
         return Ok((StatusCode::NOT_MODIFIED, validators(tag, position)).into_response());
     }
     let mut page = pet_json::Page::with_capacity(query.limit);
     let (end, position) = client.store.list(&query, &mut |pet| page.push(pet))?;
-    let validators = validators(EntityTag::of_version(&end.version), position);
+    let tag = EntityTag::of_version(&end.version);
+    // The page may show a later version than the one above.
+    preconditions.require_match(&tag)?;
     let link = end.next.map(|after| [(LINK, next_page(&query, after))]);
-    Ok(([(CONTENT_TYPE, JSON)], validators, link, page.into_json()).into_response())
+    Ok(([(CONTENT_TYPE, JSON)], validators(tag, position), link, page.into_json()).into_response())
 }
 
-/// `POST /v1/pets`. The response is sent after the pet is durable and readable.
+/// `POST /v1/pets`. The response is sent after the pet is durable and readable. `If-Match` and `If-None-Match` are
+/// ignored.
 pub(crate) async fn create(
     client: Client,
     CreateRequest { pet, request_key }: CreateRequest,
@@ -66,7 +70,7 @@ pub(crate) async fn get(
     client: Client,
     _: NoQuery,
     path: Result<Path<String>, PathRejection>,
-    condition: IfNoneMatch,
+    preconditions: Preconditions,
 ) -> Result<Response, ApiError> {
     let id = path.ok().and_then(|Path(text)| pet_id(&text)).ok_or(ApiError::NO_SUCH_PET)?;
     let mut found = None;
@@ -76,7 +80,8 @@ pub(crate) async fn get(
     };
     let log = client.store.log_id().expect("a pet came with a commit, so there is a first one");
     let tag = EntityTag::of_pet(log, &json);
-    if condition.matches(&tag) {
+    preconditions.require_match(&tag)?;
+    if preconditions.is_not_modified(&tag) {
         return Ok((StatusCode::NOT_MODIFIED, validators(tag, position)).into_response());
     }
     Ok(([(CONTENT_TYPE, JSON)], validators(tag, position), json).into_response())

@@ -77,8 +77,15 @@ impl Handling {
         }
         let names = names.into_iter().filter(|name| !known.contains(&name.as_ref()));
         let unknown: BTreeSet<_> = names.map(|name| name.as_ref().to_owned()).collect();
-        let faults: Vec<_> = unknown.iter().take(NAMES_MAX).map(|name| fault(kind, name, known)).collect();
-        if faults.is_empty() { Ok(()) } else { Err(faults.join("; ")) }
+        let mut faults: Vec<_> =
+            unknown.iter().take(NAMES_MAX).map(|name| fault(kind, name, known)).collect();
+        if faults.is_empty() {
+            return Ok(());
+        }
+        if unknown.len() > NAMES_MAX {
+            faults.push(format!("and {} more", unknown.len() - NAMES_MAX));
+        }
+        Err(faults.join("; "))
     }
 }
 
@@ -155,5 +162,8 @@ mod tests {
         assert!(Handling::Strict.check("field", [&*long], &["name"]).unwrap_err().chars().count() < 100);
         let message = Handling::Strict.check("field", &many, &["name"]).unwrap_err();
         assert_eq!(message.matches("is unknown").count(), NAMES_MAX);
+        assert!(message.ends_with("; and 995 more"), "{message}");
+        let exactly = Handling::Strict.check("field", &many[..NAMES_MAX], &["name"]).unwrap_err();
+        assert!(!exactly.contains("more"), "{exactly}");
     }
 }

@@ -35,7 +35,8 @@ static METHODS: LazyLock<HeaderValue> = LazyLock::new(|| {
 
 /// The request headers that a page may set.
 const REQUEST_HEADERS: HeaderValue = HeaderValue::from_static(
-    "Authorization, Content-Type, Idempotency-Key, If-None-Match, Log-Position, Prefer, X-Request-Id, traceparent",
+    "Authorization, Content-Type, Idempotency-Key, If-Match, If-None-Match, Log-Position, Prefer, X-Request-Id, \
+     traceparent",
 );
 
 /// The response headers that a page may read, besides those that every page may.

@@ -12,7 +12,7 @@ use axum::{
 };
 use flate2::read::GzDecoder;
 
-use crate::http::api::conditional::{EntityTag, IfNoneMatch};
+use crate::http::api::conditional::{EntityTag, Preconditions};
 
 /// For a file that may change with the binary: revalidate it each time.
 const REVALIDATED: HeaderValue = HeaderValue::from_static("no-cache");
@@ -68,7 +68,7 @@ impl Asset {
         self
     }
 
-    /// The file, or 304 for clients that have it.
+    /// The file, 304 for clients that have it, or 412 for clients that ask for a different version.
     pub(crate) fn respond(&self, request: &HeaderMap) -> Response {
         if let Some(page) = self.html.as_ref().filter(|_| prefers_html(request)) {
             return page.respond(request);
@@ -83,7 +83,10 @@ impl Asset {
             None => self.plain.get().expect("a file that is not stored gzipped is stored plain"),
         };
         headers.insert(ETAG, variant.tag.clone().into());
-        if IfNoneMatch::of(request).matches(&variant.tag) {
+        let preconditions = Preconditions::of(request);
+        if let Err(error) = preconditions.require_match(&variant.tag) {
+            error.into_response()
+        } else if preconditions.is_not_modified(&variant.tag) {
             (StatusCode::NOT_MODIFIED, headers).into_response()
         } else {
             (headers, variant.bytes.clone()).into_response()
