@@ -242,8 +242,7 @@ impl ApiKeys {
 
 impl Authenticator for ApiKeys {
     fn authenticate(&self, key: &str) -> Result<Arc<Principal>, RejectedKey> {
-        let hash = KeyHash::of_presented(key).ok_or(RejectedKey::Unknown)?;
-        let entry = self.keys.read().find(&hash).ok_or(RejectedKey::Unknown)?;
+        let entry = self.keys.read().find(&KeyHash::of_text(key)).ok_or(RejectedKey::Unknown)?;
         entry.accept(self.clock.now())
     }
 

@@ -92,7 +92,7 @@ impl KeyHash {
         id
     }
 
-    fn of_text(text: &str) -> Self {
+    pub(super) fn of_text(text: &str) -> Self {
         Self(Sha256::digest(text).into())
     }
 }
