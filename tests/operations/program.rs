@@ -53,7 +53,11 @@ fn keys_are_issued_listed_and_revoked() {
     let mistyped = directory.path().join("new/keys.toml");
     let rejected = petstore(["keys", "issue", "--name", "a", "--keys", mistyped.to_str().unwrap()]);
     assert_eq!(rejected.code, Some(1), "{rejected:?}");
-    assert!(rejected.stderr.contains("there is no directory"), "{}", rejected.stderr);
+    assert!(
+        rejected.stderr.contains("new does not exist: create it, or correct the path"),
+        "{}",
+        rejected.stderr
+    );
     assert!(!directory.path().join("new").exists(), "nothing is created");
     let file = directory.path().join("keys.toml");
     let file = file.to_str().unwrap();
