@@ -53,7 +53,11 @@ fn keys_are_issued_listed_and_revoked() {
     let mistyped = directory.path().join("new/keys.toml");
     let rejected = petstore(["keys", "issue", "--name", "a", "--keys", mistyped.to_str().unwrap()]);
     assert_eq!(rejected.code, Some(1), "{rejected:?}");
-    assert!(rejected.stderr.contains("there is no directory"), "{}", rejected.stderr);
+    assert!(
+        rejected.stderr.contains("new does not exist: create it, or correct the path"),
+        "{}",
+        rejected.stderr
+    );
     assert!(!directory.path().join("new").exists(), "nothing is created");
     let file = directory.path().join("keys.toml");
     let file = file.to_str().unwrap();
@@ -189,7 +193,7 @@ fn flags(help: &str) -> Vec<(String, String)> {
 }
 
 #[test]
-fn plain_http_stays_on_this_machine_unless_told_otherwise() {
+fn plain_http_stays_on_this_machine_by_default() {
     let directory = tempfile::tempdir().unwrap();
     let keys = directory.path().join("keys.toml");
     let rejected =
@@ -199,7 +203,7 @@ fn plain_http_stays_on_this_machine_unless_told_otherwise() {
 }
 
 #[test]
-fn the_program_works_when_nobody_reads_its_output() {
+fn commands_work_when_their_output_is_not_read() {
     let directory = tempfile::tempdir().unwrap();
     let (store, keys) = (directory.path().join("log"), directory.path().join("keys.toml"));
     let mut service = Command::new(program())

@@ -107,7 +107,7 @@ fn clients_call_the_service_over_https_with_http_1_and_http_2() {
 }
 
 #[test]
-fn a_new_certificate_comes_into_force_without_a_failed_request() {
+fn a_new_certificate_is_loaded_without_a_failed_request() {
     let secure = Secure::start(&[]);
     let directory = secure.app.directory();
     // Clients trust both authorities, before and after the exchange.
@@ -172,11 +172,11 @@ fn the_log_is_read_over_https_from_a_service_that_is_trusted() {
     let rejected = stat(&[]);
     assert_eq!(rejected.status.code(), Some(1), "{rejected:?}");
     let sentence = String::from_utf8(rejected.stderr).unwrap();
-    assert!(sentence.contains("--ca names a file with a private authority"), "{sentence}");
+    assert!(sentence.contains("name the file of a private CA with --ca"), "{sentence}");
 }
 
 #[test]
-fn a_certificate_that_cannot_be_used_leaves_the_old_one_in_force() {
+fn a_certificate_that_cannot_be_used_leaves_the_old_one_active() {
     let secure = Secure::start(&[]);
     fs::write(secure.app.directory().join("server.pem"), "nonsense").unwrap();
     let complaint = "TLS certificate not reloaded, the previous one stays active";

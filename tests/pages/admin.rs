@@ -48,8 +48,8 @@ fn an_operator_sees_the_state_and_live_plots() {
     browser.see("#overview:not([hidden])");
     browser.see_text("#state", "Ready");
     browser.see_text("#reason", "Reads and writes work.");
-    browser.see_text("#promise", "What is promised:");
-    for fact in ["Engine", "Version", "Running for", "Pets", "Position", "Lag"] {
+    browser.see_text("#promise", "Durability:");
+    for fact in ["Engine", "Version", "Uptime", "Pets", "Position", "Lag"] {
         assert!(browser.text("#facts").contains(fact), "{fact}");
     }
     eventually("the plots show requests of each operation", || {
@@ -69,9 +69,9 @@ fn an_operator_sees_the_state_and_live_plots() {
         };
         (known(&latency, "p99") && known(&commits, "commits") && known(&append, "append p99")).then_some(())
     });
-    assert!(plot(&browser, "Refused and failed requests").contains("createPet 4xx"));
-    assert!(plot(&browser, "Requests with a bad key").contains("unknown"));
-    for title in ["Queue of the writer", "Position", "Lag", "Memory", "Connections"] {
+    assert!(plot(&browser, "Rejected and failed requests").contains("createPet 4xx"));
+    assert!(plot(&browser, "Requests with an invalid key").contains("unknown"));
+    for title in ["Writer queue", "Position", "Lag", "Memory", "Connections"] {
         let shown = plot(&browser, title);
         assert!(!shown.is_empty() && !shown.contains('–'), "{title}: {shown}");
     }

@@ -36,7 +36,7 @@ struct Copying {
 }
 
 impl Copying {
-    /// Follows the service whose operators' listener is on this port.
+    /// Follows the service whose admin listener is on this port.
     fn start(operators: u16, key: &str, to: &str) -> Self {
         let directory = tempfile::tempdir().unwrap();
         let key_file = key_file(directory.path(), key);
@@ -162,7 +162,7 @@ fn an_interrupted_copy_reports_its_position() {
     }
     let embedded = petstore(["log", "copy", "--follow", "--from", app.store(), "--to", "memory:"]);
     assert_eq!(embedded.code, Some(1));
-    assert!(embedded.stderr.contains("name the --ops-listen address"), "{}", embedded.stderr);
+    assert!(embedded.stderr.contains("use the --ops-listen address"), "{}", embedded.stderr);
 }
 
 #[test]

@@ -13,7 +13,7 @@ mod servers;
 use std::{env, fmt, path::Path};
 
 use load::{Load, Measured};
-use servers::{Server, Servers};
+use servers::{CEILING, Server, Servers};
 
 const PETS: usize = 100_000;
 /// Numbers of connections, and how many rounds are measured with each.
@@ -108,7 +108,7 @@ fn measure_and_print(servers: &[Server], operation: Operation) -> [Point; 4] {
         "| connections | server | requests/s | / ceiling | p50, ms | p99, ms |\n|--:|---|--:|--:|--:|--:|"
     );
     CONNECTIONS.map(|(connections, rounds)| {
-        let rows = measure(servers, &operation.load(connections), rounds);
+        let rows = measure(servers, operation, connections, rounds);
         for row in &rows {
             let Row { name, .. } = row;
             let (rate, ratio) = (row.spread(|measured| measured.rate), row.ratio_to(&rows[0]));
@@ -119,12 +119,13 @@ fn measure_and_print(servers: &[Server], operation: Operation) -> [Point; 4] {
     })
 }
 
-/// Measures in turn, so that the compared figures are a few seconds apart.
-fn measure(servers: &[Server], load: &Load, rounds: usize) -> Vec<Row> {
+/// Measures in turn, so that the compared figures are a few seconds apart. The ceiling serves the same page every time.
+fn measure(servers: &[Server], operation: Operation, connections: usize, rounds: usize) -> Vec<Row> {
+    let (page, load) = (Load::get(["/v1/pets".into()].into_iter(), connections), operation.load(connections));
     let mut rows: Vec<Row> = servers.iter().map(|server| Row { name: server.name, rounds: vec![] }).collect();
     for _ in 0..rounds {
         for (server, row) in servers.iter().zip(&mut rows) {
-            row.rounds.push(server.measure(load));
+            row.rounds.push(server.measure(if server.name == CEILING { &page } else { &load }));
         }
     }
     rows

@@ -12,6 +12,8 @@ use tempfile::TempDir;
 
 use crate::load::{Load, Measured, Running};
 
+pub(crate) const CEILING: &str = "plain axum (ceiling)";
+
 const SERVER_CORE: &str = "0";
 const CLIENT_CORE: &str = "1";
 /// The service is measured with a rate limit, which is never reached.
@@ -60,7 +62,7 @@ impl Servers {
         let mut postgres = PostgresServer::start();
         let database = postgres.create_database();
         let all = vec![
-            peer("plain axum (ceiling)", "ceiling", pets, ""),
+            peer(CEILING, "ceiling", pets, ""),
             petstore("petstore (sled)", "sled"),
             petstore("petstore (SQLite)", "sqlite"),
             peer("axum + rusqlite, commit per request", "commit-per-request", pets, &file("requests.db")),

@@ -1,4 +1,4 @@
-//! `petstore log copy --follow`: keeps a copy of a log that grows, and says how far behind it is.
+//! `petstore log copy --follow`: keeps a copy of a growing log up to date, and reports its lag.
 
 use std::{
     cell::Cell,
@@ -22,21 +22,21 @@ use tokio::{
 use super::report;
 use crate::{config::AccessArguments, store_url::StoreUrl, wire};
 
-/// How long the source may take to tell its last position when the copy ends.
+/// How long the source may take to return its head when the copy ends.
 const HEAD_TIMEOUT: Duration = Duration::from_secs(2);
 
-/// How long to wait before a log that could not be reached is opened again.
+/// The delay before an unreachable log is opened again.
 const REOPEN_DELAY: Duration = Duration::from_secs(1);
 
-/// How far the copy has come.
+/// The progress of the copy.
 #[derive(Debug, Clone, Copy, Default)]
 struct Reached {
     position: Position,
-    /// When its last commit was made, by the clock of the node that made it.
+    /// The time of its last commit, by the clock of the node that wrote it.
     time: Option<DateTime<Utc>>,
 }
 
-/// How far behind the copy was.
+/// The last measured lag of the copy.
 #[derive(Debug, Clone, Copy)]
 struct Lag {
     commits: u64,
@@ -56,15 +56,15 @@ pub(super) async fn run(
     }
     if from.access() == LogAccess::Exclusive {
         bail!(
-            "{from} cannot grow while this command reads it: name the --ops-listen address of the service that writes \
+            "{from} cannot grow while this command has it open: use the --ops-listen address of the service that writes \
              to it (https://HOST:PORT)"
         );
     }
     let (mut interrupt, mut terminate) = (signal(SignalKind::interrupt())?, signal(SignalKind::terminate())?);
     let access = access.access()?;
     let opened = async {
-        let source = patiently(async || wire::open_source(from, &access).await).await?;
-        Ok::<_, LogError>((source, patiently(async || wire::open_log(to).await).await?))
+        let source = retrying(async || wire::open_source(from, &access).await).await?;
+        Ok::<_, LogError>((source, retrying(async || wire::open_log(to).await).await?))
     };
     let (source, target) = tokio::select! {
         opened = opened => opened?,
@@ -76,7 +76,7 @@ pub(super) async fn run(
     let copying = transfer::copy(&*source, &*target, Until::Stopped, |step| match step {
         CopyStep::Resumed(position) => {
             let what = if waiting { "resumed" } else { "following" };
-            report::fact(what, format!("{from} after position {position}, to {to}"));
+            report::field(what, format!("{from} after position {position}, to {to}"));
             waiting = false;
             reached.send_modify(|reached| reached.position = position);
         }
@@ -86,7 +86,7 @@ pub(super) async fn run(
         CopyStep::Waiting(error) => {
             // Once for each outage.
             if !waiting {
-                report::fact("waiting", error);
+                report::field("waiting", error);
             }
             waiting = true;
         }
@@ -102,35 +102,38 @@ pub(super) async fn run(
     }
     // An append that was interrupted may have been stored.
     let position = target.head().await.unwrap_or(reached.borrow().position);
-    report::fact("stopped", format!("the copy ends at position {position}"));
+    report::field("stopped", format!("the copy ends at position {position}"));
     if let Some(time) = reached.borrow().time {
-        report::fact("last", time.to_rfc3339_opts(SecondsFormat::Millis, true));
+        report::field("last", time.to_rfc3339_opts(SecondsFormat::Millis, true));
     }
     match time::timeout(HEAD_TIMEOUT, source.head()).await {
-        Ok(Ok(head)) => report::fact("behind", format!("{} commits", head.0.saturating_sub(position.0))),
+        Ok(Ok(head)) => report::field("behind", format!("{} commits", head.0.saturating_sub(position.0))),
         Ok(Err(error)) => {
-            report::fact("behind", format!("unknown: {error}; later commits are not in the copy"));
+            report::field("behind", format!("unknown: {error}; later commits are not in the copy"));
         }
         Err(_) => {
-            report::fact("behind", "unknown: the source does not respond; later commits are not in the copy");
+            report::field(
+                "behind",
+                "unknown: the source does not respond; later commits are not in the copy",
+            );
         }
     }
     if let Some(Lag { commits, millis, measured }) = lag.get() {
         let ago = measured.elapsed().as_millis();
-        report::fact("measured", format!("{commits} commits, {millis} ms behind, {ago} ms ago"));
+        report::field("measured", format!("{commits} commits, {millis} ms behind, {ago} ms ago"));
     }
-    report::fact("next", format!("the same command resumes; petstore serve --store {to} serves the copy"));
+    report::field("next", format!("the same command resumes; petstore serve --store {to} serves the copy"));
     Ok(())
 }
 
-/// Opens a log as soon as it can be reached.
-async fn patiently<L>(open: impl AsyncFn() -> Result<L, LogError>) -> Result<L, LogError> {
+/// Opens a log, and retries while it is unreachable.
+async fn retrying<L>(open: impl AsyncFn() -> Result<L, LogError>) -> Result<L, LogError> {
     let mut waiting = false;
     loop {
         match open().await {
             Err(error) if error.fault == Fault::Unreachable => {
                 if !waiting {
-                    report::fact("waiting", error);
+                    report::field("waiting", error);
                 }
                 waiting = true;
                 time::sleep(REOPEN_DELAY).await;
@@ -140,8 +143,8 @@ async fn patiently<L>(open: impl AsyncFn() -> Result<L, LogError>) -> Result<L, 
     }
 }
 
-/// Says again and again how far behind the copy is. The time is how long the copy takes to reach what the source holds
-/// when it is asked, so no two clocks are compared.
+/// Reports the lag at intervals. It measures how long the copy takes to reach the current head of the source, so no two
+/// clocks are compared.
 async fn report_lag(
     source: &dyn LogSource,
     mut reached: watch::Receiver<Reached>,
@@ -154,7 +157,7 @@ async fn report_lag(
         let head = match source.head().await {
             Ok(head) => head,
             Err(error) => {
-                report::fact("behind", format!("unknown: {error}"));
+                report::field("behind", format!("unknown: {error}"));
                 continue;
             }
         };
@@ -164,7 +167,7 @@ async fn report_lag(
         let (than, millis) = (if caught_up { "" } else { "more than " }, asked.elapsed().as_millis());
         lag.set(Some(Lag { commits, millis, measured: asked }));
         let position = reached.borrow().position;
-        report::fact(
+        report::field(
             "behind",
             format!("{commits} commits, {than}{millis} ms; the copy is at position {position}"),
         );

@@ -1,5 +1,5 @@
-//! `petstore log salvage`: copies the intact part of a damaged log into a new one, and reports what could not be
-//! read.
+//! `petstore log salvage`: copies the intact part of a damaged log into a new one, and reports the unreadable
+//! positions.
 
 use adapters::event_log::SalvagedLog;
 use anyhow::bail;
@@ -9,7 +9,7 @@ use application::{
 };
 
 use super::{
-    progress::{self, Progress},
+    progress::{self, ProgressDisplay},
     report,
 };
 use crate::{store_url::StoreUrl, wire};
@@ -26,7 +26,7 @@ pub(super) async fn run(from: &StoreUrl, to: &StoreUrl, accept_gaps: bool) -> an
         }
     }
     let target = wire::open_log(to).await?;
-    let progress = Progress::through(&*remains.log).await?;
+    let progress = ProgressDisplay::through(&*remains.log).await?;
     let copied = transfer::copy(&*remains.log, &*target, Until::Head, |step| {
         if let CopyStep::Stored(commit) = step {
             progress.reached(commit.position);
@@ -36,14 +36,14 @@ pub(super) async fn run(from: &StoreUrl, to: &StoreUrl, accept_gaps: bool) -> an
     drop(progress);
     let (sound, reason) = match copied {
         Ok(sound) => (sound, None),
-        // Reaching the damage is the expected end, not a failure.
+        // Reaching the damage is the expected end.
         Err(Broken { sound, error: CopyError::Source(reason) }) => (*sound, Some(reason)),
         Err(Broken { error, .. }) => return Err(super::with_advice(error)),
     };
-    report::fact("salvaged", format!("{to}, from {from}"));
+    report::field("salvaged", format!("{to}, from {from}"));
     report_intact_part(&sound, &remains).await;
     if let Some(reason) = reason {
-        report::fact("reason", reason);
+        report::field("reason", reason);
     }
     if sound.position() == Position::START {
         bail!("nothing was salvaged: no commit at the start of {from} can be read");
@@ -54,22 +54,21 @@ pub(super) async fn run(from: &StoreUrl, to: &StoreUrl, accept_gaps: bool) -> an
 /// Adds every readable commit to an empty log.
 async fn salvage_around_gaps(remains: &SalvagedLog, from: &StoreUrl, to: &StoreUrl) -> anyhow::Result<()> {
     let target = wire::open_log(to).await?;
-    let progress = Progress::up_to(remains.reach);
+    let progress = ProgressDisplay::up_to(remains.reach);
     let reached = |position| progress.reached(position);
     let salvaged = transfer::salvage_around_gaps(&*remains.log, remains.reach, &*target, reached).await;
     drop(progress);
     let (gaps, tally) = salvaged.map_err(super::with_advice)?;
-    report::fact("salvaged", format!("{to}, from {from}, in a new history"));
+    report::field("salvaged", format!("{to}, from {from}, in a new history"));
     report::tally(&tally);
-    report::fact("unreadable", report::ranges(&gaps));
+    report::field("unreadable", report::ranges(&gaps));
     if tally.position() == Position::START {
         bail!("nothing was salvaged: no commit of {from} can be read");
     }
     Ok(())
 }
 
-/// Reports what a salvage would save and what it would not. `first_bad` is the first bad position that the engine has
-/// met, if any.
+/// Reports what a salvage would copy. `first_bad` is the first bad position that the engine has found, if any.
 pub(super) async fn survey(remains: &SalvagedLog, first_bad: Option<Position>) {
     let sound = match progress::check_all(&*remains.log).await {
         Ok(sound) => sound,
@@ -77,9 +76,9 @@ pub(super) async fn survey(remains: &SalvagedLog, first_bad: Option<Position>) {
     };
     let beyond = sound.position().next();
     if let Some(first_bad) = first_bad.or((beyond <= remains.reach).then_some(beyond)) {
-        report::fact("first bad", first_bad);
+        report::field("first bad", first_bad);
     }
-    report::fact("salvageable", "with petstore log salvage:");
+    report::field("salvageable", "with petstore log salvage:");
     report_intact_part(&sound, remains).await;
 }
 
@@ -87,29 +86,29 @@ async fn report_intact_part(sound: &Tally, remains: &SalvagedLog) {
     report::tally(sound);
     let missing = missing(sound, remains).await;
     if missing.is_empty() {
-        report::fact("unreadable", "nothing");
+        report::field("unreadable", "nothing");
     } else {
-        report::fact("unreadable", report::ranges(&missing));
+        report::field("unreadable", report::ranges(&missing));
         let left_out = between(&missing, sound.position().next(), remains.reach);
         if !left_out.is_empty() {
             let what_to_do = "intact, but after a gap; --accept-gaps salvages them, in a new history";
-            report::fact("left out", format!("{}: {what_to_do}", report::ranges(&left_out)));
+            report::field("left out", format!("{}: {what_to_do}", report::ranges(&left_out)));
         }
     }
     if !remains.end_is_known {
         let last = remains.reach;
-        report::fact(
+        report::field(
             "unknown",
             format!("whether there were commits after {last}, because the high-water mark is lost"),
         );
     }
 }
 
-/// The positions that cannot be read, or whose content is wrong.
+/// The positions that cannot be read or are not valid.
 async fn missing(sound: &Tally, remains: &SalvagedLog) -> Vec<(Position, Position)> {
     let first_bad = sound.position().next();
     let read = transfer::read_around_gaps::<LogError>(&*remains.log, remains.reach, async |_| Ok(()));
-    // Behind a record of a newer format, nothing is certain.
+    // After a record of a newer format, the rest counts as unreadable.
     let mut missing = read.await.unwrap_or_else(|_| vec![(first_bad, remains.reach)]);
     let found = !missing.iter().any(|(first, last)| (*first..=*last).contains(&first_bad));
     if first_bad <= remains.reach && found {
