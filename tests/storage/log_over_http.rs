@@ -199,7 +199,7 @@ fn a_follower_whose_key_is_revoked_gets_nothing_more() {
     let id = listed.lines().find(|line| line.contains("backup")).unwrap().split_whitespace().next().unwrap();
     assert_eq!(petstore(["keys", "revoke", id, "--keys", file.to_str().unwrap()]).code, Some(0));
     assert_eq!(follower.record(), None, "the end");
-    app.wait_for_log("log stream aborted");
+    app.wait_for_log("reason=\"invalid_key\"");
 }
 
 #[test]
