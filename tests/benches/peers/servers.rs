@@ -1,4 +1,4 @@
-//! The measured servers: each is a process of its own, pinned to the servers' core.
+//! The measured servers: each is a separate process, pinned to the servers' core.
 
 use std::{
     env,
