@@ -331,7 +331,7 @@ impl Attempts {
         match event {
             Event::Connected => {
                 self.connected = Some(Instant::now());
-                if self.short == 0 {
+                if self.short <= 1 {
                     tracing::info!("connected to NATS");
                 }
             }
@@ -350,9 +350,9 @@ impl Attempts {
         let is_short = self.connected.is_some_and(|connected| connected.elapsed() < SHORT_CONNECTION);
         self.short = if is_short { self.short.saturating_add(1) } else { 0 };
         match self.short {
-            0 => tracing::warn!("the connection to NATS was lost: reconnecting"),
-            1 => tracing::warn!(
-                "the connection to NATS was lost within {SHORT_CONNECTION:?}: reconnecting, without further lines until a \
+            0 | 1 => tracing::warn!("the connection to NATS was lost: reconnecting"),
+            2 => tracing::warn!(
+                "the connection to NATS was lost again within {SHORT_CONNECTION:?}: reconnecting, without further lines until a \
                  connection lasts"
             ),
             _ => {}
