@@ -1,8 +1,8 @@
-//! Access control: who may use the service, for what, and how often. The HTTP adapter asks it at every request; the
-//! application knows only the owner's id, which an event records.
+//! Access control: authenticates API keys, and limits what and how often they may use. The HTTP adapter calls it at
+//! every request; the application uses only the id of a key's owner.
 //!
-//! Reading order: [`Authenticator`] (the question), [`Principal`] (the response), [`RateLimit`] and [`Allowance`] (how
-//! often), [`api_keys`] (the key file, the only implementation in production).
+//! Reading order: [`Authenticator`] (the interface), [`Principal`] (an authenticated key), [`RateLimit`] and
+//! [`Allowance`], [`api_keys`] (the key file, the only implementation in production).
 
 mod allowance;
 pub mod api_keys;

@@ -1,4 +1,4 @@
-//! The engines that store the log: all of them store the same bytes, and none interprets them.
+//! The storage engines. All of them store the same bytes, and none of them interprets the bytes.
 
 pub mod embedded;
 #[cfg(any(feature = "nats", feature = "postgres"))]
@@ -29,13 +29,13 @@ pub struct SalvagedLog {
 }
 
 impl SalvagedLog {
-    /// A log that its engine reads as far as it can.
+    /// Wraps a log that its engine reads up to the first damage.
     pub async fn new(log: impl LogSource) -> Result<Self, LogError> {
         Ok(Self { reach: log.head().await?, log: Arc::new(log), end_is_known: true })
     }
 }
 
-/// Refuses a record over the limit of an engine before anything of it is sent or written.
+/// Rejects a record over the limit of an engine before any of it is sent or written.
 fn check_size(record: &Record, max: usize) -> Result<(), AppendError> {
     let size = record.bytes.len();
     if size <= max {
@@ -45,12 +45,12 @@ fn check_size(record: &Record, max: usize) -> Result<(), AppendError> {
     Err(AppendError::NotStored(LogError::new(Fault::TooLarge, detail)))
 }
 
-/// What to do when there is no log yet.
+/// What to do if the log does not exist.
 #[cfg(feature = "postgres")]
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum IfMissing {
     /// Create it.
     Create,
-    /// Fail, so that a tool that only looks creates nothing.
-    Refuse,
+    /// Fail, so that a read-only tool creates nothing.
+    Fail,
 }

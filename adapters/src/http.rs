@@ -33,6 +33,7 @@ use axum::{
 use tower::ServiceBuilder;
 use tower_http::timeout::RequestBodyDeadlineLayer;
 
+pub use api::openapi::API_VERSION;
 pub use limits::ClientLimits;
 pub use middleware::{
     client_address::{InvalidTrustedProxy, TrustedProxy},

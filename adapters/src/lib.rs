@@ -1,5 +1,5 @@
-//! The adapters: HTTP, storage engines, read model, access control, clock. The modules never use each other,
-//! except for the leaves `access`, `log_once`, `private_files`, `root_certificates` and `service_client`; `bin` connects them.
+//! The adapters: HTTP, storage engines, read model, access control, clock. The modules do not use each other, except
+//! for the leaves `access`, `log_once`, `private_files`, `root_certificates` and `service_client`; `bin` connects them.
 
 pub mod access;
 pub mod event_log;

@@ -1,20 +1,19 @@
-//! Tells a new error from one that was logged before, so that a lasting error is logged once when it begins and once when it
-//! ends. A leaf that every adapter may use.
+//! Logs a lasting error once when it begins and once when it ends. A leaf that every adapter may use.
 
 use std::fmt::Display;
 
-/// The error that was logged last, while it lasts.
+/// The last logged error, while it lasts.
 #[derive(Debug, Default)]
 pub struct LogOnce(Option<String>);
 
-/// What to log about an attempt.
+/// What to log after an attempt.
 #[derive(Debug, PartialEq, Eq)]
 pub enum Change {
     /// Nothing has changed.
     None,
-    /// There is an error that was not logged before.
+    /// A new error.
     Failed(String),
-    /// The error is gone.
+    /// The error has ended.
     Recovered,
 }
 
@@ -38,10 +37,10 @@ mod tests {
     fn each_error_is_reported_once_and_so_is_its_end() {
         let mut log = LogOnce::default();
         let attempts = [None, Some("gone"), Some("gone"), Some("broken"), Some("broken"), None, None];
-        let news = attempts.map(|error| log.attempt(error.as_ref()));
+        let changes = attempts.map(|error| log.attempt(error.as_ref()));
         let failed = |error: &str| Change::Failed(error.to_owned());
         assert_eq!(
-            news,
+            changes,
             [
                 Change::None,
                 failed("gone"),

@@ -1,5 +1,5 @@
-//! The read model: all pets in memory, in chunks, in ascending id order, with an index for each status. Every page costs the
-//! same, wherever it starts, and is handed out without copying a pet.
+//! The read model: all pets in memory, in chunks, in ascending id order, with an index for each status. Every page
+//! costs the same, and no pet is copied to serve it.
 
 use std::mem;
 
@@ -8,7 +8,7 @@ use domain::{PetEvent, PetId, PetStatus};
 use parking_lot::RwLock;
 
 use by_status::ByStatus;
-use chunk::Chunk;
+use chunk::PetChunk;
 
 mod by_status;
 mod chunk;
@@ -19,10 +19,10 @@ pub struct MemoryReadModel(RwLock<Pets>);
 
 #[derive(Debug, Default)]
 struct Pets {
-    /// The chunks that no pet is added to any more.
-    full: Vec<Chunk>,
+    /// The full chunks.
+    full: Vec<PetChunk>,
     /// The chunk that grows.
-    last: Chunk,
+    last: PetChunk,
     /// The first id of each chunk that is not empty.
     first_ids: Vec<i64>,
     /// Which chunks hold pets with each status.
@@ -31,9 +31,9 @@ struct Pets {
     version: Version,
 }
 
-/// Where a pet is: the number of its chunk, and its slot there.
+/// The number of a pet's chunk, and its slot there.
 #[derive(Debug, Clone, Copy)]
-struct Place {
+struct PetLocation {
     chunk: usize,
     slot: usize,
 }
@@ -50,7 +50,7 @@ impl ReadModel for MemoryReadModel {
 
     fn get(&self, id: PetId, sink: &mut dyn FnMut(PetView<'_>)) -> Version {
         let pets = self.0.read();
-        if let Some(Place { chunk, slot }) = pets.place(id) {
+        if let Some(PetLocation { chunk, slot }) = pets.location(id) {
             sink(pets.chunk(chunk).pet(slot));
         }
         pets.version
@@ -61,11 +61,11 @@ impl ReadModel for MemoryReadModel {
         let mut rest = pets.next(pets.after(query.after), query.status);
         let mut last = None;
         for _ in 0..query.limit.get() {
-            let Some(Place { chunk, slot }) = rest else { break };
+            let Some(PetLocation { chunk, slot }) = rest else { break };
             let pet = pets.chunk(chunk).pet(slot);
             last = Some(pet.id);
             sink(pet);
-            rest = pets.next(Place { chunk, slot: slot + 1 }, query.status);
+            rest = pets.next(PetLocation { chunk, slot: slot + 1 }, query.status);
         }
         PageEnd { next: rest.and(last), version: pets.version }
     }
@@ -94,45 +94,45 @@ impl Pets {
         self.count += 1;
     }
 
-    /// Begins a new chunk.
+    /// Starts a new chunk.
     fn close_last(&mut self) {
         let mut chunk = mem::take(&mut self.last);
         chunk.shrink();
         self.full.push(chunk);
     }
 
-    fn chunk(&self, number: usize) -> &Chunk {
+    fn chunk(&self, number: usize) -> &PetChunk {
         self.full.get(number).unwrap_or(&self.last)
     }
 
-    fn place(&self, id: PetId) -> Option<Place> {
+    fn location(&self, id: PetId) -> Option<PetLocation> {
         let chunk = self.chunk_of(id.get());
-        self.chunk(chunk).slot_of(id).map(|slot| Place { chunk, slot })
+        self.chunk(chunk).slot_of(id).map(|slot| PetLocation { chunk, slot })
     }
 
-    /// Right behind the pet with this id, or where it would be.
-    fn after(&self, id: Option<PetId>) -> Place {
-        let Some(id) = id.map(PetId::get) else { return Place { chunk: 0, slot: 0 } };
+    /// The location after the pet with this id, which need not exist.
+    fn after(&self, id: Option<PetId>) -> PetLocation {
+        let Some(id) = id.map(PetId::get) else { return PetLocation { chunk: 0, slot: 0 } };
         let chunk = self.chunk_of(id);
-        Place { chunk, slot: self.chunk(chunk).slot_after(id) }
+        PetLocation { chunk, slot: self.chunk(chunk).slot_after(id) }
     }
 
-    /// The chunk that holds this id, if any does.
+    /// The only chunk that may hold this id.
     fn chunk_of(&self, id: i64) -> usize {
         self.first_ids.partition_point(|first| *first <= id).saturating_sub(1)
     }
 
-    /// The first place from `from` on whose pet has this status, or any.
-    fn next(&self, from: Place, status: Option<PetStatus>) -> Option<Place> {
-        let Place { chunk, slot } = from;
+    /// The first location from `from` on whose pet has this status, or any.
+    fn next(&self, from: PetLocation, status: Option<PetStatus>) -> Option<PetLocation> {
+        let PetLocation { chunk, slot } = from;
         if let Some(slot) = self.chunk(chunk).next(slot, status) {
-            return Some(Place { chunk, slot });
+            return Some(PetLocation { chunk, slot });
         }
         let chunk = match status {
             None => Some(chunk + 1).filter(|next| *next < self.first_ids.len()),
             Some(status) => self.by_status.next(chunk + 1, status),
         }?;
-        self.chunk(chunk).next(0, status).map(|slot| Place { chunk, slot })
+        self.chunk(chunk).next(0, status).map(|slot| PetLocation { chunk, slot })
     }
 }
 

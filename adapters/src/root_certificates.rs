@@ -1,4 +1,4 @@
-//! The authorities whose certificates a TLS client trusts. A leaf that every adapter may use.
+//! The root certificates that a TLS client trusts. A leaf that every adapter may use.
 
 use std::path::Path;
 
@@ -7,7 +7,7 @@ use rustls::{
     pki_types::{CertificateDer, pem::PemObject as _},
 };
 
-/// Loads the certificates in a PEM file, or those that the system trusts. The error is one clause.
+/// Loads the certificates in a PEM file, or those of the system. The error is one clause.
 pub(crate) fn load(file: Option<&Path>) -> Result<RootCertStore, String> {
     let mut roots = RootCertStore::empty();
     let Some(file) = file else {
@@ -21,7 +21,7 @@ pub(crate) fn load(file: Option<&Path>) -> Result<RootCertStore, String> {
             if !roots.is_empty() {
                 return Ok(roots);
             }
-            "there is none in it (PEM)".to_owned()
+            "it contains no PEM certificate".to_owned()
         }
         Err(error) => error.to_string(),
     };

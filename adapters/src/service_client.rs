@@ -1,4 +1,4 @@
-//! A small HTTP client: one request per connection, plain or over TLS, and the response as it arrives.
+//! A small HTTP client: one request per connection, plain or over TLS, with a streamed response.
 
 use std::{error::Error, fmt, io, path::Path, str::FromStr, sync::Arc, time::Duration};
 
@@ -22,10 +22,10 @@ use tokio_rustls::TlsConnector;
 
 use crate::root_certificates;
 
-/// How long a connection and the head of a response may take.
+/// How long connecting and receiving the response headers may take.
 const RESPONSE_TIMEOUT: Duration = Duration::from_secs(10);
 
-/// Where a service listens.
+/// The URL of a service.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct ServiceUrl {
     scheme: Scheme,
@@ -41,13 +41,13 @@ enum Scheme {
     Https,
 }
 
-/// Why there is no response, named by what the caller can do.
+/// A request without a response, named by what the caller can do.
 #[derive(Debug, Error)]
 pub enum ClientError {
-    /// No response, or not for now: try again later.
+    /// No response at the moment: try again later.
     #[error("{0}")]
     Unreachable(String),
-    /// The same request will fail again.
+    /// A retry would fail too.
     #[error("{0}")]
     Unusable(String),
 }
@@ -93,7 +93,7 @@ impl ServiceUrl {
         self.authority.rsplit_once(':').map_or("", |(host, _)| host)
     }
 
-    /// Whether requests are encrypted, or need not be.
+    /// Whether requests are encrypted, or need not be encrypted.
     pub fn is_protected(&self) -> bool {
         self.scheme == Scheme::Https || self.waived
     }
@@ -101,14 +101,14 @@ impl ServiceUrl {
 
 /// Sends requests to one service.
 #[derive(Clone)]
-pub struct Client {
+pub struct ServiceClient {
     url: ServiceUrl,
     tls: Option<TlsConnector>,
     key: Option<HeaderValue>,
 }
 
-impl Client {
-    /// A client for this service. For https it trusts the certificates in `ca`, or those that the system trusts.
+impl ServiceClient {
+    /// Creates a client for this service. For https it trusts the certificates in `ca`, or those of the system.
     pub fn new(url: ServiceUrl, ca: Option<&Path>) -> Result<Self, ClientError> {
         let tls = match url.scheme {
             Scheme::Http => None,
@@ -117,7 +117,7 @@ impl Client {
         Ok(Self { url, tls, key: None })
     }
 
-    /// The same client, which presents this API key.
+    /// Sends this API key with every request.
     pub fn with_key(self, key: &str) -> Result<Self, ClientError> {
         let key = key.trim();
         if key.is_empty() || !key.bytes().all(|byte| byte.is_ascii_graphic()) {
@@ -128,7 +128,7 @@ impl Client {
         Ok(Self { key: Some(key), ..self })
     }
 
-    /// Where the service is.
+    /// The URL of the service.
     pub fn url(&self) -> &ServiceUrl {
         &self.url
     }
@@ -161,7 +161,7 @@ impl Client {
     }
 }
 
-/// Reads the body of a response as text of at most so many bytes.
+/// Reads the body of a response as text of at most `bytes_max` bytes.
 pub async fn text(response: Response<Incoming>, bytes_max: usize) -> Result<String, ClientError> {
     let body = Limited::new(response.into_body(), bytes_max).collect().await;
     let body = body.map_err(|error| cut_off(&*error))?.to_bytes();
@@ -173,12 +173,12 @@ async fn exchange(
     request: Request<Empty<Bytes>>,
 ) -> Result<Response<Incoming>, hyper::Error> {
     let (mut sender, connection) = http1::handshake(TokioIo::new(stream)).await?;
-    // The connection ends when the response was read or dropped; the response has its errors too.
+    // The connection ends when the response has been read or dropped. Its errors also appear in the response.
     tokio::spawn(connection);
     sender.send_request(request).await
 }
 
-/// Makes TLS connections to hosts whose certificate is trusted.
+/// Creates a TLS connector that accepts trusted certificates.
 fn connector(ca: Option<&Path>) -> Result<TlsConnector, ClientError> {
     let roots = root_certificates::load(ca).map_err(ClientError::Unusable)?;
     let config = ClientConfig::builder_with_provider(Arc::new(ring::default_provider()))
@@ -189,13 +189,13 @@ fn connector(ca: Option<&Path>) -> Result<TlsConnector, ClientError> {
     Ok(TlsConnector::from(Arc::new(config)))
 }
 
-/// The error of a plain HTTP request. A service that speaks TLS sends an alert, or closes the connection.
+/// Maps the error of a plain HTTP request. A service that expects TLS sends an alert or closes the connection.
 fn no_http(error: &hyper::Error) -> ClientError {
     if error.is_parse() {
-        let hint = "perhaps the service speaks TLS: use https:// instead of http://";
+        let hint = "if the service uses TLS, use https:// instead of http://";
         ClientError::Unusable(format!("the response is not HTTP; {hint}"))
     } else if error.is_incomplete_message() {
-        let hint = "if the service speaks TLS, use https://";
+        let hint = "if the service uses TLS, use https://";
         ClientError::Unreachable(format!("the connection was closed without a response; {hint}"))
     } else {
         cut_off(error)
@@ -207,14 +207,14 @@ fn cut_off(error: &dyn Error) -> ClientError {
     ClientError::Unreachable(format!("the response was cut off: {error}{cause}"))
 }
 
-/// A certificate that is not trusted now will not be trusted the next time; any other failure may pass.
+/// Maps a TLS error. A rejected certificate will be rejected again; any other failure may be temporary.
 fn no_tls(error: &io::Error) -> ClientError {
     match error.get_ref().and_then(|inner| inner.downcast_ref()) {
         Some(rustls::Error::InvalidCertificate(_)) => ClientError::Unusable(format!(
-            "the certificate is not trusted: {error}; --ca names a file with a private authority"
+            "the certificate is not trusted: {error}; name the file of a private CA with --ca"
         )),
         Some(rustls::Error::InvalidMessage(InvalidMessage::InvalidContentType)) => {
-            ClientError::Unusable("the service does not speak TLS: use http:// instead of https://".into())
+            ClientError::Unusable("the service does not use TLS: use http:// instead of https://".into())
         }
         Some(_) | None => ClientError::Unreachable(format!("cannot make a TLS connection: {error}")),
     }

@@ -1,5 +1,5 @@
-//! The record of the log that a node has applied: one small checksummed file. A start rejects a log that does not hold the
-//! recorded commit, so that a node never goes back.
+//! The record of the applied log: a small checksummed file. Startup rejects a log that does not hold the recorded
+//! commit, so that a node never goes back.
 
 use std::{
     fs, io,
@@ -14,9 +14,9 @@ use application::{
 use serde::{Deserialize, Serialize};
 use uuid::Uuid;
 
-use crate::private_files::{beside, create_directories, create_file, directory_of, lock, read, replace};
+use crate::private_files::{create_directories, create_file, directory_of, lock, read, replace, with_suffix};
 
-/// Far more than a record takes.
+/// The maximum size of a record: far more than it needs.
 const SIZE_MAX: u64 = 64 * 1024;
 /// How long to wait for another node that updates the same record.
 const LOCK_TIMEOUT: Duration = Duration::from_secs(5);
@@ -37,7 +37,7 @@ struct Content {
 }
 
 impl StateRecord {
-    /// The record of the log with this name in a directory. The name says neither how the log is reached nor by whom.
+    /// The record of the log with this name. The name contains neither hosts nor users.
     pub fn of(log: String, directory: &Path) -> Self {
         let hash = Digest::of(log.as_bytes()).to_string();
         Self { file: directory.join(format!("log-{}.json", &hash[..16])), log }
@@ -48,22 +48,22 @@ impl StateRecord {
         &self.file
     }
 
-    /// Creates the directory if it is missing, and makes sure that the record can be updated.
+    /// Creates the directory if it is missing, and checks that the record can be updated.
     pub fn prepare(&self) -> io::Result<()> {
         create_directories(directory_of(&self.file))?;
         let _lock = self.lock()?;
-        let draft = beside(&self.file, ".new");
+        let draft = with_suffix(&self.file, ".new");
         create_file(&draft)?;
         fs::remove_file(draft)
     }
 
-    /// The log that was applied before, or `None` if there is no record.
+    /// Returns the recorded log, or `None` without a record.
     pub fn read(&self) -> io::Result<Option<LogIdentity>> {
         let bytes = match read(&self.file, SIZE_MAX) {
             Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(None),
             bytes => bytes?,
         };
-        let damaged = || io::Error::new(io::ErrorKind::InvalidData, "it is damaged");
+        let damaged = || io::Error::new(io::ErrorKind::InvalidData, "its checksum does not match");
         let text = str::from_utf8(&bytes).map_err(|_| damaged())?;
         let (json, checksum) = text.split_once('\n').ok_or_else(damaged)?;
         if checksum != format!("{:08x}\n", crc32c::crc32c(json.as_bytes())) {
@@ -77,12 +77,12 @@ impl StateRecord {
         }))
     }
 
-    /// Records a newer commit of the same log. An older one changes nothing, because another node may be ahead.
+    /// Records a newer commit of the same log. An older commit changes nothing, because another node may be ahead.
     pub fn advance(&self, identity: LogIdentity) -> io::Result<()> {
         let _lock = self.lock()?;
         match self.read()? {
             Some(stored) if stored.first != identity.first => {
-                let reason = format!("{} is the record of another log", self.file.display());
+                let reason = format!("{} is the record of a different log", self.file.display());
                 Err(io::Error::new(io::ErrorKind::InvalidData, reason))
             }
             Some(stored) if stored.position >= identity.position => Ok(()),
@@ -90,7 +90,7 @@ impl StateRecord {
         }
     }
 
-    /// Records another log than before, or none.
+    /// Replaces the record, or deletes it.
     pub fn replace(&self, identity: Option<LogIdentity>) -> io::Result<()> {
         let _lock = self.lock()?;
         match identity {
@@ -103,7 +103,7 @@ impl StateRecord {
     }
 
     fn lock(&self) -> io::Result<fs::File> {
-        lock(&beside(&self.file, ".lock"), LOCK_TIMEOUT)
+        lock(&with_suffix(&self.file, ".lock"), LOCK_TIMEOUT)
     }
 
     fn write(&self, LogIdentity { first, position, newest }: LogIdentity) -> io::Result<()> {

@@ -1,8 +1,8 @@
-//! The delays between attempts that fail.
+//! Delays between failed attempts.
 
 use std::time::Duration;
 
-/// Delays that double with each failure, up to a longest one.
+/// Delays that double with each failure, up to a maximum.
 #[derive(Debug, Clone, Copy)]
 pub struct Backoff {
     first: Duration,
@@ -15,7 +15,7 @@ impl Backoff {
         Self { first, max }
     }
 
-    /// Returns the delay after so many failures in a row.
+    /// Returns the delay after this many failures in a row.
     pub fn delay(self, failures: u32) -> Duration {
         let doublings = failures.saturating_sub(1);
         self.first.saturating_mul(2_u32.saturating_pow(doublings)).min(self.max)

@@ -1,4 +1,4 @@
-//! The record format: a commit as one line of JSON that carries its own version and checksum.
+//! The record format: a commit as one line of JSON with a version and a checksum.
 //!
 //! The layout is described in `docs/storage-format.md`, and `golden/commit-v2.json` pins it byte for byte: a different
 //! layout is a new version.
@@ -24,7 +24,7 @@ use crate::{
 /// An error of [`decode`]: the bytes are not a commit that can be used.
 #[derive(Debug, Clone, PartialEq, Eq, Error)]
 pub enum DecodeError {
-    /// The bytes are not those that were stored.
+    /// The bytes differ from what was written.
     #[error("{0}")]
     Damaged(String),
     /// Written by a version of petstore with another record format: use that version.
@@ -43,7 +43,7 @@ pub enum DecodeError {
 }
 
 impl DecodeError {
-    /// The error of the log whose record at `position` cannot be decoded.
+    /// The error of a log whose record at `position` cannot be decoded.
     pub fn at(&self, position: Position) -> LogError {
         match self {
             Self::Damaged(what) => {
@@ -60,7 +60,7 @@ impl DecodeError {
 }
 
 /// The number of the record format.
-const FORMAT: u64 = 2;
+pub const FORMAT: u64 = 2;
 /// The first bytes of every record of that format.
 const PREFIX: &[u8] = b"{\"v\":2,";
 /// The checksum is in the last bytes of a record of any format: `,"crc32c":"` 8 digits `"}`.
@@ -286,7 +286,7 @@ fn node_id(text: &str) -> Option<NodeId> {
     u64::from_str_radix(text, 16).ok().filter(|_| is_id).map(NodeId)
 }
 
-/// The error of a record with a sound checksum and another prefix: it has another format, or is no record.
+/// The error of a record with a valid checksum and a different prefix: it has another format, or is not a record.
 fn unsupported_format(bytes: &[u8]) -> DecodeError {
     let record: Value = serde_json::from_slice(bytes).unwrap_or_default();
     match record["v"].as_u64() {
@@ -295,7 +295,7 @@ fn unsupported_format(bytes: &[u8]) -> DecodeError {
     }
 }
 
-/// The error of a record with the right prefix that serde rejects: it has an unknown event, or is no commit.
+/// The error of a record with the right prefix that serde rejects: it has an unknown event, or is not a commit.
 fn unsupported_content(bytes: &[u8], error: &serde_json::Error) -> DecodeError {
     let record: Value = serde_json::from_slice(bytes).unwrap_or_default();
     let events = record["events"].as_array().into_iter().flatten();

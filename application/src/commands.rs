@@ -1,22 +1,22 @@
-//! The commands of the store, and their outcomes.
+//! The commands and their outcomes.
 
 use domain::{IdsExhausted, NewPet, Pet};
 use thiserror::Error;
 
 use crate::{commit::KeyId, idempotency::RequestKey, ports::Fault};
 
-/// A request to change something.
+/// A command that changes the inventory.
 #[derive(Debug, Clone)]
-pub(crate) enum Command {
+pub(crate) enum WriteCommand {
     Create(CreatePet),
 }
 
-/// Asks for a pet to be added.
+/// A request to add a pet.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct CreatePet {
     /// The pet to add.
     pub pet: NewPet,
-    /// The API key that asks.
+    /// The owner of the API key.
     pub by: KeyId,
     /// Makes the request safe to repeat.
     pub request_key: Option<RequestKey>,
@@ -37,16 +37,16 @@ pub enum WriteError {
     /// Too many requests are waiting: retry.
     #[error("too many requests are waiting")]
     Busy,
-    /// Nothing can be written now. The change may still appear if the response of the log was lost.
+    /// Nothing can be written now. The change may still be stored if the reply of the log was lost.
     #[error("{0}")]
     Unavailable(Fault),
     /// The request key was used for another pet: choose a new one.
     #[error("the key was used for another pet")]
     RequestKeyReused,
-    /// There are as many pets as the operator allows: remove the limit, or go elsewhere.
+    /// The pet limit has been reached.
     #[error("the pet limit has been reached; contact the operator")]
     Full,
-    /// No more pets fit into this inventory.
+    /// All ids are assigned.
     #[error(transparent)]
     IdsExhausted(#[from] IdsExhausted),
 }

@@ -1,4 +1,4 @@
-//! A commit, and what identifies its place in the history of a log.
+//! Commits, and the types that identify a place in the history of a log.
 
 use std::{fmt, sync::Arc};
 
@@ -11,7 +11,7 @@ use crate::{digest::Digest, idempotency::RequestKey};
 /// One atomic batch of events from any number of clients.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Commit {
-    /// Where it stands in the log.
+    /// Its position in the log.
     pub position: Position,
     /// Its identity across nodes and histories.
     pub id: CommitId,
@@ -21,21 +21,21 @@ pub struct Commit {
     pub node: NodeId,
     /// The time on the clock of that node. It may be earlier than the time of the commit before.
     pub time: DateTime<Utc>,
-    /// What happened, in order.
+    /// The events, in order.
     pub entries: Vec<Entry>,
 }
 
-/// One run of one node: chosen at random when the node starts. Written as 16 hex digits.
+/// The id of one run of one node: random, chosen at startup. Written as 16 hex digits.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub struct NodeId(pub u64);
 
 impl NodeId {
-    /// The id in all but the last commit of a salvage: a log that ends with it is incomplete. No node has this id.
+    /// The id in all but the last commit of a salvage: a log that ends with it is incomplete. No node uses this id.
     pub const UNFINISHED_SALVAGE: Self = Self(0);
 
-    /// The id of a node that starts now.
+    /// Chooses the id of this run.
     pub fn random() -> Self {
-        // The second half of such an id is random but for two bits.
+        // The second half of a UUIDv7 is random except for two bits.
         Self(Uuid::now_v7().as_u64_pair().1)
     }
 }
@@ -57,14 +57,14 @@ impl fmt::Display for KeyId {
     }
 }
 
-/// An event, and the request that led to it.
+/// An event, and the request that caused it.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Entry {
-    /// What happened.
+    /// The event.
     pub event: PetEvent,
-    /// The owner of the API key that asked.
+    /// The owner of the API key.
     pub by: KeyId,
-    /// The key under which the request may be repeated.
+    /// The idempotency key, under which the request may be repeated.
     pub request_key: Option<RequestKey>,
 }
 
@@ -89,16 +89,16 @@ impl fmt::Display for Position {
     }
 }
 
-/// Tells commits apart across nodes and histories: a time-ordered UUID (version 7).
+/// The id of a commit, unique across nodes and histories: a time-ordered UUID (version 7).
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub struct CommitId(pub Uuid);
 
-/// A moment in the history of one log: how far it reaches, and which commit it ends with.
+/// A version of a log: its last position, and the commit there.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub struct Version {
-    /// How many commits there are.
+    /// The last position.
     pub position: Position,
-    /// The last of them. Tells two histories of the same length apart; `None` before the first.
+    /// The commit at that position, which distinguishes histories of the same length. `None` for the empty log.
     pub commit: Option<CommitId>,
 }
 
@@ -112,7 +112,7 @@ impl Version {
     }
 }
 
-/// What identifies a log that a node has applied: how it begins, and the newest commit that the log must hold.
+/// The identity of a log that a node has applied: its first commit, and the newest commit that it must hold.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct LogIdentity {
     /// The first commit of the log.

@@ -8,7 +8,7 @@ use domain::{NewPet, Pet};
 
 use crate::{
     codec,
-    commands::{Command, CreatePet, Created, WriteError},
+    commands::{CreatePet, Created, WriteCommand, WriteError},
     commit::{Commit, CommitId, Entry, NodeId},
     idempotency::ScopedKey,
     node_state::DecisionState,
@@ -19,15 +19,15 @@ pub(crate) const EVENTS_MAX: usize = 1_024;
 /// The most bytes of events in one commit.
 pub(crate) const BYTES_MAX: usize = 512 * 1024;
 
-/// A commit that is not stored yet, and the replies to the first requests, to be sent once it is.
+/// A commit that is not stored yet, and the replies to send once it is.
 #[derive(Debug)]
 pub(crate) struct PendingCommit {
     pub(crate) commit: Commit,
-    /// One for each request that the commit covers: all requests, unless the commit would grow too large.
+    /// One per request that the commit covers: all requests, unless the commit would be too large.
     pub(crate) replies: Vec<Result<Created, WriteError>>,
 }
 
-/// What a decision needs besides the state and the commands.
+/// The inputs of a decision besides the state and the commands.
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct CommitContext {
     /// The time on the clock of this node.
@@ -41,10 +41,10 @@ pub(crate) struct CommitContext {
     pub(crate) remaining_capacity: usize,
 }
 
-/// Decides as many of the commands as fit into one commit, each on the state that the ones before it leave.
+/// Decides as many commands as fit into one commit, each on the state after the previous ones.
 pub(crate) fn decide<'a>(
     state: &DecisionState,
-    commands: impl Iterator<Item = &'a Command>,
+    commands: impl Iterator<Item = &'a WriteCommand>,
     context: CommitContext,
 ) -> PendingCommit {
     let CommitContext { id, node, mut remaining_capacity, .. } = context;
@@ -56,7 +56,7 @@ pub(crate) fn decide<'a>(
     let mut keys: HashMap<ScopedKey, Pet> = HashMap::new();
     let (mut entries, mut replies, mut bytes) = (Vec::new(), Vec::new(), 0);
     for command in commands {
-        let Command::Create(CreatePet { pet, by, request_key }) = command;
+        let WriteCommand::Create(CreatePet { pet, by, request_key }) = command;
         let key = request_key.clone().map(|key| ScopedKey { owner: by.clone(), key });
         let earlier = key.as_ref().and_then(|key| keys.get(key).or_else(|| state.idempotency.find(key)));
         let created = match earlier {
@@ -73,7 +73,7 @@ pub(crate) fn decide<'a>(
         };
         let entry = Entry { event, by: by.clone(), request_key: request_key.clone() };
         bytes += codec::entry_size_bound(&entry);
-        // An event that may not fit goes alone: the log accepts or rejects it, and no other with it.
+        // An event that may be too large gets its own commit, so that the log rejects no other event with it.
         if entries.len() == EVENTS_MAX || (bytes > bytes_max && !entries.is_empty()) {
             break;
         }
@@ -90,7 +90,7 @@ pub(crate) fn decide<'a>(
     PendingCommit { commit, replies }
 }
 
-/// The reply to a request whose key has added this pet, in the log or earlier in this batch.
+/// The reply to a request whose idempotency key has already added this pet.
 fn reply_again(first: &Pet, requested: &NewPet) -> Result<Created, WriteError> {
     if first.details == *requested {
         Ok(Created { pet: first.clone(), replayed: true })
@@ -108,19 +108,19 @@ mod tests {
     use super::*;
     use crate::{Digest, KeyId, RequestKey, idempotency::IdempotencyCache};
 
-    fn request(name: &str, key: Option<&str>) -> Command {
+    fn request(name: &str, key: Option<&str>) -> WriteCommand {
         request_by("k", name, key)
     }
 
-    fn request_by(owner: &str, name: &str, key: Option<&str>) -> Command {
-        Command::Create(CreatePet {
+    fn request_by(owner: &str, name: &str, key: Option<&str>) -> WriteCommand {
+        WriteCommand::Create(CreatePet {
             pet: NewPet { name: PetName::new(name).unwrap(), category_id: CategoryId(1), status: None },
             by: KeyId(owner.into()),
             request_key: key.map(|key| RequestKey::new(key).unwrap()),
         })
     }
 
-    fn decided(requests: &[Command]) -> PendingCommit {
+    fn decided(requests: &[WriteCommand]) -> PendingCommit {
         decide(&DecisionState::default(), requests.iter(), at(DateTime::UNIX_EPOCH))
     }
 

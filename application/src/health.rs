@@ -1,60 +1,61 @@
-//! Whether a node follows its log, reads and writes right now, and if not, why. Probes report it, and requests are rejected
-//! with it.
+//! The health of a node: whether it follows its log, serves reads and accepts writes, and if not, why. Probes report
+//! it.
 
 use crate::ports::{Fault, LogError};
 
-/// What a node can do right now. The default is a node in good health.
+/// The health of a node. The default is healthy.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct Health {
     log: LogState,
-    /// Why the writer stores nothing, if so. The writer sets and clears it.
+    /// The reason why writes are rejected, if they are. Only the writer sets and clears it.
     writes: Option<LogError>,
-    /// Why the follower has ended, if so.
+    /// The reason why the follower has ended, if it has.
     follower: Option<LogError>,
 }
 
-/// What a node knows about its log. A node never goes back: it drops nothing that it has applied, and follows only a log
-/// that holds its newest commit.
+/// The state of the log, as seen by this node. A node never goes back: it keeps everything that it has applied, and
+/// follows only a log that holds its newest commit.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 enum LogState {
-    /// The log held the newest applied commit, and has responded since.
+    /// The log holds the newest applied commit and responds.
     #[default]
     Following,
-    /// The log has not responded since, and may have been replaced. `Some` once the node is too far out of date for reads.
+    /// The log does not respond, and may have been replaced. `Some` once the node is too outdated for reads.
     Disconnected(Option<LogError>),
-    /// Nothing is written to this log: it failed, is damaged, or lacks the newest applied commit. This ends when it has been
-    /// read successfully.
+    /// The log failed, is damaged, or lacks the newest applied commit. This state ends when the log has been read
+    /// successfully.
     Unusable(LogError),
 }
 
 impl Health {
-    /// Why this node should get no traffic, if so.
+    /// The reason why this node should get no traffic, if there is one.
     pub fn not_ready(&self) -> Option<&LogError> {
         self.reads_stopped().or(self.writes.as_ref()).or_else(|| self.not_followed())
     }
 
-    /// Why this node should get no reads, if so. Without the commits of other nodes, it would show outdated pets.
+    /// The reason why this node should get no reads, if there is one. Without the commits of other nodes, it would show
+    /// outdated pets.
     pub fn not_ready_for_reads(&self) -> Option<&LogError> {
         self.not_followed()
     }
 
-    /// Why this node should get no writes, if so.
+    /// The reason why this node should get no writes, if there is one.
     pub fn not_ready_for_writes(&self) -> Option<&LogError> {
         self.writes.as_ref().or_else(|| self.not_followed())
     }
 
-    /// Whether a part of this node has ended for good, so that only a restart helps.
+    /// Whether a task of this node has ended, so that only a restart helps.
     pub fn needs_restart(&self) -> bool {
         let reasons = [&self.writes, &self.follower];
         reasons.into_iter().flatten().any(|error| error.fault == Fault::Stopped)
     }
 
-    /// Why reads are rejected, if so: the log holds commits that this version of petstore cannot show.
+    /// The reason why reads are rejected, if they are: the log holds commits that this version of petstore cannot show.
     pub fn reads_stopped(&self) -> Option<&LogError> {
         self.unusable().filter(|error| error.fault == Fault::UnsupportedFormat)
     }
 
-    /// Why nothing may be written to the log, if it is unusable.
+    /// The reason why the log is unusable, if it is.
     pub fn unusable(&self) -> Option<&LogError> {
         match &self.log {
             LogState::Following | LogState::Disconnected(_) => None,
@@ -91,7 +92,7 @@ impl Health {
         };
     }
 
-    /// Nothing can be written. A log that is not this node's log, or too new for it, cannot be followed either.
+    /// Writes are rejected. A log that is not this node's log, or too new for it, cannot be followed either.
     pub(crate) fn stop_writes(&mut self, error: &LogError) {
         self.writes = Some(error.clone());
         if matches!(error.fault, Fault::AnotherLog | Fault::UnsupportedFormat) {

@@ -1,5 +1,4 @@
-//! The history of a log, and the rules that the next commit has to meet. Replay, `log verify` and `log copy`
-//! all use these rules.
+//! The history of a log, and the rules for its next commit. Replay, `log verify` and `log copy` use these rules.
 
 use domain::Inventory;
 
@@ -14,9 +13,10 @@ use crate::{
 pub(crate) struct History {
     /// The last commit.
     pub(crate) version: Version,
-    /// Which ids are taken.
+    /// The assigned ids.
     pub(crate) inventory: Inventory,
-    /// The SHA-256 of the last record, or of nothing: identifies the whole history, and the next commit names it.
+    /// The head hash: the SHA-256 of the last record, or of the empty string. It identifies the whole history, and the
+    /// next commit contains it.
     pub(crate) head_hash: Digest,
 }
 
@@ -40,7 +40,8 @@ pub(crate) fn check_complete(last: &Commit) -> Result<(), LogError> {
 }
 
 impl History {
-    /// The history that ends with this commit, whose record has this digest. The commit names all earlier ones by their hash.
+    /// The history that ends with this commit, whose record has this digest. The commit identifies all earlier ones by
+    /// their hash.
     pub(crate) fn after(commit: &Commit, record: Digest) -> Result<Self, LogError> {
         let before = Position(commit.position.0.saturating_sub(1));
         let version = Version { position: before, commit: None };

@@ -1,4 +1,4 @@
-//! Safe retries: a request with a key is executed once, however often it is sent.
+//! Idempotency: a request with a key is executed once, however often it is sent.
 
 use std::{
     collections::{BTreeSet, HashMap, VecDeque},
@@ -10,17 +10,17 @@ use thiserror::Error;
 
 use crate::commit::KeyId;
 
-/// Names a request so that it can be repeated: 1 to 255 visible ASCII characters, chosen by the client.
+/// An idempotency key: 1 to 255 visible ASCII characters, chosen by the client.
 #[derive(Debug, Clone, PartialEq, Eq, Hash)]
 pub struct RequestKey(Arc<str>);
 
-/// A text that cannot name a request.
+/// A text that is not an idempotency key.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Error)]
 #[error("must be 1 to {max} visible ASCII characters", max = RequestKey::MAX_CHARS)]
 pub struct InvalidRequestKey;
 
 impl RequestKey {
-    /// The longest key.
+    /// The maximum length of a key.
     pub const MAX_CHARS: usize = 255;
 
     /// Accepts 1 to 255 visible ASCII characters.
@@ -37,7 +37,7 @@ impl RequestKey {
     }
 }
 
-/// A request key with its scope: equal keys of different owners are independent.
+/// An idempotency key in its scope: equal keys of different owners are independent.
 #[derive(Debug, Clone, PartialEq, Eq, Hash)]
 pub(crate) struct ScopedKey {
     pub(crate) owner: KeyId,
@@ -46,9 +46,9 @@ pub(crate) struct ScopedKey {
 
 /// The pets that were added for requests with a key.
 ///
-/// It is rebuilt from the log, and its content depends on the log alone: no clock is involved. When it is full, the owner
-/// with the most keys loses its oldest one; among owners with equally many, the one with the greatest id does. So a key is
-/// kept until its own owner has stored about `capacity / owners` newer ones.
+/// It is rebuilt from the log and depends on the log alone, not on a clock. When it is full, the owner with the most
+/// keys loses its oldest one; among owners with equally many, the one with the greatest id does. So a key is kept until
+/// its own owner has stored about `capacity / owners` newer ones.
 #[derive(Debug, PartialEq, Eq)]
 pub(crate) struct IdempotencyCache {
     capacity: usize,
@@ -93,7 +93,7 @@ impl IdempotencyCache {
         entries.oldest_first.push_back(key);
         let count = entries.oldest_first.len();
         let (before, after) = ((count - 1, owner.clone()), (count, owner));
-        // In the usual case, the owner with the most keys replaces its own oldest one, and no count changes.
+        // Usually the owner with the most keys replaces its own oldest one, and no count changes.
         if self.len == self.capacity && self.by_count.last() == Some(&before) {
             entries.forget_oldest();
             return;

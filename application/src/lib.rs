@@ -1,8 +1,9 @@
-//! The use cases of the pet store, and what they need from outside.
+//! The use cases of the pet store, and the ports that they need.
 //!
-//! Reading order: [`PetStore`] (the use cases), [`ports`] (what they need), `writer` (how a pet gets into the
-//! log), `decision` (how requests become a commit), `node_state` (the only place where state changes),
-//! `replica` (how a node reads the log), `replay` (how it applies much of it fast), [`codec`] (the record format), [`contract`] (what every log must do).
+//! Reading order: [`PetStore`] (the use cases), [`ports`] (the interfaces to adapters), `writer` (how a pet gets into
+//! the log), `decision` (how requests become a commit), `node_state` (the only place where state changes), `replica`
+//! (how a node reads the log), `replay` (fast startup), [`codec`] (the record format), [`contract`] (the rules that
+//! every log must follow).
 
 mod backoff;
 pub mod codec;

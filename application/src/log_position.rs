@@ -1,21 +1,21 @@
-//! How clients name a commit of one history, so that a node can tell whether it has applied it.
+//! Log positions, by which clients name a commit of one history.
 
 use std::collections::VecDeque;
 
 use crate::{digest::Digest, ports::Position};
 
-/// How many bytes of a head hash a log position holds: enough to tell histories apart, short enough for a header.
+/// The length of the hash in a log position: long enough to distinguish histories, short enough for a header.
 pub const HASH_PREFIX: usize = 8;
 
-/// How many commits a node knows by their hashes. Older ones are read from the log.
+/// The number of recent commits whose hashes are kept in memory. Older ones are read from the log.
 const RECENT_MAX: usize = 4_096;
 
-/// A commit, as clients name it.
+/// A commit, as named by clients.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct LogPosition {
     /// Its position.
     pub position: Position,
-    /// The first bytes of the head hash of the log up to there. Without them, any history that is long enough matches.
+    /// The first bytes of the head hash at that position. Without them, any history that is long enough matches.
     pub hash: Option<[u8; HASH_PREFIX]>,
 }
 
@@ -25,11 +25,11 @@ impl From<Position> for LogPosition {
     }
 }
 
-/// The last commits of a history, by their hashes.
+/// The hashes of the last commits.
 #[derive(Debug)]
 pub(crate) struct Recent {
     last: Position,
-    /// Oldest first. Positions have no gaps, so the place of a hash tells its position.
+    /// Oldest first. Positions have no gaps, so the index of a hash gives its position.
     hashes: VecDeque<[u8; HASH_PREFIX]>,
 }
 
@@ -47,7 +47,7 @@ impl Recent {
         LogPosition { position: self.last, hash: self.hashes.back().copied() }
     }
 
-    /// Whether the history holds this commit. `None` if that is too long ago to tell.
+    /// Whether the history holds this commit. `None` if the commit is too old to tell.
     pub(crate) fn holds(&self, named: LogPosition) -> Option<bool> {
         let Some(age) = self.last.0.checked_sub(named.position.0) else { return Some(false) };
         let Some(hash) = named.hash.filter(|_| named.position > Position::START) else {

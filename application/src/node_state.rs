@@ -1,5 +1,4 @@
-//! The state of a node, and the only way to change it: writer and follower both go through
-//! [`NodeState::apply`].
+//! The state of a node. Writer and follower change it only through [`NodeState::apply`].
 
 use std::sync::{Arc, OnceLock};
 
@@ -15,21 +14,21 @@ use crate::{
     ports::{CommitId, LogError, LogIdentity, Position, ReadModel, Version},
 };
 
-/// Everything a node knows, all of it rebuilt from the log.
+/// The state of a node, rebuilt from the log.
 pub(crate) struct NodeState {
     state: Mutex<DecisionState>,
     read_model: Arc<dyn ReadModel>,
-    /// Held while the read model is read and while it changes, so that pets and position belong together.
+    /// Locked while the read model is read or changed, so that pets and position match.
     recent: RwLock<Recent>,
     applied: watch::Sender<Position>,
-    /// The first commit of the log, which tells logs apart.
+    /// The first commit, which identifies the log.
     first: OnceLock<CommitId>,
 }
 
-/// What decisions are made on.
+/// The state that decisions need.
 #[derive(Debug, Default)]
 pub(crate) struct DecisionState {
-    /// What was applied.
+    /// The applied history.
     pub(crate) history: History,
     /// The pets that were added for requests with a key.
     pub(crate) idempotency: IdempotencyCache,
@@ -55,13 +54,13 @@ impl NodeState {
         Self { state, read_model, recent, applied, first }
     }
 
-    /// Calls `query` with the read model, and returns its position too. No commit is applied until `query` returns.
+    /// Calls `query` with the read model, and also returns the position. No commit is applied until `query` returns.
     pub(crate) fn show<T>(&self, query: impl FnOnce(&dyn ReadModel) -> T) -> (T, LogPosition) {
         let recent = self.recent.read();
         (query(&*self.read_model), recent.last())
     }
 
-    /// Whether the history that readers see holds this commit. `None` if that is too long ago to tell.
+    /// Whether the visible history holds this commit. `None` if the commit is too old to tell.
     pub(crate) fn holds(&self, position: LogPosition) -> Option<bool> {
         self.recent.read().holds(position)
     }
@@ -81,7 +80,7 @@ impl NodeState {
         Some(LogIdentity { first: self.first()?, position, newest: commit? })
     }
 
-    /// Tells when later positions are applied.
+    /// Notifies of applied positions.
     pub(crate) fn positions(&self) -> watch::Receiver<Position> {
         self.applied.subscribe()
     }
@@ -91,8 +90,8 @@ impl NodeState {
         decide(&self.state.lock())
     }
 
-    /// Applies a durable commit, whose record has this digest. Skips a commit that was applied before; rejects one that does
-    /// not follow or contradicts the history.
+    /// Applies a durable commit, whose record has this digest. Skips a commit that is already applied; rejects one that
+    /// does not follow or contradicts the history.
     pub(crate) fn apply(&self, commit: &Commit, record: Digest) -> Result<(), LogError> {
         let mut state = self.state.lock();
         if commit.position <= state.history.version.position {

@@ -1,11 +1,11 @@
-//! Pages of pets: what a client may request, and what it gets.
+//! Pages of pets: the request and the result.
 
 use domain::{CategoryId, NewPet, Pet, PetId, PetStatus};
 use thiserror::Error;
 
 use crate::commit::Version;
 
-/// How many pets a page may hold.
+/// The maximum number of pets on a page.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Limit(usize);
 
@@ -39,32 +39,32 @@ impl Default for Limit {
     }
 }
 
-/// Asks for one page: the first `limit` pets with this status whose id is above `after`.
+/// A request for one page: the first `limit` pets with this status whose id is greater than `after`.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub struct ListPets {
-    /// The most pets to return.
+    /// The page size.
     pub limit: Limit,
-    /// Only pets with this status; `None` is all pets, those without a status too.
+    /// Only pets with this status; `None` selects all pets, including those without a status.
     pub status: Option<PetStatus>,
-    /// The last id of the page before; `None` starts at the beginning.
+    /// The last id of the previous page; `None` starts at the beginning.
     pub after: Option<PetId>,
 }
 
-/// How a page ends, and where it was taken.
+/// The end of a page, and the version that it shows.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct PageEnd {
-    /// The last id of this page, after which the next page begins; `None` on the last page.
+    /// The id after which the next page begins; `None` on the last page.
     pub next: Option<PetId>,
-    /// The state that the page shows.
+    /// The version that the page shows.
     pub version: Version,
 }
 
-/// A pet as readers see it, borrowed from the read model.
+/// A pet, borrowed from the read model.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct PetView<'a> {
     /// Assigned when the pet was added.
     pub id: PetId,
-    /// Its name, which was a valid one when the pet was added.
+    /// Its name, already validated.
     pub name: &'a str,
     /// The category it belongs to.
     pub category_id: CategoryId,

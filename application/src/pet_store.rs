@@ -1,4 +1,4 @@
-//! The use cases.
+//! The use cases: list, get and create pets.
 
 use std::{future, sync::Arc, time::Duration};
 
@@ -11,7 +11,7 @@ use tokio::{
 };
 
 use crate::{
-    commands::{Command, CreatePet, Created, WriteError},
+    commands::{CreatePet, Created, WriteCommand, WriteError},
     health::Health,
     log_position::LogPosition,
     node_state::NodeState,
@@ -26,31 +26,31 @@ use crate::{
     writer::{self, QueuedCommand, Writer},
 };
 
-/// How often the durability of the log is compared with what it was.
+/// The interval at which changes of the durability are detected.
 const DURABILITY_INTERVAL: Duration = Duration::from_millis(250);
 
-/// The pet store of one node: reads from memory, writes through the one writer.
+/// The pet store of one node. Reads are served from memory; writes go through one writer.
 pub struct PetStore {
     replica: Replica,
     requests: mpsc::Sender<QueuedCommand>,
     writer: JoinHandle<()>,
-    /// What runs besides the writer on a shared log; ends with the store.
+    /// The background tasks of a shared log; they end with the store.
     background: JoinSet<()>,
     pets_max: Option<usize>,
 }
 
-/// The options of a running store.
+/// The options of a store.
 #[derive(Debug, Clone)]
 pub struct Options {
     /// Which nodes may write to the log.
     pub access: LogAccess,
-    /// The durability that the log must promise: while it promises less, nothing is written.
+    /// The required durability. While the log promises less, writes are rejected.
     pub required: DurabilityLevel,
-    /// The log that this store had before, if it had one. A log that does not hold its newest commit is rejected.
+    /// The log that this node has applied before, if any. A log that does not hold its newest commit is rejected.
     pub known: Option<LogIdentity>,
     /// The maximum number of pets, if there is one.
     pub pets_max: Option<usize>,
-    /// Shows how far the replay has come.
+    /// The progress of the replay.
     pub progress: Arc<ReplayProgress>,
 }
 
@@ -65,19 +65,19 @@ impl Options {
 /// Which nodes may write to a log.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum LogAccess {
-    /// Only this node: the engine keeps others out.
+    /// Only this node: the engine locks the log.
     Exclusive,
-    /// Other nodes too: their commits are followed.
+    /// Other nodes too: this node follows their commits.
     Shared,
 }
 
-/// The commit was not reached in time, or belongs to another history.
+/// The commit was not applied in time, or belongs to a different history.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Error)]
 #[error("this node has not applied that commit")]
 pub struct NotCaughtUp;
 
 impl PetStore {
-    /// How many requests may wait for the writer. Four full commits: more would only wait longer.
+    /// The maximum number of queued requests: four full commits. A longer queue would only increase the waiting time.
     pub const QUEUE_MAX: usize = 4_096;
     /// How long a client waits for its pet to be durable.
     pub const WRITE_TIMEOUT: Duration = writer::APPEND_TIMEOUT;
@@ -98,7 +98,7 @@ impl PetStore {
         let writer = tokio::spawn(supervise_writer(writer, replica.clone()));
         let mut background = JoinSet::new();
         match access {
-            // What an embedded engine promises does not change while it is open.
+            // The durability of an embedded engine does not change while it is open.
             LogAccess::Exclusive => {}
             LogAccess::Shared => {
                 background.spawn(supervise_follower(replica.clone()));
@@ -108,7 +108,8 @@ impl PetStore {
         Ok(Self { replica, requests, writer, background, pets_max })
     }
 
-    /// Hands one page of pets to `sink`, and says where it was taken. Nothing is applied until `sink` returns.
+    /// Passes one page of pets to `sink`, and returns the version that was read. No commit is applied until `sink`
+    /// returns.
     pub fn list(
         &self,
         query: &ListPets,
@@ -117,22 +118,22 @@ impl PetStore {
         self.show(|pets| pets.list(query, sink))
     }
 
-    /// Hands one pet to `sink`, if there is one, and says where that was looked up.
+    /// Passes one pet to `sink`, if it exists, and returns the version that was read.
     pub fn get(&self, id: PetId, sink: &mut dyn FnMut(PetView<'_>)) -> Result<(Version, LogPosition), Fault> {
         self.show(|pets| pets.get(id, sink))
     }
 
-    /// The commit that [`list`](Self::list) and [`get`](Self::get) would show now: what they showed at the same one is the same.
+    /// The version that [`list`](Self::list) and [`get`](Self::get) would show now. Equal versions show equal pets.
     pub fn shown(&self) -> Result<(Version, LogPosition), Fault> {
         self.show(ReadModel::version)
     }
 
     /// Adds a pet. When this returns, the pet is durable and every later read of this node shows it.
     pub async fn create(&self, request: CreatePet) -> Result<Created, WriteError> {
-        self.write(Command::Create(request)).await
+        self.write(WriteCommand::Create(request)).await
     }
 
-    async fn write(&self, command: Command) -> Result<Created, WriteError> {
+    async fn write(&self, command: WriteCommand) -> Result<Created, WriteError> {
         let (reply, replied) = oneshot::channel();
         self.requests.try_send(QueuedCommand { command, reply }).map_err(|error| match error {
             mpsc::error::TrySendError::Full(_) => WriteError::Busy,
@@ -153,7 +154,7 @@ impl PetStore {
     ) -> Result<(), NotCaughtUp> {
         let position = position.into();
         let mut positions = self.replica.state.positions();
-        // A node never goes back: what it has applied at that position stays the same.
+        // A node never goes back, so the commit at an applied position does not change.
         let reached = async {
             let is_applied = |applied: &Position| *applied >= position.position;
             positions.wait_for(is_applied).await.is_ok() && self.replica.holds(position).await
@@ -164,13 +165,13 @@ impl PetStore {
         }
     }
 
-    /// The log itself, which may hold commits that readers of this node do not see yet.
+    /// The log, which may hold commits that are not visible on this node yet.
     pub fn log(&self) -> Arc<dyn LogSource> {
         self.replica.log.clone()
     }
 
-    /// What a log must hold to be accepted by the next start: the first and the newest applied commit. `None` while there are
-    /// none.
+    /// The commits that a log must hold to be accepted at the next startup: the first and the newest applied one.
+    /// `None` for an empty log.
     pub fn identity(&self) -> Option<LogIdentity> {
         self.replica.state.identity()
     }
@@ -190,37 +191,37 @@ impl PetStore {
         self.replica.state.first()
     }
 
-    /// The last commit that readers see.
+    /// The last visible commit.
     pub fn version(&self) -> Version {
         self.replica.state.show(ReadModel::version).0
     }
 
-    /// The last commit that readers see, as clients name it.
+    /// The last visible commit, as named by clients.
     pub fn log_position(&self) -> LogPosition {
         self.replica.state.show(|_| ()).1
     }
 
-    /// How many pets there are.
+    /// The number of pets.
     pub fn count(&self) -> usize {
         self.replica.state.show(ReadModel::count).0
     }
 
-    /// How many pets there may be before no more are added, if there is a limit.
+    /// The maximum number of pets, if there is one.
     pub fn pets_max(&self) -> Option<usize> {
         self.pets_max
     }
 
-    /// How many creates wait for the writer.
+    /// The number of queued creates.
     pub fn waiting(&self) -> usize {
         Self::QUEUE_MAX - self.requests.capacity()
     }
 
-    /// What was counted since the start.
+    /// The counters since startup.
     pub fn statistics(&self) -> &Statistics {
         &self.replica.statistics
     }
 
-    /// How many commits the log is known to have that this node has not applied yet.
+    /// The number of known commits that this node has not applied yet.
     pub fn lag(&self) -> u64 {
         self.replica.statistics.lag(self.version().position)
     }
@@ -230,12 +231,12 @@ impl PetStore {
         self.replica.rejected_head()
     }
 
-    /// How long ago the log was last seen.
+    /// The time since the log last responded.
     pub fn log_unseen_for(&self) -> Duration {
         self.replica.statistics.unseen_for()
     }
 
-    /// What is known about the storage.
+    /// Statistics about the storage.
     pub fn storage(&self) -> StorageStats {
         self.replica.log.storage_stats()
     }
@@ -245,17 +246,17 @@ impl PetStore {
         self.replica.health().clone()
     }
 
-    /// Tells when the health changes.
+    /// Notifies of changes of the health.
     pub fn health_changes(&self) -> watch::Receiver<Health> {
         self.replica.health_changes()
     }
 
-    /// What the log promises about a create that was acknowledged.
+    /// The durability of an acknowledged create.
     pub fn durability(&self) -> Durability {
         self.replica.log.durability()
     }
 
-    /// Stops the writer and releases the log. No client waits for a reply any more, so an unclear append stays unclear.
+    /// Stops the writer and releases the log. No client waits for a reply, so an unclear append stays unresolved.
     pub async fn close(self) {
         drop((self.background, self.requests));
         // A panic of the writer was reported when it happened.
@@ -281,7 +282,7 @@ async fn supervise_writer(writer: Writer, replica: Replica) {
 
 /// Runs the follower. If it panics, the health reports it.
 async fn supervise_follower(replica: Replica) {
-    // A set, not a task of its own: it ends with the store.
+    // A `JoinSet`, so that the task ends with the store.
     let mut following = JoinSet::new();
     following.spawn(replica.clone().follow());
     if let Some(Err(panic)) = following.join_next().await {
@@ -296,13 +297,18 @@ async fn log_durability_changes(log: Arc<dyn EventLog>) {
         time::sleep(DURABILITY_INTERVAL).await;
         let Durability { level, promise, .. } = log.durability();
         if level != known {
-            tracing::warn!("the durability has changed from {known:?} to {level:?}: {promise}");
+            tracing::warn!(
+                target: "petstore::log",
+                before = ?known, now = ?level, %promise,
+                "the durability of the log has changed"
+            );
             known = level;
         }
     }
 }
 
 fn stopped(part: &str, panic: &JoinError) -> LogError {
-    let detail = format!("the {part} stopped ({panic}): restart the service and report this");
+    let detail =
+        format!("the {part} stopped unexpectedly ({panic}): restart the service, and report this bug");
     LogError::new(Fault::Stopped, detail)
 }

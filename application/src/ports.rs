@@ -1,4 +1,4 @@
-//! What the application needs from outside. Each port says what its adapters have to do.
+//! The ports: interfaces that adapters implement. The docs of each port state what its adapters must do.
 
 use std::{sync::Arc, time::Duration};
 
@@ -16,30 +16,31 @@ use crate::{
     statistics::Histogram,
 };
 
-/// A log that can be read: commits at the positions 1, 2, 3 … without gaps. Exports, salvaged files, stores that are opened
-/// read-only and remote services are only this.
+/// A log that can be read: commits at the positions 1, 2, 3 … without gaps. Exports, salvaged files, read-only stores
+/// and remote services implement only this.
 #[async_trait]
 pub trait LogSource: Send + Sync + 'static {
-    /// Returns the records after `after`, oldest first, contiguous, within `bound` (but at least one if there is one). Empty:
-    /// nothing more for now. Never returns a record that a crash could still remove.
+    /// Returns the records after `after`, oldest first, contiguous, within `bound` (but at least one if there is one).
+    /// An empty result means that there are no more records at the moment. Never returns a record that a crash could
+    /// still remove.
     async fn read(&self, after: Position, bound: ReadBound) -> Result<Vec<StoredRecord>, LogError>;
 
-    /// Returns the last position, as up to date as the engine can tell.
+    /// Returns the last position, as up to date as the engine can know.
     async fn head(&self) -> Result<Position, LogError>;
 
     /// Returns when there may be a record after `after`, or after `timeout`. A hint: it may return early.
     async fn wait_for(&self, after: Position, timeout: Duration) -> Result<(), LogError>;
 
-    /// Describes what this engine promises about an acknowledged record, in words and as checked settings.
+    /// Describes the durability of an acknowledged record, in words and as checked settings.
     fn durability(&self) -> Durability;
 
-    /// Returns what is known about the storage, for operators. Never waits for a disk or a server.
+    /// Returns statistics about the storage, for operators. Never waits for a disk or a server.
     fn storage_stats(&self) -> StorageStats {
         StorageStats::default()
     }
 }
 
-/// A log that can also be appended to: the only durable state there is.
+/// A log that can also be appended to. It is the only durable state.
 ///
 /// Every implementation passes [`contract::check_all`](crate::contract::check_all).
 #[async_trait]
@@ -55,30 +56,30 @@ pub trait EventLog: LogSource {
         usize::MAX
     }
 
-    /// Checks whether the engine would accept a record now, as far as it can tell without storing one. Called after it has
-    /// rejected one; `Ok` may be wrong, an error may not.
+    /// Checks whether the engine would accept a record now, without storing one. Called after the engine has rejected a
+    /// record. `Ok` may be wrong; an error is never wrong.
     async fn check_writable(&self) -> Result<(), LogError> {
         self.head().await.map(|_| ())
     }
 }
 
-/// What an engine knows about its storage; an engine on another machine knows nothing.
+/// Statistics about the storage. An engine on another machine has none.
 #[derive(Debug, Clone, Default)]
 pub struct StorageStats {
-    /// How long writing and syncing a commit took, in microseconds.
+    /// The time to write and sync a commit, in microseconds.
     pub sync_micros: Option<Arc<Histogram>>,
-    /// How many bytes the files of the log have.
+    /// The size of the log's files, in bytes.
     pub log_bytes: Option<u64>,
-    /// How many bytes are free on their disk.
+    /// The free space on their disk, in bytes.
     pub disk_free: Option<u64>,
-    /// How many of those have to stay free.
+    /// The part of the free space that commits may not use, in bytes.
     pub disk_reserved: Option<u64>,
 }
 
 /// One encoded commit. Engines store the bytes unchanged and never interpret them.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Record {
-    /// The id inside the bytes, for engines that want to recognise their own.
+    /// The id inside the bytes, so that engines can compare ids without decoding.
     pub id: CommitId,
     /// The commit as [`codec`](crate::codec) encoded it.
     pub bytes: Bytes,
@@ -87,7 +88,7 @@ pub struct Record {
 /// A record as it is stored in the log.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct StoredRecord {
-    /// Where it is stored.
+    /// Its position in the log.
     pub position: Position,
     /// The commit id that the engine stores next to the bytes, if it stores one. [`codec`](crate::codec) rejects a record
     /// whose bytes hold another id.
@@ -113,16 +114,16 @@ pub struct ReadBound {
 }
 
 impl ReadBound {
-    /// Large enough to be fast, small enough to be held in memory a few times over.
+    /// A batch: large enough to be fast, small enough to be held in memory a few times over.
     pub const BATCH: Self = Self { records: 4_096, bytes: 4 * 1024 * 1024 };
     /// Exactly one record.
     pub const ONE: Self = Self { records: 1, bytes: usize::MAX };
 }
 
-/// Why an append failed, named by what the caller does next.
+/// A failed append, named by what the caller does next.
 #[derive(Debug, Clone, PartialEq, Eq, Error)]
 pub enum AppendError {
-    /// `expected` is not the head, nothing was stored: read on, decide again.
+    /// `expected` is not the head, and nothing was stored: catch up and decide again.
     #[error("another commit came first")]
     Conflict,
     /// Certainly not stored, and the log is still intact: reply, and keep serving.
@@ -131,7 +132,7 @@ pub enum AppendError {
     /// May or may not be stored, e.g. because the reply was lost: read `expected + 1` before replying.
     #[error("may or may not be stored: {0}")]
     Unclear(LogError),
-    /// The log failed or diverged: no more writes until it has been reopened.
+    /// The log failed or diverged: no more writes until it is reopened.
     #[error("the log is closed: {0}")]
     Closed(LogError),
 }
@@ -142,18 +143,18 @@ pub enum AppendError {
 pub struct LogError {
     /// The kind of error. Its text is safe to publish.
     pub fault: Fault,
-    /// One sentence that says what happened and what to do. May name paths and hosts: operators only.
+    /// One sentence that says what happened and what to do. It may name paths and hosts, so it is for operators only.
     pub detail: String,
 }
 
 impl LogError {
-    /// Joins a kind with its detail.
+    /// Creates an error from a kind and its detail.
     pub fn new(fault: Fault, detail: impl Into<String>) -> Self {
         Self { fault, detail: detail.into() }
     }
 }
 
-/// What can be wrong with a log. The texts reveal no paths, hosts or system errors.
+/// The kinds of errors of a log. Their texts reveal no paths, hosts or system errors.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Error)]
 pub enum Fault {
     /// The engine does not respond at the moment.
@@ -162,10 +163,10 @@ pub enum Fault {
     /// A write or a sync failed.
     #[error("a write to storage failed")]
     WriteFailed,
-    /// Too little space to accept more.
+    /// The disk or a quota is full.
     #[error("the storage is full")]
     Full,
-    /// What is stored is not what was written.
+    /// A stored record differs from what was written.
     #[error("the log is damaged")]
     Damaged,
     /// The files of the log are no longer where they were opened.
@@ -177,13 +178,13 @@ pub enum Fault {
     /// The log was emptied, replaced, or restored to an older state: it lacks commits that this node has applied.
     #[error("the log lacks commits that this node has applied")]
     AnotherLog,
-    /// The log holds something that petstore has not written.
+    /// The log holds data that petstore has not written.
     #[error("another program has written to the log")]
     Foreign,
-    /// The log has a format or an event that this version of petstore does not read.
+    /// The log has a format or an event that this version of petstore does not support.
     #[error("the log was written by a different version of petstore")]
     UnsupportedFormat,
-    /// Another process holds the store, or it is not ours to open.
+    /// The store is in use or cannot be opened.
     #[error("the storage cannot be opened")]
     CannotOpen,
     /// The record is larger than the engine accepts.
@@ -192,13 +193,13 @@ pub enum Fault {
     /// The engine promises less than this node requires.
     #[error("the storage engine promises less durability than required")]
     NotDurable,
-    /// Our own bug: a part of the program ended unexpectedly, and only a restart brings it back.
+    /// A bug: a task ended unexpectedly, and only a restart helps.
     #[error("an internal component stopped")]
     Stopped,
 }
 
 impl Fault {
-    /// All of them.
+    /// All faults.
     pub const ALL: [Self; 13] = [
         Self::Unreachable,
         Self::WriteFailed,
@@ -215,7 +216,7 @@ impl Fault {
         Self::Stopped,
     ];
 
-    /// Its name for programs, such as alert rules.
+    /// The name in metrics and responses, for example in alert rules.
     pub fn name(self) -> &'static str {
         match self {
             Self::Unreachable => "unreachable",
@@ -235,17 +236,17 @@ impl Fault {
     }
 }
 
-/// What an engine promises about an acknowledged record.
+/// The durability that an engine promises for an acknowledged record.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Durability {
     /// The engine, by its URL scheme.
     pub engine: &'static str,
-    /// What kind of failure a record survives.
+    /// The kind of failure that a record survives.
     pub level: DurabilityLevel,
-    /// The same in one sentence.
+    /// The promise in one sentence.
     pub promise: String,
-    /// The settings that were looked up, with their values.
-    pub facts: Vec<(String, String)>,
+    /// The settings that the promise depends on, with their values.
+    pub settings: Vec<(String, String)>,
 }
 
 impl Durability {
@@ -259,11 +260,11 @@ impl Durability {
     }
 }
 
-/// From nothing to everything.
+/// Levels of durability, in ascending order.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Serialize)]
 #[serde(rename_all = "lowercase")]
 pub enum DurabilityLevel {
-    /// Gone when the process ends.
+    /// Lost when the process ends.
     Volatile,
     /// Acknowledged before it is on disk: a power cut can lose the last commits.
     Buffered,
@@ -273,24 +274,24 @@ pub enum DurabilityLevel {
     Replicated,
 }
 
-/// Serves every read from memory. Implementations lock internally; no call waits for I/O.
+/// Serves every read from memory. Implementations lock internally; no method waits for I/O.
 pub trait ReadModel: Send + Sync + 'static {
-    /// Makes the commit visible, all of it at once. Commits arrive in order, each exactly once.
+    /// Makes the whole commit visible atomically. Commits arrive in order, each exactly once.
     fn apply(&self, commit: &Commit);
-    /// Hands the pet with this id to `sink`, if there is one, and says at which version that was looked up. Nothing changes
+    /// Passes the pet with this id to `sink`, if it exists, and returns the version that was read. No commit is applied
     /// until `sink` returns, so it must be quick.
     fn get(&self, id: PetId, sink: &mut dyn FnMut(PetView<'_>)) -> Version;
-    /// Hands the pets that the query asks for to `sink`, in id order, all of the same version. Nothing changes until `sink`
+    /// Passes the pets of a page to `sink`, in id order, all from the same version. No commit is applied until `sink`
     /// returns, so it must be quick.
     fn list(&self, query: &ListPets, sink: &mut dyn FnMut(PetView<'_>)) -> PageEnd;
-    /// The last commit that is visible.
+    /// The last visible commit.
     fn version(&self) -> Version;
-    /// How many pets there are.
+    /// The number of pets.
     fn count(&self) -> usize;
 }
 
-/// Tells the time. It may jump and be wrong: nothing that matters is decided by it alone.
+/// The wall clock. It may jump and be wrong: no decision depends on it.
 pub trait Clock: Send + Sync + 'static {
-    /// The time now.
+    /// The current time.
     fn now(&self) -> DateTime<Utc>;
 }

@@ -1,4 +1,4 @@
-//! Applies many records at once: all cores decode and hash them, and one thread applies them in the order of the log.
+//! Applies many records fast: all cores decode and hash them, and one thread applies them in order.
 
 use std::{
     num::NonZero,
@@ -19,12 +19,12 @@ use crate::{
     ports::{LogError, Position, StoredRecord},
 };
 
-/// From this many bytes on it is worth waking other threads.
+/// The minimum size of a batch that is decoded on all cores.
 const WORTH_SHARING: usize = 256 * 1024;
-/// How many bytes of records a thread takes at a time: so few that all threads end at about the same time.
+/// The size of a thread's share: small, so that all threads finish at about the same time.
 const SHARE: usize = 64 * 1024;
 
-/// How far a replay has come: what it has applied, and where the log ends. Probes show it while the service starts.
+/// The progress of a replay. Probes show it during startup.
 #[derive(Debug, Default)]
 pub struct ReplayProgress {
     position: AtomicU64,
@@ -32,7 +32,7 @@ pub struct ReplayProgress {
 }
 
 impl ReplayProgress {
-    /// The last position that was applied.
+    /// The last applied position.
     pub fn position(&self) -> Position {
         Position(self.position.load(Relaxed))
     }
@@ -48,12 +48,12 @@ impl ReplayProgress {
     }
 }
 
-/// Whether there are so many records that other threads should help.
+/// Whether the records are enough to be decoded on all cores.
 pub(crate) fn is_worth_sharing(records: &[StoredRecord]) -> bool {
     records.iter().map(|record| record.bytes.len()).sum::<usize>() >= WORTH_SHARING
 }
 
-/// Applies the records. Those before an error are applied.
+/// Applies the records, up to the first error.
 pub(crate) fn apply(state: &NodeState, records: &[StoredRecord]) -> Result<(), LogError> {
     for record in records {
         let (commit, digest) = check(record)?;
@@ -62,7 +62,7 @@ pub(crate) fn apply(state: &NodeState, records: &[StoredRecord]) -> Result<(), L
     Ok(())
 }
 
-/// The same on all cores, whatever the order in which they finish. Blocks.
+/// Applies the records, decoded on all cores. Blocks.
 pub(crate) fn apply_on_all_cores(state: &NodeState, records: &[StoredRecord]) -> Result<(), LogError> {
     let (tasks, results): (Vec<_>, Vec<_>) = shares(records)
         .map(|share| {
@@ -109,7 +109,7 @@ fn shares(records: &[StoredRecord]) -> impl Iterator<Item = &[StoredRecord]> {
     })
 }
 
-/// Decodes a record, which may still not follow the one before it.
+/// Decodes and hashes a record. Whether it follows the previous one is checked later.
 fn check(record: &StoredRecord) -> Result<(Commit, Digest), LogError> {
     Ok((codec::decode_stored(record)?, Digest::of(&record.bytes)))
 }

@@ -1,5 +1,5 @@
-//! How a node reads the log: it replays the log at the start, catches up before it makes a decision again,
-//! and follows a log that other nodes write to. Written once for all engines.
+//! Reads the log: replays it at startup, catches up before a decision is repeated, and follows a log that other nodes
+//! write to. The same for all engines.
 
 use std::{cmp, sync::Arc, time::Duration};
 
@@ -25,21 +25,21 @@ use crate::{
 const POLL_INTERVAL: Duration = Duration::from_secs(1);
 /// The delay after an error.
 const RETRY_DELAY: Duration = Duration::from_millis(250);
-/// The delay before a commit is read that was stored and is not shown yet.
+/// The delay before reading a commit that is stored but not visible yet.
 const LAG_DELAY: Duration = Duration::from_millis(20);
 /// How often a long replay logs its progress.
 const PROGRESS_INTERVAL: Duration = Duration::from_secs(2);
-/// How long a node may go without a confirmed head before it calls itself not ready.
+/// How long a node may go without a confirmed head before it reports that it is not ready.
 const MAX_STALENESS: Duration = Duration::from_secs(5);
 
-/// Brings commits from the log into the state of the node.
+/// Applies commits of the log to the state of the node.
 #[derive(Clone)]
 pub(crate) struct Replica {
     pub(crate) log: Arc<dyn EventLog>,
     pub(crate) state: Arc<NodeState>,
     health: watch::Sender<Health>,
     pub(crate) statistics: Arc<Statistics>,
-    /// Held from reading to applying.
+    /// Held from reading a batch to applying it.
     turn: Arc<Mutex<()>>,
     progress: Arc<ReplayProgress>,
 }
@@ -55,27 +55,37 @@ impl Replica {
         self.health.borrow()
     }
 
-    /// Tells when the health changes.
+    /// Notifies of changes of the health.
     pub(crate) fn health_changes(&self) -> watch::Receiver<Health> {
         self.health.subscribe()
     }
 
-    /// Changes the health, and logs the change if it makes a difference to the readiness of this node.
+    /// Changes the health, and logs the change if it affects the readiness of this node.
     pub(crate) fn change_health(&self, change: impl FnOnce(&mut Health)) {
-        // Read first: the state must not be locked while the health is.
+        // Read first: the state must not be locked while the health is locked.
         let position = self.state.version().position.0;
         self.health.send_if_modified(|health| {
             let before = health.clone();
             change(health);
             if let Some(error) = rejection(health).filter(|_| rejection(&before).is_none()) {
                 self.statistics.log_rejected();
-                tracing::error!(position, head = self.statistics.head().0, "writes stopped: {error}");
+                tracing::error!(
+                    target: "petstore::log",
+                    position, head = self.statistics.head().0, %error,
+                    "writes stopped: the log lacks applied commits"
+                );
             }
             match (before.not_ready(), health.not_ready()) {
-                (None, Some(error)) => tracing::error!(fault = %error.fault, "not ready: {error}"),
-                (Some(_), None) => tracing::info!("ready again"),
+                (None, Some(error)) => {
+                    tracing::error!(target: "petstore::log", fault = %error.fault, %error, "not ready");
+                }
+                (Some(_), None) => tracing::info!(target: "petstore::log", "ready again"),
                 (Some(old), Some(new)) if old != new => {
-                    tracing::warn!(fault = %new.fault, "still not ready: {new}");
+                    tracing::warn!(
+                        target: "petstore::log",
+                        fault = %new.fault, error = %new,
+                        "still not ready"
+                    );
                 }
                 (Some(_), Some(_)) | (None, None) => {}
             }
@@ -88,25 +98,25 @@ impl Replica {
         rejection(&self.health()).map(|_| self.statistics.head())
     }
 
-    /// Reads the last position of the log, and counts the log as seen.
+    /// Reads the last position of the log, and records that the log responded.
     pub(crate) async fn head(&self) -> Result<Position, LogError> {
         self.log.head().await.inspect(|head| self.statistics.seen(*head))
     }
 
-    /// Replays the log, if it is the one that this store had before.
+    /// Replays the log, if it is the same log as before.
     pub(crate) async fn start(&self, known: Option<LogIdentity>) -> Result<(), LogError> {
         let mut least = Position::START;
         if let Some(known) = known {
             self.check_identity(known).await?;
             least = known.position;
         }
-        // The log may be replaced at any moment: nothing is served below the recorded version.
+        // The log may be replaced at any moment, so replay at least up to the recorded version.
         let head = self.head().await?;
         self.read_up_to(head.max(least)).await?;
         self.check_complete().await
     }
 
-    /// Rejects a log that a salvage has not finished.
+    /// Rejects the log of an unfinished salvage.
     async fn check_complete(&self) -> Result<(), LogError> {
         let position = self.state.version().position;
         let last = self.log.read(before(position), ReadBound::ONE).await?;
@@ -114,8 +124,8 @@ impl Replica {
         last.as_ref().map_or(Ok(()), history::check_complete)
     }
 
-    /// Applies the commits of other nodes after `base`, or the first part of them. Reads once, because other nodes may append
-    /// again at any moment.
+    /// Applies the commits of other nodes after `base`, or the first part of them. Reads once, because other nodes may
+    /// append again at any moment.
     pub(crate) async fn overtaken(&self, base: Version) -> Result<(), LogError> {
         self.statistics.overtaken();
         let has_applied = {
@@ -123,14 +133,14 @@ impl Replica {
             self.apply_next().await?
         };
         if !has_applied && self.state.version() == base {
-            // The other commit was stored and is not shown yet.
+            // The other commit is stored but not visible yet.
             time::sleep(LAG_DELAY).await;
         }
         Ok(())
     }
 
-    /// Makes sure, before anything is appended, that the log is usable, and that it still holds the newest applied commit if
-    /// it did not respond in between.
+    /// Checks before an append that the log is usable, and that it still holds the newest applied commit if it was
+    /// disconnected.
     pub(crate) async fn check_usable(&self) -> Result<(), LogError> {
         let (following, unusable) = {
             let health = self.health();
@@ -143,10 +153,10 @@ impl Replica {
         }
     }
 
-    /// Follows the log again once it holds the newest applied commit, and applies what it holds by then.
+    /// Resumes following if the log holds the newest applied commit, and applies the commits after it.
     pub(crate) async fn resume(&self) -> Result<(), LogError> {
         let _turn = self.turn.lock().await;
-        // A log that failed says here whether it was opened again.
+        // Fails if the log has not been reopened.
         let head = self.head().await?;
         if let Some(identity) = self.state.identity() {
             self.check_identity(identity).await?;
@@ -156,7 +166,7 @@ impl Replica {
         Ok(())
     }
 
-    /// Whether the applied history holds this commit. An old commit is read from the log.
+    /// Whether the applied history holds this commit. Reads an old commit from the log.
     pub(crate) async fn holds(&self, position: LogPosition) -> bool {
         if let Some(held) = self.state.holds(position) {
             return held;
@@ -166,7 +176,7 @@ impl Replica {
         found.first().map(prefix).is_some_and(|hash| position.hash == Some(hash))
     }
 
-    /// Keeps up with a log that others write to, for as long as it is polled.
+    /// Follows a shared log, for as long as it is polled.
     pub(crate) async fn follow(self) {
         let mut confirmed = Instant::now();
         loop {
@@ -175,7 +185,7 @@ impl Replica {
             match polled {
                 Ok(()) => confirmed = Instant::now(),
                 Err(error) => {
-                    // The writer may be reading the log too, and may have begun before this was found.
+                    // The lock keeps this from overwriting a newer result of the writer.
                     let turn = self.turn.lock().await;
                     let is_outdated = confirmed.elapsed() > MAX_STALENESS;
                     self.change_health(|health| health.stop_following(&error, is_outdated));
@@ -192,7 +202,7 @@ impl Replica {
         self.log.wait_for(known, POLL_INTERVAL).await?;
         if self.state.version().position > known {
             self.statistics.seen(self.state.version().position);
-            // It was this node that wrote: if others did too, the next wait ends at once.
+            // This node has written. If other nodes have too, the next wait ends at once.
             return Ok(());
         }
         let head = self.head().await?;
@@ -202,13 +212,13 @@ impl Replica {
                 let _turn = self.turn.lock().await;
                 self.apply_next().await.map(|_| ())
             }
-            // Nothing new, a head that is out of date, or a log that lacks the newest applied commit.
+            // Nothing new, an outdated head, or a log that lacks the newest applied commit.
             cmp::Ordering::Equal | cmp::Ordering::Less => self.check_holds(version).await,
         }
     }
 
-    /// Applies commits at least up to `head`. Later ones may be left to the next read: other nodes may write faster than this
-    /// node reads.
+    /// Applies commits at least up to `head`. Later ones may be left to the next read, because other nodes may write
+    /// faster than this node reads.
     async fn read_up_to(&self, head: Position) -> Result<(), LogError> {
         let mut ahead = None;
         let mut logged = Instant::now();
@@ -222,7 +232,7 @@ impl Replica {
                 return Err(not_shown(head));
             };
             if last < head && replay::is_worth_sharing(&records) {
-                // The log is read on while these are applied.
+                // Read the next records while these are applied.
                 let reading = self.log.read(before(last), ReadBound::BATCH);
                 let (applied, read) = tokio::join!(self.apply(records), reading);
                 applied?;
@@ -234,7 +244,11 @@ impl Replica {
             self.progress.record(position, head);
             if logged.elapsed() >= PROGRESS_INTERVAL {
                 logged = Instant::now();
-                tracing::info!(position = position.0, head = head.0, "replaying the log");
+                tracing::info!(
+                    target: "petstore::log",
+                    position = position.0, head = head.0,
+                    "replaying the log"
+                );
             }
         }
         Ok(())
@@ -255,13 +269,12 @@ impl Replica {
             return applied.await.expect("a replay does not panic, and is not cancelled");
         }
         replay::apply(&self.state, &records)?;
-        // A long replay must not keep other tasks of this worker waiting.
+        // A long replay must not block other tasks of this worker.
         task::yield_now().await;
         Ok(())
     }
 
-    /// The next records, read along with the last one that was applied: a log that was replaced in the meantime does not
-    /// continue the history of this node.
+    /// Reads the next records together with the last applied one, to detect a log that was replaced in between.
     async fn next_records(&self) -> Result<Vec<StoredRecord>, LogError> {
         let version = self.state.version();
         let records = self.log.read(before(version.position), ReadBound::BATCH).await?;
@@ -271,7 +284,7 @@ impl Replica {
         }
     }
 
-    /// The records after `version`, of records that begin with it.
+    /// Returns the records after `version` from records that start with it.
     async fn records_after(
         &self,
         mut records: Vec<StoredRecord>,
@@ -282,7 +295,7 @@ impl Replica {
         if !next.is_empty() {
             return Ok(next);
         }
-        // An engine may return a single record, so there may be more.
+        // An engine may return fewer records than requested.
         let next = self.log.read(version.position, ReadBound::BATCH).await?;
         if !next.is_empty() {
             self.check_holds(version).await?;
@@ -290,7 +303,7 @@ impl Replica {
         Ok(next)
     }
 
-    /// Rejects a log that begins with another commit, or does not hold the newest one.
+    /// Rejects a log that starts with a different commit, or does not hold the newest one.
     async fn check_identity(&self, identity: LogIdentity) -> Result<(), LogError> {
         let LogIdentity { first, position, .. } = identity;
         let found = self.log.read(Position::START, ReadBound::ONE).await?;
@@ -298,7 +311,7 @@ impl Replica {
             Some(commit) if commit.id == first => self.check_holds(identity.version()).await,
             Some(_) => {
                 let detail = format!(
-                    "the log begins with another commit than the log that this node has applied up to position {position}"
+                    "the log starts with a different commit than the log that this node has applied up to position {position}"
                 );
                 Err(LogError::new(Fault::AnotherLog, detail))
             }
@@ -325,7 +338,7 @@ impl Replica {
         let detail = match found.map(codec::decode_stored).transpose()? {
             Some(commit) if commit.id == applied => return Ok(()),
             Some(_) => format!(
-                "the log holds another commit at position {position} than the one that this node has applied"
+                "the log holds a different commit at position {position} than the one that this node has applied"
             ),
             None => {
                 let head = self.head().await?;
@@ -341,14 +354,14 @@ impl Replica {
     }
 }
 
-/// Why the log is rejected, if it lacks the newest applied commit.
+/// The error of a log that lacks the newest applied commit, if it does.
 fn rejection(health: &Health) -> Option<&LogError> {
     health.unusable().filter(|error| error.fault == Fault::AnotherLog)
 }
 
 /// A replica of the engine is behind the head that it reported; retry.
 fn not_shown(position: Position) -> LogError {
-    let detail = format!("the log does not show the commit at position {position} for now");
+    let detail = format!("the commit at position {position} is not visible yet");
     LogError::new(Fault::Unreachable, detail)
 }
 

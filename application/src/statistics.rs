@@ -1,4 +1,4 @@
-//! The counters of the writer and the follower, for operators. Plain atomics: counting never blocks.
+//! Counters of the writer and the follower, for metrics. Plain atomics: counting never blocks.
 
 use std::{
     sync::atomic::{AtomicU64, Ordering::Relaxed},
@@ -9,21 +9,21 @@ use parking_lot::Mutex;
 
 use crate::ports::Position;
 
-/// How many values fell under which bound.
+/// A histogram with fixed bounds.
 #[derive(Debug)]
 pub struct Histogram {
     bounds: &'static [u64],
-    /// One for each bound, and one for values beyond all of them.
+    /// One count per bound, and one for values above all bounds.
     counts: Box<[AtomicU64]>,
     sum: AtomicU64,
 }
 
 impl Histogram {
-    /// Bounds for the time that a commit takes on a disk or a server, in microseconds.
+    /// Bounds for the time of a commit on a disk or a server, in microseconds.
     pub const STORAGE_MICROS: &'static [u64] =
         &[100, 250, 500, 1_000, 2_500, 5_000, 10_000, 25_000, 50_000, 100_000, 250_000, 1_000_000, 5_000_000];
 
-    /// An empty one with these bounds, which ascend.
+    /// An empty histogram with these bounds, which ascend.
     pub fn new(bounds: &'static [u64]) -> Self {
         let counts = (0..=bounds.len()).map(|_| AtomicU64::new(0)).collect();
         Self { bounds, counts, sum: AtomicU64::new(0) }
@@ -52,24 +52,24 @@ impl Histogram {
     }
 }
 
-/// What one node has done with its log since it started.
+/// Counters of one node since startup.
 #[derive(Debug)]
 pub struct Statistics {
     /// Events in each stored commit.
     pub commit_events: Histogram,
     /// Bytes of each stored commit.
     pub commit_bytes: Histogram,
-    /// How long the log took to store or reject a commit, in microseconds.
+    /// The time to store or reject a commit, in microseconds.
     pub append_micros: Histogram,
-    /// Commits that another node overtook.
+    /// Commits that lost the race against another node.
     pub conflicts: AtomicU64,
     /// Appends that were sent again because their outcome was unclear.
     pub retries: AtomicU64,
-    /// How often the log was found to lack commits that this node had applied.
+    /// How often the log lacked commits that this node had applied.
     pub rejected_logs: AtomicU64,
-    /// The last position that the log is known to have.
+    /// The last known position of the log.
     head: AtomicU64,
-    /// When the log was last seen.
+    /// When the log last responded.
     seen: Mutex<Instant>,
 }
 
@@ -96,13 +96,13 @@ impl Statistics {
         self.retries.fetch_add(1, Relaxed);
     }
 
-    /// The log was seen, and ended here.
+    /// The log responded with this head.
     pub(crate) fn seen(&self, head: Position) {
         self.head.store(head.0, Relaxed);
         *self.seen.lock() = Instant::now();
     }
 
-    /// The last position of the log, as it was last seen.
+    /// The last known position of the log.
     pub(crate) fn head(&self) -> Position {
         Position(self.head.load(Relaxed))
     }
@@ -111,12 +111,12 @@ impl Statistics {
         self.rejected_logs.fetch_add(1, Relaxed);
     }
 
-    /// How many commits the log has that this position does not reach.
+    /// The number of commits after this position.
     pub(crate) fn lag(&self, applied: Position) -> u64 {
         self.head.load(Relaxed).saturating_sub(applied.0)
     }
 
-    /// How long ago the log was last seen.
+    /// The time since the log last responded.
     pub(crate) fn unseen_for(&self) -> Duration {
         self.seen.lock().elapsed()
     }

@@ -1,4 +1,4 @@
-//! Whole histories: checking one, copying one to another engine, writing one to a file and reading it back.
+//! Whole histories: checking, copying to another engine, exporting and importing.
 //!
 //! The digest over the stored bytes proves that two logs are the same, whatever engine stores them.
 
@@ -24,19 +24,19 @@ use crate::{
     ports::{LogError, LogSource, Position, ReadBound, StoredRecord},
 };
 
-/// A walk that did not reach the end of the history.
+/// An incomplete walk.
 #[derive(Debug, Error)]
 #[error("{error}")]
 pub struct Broken<E: std::error::Error> {
-    /// Everything before the fault, which is sound.
+    /// The tally of the intact records before the error.
     pub sound: Box<Tally>,
-    /// What ended the walk.
+    /// The error that ended the walk.
     pub error: E,
 }
 
-/// Reads the whole log, and hands each record to `visit` with its commit. Every record is checked: its checksum, its
-/// version, its place, and that it does not contradict the ones before it. The first fault ends the walk. A log that a
-/// salvage has not finished is rejected at its end.
+/// Reads the whole log, and passes each record to `visit` with its commit. Every record is checked: its checksum, its
+/// version, its position, and that it does not contradict the previous ones. The first error ends the walk. The log of an
+/// unfinished salvage is rejected at its end.
 pub async fn walk<E: std::error::Error + From<LogError>>(
     log: &dyn LogSource,
     mut visit: impl AsyncFnMut(&StoredRecord, &Commit) -> Result<(), E>,

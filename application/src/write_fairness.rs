@@ -1,5 +1,5 @@
-//! How nodes share a log that accepts one commit at a time. Each append is a race, and the node that is closest to the engine
-//! would win all of them. So a node that has written for a while lets the others write first.
+//! Fairness between nodes that share a log. Each append is a race, and the node closest to the engine would win all of
+//! them. So a node that has written for a while lets the others write first.
 
 use std::time::Duration;
 
@@ -10,9 +10,9 @@ use crate::{
     replica::Replica,
 };
 
-/// The shortest turn: how long a node writes while other nodes write too.
+/// The shortest turn of a node while other nodes write too.
 const TURN: Duration = Duration::from_millis(20);
-/// The longest turn. Turns grow while no other node uses the breaks, so that breaks cost next to nothing.
+/// The longest turn. Turns grow while no other node uses the breaks, so that breaks cost almost nothing.
 const TURN_MAX: Duration = Duration::from_secs(8);
 /// The longest break, in which other nodes can catch up and append. It ends as soon as one of them has.
 const BREAK_MAX: Duration = Duration::from_millis(100);
@@ -24,7 +24,7 @@ const TURN_PER_BREAK: u32 = 4;
 pub(crate) struct WriteFairness {
     /// The last commit of this node, and when it was stored.
     last: (Position, Instant),
-    /// When this turn began: since then, neither a break nor a commit of another node has come between.
+    /// When this turn began: after the last break or commit of another node.
     begun: Instant,
     length: Duration,
 }
@@ -35,8 +35,8 @@ impl WriteFairness {
         Self { last: (Position::START, now), begun: now, length: TURN_MAX }
     }
 
-    /// Called after a commit was stored right after `base`. At the end of a turn, waits until another node has written, or for
-    /// the longest break.
+    /// Called after a commit was stored right after `base`. At the end of a turn, waits until another node has written,
+    /// or for the longest break.
     pub(crate) async fn stored(&mut self, base: Version, replica: &Replica) {
         let now = Instant::now();
         let (position, stored) = self.last;
@@ -55,14 +55,14 @@ impl WriteFairness {
     }
 }
 
-/// Waits until another node has written, and returns how long that took; `None` if none did. An error is left to the next
-/// append, which handles it.
+/// Waits until another node has written, and returns how long that took, or `None` after the longest break. The next
+/// append handles errors.
 async fn wait_for_others(replica: &Replica) -> Option<Duration> {
     let version = replica.state.version();
     let begun = Instant::now();
     while let Some(left) = BREAK_MAX.checked_sub(begun.elapsed()).filter(|left| !left.is_zero()) {
         replica.log.wait_for(version.position, left).await.ok()?;
-        // Waiting may end early, and the commit may not be shown yet.
+        // A wait may end early, and the commit may not be visible yet.
         if begun.elapsed() < BREAK_MAX {
             replica.overtaken(version).await.ok()?;
         }

@@ -1,5 +1,5 @@
-//! The only writer of a node: takes all waiting requests, decides them on the current state, appends one
-//! commit, applies it, and only then replies. This gives every engine group commit.
+//! The only writer of a node: takes all queued requests, decides them on the current state, appends one commit, applies
+//! it, and then replies. This gives every engine group commit.
 
 mod recovery;
 
@@ -13,7 +13,7 @@ use uuid::Uuid;
 
 use crate::{
     codec,
-    commands::{Command, Created, WriteError},
+    commands::{Created, WriteCommand, WriteError},
     commit::NodeId,
     decision::{self, CommitContext, EVENTS_MAX, PendingCommit},
     digest::Digest,
@@ -30,24 +30,24 @@ use crate::{
 
 /// How long a client waits for its pet to be durable.
 pub(crate) const APPEND_TIMEOUT: Duration = Duration::from_secs(5);
-/// The delay before a log that failed is tried again.
+/// The delay before a failed log is tried again.
 const RETRY_DELAY: Duration = Duration::from_millis(500);
-/// How often an idle writer checks a log that has no follower.
+/// The interval at which an idle writer checks a log without a follower.
 const IDLE_CHECK_INTERVAL: Duration = Duration::from_secs(1);
-/// How often the writer yields at most before it makes a commit of the requests that have arrived (docs/decisions/0012).
+/// The maximum number of yields before a commit is made of the requests that have arrived (docs/decisions/0012).
 const MAX_YIELDS: usize = 6;
-/// How many yields in a row may bring no request. One is not enough: the runtime runs a task that has yielded before the
-/// tasks whose sockets it has just found ready.
+/// The maximum number of consecutive yields without a new request. One is not enough: the runtime runs a task that has
+/// yielded before the tasks whose sockets have just become ready.
 const MAX_EMPTY_YIELDS: usize = 2;
 
-/// A command, and the channel to the client that waits for the reply.
+/// A command, and the channel for its reply.
 pub(crate) struct QueuedCommand {
-    pub(crate) command: Command,
+    pub(crate) command: WriteCommand,
     pub(crate) reply: oneshot::Sender<Result<Created, WriteError>>,
 }
 
 impl QueuedCommand {
-    /// Sends the reply. If the client no longer waits, the outcome is the same.
+    /// Sends the reply. The client may have stopped waiting.
     fn reply(self, reply: Result<Created, WriteError>) {
         let _ = self.reply.send(reply);
     }
@@ -62,13 +62,13 @@ pub(crate) struct Writer {
     fairness: Option<WriteFairness>,
     node: NodeId,
     required: DurabilityLevel,
-    /// How often the engine has rejected a commit or a probe since it last stored one.
+    /// How many commits and probes the engine has rejected since it last stored one.
     rejections: u32,
     last_batch_was_shared: bool,
     pets_max: Option<usize>,
 }
 
-/// How an append ended, once an unclear outcome was resolved.
+/// The outcome of an append, after an unclear one was resolved.
 enum Outcome {
     Stored,
     /// Another commit is stored at that position, so this one never will be.
@@ -125,9 +125,9 @@ impl Writer {
         }
     }
 
-    /// Takes the requests that have arrived, and yields while more arrive: clients that got their replies together send the
-    /// next requests together, and would otherwise just miss the commit. A single client does not wait. Requests whose commit
-    /// was overtaken or full share the next one with newer requests.
+    /// Takes the queued requests, and yields while more arrive: clients that got their replies together send their next
+    /// requests together, and would otherwise just miss the commit. A single client does not wait. Requests whose
+    /// commit was overtaken or full share the next one with newer requests.
     async fn collect_batch(&mut self) {
         self.take_arrived();
         let mut empty_yields = 0;
@@ -142,7 +142,7 @@ impl Writer {
         self.last_batch_was_shared = self.waiting.len() > 1;
     }
 
-    /// Takes the requests that have arrived, and returns whether there were any.
+    /// Takes the queued requests, and returns whether there were any.
     fn take_arrived(&mut self) -> bool {
         let before = self.waiting.len();
         while self.waiting.len() < EVENTS_MAX
@@ -153,8 +153,8 @@ impl Writer {
         self.waiting.len() > before
     }
 
-    /// Notices that the log has closed before a request does; the follower of a shared log does the same. If commits were
-    /// rejected and then a probe was not, writes resume here: a node that is not ready gets no request that could resume them.
+    /// Detects a closed log before a request does; the follower of a shared log does the same. Also resumes writes
+    /// after a successful probe: a node that is not ready gets no request that could resume them.
     async fn check_idle_log(&mut self) {
         if self.fairness.is_none()
             && let Err(error) = self.replica.head().await
@@ -184,9 +184,9 @@ impl Writer {
         self.replica.log.durability().reaches(self.required)
     }
 
-    /// Turns as many waiting requests as fit into one commit, and replies to them.
+    /// Makes one commit of as many waiting requests as fit, and replies to them.
     async fn write(&mut self) {
-        // A client that has disconnected before any work was done is not served.
+        // A client that has already disconnected is not served.
         self.waiting.retain(|request| !request.reply.is_closed());
         if let Err(error) = self.replica.check_usable().await.and_then(|()| self.check_durability()) {
             return self.recover(error).await;
@@ -218,7 +218,11 @@ impl Writer {
             }
             Outcome::NotStored(error) if error.fault == Fault::Unreachable => self.recover(error).await,
             Outcome::NotStored(error) if error.fault == Fault::TooLarge => {
-                tracing::warn!("a commit of {} events was rejected: {error}", pending.commit.entries.len());
+                tracing::warn!(
+                    target: "petstore::log",
+                    events = pending.commit.entries.len(), %error,
+                    "commit rejected: too large"
+                );
                 self.reject(pending.replies.len(), error.fault);
                 self.resume_writes();
             }
@@ -230,7 +234,7 @@ impl Writer {
         }
     }
 
-    /// The next commit, and the version that it follows.
+    /// Decides the next commit, and returns it with the version that it follows.
     fn decide(&self) -> (Version, PendingCommit) {
         let requests = self.waiting.iter().map(|request| &request.command);
         let context = CommitContext {
@@ -259,9 +263,9 @@ impl Writer {
                 Err(AppendError::Conflict) if !is_unclear => break Outcome::Overtaken,
                 Err(AppendError::NotStored(error)) if !is_unclear => break Outcome::NotStored(error),
                 Err(AppendError::Unclear(error) | AppendError::NotStored(error)) => error,
-                // The first copy may have been stored after it was looked for.
+                // The first copy may have been stored after the last read.
                 Err(AppendError::Conflict) => {
-                    LogError::new(Fault::Unreachable, "an earlier try may have been stored")
+                    LogError::new(Fault::Unreachable, "an earlier attempt may have been stored")
                 }
             };
             is_unclear = true;
@@ -281,22 +285,23 @@ impl Writer {
         outcome
     }
 
-    /// Appends, and reports an append that takes longer than its clients wait. It is never abandoned, because the commit may
-    /// still be stored.
+    /// Appends, and stops writes if the append takes longer than its clients wait. It is never abandoned, because the
+    /// commit may still be stored.
     async fn append(&self, expected: Version, record: &Record) -> Result<Position, AppendError> {
         let mut appending = pin!(self.replica.statistics.append(self.replica.log.append(expected, record)));
         if let Ok(outcome) = time::timeout(APPEND_TIMEOUT, &mut appending).await {
             return outcome;
         }
-        let slow = LogError::new(Fault::Unreachable, "the log has been storing a commit for seconds");
+        let slow = LogError::new(Fault::Unreachable, "an append takes longer than its timeout");
         self.stop_writes(&slow);
         appending.await
     }
 
-    /// Looks for a commit whose append had an unclear outcome. `None`: it is not stored, and may be sent again.
+    /// Looks for a commit whose append had an unclear outcome. `None` means that it is not stored and may be sent
+    /// again.
     ///
-    /// Without a waiting client, the commit is not sent again: its clients got an error, and nothing is stored for them long
-    /// afterwards.
+    /// Without a waiting client, the commit is not sent again: its clients got an error, and must not find it stored
+    /// much later.
     async fn resolve_unclear_append(
         &self,
         base: Version,
@@ -341,7 +346,7 @@ impl Writer {
         }
     }
 
-    /// Replies to the first `count` requests that nothing was written.
+    /// Rejects the first `count` requests.
     fn reject(&mut self, count: usize, fault: Fault) {
         for request in self.waiting.drain(..count) {
             request.reply(Err(WriteError::Unavailable(fault)));

@@ -1,5 +1,5 @@
-//! Writes the output of the running service on a separate thread. A reader that stalls delays only that
-//! thread: lines that no longer fit into its queue are dropped and counted.
+//! Writes the output of the service on a separate thread. A stalled reader delays only that thread: lines that no
+//! longer fit into its queue are dropped and counted.
 
 use std::{
     fmt::Display,
@@ -13,16 +13,16 @@ use std::{
     time::{Duration, Instant},
 };
 
-/// How many bytes may wait to be written. With `--log debug` that is a burst of some thousand requests.
+/// The maximum size of the queue, in bytes. With `--log debug` that is a burst of some thousand requests.
 const WAITING_MAX: usize = 1024 * 1024;
 
-/// What a waiting line costs besides its own bytes, so that the number of short lines has a limit, too.
+/// The cost of a queued line besides its bytes, which also limits the number of short lines.
 const LINE_COST: usize = 64;
 
-/// How often at most the log says that lines were dropped.
+/// The minimum interval between reports of dropped lines.
 const REPORT_INTERVAL: Duration = Duration::from_secs(1);
 
-/// The queue of the writing thread. As a writer, it takes whole lines.
+/// The queue of the thread. Each call of its `Write` implementation takes a whole line.
 pub(crate) struct BackgroundWriter {
     queue: Sender<Message>,
     /// The cost of all lines in the queue.
@@ -32,7 +32,7 @@ pub(crate) struct BackgroundWriter {
 
 enum Message {
     Line(Vec<u8>),
-    /// Everything before it has been written: say so.
+    /// Confirms that everything before it has been written.
     Flush(Sender<()>),
 }
 
@@ -59,12 +59,12 @@ impl BackgroundWriter {
         self.send(format!("{line}\n").into());
     }
 
-    /// How many lines were dropped so far.
+    /// The number of dropped lines.
     pub(crate) fn dropped(&self) -> Arc<AtomicU64> {
         self.dropped.clone()
     }
 
-    /// Waits until everything has been written, but no longer than this. A reader that is slower loses the rest.
+    /// Waits until everything has been written, or for `timeout`. The rest is lost.
     pub(crate) fn flush(&self, timeout: Duration) {
         let (done, flushed) = channel();
         if self.queue.send(Message::Flush(done)).is_ok() {
@@ -142,7 +142,7 @@ impl<S: Write> Worker<S> {
         }
     }
 
-    /// A reader that has gone away is told nothing: that line would be lost as well.
+    /// Not after a failed write: the report would be lost too.
     fn must_report(&self) -> bool {
         self.works && self.dropped.load(Relaxed) > self.reported
     }
@@ -151,10 +151,11 @@ impl<S: Write> Worker<S> {
         if self.must_report() && self.last_report.is_none_or(|last| last.elapsed() >= REPORT_INTERVAL) {
             self.reported = self.dropped.load(Relaxed);
             self.last_report = Some(Instant::now());
-            // This line takes its turn in the queue like any other.
+            // Queued like any other line.
             tracing::warn!(
-                "the output was not read fast enough: {} lines have been dropped so far",
-                self.reported
+                target: "petstore::service",
+                dropped = self.reported,
+                "log lines dropped: standard error is read too slowly"
             );
         }
     }

@@ -1,4 +1,4 @@
-//! The commands of the program, one file each.
+//! The commands, one file each.
 
 pub(crate) mod completions;
 pub(crate) mod health;

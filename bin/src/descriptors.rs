@@ -1,17 +1,17 @@
-//! File descriptors: how many this process may have, and who gets them.
+//! File descriptors: the limit of this process, and how it is divided.
 
 use rustix::process::{Resource, Rlimit, getrlimit, setrlimit};
 
-/// Kept for our own files: the log, the key file, the connections to a storage engine, and what the runtime needs.
+/// Reserved for files of the service: the log, the key file, the connections to a storage engine, and the runtime.
 const OWN_FILES: u64 = 64;
 
-/// How many connections each listener may have open, so that our own files can always be opened.
+/// The number of connections of each listener, so that the service can always open its own files.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) struct Shares {
-    pub(crate) callers: usize,
-    pub(crate) operators: usize,
-    /// Connections that are told that they are one too many, on each of the two.
-    pub(crate) refusals: usize,
+pub(crate) struct ConnectionShares {
+    pub(crate) clients: usize,
+    pub(crate) admin: usize,
+    /// Connections over the limit that are open to send a 503, per listener.
+    pub(crate) rejections: usize,
 }
 
 /// Raises the soft limit on open files to the hard one, and returns it.
@@ -20,36 +20,40 @@ pub(crate) fn raise_limit() -> u64 {
     match setrlimit(Resource::Nofile, Rlimit { current: maximum, maximum }) {
         Ok(()) => maximum.unwrap_or(u64::MAX),
         Err(error) => {
-            tracing::debug!("the limit on open files stays at {current:?}: {error}");
+            tracing::debug!(
+                target: "petstore::service",
+                limit = ?current, %error,
+                "cannot raise the limit on open files"
+            );
             current.unwrap_or(u64::MAX)
         }
     }
 }
 
-/// Divides what is left of `limit` descriptors: at most `wanted` shares, and at least one connection each.
-pub(crate) fn divide(limit: u64, wanted: Shares) -> Shares {
+/// Divides `limit` descriptors, without the reserved ones: at most `wanted`, and at least one connection each.
+pub(crate) fn divide(limit: u64, wanted: ConnectionShares) -> ConnectionShares {
     let free = usize::try_from(limit.saturating_sub(OWN_FILES)).unwrap_or(usize::MAX);
-    let refusals = wanted.refusals.min(free / 16).max(1);
-    let operators = wanted.operators.min(free / 8).max(1);
-    let callers = wanted.callers.min(free.saturating_sub(operators + 2 * refusals)).max(1);
-    Shares { callers, operators, refusals }
+    let rejections = wanted.rejections.min(free / 16).max(1);
+    let admin = wanted.admin.min(free / 8).max(1);
+    let clients = wanted.clients.min(free.saturating_sub(admin + 2 * rejections)).max(1);
+    ConnectionShares { clients, admin, rejections }
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
 
-    const WANTED: Shares = Shares { callers: 10_000, operators: 100, refusals: 256 };
+    const WANTED: ConnectionShares = ConnectionShares { clients: 10_000, admin: 100, rejections: 256 };
 
     #[test]
     fn our_own_files_always_have_room() {
         assert_eq!(divide(u64::MAX, WANTED), WANTED);
         for limit in [128, 256, 1_024, 4_096, 10_000] {
-            let Shares { callers, operators, refusals } = divide(limit, WANTED);
-            let used = (callers + operators + 2 * refusals) as u64;
+            let ConnectionShares { clients, admin, rejections } = divide(limit, WANTED);
+            let used = (clients + admin + 2 * rejections) as u64;
             assert!(used + OWN_FILES <= limit, "{limit}: {used}");
-            assert!(callers as u64 >= limit / 4, "{limit}: {callers}");
+            assert!(clients as u64 >= limit / 4, "{limit}: {clients}");
         }
-        assert_eq!(divide(0, WANTED), Shares { callers: 1, operators: 1, refusals: 1 });
+        assert_eq!(divide(0, WANTED), ConnectionShares { clients: 1, admin: 1, rejections: 1 });
     }
 }

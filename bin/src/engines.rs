@@ -20,12 +20,12 @@ use application::{
 };
 
 /// The engines of this build.
-static ENGINES: &[Engine] = &[
-    Engine::embedded::<Sled>(),
+static ENGINES: &[EngineEntry] = &[
+    EngineEntry::embedded::<Sled>(),
     #[cfg(feature = "sqlite")]
-    Engine::embedded::<Sqlite>(),
+    EngineEntry::embedded::<Sqlite>(),
     #[cfg(feature = "postgres")]
-    Engine {
+    EngineEntry {
         schemes: &["postgres", "postgresql"],
         location: Location::Server { form: "postgres://USER@HOST/DATABASE", log_name: PostgresLog::name_in },
         access: LogAccess::Shared,
@@ -39,7 +39,7 @@ static ENGINES: &[Engine] = &[
         },
     },
     #[cfg(feature = "nats")]
-    Engine {
+    EngineEntry {
         schemes: &["nats"],
         location: Location::Server { form: "nats://HOST:PORT/STREAM", log_name: NatsLog::name_in },
         access: LogAccess::Shared,
@@ -48,7 +48,7 @@ static ENGINES: &[Engine] = &[
         read: |url| Box::pin(async move { Ok(source(NatsLog::open_existing(&url).await?)) }),
         salvage: |url| Box::pin(async move { SalvagedLog::new(NatsLog::salvage(&url).await?).await }),
     },
-    Engine {
+    EngineEntry {
         schemes: &["memory"],
         location: Location::Memory,
         access: LogAccess::Exclusive,
@@ -60,23 +60,23 @@ static ENGINES: &[Engine] = &[
 ];
 
 /// A storage engine that a store URL can select.
-pub(crate) struct Engine {
-    /// The scheme of its URLs, and other spellings of it.
+pub(crate) struct EngineEntry {
+    /// The scheme of its URLs, and its aliases.
     schemes: &'static [&'static str],
     pub(crate) location: Location,
     /// Whether other nodes may write to the same log.
     pub(crate) access: LogAccess,
     /// Opens the log, and creates it if it does not exist.
     pub(crate) open: fn(String) -> Opening<Log>,
-    /// Opens a log that exists, on a server that holds this commit if there are several, and creates nothing.
+    /// Opens an existing log, if possible on a server that holds this commit. Creates nothing.
     pub(crate) open_existing: fn(String, Version) -> Opening<Log>,
-    /// Opens a log that exists to read it, and changes nothing in it.
+    /// Opens an existing log read-only.
     pub(crate) read: fn(String) -> Opening<Source>,
-    /// Finds everything that can be read of a log that may be damaged, without changing it.
+    /// Finds every readable record of a log that may be damaged, without changing it.
     pub(crate) salvage: fn(String) -> Opening<SalvagedLog>,
 }
 
-/// Where an engine keeps its logs, which decides what follows the scheme in a URL.
+/// Where an engine keeps its logs, which determines what follows the scheme in a URL.
 pub(crate) enum Location {
     /// A path on this machine.
     Path,
@@ -87,8 +87,8 @@ pub(crate) enum Location {
     )]
     Server {
         form: &'static str,
-        /// The name of the log that a URL selects, by which it is recognised after a restart; `None` if the URL selects none.
-        /// It holds no password.
+        /// Returns the name of the log that a URL selects, by which it is recognised after a restart; `None` if the URL
+        /// selects none. It contains no password.
         log_name: fn(&str) -> Option<String>,
     },
     /// The memory of this process.
@@ -99,8 +99,8 @@ pub(crate) type Log = Arc<dyn EventLog>;
 pub(crate) type Source = Arc<dyn LogSource>;
 pub(crate) type Opening<T> = Pin<Box<dyn Future<Output = Result<T, LogError>> + Send>>;
 
-impl Engine {
-    /// The row of an engine that stores files on this machine.
+impl EngineEntry {
+    /// The entry of an engine that stores files on this machine.
     pub(crate) const fn embedded<E: embedded::Engine>() -> Self {
         Self {
             schemes: &[E::NAME],
@@ -123,7 +123,7 @@ impl Engine {
         self.schemes[0]
     }
 
-    /// The forms of the URLs of all engines.
+    /// The URL forms of all engines, for messages.
     pub(crate) fn url_forms() -> String {
         let forms = ENGINES.iter().map(|engine| match engine.location {
             Location::Path => format!("{}:PATH", engine.scheme()),
@@ -142,7 +142,7 @@ fn source(log: impl LogSource) -> Source {
     Arc::new(log)
 }
 
-/// Embedded engines read their files while they open, which would block the runtime.
+/// Opening an embedded engine blocks on the disk.
 fn blocking<T: Send + 'static>(open: impl FnOnce() -> Result<T, LogError> + Send + 'static) -> Opening<T> {
     Box::pin(async { tokio::task::spawn_blocking(open).await.expect("opening a log never panics") })
 }

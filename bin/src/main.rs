@@ -1,4 +1,4 @@
-//! The program `petstore`. [`config`] parses the arguments, [`commands`] carries them out, and [`wire`] connects the
+//! The `petstore` binary. [`config`] parses the arguments, [`commands`] carries them out, and [`wire`] connects the
 //! adapters.
 
 mod background_writer;
@@ -9,6 +9,7 @@ mod engines;
 mod output;
 mod service_manager;
 mod store_url;
+mod version;
 mod wire;
 
 use std::process::ExitCode;
@@ -16,19 +17,19 @@ use std::process::ExitCode;
 use config::{Cli, Command};
 use mimalloc::MiMalloc;
 
-// axum makes many small allocations; with glibc's allocator they cost creates a third of their rate. Without huge pages,
-// so that freed memory is returned to the system.
+// glibc's allocator would cost a third of the create rate, because axum makes many small allocations. Huge pages are
+// off, so that freed memory is returned to the system.
 #[global_allocator]
 static ALLOCATOR: MiMalloc = MiMalloc;
 
 fn main() -> ExitCode {
     let outcome = match Cli::from_arguments().command {
-        // The service prints its own error: it must end even if nobody reads that line.
+        // Prints its own errors through the background writer, so that a stalled reader cannot block the exit.
         Command::Serve(arguments) => return commands::serve::run(*arguments),
         Command::Keys(command) => commands::keys::run(command),
         Command::Log(command) => commands::log::run(command),
         Command::Openapi(arguments) => commands::openapi::run(&arguments),
-        // Its exit code is the answer.
+        // Has its own exit codes.
         Command::Health(arguments) => return commands::health::run(arguments),
         Command::Completions(arguments) => commands::completions::run(&arguments),
         Command::Man(arguments) => commands::man::run(&arguments),

@@ -1,4 +1,4 @@
-//! Messages to systemd: the service is ready, is stopping, or is still alive. Without systemd they go nowhere.
+//! Notifies systemd that the service is ready, stopping or alive. Does nothing without systemd.
 
 use std::slice;
 
@@ -8,19 +8,23 @@ use tokio::{
     time::{self, MissedTickBehavior},
 };
 
-/// Sends a message. A service manager that cannot be reached is no reason to stop.
+/// Sends a message. A failure is not fatal.
 pub(crate) async fn notify(state: NotifyState<'static>) {
     // Sending blocks while the socket of the service manager is full.
     let sent =
         spawn_blocking(move || sd_notify::notify(slice::from_ref(&state)).map_err(|error| (state, error)))
             .await;
     if let Ok(Err((state, error))) = sent {
-        tracing::warn!("cannot send {state} to the service manager at NOTIFY_SOCKET: {error}");
+        tracing::warn!(
+            target: "petstore::service",
+            %state, %error,
+            "cannot notify the service manager at NOTIFY_SOCKET"
+        );
     }
 }
 
-/// Feeds the watchdog, if there is one, for as long as the service is alive. A runtime that hangs runs this task no more
-/// than any other, so that the service manager restarts the service.
+/// Feeds the watchdog, if there is one, while the service is alive. A hanging runtime does not run this task, so the
+/// service manager restarts the service.
 pub(crate) async fn feed_watchdog(is_alive: impl Fn() -> bool) {
     let every = sd_notify::watchdog_enabled().map(|limit| limit / 2);
     let Some(every) = every.filter(|every| !every.is_zero()) else { return };

@@ -1,4 +1,4 @@
-//! Store URLs: which engine stores the log, and where.
+//! Store URLs, which select a storage engine and a log.
 
 use std::{
     ffi::OsStr,
@@ -15,14 +15,14 @@ use clap::{
     error::ErrorKind,
 };
 
-use super::engines::{Engine, Location};
+use super::engines::{EngineEntry, Location};
 
 /// A parsed store URL.
 #[derive(Clone)]
 pub(crate) enum StoreUrl {
     /// A log in a storage engine.
     Engine {
-        engine: &'static Engine,
+        engine: &'static EngineEntry,
         /// A path, or the whole URL of a server.
         place: String,
     },
@@ -39,7 +39,7 @@ impl StoreUrl {
         }
     }
 
-    /// Whether both are the same log, as far as it can be known without asking a server.
+    /// Whether both are the same log, as far as this is known without asking a server.
     pub(crate) fn is_same_as(&self, other: &Self) -> bool {
         match (self, other) {
             (Self::Engine { engine, place }, Self::Engine { engine: other, place: other_place }) => {
@@ -55,8 +55,8 @@ impl StoreUrl {
         }
     }
 
-    /// The name of the log, by which it is recognised after a restart: the engine, and the absolute path, the database and
-    /// schema, or the stream. `None` for a log that ends with the process.
+    /// The name of the log, by which it is recognised after a restart: the engine, and the absolute path, the database
+    /// and schema, or the stream. `None` for a log in memory.
     pub(crate) fn log_name(&self) -> Option<String> {
         match self {
             Self::Engine { engine, place } => match engine.location {
@@ -69,10 +69,10 @@ impl StoreUrl {
         }
     }
 
-    /// Whether a file in this directory would be a part of the store.
+    /// Whether this directory is inside the store.
     pub(crate) fn contains(&self, directory: &Path) -> bool {
         match self {
-            Self::Engine { engine: Engine { location: Location::Path, .. }, place } => {
+            Self::Engine { engine: EngineEntry { location: Location::Path, .. }, place } => {
                 path::absolute(directory).is_ok_and(|directory| directory.starts_with(absolute(place)))
             }
             Self::Engine { .. } | Self::Service(_) => false,
@@ -98,7 +98,7 @@ impl ValueParserFactory for StoreUrl {
 }
 
 /// Parses a store URL from the command line. Unlike clap's own parser, it never repeats the value in an error message,
-/// because it may contain a password.
+/// because the value may contain a password.
 #[derive(Debug, Clone)]
 pub(crate) struct StoreUrlParser;
 
@@ -114,8 +114,8 @@ impl TypedValueParser for StoreUrlParser {
         let parsed = value.to_str().ok_or_else(|| "it is not UTF-8".to_owned()).and_then(str::parse);
         parsed.map_err(|reason: String| {
             let flag = argument.map(clap::Arg::to_string).unwrap_or_default();
-            let words = format!("invalid value for '{flag}': {reason}\n");
-            clap::Error::raw(ErrorKind::ValueValidation, words).with_cmd(command)
+            let message = format!("invalid value for '{flag}': {reason}\n");
+            clap::Error::raw(ErrorKind::ValueValidation, message).with_cmd(command)
         })
     }
 }
@@ -127,14 +127,14 @@ impl FromStr for StoreUrl {
         let unknown = || {
             format!(
                 "this build supports {}, and for a running service https://HOST:PORT",
-                Engine::url_forms()
+                EngineEntry::url_forms()
             )
         };
         let (scheme, rest) = url.split_once(':').ok_or_else(unknown)?;
         if let "http" | "https" = scheme {
             return url.parse().map(Self::Service).map_err(str::to_owned);
         }
-        let engine = Engine::with_scheme(scheme).ok_or_else(unknown)?;
+        let engine = EngineEntry::with_scheme(scheme).ok_or_else(unknown)?;
         let place = match engine.location {
             Location::Path if rest.starts_with("file:") || rest.starts_with("//") => {
                 return Err(format!(
@@ -152,11 +152,11 @@ impl FromStr for StoreUrl {
     }
 }
 
-/// The URL without anything that may be a secret.
+/// The URL without secrets.
 impl fmt::Display for StoreUrl {
     fn fmt(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
-            Self::Engine { engine: Engine { location: Location::Server { .. }, .. }, place } => {
+            Self::Engine { engine: EngineEntry { location: Location::Server { .. }, .. }, place } => {
                 formatter.write_str(&redacted(place))
             }
             Self::Engine { engine, place } => write!(formatter, "{}:{place}", engine.scheme()),
@@ -165,15 +165,15 @@ impl fmt::Display for StoreUrl {
     }
 }
 
-/// clap may print the arguments of a wrong command line.
+/// clap may print the arguments after a mistake.
 impl fmt::Debug for StoreUrl {
     fn fmt(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
         fmt::Display::fmt(self, formatter)
     }
 }
 
-/// The URL without user, password and options. A raw password may hold any character: an `@` after a `?` or `#` can
-/// be part of it or of an option, so nothing but the scheme is certain not to be a secret.
+/// The URL without user, password and options. A raw password may hold any character: an `@` after a `?` or `#` can be
+/// part of the password or of an option. In that case only the scheme is shown.
 fn redacted(url: &str) -> String {
     let (scheme, rest) = url.split_once("://").unwrap_or(("", url));
     let (place, options) = rest.split_once(['?', '#']).unwrap_or((rest, ""));

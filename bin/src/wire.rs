@@ -1,4 +1,4 @@
-//! The wiring: opens logs, stores and keys.
+//! Connects the adapters: opens logs, stores and keys.
 
 use std::{
     io,
@@ -28,15 +28,15 @@ use tokio::{
 };
 
 use crate::{
-    engines::{Engine, Log, Source},
+    engines::{EngineEntry, Log, Source},
     store_url::StoreUrl,
 };
 
-/// How long to wait at the start for an engine that cannot be reached.
+/// How long startup waits for an engine that cannot be reached.
 const START_TIMEOUT: Duration = Duration::from_secs(30);
-/// How often the record of the applied log is updated.
+/// The interval at which the record of the applied log is updated.
 const RECORD_INTERVAL: Duration = Duration::from_secs(3);
-/// How long to wait between two attempts.
+/// The delay between attempts to open the store.
 const START_RETRY_DELAY: Duration = Duration::from_millis(500);
 
 /// Opens the log, and creates it if it does not exist.
@@ -45,13 +45,13 @@ pub(crate) async fn open_log(url: &StoreUrl) -> Result<Log, LogError> {
     (engine.open)(place).await
 }
 
-/// Finds everything that can be read, without changing the store.
+/// Finds every readable record, without changing the store.
 pub(crate) async fn salvage(url: &StoreUrl) -> Result<SalvagedLog, LogError> {
     let (engine, place) = engine_of(url)?;
     (engine.salvage)(place).await
 }
 
-fn engine_of(url: &StoreUrl) -> Result<(&'static Engine, String), LogError> {
+fn engine_of(url: &StoreUrl) -> Result<(&'static EngineEntry, String), LogError> {
     match url {
         StoreUrl::Engine { engine, place } => Ok((engine, place.clone())),
         StoreUrl::Service(url) => {
@@ -63,16 +63,16 @@ fn engine_of(url: &StoreUrl) -> Result<(&'static Engine, String), LogError> {
     }
 }
 
-/// How the log of a running service may be read.
+/// Access to the log of a running service.
 #[derive(Debug)]
 pub(crate) struct Access {
-    /// The API key, unless there is none.
+    /// The API key.
     pub(crate) key: Option<String>,
     /// The certificates to trust.
     pub(crate) ca: Option<PathBuf>,
 }
 
-/// Opens a log to inspect it, which may be that of a running service.
+/// Opens a log read-only. It may be the log of a running service.
 pub(crate) async fn open_source(url: &StoreUrl, access: &Access) -> Result<Source, LogError> {
     let StoreUrl::Service(service) = url else {
         let (engine, place) = engine_of(url)?;
@@ -86,19 +86,19 @@ pub(crate) async fn open_source(url: &StoreUrl, access: &Access) -> Result<Sourc
     Ok(Arc::new(RemoteLog::open(service.clone(), access.ca.as_deref(), key).await?))
 }
 
-/// How a store is to be opened.
+/// The options of a store.
 #[derive(Debug)]
 pub(crate) struct StoreOptions {
     pub(crate) required: DurabilityLevel,
     /// The directory of the record of the applied log, or `None` to run without one.
     pub(crate) state: Option<PathBuf>,
-    /// Whether to adopt a log that does not hold what this node has applied.
+    /// Whether to adopt a log without the recorded commit.
     pub(crate) accept_new_log: bool,
     pub(crate) pets_max: Option<usize>,
 }
 
-/// Opens the log and replays it into a store that is ready to serve. Waits for an engine that cannot be reached, and
-/// rejects one that promises less than required or holds another log than before.
+/// Opens the log and replays it. Waits for an engine that cannot be reached. Rejects an engine that promises less than
+/// required, and a log without the recorded commit.
 pub(crate) async fn open_store(
     url: &StoreUrl,
     options: &StoreOptions,
@@ -106,7 +106,8 @@ pub(crate) async fn open_store(
 ) -> Result<(PetStore, LogRecorder), LogError> {
     if options.accept_new_log {
         tracing::warn!(
-            "--accept-new-log is set: this start adopts the log as it is; remove the flag for the next start"
+            target: "petstore::service",
+            "--accept-new-log is set: the log is adopted as it is; remove the flag before the next startup"
         );
     }
     let deadline = Instant::now() + START_TIMEOUT;
@@ -115,7 +116,7 @@ pub(crate) async fn open_store(
         match try_to_open_store(url, options, progress).await {
             Err(error) if error.fault == Fault::Unreachable && Instant::now() < deadline => {
                 if let Change::Failed(error) = log.attempt(Some(&error)) {
-                    tracing::warn!("waiting for the storage engine: {error}");
+                    tracing::warn!(target: "petstore::service", %error, "waiting for the storage engine");
                 }
                 time::sleep(START_RETRY_DELAY).await;
             }
@@ -135,8 +136,7 @@ async fn try_to_open_store(
     let log = open_known_log(url, known).await?;
     let durability = log.durability();
     if durability.level < required {
-        let detail =
-            format!("--require-durability asks for more than {url} promises: {}", durability.promise);
+        let detail = format!("{url} promises less than --require-durability: {}", durability.promise);
         return Err(LogError::new(Fault::CannotOpen, detail));
     }
     let options = Options { access: url.access(), required, known, pets_max, progress: progress.clone() };
@@ -148,15 +148,15 @@ async fn try_to_open_store(
     Ok((store, recorder))
 }
 
-/// Opens the log that this node had before, or any log if it had none.
+/// Opens the recorded log, or any log if there is no record.
 async fn open_known_log(url: &StoreUrl, known: Option<LogIdentity>) -> Result<Log, LogError> {
     let Some(known) = known else { return open_log(url).await };
-    // A log that is missing is not created: it would be in the way of its restore.
+    // A missing log is not created: it would be in the way of a restore.
     let (engine, place) = engine_of(url)?;
     (engine.open_existing)(place, known.version()).await
 }
 
-/// Says what to do about a log that this node cannot follow.
+/// Adds advice to the error of a log without the recorded commit.
 fn advise(error: LogError) -> LogError {
     if error.fault != Fault::AnotherLog {
         return error;
@@ -165,7 +165,7 @@ fn advise(error: LogError) -> LogError {
     LogError::new(error.fault, format!("{error}: {advice}"))
 }
 
-/// Keeps the record of the applied log up to date, if there is one.
+/// Updates the record of the applied log, if there is one.
 #[derive(Clone)]
 pub(crate) struct LogRecorder {
     record: Option<Arc<StateRecord>>,
@@ -175,7 +175,7 @@ pub(crate) struct LogRecorder {
 /// The last update of the record.
 #[derive(Default)]
 struct LastUpdate {
-    /// What was recorded. It is not recorded again, because the operator may have adopted another log in the meantime.
+    /// The recorded log. It is not recorded again, because the operator may have adopted another log in the meantime.
     recorded: Option<LogIdentity>,
     failure: LogOnce,
 }
@@ -214,7 +214,7 @@ impl LogRecorder {
         })
     }
 
-    /// Records the log of the store instead of the one before.
+    /// Replaces the record with the log of the store.
     async fn adopt(&self, store: &PetStore) {
         let identity = store.identity();
         self.update(identity, move |record| record.replace(identity)).await;
@@ -227,8 +227,8 @@ impl LogRecorder {
         }
     }
 
-    /// Records the first commit, and then every few seconds and whenever the health changes, for as long as the store is open.
-    /// A node that stops following its log therefore records the newest commit that it has applied.
+    /// Records the first commit, and then every few seconds and whenever the health changes, while the store is open.
+    /// So a node that stops following its log records the newest commit that it has applied.
     pub(crate) async fn run(
         self,
         store: Weak<PetStore>,
@@ -259,7 +259,11 @@ impl LogRecorder {
             last.recorded = identity;
         }
         if let Change::Failed(reason) = last.failure.attempt(updated.as_ref().err()) {
-            tracing::warn!("the record of the applied log cannot be updated: {reason}");
+            tracing::warn!(
+                target: "petstore::service",
+                error = %reason,
+                "cannot update the record of the applied log"
+            );
         }
     }
 
@@ -270,12 +274,12 @@ impl LogRecorder {
 
 /// The API keys of the running service.
 #[derive(Clone)]
-pub(crate) struct Keys {
+pub(crate) struct ServiceKeys {
     keys: Arc<ApiKeys>,
 }
 
-impl Keys {
-    /// Loads the key file, which is created with a first key if it does not exist, and reloads it when it changes.
+impl ServiceKeys {
+    /// Loads the key file, and reloads it when it changes. Creates it with a first key if it does not exist.
     pub(crate) fn open(file: &Path, rate_limit: Option<RateLimit>) -> anyhow::Result<Self> {
         KeyFile::at(file).issue_first(SystemClock.now())?;
         let keys = ApiKeys::open(file, Arc::new(SystemClock), rate_limit)?;
@@ -287,17 +291,17 @@ impl Keys {
         self.keys.clone()
     }
 
-    /// The file with the first key, if that key is still valid.
-    pub(crate) fn first_key_in_force(&self) -> Option<PathBuf> {
-        self.keys.first_key_in_force()
+    /// The file with the first key, if that key is still active.
+    pub(crate) fn active_first_key(&self) -> Option<PathBuf> {
+        self.keys.active_first_key()
     }
 
-    /// Reads the key file again.
+    /// Reloads the key file.
     pub(crate) fn reload(&self) {
         self.keys.reload();
     }
 
-    /// Records when each key was last used.
+    /// Records the last use of each key.
     pub(crate) fn close(&self) {
         self.keys.save_last_uses();
     }
@@ -317,7 +321,7 @@ mod tests {
     use super::{file_engine::FileEngine, *};
 
     /// The row in `docs/storage-adapters.md`.
-    static TABLE: &[Engine] = &[Engine::embedded::<FileEngine>()];
+    static TABLE: &[EngineEntry] = &[EngineEntry::embedded::<FileEngine>()];
 
     #[tokio::test(flavor = "multi_thread")]
     async fn a_row_in_the_table_of_engines_opens_and_reads_its_stores() {
@@ -329,7 +333,7 @@ mod tests {
         let known = LogIdentity { first: id, position: Position(20), newest: id };
         assert_eq!(open_known_log(&url, Some(known)).await.unwrap().head().await, Ok(Position(20)));
         let log = open_source(&url, &Access { key: None, ca: None }).await.unwrap();
-        let remains = salvage(&url).await.unwrap();
-        assert_eq!(remains.reach, log.head().await.unwrap());
+        let salvaged = salvage(&url).await.unwrap();
+        assert_eq!(salvaged.reach, log.head().await.unwrap());
     }
 }

@@ -1,9 +1,8 @@
-//! The events: what can happen to a pet.
+//! The events of the inventory.
 
 use crate::Pet;
 
-/// Something that happened to the inventory. Events are never changed or removed; the log of events is the only
-/// durable state.
+/// An event. Events are never changed or removed; the log of events is the only durable state.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum PetEvent {
     /// A pet was added to the inventory.

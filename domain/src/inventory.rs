@@ -1,36 +1,35 @@
-//! The aggregate: decides which event results from a command, and keeps only the state this needs.
+//! The aggregate: decides which event a command causes, and keeps only the state that decisions need.
 
 use thiserror::Error;
 
 use crate::{NewPet, Pet, PetEvent, PetId};
 
-/// All pets as one consistency boundary. It keeps only what decisions need: the last id that was assigned. The pets
-/// themselves are in the read model.
+/// All pets as one consistency boundary. It keeps only the assigned ids; the pets themselves are in the read model.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct Inventory {
     last_id: Option<PetId>,
 }
 
-/// All ids have been assigned.
+/// The error that all ids are assigned.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Error)]
 #[error("all pet ids have been assigned")]
 pub struct IdsExhausted;
 
-/// An event that cannot follow the previous ones: the history is incomplete, or petstore did not write it.
+/// An event that contradicts the previous ones: the history is incomplete, or petstore did not write it.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Error)]
 pub enum Contradiction {
-    /// A pet was added with an id that is not greater than all previous ones.
+    /// The id of an added pet is not greater than all previous ids.
     #[error("pet {added} was added, but ids up to {last} are already taken", added = added.get(), last = last.get())]
     IdTaken {
         /// The id that was added.
         added: PetId,
-        /// The last id that was assigned before it.
+        /// The last id before it.
         last: PetId,
     },
 }
 
 impl Inventory {
-    /// Decides on a new pet: it gets the id after the last one. Does not change the state.
+    /// Returns the event that adds this pet, with the next id. Does not change the state.
     pub fn create(&self, details: NewPet) -> Result<PetEvent, IdsExhausted> {
         let id = match self.last_id {
             None => PetId::FIRST,
@@ -39,7 +38,7 @@ impl Inventory {
         Ok(PetEvent::Added(Pet { id, details }))
     }
 
-    /// Updates the state with an event. An event that contradicts the previous ones is an error and changes nothing.
+    /// Applies an event. An event that contradicts the previous ones is an error and changes nothing.
     pub fn apply(&mut self, event: &PetEvent) -> Result<(), Contradiction> {
         match event {
             PetEvent::Added(Pet { id, .. }) => match self.last_id {

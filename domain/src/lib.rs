@@ -1,5 +1,5 @@
-//! Pets and the rules for them: values that are valid by construction, the events that record changes, and the
-//! inventory that makes decisions. Pure: no I/O, no clock, no serialisation.
+//! Pets and their rules: values that are valid by construction, events that record changes, and the inventory that
+//! makes decisions. Pure: no I/O, no clock, no serialisation.
 //!
 //! Reading order: [`pet`](Pet) (the values), [`event`](PetEvent) (what can happen), [`inventory`](Inventory)
 //! (the decisions).

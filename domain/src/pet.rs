@@ -4,7 +4,7 @@ use std::{str::FromStr, sync::Arc};
 
 use thiserror::Error;
 
-/// Identifies a pet. The service assigns ids from 1 upwards and never reuses one.
+/// The id of a pet. Ids start at 1 and are never reused.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct PetId(i64);
 
@@ -76,7 +76,7 @@ impl PetName {
     }
 }
 
-/// Identifies the category of a pet. Categories are managed elsewhere, so every number is valid.
+/// The id of a category. Categories are managed elsewhere, so every number is valid.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub struct CategoryId(pub i64);
 
@@ -118,14 +118,14 @@ impl FromStr for PetStatus {
     }
 }
 
-/// The details of a pet that is to be added.
+/// A pet without an id.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct NewPet {
     /// The name of the pet.
     pub name: PetName,
     /// The category it belongs to.
     pub category_id: CategoryId,
-    /// Its availability. A pet that was added without a status has none.
+    /// Its availability. Optional.
     pub status: Option<PetStatus>,
 }
 
@@ -134,7 +134,7 @@ pub struct NewPet {
 pub struct Pet {
     /// Assigned when the pet was added.
     pub id: PetId,
-    /// Everything else about it.
+    /// All its other fields.
     pub details: NewPet,
 }
 

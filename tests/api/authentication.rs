@@ -209,7 +209,7 @@ fn a_revoked_key_stops_working_while_another_process_holds_the_lock() {
         let path = path.to_owned();
         move || petstore(["keys", "issue", "--name", "late", "--keys", &path])
     });
-    app.wait_for_log("the last use of API keys is not recorded");
+    app.wait_for_log("cannot record the last use of API keys");
     assert_eq!(petstore(["keys", "list", "--keys", path]).code, Some(0), "reading needs no lock");
     let text = fs::read_to_string(&file).unwrap();
     let revoked = text.replace("name = \"other\"", "name = \"other\"\nrevoked = 2026-01-01T00:00:00Z");
@@ -285,8 +285,10 @@ fn a_broken_or_vanished_key_file_changes_nothing() {
         assert_eq!(app.anonymous("GET", "/v1/pets").send().status, 401, "{broken:?}: never open to everyone");
     }
     let log = app.printed().1;
-    let advice =
-        format!("the loaded keys stay active: the key file {} was deleted; restore it\n", file.display());
+    let advice = format!(
+        "the loaded keys stay active error=the key file {} was deleted; restore it\n",
+        file.display()
+    );
     assert!(log.contains(&advice) && !log.contains("petstore keys issue"), "{log}");
     fs::write(&file, sound).unwrap();
     app.issue_active_key(&["--name", "other"]);

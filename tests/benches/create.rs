@@ -13,7 +13,7 @@ use std::{
     time::{Duration, Instant},
 };
 
-use harness::{App, release_program};
+use harness::{App, packaged_program};
 use tokio::{
     io::{AsyncReadExt as _, AsyncWriteExt as _},
     net::TcpStream,
@@ -48,7 +48,7 @@ fn main() {
     let is_chosen = |engine: &&str| engines.is_empty() || engines.iter().any(|chosen| chosen == engine);
     let mut programs: Vec<_> = programs.into_iter().map(PathBuf::from).collect();
     if programs.is_empty() {
-        programs.push(release_program().into());
+        programs.push(packaged_program().into());
     }
     pin(std::process::id(), CLIENT_CORE);
     let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().expect("a runtime");

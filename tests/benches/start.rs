@@ -21,7 +21,7 @@ use application::{
 use chrono::{DateTime, TimeDelta};
 use clap::Parser;
 use domain::{CategoryId, NewPet, Pet, PetEvent, PetId, PetName, PetStatus};
-use harness::{App, release_program};
+use harness::{App, packaged_program};
 use tokio::runtime::Runtime;
 
 #[derive(Parser)]
@@ -56,7 +56,7 @@ fn main() {
     let arguments = Arguments::parse();
     let temporary = tempfile::tempdir().expect("a temporary directory");
     let directory = arguments.directory.as_deref().unwrap_or(temporary.path());
-    let program = arguments.program.as_deref().unwrap_or_else(|| release_program());
+    let program = arguments.program.as_deref().unwrap_or_else(|| packaged_program());
     println!(
         "{:<8} {:<18} {:>10} {:>9} {:>9} {:>8} {:>9} {:>14}",
         "engine", "start", "pets", "open, s", "ready, s", "CPU, s", "RSS, MB", "RSS/pet, bytes"

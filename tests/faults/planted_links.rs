@@ -195,7 +195,7 @@ fn root_changes_no_key_file_through_a_link_of_another_user() {
     for planted in [trap.path("keys.toml"), trap.path("directory").join("keys.toml")] {
         let rejected = issue(&planted);
         assert_eq!(rejected.code, Some(1), "{rejected:?}");
-        assert!(rejected.stderr.contains("name the file itself"), "{}", rejected.stderr);
+        assert!(rejected.stderr.contains("name the target itself"), "{}", rejected.stderr);
     }
     assert_eq!(read(&of_root), before);
     let own = private.path().join("link");

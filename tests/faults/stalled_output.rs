@@ -167,7 +167,7 @@ fn the_log_says_how_many_lines_a_stalled_reader_missed() {
     service.fill_the_log();
     assert!(service.dropped_lines() > 0);
     let lines = BufReader::new(service.stderr.take().unwrap()).lines();
-    let output = lines.map(Result::unwrap).find(|line| line.contains("have been dropped"));
+    let output = lines.map(Result::unwrap).find(|line| line.contains("log lines dropped"));
     assert!(output.is_some_and(|line| line.contains("WARN")));
 }
 

@@ -1,7 +1,6 @@
 //! A real browser, driven over the `WebDriver` protocol: headless Chromium behind its own `chromedriver`.
 
 use std::{
-    env,
     fs::{self, File},
     net::SocketAddr,
     process::{Child, Command, Stdio},
@@ -11,14 +10,7 @@ use base64::{Engine as _, prelude::BASE64_STANDARD};
 use serde_json::{Value, json};
 use tempfile::TempDir;
 
-use crate::{
-    http::Call,
-    program::eventually,
-    tools::{node_module, root},
-};
-
-/// Says where to put pictures of the pages, for example `docs`.
-pub const SCREENSHOTS: &str = "PETSTORE_SCREENSHOTS";
+use crate::{http::Call, program::eventually, tools::node_module};
 
 /// How a `WebDriver` element is named in JSON.
 const ELEMENT: &str = "element-6066-11e4-a52e-4f735466cecf";
@@ -116,7 +108,7 @@ impl Browser {
     }
 
     /// Shows the page as it is now on a desktop and on a phone, light and dark: it never scrolls sideways and
-    /// passes an accessibility check. Keeps a picture of each under `name` if pictures were asked for.
+    /// passes an accessibility check.
     pub fn check_every_screen(&self, name: &str) {
         let axe = fs::read_to_string(node_module("axe-core/axe.min.js")).expect("tests/run installs axe");
         let violations = "axe.run().then(({ violations }) => \
@@ -130,10 +122,6 @@ impl Browser {
                 assert!(overflow <= 0, "{seen} scrolls sideways by {overflow}");
                 self.run(&axe);
                 assert_eq!(self.run_async(violations), json!([]), "{seen}");
-                if let Some(directory) = env::var_os(SCREENSHOTS) {
-                    let file = root().join(directory).join(format!("{seen}.png"));
-                    fs::write(file, self.screenshot()).expect("the directory can be written");
-                }
             }
         }
     }

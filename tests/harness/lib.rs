@@ -15,7 +15,7 @@ mod proxy;
 mod tools;
 
 pub use app::App;
-pub use browser::{Browser, SCREENSHOTS};
+pub use browser::Browser;
 pub use faulty_log::{FaultyLog, LogFault, in_format};
 pub use history::{added, history};
 pub use http::{Call, Response, ids, raw};
@@ -24,7 +24,7 @@ pub use network::Network;
 pub use node::{Page, all_pets, create, open_node, page, pet, pet_named};
 pub use postgres::PostgresServer;
 pub use program::{
-    Finished, digest, eventually, exported, free_port, key_file, petstore, program, release_program,
+    Finished, digest, eventually, exported, free_port, key_file, packaged_program, petstore, program,
 };
 pub use proxy::CutProxy;
 pub use tools::{files_below, node_module, not_run, python_tool, root, succeed, tools};

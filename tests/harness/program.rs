@@ -24,10 +24,10 @@ pub fn program() -> &'static Path {
     PROGRAM.get_or_init(|| env::var_os("PETSTORE_PROGRAM").map_or_else(build, PathBuf::from))
 }
 
-/// The program as it is meant to be run, for benchmarks.
-pub fn release_program() -> &'static Path {
+/// The program as it is packaged, for benchmarks.
+pub fn packaged_program() -> &'static Path {
     static PROGRAM: OnceLock<PathBuf> = OnceLock::new();
-    PROGRAM.get_or_init(|| build(&["--package", "bin", "--release"]))
+    PROGRAM.get_or_init(|| build(&["--package", "bin", "--profile", "dist"]))
 }
 
 fn build(selection: &[&str]) -> PathBuf {

@@ -62,7 +62,7 @@ fn an_address_in_use_is_named_with_the_cause() {
     check_rejected(
         &serve(&address),
         &format!(
-            "petstore: another program listens on {address}: stop it, or choose another address with --listen\n"
+            "petstore: another process listens on {address}: stop it, or choose another address with --listen\n"
         ),
     );
     // An address of the documentation, which no machine has.
@@ -78,7 +78,7 @@ fn an_address_in_use_is_named_with_the_cause() {
     ]);
     check_rejected(
         &rejected,
-        "petstore: this machine does not have the address 192.0.2.1: choose another with --listen\n",
+        "petstore: this machine does not have the address 192.0.2.1: choose another one with --listen\n",
     );
 }
 
@@ -119,11 +119,11 @@ fn a_wrong_scheme_leads_to_the_right_one() {
     for (url, hint) in [
         (
             format!("http://{}", secure.app.operators()),
-            "the service speaks TLS: use https:// instead of http://",
+            "if the service uses TLS, use https:// instead of http://",
         ),
         (
             format!("https://{}", plain.operators()),
-            "the service does not speak TLS: use http:// instead of https://",
+            "the service does not use TLS: use http:// instead of https://",
         ),
     ] {
         let access = ["--ca", ca, "--key-file", key];
@@ -152,7 +152,7 @@ fn a_file_without_a_certificate_is_named() {
         let ca = ca.to_str().unwrap();
         let rejected = petstore(["health", "https://127.0.0.1:1", "--ca", ca]);
         assert_eq!(rejected.code, Some(3), "{rejected:?}");
-        let sentence = format!("{ca} holds no usable certificate: there is none in it (PEM)\n");
+        let sentence = format!("{ca} holds no usable certificate: it contains no PEM certificate\n");
         assert!(rejected.stderr.contains(&sentence), "{content:?}: {rejected:?}");
     }
 }
@@ -278,9 +278,7 @@ fn a_key_file_that_others_can_change_or_replace_is_rejected() {
         let path = path.display();
         check_rejected(
             &rejected,
-            &format!(
-                "petstore: other users can write to {path} and add API keys of their own: run {what_to_do} {path}\n"
-            ),
+            &format!("petstore: other users can write to {path} and add API keys: run {what_to_do} {path}\n"),
         );
     }
     set_modes(0o1777, 0o600);
@@ -417,10 +415,9 @@ fn a_link_in_place_of_the_ballast_is_reported() {
     fs::write(&elsewhere, "important").unwrap();
     symlink(&elsewhere, &ballast).unwrap();
     let app = App::on(&store);
-    eventually("the log says that there is no ballast", || {
+    eventually("the log names the ballast file", || {
         let log = app.printed().1;
-        let said = log.contains("there is no ballast to release when the disk is full")
-            && log.contains("symbolic link");
+        let said = log.contains("cannot use the ballast file") && log.contains("symbolic link");
         said.then_some(())
     });
     assert_eq!(fs::read_to_string(&elsewhere).unwrap(), "important");

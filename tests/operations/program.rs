@@ -8,7 +8,7 @@ use std::{
     time::Duration,
 };
 
-use harness::{App, eventually, petstore, program};
+use harness::{App, eventually, petstore, program, root};
 
 #[test]
 fn the_first_start_creates_a_key_and_prints_a_command_that_works_when_pasted() {
@@ -53,7 +53,11 @@ fn keys_are_issued_listed_and_revoked() {
     let mistyped = directory.path().join("new/keys.toml");
     let rejected = petstore(["keys", "issue", "--name", "a", "--keys", mistyped.to_str().unwrap()]);
     assert_eq!(rejected.code, Some(1), "{rejected:?}");
-    assert!(rejected.stderr.contains("there is no directory"), "{}", rejected.stderr);
+    assert!(
+        rejected.stderr.contains("new does not exist: create it, or correct the path"),
+        "{}",
+        rejected.stderr
+    );
     assert!(!directory.path().join("new").exists(), "nothing is created");
     let file = directory.path().join("keys.toml");
     let file = file.to_str().unwrap();
@@ -155,7 +159,16 @@ fn every_command_explains_itself() {
             assert_eq!(text.contains("[env: "), is_setting, "{command:?}: --{flag}: {text}");
         }
     }
-    assert!(petstore(["--version"]).stdout.starts_with("petstore "));
+}
+
+#[test]
+fn the_version_names_the_formats_as_the_documentation_shows_them() {
+    let page = fs::read_to_string(root().join("docs/versioning.md")).unwrap();
+    let shown = page.split("```").nth(1).expect("a block");
+    assert_eq!(petstore(["--version"]).stdout, shown.trim_start());
+    assert_eq!(petstore(["-V"]).stdout.lines().next(), shown.trim_start().lines().next());
+    let document: serde_json::Value = serde_json::from_str(&petstore(["openapi"]).stdout).unwrap();
+    assert!(shown.contains(&format!("API {}\n", document["info"]["version"].as_str().unwrap())));
 }
 
 /// The flags of other commands than `serve` that have an environment variable.

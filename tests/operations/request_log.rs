@@ -177,13 +177,13 @@ fn start_configuration_changes_of_keys_and_stop_are_logged() {
     eventually("the service says that it is ready", || lines(&app, "ready").pop());
     let file = app.keys_file().display().to_string();
     let key = app.issue_key(&["--name", "shop"]);
-    let issued = line(&app, "an API key has changed", "change", "issued");
+    let issued = line(&app, "API key changed", "change", "issued");
     assert_eq!(issued["key_name"], "shop");
     let id = issued["key"].as_str().unwrap().to_owned();
     assert_eq!(petstore(["keys", "rotate", &id, "--keys", &file]).code, Some(0));
-    assert_eq!(line(&app, "an API key has changed", "change", "replaced")["key"], id);
+    assert_eq!(line(&app, "API key changed", "change", "replaced")["key"], id);
     assert_eq!(petstore(["keys", "revoke", &id, "--keys", &file]).code, Some(0));
-    assert_eq!(line(&app, "an API key has changed", "change", "revoked")["key"], id);
+    assert_eq!(line(&app, "API key changed", "change", "revoked")["key"], id);
     assert!(!app.printed().1.contains(&key));
     assert!(app.terminate().success());
     assert_eq!((lines(&app, "stopping").len(), lines(&app, "stopped").len()), (1, 1));

@@ -133,7 +133,7 @@ fn a_missing_service_manager_does_not_stop_the_service() {
 fn sighup_reads_the_key_file_again_and_stops_nothing() {
     let app = App::start();
     app.signal("HUP");
-    app.wait_for_log("because of SIGHUP");
+    app.wait_for_log("SIGHUP: reloaded the key file and the certificate");
     assert_eq!(app.get("/v1/pets").status, 200);
 }
 

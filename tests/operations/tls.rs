@@ -172,7 +172,7 @@ fn the_log_is_read_over_https_from_a_service_that_is_trusted() {
     let rejected = stat(&[]);
     assert_eq!(rejected.status.code(), Some(1), "{rejected:?}");
     let sentence = String::from_utf8(rejected.stderr).unwrap();
-    assert!(sentence.contains("--ca names a file with a private authority"), "{sentence}");
+    assert!(sentence.contains("name the file of a private CA with --ca"), "{sentence}");
 }
 
 #[test]

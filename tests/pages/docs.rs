@@ -1,13 +1,8 @@
 //! `/docs` in a real browser: it loads, asks for a key once, calls the running service, and contacts no other
 //! host.
 
-use std::{env, fs};
-
-use harness::{App, Browser, root};
+use harness::{App, Browser};
 use serde_json::{Value, json};
-
-/// Says where to put a picture of the page, for example `docs/docs-page.png`.
-const SCREENSHOT: &str = "PETSTORE_SCREENSHOT";
 
 /// An operation on the page.
 fn operation(id: &str) -> String {
@@ -61,11 +56,6 @@ fn the_page_asks_for_a_key_once_and_calls_the_service() {
     let stored =
         browser.run("return JSON.stringify([{...localStorage}, {...sessionStorage}, document.cookie])");
     assert!(!stored.to_string().contains(&app.key), "the key is stored nowhere: {stored}");
-    if let Some(path) = env::var_os(SCREENSHOT) {
-        browser.click("#operations-animals-createPet .opblock-summary-control");
-        browser.run("document.querySelector('.scheme-container').scrollIntoView()");
-        fs::write(root().join(path), browser.screenshot()).unwrap();
-    }
 }
 
 #[test]

@@ -78,13 +78,13 @@ fn a_dropped_table_is_not_an_empty_log() {
     app.terminate();
     server.sql("postgres", "DROP TABLE petstore_commits, petstore_schema");
 
-    is_rejected(&mut app, "there is no log in the database");
+    is_rejected(&mut app, "holds no log; check the URL");
     let tables = "SELECT count(*) FROM pg_tables WHERE tablename LIKE 'petstore%'";
     assert_eq!(server.sql("postgres", tables), "0", "none was created");
     let other = App::on(&server.url("postgres"));
     is_rejected(&mut app, "the log is empty");
     assert_eq!(other.post(REX).status, 201);
-    is_rejected(&mut app, "begins with another commit");
+    is_rejected(&mut app, "starts with a different commit");
     is_accepted(&mut app, 1);
 }
 
@@ -98,7 +98,7 @@ fn a_stream_that_was_created_again_is_another_log() {
     noted(&app);
     app.terminate();
     runtime.block_on(async { cluster.jetstream().await.delete_stream("PETS").await }).unwrap();
-    is_rejected(&mut app, "there is no stream PETS");
+    is_rejected(&mut app, "stream PETS does not exist; check the URL");
     drop(App::on(&store));
     is_rejected(&mut app, "the log is empty");
     is_accepted(&mut app, 0);
@@ -254,10 +254,10 @@ fn an_embedded_log_that_is_gone_is_not_created_again() {
         // The disk is not mounted.
         let disk = app.directory().join("disk");
         fs::remove_dir_all(&disk).unwrap();
-        is_rejected(&mut app, "there is no store");
+        is_rejected(&mut app, "no store at ");
         assert!(!disk.exists(), "{engine}: nothing is created");
         fs::create_dir(&disk).unwrap();
-        is_rejected(&mut app, "there is no store");
+        is_rejected(&mut app, "no store at ");
         assert_eq!(fs::read_dir(&disk).unwrap().count(), 0, "{engine}: nothing is created");
         is_accepted(&mut app, 0);
     }
@@ -276,7 +276,7 @@ fn a_damaged_record_is_rejected_and_none_is_kept_if_the_operator_says_so() {
         files.into_iter().find(|path| path.extension().is_some_and(|ending| ending == "json")).unwrap();
     let text = fs::read_to_string(&note).unwrap();
     fs::write(&note, text.replacen("\"position\":1", "\"position\":0", 1)).unwrap();
-    is_rejected(&mut app, "it is damaged");
+    is_rejected(&mut app, "its checksum does not match");
     app.use_flags(&["--state", "none"]);
     app.start_again();
     assert_eq!(app.all_pets().len(), 1);

@@ -162,7 +162,7 @@ fn an_interrupted_copy_reports_its_position() {
     }
     let embedded = petstore(["log", "copy", "--follow", "--from", app.store(), "--to", "memory:"]);
     assert_eq!(embedded.code, Some(1));
-    assert!(embedded.stderr.contains("name the --ops-listen address"), "{}", embedded.stderr);
+    assert!(embedded.stderr.contains("use the --ops-listen address"), "{}", embedded.stderr);
 }
 
 #[test]

@@ -299,14 +299,14 @@ fn a_log_that_cannot_be_read_is_reported_in_one_sentence() {
     let (operators, port) = (app.operators(), app.operators().port());
     for (address, key, words) in [
         (operators, "", "needs an API key with the scope log: name its file with --key-file"),
-        (operators, "nonsense", "answers 401: the API key is not valid there"),
+        (operators, "nonsense", "responded with 401: the service rejected the API key"),
         (operators, "two words", "an API key is one word"),
         (
             operators,
             app.key.as_str(),
-            "answers 403: the API key lacks the scope log; issue a key that has it",
+            "responded with 403: the API key lacks the scope log; issue a key that has it",
         ),
-        (app.address(), &key, "no log at this address; use that of the admin listener"),
+        (app.address(), &key, "no log at this address; use the address of the admin listener"),
         (([0, 0, 0, 0], port).into(), &key, "use https, or add ?tls=off"),
         (([127, 0, 0, 1], 1).into(), &key, "cannot connect"),
     ] {

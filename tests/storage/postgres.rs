@@ -132,7 +132,7 @@ async fn the_reported_durability_is_what_the_server_really_does() {
         let durability = open(&server.url(database)).await.durability();
         assert_eq!(durability.level, level, "{durability:?}");
         assert_eq!(durability.promise.contains("NOT DURABLE"), level == DurabilityLevel::Buffered);
-        assert!(durability.facts.contains(&(fact.0.into(), fact.1.into())), "{durability:?}");
+        assert!(durability.settings.contains(&(fact.0.into(), fact.1.into())), "{durability:?}");
     }
 
     server.sql("postgres", "ALTER SYSTEM SET fsync = off");

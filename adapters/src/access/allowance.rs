@@ -1,4 +1,4 @@
-//! What is left of a rate limit. A limit of `10/s` allows ten requests at once, and then one every tenth of a second.
+//! The state of a rate limit. A limit of `10/s` allows ten requests at once, and then one every tenth of a second.
 
 use std::{sync::Arc, time::Duration};
 
@@ -10,38 +10,38 @@ use governor::{
 
 use super::rate_limit::RateLimit;
 
-/// The requests that one caller may still send. Taking one costs a look at the clock and one compare-and-swap.
+/// The remaining requests of one client. Taking one costs one read of the clock and one compare-and-swap.
 #[derive(Debug)]
 pub struct Allowance {
     limit: RateLimit,
     limiter: DefaultDirectRateLimiter<StateInformationMiddleware>,
 }
 
-/// The state of an allowance after a request was counted.
+/// The state of an allowance after a request.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Balance {
     /// The limit that is enforced.
     pub limit: RateLimit,
-    /// How many requests could follow at once.
+    /// The number of requests that may follow at once.
     pub remaining: u32,
-    /// How long the caller has to wait, if this request is one too many.
+    /// How long the client has to wait, if this request is over the limit.
     pub wait: Option<Duration>,
 }
 
 impl Allowance {
-    /// All of it.
+    /// A full allowance.
     pub fn new(limit: RateLimit) -> Self {
         Self { limit, limiter: RateLimiter::direct(quota(limit)).with_middleware() }
     }
 
-    /// This allowance if it has the same limit, otherwise a new one.
+    /// Returns `before` if it has the same limit, otherwise a full allowance.
     #[must_use]
     pub fn continued(before: Option<&Arc<Self>>, limit: RateLimit) -> Arc<Self> {
         let same = before.filter(|allowance| allowance.limit == limit);
         same.map_or_else(|| Arc::new(Self::new(limit)), Arc::clone)
     }
 
-    /// Counts a request. One that is refused does not use anything up.
+    /// Counts a request. A rejected one uses nothing up.
     pub fn take(&self) -> Balance {
         let limit = self.limit;
         match self.limiter.check() {
@@ -55,14 +55,14 @@ impl Allowance {
 }
 
 impl Balance {
-    /// How long until nothing is missing any more.
+    /// The time until the allowance is full again.
     pub fn restored_in(self) -> Duration {
         let missing = self.limit.requests().get().saturating_sub(self.remaining);
         self.limit.period() / self.limit.requests().get() * missing
     }
 }
 
-/// The limit in the words of the limiter: all of it at once, and replenished evenly.
+/// The quota of the limiter: the whole limit as a burst, replenished evenly.
 pub fn quota(limit: RateLimit) -> Quota {
     let one = Quota::with_period(limit.period() / limit.requests().get());
     one.expect("a million requests per second leave time for each").allow_burst(limit.requests())
@@ -73,16 +73,16 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_burst_is_allowed_and_one_more_is_told_how_long_to_wait() {
+    fn a_burst_is_allowed_and_a_request_over_the_limit_gets_the_time_to_wait() {
         let allowance = Allowance::new("3/h".parse().unwrap());
         for remaining in [2, 1, 0] {
             let balance = allowance.take();
             assert_eq!((balance.remaining, balance.wait), (remaining, None));
         }
-        let refused = allowance.take();
-        let wait = refused.wait.expect("one too many").as_secs();
+        let rejected = allowance.take();
+        let wait = rejected.wait.expect("over the limit").as_secs();
         assert!((1_100..=1_200).contains(&wait), "a third of an hour: {wait}");
-        assert_eq!(refused.restored_in().as_secs(), 3_600);
+        assert_eq!(rejected.restored_in().as_secs(), 3_600);
     }
 
     #[test]

@@ -1,8 +1,7 @@
-//! API keys: who may call the service. Their hashes are stored in one small file that may change while the
-//! service runs.
+//! API keys. Their hashes are stored in one small file that may change while the service runs.
 //!
-//! Reading order: [`ApiKeys`] (authenticates every request), `file` (the key file), `issue`, `rotate` and `revoke` (how
-//! it changes), `record` (one entry of it), `key` (the secret), `document` (the file's text), `last_use`.
+//! Reading order: [`ApiKeys`] (authenticates every request), `file` (the key file), `issue`, `rotate` and `revoke` (its
+//! changes), `record` (one entry), `key` (the secret), `document` (the TOML text), `last_use`.
 
 mod changes;
 mod document;
@@ -35,6 +34,7 @@ use tokio::{
 };
 
 pub use self::{
+    document::KEY_FILE_VERSION,
     file::{KeyFile, KeyFileError},
     issue::{Issued, NewKey},
     key::{ApiKey, InvalidKeyHash, KeyHash},
@@ -48,14 +48,14 @@ use crate::{
     private_files,
 };
 
-/// Far more than a key and a line break.
+/// The maximum size of the first-key file: far more than a key and a line break.
 const FIRST_KEY_BYTES_MAX: u64 = 1_024;
 
-/// The active keys. They follow the key file; while it is broken or missing, the keys that were loaded before stay active.
+/// The active keys. They follow the key file. While it is broken or missing, the previously loaded keys stay active.
 pub struct ApiKeys {
     file: KeyFile,
     clock: Arc<dyn Clock>,
-    /// The rate limit of keys that have none of their own.
+    /// The rate limit of keys without their own limit.
     rate_limit: Option<RateLimit>,
     keys: RwLock<ActiveKeys>,
     loaded: Mutex<Loaded>,
@@ -64,19 +64,19 @@ pub struct ApiKeys {
     failed_reloads: AtomicU64,
 }
 
-/// The keys of the file as it was loaded last, by id.
+/// The keys of the last loaded file, by id.
 #[derive(Default)]
 struct ActiveKeys(HashMap<[u8; ID_BYTES], Arc<KeyEntry>>);
 
-/// A key of the file with its use.
+/// A key of the file with its usage.
 struct KeyEntry {
     record: KeyRecord,
     principal: Arc<Principal>,
-    /// Shared with the entry that a reload puts in the place of this one.
+    /// Shared with the entry that replaces this one at a reload.
     last_use: Arc<LastUse>,
 }
 
-/// The key file as it was loaded last.
+/// The last loaded key file.
 #[derive(Default)]
 struct Loaded {
     /// The content that is active. Compared as a whole: modification times are too coarse and can be set.
@@ -84,7 +84,7 @@ struct Loaded {
     log: LogOnce,
 }
 
-/// The last uses as they were written last.
+/// The last written times of use.
 #[derive(Default)]
 struct Saved {
     uses: BTreeMap<KeyId, Option<DateTime<Utc>>>,
@@ -92,13 +92,13 @@ struct Saved {
 }
 
 impl ApiKeys {
-    /// How often the file is read. A change must be in force within two seconds, on a busy machine too.
-    pub const RELOAD_EVERY: Duration = Duration::from_millis(500);
-    /// How often the last uses are written, if there were any.
-    pub const SAVE_EVERY: Duration = Duration::from_secs(10);
+    /// How often the file is read. A change must take effect within two seconds, even on a busy machine.
+    pub const RELOAD_INTERVAL: Duration = Duration::from_millis(500);
+    /// How often the times of use are written, if they have changed.
+    pub const SAVE_INTERVAL: Duration = Duration::from_secs(10);
 
-    /// Loads the keys from the file at `path`, which must exist: see [`KeyFile::issue_first`].
-    /// `rate_limit` is for keys that have no limit of their own.
+    /// Loads the keys from the file at `path`, which must exist: see [`KeyFile::issue_first`]. `rate_limit` applies to
+    /// keys without their own limit.
     pub fn open(
         path: impl Into<PathBuf>,
         clock: Arc<dyn Clock>,
@@ -120,12 +120,12 @@ impl ApiKeys {
         Ok(Arc::new(keys))
     }
 
-    /// Reloads the file and writes the last uses at intervals, for as long as it is polled. The two never wait for
-    /// each other: writing needs a lock that another process may hold, and a revoked key must be refused meanwhile.
+    /// Reloads the file and writes the times of use at intervals, for as long as it is polled. The two are independent:
+    /// writing needs a lock that another process may hold, and must not delay the rejection of a revoked key.
     pub async fn watch(self: Arc<Self>) {
         tokio::join!(
-            self.repeat(Self::RELOAD_EVERY, Self::reload),
-            self.repeat(Self::SAVE_EVERY, Self::save_last_uses)
+            self.repeat(Self::RELOAD_INTERVAL, Self::reload),
+            self.repeat(Self::SAVE_INTERVAL, Self::save_last_uses)
         );
     }
 
@@ -139,7 +139,11 @@ impl ApiKeys {
             if let Err(ended) = task::spawn_blocking(move || work(&keys)).await
                 && ended.is_panic()
             {
-                tracing::error!("a task for the API keys panicked ({ended}): please report this");
+                tracing::error!(
+                    target: "petstore::keys",
+                    error = %ended,
+                    "API key task panicked; please report this"
+                );
             }
         }
     }
@@ -152,12 +156,12 @@ impl ApiKeys {
                 let count = self.activate(&content)?;
                 loaded.content = content;
                 self.reloads.fetch_add(1, Relaxed);
-                tracing::info!("the key file has changed: {count} keys are active");
+                tracing::info!(target: "petstore::keys", active = count, "key file reloaded");
             }
             Ok(())
         });
         let failure = outcome.err().map(|error| match error {
-            // Issuing a key, as the error advises, would leave that key as the only one.
+            // Issuing a key, as the error advises, would create a file with only that key.
             KeyFileError::Missing(path) => format!("the key file {} was deleted; restore it", path.display()),
             error => error.to_string(),
         });
@@ -165,14 +169,18 @@ impl ApiKeys {
             Change::None => {}
             Change::Failed(error) => {
                 self.failed_reloads.fetch_add(1, Relaxed);
-                tracing::warn!("the loaded keys stay active: {error}");
+                tracing::warn!(
+                    target: "petstore::keys",
+                    %error,
+                    "cannot reload the key file; the loaded keys stay active"
+                );
             }
-            Change::Recovered => tracing::info!("the key file can be used again"),
+            Change::Recovered => tracing::info!(target: "petstore::keys", "key file readable again"),
         }
     }
 
-    /// Writes when each key was last used, if that has changed. Blocks on the disk. Called at a clean end too;
-    /// nothing depends on its success.
+    /// Writes the times of use, if they have changed. Blocks on the disk. Also called at a clean stop. A failure is
+    /// harmless.
     pub fn save_last_uses(&self) {
         let mut saved = self.saved.lock();
         let uses = self.last_uses();
@@ -185,12 +193,16 @@ impl ApiKeys {
         }
         match saved.log.attempt(outcome.as_ref().err()) {
             Change::None => {}
-            Change::Failed(error) => tracing::warn!("the last use of API keys is not recorded: {error}"),
-            Change::Recovered => tracing::info!("the last use of API keys is recorded again"),
+            Change::Failed(error) => {
+                tracing::warn!(target: "petstore::keys", %error, "cannot record the last use of API keys");
+            }
+            Change::Recovered => {
+                tracing::info!(target: "petstore::keys", "recording the last use of API keys again");
+            }
         }
     }
 
-    /// Replaces the set of keys and returns how many of them are active. Nothing changes on error.
+    /// Replaces the set of keys, and returns the number of active ones. An error changes nothing.
     fn activate(&self, content: &[u8]) -> Result<usize, KeyFileError> {
         let records = self.file.parse(content)?;
         self.file.check_protection()?;
@@ -204,7 +216,7 @@ impl ApiKeys {
                 (record.hash.id_bytes(), Arc::new(KeyEntry::new(record, self.rate_limit, before)))
             })
             .collect();
-        // At the start all of them would be new.
+        // At startup, every key would count as issued.
         if !keys.0.is_empty() {
             changes::log(&keys.0, &by_id);
         }
@@ -212,8 +224,8 @@ impl ApiKeys {
         Ok(active)
     }
 
-    /// The file with the first key, if that key is still accepted. Looking at it does not count as using it.
-    pub fn first_key_in_force(&self) -> Option<PathBuf> {
+    /// The file with the first key, if that key is still active. This does not count as a use of the key.
+    pub fn active_first_key(&self) -> Option<PathBuf> {
         let path = self.file.first_key();
         let key = private_files::read(&path, FIRST_KEY_BYTES_MAX).ok()?;
         let key = str::from_utf8(&key).ok()?;
@@ -230,8 +242,7 @@ impl ApiKeys {
 
 impl Authenticator for ApiKeys {
     fn authenticate(&self, key: &str) -> Result<Arc<Principal>, RejectedKey> {
-        let hash = KeyHash::of_presented(key).ok_or(RejectedKey::Unknown)?;
-        let entry = self.keys.read().find(&hash).ok_or(RejectedKey::Unknown)?;
+        let entry = self.keys.read().find(&KeyHash::of_text(key)).ok_or(RejectedKey::Unknown)?;
         entry.accept(self.clock.now())
     }
 
@@ -252,14 +263,14 @@ impl Authenticator for ApiKeys {
 }
 
 impl ActiveKeys {
-    /// The search uses a part of the hash, so its duration reveals nothing about any key.
+    /// Looks a key up by a part of its hash, so the duration reveals nothing about any key.
     fn find(&self, hash: &KeyHash) -> Option<Arc<KeyEntry>> {
         self.0.get(&hash.id_bytes()).filter(|entry| entry.record.hash == *hash).cloned()
     }
 }
 
 impl KeyEntry {
-    /// What has been used of the key `before` stays used.
+    /// Keeps the usage of the entry that it replaces.
     fn new(record: KeyRecord, rate_limit: Option<RateLimit>, before: Option<&Self>) -> Self {
         let allowance = record.rate_limit.or(rate_limit).map(|limit| {
             Allowance::continued(before.and_then(|entry| entry.principal.allowance.as_ref()), limit)
@@ -277,7 +288,8 @@ impl KeyEntry {
         Self { record, principal: Arc::new(principal), last_use }
     }
 
-    /// Refuses a key that is no longer valid. Asked at every request: a key expires without a change of the file.
+    /// Rejects a key that is no longer valid. Called at every request, because a key expires without a change of the
+    /// file.
     fn check(&self, now: DateTime<Utc>) -> Result<&Arc<Principal>, RejectedKey> {
         match self.record.state(now) {
             KeyState::Active => Ok(&self.principal),

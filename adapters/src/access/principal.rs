@@ -1,4 +1,4 @@
-//! The caller: the identity behind an API key, and what it may do.
+//! The identity behind an API key, and its permissions.
 
 use std::{
     fmt,
@@ -10,42 +10,42 @@ use serde::{Deserialize, Serialize};
 
 use super::allowance::Allowance;
 
-/// An authenticated caller.
+/// An authenticated client.
 #[derive(Debug, Clone)]
 pub struct Principal {
     /// The key that was used.
     pub id: KeyId,
-    /// Who uses it: the id of the first key that this owner was issued. A key that replaces another keeps its
-    /// owner, so events and remembered requests belong to the owner and not to the key.
+    /// The owner: the id of the first key that was issued to it. A rotated key keeps its owner, so events and
+    /// idempotency keys belong to the owner, not to the key.
     pub owner: KeyId,
-    /// What the operator called it.
+    /// The name that the operator gave it.
     pub name: String,
-    /// What it may do.
+    /// Its permissions.
     pub scopes: Scopes,
-    /// How many requests it may still send, if that is limited.
+    /// The remaining requests, if it has a rate limit.
     pub allowance: Option<Arc<Allowance>>,
-    /// What it has done so far.
+    /// Its usage so far.
     pub usage: Arc<KeyUsage>,
 }
 
-/// How a key was used since the service started.
+/// The usage of a key since startup.
 #[derive(Debug, Default)]
 pub struct KeyUsage {
-    /// Requests that came with it.
+    /// Requests with this key.
     pub requests: AtomicU64,
-    /// Those of them that were one too many.
+    /// Requests rejected by the rate limit.
     pub limited: AtomicU64,
 }
 
-/// Why a key is refused, with its id and name if it was ever issued. The log of the service says it; the caller learns only
-/// that the key is not valid.
+/// A rejected key, with its id and name if it was ever issued. Only the log of the service shows the reason; the client
+/// learns only that the key is not valid.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum RejectedKey {
-    /// No such key was ever issued.
+    /// The key was never issued.
     Unknown,
-    /// It has expired, or another key has replaced it.
+    /// The key has expired, or the overlap after its rotation has ended.
     Expired(KeyId, String),
-    /// It was revoked.
+    /// The key was revoked.
     Revoked(KeyId, String),
 }
 
@@ -68,11 +68,11 @@ impl RejectedKey {
     }
 }
 
-/// What a key may do. The set is never empty.
+/// The permissions of a key. The set is never empty.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Scopes(u8);
 
-/// One thing a key may be allowed to do.
+/// One permission of a key.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "lowercase")]
 pub enum Scope {
@@ -87,7 +87,7 @@ pub enum Scope {
 }
 
 impl Scopes {
-    /// List, get and create pets: what a key may do unless somebody says otherwise.
+    /// The default: list, get and create pets.
     pub const READ_WRITE: Self = Self(Scope::Read.bit() | Scope::Write.bit());
 
     /// The set of these scopes, or `None` if there are none.
@@ -96,7 +96,7 @@ impl Scopes {
         (bits != 0).then_some(Self(bits))
     }
 
-    /// Whether `scope` is among them.
+    /// Whether the set contains `scope`.
     pub fn allow(self, scope: Scope) -> bool {
         self.0 & scope.bit() != 0
     }
@@ -124,7 +124,7 @@ impl fmt::Display for Scopes {
 }
 
 impl Scope {
-    /// Every scope there is.
+    /// All scopes.
     pub const ALL: [Self; 4] = [Self::Read, Self::Write, Self::Log, Self::Metrics];
 
     const fn bit(self) -> u8 {
@@ -167,7 +167,7 @@ mod tests {
     }
 
     #[test]
-    fn a_refused_key_is_named_if_it_was_ever_issued() {
+    fn a_rejected_key_is_named_if_it_was_ever_issued() {
         let id = KeyId("3f9a1c04b7de".into());
         let [unknown, expired, revoked] = [
             RejectedKey::Unknown,

@@ -1,10 +1,10 @@
-//! How many requests a caller may send in a span of time, as operators write it: `10/s`.
+//! A rate limit, as operators write it: `10/s`.
 
 use std::{fmt, num::NonZeroU32, str::FromStr, time::Duration};
 
 use thiserror::Error;
 
-/// So many requests per second, minute or hour.
+/// A number of requests per second, minute or hour.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct RateLimit {
     requests: NonZeroU32,
@@ -24,10 +24,10 @@ enum Period {
 pub struct InvalidRateLimit;
 
 impl RateLimit {
-    /// The most requests in one period. More could not be told from no limit.
+    /// The maximum number of requests per period.
     pub const REQUESTS_MAX: u32 = 1_000_000;
 
-    /// How many requests are allowed in one period.
+    /// The number of requests per period.
     pub fn requests(self) -> NonZeroU32 {
         self.requests
     }
@@ -92,7 +92,7 @@ mod tests {
     }
 
     #[test]
-    fn everything_else_is_refused() {
+    fn everything_else_is_rejected() {
         for text in [
             "",
             "10",

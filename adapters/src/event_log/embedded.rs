@@ -1,14 +1,14 @@
 //! A log in files on this machine, with any engine that implements [`Engine`].
 //!
-//! An embedded engine stores and reads records; everything else is written here, once: the thread that owns the
-//! engine and its queue, reopening after an error, the high-water mark, the free space that is kept, and distrust of
-//! files after a failed sync.
+//! An embedded engine stores and reads records. The mechanism around it is the same for all engines: the thread that
+//! owns the engine and its queue, reopening after an error, the high-water mark, reserved disk space, and the
+//! comparison of files with the disk after a failed sync.
 //!
-//! Reading order: this file (what callers see), `engine` (what an engine implements), `owner` (the thread
-//! that writes, and what it does after an error), `opening` (the checks before anything is served), `shared`
-//! (what other threads see). Then the parts: `layout` (where each file is), `open_files` (whether it is still
-//! there), `high_water_mark`, `failed_sync`, `space`, `panics`, `reading`, `read_only` (a log that is
-//! only read), and `salvage` (reading a store that can no longer be opened).
+//! Reading order: this file (the public API), `engine` (the trait that an engine implements), `log_thread` (the thread
+//! that writes, and its error handling), `opening` (the checks before a log is served), `shared` (the state that other
+//! threads read). Then the parts: `layout` (the paths), `open_files` (detects deleted files), `high_water_mark`,
+//! `failed_sync`, `space`, `panics`, `reading`, `read_only`, and `salvage` (reads a store that can no longer be
+//! opened).
 
 mod copy;
 mod engine;
@@ -16,9 +16,9 @@ mod failed_sync;
 mod high_water_mark;
 mod io_error;
 mod layout;
+mod log_thread;
 mod open_files;
 mod opening;
-mod owner;
 mod panics;
 mod read_only;
 mod reading;
@@ -49,8 +49,8 @@ use tokio::{
     task, time,
 };
 
-pub use copy::Copy;
-pub use engine::{Closing, Engine, open_copy};
+pub use copy::StoreCopy;
+pub use engine::{CloseMode, Engine, open_copy};
 pub use io_error::io_error;
 pub use layout::{Layout, sync_files};
 pub use read_only::ReadOnlyLog;
@@ -64,38 +64,38 @@ pub(crate) use reading::read_within;
 
 use super::{SalvagedLog, check_size};
 use high_water_mark::HighWaterMark;
-use owner::{Owner, QueuedAppend};
-use shared::Shared;
+use log_thread::{LogThread, QueuedAppend};
+use shared::SharedEngine;
 
-/// The largest record: far more than the writer ever makes, and little enough to be held in memory a few times.
+/// The largest record: far larger than any record of the writer, and small enough to be held in memory a few times.
 pub const RECORD_MAX: usize = 8 * 1024 * 1024;
-/// Appends that may wait. There is one writer per node, so one is the rule.
+/// The maximum number of queued appends. A node has one writer, so there is rarely more than one.
 const QUEUE_MAX: usize = 16;
-/// How long an answer may take before the engine is told to [`unblock`](Engine::unblock) its callers.
+/// How long a call may take before the engine is asked to [`unblock`](Engine::unblock) its callers.
 const UNBLOCK_DELAY: Duration = Duration::from_secs(1);
-/// How long dropping a log waits until it is closed: longer than the service does, which then exits with an error. Nothing
-/// that was acknowledged depends on it.
+/// How long dropping a log waits until it is closed. Longer than the timeout of the service, which then exits with an
+/// error. No acknowledged commit depends on a clean close.
 const CLOSE_TIMEOUT: Duration = Duration::from_secs(15);
 
-/// A log on an embedded engine. Holds its store until it is dropped; dropping blocks until everything is closed, but not
-/// for ever: a disk that hangs must not keep the process alive.
+/// A log on an embedded engine. Holds its store until it is dropped. Dropping blocks until everything is closed, but
+/// only for a limited time: a hanging disk must not keep the process alive.
 pub struct EmbeddedLog<E: Engine> {
-    shared: Arc<Shared<E>>,
+    shared: Arc<SharedEngine<E>>,
     /// `None` only while the log is being dropped.
     requests: Option<mpsc::Sender<QueuedAppend>>,
     owner: Option<JoinHandle<()>>,
-    /// Disconnected when the thread has closed the log.
+    /// Disconnects when the thread has closed the log.
     closed: Closed,
 }
 
-/// A receiver that is never sent anything, behind a lock because logs are shared between threads.
+/// A channel that only signals its disconnection. The lock makes it `Sync`.
 type Closed = Mutex<std::sync::mpsc::Receiver<()>>;
 
 impl<E: Engine> EmbeddedLog<E> {
-    /// Opens the store at `path`, and creates it if there is none. Blocks while it does so.
+    /// Opens the store at `path`, and creates it if it does not exist. Blocks.
     ///
-    /// Refuses, with one sentence for the operator, a store that is in use, cannot be written to, or has lost
-    /// something. Call it within an async runtime, or a limit on file sizes ends the process when it is reached.
+    /// Rejects a store that is in use, cannot be written to, or has lost commits. Call it within an async runtime;
+    /// otherwise the process is killed when it reaches a limit on file sizes.
     pub fn open(path: impl AsRef<Path>) -> Result<Self, LogError> {
         io_error::survive_the_file_size_limit();
         let (requests, queue) = mpsc::channel(QUEUE_MAX);
@@ -103,11 +103,11 @@ impl<E: Engine> EmbeddedLog<E> {
         let (closing, closed) = std::sync::mpsc::channel::<()>();
         let path = path.as_ref().to_path_buf();
         let owner = thread::Builder::new().name("petstore-log".into()).spawn(move || {
-            // Dropped last, however the thread ends.
+            // Dropped last, even if the thread panics.
             let _closing = closing;
             match open_owner(&path) {
                 Ok((owner, runtime)) => {
-                    // The caller waits for this very message.
+                    // Cannot fail: the caller waits for this message.
                     let _ = opened.send(Ok(owner.shared()));
                     owner.run(&runtime, queue);
                 }
@@ -123,7 +123,7 @@ impl<E: Engine> EmbeddedLog<E> {
                 Ok(Self { shared, requests, owner, closed: Mutex::new(closed) })
             }
             Ok(Err(error)) => {
-                // A caller that tries again at once finds the store free.
+                // Wait until the store is released, so that the caller can retry at once.
                 let _ = owner.join();
                 Err(error)
             }
@@ -131,7 +131,7 @@ impl<E: Engine> EmbeddedLog<E> {
         }
     }
 
-    /// Opens the store at `path` like [`open`](Self::open), but creates none.
+    /// Opens the store at `path` like [`open`](Self::open), but fails if it does not exist.
     pub fn open_existing(path: impl AsRef<Path>) -> Result<Self, LogError> {
         let layout = E::layout(path.as_ref());
         if HighWaterMark::read(&layout.mark)?.is_none() && !E::exists(&layout)? {
@@ -140,49 +140,49 @@ impl<E: Engine> EmbeddedLog<E> {
         Self::open(path)
     }
 
-    /// Opens the store at `path`, if there is one, to read it only. Blocks while it does so.
+    /// Opens the store at `path` read-only. Blocks.
     pub fn open_to_read(path: impl AsRef<Path>) -> Result<ReadOnlyLog, LogError> {
         ReadOnlyLog::open::<E>(path.as_ref())
     }
 
-    /// Looks for everything that can still be read of the store at `path`. Blocks while it does so.
+    /// Finds every record that can still be read in the store at `path`. Blocks.
     pub fn salvage(path: impl AsRef<Path>) -> Result<SalvagedLog, LogError> {
         salvage::find::<E>(path.as_ref())
     }
 
-    /// Waits for an answer that depends on the engine, which may need a reminder after an error.
-    async fn unblocking<T>(&self, answer: impl Future<Output = T>) -> T {
-        let mut answer = pin!(answer);
+    /// Awaits a call that depends on the engine, and unblocks the engine at intervals.
+    async fn unblocking<T>(&self, call: impl Future<Output = T>) -> T {
+        let mut call = pin!(call);
         loop {
-            match time::timeout(UNBLOCK_DELAY, &mut answer).await {
-                Ok(answer) => return answer,
+            match time::timeout(UNBLOCK_DELAY, &mut call).await {
+                Ok(outcome) => return outcome,
                 Err(_elapsed) => self.shared.unblock(),
             }
         }
     }
 
-    /// Why a request that was taken never got an answer.
-    fn unanswered(&self) -> LogError {
+    /// The error of an append that the thread took and never completed.
+    fn no_outcome(&self) -> LogError {
         if self.has_stopped() { stopped() } else { self.shared.why_closed() }
     }
 
-    /// Whether the thread has ended, which it does only when even restarting it has failed.
+    /// Whether the thread has ended. It ends early only if its error handling panics.
     fn has_stopped(&self) -> bool {
         self.owner.as_ref().is_some_and(JoinHandle::is_finished)
     }
 }
 
-fn open_owner<E: Engine>(path: &Path) -> Result<(Owner<E>, Runtime), LogError> {
+fn open_owner<E: Engine>(path: &Path) -> Result<(LogThread<E>, Runtime), LogError> {
     let runtime = runtime::Builder::new_current_thread().enable_time().build();
     let runtime = runtime.map_err(|error| no_thread(&error))?;
-    Ok((Owner::open(path)?, runtime))
+    Ok((LogThread::open(path)?, runtime))
 }
 
 #[async_trait]
 impl<E: Engine> LogSource for EmbeddedLog<E> {
     async fn read(&self, after: Position, bound: ReadBound) -> Result<Vec<StoredRecord>, LogError> {
         let shared = self.shared.clone();
-        // Engines read from disk, so not on a thread that others wait for.
+        // Engines block on the disk.
         self.unblocking(task::spawn_blocking(move || shared.read(after, bound)))
             .await
             .map_err(|_| stopped())?
@@ -194,7 +194,7 @@ impl<E: Engine> LogSource for EmbeddedLog<E> {
 
     async fn wait_for(&self, position: Position, timeout: Duration) -> Result<(), LogError> {
         let mut heads = self.shared.head.subscribe();
-        // A timeout is no error: waiting is only a hint.
+        // A timeout is not an error: the wait is only a hint.
         let _ = time::timeout(timeout, heads.wait_for(|head| *head > position)).await;
         Ok(())
     }
@@ -215,10 +215,10 @@ impl<E: Engine> EventLog for EmbeddedLog<E> {
         // The thread may be busy opening the log again.
         self.head().await.map_err(AppendError::Closed)?;
         let (reply, outcome) = oneshot::channel();
-        let requests = self.requests.as_ref().expect("only dropping takes the queue away");
+        let requests = self.requests.as_ref().expect("only drop takes the queue");
         let request = QueuedAppend { expected, record: record.clone(), reply };
         requests.send(request).await.map_err(|_| AppendError::Closed(stopped()))?;
-        self.unblocking(outcome).await.map_err(|_| AppendError::Closed(self.unanswered()))?
+        self.unblocking(outcome).await.map_err(|_| AppendError::Closed(self.no_outcome()))?
     }
 
     fn record_limit(&self) -> usize {
@@ -232,10 +232,14 @@ impl<E: Engine> Drop for EmbeddedLog<E> {
         let Some(owner) = self.owner.take() else { return };
         match self.closed.get_mut().recv_timeout(CLOSE_TIMEOUT) {
             Err(RecvTimeoutError::Timeout) => {
-                tracing::warn!("the log could not be closed within {CLOSE_TIMEOUT:?}, but nothing is lost");
+                tracing::warn!(
+                    target: "petstore::storage",
+                    timeout = ?CLOSE_TIMEOUT,
+                    "the log did not close in time; every acknowledged commit is durable"
+                );
             }
             Ok(()) | Err(RecvTimeoutError::Disconnected) => {
-                // A thread that panicked has ended already; there is nobody left to tell.
+                // A panic was reported when it happened.
                 let _ = owner.join();
             }
         }
@@ -249,9 +253,9 @@ impl<E: Engine> fmt::Debug for EmbeddedLog<E> {
 }
 
 fn stopped() -> LogError {
-    LogError::new(Fault::Stopped, "the thread of the log has ended unexpectedly; restart the service")
+    LogError::new(Fault::Stopped, "the log thread ended unexpectedly; restart the service")
 }
 
 fn no_thread(error: &std::io::Error) -> LogError {
-    LogError::new(Fault::CannotOpen, format!("the log cannot start its thread: {error}"))
+    LogError::new(Fault::CannotOpen, format!("cannot start the log thread: {error}"))
 }

@@ -5,7 +5,7 @@ use std::env;
 /// Looks up a variable by its name.
 pub(super) type Environment<'a> = &'a dyn Fn(&str) -> Option<String>;
 
-/// Looks a variable up in the environment of this process. An empty one counts as unset.
+/// Looks up a variable of this process. An empty one counts as unset.
 pub(super) fn of_this_process(name: &str) -> Option<String> {
     env::var(name).ok().filter(|value| !value.is_empty())
 }

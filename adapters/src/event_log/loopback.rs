@@ -1,9 +1,9 @@
-//! Tells hosts on this machine from hosts on a network, where connections need verified TLS or an explicit waiver.
+//! Distinguishes this machine from the network, where connections need verified TLS or an explicit waiver.
 
 use std::net::IpAddr;
 
-/// Whether connections to `host` stay on this machine. Names other than `localhost` count as remote: only their
-/// resolver knows where they lead.
+/// Whether connections to `host` stay on this machine. Names other than `localhost` count as remote, because a resolver
+/// decides where they lead.
 pub(super) fn is_loopback(host: &str) -> bool {
     let address = host.strip_prefix('[').and_then(|host| host.strip_suffix(']')).unwrap_or(host);
     address.eq_ignore_ascii_case("localhost")

@@ -1,4 +1,4 @@
-//! A log that is lost when its process ends: for trying things out and for tests.
+//! A log in memory, for tests and trials.
 
 use std::time::Duration;
 
@@ -41,7 +41,7 @@ impl LogSource for MemoryLog {
 
     async fn wait_for(&self, position: Position, timeout: Duration) -> Result<(), LogError> {
         let mut heads = self.head.subscribe();
-        // A timeout is no error: waiting is only a hint.
+        // A timeout is not an error: the wait is only a hint.
         let _ = time::timeout(timeout, heads.wait_for(|head| *head > position)).await;
         Ok(())
     }
@@ -50,8 +50,8 @@ impl LogSource for MemoryLog {
         Durability {
             engine: "memory",
             level: DurabilityLevel::Volatile,
-            promise: "NOT DURABLE: everything is gone when the process ends".into(),
-            facts: vec![],
+            promise: "NOT DURABLE: all data is lost when the process ends".into(),
+            settings: vec![],
         }
     }
 }

@@ -1,9 +1,9 @@
 //! A log in a NATS JetStream stream: one message per commit, whose sequence is the position.
 //!
-//! Reading order: this file (what callers see), `nats/stream.rs` (the settings of the stream, and its head),
-//! `nats/reading.rs` (records), `nats/acknowledgement.rs` (how an append ended), `nats/connection.rs` (requests and
-//! reconnects), `nats/durability.rs` and `nats/monitoring.rs` (what an acknowledgement promises), `nats/address.rs` (the
-//! URL).
+//! Reading order: this file (the public API), `nats/stream.rs` (the settings of the stream, and its head),
+//! `nats/reading.rs` (records), `nats/acknowledgement.rs` (the outcome of an append), `nats/connection.rs` (requests
+//! and reconnects), `nats/durability.rs` and `nats/monitoring.rs` (the promise of an acknowledgement),
+//! `nats/address.rs` (the URL).
 
 mod acknowledgement;
 mod address;
@@ -35,51 +35,51 @@ pub use salvage::SalvagedStream;
 
 use self::{
     address::Address,
-    connection::{ANSWER_TIMEOUT, Connection, Failure, unreachable},
-    durability::Syncing,
+    connection::{NatsConnection, RESPONSE_TIMEOUT, RequestFailure, unreachable},
+    durability::SyncSettings,
 };
 use super::{check_size, environment};
 
-/// The oldest server whose replicas serve batches of records.
+/// The oldest server version whose replicas serve batches of records.
 const SERVER_MIN: (i64, i64) = (2, 11);
-/// How long to wait for an announcement before asking the leader.
+/// How long to wait for an announcement before polling the leader.
 const POLL_INTERVAL: Duration = Duration::from_millis(500);
-/// How long to wait before a commit that found no leader is sent again.
+/// The delay before a commit that found no leader is sent again.
 const LEADER_DELAY: Duration = Duration::from_millis(100);
 /// How long a leader may report an older state of the stream before the stream counts as replaced. A leader that was
-/// frozen or cut off does not know at once that another server has taken over.
+/// frozen or cut off does not notice at once that another server has taken over.
 const STALE_LEADER_TIMEOUT: Duration = Duration::from_secs(10);
-/// No stream is ever so long, and servers read numbers up to this one.
+/// The expected sequence of a probe: no stream reaches it, and servers can parse it.
 const PROBE_SEQUENCE: Position = Position(1 << 62);
-/// The size of the largest headers of a commit, in bytes: they count towards the largest message that a server accepts.
+/// The maximum size of the headers of a commit, in bytes. They count towards the maximum message size of the server.
 const HEADERS_MAX: usize = 128;
 /// The header that holds the commit id, so that the id can be compared without decoding the record.
 const COMMIT_ID: &str = "Petstore-Commit-Id";
 
-/// A log that lives in a JetStream cluster and may be shared by many nodes.
+/// A log in a JetStream cluster, which many nodes may share.
 pub struct NatsLog {
     address: Address,
-    connection: Connection,
-    /// What the leader last reported about the stream.
+    connection: NatsConnection,
+    /// The stream, as last reported by the leader.
     info: Mutex<Info>,
-    /// The connection over which the stream was last found fit to hold a log, by its number, or why it was found unfit.
+    /// The number of the connection over which the stream was last validated, or the error of that validation.
     validated_epoch: Mutex<Result<u64, LogError>>,
     last: Mutex<LastCommit>,
     /// Since when the leader has reported an older state of the stream than before, if it does.
     behind_since: Mutex<Option<Instant>>,
-    syncing: Arc<Syncing>,
-    /// Changes when the leader announces a commit. Announcements can get lost, so they only wake up.
+    sync_settings: Arc<SyncSettings>,
+    /// Changes when the leader announces a commit. Announcements can get lost, so they are only wake-ups.
     announcements: watch::Receiver<()>,
-    /// Receives announcements and asks the monitoring endpoints; ends with the log.
+    /// The tasks that receive announcements and poll the monitoring endpoints. They end with the log.
     _background: JoinSet<()>,
 }
 
-/// The newest commit that this node stored or read, so that most appends can be compared with it without asking the leader
+/// The newest commit that this node has stored or read. Most appends are compared with it instead of asking the leader
 /// first.
 #[derive(Debug, Default)]
 struct LastCommit {
     version: Version,
-    /// How often the connection had been lost by then. A new connection may lead to another log.
+    /// The number of the connection it came over. A new connection may lead to a different log.
     epoch: u64,
 }
 
@@ -91,34 +91,34 @@ impl LastCommit {
         }
     }
 
-    /// Whether this is the expected commit, and came over the connection that has been lost so many times.
+    /// Whether this is the expected commit and came over the connection with this number.
     fn is(&self, expected: Version, epoch: u64) -> bool {
         self.version == expected && self.epoch == epoch
     }
 }
 
 impl NatsLog {
-    /// Connects to one of the servers of a `nats://[user:password@]host:port[,host:port]/STREAM` URL and finds or
-    /// creates the stream. Fails within seconds when no server answers, which may pass.
+    /// Connects to one of the servers of a `nats://[user:password@]host:port[,host:port]/STREAM` URL, and finds or
+    /// creates the stream. Fails within seconds if no server responds, which may be temporary.
     ///
     /// A user without a password is a token, unless the password comes from `NATS_PASSWORD` or the option
     /// `password-file`. Other options: `creds` (a credentials file), `tls=off`, `tls=required` or `tls=first`, `ca`,
-    /// `cert` and `key` (PEM files), `replicas` (of a new stream), `monitor=host:port[,host:port]` (to check how the
-    /// servers sync) and `sync=always` (to state it).
+    /// `cert` and `key` (PEM files), `replicas` (of a new stream), `monitor=host:port[,host:port]` (to check the sync
+    /// settings of the servers) and `sync=always` (to state them).
     pub async fn open(url: &str) -> Result<Self, LogError> {
         let (address, connection) = connect(url).await?;
         stream::ensure(&connection, &address).await?;
         Self::attach(address, connection).await
     }
 
-    /// Opens a stream that exists; creates none.
+    /// Opens an existing stream, without creating one.
     pub async fn open_existing(url: &str) -> Result<Self, LogError> {
         let (address, connection) = connect(url).await?;
         stream::find(&connection, &address).await?;
         Self::attach(address, connection).await
     }
 
-    /// Opens a stream that may have lost messages, to read what is left of it.
+    /// Opens a stream that may have lost messages, to read the remaining ones.
     pub async fn salvage(url: &str) -> Result<SalvagedStream, LogError> {
         let (address, connection) = connect(url).await?;
         SalvagedStream::open(address, connection).await
@@ -138,17 +138,17 @@ impl NatsLog {
         Address::parse(url, &|_| None).map(drop)
     }
 
-    async fn attach(address: Address, connection: Connection) -> Result<Self, LogError> {
+    async fn attach(address: Address, connection: NatsConnection) -> Result<Self, LogError> {
         let epoch = connection.epoch();
-        let info = stream::ask_leader(&connection, &address).await?;
+        let info = stream::leader_info(&connection, &address).await?;
         stream::head(&info)?;
-        let syncing = Arc::new(Syncing::new(&address));
-        syncing.follow(epoch, &info).await;
-        syncing.check_statement()?;
+        let sync_settings = Arc::new(SyncSettings::new(&address));
+        sync_settings.follow(epoch, &info).await;
+        sync_settings.check_statement()?;
         let mut background = JoinSet::new();
         let announcements = listen(&connection, &address, &mut background).await?;
-        if syncing.is_monitored() {
-            background.spawn(keep_asking(syncing.clone()));
+        if sync_settings.is_monitored() {
+            background.spawn(refresh_periodically(sync_settings.clone()));
         }
         Ok(Self {
             address,
@@ -157,25 +157,25 @@ impl NatsLog {
             validated_epoch: Mutex::new(Ok(epoch)),
             last: Mutex::default(),
             behind_since: Mutex::default(),
-            syncing,
+            sync_settings,
             announcements,
             _background: background,
         })
     }
 
-    /// Where a commit is sent, and that it is to be stored right after `expected`.
+    /// The subject and the headers of an append right after `expected`.
     fn append_headers(&self, expected: Position) -> (String, HeaderMap) {
         let mut headers = HeaderMap::new();
         headers.insert(NATS_EXPECTED_LAST_SEQUENCE, expected.0.to_string());
         (stream::commits_subject(&self.address.stream), headers)
     }
 
-    /// The last position that is known to be stored.
+    /// The last known position.
     fn known(&self) -> Position {
         Position(self.info.lock().state.last_sequence)
     }
 
-    /// Whether the leader reports an older state of the stream than before, but not for long: another server may have
+    /// Whether the leader has only recently begun to report an older state of the stream: another server may have
     /// replaced it.
     fn may_be_stale(&self, info: &Info, before: &Info) -> bool {
         let mut since = self.behind_since.lock();
@@ -186,17 +186,17 @@ impl NatsLog {
         since.get_or_insert_with(Instant::now).elapsed() < STALE_LEADER_TIMEOUT
     }
 
-    /// Refuses a stream that may drop commits or has dropped some. Every look at the head checks the stream, and so
+    /// Rejects a stream that may drop commits or has dropped some. Every read of the head checks the stream, and so
     /// does the first append after a reconnect.
     async fn check_stream(&self) -> Result<(), AppendError> {
         match &*self.validated_epoch.lock() {
             Ok(epoch) if *epoch == self.connection.epoch() => return Ok(()),
             Ok(_) => {}
-            Err(unfit) => return Err(AppendError::Closed(unfit.clone())),
+            Err(error) => return Err(AppendError::Closed(error.clone())),
         }
         let promised = self.durability().level;
         match self.head().await {
-            // The writer has yet to decide whether that is enough.
+            // The writer decides later whether that is enough.
             Ok(_) if self.durability().level < promised => Err(AppendError::NotStored(unreachable(
                 "after a reconnect, the servers promise less durability",
             ))),
@@ -206,8 +206,8 @@ impl NatsLog {
         }
     }
 
-    /// Whether the commit at `expected.position` is the expected one. The leader is asked unless this node has stored or
-    /// read that commit itself over the connection that it has now.
+    /// Whether the commit at `expected.position` is the expected one. Asks the leader, unless this node has stored or
+    /// read that commit over the current connection.
     async fn holds(&self, expected: Version) -> Result<bool, LogError> {
         if expected.position == Position::START {
             return Ok(expected.commit.is_none());
@@ -230,14 +230,14 @@ impl NatsLog {
 impl LogSource for NatsLog {
     async fn read(&self, after: Position, bound: ReadBound) -> Result<Vec<StoredRecord>, LogError> {
         let epoch = self.connection.epoch();
-        // Only the leader may say that there is nothing more.
+        // Only the leader knows that there are no more commits.
         if after >= self.known() && self.head().await? <= after {
             return Ok(vec![]);
         }
         let stream = &self.address.stream;
         if bound.records > 1 {
             let mut found = reading::from_any_replica(&self.connection, stream, after, bound).await?;
-            // A replica may show a commit a moment before the leader, which would then seem to have lost it.
+            // A replica may show a commit before the leader does, which would look like a lost commit later.
             if found.last().is_some_and(|record| record.position > self.known()) {
                 self.head().await?;
                 let known = self.known();
@@ -262,10 +262,10 @@ impl LogSource for NatsLog {
     }
 
     async fn head(&self) -> Result<Position, LogError> {
-        // Answers may overtake each other, so compare with what was known before asking.
+        // Replies may overtake each other, so compare with the state before this request.
         let before = self.info.lock().clone();
         let epoch = self.connection.epoch();
-        let info = match stream::ask_leader(&self.connection, &self.address).await {
+        let info = match stream::leader_info(&self.connection, &self.address).await {
             Ok(info) => info,
             Err(error) => {
                 if error.fault == Fault::Unreachable {
@@ -281,9 +281,9 @@ impl LogSource for NatsLog {
                 "the leader reports position {reported}, but {known} was stored: another server may have replaced it"
             )));
         }
-        self.connection.leader_answered();
+        self.connection.leader_responded();
         let head = stream::head(&info);
-        self.syncing.follow(epoch, &info).await;
+        self.sync_settings.follow(epoch, &info).await;
         *self.validated_epoch.lock() = head.clone().map(|_| epoch);
         let head = head?;
         let known = Position(before.state.last_sequence);
@@ -296,9 +296,11 @@ impl LogSource for NatsLog {
             return Ok(head);
         }
         *self.last.lock() = LastCommit::default();
-        // Reported once: the follower then compares the log with what it has applied.
-        let detail =
-            format!("stream {} went back from {known} to {head} or was recreated", self.address.stream);
+        // Reported once; the follower then compares the log with its applied commits.
+        let detail = format!(
+            "stream {} went back from position {known} to {head}, or was recreated",
+            self.address.stream
+        );
         Err(LogError::new(Fault::Diverged, detail))
     }
 
@@ -317,27 +319,27 @@ impl LogSource for NatsLog {
     }
 
     fn durability(&self) -> Durability {
-        self.syncing.durability(&self.info.lock())
+        self.sync_settings.durability(&self.info.lock())
     }
 }
 
 #[async_trait]
 impl EventLog for NatsLog {
-    /// A commit may be stored long after its append timed out: it can wait in the queue of the client, in a server or on
-    /// the way to the leader. That does no harm. It is stored only while `expected` is the last sequence, which ends
-    /// with the next commit and never returns, since nothing is ever deleted. So either it becomes the commit at
-    /// `expected + 1`, where a writer in doubt looks for it, or it is never stored; and the same bytes may be sent again
-    /// for the same position, since at most one copy finds it free. There is no `Nats-Msg-Id`: JetStream checks
+    /// A commit may be stored long after its append timed out: it can wait in the queue of the client, in a server or
+    /// on the way to the leader. That is safe. It is stored only while `expected` is the last sequence. That ends with
+    /// the next commit, and never recurs, because nothing is ever deleted. So either it becomes the commit at `expected
+    /// + 1`, where a writer with an unclear outcome looks for it, or it is never stored. The same bytes may be sent
+    /// again for the same position, because at most one copy is stored. `Nats-Msg-Id` is not used: JetStream checks
     /// duplicates before the expected sequence, and would acknowledge older content.
     ///
-    /// The server compares sequences only, so the id of the expected commit is compared here, with the newest commit that
-    /// this node stored or read over its connection; after a reconnect it is read again. A window remains: a stream that
-    /// was deleted and restored with another history of exactly the same length takes the commit, if it was replaced
-    /// after this node last looked at the head. On a shared log the follower looks every second.
+    /// The server compares only sequences, so the id of the expected commit is compared here, with the newest commit
+    /// that this node has stored or read over its connection. After a reconnect, the commit is read again. One race
+    /// remains: a stream that was deleted and restored with a different history of exactly the same length accepts the
+    /// commit, if that happened after this node last read the head. The follower of a shared log reads it every second.
     async fn append(&self, expected: Version, record: &Record) -> Result<Position, AppendError> {
         let epoch = self.connection.epoch();
         check_size(record, self.record_limit())?;
-        // Nothing was sent yet, so no failure up to here has stored anything.
+        // Nothing has been sent yet, so a failure here has stored nothing.
         self.check_stream().await?;
         if !self.holds(expected).await.map_err(AppendError::NotStored)? {
             return Err(AppendError::Conflict);
@@ -345,10 +347,10 @@ impl EventLog for NatsLog {
         let expected = expected.position;
         let (subject, mut headers) = self.append_headers(expected);
         headers.insert(COMMIT_ID, record.id.0.to_string());
-        let deadline = Instant::now() + ANSWER_TIMEOUT;
+        let deadline = Instant::now() + RESPONSE_TIMEOUT;
         loop {
             let (subject, headers, bytes) = (subject.clone(), headers.clone(), record.bytes.clone());
-            match self.connection.request(subject, headers, bytes, ANSWER_TIMEOUT).await {
+            match self.connection.request(subject, headers, bytes, RESPONSE_TIMEOUT).await {
                 Ok(answer) => {
                     let position = acknowledgement::outcome(&self.address.stream, expected, &answer.payload)?;
                     let last_sequence = &mut self.info.lock().state.last_sequence;
@@ -356,23 +358,23 @@ impl EventLog for NatsLog {
                     self.last.lock().record(Version::at(position, record.id), epoch);
                     return Ok(position);
                 }
-                // A new leader is elected within a moment, and a message that nobody received may be sent again.
-                Err(Failure::NoResponders(_)) if Instant::now() < deadline => {
+                // Sent again during an election: no server has received the message.
+                Err(RequestFailure::NoResponders(_)) if Instant::now() < deadline => {
                     time::sleep(LEADER_DELAY).await;
                 }
-                Err(Failure::NotSent(error) | Failure::NoResponders(error)) => {
+                Err(RequestFailure::NotSent(error) | RequestFailure::NoResponders(error)) => {
                     return Err(AppendError::NotStored(error));
                 }
-                Err(Failure::NoAnswer(error)) => return Err(AppendError::Unclear(error)),
+                Err(RequestFailure::NoResponse(error)) => return Err(AppendError::Unclear(error)),
             }
         }
     }
 
-    /// The leader of a cluster looks at its limits before it compares the sequence, so there the answer is exact. A single
-    /// server compares first, and only a commit shows whether it has room for one.
+    /// The leader of a cluster checks its limits before it compares the sequence, so the result is exact. A single
+    /// server compares the sequence first, so only a real commit shows whether it has room.
     async fn check_writable(&self) -> Result<(), LogError> {
         let (subject, headers) = self.append_headers(PROBE_SEQUENCE);
-        match self.connection.request(subject, headers, Bytes::new(), ANSWER_TIMEOUT).await {
+        match self.connection.request(subject, headers, Bytes::new(), RESPONSE_TIMEOUT).await {
             Ok(answer) => {
                 match acknowledgement::outcome(&self.address.stream, PROBE_SEQUENCE, &answer.payload) {
                     Ok(_) | Err(AppendError::Conflict) => Ok(()),
@@ -383,21 +385,23 @@ impl EventLog for NatsLog {
                     ) => Err(error),
                 }
             }
-            Err(Failure::NotSent(error) | Failure::NoResponders(error) | Failure::NoAnswer(error)) => {
-                Err(error)
-            }
+            Err(
+                RequestFailure::NotSent(error)
+                | RequestFailure::NoResponders(error)
+                | RequestFailure::NoResponse(error),
+            ) => Err(error),
         }
     }
 
-    /// What the server announced when this node connected to it.
+    /// The maximum payload that the server announced when this node connected.
     fn record_limit(&self) -> usize {
         self.connection.client.max_payload().saturating_sub(HEADERS_MAX)
     }
 }
 
-async fn connect(url: &str) -> Result<(Address, Connection), LogError> {
+async fn connect(url: &str) -> Result<(Address, NatsConnection), LogError> {
     let address = Address::parse(url, &environment::of_this_process)?;
-    let connection = Connection::open(&address).await?;
+    let connection = NatsConnection::open(&address).await?;
     check_server(&connection)?;
     Ok((address, connection))
 }
@@ -408,7 +412,7 @@ impl fmt::Debug for NatsLog {
     }
 }
 
-fn check_server(connection: &Connection) -> Result<(), LogError> {
+fn check_server(connection: &NatsConnection) -> Result<(), LogError> {
     let (major, minor) = SERVER_MIN;
     let info = connection.client.server_info();
     if !connection.client.is_server_compatible(major, minor, 0) {
@@ -421,7 +425,7 @@ fn check_server(connection: &Connection) -> Result<(), LogError> {
 
 /// Subscribes to the announcements of the leader.
 async fn listen(
-    connection: &Connection,
+    connection: &NatsConnection,
     address: &Address,
     background: &mut JoinSet<()>,
 ) -> Result<watch::Receiver<()>, LogError> {
@@ -436,10 +440,10 @@ async fn listen(
     Ok(announcements)
 }
 
-async fn keep_asking(syncing: Arc<Syncing>) {
+async fn refresh_periodically(sync_settings: Arc<SyncSettings>) {
     loop {
         time::sleep(durability::REFRESH_INTERVAL).await;
-        syncing.refresh().await;
+        sync_settings.refresh().await;
     }
 }
 

@@ -1,9 +1,9 @@
-//! A log in PostgreSQL, one row per commit, which any number of nodes may share.
+//! A log in PostgreSQL, one row per commit. Any number of nodes may share it.
 //!
-//! Reading order: this file (what callers see), `postgres/session.rs` (the two connections and the statements),
-//! `postgres/link.rs` (how it reconnects), `postgres/schema.rs` (the tables),
-//! `postgres/error_mapping.rs` (what an error means), `postgres/durability.rs` (what the server promises),
-//! `postgres/settings.rs`, `postgres/passfile.rs`, `postgres/tls.rs` (how the URL becomes a connection).
+//! Reading order: this file (the public API), `postgres/session.rs` (the two connections and the SQL statements),
+//! `postgres/link.rs` (reconnecting), `postgres/schema.rs` (the tables), `postgres/error_mapping.rs`,
+//! `postgres/durability.rs` (the promise of the server), `postgres/settings.rs`, `postgres/passfile.rs`,
+//! `postgres/tls.rs` (from the URL to a connection).
 
 mod durability;
 mod error_mapping;
@@ -25,43 +25,43 @@ use tokio::time::{self, Instant};
 
 use super::{IfMissing, check_size, environment};
 use link::Link;
-use settings::Settings;
+use settings::ConnectionSettings;
 
-/// How long an append may take. Less than a caller of the store waits, so that the caller learns the outcome.
+/// How long an append may take. Shorter than the timeout of a client, so that the client learns the outcome.
 const APPEND_TIMEOUT: Duration = Duration::from_millis(3_500);
-/// The largest record. PostgreSQL takes up to 1 GiB in a column, but not within `APPEND_TIMEOUT`.
+/// The largest record. PostgreSQL stores up to 1 GiB in a column, but not within `APPEND_TIMEOUT`.
 const RECORD_MAX: usize = 32 * 1024 * 1024;
 /// How long the server may take to return the head.
 const HEAD_TIMEOUT: Duration = Duration::from_secs(2);
 /// How long a batch of records may take, even over a slow network.
 const READ_TIMEOUT: Duration = Duration::from_secs(15);
-/// How often to poll, in case a notification gets lost.
+/// The polling interval, in case a notification gets lost.
 const POLL_INTERVAL: Duration = Duration::from_secs(1);
 
-/// A log in a PostgreSQL database. Reconnects by itself, to whichever server is the primary.
+/// A log in a PostgreSQL database. Reconnects automatically to the server that is the primary.
 pub struct PostgresLog {
     link: Link,
 }
 
 impl PostgresLog {
-    /// Connects to the primary among the servers of a `postgres://` URL, and creates the tables if there are none.
+    /// Connects to the primary among the servers of a `postgres://` URL, and creates the tables if they do not exist.
     ///
-    /// The password may also come from `PGPASSWORD`, or from the password file that `passfile` or `PGPASSFILE`
-    /// name. [`Fault::Unreachable`] may pass: retry.
+    /// The password may also come from `PGPASSWORD`, or from the password file named by `passfile` or `PGPASSFILE`.
+    /// [`Fault::Unreachable`] may be temporary: retry.
     pub async fn open(url: &str) -> Result<Self, LogError> {
         Self::connect(url, IfMissing::Create).await
     }
 
-    /// Opens a log that exists; creates no tables.
+    /// Opens an existing log, without creating tables.
     pub async fn open_existing(url: &str) -> Result<Self, LogError> {
-        Self::connect(url, IfMissing::Refuse).await
+        Self::connect(url, IfMissing::Fail).await
     }
 
-    /// Opens a log that exists, on a server that holds this commit. If no server holds it, and one of them does not respond,
-    /// the error is [`Fault::Unreachable`].
+    /// Opens an existing log on a server that holds this commit. If no server holds it, and one of them does not
+    /// respond, the error is [`Fault::Unreachable`].
     pub async fn open_holding(url: &str, newest: Version) -> Result<Self, LogError> {
-        let settings = Settings::parse(url, &environment::of_this_process)?;
-        Ok(Self { link: Link::open(settings, IfMissing::Refuse, Some(newest)).await? })
+        let settings = ConnectionSettings::parse(url, &environment::of_this_process)?;
+        Ok(Self { link: Link::open(settings, IfMissing::Fail, Some(newest)).await? })
     }
 
     /// The name of the log that a URL selects: its database and schema. `None` if the URL names no server.
@@ -73,11 +73,11 @@ impl PostgresLog {
     /// Parses a URL without connecting anywhere.
     #[cfg(feature = "fuzzing")]
     pub fn check_url(url: &str) -> Result<(), LogError> {
-        Settings::parse(url, &|_| None).map(drop)
+        ConnectionSettings::parse(url, &|_| None).map(drop)
     }
 
     async fn connect(url: &str, if_missing: IfMissing) -> Result<Self, LogError> {
-        let settings = Settings::parse(url, &environment::of_this_process)?;
+        let settings = ConnectionSettings::parse(url, &environment::of_this_process)?;
         Ok(Self { link: Link::open(settings, if_missing, None).await? })
     }
 }
@@ -91,7 +91,7 @@ impl LogSource for PostgresLog {
         for (record, position) in records.iter().zip(after.0 + 1..) {
             if record.position != Position(position) {
                 let detail = format!(
-                    "in PostgreSQL at {} position {position} is missing from the table {}: rows were deleted; \
+                    "PostgreSQL at {}: position {position} is missing from the table {}, because rows were deleted; \
                      restore the database from a backup, or see petstore log salvage",
                     session.server(),
                     schema::COMMITS
@@ -119,7 +119,7 @@ impl LogSource for PostgresLog {
             if notified || Instant::now() >= deadline {
                 return Ok(());
             }
-            // Report a shorter log, too: another server may have taken over without the last commits.
+            // Also return for a shorter log: a new primary may lack the last commits.
             if session.in_time(HEAD_TIMEOUT, session.head()).await? != position {
                 return Ok(());
             }
@@ -135,12 +135,12 @@ impl LogSource for PostgresLog {
 impl EventLog for PostgresLog {
     async fn append(&self, expected: Version, record: &Record) -> Result<Position, AppendError> {
         check_size(record, RECORD_MAX)?;
-        // Nothing was sent yet, so a failure here has stored nothing.
+        // Nothing has been sent yet, so a failure here has stored nothing.
         let session = self.link.session().await.map_err(AppendError::NotStored)?;
         match time::timeout(APPEND_TIMEOUT, session.append(expected, record)).await {
             Ok(Ok(Some(_))) if session.has_warned() => {
                 session.disconnect();
-                let what = "stored a commit with a warning: its standbys may not have it";
+                let what = "stored a commit with a warning; its standbys may not have it";
                 Err(AppendError::Unclear(error_mapping::unreachable(session.server(), what)))
             }
             Ok(Ok(Some(position))) => {

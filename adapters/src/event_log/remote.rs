@@ -1,7 +1,7 @@
-//! The log of a running service, read over HTTP from its operators' listener.
+//! The log of a running service, read over HTTP from its admin listener.
 //!
-//! A read goes on with the response that is open, if it is at the right place, and otherwise sends a new request. A request
-//! that goes on after a record begins with that record, so that a service that was replaced meanwhile is noticed.
+//! A read continues the open response, if that is at the right position, and otherwise sends a new request. A request
+//! that continues after a record starts with that record, so that a replaced log is detected.
 
 mod stream;
 
@@ -15,31 +15,31 @@ use hyper::{Response, body::Incoming};
 use serde_json::Value;
 use tokio::sync::Mutex;
 
-use self::stream::{Extent, Stream};
+use self::stream::{RecordStream, StreamMode};
 use super::loopback::is_loopback;
-use crate::service_client::{self, Client, ClientError, ServiceUrl};
+use crate::service_client::{self, ClientError, ServiceClient, ServiceUrl};
 
-/// How much of a response that is no log is read.
+/// The maximum size of an error response.
 const REPORT_MAX: usize = 64 * 1024;
 
-/// A log that another process serves. It can be read, and grows as it pleases.
+/// A log that another process serves and may append to.
 pub struct RemoteLog {
-    client: Client,
+    client: ServiceClient,
     durability: Durability,
     reading: Mutex<Reading>,
 }
 
-/// The response that is open, and the last records of the last two reads.
+/// The open response, and the last records of the last two reads.
 #[derive(Default)]
 struct Reading {
-    stream: Option<Stream>,
+    stream: Option<RecordStream>,
     last: Option<StoredRecord>,
     previous: Option<StoredRecord>,
 }
 
 impl RemoteLog {
-    /// Opens the log of the service at `url` with an API key. For https it trusts the certificates in `ca`, or those that
-    /// the system trusts. Over plain HTTP it sends the key to this machine only, unless the URL says `?tls=off`.
+    /// Opens the log of the service at `url` with an API key. For https it trusts the certificates in `ca`, or those of
+    /// the system. Over plain HTTP it sends the key only to this machine, unless the URL has `?tls=off`.
     pub async fn open(url: ServiceUrl, ca: Option<&Path>, key: &str) -> Result<Self, LogError> {
         if !url.is_protected() && !is_loopback(url.host()) {
             let detail = format!(
@@ -49,27 +49,28 @@ impl RemoteLog {
             return Err(LogError::new(Fault::CannotOpen, detail));
         }
         let wrong = |error| failed(&url, error);
-        let client = Client::new(url.clone(), ca).and_then(|client| client.with_key(key)).map_err(wrong)?;
+        let client =
+            ServiceClient::new(url.clone(), ca).and_then(|client| client.with_key(key)).map_err(wrong)?;
         let log = Self { durability: durability_of(&client).await, client, reading: Mutex::default() };
         log.head().await?;
         Ok(log)
     }
 
-    /// Opens a response that goes on after `after`.
+    /// Opens a response that continues after `after`.
     async fn begin(
         &self,
         after: Position,
-        extent: Extent,
+        mode: StreamMode,
         last: Option<&StoredRecord>,
-    ) -> Result<Stream, LogError> {
+    ) -> Result<RecordStream, LogError> {
         let known = last.filter(|last| last.position == after);
         let first = known.map_or(after, |known| Position(known.position.0 - 1));
-        let follow = match extent {
-            Extent::ToTheHead => "",
-            Extent::Endless => "&follow=true",
+        let follow = match mode {
+            StreamMode::ToHead => "",
+            StreamMode::Follow => "&follow=true",
         };
         let response = self.ask("GET", &format!("/log?after={first}{follow}")).await?;
-        let mut stream = Stream::new(response.into_body(), extent, first);
+        let mut stream = RecordStream::new(response.into_body(), mode, first);
         if let Some(known) = known
             && stream.first().await.map_err(|error| self.named(&error))?.as_ref() != Some(known)
         {
@@ -93,17 +94,20 @@ impl RemoteLog {
         let message = serde_json::from_str::<Value>(&report)
             .ok()
             .and_then(|error| Some(error["message"].as_str()?.escape_debug().to_string()));
-        // The response to HEAD has no message.
+        // A response to HEAD has no body.
         let (fault, meaning) = match status {
-            401 => (Fault::CannotOpen, "the API key is not valid there"),
+            401 => (Fault::CannotOpen, "the service rejected the API key"),
             403 => (Fault::CannotOpen, "the API key lacks the scope log; issue a key that has it"),
-            404 => (Fault::CannotOpen, "there is no log at this address; use that of the admin listener"),
-            429 => (Fault::Unreachable, "the API key is beyond its rate limit; give the key a higher one"),
-            500.. => (Fault::Unreachable, "it is not ready"),
-            _ => (Fault::CannotOpen, "it refuses the request"),
+            404 => (Fault::CannotOpen, "no log at this address; use the address of the admin listener"),
+            429 => (
+                Fault::Unreachable,
+                "the API key has exceeded its rate limit; issue a key with a higher limit",
+            ),
+            500.. => (Fault::Unreachable, "the service is not ready"),
+            _ => (Fault::CannotOpen, "the service rejected the request"),
         };
         let message = message.unwrap_or_else(|| meaning.into());
-        Err(LogError::new(fault, format!("{url} answers {status}: {message}")))
+        Err(LogError::new(fault, format!("{url} responded with {status}: {message}")))
     }
 
     fn named(&self, error: &LogError) -> LogError {
@@ -111,8 +115,8 @@ impl RemoteLog {
     }
 }
 
-/// What the service says about its own log. It is not worth failing for.
-async fn durability_of(client: &Client) -> Durability {
+/// The durability that the service reports for its log. A failure is not fatal.
+async fn durability_of(client: &ServiceClient) -> Durability {
     let report = match client.send("GET", "/readyz").await {
         Ok(response) => service_client::text(response, REPORT_MAX).await.unwrap_or_default(),
         Err(_) => String::new(),
@@ -124,17 +128,17 @@ async fn durability_of(client: &Client) -> Durability {
         Some("buffered") => DurabilityLevel::Buffered,
         Some(_) | None => DurabilityLevel::Volatile,
     };
-    let promise = report["durability"]["promise"].as_str().unwrap_or("the service did not say");
+    let promise = report["durability"]["promise"].as_str().unwrap_or("not reported by the service");
     let engine = report["engine"].as_str().unwrap_or("unknown");
     Durability {
         engine: "http",
         level,
         promise: visible(promise),
-        facts: vec![("engine of the service".into(), visible(engine))],
+        settings: vec![("engine of the service".into(), visible(engine))],
     }
 }
 
-/// Another service's words are shown on a terminal, and must not control it.
+/// Removes control characters, because the text of another service is shown on a terminal.
 fn visible(text: &str) -> String {
     text.chars().filter(|character| !character.is_control()).collect()
 }
@@ -144,13 +148,13 @@ impl LogSource for RemoteLog {
     async fn read(&self, after: Position, bound: ReadBound) -> Result<Vec<StoredRecord>, LogError> {
         let mut reading = self.reading.lock().await;
         let Reading { stream, last, previous } = &mut *reading;
-        let open = stream.as_ref().map(Stream::position);
+        let open = stream.as_ref().map(RecordStream::position);
         let known = [&*last, &*previous].into_iter().flatten().find(|known| known.position == after.next());
         if let Some(known) = known
             && bound == ReadBound::ONE
             && open == last.as_ref().map(|last| last.position)
         {
-            // All records of one response belong to one history: the service sees to that. Another request would end it.
+            // All records of one response belong to one history, and another request would end the response.
             return Ok(vec![known.clone()]);
         }
         if open != Some(after) {
@@ -158,11 +162,11 @@ impl LogSource for RemoteLog {
         }
         let mut current = match stream.take() {
             Some(current) => current,
-            None => self.begin(after, Extent::ToTheHead, last.as_ref()).await?,
+            None => self.begin(after, StreamMode::ToHead, last.as_ref()).await?,
         };
-        // An error, and a caller that gives up, leave no half-read response behind.
+        // Taken out, so that an error or a cancelled read leaves no partly read response.
         let records = current.records(bound).await.map_err(|error| self.named(&error))?;
-        // Who looks at one record goes on elsewhere: a follower with a response that has no end.
+        // A read of a single record does not continue; a follower opens an endless response.
         if !current.has_ended() && bound != ReadBound::ONE {
             *stream = Some(current);
         }
@@ -177,7 +181,8 @@ impl LogSource for RemoteLog {
         let position =
             response.headers().get("log-position").and_then(|position| position.to_str().ok()?.parse().ok());
         position.map(Position).ok_or_else(|| {
-            let detail = format!("{} sends no position: it is no petstore", self.client.url());
+            let detail =
+                format!("{} is not a petstore service: its response has no Log-Position", self.client.url());
             LogError::new(Fault::CannotOpen, detail)
         })
     }
@@ -187,7 +192,7 @@ impl LogSource for RemoteLog {
         let Reading { stream, last, .. } = &mut *reading;
         if stream.as_ref().is_none_or(|stream| stream.position() != position) {
             *stream = None;
-            *stream = Some(self.begin(position, Extent::Endless, last.as_ref()).await?);
+            *stream = Some(self.begin(position, StreamMode::Follow, last.as_ref()).await?);
         }
         let Some(current) = stream else { return Ok(()) };
         if let Err(error) = current.wait(timeout).await {

@@ -1,8 +1,8 @@
-//! The default log: sled in a directory of its own. This file holds what is specific to sled; what sled does not
-//! do, and everything that is not about sled, is the mechanism in [`embedded`](super::embedded).
+//! The default log: sled in a directory. This file holds only what is specific to sled; the rest is in
+//! [`embedded`](super::embedded).
 //!
-//! Reading order: this file, `chunks` (how a record is stored), `inspect` and `dry_run` (why damage is not repaired
-//! away), `error_mapping`, `salvage` (what can be read without sled).
+//! Reading order: this file, `chunks` (how a record is stored), `inspect` and `dry_run` (how damage is detected before
+//! sled repairs it away), `error_mapping`, `salvage` (reads records without sled).
 
 mod chunks;
 mod dry_run;
@@ -27,7 +27,7 @@ use application::ports::{CommitId, LogError, Position, Record, StoredRecord, Ver
 use bytes::Bytes;
 
 use super::embedded::{
-    Closing, EmbeddedLog, Engine, FoundRecords, Layout, Records, Visit, check_nothing_is_lost, damaged,
+    CloseMode, EmbeddedLog, Engine, FoundRecords, Layout, Records, Visit, check_nothing_is_lost, damaged,
     io_error, silence_panics, sync_files,
 };
 use crate::private_files::{self, check_directory, check_file, create_directories};
@@ -35,16 +35,16 @@ use crate::private_files::{self, check_directory, check_file, create_directories
 use error_mapping::log_error;
 use inspect::SEGMENT;
 
-/// How much of the log sled keeps in memory. The log is read once, at the start; the rest is writing.
+/// The size of sled's cache. The log is read only once, at startup.
 const CACHE_BYTES: u64 = 64 * 1024 * 1024;
 
 /// A log in a directory.
 pub type SledLog = EmbeddedLog<Sled>;
 
-/// sled, open.
+/// An open sled database.
 pub struct Sled {
     db: ::sled::Db,
-    /// A handle of our own to sled's file: sled's flush writes, but does not make durable.
+    /// A separate handle to sled's file, because sled's flush writes without syncing.
     records: File,
 }
 
@@ -59,7 +59,7 @@ impl Engine for Sled {
         Ok(records(layout).is_file())
     }
 
-    /// Without the directory for large values, which stays empty.
+    /// Without the directory for large values, which is always empty.
     fn files(layout: &Layout) -> io::Result<Vec<PathBuf>> {
         let mut files = Vec::new();
         check_directory(&directory(layout))?;
@@ -83,7 +83,7 @@ impl Engine for Sled {
 
     fn open(layout: &Layout, acknowledged: Version) -> Result<Self, LogError> {
         if !records(layout).exists() {
-            // sled would create a new file in the place of a lost one.
+            // sled would replace a lost file with a new one.
             check_nothing_is_lost(acknowledged, Position::START, None)?;
             create_directories(&directory(layout)).map_err(io_error("creating the log"))?;
         }
@@ -102,7 +102,7 @@ impl Engine for Sled {
             return Ok(Version::START);
         };
         let position = chunks::position_of(&key)
-            .ok_or_else(|| damaged(Position::START, "a key is none of a position"))?;
+            .ok_or_else(|| damaged(Position::START, "a key does not encode a position"))?;
         Ok(self.assemble(position)?.0)
     }
 
@@ -120,20 +120,20 @@ impl Engine for Sled {
         self.records.sync_data().map_err(io_error("syncing the log"))
     }
 
-    /// sled does not always wake its callers when a write fails.
+    /// sled does not always wake its callers after a failed write.
     fn unblock(&self) {
         if self.db.context.global_error().is_err() {
-            // Fails at once, and wakes everybody on the way.
+            // Fails at once, and wakes all callers.
             let _ = self.db.flush();
         }
     }
 
-    fn facts(&self) -> Vec<(&'static str, String)> {
+    fn durability_settings(&self) -> Vec<(&'static str, String)> {
         vec![("sync", "flush and fdatasync before every acknowledgement".to_owned())]
     }
 
-    /// sled syncs once more as it goes, and panics if that fails: nothing that was acknowledged depends on it.
-    fn close(self, _: Closing) -> Result<(), LogError> {
+    /// sled syncs once more while it closes, and panics if that fails. No acknowledged commit depends on this sync.
+    fn close(self, _: CloseMode) -> Result<(), LogError> {
         drop(self);
         Ok(())
     }
@@ -157,10 +157,10 @@ impl Records for Sled {
 }
 
 impl Sled {
-    /// Opens sled's files, or creates them. Nothing is durable yet.
+    /// Opens or creates sled's files. Nothing is durable yet.
     fn open_in(layout: &Layout) -> Result<Self, LogError> {
         silence_own_threads();
-        // Every flush is ours; a background flusher would only sync twice.
+        // Every append flushes, so a background flusher would only add syncs.
         let config = ::sled::Config::new()
             .path(directory(layout))
             .cache_capacity(CACHE_BYTES)
@@ -185,12 +185,12 @@ impl fmt::Debug for Sled {
 fn assemble(position: Position, pairs: &mut ::sled::Iter) -> Result<(Version, Bytes), LogError> {
     chunks::assemble(position, |number| match pairs.next() {
         Some(Ok((key, chunk))) if *key == chunks::key(position, number) => Ok(chunk),
-        Some(Ok(_)) | None => Err(damaged(position, "it is missing, or a part of it")),
+        Some(Ok(_)) | None => Err(damaged(position, "it is missing or incomplete")),
         Some(Err(error)) => Err(log_error(&format!("reading position {position}"))(error)),
     })
 }
 
-/// Keeps panics of sled's own threads, which their callers hear of, out of the standard error stream.
+/// Suppresses the report of panics in sled's threads. Their callers get the error.
 fn silence_own_threads() {
     static SILENCED: Once = Once::new();
     SILENCED.call_once(|| {
@@ -198,7 +198,7 @@ fn silence_own_threads() {
     });
 }
 
-/// Where sled keeps its files.
+/// The directory of sled's files.
 fn directory(layout: &Layout) -> PathBuf {
     layout.directory.join("sled")
 }
@@ -208,8 +208,8 @@ fn records(layout: &Layout) -> PathBuf {
     directory(layout).join("db")
 }
 
-/// Removes what an interrupted start has left behind and sled would take for damage: an unfinished snapshot, and
-/// settings that may be cut short, since sled writes them before it creates the file for records.
+/// Deletes leftovers of an interrupted startup that sled would take for damage: an unfinished snapshot, and settings
+/// that may be truncated, because sled writes them before it creates the file for records.
 fn remove_unfinished(layout: &Layout) -> io::Result<()> {
     let never_used = !records(layout).exists();
     for path in Sled::files(layout)? {

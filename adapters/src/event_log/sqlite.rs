@@ -1,9 +1,8 @@
-//! A log in one SQLite file, one row per commit, for operators who want to read their data with common tools.
-//! This file holds what is specific to SQLite; everything else is the mechanism in
-//! [`embedded`](super::embedded).
+//! A log in one SQLite file, one row per commit, for operators who want to read their data with common tools. This file
+//! holds only what is specific to SQLite; the rest is in [`embedded`](super::embedded).
 //!
-//! A commit is synced before it is visible: SQLite syncs its write-ahead log first and only then shows the
-//! commit to readers. So a crash cannot remove what a reader has seen.
+//! A commit is synced before it is visible: SQLite syncs its write-ahead log before it shows the commit to readers. So
+//! a crash cannot remove a commit that was read.
 
 mod connection;
 mod error_mapping;
@@ -21,17 +20,19 @@ use parking_lot::Mutex;
 use rusqlite::{Connection, OpenFlags, params};
 
 use super::embedded::{
-    Closing, Copy, EmbeddedLog, Engine, FoundRecords, Layout, check_nothing_is_lost, io_error, open_copy,
+    CloseMode, EmbeddedLog, Engine, FoundRecords, Layout, StoreCopy, check_nothing_is_lost, io_error,
+    open_copy,
 };
 use crate::private_files::{check_file, create_file};
 
 use connection::{READ_ONLY, READ_UNCHANGING, VERSION, WRITE, connect, holds_log};
 use error_mapping::log_error;
 
-/// After so many bytes the write-ahead log is moved into the database. Less than what stays free on any disk, so that
-/// there is always room for it.
+/// The size of the write-ahead log at which it is moved into the database. Smaller than the reserve on any disk, so
+/// that there is always room for it.
 const CHECKPOINT_BYTES: u64 = 1024 * 1024;
-/// What a commit takes in the write-ahead log beyond its own size: the rest of its pages, and one or two above.
+/// The space that a commit needs in the write-ahead log beyond its own size: the rest of its pages, and one or two
+/// parent pages.
 const COMMIT_OVERHEAD: u64 = 8 * 1024;
 
 const CREATE: &str = "\
@@ -46,14 +47,14 @@ const APPEND: &str = "INSERT INTO commits (position, id, bytes) VALUES (?1, ?2, 
 /// A log in a SQLite file.
 pub type SqliteLog = EmbeddedLog<Sqlite>;
 
-/// SQLite, open: one connection that writes, one that reads.
+/// An open database: one connection that writes, and one that reads.
 #[derive(Debug)]
 pub struct Sqlite {
     writer: Mutex<Connection>,
     reader: Mutex<Connection>,
     /// The write-ahead log.
     wal: PathBuf,
-    /// How much was written to it since the last checkpoint.
+    /// The number of bytes written to it since the last checkpoint.
     written: AtomicU64,
 }
 
@@ -61,39 +62,40 @@ impl Engine for Sqlite {
     const NAME: &'static str = "sqlite";
 
     fn layout(path: &Path) -> Layout {
-        Layout::beside_file(path)
+        Layout::next_to_file(path)
     }
 
     fn exists(layout: &Layout) -> Result<bool, LogError> {
         if length(&layout.path) == 0 {
-            return Ok(length(&layout.beside("-wal")) > 0);
+            return Ok(length(&layout.with_suffix("-wal")) > 0);
         }
         holds_log(&connect(&layout.path, WRITE)?, &layout.path)
     }
 
-    /// Without the index, which SQLite creates again. They may be opened only while SQLite has the database closed:
-    /// closing them would give up the locks that SQLite has on it.
+    /// Without the index, which SQLite recreates. The files may be opened only while SQLite has the database closed:
+    /// closing a handle would release SQLite's locks.
     fn files(layout: &Layout) -> io::Result<Vec<PathBuf>> {
-        // SQLite follows no symbolic links here, but gives its files to the owner of the database, whatever they are.
-        check_file(&layout.beside("-shm"))?;
-        // The journal is there only while a database is being created.
-        let files = ["", "-wal", "-journal"].map(|ending| layout.beside(ending));
+        // SQLite does not follow symbolic links here, but changes the owner of its files to that of the database, even
+        // through hard links.
+        check_file(&layout.with_suffix("-shm"))?;
+        // The journal exists only while a database is being created.
+        let files = ["", "-wal", "-journal"].map(|ending| layout.with_suffix(ending));
         files.iter().try_for_each(|file| check_file(file))?;
         Ok(files.into_iter().filter(|file| file.exists()).collect())
     }
 
     /// SQLite keeps both open until the log is closed.
     fn record_files(layout: &Layout) -> Vec<PathBuf> {
-        vec![layout.path.clone(), layout.beside("-wal")]
+        vec![layout.path.clone(), layout.with_suffix("-wal")]
     }
 
     fn open(layout: &Layout, acknowledged: Version) -> Result<Self, LogError> {
         let path = &layout.path;
         if length(path) == 0 {
-            // SQLite would begin anew, and delete the write-ahead log of a lost database.
+            // SQLite would create a new database, and delete the write-ahead log of a lost one.
             check_nothing_is_lost(acknowledged, Position::START, None)?;
-            // Created here rather than by SQLite, so that no other user can open it even for a moment. SQLite gives its
-            // own files the mode of the database.
+            // Created here, not by SQLite, so that no other user can ever open it. SQLite gives its other files the
+            // mode of the database.
             create_file(path).map_err(io_error("creating the log"))?;
         }
         let writer = connect(path, WRITE)?;
@@ -103,10 +105,10 @@ impl Engine for Sqlite {
         Self::new(layout, writer, READ_ONLY)
     }
 
-    /// In its place if everything is in the database: then SQLite needs neither locks nor an index. What is still in the
-    /// write-ahead log can be read only with an index, which a copy gets.
-    fn open_to_read(layout: &Layout, acknowledged: Version) -> Result<(Self, Option<Copy>), LogError> {
-        let [wal, journal] = ["-wal", "-journal"].map(|ending| length(&layout.beside(ending)));
+    /// Opens the database in place if the write-ahead log is empty: then SQLite needs neither locks nor an index.
+    /// Otherwise it opens a copy, because reading the write-ahead log needs an index, which is a file.
+    fn open_to_read(layout: &Layout, acknowledged: Version) -> Result<(Self, Option<StoreCopy>), LogError> {
+        let [wal, journal] = ["-wal", "-journal"].map(|ending| length(&layout.with_suffix(ending)));
         if length(&layout.path) > 0 && wal + journal == 0 {
             let writer = connect(&layout.path, READ_UNCHANGING)?;
             if holds_log(&writer, &layout.path)? {
@@ -119,19 +121,19 @@ impl Engine for Sqlite {
     fn prepare(&self, layout: &Layout) -> Result<(), LogError> {
         let writer = self.writer.lock();
         connection::set_up(&writer)?;
-        if layout.is_in_doubt() {
-            // Writes something that changes nothing, and syncs it: proof that the disk takes writes.
+        if layout.has_failed_sync_marker() {
+            // A write that changes nothing, to prove that the disk accepts and syncs writes.
             writer.pragma_update(None, "user_version", VERSION).map_err(log_error("writing to the log"))?;
         }
         Ok(())
     }
 
     fn last(&self) -> Result<Version, LogError> {
-        Ok(connection::commit(&self.writer.lock(), connection::LAST, [])?.unwrap_or(Version::START))
+        Ok(connection::commit(&self.writer.lock(), connection::LAST_COMMIT, [])?.unwrap_or(Version::START))
     }
 
     fn commit_at(&self, position: Position) -> Result<Option<CommitId>, LogError> {
-        let found = connection::commit(&self.writer.lock(), connection::AT, [position.0])?;
+        let found = connection::commit(&self.writer.lock(), connection::COMMIT_AT, [position.0])?;
         Ok(found.and_then(|version| version.commit))
     }
 
@@ -144,7 +146,7 @@ impl Engine for Sqlite {
         Ok(())
     }
 
-    fn tidy(&self) -> Result<(), LogError> {
+    fn maintain(&self) -> Result<(), LogError> {
         if self.written.load(Relaxed) >= CHECKPOINT_BYTES {
             self.written.store(0, Relaxed);
             connection::checkpoint(&self.writer.lock(), "PASSIVE")?;
@@ -152,41 +154,41 @@ impl Engine for Sqlite {
         Ok(())
     }
 
-    fn facts(&self) -> Vec<(&'static str, String)> {
+    fn durability_settings(&self) -> Vec<(&'static str, String)> {
         let facts =
             [("sqlite_version", rusqlite::version()), ("journal_mode", "wal"), ("synchronous", "FULL")];
         facts.map(|(setting, value)| (setting, value.to_owned())).into()
     }
 
-    fn close(self, closing: Closing) -> Result<(), LogError> {
-        // The reader goes first: it must not stand in the way of what is moved into the database.
+    fn close(self, mode: CloseMode) -> Result<(), LogError> {
+        // Close the reader first, because it would block the checkpoint.
         drop(self.reader);
         let writer = self.writer.into_inner();
-        let is_empty = match closing {
-            Closing::Tidy => connection::checkpoint(&writer, "TRUNCATE")?,
-            Closing::AsIs => length(&self.wal) == 0,
+        let is_empty = match mode {
+            CloseMode::Checkpoint => connection::checkpoint(&writer, "TRUNCATE")?,
+            CloseMode::LeaveFiles => length(&self.wal) == 0,
         };
-        connection::on_close(&writer, if is_empty { Closing::Tidy } else { Closing::AsIs })
+        connection::on_close(&writer, if is_empty { CloseMode::Checkpoint } else { CloseMode::LeaveFiles })
     }
 
-    /// Reads a copy: SQLite may repair while it reads, and what is damaged is to stay as it is.
+    /// Reads a copy: SQLite may repair while it reads, and the damaged files must stay unchanged.
     fn salvage(layout: &Layout, _: Option<Version>) -> Result<FoundRecords, LogError> {
-        let copy = Copy::temporary::<Self>(layout)?;
-        let remains = Self::new(&copy.layout, connect(&copy.layout.path, READ_ONLY)?, READ_ONLY)?;
-        // Where even the last position cannot be told, the mark has to do.
-        let last = remains.last().map_or(Position::START, |last| last.position);
-        Ok(FoundRecords { records: Box::new(remains), last, copy: Some(copy) })
+        let copy = StoreCopy::temporary::<Self>(layout)?;
+        let salvaged = Self::new(&copy.layout, connect(&copy.layout.path, READ_ONLY)?, READ_ONLY)?;
+        // If even the last position cannot be read, the mark replaces it.
+        let last = salvaged.last().map_or(Position::START, |last| last.position);
+        Ok(FoundRecords { records: Box::new(salvaged), last, copy: Some(copy) })
     }
 }
 
 impl Sqlite {
     fn new(layout: &Layout, writer: Connection, reading: OpenFlags) -> Result<Self, LogError> {
-        let (reader, wal) = (connect(&layout.path, reading)?, layout.beside("-wal"));
+        let (reader, wal) = (connect(&layout.path, reading)?, layout.with_suffix("-wal"));
         Ok(Self { writer: writer.into(), reader: reader.into(), written: length(&wal).into(), wal })
     }
 }
 
-/// How long a file is; 0 if it is missing.
+/// The length of a file, or 0 if it is missing.
 fn length(path: &Path) -> u64 {
     path.metadata().map_or(0, |about| about.len())
 }

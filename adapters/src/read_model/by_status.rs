@@ -1,24 +1,23 @@
-//! Which of many numbered things have which status: one bit for each, so that the next one is found without looking at
-//! those in between.
+//! An index from statuses to slots or chunks: one bit for each, so that the next match is found without scanning.
 
 use domain::PetStatus;
 
-/// One set of numbers for each status.
+/// A set of numbers for each status.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub(super) struct ByStatus([Bitmap; PetStatus::ALL.len()]);
 
 impl ByStatus {
-    /// Adds a number to those with this status.
+    /// Adds a number to the set of this status.
     pub(super) fn insert(&mut self, number: usize, status: PetStatus) {
         self.0[index(status)].insert(number);
     }
 
-    /// The first number with this status that is not below `from`.
+    /// The first number from `from` on with this status.
     pub(super) fn next(&self, from: usize, status: PetStatus) -> Option<usize> {
         self.0[index(status)].next(from)
     }
 
-    /// The status of a number that has at most one.
+    /// The status of a number, which has at most one.
     pub(super) fn of(&self, number: usize) -> Option<PetStatus> {
         PetStatus::ALL.into_iter().find(|status| self.0[index(*status)].contains(number))
     }

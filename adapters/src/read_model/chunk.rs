@@ -1,5 +1,5 @@
-//! A chunk: some thousand pets in a row, in about 17 bytes each where a `Pet` with its name takes 84. Nothing in it moves
-//! when the next pet is added.
+//! A chunk of some thousand pets, in about 17 bytes each; a `Pet` with its name takes 84. Nothing in it moves when a
+//! pet is added.
 
 use application::PetView;
 use domain::{CategoryId, PetId, PetStatus};
@@ -8,38 +8,38 @@ use super::by_status::ByStatus;
 
 /// Pets in ascending id order.
 #[derive(Debug, Default)]
-pub(super) struct Chunk {
-    /// Where ids begin to count up by one. The first run begins at slot 0; ids without gaps are a single run.
+pub(super) struct PetChunk {
+    /// The runs of consecutive ids. The first run starts at slot 0; ids without gaps are a single run.
     runs: Vec<Run>,
-    /// Where the record of each pet ends in `records`; it begins where the one before ends.
+    /// The end of each pet's record in `records`; it starts where the previous one ends.
     ends: Vec<u16>,
-    /// For each pet its category, written with ASCII characters (see [`push_number`]), and its name. All of it is text,
-    /// so that a name is a part of it and need not be checked again.
+    /// The category of each pet, encoded in ASCII (see [`push_number`]), and its name. All of it is UTF-8, so names
+    /// need not be validated again.
     records: String,
     /// The slots with each status.
     by_status: ByStatus,
 }
 
-/// The pet in `slot` has this id, the next one the id after it, and so on up to the next run.
+/// A run of consecutive ids, from this slot and id up to the next run.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 struct Run {
     slot: u16,
     id: i64,
 }
 
-impl Chunk {
-    /// How many pets a chunk holds at most: few enough that a slot fits into two bytes, so many that what a chunk itself
-    /// takes does not count.
+impl PetChunk {
+    /// The maximum number of pets: few enough that a slot fits into two bytes, enough that the overhead of a chunk is
+    /// negligible.
     const PETS_MAX: usize = 4_096;
-    /// How many bytes their records take at most, so that two bytes tell where one ends.
+    /// The maximum size of the records, so that an end fits into two bytes.
     const RECORDS_MAX: usize = u16::MAX as usize;
 
-    /// Whether one more pet fits in.
+    /// Whether the pet fits.
     pub(super) fn has_room_for(&self, pet: &PetView<'_>) -> bool {
         self.len() < Self::PETS_MAX && self.records.len() + NUMBER_MAX + pet.name.len() <= Self::RECORDS_MAX
     }
 
-    /// Adds a pet, which must fit in, and whose id must be above all others.
+    /// Adds a pet, which must fit, and whose id must be greater than all others.
     pub(super) fn push(&mut self, pet: &PetView<'_>) {
         let (slot, id) = (self.len(), pet.id.get());
         if self.runs.last().is_none_or(|run| run.id + i64::from(narrow(slot) - run.slot) != id) {
@@ -53,7 +53,7 @@ impl Chunk {
         }
     }
 
-    /// Gives back the memory that was kept for more pets.
+    /// Releases unused memory.
     pub(super) fn shrink(&mut self) {
         self.runs.shrink_to_fit();
         self.ends.shrink_to_fit();
@@ -64,7 +64,7 @@ impl Chunk {
         self.ends.len()
     }
 
-    /// The first slot whose pet has an id above this one, or the number of pets if there is none.
+    /// The first slot with a greater id, or the number of pets if there is none.
     pub(super) fn slot_after(&self, id: i64) -> usize {
         let next_run = self.runs.partition_point(|run| run.id <= id);
         let Some(run) = next_run.checked_sub(1).map(|run| self.runs[run]) else { return 0 };
@@ -79,7 +79,7 @@ impl Chunk {
         (self.id(slot) == id.get()).then_some(slot)
     }
 
-    /// The next slot from `from` on whose pet has this status, or any.
+    /// The first slot from `from` on whose pet has this status, or any.
     pub(super) fn next(&self, from: usize, status: Option<PetStatus>) -> Option<usize> {
         match status {
             None => (from < self.len()).then_some(from),
@@ -87,7 +87,7 @@ impl Chunk {
         }
     }
 
-    /// The pet in this slot, which must be taken.
+    /// The pet in this slot, which must not be empty.
     pub(super) fn pet(&self, slot: usize) -> PetView<'_> {
         let begin = slot.checked_sub(1).map_or(0, |before| self.ends[before].into());
         let record = &self.records[begin..self.ends[slot].into()];
@@ -105,18 +105,18 @@ impl Chunk {
     }
 }
 
-/// A slot or an end, which are small by the limits of a chunk.
+/// Converts a slot or an end, which fit into two bytes by the limits of a chunk.
 fn narrow(place: usize) -> u16 {
     u16::try_from(place).expect("a chunk is full before that")
 }
 
-/// The most characters that a number takes.
+/// The maximum number of characters of a number.
 const NUMBER_MAX: usize = u64::BITS.div_ceil(DIGIT_BITS) as usize;
 const DIGIT_BITS: u32 = 6;
-/// Set in every digit but the last.
+/// The continuation bit, set in every digit but the last.
 const MORE: u8 = 1 << DIGIT_BITS;
 
-/// Writes a number as ASCII characters, six bits in each, the lowest first: one for a number below 64.
+/// Encodes a number as ASCII characters of six bits, the lowest first. Numbers below 64 take one.
 fn push_number(text: &mut String, mut number: u64) {
     while number >= u64::from(MORE) {
         text.push(char::from(MORE | low_digit(number)));
@@ -129,7 +129,7 @@ fn low_digit(number: u64) -> u8 {
     (number % u64::from(MORE)).to_le_bytes()[0]
 }
 
-/// The number that a text begins with, and the rest of the text.
+/// Decodes the number at the start of a text, and returns the rest of the text.
 fn split_number(text: &str) -> Option<(u64, &str)> {
     let mut number = 0;
     for (place, digit) in text.bytes().enumerate().take(NUMBER_MAX) {
@@ -146,7 +146,7 @@ fn split_number(text: &str) -> Option<(u64, &str)> {
     None
 }
 
-/// Small numbers of either sign become small numbers.
+/// Zigzag encoding: small numbers of either sign become small numbers.
 fn zigzag(number: i64) -> u64 {
     ((number << 1) ^ (number >> 63)).cast_unsigned()
 }
@@ -175,7 +175,7 @@ mod tests {
 
     #[test]
     fn ids_at_the_end_of_their_range_are_found() {
-        let mut chunk = Chunk::default();
+        let mut chunk = PetChunk::default();
         for id in [i64::MAX - 3, i64::MAX - 1, i64::MAX] {
             let id = PetId::new(id).unwrap();
             chunk.push(&PetView { id, name: "Rex", category_id: CategoryId(7), status: None });
@@ -185,14 +185,14 @@ mod tests {
         let found = [3, 2, 1, 0].map(|back| chunk.slot_of(PetId::new(i64::MAX - back).unwrap()));
         assert_eq!(found, [Some(0), None, Some(1), Some(2)]);
     }
-    fn add(chunk: &mut Chunk, id: i64, name: &str, status: Option<PetStatus>) {
+    fn add(chunk: &mut PetChunk, id: i64, name: &str, status: Option<PetStatus>) {
         chunk.push(&PetView { id: PetId::new(id).unwrap(), name, category_id: CategoryId(7), status });
     }
 
     #[test]
     fn a_chunk_is_full_when_it_has_enough_pets_or_enough_text() {
         for (name, pets) in [("a", 4_096), (&*"a".repeat(100), 648)] {
-            let mut chunk = Chunk::default();
+            let mut chunk = PetChunk::default();
             let (id, category_id) = (PetId::FIRST, CategoryId(7));
             while chunk.has_room_for(&PetView { id, name, category_id, status: None }) {
                 let id = i64::try_from(chunk.len()).unwrap() + 1;
@@ -204,7 +204,7 @@ mod tests {
 
     #[test]
     fn ids_without_gaps_are_one_run() {
-        let mut chunk = Chunk::default();
+        let mut chunk = PetChunk::default();
         for id in [5, 6, 7, 9, 10] {
             add(&mut chunk, id, "Rex", None);
         }
@@ -215,7 +215,7 @@ mod tests {
 
     #[test]
     fn the_next_pet_is_the_first_one_with_the_status() {
-        let mut chunk = Chunk::default();
+        let mut chunk = PetChunk::default();
         for (id, status) in [(1, None), (2, Some(PetStatus::Sold)), (3, None)] {
             add(&mut chunk, id, "Rex", status);
         }

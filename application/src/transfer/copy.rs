@@ -22,18 +22,19 @@ use crate::{
 const POLL_INTERVAL: Duration = Duration::from_secs(1);
 /// The delay after an outage.
 const RETRY: Backoff = Backoff::new(Duration::from_millis(250), Duration::from_secs(5));
-/// How often an append is tried whose outcome stays unknown.
+/// The maximum number of attempts of an append whose outcome stays unknown.
 const APPEND_TRIES_MAX: u32 = 20;
-/// The delay between two such tries.
+/// The delay between these attempts.
 const APPEND_RETRY_DELAY: Duration = Duration::from_millis(500);
 
 /// When a copy ends.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Until {
-    /// When the target holds everything that the source holds. The whole source is checked, and any error ends the copy.
+    /// When the target holds everything that the source holds. The whole source is checked, and any error ends the
+    /// copy.
     Head,
-    /// When it is no longer polled. The source is read from the last record of the target on, and outages of either side are
-    /// waited for.
+    /// When it is no longer polled. The source is read from the last record of the target on, and outages of either
+    /// side are retried.
     Stopped,
 }
 
@@ -44,11 +45,11 @@ pub enum CopyStep<'a> {
     Resumed(Position),
     /// The target holds this commit.
     Stored(&'a Commit),
-    /// One side is unavailable. The copy tries again.
+    /// One side is unavailable. The copy retries.
     Waiting(&'a CopyError),
 }
 
-/// Why a history was not copied, named by the side that failed.
+/// A failed copy, named by the side that failed.
 #[derive(Debug, Error)]
 pub enum CopyError {
     /// The log that is copied cannot be read.
@@ -57,14 +58,14 @@ pub enum CopyError {
     /// The log that is filled cannot be written or read.
     #[error("the target: {0}")]
     Target(LogError),
-    /// The target holds a commit that the source does not: it is left as it is.
+    /// The target holds a commit that the source does not. The target is not changed.
     #[error("the target has a different history at position {0}: choose an empty log")]
     AnotherHistory(Position),
     /// The target holds commits, and only an empty one can start a new history.
-    #[error("the target is not empty, and a history without the gaps must start in an empty log: choose one")]
+    #[error("the target is not empty: salvaging around gaps starts a new history, which needs an empty log")]
     NotEmpty,
     /// A record of the source is larger than the target accepts: nothing was copied.
-    #[error("a record of {largest} bytes is larger than the {limit} that the target takes")]
+    #[error("a record of {largest} bytes is over the target's limit of {limit}")]
     TooLarge {
         /// The size of the largest record.
         largest: usize,
@@ -151,7 +152,8 @@ async fn copy_on(
     report(CopyStep::Resumed(copied.tally.position()));
     loop {
         if until == Until::Stopped {
-            // First, so that a running service has a follower from the beginning, and sends it everything before it stops.
+            // Wait first, so that a running service counts this copy as a follower, and sends it everything before it
+            // stops.
             from.wait_for(copied.tally.position(), POLL_INTERVAL).await?;
         }
         let records = copied.tally.read_next(from, ReadBound::BATCH).await?;
@@ -177,7 +179,8 @@ async fn copy_on(
     }
 }
 
-/// Rejects a target that does not accept every record. An error that ends this walk ends the copy too, and is reported there.
+/// Rejects a target that does not accept every record. An error that ends this walk is reported later, by the copy
+/// itself.
 async fn check_sizes(from: &dyn LogSource, to: &dyn EventLog) -> Result<(), CopyError> {
     if to.record_limit() == usize::MAX {
         return Ok(());
@@ -196,7 +199,7 @@ async fn compare(from: &dyn LogSource, last: &StoredRecord) -> Result<(), CopyEr
         Some(found) if found.bytes == last.bytes => Ok(()),
         Some(_) => Err(CopyError::AnotherHistory(last.position)),
         None => {
-            let detail = format!("the log does not show the commit at position {} for now", last.position);
+            let detail = format!("the commit at position {} is not visible yet", last.position);
             Err(LogError::new(Fault::Unreachable, detail).into())
         }
     }
@@ -216,7 +219,7 @@ impl<'a> CopyTarget<'a> {
             let head = to.head().await?;
             let Some(before) = head.0.checked_sub(1) else { return Ok((Version::START, None)) };
             let record = to.read(Position(before), ReadBound::ONE).await?.pop().ok_or_else(|| {
-                let detail = format!("the log does not show its last commit, at position {head}");
+                let detail = format!("the last commit, at position {head}, is not visible yet");
                 LogError::new(Fault::Unreachable, detail)
             })?;
             Ok((Version::at(head, codec::decode_stored(&record)?.id), Some(record)))
@@ -225,7 +228,8 @@ impl<'a> CopyTarget<'a> {
         Ok(Self { to, version, last })
     }
 
-    /// Takes the next record of the source: appends a new one, and compares one at the position of the last record.
+    /// Takes the next record of the source: appends a new one, and compares one that the target already holds at its
+    /// end.
     pub(super) async fn take(&mut self, record: &StoredRecord, id: CommitId) -> Result<(), CopyError> {
         match &self.last {
             Some(last) if record.position < last.position => return Ok(()),
@@ -247,8 +251,8 @@ impl<'a> CopyTarget<'a> {
     }
 }
 
-/// Appends the record, and resolves an unclear outcome. A conflict with a record that is not shown is tried again: a server
-/// that has just become the leader may not have applied the last record yet.
+/// Appends the record, and resolves an unclear outcome. A conflict with a record that is not visible is retried: a new
+/// leader may not have applied the last record yet.
 pub(super) async fn append(to: &dyn EventLog, before: Version, record: &Record) -> Result<(), CopyError> {
     let next = before.position.next();
     let mut unclear = None;

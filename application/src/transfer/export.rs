@@ -1,4 +1,4 @@
-//! A history as a file: the records, one per line, and a manifest as the last line.
+//! Exports: the records, one per line, and a manifest as the last line.
 
 use std::io::{self, BufRead, Read as _, Write};
 
@@ -12,7 +12,7 @@ use crate::{
     ports::{EventLog, LogError, LogSource, Position, StoredRecord},
 };
 
-/// The longest line of an export. Commits are far smaller.
+/// The maximum length of a line. Commits are far smaller.
 pub const LINE_MAX: u64 = 64 * 1024 * 1024;
 
 /// An error of an export or an import.
@@ -24,21 +24,21 @@ pub enum ExportError {
     /// The file cannot be read or written.
     #[error("the file cannot be read or written: {0}")]
     File(#[from] io::Error),
-    /// The file is not a whole export.
+    /// The file is not a complete export.
     #[error("line {line} of the file {what}")]
     NotAnExport {
-        /// Where, counted from 1.
+        /// The line number, from 1.
         line: u64,
         /// What is wrong with it.
         what: String,
     },
-    /// The history cannot go into the target.
+    /// The history cannot be copied into the target.
     #[error(transparent)]
     Target(#[from] CopyError),
 }
 
-/// Writes the log to `file`. Each line is the stored bytes of one commit, which are JSON themselves, so that
-/// importing the lines gives back the very same log.
+/// Writes the log to `file`. Each line holds the stored bytes of one commit, which are JSON, so that an import
+/// reproduces the same log.
 pub async fn export(
     log: &dyn LogSource,
     mut file: impl Write,
@@ -58,9 +58,9 @@ pub async fn export(
     }
 }
 
-/// Reads an export into `to`. Resumes where an earlier import stopped; rejects a target that holds anything else, and a file
-/// without a matching manifest at its end. Only the end of the file shows that, so a file that can be read twice should be
-/// [checked](check_export) first.
+/// Imports a file into `to`. Resumes an interrupted import. Rejects a target with a different history, and a file
+/// without a matching manifest. Only the end of the file shows a missing manifest, so a file that can be read twice
+/// should be [checked](check_export) first.
 pub async fn import(
     file: impl BufRead,
     to: &dyn EventLog,
@@ -99,13 +99,13 @@ async fn read(
             let wrong = |what: String| ExportError::NotAnExport { line: position.0, what };
             line.clear();
             if file.by_ref().take(LINE_MAX).read_until(b'\n', &mut line)? == 0 {
-                return Err(wrong("is missing: an export must end with a manifest; export again".into()));
+                return Err(wrong("is missing: an export ends with a manifest; export again".into()));
             }
             let bytes = line.strip_suffix(b"\n").unwrap_or(&line);
             if Tally::is_manifest(bytes) {
                 if !checked.tally.matches(bytes) {
                     return Err(wrong(
-                        "is a manifest that does not match the lines before it: some were lost or changed; export again".into(),
+                        "is a manifest that does not match the lines before it: lines were lost or changed; export again".into(),
                     ));
                 }
                 if !file.fill_buf()?.is_empty() {

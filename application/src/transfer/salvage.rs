@@ -1,4 +1,4 @@
-//! Reads around the gaps of a damaged log, and adds every readable commit to an empty log in a new history.
+//! Salvages every readable commit of a damaged log into a new history.
 
 use std::ops::AsyncFnMut;
 
@@ -11,8 +11,8 @@ use crate::{
     ports::{EventLog, Fault, LogError, LogSource, Position, ReadBound, StoredRecord},
 };
 
-/// Reads every record up to `reach` that is sound in itself, and hands its commit to `visit`. Returns the first and the last
-/// position of each gap, in order.
+/// Reads every intact record up to `reach`, and passes its commit to `visit`. Returns the first and the last position
+/// of each gap, in order.
 pub async fn read_around_gaps<E: From<LogError>>(
     log: &dyn LogSource,
     reach: Position,
@@ -27,7 +27,7 @@ pub async fn read_around_gaps<E: From<LogError>>(
     while after < reach {
         let records = match log.read(after, bound).await {
             Err(error) if !matches!(error.fault, Fault::Damaged | Fault::Foreign) => return Err(error.into()),
-            // A record of the batch is damaged or foreign; those before it are sound.
+            // A record of the batch is damaged or foreign; read one at a time up to it.
             Err(_) if bound != ReadBound::ONE => {
                 bound = ReadBound::ONE;
                 continue;
@@ -54,9 +54,9 @@ pub async fn read_around_gaps<E: From<LogError>>(
     Ok(gaps)
 }
 
-/// Adds the events of every readable commit to `to`, which must be empty: the same pets, ids, times, owners and idempotency
-/// keys, in commits of a new history. Returns the gaps and the tally of the new history. Until the last commit is added, the
-/// history ends with [`NodeId::UNFINISHED_SALVAGE`], and no node accepts it.
+/// Adds the events of every readable commit to `to`, which must be empty: the same pets, ids, times, owners and
+/// idempotency keys, in commits of a new history. Returns the gaps and the tally of the new history. Until the last
+/// commit is added, the history ends with [`NodeId::UNFINISHED_SALVAGE`], and nodes reject it.
 pub async fn salvage_around_gaps(
     from: &dyn LogSource,
     reach: Position,
@@ -83,7 +83,7 @@ pub async fn salvage_around_gaps(
     Ok((gaps, added.tally))
 }
 
-/// Adds the events of a commit in a new commit of this node.
+/// Adds the events of a commit to the new history.
 async fn add(to: &dyn EventLog, added: &mut Checked, commit: Commit, node: NodeId) -> Result<(), CopyError> {
     let before = added.history.version;
     let (position, previous) = (before.position.next(), added.history.head_hash);

@@ -1,5 +1,4 @@
-//! The running tally of a history, and the manifest with it that ends an export: by the manifest, a reader tells that nothing
-//! is missing.
+//! The running tally of a history, and the manifest that ends an export. The manifest proves that no record is missing.
 
 use chrono::{DateTime, SecondsFormat, Utc};
 use serde::{Deserialize, Serialize};
@@ -26,7 +25,7 @@ enum LastLine {
         events: u64,
         bytes: u64,
         sha256: String,
-        /// The head hash. A part of a log without records has none.
+        /// The head hash. `None` for a part of a log without records.
         #[serde(default, skip_serializing_if = "Option::is_none")]
         head: Option<String>,
         exported: String,
@@ -38,25 +37,25 @@ enum LastLine {
 pub struct Tally {
     /// The position before the first record.
     after: Position,
-    /// How many events the commits hold.
+    /// The number of events.
     pub events: u64,
-    /// How many bytes the records take.
+    /// The total size of the records, in bytes.
     pub bytes: u64,
     /// The size of the largest record.
     pub largest: usize,
-    /// When the first and the last commit were made.
+    /// The times of the first and the last commit.
     pub span: Option<(DateTime<Utc>, DateTime<Utc>)>,
     digest: Sha256,
     last: Option<StoredRecord>,
 }
 
 impl Tally {
-    /// A tally without records. The first one will follow `position`.
+    /// An empty tally. The first record will follow `position`.
     pub fn after(position: Position) -> Self {
         Self { after: position, ..Self::default() }
     }
 
-    /// The tally of a log that ends with this record. Its totals count later records only.
+    /// A tally that continues after this record. Its totals count only later records.
     pub(super) fn resume(last: StoredRecord) -> Self {
         Self { after: last.position, last: Some(last), ..Self::default() }
     }
@@ -76,8 +75,8 @@ impl Tally {
         Digest(self.digest.clone().finalize().into())
     }
 
-    /// The head hash: identifies the whole history by its last record. The next record will carry it. `None` if there are no
-    /// records, and the log before them is unknown.
+    /// The head hash, which identifies the whole history and which the next record will contain. `None` without
+    /// records, if the log before them is unknown.
     pub fn head_hash(&self) -> Option<Digest> {
         let empty = || (self.after == Position::START).then(|| Digest::of(b""));
         self.last().map(|last| Digest::of(&last.bytes)).or_else(empty)
@@ -98,25 +97,25 @@ impl Tally {
         self.span = Some((self.span.map_or(commit.time, |(first, _)| first), commit.time));
     }
 
-    /// Reads the records after the last one. Empty: nothing more for now. The log may have been restored, or taken over by a
-    /// server with another history; the records of two histories are never mixed.
+    /// Reads the records after the last one. An empty result means that there are no more at the moment. Fails if the
+    /// log was replaced, because the records of two histories must not be mixed.
     pub async fn read_next(
         &self,
         log: &dyn LogSource,
         bound: ReadBound,
     ) -> Result<Vec<StoredRecord>, LogError> {
         let records = match log.read(self.position(), bound).await {
-            // A record of the batch is damaged; those before it are not.
+            // A record of the batch is damaged; read one at a time up to it.
             Err(error) if error.fault == Fault::Damaged => log.read(self.position(), ReadBound::ONE).await?,
             records => records?,
         };
         if let (Some(last), false) = (self.last(), records.is_empty()) {
             let before = Position(last.position.0 - 1);
-            // The last record may be that of a copy, on an engine that stores ids where this one does not.
+            // Compare only bytes: the last record may come from an engine that stores no ids.
             let found = log.read(before, ReadBound::ONE).await?;
             if found.first().is_none_or(|found| found.bytes != last.bytes) {
                 let detail = format!(
-                    "the log no longer holds the commit that was read at position {}: it was replaced; start again",
+                    "the log was replaced while it was read: the commit at position {} is different; start again",
                     last.position
                 );
                 return Err(LogError::new(Fault::Diverged, detail));
@@ -142,12 +141,12 @@ impl Tally {
         line
     }
 
-    /// Whether this line is a manifest, and therefore the last one.
+    /// Whether this line is a manifest.
     pub fn is_manifest(line: &[u8]) -> bool {
         line.starts_with(MANIFEST)
     }
 
-    /// Whether this manifest is that of exactly these records. Events are compared if they were counted.
+    /// Whether this manifest describes exactly these records. Events are compared if they were counted.
     pub fn matches(&self, manifest: &[u8]) -> bool {
         let Ok(LastLine::Manifest { first, last, commits, events, bytes, sha256, head, .. }) =
             serde_json::from_slice(manifest)

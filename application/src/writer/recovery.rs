@@ -10,18 +10,18 @@ use crate::{
     ports::{Fault, LogError},
 };
 
-/// The delays between probes of an engine that rejects commits. They grow, because an engine that is over its limit may elect
-/// a new leader at each probe.
+/// The delays between probes of an engine that rejects commits. They grow, because a probe may trigger the election of
+/// a new leader.
 const PROBE: Backoff = Backoff::new(RETRY_DELAY, Duration::from_secs(4));
 
 impl Writer {
-    /// Probes whether the engine has rejected one commit or rejects all of them: missing rights, a quota, a full disk. In that
-    /// case every request is rejected until a probe succeeds. Some engines accept probes and still reject commits, so writes
-    /// resume only with the next commit, or after a second without requests.
+    /// Finds out whether the engine rejected one commit or rejects all of them, because of missing permissions, a quota
+    /// or a full disk. In that case every request is rejected until a probe succeeds. Some engines accept probes and
+    /// still reject commits, so writes resume only with the next commit, or after a second without requests.
     pub(super) async fn probe(&mut self, covered: usize, mut error: LogError) {
         if self.rejections == 0 && self.replica.log.check_writable().await.is_ok() {
             self.rejections = 1;
-            tracing::warn!("a commit was rejected: {error}");
+            tracing::warn!(target: "petstore::log", %error, "commit rejected");
             self.resume_writes();
             return self.reject(covered, error.fault);
         }
@@ -39,8 +39,8 @@ impl Writer {
         }
     }
 
-    /// Waits until the log can be read again and this node has caught up with it. Requests wait during a short outage;
-    /// otherwise they are rejected at once.
+    /// Waits until the log can be read and this node has caught up. Requests wait during a short outage; during a
+    /// longer one, they are rejected at once.
     pub(super) async fn recover(&mut self, mut error: LogError) {
         let begun = Instant::now();
         loop {
@@ -58,7 +58,7 @@ impl Writer {
         }
     }
 
-    /// Rejects queued requests, and new ones until the next retry. Breaks when no more requests can arrive.
+    /// Rejects queued requests, and new ones until the next retry. Breaks when the queue is closed.
     async fn reject_all(&mut self, fault: Fault, delay: Duration) -> ControlFlow<()> {
         self.reject(self.waiting.len(), fault);
         let next_try = Instant::now() + delay;

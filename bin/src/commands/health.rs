@@ -1,4 +1,4 @@
-//! `petstore health`: asks a running service whether it is ready or alive, for scripts and container health checks.
+//! `petstore health`: checks whether a running service is ready or alive, for scripts and container health checks.
 
 use std::{
     path::{Path, PathBuf},
@@ -6,26 +6,26 @@ use std::{
     time::Duration,
 };
 
-use adapters::service_client::{self, Client, ServiceUrl};
+use adapters::service_client::{self, ServiceClient, ServiceUrl};
 use anyhow::{Context as _, bail};
 use clap::{Args, ValueEnum};
 use tokio::time;
 
 use crate::{config::duration, output};
 
-/// The exit code if the service reports that it is not ready or not alive.
+/// The exit status of an unhealthy service.
 const UNHEALTHY: u8 = 1;
-/// The exit code if nothing answers, or something that is not a petstore. 2 means wrong usage.
-const NO_ANSWER: u8 = 3;
-/// How much of a response is read. A report of the service is much shorter.
+/// The exit status without a valid response. 2 means wrong usage.
+const NO_RESPONSE: u8 = 3;
+/// The maximum size of a response. A report is much shorter.
 const RESPONSE_MAX: usize = 64 * 1024;
 
 #[derive(Debug, Args)]
 pub(crate) struct HealthArguments {
-    /// Where the service listens: <http://HOST:PORT> or <https://HOST:PORT>. Both listeners answer probes.
+    /// URL of the service: `http://HOST:PORT` or `https://HOST:PORT`. Both listeners serve the probes.
     #[arg(env = "PETSTORE_URL", default_value = "http://127.0.0.1:8080")]
     url: ServiceUrl,
-    /// What to ask.
+    /// Which probe to request.
     #[arg(long, default_value = "ready")]
     probe: Probe,
     /// File with the certificates (PEM) to trust for https [default: those of the system]
@@ -44,11 +44,11 @@ enum Probe {
     Reads,
     /// Whether the service should get writes (/readyz/writes).
     Writes,
-    /// Whether the process responds at all (/livez).
+    /// Whether the process is alive (/livez).
     Live,
 }
 
-/// Prints the report of the service. The exit code is 0 if it is healthy.
+/// Prints the report of the service. The exit status is 0 if it is healthy.
 #[tokio::main(flavor = "current_thread")]
 pub(crate) async fn run(arguments: HealthArguments) -> ExitCode {
     let HealthArguments { url, probe, ca, timeout } = arguments;
@@ -64,12 +64,13 @@ pub(crate) async fn run(arguments: HealthArguments) -> ExitCode {
         }
         Err(error) => {
             output::print_error(format_args!("petstore: {url}: {error:#}"));
-            NO_ANSWER.into()
+            NO_RESPONSE.into()
         }
     }
 }
 
-/// The status code, and the report without control characters, since anything may be listening there.
+/// Requests a probe. Returns the status code and the report, without control characters because any server may be
+/// listening there.
 async fn ask(url: &ServiceUrl, probe: Probe, ca: Option<&Path>) -> anyhow::Result<(u16, String)> {
     let path = match probe {
         Probe::Ready => "/readyz",
@@ -77,12 +78,12 @@ async fn ask(url: &ServiceUrl, probe: Probe, ca: Option<&Path>) -> anyhow::Resul
         Probe::Writes => "/readyz/writes",
         Probe::Live => "/livez",
     };
-    let response = Client::new(url.clone(), ca)?.send("GET", path).await?;
+    let response = ServiceClient::new(url.clone(), ca)?.send("GET", path).await?;
     let status = response.status().as_u16();
     let body = service_client::text(response, RESPONSE_MAX).await?;
     let is_report = body.starts_with("{\"status\":\"");
     match status {
         200 | 503 if is_report => Ok((status, body.replace(char::is_control, " "))),
-        _ => bail!("the response is not a report of petstore"),
+        _ => bail!("the response is not a petstore report; check the URL"),
     }
 }

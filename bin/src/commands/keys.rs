@@ -28,13 +28,13 @@ pub(crate) enum KeysCommand {
         /// Name of the key in lists and metrics: 1 to 100 characters.
         #[arg(long)]
         name: KeyName,
-        /// What the key may do. Repeat the flag or separate scopes with commas [default: read,write]
+        /// Permissions of the key. Repeat the flag or separate scopes with commas [default: read,write]
         #[arg(long = "scope", value_name = "SCOPE", value_delimiter = ',')]
         scopes: Vec<ScopeArgument>,
-        /// How long the key is valid, such as 12h, 90d or 1w, at most ten years [default: no expiry]
+        /// How long the key is valid, for example 12h, 90d or 1w, at most ten years [default: no expiry]
         #[arg(long, value_name = "TIME", value_parser = lifetime)]
         expires_in: Option<TimeDelta>,
-        /// How many requests the key may send, such as 10/s, 100/m or 1000/h [default: the limit of the service, if it has one]
+        /// Rate limit of the key, for example 10/s, 100/m or 1000/h [default: the limit of the service, if it has one]
         #[arg(long, value_name = "LIMIT")]
         rate_limit: Option<RateLimit>,
         #[command(flatten)]
@@ -50,12 +50,12 @@ pub(crate) enum KeysCommand {
     },
     /// Replace a key: create a key for the same owner and print it, alone, on the last line of standard output.
     ///
-    /// The new key has the same owner, name, scopes and rate limit: requests that were sent with the old key and are
-    /// repeated with the new one are recognised. Both keys are accepted until the overlap ends.
+    /// The new key has the same owner, name, scopes and rate limit. Idempotency keys stay valid: a request that was
+    /// sent with the old key can be repeated with the new one. Both keys are accepted until the overlap ends.
     Rotate {
         /// The id of the key, as shown by `petstore keys list`, or the key itself.
         id: String,
-        /// How long the old key is accepted along with the new one, such as 0s, 12h or 1w.
+        /// How long the old key stays valid, for example 0s, 12h or 1w.
         #[arg(long, value_name = "TIME", default_value = "1d", value_parser = overlap)]
         overlap: TimeDelta,
         /// How long the new key is valid [default: as long as the old key was when it was issued]
@@ -93,13 +93,13 @@ pub(crate) enum ScopeArgument {
     Read,
     /// Add pets.
     Write,
-    /// Read the whole log, with everything in it, on the operators' listener.
+    /// Read the whole log on the admin listener.
     Log,
-    /// Read the metrics on an operators' listener that other machines can reach.
+    /// Read the metrics on an admin listener that other machines can reach.
     Metrics,
 }
 
-/// The longest lifetime of a key. A key that is meant to be valid for longer should never expire.
+/// The maximum lifetime of a key. A key that must be valid for longer needs no expiry.
 const LIFETIME_MAX: TimeDelta = TimeDelta::days(3_650);
 
 /// Runs the subcommand.
@@ -121,23 +121,23 @@ pub(crate) fn run(command: KeysCommand) -> anyhow::Result<()> {
     }
 }
 
-/// How many keys an error message names at most, before it points to the list instead.
+/// The maximum number of keys that an error message names.
 const NAMED_MAX: usize = 10;
 
 fn issue(file: &KeyFile, new: NewKey, now: DateTime<Utc>) -> anyhow::Result<()> {
     let issued = file.issue(new, now)?;
-    let mut words = io::stderr().lock();
+    let mut stderr = io::stderr().lock();
     if let Some(path) = &issued.new_file {
         let path = path.display();
         writeln!(
-            words,
+            stderr,
             "note: created the key file {path}; a service reads it if started with --keys {path}"
         )?;
     }
     if issued.namesakes > 0 {
         let namesakes = issued.namesakes;
         writeln!(
-            words,
+            stderr,
             "note: {namesakes} other active key(s) have this name; revoke those that are no longer needed"
         )?;
     }
@@ -195,12 +195,12 @@ fn revoke(file: &KeyFile, text: &str) -> anyhow::Result<()> {
     writeln!(io::stdout().lock(), "{words}").context("cannot write to standard output")
 }
 
-/// Whoever finds a leaked key has the key, not its id.
+/// Accepts the key itself too, because the finder of a leaked key does not know its id.
 fn id_of(text: &str) -> KeyId {
     KeyHash::of_presented(text).map_or_else(|| KeyId(text.into()), |hash| hash.id())
 }
 
-/// A name without characters that a terminal would obey or that would hide or reorder the rest of the line.
+/// A name with control and invisible characters escaped, which could control the terminal or hide the rest of the line.
 fn printable(name: &KeyName) -> String {
     let is_unseen = |c: char| {
         let is_format = matches!(c, '\u{ad}' | '\u{61c}' | '\u{200b}'..='\u{200f}' | '\u{2028}'..='\u{202e}'
@@ -215,7 +215,7 @@ fn time(time: DateTime<Utc>) -> String {
     time.to_rfc3339_opts(SecondsFormat::Secs, true)
 }
 
-/// Names the active keys if there is none with the given id. Never repeats that id: it may be a mistyped key.
+/// Names the active keys if no key has the given id. Never repeats that id: it may be a mistyped key.
 fn with_known_ids(file: &KeyFile, error: KeyFileError) -> anyhow::Error {
     let KeyFileError::UnknownKey(keys) = error else { return error.into() };
     let now = Utc::now();

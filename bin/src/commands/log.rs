@@ -1,4 +1,4 @@
-//! `petstore log`: inspects, checks, searches, exports, imports, copies and salvages a log without serving it.
+//! `petstore log`: inspects, verifies, searches, exports, imports, copies and salvages a log without serving it.
 
 mod copy;
 mod export;
@@ -20,13 +20,13 @@ pub(crate) use find::FindArguments;
 
 use crate::{config::LogCommand, output};
 
-/// How long an interrupted command may take to end in order. One that waits for its input or output never does.
+/// How long an interrupted command may take to clean up. A command that blocks on its input or output never does.
 const INTERRUPT_TIMEOUT: Duration = Duration::from_secs(1);
 
 #[tokio::main]
 pub(crate) async fn run(command: LogCommand) -> anyhow::Result<()> {
     if let LogCommand::Copy { from, to, follow: true, report_every, access } = command {
-        // It ends in order by itself.
+        // It handles signals itself.
         return follow::run(&from, &to, &access, report_every).await;
     }
     let what_to_do = after_an_interrupt(&command);
@@ -39,12 +39,12 @@ pub(crate) async fn run(command: LogCommand) -> anyhow::Result<()> {
     });
     tokio::select! {
         outcome = carry_out(command) => outcome,
-        // Ends in order, so that a copy of a store does not stay in the directory for temporary files.
+        // Returns normally, so that a temporary copy of a store is deleted.
         _ = tokio::signal::ctrl_c() => bail!("interrupted{}: {what_to_do}", progress::so_far()),
     }
 }
 
-/// What an interrupted command leaves behind, and how to go on.
+/// The state that an interrupted command leaves, and what to do next.
 fn after_an_interrupt(command: &LogCommand) -> &'static str {
     match command {
         LogCommand::Stat(_) | LogCommand::Verify { .. } | LogCommand::Find(_) => {
@@ -63,7 +63,7 @@ fn after_an_interrupt(command: &LogCommand) -> &'static str {
     }
 }
 
-/// An error of a copy, and what to do about it where this depends on the engine.
+/// Adds advice that depends on the engine to the error of a copy.
 fn with_advice(error: CopyError) -> anyhow::Error {
     match error {
         CopyError::TooLarge { .. } => {

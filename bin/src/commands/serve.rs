@@ -1,4 +1,4 @@
-//! `petstore serve`: runs the service until it receives a signal, then shuts it down in order.
+//! `petstore serve`: runs the service until it receives a signal, then shuts it down gracefully.
 
 use std::{
     io::{self, IsTerminal as _},
@@ -27,36 +27,36 @@ use tracing_subscriber::EnvFilter;
 use crate::{
     background_writer::BackgroundWriter,
     config::{LogFormat, ServeArguments},
-    descriptors::{self, Shares},
+    descriptors::{self, ConnectionShares},
     output, service_manager,
-    wire::{self, Keys},
+    wire::{self, ServiceKeys},
 };
 
 /// Resolves when a server has to stop.
 type Stopped = Pin<Box<dyn Future<Output = ()> + Send>>;
 
-/// How long hanging threads may delay the exit of the program.
+/// How long hanging threads may delay the exit of the process.
 const THREADS_TIMEOUT: Duration = Duration::from_secs(1);
 
 const VERSION: &str = env!("CARGO_PKG_VERSION");
 
-/// How many connections the operators' listener accepts.
-const OPERATORS_MAX: usize = 100;
+/// The maximum number of connections of the admin listener.
+const ADMIN_CONNECTIONS_MAX: usize = 100;
 
-/// How long the log may take to finish its last commit and to close, after the last client has gone.
+/// How long the log may take to finish its last commit and to close, after the last request.
 const CLOSE_TIMEOUT: Duration = Duration::from_secs(10);
 
-/// How often, and after which delay, to check whether the last requests have released the store.
+/// The number of checks, and the delay between them, whether the last requests have released the store.
 const CLOSE_TRIES_MAX: u32 = 100;
 const CLOSE_RETRY_DELAY: Duration = Duration::from_millis(10);
 
-/// How long the last lines of output may delay the exit, for each of the two streams.
+/// How long flushing the output may delay the exit, for each of the two streams.
 const OUTPUT_TIMEOUT: Duration = Duration::from_millis(500);
 
-/// Where the service prints. Nothing waits for whoever reads it, or does not.
+/// The output of the service. A stalled reader never blocks it.
 struct Output {
     stdout: BackgroundWriter,
-    /// For the log, too.
+    /// Also the destination of the log.
     stderr: Arc<BackgroundWriter>,
 }
 
@@ -112,7 +112,7 @@ impl Output {
 async fn serve(arguments: ServeArguments, output: &Output) -> anyhow::Result<()> {
     let mut signals = StopSignals::new()?;
     arguments.log();
-    let keys = Keys::open(&arguments.keys, arguments.clients.rate_limit)?;
+    let keys = ServiceKeys::open(&arguments.keys, arguments.clients.rate_limit)?;
     let tls = open_tls(&arguments)?;
     let scheme = if tls.is_some() { "https" } else { "http" };
     reload_on_hangup(keys.clone(), tls.clone())?;
@@ -123,33 +123,32 @@ async fn serve(arguments: ServeArguments, output: &Output) -> anyhow::Result<()>
     let service = Arc::new(service);
     let shares = share_descriptors(&arguments);
     let settings = Settings {
-        connections_max: shares.callers,
+        connections_max: shares.clients,
         connections_per_address: arguments.clients.connections_per_address.map(|most| most as usize),
-        refusals_max: shares.refusals,
+        refusals_max: shares.rejections,
         drain: arguments.drain,
         ..Settings::default()
     };
-    let listen_to_callers = async |doing: &str| -> anyhow::Result<(Server, SocketAddr)> {
+    let listen_to_clients = async |doing: &str| -> anyhow::Result<(RunningServer, SocketAddr)> {
         let (listener, address) = listen(arguments.listen, "--listen").await?;
         output.stdout.print_line(format_args!("petstore {VERSION} {doing} {scheme}://{address}"));
         let listener = Listener { tcp: listener, tls: tls.clone() };
         let serve = |stopped| http::serve(listener, service.clone(), settings, stopped);
-        Ok((Server::start(serve), address))
+        Ok((RunningServer::start(serve), address))
     };
     let early =
-        if arguments.listen_when_ready { None } else { Some(listen_to_callers("is starting on").await?) };
-    let mut operators = None;
+        if arguments.listen_when_ready { None } else { Some(listen_to_clients("is starting on").await?) };
+    let mut admin = None;
     if let Some(address) = arguments.ops_listen {
         let (listener, address) = listen(address, "--ops-listen").await?;
         output.stdout.print_line(format_args!("probes and metrics on {scheme}://{address}"));
-        let settings =
-            Settings { connections_max: shares.operators, connections_per_address: None, ..settings };
+        let settings = Settings { connections_max: shares.admin, connections_per_address: None, ..settings };
         let listener = Listener { tcp: listener, tls: tls.clone() };
         let serve = |stopped| http::serve_admin(listener, service.clone(), settings, stopped);
-        operators = Some(Server::start(serve));
+        admin = Some(RunningServer::start(serve));
     }
 
-    // A task of its own: a log whose opening is given up may hang while it is closed again, and not this thread with it.
+    // A separate task, so that a hanging close after a cancelled opening cannot block this one.
     let (url, options) = (arguments.store.store.clone(), arguments.store_options());
     let progress = service.replay();
     let opening = tokio::spawn(async move { wire::open_store(&url, &options, &progress).await });
@@ -163,9 +162,13 @@ async fn serve(arguments: ServeArguments, output: &Output) -> anyhow::Result<()>
     service.open(store.clone());
     let (server, address) = match early {
         Some(listening) => listening,
-        None => listen_to_callers("listens on").await?,
+        None => listen_to_clients("listens on").await?,
     };
-    tracing::info!(pets = store.count(), position = store.version().position.0, "ready");
+    tracing::info!(
+        target: "petstore::service",
+        pets = store.count(), position = store.version().position.0,
+        "ready"
+    );
     print_greeting(output, &arguments, &store, &format!("{scheme}://{address}"), &keys);
     service_manager::notify(NotifyState::Ready).await;
     let listener = server.ended.abort_handle();
@@ -173,18 +176,22 @@ async fn serve(arguments: ServeArguments, output: &Output) -> anyhow::Result<()>
 
     signals.received().await;
     service_manager::notify(NotifyState::Stopping).await;
-    tracing::info!("stopping: waiting up to {:?} for requests in flight", arguments.drain);
+    tracing::info!(
+        target: "petstore::service",
+        drain = ?arguments.drain,
+        "stopping: draining requests in flight"
+    );
     service.drain();
-    let leave = async {
+    let shutdown = async {
         tokio::time::sleep(arguments.drain_delay).await;
         server.stop().await?;
-        // Operators can watch the service until its last response.
-        if let Some(operators) = operators {
-            operators.stop().await?;
+        // The admin listener stays open until the last response.
+        if let Some(admin) = admin {
+            admin.stop().await?;
         }
         drop(service);
         let close = async {
-            // This writes files, and a hanging disk must not delay signals.
+            // Writes files, and a hanging disk must not delay signals.
             spawn_blocking(move || keys.close()).await?;
             recorder.record(store.identity()).await;
             close(store).await
@@ -197,30 +204,32 @@ async fn serve(arguments: ServeArguments, output: &Output) -> anyhow::Result<()>
         }
     };
     tokio::select! {
-        ended = leave => ended?,
+        ended = shutdown => ended?,
         () = signals.received() => output.exit_now("received a second signal: stopped immediately"),
     }
-    tracing::info!("stopped");
+    tracing::info!(target: "petstore::service", "stopped");
     Ok(())
 }
 
-/// Raises the limit on open files, and leaves enough of it to our own files.
-fn share_descriptors(arguments: &ServeArguments) -> Shares {
+/// Raises the limit on open files, and divides it between the listeners.
+fn share_descriptors(arguments: &ServeArguments) -> ConnectionShares {
     let limit = descriptors::raise_limit();
-    let callers = arguments.max_connections as usize;
-    let refusals = Settings::default().refusals_max;
-    let shares = descriptors::divide(limit, Shares { callers, operators: OPERATORS_MAX, refusals });
-    if shares.callers < callers {
+    let clients = arguments.max_connections as usize;
+    let rejections = Settings::default().refusals_max;
+    let shares =
+        descriptors::divide(limit, ConnectionShares { clients, admin: ADMIN_CONNECTIONS_MAX, rejections });
+    if shares.clients < clients {
         tracing::warn!(
-            "at most {} connections can be open instead of {callers}, because this process may open only {limit} \
-             files: raise the limit (ulimit -Hn, LimitNOFILE=)",
-            shares.callers
+            target: "petstore::service", connections_max = shares.clients,
+            wanted = clients,
+            open_files_max = limit,
+            "the limit on open files lowers --max-connections: raise it (ulimit -Hn, LimitNOFILE=)"
         );
     }
     shares
 }
 
-/// Loads the certificate, if there is one, and keeps loading it when its files change.
+/// Loads the certificate, if there is one, and reloads it when its files change.
 fn open_tls(arguments: &ServeArguments) -> anyhow::Result<Option<Arc<Tls>>> {
     let (Some(certificate), Some(key)) = (&arguments.tls_cert, &arguments.tls_key) else { return Ok(None) };
     let tls = Arc::new(Tls::open(certificate, key)?);
@@ -228,19 +237,22 @@ fn open_tls(arguments: &ServeArguments) -> anyhow::Result<Option<Arc<Tls>>> {
     Ok(Some(tls))
 }
 
-/// Reads the key file and the certificate again on SIGHUP, which would otherwise end the process.
-fn reload_on_hangup(keys: Keys, tls: Option<Arc<Tls>>) -> io::Result<()> {
+/// Reloads the key file and the certificate on SIGHUP, which would otherwise end the process.
+fn reload_on_hangup(keys: ServiceKeys, tls: Option<Arc<Tls>>) -> io::Result<()> {
     let mut hangup = signal(SignalKind::hangup())?;
     tokio::spawn(async move {
         while hangup.recv().await.is_some() {
             let (keys, tls) = (keys.clone(), tls.clone());
-            // Reading a file on a hanging disk must keep nobody waiting but the next signal of this kind.
+            // A hanging disk must delay only the next reload.
             let read = spawn_blocking(move || {
                 keys.reload();
                 if let Some(tls) = tls {
                     tls.reload();
                 }
-                tracing::info!("read the key file and the certificate again, because of SIGHUP");
+                tracing::info!(
+                    target: "petstore::service",
+                    "SIGHUP: reloaded the key file and the certificate"
+                );
             });
             // A runtime that shuts down cancels the work, which is not an error.
             let _ = read.await;
@@ -252,28 +264,28 @@ fn reload_on_hangup(keys: Keys, tls: Option<Arc<Tls>>) -> io::Result<()> {
 async fn listen(address: SocketAddr, flag: &str) -> anyhow::Result<(TcpListener, SocketAddr)> {
     let listener = TcpListener::bind(address).await.map_err(|error| match error.kind() {
         io::ErrorKind::AddrInUse => {
-            anyhow!("another program listens on {address}: stop it, or choose another address with {flag}")
+            anyhow!("another process listens on {address}: stop it, or choose another address with {flag}")
         }
         io::ErrorKind::AddrNotAvailable => {
-            anyhow!("this machine does not have the address {}: choose another with {flag}", address.ip())
+            anyhow!("this machine does not have the address {}: choose another one with {flag}", address.ip())
         }
         io::ErrorKind::PermissionDenied => anyhow!(
             "this user may not listen on port {}: choose a port above 1023 with {flag}, or grant CAP_NET_BIND_SERVICE",
             address.port()
         ),
-        _ => anyhow!("{error}: cannot listen on {address}; choose another address with {flag}"),
+        _ => anyhow!("cannot listen on {address}: {error}; choose another address with {flag}"),
     })?;
     let address = listener.local_addr()?;
     Ok((listener, address))
 }
 
-/// Closes the store once the last request has released it. Connections that were cut off do so in a moment. A request
-/// that still holds the store after that ends with the process, and nothing that was acknowledged is lost.
+/// Closes the store once the last request has released it. Aborted connections release it in a moment. A request that
+/// still holds the store after that ends with the process; no acknowledged commit is lost.
 async fn close(mut store: Arc<PetStore>) -> anyhow::Result<()> {
     for _ in 0..CLOSE_TRIES_MAX {
         match Arc::try_unwrap(store) {
             Ok(store) => {
-                // An embedded log blocks until it is closed, and a hanging disk must not delay signals.
+                // Closing an embedded log blocks, and a hanging disk must not delay signals.
                 let runtime = Handle::current();
                 let closed = spawn_blocking(move || runtime.block_on(store.close())).await;
                 return closed.context("the log could not be closed");
@@ -285,15 +297,21 @@ async fn close(mut store: Arc<PetStore>) -> anyhow::Result<()> {
     Ok(())
 }
 
-/// Prints what is being served, and how to call it if the first key is still valid.
-fn print_greeting(output: &Output, arguments: &ServeArguments, store: &PetStore, url: &str, keys: &Keys) {
+/// Prints the state of the store, and a curl command if the first key is still active.
+fn print_greeting(
+    output: &Output,
+    arguments: &ServeArguments,
+    store: &PetStore,
+    url: &str,
+    keys: &ServiceKeys,
+) {
     let promise = store.durability().promise;
     let (url_of_store, count, position) = (&arguments.store.store, store.count(), store.version().position);
     output
         .stdout
         .print_line(format_args!("ready: {count} pets at position {position} in {url_of_store} ({promise})"));
-    output.stdout.print_line(format_args!("Interface documentation: {url}/docs"));
-    if let Some(file) = keys.first_key_in_force() {
+    output.stdout.print_line(format_args!("API documentation: {url}/docs"));
+    if let Some(file) = keys.active_first_key() {
         let file = quoted(&file);
         output.stdout.print_line(format_args!(
             "\nTry it:\n  curl -H \"Authorization: Bearer $(cat {file})\" {url}/v1/pets"
@@ -312,7 +330,7 @@ fn start_logging(arguments: &ServeArguments, stderr: &Arc<BackgroundWriter>) -> 
     let filter = EnvFilter::try_new(&arguments.log).with_context(|| {
         format!("--log {} is not a valid filter: use for example info or debug", arguments.log)
     })?;
-    // The formatter would print its own errors to standard error directly.
+    // Otherwise the formatter prints its errors directly to standard error, which may block.
     let log = tracing_subscriber::fmt()
         .with_env_filter(filter)
         .with_writer(stderr.clone())
@@ -321,24 +339,27 @@ fn start_logging(arguments: &ServeArguments, stderr: &Arc<BackgroundWriter>) -> 
         LogFormat::Text => log.with_ansi(io::stderr().is_terminal()).init(),
         LogFormat::Json => log.json().flatten_event(true).with_span_list(false).init(),
     }
-    // The usual report of a panic waits for whoever reads standard error.
-    panic::set_hook(Box::new(|panic| tracing::error!("{}", panic.to_string().replace('\n', " "))));
+    // The default report of a panic blocks on standard error.
+    panic::set_hook(Box::new(|panic| {
+        let panic = panic.to_string().replace('\n', " ");
+        tracing::error!(target: "petstore::service", panic, "panicked");
+    }));
     Ok(())
 }
 
 /// A running server, with a handle to stop it.
-struct Server {
+struct RunningServer {
     stop: oneshot::Sender<()>,
     ended: JoinHandle<()>,
 }
 
-impl Server {
+impl RunningServer {
     fn start<S>(serve: impl FnOnce(Stopped) -> S) -> Self
     where
         S: Future<Output = ()> + Send + 'static,
     {
         let (stop, stopped) = oneshot::channel();
-        // Dropping the sender stops the server, too.
+        // Dropping the sender also stops the server.
         let stopped = Box::pin(async { drop(stopped.await) });
         Self { stop, ended: tokio::spawn(serve(stopped)) }
     }

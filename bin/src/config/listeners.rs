@@ -1,4 +1,4 @@
-//! Checks the addresses that the service is to listen on, before anything is opened.
+//! Checks the addresses of the listeners before anything is opened.
 
 use anyhow::bail;
 
@@ -10,22 +10,22 @@ impl ServeArguments {
         self.check_plain_http()
     }
 
-    /// Refuses two listeners on one address, which the system would call taken by another program.
+    /// Rejects two listeners on one address, which the system would report as taken by another process.
     fn check_addresses(&self) -> anyhow::Result<()> {
         let listen = self.listen;
-        let Some(operators) = self.ops_listen else { return Ok(()) };
-        let same_host = listen.ip() == operators.ip()
-            || [listen, operators].iter().any(|address| address.ip().is_unspecified());
-        if listen.port() == operators.port() && listen.port() != 0 && same_host {
+        let Some(admin) = self.ops_listen else { return Ok(()) };
+        let same_host =
+            listen.ip() == admin.ip() || [listen, admin].iter().any(|address| address.ip().is_unspecified());
+        if listen.port() == admin.port() && listen.port() != 0 && same_host {
             bail!(
-                "--listen {listen} and --ops-listen {operators} are the same address: choose another port for \
+                "--listen {listen} and --ops-listen {admin} are the same address: choose another port for \
                  --ops-listen"
             );
         }
         Ok(())
     }
 
-    /// Refuses to show API keys to a network, unless somebody says that they are safe there.
+    /// Rejects plain HTTP on a network, which would expose API keys, unless the operator allows it.
     fn check_plain_http(&self) -> anyhow::Result<()> {
         if self.tls_cert.is_some() || self.insecure_http {
             return Ok(());

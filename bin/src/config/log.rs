@@ -42,18 +42,18 @@ pub(crate) enum LogCommand {
         /// The target: an empty log, or one that holds the beginning of the same history.
         #[arg(long, value_name = "URL")]
         to: StoreUrl,
-        /// Go on with new commits as they are stored, until interrupted, and say how far behind the target is.
+        /// Keep copying new commits until interrupted, and report the lag of the target.
         #[arg(long)]
         follow: bool,
-        /// How often a copy that is kept up to date says how far behind it is.
+        /// How often --follow reports the lag.
         #[arg(long, default_value = "10s", value_name = "TIME",
               value_parser = interval)]
         report_every: Duration,
         #[command(flatten)]
         access: AccessArguments,
     },
-    /// Copy the intact part of a damaged log into a new one, and report what could not be read. The damaged log is not
-    /// changed.
+    /// Copy the intact part of a damaged log into a new one, and report the unreadable positions. The damaged log is
+    /// not changed.
     Salvage {
         /// The damaged log.
         #[arg(long, value_name = "URL")]
@@ -61,13 +61,14 @@ pub(crate) enum LogCommand {
         /// The target: a new log, or one that an interrupted salvage has started to fill.
         #[arg(long, value_name = "URL")]
         to: StoreUrl,
-        /// If commits are missing, add every readable one to an empty target, also those after a gap. The pets keep their ids,
-        /// times, owners and idempotency keys, but the target has a new history.
+        /// If commits are missing, add every readable one to an empty target, including those after a gap. The pets
+        /// keep their ids, times, owners and idempotency keys, but the target has a new history.
         #[arg(long)]
         accept_gaps: bool,
     },
-    /// Print the last commits as lines of JSON, then new ones as they arrive, until interrupted. A sled or SQLite log can
-    /// be open in only one process, so there the command ends after the last commit; ask the service instead.
+    /// Print the last commits as lines of JSON, then new ones as they arrive, until interrupted. A sled or SQLite log
+    /// can be open in only one process, so there the command ends after the last commit; use the URL of the running
+    /// service instead.
     Tail {
         /// Start after this position instead of ten commits before the end.
         #[arg(long, value_name = "POSITION", value_parser = whole_number::<u64>)]
@@ -75,14 +76,14 @@ pub(crate) enum LogCommand {
         #[command(flatten)]
         source: SourceArgument,
     },
-    /// Tell who added which pet and when. The exit code is 1 if no event matches.
+    /// Find events by pet, owner, time or idempotency key. The exit status is 1 if no event matches.
     Find(FindArguments),
 }
 
-/// A log that is only read.
+/// The log to read.
 #[derive(Debug, Clone, Args)]
 pub(crate) struct SourceArgument {
-    /// Where the log is stored (see petstore serve), or <https://HOST:PORT> of the operators' listener of a running service.
+    /// Where the log is stored (see petstore serve), or `https://HOST:PORT` of the admin listener of a running service.
     #[arg(
         long,
         env = "PETSTORE_STORE",
@@ -95,11 +96,11 @@ pub(crate) struct SourceArgument {
     pub(crate) access: AccessArguments,
 }
 
-/// How the log of a running service may be read. Other logs need none of it.
+/// Access to the log of a running service. Other logs need none of it.
 #[derive(Debug, Clone, Args)]
 pub(crate) struct AccessArguments {
-    /// File with an API key that has the scope log, for the log of a running service. Alternatively, the environment variable
-    /// `PETSTORE_LOG_KEY` holds the key itself.
+    /// File with an API key that has the scope log, for the log of a running service. Alternatively, set
+    /// `PETSTORE_LOG_KEY` to the key.
     #[arg(long, env = "PETSTORE_KEY_FILE", value_name = "FILE")]
     key_file: Option<PathBuf>,
     /// File with the certificates (PEM) to trust for https [default: those of the system]
@@ -124,7 +125,7 @@ impl AccessArguments {
     }
 }
 
-/// How often something is done, but not all the time.
+/// Parses an interval.
 fn interval(text: &str) -> Result<Duration, String> {
     let interval = duration(text)?;
     if interval < INTERVAL_MIN { Err("the shortest interval is 100ms".into()) } else { Ok(interval) }

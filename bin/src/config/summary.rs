@@ -1,14 +1,15 @@
-//! What the log says at the start about the choices of the operator.
+//! The log line about the configuration at startup.
 
 use adapters::access::RateLimit;
 
 use super::ServeArguments;
 
 impl ServeArguments {
-    /// Logs what the operator has chosen. A store URL shows no password.
+    /// Logs the configuration. A store URL shows no password.
     pub(crate) fn log(&self) {
         let limit = |limit: Option<RateLimit>| limit.map(|limit| limit.to_string());
         tracing::info!(
+            target: "petstore::service",
             version = env!("CARGO_PKG_VERSION"),
             pid = std::process::id(),
             listen = %self.listen,

@@ -8,7 +8,7 @@ use std::{
     process::{self, Child, Command, Stdio},
 };
 
-use harness::{App, PostgresServer, release_program};
+use harness::{App, PostgresServer, packaged_program};
 use tempfile::TempDir;
 
 use crate::load::{Load, Measured, Running, fill};
@@ -59,13 +59,13 @@ impl Start {
 
     /// Starts every server on a store of this many pets.
     pub(crate) fn all(&self, pets: usize) -> (Ceiling, Vec<Contestant>) {
-        release_program();
+        packaged_program();
         // What is started now inherits the core; so do PostgreSQL's processes.
         pin(SERVER_CORE);
         let ceiling = Ceiling(peer("ceiling", "ceiling", pets, "", None, None));
         let mut contestants = vec![
-            petstore("petstore (sled)", release_program(), "sled", &FLAGS),
-            petstore("petstore (SQLite)", release_program(), "sqlite", &FLAGS),
+            petstore("petstore (sled)", packaged_program(), "sled", &FLAGS),
+            petstore("petstore (SQLite)", packaged_program(), "sqlite", &FLAGS),
         ];
         if let Some(program) = &self.before {
             contestants.push(petstore("petstore before (sled)", program, "sled", &[]));

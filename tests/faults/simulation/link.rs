@@ -117,7 +117,7 @@ impl LogSource for Link {
             engine: "simulated",
             level: DurabilityLevel::Volatile,
             promise: "everything stored lasts as long as the run".into(),
-            facts: vec![],
+            settings: vec![],
         }
     }
 }

@@ -10,7 +10,9 @@ use std::{
     sync::Mutex,
 };
 
-use adapters::event_log::embedded::{Closing, Engine, Layout, Records, Visit, damaged, io_error, sync_files};
+use adapters::event_log::embedded::{
+    CloseMode, Engine, Layout, Records, Visit, damaged, io_error, sync_files,
+};
 use application::ports::{CommitId, LogError, Position, Record, StoredRecord, Version};
 use uuid::Uuid;
 
@@ -42,7 +44,7 @@ impl Engine for FileEngine {
     const NAME: &'static str = "file";
 
     fn layout(path: &Path) -> Layout {
-        Layout::beside_file(path)
+        Layout::next_to_file(path)
     }
 
     fn exists(layout: &Layout) -> Result<bool, LogError> {
@@ -107,11 +109,11 @@ impl Engine for FileEngine {
         Ok(())
     }
 
-    fn facts(&self) -> Vec<(&'static str, String)> {
+    fn durability_settings(&self) -> Vec<(&'static str, String)> {
         vec![("sync", "fdatasync before every acknowledgement".to_owned())]
     }
 
-    fn close(self, _: Closing) -> Result<(), LogError> {
+    fn close(self, _: CloseMode) -> Result<(), LogError> {
         Ok(())
     }
 }

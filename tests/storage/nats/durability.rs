@@ -59,7 +59,7 @@ async fn the_operator_can_choose_the_number_of_copies() {
 }
 
 /// What a server said about itself no longer counts after this.
-const ANSWER_AGE_MAX: Duration = Duration::from_secs(10);
+const REPORT_AGE_MAX: Duration = Duration::from_secs(10);
 
 #[tokio::test(flavor = "multi_thread")]
 async fn a_server_that_restarts_with_less_or_unknown_durability_stops_writes() {
@@ -73,9 +73,11 @@ async fn a_server_that_restarts_with_less_or_unknown_durability_stops_writes() {
     for (old, new) in [("sync_interval: always", "sync_interval: 2m"), ("http: ", "#http: ")] {
         let leader = cluster.leader_of("PETS").await;
         for server in [leader, (leader + 1) % 3] {
-            let changes =
-                |change: &str| app.printed().1.matches(&format!("has changed from {change}:")).count();
-            let (lowered, raised) = (changes("Replicated to Buffered"), changes("Buffered to Replicated"));
+            let changes = |change: &str| {
+                app.printed().1.matches(&format!("the durability of the log has changed {change} ")).count()
+            };
+            let (lowered, raised) =
+                (changes("before=Replicated now=Buffered"), changes("before=Buffered now=Replicated"));
             cluster.servers_mut()[server].restart_with(old, new);
             let restarted = Instant::now();
             eventually("writes stop", || {
@@ -85,15 +87,15 @@ async fn a_server_that_restarts_with_less_or_unknown_durability_stops_writes() {
                 }
                 stopped.then_some(())
             });
-            assert!(restarted.elapsed() < 2 * ANSWER_AGE_MAX, "{new}: after {:?}", restarted.elapsed());
+            assert!(restarted.elapsed() < 2 * REPORT_AGE_MAX, "{new}: after {:?}", restarted.elapsed());
             app.post(REX).error(503, "unavailable");
             eventually("the lower level is logged", || {
-                (changes("Replicated to Buffered") > lowered).then_some(())
+                (changes("before=Replicated now=Buffered") > lowered).then_some(())
             });
             cluster.servers_mut()[server].restart_with(new, old);
             eventually("writes resume", || (app.post(REX).status == 201).then_some(()));
             eventually("the higher level is logged", || {
-                (changes("Buffered to Replicated") > raised).then_some(())
+                (changes("before=Buffered now=Replicated") > raised).then_some(())
             });
         }
     }
@@ -109,10 +111,10 @@ async fn the_loss_of_one_server_of_three_does_not_lower_the_durability() {
     let leader = cluster.leader_of("PETS").await;
     cluster.servers_mut()[(leader + 1) % 3].kill();
     let killed = Instant::now();
-    while killed.elapsed() < ANSWER_AGE_MAX + Duration::from_secs(2) {
+    while killed.elapsed() < REPORT_AGE_MAX + Duration::from_secs(2) {
         app.add("Rex");
     }
-    assert!(!app.printed().1.contains("durability has changed"), "{}", app.printed().1);
+    assert!(!app.printed().1.contains("the durability of the log has changed"), "{}", app.printed().1);
 }
 
 async fn promised(url: &str) -> Durability {
@@ -120,6 +122,6 @@ async fn promised(url: &str) -> Durability {
 }
 
 fn fact<'a>(durability: &'a Durability, name: &str) -> &'a str {
-    let fact = durability.facts.iter().find(|(fact, _)| fact == name);
+    let fact = durability.settings.iter().find(|(fact, _)| fact == name);
     fact.map(|(_, value)| value.as_str()).expect("the fact is there")
 }

@@ -90,7 +90,7 @@ fn a_server_that_rejects_the_session_is_not_called_unreachable() {
         (
             "shop:shop",
             "pets",
-            "refused the session: database \"pets\" does not exist (SQLSTATE 3D000); create the database, or correct \
+            "rejected the session: database \"pets\" does not exist (SQLSTATE 3D000); create the database, or correct \
              the URL\n",
         ),
         ("shop:mistyped", "postgres", "(SQLSTATE 28P01); check the user and the password\n"),

@@ -1,10 +1,10 @@
-//! What has changed between two states of the key file, for the log.
+//! Logs the differences between two versions of the key file.
 
 use std::{collections::HashMap, sync::Arc};
 
 use super::{KeyEntry, key::ID_BYTES, record::KeyRecord};
 
-/// How many changes are logged one by one.
+/// The maximum number of changes that are logged individually.
 const LINES_MAX: usize = 50;
 
 type Keys = HashMap<[u8; ID_BYTES], Arc<KeyEntry>>;
@@ -19,10 +19,14 @@ pub(super) fn log(before: &Keys, after: &Keys) {
     let changes: Vec<_> =
         kept_or_new.chain(removed.map(|(_, entry)| (&entry.record, "removed from the file"))).collect();
     for (record, change) in changes.iter().take(LINES_MAX) {
-        tracing::info!(key = %record.id(), key_name = %record.name, change, "an API key has changed");
+        tracing::info!(
+            target: "petstore::keys",
+            key = %record.id(), key_name = %record.name, change,
+            "API key changed"
+        );
     }
     if let Some(left_out) = changes.len().checked_sub(LINES_MAX).filter(|left_out| *left_out > 0) {
-        tracing::info!(left_out, "more API keys have changed");
+        tracing::info!(target: "petstore::keys", omitted = left_out, "more API keys changed");
     }
 }
 

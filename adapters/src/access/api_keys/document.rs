@@ -1,7 +1,7 @@
 //! The text of the key file: TOML.
 //!
-//! It is written as version 2. A file of version 1 has a subset of the fields, so the same code reads both. Unknown fields
-//! are rejected: such a field may be a restriction from another version or a misspelt `revoked`, and ignoring it would
+//! Written as version 2. Version 1 has a subset of the fields, so the same code reads both. Unknown fields are
+//! rejected: such a field may be a restriction from another version or a misspelt `revoked`, and ignoring it would
 //! accept a key that must be rejected.
 
 use std::collections::HashSet;
@@ -17,8 +17,8 @@ use super::{
 };
 use crate::access::{Scope, Scopes};
 
-/// The versions that can be read. The last one is written.
-const VERSIONS: [u64; 2] = [1, 2];
+/// The version of the key file that is written. Version 1 can be read as well.
+pub const KEY_FILE_VERSION: u64 = 2;
 const HEADER: &str = "\
 # The API keys of petstore, as SHA-256 hashes: the keys themselves are not here and cannot be recovered.
 # `petstore keys issue`, `rotate` and `revoke` rewrite this file; comments are not kept.
@@ -30,7 +30,7 @@ const HEADER: &str = "\
 pub(super) enum ParseError {
     /// The file has a version that this petstore does not read.
     UnsupportedVersion(u64),
-    /// The content breaks a rule: a clause that says which, and where.
+    /// The content is not valid. The text names the rule and the place.
     Invalid(String),
 }
 
@@ -64,10 +64,10 @@ struct StoredKey {
     revoked: Option<Datetime>,
 }
 
-/// Parses the file's text.
+/// Parses the file.
 pub(super) fn parse(text: &[u8]) -> Result<Vec<KeyRecord>, ParseError> {
     let version = version(text)?;
-    if !VERSIONS.contains(&version) {
+    if !(1..=KEY_FILE_VERSION).contains(&version) {
         return Err(ParseError::UnsupportedVersion(version));
     }
     let file: File = toml::from_slice(text).map_err(|error| one_line(text, &error))?;
@@ -87,10 +87,9 @@ pub(super) fn parse(text: &[u8]) -> Result<Vec<KeyRecord>, ParseError> {
         .collect()
 }
 
-/// The file's text.
+/// Encodes the file.
 pub(super) fn write(records: &[KeyRecord]) -> String {
-    let [.., version] = VERSIONS;
-    let file = File { version, key: records.iter().map(StoredKey::from).collect() };
+    let file = File { version: KEY_FILE_VERSION, key: records.iter().map(StoredKey::from).collect() };
     let body = toml::to_string(&file).expect("texts, times and lists of scopes are always TOML");
     format!("{HEADER}{body}")
 }
@@ -150,7 +149,7 @@ pub(super) fn time_to_toml(time: DateTime<Utc>) -> Datetime {
     text.parse().expect("RFC 3339 with a four-digit year is TOML")
 }
 
-/// A time from TOML, which also has dates, times of day and local times.
+/// Parses a time from TOML, which also has dates, times of day and local times.
 pub(super) fn time_from_toml(time: &Datetime) -> Result<DateTime<Utc>, String> {
     DateTime::parse_from_rfc3339(&time.to_string())
         .map(|time| time.to_utc())
@@ -159,7 +158,7 @@ pub(super) fn time_from_toml(time: &Datetime) -> Result<DateTime<Utc>, String> {
         .ok_or_else(|| format!("{time} is not a time with date and zone, like 2030-12-05T00:00:00Z"))
 }
 
-/// The version of the file, whatever else is in it.
+/// The version of the file, independent of its other fields.
 fn version(text: &[u8]) -> Result<u64, ParseError> {
     #[derive(Deserialize)]
     struct Versioned {

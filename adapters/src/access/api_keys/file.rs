@@ -1,5 +1,4 @@
-//! The key file: any process may read it, only one at a time can change it, and none ever sees half of a
-//! change.
+//! The key file: any process may read it, one at a time may change it, and readers never see a partial change.
 
 use std::{
     fs, io,
@@ -16,20 +15,20 @@ use super::{
 };
 use crate::private_files;
 
-/// The file that lists the keys. Nodes may share one file, or have copies of it.
+/// The key file. Nodes may share one file, or have copies of it.
 #[derive(Debug, Clone)]
 pub struct KeyFile {
     path: PathBuf,
 }
 
-/// Why the key file cannot be read or changed, named by what the caller does next.
+/// An error of the key file, named by what the caller does next.
 #[derive(Debug, Error)]
 pub enum KeyFileError {
     /// It does not exist: create it.
-    #[error("there is no key file {path}: create one with `petstore keys issue`, or correct its path", path = .0.display())]
+    #[error("the key file {path} does not exist: create it with `petstore keys issue`, or correct the path", path = .0.display())]
     Missing(PathBuf),
-    /// There is no directory for it: create the directory.
-    #[error("there is no directory {path}: create it, or correct the path of the key file", path = .0.display())]
+    /// Its directory does not exist: create the directory.
+    #[error("the directory {path} does not exist: create it, or correct the path of the key file", path = .0.display())]
     NoDirectory(PathBuf),
     /// Its content is not valid: correct it or restore it.
     #[error("the key file {path} cannot be used: {what}; correct it or restore a copy", path = .path.display())]
@@ -39,14 +38,14 @@ pub enum KeyFileError {
         /// What is wrong with it.
         what: String,
     },
-    /// Other users could change or replace it: take that right away.
+    /// Other users could change or replace it: change its mode.
     #[error(
-        "other users can write to {path} and add API keys of their own: run chmod {mode} {path}", path = .path.display()
+        "other users can write to {path} and add API keys: run chmod {mode} {path}", path = .path.display()
     )]
     Unprotected {
         /// The file, or the directory that it is in.
         path: PathBuf,
-        /// What takes the right away.
+        /// The mode to set.
         mode: &'static str,
     },
     /// Another version of petstore wrote it: use that version.
@@ -63,7 +62,7 @@ pub enum KeyFileError {
     /// Another process is changing it: try again.
     #[error("another process holds the lock {path}: try again when it has ended", path = .0.display())]
     Locked(PathBuf),
-    /// The system refused: check the path.
+    /// A system error: check the path.
     #[error("cannot {action} {path}: {cause}; check the path, its permissions and the free space", path = .path.display())]
     Io {
         /// What was tried.
@@ -88,12 +87,12 @@ pub enum KeyFileError {
 }
 
 impl KeyFile {
-    /// The most entries, including revoked and expired ones.
+    /// The maximum number of entries, including revoked and expired ones.
     pub const KEYS_MAX: usize = 10_000;
-    /// The largest file: more than the most entries with the longest names need.
+    /// The maximum size: more than the maximum number of entries with the longest names.
     pub const BYTES_MAX: u64 = 8 * 1024 * 1024;
 
-    /// How long a change waits for another one. Changes take milliseconds.
+    /// How long a change waits for the lock. Changes take milliseconds.
     pub(super) const LOCK_TIMEOUT: Duration = Duration::from_secs(10);
 
     /// The key file at `path`, which need not exist yet.
@@ -143,7 +142,7 @@ impl KeyFile {
         if private_files::is_writable_by_others(&self.path) {
             return Err(unprotected(&self.path, "go-w"));
         }
-        // A link may be replaced, and so may the file that it leads to.
+        // Both a link and its target may be replaceable.
         for path in [&self.path, &self.target()] {
             if private_files::is_replaceable_by_others(path) {
                 return Err(unprotected(private_files::directory_of(path), "o-w"));
@@ -152,11 +151,11 @@ impl KeyFile {
         Ok(())
     }
 
-    /// Waits until no other process changes this file or the files that belong to it. Reading needs no lock.
+    /// Locks the key file and the files that belong to it against changes by other processes. Reading needs no lock.
     pub(super) fn lock(&self, timeout: Duration) -> Result<LockedKeyFile, KeyFileError> {
         let target =
             Self::at(private_files::behind_links(&self.path).map_err(io_error("change", &self.path))?);
-        let path = private_files::beside(&target.path, ".lock");
+        let path = private_files::with_suffix(&target.path, ".lock");
         match private_files::lock(&path, timeout) {
             Ok(lock) => Ok(LockedKeyFile { target, _lock: lock }),
             Err(error) if error.kind() == io::ErrorKind::WouldBlock => Err(KeyFileError::Locked(path)),
@@ -174,7 +173,7 @@ impl KeyFile {
     }
 }
 
-/// The key file while no other process may change it. Dropping this ends that.
+/// The locked key file. Dropping it releases the lock.
 pub(super) struct LockedKeyFile {
     target: KeyFile,
     _lock: fs::File,

@@ -1,4 +1,4 @@
-//! Issuing a key: the first one at the first start, and others when an operator asks for them.
+//! Issues keys: the first one at the first startup, and others on request.
 
 use std::{fs, path::PathBuf};
 
@@ -13,35 +13,35 @@ use super::{
 use crate::access::{RateLimit, Scopes};
 use crate::private_files;
 
-/// The wanted properties of a new key.
+/// The properties of a new key.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct NewKey {
-    /// What the operator calls it.
+    /// The name that the operator gives it.
     pub name: KeyName,
-    /// What it may do.
+    /// Its permissions.
     pub scopes: Scopes,
-    /// How many requests it may send, if that is limited.
+    /// Its rate limit, if it has one.
     pub rate_limit: Option<RateLimit>,
-    /// When it expires, if ever.
+    /// When it expires, if it does.
     pub expires: Option<DateTime<Utc>>,
 }
 
 /// A key that was just issued.
 #[derive(Debug)]
 pub struct Issued {
-    /// The secret, which cannot be shown a second time.
+    /// The secret, which cannot be shown again.
     pub key: ApiKey,
     /// Its entry in the file.
     pub record: KeyRecord,
-    /// How many other active keys have the same name.
+    /// The number of other active keys with the same name.
     pub namesakes: usize,
     /// The key file, if it did not exist before.
     pub new_file: Option<PathBuf>,
 }
 
 impl KeyFile {
-    /// Adds a new key. Creates the file if it is missing, but not its directory: a path in a directory that does not exist
-    /// is more likely to be mistyped than meant.
+    /// Adds a new key. Creates the file if it is missing, but not its directory: a path with a missing directory is
+    /// more likely a typo.
     pub fn issue(&self, new: NewKey, now: DateTime<Utc>) -> Result<Issued, KeyFileError> {
         let directory = private_files::directory_of(self.path());
         if !directory.is_dir() {
@@ -59,10 +59,10 @@ impl KeyFile {
         Ok(issued)
     }
 
-    /// Creates the file with one key that may read and write, unless the file exists, and writes the secret to a
-    /// file of its own beside it. Returns the path of that file, or `None` if there was a key file already.
+    /// Creates the key file with one key that may read and write, unless the file exists, and writes the secret to a
+    /// separate file next to it. Returns the path of that file, or `None` if the key file existed.
     pub fn issue_first(&self, now: DateTime<Utc>) -> Result<Option<PathBuf>, KeyFileError> {
-        // Checked before locking too, because an existing file may lie where nothing can be written.
+        // Also checked before locking, because an existing file may be on a read-only disk.
         if self.exists() {
             return Ok(None);
         }
@@ -79,7 +79,7 @@ impl KeyFile {
             expires: None,
         };
         let Issued { key, record, .. } = self.generate(new, None, &[], now)?;
-        // The secret is written first: after a kill in between, the next start finds no key file and starts over.
+        // The secret is written first: after a kill in between, the next startup finds no key file and tries again.
         let path = self.first_key();
         let line = format!("{}\n", key.reveal());
         private_files::replace(&path, line.as_bytes()).map_err(io_error("write", &path))?;
@@ -87,7 +87,7 @@ impl KeyFile {
         Ok(Some(path))
     }
 
-    /// Generates a key for `owner`, or for an owner of its own.
+    /// Generates a key for `owner`, or for a new owner.
     pub(super) fn generate(
         &self,
         new: NewKey,
@@ -124,7 +124,7 @@ impl KeyFile {
         Ok(Issued { key, record, namesakes, new_file: None })
     }
 
-    /// Whether anything exists at the path. Even what cannot be read must not be replaced.
+    /// Whether anything exists at the path. Even an unreadable file must not be replaced.
     fn exists(&self) -> bool {
         fs::symlink_metadata(self.path()).is_ok()
     }

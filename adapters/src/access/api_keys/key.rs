@@ -1,5 +1,5 @@
-//! The secret itself: how it is generated, recognised and hashed. Only this file and the key's owner ever see
-//! the text of a key; all other code knows only its hash.
+//! The secret: generation, recognition and hashing. Only this file handles the text of a key; all other code uses its
+//! hash.
 
 use std::{fmt, str::FromStr, sync::LazyLock};
 
@@ -9,11 +9,10 @@ use sha2::{Digest as _, Sha256};
 use subtle::ConstantTimeEq as _;
 use thiserror::Error;
 
-/// An API key in clear text, just generated. It is shown once and never stored.
+/// A new API key in clear text. It is shown once and never stored.
 pub struct ApiKey(String);
 
-/// The SHA-256 of a key's text: enough to recognise the key, useless to forge it. Comparison takes the same time
-/// for every pair.
+/// The SHA-256 of a key's text, by which the key is recognised but cannot be forged. Comparison takes constant time.
 #[derive(Clone, Copy, Eq)]
 pub struct KeyHash([u8; 32]);
 
@@ -22,17 +21,18 @@ pub struct KeyHash([u8; 32]);
 #[error("must be 64 lower-case hexadecimal digits")]
 pub struct InvalidKeyHash;
 
-/// Twelve digits: short enough to type, long enough that two of ten thousand keys hardly ever share an id.
+/// The size of an id: twelve hex digits, short enough to type, long enough that two of ten thousand keys hardly ever
+/// share an id.
 pub(super) const ID_BYTES: usize = 6;
 
-/// Every key starts with this, so that people and secret scanners recognise it. The underscore and the digits
-/// after it are one word for a double click.
+/// The prefix of every key, by which people and secret scanners recognise it. A double click selects the underscore and
+/// the digits together.
 const PREFIX: &str = "petstore_";
-/// 168 random bits: with the checksum they fill 40 digits exactly, and the whole key fits one SHA-256 block.
+/// 168 random bits. With the checksum they fill exactly 40 digits, and the whole key fits into one SHA-256 block.
 const RANDOM_BYTES: usize = 21;
 const CHECKSUM_BYTES: usize = 4;
 const PAYLOAD_BYTES: usize = RANDOM_BYTES + CHECKSUM_BYTES;
-/// Five bits each.
+/// The number of digits, at five bits each.
 const DIGITS: usize = PAYLOAD_BYTES * 8 / 5;
 /// Crockford's base 32 in lower case: without `i`, `l`, `o` and `u`, no two digits look alike.
 const ALPHABET: &str = "0123456789abcdefghjkmnpqrstvwxyz";
@@ -43,14 +43,14 @@ static BASE_32: LazyLock<Encoding> = LazyLock::new(|| {
 });
 
 impl ApiKey {
-    /// Generates a key that nobody can guess.
+    /// Generates a random key.
     pub fn generate() -> Result<Self, getrandom::Error> {
         let mut random = [0; RANDOM_BYTES];
         getrandom::fill(&mut random)?;
         Ok(Self::from_random(random))
     }
 
-    /// The text of the key, for its owner and nobody else.
+    /// The text of the key, to be shown only to its owner.
     pub fn reveal(&self) -> &str {
         &self.0
     }
@@ -75,7 +75,7 @@ impl fmt::Debug for ApiKey {
 }
 
 impl KeyHash {
-    /// The hash of a presented key; `None` if the text cannot be a key of any petstore.
+    /// The hash of a presented key, or `None` if the text cannot be a petstore key.
     pub fn of_presented(text: &str) -> Option<Self> {
         is_well_formed(text).then(|| Self::of_text(text))
     }
@@ -85,14 +85,14 @@ impl KeyHash {
         KeyId(HEXLOWER.encode(&self.id_bytes()).into())
     }
 
-    /// The part of the hash that the id spells out.
+    /// The bytes of the id.
     pub(super) fn id_bytes(&self) -> [u8; ID_BYTES] {
         let mut id = [0; ID_BYTES];
         id.copy_from_slice(&self.0[..ID_BYTES]);
         id
     }
 
-    fn of_text(text: &str) -> Self {
+    pub(super) fn of_text(text: &str) -> Self {
         Self(Sha256::digest(text).into())
     }
 }
@@ -124,12 +124,12 @@ impl FromStr for KeyHash {
     }
 }
 
-/// Whether the text is the id of some key.
+/// Whether the text has the form of a key id.
 pub(super) fn is_id(text: &str) -> bool {
     HEXLOWER.decode(text.as_bytes()).is_ok_and(|id| id.len() == ID_BYTES)
 }
 
-/// Whether prefix, length, digits and checksum are right. No secret is involved, so it may stop early.
+/// Whether prefix, length, digits and checksum are valid. No secret is involved, so it may stop early.
 fn is_well_formed(text: &str) -> bool {
     let Some(digits) = text.strip_prefix(PREFIX).filter(|digits| digits.len() == DIGITS) else {
         return false;
@@ -142,8 +142,8 @@ fn is_well_formed(text: &str) -> bool {
     checksum(random) == found
 }
 
-/// Low byte first, the order in which the CRC itself would send its bits: so every error within 32 bits in a row,
-/// and any one wrong digit is one, is certain to be noticed.
+/// Low byte first, the bit order of the CRC. So every error within 32 consecutive bits, and therefore any single wrong
+/// digit, is detected.
 fn checksum(random: &[u8]) -> [u8; CHECKSUM_BYTES] {
     crc32c::crc32c(random).to_le_bytes()
 }

@@ -1,5 +1,5 @@
-//! When each key was last used. The service keeps it in memory and writes it now and then to a small file beside
-//! the key file, where `petstore keys list` reads it. Nodes that share the directory share the file.
+//! The time of the last use of each key. The service keeps it in memory and writes it at intervals to a small file next
+//! to the key file, where `petstore keys list` reads it. Nodes that share the directory share the file.
 
 use std::{
     collections::BTreeMap,
@@ -18,7 +18,7 @@ use super::{
 };
 use crate::private_files;
 
-/// How long recording waits for a change of the key file. It is tried again soon.
+/// How long recording waits for the lock of the key file. It is retried soon.
 const LOCK_TIMEOUT: Duration = Duration::from_secs(1);
 
 /// The time of the last use, to the second. Every request updates it.
@@ -30,7 +30,7 @@ impl LastUse {
 
     pub(super) fn set(&self, now: DateTime<Utc>) {
         let now = now.timestamp();
-        // Most requests find this second recorded already; without a write the cache line stays shared.
+        // Usually this second is already recorded; without a write, the cache line stays shared.
         if self.0.load(Ordering::Relaxed) < now {
             self.0.fetch_max(now, Ordering::Relaxed);
         }
@@ -51,21 +51,21 @@ impl Default for LastUse {
 }
 
 impl KeyFile {
-    /// When each key was last used, as far as it was written: a running service is some seconds ahead of the file.
-    /// Keys that were never used are absent.
+    /// Returns the recorded time of use of each key. A running service is some seconds ahead of the file. Keys that
+    /// were never used are absent.
     pub fn last_uses(&self) -> Result<BTreeMap<KeyId, DateTime<Utc>>, KeyFileError> {
-        read(&path_beside(&self.target()))
+        read(&path_of(&self.target()))
     }
 
-    /// Writes later uses to the file. `known` holds every key there is, so that the file does not outgrow the key
-    /// file.
+    /// Writes newer times of use to the file. `known` holds every existing key, so that the file does not outgrow the
+    /// key file.
     pub(super) fn record_uses(
         &self,
         known: &BTreeMap<KeyId, Option<DateTime<Utc>>>,
     ) -> Result<(), KeyFileError> {
         let lock = self.lock(LOCK_TIMEOUT)?;
-        let path = path_beside(lock.path());
-        // A file that cannot be read is of no use to anybody, so it is replaced.
+        let path = path_of(lock.path());
+        // A file that cannot be read is replaced.
         let mut uses = read(&path).unwrap_or_default();
         uses.retain(|id, _| known.contains_key(id));
         for (id, used) in known {
@@ -82,7 +82,7 @@ impl KeyFile {
     }
 }
 
-fn path_beside(key_file: &Path) -> PathBuf {
+fn path_of(key_file: &Path) -> PathBuf {
     key_file.with_extension("last-used.toml")
 }
 

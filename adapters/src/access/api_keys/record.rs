@@ -1,4 +1,4 @@
-//! One entry of the key file: everything about a key except the key itself.
+//! One entry of the key file, without the secret.
 
 use std::{fmt, str::FromStr};
 
@@ -14,19 +14,19 @@ use crate::access::{RateLimit, Scopes};
 pub struct KeyRecord {
     /// Identifies the key.
     pub hash: KeyHash,
-    /// Whose key it is: its own id, or that of the first key in a line of keys that replaced each other.
+    /// The owner: its own id, or the id of the first key in a chain of rotations.
     pub owner: KeyId,
-    /// What the operator calls it.
+    /// The name that the operator gave it.
     pub name: KeyName,
-    /// What it may do.
+    /// Its permissions.
     pub scopes: Scopes,
-    /// How many requests it may send, if that is limited.
+    /// Its rate limit, if it has one.
     pub rate_limit: Option<RateLimit>,
     /// When it was issued.
     pub created: DateTime<Utc>,
-    /// When it stops being accepted, unless it is revoked before.
+    /// When it expires, if it does.
     pub expires: Option<DateTime<Utc>>,
-    /// Until when it is accepted beside the key that has replaced it.
+    /// The end of the overlap with the key that has replaced it.
     pub overlap_until: Option<DateTime<Utc>>,
     /// When it was revoked. A revoked key stays in the file, so that its id keeps its name.
     pub revoked: Option<DateTime<Utc>>,
@@ -43,11 +43,11 @@ pub enum KeyState {
     Revoked,
 }
 
-/// What the operator calls a key, to know whose it is.
+/// The name of a key.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct KeyName(String);
 
-/// Why a text is not a valid name.
+/// An invalid name.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Error)]
 pub enum InvalidKeyName {
     /// Empty, or white space only.
@@ -56,7 +56,7 @@ pub enum InvalidKeyName {
     /// More characters than [`KeyName::MAX_CHARS`].
     #[error("a name must have at most {max} characters", max = KeyName::MAX_CHARS)]
     TooLong,
-    /// Line breaks, escapes, NUL and the like.
+    /// Contains line breaks, escapes, NUL or similar characters.
     #[error("a name must not contain control characters")]
     ControlCharacter,
 }
@@ -67,14 +67,14 @@ impl KeyRecord {
         self.hash.id()
     }
 
-    /// When the key stops being accepted, unless it is revoked before: it expires, or its overlap ends. A key that was revoked
-    /// has no overlap.
+    /// When the key stops being valid, unless it is revoked before: it expires, or its overlap ends. A revoked key has
+    /// no overlap.
     pub fn end(&self) -> Option<DateTime<Utc>> {
         let overlap = self.overlap_until.filter(|_| self.revoked.is_none());
         self.expires.into_iter().chain(overlap).min()
     }
 
-    /// Whether the key is accepted at the time `now`.
+    /// The state of the key at the time `now`.
     pub fn state(&self, now: DateTime<Utc>) -> KeyState {
         if self.revoked.is_some() {
             KeyState::Revoked
@@ -97,10 +97,10 @@ impl fmt::Display for KeyState {
 }
 
 impl KeyName {
-    /// The longest name, in Unicode scalar values.
+    /// The maximum length of a name, in Unicode scalar values.
     pub const MAX_CHARS: usize = 100;
 
-    /// The name of the key that the first start issues.
+    /// The name of the key that the first startup issues.
     pub(super) fn of_the_first_key() -> Self {
         Self("first-key".to_owned())
     }

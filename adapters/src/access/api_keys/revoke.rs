@@ -1,4 +1,4 @@
-//! Revoking a key.
+//! Revokes keys.
 
 use application::KeyId;
 use chrono::{DateTime, SubsecRound as _, Utc};
@@ -8,7 +8,7 @@ use super::{
     record::KeyRecord,
 };
 
-/// What revoking has changed.
+/// The outcome of revoking.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Revoked {
     /// The key is revoked from now on.
@@ -18,9 +18,9 @@ pub enum Revoked {
 }
 
 impl KeyFile {
-    /// Revokes a key, for ever.
+    /// Revokes a key permanently.
     pub fn revoke(&self, id: &KeyId, now: DateTime<Utc>) -> Result<Revoked, KeyFileError> {
-        // Without a file there is nothing to revoke, and perhaps no directory for the lock.
+        // Fail early if the file is missing: its directory, which holds the lock, may be missing too.
         self.read()?;
         let lock = self.lock(Self::LOCK_TIMEOUT)?;
         let mut records = lock.keys()?;

@@ -1,4 +1,4 @@
-//! Rotating a key: another key takes its place, for the same owner, and both are accepted for a while.
+//! Rotates keys: a new key for the same owner replaces the old one, and both are valid for a while.
 
 use application::KeyId;
 use chrono::{DateTime, SubsecRound as _, TimeDelta, Utc};
@@ -12,31 +12,31 @@ use super::{
 /// How a key is replaced.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Rotation {
-    /// How long the replaced key is accepted beside the new one.
+    /// How long the replaced key stays valid.
     pub overlap: TimeDelta,
-    /// When the new key expires. `None`: it is valid for as long as the replaced one was when it was issued.
+    /// When the new key expires. `None`: after the original lifetime of the replaced key.
     pub expires: Option<DateTime<Utc>>,
 }
 
-/// A key and the one that it replaces.
+/// A new key and the key that it replaces.
 #[derive(Debug)]
 pub struct Rotated {
     /// The new key.
     pub issued: Issued,
-    /// The old one, with the end of the overlap.
+    /// The replaced key, with the end of the overlap.
     pub replaced: KeyRecord,
 }
 
 impl KeyFile {
-    /// Issues a key with the owner, name, scopes and rate limit of another, which is accepted until the overlap ends.
-    /// A key that was revoked or has expired can be replaced, but is not accepted again.
+    /// Issues a key with the owner, name, scopes and rate limit of another, which stays valid until the overlap ends. A
+    /// revoked or expired key can be rotated, but does not become valid again.
     pub fn rotate(
         &self,
         id: &KeyId,
         rotation: Rotation,
         now: DateTime<Utc>,
     ) -> Result<Rotated, KeyFileError> {
-        // Without a file there is nothing to rotate, and perhaps no directory for the lock.
+        // Fail early if the file is missing: its directory, which holds the lock, may be missing too.
         self.read()?;
         let lock = self.lock(Self::LOCK_TIMEOUT)?;
         let mut records = lock.keys()?;

@@ -133,13 +133,13 @@ fn a_refusal_says_why_and_which_key() {
 #[test]
 fn looking_up_the_first_key_does_not_count_as_a_use() {
     let fixture = Fixture::new();
-    assert_eq!(fixture.keys.first_key_in_force(), Some(fixture.file.first_key()));
+    assert_eq!(fixture.keys.active_first_key(), Some(fixture.file.first_key()));
     fixture.keys.save_last_uses();
     assert_eq!(fixture.file.last_uses().unwrap(), BTreeMap::new());
     let id = fixture.file.keys().unwrap()[0].id();
     fixture.file.revoke(&id, fixture.clock.now()).unwrap();
     fixture.keys.reload();
-    assert_eq!(fixture.keys.first_key_in_force(), None);
+    assert_eq!(fixture.keys.active_first_key(), None);
 }
 
 #[test]

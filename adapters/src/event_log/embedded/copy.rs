@@ -1,4 +1,4 @@
-//! Copies of a store's files, to try out steps that may change files.
+//! Copies the files of a store, to try steps that may change them.
 
 use std::{
     fs::{self, DirBuilder},
@@ -12,30 +12,30 @@ use application::ports::LogError;
 use super::{engine::Engine, layout::Layout, space};
 use crate::private_files::{DIRECTORY_MODE, create_file, open_to_read};
 
-/// A copy of what the engine stores, without mark and lock. It goes away by itself.
+/// A copy of the engine's files, without mark and lock. Dropping it deletes it.
 #[derive(Debug)]
-pub struct Copy {
-    /// Where its files are.
+pub struct StoreCopy {
+    /// The paths of the copy.
     pub layout: Layout,
     directory: PathBuf,
 }
 
-impl Copy {
-    /// A copy in the directory for temporary files.
+impl StoreCopy {
+    /// Copies the store to the temporary directory.
     pub fn temporary<E: Engine>(store: &Layout) -> Result<Self, LogError> {
         let directory = tempfile::tempdir().map(tempfile::TempDir::keep);
         directory.and_then(|directory| Self::make::<E>(store, directory)).map_err(|error| {
-            store.refused(&format!(
-                "cannot be copied to the directory for temporary files: {error}; check the path, and that there is room \
-                 (TMPDIR names another directory)"
+            store.rejected(&format!(
+                "cannot be copied to the temporary directory: {error}; check the path and the free space, or set TMPDIR to \
+                 another directory"
             ))
         })
     }
 
-    /// A copy in a directory of its own beside the files of the store.
-    pub fn beside<E: Engine>(store: &Layout, name: &str) -> io::Result<Self> {
+    /// Copies the store to a new directory inside it.
+    pub fn in_store<E: Engine>(store: &Layout, name: &str) -> io::Result<Self> {
         let directory = store.directory.join(name);
-        // A process that was killed may have left one.
+        // A killed process may have left one.
         remove(&directory)?;
         DirBuilder::new().mode(DIRECTORY_MODE).create(&directory)?;
         Self::make::<E>(store, directory)
@@ -56,10 +56,14 @@ impl Copy {
     }
 }
 
-impl Drop for Copy {
+impl Drop for StoreCopy {
     fn drop(&mut self) {
         if let Err(error) = remove(&self.directory) {
-            tracing::warn!("the copy {} could not be removed: {error}", self.directory.display());
+            tracing::warn!(
+                target: "petstore::storage",
+                directory = %self.directory.display(), %error,
+                "cannot delete the copy of the store"
+            );
         }
     }
 }
@@ -71,7 +75,7 @@ fn remove(directory: &Path) -> io::Result<()> {
     }
 }
 
-/// The path as seen from the directory. A file in the working directory has no directory in front of its name.
+/// The path relative to the directory. A file in the working directory has no parent to strip.
 fn below<'a>(directory: &Path, path: &'a Path) -> &'a Path {
     path.strip_prefix(directory).unwrap_or(path.file_name().map_or(path, Path::new))
 }

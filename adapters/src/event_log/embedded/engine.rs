@@ -1,4 +1,4 @@
-//! What an embedded engine has to implement, and nothing else.
+//! The trait that an embedded storage engine implements.
 
 use std::{
     io,
@@ -7,72 +7,73 @@ use std::{
 
 use application::ports::{CommitId, LogError, Position, Record, Version};
 
-use super::{copy::Copy, layout::Layout, reading::Records, salvage::FoundRecords};
+use super::{copy::StoreCopy, layout::Layout, reading::Records, salvage::FoundRecords};
 
-/// A storage engine in files of this machine. It may block, and it may panic: every call is made on a thread that may
-/// wait, and a panic becomes an error.
+/// A storage engine that keeps its files on this machine. Its methods may block and may panic: they are called on
+/// blocking threads, and a panic becomes an error.
 ///
-/// One thread calls [`append`](Self::append) and [`tidy`](Self::tidy); others read meanwhile. After an error or a panic
-/// of either, the engine goes on serving reads until it is closed and opened again.
+/// One thread calls [`append`](Self::append) and [`maintain`](Self::maintain) while other threads read. After an error
+/// or a panic in either method, the engine must keep serving reads until it is closed and reopened.
 pub trait Engine: Records + Sized {
     /// The scheme of its URLs.
     const NAME: &'static str;
 
-    /// Where the files of the store that an operator calls `path` are.
+    /// Returns the paths of the store that an operator has named `path`.
     fn layout(path: &Path) -> Layout;
 
-    /// Whether there is a log, even an empty one. Refuses files of another kind, and changes nothing.
+    /// Whether a log exists, even an empty one. Rejects other kinds of files. Changes nothing.
     fn exists(layout: &Layout) -> Result<bool, LogError>;
 
-    /// The files that hold the log, those that exist. Asked before the engine opens any of them: refuses a link where it
-    /// would create or open a file or directory, since the program may run as root in a directory of another user.
+    /// Returns the existing files of the log. Called before the engine opens any of them. Rejects links where the
+    /// engine would open or create a file or directory, because the process may run as root in a directory of another
+    /// user.
     fn files(layout: &Layout) -> io::Result<Vec<PathBuf>>;
 
-    /// The files that records are written to; all of them exist once the log is prepared. If one is deleted, moved or
-    /// replaced while the log is open, the log is closed for good.
+    /// Returns the files that records are written to. All of them exist after [`prepare`](Self::prepare). If one is
+    /// deleted, moved or replaced while the log is open, the log is closed permanently.
     fn record_files(layout: &Layout) -> Vec<PathBuf>;
 
-    /// Opens the log, or makes ready to create it. Changes nothing that could be salvaged: whether everything up to
-    /// `acknowledged` is there is checked only afterwards.
+    /// Opens the log, or prepares to create it. Must not change data that could be salvaged, because the check that the
+    /// log reaches `acknowledged` comes later.
     fn open(layout: &Layout, acknowledged: Version) -> Result<Self, LogError>;
 
-    /// Opens a log that is only read, and changes nothing in its files: unless an engine knows better, a copy is opened.
-    fn open_to_read(layout: &Layout, acknowledged: Version) -> Result<(Self, Option<Copy>), LogError> {
+    /// Opens a log read-only, without changing its files. The default opens a copy.
+    fn open_to_read(layout: &Layout, acknowledged: Version) -> Result<(Self, Option<StoreCopy>), LogError> {
         open_copy(layout, acknowledged)
     }
 
-    /// Called once the log is known to be complete. Creates what is missing, and returns when everything that is in the
-    /// log is durable.
+    /// Creates missing files, and returns when everything in the log is durable. Called once the log is known to be
+    /// complete.
     fn prepare(&self, layout: &Layout) -> Result<(), LogError>;
 
-    /// The last commit; [`Version::START`] if there is none.
+    /// Returns the last commit, or [`Version::START`] for an empty log.
     fn last(&self) -> Result<Version, LogError>;
 
-    /// Which commit is at `position`, if any.
+    /// Returns the commit at `position`, if there is one.
     fn commit_at(&self, position: Position) -> Result<Option<CommitId>, LogError>;
 
     /// Stores the record at `position`, which follows the last one, and returns when it is durable.
     ///
     /// [`Unreachable`](application::ports::Fault::Unreachable) and [`TooLarge`](application::ports::Fault::TooLarge)
-    /// mean that nothing was written and the log is sound; after any other error it is closed and opened again.
+    /// mean that nothing was written and the log is intact. After any other error, the log is closed and reopened.
     fn append(&self, position: Position, record: &Record) -> Result<(), LogError>;
 
-    /// Called after every append, when the caller was answered: the place for work that nobody waits for.
-    fn tidy(&self) -> Result<(), LogError> {
+    /// Does maintenance work. Called after every append, when its outcome has been reported.
+    fn maintain(&self) -> Result<(), LogError> {
         Ok(())
     }
 
-    /// Wakes callers that hang inside the engine after a failed write, without waiting itself.
+    /// Wakes threads that hang inside the engine after a failed write. Must not block.
     fn unblock(&self) {}
 
-    /// What was looked up to know that a stored record is durable: setting and value.
-    fn facts(&self) -> Vec<(&'static str, String)>;
+    /// Returns the settings, with their values, on which the durability of a stored record depends.
+    fn durability_settings(&self) -> Vec<(&'static str, String)>;
 
     /// Closes the engine.
-    fn close(self, closing: Closing) -> Result<(), LogError>;
+    fn close(self, mode: CloseMode) -> Result<(), LogError>;
 
-    /// Looks for everything that can be read of a store that may be damaged. Changes nothing in it: unless an engine
-    /// knows better, it is opened on a copy and read up to the first damage.
+    /// Finds every readable record of a store that may be damaged, without changing the store. The default opens a copy
+    /// and reads up to the first damage.
     fn salvage(layout: &Layout, _acknowledged: Option<Version>) -> Result<FoundRecords, LogError> {
         let (engine, copy) = open_copy::<Self>(layout, Version::START)?;
         let last = engine.last()?.position;
@@ -80,17 +81,20 @@ pub trait Engine: Records + Sized {
     }
 }
 
-/// Opens a copy of the log in the directory for temporary files.
-pub fn open_copy<E: Engine>(layout: &Layout, acknowledged: Version) -> Result<(E, Option<Copy>), LogError> {
-    let copy = Copy::temporary::<E>(layout)?;
+/// Opens a copy of the log in the temporary directory.
+pub fn open_copy<E: Engine>(
+    layout: &Layout,
+    acknowledged: Version,
+) -> Result<(E, Option<StoreCopy>), LogError> {
+    let copy = StoreCopy::temporary::<E>(layout)?;
     Ok((E::open(&copy.layout, acknowledged)?, Some(copy)))
 }
 
 /// How an engine is closed.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Closing {
-    /// After commits that all succeeded: leave as little as possible for the next start.
-    Tidy,
-    /// After an error, or when nothing was stored: leave the files as they are.
-    AsIs,
+pub enum CloseMode {
+    /// After successful commits: leave as little work as possible to the next startup.
+    Checkpoint,
+    /// After an error, or if nothing was stored: leave the files unchanged.
+    LeaveFiles,
 }

@@ -1,17 +1,15 @@
-//! What to do with files after a write or sync has failed.
+//! Repairs files after a failed write or sync.
 //!
-//! When a sync fails, Linux keeps the data in its cache and marks it clean: every reader sees it, the next
-//! sync succeeds, and the disk does not have it. A log that was opened on top of such data would acknowledge
-//! commits whose predecessors vanish with the power. So before the files are opened again, every byte is read
-//! twice, through the cache and past it. Where the two differ, the cached bytes, which are what was written
-//! last, are dropped from the cache and written again; then everything is synced and compared once more. The
-//! files are trusted only if the disk holds what readers see. The usual checks then decide whether they are
-//! an intact log.
+//! When a sync fails, Linux keeps the data in the page cache and marks it clean: readers see it, the next sync
+//! succeeds, and the disk does not have it. Commits on top of such data would be lost in a power cut. So before the
+//! files are reopened, every byte is read twice: through the cache and from the disk. Where the two differ, the cached
+//! bytes are the newer ones; they are dropped from the cache and written again. Then everything is synced and compared
+//! once more. The files are trusted only if the disk holds what readers see. The usual checks then decide whether they
+//! are an intact log.
 //!
-//! Dropping from the cache is necessary: on ext4 the block of a failed first write stays marked as never
-//! written while the cached page believes otherwise, so writing the page again succeeds, and the block still
-//! reads as zeros after the next mount. It is not sufficient: the kernel need not follow the advice. Hence
-//! the second comparison.
+//! Dropping the pages is necessary. On ext4, the block of a failed first write stays marked as unwritten while the page
+//! counts as written: writing the page again succeeds, and the block still reads as zeros after the next mount.
+//! Dropping is not sufficient, because the kernel may ignore the advice; hence the second comparison.
 
 use std::{
     fs::{self, File},
@@ -29,15 +27,15 @@ use rustix::{
 
 use crate::private_files::{self, create_file};
 
-/// How much is compared at a time.
+/// The number of bytes compared at a time.
 const BLOCK: usize = 1024 * 1024;
-/// Reading past the cache needs memory and offsets at multiples of the disk's block size; none is larger.
+/// Direct I/O needs memory and offsets aligned to the block size of the disk; none is larger than this.
 const ALIGNMENT: usize = 4_096;
 
-const TEXT: &str = "A write or sync failed: the files of this store may show data that the disk does not \
-                    have. They are compared with the disk before they are opened again.\n";
+const TEXT: &str = "A write or sync failed: the page cache may hold data of this store that the disk does not \
+                    have. petstore compares the files with the disk before it opens them.\n";
 
-/// Writes the marker that tells later starts not to trust the files. Succeeds only if the disk accepts writes.
+/// Writes the failed-sync marker. Succeeds only if the disk accepts writes.
 pub(super) fn write_marker(marker: &Path) -> io::Result<()> {
     let mut file = create_file(marker)?;
     file.write_all(TEXT.as_bytes())?;
@@ -47,12 +45,12 @@ pub(super) fn write_marker(marker: &Path) -> io::Result<()> {
 /// Writes the marker if the disk accepts writes.
 pub(super) fn write_marker_if_possible(marker: &Path) {
     if let Err(error) = write_marker(marker) {
-        tracing::debug!("could not write the failed-sync marker: {error}");
+        tracing::debug!(target: "petstore::storage", %error, "cannot write the failed-sync marker");
     }
 }
 
-/// Writes the marker if opening the log has failed because of the disk: the next start must not
-/// mistake its own sync, which may succeed, for the one that failed.
+/// Writes the marker if opening the log has failed because of the disk. A sync of the next startup may succeed, which
+/// proves nothing about the failed one.
 pub(super) fn write_marker_after(fault: Fault, marker: &Path) {
     match fault {
         Fault::WriteFailed | Fault::Full => write_marker_if_possible(marker),
@@ -70,7 +68,7 @@ pub(super) fn write_marker_after(fault: Fault, marker: &Path) {
     }
 }
 
-/// Makes the disk hold what readers of these files see, and proves it.
+/// Makes the disk hold what readers of these files see, and verifies it.
 pub(super) fn resolve(files: &[PathBuf]) -> io::Result<()> {
     files.iter().try_for_each(|path| bring_to_disk(path))
 }
@@ -82,11 +80,10 @@ pub(super) fn remove_marker(marker: &Path) -> io::Result<()> {
 
 fn bring_to_disk(path: &Path) -> io::Result<()> {
     let cached = private_files::open(path)?;
-    // Only what is clean can be compared and dropped. That this sync succeeds proves nothing about what
-    // failed before.
+    // Only clean pages can be compared and dropped. The success of this sync proves nothing about the failed one.
     cached.sync_all()?;
     let Some(disk) = open_past_cache(path)? else {
-        // Not every file system can be read past the cache. There the advice has to do.
+        // Some file systems do not support direct I/O; there, only the advice is possible.
         return Ok(fadvise(&cached, 0, None, Advice::DontNeed)?);
     };
     let mut differences = 0;
@@ -98,7 +95,11 @@ fn bring_to_disk(path: &Path) -> io::Result<()> {
     if differences == 0 {
         return Ok(());
     }
-    tracing::warn!("{differences} blocks of {} had not reached the disk: wrote them again", path.display());
+    tracing::warn!(
+        target: "petstore::storage",
+        file = %path.display(), blocks = differences,
+        "rewrote blocks that had not reached the disk"
+    );
     cached.sync_all()?;
     compare(&cached, &disk, |offset, _| {
         let what = format!("the data from byte {offset} of {} on does not reach the disk", path.display());
@@ -106,7 +107,7 @@ fn bring_to_disk(path: &Path) -> io::Result<()> {
     })
 }
 
-/// Opens the file for reading from the disk itself, if the file system can do that.
+/// Opens the file for direct I/O; `None` if the file system does not support it.
 fn open_past_cache(path: &Path) -> io::Result<Option<File>> {
     let tried = private_files::open_past_cache(path).and_then(|file| {
         read_block(&file, aligned(&mut vec![0; 2 * ALIGNMENT]), 0)?;
@@ -121,7 +122,7 @@ fn open_past_cache(path: &Path) -> io::Result<Option<File>> {
     }
 }
 
-/// Calls `differs` with the place and the cached bytes of every block that the disk holds otherwise.
+/// Calls `differs` with the offset and the cached bytes of every block that differs on the disk.
 fn compare(
     cached: &File,
     disk: &File,
@@ -144,17 +145,17 @@ fn compare(
     }
 }
 
-/// The part of the buffer that starts where reading past the cache needs it to; one alignment shorter.
+/// The aligned part of the buffer, which is one alignment shorter.
 fn aligned(buffer: &mut [u8]) -> &mut [u8] {
     let start = buffer.as_ptr().align_offset(ALIGNMENT);
     let len = buffer.len() - ALIGNMENT;
     &mut buffer[start..start + len]
 }
 
-/// Fills the block as far as the file goes.
+/// Fills the block, or as much of it as the file has.
 fn read_block(file: &File, block: &mut [u8], offset: u64) -> io::Result<usize> {
     let mut len = 0;
-    // A read that ends between two multiples was the end; past the cache nothing can be asked for from there.
+    // An unaligned read was the last one: direct I/O cannot continue from there.
     while len < block.len() && len.is_multiple_of(ALIGNMENT) {
         match file.read_at(&mut block[len..], offset + len as u64) {
             Ok(0) => break,

@@ -1,11 +1,10 @@
-//! The high-water mark of an embedded log: how far the log is known to reach, in a small file beside it.
+//! The high-water mark of an embedded log: the version that the log must reach, in a small file next to it.
 //!
-//! Checksums and contiguous positions cannot show that the end of a log is missing. The mark can: it is
-//! written after each commit is durable and before the commit is acknowledged, so a log that ends before its
-//! mark has lost something.
+//! Checksums and contiguous positions cannot reveal a missing end of the log. The mark can: it is written after each
+//! commit is durable and before the commit is acknowledged, so a log that ends before its mark has lost commits.
 //!
-//! The file holds two slots. Between two syncs only one of them is written, so the other always holds a mark
-//! that reached the disk completely: a torn write loses the marks of the last second, never the whole mark.
+//! The file holds two slots. Between two syncs only one of them is written, so the other always holds a synced mark: a
+//! torn write loses the marks of the last second, never the whole mark.
 
 use std::{fs::File, io, os::unix::fs::FileExt as _, path::Path};
 
@@ -14,7 +13,7 @@ use uuid::Uuid;
 
 use crate::private_files;
 
-/// Checks that a log which ends at `head`, and holds `found` at the position of the mark, has lost nothing.
+/// Checks that a log that ends at `head`, and holds `found` at the position of the mark, has lost nothing.
 pub(crate) fn check_nothing_is_lost(
     mark: Version,
     head: Position,
@@ -41,12 +40,12 @@ pub(crate) fn check_nothing_is_lost(
 pub(super) struct HighWaterMark {
     file: File,
     mark: Version,
-    /// The slot to write to; the other one is on disk.
+    /// The slot to write to; the other one is synced.
     slot: usize,
     synced: bool,
 }
 
-/// Slots lie on pages of their own, so that no write can touch both.
+/// Slots lie on separate pages, so that no write can touch both.
 const SLOT_DISTANCE: u64 = 4_096;
 const SLOTS: usize = 2;
 const BOTH_DAMAGED: &str = "is damaged in both of its slots";
@@ -54,7 +53,7 @@ const MAGIC: &[u8; 8] = b"petmark1";
 const SLOT_LEN: usize = MAGIC.len() + 8 + 16 + 4;
 
 impl HighWaterMark {
-    /// Creates the mark of an empty log, whole or not at all.
+    /// Creates the mark of an empty log, atomically.
     pub(super) fn create(path: &Path) -> io::Result<Self> {
         let file = private_files::replace_with(path, |file| {
             (0..SLOTS).try_for_each(|slot| write_slot(file, slot, Version::START))
@@ -62,22 +61,22 @@ impl HighWaterMark {
         Ok(Self { file, mark: Version::START, slot: 0, synced: true })
     }
 
-    /// Opens the mark; `None` if there is none.
+    /// Opens the mark, or returns `None` if it does not exist.
     pub(super) fn open(path: &Path) -> Result<Option<Self>, LogError> {
         let Some(file) = opened(path, private_files::open(path))? else { return Ok(None) };
-        // The process before this one may have ended before it could sync.
+        // The previous process may have ended before it synced.
         file.sync_data().map_err(|error| cannot_open(path, &error))?;
         let (slot, mark) = newest(&file).ok_or_else(|| end_unknown(path, BOTH_DAMAGED))?;
         Ok(Some(Self { file, mark, slot: SLOTS - 1 - slot, synced: true }))
     }
 
-    /// Reads the mark of a store that is only looked at; `None` if there is none.
+    /// Reads the mark without opening it for writing, or returns `None` if it does not exist.
     pub(super) fn read(path: &Path) -> Result<Option<Version>, LogError> {
         let Some(file) = opened(path, private_files::open_to_read(path))? else { return Ok(None) };
         newest(&file).map(|(_, mark)| Some(mark)).ok_or_else(|| end_unknown(path, BOTH_DAMAGED))
     }
 
-    /// How far the log is known to reach.
+    /// The version that the log must reach.
     pub(super) fn mark(&self) -> Version {
         self.mark
     }
@@ -87,19 +86,19 @@ impl HighWaterMark {
         &self.file
     }
 
-    /// Whether the mark would survive a power cut as it is.
+    /// Whether the mark would survive a power cut.
     pub(super) fn is_synced(&self) -> bool {
         self.synced
     }
 
-    /// Notes that the log reaches `mark`. Survives the process; [`sync`](Self::sync) makes it survive more.
+    /// Raises the mark. The new mark survives the process; [`sync`](Self::sync) makes it survive a power cut.
     pub(super) fn raise(&mut self, mark: Version) -> io::Result<()> {
         self.mark = mark;
         self.synced = false;
         write_slot(&self.file, self.slot, mark)
     }
 
-    /// Brings the mark to the disk. From now on the other slot is written.
+    /// Syncs the mark, and switches to the other slot.
     pub(super) fn sync(&mut self) -> io::Result<()> {
         if !self.synced {
             self.file.sync_data()?;
@@ -109,8 +108,8 @@ impl HighWaterMark {
         Ok(())
     }
 
-    /// Writes the mark into both slots, so that it survives the loss of either: at a clean end, and after a
-    /// failed sync, which may have left the cache and the disk at odds.
+    /// Writes and syncs the mark in both slots, so that it survives the loss of either. Called at a clean stop and
+    /// after a failed sync, when the cache and the disk may differ.
     pub(super) fn settle(&mut self) -> io::Result<()> {
         for _ in 0..SLOTS {
             self.raise(self.mark)?;
@@ -120,7 +119,7 @@ impl HighWaterMark {
     }
 }
 
-/// A log that holds something has lost its mark.
+/// The error that a log exists without its mark.
 pub(super) fn missing(path: &Path) -> LogError {
     end_unknown(path, "is missing")
 }

@@ -1,4 +1,4 @@
-//! What a file system error means for the log, and how to get an error instead of a signal.
+//! Maps file system errors to errors of the log, and file-size signals to errors.
 
 use std::io;
 
@@ -9,7 +9,7 @@ use tokio::{
     signal::unix::{SignalKind, signal},
 };
 
-/// Turns an error of the system while it was `doing` something into one of the log.
+/// Maps a system error that occurred while `doing` something.
 pub fn io_error(doing: &str) -> impl Fn(io::Error) -> LogError {
     move |error| {
         let (fault, what_to_do) = match error.kind() {
@@ -17,7 +17,7 @@ pub fn io_error(doing: &str) -> impl Fn(io::Error) -> LogError {
                 (Fault::Full, "the disk is full; free some space")
             }
             io::ErrorKind::FileTooLarge => {
-                (Fault::WriteFailed, "a limit on file sizes is in force; raise it (ulimit -f)")
+                (Fault::WriteFailed, "the process has reached its file size limit; raise it (ulimit -f)")
             }
             io::ErrorKind::PermissionDenied => (
                 Fault::WriteFailed,
@@ -29,14 +29,17 @@ pub fn io_error(doing: &str) -> impl Fn(io::Error) -> LogError {
     }
 }
 
-/// A file-size limit sends a signal that ends the process. With a handler in place the write fails instead,
-/// and a failed write is something the log can deal with. Without an async runtime nothing is done: offline
-/// tools may end.
+/// Makes a write beyond the file-size limit fail instead of killing the process with SIGXFSZ. The log handles a failed
+/// write. Does nothing without an async runtime: offline tools may be killed.
 pub(super) fn survive_the_file_size_limit() {
     if Handle::try_current().is_ok() {
-        // The handler stays for as long as the process runs, though nobody listens.
+        // The handler stays installed for the lifetime of the process.
         if let Err(error) = signal(SignalKind::from_raw(Signal::XFSZ.as_raw())) {
-            tracing::warn!("a file-size limit would end this process: {error}");
+            tracing::warn!(
+                target: "petstore::storage",
+                %error,
+                "cannot handle SIGXFSZ; a file-size limit would kill this process"
+            );
         }
     }
 }

@@ -1,5 +1,4 @@
-//! Where the files of a store are, who may read them, and the lock that lets only one process at a time open
-//! it.
+//! The paths of a store's files, their permissions, and the lock that allows one process at a time.
 
 use std::{
     fs::{File, Permissions, TryLockError},
@@ -11,38 +10,38 @@ use std::{
 use application::ports::{Fault, LogError};
 
 use crate::private_files::{
-    FILE_MODE, beside, create_directories, directory_of, open_or_create, open_to_read, sync_directory,
+    FILE_MODE, create_directories, directory_of, open_or_create, open_to_read, sync_directory, with_suffix,
 };
 
-/// Where a store keeps what.
+/// The paths of a store.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Layout {
-    /// What the operator calls the store: a directory or a file.
+    /// The path that the operator has named: a directory or a file.
     pub path: PathBuf,
     /// The directory that holds the files.
     pub directory: PathBuf,
-    /// Held by the process that has the store open.
+    /// Locked by the process that has the store open.
     pub(super) lock: PathBuf,
-    /// How far the log is known to reach.
+    /// The high-water mark.
     pub(super) mark: PathBuf,
-    /// Space that is given back when the disk is full.
+    /// Reserved space, which is released when the disk is full.
     pub(super) ballast: PathBuf,
-    /// Exists while the files may show data that the disk does not have.
+    /// The failed-sync marker: exists while the page cache may hold data that the disk does not.
     pub(super) not_synced: PathBuf,
 }
 
 impl Layout {
-    /// A store that has a directory to itself.
+    /// A store in a separate directory.
     pub fn in_directory(path: &Path) -> Self {
         Self::new(path, path, |name| path.join(name))
     }
 
-    /// A store in one file, with the others beside it. If the operator names a link, they are beside the file that it
-    /// leads to: whatever the file is called, one process at a time opens it.
-    pub fn beside_file(path: &Path) -> Self {
+    /// A store in one file, with its other files next to it. A link is resolved first, so that every path to the file
+    /// leads to the same lock.
+    pub fn next_to_file(path: &Path) -> Self {
         let resolved = if path.is_symlink() { path.canonicalize().ok() } else { None };
         let path = resolved.as_deref().unwrap_or(path);
-        Self::new(path, directory_of(path), |name| beside(path, &format!(".{name}")))
+        Self::new(path, directory_of(path), |name| with_suffix(path, &format!(".{name}")))
     }
 
     fn new(path: &Path, directory: &Path, file: impl Fn(&str) -> PathBuf) -> Self {
@@ -56,17 +55,17 @@ impl Layout {
         }
     }
 
-    /// Whether this or an earlier process has left the failed-sync marker.
-    pub fn is_in_doubt(&self) -> bool {
+    /// Whether the failed-sync marker exists.
+    pub fn has_failed_sync_marker(&self) -> bool {
         self.not_synced.symlink_metadata().is_ok()
     }
 
-    /// A file of the engine whose name is that of the store with something added.
-    pub fn beside(&self, ending: &str) -> PathBuf {
-        beside(&self.path, ending)
+    /// The path of the store with a suffix.
+    pub fn with_suffix(&self, ending: &str) -> PathBuf {
+        with_suffix(&self.path, ending)
     }
 
-    /// Refuses a file where a directory is expected, and the other way round.
+    /// Rejects a file where a directory is expected, and vice versa.
     pub(super) fn check_kind(&self) -> Result<(), LogError> {
         let Ok(about) = self.path.metadata() else { return Ok(()) };
         let (fits, kind) = if self.path == self.directory {
@@ -81,7 +80,7 @@ impl Layout {
         Err(LogError::new(Fault::CannotOpen, detail))
     }
 
-    /// Creates the directory if it is missing, and keeps other processes out until the file is dropped.
+    /// Creates the directory if it is missing, and takes the exclusive lock. Dropping the file releases the lock.
     pub(super) fn lock(&self) -> Result<File, LogError> {
         let lock = create_directories(&self.directory).and_then(|()| open_or_create(&self.lock));
         let lock = lock.map_err(|error| self.not_writable(&error))?;
@@ -92,9 +91,9 @@ impl Layout {
         }
     }
 
-    /// Keeps processes out that write until the file is dropped, and changes nothing. Without a lock that can be read
-    /// nobody has the store open, or nobody can tell.
-    pub(super) fn share(&self) -> Result<Option<File>, LogError> {
+    /// Takes a shared lock, which excludes processes that write. Changes nothing. Without a readable lock file, either
+    /// no process has the store open, or this process cannot find out.
+    pub(super) fn lock_shared(&self) -> Result<Option<File>, LogError> {
         let Ok(lock) = open_to_read(&self.lock) else { return Ok(None) };
         match lock.try_lock_shared() {
             Err(TryLockError::WouldBlock) => Err(self.in_use()),
@@ -102,29 +101,29 @@ impl Layout {
         }
     }
 
-    /// There is no store at the path.
+    /// The error that no store exists at the path.
     pub(super) fn missing(&self) -> LogError {
-        let detail = format!("there is no store at {}; check the path", self.path.display());
+        let detail = format!("no store at {}; check the path", self.path.display());
         LogError::new(Fault::CannotOpen, detail)
     }
 
-    /// The store cannot be opened, and why.
-    pub(super) fn refused(&self, why: &str) -> LogError {
+    /// The error that the store cannot be opened, with the reason.
+    pub(super) fn rejected(&self, why: &str) -> LogError {
         LogError::new(Fault::CannotOpen, format!("the store {} {why}", self.path.display()))
     }
 
     fn in_use(&self) -> LogError {
-        self.refused("is in use by another process; stop that process or choose another path")
+        self.rejected("is in use by another process; stop that process or choose another path")
     }
 
     fn not_writable(&self, error: &io::Error) -> LogError {
-        self.refused(&format!(
+        self.rejected(&format!(
             "cannot be written to ({error}); make it and its directory writable for this user, or choose another path"
         ))
     }
 }
 
-/// Closes files to every other user, and brings them and the names in their directory to the disk.
+/// Makes files private to their owner, and syncs them and their directory.
 pub fn sync_files(directory: &Path, files: &[PathBuf]) -> io::Result<()> {
     for path in files {
         let file = open_to_read(path)?;

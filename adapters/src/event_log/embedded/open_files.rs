@@ -1,11 +1,10 @@
-//! Whether the paths of a store still lead to the files that are open.
+//! Detects open files that were deleted, moved or replaced.
 //!
-//! A process can go on writing to files that were deleted, moved or replaced, and every sync succeeds; the
-//! next start finds none of those writes. So before a commit is acknowledged, device and inode of the files
-//! that hold it are looked up by path and compared with those of the open files. The inode of an open file is
-//! never given to another one.
+//! A process can keep writing to a deleted file, and every sync succeeds, but those writes are lost when the process
+//! ends. So before a commit is acknowledged, the device and inode of its files are looked up by path and compared with
+//! those of the open files. The kernel does not reuse the inode of an open file.
 //!
-//! The two or three lookups take less than 2 µs per commit on an idle core; a sync takes hundreds.
+//! The two or three lookups take less than 2 µs per commit on an idle core; a sync takes hundreds of microseconds.
 
 use std::{
     fs::{File, Metadata},
@@ -18,23 +17,23 @@ use application::ports::{Fault, LogError};
 
 use super::io_error::io_error;
 
-/// The files without which the log is lost, by path.
+/// The files that hold the log, by path.
 #[derive(Debug, Default)]
-pub(super) struct OpenFiles(Vec<(PathBuf, Identity)>);
+pub(super) struct OpenFiles(Vec<(PathBuf, FileId)>);
 
-/// Device and inode, which tell open files apart, whatever they are called.
-type Identity = (u64, u64);
+/// Device and inode of a file.
+type FileId = (u64, u64);
 
 impl OpenFiles {
-    /// The open mark, and the files that an engine has just opened. SQLite's files may not be opened a second time, so
-    /// those of the engine are looked up by path.
+    /// Records the identity of the open mark and of the files that an engine has just opened. The files of the engine
+    /// are looked up by path, because SQLite's files must not be opened a second time.
     pub(super) fn new(mark: (&Path, &File), records: Vec<PathBuf>) -> Result<Self, LogError> {
         let (mark_path, mark) = mark;
         let mark = mark.metadata().map_err(io_error("looking up the high-water mark"))?;
-        let mut files = vec![(mark_path.to_path_buf(), identity(&mark))];
+        let mut files = vec![(mark_path.to_path_buf(), file_id(&mark))];
         for path in records {
-            let identity = look_up(&path)?.ok_or_else(|| gone(&path))?;
-            files.push((path, identity));
+            let file_id = look_up(&path)?.ok_or_else(|| file_missing(&path))?;
+            files.push((path, file_id));
         }
         let files = Self(files);
         files.check()?;
@@ -43,19 +42,19 @@ impl OpenFiles {
 
     /// Fails with [`Fault::FilesMissing`] if one of the files is no longer at its path.
     pub(super) fn check(&self) -> Result<(), LogError> {
-        for (path, identity) in &self.0 {
-            if look_up(path)? != Some(*identity) {
-                return Err(gone(path));
+        for (path, file_id) in &self.0 {
+            if look_up(path)? != Some(*file_id) {
+                return Err(file_missing(path));
             }
         }
         Ok(())
     }
 }
 
-/// The file at the path, if there is one.
-fn look_up(path: &Path) -> Result<Option<Identity>, LogError> {
+/// The identity of the file at `path`, if it exists.
+fn look_up(path: &Path) -> Result<Option<FileId>, LogError> {
     match path.metadata() {
-        Ok(about) => Ok(Some(identity(&about))),
+        Ok(about) => Ok(Some(file_id(&about))),
         Err(error) if matches!(error.kind(), io::ErrorKind::NotFound | io::ErrorKind::NotADirectory) => {
             Ok(None)
         }
@@ -63,15 +62,14 @@ fn look_up(path: &Path) -> Result<Option<Identity>, LogError> {
     }
 }
 
-fn identity(about: &Metadata) -> Identity {
+fn file_id(about: &Metadata) -> FileId {
     (about.dev(), about.ino())
 }
 
-fn gone(path: &Path) -> LogError {
+fn file_missing(path: &Path) -> LogError {
     let detail = format!(
-        "the file {} was deleted, moved or replaced while the store was open, so nothing more is written; this process \
-         still serves the pets that were acknowledged: read them before you stop it, restore the store from a backup, \
-         and start the service again",
+        "the file {} was deleted, moved or replaced while the store was open; writes have stopped, and reads continue from \
+         memory: save the pets through the API before you stop the service, then restore the store from a backup",
         path.display()
     );
     LogError::new(Fault::FilesMissing, detail)

@@ -1,12 +1,11 @@
-//! From a path to an open log, at the start and after an error: the log is neither served nor changed before
-//! it is known to be complete.
+//! Opens a log, at startup and after an error. The log is neither served nor changed before it is known to be complete.
 
 use std::{fs::File, path::Path};
 
 use application::ports::{LogError, Version};
 
 use super::{
-    engine::{Closing, Engine},
+    engine::{CloseMode, Engine},
     failed_sync,
     high_water_mark::{self, HighWaterMark},
     io_error::io_error,
@@ -16,84 +15,89 @@ use super::{
 };
 use crate::private_files::sync_directory;
 
-/// A store that this process has to itself, as long as it holds the lock.
-pub(super) struct Store {
+/// A store that this process has locked.
+pub(super) struct LockedStore {
     pub(super) layout: Layout,
     pub(super) mark: HighWaterMark,
-    /// Whether it was created just now.
+    /// Whether this process has created it.
     pub(super) is_new: bool,
     _lock: File,
 }
 
-/// An engine whose log has lost nothing.
-pub(super) struct Opened<E> {
+/// An engine whose log is complete.
+pub(super) struct OpenedEngine<E> {
     pub(super) engine: E,
     pub(super) last: Version,
     pub(super) files: OpenFiles,
 }
 
-/// Takes the lock and opens the mark. The mark is created before anything else, so a log without a mark has lost it.
-pub(super) fn open_store<E: Engine>(path: &Path) -> Result<Store, LogError> {
+/// Takes the lock and opens the high-water mark. The mark is the first file to be created, so a log without a mark has
+/// lost it.
+pub(super) fn open_store<E: Engine>(path: &Path) -> Result<LockedStore, LogError> {
     let layout = E::layout(path);
     layout.check_kind()?;
     let exists = || {
-        // Before the engine looks for itself: it may follow links.
-        E::files(&layout).map_err(|error| layout.refused(&format!("cannot be opened ({error})")))?;
+        // Checked first, because the engine may follow links.
+        E::files(&layout).map_err(|error| layout.rejected(&format!("cannot be opened ({error})")))?;
         panics::reading("looking for the log", || E::exists(&layout))
     };
     if layout.path.is_file() && !layout.lock.exists() {
-        // A file of another kind is refused before a lock is left beside it.
+        // Reject another kind of file before creating a lock file next to it.
         exists()?;
     }
     let lock = layout.lock()?;
-    E::files(&layout).map_err(|error| layout.refused(&format!("cannot be opened ({error})")))?;
+    E::files(&layout).map_err(|error| layout.rejected(&format!("cannot be opened ({error})")))?;
     let (mark, is_new) = match HighWaterMark::open(&layout.mark)? {
         Some(mark) => (mark, false),
         None if exists()? => return Err(high_water_mark::missing(&layout.mark)),
         None => (HighWaterMark::create(&layout.mark).map_err(io_error("creating the store"))?, true),
     };
-    Ok(Store { layout, mark, is_new, _lock: lock })
+    Ok(LockedStore { layout, mark, is_new, _lock: lock })
 }
 
-/// Opens the engine once everything in it is durable and nothing is missing. No other engine may be open on the files.
+/// Opens the engine, and checks that its log is durable and complete. No other engine may have the files open.
 ///
-/// After a failed write or sync the files are first compared with the disk: a commit that is stored on top of data
-/// which only the cache has would be lost with it.
-pub(super) fn open_engine<E: Engine>(store: &Store) -> Result<Opened<E>, LogError> {
+/// After a failed write or sync, the files are first compared with the disk. A commit on top of data that exists only
+/// in the page cache would be lost together with that data.
+pub(super) fn open_engine<E: Engine>(store: &LockedStore) -> Result<OpenedEngine<E>, LogError> {
     let not_synced = &store.layout.not_synced;
     try_to_open(store).inspect_err(|error| failed_sync::write_marker_after(error.fault, not_synced))
 }
 
-fn try_to_open<E: Engine>(Store { layout, mark, .. }: &Store) -> Result<Opened<E>, LogError> {
+fn try_to_open<E: Engine>(
+    LockedStore { layout, mark, .. }: &LockedStore,
+) -> Result<OpenedEngine<E>, LogError> {
     let not_synced = io_error("writing the log to the disk");
     space::make_room_to_open(&layout.directory, &layout.ballast);
-    let distrusted = layout.is_in_doubt();
-    if distrusted {
+    let has_failed_sync = layout.has_failed_sync_marker();
+    if has_failed_sync {
         E::files(layout).and_then(|files| failed_sync::resolve(&files)).map_err(&not_synced)?;
     }
-    // A process that was killed may have left its last writes in the cache of the system.
+    // The last writes of a killed process may still be in the page cache.
     E::files(layout).and_then(|files| sync_files(&layout.directory, &files)).map_err(&not_synced)?;
     let doing = format!("opening the store {}", layout.path.display());
     let engine = panics::reading(&doing, || E::open(layout, mark.mark()))?;
     let checked = check(&engine, mark.mark()).and_then(|last| {
         panics::writing("preparing the log", || engine.prepare(layout))?;
         sync_directory(&layout.directory).map_err(&not_synced)?;
-        if distrusted {
+        if has_failed_sync {
             failed_sync::remove_marker(&layout.not_synced).map_err(&not_synced)?;
         }
         let files = OpenFiles::new((&layout.mark, mark.file()), E::record_files(layout))?;
         Ok((last, files))
     });
     match checked {
-        Ok((last, files)) => Ok(Opened { engine, last, files }),
+        Ok((last, files)) => Ok(OpenedEngine { engine, last, files }),
         Err(error) => {
-            close(engine, Closing::AsIs).unwrap_or_else(|error| tracing::debug!("{error}"));
+            close(engine, CloseMode::LeaveFiles).unwrap_or_else(
+                |error| tracing::debug!(target: "petstore::storage", %error, "cannot close a failed engine"),
+            );
             Err(error)
         }
     }
 }
 
-/// The last commit, once nothing is missing that was acknowledged.
+/// Returns the last commit, if no acknowledged commit is missing.
 pub(crate) fn check<E: Engine>(engine: &E, acknowledged: Version) -> Result<Version, LogError> {
     let (last, found) = panics::reading("reading the end of the log", || {
         Ok((engine.last()?, engine.commit_at(acknowledged.position)?))
@@ -102,7 +106,7 @@ pub(crate) fn check<E: Engine>(engine: &E, acknowledged: Version) -> Result<Vers
     Ok(last)
 }
 
-/// Closes an engine, which may panic while it is dropped.
-pub(crate) fn close<E: Engine>(engine: E, closing: Closing) -> Result<(), LogError> {
-    panics::writing("closing the log", || engine.close(closing))
+/// Closes an engine. A panic while it is dropped becomes an error.
+pub(crate) fn close<E: Engine>(engine: E, mode: CloseMode) -> Result<(), LogError> {
+    panics::writing("closing the log", || engine.close(mode))
 }

@@ -1,4 +1,4 @@
-//! Panics of an engine become errors: one sentence, never a dead thread and never noise for users.
+//! Turns panics of an engine into errors of one sentence.
 
 use std::{
     any::Any,
@@ -13,15 +13,14 @@ thread_local! {
     static CATCHING: Cell<bool> = const { Cell::new(false) };
 }
 
-/// Calls an engine that reads or opens its files. What makes it panic is nearly always a file that does not hold what
-/// was written.
+/// Calls an engine that reads or opens its files. A panic then almost always means damaged files.
 pub(crate) fn reading<T>(doing: &str, call: impl FnOnce() -> Result<T, LogError>) -> Result<T, LogError> {
     let what_to_do = "its files are probably damaged; restore the store from a backup, or salvage what is left into a \
                       new one";
     catch(doing, Fault::Damaged, what_to_do, call)
 }
 
-/// Calls an engine that writes or syncs its files. Whether they are sound shows when they are opened again.
+/// Calls an engine that writes or syncs its files. Reopening shows whether they are intact.
 pub(crate) fn writing<T>(doing: &str, call: impl FnOnce() -> Result<T, LogError>) -> Result<T, LogError> {
     catch(doing, Fault::WriteFailed, "check the disk", call)
 }
@@ -34,7 +33,7 @@ fn catch<T>(
 ) -> Result<T, LogError> {
     silence();
     let outer = CATCHING.replace(true);
-    // Whatever the panic left half done goes with the engine, which is closed and opened again.
+    // Unwind-safe, because the engine is closed and reopened after a panic.
     let outcome = panic::catch_unwind(AssertUnwindSafe(call));
     CATCHING.set(outer);
     outcome.unwrap_or_else(|panic| {
@@ -44,13 +43,13 @@ fn catch<T>(
     })
 }
 
-/// What a panic says of itself.
+/// The message of a panic, in one line.
 pub(super) fn message(panic: &(dyn Any + Send)) -> String {
     let message = panic.downcast_ref::<String>().map(String::as_str);
     one_line(message.or_else(|| panic.downcast_ref::<&str>().copied()).unwrap_or("no message"))
 }
 
-/// Messages of engines run over several lines and may hold whole buffers.
+/// Shortens a message to one line. Messages of engines can have several lines and hold whole buffers.
 pub(crate) fn one_line(text: &str) -> String {
     const WORDS_MAX: usize = 20;
     text.split_whitespace().take(WORDS_MAX).collect::<Vec<_>>().join(" ")
@@ -61,12 +60,12 @@ fn silence() {
     SILENCED.call_once(|| silence_panics(|| CATCHING.get()));
 }
 
-/// Keeps panics that somebody catches out of the standard error stream. All others are reported as before.
+/// Suppresses the report of panics that are caught. Other panics are reported as before.
 pub(crate) fn silence_panics(caught: impl Fn() -> bool + Send + Sync + 'static) {
     let report = panic::take_hook();
     panic::set_hook(Box::new(move |panic| {
         if caught() {
-            tracing::debug!("the storage engine panicked: {panic}");
+            tracing::debug!(target: "petstore::storage", %panic, "storage engine panicked");
         } else {
             report(panic);
         }

@@ -1,5 +1,5 @@
-//! A log that is only read. Nothing in its files is changed, so it works where nothing can be written, and root leaves no
-//! files behind in a store that belongs to another user.
+//! A read-only log. It changes no files, so it works on a read-only disk, and root leaves no files in the store of
+//! another user.
 
 use std::{fmt, fs::File, path::Path, sync::Arc, time::Duration};
 
@@ -8,8 +8,8 @@ use async_trait::async_trait;
 use tokio::task;
 
 use super::{
-    copy::Copy,
-    engine::{Closing, Engine},
+    copy::StoreCopy,
+    engine::{CloseMode, Engine},
     high_water_mark::{self, HighWaterMark},
     opening::{check, close},
     panics,
@@ -17,34 +17,34 @@ use super::{
     shared,
 };
 
-/// A store that nobody can open to write to it for as long as this is held.
+/// A store opened read-only. While it is held, no process can open the store for writing.
 pub struct ReadOnlyLog {
-    source: Arc<Source>,
+    source: Arc<RecordSource>,
     head: Position,
     durability: Durability,
 }
 
-/// What the records are read from. They are dropped before the copy is.
-pub(super) struct Source {
+/// The source of the records. Fields are dropped in order: the records before the copy.
+pub(super) struct RecordSource {
     pub(super) records: Box<dyn Records>,
-    pub(super) _copy: Option<Copy>,
-    /// Missing where there is no lock to hold.
+    pub(super) _copy: Option<StoreCopy>,
+    /// `None` if the store has no lock file.
     pub(super) _lock: Option<File>,
 }
 
 impl ReadOnlyLog {
-    pub(super) fn new(source: Source, head: Position, durability: Durability) -> Self {
+    pub(super) fn new(source: RecordSource, head: Position, durability: Durability) -> Self {
         Self { source: source.into(), head, durability }
     }
 
-    /// Opens the store at `path`, which has lost nothing. Blocks while it does so.
+    /// Opens the store at `path`, and checks that it is complete. Blocks.
     pub(super) fn open<E: Engine>(path: &Path) -> Result<Self, LogError> {
         let layout = E::layout(path);
         layout.check_kind()?;
-        let lock = layout.share()?;
-        // Before the engine looks for itself: it may follow links.
+        let lock = layout.lock_shared()?;
+        // Checked first, because the engine may follow links.
         let files =
-            E::files(&layout).map_err(|error| layout.refused(&format!("cannot be opened ({error})")))?;
+            E::files(&layout).map_err(|error| layout.rejected(&format!("cannot be opened ({error})")))?;
         let mark = HighWaterMark::read(&layout.mark)?;
         if mark.is_none() && files.is_empty() {
             return Err(layout.missing());
@@ -57,11 +57,12 @@ impl ReadOnlyLog {
         match last {
             Ok(last) => {
                 let durability = shared::durability_of(&engine, &layout);
-                let source = Source { records: Box::new(engine), _copy: copy, _lock: lock };
+                let source = RecordSource { records: Box::new(engine), _copy: copy, _lock: lock };
                 Ok(Self::new(source, last.position, durability))
             }
             Err(error) => {
-                close(engine, Closing::AsIs).unwrap_or_else(|error| tracing::debug!("{error}"));
+                close(engine, CloseMode::LeaveFiles)
+                    .unwrap_or_else(|error| tracing::debug!(target: "petstore::storage", %error, "cannot close a failed engine"));
                 Err(error)
             }
         }

@@ -1,4 +1,4 @@
-//! Reading records in order, whatever they are read from.
+//! Reads records in order, from an engine or from salvaged files.
 
 use std::ops::ControlFlow;
 
@@ -6,17 +6,17 @@ use application::ports::{Fault, LogError, Position, ReadBound, StoredRecord};
 
 use super::panics;
 
-/// Takes one record after another, until it has enough.
+/// Receives one record after another. Breaks to stop.
 pub type Visit<'a> = dyn FnMut(StoredRecord) -> ControlFlow<()> + 'a;
 
-/// Something that holds records.
+/// A source of records.
 pub trait Records: Send + Sync + 'static {
-    /// Hands the records after `after` up to `last`, which exists, to `visit`, oldest first, until it breaks.
+    /// Passes the records after `after` up to `last`, which exists, to `visit`, oldest first, until it breaks.
     fn visit(&self, after: Position, last: Position, visit: &mut Visit<'_>) -> Result<(), LogError>;
 }
 
-/// Records after `after` up to `last`, without a gap and within `bound`. What precedes an error is returned first; the
-/// next read finds the error again.
+/// Returns the records after `after` up to `last`, without gaps and within `bound`. The records before an error are
+/// returned first; the next read returns the error.
 pub(crate) fn read_within(
     records: &dyn Records,
     after: Position,
@@ -47,12 +47,12 @@ pub(crate) fn read_within(
     match visited {
         _ if !found.is_empty() => Ok(found),
         Err(error) => Err(error),
-        // A damaged page may hide records, and then nothing else tells that they are missing.
+        // A damaged page can hide records without an error.
         Ok(()) => Err(damaged(next, "it is missing")),
     }
 }
 
-/// What is wrong with the record at `position`.
+/// The error that the record at `position` is damaged.
 pub fn damaged(position: Position, what: &str) -> LogError {
     let detail = format!(
         "the record at position {position} is damaged: {what}; restore the store from a backup, or salvage what is \

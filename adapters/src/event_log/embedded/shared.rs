@@ -1,5 +1,5 @@
-//! What the thread that owns an engine shares with all others: the engine to read from, how far it is
-//! durable, and why it cannot be written to, if so.
+//! The state that the log thread shares with other threads: the engine for reads, the durable head, and the reason why
+//! writes are rejected.
 
 use std::sync::Arc;
 
@@ -15,34 +15,34 @@ use super::{engine::Engine, layout::Layout, reading::read_within};
 const PROMISE: &str = "every acknowledged commit is on this machine's disk: it survives kill -9 and power cuts, \
                        provided that the disk keeps what it reports as synced";
 
-/// What an engine promises of a store.
+/// Describes the durability of a store.
 pub(super) fn durability_of<E: Engine>(engine: &E, layout: &Layout) -> Durability {
     let store = ("store", layout.path.display().to_string());
     let mark = ("high-water mark", "written with every commit, synced every second".to_owned());
-    let facts = engine.facts().into_iter().chain([store, mark]);
+    let settings = engine.durability_settings().into_iter().chain([store, mark]);
     Durability {
         engine: E::NAME,
         level: DurabilityLevel::Synced,
         promise: PROMISE.into(),
-        facts: facts.map(|(setting, value)| (setting.to_owned(), value)).collect(),
+        settings: settings.map(|(setting, value)| (setting.to_owned(), value)).collect(),
     }
 }
 
-/// What other threads may look at.
-pub(super) struct Shared<E> {
-    /// `None` while the log is being opened again.
+/// The shared state.
+pub(super) struct SharedEngine<E> {
+    /// `None` while the log is being reopened.
     pub(super) engine: RwLock<Option<E>>,
     /// The last position that is durable.
     pub(super) head: watch::Sender<Position>,
-    /// Why nothing can be written, if so.
+    /// The reason why writes are rejected, if they are.
     pub(super) closed: RwLock<Option<LogError>>,
     pub(super) durability: Durability,
     pub(super) sync_micros: Arc<Histogram>,
-    /// As they were measured last.
+    /// The latest measurements.
     pub(super) storage_stats: RwLock<StorageStats>,
 }
 
-impl<E: Engine> Shared<E> {
+impl<E: Engine> SharedEngine<E> {
     pub(super) fn new(engine: E, layout: &Layout, head: Position) -> Self {
         let durability = durability_of(&engine, layout);
         let engine = RwLock::new(Some(engine));
@@ -57,10 +57,10 @@ impl<E: Engine> Shared<E> {
         }
     }
 
-    /// Durable records after `after`, within `bound`. An engine that failed to write still has them.
+    /// Returns durable records after `after`, within `bound`. Works even after a failed write.
     pub(super) fn read(&self, after: Position, bound: ReadBound) -> Result<Vec<StoredRecord>, LogError> {
         match &*self.engine.read() {
-            // A record is there a moment before it is durable; nobody may see it earlier than the head.
+            // The engine shows a record before it is durable; readers must not see it earlier.
             Some(engine) => read_within(engine, after, *self.head.borrow(), bound),
             None => Err(self.why_closed()),
         }
@@ -78,13 +78,13 @@ impl<E: Engine> Shared<E> {
     }
 
     pub(super) fn why_closed(&self) -> LogError {
-        let being_opened = "the log is being opened again; try again in a moment";
+        let being_opened = "the log is being reopened; try again in a moment";
         self.closed.read().clone().unwrap_or_else(|| LogError::new(Fault::Unreachable, being_opened))
     }
 
-    /// Wakes callers that hang inside the engine.
+    /// Wakes threads that hang inside the engine.
     pub(super) fn unblock(&self) {
-        // Recursively: the owner may be waiting for just those readers that wait to be woken.
+        // Recursive, because the log thread may wait for exactly those readers that hang.
         if let Some(engine) = self.engine.try_read_recursive()
             && let Some(engine) = &*engine
         {

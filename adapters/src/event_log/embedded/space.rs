@@ -1,5 +1,4 @@
-//! Free space on the disk: a minimum below which nothing is written, and a ballast file whose space is
-//! released to open a full store.
+//! Disk space: a reserve that commits never use, and a ballast file that is deleted to open a store on a full disk.
 
 use std::{fs, io, io::Write as _, path::Path};
 
@@ -12,24 +11,24 @@ use crate::private_files::{check_file, create_file};
 const KIB: u64 = 1024;
 const MIB: u64 = 1024 * KIB;
 
-/// Free space that is never written into: a sixteenth of the disk, within these bounds. The lower one covers
-/// what one more commit and one more start of the engine need, and leaves most of a 16 MiB disk usable.
+/// The reserve: a sixteenth of the disk, within these bounds. The lower bound covers one more commit and one more
+/// startup of the engine, and leaves most of a 16 MiB disk usable.
 const FLOOR_SHARE: u64 = 16;
 const FLOOR_MIN: u64 = 2 * MIB;
 const FLOOR_MAX: u64 = 64 * MIB;
 
-/// The ballast: enough for what an engine writes when it opens. For sled that is the end of a segment and a
-/// snapshot of its page table, which takes a few bytes per commit; for SQLite an index of its write-ahead log.
+/// The ballast, as a share of the reserve: enough for the writes of an engine that opens. sled writes the end of a
+/// segment and a snapshot of its page table, a few bytes per commit; SQLite writes an index of its write-ahead log.
 const BALLAST_SHARE: u64 = 4;
 const _: () = assert!(FLOOR_MIN / BALLAST_SHARE >= 512 * KIB, "the ballast covers a segment of sled");
 
-/// What a commit may take on disk, as a multiple of its size: engines rewrite a page now and then.
+/// The space that a commit may need, as a multiple of its size: engines rewrite a page now and then.
 const AMPLIFICATION: u64 = 4;
 
-/// What must be free beyond the floor before writing goes on.
-const SPARE: u64 = MIB / 2;
+/// The space above the reserve that must be free before writes resume.
+const RESUME_MARGIN: u64 = MIB / 2;
 
-/// What is free, and how much of that must stay free.
+/// Free space, and the reserve.
 #[derive(Debug, Clone, Copy)]
 struct Space {
     free: u64,
@@ -48,24 +47,23 @@ impl Space {
     }
 }
 
-/// What is free on the disk, and how much of that is never written into.
+/// Returns the free space and the reserve.
 pub(super) fn free_and_reserved(store: &Path) -> io::Result<(u64, u64)> {
     let Space { free, floor } = Space::of(store)?;
     Ok((free, floor))
 }
 
-/// Refuses a record that the disk has no room for, before anything is written.
+/// Rejects a record that does not fit, before anything is written.
 pub(super) fn check_room(store: &Path, record: usize) -> Result<(), LogError> {
     require(store, AMPLIFICATION * record as u64)
 }
 
-/// Whether writing may go on after there was no room: only with some to spare, or the next record ends it
-/// again.
+/// Checks whether writes may resume on a disk that was full. Needs a margin, or the next record would stop them again.
 pub(super) fn check_room_again(store: &Path) -> Result<(), LogError> {
-    require(store, SPARE)
+    require(store, RESUME_MARGIN)
 }
 
-/// Fails as a full disk does if a copy of so many bytes would go below the floor.
+/// Fails with `StorageFull` if a copy of this many bytes would use the reserve.
 pub(super) fn check_room_for_copy(store: &Path, bytes: u64) -> io::Result<()> {
     let space = Space::of(store)?;
     if space.free >= space.floor + bytes { Ok(()) } else { Err(io::ErrorKind::StorageFull.into()) }
@@ -87,20 +85,24 @@ fn require(store: &Path, bytes: u64) -> Result<(), LogError> {
     Err(LogError::new(Fault::Full, detail))
 }
 
-/// Gives the ballast up if the disk is so full that the engine could not even be opened.
+/// Deletes the ballast if the disk is too full to open the engine.
 pub(super) fn make_room_to_open(store: &Path, ballast: &Path) {
     if Space::of(store).is_ok_and(|space| space.free < space.ballast()) {
-        // There may be none left; then opening has to do with what there is.
+        // Without a ballast, opening has to do with the free space.
         if check_file(ballast).is_ok() && fs::remove_file(ballast).is_ok() {
-            tracing::warn!("the disk of {} is full: released the ballast to open the log", store.display());
+            tracing::warn!(
+                target: "petstore::storage",
+                store = %store.display(),
+                "disk full; deleted the ballast file to open the log"
+            );
         }
     }
 }
 
-/// Takes ballast on board if there is none and the disk has room for it.
-pub(super) fn take_ballast(store: &Path, ballast: &Path) {
+/// Creates the ballast if it is missing and the disk has room for it.
+pub(super) fn create_ballast(store: &Path, ballast: &Path) {
     if let Err(error) = check_file(ballast) {
-        tracing::warn!("there is no ballast to release when the disk is full: {error}");
+        tracing::warn!(target: "petstore::storage", %error, "cannot use the ballast file");
         return;
     }
     let Ok(space) = Space::of(store) else { return };
@@ -108,8 +110,12 @@ pub(super) fn take_ballast(store: &Path, ballast: &Path) {
         return;
     }
     if let Err(error) = fill(ballast, space.ballast()) {
-        tracing::warn!("could not create the ballast {}: {error}", ballast.display());
-        // A part of it would only look like ballast.
+        tracing::warn!(
+            target: "petstore::storage",
+            file = %ballast.display(), %error,
+            "cannot create the ballast file"
+        );
+        // An incomplete ballast is useless.
         let _ = fs::remove_file(ballast);
     }
 }
@@ -119,7 +125,7 @@ fn fill(path: &Path, len: u64) -> io::Result<()> {
     if fallocate(&file, FallocateFlags::empty(), 0, len).is_ok() {
         return Ok(());
     }
-    // Not every file system reserves space on demand.
+    // Some file systems cannot reserve space.
     let zeros = vec![0; 64 * 1024];
     for _ in 0..len / zeros.len() as u64 {
         file.write_all(&zeros)?;

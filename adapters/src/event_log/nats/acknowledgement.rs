@@ -1,19 +1,19 @@
-//! What JetStream's reply to an append means.
+//! Interprets JetStream's reply to an append.
 
 use application::ports::{AppendError, Fault, LogError, Position};
 use async_nats::jetstream::{ErrorCode, publish::PublishAck, response::Response};
 
 use super::connection::unreachable;
 
-/// Reads the answer to an append after `expected`.
-pub(super) fn outcome(stream: &str, expected: Position, answer: &[u8]) -> Result<Position, AppendError> {
-    let error = match serde_json::from_slice::<Response<PublishAck>>(answer) {
+/// Returns the outcome of an append after `expected`.
+pub(super) fn outcome(stream: &str, expected: Position, reply: &[u8]) -> Result<Position, AppendError> {
+    let error = match serde_json::from_slice::<Response<PublishAck>>(reply) {
         Ok(Response::Ok(ack)) if ack.stream == stream && ack.sequence == expected.next().0 => {
             return Ok(expected.next());
         }
         Ok(Response::Ok(ack)) => {
             let detail = format!(
-                "the commit for position {} was stored at {} of stream {}: another program writes there",
+                "the commit for position {} was stored at {} of stream {}: another client publishes there",
                 expected.next(),
                 ack.sequence,
                 ack.stream
@@ -27,8 +27,8 @@ pub(super) fn outcome(stream: &str, expected: Position, answer: &[u8]) -> Result
             ))));
         }
     };
-    let refused =
-        |fault| AppendError::NotStored(LogError::new(fault, format!("NATS refused a commit: {error}")));
+    let rejected =
+        |fault| AppendError::NotStored(LogError::new(fault, format!("NATS rejected a commit: {error}")));
     Err(match error.error_code() {
         ErrorCode::STREAM_WRONG_LAST_SEQUENCE | ErrorCode::STREAM_WRONG_LAST_SEQUENCE_CONSTANT => {
             AppendError::Conflict
@@ -36,9 +36,9 @@ pub(super) fn outcome(stream: &str, expected: Position, answer: &[u8]) -> Result
         // The leader checks these before it proposes anything to the replicas.
         ErrorCode::ACCOUNT_RESOURCES_EXCEEDED
         | ErrorCode::INSUFFICIENT_RESOURCES
-        | ErrorCode::STORAGE_RESOURCES_EXCEEDED => refused(Fault::Full),
-        ErrorCode::STREAM_MESSAGE_EXCEEDS_MAXIMUM => refused(Fault::TooLarge),
-        // Other failures on the leader say nothing about the replicas.
+        | ErrorCode::STORAGE_RESOURCES_EXCEEDED => rejected(Fault::Full),
+        ErrorCode::STREAM_MESSAGE_EXCEEDS_MAXIMUM => rejected(Fault::TooLarge),
+        // Other errors of the leader reveal nothing about the replicas.
         _ => AppendError::Unclear(LogError::new(
             Fault::WriteFailed,
             format!("NATS failed to store a commit: {error}"),

@@ -10,12 +10,12 @@ use crate::event_log::{environment::Environment, loopback::is_loopback};
 /// The servers, the stream and how to connect. `Debug` and `Display` show no secrets.
 #[derive(Clone, PartialEq, Eq)]
 pub(super) struct Address {
-    /// `host:port` of the servers to try first; they tell the client about the rest of the cluster.
+    /// `host:port` of the servers to try first. They announce the rest of the cluster.
     pub(super) servers: Vec<String>,
     /// The name of the stream.
     pub(super) stream: String,
-    pub(super) identity: Identity,
-    pub(super) tls: Tls,
+    pub(super) identity: Credentials,
+    pub(super) tls: TlsOptions,
     /// How many replicas a new stream gets (`replicas=3`).
     pub(super) replicas: Option<usize>,
     /// Whether the operator states that every server runs with `sync_interval: always` (`sync=always`).
@@ -26,18 +26,18 @@ pub(super) struct Address {
 
 /// How this client authenticates.
 #[derive(Clone, PartialEq, Eq)]
-pub(super) enum Identity {
+pub(super) enum Credentials {
     Anonymous,
     Token(String),
     Password { user: String, password: String },
     PasswordFile { user: String, file: PathBuf },
-    Credentials(PathBuf),
+    File(PathBuf),
 }
 
 /// How the connection is protected.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
-pub(super) struct Tls {
-    pub(super) demand: TlsDemand,
+pub(super) struct TlsOptions {
+    pub(super) mode: TlsMode,
     /// The only authority whose certificates are trusted; otherwise those that the system trusts.
     pub(super) ca: Option<PathBuf>,
     /// The client's certificate and its key.
@@ -46,11 +46,11 @@ pub(super) struct Tls {
 
 /// Whether the connection must be encrypted.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
-pub(super) enum TlsDemand {
-    /// If the server demands it. The default, if all servers are on this machine.
+pub(super) enum TlsMode {
+    /// If the server requires it. The default if all servers are on this machine.
     #[default]
     ServerDecides,
-    /// The same on a network that the operator trusts (`tls=off`).
+    /// The same on a network, which the operator trusts (`tls=off`).
     Waived,
     /// Always, with a certificate that is trusted (`tls=required`). The default on a network.
     Required,
@@ -81,21 +81,21 @@ impl Address {
         let mut address = Self {
             servers: hosts(servers)?,
             stream: stream_name(stream)?,
-            identity: user_info.map_or(Ok(Identity::Anonymous), identity)?,
-            tls: Tls::default(),
+            identity: user_info.map_or(Ok(Credentials::Anonymous), identity)?,
+            tls: TlsOptions::default(),
             replicas: None,
             sync_stated: false,
             monitors: vec![],
         };
         address.apply(query)?;
-        // Otherwise whoever sits between could pretend to be a server without TLS.
-        if address.tls.demand == TlsDemand::ServerDecides
+        // Otherwise an attacker in between could pretend to be a server without TLS.
+        if address.tls.mode == TlsMode::ServerDecides
             && !address.servers.iter().all(|server| is_local(server))
         {
-            address.tls.demand = TlsDemand::Required;
+            address.tls.mode = TlsMode::Required;
         }
         address.identity = match (address.identity, environment("NATS_PASSWORD")) {
-            (Identity::Token(user), Some(password)) => Identity::Password { user, password },
+            (Credentials::Token(user), Some(password)) => Credentials::Password { user, password },
             (identity, _) => identity,
         };
         Ok(address)
@@ -106,22 +106,22 @@ impl Address {
         for (option, value) in form_urlencoded::parse(query.as_bytes()) {
             match (&*option, &*value) {
                 (_, "") => return Err(wrong("must give each option a value")),
-                ("tls", "off") => self.tls.demand = TlsDemand::Waived,
-                ("tls", "required") => self.tls.demand = TlsDemand::Required,
-                ("tls", "first") => self.tls.demand = TlsDemand::First,
+                ("tls", "off") => self.tls.mode = TlsMode::Waived,
+                ("tls", "required") => self.tls.mode = TlsMode::Required,
+                ("tls", "first") => self.tls.mode = TlsMode::First,
                 ("ca", file) => self.tls.ca = Some(file.into()),
                 ("cert", file) => cert = Some(file.into()),
                 ("key", file) => key = Some(file.into()),
-                ("creds", file) => self.identify(|_| Some(Identity::Credentials(file.into())))?,
+                ("creds", file) => self.identify(|_| Some(Credentials::File(file.into())))?,
                 ("password-file", file) => self.identify(|identity| match identity {
                     // A user without a password is parsed as a token.
-                    Identity::Token(user) => {
-                        Some(Identity::PasswordFile { user: user.clone(), file: file.into() })
+                    Credentials::Token(user) => {
+                        Some(Credentials::PasswordFile { user: user.clone(), file: file.into() })
                     }
-                    Identity::Anonymous
-                    | Identity::Password { .. }
-                    | Identity::PasswordFile { .. }
-                    | Identity::Credentials(_) => None,
+                    Credentials::Anonymous
+                    | Credentials::Password { .. }
+                    | Credentials::PasswordFile { .. }
+                    | Credentials::File(_) => None,
                 })?,
                 ("replicas", number) => self.replicas = Some(replicas(number)?),
                 ("sync", "always") => self.sync_stated = true,
@@ -140,7 +140,7 @@ impl Address {
         Ok(())
     }
 
-    fn identify(&mut self, how: impl FnOnce(&Identity) -> Option<Identity>) -> Result<(), LogError> {
+    fn identify(&mut self, how: impl FnOnce(&Credentials) -> Option<Credentials>) -> Result<(), LogError> {
         self.identity = how(&self.identity)
             .ok_or_else(|| wrong("must name a user without a password for the password file"))?;
         Ok(())
@@ -151,8 +151,8 @@ impl Address {
 impl fmt::Display for Address {
     fn fmt(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
         let who = match self.identity {
-            Identity::Anonymous | Identity::Credentials(_) => "",
-            Identity::Token(_) | Identity::Password { .. } | Identity::PasswordFile { .. } => "***@",
+            Credentials::Anonymous | Credentials::File(_) => "",
+            Credentials::Token(_) | Credentials::Password { .. } | Credentials::PasswordFile { .. } => "***@",
         };
         write!(formatter, "nats://{who}{}/{}", self.servers.join(","), self.stream)
     }
@@ -164,14 +164,14 @@ impl fmt::Debug for Address {
     }
 }
 
-fn identity(user_info: &str) -> Result<Identity, LogError> {
+fn identity(user_info: &str) -> Result<Credentials, LogError> {
     let decode = |text: &str| {
         let decoded = percent_decode_str(text).decode_utf8();
         decoded.map(String::from).map_err(|_| wrong("has a user or password that is not UTF-8"))
     };
     Ok(match user_info.split_once(':') {
-        Some((user, password)) => Identity::Password { user: decode(user)?, password: decode(password)? },
-        None => Identity::Token(decode(user_info)?),
+        Some((user, password)) => Credentials::Password { user: decode(user)?, password: decode(password)? },
+        None => Credentials::Token(decode(user_info)?),
     })
 }
 
@@ -226,7 +226,7 @@ mod tests {
         let address = parse("nats://one:4222,[::1]:4223,three/PETS").unwrap();
         assert_eq!(address.servers, ["one:4222", "[::1]:4223", "three"]);
         assert_eq!(address.stream, "PETS");
-        assert!(address.identity == Identity::Anonymous);
+        assert!(address.identity == Credentials::Anonymous);
     }
 
     #[test]
@@ -234,23 +234,23 @@ mod tests {
         let url = "nats://n/S?tls=first&ca=a.pem&cert=b&key=c&creds=d&replicas=5&sync=always&monitor=x:1,y:2";
         let address = parse(url).unwrap();
         let client = Some(("b".into(), "c".into()));
-        assert_eq!(address.tls, Tls { demand: TlsDemand::First, ca: Some("a.pem".into()), client });
-        assert!(address.identity == Identity::Credentials("d".into()));
+        assert_eq!(address.tls, TlsOptions { mode: TlsMode::First, ca: Some("a.pem".into()), client });
+        assert!(address.identity == Credentials::File("d".into()));
         assert_eq!((address.replicas, address.sync_stated), (Some(5), true));
         assert_eq!(address.monitors, ["x:1", "y:2"]);
     }
 
     #[test]
     fn on_a_network_tls_is_the_default() {
-        for (servers, demand) in [
-            ("localhost,127.0.0.1:1,[::1]:2", TlsDemand::ServerDecides),
-            ("one", TlsDemand::Required),
-            ("10.0.0.1:4222", TlsDemand::Required),
-            ("localhost:4222,[fd00::1]:4222", TlsDemand::Required),
+        for (servers, mode) in [
+            ("localhost,127.0.0.1:1,[::1]:2", TlsMode::ServerDecides),
+            ("one", TlsMode::Required),
+            ("10.0.0.1:4222", TlsMode::Required),
+            ("localhost:4222,[fd00::1]:4222", TlsMode::Required),
         ] {
-            assert_eq!(parse(&format!("nats://{servers}/S")).unwrap().tls.demand, demand, "{servers}");
-            let waived = parse(&format!("nats://{servers}/S?tls=off")).unwrap().tls.demand;
-            assert_eq!(waived, TlsDemand::Waived, "{servers}");
+            assert_eq!(parse(&format!("nats://{servers}/S")).unwrap().tls.mode, mode, "{servers}");
+            let waived = parse(&format!("nats://{servers}/S?tls=off")).unwrap().tls.mode;
+            assert_eq!(waived, TlsMode::Waived, "{servers}");
         }
     }
 
@@ -258,13 +258,15 @@ mod tests {
     fn secrets_are_decoded_and_never_shown() {
         let address = parse("nats://joe:pa%3F/ss@one/S").unwrap();
         let password = "pa?/ss".into();
-        assert!(address.identity == Identity::Password { user: "joe".into(), password });
+        assert!(address.identity == Credentials::Password { user: "joe".into(), password });
         assert_eq!(format!("{address:?}"), "nats://***@one/S");
         let environment = |name: &str| (name == "NATS_PASSWORD").then(|| "pass".into());
         let environment = Address::parse("nats://joe@one/S", &environment).unwrap();
-        assert!(environment.identity == Identity::Password { user: "joe".into(), password: "pass".into() });
+        assert!(
+            environment.identity == Credentials::Password { user: "joe".into(), password: "pass".into() }
+        );
         let file = parse("nats://joe@one/S?password-file=f").unwrap();
-        assert!(file.identity == Identity::PasswordFile { user: "joe".into(), file: "f".into() });
+        assert!(file.identity == Credentials::PasswordFile { user: "joe".into(), file: "f".into() });
     }
 
     #[test]

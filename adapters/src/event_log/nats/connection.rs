@@ -1,4 +1,5 @@
-//! The connection to the servers: it reconnects by itself, and says what is known about a failed request.
+//! The connection to the servers. It reconnects automatically, and classifies failed requests by what is certain about
+//! them.
 
 use std::{
     error::Error as _,
@@ -31,22 +32,22 @@ use tokio::{
     time::{self, Instant},
 };
 
-use super::address::{Address, Identity, TlsDemand};
+use super::address::{Address, Credentials, TlsMode};
 use crate::event_log::loopback::is_loopback;
 
 /// How long one server may take to accept a connection.
 const GREETING_TIMEOUT: Duration = Duration::from_secs(2);
-/// How long connecting may take, whatever the number of servers.
+/// How long connecting may take in total, for any number of servers.
 const CONNECT_TIMEOUT: Duration = Duration::from_secs(5);
-/// How long an answer may take.
-pub(super) const ANSWER_TIMEOUT: Duration = Duration::from_secs(3);
-/// Questions are repeated after each of these, because nobody answers during an election and the new leader should
-/// be asked soon. Together they take as long as `ANSWER_TIMEOUT`.
-const QUESTION_TIMEOUTS: [Duration; 3] =
+/// How long a reply may take.
+pub(super) const RESPONSE_TIMEOUT: Duration = Duration::from_secs(3);
+/// API requests are repeated after each of these timeouts, because no server replies during an election and the new
+/// leader should be asked soon. Together they are as long as `RESPONSE_TIMEOUT`.
+const REQUEST_TIMEOUTS: [Duration; 3] =
     [Duration::from_millis(500), Duration::from_secs(1), Duration::from_millis(1_500)];
-/// How often an idle server is pinged. The client leaves a server that misses three pings.
+/// How often an idle server is pinged. The client disconnects from a server that misses three pings.
 const PING_INTERVAL: Duration = Duration::from_secs(1);
-/// Another server is tried when no leader answered for this long. About as long as an election takes.
+/// Another server is tried if no leader has replied for this long. About the duration of an election.
 const LEADERLESS_MAX: Duration = Duration::from_secs(5);
 /// The delay before the next attempt to connect.
 const RECONNECT: Backoff = Backoff::new(Duration::from_millis(20), Duration::from_millis(500));
@@ -54,35 +55,35 @@ const RECONNECT: Backoff = Backoff::new(Duration::from_millis(20), Duration::fro
 /// A connection that ended sooner than this counts as a failed attempt to connect.
 const SHORT_CONNECTION: Duration = Duration::from_secs(2);
 
-/// A connection that reconnects by itself.
-pub(super) struct Connection {
+/// A connection that reconnects automatically.
+pub(super) struct NatsConnection {
     pub(super) client: Client,
     /// The number of the connection: how often it was lost before.
     epoch: watch::Receiver<u64>,
-    /// When a leader last answered, or another server was tried.
+    /// When a leader last replied, or another server was tried.
     leader_seen: Mutex<Instant>,
 }
 
-/// Why a request has no answer, by what is known about the request.
-pub(super) enum Failure {
+/// A request without a reply, by what is certain about it.
+pub(super) enum RequestFailure {
     /// It never left this process.
     NotSent(LogError),
-    /// It was sent, and the servers dropped it because nobody subscribes to its subject.
+    /// It was sent, and the servers dropped it because its subject has no subscriber.
     NoResponders(LogError),
     /// It may have been processed, or may still be.
-    NoAnswer(LogError),
+    NoResponse(LogError),
 }
 
-/// Why a request to the JetStream API failed.
+/// A failed request to the JetStream API.
 pub(super) enum ApiFailure {
-    /// The server answered with an error.
-    Refused(jetstream::Error),
-    /// No answer came.
-    Silent(LogError),
+    /// The server replied with an error.
+    Rejected(jetstream::Error),
+    /// No reply arrived.
+    NoResponse(LogError),
 }
 
-impl Connection {
-    /// Connects to one of the servers. Fails within seconds if none of them answers.
+impl NatsConnection {
+    /// Connects to one of the servers. Fails within seconds if none of them responds.
     pub(super) async fn open(address: &Address) -> Result<Self, LogError> {
         let (lost, epoch) = watch::channel(0);
         let attempts = Arc::new(Mutex::new(Attempts::default()));
@@ -94,7 +95,7 @@ impl Connection {
             .request_timeout(None)
             .ping_interval(PING_INTERVAL)
             .reconnect_delay_callback(move |attempt| delays.lock().delay(attempt))
-            .reconnect_to_server_callback(round_robin(address.tls.demand))
+            .reconnect_to_server_callback(round_robin(address.tls.mode))
             .event_callback(move |event| {
                 attempts.lock().report(&event);
                 if event == Event::Disconnected {
@@ -108,7 +109,7 @@ impl Connection {
             Ok(Err(error)) if failed_handshake(&error) => Err(LogError::new(
                 Fault::CannotOpen,
                 format!(
-                    "no connection to {address}: {error}; name the issuer of its certificate with ca=FILE, or say \
+                    "cannot connect to {address}: {error}; name the issuer of its certificate with ca=FILE, or use \
                      tls=off if the network is trusted"
                 ),
             )),
@@ -123,57 +124,57 @@ impl Connection {
                     | ConnectErrorKind::AuthorizationViolation
                     | ConnectErrorKind::Tls => Fault::CannotOpen,
                 };
-                Err(LogError::new(fault, format!("no connection to {address}: {error}")))
+                Err(LogError::new(fault, format!("cannot connect to {address}: {error}")))
             }
             Err(_) => Err(unreachable(format!(
-                "no connection to {address} within {CONNECT_TIMEOUT:?}: is it running?"
+                "cannot connect to {address} within {CONNECT_TIMEOUT:?}; check that it is running"
             ))),
         }
     }
 
-    /// Sends a request and waits for its answer.
+    /// Sends a request and waits for its reply.
     ///
-    /// The client queues what it cannot send and sends it after a reconnect, even if nobody waits for the answer any
-    /// more. So nothing is handed to it while it is disconnected (`NotSent`); once it has a request, only `NoAnswer`
-    /// is certain.
+    /// The client queues requests that it cannot send, and sends them after a reconnect, even if their callers have
+    /// stopped waiting. So nothing is passed to it while it is disconnected (`NotSent`). Once it has a request, the
+    /// outcome of a failure is unknown (`NoResponse`).
     pub(super) async fn request(
         &self,
         subject: String,
         headers: HeaderMap,
         payload: Bytes,
         timeout: Duration,
-    ) -> Result<Message, Failure> {
-        let mut epoch = self.watch().map_err(Failure::NotSent)?;
+    ) -> Result<Message, RequestFailure> {
+        let mut epoch = self.watch().map_err(RequestFailure::NotSent)?;
         let request = Request::new().headers(headers).payload(payload);
-        let answer = time::timeout(timeout, self.client.send_request(subject, request));
-        let answer = tokio::select! {
+        let reply = time::timeout(timeout, self.client.send_request(subject, request));
+        let reply = tokio::select! {
             biased;
-            answer = answer => answer,
+            reply = reply => reply,
             _ = epoch.changed() => {
-                return Err(Failure::NoAnswer(unreachable("the connection was lost before the reply arrived")));
+                return Err(RequestFailure::NoResponse(unreachable("the connection was lost before the reply arrived")));
             }
         };
-        match answer {
+        match reply {
             Ok(Ok(message)) => Ok(message),
             Ok(Err(error)) => Err(match error.kind() {
                 RequestErrorKind::NoResponders => {
-                    Failure::NoResponders(unreachable("no NATS server leads the stream at the moment"))
+                    RequestFailure::NoResponders(unreachable("the stream has no leader at the moment"))
                 }
-                RequestErrorKind::MaxPayloadExceeded => Failure::NotSent(LogError::new(
+                RequestErrorKind::MaxPayloadExceeded => RequestFailure::NotSent(LogError::new(
                     Fault::TooLarge,
                     format!("the NATS server accepts at most {} bytes", self.client.max_payload()),
                 )),
                 RequestErrorKind::InvalidSubject | RequestErrorKind::TimedOut | RequestErrorKind::Other => {
-                    Failure::NoAnswer(unreachable(error.to_string()))
+                    RequestFailure::NoResponse(unreachable(error.to_string()))
                 }
             }),
-            Err(_) => Err(Failure::NoAnswer(unreachable(format!(
+            Err(_) => Err(RequestFailure::NoResponse(unreachable(format!(
                 "the NATS servers did not reply within {timeout:?}"
             )))),
         }
     }
 
-    /// Sends an idempotent request to the JetStream API, more than once if need be.
+    /// Sends an idempotent request to the JetStream API, and repeats it if necessary.
     pub(super) async fn ask<T: DeserializeOwned>(
         &self,
         what: &str,
@@ -182,31 +183,31 @@ impl Connection {
     ) -> Result<T, ApiFailure> {
         let body = Bytes::from(serde_json::to_vec(body).expect("our requests always serialise"));
         let subject = format!("$JS.API.{what}.{stream}");
-        let mut silence = unreachable("nobody was asked");
-        for timeout in QUESTION_TIMEOUTS {
+        let mut last_error = unreachable("no request was sent");
+        for timeout in REQUEST_TIMEOUTS {
             match self.request(subject.clone(), HeaderMap::new(), body.clone(), timeout).await {
-                Ok(answer) => return parse(what, &answer.payload),
-                Err(Failure::NotSent(error) | Failure::NoResponders(error)) => {
-                    return Err(ApiFailure::Silent(error));
+                Ok(reply) => return parse(what, &reply.payload),
+                Err(RequestFailure::NotSent(error) | RequestFailure::NoResponders(error)) => {
+                    return Err(ApiFailure::NoResponse(error));
                 }
-                Err(Failure::NoAnswer(error)) => silence = error,
+                Err(RequestFailure::NoResponse(error)) => last_error = error,
             }
         }
-        Err(ApiFailure::Silent(silence))
+        Err(ApiFailure::NoResponse(last_error))
     }
 
-    /// Records that the leader answered.
-    pub(super) fn leader_answered(&self) {
+    /// Records that the leader replied.
+    pub(super) fn leader_responded(&self) {
         *self.leader_seen.lock() = Instant::now();
     }
 
-    /// Whether no leader has answered for a while.
+    /// Whether no leader has replied for a while.
     pub(super) fn is_leaderless(&self) -> bool {
         self.leader_seen.lock().elapsed() > LEADERLESS_MAX
     }
 
-    /// Records that no leader answered, and tries another server after a while. A server that is cut off from the
-    /// others still answers pings, so the client would never leave it.
+    /// Records that no leader replied, and reconnects to another server after a while. A server that is cut off from
+    /// the others still answers pings, so the client would stay connected to it.
     pub(super) async fn leader_missing(&self) {
         let leave = {
             let mut leader_seen = self.leader_seen.lock();
@@ -217,8 +218,11 @@ impl Connection {
             leave
         };
         if leave && self.client.connection_state() == State::Connected {
-            tracing::warn!("this NATS server does not know the leader of the stream: trying another one");
-            // It fails only when the client has ended, and then every request fails too.
+            tracing::warn!(
+                target: "petstore::storage",
+                "the NATS server does not know the leader of the stream; connecting to another server"
+            );
+            // Fails only if the client has ended; then every request fails too.
             let _ = self.client.force_reconnect().await;
         }
     }
@@ -234,19 +238,17 @@ impl Connection {
         epoch.mark_unchanged();
         match self.client.connection_state() {
             State::Connected => Ok(epoch),
-            State::Disconnected | State::Pending => {
-                Err(unreachable("there is no connection to the NATS servers"))
-            }
+            State::Disconnected | State::Pending => Err(unreachable("not connected to the NATS servers")),
         }
     }
 }
 
-/// The servers do not answer as they should, which may pass.
+/// The error of servers that do not respond at the moment.
 pub(super) fn unreachable(detail: impl Into<String>) -> LogError {
     LogError::new(Fault::Unreachable, detail)
 }
 
-/// Whether TLS is the reason: the server has none, or its certificate is not trusted.
+/// Whether TLS is the cause: the server has none, or its certificate is not trusted.
 fn failed_handshake(error: &ConnectError) -> bool {
     let cause =
         error.source().and_then(|cause| cause.downcast_ref::<io::Error>()).and_then(io::Error::get_ref);
@@ -254,13 +256,13 @@ fn failed_handshake(error: &ConnectError) -> bool {
         || cause.and_then(|cause| cause.downcast_ref::<rustls::Error>()).is_some()
 }
 
-fn parse<T: DeserializeOwned>(what: &str, answer: &[u8]) -> Result<T, ApiFailure> {
-    match serde_json::from_slice(answer) {
-        Ok(Response::Ok(answer)) => Ok(answer),
-        Ok(Response::Err { error }) => Err(ApiFailure::Refused(error)),
+fn parse<T: DeserializeOwned>(what: &str, reply: &[u8]) -> Result<T, ApiFailure> {
+    match serde_json::from_slice(reply) {
+        Ok(Response::Ok(reply)) => Ok(reply),
+        Ok(Response::Err { error }) => Err(ApiFailure::Rejected(error)),
         Err(error) => {
             let detail = format!("the reply of the NATS server to {what} cannot be parsed: {error}");
-            Err(ApiFailure::Silent(unreachable(detail)))
+            Err(ApiFailure::NoResponse(unreachable(detail)))
         }
     }
 }
@@ -270,23 +272,23 @@ async fn options(address: &Address) -> Result<ConnectOptions, LogError> {
         LogError::new(Fault::CannotOpen, format!("cannot use {}: {error}", file.display()))
     };
     let mut options = match &address.identity {
-        Identity::Anonymous => ConnectOptions::new(),
-        Identity::Token(token) => ConnectOptions::with_token(token.clone()),
-        Identity::Password { user, password } => {
+        Credentials::Anonymous => ConnectOptions::new(),
+        Credentials::Token(token) => ConnectOptions::with_token(token.clone()),
+        Credentials::Password { user, password } => {
             ConnectOptions::with_user_and_password(user.clone(), password.clone())
         }
-        Identity::PasswordFile { user, file } => {
+        Credentials::PasswordFile { user, file } => {
             let password = fs::read_to_string(file).await.map_err(|error| cannot_read(file, error))?;
             ConnectOptions::with_user_and_password(user.clone(), password.trim_end().into())
         }
-        Identity::Credentials(file) => {
+        Credentials::File(file) => {
             ConnectOptions::with_credentials_file(file).await.map_err(|error| cannot_read(file, error))?
         }
     };
-    options = match address.tls.demand {
-        TlsDemand::ServerDecides | TlsDemand::Waived => options,
-        TlsDemand::Required => options.require_tls(true),
-        TlsDemand::First => options.require_tls(true).tls_first(),
+    options = match address.tls.mode {
+        TlsMode::ServerDecides | TlsMode::Waived => options,
+        TlsMode::Required => options.require_tls(true),
+        TlsMode::First => options.require_tls(true).tls_first(),
     };
     if let Some(ca) = &address.tls.ca {
         options = options.add_root_certificates(ca.clone());
@@ -297,16 +299,16 @@ async fn options(address: &Address) -> Result<ConnectOptions, LogError> {
     Ok(options)
 }
 
-/// The first server is the client's choice; after that servers take turns. The client by itself prefers servers that
-/// never failed, and would return for ever to one that answers but has no leader. Servers that it has heard of and that
-/// are on a network are left out if the connection need not be encrypted.
-fn round_robin(demand: TlsDemand) -> impl Fn(Vec<Server>, ServerInfo) -> Ready<Option<ReconnectToServer>> {
+/// The client chooses the first server; after that, servers take turns. By default, the client prefers servers that
+/// never failed, and would always return to one that responds but has no leader. Discovered servers on a network are
+/// skipped if the connection need not be encrypted.
+fn round_robin(mode: TlsMode) -> impl Fn(Vec<Server>, ServerInfo) -> Ready<Option<ReconnectToServer>> {
     let calls = AtomicUsize::new(0);
     move |mut servers, _| {
-        if demand == TlsDemand::ServerDecides {
+        if mode == TlsMode::ServerDecides {
             servers.retain(|server| is_loopback(server.addr.host()));
         }
-        // The client reorders its list between attempts, so a turn in that order could be the same server every time.
+        // Sorted, because the client reorders its list between attempts.
         servers.sort_by_key(|server| (server.addr.host().to_owned(), server.addr.port()));
         let next = calls.fetch_add(1, Ordering::Relaxed).checked_sub(1);
         let server = next.and_then(|next| servers.get(next % servers.len()));
@@ -332,17 +334,21 @@ impl Attempts {
             Event::Connected => {
                 self.connected = Some(Instant::now());
                 if self.short <= 1 {
-                    tracing::info!("connected to NATS");
+                    tracing::info!(target: "petstore::storage", "connected to NATS");
                 }
             }
             Event::Disconnected => self.report_loss(),
-            // This is the only sign of a missing permission: the request itself gets no answer.
-            Event::ServerError(error) => tracing::warn!("NATS server: {error}"),
+            // The only sign of a missing permission: such a request gets no reply.
+            Event::ServerError(error) => {
+                tracing::warn!(target: "petstore::storage", %error, "NATS server reported an error");
+            }
             Event::LameDuckMode
             | Event::Draining
             | Event::Closed
             | Event::SlowConsumer(_)
-            | Event::ClientError(_) => tracing::debug!("NATS client: {event}"),
+            | Event::ClientError(_) => {
+                tracing::debug!(target: "petstore::storage", %event, "NATS client event");
+            }
         }
     }
 
@@ -350,10 +356,10 @@ impl Attempts {
         let is_short = self.connected.is_some_and(|connected| connected.elapsed() < SHORT_CONNECTION);
         self.short = if is_short { self.short.saturating_add(1) } else { 0 };
         match self.short {
-            0 | 1 => tracing::warn!("the connection to NATS was lost: reconnecting"),
+            0 | 1 => tracing::warn!(target: "petstore::storage", "connection to NATS lost; reconnecting"),
             2 => tracing::warn!(
-                "the connection to NATS was lost again within {SHORT_CONNECTION:?}: reconnecting, without further lines until a \
-                 connection lasts"
+                target: "petstore::storage",
+                "connection to NATS lost again within {SHORT_CONNECTION:?}; such losses are not logged until a connection lasts"
             ),
             _ => {}
         }

@@ -1,6 +1,6 @@
-//! What a JetStream acknowledgement promises. Replicas and storage are read from the stream. Only the
-//! servers' monitoring endpoints say whether they sync before they acknowledge; without them the operator can
-//! state it, and otherwise it is reported as unknown.
+//! The durability of an acknowledged message. Replicas and storage are settings of the stream. Whether the servers sync
+//! before they acknowledge is shown only by their monitoring endpoints. Without them, the operator can state it;
+//! otherwise it is reported as unknown.
 
 use std::{collections::BTreeMap, time::Duration};
 
@@ -16,25 +16,25 @@ use super::{
 };
 use crate::log_once::{Change, LogOnce};
 
-/// How often the servers are asked again: one that restarts may have other settings.
+/// How often the monitoring endpoints are polled: a restarted server may have other settings.
 pub(super) const REFRESH_INTERVAL: Duration = Duration::from_secs(1);
-/// An older answer says nothing about the server.
-const ANSWER_AGE_MAX: Duration = Duration::from_secs(10);
+/// An older report no longer counts.
+const REPORT_AGE_MAX: Duration = Duration::from_secs(10);
 
-/// What is known about how the servers sync.
-pub(super) struct Syncing {
+/// The known sync settings of the servers.
+pub(super) struct SyncSettings {
     monitors: Vec<String>,
     stated: bool,
     /// By server name.
-    checked: Mutex<BTreeMap<String, Answer>>,
-    /// The connection, by its number, and the servers that served the stream when all of them were asked.
+    checked: Mutex<BTreeMap<String, ServerReport>>,
+    /// The number of the connection and the servers of the stream at the last poll.
     asked_about: Mutex<Option<(u64, Vec<String>)>>,
-    /// The errors of the endpoints that were logged last. Held while the endpoints are asked.
+    /// The last logged error of each endpoint. Locked during a poll.
     asking: AsyncMutex<BTreeMap<String, LogOnce>>,
 }
 
-/// What a server said about itself.
-struct Answer {
+/// The sync setting that a server reported.
+struct ServerReport {
     setting: SyncSetting,
     asked: Instant,
 }
@@ -46,18 +46,18 @@ enum Verdict {
     Unknown(String),
 }
 
-impl Syncing {
-    /// Nothing is known until the servers are asked.
+impl SyncSettings {
+    /// No setting is known until the first poll.
     pub(super) fn new(address: &Address) -> Self {
         let (checked, asked_about, asking) = Default::default();
         Self { monitors: address.monitors.clone(), stated: address.sync_stated, checked, asked_about, asking }
     }
 
-    /// Rejects servers that contradict what the operator stated.
+    /// Rejects servers that contradict the statement of the operator.
     pub(super) fn check_statement(&self) -> Result<(), LogError> {
         let checked = self.checked.lock();
         match checked.iter().find(|(_, answer)| answer.setting != SyncSetting::Always) {
-            Some((server, Answer { setting, .. })) if self.stated => Err(LogError::new(
+            Some((server, ServerReport { setting, .. })) if self.stated => Err(LogError::new(
                 Fault::CannotOpen,
                 format!("the store URL says sync=always, but server {server} syncs {setting}"),
             )),
@@ -65,15 +65,14 @@ impl Syncing {
         }
     }
 
-    /// Asks the servers again. The last answer of a server that does not respond counts until it is too old.
+    /// Polls the servers. The last report of a server that does not respond counts until it is too old.
     pub(super) async fn refresh(&self) {
         let mut asking = self.asking.lock().await;
         let answers = self.ask(&mut asking).await;
         self.checked.lock().extend(answers);
     }
 
-    /// Asks the servers again if this is a new connection, or if other servers serve the stream than before: one of them may
-    /// have restarted.
+    /// Polls the servers if the connection or the servers of the stream have changed: one of them may have restarted.
     pub(super) async fn follow(&self, epoch: u64, info: &Info) {
         let current = Some((epoch, serving(info)));
         if *self.asked_about.lock() == current {
@@ -83,8 +82,8 @@ impl Syncing {
         *self.asked_about.lock() = current;
     }
 
-    /// Asks all servers at once.
-    async fn ask(&self, logged: &mut BTreeMap<String, LogOnce>) -> BTreeMap<String, Answer> {
+    /// Polls all servers concurrently.
+    async fn ask(&self, logged: &mut BTreeMap<String, LogOnce>) -> BTreeMap<String, ServerReport> {
         let asked = Instant::now();
         let mut answering: JoinSet<_> = self.monitors.iter().cloned().map(monitoring::ask).collect();
         let mut answers = BTreeMap::new();
@@ -92,18 +91,28 @@ impl Syncing {
             match logged.entry(monitor.clone()).or_default().attempt(answer.as_ref().err()) {
                 Change::None => {}
                 Change::Failed(error) => {
-                    tracing::warn!("the monitoring endpoint at {monitor} cannot be used: {error}");
+                    tracing::warn!(
+                        target: "petstore::storage",
+                        %monitor, %error,
+                        "NATS monitoring endpoint unavailable"
+                    );
                 }
-                Change::Recovered => tracing::info!("the monitoring endpoint at {monitor} can be used again"),
+                Change::Recovered => {
+                    tracing::info!(
+                        target: "petstore::storage",
+                        %monitor,
+                        "NATS monitoring endpoint available again"
+                    );
+                }
             }
             if let Ok((server, setting)) = answer {
-                answers.insert(server, Answer { setting, asked });
+                answers.insert(server, ServerReport { setting, asked });
             }
         }
         answers
     }
 
-    /// Whether there are monitoring endpoints to ask.
+    /// Whether the store URL names monitoring endpoints.
     pub(super) fn is_monitored(&self) -> bool {
         !self.monitors.is_empty()
     }
@@ -130,21 +139,21 @@ impl Syncing {
             Verdict::Always(source) => format!("always{source}"),
             Verdict::NotAlways(what) | Verdict::Unknown(what) => what,
         };
-        let facts = [
+        let settings = [
             ("replicas", replicas.to_string()),
             ("storage", format!("{:?}", info.config.storage).to_lowercase()),
             ("sync_interval", sync),
             ("servers", servers(info).collect::<Vec<_>>().join(", ")),
         ];
-        let facts = facts.into_iter().map(|(name, value)| (name.into(), value)).collect();
-        Durability { engine: "nats", level, promise, facts }
+        let settings = settings.into_iter().map(|(name, value)| (name.into(), value)).collect();
+        Durability { engine: "nats", level, promise, settings }
     }
 
-    /// Checked facts come first; the operator's statement counts for servers that could not be asked.
+    /// Reported settings take precedence; the statement of the operator counts for servers without a report.
     fn verdict(&self, info: &Info) -> Verdict {
         let checked = self.checked.lock();
         let setting = |server: &str| {
-            let answer = checked.get(server).filter(|answer| answer.asked.elapsed() < ANSWER_AGE_MAX);
+            let answer = checked.get(server).filter(|answer| answer.asked.elapsed() < REPORT_AGE_MAX);
             answer.map(|answer| &answer.setting)
         };
         let serving = serving(info);
@@ -161,7 +170,7 @@ impl Syncing {
             None if !settings.is_empty() => Verdict::Always(" (checked)"),
             Some(_) | None if self.stated => Verdict::Always(" (stated by the operator, not checked)"),
             Some((server, _)) if self.is_monitored() => {
-                Verdict::Unknown(format!("UNKNOWN for {server}: its monitoring endpoint did not answer"))
+                Verdict::Unknown(format!("UNKNOWN for {server}: its monitoring endpoint did not respond"))
             }
             Some(_) | None => Verdict::Unknown(
                 "UNKNOWN: no monitoring endpoint is configured; by default servers acknowledge before they sync".into(),
@@ -185,8 +194,8 @@ fn buffered(replicas: usize) -> String {
     )
 }
 
-/// The names of the leader and of the replicas that it is in contact with. Others acknowledge nothing, so their settings do
-/// not matter.
+/// The names of the leader and of the replicas that it is in contact with. Other replicas acknowledge nothing, so their
+/// settings do not matter.
 fn serving(info: &Info) -> Vec<String> {
     let leader = info.cluster.iter().filter_map(|cluster| cluster.leader.clone());
     let mut replicas: Vec<_> = stream::in_contact(info).map(|peer| peer.name.clone()).collect();

@@ -1,22 +1,22 @@
-//! Asks the monitoring endpoint of a NATS server for the server's name and how it syncs.
+//! Reads the name and the sync setting of a server from its monitoring endpoint.
 
 use std::{fmt, io, time::Duration};
 
 use serde::Deserialize;
 use tokio::time;
 
-use crate::service_client::{self, Client};
+use crate::service_client::{self, ServiceClient};
 
 const TIMEOUT: Duration = Duration::from_secs(2);
-/// Monitoring pages take a few kilobytes; anything longer is something else.
+/// Monitoring pages have a few kilobytes; a longer response is something else.
 const PAGE_MAX: usize = 1024 * 1024;
 
-/// When a server syncs what it stored.
+/// When a server syncs stored messages.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(super) enum SyncSetting {
     /// Before it acknowledges.
     Always,
-    /// At this interval, whatever it has acknowledged in between.
+    /// At this interval, independent of acknowledgements.
     Every(Duration),
 }
 
@@ -30,7 +30,7 @@ impl fmt::Display for SyncSetting {
 }
 
 #[derive(Deserialize)]
-struct Varz {
+struct VarzReply {
     server_name: String,
     jetstream: JetStream,
 }
@@ -49,7 +49,7 @@ struct Config {
     sync_interval: u64,
 }
 
-/// Asks the monitoring endpoint at `host`, and returns the host with the server's name and setting.
+/// Requests the monitoring page at `host`, and returns the host with the server's name and setting.
 pub(super) async fn ask(host: String) -> (String, io::Result<(String, SyncSetting)>) {
     let answer = match time::timeout(TIMEOUT, get(&host)).await {
         Ok(answer) => answer,
@@ -60,10 +60,10 @@ pub(super) async fn ask(host: String) -> (String, io::Result<(String, SyncSettin
 
 async fn get(host: &str) -> io::Result<(String, SyncSetting)> {
     let url = format!("http://{host}").parse().map_err(io::Error::other)?;
-    let client = Client::new(url, None).map_err(io::Error::other)?;
+    let client = ServiceClient::new(url, None).map_err(io::Error::other)?;
     let response = client.send("GET", "/varz").await.map_err(io::Error::other)?;
     let page = service_client::text(response, PAGE_MAX).await.map_err(io::Error::other)?;
-    let Varz { server_name, jetstream: JetStream { config } } = serde_json::from_str(&page)?;
+    let VarzReply { server_name, jetstream: JetStream { config } } = serde_json::from_str(&page)?;
     let setting = if config.sync_always {
         SyncSetting::Always
     } else {

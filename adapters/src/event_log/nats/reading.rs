@@ -13,24 +13,24 @@ use tokio::time;
 
 use super::{
     COMMIT_ID,
-    connection::{ANSWER_TIMEOUT, ApiFailure, Connection, unreachable},
+    connection::{ApiFailure, NatsConnection, RESPONSE_TIMEOUT, unreachable},
     stream::commits_subject,
 };
 
-/// The most bytes to request at once, so that a server need not buffer more for one slow reader.
+/// The maximum number of bytes per request, so that a server does not buffer more for a slow reader.
 const BYTES_MAX: usize = 8 * 1024 * 1024;
 /// Well below what the client buffers for a subscription before it drops messages.
 const RECORDS_MAX: usize = 16_384;
 
 #[derive(Deserialize)]
-struct OneAnswer {
+struct StoredMessage {
     message: RawMessage,
 }
 
 /// Reads records after `after` from one replica, up to the first gap. The replica may lag behind the leader or not
-/// answer, so there may be fewer than the leader has, or none.
+/// reply, so the result may be shorter than what the leader has, or empty.
 pub(super) async fn from_any_replica(
-    connection: &Connection,
+    connection: &NatsConnection,
     stream: &str,
     after: Position,
     bound: ReadBound,
@@ -49,11 +49,11 @@ pub(super) async fn from_any_replica(
     loop {
         let answer = tokio::select! {
             biased;
-            answer = time::timeout(ANSWER_TIMEOUT, answers.next()) => answer.ok().flatten(),
+            answer = time::timeout(RESPONSE_TIMEOUT, answers.next()) => answer.ok().flatten(),
             _ = epoch.changed() => None,
         };
-        // Silence and gaps just end the batch: what came before is sound. A status marks the end of the batch, or
-        // says that there is nothing to read or no responder.
+        // A timeout or a gap ends the batch. A status message marks the end of the batch, or reports that there is no
+        // record or no responder.
         let Some(answer) = answer.filter(|answer| answer.status.is_none()) else { break };
         if sequence(&answer) != Some(last.next().0) {
             break;
@@ -76,11 +76,11 @@ pub(super) async fn from_any_replica(
 
 /// Reads the record at `position` from the leader of the stream.
 pub(super) async fn from_leader(
-    connection: &Connection,
+    connection: &NatsConnection,
     stream: &str,
     position: Position,
 ) -> Result<Option<StoredRecord>, LogError> {
-    match connection.ask::<OneAnswer>("STREAM.MSG.GET", stream, &json!({ "seq": position.0 })).await {
+    match connection.ask::<StoredMessage>("STREAM.MSG.GET", stream, &json!({ "seq": position.0 })).await {
         Ok(answer) => {
             let message = StreamMessage::try_from(answer.message).map_err(|error| {
                 LogError::new(Fault::Damaged, format!("the message at {position} cannot be read: {error}"))
@@ -91,11 +91,11 @@ pub(super) async fn from_leader(
             }
             Ok(Some(StoredRecord { position, id, bytes: message.payload }))
         }
-        Err(ApiFailure::Refused(error)) if error.error_code() == ErrorCode::NO_MESSAGE_FOUND => Ok(None),
-        Err(ApiFailure::Refused(error)) => {
-            Err(unreachable(format!("NATS refused to read stream {stream}: {error}")))
+        Err(ApiFailure::Rejected(error)) if error.error_code() == ErrorCode::NO_MESSAGE_FOUND => Ok(None),
+        Err(ApiFailure::Rejected(error)) => {
+            Err(unreachable(format!("NATS rejected a read of stream {stream}: {error}")))
         }
-        Err(ApiFailure::Silent(error)) => Err(error),
+        Err(ApiFailure::NoResponse(error)) => Err(error),
     }
 }
 
@@ -106,8 +106,9 @@ fn commit_id(headers: Option<&HeaderMap>) -> Option<CommitId> {
 
 fn foreign(stream: &str, position: Position) -> LogError {
     let detail = format!(
-        "the message at position {position} of stream {stream} was not published by petstore, because it has no header {COMMIT_ID}: let only petstore's user \
-         publish on {}, and move the log to a new stream with petstore log salvage",
+        "the message at position {position} of stream {stream} was not published by petstore: it has no header \
+         {COMMIT_ID}; allow only petstore's user to publish on {}, and move the log to a new stream with petstore log \
+         salvage",
         commits_subject(stream)
     );
     LogError::new(Fault::Foreign, detail)

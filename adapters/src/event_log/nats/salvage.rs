@@ -1,4 +1,4 @@
-//! Reads what is left of a stream that has lost messages, or whose settings drop some.
+//! Reads the remaining messages of a stream that has lost messages, or whose settings drop some.
 
 use std::time::Duration;
 
@@ -7,19 +7,19 @@ use application::ports::{
 };
 use async_trait::async_trait;
 
-use super::{Address, connection::Connection, reading, stream};
+use super::{Address, connection::NatsConnection, reading, stream};
 
 /// The readable messages of a stream.
 pub struct SalvagedStream {
     pub(super) address: Address,
-    pub(super) connection: Connection,
-    /// The last sequence that the stream has given out.
+    pub(super) connection: NatsConnection,
+    /// The last sequence of the stream.
     pub(super) last: Position,
 }
 
 impl SalvagedStream {
-    pub(super) async fn open(address: Address, connection: Connection) -> Result<Self, LogError> {
-        let info = stream::ask_leader(&connection, &address).await?;
+    pub(super) async fn open(address: Address, connection: NatsConnection) -> Result<Self, LogError> {
+        let info = stream::leader_info(&connection, &address).await?;
         Ok(Self { address, connection, last: Position(info.state.last_sequence) })
     }
 }
@@ -58,8 +58,8 @@ impl LogSource for SalvagedStream {
         Durability {
             engine: "salvage",
             level: DurabilityLevel::Volatile,
-            promise: "nothing is written here: this is what is left of a damaged stream".into(),
-            facts: vec![],
+            promise: "read-only: the remaining messages of a damaged stream".into(),
+            settings: vec![],
         }
     }
 }

@@ -13,14 +13,14 @@ use tokio::time::{self, Instant};
 
 use super::{
     address::Address,
-    connection::{ApiFailure, Connection, unreachable},
+    connection::{ApiFailure, NatsConnection, unreachable},
 };
 
-/// Replicas of a new stream, when there are enough servers: one may fail without stopping the log.
+/// The number of replicas of a new stream, if there are enough servers: one may fail.
 const REPLICAS: usize = 3;
 /// A replica that the leader has not heard from for this long does not count for the majority. Three heartbeats.
 const CONTACT_MAX: Duration = Duration::from_secs(3);
-/// How long, and how often, to look for a stream that should exist. An election takes less.
+/// How long, and how often, to look for an existing stream. An election is shorter.
 const FIND_TIMEOUT: Duration = Duration::from_secs(5);
 const FIND_INTERVAL: Duration = Duration::from_millis(250);
 
@@ -34,17 +34,18 @@ pub(super) fn stored_subject(stream: &str) -> String {
     format!("petstore.{stream}.stored")
 }
 
-/// Creates the stream unless it exists. Several nodes may do so at once: creating the same stream again changes nothing.
-pub(super) async fn ensure(connection: &Connection, address: &Address) -> Result<(), LogError> {
+/// Creates the stream if it does not exist. Several nodes may do so at once: creating the same stream again changes
+/// nothing.
+pub(super) async fn ensure(connection: &NatsConnection, address: &Address) -> Result<(), LogError> {
     if exists(connection, address).await? { Ok(()) } else { create(connection, address).await }
 }
 
 /// Waits until the stream exists: a new leader may not know it yet.
-pub(super) async fn find(connection: &Connection, address: &Address) -> Result<(), LogError> {
+pub(super) async fn find(connection: &NatsConnection, address: &Address) -> Result<(), LogError> {
     let deadline = Instant::now() + FIND_TIMEOUT;
     while !exists(connection, address).await? {
         if Instant::now() >= deadline {
-            let detail = format!("there is no stream {}; check the URL", address.stream);
+            let detail = format!("stream {} does not exist; check the URL", address.stream);
             return Err(LogError::new(Fault::AnotherLog, detail));
         }
         time::sleep(FIND_INTERVAL).await;
@@ -52,29 +53,29 @@ pub(super) async fn find(connection: &Connection, address: &Address) -> Result<(
     Ok(())
 }
 
-async fn exists(connection: &Connection, address: &Address) -> Result<bool, LogError> {
+async fn exists(connection: &NatsConnection, address: &Address) -> Result<bool, LogError> {
     match connection.ask::<Info>("STREAM.INFO", &address.stream, &()).await {
         Ok(_) => Ok(true),
-        Err(ApiFailure::Refused(error)) if error.error_code() == ErrorCode::STREAM_NOT_FOUND => Ok(false),
-        Err(failure) => Err(refused("find", address, failure)),
+        Err(ApiFailure::Rejected(error)) if error.error_code() == ErrorCode::STREAM_NOT_FOUND => Ok(false),
+        Err(failure) => Err(rejected("find", address, failure)),
     }
 }
 
-/// Asks the leader about the stream. Fails if there is none or if it has lost its majority: the others may have
-/// elected another one by then.
-pub(super) async fn ask_leader(connection: &Connection, address: &Address) -> Result<Info, LogError> {
+/// Requests the state of the stream from its leader. Fails if there is no leader or if it has lost its majority,
+/// because the other servers may have elected a new one.
+pub(super) async fn leader_info(connection: &NatsConnection, address: &Address) -> Result<Info, LogError> {
     let info: Info = match connection.ask("STREAM.INFO", &address.stream, &()).await {
         Ok(info) => info,
         // A new leader may not know the stream yet.
-        Err(ApiFailure::Refused(error))
+        Err(ApiFailure::Rejected(error))
             if error.error_code() == ErrorCode::STREAM_NOT_FOUND && connection.is_leaderless() =>
         {
             let detail = format!("stream {} was deleted; restore it from a backup", address.stream);
             return Err(LogError::new(Fault::AnotherLog, detail));
         }
-        Err(failure) => return Err(refused("describe", address, failure)),
+        Err(failure) => return Err(rejected("describe", address, failure)),
     };
-    // A former leader that lost contact with the others still answers, and names no leader.
+    // A former leader that is cut off from the others still replies, and names no leader.
     if info.cluster.as_ref().is_some_and(|cluster| cluster.leader.as_ref().is_none_or(String::is_empty)) {
         return Err(unreachable(format!("stream {} has no leader at the moment", address.stream)));
     }
@@ -95,7 +96,7 @@ pub(super) fn in_contact(info: &Info) -> impl Iterator<Item = &PeerInfo> {
     replicas.filter(|peer| !peer.offline && peer.active < CONTACT_MAX)
 }
 
-/// The head of the log, if the stream has the settings that a log needs and nothing is missing from it.
+/// Returns the head of the log, if the stream has the settings that a log needs and no message is missing.
 pub(super) fn head(info: &Info) -> Result<Position, LogError> {
     let name = &info.config.name;
     let broken = broken_rules(&info.config);
@@ -121,15 +122,15 @@ pub(super) fn head(info: &Info) -> Result<Position, LogError> {
     Ok(Position(state.last_sequence))
 }
 
-async fn create(connection: &Connection, address: &Address) -> Result<(), LogError> {
+async fn create(connection: &NatsConnection, address: &Address) -> Result<(), LogError> {
     let create = async |replicas| {
         let config = config(&address.stream, replicas);
         connection.ask::<Info>("STREAM.CREATE", &address.stream, &config).await
     };
     let servers = connection.client.server_info().connect_urls.len().max(address.servers.len());
     let mut made = create(address.replicas.unwrap_or(REPLICAS)).await;
-    // With three servers in the URL or in sight, a stream with fewer replicas would be a surprise: fail and be retried.
-    if let Err(ApiFailure::Refused(error)) = &made
+    // With three known servers, fail and be retried: a stream with fewer replicas would be a surprise.
+    if let Err(ApiFailure::Rejected(error)) = &made
         && address.replicas.is_none()
         && servers < REPLICAS
         && too_few_servers(error)
@@ -138,9 +139,9 @@ async fn create(connection: &Connection, address: &Address) -> Result<(), LogErr
     }
     match made {
         Ok(_) => Ok(()),
-        // Another node was faster, and counted another number of servers.
-        Err(ApiFailure::Refused(error)) if error.error_code() == ErrorCode::STREAM_NAME_EXIST => Ok(()),
-        Err(failure) => Err(refused("create", address, failure)),
+        // Another node has created it with a different number of replicas.
+        Err(ApiFailure::Rejected(error)) if error.error_code() == ErrorCode::STREAM_NAME_EXIST => Ok(()),
+        Err(failure) => Err(rejected("create", address, failure)),
     }
 }
 
@@ -148,7 +149,7 @@ fn too_few_servers(error: &jetstream::Error) -> bool {
     [ErrorCode::STREAM_REPLICAS_NOT_SUPPORTED, ErrorCode::CLUSTER_NO_PEERS].contains(&error.error_code())
 }
 
-/// The settings of a new stream: it keeps everything, in order, on disk, and nothing can be removed from it.
+/// The settings of a new stream: it keeps all messages in order on disk, and nothing can be deleted.
 fn config(stream: &str, replicas: usize) -> Config {
     let commits = commits_subject(stream);
     Config {
@@ -207,16 +208,16 @@ fn broken_rules(config: &Config) -> Vec<&'static str> {
     rules.into_iter().filter_map(|(kept, rule)| (!kept).then_some(rule)).collect()
 }
 
-fn refused(what: &str, address: &Address, failure: ApiFailure) -> LogError {
+fn rejected(what: &str, address: &Address, failure: ApiFailure) -> LogError {
     match failure {
-        ApiFailure::Silent(error) => error,
-        ApiFailure::Refused(error) => {
+        ApiFailure::NoResponse(error) => error,
+        ApiFailure::Rejected(error) => {
             let fault = match error.error_code() {
                 ErrorCode::JETSTREAM_NOT_ENABLED
                 | ErrorCode::JETSTREAM_NOT_ENABLED_FOR_ACCOUNT
                 | ErrorCode::STREAM_SUBJECT_OVERLAP
                 | ErrorCode::STREAM_REPLICAS_NOT_SUPPORTED => Fault::CannotOpen,
-                // Even a stream that is not found may exist: a new leader may not know it yet.
+                // A new leader may not know an existing stream yet.
                 _ => Fault::Unreachable,
             };
             LogError::new(

@@ -1,42 +1,43 @@
-//! What the server does before it acknowledges a commit, read from its settings.
+//! The durability of a commit, derived from the settings of the server.
 
 use application::ports::{Durability, DurabilityLevel};
 use tokio_postgres::{Client, Error};
 
-/// Every setting that decides whether an acknowledged commit survives a crash.
+/// The settings on which the durability of an acknowledged commit depends.
 const SETTINGS: [&str; 5] =
     ["server_version", "fsync", "synchronous_commit", "full_page_writes", "synchronous_standby_names"];
 
-/// Their values, and the kind of the table: a crash empties one that is not logged.
-const LOOK_UP: &str = "\
+/// Reads the settings, and the persistence of the table: a crash empties an unlogged table.
+const SETTINGS_SQL: &str = "\
     SELECT setting, current_setting(setting) FROM unnest($1::text[]) AS setting UNION ALL \
     SELECT 'table', CASE relpersistence WHEN 'u' THEN 'UNLOGGED' ELSE 'logged' END \
         FROM pg_class WHERE oid = 'petstore_commits'::regclass";
 
 /// Reads the settings and derives the promise.
 pub(super) async fn look_up(client: &Client) -> Result<Durability, Error> {
-    let rows = client.query(LOOK_UP, &[&SETTINGS.as_slice()]).await?;
-    let facts = rows.iter().map(|row| Ok((row.try_get(0)?, row.try_get(1)?)));
-    Ok(durability(facts.collect::<Result<_, Error>>()?))
+    let rows = client.query(SETTINGS_SQL, &[&SETTINGS.as_slice()]).await?;
+    let settings = rows.iter().map(|row| Ok((row.try_get(0)?, row.try_get(1)?)));
+    Ok(durability(settings.collect::<Result<_, Error>>()?))
 }
 
-fn durability(facts: Vec<(String, String)>) -> Durability {
-    let fact =
-        |name: &'static str| facts.iter().find(|(setting, _)| setting == name).map_or("", |(_, value)| value);
-    let (level, promise) = promise(fact);
+fn durability(settings: Vec<(String, String)>) -> Durability {
+    let setting = |name: &'static str| {
+        settings.iter().find(|(setting, _)| setting == name).map_or("", |(_, value)| value)
+    };
+    let (level, promise) = promise(setting);
     let mut promise = promise.to_owned();
-    if fact("full_page_writes") == "off" {
+    if setting("full_page_writes") == "off" {
         promise += "; full_page_writes is off, so a power cut may damage the database unless its file system \
                     never tears a page";
     }
-    Durability { engine: "postgres", level, promise, facts }
+    Durability { engine: "postgres", level, promise, settings }
 }
 
 /// The weakest setting decides.
-fn promise<'a>(fact: impl Fn(&'static str) -> &'a str) -> (DurabilityLevel, &'static str) {
+fn promise<'a>(setting: impl Fn(&'static str) -> &'a str) -> (DurabilityLevel, &'static str) {
     use DurabilityLevel::{Buffered, Replicated, Synced};
-    let standbys = !fact("synchronous_standby_names").is_empty();
-    match (fact("fsync"), fact("table"), fact("synchronous_commit")) {
+    let standbys = !setting("synchronous_standby_names").is_empty();
+    match (setting("fsync"), setting("table"), setting("synchronous_commit")) {
         ("off", _, _) => (Buffered, "NOT DURABLE: fsync is off, a power cut can lose or destroy everything"),
         (_, "UNLOGGED", _) => {
             (Buffered, "NOT DURABLE: the table is UNLOGGED, a crash of the server empties it")
@@ -82,15 +83,15 @@ mod tests {
             ("off", "on", "a", "logged", Buffered),
             ("on", "on", "a", "UNLOGGED", Buffered),
         ] {
-            let facts = [
+            let settings = [
                 ("fsync", fsync),
                 ("synchronous_commit", synchronous_commit),
                 ("synchronous_standby_names", standbys),
                 ("table", table),
             ];
-            let durability = durability(facts.map(|(name, value)| (name.into(), value.into())).into());
-            assert_eq!(durability.level, level, "{facts:?}");
-            assert_eq!(durability.promise.contains("NOT DURABLE"), level == Buffered, "{facts:?}");
+            let durability = durability(settings.map(|(name, value)| (name.into(), value.into())).into());
+            assert_eq!(durability.level, level, "{settings:?}");
+            assert_eq!(durability.promise.contains("NOT DURABLE"), level == Buffered, "{settings:?}");
         }
     }
 }

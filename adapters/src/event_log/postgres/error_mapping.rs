@@ -1,4 +1,4 @@
-//! What a PostgreSQL error means for the log.
+//! Maps PostgreSQL errors to errors of the log.
 
 use std::{error::Error as _, io, time::Duration};
 
@@ -10,7 +10,7 @@ use tokio_postgres::{
 
 use super::session::APPEND_LIMIT;
 
-/// The server could not be connected to, or refused the session.
+/// The server is unreachable, or rejected the session.
 pub(super) fn connect_error(server: &str, error: &Error) -> LogError {
     if is_standby(error) {
         return unreachable(
@@ -19,17 +19,17 @@ pub(super) fn connect_error(server: &str, error: &Error) -> LogError {
         );
     }
     if let Some(code) = error.code() {
-        // The server was reached, and said no.
+        // The server responded with an error.
         let what_to_do = match class(code) {
             "28" => "; check the user and the password",
             "3D" => "; create the database, or correct the URL",
             _ => "",
         };
-        let detail = format!("PostgreSQL at {server} refused the session: {}{what_to_do}", describe(error));
+        let detail = format!("PostgreSQL at {server} rejected the session: {}{what_to_do}", describe(error));
         return LogError::new(if may_pass(error) { Fault::Unreachable } else { Fault::CannotOpen }, detail);
     }
     let what_to_do = if failed_handshake(error) {
-        "; name the issuer of its certificate with sslrootcert=FILE, or say sslmode=disable if the network is trusted"
+        "; name the issuer of its certificate with sslrootcert=FILE, or use sslmode=disable if the network is trusted"
     } else {
         ""
     };
@@ -37,7 +37,7 @@ pub(super) fn connect_error(server: &str, error: &Error) -> LogError {
     LogError::new(if may_pass(error) { Fault::Unreachable } else { Fault::CannotOpen }, detail)
 }
 
-/// The server does not do what it should, which may pass.
+/// The server does not work at the moment.
 pub(super) fn unreachable(server: &str, what: &str) -> LogError {
     LogError::new(Fault::Unreachable, format!("PostgreSQL at {server} {what}"))
 }
@@ -63,20 +63,20 @@ pub(super) fn query_error(server: &str, error: &Error) -> LogError {
     LogError::new(fault, format!("PostgreSQL at {server} failed: {}", describe(error)))
 }
 
-/// An append failed. Unless the server says that it rolled back, the commit may be stored.
+/// An append failed. Unless the server reports a rollback, the commit may be stored.
 pub(super) fn append_error(server: &str, error: &Error) -> AppendError {
-    refusal(server, error).map_or_else(|| AppendError::Unclear(lost(server, error)), AppendError::NotStored)
+    rejection(server, error).map_or_else(|| AppendError::Unclear(lost(server, error)), AppendError::NotStored)
 }
 
-/// An append that would have stored nothing failed.
+/// A probe of an append failed.
 pub(super) fn probe_error(server: &str, error: &Error) -> LogError {
-    refusal(server, error).unwrap_or_else(|| lost(server, error))
+    rejection(server, error).unwrap_or_else(|| lost(server, error))
 }
 
-/// Why the server refused a commit, if it says so and has rolled back.
-fn refusal(server: &str, error: &Error) -> Option<LogError> {
+/// The reason why the server rejected and rolled back a commit, or `None` if the outcome is unclear.
+fn rejection(server: &str, error: &Error) -> Option<LogError> {
     let rolled_back = error.as_db_error().filter(|error| {
-        // A session that ends with the error may have committed before.
+        // An error that ends the session does not rule out a commit.
         !matches!(error.parsed_severity(), Some(Severity::Fatal | Severity::Panic))
     });
     let fault = match rolled_back.map(DbError::code)? {
@@ -86,7 +86,7 @@ fn refusal(server: &str, error: &Error) -> Option<LogError> {
         _ => return None,
     };
     let what_to_do = if is_read_only(error) { "; name the primary, or all servers, in the URL" } else { "" };
-    let detail = format!("PostgreSQL at {server} refused a commit: {}{what_to_do}", describe(error));
+    let detail = format!("PostgreSQL at {server} rejected a commit: {}{what_to_do}", describe(error));
     Some(LogError::new(fault, detail))
 }
 
@@ -104,7 +104,7 @@ pub(super) fn is_read_only(error: &Error) -> bool {
     error.code() == Some(&SqlState::READ_ONLY_SQL_TRANSACTION)
 }
 
-/// No server could be used. If one of them may work later, so may the log.
+/// No server can be used. If one of them may recover, so may the log.
 pub(super) fn combined(errors: Vec<LogError>) -> LogError {
     let fault = if errors.iter().any(|error| error.fault == Fault::Unreachable) {
         Fault::Unreachable
@@ -133,12 +133,12 @@ fn class(code: &SqlState) -> &str {
     code.code().get(..2).unwrap_or_default()
 }
 
-/// Whether the driver turned the server down because its sessions cannot write.
+/// Whether the driver rejected the server because its sessions are read-only.
 fn is_standby(error: &Error) -> bool {
     io_cause(error).is_some_and(|cause| cause.kind() == io::ErrorKind::PermissionDenied)
 }
 
-/// Whether a retry may help: the network or the server is down, as opposed to a session that is refused.
+/// Whether a retry may help: the network or the server is down, as opposed to a rejected session.
 fn may_pass(error: &Error) -> bool {
     if let Some(code) = error.code() {
         return !matches!(class(code), "28" | "3D" | "42");
@@ -146,7 +146,7 @@ fn may_pass(error: &Error) -> bool {
     error.is_closed() || (io_cause(error).is_some() && !failed_handshake(error))
 }
 
-/// Whether TLS is the reason: the server has none, its certificate is not trusted, or no common version was found.
+/// Whether TLS is the cause: the server has none, its certificate is not trusted, or no common version was found.
 fn failed_handshake(error: &Error) -> bool {
     let by_the_library = || io_cause(error)?.get_ref()?.downcast_ref::<rustls::Error>();
     error.to_string().starts_with("error performing TLS handshake") || by_the_library().is_some()

@@ -14,35 +14,35 @@ use tokio::{
 
 use super::{
     error_mapping,
-    session::{Attempt, Holds, Session},
-    settings::Settings,
+    session::{Attempt, HeldCommits, Session},
+    settings::ConnectionSettings,
 };
 use crate::event_log::IfMissing;
 
-/// The delay after a failed attempt to connect. Until then, callers get its error.
+/// The delay after a failed attempt to connect. Until then, calls get its error.
 const RETRY: Backoff = Backoff::new(Duration::from_millis(100), Duration::from_secs(1));
-/// The delay before another server is tried instead of one that lacks the newest commit.
+/// The delay before other servers are tried again, while the connected one lacks the newest commit.
 const BEHIND_DELAY: Duration = Duration::from_secs(1);
-/// How long a server may take to answer a question about its state.
-const ANSWER_TIMEOUT: Duration = Duration::from_secs(2);
-/// How long its synchronous standbys may take to catch up with it.
+/// How long a server may take to report its settings.
+const RESPONSE_TIMEOUT: Duration = Duration::from_secs(2);
+/// How long the synchronous standbys may take to catch up.
 const STANDBY_TIMEOUT: Duration = Duration::from_secs(4);
-/// How old the known durability may be before the server is asked again.
+/// The maximum age of the known durability settings.
 const DURABILITY_AGE_MAX: Duration = Duration::from_secs(1);
 
-/// The connection to the primary. Every use reconnects if need be, so polling is enough to get it back.
+/// The connection to the primary. Every use reconnects if necessary.
 pub(super) struct Link {
-    settings: Settings,
+    settings: ConnectionSettings,
     state: Mutex<LinkState>,
     /// The newest commit that this node has read or appended: servers that hold it are preferred.
     newest: SyncMutex<Version>,
-    /// What the server promised, and when it was asked.
+    /// The durability that the server reported, and when.
     durability: RwLock<(Durability, Instant)>,
 }
 
 enum LinkState {
     Connected(Arc<Session>),
-    /// Connected to a server that lacks the newest commit, until another one can be used.
+    /// Connected to a server that lacks the newest commit, until a better one is found.
     Behind {
         session: Arc<Session>,
         try_again: Instant,
@@ -57,7 +57,7 @@ enum LinkState {
 impl Link {
     /// Connects for the first time.
     pub(super) async fn open(
-        settings: Settings,
+        settings: ConnectionSettings,
         if_missing: IfMissing,
         newest: Option<Version>,
     ) -> Result<Self, LogError> {
@@ -65,8 +65,8 @@ impl Link {
         let Attempt { session, errors } = Session::open(&settings, if_missing, newest).await;
         let may_appear = errors.iter().any(|error| error.fault == Fault::Unreachable);
         let session = match session {
-            // Whoever opens the log finds out what it lacks.
-            Some((session, holds)) if holds == Holds::Newest || !may_appear => session,
+            // The caller checks which commits the log lacks.
+            Some((session, holds)) if holds == HeldCommits::Newest || !may_appear => session,
             Some(_) | None => return Err(error_mapping::combined(errors)),
         };
         let durability = RwLock::new((durability_of(&session).await?, Instant::now()));
@@ -95,8 +95,8 @@ impl Link {
             Ok((session, holds)) => {
                 let session = Arc::new(session);
                 *state = match holds {
-                    Holds::Newest => LinkState::Connected(session.clone()),
-                    Holds::Less => LinkState::Behind {
+                    HeldCommits::Newest => LinkState::Connected(session.clone()),
+                    HeldCommits::Older => LinkState::Behind {
                         session: session.clone(),
                         try_again: Instant::now() + BEHIND_DELAY,
                     },
@@ -111,10 +111,10 @@ impl Link {
         }
     }
 
-    async fn reconnect(&self) -> Result<(Session, Holds), LogError> {
-        // Tables that existed are not created again: a log that has vanished is not an empty log.
+    async fn reconnect(&self) -> Result<(Session, HeldCommits), LogError> {
+        // Missing tables are not recreated: a log that has vanished is not an empty log.
         let newest = *self.newest.lock();
-        let Attempt { session, errors } = Session::open(&self.settings, IfMissing::Refuse, newest).await;
+        let Attempt { session, errors } = Session::open(&self.settings, IfMissing::Fail, newest).await;
         let (session, holds) = session.ok_or_else(|| error_mapping::combined(errors))?;
         self.note(durability_of(&session).await?);
         wait_for_standbys(&session).await?;
@@ -139,7 +139,7 @@ impl Link {
         }
     }
 
-    /// Asks the server from time to time, because its settings can change while it runs.
+    /// Refreshes the durability, because the settings of the server can change while it runs.
     pub(super) async fn refresh_durability(&self, session: &Session) {
         if self.durability.read().1.elapsed() >= DURABILITY_AGE_MAX
             && let Ok(durability) = durability_of(session).await
@@ -163,7 +163,7 @@ impl Link {
 }
 
 async fn durability_of(session: &Session) -> Result<Durability, LogError> {
-    session.in_time(ANSWER_TIMEOUT, session.durability()).await
+    session.in_time(RESPONSE_TIMEOUT, session.durability()).await
 }
 
 async fn wait_for_standbys(session: &Session) -> Result<(), LogError> {

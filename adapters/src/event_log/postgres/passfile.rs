@@ -19,8 +19,10 @@ pub(super) fn choose(
     }
     let path = environment("HOME").map(|home| PathBuf::from(home).join(".pgpass"));
     let Some(path) = path.filter(|path| path.exists()) else { return Ok(None) };
-    // Nobody asked for this file, so a bad one is no reason to stop.
-    Ok(read(&path).inspect_err(|error| tracing::warn!("{error}")).ok())
+    // The default file was not named explicitly, so a bad one is not fatal.
+    Ok(read(&path)
+        .inspect_err(|error| tracing::warn!(target: "petstore::storage", %error, "password file ignored"))
+        .ok())
 }
 
 fn read(path: &PathBuf) -> Result<Passwords, LogError> {

@@ -1,4 +1,5 @@
-//! The tables. The first node creates them; their version keeps a program from using tables it does not know.
+//! The tables. The first node creates them. Their version number keeps petstore from using a schema that it does not
+//! support.
 
 use application::ports::{Fault, LogError};
 use tokio_postgres::{Client, Error, error::SqlState};
@@ -9,11 +10,11 @@ use crate::event_log::IfMissing;
 /// The table that holds the commits.
 pub(super) const COMMITS: &str = "petstore_commits";
 
-/// The version of the tables that this program reads and writes.
+/// The schema version that this petstore reads and writes.
 const VERSION: i32 = 1;
 
-/// Several nodes may start at once on an empty database: the lock lets one of them create the tables. Its key is an
-/// arbitrary number that nobody else uses; this one spells "petstore".
+/// Several nodes may start at once on an empty database: the advisory lock lets one of them create the tables. The key
+/// of the lock is an arbitrary number that spells "petstore".
 const CREATE: &str = "\
     BEGIN; \
     SELECT pg_advisory_xact_lock(8099007544119226981); \
@@ -23,7 +24,7 @@ const CREATE: &str = "\
     INSERT INTO petstore_schema SELECT 1 WHERE NOT EXISTS (SELECT 1 FROM petstore_schema); \
     COMMIT";
 
-/// Makes sure that the tables exist and have the version that this program knows.
+/// Ensures that the tables exist and have the supported version.
 pub(super) async fn ensure(client: &Client, server: &str, if_missing: IfMissing) -> Result<(), LogError> {
     let failed = |error: Error| error_mapping::query_error(server, &error);
     let exist = exist(client).await.map_err(failed)?;
@@ -31,11 +32,11 @@ pub(super) async fn ensure(client: &Client, server: &str, if_missing: IfMissing)
         IfMissing::Create if !exist => {
             client.batch_execute(CREATE).await.map_err(|error| cannot_create(server, &error))?;
         }
-        IfMissing::Refuse if !exist => {
-            let detail = format!("there is no log in the database at {server}; check the URL");
+        IfMissing::Fail if !exist => {
+            let detail = format!("the database at {server} holds no log; check the URL");
             return Err(LogError::new(Fault::AnotherLog, detail));
         }
-        IfMissing::Create | IfMissing::Refuse => {}
+        IfMissing::Create | IfMissing::Fail => {}
     }
     let versions = "SELECT max(version) FROM petstore_schema";
     let version: Option<i32> =
@@ -44,8 +45,8 @@ pub(super) async fn ensure(client: &Client, server: &str, if_missing: IfMissing)
         Some(VERSION) => Ok(()),
         Some(version) if version > VERSION => {
             let detail = format!(
-                "the tables in PostgreSQL at {server} have version {version}, this program knows version {VERSION}; \
-                 run the petstore that created them or a later one"
+                "the tables in PostgreSQL at {server} have version {version}, and this petstore supports {VERSION}; run the \
+                 version of petstore that created them, or a newer one"
             );
             Err(LogError::new(Fault::UnsupportedFormat, detail))
         }
@@ -59,8 +60,8 @@ pub(super) async fn ensure(client: &Client, server: &str, if_missing: IfMissing)
     }
 }
 
-/// The channel on which nodes notify each other of commits. Its name holds the oid of the table, so that stores in
-/// other schemas use other channels.
+/// Returns the channel on which nodes notify each other of commits. Its name holds the oid of the table, so that stores
+/// in different schemas use different channels.
 pub(super) async fn channel(client: &Client) -> Result<String, Error> {
     let channel = "SELECT 'petstore_' || 'petstore_commits'::regclass::oid";
     client.query_one(channel, &[]).await?.try_get(0)

@@ -1,5 +1,5 @@
-//! Two connections to one server, and the statements sent over them. One only appends, so that nothing delays a commit;
-//! the other reads and listens. When one of them ends, so does the other.
+//! Two connections to one server, and the SQL statements. One connection only appends, so that nothing delays a commit;
+//! the other reads and listens. Both end together.
 
 use std::{
     future,
@@ -24,18 +24,18 @@ use tokio_postgres::{AsyncMessage, Client, Connection, Error, NoTls, Statement, 
 
 use super::{
     durability, error_mapping, schema,
-    settings::{Settings, Target},
+    settings::{ConnectionSettings, Target},
 };
 use crate::event_log::IfMissing;
 
-/// How long the server may work on a statement: a little less than its client waits, so that nothing goes on for a
-/// client that has given up.
+/// The statement timeout of the server: a little shorter than that of the client, so that no statement runs after the
+/// client has given up.
 pub(super) const APPEND_LIMIT: Duration = Duration::from_secs(3);
 const READ_LIMIT: Duration = Duration::from_secs(14);
 
-/// The primary key decides positions, never a sequence: its values become visible out of order. The condition keeps out
-/// gaps, which the key alone would allow, so whoever sees a row sees all before it. It compares the id of the commit
-/// before in the same statement, so that nothing is stored on top of another history than the one it was decided on.
+/// The primary key assigns positions; the values of a sequence would become visible out of order. The condition
+/// prevents gaps, so a reader that sees a row sees all rows before it. It also compares the id of the previous commit,
+/// so that no commit is stored on a different history than the one it was decided on.
 const APPEND: &str = "\
     WITH stored AS (\
         INSERT INTO petstore_commits (position, id, bytes) \
@@ -44,7 +44,7 @@ const APPEND: &str = "\
         ON CONFLICT (position) DO NOTHING RETURNING position) \
     SELECT pg_notify($4, position::text) FROM stored";
 
-/// The number of rows is decided by their sizes, before any bytes are read.
+/// Selects the rows by their sizes before it reads any bytes.
 const READ: &str = "\
     SELECT position, bytes, id FROM (\
         SELECT position, bytes, id, \
@@ -52,29 +52,29 @@ const READ: &str = "\
         FROM petstore_commits WHERE position > $1 ORDER BY position LIMIT $2) AS batch \
     WHERE bytes_before < $3 ORDER BY position";
 
-/// Stores a row like an append, at a position that none ever reaches, and takes it back.
+/// Inserts a row like an append, at a position that no commit reaches, and rolls back.
 const PROBE: &str = "\
     BEGIN; \
     INSERT INTO petstore_commits (position, id, bytes) VALUES (9223372036854775807, gen_random_uuid(), ''); \
     ROLLBACK";
 
-/// A transaction that stores nothing: its commit waits until the standbys have everything before it.
-const MARK: &str = "SELECT pg_logical_emit_message(true, 'petstore', '')";
+/// A transaction without changes: its commit waits until the standbys have everything before it.
+const EMPTY_TRANSACTION: &str = "SELECT pg_logical_emit_message(true, 'petstore', '')";
 const HOLDS: &str = "SELECT EXISTS (SELECT 1 FROM petstore_commits WHERE position = $1 AND id = $2)";
 const HEAD: &str = "SELECT coalesce(max(position), 0) FROM petstore_commits";
 
-/// What became of an attempt to connect.
+/// The outcome of an attempt to connect.
 pub(super) struct Attempt {
-    pub(super) session: Option<(Session, Holds)>,
-    /// Why the other servers were not chosen.
+    pub(super) session: Option<(Session, HeldCommits)>,
+    /// The errors of the servers that were not chosen.
     pub(super) errors: Vec<LogError>,
 }
 
 /// Whether a server holds the newest commit that this node has read or appended.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(super) enum Holds {
+pub(super) enum HeldCommits {
     Newest,
-    Less,
+    Older,
 }
 
 /// An open session with one server.
@@ -87,18 +87,18 @@ pub(super) struct Session {
     reading: Client,
     read: Statement,
     head: Statement,
-    /// The last position that was announced. Each session has its own: another server may be behind.
+    /// The last announced position. Each session has its own, because another server may be behind.
     announced: Arc<watch::Sender<Position>>,
-    /// Whether the server has sent a warning to the connection that appends. It does so when a commit succeeded
-    /// without waiting for the standbys.
+    /// Whether the server has sent a warning on the append connection. It does so after a commit that did not wait for
+    /// the standbys.
     warned: Arc<AtomicBool>,
     drivers: [Driver; 2],
     disconnected: AtomicBool,
-    /// Why this node has ended the session, if the server did not reply.
+    /// The error with which this node ended the session, if the server did not reply.
     no_reply: OnceLock<LogError>,
 }
 
-/// The task that drives one connection. The connection ends with it.
+/// The task that drives one connection. Dropping it ends the connection.
 struct Driver(AbortHandle);
 
 impl Drop for Driver {
@@ -108,8 +108,12 @@ impl Drop for Driver {
 }
 
 impl Session {
-    /// Connects to the first server of the settings that can be written to and holds `newest`.
-    pub(super) async fn open(settings: &Settings, if_missing: IfMissing, newest: Version) -> Attempt {
+    /// Connects to the first writable server that holds `newest`.
+    pub(super) async fn open(
+        settings: &ConnectionSettings,
+        if_missing: IfMissing,
+        newest: Version,
+    ) -> Attempt {
         let mut attempt = Attempt { session: None, errors: Vec::new() };
         for target in settings.targets() {
             let opening = async {
@@ -121,7 +125,7 @@ impl Session {
             };
             match time::timeout(target.connect_timeout, opening).await {
                 Ok(Ok((session, true))) => {
-                    return Attempt { session: Some((session, Holds::Newest)), errors: vec![] };
+                    return Attempt { session: Some((session, HeldCommits::Newest)), errors: vec![] };
                 }
                 Ok(Ok((session, false))) => {
                     let what = format!(
@@ -130,7 +134,7 @@ impl Session {
                     );
                     let detail = format!("PostgreSQL at {} {what}", target.server);
                     attempt.errors.push(LogError::new(Fault::AnotherLog, detail));
-                    attempt.session.get_or_insert((session, Holds::Less));
+                    attempt.session.get_or_insert((session, HeldCommits::Older));
                 }
                 Ok(Err(error)) => attempt.errors.push(error),
                 Err(_) => {
@@ -149,7 +153,8 @@ impl Session {
 
     async fn open_at(target: &Target, if_missing: IfMissing) -> Result<Self, LogError> {
         let announced = Arc::new(watch::Sender::new(Position::START));
-        let (append_listener, read_listener) = (Listener::new(&announced), Listener::new(&announced));
+        let (append_listener, read_listener) =
+            (NoticeHandler::new(&announced), NoticeHandler::new(&announced));
         let warned = append_listener.warned.clone();
         let ((appending, append_driver), (reading, read_driver)) = tokio::try_join!(
             connect(target, append_listener, APPEND_LIMIT),
@@ -183,13 +188,13 @@ impl Session {
             disconnected: AtomicBool::new(false),
             no_reply: OnceLock::new(),
         };
-        // Listening comes first: whatever this head does not include will be announced.
+        // Listen first: every commit after this head is announced.
         let head = session.head().await.map_err(failed)?;
         announce(&session.announced, head);
         Ok(session)
     }
 
-    /// Stores the record after `expected`; `None` if that is not the head.
+    /// Stores the record after `expected`. Returns `None` if that is not the head.
     pub(super) async fn append(&self, expected: Version, record: &Record) -> Result<Option<Position>, Error> {
         let Ok(position) = i64::try_from(expected.position.0) else { return Ok(None) };
         let bytes = &*record.bytes;
@@ -205,21 +210,22 @@ impl Session {
         }))
     }
 
-    /// Tries to store a row, without leaving one.
+    /// Inserts a row and rolls back.
     pub(super) async fn check_writable(&self) -> Result<(), Error> {
         let probed = self.appending.batch_execute(PROBE).await;
         if probed.is_err() {
-            // The transaction is still open. If it cannot be ended, neither can anything else be done here.
+            // The transaction is still open. If it cannot be rolled back, the connection is unusable.
             self.appending.batch_execute("ROLLBACK").await?;
         }
         probed
     }
 
     /// Waits until the synchronous standbys have everything that this server has. After a broken connection or a
-    /// restart it may hold commits that did not wait for them, and readers would take those for durable.
+    /// restart, the server may hold commits that did not wait for the standbys, and readers would take them for
+    /// durable.
     pub(super) async fn wait_for_standbys(&self) -> Result<(), Error> {
         self.warned.store(false, Ordering::Relaxed);
-        self.appending.query_one(MARK, &[]).await.map(|_| ())
+        self.appending.query_one(EMPTY_TRANSACTION, &[]).await.map(|_| ())
     }
 
     /// Whether the server has warned about an append.
@@ -250,7 +256,7 @@ impl Session {
     pub(super) async fn head(&self) -> Result<Position, Error> {
         let before = *self.announced.borrow();
         let head = position(self.reading.query_one(&self.head, &[]).await?.try_get(0)?);
-        // A position that was announced can be read. Forget a false announcement, or it would wake everybody for ever.
+        // An announced position can be read. Reset a false announcement; it would wake every wait.
         self.announced.send_if_modified(|announced| {
             let wrong = *announced == before && head < before;
             if wrong {
@@ -261,9 +267,9 @@ impl Session {
         Ok(head)
     }
 
-    /// Waits until a position beyond this one is announced, for ever if need be.
+    /// Waits, without a timeout, until a position after this one is announced.
     pub(super) async fn announced_beyond(&self, position: Position) {
-        // The sender lives in this session, so the wait ends only with an announcement.
+        // The session holds the sender, so the wait ends only with an announcement.
         let _ = self.announced.subscribe().wait_for(|announced| *announced > position).await;
     }
 
@@ -271,7 +277,7 @@ impl Session {
         !self.disconnected.load(Ordering::Relaxed) && !self.appending.is_closed() && !self.reading.is_closed()
     }
 
-    /// Ends the session at once. The server may still complete what it was doing.
+    /// Ends the session at once. The server may still complete its current statement.
     pub(super) fn disconnect(&self) {
         self.disconnected.store(true, Ordering::Relaxed);
         for driver in &self.drivers {
@@ -279,21 +285,21 @@ impl Session {
         }
     }
 
-    /// Waits for an answer, and disconnects from a server that does not give one in time.
+    /// Awaits a reply, and disconnects from a server that does not send it in time.
     pub(super) async fn in_time<T>(
         &self,
         timeout: Duration,
-        answer: impl Future<Output = Result<T, Error>>,
+        reply: impl Future<Output = Result<T, Error>>,
     ) -> Result<T, LogError> {
-        let Ok(answer) = time::timeout(timeout, answer).await else {
+        let Ok(reply) = time::timeout(timeout, reply).await else {
             let error = self.no_reply.get_or_init(|| error_mapping::no_reply(&self.server, timeout));
             self.disconnect();
             return Err(error.clone());
         };
-        answer.map_err(|error| error_mapping::query_error(&self.server, &error))
+        reply.map_err(|error| error_mapping::query_error(&self.server, &error))
     }
 
-    /// Why this node has ended the session, if the server did not reply.
+    /// The error with which this node ended the session, if the server did not reply.
     pub(super) fn no_reply(&self) -> Option<&LogError> {
         self.no_reply.get()
     }
@@ -302,25 +308,29 @@ impl Session {
         &self.server
     }
 
-    /// What the server does before it acknowledges a commit.
+    /// Reads the durability settings of the server.
     pub(super) async fn durability(&self) -> Result<Durability, Error> {
         durability::look_up(&self.reading).await
     }
 }
 
-/// Receives the server's notifications and warnings, which come before the answer that they belong to.
-struct Listener {
+/// Handles notifications and warnings, which arrive before the reply that they belong to.
+struct NoticeHandler {
     announced: Arc<watch::Sender<Position>>,
     warned: Arc<AtomicBool>,
 }
 
-impl Listener {
+impl NoticeHandler {
     fn new(announced: &Arc<watch::Sender<Position>>) -> Self {
         Self { announced: announced.clone(), warned: Arc::default() }
     }
 }
 
-async fn connect(target: &Target, listener: Listener, limit: Duration) -> Result<(Client, Driver), LogError> {
+async fn connect(
+    target: &Target,
+    listener: NoticeHandler,
+    limit: Duration,
+) -> Result<(Client, Driver), LogError> {
     let failed = |error: Error| error_mapping::connect_error(&target.server, &error);
     let (client, driver) = match &target.tls {
         None => {
@@ -343,7 +353,7 @@ async fn connect(target: &Target, listener: Listener, limit: Duration) -> Result
 }
 
 /// Drives one connection until it ends, and passes on notifications and warnings.
-async fn drive<S, T>(mut connection: Connection<S, T>, listener: Listener)
+async fn drive<S, T>(mut connection: Connection<S, T>, listener: NoticeHandler)
 where
     S: AsyncRead + AsyncWrite + Unpin,
     T: AsyncRead + AsyncWrite + Unpin,
@@ -356,11 +366,11 @@ where
                 }
             }
             Some(Ok(AsyncMessage::Notice(notice))) => {
-                tracing::warn!("PostgreSQL: {notice}");
+                tracing::warn!(target: "petstore::storage", %notice, "PostgreSQL sent a warning");
                 listener.warned.store(true, Ordering::Relaxed);
             }
             Some(Ok(_)) => {}
-            // Callers that wait for an answer on this connection get the same error.
+            // Calls that wait for a reply on this connection get the same error.
             Some(Err(_)) | None => return,
         }
     }
@@ -380,6 +390,6 @@ async fn server_start(client: &Client) -> Result<String, Error> {
 }
 
 fn position(stored: i64) -> Position {
-    // The table allows none below 1; if somebody has changed that, the gap is noticed.
+    // The table has only positions above 0. If this constraint was removed, the gap is detected.
     Position(u64::try_from(stored).unwrap_or_default())
 }

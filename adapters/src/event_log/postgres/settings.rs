@@ -1,4 +1,4 @@
-//! Turns a `postgres://` URL and the environment into one configuration per server. Passwords stay inside it.
+//! Parses a `postgres://` URL and the environment into one configuration per server. Passwords stay inside it.
 
 use std::{
     fmt,
@@ -21,13 +21,13 @@ use crate::event_log::{environment::Environment, loopback::is_loopback};
 
 /// How long opening a session with the only server may take, unless the URL has a `connect_timeout`.
 const CONNECT_TIMEOUT: Duration = Duration::from_secs(3);
-/// The same for each of several servers: the primary may be the last one.
+/// The same for each of several servers, because the primary may be the last one.
 const CONNECT_TIMEOUT_AMONG_SEVERAL: Duration = Duration::from_secs(2);
 const DEFAULT_PORT: u16 = 5432;
 
 /// The servers of the URL, in its order.
 #[derive(Debug)]
-pub(super) struct Settings {
+pub(super) struct ConnectionSettings {
     targets: Vec<Target>,
 }
 
@@ -36,12 +36,12 @@ pub(super) struct Target {
     /// Host and port, for messages.
     pub(super) server: String,
     pub(super) config: Config,
-    /// `None`: without encryption.
+    /// `None`: no encryption.
     pub(super) tls: Option<MakeRustlsConnect>,
     pub(super) connect_timeout: Duration,
 }
 
-impl Settings {
+impl ConnectionSettings {
     /// Parses the URL. Errors never repeat it, since it may hold a password.
     pub(super) fn parse(url: &str, environment: Environment<'_>) -> Result<Self, LogError> {
         let url = Url::split(url)?;
@@ -87,7 +87,7 @@ pub(super) fn log_name(url: &str, environment: Environment<'_>) -> String {
         .map(str::to_owned)
         .or_else(|| environment("PGUSER"))
         .or_else(|| environment("USER"));
-    // A URL without a database selects the one that is named after the user.
+    // Without a database, the URL selects the one that is named after the user.
     let database = config.get_dbname().map(str::to_owned).or(user).unwrap_or_default();
     let path = config.get_options().and_then(|options| options.split_once("search_path="));
     let schema = path.and_then(|(_, path)| path.split_ascii_whitespace().next()).unwrap_or_default();
@@ -117,7 +117,7 @@ impl Url {
             return Err(unusable("a PostgreSQL URL starts with postgres://".into()));
         };
         let (place, options) = body.split_once('?').unwrap_or((body, ""));
-        // The client ends the user part at the first `@` and takes what follows for a host, which messages name.
+        // The client library takes the text after the first `@` for a host, and messages name hosts.
         if place.matches('@').count() > 1 || options.contains('@') {
             let rule = "percent-encode special characters in the user, password and options of a PostgreSQL URL (@ is \
                         %40, ? is %3F)";
@@ -139,9 +139,9 @@ impl Url {
         Ok(split)
     }
 
-    /// Whether to encrypt the connection to `host`, and which certificates to trust. The modes are those of PostgreSQL's
-    /// own clients, but on a network the default is `verify-full`, and modes that accept any certificate are refused:
-    /// whoever sits between could pretend to be the server.
+    /// Whether to encrypt the connection to `host`, and which certificates to trust. The modes are those of
+    /// PostgreSQL's own clients, with two differences on a network: the default is `verify-full`, and modes that accept
+    /// any certificate are rejected, because an attacker in between could impersonate the server.
     fn encryption(&self, host: &str) -> Result<(SslMode, Option<Trust>), LogError> {
         let modes = "disable, prefer, require, verify-ca or verify-full";
         let (mode, trust) = match self.sslmode.as_deref() {
@@ -168,7 +168,7 @@ impl Url {
     }
 }
 
-/// Makes one configuration per server, so that a silent server cannot use up the time of the others.
+/// Makes one configuration per server, so that an unresponsive server does not use up the timeout of the others.
 fn targets(
     url: &Url,
     all: &Config,
@@ -233,7 +233,7 @@ fn without_hosts(all: &Config) -> Config {
 }
 
 fn decoded(value: &str) -> String {
-    // Unlike in a form, a plus in such a URL means a plus.
+    // Unlike in a form, a plus sign is literal here.
     let value = value.replace('+', "%2B");
     form_urlencoded::parse(value.as_bytes()).map(|(value, _)| value.into_owned()).collect()
 }

@@ -1,4 +1,4 @@
-//! TLS to the server, with the levels of trust that PostgreSQL's own clients offer.
+//! TLS with the levels of trust that PostgreSQL's own clients offer.
 
 use std::{path::Path, sync::Arc};
 
@@ -19,7 +19,7 @@ use crate::root_certificates;
 /// Which certificates are accepted.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Trust {
-    /// Every certificate: the connection is encrypted, but the server may be anybody.
+    /// Any certificate: the connection is encrypted, but the server is not authenticated.
     Any,
     /// Certificates issued by one of the roots, for any name.
     Issuer,
@@ -27,7 +27,7 @@ pub(super) enum Trust {
     IssuerAndName,
 }
 
-/// Makes TLS connections with this trust, in the certificates of a file or of the system.
+/// Creates a TLS connector with this trust, for the certificates of a file or of the system.
 pub(super) fn connector(trust: Trust, file: Option<&Path>) -> Result<MakeRustlsConnect, LogError> {
     let provider = Arc::new(ring::default_provider());
     let verifier = match trust {
@@ -52,7 +52,7 @@ fn unusable(why: &str) -> LogError {
     LogError::new(Fault::CannotOpen, format!("{why}; name a PEM file with sslrootcert"))
 }
 
-/// Checks a server's certificate as strictly as the trust demands. Signatures are always checked.
+/// Checks a server's certificate as strictly as required. Signatures are always checked.
 #[derive(Debug)]
 struct Verifier {
     provider: Arc<CryptoProvider>,

@@ -1,4 +1,4 @@
-//! One response with records, line by line.
+//! A response with records, one per line.
 
 use std::time::{Duration, Instant};
 
@@ -11,43 +11,37 @@ use http_body_util::BodyExt as _;
 use hyper::body::Incoming;
 use tokio::time;
 
-/// How long the service may send nothing: it sends a heartbeat every five seconds.
-const SILENCE_MAX: Duration = Duration::from_secs(30);
+/// How long the service may send nothing. It sends a heartbeat every five seconds.
+const SILENCE_TIMEOUT: Duration = Duration::from_secs(30);
 
-/// How far a response goes.
+/// Where a response ends.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(super) enum Extent {
-    /// To a manifest.
-    ToTheHead,
-    /// On and on.
-    Endless,
+pub(super) enum StreamMode {
+    /// With a manifest, at the head.
+    ToHead,
+    /// Never: new commits follow.
+    Follow,
 }
 
-/// The lines of a response, and what they were so far.
-pub(super) struct Stream {
+/// The lines of a response, with their tally.
+pub(super) struct RecordStream {
     body: Incoming,
-    /// What has arrived of the body and was not split into lines yet.
+    /// Received bytes that are not split into lines yet.
     received: Bytes,
-    extent: Extent,
+    mode: StreamMode,
     tally: Tally,
-    /// The beginning of a line. It stays here when nobody waits for the rest.
+    /// The start of an incomplete line. A cancelled read leaves it here.
     begun: Vec<u8>,
-    /// A whole line that nobody has taken yet.
+    /// A complete line that has not been taken yet.
     line: Option<Vec<u8>>,
     heard: Instant,
-    end: End,
+    has_ended: bool,
 }
 
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-enum End {
-    Ahead,
-    Manifest,
-}
-
-impl Stream {
-    pub(super) fn new(body: Incoming, extent: Extent, after: Position) -> Self {
+impl RecordStream {
+    pub(super) fn new(body: Incoming, mode: StreamMode, after: Position) -> Self {
         let (tally, heard, received) = (Tally::after(after), Instant::now(), Bytes::new());
-        Self { body, received, extent, tally, begun: vec![], line: None, heard, end: End::Ahead }
+        Self { body, received, mode, tally, begun: vec![], line: None, heard, has_ended: false }
     }
 
     /// The position of the last record that was taken.
@@ -55,33 +49,33 @@ impl Stream {
         self.tally.position()
     }
 
-    /// Whether there is nothing more to come.
+    /// Whether the response has ended.
     pub(super) fn has_ended(&self) -> bool {
-        self.end == End::Manifest
+        self.has_ended
     }
 
-    /// The first record, however long it takes to come.
+    /// Returns the first record, without a timeout.
     pub(super) async fn first(&mut self) -> Result<Option<StoredRecord>, LogError> {
         self.fill().await?;
         self.take()
     }
 
-    /// Records that have come. Of a response with an end, waits for one; nothing means the end.
+    /// Returns the received records. A response with an end waits for at least one; an empty result is the end.
     pub(super) async fn records(&mut self, bound: ReadBound) -> Result<Vec<StoredRecord>, LogError> {
         let (mut records, mut room) = (Vec::new(), bound.bytes);
-        while records.len() < bound.records && room > 0 && self.end == End::Ahead {
-            let wait = records.is_empty() && self.extent == Extent::ToTheHead;
+        while records.len() < bound.records && room > 0 && !self.has_ended {
+            let wait = records.is_empty() && self.mode == StreamMode::ToHead;
             if self.line.is_none() && !wait && !self.received.contains(&b'\n') {
                 break;
             }
-            // A heartbeat may be all that is there, and the next line may take its time.
-            let filled = time::timeout(if wait { SILENCE_MAX } else { Duration::ZERO }, self.fill());
+            // The received line may be only a heartbeat.
+            let filled = time::timeout(if wait { SILENCE_TIMEOUT } else { Duration::ZERO }, self.fill());
             match filled.await {
                 Ok(filled) => filled?,
-                Err(_) if wait => return Err(self.cut_off("it sends nothing")),
+                Err(_) if wait => return Err(self.cut_off("the service sends nothing")),
                 Err(_) => break,
             }
-            // The end is found by the read after the last record, which returns nothing.
+            // The manifest is left to the next read, which returns nothing.
             if !records.is_empty() && self.line.as_ref().is_some_and(|line| Tally::is_manifest(line)) {
                 break;
             }
@@ -93,16 +87,18 @@ impl Stream {
         Ok(records)
     }
 
-    /// Returns when there is a line to take, or after `timeout`.
+    /// Returns when a line is available, or after `timeout`.
     pub(super) async fn wait(&mut self, timeout: Duration) -> Result<(), LogError> {
         match time::timeout(timeout, self.fill()).await {
             Ok(filled) => filled,
-            Err(_) if self.heard.elapsed() > SILENCE_MAX => Err(self.cut_off("it sends nothing")),
+            Err(_) if self.heard.elapsed() > SILENCE_TIMEOUT => {
+                Err(self.cut_off("the service sends nothing"))
+            }
             Err(_) => Ok(()),
         }
     }
 
-    /// Reads up to the end of the next line that is not a heartbeat. Nothing is lost if that is given up.
+    /// Reads up to the end of the next line that is not a heartbeat. Cancel-safe.
     async fn fill(&mut self) -> Result<(), LogError> {
         while self.line.is_none() {
             if self.received.is_empty() {
@@ -127,14 +123,14 @@ impl Stream {
         Ok(())
     }
 
-    /// The record in the line that has come, or `None` if that is the manifest.
+    /// Returns the record in the received line, or `None` for the manifest.
     fn take(&mut self) -> Result<Option<StoredRecord>, LogError> {
         let Some(line) = self.line.take() else { return Ok(None) };
         if Tally::is_manifest(&line) {
             if !self.tally.matches(&line) {
                 return Err(self.damaged("is a manifest that does not match the lines before it"));
             }
-            self.end = End::Manifest;
+            self.has_ended = true;
             return Ok(None);
         }
         let position = self.tally.position().next();
@@ -143,12 +139,12 @@ impl Stream {
         Ok(Some(record))
     }
 
-    /// A service that stops ends its endless responses in order, after a whole line.
+    /// The end of the body. A service that stops ends an endless response after a complete line.
     fn ended(&self) -> LogError {
         let position = self.position();
-        // A line without its line break is a lost connection, never a record.
-        if self.extent == Extent::ToTheHead || !self.begun.is_empty() {
-            return self.cut_off("it has ended");
+        // A line without its line break means a lost connection, never a record.
+        if self.mode == StreamMode::ToHead || !self.begun.is_empty() {
+            return self.cut_off("the connection was closed");
         }
         let detail = format!(
             "the response ended after position {position}: the service has stopped, or the API key is no longer valid"
@@ -163,7 +159,7 @@ impl Stream {
 
     fn damaged(&self, what: &str) -> LogError {
         let detail = format!("the line after position {} {what}: read the log again", self.position());
-        // It is the response that is damaged: the log itself may be sound.
+        // Only the response is damaged; the log may be intact.
         LogError::new(Fault::Unreachable, detail)
     }
 }

@@ -1,9 +1,9 @@
-//! How a record is stored in sled: in chunks under `(position, chunk)`. Every chunk says which part of which
-//! commit it is, and carries a checksum, so that a missing or foreign chunk is detected, and so that a chunk
-//! can be recognised even where sled's own structure is destroyed: see [`salvage`](super::salvage).
+//! How a record is stored in sled: in chunks under the key `(position, chunk)`. The header of a chunk names its record
+//! and its place in it, and carries a checksum. So a missing or foreign chunk is detected, and a chunk can be found
+//! even where sled's own structure is destroyed: see [`salvage`](super::salvage).
 //!
-//! sled puts large pages into files of their own, which it never syncs. A page holds up to 17 values, so
-//! chunks of 6 KiB keep every page below the 128 KiB from which that happens.
+//! sled stores large pages in separate files, which it never syncs. A page holds up to 17 values, so chunks of 6 KiB
+//! keep every page below the threshold of 128 KiB.
 
 use application::ports::{CommitId, LogError, Position, Record, Version};
 use bytes::Bytes;
@@ -11,15 +11,14 @@ use uuid::Uuid;
 
 use crate::event_log::embedded::damaged;
 
-/// The most bytes under one key.
+/// The maximum size of a chunk.
 pub(super) const CHUNK_MAX: usize = 6 * 1024;
-/// What every chunk starts with. No text in UTF-8 holds it.
+/// The first bytes of every chunk. They never occur in UTF-8.
 const MAGIC: [u8; 4] = *b"\xFFpet";
 
 const ID_LEN: usize = 16;
 const CHECKSUM_LEN: usize = 4;
-/// Magic, position, number of the chunk, commit id, length of the record, checksum of all that and the
-/// payload.
+/// Magic, position, chunk number, commit id, record length, and a checksum of all these and the payload.
 const HEADER_LEN: usize = MAGIC.len() + 8 + 4 + ID_LEN + 4 + CHECKSUM_LEN;
 const PAYLOAD_MAX: usize = CHUNK_MAX - HEADER_LEN;
 const KEY_LEN: usize = 8 + 4;
@@ -37,38 +36,38 @@ pub(super) fn position_of(key: &[u8]) -> Option<Position> {
     Some(Position(u64::from_be_bytes(*key.first_chunk()?)))
 }
 
-/// The whole record as one atomic batch.
+/// Encodes the whole record as one atomic batch.
 pub(super) fn batch(position: Position, record: &Record) -> ::sled::Batch {
     let len = u32::try_from(record.bytes.len()).expect("records are limited to far less than 4 GiB");
     let version = Version::at(position, record.id);
     let mut batch = ::sled::Batch::default();
-    // A record without a byte still has a chunk that says so.
+    // An empty record still has one chunk.
     let payloads = record.bytes.chunks(PAYLOAD_MAX).chain(record.bytes.is_empty().then_some(&[][..]));
     for (payload, number) in payloads.zip(0..) {
-        batch.insert(&key(position, number), Header { version, number, len }.lead(payload));
+        batch.insert(&key(position, number), Header { version, number, len }.encode(payload));
     }
     batch
 }
 
-/// Where chunks may start in the bytes of a file.
+/// Returns the offsets where chunks may start in the bytes of a file.
 pub(super) fn find(bytes: &[u8]) -> impl Iterator<Item = usize> {
     let starts = bytes.windows(MAGIC.len()).enumerate().filter(|(_, window)| *window == MAGIC);
     starts.map(|(at, _)| at)
 }
 
-/// What a chunk says about itself.
+/// The header of a chunk.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) struct Header {
-    /// The version of the log that ends with the record.
+    /// The version of the log that ends with this record.
     pub(super) version: Version,
-    /// Which part of the record it is, counted from 0.
+    /// The number of the chunk in its record, from 0.
     pub(super) number: u32,
-    /// How long the whole record is.
+    /// The length of the whole record.
     pub(super) len: u32,
 }
 
 impl Header {
-    /// Reads the sound chunk that `bytes` start with; what follows it does not matter.
+    /// Parses the chunk at the start of `bytes`, and ignores the bytes after it. `None` if the chunk is not intact.
     pub(super) fn parse(bytes: &[u8]) -> Option<(Self, &[u8])> {
         let rest = bytes.strip_prefix(&MAGIC)?;
         let (position, rest) = rest.split_first_chunk::<8>()?;
@@ -90,15 +89,15 @@ impl Header {
         (self.len as usize).div_ceil(PAYLOAD_MAX).max(1)
     }
 
-    /// How many bytes of the record this chunk holds, if there can be such a chunk.
+    /// The payload size of this chunk, or `None` if the record has no such chunk.
     pub(super) fn payload_len(&self) -> Option<usize> {
         let number = self.number as usize;
         let rest = || self.len as usize - number * PAYLOAD_MAX;
         (number < self.chunks()).then(|| rest().min(PAYLOAD_MAX))
     }
 
-    /// The chunk: this header, then the payload.
-    pub(super) fn lead(&self, payload: &[u8]) -> Vec<u8> {
+    /// Encodes the chunk: this header, then the payload.
+    pub(super) fn encode(&self, payload: &[u8]) -> Vec<u8> {
         [&self.fields()[..], &self.checksum(payload), payload].concat()
     }
 
@@ -114,12 +113,12 @@ impl Header {
     }
 }
 
-/// Puts the record at `position` together from its chunks, which `chunk` finds by their number.
+/// Assembles the record at `position` from its chunks, which `chunk` looks up by number.
 pub(super) fn assemble<C: AsRef<[u8]>>(
     position: Position,
     mut chunk: impl FnMut(u32) -> Result<C, LogError>,
 ) -> Result<(Version, Bytes), LogError> {
-    let broken = || damaged(position, "a part of it is not what was written");
+    let broken = || damaged(position, "a chunk of it fails its checksum");
     let first = chunk(0)?;
     let (first, payload) = Header::parse(first.as_ref()).ok_or_else(broken)?;
     if first.version.position != position || first.number != 0 {
@@ -222,7 +221,7 @@ mod tests {
             assert_eq!(Header::parse(&chunk[..place]), None, "cut at {place}");
         }
         let beyond = Header { number: 1, ..header };
-        assert_eq!(Header::parse(&beyond.lead(&[])), None, "a record of three bytes has one chunk");
+        assert_eq!(Header::parse(&beyond.encode(&[])), None, "a record of three bytes has one chunk");
     }
 
     #[test]

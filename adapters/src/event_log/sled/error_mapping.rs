@@ -1,4 +1,4 @@
-//! What a sled error means for the log.
+//! Maps sled errors to errors of the log.
 
 use std::io;
 
@@ -6,7 +6,7 @@ use application::ports::{Fault, LogError};
 
 use crate::event_log::embedded::{io_error, one_line};
 
-/// Turns an error of sled while it was `doing` something into one of the log.
+/// Maps an error of sled that occurred while `doing` something.
 pub(super) fn log_error(doing: &str) -> impl Fn(::sled::Error) -> LogError {
     move |error| match error {
         ::sled::Error::Io(error) => io_error(doing)(original(error)),
@@ -26,7 +26,7 @@ pub(super) fn log_error(doing: &str) -> impl Fn(::sled::Error) -> LogError {
     }
 }
 
-/// sled hands errors of the system on as text that shows their code; what they were says more to people.
+/// Restores the system error, which sled passes on as text with its code.
 fn original(error: io::Error) -> io::Error {
     let text = error.to_string();
     let code = text.split_once("code: ").and_then(|(_, rest)| rest.split(',').next()?.parse().ok());

@@ -1,14 +1,14 @@
-//! Ways in for fuzzing: the parsers of bytes that a damaged disk may hold.
+//! Entry points for fuzzing: the parsers of bytes that a damaged disk may return.
 
 use application::ports::{CommitId, Position, Version};
 use uuid::Uuid;
 
 use super::{chunks::Header, inspect};
 
-/// A chunk with these fields is read back if its payload is as long as the fields say, and refused otherwise. Random
-/// bytes, which never have a fitting checksum, are refused.
+/// Checks that a chunk with these fields is parsed if its payload has the right length, and rejected otherwise. Random
+/// bytes, which never have a matching checksum, are rejected.
 pub fn check_chunk(bytes: &[u8]) {
-    assert!(Header::parse(bytes).is_none_or(|(header, payload)| bytes.starts_with(&header.lead(payload))));
+    assert!(Header::parse(bytes).is_none_or(|(header, payload)| bytes.starts_with(&header.encode(payload))));
     let Some((position, rest)) = bytes.split_first_chunk() else { return };
     let Some((number, rest)) = rest.split_first_chunk() else { return };
     let Some((len, payload)) = rest.split_first_chunk() else { return };
@@ -18,10 +18,11 @@ pub fn check_chunk(bytes: &[u8]) {
         len: u32::from_be_bytes(*len),
     };
     let whole = header.payload_len() == Some(payload.len());
-    assert_eq!(Header::parse(&header.lead(payload)), whole.then_some((header, payload)));
+    assert_eq!(Header::parse(&header.encode(payload)), whole.then_some((header, payload)));
 }
 
-/// Whatever the bytes of a segment are, its parser stays within it; a message of a known kind is read back whole.
+/// Checks that the segment parser never reads beyond a segment, and that a message of a known kind is parsed as a
+/// whole.
 pub fn check_segment(bytes: &[u8]) {
     let number = inspect::segment_number(bytes).unwrap_or_default();
     assert!(inspect::open_end(bytes, number).is_none_or(|end| end <= inspect::SEGMENT));

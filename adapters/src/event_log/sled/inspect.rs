@@ -1,15 +1,13 @@
 //! Inspects sled's file before sled opens it.
 //!
-//! sled repairs a file while it opens it: from the first message that it cannot read, it overwrites
-//! everything with zeros. After a power cut that is right, because nothing of value follows. After bit rot it
-//! destroys what could have been saved. This inspection changes nothing and tells both cases from an intact
-//! file, so that only a suspect one needs a [dry run](super::dry_run) on a copy. If it is wrong, it
-//! calls an intact file suspect, which costs only time.
+//! sled repairs a file while it opens it: from the first message that it cannot read, it overwrites everything with
+//! zeros. After a power cut that is right, because nothing of value follows. After bit rot it destroys records that
+//! could have been salvaged. This inspection changes nothing, and only a suspect file needs a [dry run](super::dry_run)
+//! on a copy. A false alarm costs only time.
 //!
-//! What is known here about the file (sled 0.34, pinned): it consists of slots that hold one segment each. A
-//! segment has a header (checksum, log sequence number) and messages up to a closing one; the newest segment
-//! just ends. Messages have a checksum, a kind, their length, the number of their segment and a page, all but
-//! the first two as varints.
+//! The format of the file (sled 0.34, pinned): it consists of slots that hold one segment each. A segment has a header
+//! (checksum, log sequence number) and messages up to a closing one; the newest segment has no closing message. A
+//! message has a checksum, a kind, its length, the number of its segment and a page. All but the first two are varints.
 
 use std::{
     collections::{BTreeMap, BTreeSet},
@@ -26,17 +24,17 @@ use crate::{
     private_files::open_to_read,
 };
 
-/// The size of sled's segments: its default, spelled out because the file cannot be read with another.
+/// The size of sled's segments: its default. A file cannot be read with a different size.
 pub(super) const SEGMENT: usize = 512 * 1024;
 
 const SEGMENT_HEADER: usize = 20;
-/// No message starts in the last bytes of a segment, where its header might not fit.
+/// No message starts in the last bytes of a segment, because its header might not fit.
 const MESSAGE_HEADER_MAX: usize = 32;
 const KIND_CLOSING: u8 = 2;
 pub(super) const KINDS: std::ops::RangeInclusive<u8> = 1..=11;
 
-/// The place of the first thing in sled's file that a clean run would not leave there, if any. A file that
-/// does not hold the commit of the `mark` was cut off.
+/// Returns the offset of the first suspect bytes in sled's file: bytes that a clean shutdown does not leave. A file
+/// without the commit of the `mark` was truncated.
 pub(super) fn first_suspect_offset(layout: &Layout, mark: Version) -> io::Result<Option<u64>> {
     let file = match open_to_read(&records(layout)) {
         Ok(file) => file,
@@ -47,39 +45,39 @@ pub(super) fn first_suspect_offset(layout: &Layout, mark: Version) -> io::Result
     let mut segments = BTreeMap::new();
     for offset in (0..len).step_by(SEGMENT) {
         let header = read(&file, offset, SEGMENT_HEADER)?;
-        let odd = match segment_number(&header) {
+        let suspect = match segment_number(&header) {
             Some(number) => segments.insert(number, offset).is_some(),
-            // Slots that were never used, or given back, hold nothing.
+            // Unused slots hold only zeros.
             None => read(&file, offset, SEGMENT)?.iter().any(|byte| *byte != 0),
         };
-        if odd {
+        if suspect {
             return Ok(Some(offset));
         }
     }
     if mark.position > Position::START && !holds(&file, segments.values().rev(), mark)? {
         return Ok(Some(len));
     }
-    // What sled's snapshot covers is not read when it opens, and so not repaired.
+    // sled does not read, and so does not repair, what its snapshot covers.
     let covered = newest_snapshot(layout)?;
     let mut segments = segments.split_off(&(covered / SEGMENT as u64)).into_iter().peekable();
-    // The snapshot may end with a segment; otherwise the one it ends in must be there.
+    // The snapshot may end with a segment; otherwise the segment that it ends in must exist.
     let mut reached = covered / SEGMENT as u64 * SEGMENT as u64;
     while let Some((number, offset)) = segments.next() {
         let slot = read(&file, offset, SEGMENT)?;
         let end = open_end(&slot, number);
         reached = number * SEGMENT as u64 + end.unwrap_or(SEGMENT) as u64;
         let Some(end) = end else { continue };
-        // The newest segment is not closed yet; after its end there may be leftovers of an older one.
+        // The newest segment is not closed. Leftovers of an older segment may follow its end.
         let is_newest = segments.peek().is_none();
-        let goes_on = || (end + 1..slot.len()).any(|at| message(&slot[at..], number).is_some());
-        if !is_newest || goes_on() {
+        let has_more = || (end + 1..slot.len()).any(|at| message(&slot[at..], number).is_some());
+        if !is_newest || has_more() {
             return Ok(Some(offset + end as u64));
         }
     }
     Ok((reached < covered).then_some(len))
 }
 
-/// Whether the commit is in these segments, whole. It is in the newest ones if all is well.
+/// Whether all chunks of the commit are in these segments. Usually they are in the newest ones.
 fn holds<'a>(file: &File, offsets: impl Iterator<Item = &'a u64>, mark: Version) -> io::Result<bool> {
     let mut found = BTreeSet::new();
     for offset in offsets {
@@ -96,7 +94,7 @@ fn holds<'a>(file: &File, offsets: impl Iterator<Item = &'a u64>, mark: Version)
     Ok(false)
 }
 
-/// So many bytes at `offset`, or as many as there are.
+/// Reads up to `len` bytes at `offset`.
 pub(super) fn read(file: &File, offset: u64, len: usize) -> io::Result<Vec<u8>> {
     let mut bytes = vec![0; len];
     let mut filled = 0;
@@ -112,7 +110,7 @@ pub(super) fn read(file: &File, offset: u64, len: usize) -> io::Result<Vec<u8>> 
     Ok(bytes)
 }
 
-/// Which segment lies in the slot, if its header is sound.
+/// The number of the segment in the slot, if its header is intact.
 pub(super) fn segment_number(slot: &[u8]) -> Option<u64> {
     const SEQUENCE_MASK: u64 = 0x7FFF_FFFF_FFFF_FFFF;
     let (checksum, rest) = slot.get(..SEGMENT_HEADER)?.split_first_chunk::<4>()?;
@@ -121,7 +119,7 @@ pub(super) fn segment_number(slot: &[u8]) -> Option<u64> {
     sound.then_some(sequence / SEGMENT as u64)
 }
 
-/// Where the messages of a segment end, unless a closing message or the end of the slot ends them.
+/// The end of the messages in a segment, or `None` if a closing message or the end of the slot ends them.
 pub(super) fn open_end(slot: &[u8], number: u64) -> Option<usize> {
     let mut at = SEGMENT_HEADER;
     while at + MESSAGE_HEADER_MAX <= SEGMENT {
@@ -134,7 +132,7 @@ pub(super) fn open_end(slot: &[u8], number: u64) -> Option<usize> {
     None
 }
 
-/// The kind and the length of the message that `bytes` start with, if it is sound and belongs to the segment.
+/// The kind and the length of the message at the start of `bytes`, if it is intact and belongs to the segment.
 pub(super) fn message(bytes: &[u8], number: u64) -> Option<(u8, usize)> {
     let (checksum, rest) = bytes.split_first_chunk::<4>()?;
     let (kind, mut rest) = rest.split_first()?;
@@ -152,7 +150,7 @@ pub(super) fn message(bytes: &[u8], number: u64) -> Option<(u8, usize)> {
     sound.then_some((*kind, 4 + header.len() + len))
 }
 
-/// Takes one number off the front, in the encoding of SQLite 4, which sled uses.
+/// Decodes a number in the encoding of SQLite 4, which sled uses, and advances `bytes`.
 pub(super) fn varint(bytes: &mut &[u8]) -> Option<u64> {
     let (first, rest) = bytes.split_first()?;
     let (value, used) = match *first {
@@ -170,7 +168,7 @@ pub(super) fn varint(bytes: &mut &[u8]) -> Option<u64> {
     Some(value)
 }
 
-/// The sequence number up to which sled's snapshot knows the file. Snapshots carry it in their names.
+/// The sequence number up to which sled's newest snapshot covers the file. The name of a snapshot holds it.
 fn newest_snapshot(layout: &Layout) -> io::Result<u64> {
     let files = Sled::files(layout)?;
     let sequences = files.iter().filter_map(|path| {

@@ -1,8 +1,8 @@
-//! Finds, without sled, what is left of a store that can no longer be opened: the chunks in sled's file.
+//! Finds intact records in the file of a sled store that can no longer be opened, without using sled.
 //!
-//! Nothing is written, not even a lock. Chunks are recognised by their headers and checksums, so damage costs
-//! only the records that it hits, whatever it does to sled's pages, headers and snapshots. Old copies of a
-//! chunk, which sled leaves behind when it moves pages, are as good as new ones.
+//! Nothing is written, not even a lock. Chunks are found by their headers and checksums, so damage costs only the
+//! records that it hits, even if it destroys sled's pages, headers or snapshots. Old copies of a chunk, which sled
+//! leaves when it moves pages, are equally good.
 
 use std::{fs::File, io};
 
@@ -18,31 +18,31 @@ use crate::{
     private_files::open_to_read,
 };
 
-/// So much of the file is looked at in one go, and a chunk more, so that none is missed between two blocks.
+/// The number of bytes scanned at a time, plus one chunk, so that no chunk is missed between two blocks.
 const BLOCK: usize = 4 * 1024 * 1024;
 
-/// The whole records in the file.
+/// The complete records in the file.
 #[derive(Debug)]
-struct Found {
+struct FoundChunks {
     file: File,
     /// One per position, in order. Positions may be missing.
-    records: Vec<Whole>,
+    records: Vec<CompleteRecord>,
 }
 
-/// A record of which every chunk was found.
+/// A record whose chunks were all found.
 #[derive(Debug)]
-struct Whole {
+struct CompleteRecord {
     version: Version,
-    /// Where its chunks start in the file.
+    /// The offsets of its chunks.
     places: Vec<u64>,
 }
 
-/// Looks through sled's file.
+/// Scans sled's file.
 pub(super) fn find(layout: &Layout, acknowledged: Option<Version>) -> Result<FoundRecords, LogError> {
     let find = || {
         let file = open_to_read(&super::records(layout))?;
         let records = whole_records(pieces(&file)?, acknowledged);
-        Ok(Found { file, records })
+        Ok(FoundChunks { file, records })
     };
     let found = find().map_err(|error: io::Error| {
         let detail = format!("the store {} cannot be read: {error}; check the path", layout.path.display());
@@ -52,7 +52,7 @@ pub(super) fn find(layout: &Layout, acknowledged: Option<Version>) -> Result<Fou
     Ok(FoundRecords { records: Box::new(found), last, copy: None })
 }
 
-impl Records for Found {
+impl Records for FoundChunks {
     fn visit(&self, after: Position, last: Position, visit: &mut Visit<'_>) -> Result<(), LogError> {
         let start = self.records.partition_point(|record| record.version.position <= after);
         for record in self.records[start..].iter().take_while(|record| record.version.position <= last) {
@@ -65,20 +65,20 @@ impl Records for Found {
     }
 }
 
-impl Found {
-    fn assemble(&self, record: &Whole) -> Result<Bytes, LogError> {
+impl FoundChunks {
+    fn assemble(&self, record: &CompleteRecord) -> Result<Bytes, LogError> {
         let position = record.version.position;
         let changed = || damaged(position, "the file changed while it was read");
         let (version, bytes) = chunks::assemble(position, |number| {
             let place = record.places.get(number as usize).ok_or_else(changed)?;
             read(&self.file, *place, CHUNK_MAX)
-                .map_err(|error| damaged(position, &format!("a part of it cannot be read ({error})")))
+                .map_err(|error| damaged(position, &format!("a chunk of it cannot be read ({error})")))
         })?;
         if version == record.version { Ok(bytes) } else { Err(changed()) }
     }
 }
 
-/// Every sound chunk in the file and where it starts.
+/// Returns every intact chunk in the file, with its offset.
 fn pieces(file: &File) -> io::Result<Vec<(Header, u64)>> {
     let mut pieces = Vec::new();
     let mut offset = 0;
@@ -96,17 +96,17 @@ fn pieces(file: &File) -> io::Result<Vec<(Header, u64)>> {
     }
 }
 
-/// Puts chunks together to one whole record per position.
+/// Assembles chunks into one complete record per position.
 ///
-/// A position can have two commits in the file: one that was never acknowledged, because the process ended
-/// while it was written, and the one that took its place. The mark knows which one counts at its own
-/// position; elsewhere it is the one that was made later, which its id tells.
-fn whole_records(mut pieces: Vec<(Header, u64)>, mark: Option<Version>) -> Vec<Whole> {
+/// A position can have two commits in the file: one that was never acknowledged, because the process ended while it was
+/// written, and the one that replaced it. At the position of the mark, the mark decides; elsewhere, the newer commit
+/// wins, by its id.
+fn whole_records(mut pieces: Vec<(Header, u64)>, mark: Option<Version>) -> Vec<CompleteRecord> {
     let commit =
         |header: &Header| (header.version.position, header.version.commit.map(|commit| commit.0), header.len);
     pieces.sort_unstable_by_key(|(header, place)| (commit(header), header.number, *place));
     pieces.dedup_by_key(|(header, _)| *header);
-    let mut records: Vec<Whole> = Vec::new();
+    let mut records: Vec<CompleteRecord> = Vec::new();
     for parts in pieces.chunk_by(|(one, _), (other, _)| commit(one) == commit(other)) {
         let (first, _) = parts[0];
         let is_another =
@@ -118,7 +118,7 @@ fn whole_records(mut pieces: Vec<(Header, u64)>, mark: Option<Version>) -> Vec<W
             records.pop();
         }
         let places = parts.iter().map(|(_, place)| *place).collect();
-        records.push(Whole { version: first.version, places });
+        records.push(CompleteRecord { version: first.version, places });
     }
     records
 }

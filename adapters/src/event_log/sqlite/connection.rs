@@ -1,4 +1,4 @@
-//! The statements sent to SQLite over two connections: one writes, and the other reads at the same time.
+//! The SQL statements, and two connections: one writes, and the other reads at the same time.
 
 use std::{
     os::unix::ffi::OsStrExt as _,
@@ -14,50 +14,50 @@ use uuid::Uuid;
 
 use super::{Sqlite, error_mapping::log_error, length};
 use crate::{
-    event_log::embedded::{Closing, Records, Visit},
-    private_files::beside,
+    event_log::embedded::{CloseMode, Records, Visit},
+    private_files::with_suffix,
 };
 
-/// What marks a database as ours: the letters "pets".
+/// Marks a database as a petstore log: the letters "pets".
 const APPLICATION_ID: i32 = 0x7065_7473;
-/// The version of the table that this program knows.
+/// The schema version of this petstore.
 pub(super) const VERSION: i32 = 1;
-/// How long to wait for another tool that looks at the database.
+/// How long to wait for another process that uses the database.
 const BUSY_TIMEOUT: Duration = Duration::from_secs(2);
 
 const INSPECT_SQL: &str = "\
     SELECT application_id, user_version, (SELECT count(*) FROM sqlite_schema) \
     FROM pragma_application_id, pragma_user_version";
-/// We move the write-ahead log into the database ourselves; it is cut back to 64 MiB then.
-const SET_UP: &str = "\
+/// Automatic checkpoints are off, because `maintain` runs them. A checkpoint truncates the write-ahead log to 64 MiB.
+const SETUP_PRAGMAS: &str = "\
     PRAGMA journal_mode = WAL; \
     PRAGMA synchronous = FULL; \
     PRAGMA wal_autocheckpoint = 0; \
     PRAGMA journal_size_limit = 67108864";
 const CURRENT_PRAGMAS: &str = "SELECT journal_mode, synchronous FROM pragma_journal_mode, pragma_synchronous";
 const SYNCHRONOUS_FULL: i32 = 2;
-/// Damage is noticed rather than read around.
+/// Make SQLite report damage instead of skipping it.
 const HARDENING_PRAGMAS: &str = "PRAGMA cell_size_check = true; PRAGMA trusted_schema = false";
 
 /// For [`commit`].
-pub(super) const LAST: &str = "SELECT position, id FROM commits ORDER BY position DESC LIMIT 1";
-pub(super) const AT: &str = "SELECT position, id FROM commits WHERE position = ?1";
+pub(super) const LAST_COMMIT: &str = "SELECT position, id FROM commits ORDER BY position DESC LIMIT 1";
+pub(super) const COMMIT_AT: &str = "SELECT position, id FROM commits WHERE position = ?1";
 const READ: &str =
     "SELECT position, bytes, id FROM commits WHERE position > ?1 AND position <= ?2 ORDER BY position";
 
-/// What stays as it is in the path of a URI.
+/// Characters that are not escaped in the path of a URI.
 const IN_URI: &AsciiSet = &NON_ALPHANUMERIC.remove(b'/').remove(b'.').remove(b'_').remove(b'-');
 
-/// To write to the database, to read it while somebody else may write, or to read one that nobody changes: for that,
-/// SQLite creates no files and takes no locks.
+/// Access modes: writing, reading while another connection may write, and reading a file that does not change. In the
+/// last mode SQLite creates no files and takes no locks.
 pub(super) const WRITE: OpenFlags = OpenFlags::SQLITE_OPEN_READ_WRITE;
 pub(super) const READ_ONLY: OpenFlags = OpenFlags::SQLITE_OPEN_READ_ONLY;
 pub(super) const READ_UNCHANGING: OpenFlags = READ_ONLY.union(OpenFlags::SQLITE_OPEN_URI);
 
-/// Connects to the database without changing anything: the write-ahead log stays as it is, even if the connection is
-/// closed again.
+/// Connects to the database without changing it: the write-ahead log stays as it is, even when the connection is
+/// closed.
 pub(super) fn connect(path: &Path, access: OpenFlags) -> Result<Connection, LogError> {
-    // A path is a path, unless only a URI can say what is wanted.
+    // Only a URI can request the immutable mode.
     let name = if access == READ_UNCHANGING { unchanging(path) } else { path.to_path_buf() };
     let connect = || {
         let connection = Connection::open_with_flags(name, access | OpenFlags::SQLITE_OPEN_NO_MUTEX)?;
@@ -66,8 +66,11 @@ pub(super) fn connect(path: &Path, access: OpenFlags) -> Result<Connection, LogE
         Ok(connection)
     };
     let connection = connect().map_err(log_error(&format!("opening {}", path.display())))?;
-    // An empty one that SQLite creates now goes again.
-    on_close(&connection, if length(&beside(path, "-wal")) > 0 { Closing::AsIs } else { Closing::Tidy })?;
+    // SQLite may delete an empty write-ahead log that it creates now.
+    on_close(
+        &connection,
+        if length(&with_suffix(path, "-wal")) > 0 { CloseMode::LeaveFiles } else { CloseMode::Checkpoint },
+    )?;
     Ok(connection)
 }
 
@@ -76,7 +79,7 @@ fn unchanging(path: &Path) -> PathBuf {
     format!("file://{}?immutable=1", percent_encode(absolute.as_os_str().as_bytes(), IN_URI)).into()
 }
 
-/// Whether the database holds a log, or nothing yet. Anything else is refused.
+/// Returns whether the database holds a log, or `false` if it is empty. Rejects any other content.
 pub(super) fn holds_log(connection: &Connection, path: &Path) -> Result<bool, LogError> {
     let found = connection.query_row(INSPECT_SQL, [], |row| Ok((row.get(0)?, row.get(1)?, row.get(2)?)));
     let (fault, what) = match found.map_err(log_error(&format!("opening {}", path.display())))? {
@@ -84,22 +87,24 @@ pub(super) fn holds_log(connection: &Connection, path: &Path) -> Result<bool, Lo
         (APPLICATION_ID, VERSION, _) => return Ok(true),
         (APPLICATION_ID, version, _) if version > VERSION => (
             Fault::UnsupportedFormat,
-            format!("has version {version}, this program knows {VERSION}; run a newer one"),
+            format!(
+                "has schema version {version}, and this petstore supports {VERSION}; run a newer petstore"
+            ),
         ),
         _ => (Fault::CannotOpen, "is not a petstore log; choose another path".to_owned()),
     };
     Err(LogError::new(fault, format!("the file {} {what}", path.display())))
 }
 
-/// Makes commits durable, and sees that the settings are in force.
+/// Sets the pragmas that make commits durable, and verifies them.
 pub(super) fn set_up(connection: &Connection) -> Result<(), LogError> {
     let set_up = || {
-        connection.execute_batch(SET_UP)?;
+        connection.execute_batch(SETUP_PRAGMAS)?;
         connection.query_row(CURRENT_PRAGMAS, [], |row| Ok((row.get(0)?, row.get(1)?)))
     };
     let (mode, synchronous): (String, i32) = set_up().map_err(log_error("setting up the log"))?;
     if mode == "wal" && synchronous == SYNCHRONOUS_FULL {
-        return on_close(connection, Closing::AsIs);
+        return on_close(connection, CloseMode::LeaveFiles);
     }
     let detail = format!(
         "SQLite cannot make commits durable here (journal_mode {mode}, synchronous {synchronous}); choose a local disk"
@@ -107,7 +112,7 @@ pub(super) fn set_up(connection: &Connection) -> Result<(), LogError> {
     Err(LogError::new(Fault::CannotOpen, detail))
 }
 
-/// The commit that the query finds.
+/// Returns the commit that the query finds.
 pub(super) fn commit(
     connection: &Connection,
     query: &str,
@@ -120,17 +125,18 @@ pub(super) fn commit(
     found.optional().map_err(log_error("reading the log"))
 }
 
-/// Moves the write-ahead log into the database, as far as readers allow; `false` if they do not.
+/// Moves the write-ahead log into the database. Returns `false` if readers prevent a part of it.
 pub(super) fn checkpoint(connection: &Connection, mode: &str) -> Result<bool, LogError> {
     let checkpoint = format!("PRAGMA wal_checkpoint({mode})");
     let moved = connection.query_row(&checkpoint, [], |row| Ok(row.get::<_, i64>(0)? == 0));
     moved.map_err(log_error("moving commits into the database"))
 }
 
-/// Decides whether closing the connection leaves the write-ahead log as it is. Otherwise SQLite moves it into the
-/// database and removes it, and tells nobody if that fails.
-pub(super) fn on_close(connection: &Connection, closing: Closing) -> Result<(), LogError> {
-    let set = connection.set_db_config(DbConfig::SQLITE_DBCONFIG_NO_CKPT_ON_CLOSE, closing == Closing::AsIs);
+/// Configures whether closing the connection leaves the write-ahead log as it is. Otherwise SQLite moves it into the
+/// database and deletes it, and reports no error if that fails.
+pub(super) fn on_close(connection: &Connection, mode: CloseMode) -> Result<(), LogError> {
+    let set =
+        connection.set_db_config(DbConfig::SQLITE_DBCONFIG_NO_CKPT_ON_CLOSE, mode == CloseMode::LeaveFiles);
     set.map(drop).map_err(log_error("setting up the log"))
 }
 

@@ -1,10 +1,10 @@
-//! What a SQLite error means for the log.
+//! Maps SQLite errors to errors of the log.
 
 use application::ports::{Fault, LogError};
 use rusqlite::{Error, ErrorCode};
 use rustix::process::{Resource, getrlimit};
 
-/// Turns an error of SQLite while it was `doing` something into one of the log.
+/// Maps an error of SQLite that occurred while `doing` something.
 pub(super) fn log_error(doing: &str) -> impl Fn(Error) -> LogError {
     move |error| {
         let (fault, what_to_do) = meaning(&error);
@@ -15,14 +15,14 @@ pub(super) fn log_error(doing: &str) -> impl Fn(Error) -> LogError {
 fn meaning(error: &Error) -> (Fault, &'static str) {
     match error.sqlite_error_code() {
         Some(ErrorCode::DiskFull) => (Fault::Full, "the disk is full; free some space"),
-        // Without a code, SQLite was content but a value is not what was stored.
+        // Without a code, the query succeeded but a value has the wrong type.
         Some(ErrorCode::NotADatabase | ErrorCode::DatabaseCorrupt) | None => (
             Fault::Damaged,
             "the file is damaged, or not a petstore log; check the path, restore a backup, or salvage what is left (if \
              nothing can be salvaged, try .recover of the sqlite3 shell on a copy)",
         ),
         Some(ErrorCode::DatabaseBusy | ErrorCode::DatabaseLocked) => {
-            (Fault::Unreachable, "another program holds the database; end it")
+            (Fault::Unreachable, "another process holds the database; stop it")
         }
         Some(ErrorCode::TooBig) => (Fault::TooLarge, "make smaller commits"),
         Some(ErrorCode::CannotOpen | ErrorCode::PermissionDenied | ErrorCode::ReadOnly) => {
@@ -30,7 +30,7 @@ fn meaning(error: &Error) -> (Fault, &'static str) {
         }
         // SQLite does not say why a write has failed.
         Some(_) if getrlimit(Resource::Fsize).current.is_some() => {
-            (Fault::WriteFailed, "check the disk, or a limit on file sizes is in force; raise it (ulimit -f)")
+            (Fault::WriteFailed, "check the disk, and the file size limit of the process (ulimit -f)")
         }
         Some(_) => (Fault::WriteFailed, "check the disk"),
     }

@@ -254,6 +254,6 @@ async fn the_reported_durability_matches_the_settings_in_use() {
     let durability = SqliteLog::open(&path).unwrap().durability();
     assert_eq!(durability.level, application::ports::DurabilityLevel::Synced);
     for fact in [("journal_mode", "wal"), ("synchronous", "FULL")] {
-        assert!(durability.facts.contains(&(fact.0.into(), fact.1.into())), "{durability:?}");
+        assert!(durability.settings.contains(&(fact.0.into(), fact.1.into())), "{durability:?}");
     }
 }

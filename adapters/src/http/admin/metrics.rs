@@ -246,7 +246,7 @@ fn connections(encoder: &mut Encoder<'_>, service: &Service) -> fmt::Result {
 }
 
 fn state(encoder: &mut Encoder<'_>, store: &PetStore) -> fmt::Result {
-    let Durability { engine, level, promise, facts: _ } = store.durability();
+    let Durability { engine, level, promise, settings: _ } = store.durability();
     let level = match level {
         DurabilityLevel::Volatile => "volatile",
         DurabilityLevel::Buffered => "buffered",

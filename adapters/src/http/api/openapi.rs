@@ -11,12 +11,16 @@ use crate::http::{
     site::Site,
 };
 
+/// The version of the API.
+pub const API_VERSION: &str = "1.0.0";
+
 const FILE: &str = include_str!("../../../../docs/openapi.json");
 
 /// The document as text: the same bytes for the same site.
 pub(crate) fn document(site: &Site) -> String {
     let mut document: Value = serde_json::from_str(FILE).expect("the file is JSON");
     document["info"]["description"] = include_str!("openapi/description.md").into();
+    document["info"]["version"] = API_VERSION.into();
     document["servers"] = servers(site);
     if let Some(contact) = &site.contact {
         document["info"]["contact"] = match contact.as_str().strip_prefix("mailto:") {

@@ -2,6 +2,7 @@
 
 use application::{CreatePet, LogPosition};
 use axum::{
+    body::Body,
     extract::{Path, rejection::PathRejection},
     http::{
         HeaderName, HeaderValue, StatusCode,
@@ -43,11 +44,12 @@ pub(crate) async fn list(
     }
     let mut page = pet_json::Page::with_capacity(query.limit);
     let (end, position) = client.store.list(&query, &mut |pet| page.push(pet))?;
-    let tag = EntityTag::of_version(&end.version);
     // The page may show a later version than the one above.
+    let tag = if end.version == version { tag } else { EntityTag::of_version(&end.version) };
     preconditions.require_match(&tag)?;
     let link = end.next.map(|after| [(LINK, next_page(&query, after))]);
-    Ok(([(CONTENT_TYPE, JSON)], validators(tag, position), link, page.into_json()).into_response())
+    Ok(([(CONTENT_TYPE, JSON)], validators(tag, position), link, Body::from(page.into_json()))
+        .into_response())
 }
 
 /// `POST /v1/pets`. The response is sent after the pet is durable and readable. `If-Match` and `If-None-Match` are
@@ -62,7 +64,8 @@ pub(crate) async fn create(
     let location = header_value(["/v1/pets/", itoa::Buffer::new().format(created.pet.id.get())].concat());
     let replayed = created.replayed.then_some([idempotency::REPLAYED]);
     let headers = [(CONTENT_TYPE, JSON), (LOCATION, location)];
-    Ok((StatusCode::CREATED, headers, replayed, pet_json::pet((&created.pet).into())).into_response())
+    Ok((StatusCode::CREATED, headers, replayed, Body::from(pet_json::pet((&created.pet).into())))
+        .into_response())
 }
 
 /// `GET /v1/pets/{petId}`, deprecated. Text that is no id names no pet.
@@ -84,7 +87,7 @@ pub(crate) async fn get(
     if preconditions.is_not_modified(&tag) {
         return Ok((StatusCode::NOT_MODIFIED, validators(tag, position)).into_response());
     }
-    Ok(([(CONTENT_TYPE, JSON)], validators(tag, position), json).into_response())
+    Ok(([(CONTENT_TYPE, JSON)], validators(tag, position), Body::from(json)).into_response())
 }
 
 /// The headers of a response that clients may store, and the commit that it shows.

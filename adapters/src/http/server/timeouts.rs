@@ -19,6 +19,9 @@
 //! When the service stops, a connection without an authenticated request has [`DRAIN_TIMEOUT`] left. A connection with
 //! too many unread responses to unauthenticated requests is closed, unless a trusted proxy shares it among clients.
 //!
+//! The watchdog inspects the state after each poll of the connection and reads the clock once: a state begins when the
+//! watchdog first sees it.
+//!
 //! An HTTP/2 connection is idle when no stream is open: only hyper can parse the frames of its heads.
 
 use std::{
@@ -82,7 +85,7 @@ struct State {
     /// The bytes of the HTTP/2 preface that have not arrived: none for HTTP/2, `None` for HTTP/1.
     preface: Option<&'static [u8]>,
     /// What a connection without requests in flight waits for, and since when.
-    waiting: (Waiting, Instant),
+    waiting: (Waiting, Option<Instant>),
     in_flight: Vec<Request>,
     next_id: u64,
     stalled: Option<Instant>,
@@ -100,7 +103,7 @@ enum Waiting {
 
 struct Request {
     id: u64,
-    begun: Instant,
+    begun: Option<Instant>,
     is_authenticated: bool,
     /// Whether a part of the body has arrived, and not its end.
     is_receiving: bool,
@@ -108,7 +111,7 @@ struct Request {
     /// The parts of the response that the client has not read: its chunks, and one for a bounded response as a whole.
     unread: usize,
     /// When the client could first read the response, or last read a part of it.
-    progress: Instant,
+    progress: Option<Instant>,
 }
 
 /// How long a response is.
@@ -125,7 +128,7 @@ impl Activity {
     pub(super) fn new(total_held: Arc<HeldBytes>) -> Arc<Self> {
         let state = State {
             preface: Some(HTTP2_PREFACE),
-            waiting: (Waiting::Head, Instant::now()),
+            waiting: (Waiting::Head, None),
             in_flight: Vec::new(),
             next_id: 0,
             stalled: None,
@@ -139,16 +142,16 @@ impl Activity {
     /// Begins a request. It is in flight until the last clone of the guard is dropped.
     pub(super) fn begin(self: &Arc<Self>) -> InFlightRequest {
         let mut state = self.state.lock();
-        let (id, begun) = (state.next_id, Instant::now());
+        let id = state.next_id;
         state.next_id += 1;
         state.in_flight.push(Request {
             id,
-            begun,
+            begun: None,
             is_authenticated: false,
             is_receiving: false,
             extent: Extent::Bounded,
             unread: 0,
-            progress: begun,
+            progress: None,
         });
         drop(state);
         self.hold(REQUEST_COST);
@@ -211,7 +214,7 @@ impl Activity {
             Some(_) | None => Waiting::Head,
         };
         if !bytes.is_empty() && state.in_flight.is_empty() && state.waiting.0 != waiting {
-            state.waiting = (waiting, Instant::now());
+            state.waiting = (waiting, None);
         }
     }
 
@@ -229,8 +232,7 @@ impl Activity {
             self.watchdog.register(context.waker());
             loop {
                 let now = Instant::now();
-                let deadline = self.deadline(now, settings);
-                let is_idle = self.state.lock().in_flight.is_empty();
+                let (deadline, is_idle) = self.deadline(now, settings);
                 let alarm = if is_idle { deadline } else { deadline.min(now + CHECK_INTERVAL) };
                 // A later deadline does not move the timer: it fires early once instead of being reset by every request.
                 if alarm < timer.deadline() {
@@ -246,30 +248,37 @@ impl Activity {
         .await;
     }
 
-    /// When the present state will have lasted too long.
-    fn deadline(&self, now: Instant, settings: &Settings) -> Instant {
+    /// When the present state will have lasted too long, and whether no request is in flight.
+    fn deadline(&self, now: Instant, settings: &Settings) -> (Instant, bool) {
         let has_pressure = self.has_pressure();
         let write_timeout = if has_pressure { PRESSURE_TIMEOUT } else { settings.write_timeout };
-        let state = self.state.lock();
+        let mut state = self.state.lock();
+        let is_idle = state.in_flight.is_empty();
         if state.is_evicted {
-            return now;
+            return (now, is_idle);
         }
-        let requests = state.in_flight.iter().map(|request| {
+        let requests = state.in_flight.iter_mut().map(|request| {
+            let begun = *request.begun.get_or_insert(now);
             let end = match request.extent {
-                Extent::Bounded if request.is_receiving && has_pressure => request.begun + PRESSURE_TIMEOUT,
-                Extent::Bounded => request.begun + settings.request_timeout(),
+                Extent::Bounded if request.is_receiving && has_pressure => begun + PRESSURE_TIMEOUT,
+                Extent::Bounded => begun + settings.request_timeout(),
                 Extent::Endless => now + settings.idle_timeout,
             };
-            if request.unread > 0 { end.min(request.progress + write_timeout) } else { end }
+            let progress = *request.progress.get_or_insert(now);
+            if request.unread > 0 { end.min(progress + write_timeout) } else { end }
         });
-        let deadline = requests.min().unwrap_or_else(|| match state.waiting {
-            (Waiting::Head, since) => since + settings.head_timeout,
-            (Waiting::NextRequest, since) => since + settings.idle_timeout,
+        let deadline = requests.min().unwrap_or_else(|| {
+            let (waiting, since) = &mut state.waiting;
+            *since.get_or_insert(now)
+                + match waiting {
+                    Waiting::Head => settings.head_timeout,
+                    Waiting::NextRequest => settings.idle_timeout,
+                }
         });
         let stalled = state.stalled.map(|since| since + settings.write_timeout);
         let is_authenticated = state.in_flight.iter().any(|request| request.is_authenticated);
         let drained = state.draining.filter(|_| !is_authenticated).map(|since| since + DRAIN_TIMEOUT);
-        [stalled, drained].into_iter().flatten().fold(deadline, Instant::min)
+        ([stalled, drained].into_iter().flatten().fold(deadline, Instant::min), is_idle)
     }
 }
 
@@ -318,7 +327,7 @@ impl InFlightRequest {
         self.update(|request| {
             request.extent = extent;
             request.unread = usize::from(extent == Extent::Bounded);
-            request.progress = Instant::now();
+            request.progress = None;
         });
     }
 
@@ -327,7 +336,7 @@ impl InFlightRequest {
         self.0.activity.hold(held);
         self.update(|request| {
             if request.unread == 0 {
-                request.progress = Instant::now();
+                request.progress = None;
             }
             request.unread += 1;
         });
@@ -337,7 +346,7 @@ impl InFlightRequest {
     pub(super) fn chunk_advanced(&self) {
         self.update(|request| {
             if request.extent == Extent::Bounded {
-                request.progress = Instant::now();
+                request.progress = None;
             }
         });
     }
@@ -347,7 +356,7 @@ impl InFlightRequest {
         self.0.activity.release(held);
         self.update(|request| {
             request.unread -= 1;
-            request.progress = Instant::now();
+            request.progress = None;
         });
     }
 
@@ -365,7 +374,7 @@ impl Drop for Guard {
         let mut state = self.activity.state.lock();
         state.in_flight.retain(|request| request.id != self.id);
         if state.in_flight.is_empty() {
-            state.waiting = (Waiting::NextRequest, Instant::now());
+            state.waiting = (Waiting::NextRequest, None);
         }
     }
 }

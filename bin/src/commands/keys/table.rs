@@ -11,7 +11,7 @@ use super::printable;
 const COLUMNS: [&str; 9] =
     ["ID", "OWNER", "STATE", "SCOPES", "LIMIT", "CREATED", "EXPIRES", "LAST USED", "NAME"];
 
-/// One line for each key under a line of headings. Without `last_uses` they are shown as unknown.
+/// One line per key, below a header line. Without `last_uses` they are shown as unknown.
 pub(super) fn render(
     keys: &[KeyRecord],
     last_uses: Option<&BTreeMap<KeyId, DateTime<Utc>>>,

@@ -3,7 +3,7 @@
 use anyhow::bail;
 use application::transfer::{self, CopyStep, Until};
 
-use super::{progress::Progress, report};
+use super::{progress::ProgressDisplay, report};
 use crate::{config::AccessArguments, store_url::StoreUrl, wire};
 
 pub(super) async fn run(from: &StoreUrl, to: &StoreUrl, access: &AccessArguments) -> anyhow::Result<()> {
@@ -13,7 +13,7 @@ pub(super) async fn run(from: &StoreUrl, to: &StoreUrl, access: &AccessArguments
     let source = wire::open_source(from, &access.access()?).await?;
     let target = wire::open_log(to).await?;
     let before = target.head().await?;
-    let progress = Progress::through(&*source).await?;
+    let progress = ProgressDisplay::through(&*source).await?;
     let copied = transfer::copy(&*source, &*target, Until::Head, |step| {
         if let CopyStep::Stored(commit) = step {
             progress.reached(commit.position);

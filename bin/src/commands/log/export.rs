@@ -6,12 +6,12 @@ use anyhow::bail;
 use application::transfer::{self, Broken, ExportError};
 use chrono::Utc;
 
-use super::progress::Progress;
+use super::progress::ProgressDisplay;
 use crate::{config::SourceArgument, output, wire};
 
 pub(super) async fn run(source: &SourceArgument) -> anyhow::Result<()> {
     let log = wire::open_source(&source.store, &source.access.access()?).await?;
-    let progress = Progress::through(&*log).await?;
+    let progress = ProgressDisplay::through(&*log).await?;
     let out = BufWriter::new(io::stdout().lock());
     match transfer::export(&*log, out, Utc::now(), |position| progress.reached(position)).await {
         Err(Broken { error: ExportError::File(error), .. }) if error.kind() == io::ErrorKind::BrokenPipe => {

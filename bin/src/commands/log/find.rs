@@ -1,4 +1,4 @@
-//! `petstore log find`: tells who added which pet and when.
+//! `petstore log find`: finds events in a log.
 
 use std::{
     io::{self, BufWriter, Write as _},
@@ -24,14 +24,14 @@ use crate::{config::SourceArgument, output, wire};
 pub(crate) struct FindArguments {
     #[command(flatten)]
     filter: Filter,
-    /// Print each event as one line of JSON: as it is stored, with the position, id and time of its commit.
+    /// Print each event as one line of JSON, with the position, id and time of its commit.
     #[arg(long)]
     json: bool,
     #[command(flatten)]
     source: SourceArgument,
 }
 
-/// Which events to find: those that everything given here applies to.
+/// The conditions that an event must meet, all of them.
 #[derive(Debug, Args)]
 #[group(required = true, multiple = true)]
 struct Filter {
@@ -61,7 +61,7 @@ impl Filter {
     }
 }
 
-/// The earliest time that is asked for.
+/// The earliest time of a commit.
 #[derive(Debug, Clone, Copy)]
 struct Since(DateTime<Utc>);
 
@@ -90,7 +90,7 @@ enum FindError {
     Output(#[from] io::Error),
 }
 
-/// Reads and checks the whole history, and prints what matches.
+/// Reads and checks the whole history, and prints the matching events.
 pub(super) async fn run(FindArguments { filter, json, source }: &FindArguments) -> anyhow::Result<()> {
     let log = wire::open_source(&source.store, &source.access.access()?).await?;
     let mut out = BufWriter::new(io::stdout().lock());
@@ -106,10 +106,10 @@ pub(super) async fn run(FindArguments { filter, json, source }: &FindArguments) 
         Ok(())
     });
     let walked = walked.await.map_err(|Broken { error, .. }| error);
-    // What was found before the walk broke off is shown all the same.
+    // Print the events that were found before an error.
     let flushed = out.flush().map_err(FindError::from);
     match walked.and(flushed) {
-        // The reader, for example `head`, has seen enough.
+        // The reader, for example `head`, has closed the pipe.
         Err(FindError::Output(error)) if error.kind() == io::ErrorKind::BrokenPipe => Ok(()),
         Err(FindError::Output(error)) => bail!("cannot write to {}: {error}", output::destination()),
         Err(error) => Err(error.into()),
@@ -125,7 +125,7 @@ fn as_text(commit: &Commit, entry: &Entry) -> String {
     format!("{time}  position {position}  {by} {what}{}", request.unwrap_or_default())
 }
 
-/// Texts from clients are quoted, and characters that could change what a terminal shows are escaped.
+/// Describes an event. Texts from clients are quoted and escaped, so that they cannot control the terminal.
 fn describe(event: &PetEvent) -> String {
     match event {
         PetEvent::Added(Pet { id, details: NewPet { name, category_id: CategoryId(category), status } }) => {
@@ -135,7 +135,7 @@ fn describe(event: &PetEvent) -> String {
     }
 }
 
-/// The event as it is stored in this record, with what the record says about all of its events.
+/// The event of this record as JSON, with the position, id and time of its commit.
 fn as_json(record: &[u8], index: usize) -> io::Result<String> {
     let mut record: Value = serde_json::from_slice(record)?;
     let mut event = record["events"][index].take();

@@ -1,4 +1,4 @@
-//! `petstore log copy --follow`: keeps a copy of a log that grows, and says how far behind it is.
+//! `petstore log copy --follow`: keeps a copy of a growing log up to date, and reports its lag.
 
 use std::{
     cell::Cell,
@@ -22,21 +22,21 @@ use tokio::{
 use super::report;
 use crate::{config::AccessArguments, store_url::StoreUrl, wire};
 
-/// How long the source may take to tell its last position when the copy ends.
+/// How long the source may take to return its head when the copy ends.
 const HEAD_TIMEOUT: Duration = Duration::from_secs(2);
 
-/// How long to wait before a log that could not be reached is opened again.
+/// The delay before an unreachable log is opened again.
 const REOPEN_DELAY: Duration = Duration::from_secs(1);
 
-/// How far the copy has come.
+/// The progress of the copy.
 #[derive(Debug, Clone, Copy, Default)]
 struct Reached {
     position: Position,
-    /// When its last commit was made, by the clock of the node that made it.
+    /// The time of its last commit, by the clock of the node that wrote it.
     time: Option<DateTime<Utc>>,
 }
 
-/// How far behind the copy was.
+/// The last measured lag of the copy.
 #[derive(Debug, Clone, Copy)]
 struct Lag {
     commits: u64,
@@ -56,15 +56,15 @@ pub(super) async fn run(
     }
     if from.access() == LogAccess::Exclusive {
         bail!(
-            "{from} cannot grow while this command reads it: name the --ops-listen address of the service that writes \
+            "{from} cannot grow while this command has it open: use the --ops-listen address of the service that writes \
              to it (https://HOST:PORT)"
         );
     }
     let (mut interrupt, mut terminate) = (signal(SignalKind::interrupt())?, signal(SignalKind::terminate())?);
     let access = access.access()?;
     let opened = async {
-        let source = patiently(async || wire::open_source(from, &access).await).await?;
-        Ok::<_, LogError>((source, patiently(async || wire::open_log(to).await).await?))
+        let source = retrying(async || wire::open_source(from, &access).await).await?;
+        Ok::<_, LogError>((source, retrying(async || wire::open_log(to).await).await?))
     };
     let (source, target) = tokio::select! {
         opened = opened => opened?,
@@ -123,8 +123,8 @@ pub(super) async fn run(
     Ok(())
 }
 
-/// Opens a log as soon as it can be reached.
-async fn patiently<L>(open: impl AsyncFn() -> Result<L, LogError>) -> Result<L, LogError> {
+/// Opens a log, and retries while it is unreachable.
+async fn retrying<L>(open: impl AsyncFn() -> Result<L, LogError>) -> Result<L, LogError> {
     let mut waiting = false;
     loop {
         match open().await {
@@ -140,8 +140,8 @@ async fn patiently<L>(open: impl AsyncFn() -> Result<L, LogError>) -> Result<L, 
     }
 }
 
-/// Says again and again how far behind the copy is. The time is how long the copy takes to reach what the source holds
-/// when it is asked, so no two clocks are compared.
+/// Reports the lag at intervals. It measures how long the copy takes to reach the current head of the source, so no two
+/// clocks are compared.
 async fn report_lag(
     source: &dyn LogSource,
     mut reached: watch::Receiver<Reached>,

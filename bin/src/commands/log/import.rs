@@ -9,33 +9,33 @@ use std::{
 use anyhow::{Context as _, anyhow};
 use application::transfer::{self, CopyError, ExportError};
 
-use super::{progress::Progress, report};
+use super::{progress::ProgressDisplay, report};
 use crate::{store_url::StoreUrl, wire};
 
 pub(super) async fn run(file: &Path, url: &StoreUrl) -> anyhow::Result<()> {
     if file == Path::new("-") {
-        return import(io::stdin().lock(), 0, url, Progress::without_end()).await;
+        return import(io::stdin().lock(), 0, url, ProgressDisplay::without_end()).await;
     }
     let cannot_open = || format!("cannot open {}", file.display());
     let mut opened = File::open(file).with_context(cannot_open)?;
-    let (mut progress, mut largest) = (Progress::without_end(), 0);
+    let (mut progress, mut largest) = (ProgressDisplay::without_end(), 0);
     if opened.metadata().with_context(cannot_open)?.is_file() {
-        // A target that looks complete and is not would be worse than no target.
+        // Check the whole file first: a partial import would look complete.
         let complete = transfer::check_export(BufReader::new(&opened))
             .await
             .map_err(|broken| anyhow!("{} is not a complete export: {broken}", file.display()))?;
-        (progress, largest) = (Progress::up_to(complete.position()), complete.largest);
+        (progress, largest) = (ProgressDisplay::up_to(complete.position()), complete.largest);
         opened.rewind()?;
     }
     import(BufReader::new(opened), largest, url, progress).await
 }
 
-/// Imports records of which the largest has so many bytes, as far as that is known.
+/// Imports records. `largest` is the size of the largest one, or 0 if unknown.
 async fn import(
     lines: impl BufRead,
     largest: usize,
     url: &StoreUrl,
-    progress: Progress,
+    progress: ProgressDisplay,
 ) -> anyhow::Result<()> {
     let log = wire::open_log(url).await?;
     CopyError::check_size(largest, &*log).map_err(super::with_advice)?;

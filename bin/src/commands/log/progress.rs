@@ -9,11 +9,11 @@ use application::{
 };
 use indicatif::{ProgressBar, ProgressStyle};
 
-/// How far the command has come, for when it is interrupted: the last position, and the end where it is known.
+/// The last position, and the end if it is known, for the message after an interrupt.
 static REACHED: AtomicU64 = AtomicU64::new(0);
 static END: AtomicU64 = AtomicU64::new(0);
 
-/// How far the command has come, as the continuation of a sentence.
+/// The progress, as the continuation of a sentence.
 pub(super) fn so_far() -> String {
     match (REACHED.load(Relaxed), END.load(Relaxed)) {
         (0, 0) => String::new(),
@@ -24,7 +24,7 @@ pub(super) fn so_far() -> String {
 
 /// Reads and checks every record, and shows the progress.
 pub(super) async fn check_all(log: &dyn LogSource) -> Result<Tally, Broken<LogError>> {
-    let progress = match Progress::through(log).await {
+    let progress = match ProgressDisplay::through(log).await {
         Ok(progress) => progress,
         Err(error) => return Err(Broken { sound: Box::default(), error }),
     };
@@ -35,12 +35,12 @@ pub(super) async fn check_all(log: &dyn LogSource) -> Result<Tally, Broken<LogEr
     .await
 }
 
-/// Reads and checks every record, shows the progress, and finds the last position at which the head hash was this one.
+/// Reads and checks every record, shows the progress, and finds the last position with this head hash.
 pub(super) async fn find_head_hash(
     log: &dyn LogSource,
     head_hash: Digest,
 ) -> Result<(Tally, Option<Position>), Broken<LogError>> {
-    let progress = match Progress::through(log).await {
+    let progress = match ProgressDisplay::through(log).await {
         Ok(progress) => progress,
         Err(error) => return Err(Broken { sound: Box::default(), error }),
     };
@@ -48,22 +48,22 @@ pub(super) async fn find_head_hash(
 }
 
 /// A progress bar. It disappears when it is dropped.
-pub(super) struct Progress(ProgressBar);
+pub(super) struct ProgressDisplay(ProgressBar);
 
-impl Progress {
-    /// From the start to the head of this log.
+impl ProgressDisplay {
+    /// Shows progress up to the head of this log.
     pub(super) async fn through(log: &dyn LogSource) -> Result<Self, LogError> {
         Ok(Self::up_to(log.head().await?))
     }
 
-    /// From the start to this position.
+    /// Shows progress up to this position.
     pub(super) fn up_to(last: Position) -> Self {
         END.store(last.0, Relaxed);
         let style = ProgressStyle::with_template("{bar:40} {pos}/{len} commits, {eta} to go");
         Self(ProgressBar::new(last.0).with_style(style.expect("a fixed template")))
     }
 
-    /// To an end that is not known yet.
+    /// Shows progress without a known end.
     pub(super) fn without_end() -> Self {
         let style = ProgressStyle::with_template("{spinner} {pos} commits");
         Self(ProgressBar::new_spinner().with_style(style.expect("a fixed template")))
@@ -75,7 +75,7 @@ impl Progress {
     }
 }
 
-impl Drop for Progress {
+impl Drop for ProgressDisplay {
     fn drop(&mut self) {
         self.0.finish_and_clear();
     }

@@ -1,4 +1,4 @@
-//! The output of the log commands: one fact per line, with its name first.
+//! The output of the log commands: one field per line, with its name first.
 
 use std::fmt::Display;
 

@@ -1,5 +1,5 @@
-//! `petstore log salvage`: copies the intact part of a damaged log into a new one, and reports what could not be
-//! read.
+//! `petstore log salvage`: copies the intact part of a damaged log into a new one, and reports the unreadable
+//! positions.
 
 use adapters::event_log::SalvagedLog;
 use anyhow::bail;
@@ -9,7 +9,7 @@ use application::{
 };
 
 use super::{
-    progress::{self, Progress},
+    progress::{self, ProgressDisplay},
     report,
 };
 use crate::{store_url::StoreUrl, wire};
@@ -26,7 +26,7 @@ pub(super) async fn run(from: &StoreUrl, to: &StoreUrl, accept_gaps: bool) -> an
         }
     }
     let target = wire::open_log(to).await?;
-    let progress = Progress::through(&*remains.log).await?;
+    let progress = ProgressDisplay::through(&*remains.log).await?;
     let copied = transfer::copy(&*remains.log, &*target, Until::Head, |step| {
         if let CopyStep::Stored(commit) = step {
             progress.reached(commit.position);
@@ -36,7 +36,7 @@ pub(super) async fn run(from: &StoreUrl, to: &StoreUrl, accept_gaps: bool) -> an
     drop(progress);
     let (sound, reason) = match copied {
         Ok(sound) => (sound, None),
-        // Reaching the damage is the expected end, not a failure.
+        // Reaching the damage is the expected end.
         Err(Broken { sound, error: CopyError::Source(reason) }) => (*sound, Some(reason)),
         Err(Broken { error, .. }) => return Err(super::with_advice(error)),
     };
@@ -54,7 +54,7 @@ pub(super) async fn run(from: &StoreUrl, to: &StoreUrl, accept_gaps: bool) -> an
 /// Adds every readable commit to an empty log.
 async fn salvage_around_gaps(remains: &SalvagedLog, from: &StoreUrl, to: &StoreUrl) -> anyhow::Result<()> {
     let target = wire::open_log(to).await?;
-    let progress = Progress::up_to(remains.reach);
+    let progress = ProgressDisplay::up_to(remains.reach);
     let reached = |position| progress.reached(position);
     let salvaged = transfer::salvage_around_gaps(&*remains.log, remains.reach, &*target, reached).await;
     drop(progress);
@@ -68,8 +68,7 @@ async fn salvage_around_gaps(remains: &SalvagedLog, from: &StoreUrl, to: &StoreU
     Ok(())
 }
 
-/// Reports what a salvage would save and what it would not. `first_bad` is the first bad position that the engine has
-/// met, if any.
+/// Reports what a salvage would copy. `first_bad` is the first bad position that the engine has found, if any.
 pub(super) async fn survey(remains: &SalvagedLog, first_bad: Option<Position>) {
     let sound = match progress::check_all(&*remains.log).await {
         Ok(sound) => sound,
@@ -105,11 +104,11 @@ async fn report_intact_part(sound: &Tally, remains: &SalvagedLog) {
     }
 }
 
-/// The positions that cannot be read, or whose content is wrong.
+/// The positions that cannot be read or are not valid.
 async fn missing(sound: &Tally, remains: &SalvagedLog) -> Vec<(Position, Position)> {
     let first_bad = sound.position().next();
     let read = transfer::read_around_gaps::<LogError>(&*remains.log, remains.reach, async |_| Ok(()));
-    // Behind a record of a newer format, nothing is certain.
+    // After a record of a newer format, the rest counts as unreadable.
     let mut missing = read.await.unwrap_or_else(|_| vec![(first_bad, remains.reach)]);
     let found = !missing.iter().any(|(first, last)| (*first..=*last).contains(&first_bad));
     if first_bad <= remains.reach && found {

@@ -11,7 +11,7 @@ pub(super) async fn run(source: &SourceArgument) -> anyhow::Result<()> {
     report::fact("engine", durability.engine);
     report::tally(&tally);
     report::fact("durability", durability.promise);
-    for (setting, value) in &durability.facts {
+    for (setting, value) in &durability.settings {
         report::fact("", format!("{setting} = {value}"));
     }
     Ok(())

@@ -13,12 +13,12 @@ use application::{
 
 use crate::{config::SourceArgument, wire};
 
-/// How many existing commits are printed before new ones.
+/// The number of existing commits that are printed first.
 const EXISTING_COMMITS: u64 = 10;
-/// How long to wait for a notification before looking for new commits anyway.
+/// How long to wait for a notification before polling.
 const POLL_INTERVAL: Duration = Duration::from_secs(1);
 
-/// Runs until it is interrupted. An embedded log cannot grow while this command has it open, so there it ends after
+/// Runs until it is interrupted. An embedded log cannot grow while this command has it open, so the command ends after
 /// the last commit.
 pub(super) async fn run(source: &SourceArgument, after: Option<u64>) -> anyhow::Result<()> {
     let log = wire::open_source(&source.store, &source.access.access()?).await?;
@@ -30,7 +30,7 @@ pub(super) async fn run(source: &SourceArgument, after: Option<u64>) -> anyhow::
     loop {
         let records = log.read(last, ReadBound::BATCH).await?;
         match print(&records) {
-            // The reader has seen enough.
+            // The reader has closed the pipe.
             Err(error) if error.kind() == io::ErrorKind::BrokenPipe => return Ok(()),
             printed => printed?,
         }

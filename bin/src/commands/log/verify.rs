@@ -1,4 +1,4 @@
-//! `petstore log verify`: reads and checks a whole log. If it is damaged, reports where, and what can be salvaged.
+//! `petstore log verify`: reads and checks a whole log. For a damaged log, it reports where and what can be salvaged.
 
 use anyhow::bail;
 use application::{
@@ -25,9 +25,9 @@ pub(super) async fn run(source: &SourceArgument, head: Option<Digest>) -> anyhow
     };
     if error.fault == Fault::Damaged {
         report::fact("damaged", url);
-        // The log is damaged, whether or not this works.
-        if let Ok(remains) = wire::salvage(url).await {
-            salvage::survey(&remains, first_bad).await;
+        // A failure here does not hide the damage.
+        if let Ok(salvaged) = wire::salvage(url).await {
+            salvage::survey(&salvaged, first_bad).await;
         }
     }
     Err(error.into())
@@ -43,7 +43,7 @@ async fn check(
     }
 }
 
-/// Reports whether the history has the head hash that was asked for. `known` is the position where it has it, if any.
+/// Reports whether the history has the given head hash. `known` is the position where it has it, if any.
 fn report_head(head: Option<Digest>, known: Option<Position>) -> anyhow::Result<()> {
     match (head, known) {
         (None, _) => Ok(()),

@@ -196,7 +196,7 @@ fn a_broken_file_is_never_replaced() {
 fn the_remains_of_a_killed_change_do_no_harm() {
     let (_directory, file) = in_directory();
     file.issue(new_key("shop"), Utc::now()).unwrap();
-    fs::write(private_files::beside(file.path(), ".new"), "half a fi").unwrap();
+    fs::write(private_files::with_suffix(file.path(), ".new"), "half a fi").unwrap();
     file.issue(new_key("other"), Utc::now()).unwrap();
     assert_eq!(file.keys().unwrap().len(), 2);
 }

@@ -139,12 +139,12 @@ impl<E: Engine> Engine for PanicsOnDemand<E> {
         self.engine.append(position, record)
     }
 
-    fn facts(&self) -> Vec<(&'static str, String)> {
-        self.engine.facts()
+    fn durability_settings(&self) -> Vec<(&'static str, String)> {
+        self.engine.durability_settings()
     }
 
-    fn close(self, closing: Closing) -> Result<(), LogError> {
-        self.engine.close(closing)
+    fn close(self, mode: CloseMode) -> Result<(), LogError> {
+        self.engine.close(mode)
     }
 
     fn salvage(layout: &Layout, acknowledged: Option<Version>) -> Result<FoundRecords, LogError> {

@@ -4,8 +4,8 @@ use tempfile::NamedTempFile;
 
 use super::*;
 
-fn parse(url: &str) -> Result<Settings, LogError> {
-    Settings::parse(url, &|_| None)
+fn parse(url: &str) -> Result<ConnectionSettings, LogError> {
+    ConnectionSettings::parse(url, &|_| None)
 }
 
 #[test]
@@ -68,7 +68,7 @@ fn the_password_comes_from_the_url_or_the_environment_or_a_file() {
     let file = NamedTempFile::new().unwrap();
     std::fs::write(&file, "two:5432:pets:rex:of the file\n").unwrap();
     let path = file.path().display().to_string();
-    let password = |settings: &Settings, nth: usize| {
+    let password = |settings: &ConnectionSettings, nth: usize| {
         settings.targets()[nth].config.get_password().map(|bytes| String::from_utf8_lossy(bytes).into_owned())
     };
 
@@ -80,10 +80,12 @@ fn the_password_comes_from_the_url_or_the_environment_or_a_file() {
         "PGPASSFILE" => Some(path.clone()),
         _ => None,
     };
-    let of_environment = Settings::parse("postgres://rex@two/pets?sslmode=disable", &environment).unwrap();
+    let of_environment =
+        ConnectionSettings::parse("postgres://rex@two/pets?sslmode=disable", &environment).unwrap();
     assert_eq!(password(&of_environment, 0), Some("of the environment".into()));
     let of_url =
-        Settings::parse("postgres://rex:of%20the%20url@two/pets?sslmode=disable", &environment).unwrap();
+        ConnectionSettings::parse("postgres://rex:of%20the%20url@two/pets?sslmode=disable", &environment)
+            .unwrap();
     assert_eq!(password(&of_url, 0), Some("of the url".into()));
 }
 

@@ -1,10 +1,10 @@
 "use strict";
 
-// The service at a glance: everything on this page is read from /metrics every two seconds, and forgotten when it is closed.
+// The admin page: reads /metrics every two seconds and keeps nothing when it is closed.
 
 const EVERY_MS = 2_000;
 const POINTS_MAX = 150;
-// A plot is as wide as so many points, even if there are fewer.
+// The width of a plot with fewer points.
 const POINTS_MIN = 30;
 const RESPONSE_TIMEOUT_MS = 10_000;
 const STORAGE_KEY = "petstore-operator-key";
@@ -217,7 +217,7 @@ const failed = (labels) => (Number(labels.status) >= 400 ? `${labels.operation} 
 
 const plots = () => [
   new Plot("Requests by operation", perSecond, grown("petstore_http_requests_total", (labels) => labels.operation)),
-  new Plot("Refused and failed requests", perSecond, grown("petstore_http_requests_total", failed)),
+  new Plot("Rejected and failed requests", perSecond, grown("petstore_http_requests_total", failed)),
   new Plot("Latency", time, quantiles("petstore_http_request_duration_seconds", "", isOperation)),
   new Plot("Commits", perSecond, together(all("petstore_commit_events_count", "commits"), all("petstore_commit_events_sum", "pets"))),
   new Plot("Append and sync", time, (now, before) => [
@@ -226,14 +226,14 @@ const plots = () => [
     ["sync p50", quantile(0.5, "petstore_log_sync_duration_seconds", now, before)],
     ["sync p99", quantile(0.99, "petstore_log_sync_duration_seconds", now, before)],
   ]),
-  new Plot("Queue of the writer", count, gauges([["waiting", "petstore_writer_queue"]])),
+  new Plot("Writer queue", count, gauges([["waiting", "petstore_writer_queue"]])),
   new Plot("Position", count, gauges([["last commit", "petstore_log_position"]])),
   new Plot("Lag", count, gauges([["commits behind the log", "petstore_replica_lag_commits"]])),
   new Plot("Memory", bytes, gauges([["in use", "process_resident_memory_bytes"]])),
   new Plot("Disk", bytes, gauges([["free", "petstore_disk_free_bytes"], ["log", "petstore_log_bytes"]])),
   new Plot("Connections", count, (now) =>
     samples(now, "petstore_http_connections").map(({ labels, value }) => [labels.listener, value])),
-  new Plot("Requests with a bad key", perSecond, grown("petstore_authentication_failures_total", (labels) => labels.reason)),
+  new Plot("Requests with an invalid key", perSecond, grown("petstore_authentication_failures_total", (labels) => labels.reason)),
 ];
 let drawn = [];
 
@@ -250,17 +250,17 @@ function showState(metrics) {
   element("state").classList.toggle("bad", !ready);
   element("reason").textContent = why;
   const store = samples(metrics, "petstore_store_info")[0]?.labels;
-  element("promise").textContent = store ? `What is promised: ${store.promise}.` : "";
+  element("promise").textContent = store ? `Durability: ${store.promise}.` : "";
   const started = value(metrics, "process_start_time_seconds");
   const expiry = value(metrics, "petstore_tls_certificate_expiry_timestamp_seconds");
   const facts = [
     ["Engine", store && `${store.engine}, ${store.durability}`],
     ["Version", samples(metrics, "petstore_build_info")[0]?.labels.version],
-    ["Running for", started && age(Date.now() / 1000 - started)],
+    ["Uptime", started && age(Date.now() / 1000 - started)],
     ["Pets", written(value(metrics, "petstore_pets"), count)],
     ["Position", written(value(metrics, "petstore_log_position"), count)],
     ["Lag", written(value(metrics, "petstore_replica_lag_commits"), count)],
-    ["Disk space left", written(value(metrics, "petstore_disk_free_bytes"), bytes)],
+    ["Free disk space", written(value(metrics, "petstore_disk_free_bytes"), bytes)],
     ["Certificate", expiry && `${Math.floor((expiry - Date.now() / 1000) / 86400)} days left`],
   ];
   const entry = ([name, text]) => {

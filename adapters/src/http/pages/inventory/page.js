@@ -389,7 +389,7 @@ async function showPromise() {
   try {
     const state = await (await fetch("readyz", { cache: "no-store" })).json();
     const promise = state.durability?.promise;
-    if (promise) element("promise").textContent = `What this store promises: ${promise}.`;
+    if (promise) element("promise").textContent = `Durability: ${promise}.`;
   } catch {
     // The list shows when the service does not respond.
   }

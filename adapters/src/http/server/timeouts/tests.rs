@@ -21,7 +21,7 @@ const SETTINGS: Settings = Settings {
 };
 
 fn deadline(activity: &Activity) -> Instant {
-    activity.deadline(Instant::now(), &SETTINGS)
+    activity.deadline(Instant::now(), &SETTINGS).0
 }
 
 /// How long the state may last, in whole seconds from now.

@@ -1,4 +1,4 @@
-//! The thread that owns the engine: the only one that writes, and the one that opens the log again after an error.
+//! The thread that owns the engine: the only thread that writes, and the one that reopens the log after an error.
 
 use std::{
     panic::{self, AssertUnwindSafe},
@@ -18,86 +18,86 @@ use tokio::{
 };
 
 use super::{
-    engine::{Closing, Engine},
+    engine::{CloseMode, Engine},
     failed_sync,
     io_error::io_error,
     open_files::OpenFiles,
-    opening::{self, Opened, Store},
+    opening::{self, LockedStore, OpenedEngine},
     panics,
-    shared::Shared,
+    shared::SharedEngine,
     space,
 };
 
-/// How often the mark is synced while commits come in, and how long after the last one.
+/// The interval at which the high-water mark is synced after commits.
 const MARK_SYNC_INTERVAL: Duration = Duration::from_secs(1);
-/// How often an idle log checks whether its files are still there, and a full one whether there is space.
+/// The interval at which an idle log checks its files, and a full one the free space.
 const CHECK_INTERVAL: Duration = Duration::from_secs(1);
-/// How often the files and the free space are measured.
+/// The interval at which the files and the free space are measured.
 const MEASURE_INTERVAL: Duration = Duration::from_secs(1);
-/// The delay before the log is opened again.
+/// The delays before the log is reopened.
 const REOPEN: Backoff = Backoff::new(Duration::from_secs(1), Duration::from_secs(4));
 
-/// A caller that waits for its record to be stored.
+/// An append, with the channel for its outcome.
 pub(super) struct QueuedAppend {
     pub(super) expected: Version,
     pub(super) record: Record,
     pub(super) reply: oneshot::Sender<Result<Position, AppendError>>,
 }
 
-/// The owner of a store. Everything here blocks, on a thread of its own.
-pub(super) struct Owner<E> {
-    store: Store,
+/// The state of the thread. All methods block.
+pub(super) struct LogThread<E> {
+    store: LockedStore,
     /// Empty while the engine is closed.
     files: OpenFiles,
     mark_synced: Instant,
     measured: Instant,
-    /// Whether anything was created or stored. Otherwise everything stays as it is, damage above all.
+    /// Whether this process has created or stored anything. If not, closing leaves the files unchanged.
     changed: bool,
-    state: OwnerState,
-    shared: Arc<Shared<E>>,
+    state: ThreadState,
+    shared: Arc<SharedEngine<E>>,
 }
 
-/// Whether records are taken, named by what happens next.
+/// Whether the thread accepts records, named by what happens next.
 #[derive(Debug, Clone, Copy)]
-enum OwnerState {
-    /// Take them.
+enum ThreadState {
+    /// Accept records.
     Open,
-    /// Look whether there is room again.
+    /// Check again for free space.
     Full,
-    /// Open the log again at the given time. So many attempts have failed.
+    /// Reopen the log at the given time, after this many failures in a row.
     Failed { retry_at: Instant, failures: u32 },
-    /// Nothing helps but an operator.
+    /// Wait for an operator: the files are damaged or missing.
     Lost,
 }
 
-impl<E: Engine> Owner<E> {
-    /// Opens the store at `path` and checks that it has lost nothing.
+impl<E: Engine> LogThread<E> {
+    /// Opens the store at `path`, and checks that it is complete.
     pub(super) fn open(path: &Path) -> Result<Self, LogError> {
         let store = opening::open_store::<E>(path)?;
-        let Opened { engine, last, files } = opening::open_engine(&store)?;
-        let shared = Arc::new(Shared::new(engine, &store.layout, last.position));
+        let OpenedEngine { engine, last, files } = opening::open_engine(&store)?;
+        let shared = Arc::new(SharedEngine::new(engine, &store.layout, last.position));
         let changed = store.is_new;
         let now = Instant::now();
         let mut owner =
-            Self { store, files, mark_synced: now, measured: now, changed, state: OwnerState::Open, shared };
+            Self { store, files, mark_synced: now, measured: now, changed, state: ThreadState::Open, shared };
         owner.continue_from(last)?;
-        owner.take_ballast();
+        owner.create_ballast();
         owner.measure();
         Ok(owner)
     }
 
-    pub(super) fn shared(&self) -> Arc<Shared<E>> {
+    pub(super) fn shared(&self) -> Arc<SharedEngine<E>> {
         self.shared.clone()
     }
 
-    /// Serves until nobody can ask any more, then closes the log. A panic closes it too, but then it is opened again.
+    /// Runs until the queue is closed, then closes the log. After a panic, the log is reopened.
     pub(super) fn run(mut self, runtime: &Runtime, mut requests: mpsc::Receiver<QueuedAppend>) {
         loop {
             let serve = AssertUnwindSafe(|| self.serve(runtime, &mut requests));
             match panic::catch_unwind(serve) {
                 Ok(()) => return self.close(),
                 Err(panic) => {
-                    let detail = format!("the thread of the log panicked ({})", panics::message(&*panic));
+                    let detail = format!("the log thread panicked ({})", panics::message(&*panic));
                     self.fail(&LogError::new(Fault::WriteFailed, detail), 1);
                 }
             }
@@ -115,7 +115,7 @@ impl<E: Engine> Owner<E> {
             match next {
                 Ok(Some(request)) => {
                     let outcome = self.append(request.expected, &request.record);
-                    // The caller may have gone away; the record is stored all the same.
+                    // The caller may have stopped waiting; the record is stored anyway.
                     let _ = request.reply.send(outcome);
                 }
                 Ok(None) => return,
@@ -128,7 +128,7 @@ impl<E: Engine> Owner<E> {
         }
     }
 
-    /// Measures the files and the free space here, because nobody else may wait for the disk.
+    /// Measures the files and the free space. This thread may block on the disk; readers of the statistics may not.
     fn measure(&mut self) {
         let layout = &self.store.layout;
         let space = space::free_and_reserved(&layout.directory).ok();
@@ -143,11 +143,11 @@ impl<E: Engine> Owner<E> {
         self.measured = Instant::now();
     }
 
-    /// Notices that the files are gone before a commit does.
+    /// Detects missing files before the next commit.
     fn check_idle_log(&mut self) {
         match self.state {
-            OwnerState::Open => drop(self.close_if_files_missing()),
-            OwnerState::Full | OwnerState::Failed { .. } | OwnerState::Lost => {}
+            ThreadState::Open => drop(self.close_if_files_missing()),
+            ThreadState::Full | ThreadState::Failed { .. } | ThreadState::Lost => {}
         }
     }
 
@@ -159,7 +159,7 @@ impl<E: Engine> Owner<E> {
             return Err(AppendError::Conflict);
         }
         if let Err(error) = space::check_room(&self.store.layout.directory, record.bytes.len()) {
-            let closed = self.close_if_files_missing().unwrap_or_else(|| self.stop(OwnerState::Full, error));
+            let closed = self.close_if_files_missing().unwrap_or_else(|| self.stop(ThreadState::Full, error));
             return Err(AppendError::Closed(closed));
         }
         let at = Version::at(expected.position.next(), record.id);
@@ -168,7 +168,7 @@ impl<E: Engine> Owner<E> {
                 self.shared.head.send_replace(at.position);
                 Ok(at.position)
             }
-            // The engine refused it before it wrote anything.
+            // The engine rejected it before it wrote anything.
             Err(error) if matches!(error.fault, Fault::Unreachable | Fault::TooLarge) => {
                 Err(AppendError::NotStored(error))
             }
@@ -183,7 +183,7 @@ impl<E: Engine> Owner<E> {
         self.shared.sync_micros.observe_micros(begun.elapsed());
         written?;
         self.store.mark.raise(at).map_err(io_error("writing the high-water mark"))?;
-        // Checked after the sync, so that a commit which began after a deletion is never acknowledged.
+        // Checked after the sync, so that a commit that began after a deletion is never acknowledged.
         self.files.check()
     }
 
@@ -197,69 +197,69 @@ impl<E: Engine> Owner<E> {
         panics::writing(doing, || call(engine))
     }
 
-    /// When there is something to do even if nobody asks.
+    /// The time of the next maintenance, even without requests.
     fn next_maintenance(&self) -> Option<Instant> {
         match self.state {
-            OwnerState::Open if self.store.mark.is_synced() => Some(Instant::now() + CHECK_INTERVAL),
-            OwnerState::Open => Some(self.mark_synced + MARK_SYNC_INTERVAL),
-            OwnerState::Full => Some(Instant::now() + CHECK_INTERVAL),
-            OwnerState::Failed { retry_at, .. } => Some(retry_at),
-            OwnerState::Lost => None,
+            ThreadState::Open if self.store.mark.is_synced() => Some(Instant::now() + CHECK_INTERVAL),
+            ThreadState::Open => Some(self.mark_synced + MARK_SYNC_INTERVAL),
+            ThreadState::Full => Some(Instant::now() + CHECK_INTERVAL),
+            ThreadState::Failed { retry_at, .. } => Some(retry_at),
+            ThreadState::Lost => None,
         }
     }
 
     fn run_maintenance(&mut self) {
         match self.state {
-            OwnerState::Open => {
-                if let Err(error) = self.tidy() {
+            ThreadState::Open => {
+                if let Err(error) = self.maintain() {
                     self.fail(&error, 1);
                 }
             }
-            OwnerState::Full => {
+            ThreadState::Full => {
                 if self.close_if_files_missing().is_none()
                     && space::check_room_again(&self.store.layout.directory).is_ok()
                 {
                     self.resume();
                 }
             }
-            OwnerState::Failed { retry_at, failures } if retry_at <= Instant::now() => self.reopen(failures),
-            OwnerState::Failed { .. } | OwnerState::Lost => {}
+            ThreadState::Failed { retry_at, failures } if retry_at <= Instant::now() => self.reopen(failures),
+            ThreadState::Failed { .. } | ThreadState::Lost => {}
         }
     }
 
-    fn tidy(&mut self) -> Result<(), LogError> {
+    fn maintain(&mut self) -> Result<(), LogError> {
         if !self.store.mark.is_synced() && self.mark_synced.elapsed() >= MARK_SYNC_INTERVAL {
             self.store.mark.sync().map_err(io_error("syncing the high-water mark"))?;
             self.mark_synced = Instant::now();
         }
-        self.with_engine("tidying up the log", Engine::tidy)
+        self.with_engine("maintaining the log", Engine::maintain)
     }
 
-    /// Takes no more records, and tells everybody who asks why.
-    fn stop(&mut self, state: OwnerState, error: LogError) -> LogError {
+    /// Stops accepting records. Further appends get this error.
+    fn stop(&mut self, state: ThreadState, error: LogError) -> LogError {
         self.state = state;
         *self.shared.closed.write() = Some(error.clone());
         error
     }
 
-    /// Stops for good if the files are gone: whatever else has failed, that is the reason, and it does not pass.
+    /// Stops permanently if files are missing. This overrides any other error, because a retry cannot help.
     fn close_if_files_missing(&mut self) -> Option<LogError> {
         let gone = self.files.check().err().filter(|error| error.fault == Fault::FilesMissing)?;
-        Some(self.stop(OwnerState::Lost, gone))
+        Some(self.stop(ThreadState::Lost, gone))
     }
 
-    /// Closes the log after an error, until it was opened again.
+    /// Stops accepting records after an error, and schedules a reopening.
     fn fail(&mut self, error: &LogError, failures: u32) -> LogError {
         if let Some(gone) = self.close_if_files_missing() {
             return gone;
         }
         failed_sync::write_marker_if_possible(&self.store.layout.not_synced);
-        let detail = format!("{error}; the log reopens automatically once that works");
-        let state = OwnerState::Failed { retry_at: Instant::now() + REOPEN.delay(failures), failures };
+        let detail = format!("{error}; the log is reopened automatically when the error is gone");
+        let state = ThreadState::Failed { retry_at: Instant::now() + REOPEN.delay(failures), failures };
         self.stop(state, LogError::new(error.fault, detail))
     }
 
-    /// Opens the log again, unless the disk still fails: then the old engine goes on serving reads.
+    /// Reopens the log. While the disk still fails, the old engine keeps serving reads.
     fn reopen(&mut self, failures: u32) {
         if self.close_if_files_missing().is_some() {
             return;
@@ -267,17 +267,17 @@ impl<E: Engine> Owner<E> {
         let layout = &self.store.layout;
         space::make_room_to_open(&layout.directory, &layout.ballast);
         let writable = failed_sync::write_marker(&layout.not_synced);
-        let writable = writable.map_err(io_error("opening the log again"));
+        let writable = writable.map_err(io_error("reopening the log"));
         match writable.and_then(|()| self.replace_engine()) {
             Ok(()) => match space::check_room_again(&self.store.layout.directory) {
                 Ok(()) => self.resume(),
                 Err(error) => {
-                    self.stop(OwnerState::Full, error);
+                    self.stop(ThreadState::Full, error);
                 }
             },
-            // Neither damaged nor lost files come back by themselves.
+            // A retry does not repair damaged or missing files.
             Err(error) if matches!(error.fault, Fault::Damaged | Fault::FilesMissing) => {
-                self.stop(OwnerState::Lost, error);
+                self.stop(ThreadState::Lost, error);
             }
             Err(error) => {
                 self.fail(&error, failures + 1);
@@ -286,18 +286,20 @@ impl<E: Engine> Owner<E> {
     }
 
     fn replace_engine(&mut self) -> Result<(), LogError> {
-        // An engine may remove files of its own as it closes.
+        // Closing an engine may remove some of its files.
         self.files = OpenFiles::default();
-        // What it has cached goes with it. It failed before, so that it fails to close is no news.
-        self.close_engine(Closing::AsIs).unwrap_or_else(|error| tracing::debug!("{error}"));
+        // Drops the cache of the engine. An error is expected, because the engine has failed before.
+        self.close_engine(CloseMode::LeaveFiles).unwrap_or_else(
+            |error| tracing::debug!(target: "petstore::storage", %error, "cannot close a failed engine"),
+        );
         self.store.mark.settle().map_err(io_error("writing the high-water mark"))?;
-        let Opened { engine, last, files } = opening::open_engine(&self.store)?;
+        let OpenedEngine { engine, last, files } = opening::open_engine(&self.store)?;
         self.files = files;
         *self.shared.engine.write() = Some(engine);
         self.continue_from(last)
     }
 
-    /// Takes note of everything the log holds, which is durable by now.
+    /// Raises the mark to the end of the log, which is durable.
     fn continue_from(&mut self, last: Version) -> Result<(), LogError> {
         let mark = &mut self.store.mark;
         if last != mark.mark() {
@@ -309,37 +311,43 @@ impl<E: Engine> Owner<E> {
     }
 
     fn resume(&mut self) {
-        self.state = OwnerState::Open;
+        self.state = ThreadState::Open;
         *self.shared.closed.write() = None;
-        self.take_ballast();
+        self.create_ballast();
     }
 
-    fn take_ballast(&self) {
-        space::take_ballast(&self.store.layout.directory, &self.store.layout.ballast);
+    fn create_ballast(&self) {
+        space::create_ballast(&self.store.layout.directory, &self.store.layout.ballast);
     }
 
     fn close(mut self) {
         let closed = match self.state {
-            OwnerState::Open | OwnerState::Full if self.changed => self
+            ThreadState::Open | ThreadState::Full if self.changed => self
                 .store
                 .mark
                 .settle()
                 .map_err(io_error("writing the high-water mark"))
-                .and_then(|()| self.close_engine(Closing::Tidy)),
-            OwnerState::Open | OwnerState::Full => self.close_engine(Closing::AsIs),
-            // The next start looks at everything anyway.
-            OwnerState::Failed { .. } | OwnerState::Lost => Ok(()),
+                .and_then(|()| self.close_engine(CloseMode::Checkpoint)),
+            ThreadState::Open | ThreadState::Full => self.close_engine(CloseMode::LeaveFiles),
+            // The next startup checks everything.
+            ThreadState::Failed { .. } | ThreadState::Lost => Ok(()),
         };
         if let Err(error) = closed {
             failed_sync::write_marker_if_possible(&self.store.layout.not_synced);
-            tracing::warn!("the log could not be closed cleanly, but nothing is lost: {error}");
+            tracing::warn!(
+                target: "petstore::storage",
+                %error,
+                "closing the log failed; every acknowledged commit is durable"
+            );
         }
-        self.close_engine(Closing::AsIs).unwrap_or_else(|error| tracing::debug!("{error}"));
+        self.close_engine(CloseMode::LeaveFiles).unwrap_or_else(
+            |error| tracing::debug!(target: "petstore::storage", %error, "cannot close a failed engine"),
+        );
     }
 
-    fn close_engine(&self, closing: Closing) -> Result<(), LogError> {
-        // Waits for readers, and keeps them waiting no longer than that.
+    fn close_engine(&self, mode: CloseMode) -> Result<(), LogError> {
+        // Waits for readers. New readers wait only until the engine is taken out.
         let engine = self.shared.engine.write().take();
-        engine.map_or(Ok(()), |engine| opening::close(engine, closing))
+        engine.map_or(Ok(()), |engine| opening::close(engine, mode))
     }
 }

@@ -1,0 +1,101 @@
+//! Takes the screenshots in `docs`: fills a shop with pets, lets its clients use it for ten minutes, and takes pictures of
+//! the inventory page and the admin page.
+//!
+//! `cargo run --package tests --all-features --example screenshots`
+
+use std::{
+    f64::consts::TAU,
+    fs,
+    sync::atomic::{AtomicBool, Ordering::Relaxed},
+    thread,
+    time::{Duration, Instant},
+};
+
+use harness::{App, Browser, Response, root};
+use serde_json::json;
+
+const TRAFFIC: Duration = Duration::from_mins(10);
+/// The pets that are there before the traffic begins.
+const PETS: usize = 48;
+const STATUSES: [Option<&str>; 5] =
+    [Some("available"), Some("available"), Some("pending"), Some("sold"), None];
+const NAMES: [&str; 24] = [
+    "Biscuit", "Luna", "Pepper", "Oscar", "Maple", "Ziggy", "Hazel", "Mochi", "Rusty", "Clover", "Pickle",
+    "Nala", "Waffles", "Shadow", "Poppy", "Gizmo", "Willow", "Peanut", "Juniper", "Bandit", "Olive", "Tofu",
+    "Marble", "Ginger",
+];
+
+/// Pets in a fixed order that looks mixed.
+fn pet(number: usize) -> String {
+    let mut pet = json!({ "name": NAMES[number * 7 % NAMES.len()], "categoryId": 1 + number * 5 % 9 });
+    if let Some(status) = STATUSES[number * 3 % STATUSES.len()] {
+        pet["status"] = status.into();
+    }
+    pet.to_string()
+}
+
+/// A client that sends requests until the end. Its traffic rises and falls within `period` seconds.
+struct Client<'a> {
+    start: Instant,
+    ended: &'a AtomicBool,
+    period: f64,
+    /// Seconds between two requests at the busiest moment.
+    interval: f64,
+}
+
+impl Client<'_> {
+    fn run(&self, request: impl Fn(usize) -> Response) {
+        for number in PETS.. {
+            if self.ended.load(Relaxed) {
+                return;
+            }
+            request(number);
+            let wave = (self.start.elapsed().as_secs_f64() * TAU / self.period).sin();
+            thread::sleep(Duration::from_secs_f64(self.interval * (2.0 - wave)));
+        }
+    }
+}
+
+fn main() {
+    let app = &App::start_with(&["--ops-listen", "127.0.0.1:0"]);
+    for number in 0..PETS {
+        app.post(&pet(number));
+    }
+    let issue = |name, scope| app.issue_active_key(&["--name", name, "--scope", scope]);
+    let (shop, warehouse, reports) =
+        (issue("web shop", "read"), issue("warehouse", "write"), issue("monthly report", "read"));
+    let admin = Browser::start();
+    admin.emulate(1280, 900, "light");
+    admin.open(&format!("http://{}/", app.operators()));
+    admin.see("#overview:not([hidden])");
+
+    let (start, ended) = (Instant::now(), &AtomicBool::new(false));
+    let client = |period, interval| Client { start, ended, period, interval };
+    thread::scope(|clients| {
+        for (period, query) in [(150.0, ""), (190.0, "?status=available"), (230.0, "?limit=50")] {
+            let (client, shop) = (client(period, 0.012), &shop);
+            clients.spawn(move || client.run(|_| app.get_as(shop, &format!("/v1/pets{query}"))));
+        }
+        for period in [90.0, 110.0, 130.0, 170.0] {
+            let (client, post) = (client(period, 0.05), app.anonymous("POST", "/v1/pets"));
+            let post = post.header("Authorization", &format!("Bearer {warehouse}"));
+            clients.spawn(move || client.run(|number| post.clone().json(pet(number)).send()));
+        }
+        // An outdated client of the shop sends a parameter that is not allowed.
+        clients.spawn(|| client(60.0, 0.2).run(|_| app.get_as(&shop, "/v1/pets?limit=500")));
+        clients.spawn(|| {
+            client(70.0, 0.3).run(|number| app.get_as(&reports, &format!("/v1/pets/{}", 1 + number % PETS)));
+        });
+        thread::sleep(TRAFFIC);
+        fs::write(root().join("docs/admin-page.png"), admin.screenshot()).expect("docs can be written");
+        ended.store(true, Relaxed);
+    });
+
+    let inventory = Browser::start();
+    inventory.emulate(1280, 800, "light");
+    inventory.open(&format!("http://{}/", app.address()));
+    inventory.fill("#key", &app.key);
+    inventory.click("#key-form button");
+    inventory.see("#rows tr");
+    fs::write(root().join("docs/inventory-page.png"), inventory.screenshot()).expect("docs can be written");
+}
