@@ -68,7 +68,7 @@ pub struct Entry {
     pub request_key: Option<RequestKey>,
 }
 
-/// The number of a commit. 0 stands for the empty log.
+/// The number of a commit. 0 is the empty log.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct Position(pub u64);
 

@@ -1,4 +1,4 @@
-//! What every event log must do, as functions that an adapter's tests call with fresh logs.
+//! The rules that every event log must follow, as functions that an adapter's tests call with fresh logs.
 //!
 //! [`check_all`] runs every rule that one open log can show; [`a_reopened_log_holds_everything`] is for
 //! engines whose data outlives the process. A broken rule panics with its own message.
@@ -18,7 +18,7 @@ use crate::{
     ports::{AppendError, CommitId, EventLog, Position, ReadBound, Record, Version},
 };
 
-/// Longer than any sound log needs for one call, even on a busy machine.
+/// Longer than any working log needs for one call, even on a busy machine.
 const TIMEOUT: Duration = Duration::from_secs(30);
 
 /// Runs every rule, each on a fresh empty log from `fresh`.
@@ -43,7 +43,7 @@ pub async fn an_empty_log_is_at_position_zero(log: &dyn EventLog) {
     assert_eq!(read_all(log).await, Vec::<Bytes>::new(), "an empty log has no records");
 }
 
-/// Whatever bytes were appended come back as they were, under the positions 1, 2, 3 …
+/// The appended bytes come back unchanged, at the positions 1, 2, 3 …
 pub async fn records_come_back_byte_for_byte_and_in_order(log: &dyn EventLog) {
     let every_byte: Vec<u8> = (0..=u8::MAX).collect();
     let mut records = vec![Record { id: CommitId(Uuid::now_v7()), bytes: Bytes::from(every_byte) }];

@@ -241,7 +241,7 @@ impl PetStore {
         self.replica.log.storage_stats()
     }
 
-    /// What this node can do right now.
+    /// The health of this node.
     pub fn health(&self) -> Health {
         self.replica.health().clone()
     }

@@ -50,7 +50,7 @@ impl Replica {
         Self { log, state, health, statistics, turn, progress }
     }
 
-    /// What this node can do right now.
+    /// The health of this node.
     pub(crate) fn health(&self) -> watch::Ref<'_, Health> {
         self.health.borrow()
     }

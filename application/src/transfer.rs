@@ -1,6 +1,6 @@
 //! Whole histories: checking, copying to another engine, exporting and importing.
 //!
-//! The digest over the stored bytes proves that two logs are the same, whatever engine stores them.
+//! The digest over the stored bytes proves that two logs are the same, on any engine.
 
 mod copy;
 mod export;
@@ -89,7 +89,7 @@ struct Checked {
 }
 
 impl Checked {
-    /// Continues after this record, which stands for everything before it.
+    /// Continues after this record, which represents everything before it.
     fn resume(last: StoredRecord) -> Result<Self, LogError> {
         let history = History::after(&codec::decode_stored(&last)?, Digest::of(&last.bytes))?;
         Ok(Self { history, tally: Tally::resume(last) })

@@ -200,7 +200,7 @@ mod tests {
     }
 
     #[test]
-    fn a_stalled_reader_loses_lines_and_delays_nobody() {
+    fn a_stalled_reader_loses_lines_and_delays_no_writer() {
         let (release, released) = channel();
         let read = Arc::<Mutex<Vec<u8>>>::default();
         let output = BackgroundWriter::start(Stalled { released, read: read.clone() }).unwrap();

@@ -281,7 +281,7 @@ fn a_broken_or_vanished_key_file_changes_nothing() {
         }
         // Only after the warning has the service looked at the file.
         eventually("the service warns about the key file", || (warnings() > warnings_before).then_some(()));
-        assert_eq!(status_with(&app, &app.key), 200, "{broken:?}: the old set stays in force");
+        assert_eq!(status_with(&app, &app.key), 200, "{broken:?}: the old set stays active");
         assert_eq!(app.anonymous("GET", "/v1/pets").send().status, 401, "{broken:?}: never open to everyone");
     }
     let log = app.printed().1;

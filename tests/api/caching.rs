@@ -162,7 +162,7 @@ fn every_response_has_a_request_id() {
     let mut met = Vec::new();
     for path in ["/v1/pets", "/v1/nowhere", "/livez", "/docs"] {
         let id = app.get(path).header("x-request-id").unwrap().to_owned();
-        assert!(!met.contains(&id), "{path} has an id of its own");
+        assert!(!met.contains(&id), "{path} has a unique id");
         met.push(id);
     }
     let with_id = |id: &str| app.call("GET", "/v1/pets").header("X-Request-Id", id).send();

@@ -35,7 +35,7 @@ fn a_generated_client_adds_and_lists_pets() {
             "added 2 Bella",
             "added 3 Zoë",
             "listed [(1, 'Rex', 'sold'), (2, 'Bella', 'sold'), (3, 'Zoë', 'sold')]",
-            "refused name must contain at least one character that is not white space",
+            "rejected name must contain at least one character that is not white space",
         ]
     );
 }
@@ -105,7 +105,7 @@ fn address(app: &App) -> String {
     app.address().to_string()
 }
 
-/// The generator tidies up with a program that stands beside it.
+/// The generator formats its output with a program from the same directory.
 fn tools_first() -> String {
     let tools = tools().join("python/bin");
     format!("{}:{}", tools.display(), env::var("PATH").unwrap_or_default())

@@ -13,7 +13,11 @@ fn a_pet_is_added_and_returned_with_its_id() {
     assert_eq!(response.header("content-type"), Some("application/json"));
     assert_eq!(response.header("location"), Some("/v1/pets/1"));
     assert_eq!(response.json(), json!({"id": 1, "name": "Rex", "categoryId": 7, "status": "available"}));
-    assert_eq!(app.get("/v1/pets/1").json(), response.json(), "the node that answered shows the pet at once");
+    assert_eq!(
+        app.get("/v1/pets/1").json(),
+        response.json(),
+        "the node that responded shows the pet at once"
+    );
     assert_eq!(app.get("/v1/pets").json(), json!([response.json()]));
 }
 

@@ -34,7 +34,7 @@ fn unknown_paths_are_not_found_inside_and_outside_v1() {
 }
 
 #[test]
-fn an_address_that_is_nearly_right_is_told_the_right_one() {
+fn a_path_that_is_nearly_right_gets_a_hint() {
     let app = App::start();
     for (path, meant) in [
         ("/pets", Some("/v1/pets")),
@@ -60,7 +60,7 @@ fn an_address_that_is_nearly_right_is_told_the_right_one() {
 }
 
 #[test]
-fn a_bad_key_and_a_bad_body_are_told_at_once() {
+fn a_bad_key_and_a_bad_body_are_rejected_at_once() {
     let app = App::start();
     let call = app.call("POST", "/v1/pets").header("Idempotency-Key", "\"a");
     let message = call.json(r#"{"name":"","categoryId":"7"}"#).send().error(400, "invalid_request");
@@ -137,7 +137,7 @@ fn a_chunked_body_is_accepted_up_to_the_size_limit() {
     let large = format!("{head}{:x}\r\n{}\r\n0\r\n\r\n", 70_000, " ".repeat(70_000));
     exchange(&app, &large).unwrap().error(413, "payload_too_large");
     let cut = format!("{head}5\r\n{{\"nam\r\nzz\r\n");
-    exchange(&app, &cut).expect("half a body is answered").error(400, "invalid_request");
+    exchange(&app, &cut).expect("half a body gets a response").error(400, "invalid_request");
 }
 
 #[test]

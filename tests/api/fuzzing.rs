@@ -12,10 +12,10 @@ use serde_json::Value;
 const CASES: usize = 2_000;
 const CASES_VARIABLE: &str = "PETSTORE_FUZZ_CASES";
 
-/// As many runs at a time as schemathesis can use of a small machine, each with a seed of its own.
+/// As many runs at a time as schemathesis can use of a small machine, each with its seed.
 const SEEDS: [usize; 2] = [20_301_205, 41];
 
-/// The path that is not called: 501 is what it is described to answer.
+/// The path that is not called: its documented response is 501.
 const RESERVED: &str = "/store/orders";
 
 #[test]
@@ -75,7 +75,7 @@ fn passed(summary: &str) -> usize {
     passed
 }
 
-/// Looks at what the service itself has counted: strangers may overlook something.
+/// Checks the counters of the service, in case the tool overlooks something.
 fn assert_no_server_errors(app: &App) {
     let metrics = Call::new(app.operators(), "GET", "/metrics").send();
     let counted = metrics.text().lines().filter(|line| line.starts_with("petstore_http_requests_total"));

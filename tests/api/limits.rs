@@ -79,7 +79,7 @@ fn without_a_limit_there_are_no_headers_about_one() {
 }
 
 #[test]
-fn a_limited_key_can_go_on_after_the_time_it_was_told_to_wait() {
+fn a_limited_key_is_accepted_again_after_its_retry_after() {
     let app = App::start_with(&["--rate-limit", "1/s"]);
     let rejected = eventually("the limit is reached", || {
         let response = app.get("/v1/pets");
@@ -249,8 +249,8 @@ fn a_noisy_key_at_its_limit_does_not_slow_a_quiet_one() {
     stop.store(true, Relaxed);
     let (served, rejected) = crowd.join().unwrap();
     println!(
-        "p99 of the quiet key: {idle:?} idle, {beside_noise:?} beside a key that sent {} requests, of which {rejected} got 429",
+        "p99 of the quiet key: {idle:?} idle, {beside_noise:?} next to a key that sent {} requests, of which {rejected} got 429",
         served + rejected
     );
-    assert!(rejected > served, "{served} served, {rejected} refused");
+    assert!(rejected > served, "{served} served, {rejected} rejected");
 }

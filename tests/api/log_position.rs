@@ -14,7 +14,7 @@ fn list_at(app: &App, position: &str) -> Response {
 }
 
 /// The positions of one history are believed, and those of the other are not.
-fn assert_told_apart(app: &App, ours: &[&String], lost: &[&String]) {
+fn assert_distinguished(app: &App, ours: &[&String], lost: &[&String]) {
     for position in ours {
         let response = list_at(app, position);
         assert_eq!(response.status, 200, "{position}: {}", response.text());
@@ -55,7 +55,7 @@ fn a_position_of_the_history_that_a_restore_took_away_is_rejected() {
         app.start_again();
         let ours = [add(&app, "Max"), add(&app, "Milo")];
         for _ in 0..2 {
-            assert_told_apart(&app, &[&shared, &ours[0], &ours[1]], &[&lost[0], &lost[1]]);
+            assert_distinguished(&app, &[&shared, &ours[0], &ours[1]], &[&lost[0], &lost[1]]);
             app.crash();
         }
     }

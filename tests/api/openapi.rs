@@ -74,7 +74,7 @@ fn a_public_validator_finds_nothing_wrong() {
 }
 
 #[test]
-fn the_service_serves_the_same_document_to_everybody() {
+fn the_service_serves_the_same_document_to_every_client() {
     let app = App::start();
     let shown = app.anonymous("GET", "/openapi.json").send();
     assert_eq!((shown.status, shown.header("content-type")), (200, Some("application/json")));
@@ -187,7 +187,7 @@ fn headers_that_many_responses_have_are_described_once() {
 fn assert_described(document: &Value, id: &str, response: &Response) {
     let operation = operation(document, id);
     let described = resolve(document, &operation["responses"][response.status.to_string()]);
-    assert!(described.is_object(), "{id} can answer {}: {response:?}", response.status);
+    assert!(described.is_object(), "{id} can respond with {}: {response:?}", response.status);
     let listed = described["headers"].as_object().into_iter().flatten().map(|(name, _)| name.as_str());
     let mut headers: BTreeSet<_> = listed.collect();
     if response.status >= 300 {
@@ -259,7 +259,7 @@ fn every_kind_of_response_is_described() {
         |key: &str, body: &str| app.call("POST", "/v1/pets").header("Idempotency-Key", key).json(body).send();
     let reader = app.issue_key(&["--name", "reader", "--scope", "read"]);
     let writer = app.issue_key(&["--name", "writer", "--scope", "write"]);
-    harness::eventually("the new keys are in force", || {
+    harness::eventually("the new keys are active", || {
         (app.get_as(&reader, "/v1/pets").status == 200).then_some(())
     });
     let bearer = |key: &str| format!("Bearer {key}");

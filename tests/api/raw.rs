@@ -6,7 +6,7 @@ use harness::{App, Response, raw};
 
 const PET: &str = r#"{"name":"a","categoryId":1}"#;
 
-/// A request that would add a pet if anybody took it for one.
+/// A request that would add a pet if a parser took it for one.
 fn smuggled(app: &App) -> String {
     format!("POST /v1/pets HTTP/1.1\r\n{}Content-Length: {}\r\n\r\n{PET}", headers(app), PET.len())
 }
@@ -19,7 +19,7 @@ fn chunked(body: &str) -> String {
     format!("{:x}\r\n{body}\r\n0\r\n\r\n", body.len())
 }
 
-/// The statuses of everything that came back on one connection. The service must end it by itself.
+/// The statuses of everything that came back on one connection. The service must close it.
 fn statuses(app: &App, request: impl AsRef<[u8]>) -> Vec<u16> {
     let responses = raw(app.address(), request.as_ref());
     let text = String::from_utf8_lossy(&responses);
@@ -265,5 +265,5 @@ fn huge_numbers_and_deep_nesting_get_an_immediate_response() {
     app.get(&format!("/v1/pets?limit={}", &digits[..9_000])).error(400, "invalid_request");
     app.get(&format!("/v1/pets?{}", "a=b&".repeat(2_000))).json();
     let zero = format!(r#"{{"name":"a","categoryId":0e{digits}}}"#);
-    assert_eq!(app.post(&zero).json()["categoryId"], 0, "which is zero all the same");
+    assert_eq!(app.post(&zero).json()["categoryId"], 0, "which is still zero");
 }

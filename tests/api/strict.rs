@@ -26,7 +26,7 @@ fn a_mistyped_field_goes_unnoticed_unless_the_client_is_strict() {
         "name is required; field Name is unknown: did you mean name?",
         "every fault in one message"
     );
-    assert_eq!(app.all_pets().len(), 1, "what was refused was not added");
+    assert_eq!(app.all_pets().len(), 1, "what was rejected was not added");
 
     let added =
         strictly(&app, "POST", "/v1/pets", Some(r#"{"name":"Bella","categoryId":7,"status":"sold"}"#));

@@ -40,7 +40,7 @@ struct Round {
 }
 
 fn main() {
-    // Cargo adds an argument of its own.
+    // Cargo adds an argument.
     let (engines, programs): (Vec<_>, Vec<_>) = env::args()
         .skip(1)
         .filter(|argument| !argument.starts_with("--"))
@@ -127,7 +127,7 @@ async fn measure(app: &App, connections: usize) -> Round {
     }
 }
 
-/// One caller, who sends the next request when the one before was answered.
+/// One client, which sends the next request when it has the response to the previous one.
 async fn call(address: SocketAddr, request: String, begun: Instant) -> Vec<Duration> {
     let mut stream = TcpStream::connect(address).await.expect("the server accepts");
     stream.set_nodelay(true).expect("TCP has no delay");
@@ -137,7 +137,7 @@ async fn call(address: SocketAddr, request: String, begun: Instant) -> Vec<Durat
         let sent = Instant::now();
         stream.write_all(request.as_bytes()).await.expect("the server listens");
         let mut length = 0;
-        // The body is a pet, and nothing else in the answer ends like one.
+        // The body is a pet, and nothing else in the response ends like one.
         while !answer[..length].ends_with(b"\"available\"}") {
             length += match stream.read(&mut answer[length..]).await {
                 Ok(more @ 1..) => more,
@@ -145,7 +145,7 @@ async fn call(address: SocketAddr, request: String, begun: Instant) -> Vec<Durat
             };
         }
         latencies.push(sent.elapsed());
-        assert!(answer.starts_with(b"HTTP/1.1 201"), "a load test is answered well");
+        assert!(answer.starts_with(b"HTTP/1.1 201"), "a load test gets no errors");
     }
     latencies
 }

@@ -53,7 +53,7 @@ const OPERATIONS: [(&str, &str, &[&str], &str); 3] = [
 ];
 const FIRST_PAGE: &str = "/v1/pets?status=available&limit=20";
 
-/// Set and never reached, as in the benchmark beside the peers.
+/// Set and never reached, as in the benchmark against the peers.
 const FLAGS: [&str; 2] = ["--rate-limit", "1000000/s"];
 
 const PET: &str = r#"{"name":"Rex","categoryId":7,"status":"available"}"#;
@@ -67,7 +67,7 @@ struct Cost {
 
 fn main() -> ExitCode {
     let costs = OPERATIONS.map(|(name, method, paths, body)| (name, cost(method, paths, body)));
-    // Cargo adds arguments of its own.
+    // Cargo adds arguments.
     if env::args().any(|argument| argument == "--record") {
         return record(&costs);
     }
@@ -288,7 +288,7 @@ impl<'a> Client<'a> {
         let mut response = Vec::new();
         let mut part = [0; 16 * 1024];
         loop {
-            let length = self.stream.read(&mut part).expect("the service answers");
+            let length = self.stream.read(&mut part).expect("the service responds");
             assert!(length > 0, "the service keeps the connection open");
             response.extend_from_slice(&part[..length]);
             if let Some(response) = Response::parse(&response, false) {

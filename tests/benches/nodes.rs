@@ -48,13 +48,14 @@ async fn main() {
     for nodes in [1, 2, 4] {
         let database = postgres.create_database();
         let url = postgres.url(&database);
-        let logs = open_all(nodes, async || PostgresLog::open(&url).await.expect("PostgreSQL answers")).await;
+        let logs =
+            open_all(nodes, async || PostgresLog::open(&url).await.expect("PostgreSQL responds")).await;
         rows.push(Row::new("postgres", logs, LogAccess::Shared).await);
     }
     for (name, cluster) in [("nats R3, sync always", &careful), ("nats R3, default", &careless)] {
         for nodes in [1, 2, 4] {
             let url = cluster.url(&format!("PETS{nodes}"));
-            let logs = open_all(nodes, async || NatsLog::open(&url).await.expect("JetStream answers")).await;
+            let logs = open_all(nodes, async || NatsLog::open(&url).await.expect("JetStream responds")).await;
             rows.push(Row::new(name, logs, LogAccess::Shared).await);
         }
     }

@@ -1,7 +1,7 @@
 //! How long a start takes after a clean stop and after `kill -9`, and how much memory a node needs per pet. Every start
 //! replays the whole log.
 //!
-//! `cargo bench --package tests --bench start -- --pets 10000000 --folder target/ten-million` fills a store for each engine, or
+//! `cargo bench --package tests --bench start -- --pets 10000000 --directory target/ten-million` fills a store for each engine, or
 //! uses the one that an earlier run has left in the directory, and starts the service on it. Only ratios between runs on the same
 //! machine mean something.
 

@@ -6,7 +6,7 @@
 //!
 //! Reading order: `scenario` (how long, which seed, what is counted), `ledger` (the responses, and what follows
 //! from them), `load` (the clients), `engine` (the engines), `disk` (disks whose power can be cut); then the
-//! scenarios, each in a file of its own.
+//! scenarios, each in its file.
 
 mod copies;
 mod damage;

@@ -58,7 +58,7 @@ fn nothing_is_acknowledged_once_the_files_of_the_store_are_gone() {
 }
 
 #[test]
-fn a_store_that_is_deleted_while_nobody_writes_is_reported_too() {
+fn a_store_that_is_deleted_while_idle_is_reported() {
     for (engine, file) in [("sled", ""), ("sqlite", "pets.db")] {
         let (app, store) = start(engine, file);
         delete(&store);

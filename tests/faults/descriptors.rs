@@ -90,7 +90,7 @@ fn idle_connections_neither_keep_clients_out_nor_revoked_keys_active() {
     eventually("a client with a key is served", || (answered(&app.key) == Some(200)).then_some(()));
     let revoked = petstore(["keys", "revoke", &other, "--keys", app.keys_file().to_str().unwrap()]);
     assert_eq!(revoked.code, Some(0), "{}", revoked.stderr);
-    eventually("the revoked key is refused", || (ask(&mut open, &other) == "401").then_some(()));
+    eventually("the revoked key is rejected", || (ask(&mut open, &other) == "401").then_some(()));
     assert!(!app.printed().1.contains("Too many open files"), "{}", app.printed().1);
 }
 

@@ -165,7 +165,7 @@ async fn an_engine_that_rejects_every_commit_stops_writes_until_it_takes_one_aga
     assert_eq!(create(&store).await, Ok(1));
     log.fails_with(LogFault::RejectsEveryAppend);
     let rejected = || Err(WriteError::Unavailable(Fault::WriteFailed));
-    assert_eq!((create(&store).await, fault(&store)), (rejected(), None), "one refusal may be a chance");
+    assert_eq!((create(&store).await, fault(&store)), (rejected(), None), "one rejection may be a chance");
     assert_eq!((create(&store).await, fault(&store)), (rejected(), Some(Fault::WriteFailed)));
     for _ in 0..100 {
         assert_eq!((create(&store).await, fault(&store)), (rejected(), Some(Fault::WriteFailed)));

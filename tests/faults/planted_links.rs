@@ -1,5 +1,5 @@
 //! Links that the service's user has planted for root: whatever command root runs, the target of a link keeps
-//! its content, its owner and its mode. Here are the files beside the key file; `stores` has those of a store.
+//! its content, its owner and its mode. Here are the files next to the key file; `stores` has those of a store.
 
 mod stores;
 
@@ -20,7 +20,7 @@ use super::crash::scenario::not_run;
 const NOBODY: u32 = 65_534;
 const PRECIOUS: &str = "root's own\n";
 
-/// Every file that the program creates beside the key file, and the drafts of those that it replaces.
+/// Every file that petstore creates next to the key file, and the drafts of those that it replaces.
 const BESIDE_THE_KEY_FILE: [&str; 6] = [
     "keys.toml.lock",
     "keys.toml.new",
@@ -149,8 +149,8 @@ fn read(path: &Path) -> Option<String> {
 }
 
 #[test]
-fn root_never_follows_links_beside_the_key_file() {
-    if !is_root("links beside the key file") {
+fn root_never_follows_links_next_to_the_key_file() {
+    if !is_root("links next to the key file") {
         return;
     }
     for name in BESIDE_THE_KEY_FILE {

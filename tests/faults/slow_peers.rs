@@ -98,7 +98,7 @@ fn unread_responses_hold_little_memory_and_release_it() {
     );
     assert!(held < before + 160 * MIB, "{} MiB are held by {served} pages", held / MIB);
     assert!(served > 0 && busy > 0, "{served} pages, {busy} busy");
-    assert_eq!(app.anonymous("GET", "/livez").send().status, 200, "probes are answered under load");
+    assert_eq!(app.anonymous("GET", "/livez").send().status, 200, "probes respond under load");
 
     drop(peers);
     eventually("others are served again", || (app.get("/v1/pets?limit=100").status == 200).then_some(()));
@@ -196,7 +196,7 @@ fn a_connection_with_many_unauthenticated_requests_is_closed_and_one_with_keys_i
         })
     };
     let (taken, closed) = statuses(&app, "/openapi.json", None);
-    assert!(closed, "no page needs so many requests at once: {taken} were answered");
+    assert!(closed, "no page needs so many requests at once: {taken} got a response");
     let (_, closed) = statuses(&app, "/v1/pets", None);
     assert!(closed, "a response without a key counts as well");
     assert_eq!(statuses(&app, "/v1/pets", Some(app.key.clone())), (STREAMS, false));

@@ -18,7 +18,7 @@ const REQUESTS: usize = 8_000;
 /// What a pipe holds before its writer has to wait.
 const PIPE_SIZE: usize = 64 * 1024;
 
-/// How long the service may take to answer on a busy machine.
+/// How long the service may take to respond on a busy machine.
 const TIMEOUT: Duration = Duration::from_mins(1);
 
 /// A service with `--log debug`. Its standard error is a pipe that this test holds, and reads when it likes.
@@ -74,7 +74,7 @@ impl Service {
         stream
     }
 
-    /// Sends so many requests that their log lines fill the pipe and the queue. All of them are answered.
+    /// Sends so many requests that their log lines fill the pipe and the queue. All of them get a response.
     fn fill_the_log(&self) {
         let mut stream = self.connect();
         let mut sending = stream.try_clone().unwrap();
@@ -142,7 +142,7 @@ fn requests_probes_and_shutdown_do_not_wait_for_a_stalled_reader_of_the_log() {
 fn a_second_signal_does_not_wait_for_a_stalled_reader_of_the_log() {
     let mut service = Service::start();
     service.fill_the_log();
-    // A body that does not come keeps the service from ending by itself.
+    // A body that does not come keeps the service from ending.
     let mut held = service.connect();
     let request =
         "POST /v1/pets HTTP/1.1\r\nhost: a\r\ncontent-type: application/json\r\ncontent-length: 9\r\n";
@@ -187,7 +187,7 @@ fn start_mute(arguments: &[&str]) -> (Process, PipeReader) {
 }
 
 #[test]
-fn a_service_starts_and_stops_while_nobody_reads_its_output() {
+fn a_service_starts_and_stops_while_its_output_is_not_read() {
     let directory = tempfile::tempdir().unwrap();
     let keys = directory.path().join("keys.toml");
     let free = TcpListener::bind("127.0.0.1:0").and_then(|listener| listener.local_addr()).unwrap();
@@ -202,7 +202,7 @@ fn a_service_starts_and_stops_while_nobody_reads_its_output() {
 }
 
 #[test]
-fn a_failing_service_exits_even_if_nobody_reads_why() {
+fn a_failing_service_exits_even_if_its_output_is_not_read() {
     let taken = TcpListener::bind("127.0.0.1:0").unwrap();
     let address = taken.local_addr().unwrap().to_string();
     let directory = tempfile::tempdir().unwrap();

@@ -55,7 +55,7 @@ async fn a_closed_log_rejects_writes_serves_reads_and_recovers_by_itself() {
         let log = FaultyLog::with(fault);
         let store = node_on(&log).await;
         assert_eq!(create(&store).await, Err(WriteError::Unavailable(Fault::WriteFailed)), "{fault:?}");
-        assert_eq!(visible(&store), Vec::<i64>::new(), "{fault:?}: nothing that was refused is shown");
+        assert_eq!(visible(&store), Vec::<i64>::new(), "{fault:?}: nothing that was rejected is shown");
         assert_eq!(create(&store).await, Err(WriteError::Unavailable(Fault::WriteFailed)), "{fault:?}");
         assert_eq!(
             store.health().not_ready().map(|error| error.fault),

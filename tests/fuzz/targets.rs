@@ -114,7 +114,7 @@ fn url(bytes: &[u8], check: impl Fn(&str) -> Result<(), application::ports::LogE
     }
 }
 
-/// A query is answered or rejected; what is rejected is the client's fault.
+/// A query is accepted or rejected; what is rejected is the client's fault.
 fn query(bytes: &[u8]) {
     if bytes.iter().all(|byte| byte.is_ascii_graphic() && !b"#\"<>".contains(byte)) {
         ask(&[b"GET /v1/pets?", bytes, b" HTTP/1.1\r\n\r\n"].concat());
@@ -169,7 +169,7 @@ struct AnyKey;
 impl Authenticator for AnyKey {
     fn authenticate(&self, _key: &str) -> Result<Arc<Principal>, RejectedKey> {
         let id = KeyId("1".into());
-        let (owner, name, scopes) = (id.clone(), "everybody".into(), Scopes::READ_WRITE);
+        let (owner, name, scopes) = (id.clone(), "every key".into(), Scopes::READ_WRITE);
         Ok(Arc::new(Principal { owner, id, name, scopes, allowance: None, usage: Arc::default() }))
     }
 
@@ -192,11 +192,11 @@ fn ask(request: &[u8]) {
         let mut part = [0; 4_096];
         while !is_whole(&response) {
             match connection.read(&mut part) {
-                Ok(0) => panic!("the service answers to the end"),
+                Ok(0) => panic!("the service responds completely"),
                 Ok(read) => response.extend_from_slice(&part[..read]),
-                // libFuzzer has a timer of its own.
+                // libFuzzer has its own timer.
                 Err(error) if error.kind() == io::ErrorKind::Interrupted => {}
-                Err(error) => panic!("the service answers: {error}"),
+                Err(error) => panic!("the service responds: {error}"),
             }
         }
         assert!(

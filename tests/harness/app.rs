@@ -17,7 +17,7 @@ use crate::{
     program::{Finished, eventually, petstore, program},
 };
 
-/// A running service with a directory and an API key of its own. Killed when dropped.
+/// A running service with its own directory and API key. Killed when dropped.
 pub struct App {
     /// `None` before the first start.
     child: Option<Child>,
@@ -64,7 +64,7 @@ impl App {
         app
     }
 
-    /// Starts on this store, with a directory of its own for its other files.
+    /// Starts on this store, with a new directory for its other files.
     pub fn on(store: &str) -> Self {
         Self::start_on(program(), store, tempfile::tempdir().expect("a temporary directory"), &[])
     }
@@ -134,7 +134,7 @@ impl App {
         assert!(Command::new("kill").args(["-s", name, &pid]).status().expect("kill runs").success());
     }
 
-    /// Waits for the process to end by itself.
+    /// Waits for the process to end.
     pub fn wait_until_ended(&mut self) -> ExitStatus {
         let child = self.child();
         eventually("the service ends", || child.try_wait().expect("a child can be asked"))
@@ -170,7 +170,7 @@ impl App {
         })
     }
 
-    /// Starts the service again and waits until it answers reads; whether it takes writes is another
+    /// Starts the service again and waits until it serves reads; whether it accepts writes is another
     /// question. Tells how it ended if it did not come that far.
     pub fn try_start_again(&mut self) -> Result<(), Finished> {
         self.begin();
@@ -335,7 +335,7 @@ impl App {
         self.call("POST", "/v1/pets").json(body).send()
     }
 
-    /// Waits until the service answers at all, ready or not, or tells how it ended.
+    /// Waits until the service responds, ready or not, or returns how it ended.
     pub fn wait_until_listening(&mut self) -> Result<(), Finished> {
         self.address = eventually("the service listens", || {
             if let Some(ended) = self.ended() {

@@ -60,7 +60,7 @@ pub enum LogFault {
     Slow,
     /// Every append panics.
     AppendsPanic,
-    /// Waiting for news panics.
+    /// Waiting for commits panics.
     WaitsPanic,
 }
 

@@ -67,7 +67,7 @@ impl Call {
 
     /// Sends the request and reads the response.
     pub fn send(&self) -> Response {
-        self.try_send().unwrap_or_else(|| panic!("{} {} is answered", self.method, self.path))
+        self.try_send().unwrap_or_else(|| panic!("{} {} gets a response", self.method, self.path))
     }
 
     /// Sends the request; `None` if there is no response, or one that is not HTTP.

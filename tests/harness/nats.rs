@@ -256,7 +256,7 @@ impl NatsServer {
         self.signal(Signal::CONT);
     }
 
-    /// Waits until JetStream answers here.
+    /// Waits until JetStream responds here.
     pub async fn wait_until_ready(&self) {
         eventually(&format!("server {} is ready", self.name), async || {
             let health = Call::new(self.monitor, "GET", "/healthz").try_send()?;

@@ -75,7 +75,7 @@ impl Finished {
         line.unwrap_or_else(|| panic!("{name} in {self:?}"))[name.len()..].trim()
     }
 
-    /// How many sentences the program itself has said, beside the lines of the log.
+    /// The number of sentences that petstore has printed, besides the lines of the log.
     pub fn sentences(&self) -> usize {
         self.stderr.lines().filter(|line| line.starts_with("petstore: ")).count()
     }

@@ -91,7 +91,7 @@ impl CutProxy {
         });
     }
 
-    /// Holds back every byte in both directions, without a word to anybody, until [`heal`](Self::heal).
+    /// Holds back every byte in both directions, without closing the connection, until [`heal`](Self::heal).
     pub fn freeze(&self) {
         self.line.state.send_modify(|state| state.traffic = Traffic::Frozen);
     }
@@ -102,12 +102,12 @@ impl CutProxy {
     }
 
     /// Waits for a request that holds `request`, lets the server have it, and cuts its connection as soon as the
-    /// server answers: the client never learns what became of it. Happens once.
+    /// server responds: the client never learns the outcome. Happens once.
     pub fn lose_the_response_to(&self, request: impl Into<Vec<u8>>) {
         *self.line.doomed.lock().expect("no panic while it was held") = Some(request.into());
     }
 
-    /// How many answers were lost by [`lose_the_response_to`](Self::lose_the_response_to).
+    /// The number of responses that were lost by [`lose_the_response_to`](Self::lose_the_response_to).
     pub fn lost_responses(&self) -> usize {
         *self.line.lost_responses.borrow()
     }
@@ -167,7 +167,7 @@ async fn requests(
         passable(line).await;
         to.write_all(&chunk[..count]).await?;
         if hit {
-            // Not earlier: the server must have the request. Not missed: answers are looked at by this same task.
+            // Not earlier: the server must have the request. Not missed: this task also forwards the responses.
             doomed.store(true, Ordering::Relaxed);
         }
     }

@@ -84,7 +84,7 @@ fn nginx_terminates_tls_in_front_of_the_service() {
         String::from_utf8(curl.output().unwrap().stdout).unwrap()
     };
     let pets = format!("https://pets.example.com:{https}/v1/pets");
-    eventually("nginx answers", || curl(&pets, &[]).ends_with("\n200 2").then_some(()));
+    eventually("nginx responds", || curl(&pets, &[]).ends_with("\n200 2").then_some(()));
     let created = curl(&pets, &["--json", r#"{"name":"Rex","categoryId":7}"#]);
     assert!(created.ends_with("\n201 2"), "{created}");
     assert!(curl(&pets, &["--http1.1"]).contains("Rex"));
@@ -105,7 +105,7 @@ fn the_container_image_is_sound_and_runs_without_root() {
     let context = directory.path().join("image");
     succeed(Command::new(file("collect-image")).arg(&context).arg(program()));
     if !geteuid().is_root() {
-        return not_run("deployment::the_container_image", "a root directory of its own needs root");
+        return not_run("deployment::the_container_image", "a separate root directory needs root");
     }
     succeed(Command::new(root().join("tests/deploy/run-image")).arg(&context));
 }

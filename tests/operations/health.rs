@@ -62,7 +62,7 @@ fn the_exit_code_follows_the_service_from_ready_to_draining_to_gone() {
 }
 
 #[test]
-fn something_else_that_answers_is_not_taken_for_the_service() {
+fn a_response_of_another_service_is_not_a_report() {
     for response in [
         "HTTP/1.1 200 OK\r\n\r\n<h1>Welcome</h1>\x1b[31m",
         "HTTP/1.1 404 Not Found\r\n\r\n{\"status\":\"ready\"}",

@@ -28,7 +28,7 @@ fn check_full(rejected: &Response) {
 }
 
 #[test]
-fn creates_beyond_the_limit_are_rejected_with_a_reason_and_repeats_are_answered() {
+fn creates_over_the_limit_are_rejected_and_repeated_ones_succeed() {
     let app = start(TempDir::new().unwrap(), "2");
     let first = add(&app, "one");
     assert_eq!((first.status, add(&app, "two").status), (201, 201));

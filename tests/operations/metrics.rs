@@ -124,7 +124,7 @@ fn the_service_stops_cleanly_while_operators_are_connected() {
 }
 
 #[test]
-fn metrics_stay_on_this_machine_unless_told_otherwise() {
+fn metrics_stay_on_this_machine_by_default() {
     let directory = tempfile::tempdir().unwrap();
     let keys = directory.path().join("keys.toml");
     let flags =

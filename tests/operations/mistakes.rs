@@ -220,10 +220,10 @@ fn a_command_that_cannot_print_its_result_fails() {
 
 #[test]
 fn a_manifest_with_a_changed_field_is_rejected() {
-    let (folder, store) = store_with(2);
+    let (directory, store) = store_with(2);
     let export = petstore(["log", "export", "--store", &store]).stdout;
     let manifest: Value = serde_json::from_str(export.lines().last().unwrap()).unwrap();
-    let (file, imported) = (folder.path().join("export.jsonl"), folder.path().join("imported"));
+    let (file, imported) = (directory.path().join("export.jsonl"), directory.path().join("imported"));
     let imported = format!("sled:{}", imported.display());
     for field in ["first", "last", "commits", "events", "bytes", "sha256", "head"] {
         let mut changed = manifest.clone();
@@ -365,7 +365,7 @@ fn mark(store: &Path) -> u64 {
 }
 
 #[test]
-fn a_foreign_file_is_rejected_and_nothing_is_left_beside_it() {
+fn a_foreign_file_is_rejected_and_nothing_is_left_next_to_it() {
     let directory = TempDir::new().unwrap();
     let diary = directory.path().join("diary.db");
     fs::write(&diary, "a diary, not a database").unwrap();

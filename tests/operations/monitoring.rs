@@ -122,7 +122,7 @@ fn operators_see_what_the_service_does() {
     let file = app.keys_file().display().to_string();
     let revoked = app.issue_key(&["--name", "gone"]);
     assert_eq!(petstore(["keys", "revoke", &revoked, "--keys", &file]).code, Some(0));
-    eventually("a revoked key is refused", || {
+    eventually("a revoked key is rejected", || {
         app.get_as(&revoked, "/v1/pets");
         (value(&metrics(&app), r#"petstore_authentication_failures_total{reason="revoked"}"#) > 0.0)
             .then_some(())

@@ -193,7 +193,7 @@ fn flags(help: &str) -> Vec<(String, String)> {
 }
 
 #[test]
-fn plain_http_stays_on_this_machine_unless_told_otherwise() {
+fn plain_http_stays_on_this_machine_by_default() {
     let directory = tempfile::tempdir().unwrap();
     let keys = directory.path().join("keys.toml");
     let rejected =
@@ -203,7 +203,7 @@ fn plain_http_stays_on_this_machine_unless_told_otherwise() {
 }
 
 #[test]
-fn the_program_works_when_nobody_reads_its_output() {
+fn commands_work_when_their_output_is_not_read() {
     let directory = tempfile::tempdir().unwrap();
     let (store, keys) = (directory.path().join("log"), directory.path().join("keys.toml"));
     let mut service = Command::new(program())

@@ -21,7 +21,7 @@ fn line(app: &App, message: &str, field: &str, value: &str) -> Value {
 }
 
 #[test]
-fn a_rejected_request_leaves_one_line_that_answers_questions() {
+fn a_rejected_request_leaves_one_line_with_all_details() {
     let app = App::start_with(&JSON);
     let call = app.call("POST", "/v1/pets").header("X-Request-Id", "yesterday");
     call.header("User-Agent", "old \"shop\"\t1.0 \u{fc}").json("{}").send().error(400, "invalid_request");
@@ -59,7 +59,7 @@ fn a_key_in_the_wrong_place_and_signs_that_reorder_a_line_are_not_logged() {
 }
 
 #[test]
-fn every_kind_of_refusal_is_logged_and_the_client_does_not_learn_the_reason() {
+fn every_kind_of_rejection_is_logged_and_the_client_does_not_learn_the_reason() {
     let app = App::start_with(&["--log-format", "json", "--trusted-proxy", "127.0.0.1"]);
     let file = app.keys_file().display().to_string();
     let revoked = app.issue_key(&["--name", "gone"]);
@@ -98,7 +98,7 @@ fn every_kind_of_refusal_is_logged_and_the_client_does_not_learn_the_reason() {
 }
 
 #[test]
-fn whoever_reads_the_log_is_logged_with_the_address() {
+fn reading_the_log_is_logged_with_the_client_address() {
     let app = App::start_with(&[&JSON[..], &["--ops-listen", "127.0.0.1:0"]].concat());
     let key = app.log_key();
     let call = Call::new(app.operators(), "GET", "/log").header("Authorization", &format!("Bearer {key}"));
@@ -135,7 +135,7 @@ fn a_request_that_is_not_valid_http_leaves_a_line() {
 }
 
 #[test]
-fn a_flood_of_refusals_is_counted_instead_of_logged() {
+fn a_flood_of_rejections_is_counted_instead_of_logged() {
     let app = App::start_with(&JSON);
     for _ in 0..400 {
         app.anonymous("GET", "/v1/pets").send();
@@ -144,7 +144,7 @@ fn a_flood_of_refusals_is_counted_instead_of_logged() {
         let found = lines(&app, "more requests were refused");
         found.iter().map(|line| line["left_out"].as_u64().unwrap()).sum::<u64>()
     };
-    eventually("every refused request is logged or counted", || {
+    eventually("every rejected request is logged or counted", || {
         (lines(&app, "refused a request").len() as u64 + left_out() == 400).then_some(())
     });
     assert!(left_out() > 0, "they came faster than fifty per second");

@@ -65,7 +65,7 @@ fn nodes_behind_nginx_are_restarted_without_losing_a_request() {
     let call = |method: &str| {
         Call::new(address, method, "/v1/pets").header("Authorization", &format!("Bearer {key}"))
     };
-    eventually("nginx answers", || (call("GET").try_send()?.status == 200).then_some(()));
+    eventually("nginx responds", || (call("GET").try_send()?.status == 200).then_some(()));
 
     // What restarts a node: it asks the test, which has started it.
     let (restart, asked) = (path("restart"), path("asked"));

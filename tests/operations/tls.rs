@@ -107,7 +107,7 @@ fn clients_call_the_service_over_https_with_http_1_and_http_2() {
 }
 
 #[test]
-fn a_new_certificate_comes_into_force_without_a_failed_request() {
+fn a_new_certificate_is_loaded_without_a_failed_request() {
     let secure = Secure::start(&[]);
     let directory = secure.app.directory();
     // Clients trust both authorities, before and after the exchange.
@@ -176,7 +176,7 @@ fn the_log_is_read_over_https_from_a_service_that_is_trusted() {
 }
 
 #[test]
-fn a_certificate_that_cannot_be_used_leaves_the_old_one_in_force() {
+fn a_certificate_that_cannot_be_used_leaves_the_old_one_active() {
     let secure = Secure::start(&[]);
     fs::write(secure.app.directory().join("server.pem"), "nonsense").unwrap();
     let complaint = "TLS certificate not reloaded, the previous one stays active";

@@ -104,7 +104,7 @@ fn the_operations_come_before_the_prose() {
     browser.click("#about summary");
     assert!(browser.text("#about").contains("Safe retries"));
     let links = browser.run("return [...document.querySelectorAll('a')].map((a) => a.href).join(' ')");
-    assert!(!links.as_str().unwrap().contains("spdx"), "two licences have no page of their own: {links}");
+    assert!(!links.as_str().unwrap().contains("spdx"), "no single page describes two licences: {links}");
 }
 
 #[test]

@@ -68,7 +68,7 @@ fn the_application_depends_only_on_the_domain_the_runtime_and_small_data_crates(
     }
 }
 
-/// The module a file of `adapters` belongs to: engines are modules of their own.
+/// The module a file of `adapters` belongs to: each engine is a module.
 fn module_of(path: &Path) -> String {
     let relative = path.strip_prefix(root().join("adapters/src")).unwrap().with_extension("");
     let mut parts = relative.iter().map(|part| part.to_str().unwrap());

@@ -20,7 +20,7 @@ fn noted(app: &App) {
 
 /// The service does not start, in one sentence that says what to do and holds these words.
 fn is_rejected(app: &mut App, words: &str) {
-    let rejected = app.try_start_again().expect_err("another log is refused");
+    let rejected = app.try_start_again().expect_err("another log is rejected");
     assert_eq!(rejected.code, Some(1), "{rejected:?}");
     for words in [words, "--accept-new-log"] {
         assert!(rejected.stderr.contains(words), "{words}: {}", rejected.stderr);

@@ -45,7 +45,7 @@ async fn the_example_rejects_a_log_that_has_lost_its_end_and_salvages_the_rest()
     let rejected = FileLog::open(&path).unwrap_err();
     assert_eq!(rejected.fault, Fault::Damaged);
     assert!(rejected.detail.contains("ends at position 2, but commits up to 3"), "{rejected}");
-    assert_eq!(fs::read(&path).unwrap().len(), whole.len() - 1, "a refused log stays as it is");
+    assert_eq!(fs::read(&path).unwrap().len(), whole.len() - 1, "a rejected log stays as it is");
 
     let salvaged = FileLog::salvage(&path).unwrap();
     assert_eq!(salvaged.reach, Position(3));

@@ -36,7 +36,7 @@ struct Copying {
 }
 
 impl Copying {
-    /// Follows the service whose operators' listener is on this port.
+    /// Follows the service whose admin listener is on this port.
     fn start(operators: u16, key: &str, to: &str) -> Self {
         let directory = tempfile::tempdir().unwrap();
         let key_file = key_file(directory.path(), key);

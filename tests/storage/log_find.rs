@@ -1,4 +1,4 @@
-//! `petstore log find`: the history answers who added which pet and when.
+//! `petstore log find`: the history shows who added which pet and when.
 
 use harness::{App, Finished, petstore};
 use serde_json::Value;

@@ -8,7 +8,7 @@ mod load;
 mod network;
 mod payload;
 mod quota;
-mod refusal;
+mod rejection;
 mod settings;
 
 use std::{

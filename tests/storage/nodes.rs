@@ -174,7 +174,7 @@ fn a_node_that_starts_before_its_engine_waits_for_it() {
     server.kill();
     let mut app = App::stopped_on(program(), &url, tempfile::tempdir().unwrap(), &[]);
     app.begin();
-    app.wait_until_listening().expect("the service answers before its engine does");
+    app.wait_until_listening().expect("the service responds before its engine does");
     assert_eq!(app.anonymous("GET", "/livez").send().status, 200);
     let ready = app.anonymous("GET", "/readyz").send();
     assert_eq!((ready.status, ready.json()["status"].as_str()), (503, Some("starting")), "{}", ready.text());
@@ -200,8 +200,8 @@ fn tail_shows_the_last_commits_and_then_the_new_ones() {
     for count in 3..=12 {
         assert!(lines.next().unwrap().contains(&format!("\"pet {count}\"")));
     }
-    app.add("news");
-    assert!(lines.next().unwrap().contains("\"news\""));
+    app.add("Max");
+    assert!(lines.next().unwrap().contains("\"Max\""));
     tail.kill().unwrap();
     tail.wait().unwrap();
 

@@ -4,7 +4,7 @@ mod failover;
 mod faults;
 mod network;
 mod nodes;
-mod refusal;
+mod rejection;
 
 use std::sync::Arc;
 

@@ -65,7 +65,7 @@ async fn the_first_of_several_damaged_records_is_the_one_that_is_reported() {
         }
     })
     .await;
-    let rejected = open(log).await.err().expect("a damaged log is refused");
+    let rejected = open(log).await.err().expect("a damaged log is rejected");
     assert!(rejected.detail.contains("position 3217 "), "{rejected}");
 }
 
@@ -77,6 +77,6 @@ async fn a_record_that_was_replaced_by_a_sound_one_breaks_the_chain() {
             *bytes = codec::encode(&Commit { previous: Digest::of(b"other"), ..commit }).bytes.to_vec();
         }
     });
-    let rejected = open(log.await).await.err().expect("a broken chain is refused");
+    let rejected = open(log.await).await.err().expect("a broken chain is rejected");
     assert!(rejected.detail.contains("position 2345 does not follow"), "{rejected}");
 }

@@ -39,7 +39,7 @@ fn a_kill_right_after_a_response_loses_nothing() {
         assert_eq!(
             pets.as_array().unwrap().len(),
             usize::try_from(round).unwrap(),
-            "every answered pet is there"
+            "every acknowledged pet is there"
         );
     }
 }

@@ -351,8 +351,8 @@ impl EventLog for NatsLog {
         loop {
             let (subject, headers, bytes) = (subject.clone(), headers.clone(), record.bytes.clone());
             match self.connection.request(subject, headers, bytes, RESPONSE_TIMEOUT).await {
-                Ok(answer) => {
-                    let position = acknowledgement::outcome(&self.address.stream, expected, &answer.payload)?;
+                Ok(reply) => {
+                    let position = acknowledgement::outcome(&self.address.stream, expected, &reply.payload)?;
                     let last_sequence = &mut self.info.lock().state.last_sequence;
                     *last_sequence = position.0.max(*last_sequence);
                     self.last.lock().record(Version::at(position, record.id), epoch);
@@ -375,8 +375,8 @@ impl EventLog for NatsLog {
     async fn check_writable(&self) -> Result<(), LogError> {
         let (subject, headers) = self.append_headers(PROBE_SEQUENCE);
         match self.connection.request(subject, headers, Bytes::new(), RESPONSE_TIMEOUT).await {
-            Ok(answer) => {
-                match acknowledgement::outcome(&self.address.stream, PROBE_SEQUENCE, &answer.payload) {
+            Ok(reply) => {
+                match acknowledgement::outcome(&self.address.stream, PROBE_SEQUENCE, &reply.payload) {
                     Ok(_) | Err(AppendError::Conflict) => Ok(()),
                     Err(
                         AppendError::NotStored(error)

@@ -13,7 +13,7 @@ use super::*;
 /// Opens a file and closes it.
 type Way = fn(&Path) -> io::Result<()>;
 
-/// Every way to open a file of our own.
+/// Every way to open a file of petstore.
 const WAYS: [(&str, Way); 5] = [
     ("read", |path| read(path, 100).map(drop)),
     ("open", |path| open(path).map(drop)),
@@ -22,7 +22,7 @@ const WAYS: [(&str, Way); 5] = [
     ("lock", |path| lock(path, Duration::ZERO).map(drop)),
 ];
 
-/// A directory with a file that belongs to somebody else.
+/// A directory with a file that belongs to another user.
 fn directory_with_foreign_file() -> (TempDir, PathBuf) {
     let directory = TempDir::new().unwrap();
     let foreign = directory.path().join("foreign");

@@ -1,4 +1,4 @@
-//! What the read model shows, compared with a plain list of pets.
+//! Compares the read model with a plain list of pets.
 
 use application::{
     Digest, KeyId, Limit,

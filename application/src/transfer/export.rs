@@ -29,7 +29,7 @@ pub enum ExportError {
     NotAnExport {
         /// The line number, from 1.
         line: u64,
-        /// What is wrong with it.
+        /// The description of the error.
         what: String,
     },
     /// The history cannot be copied into the target.

@@ -73,7 +73,7 @@ pub(crate) enum KeysCommand {
     },
 }
 
-/// Where the keys are.
+/// The key file argument.
 #[derive(Debug, Args)]
 pub(crate) struct KeyFileArgument {
     /// The key file.

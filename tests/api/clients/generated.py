@@ -30,6 +30,6 @@ print("listed", [(pet.id, pet.name, pet.status.value) for pet in pets])
 unchanged = list_pets.sync_detailed(client=client, limit=2, if_none_match=page.headers["etag"])
 assert unchanged.status_code == 304, unchanged
 assert get_pet.sync(1, client=client) == pets[0]
-refused = create_pet.sync(client=client, body=NewPet(name=" ", category_id=7))
-assert isinstance(refused, Error) and refused.code == "invalid_request", refused
-print("refused", refused.message)
+rejected = create_pet.sync(client=client, body=NewPet(name=" ", category_id=7))
+assert isinstance(rejected, Error) and rejected.code == "invalid_request", rejected
+print("rejected", rejected.message)

@@ -1,4 +1,4 @@
-//! The servers that are measured: each is a program of its own, pinned to the servers' core.
+//! The servers that are measured: each is a separate process, pinned to the servers' core.
 
 use std::{
     env,
@@ -40,7 +40,7 @@ struct Peer(Child);
 
 impl Drop for Peer {
     fn drop(&mut self) {
-        // It may have ended by itself, which its measurements have shown.
+        // It may have ended already, which its measurements have shown.
         let _ = self.0.kill();
         let _ = self.0.wait();
     }

@@ -122,7 +122,7 @@ impl Running {
         else {
             panic!("five numbers, not {line}")
         };
-        assert!(errors == 0.0 && requests > 0.0, "every request of a benchmark is answered well: {text}");
+        assert!(errors == 0.0 && requests > 0.0, "every request of a benchmark succeeds: {text}");
         Measured { rate: requests / microseconds * 1e6, p50: p50 / 1e3, p99: p99 / 1e3 }
     }
 }

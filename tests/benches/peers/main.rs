@@ -1,4 +1,4 @@
-//! How fast the service is beside its peers, in one run: plain axum with a constant page of 20 pets (the ceiling), axum on
+//! How fast the service is relative to its peers, in one run: plain axum with a constant page of 20 pets (the ceiling), axum on
 //! rusqlite, axum on PostgreSQL, and petstore on sled and on SQLite.
 //!
 //! `tests/benchmark` prints the table; with `--pictures docs/benchmarks` it also draws how
@@ -132,7 +132,7 @@ fn table() {
         "\n| petstore | last page / first page | p99 of list under full write load / without |\n|---|---|---|"
     );
     for contestant in contestants.iter().filter(|contestant| contestant.name.starts_with("petstore")) {
-        let (pages, stall) = beside_itself(contestant);
+        let (pages, stall) = relative_to_itself(contestant);
         println!("| {} | {pages:.2} | {stall:.2} |", contestant.name);
     }
 }
@@ -149,7 +149,7 @@ fn one_at_a_time(contestants: &[Contestant]) -> Vec<Vec<Measured>> {
 }
 
 /// Throughput of the last page over that of the first, and the list's p99 while creates come in over that without.
-fn beside_itself(contestant: &Contestant) -> (f64, f64) {
+fn relative_to_itself(contestant: &Contestant) -> (f64, f64) {
     let first = Load::get("/v1/pets".into(), CONNECTIONS);
     let last = Load::get(format!("/v1/pets?after={}", PETS - 20), CONNECTIONS);
     let rounds = (0..ROUNDS).map(|_| {

@@ -52,9 +52,9 @@ fn default_limit() -> i64 {
     20
 }
 
-type Refused = (StatusCode, String);
+type Rejected = (StatusCode, String);
 
-fn rejected(error: impl fmt::Display) -> Refused {
+fn rejected(error: impl fmt::Display) -> Rejected {
     (StatusCode::INTERNAL_SERVER_ERROR, error.to_string())
 }
 
@@ -123,11 +123,11 @@ fn sqlite_pet(row: &Row<'_>) -> rusqlite::Result<Pet> {
     Ok(Pet { id: row.get(0)?, new })
 }
 
-// Reads are answered from the page cache within microseconds: handing them to another thread would cost more.
+// Reads are served from the page cache within microseconds: handing them to another thread would cost more.
 async fn sqlite_list(
     State(store): State<Arc<Sqlite>>,
     Query(page): Query<Page>,
-) -> Result<Json<Vec<Pet>>, Refused> {
+) -> Result<Json<Vec<Pet>>, Rejected> {
     let reads = store.reads.lock().map_err(rejected)?;
     let pets: rusqlite::Result<Vec<Pet>> = match &page.status {
         Some(status) => reads
@@ -142,7 +142,7 @@ async fn sqlite_list(
     pets.map(Json).map_err(rejected)
 }
 
-async fn sqlite_get(State(store): State<Arc<Sqlite>>, Path(id): Path<i64>) -> Result<Json<Pet>, Refused> {
+async fn sqlite_get(State(store): State<Arc<Sqlite>>, Path(id): Path<i64>) -> Result<Json<Pet>, Rejected> {
     let reads = store.reads.lock().map_err(rejected)?;
     let pet = reads
         .prepare_cached("SELECT * FROM pets WHERE id = ?1")
@@ -153,7 +153,7 @@ async fn sqlite_get(State(store): State<Arc<Sqlite>>, Path(id): Path<i64>) -> Re
 async fn sqlite_create(
     State(store): State<Arc<Sqlite>>,
     Json(new): Json<NewPet>,
-) -> Result<(StatusCode, Json<Pet>), Refused> {
+) -> Result<(StatusCode, Json<Pet>), Rejected> {
     let insert = move || {
         let writes = store.writes.lock().map_err(rejected)?;
         let id = writes
@@ -229,7 +229,7 @@ fn postgres_pet(row: &tokio_postgres::Row) -> Pet {
 async fn postgres_list(
     State(store): State<Arc<Postgres>>,
     Query(page): Query<Page>,
-) -> Result<Json<Vec<Pet>>, Refused> {
+) -> Result<Json<Vec<Pet>>, Rejected> {
     let Prepared { client, list, list_status, .. } = store.connection();
     let rows = match &page.status {
         Some(status) => client.query(list_status, &[status, &page.after, &page.limit]).await,
@@ -238,7 +238,10 @@ async fn postgres_list(
     Ok(Json(rows.map_err(rejected)?.iter().map(postgres_pet).collect()))
 }
 
-async fn postgres_get(State(store): State<Arc<Postgres>>, Path(id): Path<i64>) -> Result<Json<Pet>, Refused> {
+async fn postgres_get(
+    State(store): State<Arc<Postgres>>,
+    Path(id): Path<i64>,
+) -> Result<Json<Pet>, Rejected> {
     let Prepared { client, get, .. } = store.connection();
     let row = client.query_opt(get, &[&id]).await.map_err(rejected)?;
     row.map(|row| Json(postgres_pet(&row))).ok_or((StatusCode::NOT_FOUND, "no such pet".into()))
@@ -247,7 +250,7 @@ async fn postgres_get(State(store): State<Arc<Postgres>>, Path(id): Path<i64>) -
 async fn postgres_create(
     State(store): State<Arc<Postgres>>,
     Json(new): Json<NewPet>,
-) -> Result<(StatusCode, Json<Pet>), Refused> {
+) -> Result<(StatusCode, Json<Pet>), Rejected> {
     let Prepared { client, create, .. } = store.connection();
     let row =
         client.query_one(create, &[&new.name, &new.category_id, &new.status]).await.map_err(rejected)?;

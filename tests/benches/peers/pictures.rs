@@ -13,7 +13,7 @@ const FONT: &str = "sans-serif";
 
 type Area<'a> = DrawingArea<SVGBackend<'a>, Shift>;
 
-/// Draws one case, throughput beside latency, against what was changed from point to point.
+/// Draws one case, throughput next to latency, against what was changed from point to point.
 pub(crate) fn draw<P: Borrow<(usize, Vec<Row>)>>(directory: &Path, case: &str, changed: &str, points: &[P]) {
     let words: Vec<&str> = case.split(|letter: char| !letter.is_alphanumeric()).collect();
     let file = directory.join(format!("{}-by-{changed}.svg", words[0]));

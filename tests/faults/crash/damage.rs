@@ -1,5 +1,5 @@
 //! Bit rot: flipped bits and truncated files are detected or harmless, and intact records can be salvaged. SQLite has
-//! no checksums of its own; what it does not notice, the checksums of the records show.
+//! no checksums; what it does not notice, the checksums of the records show.
 
 use std::{
     collections::BTreeMap,
@@ -114,13 +114,13 @@ fn damage_stores(
             tally.count("harmless", 1);
         } else {
             assert_rejected(&outcome, &what);
-            assert!(!was_served, "{what}: what is refused once is refused every time");
+            assert!(!was_served, "{what}: what is rejected once is rejected every time");
             assert_eq!(
                 changes(&before, &store.contents()),
                 no_changes(),
-                "{what}: a refused store stays as it is"
+                "{what}: a rejected store stays as it is"
             );
-            tally.count("refused", 1);
+            tally.count("rejected", 1);
             let saved = salvage(&store, original, &outcome.stderr, &what);
             tally.count("commits salvaged of them", saved);
             tally.count("lost to damage", original.commits.len() as u64 - saved);
@@ -131,7 +131,7 @@ fn damage_stores(
 }
 
 /// Salvages a damaged store and checks that the sound part was saved, and that what is missing was named.
-fn salvage(damaged: &Store, original: &Original, refusal: &str, what: &str) -> u64 {
+fn salvage(damaged: &Store, original: &Original, rejection: &str, what: &str) -> u64 {
     let target = damaged.engine.url(&damaged.directory.path().join("salvaged"));
     let before = damaged.contents();
     let output = petstore(["log", "salvage", "--from", &damaged.url(), "--to", &target]);
@@ -153,7 +153,7 @@ fn salvage(damaged: &Store, original: &Original, refusal: &str, what: &str) -> u
     let unknown = output.stdout.contains("unknown");
     assert!((nothing == whole && named != whole) || unknown, "{what}: {}", output.stdout);
     // A SQLite log that is sound up to its lost end can be read up to there.
-    if let (Engine::Sqlite, Some(end)) = (damaged.engine, refusal.split("ends at position ").nth(1)) {
+    if let (Engine::Sqlite, Some(end)) = (damaged.engine, rejection.split("ends at position ").nth(1)) {
         assert_eq!(leading_number(end), Some(saved.len()), "{what}: {}", output.stdout);
     }
     saved.len() as u64
@@ -282,7 +282,7 @@ impl Store {
         dice.one_of(&files).0.clone()
     }
 
-    /// What the store consists of, without what is made anew whenever it is opened.
+    /// What the store consists of, without the files that are recreated whenever it is opened.
     fn contents(&self) -> BTreeMap<PathBuf, Vec<u8>> {
         let made_anew = ["pets-shm", "pets.lock", "pets.ballast", "ballast"];
         let mut files = contents(&self.path());

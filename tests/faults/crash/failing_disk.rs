@@ -82,11 +82,11 @@ impl Bench {
         load.stop();
         if ended && self.app.try_start_again().is_err() {
             // Its own sync reports the fault, unless an earlier one has; the sync after that compares.
-            tally.count("starts refused after the fault", 1);
+            tally.count("starts rejected after the fault", 1);
             self.app.start_again();
         }
         // A disk that fails for one moment only is allowed to go unnoticed, but not to lose anything.
-        tally.count("refused on the failing disk", rejected);
+        tally.count("rejected on the failing disk", rejected);
         let (post, mut tries) = (self.app.call("POST", "/v1/pets"), 0_u64..);
         eventually("writes continue without a restart", || {
             let name = format!("{round} again {}", tries.next().expect("endless"));
@@ -98,7 +98,7 @@ impl Bench {
         self.disk.restart();
         match self.app.try_start_again() {
             Ok(()) => self.ledger.settle(&self.app, tally),
-            Err(refusal) => tally.refused_opens.push(refusal.stderr),
+            Err(rejection) => tally.rejected_opens.push(rejection.stderr),
         }
     }
 

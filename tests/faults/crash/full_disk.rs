@@ -89,8 +89,8 @@ impl Bench {
             Filled::BeforeTheStart => {
                 let filler = self.fill(0);
                 self.app.kill();
-                if let Err(refusal) = self.app.try_start_again() {
-                    tally.refused_opens.push(refusal.stderr);
+                if let Err(rejection) = self.app.try_start_again() {
+                    tally.rejected_opens.push(rejection.stderr);
                     return;
                 }
                 filler
@@ -113,7 +113,7 @@ impl Bench {
         self.app.kill();
         match self.app.try_start_again() {
             Ok(()) => self.ledger.settle(&self.app, tally),
-            Err(refusal) => tally.refused_opens.push(refusal.stderr),
+            Err(rejection) => tally.rejected_opens.push(rejection.stderr),
         }
     }
 

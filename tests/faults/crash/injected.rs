@@ -246,7 +246,7 @@ impl Lane {
         match self.app.try_start_again() {
             Ok(()) => self.live_with(point, &mut tally),
             Err(ended) => {
-                tally.count("refused or killed at the start", 1);
+                tally.count("rejected or killed at the start", 1);
                 let words = ended.stderr.trim();
                 assert!(!words.contains("panicked"), "{point:?}: {words}");
                 assert!(
@@ -268,7 +268,7 @@ impl Lane {
         match met {
             Met::Nothing => {}
             Met::Refusal => {
-                tally.count("refusing and back by themselves", 1);
+                tally.count("rejecting, then recovered", 1);
                 assert_ne!(
                     point.fault,
                     Fault::Interruption,
@@ -298,7 +298,7 @@ impl Lane {
         }
     }
 
-    /// Lets a few writers create until one is not answered with 201.
+    /// Lets a few writers create until one does not get 201.
     fn write(&self, prefix: &str) -> Met {
         let writers: Vec<_> = (0..WRITERS)
             .map(|writer| {
@@ -324,7 +324,7 @@ impl Lane {
         self.app.run_by(&[]);
         match self.app.try_start_again() {
             Ok(()) => self.ledger.settle(&self.app, tally),
-            Err(refusal) => tally.refused_opens.push(refusal.stderr),
+            Err(rejection) => tally.rejected_opens.push(rejection.stderr),
         }
         self.app.kill();
     }

@@ -48,8 +48,8 @@ fn kill_again_and_again(engine: Engine, mut scenario: Scenario) {
             app.kill();
             tally.rounds += 1;
         }
-        if let Err(refusal) = app.try_start_again() {
-            tally.refused_opens.push(refusal.stderr);
+        if let Err(rejection) = app.try_start_again() {
+            tally.rejected_opens.push(rejection.stderr);
             scenario.check(&tally);
         }
         ledger.settle(&app, &mut tally);

@@ -21,7 +21,7 @@ pub(crate) struct Ledger(Mutex<Book>);
 struct Book {
     /// Every pet that was ever asked for. A pet without a response, or with 503, may still be in the store.
     asked: HashSet<String>,
-    /// Every pet that was answered with 201 or shown to a reader: it must be there for ever, under this id.
+    /// Every pet that was acknowledged with 201 or shown to a reader: it must exist permanently, under this id.
     owed: BTreeMap<i64, String>,
     acknowledged: u64,
     findings: Findings,
@@ -30,7 +30,7 @@ struct Book {
 /// What must never be found, in words.
 #[derive(Debug, Default)]
 pub(crate) struct Findings {
-    /// Answered or shown, and gone.
+    /// Acknowledged or shown, and lost.
     pub(crate) lost: Vec<String>,
     /// There, but never requested, or different from its request, or there twice.
     pub(crate) phantom: Vec<String>,
@@ -64,7 +64,7 @@ impl Ledger {
         book.acknowledged += 1;
         book.owe(response);
         if response["name"] != name {
-            book.findings.phantom.push(format!("{name} was asked for, {response} was answered"));
+            book.findings.phantom.push(format!("{name} was requested, and the response was {response}"));
         }
     }
 

@@ -43,7 +43,7 @@ impl Load {
         Self { stop, clients }
     }
 
-    /// Tells all clients to stop and waits for their last answers.
+    /// Stops all clients, and waits for their last responses.
     pub(crate) fn stop(self) {
         self.stop.store(true, Ordering::Relaxed);
         for client in self.clients {
@@ -60,14 +60,14 @@ pub(crate) fn create(post: &Call, ledger: &Ledger, name: &str) -> Option<u16> {
         201 => ledger.acknowledge(name, &response.json()),
         503 => {
             response.error(503, "unavailable");
-            assert!(response.header("retry-after").is_some(), "a refusal says when to come back");
+            assert!(response.header("retry-after").is_some(), "a rejection says when to come back");
         }
-        other => panic!("a create is answered with 201 or 503, not with {other}: {}", response.text()),
+        other => panic!("a create gets 201 or 503, not {other}: {}", response.text()),
     }
     Some(response.status)
 }
 
-/// Reads on from the last pet that is known, as fast as it is answered.
+/// Reads on from the last pet that is known, as fast as the responses arrive.
 fn watch(list: &Call, ledger: &Ledger, stop: &AtomicBool) {
     let mut seen = ledger.last_id();
     while !stop.load(Ordering::Relaxed) {

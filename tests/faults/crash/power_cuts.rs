@@ -30,7 +30,7 @@ fn a_power_cut_under_load_loses_nothing_and_invents_nothing() {
 
 #[test]
 fn a_power_cut_right_after_the_first_response_ever_loses_nothing() {
-    right_after_the_first_answer(
+    right_after_the_first_response(
         Engine::chosen(),
         Scenario::begin("first cuts", Rounds { short: 8, full: 50 }),
     );
@@ -39,7 +39,7 @@ fn a_power_cut_right_after_the_first_response_ever_loses_nothing() {
 #[test]
 fn a_power_cut_loses_nothing_with_sqlite_either() {
     under_load(Engine::Sqlite, Scenario::begin("sqlite cuts", Rounds { short: 6, full: 60 }));
-    right_after_the_first_answer(
+    right_after_the_first_response(
         Engine::Sqlite,
         Scenario::begin("sqlite first cuts", Rounds { short: 2, full: 20 }),
     );
@@ -60,7 +60,7 @@ fn under_load(engine: Engine, scenario: Scenario) {
     });
 }
 
-fn right_after_the_first_answer(engine: Engine, scenario: Scenario) {
+fn right_after_the_first_response(engine: Engine, scenario: Scenario) {
     on_both_disks(scenario, |bench, round| {
         bench.begin_new_store(engine, round);
         bench.app.start_again();
@@ -95,8 +95,8 @@ fn on_both_disks(mut scenario: Scenario, mut until_cut: impl FnMut(&mut Bench, u
         until_cut(bench, round);
         bench.disk.restart();
         tally.rounds += 1;
-        if let Err(refusal) = bench.app.try_start_again() {
-            tally.refused_opens.push(refusal.stderr);
+        if let Err(rejection) = bench.app.try_start_again() {
+            tally.rejected_opens.push(rejection.stderr);
             scenario.check(&tally);
         }
         bench.ledger.settle(&bench.app, &mut tally);
@@ -123,7 +123,7 @@ impl Bench {
     fn begin_new_store(&mut self, engine: Engine, round: u64) {
         let path = self.disk.path();
         for entry in path.read_dir().expect("a mounted disk").flatten() {
-            // Some file systems have a directory of their own, which may not go.
+            // Some file systems have a reserved directory, which must stay.
             let _ = std::fs::remove_dir_all(entry.path());
         }
         self.app.use_store(&engine.url(&path.join(format!("{round}/log"))));

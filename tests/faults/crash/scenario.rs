@@ -17,7 +17,7 @@ const FORM: &str = "PETSTORE_CRASH";
 /// Makes all choices of a run those of an earlier one, as far as they are not a matter of timing.
 const SEED: &str = "PETSTORE_CRASH_SEED";
 /// How often a long run says how far it is.
-const PROGRESS_PAUSE: Duration = Duration::from_secs(10);
+const PROGRESS_INTERVAL: Duration = Duration::from_secs(10);
 
 /// How many rounds each form has.
 #[derive(Debug, Clone, Copy)]
@@ -43,7 +43,7 @@ pub(crate) struct Tally {
     pub(crate) acknowledged: u64,
     pub(crate) findings: Findings,
     /// Starts that failed although nothing stood in the way any more.
-    pub(crate) refused_opens: Vec<String>,
+    pub(crate) rejected_opens: Vec<String>,
     /// What only this scenario counts.
     pub(crate) more: Vec<(&'static str, u64)>,
 }
@@ -82,7 +82,7 @@ impl Scenario {
     pub(crate) fn check(&mut self, tally: &Tally) {
         assert!(tally.is_clean(), "{} with seed {}: {tally:#?}", self.name, self.seed);
         let terminal = io::stderr().is_terminal();
-        if self.long && (terminal || self.shown.elapsed() > PROGRESS_PAUSE) {
+        if self.long && (terminal || self.shown.elapsed() > PROGRESS_INTERVAL) {
             self.shown = Instant::now();
             let (start, end) = if terminal { ("\r", "") } else { ("", "\n") };
             tell(&format!("{start}crash: {} {}/{}: {tally}{end}", self.name, tally.rounds, self.rounds));
@@ -112,7 +112,7 @@ fn variable<T: FromStr>(name: &str) -> Option<T> {
 
 impl Tally {
     pub(crate) fn is_clean(&self) -> bool {
-        self.findings.is_clean() && self.refused_opens.is_empty()
+        self.findings.is_clean() && self.rejected_opens.is_empty()
     }
 
     /// Adds to a count of this scenario's own.
@@ -137,7 +137,7 @@ impl Tally {
         self.rounds += other.rounds;
         self.acknowledged += other.acknowledged;
         self.findings.join(other.findings);
-        self.refused_opens.extend(other.refused_opens);
+        self.rejected_opens.extend(other.rejected_opens);
         for (what, count) in other.more {
             self.count(what, count);
         }
@@ -151,7 +151,7 @@ impl Display for Tally {
             write!(formatter, ", {count} {what}")?;
         }
         write!(formatter, ", {} acknowledged, {}", self.acknowledged, self.findings)?;
-        write!(formatter, ", {} refused opens", self.refused_opens.len())
+        write!(formatter, ", {} rejected opens", self.rejected_opens.len())
     }
 }
 

@@ -104,7 +104,7 @@ fn settle(app: &mut App, ledger: &Ledger, tally: &mut Tally) {
     app.run_by(&[]);
     match app.try_start_again() {
         Ok(()) => ledger.settle(app, tally),
-        Err(refusal) => tally.refused_opens.push(refusal.stderr),
+        Err(rejection) => tally.rejected_opens.push(rejection.stderr),
     }
     app.kill();
     let verified = petstore(["log", "verify", "--store", app.store()]);

@@ -55,7 +55,7 @@ fn many_clients_share_syncs_and_none_is_acknowledged_before_its_own() {
     println!("{creates} creates by {CLIENTS} clients: {} syncs", seen.syncs);
 }
 
-/// A service on an empty store whose syncs and answers are written down, and where.
+/// A service on an empty store whose syncs and responses are traced, and the path of the trace.
 fn traced_app() -> Option<(App, std::path::PathBuf)> {
     if !has_strace() {
         super::scenario::not_run("syncs", "there is no strace");
@@ -74,9 +74,9 @@ fn traced_app() -> Option<(App, std::path::PathBuf)> {
 struct Seen {
     /// Syncs of the file with the records that have succeeded.
     syncs: u64,
-    /// Creates that were answered.
+    /// Acknowledged creates.
     responses: u64,
-    /// Answers about a commit that was not synced yet. The store was empty, so commit n needs n syncs.
+    /// Responses about a commit that was not synced yet. The store was empty, so commit n needs n syncs.
     too_early: Vec<String>,
 }
 
@@ -98,7 +98,8 @@ impl Seen {
                 seen.responses += 1;
                 let position =
                     line.split("log-position: ").nth(1).and_then(|rest| rest.split(['-', '\\']).next());
-                let position: u64 = position.and_then(|text| text.parse().ok()).expect("answers carry it");
+                let position: u64 =
+                    position.and_then(|text| text.parse().ok()).expect("every response carries it");
                 if position > seen.syncs {
                     seen.too_early.push(line.to_owned());
                 }

@@ -13,7 +13,7 @@ use harness::eventually;
 pub(crate) struct Tracer(Vec<String>);
 
 impl Tracer {
-    /// Follows all threads and writes to this file. The service stays a child of its own parent, and the
+    /// Follows all threads and writes to this file. The service stays a child of its parent, and the
     /// tracer detaches on request.
     pub(crate) fn new(file: &Path) -> Self {
         let file = file.to_str().expect("temporary directories have plain names");
@@ -63,7 +63,7 @@ pub(crate) struct Attached(Child);
 
 impl Drop for Attached {
     fn drop(&mut self) {
-        // It ends by itself together with the process that it traces.
+        // It ends together with the process that it traces.
         let _ = self.0.kill();
         let _ = self.0.wait();
     }

@@ -99,14 +99,14 @@ fn links_in_a_sled_store_lead_root_nowhere() {
 }
 
 #[test]
-fn links_beside_a_sqlite_store_lead_root_nowhere() {
-    if is_root("links beside a SQLite store") {
+fn root_follows_no_links_next_to_a_sqlite_store() {
+    if is_root("links next to a SQLite store") {
         links_lead_root_nowhere("sqlite", &SQLITE);
     }
 }
 
 #[test]
-fn links_to_directories_in_a_sled_store_lead_root_nowhere() {
+fn root_follows_no_links_to_directories_in_a_sled_store() {
     if !is_root("links to directories in a sled store") {
         return;
     }

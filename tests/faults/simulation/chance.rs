@@ -12,7 +12,7 @@ impl Chance {
         Self(seed)
     }
 
-    /// A stream of its own for another part of the run: what one part draws does not shift the others.
+    /// A separate stream for another part of the run: what one part draws does not shift the others.
     pub(crate) fn fork(&mut self) -> Self {
         Self(self.next())
     }

@@ -15,19 +15,19 @@ type Verdict = Result<(), String>;
 
 /// Holds everything that clients did and saw against the log.
 pub(crate) fn check(plan: &Plan, truth: &Truth, operations: &Operations) -> Verdict {
-    nothing_is_stored_that_nobody_sent(truth, operations)?;
+    only_sent_requests_are_stored(truth, operations)?;
     what_was_acknowledged_is_stored_and_was_durable_before(truth, operations)?;
     nothing_is_added_to_a_log_that_was_called_damaged(operations)?;
     a_key_has_one_first_reply(truth, operations)?;
     creates_are_in_real_time_order(truth, operations)?;
-    refusals_have_a_reason(plan, truth, operations)?;
-    nobody_waits_too_long(operations)?;
+    rejections_have_a_reason(plan, truth, operations)?;
+    no_client_waits_too_long(operations)?;
     reads_show_the_durable_log(truth, operations)?;
     reads_show_what_was_acknowledged_before(truth, operations)?;
     reads_never_go_back(truth, operations)
 }
 
-fn nothing_is_stored_that_nobody_sent(truth: &Truth, operations: &Operations) -> Verdict {
+fn only_sent_requests_are_stored(truth: &Truth, operations: &Operations) -> Verdict {
     for stored in truth.ever() {
         for (entry, pet) in history::pets(&stored.commit) {
             let sent = operations.creates.iter().any(|create| {
@@ -43,20 +43,20 @@ fn nothing_is_stored_that_nobody_sent(truth: &Truth, operations: &Operations) ->
 }
 
 fn what_was_acknowledged_is_stored_and_was_durable_before(truth: &Truth, operations: &Operations) -> Verdict {
-    for (create, created) in answered(operations) {
+    for (create, created) in acknowledged(operations) {
         let same = created.pet.details == create.request.pet;
-        ensure(same, || format!("{:?} was answered with {created:?}", create.request))?;
+        ensure(same, || format!("{:?} got the response {created:?}", create.request))?;
         // What a restore took away stands in the log that was there before.
         let mut logs = truth.lineages.iter().filter(|lineage| lineage.pets.contains(&created.pet)).peekable();
-        ensure(logs.peek().is_some(), || format!("answered, and not there: {created:?}"))?;
+        ensure(logs.peek().is_some(), || format!("acknowledged, and not stored: {created:?}"))?;
         let durable = logs.filter_map(|log| log.place(&created.pet)).any(|(_, at)| at < create.ended.tick);
-        ensure(durable, || format!("answered before it was durable: {created:?}"))?;
+        ensure(durable, || format!("acknowledged before it was durable: {created:?}"))?;
     }
     Ok(())
 }
 
 fn nothing_is_added_to_a_log_that_was_called_damaged(operations: &Operations) -> Verdict {
-    for (create, created) in answered(operations) {
+    for (create, created) in acknowledged(operations) {
         ensure(!create.damaged, || {
             format!("node {} called its log damaged and added {created:?}", create.node)
         })?;
@@ -66,10 +66,10 @@ fn nothing_is_added_to_a_log_that_was_called_damaged(operations: &Operations) ->
 
 fn a_key_has_one_first_reply(truth: &Truth, operations: &Operations) -> Verdict {
     let mut first_answers = HashSet::new();
-    for (create, created) in answered_under_the_last_log(truth, operations) {
+    for (create, created) in acknowledged_under_the_last_log(truth, operations) {
         match create.request.request_key.as_ref().map(|key| (&create.request.by, key)) {
             Some(caller) if !created.replayed => {
-                ensure(first_answers.insert(caller), || format!("two first answers to {caller:?}"))?;
+                ensure(first_answers.insert(caller), || format!("two first responses to {caller:?}"))?;
             }
             Some(_) => {}
             None => ensure(!created.replayed, || format!("replayed without a key: {created:?}"))?,
@@ -80,19 +80,19 @@ fn a_key_has_one_first_reply(truth: &Truth, operations: &Operations) -> Verdict 
 
 fn creates_are_in_real_time_order(truth: &Truth, operations: &Operations) -> Verdict {
     let place = |created: &Created| truth.last().place(&created.pet);
-    for (later, created) in answered_under_the_last_log(truth, operations) {
-        for (earlier, before) in answered_under_the_last_log(truth, operations) {
+    for (later, created) in acknowledged_under_the_last_log(truth, operations) {
+        for (earlier, before) in acknowledged_under_the_last_log(truth, operations) {
             let in_order =
                 created.replayed || earlier.ended.tick > later.sent.tick || place(before) < place(created);
-            ensure(in_order, || format!("{before:?} was answered before {created:?} was asked for"))?;
+            ensure(in_order, || format!("{before:?} was acknowledged before {created:?} was requested"))?;
         }
     }
     Ok(())
 }
 
-fn refusals_have_a_reason(plan: &Plan, truth: &Truth, operations: &Operations) -> Verdict {
+fn rejections_have_a_reason(plan: &Plan, truth: &Truth, operations: &Operations) -> Verdict {
     for create in &operations.creates {
-        let Outcome::Refused(error) = &create.outcome else { continue };
+        let Outcome::Rejected(error) = &create.outcome else { continue };
         let request = &create.request;
         if *error == WriteError::RequestKeyReused {
             let used_for_another =
@@ -104,15 +104,15 @@ fn refusals_have_a_reason(plan: &Plan, truth: &Truth, operations: &Operations) -
                 });
             ensure(used_for_another, || format!("no other pet has the key of {request:?}"))?;
         } else if let WriteError::Unavailable(_) = error {
-            ensure(!plan.is_calm(), || format!("{request:?} was refused without need: {error}"))?;
+            ensure(!plan.is_calm(), || format!("{request:?} was rejected without need: {error}"))?;
         } else {
-            return Err(format!("{request:?} was refused with {error}"));
+            return Err(format!("{request:?} was rejected with {error}"));
         }
     }
     Ok(())
 }
 
-fn nobody_waits_too_long(operations: &Operations) -> Verdict {
+fn no_client_waits_too_long(operations: &Operations) -> Verdict {
     let timeout = PetStore::WRITE_TIMEOUT.as_millis();
     for create in &operations.creates {
         let waited = u128::from(create.ended.millis - create.sent.millis);
@@ -137,7 +137,7 @@ fn reads_show_the_durable_log(truth: &Truth, operations: &Operations) -> Verdict
                 let expected: Vec<_> = matching.by_ref().take(query.limit.get()).cloned().collect();
                 let next = matching.next().and(expected.last()).map(|pet| pet.id);
                 let same = (&expected, next, *version) == (&page.pets, page.next, page.version);
-                ensure(same, || format!("node {node} at {version:?} answered {query:?} with {page:?}"))?;
+                ensure(same, || format!("node {node} at {version:?} responded to {query:?} with {page:?}"))?;
             }
             Shown::Pet(id, pet) => {
                 let expected = pets.iter().find(|pet| pet.id == *id);
@@ -145,7 +145,7 @@ fn reads_show_the_durable_log(truth: &Truth, operations: &Operations) -> Verdict
                 ensure(same, || format!("node {node} at {version:?} showed {pet:?} for {id:?}"))?;
             }
             Shown::Nothing(fault) => {
-                return Err(format!("node {node} refused a read: {fault}"));
+                return Err(format!("node {node} rejected a read: {fault}"));
             }
         }
     }
@@ -153,17 +153,17 @@ fn reads_show_the_durable_log(truth: &Truth, operations: &Operations) -> Verdict
 }
 
 fn reads_show_what_was_acknowledged_before(truth: &Truth, operations: &Operations) -> Verdict {
-    let answered = answered_under_the_last_log(truth, operations);
+    let answered = acknowledged_under_the_last_log(truth, operations);
     let place = |created: &Created| truth.last().place(&created.pet);
     let answered: Vec<_> =
         answered.filter_map(|(create, created)| Some((create, created, place(created)?.0))).collect();
     for read in &operations.reads {
         for (create, created, position) in &answered {
-            // What an earlier life of the node answered before this one began is there for this one to read.
+            // A create that the node acknowledged before this restart is visible after it.
             let by = if create.life == read.life { read.at } else { read.begun };
             let due = create.node == read.node && create.ended.tick < by;
             ensure(!due || *position <= read.version.position, || {
-                format!("node {} answered {created:?} and then did not show it", read.node)
+                format!("node {} acknowledged {created:?} and then did not show it", read.node)
             })?;
         }
     }
@@ -182,20 +182,20 @@ fn reads_never_go_back(truth: &Truth, operations: &Operations) -> Verdict {
     Ok(())
 }
 
-fn answered(operations: &Operations) -> impl Iterator<Item = (&Create, &Created)> {
+fn acknowledged(operations: &Operations) -> impl Iterator<Item = (&Create, &Created)> {
     operations.creates.iter().filter_map(|create| match &create.outcome {
-        Outcome::Answered(created) => Some((create, created)),
-        Outcome::Refused(_) | Outcome::Lost => None,
+        Outcome::Acknowledged(created) => Some((create, created)),
+        Outcome::Rejected(_) | Outcome::Lost => None,
     })
 }
 
 /// Those that no restore can have taken back.
-fn answered_under_the_last_log<'a>(
+fn acknowledged_under_the_last_log<'a>(
     truth: &Truth,
     operations: &'a Operations,
 ) -> impl Iterator<Item = (&'a Create, &'a Created)> {
     let since = truth.last().since;
-    answered(operations).filter(move |(create, _)| create.sent.tick >= since)
+    acknowledged(operations).filter(move |(create, _)| create.sent.tick >= since)
 }
 
 pub(crate) fn ensure(holds: bool, complaint: impl FnOnce() -> String) -> Verdict {

@@ -43,7 +43,7 @@ impl Client {
         }
     }
 
-    /// One pet under a key, sent until there is an answer, or until that gets boring.
+    /// One pet under a key, sent until there is a response, or for a limited number of times.
     async fn add_safely(&mut self) {
         let key = format!("key-{}", self.keyed.len());
         let request = self.request(Some(&key));
@@ -116,7 +116,7 @@ impl Client {
         self.world.nodes[self.chance.index(self.world.nodes.len())].clone()
     }
 
-    /// A pet with a name of its own.
+    /// A pet with a unique name.
     fn request(&mut self, key: Option<&str>) -> CreatePet {
         let number = self.world.pets.fetch_add(1, Ordering::SeqCst) + 1;
         CreatePet {

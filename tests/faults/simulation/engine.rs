@@ -226,7 +226,7 @@ impl Engine {
         match outcome {
             Ok(position) => {
                 let seen = usize::try_from(position.0).expect("tests are small");
-                // The answer may come from a log that another one has replaced since.
+                // The response may come from a log that another one has replaced since.
                 let State { hidden, seen: shown, .. } = &mut *state;
                 let shown = hidden.as_mut().map_or(shown, |(_, shown)| shown);
                 shown[node] = shown[node].max(seen);

@@ -24,10 +24,10 @@ use super::{
 const CONTEST: Duration = Duration::from_secs(10);
 /// How long a node may take to join.
 const START_MAX: Duration = Duration::from_secs(10);
-/// How many clients each node has that never pause.
+/// The number of clients per node, which send without delays.
 const CLIENTS: usize = 4;
 
-/// How many creates each of the nodes answered. The nodes stand at these distances from the engine, and each joins when
+/// The number of creates that each node acknowledged. The nodes stand at these distances from the engine, and each joins when
 /// the ones before it are at full speed.
 pub(crate) fn contest(seed: u64, distances: &[u64]) -> Vec<u64> {
     let plan = Plan {

@@ -43,9 +43,9 @@ pub(crate) struct Moment {
 
 #[derive(Debug)]
 pub(crate) enum Outcome {
-    Answered(Created),
-    Refused(WriteError),
-    /// The node was killed, or the client went away before the answer came.
+    Acknowledged(Created),
+    Rejected(WriteError),
+    /// The node was killed, or the client disconnected before the response arrived.
     Lost,
 }
 

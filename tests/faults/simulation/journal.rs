@@ -112,7 +112,7 @@ impl fmt::Display for Tally {
     fn fmt(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
         write!(
             formatter,
-            "{} creates ({} answered, {} of them replayed; {} refused, {} lost), {} reads, {} commits, {} unclear outcomes \
+            "{} creates ({} acknowledged, {} of them replayed; {} rejected, {} lost), {} reads, {} commits, {} unclear outcomes \
              ({} had landed), {} conflicts, {} closed logs, {} outages, {} unfit \
              logs, {} restarts",
             self.creates,

@@ -31,7 +31,7 @@ use super::{
 /// How long a node may fail to start: longer than all outages of a run together.
 const STARTING_MAX: Duration = Duration::from_mins(3);
 /// How long the supervisor of a node waits before it starts it again.
-const START_PAUSE: Duration = Duration::from_millis(200);
+const START_DELAY: Duration = Duration::from_millis(200);
 /// How long a node may take to end in order, once no request is in flight: two slow calls to the engine.
 const CLOSING_MAX: Duration = Duration::from_secs(20);
 
@@ -109,7 +109,7 @@ impl Node {
             let opening = PetStore::open(link.clone(), read_model, self.clock.clone(), options);
             match opening.await {
                 Ok(store) => break store,
-                Err(_) if Instant::now() < give_up => time::sleep(START_PAUSE).await,
+                Err(_) if Instant::now() < give_up => time::sleep(START_DELAY).await,
                 Err(error) => return Err(format!("node {} does not start: {error}", self.index)),
             }
         };
@@ -163,7 +163,7 @@ impl Node {
     }
 }
 
-/// Waits until every request in flight was answered.
+/// Waits until every request in flight has a response.
 async fn sole_owner(mut life: Arc<Life>) -> Life {
     loop {
         match Arc::try_unwrap(life) {

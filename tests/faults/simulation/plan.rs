@@ -32,7 +32,7 @@ pub(crate) struct Plan {
     pub(crate) lie: Option<Lie>,
 }
 
-/// A promise of the port that the engine does not keep, to see whether anybody notices.
+/// A promise of the port that the engine does not keep, to see whether a check detects it.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Lie {
     /// Appends are acknowledged before they are stored.
@@ -59,7 +59,7 @@ pub(crate) struct Faults {
     pub(crate) lands_late: u64,
     /// The append is rejected and the log stays sound.
     pub(crate) rejected: u64,
-    /// The append closes the log, which opens again by itself, with the record or without it.
+    /// The append closes the log, which is reopened automatically, with the record or without it.
     pub(crate) closes: u64,
     /// A read, a look at the head or a wait fails.
     pub(crate) read_fails: u64,
@@ -94,7 +94,7 @@ pub(crate) enum Unfitness {
     Replaced(u64),
     /// The log is an older state of itself, without so many commits.
     Restored(usize),
-    /// The engine calls the log damaged, and takes appends all the same.
+    /// The engine calls the log damaged, and still accepts appends.
     Damaged,
 }
 
@@ -189,7 +189,7 @@ impl Faults {
             deaf: rate(),
         };
         match access {
-            // What nobody shares is in this machine: nothing of it is on its way for long.
+            // A log that is not shared is on this machine, so no message is in transit for long.
             LogAccess::Exclusive => Self { lands_late: 0, stale: 0, ..faults },
             LogAccess::Shared => faults,
         }

@@ -176,7 +176,7 @@ fn nodes_are_equal(world: &World, truth: &Truth) -> Result<(), String> {
         let life = node.life().ok_or_else(|| format!("node {} is down", node.index))?;
         let version = life.store.version();
         let expected = truth.at(version)?;
-        let held = all_pets(&life.store).map_err(|fault| format!("node {} refuses: {fault}", node.index))?;
+        let held = all_pets(&life.store).map_err(|fault| format!("node {} rejects: {fault}", node.index))?;
         if version.position != truth.head() || held != expected || life.store.count() != expected.len() {
             return Err(format!("node {} ends with {version:?} of {}", node.index, truth.head()));
         }

@@ -41,7 +41,7 @@ enum Fate {
     RequestLost,
     AnswerLost,
     LandsLate(Duration),
-    Refused,
+    Rejected,
     Closes { keeps: bool, opens_after: Duration },
 }
 
@@ -74,7 +74,7 @@ pub(crate) async fn send(
     output.await.expect("every append ends")
 }
 
-/// Takes an append to the engine and the answer back.
+/// Takes an append to the engine, and the response back.
 async fn carry(engine: Arc<Engine>, sending: Sending, tell: oneshot::Sender<Appended>) {
     time::sleep(sending.there).await;
     let outcome = if engine.is_away(sending.node) {
@@ -111,7 +111,7 @@ fn arrive(engine: &Arc<Engine>, sending: &Sending) -> Appended {
             let _ = engine.store(*expected, record);
             Err(unclear())
         }
-        Fate::Refused => {
+        Fate::Rejected => {
             Err(AppendError::NotStored(LogError::new(Fault::TooLarge, "not a record for this engine")))
         }
         Fate::Closes { keeps, opens_after } => {
@@ -162,7 +162,7 @@ fn fate(chance: &mut Chance, faults: &Faults) -> Fate {
     } else if chance.per_mille(faults.lands_late) {
         Fate::LandsLate(chance.millis(0..=3_000))
     } else if chance.per_mille(faults.rejected) {
-        Fate::Refused
+        Fate::Rejected
     } else if chance.per_mille(faults.closes) {
         Fate::Closes { keeps: chance.per_mille(500), opens_after: chance.millis(0..=4_000) }
     } else {
@@ -171,7 +171,7 @@ fn fate(chance: &mut Chance, faults: &Faults) -> Fate {
 }
 
 pub(crate) fn unclear() -> AppendError {
-    AppendError::Unclear(LogError::new(Fault::Unreachable, "the answer was lost"))
+    AppendError::Unclear(LogError::new(Fault::Unreachable, "the response was lost"))
 }
 
 pub(crate) fn unreachable() -> LogError {

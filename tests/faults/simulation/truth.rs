@@ -27,12 +27,12 @@ pub(crate) struct Lineage {
     pub(crate) pets: Vec<Pet>,
     /// How many pets there are up to each position.
     counts: Vec<usize>,
-    /// Where each pet stands in the log, and since when, by its name. Clients give every pet a name of its own.
+    /// Where each pet stands in the log, and since when, by its name. Clients give every pet a unique name.
     places: HashMap<String, (Position, Tick)>,
 }
 
 impl Truth {
-    /// Reads the logs, and checks that each is sound by itself.
+    /// Reads the logs, and checks that each is sound.
     pub(crate) fn of(logs: Vec<Log>) -> Result<Self, String> {
         Ok(Self { lineages: logs.into_iter().map(Lineage::of).collect::<Result<_, _>>()? })
     }

@@ -38,8 +38,8 @@ impl World {
         let outcome = outcome(&life, request.clone(), gives_up.unwrap_or(Duration::MAX)).await;
         let ended = self.ended(node, &request, &outcome);
         let created = match &outcome {
-            Outcome::Answered(created) => Some(created.clone()),
-            Outcome::Refused(_) | Outcome::Lost => None,
+            Outcome::Acknowledged(created) => Some(created.clone()),
+            Outcome::Rejected(_) | Outcome::Lost => None,
         };
         let (damaged, node, life) = (before && damaged(), node.index, life.number);
         self.history.created(Create { node, life, request, sent, ended, outcome, damaged });
@@ -76,11 +76,11 @@ impl World {
         let line = format_args!("node {} is done with {:?}: {outcome:?}", node.index, request.pet.name);
         self.moment(self.journal.count(
             |tally| match outcome {
-                Outcome::Answered(created) => {
+                Outcome::Acknowledged(created) => {
                     tally.answered += 1;
                     tally.replayed += u64::from(created.replayed);
                 }
-                Outcome::Refused(_) => tally.rejected += 1,
+                Outcome::Rejected(_) => tally.rejected += 1,
                 Outcome::Lost => tally.lost += 1,
             },
             line,
@@ -106,8 +106,8 @@ async fn outcome(life: &Life, request: CreatePet, timeout: Duration) -> Outcome 
         biased;
         () = life.killed() => Outcome::Lost,
         answer = time::timeout(timeout, life.store.create(request)) => match answer {
-            Ok(Ok(created)) => Outcome::Answered(created),
-            Ok(Err(error)) => Outcome::Refused(error),
+            Ok(Ok(created)) => Outcome::Acknowledged(created),
+            Ok(Err(error)) => Outcome::Rejected(error),
             Err(_) => Outcome::Lost,
         },
     }

@@ -61,10 +61,8 @@ async fn certificates_protect_the_connection_both_ways() {
     );
     let log = NatsLog::open(&url).await.expect("both sides trust each other");
     assert_eq!(log.head().await, Ok(Position::START));
-    for stranger in [cluster.url("PETS"), format!("{}?ca={}", cluster.url("PETS"), path("ca.pem"))] {
-        NatsLog::open(&stranger)
-            .await
-            .expect_err("a client without the authority or a certificate is rejected");
+    for url in [cluster.url("PETS"), format!("{}?ca={}", cluster.url("PETS"), path("ca.pem"))] {
+        NatsLog::open(&url).await.expect_err("a client without the authority or a certificate is rejected");
     }
 }
 
@@ -83,9 +81,9 @@ async fn a_credentials_file_opens_the_log() {
     let url = format!("{}?creds={}", cluster.url("PETS"), file.display());
     let log = NatsLog::open(&url).await.expect("the credentials are right");
     assert_eq!(log.head().await, Ok(Position::START));
-    let nobody =
+    let rejected =
         NatsLog::open(&cluster.url("PETS")).await.expect_err("a client without credentials is rejected");
-    assert_eq!(nobody.fault, Fault::CannotOpen, "{nobody}");
+    assert_eq!(rejected.fault, Fault::CannotOpen, "{rejected}");
     let missing = NatsLog::open(&format!("{}?creds=/nowhere", cluster.url("PETS"))).await;
     assert!(missing.expect_err("there is no such file").detail.contains("/nowhere"));
 }

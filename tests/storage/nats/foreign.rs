@@ -19,7 +19,7 @@ async fn a_foreign_message_is_named_and_salvage_moves_the_log_to_a_new_stream() 
         assert_eq!(app.post(REX).status, 201);
     }
     let jetstream = cluster.jetstream().await;
-    let stray = jetstream.publish(COMMITS, "hello".into()).await.expect("anybody may publish");
+    let stray = jetstream.publish(COMMITS, "hello".into()).await.expect("every client may publish");
     stray.await.expect("it is stored");
 
     let reason = eventually("the service is not ready", || {
@@ -93,7 +93,7 @@ async fn a_message_whose_commit_id_disagrees_with_its_record_is_rejected() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn with_the_documented_permissions_nobody_else_can_publish() {
+async fn with_the_documented_permissions_only_petstore_can_publish() {
     let users = "authorization { users: [ \
                  { user: petstore, password: p }, \
                  { user: others, password: o, permissions: { publish: { deny: \"petstore.>\" } } } ] }";

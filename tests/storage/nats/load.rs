@@ -1,4 +1,4 @@
-//! Callers that send creates without a pause, and the replies that they got.
+//! Clients that send creates without delays, and the replies that they got.
 
 use std::{
     collections::HashMap,

@@ -120,7 +120,7 @@ async fn a_commit_whose_wait_for_the_standbys_was_cancelled_is_not_acknowledged(
     let mut primary = PostgresServer::start();
     let store = node(&primary.url("postgres")).await;
     create(&store, "before").await.unwrap();
-    set_standby(&primary, "nobody");
+    set_standby(&primary, "missing");
 
     // The server begins to wait for its standbys a moment after the setting changes.
     let canceled = eventually("a commit waits for the standbys", async || {

@@ -96,7 +96,7 @@ fn a_flipped_bit_in_the_first_middle_or_last_record_rejects_the_start() {
     }
 }
 
-/// A service that has not been started yet, on a log of its own.
+/// A service that has not been started yet, on a new log.
 fn stopped(engine: &str, commits: u64, pets: i64) -> App {
     let directory = tempfile::tempdir().unwrap();
     let path = directory.path().join("log");

@@ -35,7 +35,7 @@ pub enum KeyFileError {
     Broken {
         /// The file.
         path: PathBuf,
-        /// What is wrong with it.
+        /// The rule that it breaks.
         what: String,
     },
     /// Other users could change or replace it: change its mode.
@@ -65,9 +65,9 @@ pub enum KeyFileError {
     /// A system error: check the path.
     #[error("cannot {action} {path}: {cause}; check the path, its permissions and the free space", path = .path.display())]
     Io {
-        /// What was tried.
+        /// The attempted action.
         action: &'static str,
-        /// Where.
+        /// The path.
         path: PathBuf,
         /// The error of the system.
         cause: io::Error,

@@ -64,9 +64,9 @@ fn a_key_has_the_name_and_scopes_it_was_issued_with() {
 #[test]
 fn only_known_keys_are_accepted() {
     let fixture = Fixture::new();
-    let stranger = ApiKey::generate().unwrap();
-    let hash = stranger.hash().to_string();
-    for key in ["", "petstore_", "first-key", stranger.reveal(), &hash, &fixture.first.to_uppercase()] {
+    let unknown = ApiKey::generate().unwrap();
+    let hash = unknown.hash().to_string();
+    for key in ["", "petstore_", "first-key", unknown.reveal(), &hash, &fixture.first.to_uppercase()] {
         assert!(!fixture.opens(key), "{key:?}");
     }
     assert!(!fixture.opens(&format!("{}\n", fixture.first)));
@@ -116,18 +116,18 @@ fn a_key_that_was_accepted_before_is_checked_again_every_time() {
 }
 
 #[test]
-fn a_refusal_says_why_and_which_key() {
+fn a_rejection_says_why_and_which_key() {
     let fixture = Fixture::new();
-    let refusal = |key: &str| fixture.keys.authenticate(key).unwrap_err();
-    assert_eq!(refusal("petstore_"), RejectedKey::Unknown);
-    assert_eq!(refusal(ApiKey::generate().unwrap().reveal()), RejectedKey::Unknown);
+    let rejection = |key: &str| fixture.keys.authenticate(key).unwrap_err();
+    assert_eq!(rejection("petstore_"), RejectedKey::Unknown);
+    assert_eq!(rejection(ApiKey::generate().unwrap().reveal()), RejectedKey::Unknown);
     let end = fixture.clock.now() + TimeDelta::seconds(30);
     let visitor = fixture.issue("visitor", Scope::Read.into(), Some(end));
     fixture.advance(TimeDelta::seconds(30));
-    assert_eq!(refusal(visitor.key.reveal()), RejectedKey::Expired(visitor.record.id(), "visitor".into()));
+    assert_eq!(rejection(visitor.key.reveal()), RejectedKey::Expired(visitor.record.id(), "visitor".into()));
     fixture.file.revoke(&visitor.record.id(), fixture.clock.now()).unwrap();
     fixture.keys.reload();
-    assert_eq!(refusal(visitor.key.reveal()), RejectedKey::Revoked(visitor.record.id(), "visitor".into()));
+    assert_eq!(rejection(visitor.key.reveal()), RejectedKey::Revoked(visitor.record.id(), "visitor".into()));
 }
 
 #[test]
@@ -194,7 +194,7 @@ fn without_a_valid_file_the_keys_cannot_be_loaded() {
 }
 
 #[test]
-fn the_last_use_is_stored_beside_the_key_file_and_survives_reloads_and_restarts() {
+fn the_last_use_is_stored_next_to_the_key_file_and_survives_restarts() {
     let fixture = Fixture::new();
     let id = fixture.file.keys().unwrap()[0].id();
     fixture.keys.save_last_uses();
@@ -226,7 +226,7 @@ fn nodes_that_share_the_directory_keep_the_later_use() {
 }
 
 #[test]
-fn a_use_that_cannot_be_saved_disturbs_nobody_and_is_saved_later() {
+fn a_use_that_cannot_be_saved_has_no_effect_and_is_saved_later() {
     let fixture = Fixture::new();
     let in_the_way = fixture.file.path().with_extension("last-used.toml");
     fs::create_dir(&in_the_way).unwrap();

@@ -1,4 +1,4 @@
-//! What every log on an embedded engine must do. Each engine runs all of these tests: [`check_engine!`].
+//! The rules that every log on an embedded engine must follow. Each engine runs all of these tests: [`check_engine!`].
 
 mod faults;
 mod panics;
@@ -45,7 +45,7 @@ pub(crate) use run_on;
 /// A store of this engine that has the directory to itself.
 fn store<E: Engine>(directory: &TempDir) -> PathBuf {
     let path = directory.path().join("deep").join("store");
-    // An engine that keeps its store in a file puts others beside it.
+    // An engine that keeps its store in a file puts other files next to it.
     if E::layout(&path).directory == path { path } else { path.join("pets.db") }
 }
 
@@ -88,10 +88,10 @@ pub(crate) async fn a_record_over_the_limit_is_rejected_and_the_log_keeps_workin
     let directory = TempDir::new().unwrap();
     let log = EmbeddedLog::<E>::open(store::<E>(&directory)).unwrap();
     let huge = Record { bytes: vec![b'x'; RECORD_MAX + 1].into(), ..record(1) };
-    let refused = log.append(Version::START, &huge).await;
+    let rejected = log.append(Version::START, &huge).await;
     assert!(
-        matches!(&refused, Err(AppendError::NotStored(error)) if error.fault == Fault::TooLarge),
-        "{refused:?}"
+        matches!(&rejected, Err(AppendError::NotStored(error)) if error.fault == Fault::TooLarge),
+        "{rejected:?}"
     );
     assert_eq!(log.append(Version::START, &record(1)).await, Ok(Position(1)));
 }
@@ -100,13 +100,13 @@ pub(crate) async fn a_store_in_use_cannot_be_opened_until_it_is_closed<E: Engine
     let directory = TempDir::new().unwrap();
     let path = store::<E>(&directory);
     let first = EmbeddedLog::<E>::open(&path).unwrap();
-    let refused = EmbeddedLog::<E>::open(&path).unwrap_err();
-    assert_eq!(refused.fault, Fault::CannotOpen);
-    assert!(refused.detail.contains("in use by another process"), "{refused}");
+    let rejected = EmbeddedLog::<E>::open(&path).unwrap_err();
+    assert_eq!(rejected.fault, Fault::CannotOpen);
+    assert!(rejected.detail.contains("in use by another process"), "{rejected}");
     append_up_to(&first, 3).await;
     drop(first);
     let again = EmbeddedLog::<E>::open(&path).unwrap();
-    assert_eq!(again.head().await, Ok(Position(3)), "the refused start has changed nothing");
+    assert_eq!(again.head().await, Ok(Position(3)), "the rejected start has changed nothing");
 }
 
 pub(crate) async fn a_store_that_an_earlier_process_left_in_doubt_is_compared_with_the_disk_and_opens<
@@ -130,10 +130,10 @@ async fn reopened<E: Engine>(log: &EmbeddedLog<E>) -> Position {
         loop {
             match log.head().await {
                 Ok(head) => return head,
-                // Nothing can come meanwhile: this only lets some time pass.
+                // This only lets some time pass.
                 Err(_) => log.wait_for(Position(u64::MAX), Duration::from_millis(20)).await.unwrap(),
             }
         }
     };
-    time::timeout(TIMEOUT, opened).await.expect("the log is opened again by itself")
+    time::timeout(TIMEOUT, opened).await.expect("the log is reopened automatically")
 }

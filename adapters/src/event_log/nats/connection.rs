@@ -207,7 +207,7 @@ impl NatsConnection {
     }
 
     /// Records that no leader replied, and reconnects to another server after a while. A server that is cut off from
-    /// the others still answers pings, so the client would stay connected to it.
+    /// the others still responds to pings, so the client would stay connected to it.
     pub(super) async fn leader_missing(&self) {
         let leave = {
             let mut leader_seen = self.leader_seen.lock();

@@ -56,7 +56,7 @@ impl SyncSettings {
     /// Rejects servers that contradict the statement of the operator.
     pub(super) fn check_statement(&self) -> Result<(), LogError> {
         let checked = self.checked.lock();
-        match checked.iter().find(|(_, answer)| answer.setting != SyncSetting::Always) {
+        match checked.iter().find(|(_, report)| report.setting != SyncSetting::Always) {
             Some((server, ServerReport { setting, .. })) if self.stated => Err(LogError::new(
                 Fault::CannotOpen,
                 format!("the store URL says sync=always, but server {server} syncs {setting}"),
@@ -68,8 +68,8 @@ impl SyncSettings {
     /// Polls the servers. The last report of a server that does not respond counts until it is too old.
     pub(super) async fn refresh(&self) {
         let mut asking = self.asking.lock().await;
-        let answers = self.ask(&mut asking).await;
-        self.checked.lock().extend(answers);
+        let reports = self.ask(&mut asking).await;
+        self.checked.lock().extend(reports);
     }
 
     /// Polls the servers if the connection or the servers of the stream have changed: one of them may have restarted.
@@ -85,10 +85,10 @@ impl SyncSettings {
     /// Polls all servers concurrently.
     async fn ask(&self, logged: &mut BTreeMap<String, LogOnce>) -> BTreeMap<String, ServerReport> {
         let asked = Instant::now();
-        let mut answering: JoinSet<_> = self.monitors.iter().cloned().map(monitoring::ask).collect();
-        let mut answers = BTreeMap::new();
-        while let Some(Ok((monitor, answer))) = answering.join_next().await {
-            match logged.entry(monitor.clone()).or_default().attempt(answer.as_ref().err()) {
+        let mut polling: JoinSet<_> = self.monitors.iter().cloned().map(monitoring::ask).collect();
+        let mut reports = BTreeMap::new();
+        while let Some(Ok((monitor, report))) = polling.join_next().await {
+            match logged.entry(monitor.clone()).or_default().attempt(report.as_ref().err()) {
                 Change::None => {}
                 Change::Failed(error) => {
                     tracing::warn!(
@@ -105,11 +105,11 @@ impl SyncSettings {
                     );
                 }
             }
-            if let Ok((server, setting)) = answer {
-                answers.insert(server, ServerReport { setting, asked });
+            if let Ok((server, setting)) = report {
+                reports.insert(server, ServerReport { setting, asked });
             }
         }
-        answers
+        reports
     }
 
     /// Whether the store URL names monitoring endpoints.
@@ -153,8 +153,8 @@ impl SyncSettings {
     fn verdict(&self, info: &Info) -> Verdict {
         let checked = self.checked.lock();
         let setting = |server: &str| {
-            let answer = checked.get(server).filter(|answer| answer.asked.elapsed() < REPORT_AGE_MAX);
-            answer.map(|answer| &answer.setting)
+            let report = checked.get(server).filter(|report| report.asked.elapsed() < REPORT_AGE_MAX);
+            report.map(|report| &report.setting)
         };
         let serving = serving(info);
         let settings: Vec<_> = serving.iter().map(|server| (server, setting(server))).collect();

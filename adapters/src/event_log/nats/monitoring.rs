@@ -51,11 +51,11 @@ struct Config {
 
 /// Requests the monitoring page at `host`, and returns the host with the server's name and setting.
 pub(super) async fn ask(host: String) -> (String, io::Result<(String, SyncSetting)>) {
-    let answer = match time::timeout(TIMEOUT, get(&host)).await {
-        Ok(answer) => answer,
+    let report = match time::timeout(TIMEOUT, get(&host)).await {
+        Ok(report) => report,
         Err(elapsed) => Err(elapsed.into()),
     };
-    (host, answer)
+    (host, report)
 }
 
 async fn get(host: &str) -> io::Result<(String, SyncSetting)> {

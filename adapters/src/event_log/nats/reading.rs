@@ -41,24 +41,24 @@ pub(super) async fn from_any_replica(
     let (batch, max_bytes) = (bound.records.min(RECORDS_MAX), bound.bytes.min(BYTES_MAX));
     let request = json!({ "seq": after.next().0, "batch": batch, "max_bytes": max_bytes }).to_string();
     let failed = |error: &dyn std::error::Error| unreachable(format!("no connection to read: {error}"));
-    let mut answers = client.subscribe(inbox.clone()).await.map_err(|error| failed(&error))?;
+    let mut replies = client.subscribe(inbox.clone()).await.map_err(|error| failed(&error))?;
     let subject = format!("$JS.API.DIRECT.GET.{stream}");
     client.publish_with_reply(subject, inbox, request.into()).await.map_err(|error| failed(&error))?;
     let mut found = Vec::new();
     let mut last = after;
     loop {
-        let answer = tokio::select! {
+        let reply = tokio::select! {
             biased;
-            answer = time::timeout(RESPONSE_TIMEOUT, answers.next()) => answer.ok().flatten(),
+            reply = time::timeout(RESPONSE_TIMEOUT, replies.next()) => reply.ok().flatten(),
             _ = epoch.changed() => None,
         };
         // A timeout or a gap ends the batch. A status message marks the end of the batch, or reports that there is no
         // record or no responder.
-        let Some(answer) = answer.filter(|answer| answer.status.is_none()) else { break };
-        if sequence(&answer) != Some(last.next().0) {
+        let Some(reply) = reply.filter(|reply| reply.status.is_none()) else { break };
+        if sequence(&reply) != Some(last.next().0) {
             break;
         }
-        let id = commit_id(answer.headers.as_ref());
+        let id = commit_id(reply.headers.as_ref());
         if id.is_none() {
             if found.is_empty() {
                 return Err(foreign(stream, last.next()));
@@ -66,7 +66,7 @@ pub(super) async fn from_any_replica(
             break;
         }
         last = last.next();
-        found.push(StoredRecord { position: last, id, bytes: answer.payload });
+        found.push(StoredRecord { position: last, id, bytes: reply.payload });
         if found.len() == bound.records {
             break;
         }
@@ -81,8 +81,8 @@ pub(super) async fn from_leader(
     position: Position,
 ) -> Result<Option<StoredRecord>, LogError> {
     match connection.ask::<StoredMessage>("STREAM.MSG.GET", stream, &json!({ "seq": position.0 })).await {
-        Ok(answer) => {
-            let message = StreamMessage::try_from(answer.message).map_err(|error| {
+        Ok(reply) => {
+            let message = StreamMessage::try_from(reply.message).map_err(|error| {
                 LogError::new(Fault::Damaged, format!("the message at {position} cannot be read: {error}"))
             })?;
             let id = commit_id(Some(&message.headers));

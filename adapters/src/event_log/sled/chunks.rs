@@ -151,7 +151,7 @@ mod tests {
         (0..=u8::MAX).cycle().take(len).collect()
     }
 
-    /// What sled stores of a record: keys and chunks.
+    /// The keys and chunks of a record.
     fn stored(version: Version, len: usize) -> Vec<(Vec<u8>, Vec<u8>)> {
         let db = ::sled::Config::new().temporary(true).open().unwrap();
         let record = Record { id: version.commit.unwrap(), bytes: record(len) };

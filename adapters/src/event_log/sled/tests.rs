@@ -1,4 +1,4 @@
-//! What is specific to sled: how records are stored, and what damage does to its files.
+//! Tests that are specific to sled: how records are stored, and the effects of damage to its files.
 
 mod damage;
 mod directories;

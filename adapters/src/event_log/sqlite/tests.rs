@@ -1,4 +1,4 @@
-//! What is specific to SQLite: its files, its settings, and what damage does to them.
+//! Tests that are specific to SQLite: its files, its settings, and the effects of damage.
 
 use std::{fs, os::unix::fs::PermissionsExt as _};
 
@@ -47,10 +47,10 @@ async fn a_log_that_is_shorter_than_its_mark_is_rejected_and_left_unchanged() {
     Connection::open(&path).unwrap().execute("DELETE FROM commits WHERE position = 3", []).unwrap();
     let before = fs::read(&path).unwrap();
 
-    let refused = SqliteLog::open(&path).unwrap_err();
+    let rejected = SqliteLog::open(&path).unwrap_err();
 
-    assert_eq!(refused.fault, Fault::Damaged);
-    assert!(refused.detail.contains("ends at position 2") && refused.detail.contains('3'), "{refused}");
+    assert_eq!(rejected.fault, Fault::Damaged);
+    assert!(rejected.detail.contains("ends at position 2") && rejected.detail.contains('3'), "{rejected}");
     assert_eq!(fs::read(&path).unwrap(), before);
 }
 
@@ -59,8 +59,8 @@ async fn a_log_that_was_replaced_by_an_empty_file_is_rejected() {
     let (_directory, path) = directory();
     fill(&SqliteLog::open(&path).unwrap(), 3).await;
     fs::write(&path, "").unwrap();
-    let refused = SqliteLog::open(&path).unwrap_err();
-    assert_eq!(refused.fault, Fault::Damaged);
+    let rejected = SqliteLog::open(&path).unwrap_err();
+    assert_eq!(rejected.fault, Fault::Damaged);
     assert_eq!(fs::read(&path).unwrap(), b"", "it is left as it is");
 }
 
@@ -95,9 +95,9 @@ async fn a_log_that_was_deleted_is_rejected_and_not_recreated() {
     let (_directory, path) = directory();
     fill(&SqliteLog::open(&path).unwrap(), 3).await;
     fs::remove_file(&path).unwrap();
-    let refused = SqliteLog::open(&path).unwrap_err();
-    assert_eq!(refused.fault, Fault::Damaged);
-    assert!(refused.detail.contains("ends at position 0, but commits up to 3"), "{refused}");
+    let rejected = SqliteLog::open(&path).unwrap_err();
+    assert_eq!(rejected.fault, Fault::Damaged);
+    assert!(rejected.detail.contains("ends at position 0, but commits up to 3"), "{rejected}");
     assert!(!path.exists(), "nothing pretends to be the log");
 }
 
@@ -106,9 +106,9 @@ async fn a_log_without_its_mark_is_rejected() {
     let (_directory, path) = directory();
     fill(&SqliteLog::open(&path).unwrap(), 1).await;
     fs::remove_file(path.with_extension("db.mark")).unwrap();
-    let refused = SqliteLog::open(&path).unwrap_err();
-    assert_eq!(refused.fault, Fault::Damaged);
-    assert!(refused.detail.contains("mark"), "{refused}");
+    let rejected = SqliteLog::open(&path).unwrap_err();
+    assert_eq!(rejected.fault, Fault::Damaged);
+    assert!(rejected.detail.contains("mark"), "{rejected}");
 }
 
 #[tokio::test]
@@ -116,15 +116,15 @@ async fn files_that_are_not_a_log_are_rejected_and_left_unchanged() {
     let (_directory, path) = directory();
     fs::create_dir_all(path.parent().unwrap()).unwrap();
     fs::write(&path, "a diary, not a database").unwrap();
-    let refused = SqliteLog::open(&path).unwrap_err();
-    assert!(refused.detail.contains("not a petstore log"), "{refused}");
+    let rejected = SqliteLog::open(&path).unwrap_err();
+    assert!(rejected.detail.contains("not a petstore log"), "{rejected}");
     assert_eq!(fs::read(&path).unwrap(), b"a diary, not a database");
 
     fs::remove_file(&path).unwrap();
     Connection::open(&path).unwrap().execute_batch("CREATE TABLE diary (day TEXT)").unwrap();
-    let refused = SqliteLog::open(&path).unwrap_err();
-    assert_eq!(refused.fault, Fault::CannotOpen);
-    assert!(refused.detail.contains("not a petstore log"), "{refused}");
+    let rejected = SqliteLog::open(&path).unwrap_err();
+    assert_eq!(rejected.fault, Fault::CannotOpen);
+    assert!(rejected.detail.contains("not a petstore log"), "{rejected}");
 
     assert!(SqliteLog::open(path.parent().unwrap()).unwrap_err().detail.contains("not a file"));
     let nothing = path.with_extension("nothing");
@@ -137,9 +137,9 @@ async fn a_log_of_a_newer_version_is_rejected() {
     let (_directory, path) = directory();
     fill(&SqliteLog::open(&path).unwrap(), 1).await;
     Connection::open(&path).unwrap().pragma_update(None, "user_version", 2).unwrap();
-    let refused = SqliteLog::open(&path).unwrap_err();
-    assert_eq!(refused.fault, Fault::UnsupportedFormat);
-    assert!(refused.detail.contains("version 2"), "{refused}");
+    let rejected = SqliteLog::open(&path).unwrap_err();
+    assert_eq!(rejected.fault, Fault::UnsupportedFormat);
+    assert!(rejected.detail.contains("version 2"), "{rejected}");
 }
 
 #[tokio::test]
@@ -186,9 +186,9 @@ async fn what_was_acknowledged_survives_a_crash_and_a_truncated_write_ahead_log_
 
     let wal = fs::OpenOptions::new().write(true).open(cut.with_extension("db-wal")).unwrap();
     wal.set_len(wal.metadata().unwrap().len() - 1).unwrap();
-    let refused = sound_history(&cut).await.unwrap_err();
-    assert_eq!(refused.fault, Fault::Damaged);
-    assert!(refused.detail.contains("ends at position 9"), "{refused}");
+    let rejected = sound_history(&cut).await.unwrap_err();
+    assert_eq!(rejected.fault, Fault::Damaged);
+    assert!(rejected.detail.contains("ends at position 9"), "{rejected}");
 }
 
 /// Everything in the log, if it can be read and every record is what was written.
@@ -216,7 +216,7 @@ async fn a_flipped_bit_never_changes_the_history_silently() {
     assert_eq!(whole.len(), 100);
     let (database, mark) = (fs::read(&path).unwrap(), path.with_extension("db.mark"));
     let sound_mark = fs::read(&mark).unwrap();
-    let mut refused = 0;
+    let mut rejected = 0;
     for flip in 0..FLIPS {
         // A prime step, so that every bit of a byte and every part of a page has its turn.
         let place = flip * 7919 % database.len();
@@ -226,10 +226,10 @@ async fn a_flipped_bit_never_changes_the_history_silently() {
         fs::write(&mark, &sound_mark).unwrap();
         match sound_history(&path).await {
             Ok(history) => assert_eq!(history, whole, "bit {} of byte {place} was flipped", flip % 8),
-            Err(_) => refused += 1,
+            Err(_) => rejected += 1,
         }
     }
-    assert!(refused > 0, "flips within records are noticed");
+    assert!(rejected > 0, "flips within records are noticed");
 }
 
 #[tokio::test]
@@ -239,7 +239,7 @@ async fn the_write_ahead_log_is_moved_into_the_database_while_the_log_is_in_use(
     let log = SqliteLog::open(&path).unwrap();
     let large = || Record { id: contract::record(1).id, bytes: vec![b'x'; RECORD].into() };
     contract::append_all(&log, (0..20).map(|_| large())).await;
-    // Closing the log would move everything, so the files are measured while it is open. A record is answered before
+    // Closing the log would move everything, so the files are measured while it is open. A record is acknowledged before
     // the checkpoint that follows it, so the last two may still wait.
     let length = |path: &Path| fs::metadata(path).unwrap().len();
     assert!(length(&path) >= 18 * RECORD as u64, "the database holds {} bytes", length(&path));

@@ -22,9 +22,9 @@ pub(super) async fn run(from: &StoreUrl, to: &StoreUrl, access: &AccessArguments
     let copied = copied.await.map_err(|broken| super::with_advice(broken.error))?;
     drop(progress);
     if before == copied.position() {
-        report::fact("copied", format!("nothing: {to} already holds all of {from}"));
+        report::field("copied", format!("nothing: {to} already holds all of {from}"));
     } else {
-        report::fact("copied", format!("{from} to {to}"));
+        report::field("copied", format!("{from} to {to}"));
     }
     report::tally(&copied);
     Ok(())

@@ -76,7 +76,7 @@ pub(super) async fn run(
     let copying = transfer::copy(&*source, &*target, Until::Stopped, |step| match step {
         CopyStep::Resumed(position) => {
             let what = if waiting { "resumed" } else { "following" };
-            report::fact(what, format!("{from} after position {position}, to {to}"));
+            report::field(what, format!("{from} after position {position}, to {to}"));
             waiting = false;
             reached.send_modify(|reached| reached.position = position);
         }
@@ -86,7 +86,7 @@ pub(super) async fn run(
         CopyStep::Waiting(error) => {
             // Once for each outage.
             if !waiting {
-                report::fact("waiting", error);
+                report::field("waiting", error);
             }
             waiting = true;
         }
@@ -102,24 +102,27 @@ pub(super) async fn run(
     }
     // An append that was interrupted may have been stored.
     let position = target.head().await.unwrap_or(reached.borrow().position);
-    report::fact("stopped", format!("the copy ends at position {position}"));
+    report::field("stopped", format!("the copy ends at position {position}"));
     if let Some(time) = reached.borrow().time {
-        report::fact("last", time.to_rfc3339_opts(SecondsFormat::Millis, true));
+        report::field("last", time.to_rfc3339_opts(SecondsFormat::Millis, true));
     }
     match time::timeout(HEAD_TIMEOUT, source.head()).await {
-        Ok(Ok(head)) => report::fact("behind", format!("{} commits", head.0.saturating_sub(position.0))),
+        Ok(Ok(head)) => report::field("behind", format!("{} commits", head.0.saturating_sub(position.0))),
         Ok(Err(error)) => {
-            report::fact("behind", format!("unknown: {error}; later commits are not in the copy"));
+            report::field("behind", format!("unknown: {error}; later commits are not in the copy"));
         }
         Err(_) => {
-            report::fact("behind", "unknown: the source does not respond; later commits are not in the copy");
+            report::field(
+                "behind",
+                "unknown: the source does not respond; later commits are not in the copy",
+            );
         }
     }
     if let Some(Lag { commits, millis, measured }) = lag.get() {
         let ago = measured.elapsed().as_millis();
-        report::fact("measured", format!("{commits} commits, {millis} ms behind, {ago} ms ago"));
+        report::field("measured", format!("{commits} commits, {millis} ms behind, {ago} ms ago"));
     }
-    report::fact("next", format!("the same command resumes; petstore serve --store {to} serves the copy"));
+    report::field("next", format!("the same command resumes; petstore serve --store {to} serves the copy"));
     Ok(())
 }
 
@@ -130,7 +133,7 @@ async fn retrying<L>(open: impl AsyncFn() -> Result<L, LogError>) -> Result<L, L
         match open().await {
             Err(error) if error.fault == Fault::Unreachable => {
                 if !waiting {
-                    report::fact("waiting", error);
+                    report::field("waiting", error);
                 }
                 waiting = true;
                 time::sleep(REOPEN_DELAY).await;
@@ -154,7 +157,7 @@ async fn report_lag(
         let head = match source.head().await {
             Ok(head) => head,
             Err(error) => {
-                report::fact("behind", format!("unknown: {error}"));
+                report::field("behind", format!("unknown: {error}"));
                 continue;
             }
         };
@@ -164,7 +167,7 @@ async fn report_lag(
         let (than, millis) = (if caught_up { "" } else { "more than " }, asked.elapsed().as_millis());
         lag.set(Some(Lag { commits, millis, measured: asked }));
         let position = reached.borrow().position;
-        report::fact(
+        report::field(
             "behind",
             format!("{commits} commits, {than}{millis} ms; the copy is at position {position}"),
         );

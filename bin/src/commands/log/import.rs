@@ -48,7 +48,7 @@ async fn import(
             broken.sound.position()
         ),
     })?;
-    report::fact("imported", url);
+    report::field("imported", url);
     report::tally(&imported);
     Ok(())
 }

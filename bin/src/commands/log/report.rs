@@ -7,21 +7,21 @@ use chrono::SecondsFormat;
 
 use crate::output;
 
-pub(super) fn fact(name: &str, value: impl Display) {
+pub(super) fn field(name: &str, value: impl Display) {
     output::print_line(format_args!("{name:<11} {value}"));
 }
 
 pub(super) fn tally(tally: &Tally) {
-    fact("position", tally.position());
-    fact("events", tally.events);
-    fact("bytes", tally.bytes);
+    field("position", tally.position());
+    field("events", tally.events);
+    field("bytes", tally.bytes);
     if let Some((first, last)) = tally.span {
-        fact("first", first.to_rfc3339_opts(SecondsFormat::Secs, true));
-        fact("last", last.to_rfc3339_opts(SecondsFormat::Secs, true));
+        field("first", first.to_rfc3339_opts(SecondsFormat::Secs, true));
+        field("last", last.to_rfc3339_opts(SecondsFormat::Secs, true));
     }
-    fact("digest", tally.digest());
+    field("digest", tally.digest());
     if let Some(head_hash) = tally.head_hash() {
-        fact("head hash", head_hash);
+        field("head hash", head_hash);
     }
 }
 

@@ -40,10 +40,10 @@ pub(super) async fn run(from: &StoreUrl, to: &StoreUrl, accept_gaps: bool) -> an
         Err(Broken { sound, error: CopyError::Source(reason) }) => (*sound, Some(reason)),
         Err(Broken { error, .. }) => return Err(super::with_advice(error)),
     };
-    report::fact("salvaged", format!("{to}, from {from}"));
+    report::field("salvaged", format!("{to}, from {from}"));
     report_intact_part(&sound, &remains).await;
     if let Some(reason) = reason {
-        report::fact("reason", reason);
+        report::field("reason", reason);
     }
     if sound.position() == Position::START {
         bail!("nothing was salvaged: no commit at the start of {from} can be read");
@@ -59,9 +59,9 @@ async fn salvage_around_gaps(remains: &SalvagedLog, from: &StoreUrl, to: &StoreU
     let salvaged = transfer::salvage_around_gaps(&*remains.log, remains.reach, &*target, reached).await;
     drop(progress);
     let (gaps, tally) = salvaged.map_err(super::with_advice)?;
-    report::fact("salvaged", format!("{to}, from {from}, in a new history"));
+    report::field("salvaged", format!("{to}, from {from}, in a new history"));
     report::tally(&tally);
-    report::fact("unreadable", report::ranges(&gaps));
+    report::field("unreadable", report::ranges(&gaps));
     if tally.position() == Position::START {
         bail!("nothing was salvaged: no commit of {from} can be read");
     }
@@ -76,9 +76,9 @@ pub(super) async fn survey(remains: &SalvagedLog, first_bad: Option<Position>) {
     };
     let beyond = sound.position().next();
     if let Some(first_bad) = first_bad.or((beyond <= remains.reach).then_some(beyond)) {
-        report::fact("first bad", first_bad);
+        report::field("first bad", first_bad);
     }
-    report::fact("salvageable", "with petstore log salvage:");
+    report::field("salvageable", "with petstore log salvage:");
     report_intact_part(&sound, remains).await;
 }
 
@@ -86,18 +86,18 @@ async fn report_intact_part(sound: &Tally, remains: &SalvagedLog) {
     report::tally(sound);
     let missing = missing(sound, remains).await;
     if missing.is_empty() {
-        report::fact("unreadable", "nothing");
+        report::field("unreadable", "nothing");
     } else {
-        report::fact("unreadable", report::ranges(&missing));
+        report::field("unreadable", report::ranges(&missing));
         let left_out = between(&missing, sound.position().next(), remains.reach);
         if !left_out.is_empty() {
             let what_to_do = "intact, but after a gap; --accept-gaps salvages them, in a new history";
-            report::fact("left out", format!("{}: {what_to_do}", report::ranges(&left_out)));
+            report::field("left out", format!("{}: {what_to_do}", report::ranges(&left_out)));
         }
     }
     if !remains.end_is_known {
         let last = remains.reach;
-        report::fact(
+        report::field(
             "unknown",
             format!("whether there were commits after {last}, because the high-water mark is lost"),
         );

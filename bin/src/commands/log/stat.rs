@@ -7,12 +7,12 @@ pub(super) async fn run(source: &SourceArgument) -> anyhow::Result<()> {
     let log = wire::open_source(&source.store, &source.access.access()?).await?;
     let tally = progress::check_all(&*log).await?;
     let durability = log.durability();
-    report::fact("store", &source.store);
-    report::fact("engine", durability.engine);
+    report::field("store", &source.store);
+    report::field("engine", durability.engine);
     report::tally(&tally);
-    report::fact("durability", durability.promise);
+    report::field("durability", durability.promise);
     for (setting, value) in &durability.settings {
-        report::fact("", format!("{setting} = {value}"));
+        report::field("", format!("{setting} = {value}"));
     }
     Ok(())
 }

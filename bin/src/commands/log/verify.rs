@@ -15,7 +15,7 @@ pub(super) async fn run(source: &SourceArgument, head: Option<Digest>) -> anyhow
     let (error, first_bad) = match wire::open_source(url, &source.access.access()?).await {
         Ok(log) => match check(&*log, head).await {
             Ok((tally, known)) => {
-                report::fact("sound", url);
+                report::field("sound", url);
                 report::tally(&tally);
                 return report_head(head, known);
             }
@@ -24,7 +24,7 @@ pub(super) async fn run(source: &SourceArgument, head: Option<Digest>) -> anyhow
         Err(error) => (error, None),
     };
     if error.fault == Fault::Damaged {
-        report::fact("damaged", url);
+        report::field("damaged", url);
         // A failure here does not hide the damage.
         if let Ok(salvaged) = wire::salvage(url).await {
             salvage::survey(&salvaged, first_bad).await;
@@ -48,7 +48,7 @@ fn report_head(head: Option<Digest>, known: Option<Position>) -> anyhow::Result<
     match (head, known) {
         (None, _) => Ok(()),
         (Some(_), Some(position)) => {
-            report::fact(
+            report::field(
                 "checked",
                 format!("up to position {position}, this is the history with the given head hash"),
             );

@@ -142,7 +142,7 @@ fn anything_that_is_not_fully_understood_is_rejected_with_a_reason() {
         ("2026-01-02T03:04:05Z", "9999-12-31T23:59:59-23:00", "key 1: 9999-12-31T23:59:59-23:00 is not"),
         ("2026-01-02T03:04:05Z", "\"yesterday\"", "line 9: "),
     ] {
-        check_refusal(&EXAMPLE.replace(from, to), reason);
+        check_rejection(&EXAMPLE.replace(from, to), reason);
     }
     for (from, to, reason) in [
         ("\"571aa35373f7\"", "\"571aa35373F7\"", "key 1: owner must be the id of a key"),
@@ -151,11 +151,11 @@ fn anything_that_is_not_fully_understood_is_rejected_with_a_reason() {
         ("\"metrics\"", "\"delete\"", "line 9: unknown variant `delete`"),
         ("overlap-until", "overlap", "line 13: unknown field `overlap`"),
     ] {
-        check_refusal(&EXAMPLE_2.replace(from, to), reason);
+        check_rejection(&EXAMPLE_2.replace(from, to), reason);
     }
 }
 
-fn check_refusal(text: &str, reason: &str) {
+fn check_rejection(text: &str, reason: &str) {
     let Err(ParseError::Invalid(error)) = parse(text.as_bytes()) else { panic!("{text} is invalid") };
     assert!(error.starts_with(reason), "{error:?} should start with {reason:?}");
     assert!(!error.contains('\n'), "{error:?} is one line");

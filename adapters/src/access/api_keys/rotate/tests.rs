@@ -91,8 +91,8 @@ fn the_owner_stays_through_many_rotations_and_only_the_newest_key_can_be_rotated
         let record = fixture.rotate(&newest, TimeDelta::hours(1)).unwrap().issued.record;
         assert_eq!(record.owner, first.id());
         newest = record.id();
-        let refused = fixture.rotate(&before, TimeDelta::hours(1)).unwrap_err();
-        assert!(matches!(&refused, KeyFileError::Replaced(_, rotate) if *rotate == newest), "{refused}");
+        let rejected = fixture.rotate(&before, TimeDelta::hours(1)).unwrap_err();
+        assert!(matches!(&rejected, KeyFileError::Replaced(_, rotate) if *rotate == newest), "{rejected}");
     }
     assert_eq!(fixture.file.keys().unwrap().len(), 4);
 }

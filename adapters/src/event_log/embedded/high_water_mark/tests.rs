@@ -79,8 +79,8 @@ fn only_a_log_that_holds_the_marked_commit_passes() {
         "ahead is fine"
     );
     for (head, found) in [(Position(4), None), (Position(0), None), (Position(5), mark(6).commit)] {
-        let refused = check_nothing_is_lost(high_water_mark.mark(), head, found).unwrap_err();
-        assert_eq!(refused.fault, Fault::Damaged, "{head} {found:?}");
+        let rejected = check_nothing_is_lost(high_water_mark.mark(), head, found).unwrap_err();
+        assert_eq!(rejected.fault, Fault::Damaged, "{head} {found:?}");
     }
 }
 
@@ -126,7 +126,7 @@ fn a_mark_that_cannot_be_opened_is_not_taken_for_a_missing_one() {
     let file = directory.path().join("file");
     File::create(&file).unwrap();
     let path = file.join("mark");
-    for refused in [HighWaterMark::read(&path).err(), HighWaterMark::open(&path).err()] {
-        assert_eq!(refused.unwrap().fault, Fault::CannotOpen);
+    for rejected in [HighWaterMark::read(&path).err(), HighWaterMark::open(&path).err()] {
+        assert_eq!(rejected.unwrap().fault, Fault::CannotOpen);
     }
 }

@@ -10,7 +10,7 @@ use super::*;
 const STORE: &str = "PETSTORE_TEST_STORE";
 
 /// A limit on file sizes makes real writes fail, and lifting it makes them work again, but it holds for a whole process:
-/// the test runs itself again in a process of its own.
+/// the test runs itself again in a separate process.
 pub(crate) async fn a_failed_write_closes_the_log_until_it_reopens_by_itself<E: Engine>() {
     if let Some(store) = env::var_os(STORE) {
         return fail_and_recover::<E>(Path::new(&store)).await;
@@ -87,8 +87,8 @@ async fn lose<E: Engine>(what: &str, lose: impl Fn(&Layout)) {
     let log = EmbeddedLog::<E>::open(&path).unwrap();
     let head = append_up_to(&log, 3).await;
     lose(&E::layout(&path));
-    let refused = log.append(head, &record(4)).await;
-    let Err(AppendError::Closed(error)) = refused else { panic!("{what}: {refused:?}") };
+    let rejected = log.append(head, &record(4)).await;
+    let Err(AppendError::Closed(error)) = rejected else { panic!("{what}: {rejected:?}") };
     assert_eq!(error.fault, Fault::FilesMissing, "{what}: {error}");
     assert_eq!(log.head().await, Err(error.clone()), "{what}: a closed log says why");
     assert_eq!(

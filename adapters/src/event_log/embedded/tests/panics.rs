@@ -16,13 +16,13 @@ pub(crate) async fn an_engine_that_panics_while_it_writes_closes_the_log_which_i
     let head = append_up_to(&log, 3).await;
 
     demand(&path, "append");
-    let refused = log.append(head, &record(4)).await;
-    let Err(AppendError::Closed(error)) = refused else { panic!("{refused:?}") };
+    let rejected = log.append(head, &record(4)).await;
+    let Err(AppendError::Closed(error)) = rejected else { panic!("{rejected:?}") };
     assert_eq!(error.fault, Fault::WriteFailed);
     assert!(error.detail.contains("on demand"), "{error}");
     assert!(!error.detail.contains('\n'), "{error}");
     assert!(log.head().await.is_err(), "a closed log says so");
-    assert_eq!(read_all(&log).await.unwrap().len(), 3, "reads go on");
+    assert_eq!(read_all(&log).await.unwrap().len(), 3, "reads continue");
 
     demand(&path, "nothing");
     assert_eq!(reopened(&log).await, Position(3));
@@ -56,10 +56,10 @@ pub(crate) async fn a_thread_that_cannot_continue_stops_the_log_permanently<E: E
         }
     };
     time::timeout(Duration::from_mins(1), stopped).await.expect("the head tells that the thread has ended");
-    let refused = log.append(head, &record(4)).await;
+    let rejected = log.append(head, &record(4)).await;
     assert!(
-        matches!(&refused, Err(AppendError::Closed(error)) if error.fault == Fault::Stopped),
-        "{refused:?}"
+        matches!(&rejected, Err(AppendError::Closed(error)) if error.fault == Fault::Stopped),
+        "{rejected:?}"
     );
 }
 
@@ -68,7 +68,7 @@ fn demand(store: &Path, what: &str) {
     fs::write(store.with_extension("demand"), what).unwrap();
 }
 
-/// A real engine that panics when a file beside its store says so.
+/// A real engine that panics when a file next to its store exists.
 struct PanicsOnDemand<E> {
     engine: E,
     demand: PathBuf,

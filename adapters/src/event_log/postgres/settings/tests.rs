@@ -9,7 +9,7 @@ fn parse(url: &str) -> Result<ConnectionSettings, LogError> {
 }
 
 #[test]
-fn every_host_of_the_url_becomes_a_target_of_its_own() {
+fn every_host_of_the_url_becomes_a_separate_target() {
     let settings =
         parse("postgres://rex:bone@one:1111,two:2222,three/pets?sslmode=disable&options=-c%20work_mem%3D1MB")
             .unwrap();

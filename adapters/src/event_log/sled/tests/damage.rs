@@ -19,9 +19,9 @@ async fn a_log_that_ends_before_its_mark_is_rejected() {
     copy(&short, &long);
     store_of(&long, 7).await;
     fs::copy(long.join("mark"), short.join("mark")).unwrap();
-    let refused = SledLog::open(&short).unwrap_err();
-    assert_eq!(refused.fault, Fault::Damaged);
-    assert!(refused.detail.contains("ends at position 5, but commits up to 7"), "{refused}");
+    let rejected = SledLog::open(&short).unwrap_err();
+    assert_eq!(rejected.fault, Fault::Damaged);
+    assert!(rejected.detail.contains("ends at position 5, but commits up to 7"), "{rejected}");
     assert!(SledLog::open(&long).is_ok(), "the other store is as it was");
 }
 
@@ -32,9 +32,9 @@ async fn a_log_with_another_commit_at_its_mark_is_rejected() {
     store_of(&one, 5).await;
     store_of(&other, 5).await;
     fs::copy(one.join("mark"), other.join("mark")).unwrap();
-    let refused = SledLog::open(&other).unwrap_err();
-    assert_eq!(refused.fault, Fault::Damaged);
-    assert!(refused.detail.contains("position 5 holds commit"), "{refused}");
+    let rejected = SledLog::open(&other).unwrap_err();
+    assert_eq!(rejected.fault, Fault::Damaged);
+    assert!(rejected.detail.contains("position 5 holds commit"), "{rejected}");
 }
 
 #[tokio::test]
@@ -59,9 +59,9 @@ async fn a_log_without_a_readable_mark_is_rejected_and_left_unchanged() {
             fs::write(&mark, content).unwrap();
         }
         let before = contents(directory.path());
-        let refused = SledLog::open(directory.path()).unwrap_err();
-        assert!(refused.detail.contains(words), "{refused}");
-        assert!(contents(directory.path()) == before, "{words}: a refused store stays as it is");
+        let rejected = SledLog::open(directory.path()).unwrap_err();
+        assert!(rejected.detail.contains(words), "{rejected}");
+        assert!(contents(directory.path()) == before, "{words}: a rejected store stays as it is");
     }
 }
 
@@ -71,9 +71,9 @@ async fn a_log_that_has_vanished_is_rejected_and_not_recreated() {
     store_of(directory.path(), 5).await;
     fs::remove_file(directory.path().join("sled").join("db")).unwrap();
     let before = contents(directory.path());
-    let refused = SledLog::open(directory.path()).unwrap_err();
-    assert!(refused.detail.contains("ends at position 0, but commits up to 5"), "{refused}");
-    assert!(contents(directory.path()) == before, "a refused store stays as it is");
+    let rejected = SledLog::open(directory.path()).unwrap_err();
+    assert!(rejected.detail.contains("ends at position 0, but commits up to 5"), "{rejected}");
+    assert!(contents(directory.path()) == before, "a rejected store stays as it is");
 }
 
 #[tokio::test]
@@ -157,10 +157,10 @@ fn damage_is_detected_or_harmless_and_a_rejected_store_stays_unchanged() {
                 Ok(read) => prop_assert!(read == whole, "{} records were served", read.len()),
                 Err(error) => prop_assert_eq!(error.fault, Fault::Damaged),
             },
-            Err(refused) => {
-                prop_assert_eq!(refused.fault, Fault::Damaged, "{}", refused);
-                prop_assert!(!refused.detail.contains('\n'), "{}", refused);
-                prop_assert!(contents(&trial) == before, "a refused store stays as it is: {}", refused);
+            Err(rejected) => {
+                prop_assert_eq!(rejected.fault, Fault::Damaged, "{}", rejected);
+                prop_assert!(!rejected.detail.contains('\n'), "{}", rejected);
+                prop_assert!(contents(&trial) == before, "a rejected store stays as it is: {}", rejected);
             }
         }
         Ok(())

@@ -14,9 +14,9 @@ fn anything_but_a_directory_is_rejected_with_a_message() {
     fs::write(&file, "something").unwrap();
     for (path, words) in [(file.clone(), "is not a directory"), (file.join("below"), "cannot be written to")]
     {
-        let refused = SledLog::open(&path).unwrap_err();
-        assert_eq!(refused.fault, Fault::CannotOpen, "{}", path.display());
-        assert!(refused.detail.contains(words), "{refused}");
+        let rejected = SledLog::open(&path).unwrap_err();
+        assert_eq!(rejected.fault, Fault::CannotOpen, "{}", path.display());
+        assert!(rejected.detail.contains(words), "{rejected}");
     }
     assert_eq!(fs::read_to_string(&file).unwrap(), "something");
 }
@@ -25,8 +25,8 @@ fn anything_but_a_directory_is_rejected_with_a_message() {
 fn tools_do_not_create_a_missing_store() {
     let directory = TempDir::new().unwrap();
     let path = directory.path().join("typo");
-    let refused = SledLog::open_to_read(&path).unwrap_err();
-    assert!(refused.detail.contains("no store at "), "{refused}");
+    let rejected = SledLog::open_to_read(&path).unwrap_err();
+    assert!(rejected.detail.contains("no store at "), "{rejected}");
     assert!(!path.exists());
     assert!(SledLog::open_to_read(directory.path()).is_err(), "an empty directory is no store");
     assert_eq!(directory.path().read_dir().unwrap().count(), 0);

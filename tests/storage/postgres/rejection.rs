@@ -1,4 +1,4 @@
-//! A PostgreSQL server that answers and rejects to store: the service says so until it stores again.
+//! A PostgreSQL server that responds and rejects commits: the service reports it until commits succeed again.
 
 use std::thread;
 

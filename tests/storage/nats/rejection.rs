@@ -22,7 +22,7 @@ async fn a_deleted_stream_is_named_as_the_cause() {
     let cluster = NatsCluster::start(1, NatsSync::Default).await;
     let app = App::on(&cluster.url("PETS"));
     app.add("Rex");
-    cluster.jetstream().await.delete_stream("PETS").await.expect("anybody may delete it");
+    cluster.jetstream().await.delete_stream("PETS").await.expect("every client may delete it");
     let log = app.wait_for_log("stream PETS was deleted; restore it from a backup");
     assert!(!log.contains("connecting to another server"), "{log}");
     let reason = app.wait_until_not_ready().json()["reason"].clone();
@@ -121,7 +121,7 @@ async fn a_stopped_server_is_noticed_within_seconds() {
     assert!(asked.elapsed() < FEW_SECONDS, "a dead server took {:?}", asked.elapsed());
 }
 
-/// Why the log has no head. The threads of a server do not stop all at once: it may answer a last time.
+/// Why the log has no head. The threads of a server do not stop all at once: it may respond a last time.
 async fn no_head(log: &dyn EventLog) -> LogError {
     loop {
         if let Err(error) = log.head().await {
@@ -155,5 +155,5 @@ fn sound_config(name: &str) -> Config {
 }
 
 async fn rejected(url: &str) -> LogError {
-    NatsLog::open(url).await.expect_err("this is refused")
+    NatsLog::open(url).await.expect_err("this is rejected")
 }
