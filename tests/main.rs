@@ -90,4 +90,5 @@ mod repository {
     mod documentation;
     mod planted_bugs;
     mod test_lists;
+    mod wording;
 }

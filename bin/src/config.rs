@@ -249,7 +249,7 @@ impl ServeArguments {
     }
 
     pub(crate) fn access_log(&self) -> AccessLog {
-        if self.access_log { AccessLog::All } else { AccessLog::Refused }
+        if self.access_log { AccessLog::All } else { AccessLog::Rejected }
     }
 
     pub(crate) fn site(&self) -> Site {

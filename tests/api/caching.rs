@@ -184,7 +184,7 @@ fn a_valid_trace_id_is_logged_and_an_invalid_one_is_not() {
     let line = |id: &str| {
         harness::eventually("the request is logged", || {
             let (_, log) = app.printed();
-            let line = log.lines().find(|line| line.contains(id) && line.contains("answered"));
+            let line = log.lines().find(|line| line.contains(id) && line.contains("request completed"));
             line.map(str::to_owned)
         })
     };

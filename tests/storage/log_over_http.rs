@@ -199,7 +199,7 @@ fn a_follower_whose_key_is_revoked_gets_nothing_more() {
     let id = listed.lines().find(|line| line.contains("backup")).unwrap().split_whitespace().next().unwrap();
     assert_eq!(petstore(["keys", "revoke", id, "--keys", file.to_str().unwrap()]).code, Some(0));
     assert_eq!(follower.record(), None, "the end");
-    app.wait_for_log("the key is not valid any more");
+    app.wait_for_log("reason=\"invalid_key\"");
 }
 
 #[test]
@@ -239,7 +239,7 @@ fn a_reader_that_does_not_read_is_closed_and_can_resume() {
 
     let mut slow = Reading::begin(app.operators(), &key, "?follow=true");
     assert_eq!(slow.status(), 200);
-    app.wait_for_log("read too slowly");
+    app.wait_for_log("reason=\"slow_or_disconnected_client\"");
     let metrics = Call::new(app.operators(), "GET", "/metrics").send();
     let only_this_scrape = "\npetstore_http_in_flight_bytes 2048\n";
     assert!(metrics.text().contains(only_this_scrape), "its memory is given back");

@@ -126,8 +126,8 @@ impl ApiError {
 
     /// The rejected key, if authentication failed because of it.
     pub(super) fn rejected_key(&self) -> Option<&RejectedKey> {
-        if let Self::RejectedKey(refused) | Self::TooManyFailedKeys(_, refused) = self {
-            Some(refused)
+        if let Self::RejectedKey(rejected) | Self::TooManyFailedKeys(_, rejected) = self {
+            Some(rejected)
         } else {
             None
         }
@@ -174,7 +174,7 @@ impl ApiError {
     }
 }
 
-/// The response of a probe that reports a node as not ready, with a body of its own.
+/// The response of a probe that reports a node as not ready, with its own body.
 pub(super) fn not_ready(report: Vec<u8>) -> Response {
     let headers = [(CONTENT_TYPE, JSON), (RETRY_AFTER, RETRY_AFTER_SECONDS)];
     (StatusCode::SERVICE_UNAVAILABLE, headers, report).into_response()
@@ -204,7 +204,7 @@ impl From<WriteError> for ApiError {
             WriteError::Full => Self::Full(error.to_string()),
             WriteError::RequestKeyReused => Self::IdempotencyKeyReused,
             WriteError::IdsExhausted(error) => {
-                tracing::error!("cannot add a pet: {error}");
+                tracing::error!(target: "petstore::http", %error, "cannot add a pet");
                 Self::Internal
             }
         }

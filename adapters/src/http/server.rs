@@ -66,7 +66,7 @@ pub(super) async fn run(
     let admission = Arc::new(Admission::new(name, &settings));
     service.listeners.lock().push(admission.clone());
     let shared = Arc::new(Shared::new(router, service.clone(), settings));
-    let rejections = Arc::new(Semaphore::new(settings.refusals_max));
+    let rejections = Arc::new(Semaphore::new(settings.rejections_max));
     let (drain, draining) = watch::channel(false);
     let mut connections = JoinSet::new();
     let mut shutdown = pin!(shutdown);
@@ -101,7 +101,7 @@ pub(super) async fn run(
     drain.send_replace(true);
     let drained = async { while connections.join_next().await.is_some() {} };
     if time::timeout(settings.drain, drained).await.is_err() {
-        tracing::warn!(connections = connections.len(), "closing connections that did not finish in time");
+        tracing::warn!(target: "petstore::http", connections = connections.len(), "closing connections that did not finish in time");
         connections.shutdown().await;
     }
 }
@@ -114,13 +114,13 @@ async fn accept(listener: &TcpListener) -> (TcpStream, IpAddr) {
             Ok((stream, peer)) => {
                 // Responses are written whole, so delaying a segment gains nothing.
                 if let Err(error) = stream.set_nodelay(true) {
-                    tracing::debug!("cannot set TCP_NODELAY: {error}");
+                    tracing::debug!(target: "petstore::http", %error, "cannot set TCP_NODELAY");
                 }
                 return (stream, peer.ip().to_canonical());
             }
             Err(error) if is_connection_error(&error) => {}
             Err(error) => {
-                tracing::warn!("cannot accept connections: {error}");
+                tracing::warn!(target: "petstore::http", %error, "cannot accept connections");
                 failures += 1;
                 time::sleep(ACCEPT.delay(failures)).await;
             }

@@ -125,7 +125,7 @@ async fn serve(arguments: ServeArguments, output: &Output) -> anyhow::Result<()>
     let settings = Settings {
         connections_max: shares.clients,
         connections_per_address: arguments.clients.connections_per_address.map(|most| most as usize),
-        refusals_max: shares.rejections,
+        rejections_max: shares.rejections,
         drain: arguments.drain,
         ..Settings::default()
     };
@@ -215,7 +215,7 @@ async fn serve(arguments: ServeArguments, output: &Output) -> anyhow::Result<()>
 fn share_descriptors(arguments: &ServeArguments) -> ConnectionShares {
     let limit = descriptors::raise_limit();
     let clients = arguments.max_connections as usize;
-    let rejections = Settings::default().refusals_max;
+    let rejections = Settings::default().rejections_max;
     let shares =
         descriptors::divide(limit, ConnectionShares { clients, admin: ADMIN_CONNECTIONS_MAX, rejections });
     if shares.clients < clients {

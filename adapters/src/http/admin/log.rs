@@ -3,7 +3,7 @@
 //! The format is that of an export: without `follow`, the last line is a manifest, and a response without one is incomplete.
 //! With `follow`, empty lines keep the connection alive.
 
-use std::{collections::VecDeque, convert::Infallible, sync::Arc, time::Duration};
+use std::{collections::VecDeque, convert::Infallible, net::IpAddr, sync::Arc, time::Duration};
 
 use application::{
     KeyId, LogPosition, codec,
@@ -92,7 +92,7 @@ async fn head_beyond(service: &Service, after: Position) -> Result<Position, Api
         return Err(error.fault.into());
     }
     let head = store.log().head().await.map_err(|error| {
-        tracing::warn!("the log cannot be shown: {error}");
+        tracing::warn!(target: "petstore::http", %error, "cannot read the log for a client");
         ApiError::from(error.fault)
     })?;
     if after > head {
@@ -107,7 +107,7 @@ fn send(service: &Service, reader: &Authenticated, query: Query, head: Position)
     let Query { after, follow } = query;
     let permit = service.log_readers.clone().try_acquire_owned();
     let permit = permit.map_err(|_| ApiError::Busy("too many clients are reading the log"))?;
-    tracing::info!(key = %principal.id, name = principal.name, %client, %after, %head, follow, "sending the log");
+    tracing::info!(target: "petstore::http", key = %principal.id, key_name = principal.name, %client, %after, %head, follow, "log stream started");
     let sending = Sending {
         log: service.store()?.log(),
         sent: Tally::after(after),
@@ -118,7 +118,7 @@ fn send(service: &Service, reader: &Authenticated, query: Query, head: Position)
         keys: service.keys.clone(),
         key: principal.id.clone(),
         checked: Instant::now(),
-        reader: format!("{} ({}) at {client}", principal.id, principal.name.escape_debug()),
+        client: *client,
         _permit: permit,
     };
     let chunks = stream::unfold(sending, async |mut sending: Sending| {
@@ -166,8 +166,7 @@ struct Sending {
     key: KeyId,
     /// When the key was last checked.
     checked: Instant,
-    /// The client, for log lines.
-    reader: String,
+    client: IpAddr,
     _permit: OwnedSemaphorePermit,
 }
 
@@ -179,6 +178,7 @@ enum Goal {
     /// Records as they are appended, until the service stops.
     Follow,
     Reached,
+    Aborted,
 }
 
 impl Sending {
@@ -187,10 +187,7 @@ impl Sending {
         let chunk = loop {
             if self.checked.elapsed() >= KEY_CHECK_INTERVAL {
                 if self.keys.check(&self.key).is_err() {
-                    tracing::warn!(
-                        "no longer sending the log to {}: the key is not valid any more",
-                        self.reader
-                    );
+                    self.abort("invalid_key");
                     return Ok(None);
                 }
                 self.checked = Instant::now();
@@ -223,7 +220,7 @@ impl Sending {
                         self.wait().await?;
                     }
                 }
-                Goal::Reached => return Ok(None),
+                Goal::Reached | Goal::Aborted => return Ok(None),
             }
         };
         self.last_sent = Instant::now();
@@ -262,28 +259,35 @@ impl Sending {
         waited.map_err(|error| self.failed(error))
     }
 
-    fn failed(&self, error: LogError) -> LogError {
-        tracing::warn!(
-            "the log is cut off for {} at position {}: {error}",
-            self.reader,
-            self.sent.position()
-        );
+    fn failed(&mut self, error: LogError) -> LogError {
+        tracing::warn!(target: "petstore::http", %error, "cannot read the log for a client");
+        self.abort("read_error");
         error
+    }
+
+    /// Logs why the response ends early.
+    fn abort(&mut self, reason: &str) {
+        self.goal = Goal::Aborted;
+        let (key, client, position) = (&self.key, self.client, self.sent.position());
+        tracing::warn!(target: "petstore::http", %key, %client, %position, reason, "log stream aborted");
     }
 }
 
 impl Drop for Sending {
     fn drop(&mut self) {
-        let how = match self.goal {
-            Goal::Reached => "was sent the log",
-            Goal::Head(_) | Goal::Follow => "left, or read too slowly, and was sent the log",
-        };
-        tracing::info!("{} {how} up to position {}", self.reader, self.sent.position());
+        match self.goal {
+            Goal::Reached => {
+                let (key, client, position) = (&self.key, self.client, self.sent.position());
+                tracing::info!(target: "petstore::http", %key, %client, %position, "log stream completed");
+            }
+            Goal::Head(_) | Goal::Follow => self.abort("slow_or_disconnected_client"),
+            Goal::Aborted => {}
+        }
     }
 }
 
 fn not_shown(head: Position) -> LogError {
-    let detail = format!("the log does not show the commits up to position {head} for now");
+    let detail = format!("the commits up to position {head} are not visible yet");
     LogError::new(Fault::Unreachable, detail)
 }
 
@@ -292,7 +296,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn the_query_says_where_to_begin_and_whether_to_go_on() {
+    fn the_query_selects_the_first_record_and_whether_to_follow() {
         let query = |after, follow| Ok(Query { after: Position(after), follow });
         for (text, expected) in [
             ("", query(0, false)),
@@ -316,8 +320,8 @@ mod tests {
             "After=1",
             "x",
         ] {
-            let refused = Query::parse(text).unwrap_err();
-            assert_eq!(refused.status(), 400, "{text}");
+            let rejected = Query::parse(text).unwrap_err();
+            assert_eq!(rejected.status(), 400, "{text}");
         }
     }
 }

@@ -56,7 +56,7 @@ const DURATION_BUCKETS: [f64; 14] =
 /// The reasons for which authentication fails.
 const AUTH_FAILURES: [&str; 5] = ["missing", "malformed", "unknown", "expired", "revoked"];
 
-/// The maximum number of API keys with a series of their own. All other keys share one.
+/// The maximum number of API keys with their own series. All other keys share one.
 const KEYS_MAX: usize = 1_000;
 const OTHER_KEYS: &str = "(others)";
 
@@ -179,7 +179,7 @@ fn requests(encoder: &mut Encoder<'_>, metrics: &Metrics) -> fmt::Result {
     encoder.counters("petstore_deprecated_calls", help, calls)
 }
 
-/// The busiest keys have series of their own, all others share one.
+/// The busiest keys have their own series; all others share one.
 fn keys(encoder: &mut Encoder<'_>, service: &Service) -> fmt::Result {
     let requests = |principal: &Principal| principal.usage.requests.load(Relaxed);
     let limited = |principal: &Principal| principal.usage.limited.load(Relaxed);
@@ -391,14 +391,14 @@ mod tests {
     fn every_auth_failure_has_a_series_from_the_start() {
         let id = KeyId("1".into());
         let name = || "shop".to_owned();
-        let refused = [
+        let rejected = [
             RejectedKey::Unknown,
             RejectedKey::Expired(id.clone(), name()),
             RejectedKey::Revoked(id, name()),
         ];
         let errors = [ApiError::MissingKey, ApiError::MalformedKey].into_iter();
         let reasons: Vec<_> = errors
-            .chain(refused.map(ApiError::RejectedKey))
+            .chain(rejected.map(ApiError::RejectedKey))
             .filter_map(|error| error.auth_failure())
             .collect();
         assert_eq!(reasons, AUTH_FAILURES);

@@ -34,13 +34,13 @@ struct Report {
     #[serde(skip_serializing_if = "Option::is_none")]
     reason: Option<String>,
     #[serde(flatten)]
-    engine: Option<Engine>,
+    engine: Option<EngineReport>,
     #[serde(flatten)]
     progress: Option<Progress>,
 }
 
 #[derive(Serialize)]
-struct Engine {
+struct EngineReport {
     engine: &'static str,
     durability: Promise,
 }
@@ -110,11 +110,11 @@ impl Report {
             },
             None => Progress { position: service.replay.position().0, head: Some(service.replay.head().0) },
         };
-        Self { status, reason, engine: store.map(Engine::of), progress: Some(progress) }
+        Self { status, reason, engine: store.map(EngineReport::of), progress: Some(progress) }
     }
 }
 
-impl Engine {
+impl EngineReport {
     fn of(store: &PetStore) -> Self {
         let Durability { engine, level, promise, .. } = store.durability();
         Self { engine, durability: Promise { level, promise } }

@@ -136,7 +136,7 @@ mod tests {
     }
 
     #[test]
-    fn unknown_names_are_told_with_the_known_one_that_was_probably_meant() {
+    fn unknown_names_are_rejected_with_a_suggestion() {
         let known = ["name", "categoryId", "status"];
         let check = |names: &[&str], known: &[&str]| Handling::Strict.check("field", names, known);
         assert_eq!(check(&["status", "name"], &known), Ok(()));

@@ -90,11 +90,11 @@ impl FromRequestParts<Arc<Service>> for Authenticated {
 }
 
 fn authenticate(service: &Service, headers: &HeaderMap, address: IpAddr) -> Result<Authenticated, ApiError> {
-    let principal = service.keys.authenticate(bearer_token(headers)?).map_err(|refused| {
+    let principal = service.keys.authenticate(bearer_token(headers)?).map_err(|rejected| {
         let counted = service.failed_auth.as_ref().map_or(Ok(()), |limit| limit.count(Network::of(address)));
         match counted {
-            Ok(()) => ApiError::RejectedKey(refused),
-            Err(wait) => ApiError::TooManyFailedKeys(rate_limit::seconds(wait), refused),
+            Ok(()) => ApiError::RejectedKey(rejected),
+            Err(wait) => ApiError::TooManyFailedKeys(rate_limit::seconds(wait), rejected),
         }
     })?;
     let balance = principal.allowance.as_ref().map(|allowance| allowance.take());

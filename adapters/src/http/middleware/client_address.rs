@@ -186,7 +186,7 @@ mod tests {
     }
 
     #[test]
-    fn headers_that_disagree_name_nobody() {
+    fn headers_that_disagree_name_no_client() {
         let disagree = [(FORWARDED, "for=6.6.6.6"), (X_FORWARDED_FOR, "9.9.9.9")];
         assert_eq!(client("10.0.0.1", &disagree), "10.0.0.1");
     }

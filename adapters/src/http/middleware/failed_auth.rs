@@ -69,9 +69,9 @@ mod tests {
     fn memory_is_bounded_however_many_clients_there_are() {
         let wrong_keys = FailedAuth::new("2/h".parse().unwrap());
         let most = u32::try_from(CLIENTS_MAX).unwrap();
-        let refused = (0..2 * most).filter(|number| wrong_keys.count(client(*number)).is_err()).count();
+        let rejected = (0..2 * most).filter(|number| wrong_keys.count(client(*number)).is_err()).count();
         assert!(wrong_keys.clients.len() <= CLIENTS_MAX + 1);
-        assert_eq!(refused, CLIENTS_MAX - 2, "those beyond share a count of two");
+        assert_eq!(rejected, CLIENTS_MAX - 2, "those beyond share a count of two");
     }
 
     #[test]

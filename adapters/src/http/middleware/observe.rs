@@ -91,7 +91,7 @@ pub(crate) async fn observe(
         let handled = AssertUnwindSafe(next.run(request)).catch_unwind().instrument(span).await;
         handled.unwrap_or_else(|panic| {
             let id = exchange.id.to_str().unwrap_or_default();
-            tracing::error!(request = id, "a request handler panicked: {}", panic_message(&*panic));
+            tracing::error!(target: "petstore::http", request = id, panic = panic_message(&*panic), "request handler panicked");
             ApiError::Internal.into_response()
         })
     };

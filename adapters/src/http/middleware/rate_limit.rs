@@ -33,12 +33,12 @@ mod tests {
     #[test]
     fn the_headers_say_what_is_left() {
         let allowance = Allowance::new("2/m".parse().unwrap());
-        for (state, refused) in [("r=1;t=30", false), ("r=0;t=60", false), ("r=0;t=60", true)] {
+        for (state, rejected) in [("r=1;t=30", false), ("r=0;t=60", false), ("r=0;t=60", true)] {
             let (balance, mut headers) = (allowance.take(), HeaderMap::new());
             announce(balance, &mut headers);
             assert_eq!(headers[RATELIMIT_POLICY], "\"key\";q=2;w=60");
             assert_eq!(headers[RATELIMIT], format!("\"key\";{state}"));
-            assert_eq!(balance.wait.is_some(), refused);
+            assert_eq!(balance.wait.is_some(), rejected);
         }
     }
 

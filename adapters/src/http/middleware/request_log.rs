@@ -39,7 +39,7 @@ const HIDDEN: &str = "***";
 pub enum AccessLog {
     /// Rejected and failed requests: status 400 and above.
     #[default]
-    Refused,
+    Rejected,
     /// All requests.
     All,
 }
@@ -48,7 +48,7 @@ pub(crate) struct RequestLog {
     pub(crate) which: AccessLog,
     limiter: DefaultDirectRateLimiter,
     /// Lines suppressed since the last report.
-    left_out: Arc<AtomicU64>,
+    suppressed: Arc<AtomicU64>,
 }
 
 impl RequestLog {
@@ -57,33 +57,33 @@ impl RequestLog {
         let status = response.status().as_u16();
         if status < 400 {
             match self.which {
-                AccessLog::Refused => {}
-                AccessLog::All => write(exchange, response, took, "answered a request"),
+                AccessLog::Rejected => {}
+                AccessLog::All => write(exchange, response, took, "request completed"),
             }
             return;
         }
-        if self.which == AccessLog::Refused && self.limiter.check().is_err() {
-            return self.leave_out();
+        if self.which == AccessLog::Rejected && self.limiter.check().is_err() {
+            return self.suppress();
         }
-        write(exchange, response, took, if status < 500 { "refused a request" } else { "a request failed" });
+        write(exchange, response, took, if status < 500 { "request rejected" } else { "request failed" });
     }
 
     /// Logs a request that the HTTP parser rejected. Only the address of the peer is known.
     pub(crate) fn record_unparsed(&self, peer: IpAddr, error: &str) {
-        if self.which == AccessLog::Refused && self.limiter.check().is_err() {
-            return self.leave_out();
+        if self.which == AccessLog::Rejected && self.limiter.check().is_err() {
+            return self.suppress();
         }
-        tracing::info!(client = %peer, error, "refused a request that is not valid HTTP");
+        tracing::info!(target: "petstore::http", client = %peer, error, "request rejected: invalid HTTP");
     }
 
     /// Counts a suppressed line. The first one schedules the report.
-    fn leave_out(&self) {
-        if self.left_out.fetch_add(1, Relaxed) == 0 {
-            let left_out = self.left_out.clone();
+    fn suppress(&self) {
+        if self.suppressed.fetch_add(1, Relaxed) == 0 {
+            let suppressed = self.suppressed.clone();
             tokio::spawn(async move {
                 time::sleep(REPORT_INTERVAL).await;
-                let left_out = left_out.swap(0, Relaxed);
-                tracing::warn!(left_out, "more requests were refused or failed than are logged one by one");
+                let suppressed = suppressed.swap(0, Relaxed);
+                tracing::warn!(target: "petstore::http", suppressed, "request log rate limit reached");
             });
         }
     }
@@ -92,7 +92,7 @@ impl RequestLog {
 impl Default for RequestLog {
     fn default() -> Self {
         let limiter = RateLimiter::direct(Quota::per_second(LINES_PER_SECOND_MAX));
-        Self { which: AccessLog::default(), limiter, left_out: Arc::default() }
+        Self { which: AccessLog::default(), limiter, suppressed: Arc::default() }
     }
 }
 
@@ -104,23 +104,34 @@ fn write(exchange: &Exchange, response: &Response, took: Duration, event: &str) 
     let accepted = principal.map(|principal| (&principal.id, &*principal.name));
     let (key, key_name) = accepted.or(rejected.and_then(|rejected| rejected.key())).unzip();
     let user_agent = user_agent.as_ref().map(|agent| shortened(agent.as_bytes()));
-    tracing::info!(
-        request = id.to_str().unwrap_or_default(),
-        operation = context.operation.name,
-        method = %method,
-        path = &*shortened(uri.path().as_bytes()),
-        status = response.status().as_u16(),
-        code = error.map(ApiError::code),
-        error = error.map(|error| shortened(error.message().as_bytes())).as_deref(),
-        reason = error.and_then(ApiError::auth_failure),
-        key = key.map(display),
-        key_name,
-        client = %context.client,
-        user_agent = user_agent.as_deref(),
-        trace_id = traceparent.as_ref().and_then(trace_id),
-        micros = u64::try_from(took.as_micros()).unwrap_or(u64::MAX),
-        "{event}"
-    );
+    macro_rules! log {
+        ($level:ident) => {
+            tracing::$level!(
+                target: "petstore::http",
+                request = id.to_str().unwrap_or_default(),
+                operation = context.operation.name,
+                method = %method,
+                path = &*shortened(uri.path().as_bytes()),
+                status = response.status().as_u16(),
+                code = error.map(ApiError::code),
+                error = error.map(|error| shortened(error.message().as_bytes())).as_deref(),
+                reason = error.and_then(ApiError::auth_failure),
+                key = key.map(display),
+                key_name,
+                client = %context.client,
+                user_agent = user_agent.as_deref(),
+                trace_id = traceparent.as_ref().and_then(trace_id),
+                micros = u64::try_from(took.as_micros()).unwrap_or(u64::MAX),
+                "{event}"
+            )
+        };
+    }
+    // A probe that reports "not ready" has not failed.
+    if response.status().is_server_error() && !context.operation.is_probe() {
+        log!(warn);
+    } else {
+        log!(info);
+    }
 }
 
 /// The beginning of a text from a client, without API keys and without characters that could change how the rest of the

@@ -73,8 +73,8 @@ impl Admission {
         self.limit - self.slots.available_permits()
     }
 
-    /// Admits a connection, or returns the reason for rejecting it. `client` is `None` for trusted proxies, which
-    /// have no limit of their own.
+    /// Admits a connection, or returns the reason for rejecting it. `client` is `None` for trusted proxies, which have
+    /// no limit per address.
     pub(super) async fn admit(
         self: &Arc<Self>,
         client: Option<Network>,

@@ -103,11 +103,11 @@ impl Connection {
             () = self.slot.activity.expired(&self.shared.settings) => Err("timed out, or evicted while idle and unauthenticated".into()),
         };
         let Err(reason) = ended else { return };
-        // The parser responds by itself, so such a request is logged here.
+        // The HTTP parser sends its own response, so such a request is logged here.
         if reason.downcast_ref::<hyper::Error>().is_some_and(hyper::Error::is_parse) {
             self.shared.service.request_log.record_unparsed(self.peer, &reason.to_string());
         }
-        tracing::debug!(client = %self.peer, %reason, "connection closed");
+        tracing::debug!(target: "petstore::http", client = %self.peer, %reason, "connection closed");
     }
 
     async fn serve<S>(

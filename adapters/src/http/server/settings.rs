@@ -12,7 +12,7 @@ pub struct Settings {
     /// proxies.
     pub connections_per_address: Option<usize>,
     /// Maximum number of rejected connections that are being sent a 503; further ones are closed without a response.
-    pub refusals_max: usize,
+    pub rejections_max: usize,
     /// Timeout for the head of a request, from its first byte or from the beginning of the connection.
     pub head_timeout: Duration,
     /// Timeout for the body of a request.
@@ -30,7 +30,7 @@ impl Default for Settings {
         Self {
             connections_max: 10_000,
             connections_per_address: None,
-            refusals_max: 256,
+            rejections_max: 256,
             head_timeout: Duration::from_secs(10),
             body_timeout: Duration::from_secs(30),
             idle_timeout: Duration::from_mins(1),

@@ -83,7 +83,7 @@ async fn a_connection_above_the_limit_gets_503_and_a_free_place_is_used_again() 
     assert_eq!(error["code"], "busy");
 
     drop(first);
-    while !answered(server.address).await {}
+    while !responded(server.address).await {}
 }
 
 #[tokio::test]
@@ -97,7 +97,7 @@ async fn the_oldest_idle_unauthenticated_connection_is_evicted_at_the_limit() {
 }
 
 /// Whether a new connection gets a place; the server may not have noticed yet that one is free.
-async fn answered(address: SocketAddr) -> bool {
+async fn responded(address: SocketAddr) -> bool {
     let mut stream = TcpStream::connect(address).await.unwrap();
     stream.write_all(LIVEZ).await.unwrap();
     let mut status = [0; 12];

@@ -14,7 +14,7 @@
 //! | idle | when no request is in flight | `idle_timeout` |
 //! | stalled | when the socket accepts no bytes, in addition to any other state | `write_timeout` |
 //!
-//! An endless response lasts as long as the client reads its chunks, and may pause between them.
+//! An endless response lasts as long as the client reads its chunks. The time between two chunks is not limited.
 //!
 //! When the service stops, a connection without an authenticated request has [`DRAIN_TIMEOUT`] left. A connection with
 //! too many unread responses to unauthenticated requests is closed, unless a trusted proxy shares it among clients.
@@ -62,8 +62,8 @@ const UNAUTHENTICATED_MAX: usize = 12;
 /// How long a connection without an authenticated request may last when the service stops.
 const DRAIN_TIMEOUT: Duration = Duration::from_secs(1);
 
-/// How often a connection with requests in flight is checked. Memory pressure, and HTTP/2 streams that end in tasks of
-/// their own, bring its deadline forward without waking its task.
+/// How often a connection with requests in flight is checked. Memory pressure, and HTTP/2 streams that end in other
+/// tasks, bring its deadline forward without waking its task.
 const CHECK_INTERVAL: Duration = PRESSURE_TIMEOUT;
 
 const HTTP2_PREFACE: &[u8] = b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n";
@@ -292,7 +292,7 @@ struct Guard {
 }
 
 impl InFlightRequest {
-    /// Whether there is memory for another response. An HTTP/2 stream runs in a task of its own, so it sees the memory of
+    /// Whether there is memory for another response. An HTTP/2 stream runs in a separate task, so it sees the memory of
     /// the streams before it.
     pub(in crate::http) fn has_memory(&self) -> bool {
         self.0.activity.has_memory()

@@ -59,7 +59,7 @@ struct CertificateAndKey {
 }
 
 /// When a certificate begins to be valid, and when it expires.
-type Period = (DateTime<Utc>, DateTime<Utc>);
+type Validity = (DateTime<Utc>, DateTime<Utc>);
 
 /// The last logged problems, so that none is logged every second.
 #[derive(Default)]
@@ -104,12 +104,12 @@ impl Tls {
             Ok(loaded)
         });
         if let Change::Failed(error) = last_reported.error.attempt(loaded.as_ref().err()) {
-            tracing::warn!("TLS certificate not reloaded, the previous one stays active: {error}");
+            tracing::warn!(target: "petstore::http", %error, "TLS certificate not reloaded, the previous one stays active");
         }
         if let Ok(loaded) = loaded {
             let mut active = self.active.lock();
             if active.contents != loaded.contents {
-                tracing::info!(expires = %loaded.expires, "TLS certificate reloaded");
+                tracing::info!(target: "petstore::http", expires = %loaded.expires, "TLS certificate reloaded");
                 *active = loaded;
                 last_reported.expiry = None;
             }
@@ -117,8 +117,9 @@ impl Tls {
         let (now, expires) = (Utc::now(), self.expires());
         let is_due = last_reported.expiry.is_none_or(|last| now - last >= EXPIRY_REPORT_INTERVAL);
         if is_due && now > expires - EXPIRY_NOTICE {
-            let verb = if now > expires { "has expired" } else { "expires" };
-            tracing::warn!("the TLS certificate {verb} at {expires}: replace {}", self.certificate.display());
+            let event =
+                if now > expires { "TLS certificate expired" } else { "TLS certificate expires soon" };
+            tracing::warn!(target: "petstore::http", %expires, file = %self.certificate.display(), "{event}");
             last_reported.expiry = Some(now);
         }
     }
@@ -140,7 +141,7 @@ impl CertificateAndKey {
             .collect::<Result<_, _>>()
             .map_err(|error| unusable(certificate, error))?;
         let periods: Option<Vec<_>> = chain.iter().map(period).collect();
-        let common = |one: Period, other: Period| (one.0.max(other.0), one.1.min(other.1));
+        let common = |one: Validity, other: Validity| (one.0.max(other.0), one.1.min(other.1));
         let (begins, expires) =
             periods.and_then(|periods| periods.into_iter().reduce(common)).ok_or_else(|| {
                 unusable(certificate, "it must hold a chain of PEM certificates, the service's own first")
@@ -170,7 +171,7 @@ fn unusable(path: &Path, reason: impl Display) -> TlsError {
     TlsError(format!("the TLS file {} cannot be used: {reason}", path.display()))
 }
 
-fn period(certificate: &CertificateDer<'_>) -> Option<Period> {
+fn period(certificate: &CertificateDer<'_>) -> Option<Validity> {
     let validity = Certificate::from_der(certificate).ok()?.tbs_certificate.validity;
     let time =
         |time: Time| DateTime::from_timestamp(i64::try_from(time.to_unix_duration().as_secs()).ok()?, 0);

@@ -10,9 +10,9 @@ fn parse(body: &[u8]) -> Result<NewPet, String> {
     super::parse(body, Handling::Lenient)
 }
 
-fn refused(body: impl AsRef<[u8]>) -> String {
+fn rejected(body: impl AsRef<[u8]>) -> String {
     let body = body.as_ref();
-    parse(body).expect_err(&format!("{:?} should be refused", String::from_utf8_lossy(body)))
+    parse(body).expect_err(&format!("{:?} should be rejected", String::from_utf8_lossy(body)))
 }
 
 #[test]
@@ -35,8 +35,8 @@ fn unknown_fields_are_ignored_even_when_repeated() {
 
 #[test]
 fn one_message_names_every_error() {
-    assert_eq!(refused("{}"), "name is required; categoryId is required");
-    let message = refused(r#"{"name":"","categoryId":1.5,"status":"lost"}"#);
+    assert_eq!(rejected("{}"), "name is required; categoryId is required");
+    let message = rejected(r#"{"name":"","categoryId":1.5,"status":"lost"}"#);
     let (min, max) = (i64::MIN, i64::MAX);
     assert_eq!(
         message,
@@ -51,8 +51,8 @@ fn one_message_names_every_error() {
 #[test]
 fn invalid_bodies_are_rejected_with_their_reason() {
     for (body, message) in BODIES {
-        let refusal = refused(body);
-        assert!(refusal.starts_with(message), "{:?}: {refusal}", String::from_utf8_lossy(body));
+        let rejection = rejected(body);
+        assert!(rejection.starts_with(message), "{:?}: {rejection}", String::from_utf8_lossy(body));
     }
 }
 
@@ -67,7 +67,7 @@ fn a_syntax_error_says_what_was_found_and_where() {
         (r#"{"name":"a","categoryId":1"#, "EOF while parsing an object at line 1, column 26"),
         ("{\"name\":\"Ä\" ö}", "expected `,` or `}`, found 'ö' at line 1, column 14"),
     ] {
-        assert_eq!(refused(body), format!("the body must be valid JSON: {found}"), "{body}");
+        assert_eq!(rejected(body), format!("the body must be valid JSON: {found}"), "{body}");
     }
 }
 
@@ -75,8 +75,8 @@ fn a_syntax_error_says_what_was_found_and_where() {
 fn an_unknown_field_is_a_fault_for_a_strict_client() {
     let body = br#"{"name":"a","categoryId":1,"stauts":"sold"}"#;
     assert!(parse(body).is_ok());
-    let refusal = super::parse(body, Handling::Strict).unwrap_err();
-    assert_eq!(refusal, "field stauts is unknown: did you mean status?");
+    let rejection = super::parse(body, Handling::Strict).unwrap_err();
+    assert_eq!(rejection, "field stauts is unknown: did you mean status?");
 }
 
 #[test]
@@ -89,14 +89,14 @@ fn deep_nesting_is_rejected_wherever_it_occurs() {
         r#"{"x":"#.repeat(10_000),
     ];
     for body in bodies {
-        assert!(refused(&body).contains("levels deep"), "{body:.40}");
+        assert!(rejected(&body).contains("levels deep"), "{body:.40}");
     }
     let nested = |depth| {
         let (open, close) = ("[".repeat(depth - 1), "]".repeat(depth - 1));
         format!(r#"{{"name":"a","categoryId":1,"x":{open}{close}}}"#)
     };
     assert!(parse(nested(NESTING_MAX).as_bytes()).is_ok());
-    assert!(refused(nested(NESTING_MAX + 1)).contains("levels deep"));
+    assert!(rejected(nested(NESTING_MAX + 1)).contains("levels deep"));
     let brackets_in_text = format!(r#"{{"name":"{}","categoryId":1}}"#, r#"\"["#.repeat(99));
     assert!(parse(brackets_in_text.as_bytes()).is_ok());
 }

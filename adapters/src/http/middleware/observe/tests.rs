@@ -66,11 +66,11 @@ fn with_key(request: Request) -> Request {
     with(request, AUTHORIZATION, "Bearer reads")
 }
 
-async fn answer(request: Request) -> Response {
-    answer_by(&router(), request).await
+async fn respond(request: Request) -> Response {
+    respond_by(&router(), request).await
 }
 
-async fn answer_by(router: &Router, request: Request) -> Response {
+async fn respond_by(router: &Router, request: Request) -> Response {
     let Ok(response) = router.clone().oneshot(request).await;
     response
 }
@@ -81,8 +81,8 @@ async fn body(response: Response) -> Value {
 }
 
 #[tokio::test]
-async fn without_a_key_nobody_learns_which_paths_exist() {
-    let first = answer(request("GET", "/v1/pets")).await;
+async fn without_a_key_responses_do_not_reveal_which_paths_exist() {
+    let first = respond(request("GET", "/v1/pets")).await;
     let status = first.status();
     assert_eq!(first.headers()[WWW_AUTHENTICATE], r#"Bearer realm="petstore""#);
     let expected = body(first).await;
@@ -94,7 +94,7 @@ async fn without_a_key_nobody_learns_which_paths_exist() {
         ("DELETE", "/v1/pets"),
         ("POST", "/v1/pets?x"),
     ] {
-        let response = answer(request(method, path)).await;
+        let response = respond(request(method, path)).await;
         assert_eq!(response.status(), status, "{method} {path}");
         assert_eq!(body(response).await, expected, "{method} {path}");
     }
@@ -102,9 +102,9 @@ async fn without_a_key_nobody_learns_which_paths_exist() {
 
 #[tokio::test]
 async fn with_a_key_the_scope_and_the_store_are_checked_before_the_path() {
-    let forbidden = answer(with_key(request("POST", "/v1/nothing"))).await;
+    let forbidden = respond(with_key(request("POST", "/v1/nothing"))).await;
     assert_eq!(body(forbidden).await["code"], "forbidden");
-    let starting = answer(with_key(request("GET", "/v1/nothing"))).await;
+    let starting = respond(with_key(request("GET", "/v1/nothing"))).await;
     assert_eq!(starting.headers()[RETRY_AFTER], "1");
     assert_eq!(body(starting).await["code"], "unavailable");
 }
@@ -121,7 +121,7 @@ async fn outside_the_interface_no_key_is_needed() {
         ("DELETE", "/livez", 405),
         ("OPTIONS", "/livez", 204),
     ] {
-        let response = answer(request(method, path)).await;
+        let response = respond(request(method, path)).await;
         assert_eq!(response.status(), status, "{method} {path}");
     }
 }
@@ -129,7 +129,7 @@ async fn outside_the_interface_no_key_is_needed() {
 #[tokio::test]
 async fn an_unsupported_method_gets_405_with_the_supported_ones() {
     for method in ["DELETE", "OPTIONS", "BREW"] {
-        let response = answer(request(method, "/livez")).await;
+        let response = respond(request(method, "/livez")).await;
         assert_eq!(response.headers()[ALLOW], "GET, HEAD, OPTIONS", "{method}");
     }
 }
@@ -137,48 +137,48 @@ async fn an_unsupported_method_gets_405_with_the_supported_ones() {
 #[tokio::test]
 async fn a_request_must_name_exactly_one_valid_host() {
     let one_host = request("GET", "/livez");
-    assert_eq!(answer(one_host).await.status(), 200);
+    assert_eq!(respond(one_host).await.status(), 200);
     let two_hosts = with(request("GET", "/livez"), HOST, "localhost");
-    assert_eq!(body(answer(two_hosts).await).await["code"], "invalid_request");
+    assert_eq!(body(respond(two_hosts).await).await["code"], "invalid_request");
     for host in ["a b", "user@host", "a/b"] {
         let mut strange = request("GET", "/livez");
         strange.headers_mut().insert(HOST, HeaderValue::from_static(host));
-        assert_eq!(answer(strange).await.status(), 400, "{host}");
+        assert_eq!(respond(strange).await.status(), 400, "{host}");
     }
     for (version, status) in [(Version::HTTP_10, 200), (Version::HTTP_11, 400), (Version::HTTP_2, 200)] {
         let mut no_host = request("GET", "/livez");
         no_host.headers_mut().remove(HOST);
         *no_host.version_mut() = version;
-        assert_eq!(answer(no_host).await.status(), status, "{version:?}");
+        assert_eq!(respond(no_host).await.status(), status, "{version:?}");
     }
 }
 
 #[tokio::test]
 async fn a_panic_becomes_a_500_and_the_next_request_is_served() {
     let router = router();
-    let broken = answer_by(&router, with(request("GET", "/v1/pets"), AUTHORIZATION, "Bearer breaks")).await;
+    let broken = respond_by(&router, with(request("GET", "/v1/pets"), AUTHORIZATION, "Bearer breaks")).await;
     let error = body(broken).await;
     assert_eq!((error["status"].as_u64(), &error["code"]), (Some(500), &json!("internal")));
     assert!(!error["message"].as_str().unwrap().contains("breaks"), "causes are not shown");
-    assert_eq!(answer_by(&router, request("GET", "/livez")).await.status(), 200);
+    assert_eq!(respond_by(&router, request("GET", "/livez")).await.status(), 200);
 }
 
 #[tokio::test]
 async fn every_response_of_the_deprecated_operation_says_so() {
     for request in [request("GET", "/v1/pets/1"), with_key(request("HEAD", "/v1/pets/x"))] {
-        let response = answer(request).await;
+        let response = respond(request).await;
         assert_eq!(response.headers()["deprecation"], "@1764892800");
         assert_eq!(response.headers()["sunset"], "Thu, 05 Dec 2030 00:00:00 GMT");
         assert_eq!(response.headers()[LINK], r#"</v1/pets>; rel="successor-version""#);
     }
-    assert!(!answer(request("GET", "/v1/pets")).await.headers().contains_key("deprecation"));
+    assert!(!respond(request("GET", "/v1/pets")).await.headers().contains_key("deprecation"));
 }
 
 #[tokio::test]
 async fn head_has_the_headers_of_get_and_no_body() {
     for path in ["/livez", "/nothing", "/v1/pets"] {
-        let get = answer(request("GET", path)).await;
-        let head = answer(request("HEAD", path)).await;
+        let get = respond(request("GET", path)).await;
+        let head = respond(request("HEAD", path)).await;
         assert_eq!(head.status(), get.status(), "{path}");
         let length = get.into_body().collect().await.unwrap().to_bytes().len();
         assert_eq!(head.headers()[CONTENT_LENGTH], length.to_string(), "{path}");
@@ -189,7 +189,7 @@ async fn head_has_the_headers_of_get_and_no_body() {
 #[tokio::test]
 async fn every_response_has_the_common_headers() {
     for path in ["/livez", "/nothing", "/v1/pets"] {
-        let response = answer(with(request("GET", path), X_REQUEST_ID, "my.id")).await;
+        let response = respond(with(request("GET", path), X_REQUEST_ID, "my.id")).await;
         assert_eq!(response.headers()[X_REQUEST_ID], "my.id", "{path}");
         assert_eq!(response.headers()[X_CONTENT_TYPE_OPTIONS], "nosniff", "{path}");
         assert_eq!(response.headers()[CACHE_CONTROL], "no-store", "{path}");
@@ -215,7 +215,7 @@ async fn a_request_is_counted_under_the_name_of_its_operation() {
     ] {
         for (method, path) in methods.iter().flat_map(|method| paths.iter().map(move |path| (method, path))) {
             let service = service();
-            answer_by(&public(&service, Duration::from_secs(1)), request(method, path)).await;
+            respond_by(&public(&service, Duration::from_secs(1)), request(method, path)).await;
             assert_eq!(counted(&service).await, [name], "{method} {path}");
         }
     }
@@ -237,7 +237,7 @@ async fn the_operations_table_the_routers_and_the_description_agree() {
             let routers = [public(&service, Duration::from_secs(1)), admin(&service, Reach::ThisMachine)];
             let mut served = 0;
             for router in routers {
-                let response = answer_by(&router, request(method, &path.replace("{petId}", "1"))).await;
+                let response = respond_by(&router, request(method, &path.replace("{petId}", "1"))).await;
                 served += usize::from(response.status() != StatusCode::NOT_FOUND);
                 if response.status() == StatusCode::METHOD_NOT_ALLOWED {
                     assert_eq!(row.name, "other", "{method} {path}");

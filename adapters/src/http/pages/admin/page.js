@@ -41,7 +41,7 @@ function parse(text) {
 const samples = (metrics, name) => metrics.get(name) ?? [];
 const value = (metrics, name) => samples(metrics, name)[0]?.value ?? null;
 
-/** Sums by what `by` says about the labels; samples without an answer do not count. */
+/** Sums by what `by` says about the labels; samples for which it returns nothing do not count. */
 function sums(metrics, name, by) {
   const found = new Map();
   for (const { labels, value } of samples(metrics, name)) {

@@ -28,7 +28,7 @@ const SOON: Duration = Duration::from_millis(20);
 const PATIENT: Settings = Settings {
     connections_per_address: None,
     connections_max: 1,
-    refusals_max: 1,
+    rejections_max: 1,
     head_timeout: NEVER,
     body_timeout: NEVER,
     idle_timeout: NEVER,
@@ -128,19 +128,19 @@ async fn a_peer_that_sends_half_of_the_next_head_is_disconnected_too() {
 async fn a_peer_that_reads_no_response_is_disconnected() {
     let mut peer = Peer::connect(Settings { write_timeout: SOON, ..PATIENT });
     let (_, mut sending) = tokio::io::split(peer.stream);
-    // The pipe holds the answers to a few requests; then the server cannot write, and so does not read.
+    // The pipe holds the responses to a few requests; then the server cannot write, and so does not read.
     while sending.write_all(LIVEZ.as_bytes()).await.is_ok() {}
     (&mut peer.server).await.unwrap();
 }
 
 #[tokio::test]
-async fn pipelined_requests_are_answered_in_order() {
+async fn pipelined_requests_get_responses_in_order() {
     let mut peer = Peer::connect(PATIENT);
     let ids = ["a", "b", "c"];
     peer.send(&ids.map(|id| LIVEZ.replace("host", &format!("x-request-id: {id}\r\nhost"))).concat()).await;
     for id in ids {
-        let answer = peer.read_past("}").await;
-        assert!(answer.contains(&format!("x-request-id: {id}\r\n")), "{answer}");
+        let response = peer.read_past("}").await;
+        assert!(response.contains(&format!("x-request-id: {id}\r\n")), "{response}");
     }
 }
 
@@ -166,8 +166,8 @@ async fn a_rejected_body_that_is_too_large_to_drain_closes_the_connection() {
 async fn a_rejected_request_gets_no_100_continue() {
     let mut peer = Peer::connect(PATIENT);
     peer.send("POST /v1/pets HTTP/1.1\r\nhost: x\r\nexpect: 100-continue\r\ncontent-length: 9\r\n\r\n").await;
-    let answer = peer.read_to_the_end().await;
-    assert!(answer.starts_with("HTTP/1.1 401") && answer.contains("connection: close"), "{answer}");
+    let response = peer.read_to_the_end().await;
+    assert!(response.starts_with("HTTP/1.1 401") && response.contains("connection: close"), "{response}");
 }
 
 #[tokio::test]
@@ -183,9 +183,9 @@ async fn what_the_parser_rejects_gets_a_short_response() {
         let (mut reading, mut sending) = tokio::io::split(peer.stream);
         // The server may hang up before it has read everything.
         tokio::spawn(async move { sending.write_all(request.as_bytes()).await });
-        let mut answer = String::new();
-        reading.read_to_string(&mut answer).await.unwrap();
-        assert!(answer.starts_with(&format!("HTTP/1.1 {status}")), "{answer}");
+        let mut response = String::new();
+        reading.read_to_string(&mut response).await.unwrap();
+        assert!(response.starts_with(&format!("HTTP/1.1 {status}")), "{response}");
     }
 }
 
@@ -208,8 +208,8 @@ async fn a_request_that_has_begun_to_arrive_gets_a_response_when_the_server_stop
     peer.drain.send_replace(true);
     tokio::task::yield_now().await;
     peer.send(second).await;
-    let answer = peer.read_to_the_end().await;
-    assert!(answer.starts_with("HTTP/1.1 200") && answer.contains("connection: close"), "{answer}");
+    let response = peer.read_to_the_end().await;
+    assert!(response.starts_with("HTTP/1.1 200") && response.contains("connection: close"), "{response}");
 }
 
 #[tokio::test]
@@ -264,7 +264,7 @@ async fn an_unread_http2_response_counts_even_if_the_window_lets_nothing_through
     }
 }
 
-/// The clock stands still while anybody has something to do.
+/// The clock stands still while a task has something to do.
 #[tokio::test(start_paused = true)]
 async fn an_http2_peer_may_read_its_response_slowly() {
     let write_timeout = Duration::from_secs(30);

@@ -12,7 +12,7 @@ use crate::http::server::instrumented::Chunk;
 const SETTINGS: Settings = Settings {
     connections_per_address: None,
     connections_max: 1,
-    refusals_max: 1,
+    rejections_max: 1,
     head_timeout: Duration::from_secs(10),
     body_timeout: Duration::from_secs(110),
     idle_timeout: Duration::from_mins(1),
@@ -177,7 +177,7 @@ fn memory_that_runs_short_shortens_the_timeouts() {
     let receiving = activity.begin();
     assert!(receiving.body_received(HELD_PER_CONNECTION_MAX - REQUEST_COST - 1));
     assert_eq!(seconds_left(&activity), 200);
-    assert!(!receiving.body_received(1), "one connection has a limit of its own");
+    assert!(!receiving.body_received(1), "one connection has its own limit");
     other.hold(PRESSURE);
     assert_eq!(seconds_left(&activity), 1);
     receiving.body_ended(HELD_PER_CONNECTION_MAX - REQUEST_COST);
