@@ -189,6 +189,7 @@ fn a_rolling_restart_that_does_not_finish_puts_its_node_back() {
     let (first, second) = (App::start(), App::start());
     let cluster = Cluster::of([&first, &second]);
     cluster.assert_fails(&mut cluster.restart("exit 7"), "exited with status 7");
+    cluster.assert_fails(&mut cluster.restart("exec sleep 60"), "did not finish within 5 s");
     let stop_first = format!("kill -s STOP {}", first.pid());
     cluster.assert_fails(&mut cluster.restart(&stop_first), "is not ready after 5 s");
     first.signal("CONT");
@@ -206,8 +207,8 @@ fn a_rolling_restart_that_does_not_finish_puts_its_node_back() {
         assert!(cluster.nodes().contains(" down;"), "{}", cluster.nodes());
         let pid = interrupted.id().to_string();
         assert!(Command::new("kill").args(["-s", signal, &pid]).status().unwrap().success());
+        assert!(!interrupted.wait().unwrap().success(), "although the command still runs");
         fs::remove_file(&hangs).unwrap();
-        assert!(!interrupted.wait().unwrap().success());
         assert_eq!(cluster.nodes() == cluster.listed, signal == "TERM", "{}", cluster.nodes());
     }
     let output = succeed(&mut cluster.restart("true"));

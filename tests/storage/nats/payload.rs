@@ -52,7 +52,7 @@ async fn a_history_with_a_record_that_the_server_does_not_take_is_not_copied_at_
     ] {
         let rejected = petstore(&arguments);
         assert_eq!(rejected.code, Some(1), "{rejected:?}");
-        assert!(rejected.stderr.contains("is larger than the 65408 that the target takes"), "{rejected:?}");
+        assert!(rejected.stderr.contains("is over the target's limit of 65408"), "{rejected:?}");
         assert_eq!(open_log(&to).await.head().await, Ok(Position::START), "{arguments:?} stored nothing");
     }
 }

@@ -5,7 +5,10 @@ use std::{
     error::Error as _,
     future::{self, Ready},
     io,
-    sync::atomic::{AtomicUsize, Ordering},
+    sync::{
+        Arc,
+        atomic::{AtomicUsize, Ordering},
+    },
     time::Duration,
 };
 
@@ -49,6 +52,9 @@ const LEADERLESS_MAX: Duration = Duration::from_secs(5);
 /// The delay before the next attempt to connect.
 const RECONNECT: Backoff = Backoff::new(Duration::from_millis(20), Duration::from_millis(500));
 
+/// A connection that ended sooner than this counts as a failed attempt to connect.
+const SHORT_CONNECTION: Duration = Duration::from_secs(2);
+
 /// A connection that reconnects automatically.
 pub(super) struct NatsConnection {
     pub(super) client: Client,
@@ -80,16 +86,18 @@ impl NatsConnection {
     /// Connects to one of the servers. Fails within seconds if none of them responds.
     pub(super) async fn open(address: &Address) -> Result<Self, LogError> {
         let (lost, epoch) = watch::channel(0);
+        let attempts = Arc::new(Mutex::new(Attempts::default()));
+        let delays = attempts.clone();
         let options = options(address)
             .await?
             .name("petstore")
             .connection_timeout(GREETING_TIMEOUT)
             .request_timeout(None)
             .ping_interval(PING_INTERVAL)
-            .reconnect_delay_callback(|attempt| RECONNECT.delay(u32::try_from(attempt).unwrap_or(u32::MAX)))
+            .reconnect_delay_callback(move |attempt| delays.lock().delay(attempt))
             .reconnect_to_server_callback(round_robin(address.tls.mode))
             .event_callback(move |event| {
-                report(&event);
+                attempts.lock().report(&event);
                 if event == Event::Disconnected {
                     lost.send_modify(|count| *count += 1);
                 }
@@ -309,20 +317,70 @@ fn round_robin(mode: TlsMode) -> impl Fn(Vec<Server>, ServerInfo) -> Ready<Optio
     }
 }
 
-fn report(event: &Event) {
-    match event {
-        Event::Connected => tracing::info!(target: "petstore::storage", "connected to NATS"),
-        Event::Disconnected => {
-            tracing::warn!(target: "petstore::storage", "connection to NATS lost; reconnecting");
+/// Attempts to connect. A server may accept connections and close them at once, for example at a limit of its account.
+#[derive(Debug, Default)]
+struct Attempts {
+    connected: Option<Instant>,
+    /// How many connections in a row ended soon.
+    short: u32,
+}
+
+impl Attempts {
+    fn delay(&self, attempt: usize) -> Duration {
+        RECONNECT.delay(u32::try_from(attempt).unwrap_or(u32::MAX).max(self.short.saturating_add(1)))
+    }
+
+    fn report(&mut self, event: &Event) {
+        match event {
+            Event::Connected => {
+                self.connected = Some(Instant::now());
+                if self.short <= 1 {
+                    tracing::info!(target: "petstore::storage", "connected to NATS");
+                }
+            }
+            Event::Disconnected => self.report_loss(),
+            // The only sign of a missing permission: such a request gets no reply.
+            Event::ServerError(error) => {
+                tracing::warn!(target: "petstore::storage", %error, "NATS server reported an error");
+            }
+            Event::LameDuckMode
+            | Event::Draining
+            | Event::Closed
+            | Event::SlowConsumer(_)
+            | Event::ClientError(_) => {
+                tracing::debug!(target: "petstore::storage", %event, "NATS client event");
+            }
         }
-        // The only sign of a missing permission: such a request gets no reply.
-        Event::ServerError(error) => {
-            tracing::warn!(target: "petstore::storage", %error, "NATS server reported an error");
+    }
+
+    fn report_loss(&mut self) {
+        let is_short = self.connected.is_some_and(|connected| connected.elapsed() < SHORT_CONNECTION);
+        self.short = if is_short { self.short.saturating_add(1) } else { 0 };
+        match self.short {
+            0 | 1 => tracing::warn!(target: "petstore::storage", "connection to NATS lost; reconnecting"),
+            2 => tracing::warn!(
+                target: "petstore::storage",
+                "connection to NATS lost again within {SHORT_CONNECTION:?}; such losses are not logged until a connection lasts"
+            ),
+            _ => {}
         }
-        Event::LameDuckMode
-        | Event::Draining
-        | Event::Closed
-        | Event::SlowConsumer(_)
-        | Event::ClientError(_) => tracing::debug!(target: "petstore::storage", %event, "NATS client event"),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[tokio::test(start_paused = true)]
+    async fn delays_grow_while_connections_do_not_last() {
+        let mut attempts = Attempts::default();
+        let mut delays = Vec::new();
+        for lasted in [60, 1, 1, 1, 1, 1, 1, 60, 1].map(Duration::from_secs) {
+            attempts.report(&Event::Connected);
+            time::advance(lasted).await;
+            attempts.report(&Event::Disconnected);
+            delays.push(attempts.delay(1).as_millis());
+        }
+        assert_eq!(delays, [20, 40, 80, 160, 320, 500, 500, 20, 40]);
     }
 }
