@@ -1,5 +1,5 @@
-//! The Debian package: built by the documented command, inspected, and installed, upgraded, removed and purged by the real
-//! dpkg on a copy of this machine that is thrown away.
+//! Releases and the Debian package: built by the documented commands and inspected. The package is installed, upgraded,
+//! removed and purged by the real dpkg on a copy of this machine that is thrown away.
 
 use std::{
     fs,
@@ -10,13 +10,18 @@ use std::{
 use harness::{not_run, program, root, succeed};
 use rustix::process::geteuid;
 
-/// Builds the package of the program that the tests use.
-fn build(directory: &Path, revision: &str) -> PathBuf {
+/// The program that the tests use, without symbols.
+fn stripped(directory: &Path) -> PathBuf {
     let stripped = directory.join("petstore");
     succeed(Command::new("strip").arg("-o").arg(&stripped).arg(program()));
+    stripped
+}
+
+/// Builds the package of the program that the tests use.
+fn build(directory: &Path, revision: &str) -> PathBuf {
     let built = succeed(
         Command::new(root().join("docs/deploy/build-deb"))
-            .arg(&stripped)
+            .arg(stripped(directory))
             .arg(directory)
             .env("DEB_REVISION", revision)
             // Compressing takes longer than everything else.
@@ -65,6 +70,35 @@ fn the_package_holds_the_program_and_what_belongs_to_it() {
     for variable in settings.lines().filter_map(|line| line.strip_prefix('#')?.split_once('=')) {
         assert!(help.contains(&format!("[env: {}", variable.0)), "{variable:?}");
     }
+}
+
+#[test]
+fn a_release_has_a_checksum_for_everything_in_it() {
+    let directory = tempfile::tempdir().unwrap();
+    let release = directory.path().join("release");
+    succeed(
+        Command::new(root().join("docs/deploy/build-release"))
+            .arg(&release)
+            .env("PETSTORE_PROGRAM", stripped(directory.path()))
+            .env("DPKG_DEB_COMPRESSOR_TYPE", "none"),
+    );
+    let listed = succeed(Command::new("sha256sum").args(["--check", "SHA256SUMS"]).current_dir(&release));
+    let files = fs::read_dir(&release).unwrap().map(|file| file.unwrap().file_name().into_string().unwrap());
+    let files: Vec<String> = files.filter(|file| file != "SHA256SUMS").collect();
+    assert_eq!(files.len(), 3, "an archive, a package and a bill of materials: {files:?}");
+    for file in &files {
+        assert!(listed.contains(&format!("{file}: OK")), "{file} in {listed}");
+    }
+    let archive = files.iter().find(|file| file.ends_with(".tar.gz")).unwrap();
+    succeed(
+        Command::new("tar")
+            .args(["--extract", "--strip-components=1", "--file"])
+            .arg(archive)
+            .current_dir(&release),
+    );
+    let version = succeed(Command::new(release.join("petstore")).arg("--version"));
+    assert!(version.starts_with(&format!("petstore {}\n", env!("CARGO_PKG_VERSION"))), "{version}");
+    assert!(release.join("LICENSE-MIT").is_file());
 }
 
 #[test]

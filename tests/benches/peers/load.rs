@@ -1,30 +1,25 @@
-//! The load generator: wrk with one thread, which sends the same request on every connection over and over, or several in
-//! turn.
+//! The load generator: wrk with one thread, which sends randomly chosen requests on every connection.
 
 use std::{
-    fs,
     io::Write as _,
     net::SocketAddr,
     process::{Child, Command, Stdio},
 };
 
-use harness::App;
 use tempfile::NamedTempFile;
 
-/// Short, so that what is compared is measured at almost the same time.
-const SECONDS: u32 = 1;
-const PET: &str = r#"{"name":"Rex","categoryId":7,"status":"available"}"#;
+/// Short, so that the compared servers are measured at almost the same time.
+const DURATION: &str = "1s";
+const STATUSES: [&str; 3] = ["available", "pending", "sold"];
 
-/// What wrk sends.
+/// The requests to choose from.
 pub(crate) struct Load {
-    method: &'static str,
-    /// Requested in turn.
-    paths: Vec<String>,
-    body: &'static str,
-    pub(crate) connections: usize,
+    /// Lua tables of method, path and body.
+    requests: Vec<String>,
+    connections: usize,
 }
 
-/// What wrk saw. Latencies in milliseconds.
+/// Throughput per second, and latencies in milliseconds.
 #[derive(Clone, Copy)]
 pub(crate) struct Measured {
     pub(crate) rate: f64,
@@ -32,7 +27,7 @@ pub(crate) struct Measured {
     pub(crate) p99: f64,
 }
 
-/// Load that is being sent.
+/// A running load generator.
 pub(crate) struct Running {
     wrk: Child,
     /// Kept until wrk has ended.
@@ -40,32 +35,37 @@ pub(crate) struct Running {
 }
 
 impl Load {
-    pub(crate) fn get(path: String, connections: usize) -> Self {
-        Self::get_each(vec![path], connections)
-    }
-
-    pub(crate) fn get_each(paths: Vec<String>, connections: usize) -> Self {
-        Self { method: "GET", paths, body: "", connections }
+    pub(crate) fn get(paths: impl Iterator<Item = String>, connections: usize) -> Self {
+        Self { requests: paths.map(|path| format!("{{ 'GET', '{path}' }}")).collect(), connections }
     }
 
     pub(crate) fn create(connections: usize) -> Self {
-        Self { method: "POST", paths: vec!["/v1/pets".into()], body: PET, connections }
+        Self { requests: vec![create("available")], connections }
     }
 
-    pub(crate) fn ceiling(connections: usize) -> Self {
-        Self::get("/v1/pets".into(), connections)
+    /// Creates pets with every status.
+    pub(crate) fn fill() -> Self {
+        Self { requests: STATUSES.map(create).into(), connections: 256 }
     }
 
     pub(crate) fn begin(&self, server: SocketAddr, key: &str) -> Running {
         let mut script = NamedTempFile::new().expect("a temporary file");
-        let Self { method, body, .. } = self;
+        let requests = self.requests.join(", ");
+        // All requests are formatted before the first is sent, so that choosing one takes almost no time.
         write!(
             script,
             r#"
-            wrk.method = "{method}"
-            wrk.body = '{body}'
             wrk.headers["Authorization"] = "Bearer {key}"
             wrk.headers["Content-Type"] = "application/json"
+            local requests = {{ {requests} }}
+            init = function()
+              for number, parts in ipairs(requests) do
+                requests[number] = wrk.format(parts[1], parts[2], nil, parts[3])
+              end
+            end
+            request = function()
+              return requests[math.random(#requests)]
+            end
             done = function(summary, latency)
               local errors = summary.errors
               print(string.format("measured %d %d %d %d %d", summary.requests, summary.duration,
@@ -75,39 +75,15 @@ impl Load {
             "#
         )
         .expect("the script is written");
-        if let [_, _, ..] = &self.paths[..] {
-            self.request_in_turn(&mut script);
-        }
         let wrk = Command::new("wrk")
             .args(["--threads", "1", "--connections", &self.connections.to_string()])
-            .args(["--duration", &format!("{SECONDS}s"), "--script"])
+            .args(["--duration", DURATION, "--script"])
             .arg(script.path())
-            .arg(format!("http://{server}{}", self.paths[0]))
+            .arg(format!("http://{server}"))
             .stdout(Stdio::piped())
             .spawn()
             .expect("wrk runs: apt-get install wrk");
         Running { wrk, _script: script }
-    }
-
-    /// Has wrk make all requests before it begins, so that choosing one takes no time.
-    fn request_in_turn(&self, script: &mut NamedTempFile) {
-        let paths = self.paths.join("\", \"");
-        write!(
-            script,
-            r#"
-            local number, requests, paths = 0, {{}}, {{ "{paths}" }}
-            init = function()
-              for place, path in ipairs(paths) do
-                requests[place] = wrk.format(nil, path)
-              end
-            end
-            request = function()
-              number = number % #requests + 1
-              return requests[number]
-            end
-            "#
-        )
-        .expect("the script is written");
     }
 }
 
@@ -127,32 +103,6 @@ impl Running {
     }
 }
 
-/// Adds this many pets, with every status in turn, and waits until they are there.
-pub(crate) fn fill(app: &App, pets: usize) {
-    let script = tempfile::tempdir().expect("a temporary directory");
-    let path = script.path().join("fill.lua");
-    let text = r#"
-        local number, requests, statuses = 0, {}, { "available", "pending", "sold" }
-        init = function()
-          for place, status in ipairs(statuses) do
-            requests[place] = wrk.format("POST", "/v1/pets",
-              { Authorization = "Bearer KEY", ["Content-Type"] = "application/json" },
-              string.format('{"name":"Rex","categoryId":7,"status":"%s"}', status))
-          end
-        end
-        request = function()
-          number = number + 1
-          return requests[number % 3 + 1]
-        end
-        "#;
-    fs::write(&path, text.replace("KEY", &app.key)).expect("the script is written");
-    while app.get(&format!("/v1/pets/{pets}")).status != 200 {
-        let filled = Command::new("wrk")
-            .args(["--threads", "1", "--connections", "256", "--duration", "1s", "--script"])
-            .arg(&path)
-            .arg(format!("http://{}", app.address()))
-            .stdout(Stdio::null())
-            .status();
-        assert!(filled.is_ok_and(|status| status.success()), "wrk runs: apt-get install wrk");
-    }
+fn create(status: &str) -> String {
+    format!(r#"{{ 'POST', '/v1/pets', '{{"name":"Rex","categoryId":7,"status":"{status}"}}' }}"#)
 }

@@ -1,4 +1,4 @@
-//! The peers, written as one would write them well in an afternoon: no API keys, no metrics, no limits, no log.
+//! The peers, written as one would write them well in an afternoon: no API keys, no metrics, no limits, no event log.
 
 use std::{
     fmt,
@@ -7,21 +7,29 @@ use std::{
         Arc, Mutex,
         atomic::{AtomicUsize, Ordering},
     },
+    thread,
 };
 
 use axum::{
     Json, Router,
     extract::{Path, Query, State},
     http::StatusCode,
-    routing::get,
+    routing::{MethodRouter, get, post},
 };
 use rusqlite::{Connection, OptionalExtension as _, Row, params};
 use serde::{Deserialize, Serialize};
-use tokio::{net::TcpListener, task};
+use tokio::{
+    net::TcpListener,
+    sync::{mpsc, oneshot},
+    task,
+};
 use tokio_postgres::{Client, NoTls, Statement};
 
 /// Enough for PostgreSQL to write several commits with one sync; each of them pipelines its statements.
 const POSTGRES_CONNECTIONS: usize = 16;
+/// The limit on creates that wait for the writer, and on those in one transaction.
+const GROUP_MAX: usize = 1024;
+const INSERT: &str = "INSERT INTO pets (name, category_id, status) VALUES (?1, ?2, ?3)";
 
 #[derive(Serialize)]
 #[serde(rename_all = "camelCase")]
@@ -52,19 +60,20 @@ fn default_limit() -> i64 {
     20
 }
 
-type Rejected = (StatusCode, String);
+type Failure = (StatusCode, String);
 
-fn rejected(error: impl fmt::Display) -> Rejected {
+fn failure(error: impl fmt::Display) -> Failure {
     (StatusCode::INTERNAL_SERVER_ERROR, error.to_string())
 }
 
-/// Serves until it is killed, after it has printed its address.
+/// Prints the address, then serves until it is killed.
 pub(crate) fn serve(peer: &str, pets: usize, store: &str) {
     let runtime = tokio::runtime::Builder::new_multi_thread().enable_all().build().expect("a runtime");
     runtime.block_on(async {
         let router = match peer {
             "ceiling" => ceiling(),
-            "rusqlite" => sqlite(store, pets),
+            "commit-per-request" => sqlite(store, pets, commit_per_request),
+            "group-commit" => sqlite(store, pets, group_commit),
             "postgres" => postgres(store, pets).await,
             _ => panic!("no peer is called {peer}"),
         };
@@ -74,7 +83,7 @@ pub(crate) fn serve(peer: &str, pets: usize, store: &str) {
     });
 }
 
-/// The plainest axum there is: one route, one constant page.
+/// Plain axum: one route that returns a constant page of 20 pets.
 fn ceiling() -> Router {
     let pet =
         |id| Pet { id, new: NewPet { name: "Rex".into(), category_id: 7, status: Some("available".into()) } };
@@ -84,13 +93,10 @@ fn ceiling() -> Router {
         .route("/v1/pets", get(move || async move { ([("content-type", "application/json")], page) }))
 }
 
-/// One connection for each kind, as SQLite has one writer.
-struct Sqlite {
-    reads: Mutex<Connection>,
-    writes: Mutex<Connection>,
-}
+type SharedConnection = Arc<Mutex<Connection>>;
 
-fn sqlite(file: &str, pets: usize) -> Router {
+/// Uses one connection for reads and one for writes: SQLite has a single writer.
+fn sqlite(file: &str, pets: usize, create: fn(Connection) -> MethodRouter) -> Router {
     let open = || {
         let connection = Connection::open(file).expect("the file opens");
         connection
@@ -111,11 +117,11 @@ fn sqlite(file: &str, pets: usize) -> Router {
              ANALYZE;"
         ))
         .expect("the table is filled");
-    let store = Arc::new(Sqlite { reads: Mutex::new(open()), writes: Mutex::new(writes) });
     Router::new()
-        .route("/v1/pets", get(sqlite_list).post(sqlite_create))
+        .route("/v1/pets", get(sqlite_list))
         .route("/v1/pets/{id}", get(sqlite_get))
-        .with_state(store)
+        .with_state(Arc::new(Mutex::new(open())))
+        .route("/v1/pets", create(writes))
 }
 
 fn sqlite_pet(row: &Row<'_>) -> rusqlite::Result<Pet> {
@@ -123,12 +129,12 @@ fn sqlite_pet(row: &Row<'_>) -> rusqlite::Result<Pet> {
     Ok(Pet { id: row.get(0)?, new })
 }
 
-// Reads are served from the page cache within microseconds: handing them to another thread would cost more.
+// Reads come from the page cache and take microseconds: handing them to another thread would cost more.
 async fn sqlite_list(
-    State(store): State<Arc<Sqlite>>,
+    State(reads): State<SharedConnection>,
     Query(page): Query<Page>,
-) -> Result<Json<Vec<Pet>>, Rejected> {
-    let reads = store.reads.lock().map_err(rejected)?;
+) -> Result<Json<Vec<Pet>>, Failure> {
+    let reads = reads.lock().map_err(failure)?;
     let pets: rusqlite::Result<Vec<Pet>> = match &page.status {
         Some(status) => reads
             .prepare_cached("SELECT * FROM pets WHERE status = ?1 AND id > ?2 ORDER BY id LIMIT ?3")
@@ -139,30 +145,80 @@ async fn sqlite_list(
             .prepare_cached("SELECT * FROM pets WHERE id > ?1 ORDER BY id LIMIT ?2")
             .and_then(|mut query| query.query_map(params![page.after, page.limit], sqlite_pet)?.collect()),
     };
-    pets.map(Json).map_err(rejected)
+    pets.map(Json).map_err(failure)
 }
 
-async fn sqlite_get(State(store): State<Arc<Sqlite>>, Path(id): Path<i64>) -> Result<Json<Pet>, Rejected> {
-    let reads = store.reads.lock().map_err(rejected)?;
+async fn sqlite_get(
+    State(reads): State<SharedConnection>,
+    Path(id): Path<i64>,
+) -> Result<Json<Pet>, Failure> {
+    let reads = reads.lock().map_err(failure)?;
     let pet = reads
         .prepare_cached("SELECT * FROM pets WHERE id = ?1")
         .and_then(|mut query| query.query_row([id], sqlite_pet).optional());
-    pet.map_err(rejected)?.map(Json).ok_or((StatusCode::NOT_FOUND, "no such pet".into()))
+    pet.map_err(failure)?.map(Json).ok_or((StatusCode::NOT_FOUND, "no such pet".into()))
+}
+
+fn commit_per_request(writes: Connection) -> MethodRouter {
+    post(sqlite_create).with_state(Arc::new(Mutex::new(writes)))
 }
 
 async fn sqlite_create(
-    State(store): State<Arc<Sqlite>>,
+    State(writes): State<SharedConnection>,
     Json(new): Json<NewPet>,
-) -> Result<(StatusCode, Json<Pet>), Rejected> {
+) -> Result<(StatusCode, Json<Pet>), Failure> {
     let insert = move || {
-        let writes = store.writes.lock().map_err(rejected)?;
+        let writes = writes.lock().map_err(failure)?;
         let id = writes
-            .prepare_cached("INSERT INTO pets (name, category_id, status) VALUES (?1, ?2, ?3)")
+            .prepare_cached(INSERT)
             .and_then(|mut insert| insert.insert(params![new.name, new.category_id, new.status]))
-            .map_err(rejected)?;
+            .map_err(failure)?;
         Ok((StatusCode::CREATED, Json(Pet { id, new })))
     };
-    task::spawn_blocking(insert).await.map_err(rejected)?
+    task::spawn_blocking(insert).await.map_err(failure)?
+}
+
+/// A pet, and where its handler waits for the response.
+type Create = (NewPet, oneshot::Sender<Result<Pet, Failure>>);
+
+fn group_commit(mut writes: Connection) -> MethodRouter {
+    let (creates, mut waiting) = mpsc::channel::<Create>(GROUP_MAX);
+    thread::spawn(move || {
+        let mut group = vec![];
+        while waiting.blocking_recv_many(&mut group, GROUP_MAX) > 0 {
+            // A response is not sent if the client has disconnected.
+            match insert_all(&mut writes, &group) {
+                Ok(ids) => group.drain(..).zip(ids).for_each(|((new, response), id)| {
+                    let _ = response.send(Ok(Pet { id, new }));
+                }),
+                Err(error) => group.drain(..).for_each(|(_, response)| {
+                    let _ = response.send(Err(failure(&error)));
+                }),
+            }
+        }
+    });
+    post(sqlite_create_in_group).with_state(creates)
+}
+
+/// Inserts all pets in one transaction and returns their ids.
+fn insert_all(writes: &mut Connection, group: &[Create]) -> rusqlite::Result<Vec<i64>> {
+    let transaction = writes.transaction()?;
+    let mut insert = transaction.prepare_cached(INSERT)?;
+    let ids = group.iter().map(|(new, _)| insert.insert(params![new.name, new.category_id, new.status]));
+    let ids = ids.collect::<rusqlite::Result<_>>()?;
+    drop(insert);
+    transaction.commit()?;
+    Ok(ids)
+}
+
+async fn sqlite_create_in_group(
+    State(creates): State<mpsc::Sender<Create>>,
+    Json(new): Json<NewPet>,
+) -> Result<(StatusCode, Json<Pet>), Failure> {
+    let (response, written) = oneshot::channel();
+    creates.send((new, response)).await.map_err(failure)?;
+    let pet = written.await.map_err(failure)??;
+    Ok((StatusCode::CREATED, Json(pet)))
 }
 
 struct Postgres {
@@ -229,30 +285,26 @@ fn postgres_pet(row: &tokio_postgres::Row) -> Pet {
 async fn postgres_list(
     State(store): State<Arc<Postgres>>,
     Query(page): Query<Page>,
-) -> Result<Json<Vec<Pet>>, Rejected> {
+) -> Result<Json<Vec<Pet>>, Failure> {
     let Prepared { client, list, list_status, .. } = store.connection();
     let rows = match &page.status {
         Some(status) => client.query(list_status, &[status, &page.after, &page.limit]).await,
         None => client.query(list, &[&page.after, &page.limit]).await,
     };
-    Ok(Json(rows.map_err(rejected)?.iter().map(postgres_pet).collect()))
+    Ok(Json(rows.map_err(failure)?.iter().map(postgres_pet).collect()))
 }
 
-async fn postgres_get(
-    State(store): State<Arc<Postgres>>,
-    Path(id): Path<i64>,
-) -> Result<Json<Pet>, Rejected> {
+async fn postgres_get(State(store): State<Arc<Postgres>>, Path(id): Path<i64>) -> Result<Json<Pet>, Failure> {
     let Prepared { client, get, .. } = store.connection();
-    let row = client.query_opt(get, &[&id]).await.map_err(rejected)?;
+    let row = client.query_opt(get, &[&id]).await.map_err(failure)?;
     row.map(|row| Json(postgres_pet(&row))).ok_or((StatusCode::NOT_FOUND, "no such pet".into()))
 }
 
 async fn postgres_create(
     State(store): State<Arc<Postgres>>,
     Json(new): Json<NewPet>,
-) -> Result<(StatusCode, Json<Pet>), Rejected> {
+) -> Result<(StatusCode, Json<Pet>), Failure> {
     let Prepared { client, create, .. } = store.connection();
-    let row =
-        client.query_one(create, &[&new.name, &new.category_id, &new.status]).await.map_err(rejected)?;
+    let row = client.query_one(create, &[&new.name, &new.category_id, &new.status]).await.map_err(failure)?;
     Ok((StatusCode::CREATED, Json(Pet { id: row.get(0), new })))
 }

@@ -1,0 +1,138 @@
+//! The measured servers: each is a separate process, pinned to the servers' core.
+
+use std::{
+    env,
+    io::{BufRead as _, BufReader},
+    net::SocketAddr,
+    process::{self, Child, Command, Stdio},
+};
+
+use harness::{App, PostgresServer, packaged_program};
+use tempfile::TempDir;
+
+use crate::load::{Load, Measured, Running};
+
+pub(crate) const CEILING: &str = "plain axum (ceiling)";
+
+const SERVER_CORE: &str = "0";
+const CLIENT_CORE: &str = "1";
+/// The service is measured with a rate limit, which is never reached.
+const FLAGS: [&str; 2] = ["--rate-limit", "1000000/s"];
+
+/// All servers, the ceiling first.
+pub(crate) struct Servers {
+    pub(crate) all: Vec<Server>,
+    /// Removed after the servers have stopped.
+    _directory: TempDir,
+    _postgres: PostgresServer,
+}
+
+/// A running server.
+pub(crate) struct Server {
+    pub(crate) name: &'static str,
+    address: SocketAddr,
+    key: String,
+    process: Process,
+}
+
+enum Process {
+    Petstore(Box<App>),
+    Peer { _child: Peer },
+}
+
+/// The process of a peer. Killed when dropped.
+struct Peer(Child);
+
+impl Drop for Peer {
+    fn drop(&mut self) {
+        // A peer that has ended already has failed its measurements.
+        let _ = self.0.kill();
+        let _ = self.0.wait();
+    }
+}
+
+impl Servers {
+    /// Starts every server on a store of at least this many pets.
+    pub(crate) fn start(pets: usize) -> Self {
+        packaged_program();
+        // Processes that are started now inherit the core, PostgreSQL's included.
+        pin(SERVER_CORE);
+        let directory = tempfile::tempdir().expect("a temporary directory");
+        let file = |name| directory.path().join(name).display().to_string();
+        let mut postgres = PostgresServer::start();
+        let database = postgres.create_database();
+        let all = vec![
+            peer(CEILING, "ceiling", pets, ""),
+            petstore("petstore (sled)", "sled"),
+            petstore("petstore (SQLite)", "sqlite"),
+            peer("axum + rusqlite, commit per request", "commit-per-request", pets, &file("requests.db")),
+            peer("axum + rusqlite, group commit", "group-commit", pets, &file("groups.db")),
+            peer("axum + PostgreSQL", "postgres", pets, &postgres.url(&database)),
+        ];
+        pin(CLIENT_CORE);
+        let servers = Self { all, _directory: directory, _postgres: postgres };
+        for server in servers.petstores() {
+            while server.add_pet() < pets {
+                server.measure(&Load::fill());
+            }
+        }
+        servers
+    }
+
+    pub(crate) fn petstores(&self) -> impl Iterator<Item = &Server> {
+        self.all.iter().filter(|server| matches!(server.process, Process::Petstore(_)))
+    }
+}
+
+impl Server {
+    pub(crate) fn begin(&self, load: &Load) -> Running {
+        load.begin(self.address, &self.key)
+    }
+
+    pub(crate) fn measure(&self, load: &Load) -> Measured {
+        self.begin(load).finish()
+    }
+
+    /// Adds a pet to this petstore and returns its id.
+    pub(crate) fn add_pet(&self) -> usize {
+        let Process::Petstore(app) = &self.process else { panic!("{} is a peer", self.name) };
+        app.add("Rex").json()["id"].as_u64().and_then(|id| id.try_into().ok()).expect("an id")
+    }
+}
+
+fn petstore(name: &'static str, engine: &str) -> Server {
+    let directory = tempfile::tempdir().expect("a temporary directory");
+    let store = format!("{engine}:{}", directory.path().join("store").display());
+    let app = App::start_on(packaged_program(), &store, directory, &FLAGS);
+    Server { name, address: app.address(), key: app.key.clone(), process: Process::Petstore(Box::new(app)) }
+}
+
+fn peer(name: &'static str, kind: &str, pets: usize, store: &str) -> Server {
+    let program = env::current_exe().expect("this program has a path");
+    let mut child = Command::new(program)
+        .args(["--serve", kind, &pets.to_string(), store])
+        .stdout(Stdio::piped())
+        .spawn()
+        .expect("the peer starts");
+    let mut address = String::new();
+    let stdout = child.stdout.take().expect("its output is piped");
+    BufReader::new(stdout).read_line(&mut address).expect("the peer prints its address");
+    Server {
+        name,
+        address: address.trim().parse().expect("an address"),
+        key: "not checked".into(),
+        process: Process::Peer { _child: Peer(child) },
+    }
+}
+
+/// Binds this process, and the processes that it starts from now on, to a core.
+fn pin(core: &str) {
+    let pinned = Command::new("taskset")
+        .args(["-acp", core, &process::id().to_string()])
+        .stdout(Stdio::null())
+        .status();
+    assert!(
+        pinned.is_ok_and(|status| status.success()),
+        "the benchmark needs taskset, and a core each for the servers and for the client"
+    );
+}
