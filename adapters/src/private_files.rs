@@ -39,7 +39,6 @@ pub(crate) fn directory_of(path: &Path) -> &Path {
     path.parent().filter(|directory| !directory.as_os_str().is_empty()).unwrap_or(Path::new("."))
 }
 
-/// `path` with a suffix.
 pub(crate) fn with_suffix(path: &Path, suffix: &str) -> PathBuf {
     let mut name = path.as_os_str().to_owned();
     name.push(suffix);
@@ -228,7 +227,6 @@ struct DirectoryEntry<'a> {
     name: &'a OsStr,
 }
 
-/// User and group.
 type UserAndGroup = (u32, u32);
 
 impl<'a> DirectoryEntry<'a> {

@@ -19,7 +19,6 @@ pub struct MemoryReadModel(RwLock<Pets>);
 
 #[derive(Debug, Default)]
 struct Pets {
-    /// The full chunks.
     full: Vec<PetChunk>,
     /// The chunk that grows.
     last: PetChunk,

@@ -32,7 +32,6 @@ pub(crate) struct PendingCommit {
 pub(crate) struct CommitContext {
     /// The time on the clock of this node.
     pub(crate) now: DateTime<Utc>,
-    /// The id of the commit.
     pub(crate) id: CommitId,
     pub(crate) node: NodeId,
     /// The size of the largest record that the log accepts.

@@ -42,7 +42,6 @@ impl Recent {
         self.hashes.push_back(prefix(head_hash));
     }
 
-    /// The last commit.
     pub(crate) fn last(&self) -> LogPosition {
         LogPosition { position: self.last, hash: self.hashes.back().copied() }
     }

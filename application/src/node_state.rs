@@ -28,7 +28,6 @@ pub(crate) struct NodeState {
 /// The state that decisions need.
 #[derive(Debug, Default)]
 pub(crate) struct DecisionState {
-    /// The applied history.
     pub(crate) history: History,
     /// The pets that were added for requests with a key.
     pub(crate) idempotency: IdempotencyCache,

@@ -55,7 +55,6 @@ impl Replica {
         self.health.borrow()
     }
 
-    /// Notifies of changes of the health.
     pub(crate) fn health_changes(&self) -> watch::Receiver<Health> {
         self.health.subscribe()
     }

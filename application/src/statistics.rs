@@ -74,7 +74,6 @@ pub struct Statistics {
 }
 
 impl Statistics {
-    /// Measures an append.
     pub(crate) async fn append<T>(&self, append: impl Future<Output = T>) -> T {
         let begun = Instant::now();
         let outcome = append.await;

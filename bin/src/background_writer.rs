@@ -37,7 +37,6 @@ enum Message {
 }
 
 impl BackgroundWriter {
-    /// Starts the thread.
     pub(crate) fn start(stream: impl Write + Send + 'static) -> io::Result<Self> {
         let (queue, messages) = channel();
         let (waiting, dropped) = (Arc::<AtomicUsize>::default(), Arc::<AtomicU64>::default());

@@ -118,7 +118,6 @@ impl EngineEntry {
         ENGINES.iter().find(|engine| engine.schemes.contains(&scheme))
     }
 
-    /// The scheme of its URLs.
     pub(crate) fn scheme(&self) -> &'static str {
         self.schemes[0]
     }

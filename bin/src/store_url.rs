@@ -17,7 +17,6 @@ use clap::{
 
 use super::engines::{EngineEntry, Location};
 
-/// A parsed store URL.
 #[derive(Clone)]
 pub(crate) enum StoreUrl {
     /// A log in a storage engine.

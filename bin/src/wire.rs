@@ -66,7 +66,6 @@ fn engine_of(url: &StoreUrl) -> Result<(&'static EngineEntry, String), LogError>
 /// Access to the log of a running service.
 #[derive(Debug)]
 pub(crate) struct Access {
-    /// The API key.
     pub(crate) key: Option<String>,
     /// The certificates to trust.
     pub(crate) ca: Option<PathBuf>,
@@ -86,7 +85,6 @@ pub(crate) async fn open_source(url: &StoreUrl, access: &Access) -> Result<Sourc
     Ok(Arc::new(RemoteLog::open(service.clone(), access.ca.as_deref(), key).await?))
 }
 
-/// The options of a store.
 #[derive(Debug)]
 pub(crate) struct StoreOptions {
     pub(crate) required: DurabilityLevel,
@@ -172,7 +170,6 @@ pub(crate) struct LogRecorder {
     last: Arc<Mutex<LastUpdate>>,
 }
 
-/// The last update of the record.
 #[derive(Default)]
 struct LastUpdate {
     /// The recorded log. It is not recorded again, because the operator may have adopted another log in the meantime.

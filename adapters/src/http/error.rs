@@ -166,7 +166,6 @@ impl ApiError {
         }
     }
 
-    /// The Error body.
     pub(super) fn body(&self) -> Vec<u8> {
         let (status, code) = self.kind();
         let error = json!({ "code": code, "message": self.message(), "status": status.as_u16() });

@@ -44,7 +44,6 @@ pub(super) fn read(body: &[u8]) -> Option<Commit> {
     (text.0 == "]").then_some(Commit { position, id, previous, node, time, entries })
 }
 
-/// The rest of the text.
 struct Text<'a>(&'a str);
 
 impl<'a> Text<'a> {

@@ -13,7 +13,6 @@ use crate::{
 /// The first bytes of a manifest.
 const MANIFEST: &[u8] = br#"{"manifest""#;
 
-/// The last line of an export.
 #[derive(Serialize, Deserialize)]
 #[serde(rename_all = "lowercase")]
 enum LastLine {
@@ -65,7 +64,6 @@ impl Tally {
         self.last().map_or(self.after, |last| last.position)
     }
 
-    /// The last record.
     pub(super) fn last(&self) -> Option<&StoredRecord> {
         self.last.as_ref()
     }

@@ -102,7 +102,6 @@ pub(crate) enum ScopeArgument {
 /// The maximum lifetime of a key. A key that must be valid for longer needs no expiry.
 const LIFETIME_MAX: TimeDelta = TimeDelta::days(3_650);
 
-/// Runs the subcommand.
 pub(crate) fn run(command: KeysCommand) -> anyhow::Result<()> {
     match command {
         KeysCommand::Issue { name, scopes, expires_in, rate_limit, file } => {

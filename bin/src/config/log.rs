@@ -125,7 +125,6 @@ impl AccessArguments {
     }
 }
 
-/// Parses an interval.
 fn interval(text: &str) -> Result<Duration, String> {
     let interval = duration(text)?;
     if interval < INTERVAL_MIN { Err("the shortest interval is 100ms".into()) } else { Ok(interval) }

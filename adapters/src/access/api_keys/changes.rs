@@ -25,8 +25,8 @@ pub(super) fn log(before: &Keys, after: &Keys) {
             "API key changed"
         );
     }
-    if let Some(left_out) = changes.len().checked_sub(LINES_MAX).filter(|left_out| *left_out > 0) {
-        tracing::info!(target: "petstore::keys", omitted = left_out, "more API keys changed");
+    if let Some(suppressed) = changes.len().checked_sub(LINES_MAX).filter(|count| *count > 0) {
+        tracing::info!(target: "petstore::keys", suppressed, "more API keys changed");
     }
 }
 

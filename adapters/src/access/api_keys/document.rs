@@ -25,7 +25,6 @@ const HEADER: &str = "\
 
 ";
 
-/// An error of [`parse`].
 #[derive(Debug, PartialEq, Eq)]
 pub(super) enum ParseError {
     /// The file has a version that this petstore does not read.
@@ -64,7 +63,6 @@ struct StoredKey {
     revoked: Option<Datetime>,
 }
 
-/// Parses the file.
 pub(super) fn parse(text: &[u8]) -> Result<Vec<KeyRecord>, ParseError> {
     let version = version(text)?;
     if !(1..=KEY_FILE_VERSION).contains(&version) {

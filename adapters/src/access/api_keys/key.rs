@@ -85,7 +85,6 @@ impl KeyHash {
         KeyId(HEXLOWER.encode(&self.id_bytes()).into())
     }
 
-    /// The bytes of the id.
     pub(super) fn id_bytes(&self) -> [u8; ID_BYTES] {
         let mut id = [0; ID_BYTES];
         id.copy_from_slice(&self.0[..ID_BYTES]);

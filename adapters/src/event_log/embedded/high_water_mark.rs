@@ -81,7 +81,6 @@ impl HighWaterMark {
         self.mark
     }
 
-    /// The open file.
     pub(super) fn file(&self) -> &File {
         &self.file
     }

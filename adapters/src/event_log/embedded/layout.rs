@@ -86,7 +86,9 @@ impl Layout {
         let lock = lock.map_err(|error| self.not_writable(&error))?;
         match lock.try_lock() {
             Ok(()) => Ok(lock),
-            Err(TryLockError::WouldBlock) => Err(self.in_use()),
+            Err(TryLockError::WouldBlock) => {
+                Err(self.rejected("is in use by another process; stop that process or choose another path"))
+            }
             Err(TryLockError::Error(error)) => Err(self.not_writable(&error)),
         }
     }
@@ -96,7 +98,9 @@ impl Layout {
     pub(super) fn lock_shared(&self) -> Result<Option<File>, LogError> {
         let Ok(lock) = open_to_read(&self.lock) else { return Ok(None) };
         match lock.try_lock_shared() {
-            Err(TryLockError::WouldBlock) => Err(self.in_use()),
+            Err(TryLockError::WouldBlock) => Err(self.rejected(
+                "is in use by another process; if that is a running service, read the log through its admin listener",
+            )),
             Ok(()) | Err(TryLockError::Error(_)) => Ok(Some(lock)),
         }
     }
@@ -110,10 +114,6 @@ impl Layout {
     /// The error that the store cannot be opened, with the reason.
     pub(super) fn rejected(&self, why: &str) -> LogError {
         LogError::new(Fault::CannotOpen, format!("the store {} {why}", self.path.display()))
-    }
-
-    fn in_use(&self) -> LogError {
-        self.rejected("is in use by another process; stop that process or choose another path")
     }
 
     fn not_writable(&self, error: &io::Error) -> LogError {

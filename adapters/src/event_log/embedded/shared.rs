@@ -28,7 +28,6 @@ pub(super) fn durability_of<E: Engine>(engine: &E, layout: &Layout) -> Durabilit
     }
 }
 
-/// The shared state.
 pub(super) struct SharedEngine<E> {
     /// `None` while the log is being reopened.
     pub(super) engine: RwLock<Option<E>>,

@@ -12,7 +12,6 @@ use crate::event_log::{environment::Environment, loopback::is_loopback};
 pub(super) struct Address {
     /// `host:port` of the servers to try first. They announce the rest of the cluster.
     pub(super) servers: Vec<String>,
-    /// The name of the stream.
     pub(super) stream: String,
     pub(super) identity: Credentials,
     pub(super) tls: TlsOptions,

@@ -124,7 +124,8 @@ impl NatsConnection {
                     | ConnectErrorKind::AuthorizationViolation
                     | ConnectErrorKind::Tls => Fault::CannotOpen,
                 };
-                Err(LogError::new(fault, format!("cannot connect to {address}: {error}")))
+                let advice = "check the URL, the credentials, and that the server is running";
+                Err(LogError::new(fault, format!("cannot connect to {address}: {error}; {advice}")))
             }
             Err(_) => Err(unreachable(format!(
                 "cannot connect to {address} within {CONNECT_TIMEOUT:?}; check that it is running"

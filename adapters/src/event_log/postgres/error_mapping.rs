@@ -31,7 +31,7 @@ pub(super) fn connect_error(server: &str, error: &Error) -> LogError {
     let what_to_do = if failed_handshake(error) {
         "; name the issuer of its certificate with sslrootcert=FILE, or use sslmode=disable if the network is trusted"
     } else {
-        ""
+        "; check the URL, and that the server is running"
     };
     let detail = format!("PostgreSQL at {server} cannot be reached: {}{what_to_do}", describe(error));
     LogError::new(if may_pass(error) { Fault::Unreachable } else { Fault::CannotOpen }, detail)

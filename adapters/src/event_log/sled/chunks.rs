@@ -23,7 +23,6 @@ const HEADER_LEN: usize = MAGIC.len() + 8 + 4 + ID_LEN + 4 + CHECKSUM_LEN;
 const PAYLOAD_MAX: usize = CHUNK_MAX - HEADER_LEN;
 const KEY_LEN: usize = 8 + 4;
 
-/// The key of a chunk.
 pub(super) fn key(position: Position, chunk: u32) -> [u8; KEY_LEN] {
     let mut key = [0; KEY_LEN];
     key[..8].copy_from_slice(&position.0.to_be_bytes());
@@ -55,7 +54,6 @@ pub(super) fn find(bytes: &[u8]) -> impl Iterator<Item = usize> {
     starts.map(|(at, _)| at)
 }
 
-/// The header of a chunk.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) struct Header {
     /// The version of the log that ends with this record.

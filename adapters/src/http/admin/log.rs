@@ -55,7 +55,6 @@ const BATCH: ReadBound = ReadBound { records: 1_024, bytes: 256 * 1024 };
 const JSON_LINES: (HeaderName, HeaderValue) =
     (CONTENT_TYPE, HeaderValue::from_static("application/jsonl; charset=utf-8"));
 
-/// The query parameters.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 struct Query {
     after: Position,

@@ -10,7 +10,6 @@ const PET_BYTES: usize = 96;
 /// The capacity that a page may keep unused.
 const SPARE_MAX: usize = 1024;
 
-/// One pet.
 pub(crate) fn pet(pet: PetView<'_>) -> Vec<u8> {
     let mut out = Vec::with_capacity(PET_BYTES);
     write_pet(&mut out, pet);

@@ -67,7 +67,6 @@ impl Shared {
     }
 }
 
-/// An admitted connection.
 pub(super) struct Connection {
     pub(super) shared: Arc<Shared>,
     pub(super) peer: IpAddr,
@@ -137,7 +136,6 @@ impl Connection {
         http.await
     }
 
-    /// Responds to a request.
     async fn respond(
         self: Arc<Self>,
         request: Request<Incoming>,

@@ -359,8 +359,8 @@ element("key-form").addEventListener("submit", async (event) => {
   }
   try {
     show(await fetchMetrics(candidate));
-  } catch (refused) {
-    error.textContent = refused.status ? refused.message : "The service does not respond.";
+  } catch (failure) {
+    error.textContent = failure.status ? failure.message : "The service does not respond.";
     return element("key").focus();
   }
   key = candidate;

@@ -1,6 +1,6 @@
 "use strict";
 
-// An operation that is marked with x-hideTryItPanel has nothing to try, and two licences have no page of their own.
+// An operation that is marked with x-hideTryItPanel has nothing to try, and no single page describes two licences.
 const Corrections = () => ({
   statePlugins: {
     spec: {

@@ -5,20 +5,20 @@
 const PAGE_SIZE = 20;
 const REFRESH_EVERY_MS = 5_000;
 const RESPONSE_TIMEOUT_MS = 10_000;
-// How long to wait before the same create is sent again; the last pause repeats.
+// How long to wait before the same create is sent again; the last delay repeats.
 const RETRY_PAUSES_MS = [500, 1_000, 2_000, 5_000];
 const STORAGE_KEY = "petstore-api-key";
 
 const element = (id) => document.getElementById(id);
 const say = (text) => (element("announcement").textContent = text);
-const pause = (ms, signal) =>
+const delay = (ms, signal) =>
   new Promise((done) => {
     const timer = setTimeout(done, ms);
     signal?.addEventListener("abort", () => (clearTimeout(timer), done()), { once: true });
   });
 
 /** An error in the service's own words. The status is `null` if there was no response. */
-class Refused extends Error {
+class RequestError extends Error {
   constructor(status, message, retryAfter) {
     super(message);
     this.status = status;
@@ -42,7 +42,7 @@ async function call(path, options = {}) {
     response = await fetch(path, { ...options, headers, signal: anyOf(signals), cache: "no-store" });
     text = await response.text();
   } catch {
-    throw new Refused(null, "The service does not respond.");
+    throw new RequestError(null, "The service does not respond.");
   }
   if (response.ok || response.status === 304) return { response, text };
   let message = `The service returned status ${response.status}.`;
@@ -51,7 +51,7 @@ async function call(path, options = {}) {
   } catch {
     // Something between this page and the service, such as a proxy, sent its own error.
   }
-  throw new Refused(response.status, message, Number(response.headers.get("Retry-After")) || null);
+  throw new RequestError(response.status, message, Number(response.headers.get("Retry-After")) || null);
 }
 
 // AbortSignal.any is younger than the browsers this page should work in.
@@ -128,9 +128,9 @@ element("key-form").addEventListener("submit", async (event) => {
   }
   try {
     await signIn(candidate);
-  } catch (refused) {
+  } catch (failure) {
     key = null;
-    error.textContent = refused.message;
+    error.textContent = failure.message;
     element("key").focus();
     return;
   }
@@ -197,10 +197,10 @@ const view = {
       const link = /<([^>]*)>; rel="next"/.exec(response.headers.get("Link") ?? "");
       this.next = link && new URLSearchParams(link[1].split("?")[1]).get("after");
       this.show(parsePets(text), reason);
-    } catch (refused) {
+    } catch (failure) {
       if (question !== this.question || !key) return;
-      if (refused.status === 401) return signOut(refused.message);
-      element("list-error").textContent = `${refused.message} The list may be out of date.`;
+      if (failure.status === 401) return signOut(failure.message);
+      element("list-error").textContent = `${failure.message} The list may be out of date.`;
     }
   },
 
@@ -268,9 +268,9 @@ element("view").addEventListener("submit", async (event) => {
       field.focus();
       return;
     }
-  } catch (refused) {
-    if (refused.status === 401) return signOut(refused.message);
-    error.textContent = refused.message;
+  } catch (failure) {
+    if (failure.status === 401) return signOut(failure.message);
+    error.textContent = failure.message;
     return;
   }
   element("view").elements.status.value = view.status = "";
@@ -304,8 +304,8 @@ function newRequestKey() {
 
 const FIELDS = { name: "name", categoryId: "category", status: "status" };
 
-/** Puts each part of the service's message beside the field that it names. */
-function showRefusal(message) {
+/** Puts each part of the service's message next to the field that it names. */
+function showFailure(message) {
   let first = null;
   const general = [];
   for (const part of message ? message.split("; ") : []) {
@@ -341,13 +341,13 @@ async function create(body, requestKey, signal) {
         signal,
       });
       return parsePets(text);
-    } catch (refused) {
-      if (!refused.passes || signal.aborted) throw refused;
+    } catch (failure) {
+      if (!failure.passes || signal.aborted) throw failure;
       element("add-error").textContent =
-        `${refused.message} Trying again; the pet will be added only once (attempt ${attempts + 1}).`;
+        `${failure.message} Trying again; the pet will be added only once (attempt ${attempts + 1}).`;
       const planned = RETRY_PAUSES_MS[Math.min(attempts, RETRY_PAUSES_MS.length) - 1];
-      await pause(Math.max(planned, 1_000 * (refused.retryAfter ?? 0)), signal);
-      if (signal.aborted) throw refused;
+      await delay(Math.max(planned, 1_000 * (failure.retryAfter ?? 0)), signal);
+      if (signal.aborted) throw failure;
     }
   }
 }
@@ -369,11 +369,11 @@ element("add-form").addEventListener("submit", async (event) => {
     element("name").focus();
     say(`Added pet ${pet.id}`);
     await view.load("refresh");
-  } catch (refused) {
-    if (refused.status === 401) signOut(refused.message);
+  } catch (failure) {
+    if (failure.status === 401) signOut(failure.message);
     else if (attempt?.signal.aborted) {
-      showRefusal("The pet may or may not have been added. To find out, submit it again unchanged: it will not be added twice.");
-    } else showRefusal(refused.message);
+      showFailure("The pet may or may not have been added. To find out, submit it again unchanged: it will not be added twice.");
+    } else showFailure(failure.message);
   } finally {
     attempt = null;
     element("submit").disabled = false;
@@ -402,10 +402,10 @@ async function begin() {
     try {
       await signIn(kept);
       return view.start();
-    } catch (refused) {
+    } catch (failure) {
       key = null;
-      if (!refused.passes) forget();
-      element("key-error").textContent = refused.message;
+      if (!failure.passes) forget();
+      element("key-error").textContent = failure.message;
     }
   }
   element("sign-in").hidden = false;
