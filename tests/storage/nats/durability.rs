@@ -58,12 +58,12 @@ async fn the_operator_can_choose_the_number_of_copies() {
     assert_eq!(durability.level, DurabilityLevel::Synced);
 }
 
+const REX: &str = r#"{"name":"Rex","categoryId":7}"#;
 /// What a server said about itself no longer counts after this.
 const REPORT_AGE_MAX: Duration = Duration::from_secs(10);
 
 #[tokio::test(flavor = "multi_thread")]
 async fn a_server_that_restarts_with_less_or_unknown_durability_stops_writes() {
-    const REX: &str = r#"{"name":"Rex","categoryId":7}"#;
     let mut cluster = NatsCluster::start(3, NatsSync::Always).await;
     let url = format!("{}?monitor={}", cluster.url("PETS"), cluster.monitors());
     let required = ["--require-durability", "replicated"];
@@ -101,17 +101,29 @@ async fn a_server_that_restarts_with_less_or_unknown_durability_stops_writes() {
     }
 }
 
-/// The servers that are left have synced what they acknowledge.
 #[tokio::test(flavor = "multi_thread")]
-async fn the_loss_of_one_server_of_three_does_not_lower_the_durability() {
+async fn the_loss_of_a_replica_does_not_lower_the_durability() {
+    lose_server_of_three(|leader| (leader + 1) % 3).await;
+}
+
+/// The new leader has never heard from the old one.
+#[tokio::test(flavor = "multi_thread")]
+async fn the_loss_of_the_leader_does_not_lower_the_durability() {
+    lose_server_of_three(|leader| leader).await;
+}
+
+/// The servers that are left have synced what they acknowledge.
+async fn lose_server_of_three(choose: impl FnOnce(usize) -> usize) {
     let mut cluster = NatsCluster::start(3, NatsSync::Always).await;
     let url = format!("{}?monitor={}", cluster.url("PETS"), cluster.monitors());
     let required = ["--require-durability", "replicated"];
     let app = App::start_on(program(), &url, tempfile::tempdir().unwrap(), &required);
-    let leader = cluster.leader_of("PETS").await;
-    cluster.servers_mut()[(leader + 1) % 3].kill();
-    let killed = Instant::now();
-    while killed.elapsed() < REPORT_AGE_MAX + Duration::from_secs(2) {
+    app.add("Rex");
+    let lost = choose(cluster.leader_of("PETS").await);
+    cluster.servers_mut()[lost].kill();
+    eventually("writes resume", || (app.post(REX).status == 201).then_some(()));
+    let resumed = Instant::now();
+    while resumed.elapsed() < REPORT_AGE_MAX + Duration::from_secs(2) {
         app.add("Rex");
     }
     assert!(!app.printed().1.contains("the durability of the log has changed"), "{}", app.printed().1);

@@ -90,10 +90,12 @@ pub(super) async fn leader_info(connection: &NatsConnection, address: &Address) 
     Ok(info)
 }
 
-/// The replicas that the leader is in contact with.
+/// The replicas that the leader is in contact with. A new leader reports a contact time of zero for a replica that it
+/// has not heard from since its election, for example the leader that it replaced.
 pub(super) fn in_contact(info: &Info) -> impl Iterator<Item = &PeerInfo> {
     let replicas = info.cluster.iter().flat_map(|cluster| &cluster.replicas);
-    replicas.filter(|peer| !peer.offline && peer.active < CONTACT_MAX)
+    let heard = |peer: &PeerInfo| peer.current || !peer.active.is_zero();
+    replicas.filter(move |peer| !peer.offline && heard(peer) && peer.active < CONTACT_MAX)
 }
 
 /// Returns the head of the log, if the stream has the settings that a log needs and no message is missing.
