@@ -162,8 +162,9 @@ pub(crate) struct ServeArguments {
     /// The private key of --tls-cert (PEM). Only the user that runs the service should be able to read it.
     #[arg(long, help_heading = "TLS", env = "PETSTORE_TLS_KEY", value_name = "FILE", requires = "tls_cert")]
     pub(crate) tls_key: Option<PathBuf>,
-    /// Maximum number of open connections. At the limit, the oldest idle unauthenticated connection is closed; if there
-    /// is none, the new one gets 503. The limit on open files may allow fewer.
+    /// Maximum number of open connections. At the limit, the oldest unauthenticated connection is closed that is idle or
+    /// whose requests take longer than a second; if there is none, the new one gets 503. The limit on open files may
+    /// allow fewer.
     #[arg(long, help_heading = "Limits", env = "PETSTORE_MAX_CONNECTIONS", default_value_t = 10_000, value_name = "N",
           value_parser = clap::value_parser!(u32).range(1..))]
     pub(crate) max_connections: u32,

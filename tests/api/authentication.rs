@@ -172,27 +172,42 @@ fn a_revoked_key_stops_working_and_a_new_one_works_without_a_restart() {
 }
 
 #[test]
-fn a_key_that_is_revoked_while_the_body_arrives_adds_nothing() {
-    let app = App::start();
-    let key = app.issue_key(&["--name", "other"]);
-    wait_for_status(&app, &key, 200);
-    let body = r#"{"name":"Rex","categoryId":7}"#;
-    let mut slow = TcpStream::connect(app.address()).unwrap();
-    let head = format!(
-        "POST /v1/pets HTTP/1.1\r\nhost: x\r\nauthorization: Bearer {key}\r\ncontent-type: application/json\r\n\
-         content-length: {}\r\nconnection: close\r\n\r\n",
-        body.len()
-    );
-    slow.write_all(head.as_bytes()).unwrap();
-    let file = app.keys_file();
-    let revoked = petstore(["keys", "revoke", &key, "--keys", file.to_str().unwrap()]);
-    assert_eq!(revoked.code, Some(0), "{}", revoked.stderr);
-    wait_for_status(&app, &key, 401);
-    slow.write_all(body.as_bytes()).unwrap();
-    let mut response = Vec::new();
-    slow.read_to_end(&mut response).unwrap();
-    Response::parse(&response, false).unwrap().error(401, "unauthorized");
-    assert_eq!(app.all_pets().len(), 0);
+fn a_key_that_is_revoked_or_loses_its_scope_while_the_body_arrives_adds_nothing() {
+    for (is_revoked, reads, status, code) in
+        [(true, 401, 401, "unauthorized"), (false, 200, 403, "forbidden")]
+    {
+        let app = App::start();
+        let key = app.issue_key(&["--name", "other", "--scope", "read,write,log"]);
+        wait_for_status(&app, &key, 200);
+        let body = r#"{"name":"Rex","categoryId":7}"#;
+        let mut slow = TcpStream::connect(app.address()).unwrap();
+        let head = format!(
+            "POST /v1/pets HTTP/1.1\r\nhost: x\r\nauthorization: Bearer {key}\r\n\
+             content-type: application/json\r\ncontent-length: {}\r\nconnection: close\r\n\r\n",
+            body.len()
+        );
+        slow.write_all(head.as_bytes()).unwrap();
+        let file = app.keys_file();
+        if is_revoked {
+            let revoked = petstore(["keys", "revoke", &key, "--keys", file.to_str().unwrap()]);
+            assert_eq!(revoked.code, Some(0), "{}", revoked.stderr);
+        } else {
+            let (text, all) = (fs::read_to_string(&file).unwrap(), r#"["read", "write", "log"]"#);
+            assert_eq!(text.matches(all).count(), 1, "{text}");
+            fs::write(&file, text.replace(all, r#"["read"]"#)).unwrap();
+            eventually("the scope is gone", || {
+                let create =
+                    app.anonymous("POST", "/v1/pets").header("Authorization", &format!("Bearer {key}"));
+                (create.send().status == 403).then_some(())
+            });
+        }
+        wait_for_status(&app, &key, reads);
+        slow.write_all(body.as_bytes()).unwrap();
+        let mut response = Vec::new();
+        slow.read_to_end(&mut response).unwrap();
+        Response::parse(&response, false).unwrap().error(status, code);
+        assert_eq!(app.all_pets().len(), 0);
+    }
 }
 
 #[test]

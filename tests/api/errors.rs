@@ -3,6 +3,7 @@
 use std::{
     io::{Read as _, Write as _},
     net::TcpStream,
+    thread,
     time::Duration,
 };
 
@@ -189,6 +190,25 @@ fn connections_above_the_limit_get_503_with_retry_after() {
     let response = app.anonymous("GET", "/livez").send();
     response.error(503, "busy");
     assert!(response.header("retry-after").is_some());
+    drop(held);
+}
+
+/// Such a request lasts until its body has been drained, for five seconds.
+#[test]
+fn requests_without_a_key_hold_no_connection_slot_for_long() {
+    let app = App::start_with(&["--max-connections", "3"]);
+    let endless = "POST /v1/pets HTTP/1.1\r\nHost: a\r\nContent-Length: 100\r\n\r\n{";
+    let connect = || {
+        let mut stream = TcpStream::connect(app.address()).unwrap();
+        stream.write_all(endless.as_bytes()).unwrap();
+        let mut first = [0; 12];
+        stream.read_exact(&mut first).unwrap();
+        (&first == b"HTTP/1.1 401").then_some(stream)
+    };
+    let held: Vec<_> = (0..3).map(|_| eventually("there is a place", connect)).collect();
+    app.anonymous("GET", "/livez").send().error(503, "busy");
+    thread::sleep(Duration::from_secs(2));
+    assert_eq!(app.get("/v1/pets").status, 200, "the oldest of them was evicted");
     drop(held);
 }
 

@@ -2,7 +2,7 @@
 
 use std::{net::SocketAddr, sync::Arc, time::Duration};
 
-use adapters::access::{Authenticator, Principal, RejectedKey};
+use adapters::access::{Authenticator, Principal, RejectedKey, Scopes};
 use adapters::http::{Listener, Service, Settings, Site, serve};
 use application::{LogAccess, PetStore, ports::Fault};
 use harness::{Call, FaultyLog, LogFault, open_node, pet_named};
@@ -15,8 +15,8 @@ impl Authenticator for NoKeys {
         Err(RejectedKey::Unknown)
     }
 
-    fn check(&self, _: &application::KeyId) -> Result<(), RejectedKey> {
-        Ok(())
+    fn check(&self, _: &application::KeyId) -> Result<Scopes, RejectedKey> {
+        Ok(Scopes::READ_WRITE)
     }
 }
 

@@ -173,8 +173,8 @@ impl Authenticator for AnyKey {
         Ok(Arc::new(Principal { owner, id, name, scopes, allowance: None, usage: Arc::default() }))
     }
 
-    fn check(&self, _: &KeyId) -> Result<(), RejectedKey> {
-        Ok(())
+    fn check(&self, _: &KeyId) -> Result<Scopes, RejectedKey> {
+        Ok(Scopes::READ_WRITE)
     }
 }
 

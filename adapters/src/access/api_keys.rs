@@ -23,7 +23,7 @@ use std::{
     time::Duration,
 };
 
-use crate::access::{Allowance, Authenticator, KeyReloads, Principal, RateLimit, RejectedKey};
+use crate::access::{Allowance, Authenticator, KeyReloads, Principal, RateLimit, RejectedKey, Scopes};
 use application::{KeyId, ports::Clock};
 use chrono::{DateTime, Utc};
 use data_encoding::HEXLOWER;
@@ -246,11 +246,11 @@ impl Authenticator for ApiKeys {
         entry.accept(self.clock.now())
     }
 
-    fn check(&self, id: &KeyId) -> Result<(), RejectedKey> {
+    fn check(&self, id: &KeyId) -> Result<Scopes, RejectedKey> {
         let keys = self.keys.read();
         let id = HEXLOWER.decode(id.0.as_bytes()).ok().and_then(|id| id.try_into().ok());
         let entry = id.and_then(|id: [u8; ID_BYTES]| keys.0.get(&id)).ok_or(RejectedKey::Unknown)?;
-        entry.check(self.clock.now()).map(|_| ())
+        entry.check(self.clock.now()).map(|principal| principal.scopes)
     }
 
     fn principals(&self) -> Vec<Arc<Principal>> {

@@ -4,7 +4,7 @@ use std::sync::Arc;
 
 use application::KeyId;
 
-use super::principal::{Principal, RejectedKey};
+use super::principal::{Principal, RejectedKey, Scopes};
 
 /// Authenticates API keys.
 pub trait Authenticator: Send + Sync + 'static {
@@ -12,8 +12,9 @@ pub trait Authenticator: Send + Sync + 'static {
     /// every unknown key.
     fn authenticate(&self, key: &str) -> Result<Arc<Principal>, RejectedKey>;
 
-    /// Rejects a key that is no longer valid, by its id. Called again before a write and during long responses.
-    fn check(&self, id: &KeyId) -> Result<(), RejectedKey>;
+    /// Returns the scopes that a key has now, by its id, or rejects it if it is no longer valid. Called again before a write
+    /// and during long responses.
+    fn check(&self, id: &KeyId) -> Result<Scopes, RejectedKey>;
 
     /// The principals of all keys, for metrics.
     fn principals(&self) -> Vec<Arc<Principal>> {

@@ -96,6 +96,9 @@ impl Bench {
                 filler
             }
         };
+        eventually("the probes report the full disk before a write fails", || {
+            (self.app.anonymous("GET", "/readyz/writes").send().status == 503).then_some(())
+        });
         for _ in 0..3 {
             assert_eq!(self.create_next(), Some(503), "{way:?}: no room, no pet");
         }

@@ -185,8 +185,12 @@ impl LockedKeyFile {
         &self.target.path
     }
 
+    /// Every key. Rejects a file that other users could have changed: storing it again would protect and activate their
+    /// keys.
     pub(super) fn keys(&self) -> Result<Vec<KeyRecord>, KeyFileError> {
-        self.target.keys()
+        let records = self.target.keys()?;
+        self.target.check_protection()?;
+        Ok(records)
     }
 
     pub(super) fn store(&self, records: &[KeyRecord]) -> Result<(), KeyFileError> {

@@ -1,9 +1,9 @@
 //! Copies the files of a store, to try steps that may change them.
 
 use std::{
-    fs::{self, DirBuilder},
+    fs::{self, DirBuilder, Permissions},
     io,
-    os::unix::fs::DirBuilderExt as _,
+    os::unix::fs::{DirBuilderExt as _, PermissionsExt as _},
     path::{Path, PathBuf},
 };
 
@@ -23,7 +23,8 @@ pub struct StoreCopy {
 impl StoreCopy {
     /// Copies the store to the temporary directory.
     pub fn temporary<E: Engine>(store: &Layout) -> Result<Self, LogError> {
-        let directory = tempfile::tempdir().map(tempfile::TempDir::keep);
+        let mode = Permissions::from_mode(DIRECTORY_MODE);
+        let directory = tempfile::Builder::new().permissions(mode).tempdir().map(tempfile::TempDir::keep);
         directory.and_then(|directory| Self::make::<E>(store, directory)).map_err(|error| {
             store.rejected(&format!(
                 "cannot be copied to the temporary directory: {error}; check the path and the free space, or set TMPDIR to \

@@ -211,7 +211,10 @@ impl<E: Engine> LogThread<E> {
     fn run_maintenance(&mut self) {
         match self.state {
             ThreadState::Open => {
-                if let Err(error) = self.maintain() {
+                // The probes report a full disk before a client's request fails.
+                if let Err(error) = space::check_room(&self.store.layout.directory, 0) {
+                    self.close_if_files_missing().unwrap_or_else(|| self.stop(ThreadState::Full, error));
+                } else if let Err(error) = self.maintain() {
                     self.fail(&error, 1);
                 }
             }

@@ -68,7 +68,7 @@ pub(crate) async fn show(
     method: Method,
     uri: Uri,
 ) -> Result<Response, ApiError> {
-    require(&reader.principal, Scope::Log)?;
+    require(reader.principal.scopes, Scope::Log)?;
     let query = Query::parse(uri.query().unwrap_or_default())?;
     let head = head_beyond(&service, query.after).await?;
     let body = if method == Method::GET {
@@ -185,7 +185,7 @@ impl Sending {
     async fn next(&mut self) -> Result<Option<Bytes>, LogError> {
         let chunk = loop {
             if self.checked.elapsed() >= KEY_CHECK_INTERVAL {
-                if self.keys.check(&self.key).is_err() {
+                if !self.keys.check(&self.key).is_ok_and(|scopes| scopes.allow(Scope::Log)) {
                     self.abort("invalid_key");
                     return Ok(None);
                 }

@@ -134,7 +134,7 @@ pub(in crate::http) async fn show_with_key(
     Authenticated { principal, .. }: Authenticated,
     service: State<Arc<Service>>,
 ) -> Result<Response, ApiError> {
-    require(&principal, Scope::Metrics)?;
+    require(principal.scopes, Scope::Metrics)?;
     Ok(show(service).await)
 }
 

@@ -3,45 +3,55 @@
 use std::{error::Error, iter};
 
 use axum::{
-    body::{Bytes, HttpBody as _},
-    extract::{
-        FromRequest, Request,
-        rejection::{BytesRejection, FailedToBufferBody},
-    },
+    RequestExt as _,
+    body::{Body, HttpBody as _},
+    extract::{FromRequest, Request},
     http::{
         HeaderMap, HeaderValue,
         header::{CONTENT_ENCODING, CONTENT_TYPE},
     },
 };
+use http_body_util::{BodyExt as _, LengthLimitError};
 use tower_http::timeout::TimeoutError;
 
 use crate::http::{error::ApiError, limits::BODY_MAX, server::OutOfMemory};
 
 /// A complete body that is declared as JSON; it is not parsed yet.
-pub(crate) struct JsonBody(pub(crate) Bytes);
+pub(crate) struct JsonBody(pub(crate) Vec<u8>);
 
 impl<S: Send + Sync> FromRequest<S> for JsonBody {
     type Rejection = ApiError;
 
-    async fn from_request(request: Request, state: &S) -> Result<Self, ApiError> {
+    async fn from_request(request: Request, _: &S) -> Result<Self, ApiError> {
         check_media_type(request.headers())?;
         // Rejected before the client is asked to send the body.
         if request.body().size_hint().lower() > BODY_MAX as u64 {
             return Err(ApiError::PayloadTooLarge);
         }
-        let body = Bytes::from_request(request, state).await;
-        body.map(Self).map_err(|rejection| unreadable(&rejection))
+        let body = collect(request.into_limited_body()).await;
+        body.map(Self).map_err(|error| unreadable(&error))
     }
 }
 
-/// A body that is too large, too slow or broken.
-fn unreadable(rejection: &BytesRejection) -> ApiError {
-    if let BytesRejection::FailedToBufferBody(FailedToBufferBody::LengthLimitError(_)) = rejection {
-        return ApiError::PayloadTooLarge;
+/// Copies a body into one buffer. axum's `Bytes` extractor keeps the parts until the end, and a part keeps the buffer of the
+/// connection that it arrived in: one byte could hold 16 KiB.
+async fn collect(mut body: Body) -> Result<Vec<u8>, axum::Error> {
+    let mut collected = Vec::new();
+    while let Some(frame) = body.frame().await {
+        if let Ok(data) = frame?.into_data() {
+            collected.extend_from_slice(&data);
+        }
     }
-    if is_caused_by::<TimeoutError>(rejection) {
+    Ok(collected)
+}
+
+/// A body that is too large, too slow or broken.
+fn unreadable(error: &axum::Error) -> ApiError {
+    if is_caused_by::<LengthLimitError>(error) {
+        ApiError::PayloadTooLarge
+    } else if is_caused_by::<TimeoutError>(error) {
         ApiError::RequestTimeout
-    } else if is_caused_by::<OutOfMemory>(rejection) {
+    } else if is_caused_by::<OutOfMemory>(error) {
         ApiError::Busy("too much memory is in use by requests in flight")
     } else {
         ApiError::invalid("the body must be complete and correctly framed")
@@ -81,10 +91,10 @@ fn is_json(media_type: &str) -> bool {
 
 #[cfg(test)]
 mod tests {
-    use std::convert::Infallible;
+    use std::{convert::Infallible, pin::pin};
 
-    use axum::{body::Body, extract::DefaultBodyLimit, http::HeaderName};
-    use futures_util::stream;
+    use axum::{body::Bytes, extract::DefaultBodyLimit, http::HeaderName};
+    use futures_util::{FutureExt as _, StreamExt as _, stream};
 
     use super::*;
 
@@ -132,6 +142,17 @@ mod tests {
         for coding in ["gzip", "br", "identity, gzip", "", "deflate"] {
             assert!(!check(&[(CONTENT_TYPE, "application/json"), (CONTENT_ENCODING, coding)]), "{coding}");
         }
+    }
+
+    #[tokio::test]
+    async fn an_unfinished_body_does_not_keep_the_buffers_of_its_parts() {
+        let buffer = Bytes::from(vec![b' '; 16 * 1024]);
+        let part = stream::iter([Ok::<_, Infallible>(buffer.slice(..1))]);
+        let request = Request::builder().header(CONTENT_TYPE, "application/json");
+        let request = request.body(Body::from_stream(part.chain(stream::pending()))).unwrap();
+        let mut reading = pin!(JsonBody::from_request(request, &()));
+        assert!(reading.as_mut().now_or_never().is_none());
+        assert!(buffer.is_unique());
     }
 
     #[tokio::test]

@@ -14,7 +14,7 @@ use axum::{
 };
 
 use super::{client_address::Network, observe::RequestContext, rate_limit};
-use crate::access::{Authenticator, Balance, Principal, Scope};
+use crate::access::{Authenticator, Balance, Principal, Scope, Scopes};
 use crate::http::{
     api::log_position, error::ApiError, limits::LOG_POSITION_TIMEOUT, operations::scope_of,
     server::InFlightRequest, service::Service,
@@ -37,13 +37,16 @@ pub(crate) struct Authenticated {
 pub(crate) struct Client {
     pub(crate) store: Arc<PetStore>,
     pub(crate) principal: Arc<Principal>,
+    /// The scope that the method needs.
+    scope: Option<Scope>,
     keys: Arc<dyn Authenticator>,
 }
 
 impl Client {
-    /// Checks the key again: it may have been revoked or have expired while the body arrived.
+    /// Checks the key again: it may have been revoked, changed or have expired while the body arrived.
     pub(crate) fn check_key(&self) -> Result<(), ApiError> {
-        self.keys.check(&self.principal.id).map_err(ApiError::RejectedKey)
+        let scopes = self.keys.check(&self.principal.id).map_err(ApiError::RejectedKey)?;
+        self.scope.map_or(Ok(()), |scope| require(scopes, scope))
     }
 }
 
@@ -52,8 +55,9 @@ impl FromRequestParts<Arc<Service>> for Client {
 
     async fn from_request_parts(parts: &mut Parts, service: &Arc<Service>) -> Result<Self, ApiError> {
         let Authenticated { principal, .. } = Authenticated::from_request_parts(parts, service).await?;
-        if let Some(scope) = scope_of(&parts.method) {
-            require(&principal, scope)?;
+        let scope = scope_of(&parts.method);
+        if let Some(scope) = scope {
+            require(principal.scopes, scope)?;
         }
         let operation = RequestContext::of(parts).operation;
         if operation.deprecated {
@@ -64,7 +68,7 @@ impl FromRequestParts<Arc<Service>> for Client {
             let caught_up = store.caught_up(position, LOG_POSITION_TIMEOUT).await;
             caught_up.map_err(|_| ApiError::NotCaughtUp)?;
         }
-        Ok(Self { store, principal, keys: service.keys.clone() })
+        Ok(Self { store, principal, scope, keys: service.keys.clone() })
     }
 }
 
@@ -116,8 +120,8 @@ fn record_failure(service: &Service, error: &ApiError) {
 }
 
 /// Rejects a client whose key lacks a scope.
-pub(crate) fn require(principal: &Principal, scope: Scope) -> Result<(), ApiError> {
-    if principal.scopes.allow(scope) { Ok(()) } else { Err(ApiError::Forbidden(scope)) }
+pub(crate) fn require(scopes: Scopes, scope: Scope) -> Result<(), ApiError> {
+    if scopes.allow(scope) { Ok(()) } else { Err(ApiError::Forbidden(scope)) }
 }
 
 /// The one bearer token of a request. Two headers are ambiguous, so they are rejected.

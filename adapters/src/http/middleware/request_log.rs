@@ -108,9 +108,9 @@ fn write(exchange: &Exchange, response: &Response, took: Duration, event: &str) 
         ($level:ident) => {
             tracing::$level!(
                 target: "petstore::http",
-                request = id.to_str().unwrap_or_default(),
+                request = &*shortened(id.as_bytes()),
                 operation = context.operation.name,
-                method = %method,
+                method = &*shortened(method.as_str().as_bytes()),
                 path = &*shortened(uri.path().as_bytes()),
                 status = response.status().as_u16(),
                 code = error.map(ApiError::code),

@@ -1,5 +1,6 @@
-//! Which connections a listener admits: up to a limit in total and per client address. At the limit, the oldest idle
-//! unauthenticated connection is evicted, so idle connections cannot exhaust slots or file descriptors.
+//! Which connections a listener admits: up to a limit in total and per client address. At the limit, the oldest
+//! unauthenticated connection is evicted that is idle, or whose requests take longer than a second: clients without a key
+//! cannot exhaust slots or file descriptors.
 
 use std::{
     collections::{BTreeMap, HashMap, hash_map::Entry},
@@ -19,7 +20,7 @@ use tokio::{
 use super::{settings::Settings, timeouts::Activity};
 use crate::http::middleware::client_address::Network;
 
-/// How long to wait for the slot of an evicted connection. It is idle, so it closes at once.
+/// How long to wait for the slot of an evicted connection, which closes at once.
 const EVICTION_TIMEOUT: Duration = Duration::from_millis(100);
 
 /// The open connections of a listener.
@@ -108,16 +109,16 @@ impl Admission {
         if let Ok(permit) = self.slots.clone().try_acquire_owned() {
             return Some(permit);
         }
-        if !self.evict_oldest_idle() {
+        if !self.evict_oldest_unused() {
             return None;
         }
         time::timeout(EVICTION_TIMEOUT, self.slots.clone().acquire_owned()).await.ok()?.ok()
     }
 
-    /// Evicts the oldest idle unauthenticated connection; `false` if there is none.
-    fn evict_oldest_idle(&self) -> bool {
+    /// Evicts the oldest unauthenticated connection without a recent request; `false` if there is none.
+    fn evict_oldest_unused(&self) -> bool {
         let unauthenticated = &mut self.open.lock().unauthenticated;
-        let evicted = unauthenticated.iter().find(|(_, activity)| activity.evict_if_idle());
+        let evicted = unauthenticated.iter().find(|(_, activity)| activity.evict_if_unused());
         let evicted = evicted.map(|(id, _)| *id);
         evicted.is_some_and(|id| unauthenticated.remove(&id).is_some())
     }

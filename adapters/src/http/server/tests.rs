@@ -26,8 +26,8 @@ impl Authenticator for AnyKey {
         Ok(Arc::new(Principal { id: id.clone(), owner: id, name, scopes, allowance, usage: Arc::default() }))
     }
 
-    fn check(&self, _: &application::KeyId) -> Result<(), RejectedKey> {
-        Ok(())
+    fn check(&self, _: &application::KeyId) -> Result<Scopes, RejectedKey> {
+        Ok(Scopes::READ_WRITE)
     }
 }
 
@@ -45,9 +45,9 @@ async fn start(settings: Settings) -> Server {
     let (log, pets) = (Arc::<MemoryLog>::default(), Arc::<MemoryReadModel>::default());
     let store = PetStore::open(log, pets, Arc::new(SystemClock), Options::new(LogAccess::Exclusive)).await;
     service.open(Arc::new(store.unwrap()));
-    let (shutdown, told) = oneshot::channel();
+    let (shutdown, stop) = oneshot::channel();
     let task = tokio::spawn(serve(Listener { tcp: listener, tls: None }, service.clone(), settings, async {
-        told.await.unwrap();
+        stop.await.unwrap();
     }));
     Server { address, service, shutdown, task }
 }

@@ -59,6 +59,9 @@ const REQUEST_COST: usize = 2 * 1024;
 /// about eight.
 const UNAUTHENTICATED_MAX: usize = 12;
 
+/// How long an unauthenticated request protects its connection from eviction at the connection limit.
+const EVICTION_AGE: Duration = Duration::from_secs(1);
+
 /// How long a connection without an authenticated request may last when the service stops.
 const DRAIN_TIMEOUT: Duration = Duration::from_secs(1);
 
@@ -181,10 +184,14 @@ impl Activity {
         self.total_held.load(Relaxed) >= PRESSURE
     }
 
-    /// Ends the connection if no request is in flight.
-    pub(super) fn evict_if_idle(&self) -> bool {
+    /// Ends the connection if no request is in flight, or only unauthenticated ones that have lasted for more than
+    /// [`EVICTION_AGE`].
+    pub(super) fn evict_if_unused(&self) -> bool {
         let mut state = self.state.lock();
-        state.is_evicted |= state.in_flight.is_empty();
+        let is_used = state.in_flight.iter().any(|request| {
+            request.is_authenticated || request.begun.is_none_or(|begun| begun.elapsed() <= EVICTION_AGE)
+        });
+        state.is_evicted |= !is_used;
         if state.is_evicted {
             self.watchdog.wake();
         }

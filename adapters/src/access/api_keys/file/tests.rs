@@ -7,7 +7,7 @@ use std::{
 };
 
 use application::KeyId;
-use chrono::{SubsecRound as _, Utc};
+use chrono::{SubsecRound as _, TimeDelta, Utc};
 use tempfile::TempDir;
 
 use super::*;
@@ -15,6 +15,7 @@ use crate::access::api_keys::{
     issue::NewKey,
     key::{ApiKey, KeyHash},
     revoke::Revoked,
+    rotate::Rotation,
 };
 use crate::access::{Scope, Scopes};
 
@@ -78,9 +79,28 @@ fn only_the_owner_can_read_the_files_and_new_directories() {
 fn a_file_with_wide_permissions_is_narrowed_by_the_next_change() {
     let (_directory, file) = in_directory();
     file.issue(new_key("shop"), Utc::now()).unwrap();
-    fs::set_permissions(file.path(), fs::Permissions::from_mode(0o666)).unwrap();
+    fs::set_permissions(file.path(), fs::Permissions::from_mode(0o644)).unwrap();
     file.issue(new_key("other"), Utc::now()).unwrap();
     assert_eq!(mode(file.path()), 0o600);
+}
+
+#[test]
+fn a_file_that_others_could_have_changed_is_not_stored_again() {
+    let (_directory, file) = in_directory();
+    let id = file.issue(new_key("shop"), Utc::now()).unwrap().record.id();
+    fs::set_permissions(file.path(), fs::Permissions::from_mode(0o666)).unwrap();
+    let before = fs::read(file.path()).unwrap();
+    let rotation = Rotation { overlap: TimeDelta::zero(), expires: None };
+    let errors = [
+        file.issue(new_key("other"), Utc::now()).err(),
+        file.rotate(&id, rotation, Utc::now()).err(),
+        file.revoke(&id, Utc::now()).err(),
+    ];
+    for error in errors {
+        assert!(matches!(error, Some(KeyFileError::Unprotected { .. })), "{error:?}");
+    }
+    assert_eq!(fs::read(file.path()).unwrap(), before);
+    assert_eq!(mode(file.path()), 0o666);
 }
 
 #[test]
@@ -130,7 +150,7 @@ fn a_revoked_key_keeps_its_entry_and_its_first_time() {
     let (_directory, file) = in_directory();
     let key = file.issue(new_key("shop"), Utc::now()).unwrap().record;
     let now = Utc::now().trunc_subsecs(0);
-    let later = now + chrono::TimeDelta::hours(1);
+    let later = now + TimeDelta::hours(1);
     let revoked = KeyRecord { revoked: Some(now), ..key };
     assert_eq!(file.revoke(&revoked.id(), now).unwrap(), Revoked::Now(revoked.clone()));
     assert_eq!(file.revoke(&revoked.id(), later).unwrap(), Revoked::Before(revoked.clone()));

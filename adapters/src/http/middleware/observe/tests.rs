@@ -18,7 +18,7 @@ use serde_json::{Value, json};
 use tower::ServiceExt as _;
 
 use super::*;
-use crate::access::{Authenticator, Principal, RejectedKey, Scope};
+use crate::access::{Authenticator, Principal, RejectedKey, Scope, Scopes};
 use crate::http::{Reach, Site, admin, admin::metrics, document, operations::OPERATIONS, public};
 
 /// Knows one key, and breaks at another.
@@ -39,8 +39,8 @@ impl Authenticator for Keys {
         if key == "reads" { Ok(principal.into()) } else { Err(RejectedKey::Unknown) }
     }
 
-    fn check(&self, _: &application::KeyId) -> Result<(), RejectedKey> {
-        Ok(())
+    fn check(&self, _: &application::KeyId) -> Result<Scopes, RejectedKey> {
+        Ok(Scopes::READ_WRITE)
     }
 }
 

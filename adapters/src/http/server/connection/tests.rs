@@ -17,7 +17,7 @@ use tokio::{
 };
 
 use super::*;
-use crate::access::{Authenticator, Principal, RejectedKey};
+use crate::access::{Authenticator, Principal, RejectedKey, Scopes};
 use crate::http::{
     Service, Site, public,
     server::{admission::Admission, timeouts::Activity},
@@ -44,8 +44,8 @@ impl Authenticator for NoKeys {
         Err(RejectedKey::Unknown)
     }
 
-    fn check(&self, _: &application::KeyId) -> Result<(), RejectedKey> {
-        Ok(())
+    fn check(&self, _: &application::KeyId) -> Result<Scopes, RejectedKey> {
+        Ok(Scopes::READ_WRITE)
     }
 }
 

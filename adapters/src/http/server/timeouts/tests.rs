@@ -127,15 +127,29 @@ fn an_endless_response_lasts_while_the_client_reads_whole_chunks() {
     assert_eq!(seconds_left(&activity), 60, "idle");
 }
 
-#[test]
-fn only_an_idle_connection_is_evicted() {
+#[tokio::test(start_paused = true)]
+async fn an_idle_connection_is_evicted_and_one_whose_requests_show_no_key_within_a_second() {
     let activity = Activity::new(Arc::default());
     let request = activity.begin();
-    assert!(!activity.evict_if_idle());
-    assert_eq!(seconds_left(&activity), 200);
+    assert!(!activity.evict_if_unused());
+    assert!(deadline(&activity) > Instant::now());
     drop(request);
-    assert!(activity.evict_if_idle());
+    assert!(activity.evict_if_unused(), "idle");
     assert!(deadline(&activity) <= Instant::now());
+
+    for has_key in [false, true] {
+        let activity = Activity::new(Arc::default());
+        let request = activity.begin();
+        if has_key {
+            request.mark_authenticated();
+        }
+        request.response_began(Extent::Bounded);
+        deadline(&activity);
+        time::advance(EVICTION_AGE).await;
+        assert!(!activity.evict_if_unused(), "a slow response");
+        time::advance(Duration::from_millis(1)).await;
+        assert_eq!(activity.evict_if_unused(), !has_key);
+    }
 }
 
 #[test]
