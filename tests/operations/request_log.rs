@@ -1,5 +1,7 @@
 //! What the log says about requests, keys and the life of the service.
 
+use std::fs;
+
 use harness::{App, Call, eventually, petstore, raw};
 use serde_json::Value;
 
@@ -182,6 +184,14 @@ fn start_configuration_changes_of_keys_and_stop_are_logged() {
     assert_eq!(line(&app, "API key changed", "change", "replaced")["key"], id);
     assert_eq!(petstore(["keys", "revoke", &id, "--keys", &file]).code, Some(0));
     assert_eq!(line(&app, "API key changed", "change", "revoked")["key"], id);
+    let all = fs::read(&file).unwrap();
+    fs::write(&file, "version = 2\n").unwrap();
+    line(&app, "API key changed", "change", "removed from the file");
+    fs::write(&file, all).unwrap();
+    eventually("a key that is added to an empty file is logged", || {
+        let is_test = |line: &Value| line["key_name"] == "test" && line["change"] == "issued";
+        lines(&app, "API key changed").into_iter().find(is_test)
+    });
     assert!(!app.printed().1.contains(&key));
     assert!(app.terminate().success());
     assert_eq!((lines(&app, "stopping").len(), lines(&app, "stopped").len()), (1, 1));
