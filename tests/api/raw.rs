@@ -165,7 +165,7 @@ fn header_lines_that_other_parsers_read_differently_are_rejected() {
 #[test]
 fn a_header_that_matters_may_occur_only_once() {
     let app = App::start();
-    let answered = |line: &str| {
+    let response_to = |line: &str| {
         let length = PET.len();
         let request = format!(
             "POST /v1/pets HTTP/1.1\r\n{}{line}\r\nContent-Length: {length}\r\nConnection: close\r\n\r\n{PET}",
@@ -173,13 +173,13 @@ fn a_header_that_matters_may_occur_only_once() {
         );
         Response::parse(&raw(app.address(), request.as_bytes()), false).unwrap()
     };
-    answered("Host: b").error(400, "invalid_request");
-    answered("Host: a").error(400, "invalid_request");
-    answered(&format!("Authorization: Bearer {}", app.key)).error(401, "unauthorized");
-    answered("Content-Type: application/json").error(415, "unsupported_media_type");
-    answered("Content-Encoding: gzip").error(415, "unsupported_media_type");
-    answered("Idempotency-Key: a\r\nIdempotency-Key: a").error(400, "invalid_request");
-    answered("Log-Position: 0\r\nLog-Position: 0").error(400, "invalid_request");
+    response_to("Host: b").error(400, "invalid_request");
+    response_to("Host: a").error(400, "invalid_request");
+    response_to(&format!("Authorization: Bearer {}", app.key)).error(401, "unauthorized");
+    response_to("Content-Type: application/json").error(415, "unsupported_media_type");
+    response_to("Content-Encoding: gzip").error(415, "unsupported_media_type");
+    response_to("Idempotency-Key: a\r\nIdempotency-Key: a").error(400, "invalid_request");
+    response_to("Log-Position: 0\r\nLog-Position: 0").error(400, "invalid_request");
     assert_eq!(count(&app), 0);
 }
 

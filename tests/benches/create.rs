@@ -132,28 +132,28 @@ async fn call(address: SocketAddr, request: String, begun: Instant) -> Vec<Durat
     let mut stream = TcpStream::connect(address).await.expect("the server accepts");
     stream.set_nodelay(true).expect("TCP has no delay");
     let mut latencies = Vec::new();
-    let mut answer = [0; 2_048];
+    let mut response = [0; 2_048];
     while begun.elapsed() < ROUND {
         let sent = Instant::now();
         stream.write_all(request.as_bytes()).await.expect("the server listens");
         let mut length = 0;
         // The body is a pet, and nothing else in the response ends like one.
-        while !answer[..length].ends_with(b"\"available\"}") {
-            length += match stream.read(&mut answer[length..]).await {
+        while !response[..length].ends_with(b"\"available\"}") {
+            length += match stream.read(&mut response[length..]).await {
                 Ok(more @ 1..) => more,
-                Ok(0) | Err(_) => panic!("no pet: {}", String::from_utf8_lossy(&answer[..length])),
+                Ok(0) | Err(_) => panic!("no pet: {}", String::from_utf8_lossy(&response[..length])),
             };
         }
         latencies.push(sent.elapsed());
-        assert!(answer.starts_with(b"HTTP/1.1 201"), "a load test gets no errors");
+        assert!(response.starts_with(b"HTTP/1.1 201"), "a load test gets no errors");
     }
     latencies
 }
 
 /// How many commits there are.
 fn position(app: &App) -> u64 {
-    let answer = app.get("/v1/pets?limit=1");
-    let position = answer.header("log-position").expect("callers with a key learn it");
+    let response = app.get("/v1/pets?limit=1");
+    let position = response.header("log-position").expect("clients with a key learn it");
     position.split('-').next().and_then(|number| number.parse().ok()).expect("a position is a number")
 }
 

@@ -189,7 +189,7 @@ fn start(program: &Path, engine: &str, path: &Path, kind: Kind) -> Started {
     if let Err(ended) = app.wait_until_listening() {
         panic!("the service ended with {:?}: {}", ended.code, ended.stderr);
     }
-    while app.anonymous("GET", "/readyz").try_send().is_none_or(|answer| answer.status != 200) {
+    while app.anonymous("GET", "/readyz").try_send().is_none_or(|response| response.status != 200) {
         thread::sleep(Duration::from_millis(5));
     }
     let ready = begun.elapsed();

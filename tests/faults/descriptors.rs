@@ -83,11 +83,11 @@ fn idle_connections_neither_keep_clients_out_nor_revoked_keys_active() {
     assert_eq!(ask(&mut open, &other), "200");
 
     let _idle = IdleConnections::keep_open(app.address());
-    let answered = |key: &str| {
+    let status = |key: &str| {
         let call = app.anonymous("GET", "/v1/pets").header("Authorization", &format!("Bearer {key}"));
         call.try_send().map(|response| response.status)
     };
-    eventually("a client with a key is served", || (answered(&app.key) == Some(200)).then_some(()));
+    eventually("a client with a key is served", || (status(&app.key) == Some(200)).then_some(()));
     let revoked = petstore(["keys", "revoke", &other, "--keys", app.keys_file().to_str().unwrap()]);
     assert_eq!(revoked.code, Some(0), "{}", revoked.stderr);
     eventually("the revoked key is rejected", || (ask(&mut open, &other) == "401").then_some(()));

@@ -47,7 +47,7 @@ fn a_client_that_sends_the_position_sees_the_write_of_another_node_at_once() {
 #[test]
 fn four_nodes_that_write_at_once_lose_nothing_and_never_assign_the_same_id() {
     on_shared_engines(4, |nodes| {
-        let answered = Mutex::new(Vec::new());
+        let acknowledged = Mutex::new(Vec::new());
         thread::scope(|scope| {
             for node in nodes {
                 for _ in 0..4 {
@@ -58,7 +58,7 @@ fn four_nodes_that_write_at_once_lose_nothing_and_never_assign_the_same_id() {
                             let (position, _) =
                                 response.header("log-position").unwrap().split_once('-').unwrap();
                             let position: u64 = position.parse().unwrap();
-                            answered
+                            acknowledged
                                 .lock()
                                 .unwrap()
                                 .push((response.json()["id"].as_i64().unwrap(), position));
@@ -67,10 +67,10 @@ fn four_nodes_that_write_at_once_lose_nothing_and_never_assign_the_same_id() {
                 }
             }
         });
-        let answered = answered.into_inner().unwrap();
-        let given: BTreeSet<_> = answered.iter().map(|(id, _)| *id).collect();
+        let acknowledged = acknowledged.into_inner().unwrap();
+        let given: BTreeSet<_> = acknowledged.iter().map(|(id, _)| *id).collect();
         assert_eq!(given.len(), 160, "every id is given once");
-        let last = answered.iter().map(|(_, position)| *position).max().unwrap().to_string();
+        let last = acknowledged.iter().map(|(_, position)| *position).max().unwrap().to_string();
         for node in nodes {
             assert_eq!(node.call("GET", "/v1/pets").header("Log-Position", &last).send().status, 200);
             assert_eq!(

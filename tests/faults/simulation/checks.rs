@@ -153,12 +153,12 @@ fn reads_show_the_durable_log(truth: &Truth, operations: &Operations) -> Verdict
 }
 
 fn reads_show_what_was_acknowledged_before(truth: &Truth, operations: &Operations) -> Verdict {
-    let answered = acknowledged_under_the_last_log(truth, operations);
+    let held = acknowledged_under_the_last_log(truth, operations);
     let place = |created: &Created| truth.last().place(&created.pet);
-    let answered: Vec<_> =
-        answered.filter_map(|(create, created)| Some((create, created, place(created)?.0))).collect();
+    let held: Vec<_> =
+        held.filter_map(|(create, created)| Some((create, created, place(created)?.0))).collect();
     for read in &operations.reads {
-        for (create, created, position) in &answered {
+        for (create, created, position) in &held {
             // A create that the node acknowledged before this restart is visible after it.
             let by = if create.life == read.life { read.at } else { read.begun };
             let due = create.node == read.node && create.ended.tick < by;

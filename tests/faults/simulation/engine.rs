@@ -296,7 +296,7 @@ impl Engine {
         tokio::select! {
             biased;
             () = self.broken.notified() => None,
-            answer = call => Some(answer),
+            response = call => Some(response),
         }
     }
 

@@ -30,7 +30,7 @@ struct Pages {
 #[derive(Debug, Clone, Copy, Default)]
 pub(crate) struct Tally {
     pub(crate) creates: u64,
-    pub(crate) answered: u64,
+    pub(crate) acknowledged: u64,
     pub(crate) replayed: u64,
     pub(crate) rejected: u64,
     pub(crate) lost: u64,
@@ -92,7 +92,7 @@ impl Journal {
 impl AddAssign for Tally {
     fn add_assign(&mut self, other: Self) {
         self.creates += other.creates;
-        self.answered += other.answered;
+        self.acknowledged += other.acknowledged;
         self.replayed += other.replayed;
         self.rejected += other.rejected;
         self.lost += other.lost;
@@ -116,7 +116,7 @@ impl fmt::Display for Tally {
              ({} had landed), {} conflicts, {} closed logs, {} outages, {} unfit \
              logs, {} restarts",
             self.creates,
-            self.answered,
+            self.acknowledged,
             self.replayed,
             self.rejected,
             self.lost,

@@ -52,9 +52,9 @@ impl Link {
     /// The call, unless the process dies or the way to the engine breaks.
     async fn reach<T, E>(&self, call: impl Future<Output = Result<T, E>>, broken: E) -> Result<T, E> {
         if self.is_alive() {
-            let answer = self.engine.unless_broken(call).await;
+            let response = self.engine.unless_broken(call).await;
             if self.is_alive() {
-                return answer.unwrap_or(Err(broken));
+                return response.unwrap_or(Err(broken));
             }
         }
         future::pending().await

@@ -77,7 +77,7 @@ impl World {
         self.moment(self.journal.count(
             |tally| match outcome {
                 Outcome::Acknowledged(created) => {
-                    tally.answered += 1;
+                    tally.acknowledged += 1;
                     tally.replayed += u64::from(created.replayed);
                 }
                 Outcome::Rejected(_) => tally.rejected += 1,
@@ -105,7 +105,7 @@ async fn outcome(life: &Life, request: CreatePet, timeout: Duration) -> Outcome 
     tokio::select! {
         biased;
         () = life.killed() => Outcome::Lost,
-        answer = time::timeout(timeout, life.store.create(request)) => match answer {
+        response = time::timeout(timeout, life.store.create(request)) => match response {
             Ok(Ok(created)) => Outcome::Acknowledged(created),
             Ok(Err(error)) => Outcome::Rejected(error),
             Err(_) => Outcome::Lost,

@@ -45,9 +45,9 @@ async fn start(settings: Settings) -> Server {
     let (log, pets) = (Arc::<MemoryLog>::default(), Arc::<MemoryReadModel>::default());
     let store = PetStore::open(log, pets, Arc::new(SystemClock), Options::new(LogAccess::Exclusive)).await;
     service.open(Arc::new(store.unwrap()));
-    let (shutdown, told) = oneshot::channel();
+    let (shutdown, stop) = oneshot::channel();
     let task = tokio::spawn(serve(Listener { tcp: listener, tls: None }, service.clone(), settings, async {
-        told.await.unwrap();
+        stop.await.unwrap();
     }));
     Server { address, service, shutdown, task }
 }

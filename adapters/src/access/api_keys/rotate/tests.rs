@@ -110,10 +110,10 @@ fn a_revoked_key_is_replaced_and_stays_revoked() {
 #[test]
 fn a_key_that_does_not_exist_is_not_rotated() {
     let fixture = Fixture::new();
-    let nobody = KeyId("000000000000".into());
-    let missing = fixture.rotate(&nobody, TimeDelta::zero()).unwrap_err();
+    let unknown_id = KeyId("000000000000".into());
+    let missing = fixture.rotate(&unknown_id, TimeDelta::zero()).unwrap_err();
     assert!(matches!(missing, KeyFileError::Missing(_)));
     let key = fixture.issue(None);
-    let unknown = fixture.rotate(&nobody, TimeDelta::zero()).unwrap_err();
+    let unknown = fixture.rotate(&unknown_id, TimeDelta::zero()).unwrap_err();
     assert!(matches!(unknown, KeyFileError::UnknownKey(keys) if keys == [key]));
 }
