@@ -57,6 +57,9 @@ fn a_key_in_the_wrong_place_and_signs_that_reorder_a_line_are_not_logged() {
     let found = line(&app, "request rejected", "request", "astray");
     assert_eq!(found["path"], "/v1/pets/petstore_***", "{found}");
     assert_eq!(found["user_agent"], "shop petstore_*** \u{fffd}evil\u{fffd}31m", "{found}");
+    app.call(&app.key, "/v1/pets").header("X-Request-Id", &app.key).send().error(405, "method_not_allowed");
+    let found = line(&app, "request rejected", "method", "petstore_***");
+    assert_eq!(found["request"], "petstore_***", "{found}");
     assert!(!app.printed().1.contains(&app.key), "no key in the log");
 }
 
