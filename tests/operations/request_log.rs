@@ -1,5 +1,7 @@
 //! What the log says about requests, keys and the life of the service.
 
+use std::fs;
+
 use harness::{App, Call, eventually, petstore, raw};
 use serde_json::Value;
 
@@ -55,6 +57,9 @@ fn a_key_in_the_wrong_place_and_signs_that_reorder_a_line_are_not_logged() {
     let found = line(&app, "request rejected", "request", "astray");
     assert_eq!(found["path"], "/v1/pets/petstore_***", "{found}");
     assert_eq!(found["user_agent"], "shop petstore_*** \u{fffd}evil\u{fffd}31m", "{found}");
+    app.call(&app.key, "/v1/pets").header("X-Request-Id", &app.key).send().error(405, "method_not_allowed");
+    let found = line(&app, "request rejected", "method", "petstore_***");
+    assert_eq!(found["request"], "petstore_***", "{found}");
     assert!(!app.printed().1.contains(&app.key), "no key in the log");
 }
 
@@ -182,6 +187,14 @@ fn start_configuration_changes_of_keys_and_stop_are_logged() {
     assert_eq!(line(&app, "API key changed", "change", "replaced")["key"], id);
     assert_eq!(petstore(["keys", "revoke", &id, "--keys", &file]).code, Some(0));
     assert_eq!(line(&app, "API key changed", "change", "revoked")["key"], id);
+    let all = fs::read(&file).unwrap();
+    fs::write(&file, "version = 2\n").unwrap();
+    line(&app, "API key changed", "change", "removed from the file");
+    fs::write(&file, all).unwrap();
+    eventually("a key that is added to an empty file is logged", || {
+        let is_test = |line: &Value| line["key_name"] == "test" && line["change"] == "issued";
+        lines(&app, "API key changed").into_iter().find(is_test)
+    });
     assert!(!app.printed().1.contains(&key));
     assert!(app.terminate().success());
     assert_eq!((lines(&app, "stopping").len(), lines(&app, "stopped").len()), (1, 1));

@@ -153,7 +153,9 @@ impl ApiKeys {
         let mut loaded = self.loaded.lock();
         let outcome = self.file.read().and_then(|content| {
             if content != loaded.content {
+                let before = self.keys.read().0.clone();
                 let count = self.activate(&content)?;
+                changes::log(&before, &self.keys.read().0);
                 loaded.content = content;
                 self.reloads.fetch_add(1, Relaxed);
                 tracing::info!(target: "petstore::keys", active = count, "key file reloaded");
@@ -216,10 +218,6 @@ impl ApiKeys {
                 (record.hash.id_bytes(), Arc::new(KeyEntry::new(record, self.rate_limit, before)))
             })
             .collect();
-        // At startup, every key would count as issued.
-        if !keys.0.is_empty() {
-            changes::log(&keys.0, &by_id);
-        }
         keys.0 = by_id;
         Ok(active)
     }
