@@ -2,7 +2,8 @@
 //! commit, so that a node never goes back.
 
 use std::{
-    fs, io,
+    fs,
+    io::{self, Write as _},
     path::{Path, PathBuf},
     time::Duration,
 };
@@ -18,6 +19,8 @@ use crate::private_files::{create_directories, create_file, directory_of, lock, 
 
 /// The maximum size of a record: far more than it needs.
 const SIZE_MAX: u64 = 64 * 1024;
+/// The size of a trial write: a block, which is more than a usual record.
+const TRIAL_SIZE: usize = 4096;
 /// How long to wait for another node that updates the same record.
 const LOCK_TIMEOUT: Duration = Duration::from_secs(5);
 
@@ -48,13 +51,16 @@ impl StateRecord {
         &self.file
     }
 
-    /// Creates the directory if it is missing, and checks that the record can be updated.
+    /// Creates the directory if it is missing, and checks that the record can be updated: a full disk fails a trial
+    /// write.
     pub fn prepare(&self) -> io::Result<()> {
         create_directories(directory_of(&self.file))?;
         let _lock = self.lock()?;
         let draft = with_suffix(&self.file, ".new");
-        create_file(&draft)?;
-        fs::remove_file(draft)
+        let mut file = create_file(&draft)?;
+        let written = file.write_all(&[0; TRIAL_SIZE]).and_then(|()| file.sync_all());
+        fs::remove_file(draft)?;
+        written
     }
 
     /// Returns the recorded log, or `None` without a record.

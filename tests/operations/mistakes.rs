@@ -292,6 +292,45 @@ fn a_key_file_that_others_can_change_or_replace_is_rejected() {
 }
 
 #[test]
+fn a_state_directory_on_a_full_disk_stops_the_start() {
+    let directory = TempDir::new().unwrap();
+    let (state, store) = (directory.path().join("state"), directory.path().join("log"));
+    fs::create_dir(&state).unwrap();
+    let state = state.to_str().unwrap();
+    let store = format!("sled:{}", store.display());
+    let mut app = App::stopped_on(program(), &store, TempDir::new().unwrap(), &["--state", state]);
+    let mount = r#"mount -t tmpfs -o size=16k tmpfs "$0" && ! cat /dev/zero 2>&- > "$0/full"; exec "$@""#;
+    app.run_by(&["unshare", "--mount", "sh", "-c", mount, state].map(str::to_owned));
+    let rejected = app.try_start_again().expect_err("the record cannot be written");
+    check_rejected(&rejected, &format!("the record of the applied log cannot be written to {state}"));
+}
+
+#[test]
+fn a_target_that_already_holds_more_is_a_success() {
+    let directory = TempDir::new().unwrap();
+    let store = |name: &str| format!("sled:{}", directory.path().join(name).display());
+    let file = directory.path().join("export.jsonl");
+    let mut app = App::on(&store("longer"));
+    app.add("Rex");
+    assert!(app.terminate().success());
+    let copied = petstore(["log", "copy", "--from", &store("longer"), "--to", &store("shorter")]);
+    assert_eq!(copied.code, Some(0), "{copied:?}");
+    let exported = petstore(["log", "export", "--store", &store("longer")]);
+    fs::write(&file, exported.stdout).unwrap();
+    app.start_again();
+    app.add("Tom");
+    assert!(app.terminate().success());
+    let copied = petstore(["log", "copy", "--from", &store("shorter"), "--to", &store("longer")]);
+    let imported = petstore(["log", "import", file.to_str().unwrap(), "--store", &store("longer")]);
+    for finished in [copied, imported] {
+        assert_eq!(finished.code, Some(0), "{finished:?}");
+        let expected =
+            format!("nothing: {} already holds everything and continues to position 2\n", store("longer"));
+        assert!(finished.stdout.contains(&expected), "{finished:?}");
+    }
+}
+
+#[test]
 fn a_truncated_sqlite_file_leads_to_recover() {
     let directory = TempDir::new().unwrap();
     let path = directory.path().join("log.db");

@@ -139,7 +139,7 @@ struct Cluster {
 impl Cluster {
     fn of(nodes: [&App; 2]) -> Self {
         let directory = tempfile::tempdir().unwrap();
-        let listed = nodes.map(|app| format!("    server {};\n", app.address())).concat();
+        let listed = nodes.map(|app| format!("\tserver\t{};\n", app.address())).concat();
         let file = directory.path().join("nodes.conf");
         fs::write(&file, &listed).unwrap();
         let include = format!("include {};", file.display());

@@ -130,15 +130,39 @@ async fn a_target_with_another_history_is_left_unchanged() {
         matches!(rejected, Err(Broken { error: CopyError::AnotherHistory(Position(5)), .. })),
         "{rejected:?}"
     );
-    let longer = MemoryLog::default();
-    transfer::copy(&from, &longer, Until::Head, |_| {}).await.unwrap();
-    add(&longer, 20, 21).await;
-    let rejected = transfer::copy(&from, &longer, Until::Head, |_| {}).await;
+    let short = history(1).await;
+    let rejected = transfer::copy(&short, &other, Until::Head, |_| {}).await;
     assert!(
-        matches!(rejected, Err(Broken { error: CopyError::AnotherHistory(Position(21)), .. })),
+        matches!(rejected, Err(Broken { error: CopyError::AnotherHistory(Position(1)), .. })),
+        "{rejected:?}"
+    );
+    let rejected = transfer::import(&exported(&short).await[..], &other, |_| {}).await;
+    assert!(
+        matches!(
+            rejected,
+            Err(Broken { error: ExportError::Target(CopyError::AnotherHistory(Position(1))), .. })
+        ),
         "{rejected:?}"
     );
     assert_eq!(tally(&other).await.digest(), before);
+}
+
+#[tokio::test]
+async fn a_target_that_continues_the_history_is_left_unchanged() {
+    let from = history(20).await;
+    let longer = MemoryLog::default();
+    transfer::copy(&from, &longer, Until::Head, |_| {}).await.unwrap();
+    add(&longer, 20, 25).await;
+    let before = tally(&longer).await.digest();
+    let copied = transfer::copy(&from, &longer, Until::Head, |_| {}).await.unwrap();
+    let imported = transfer::import(&exported(&from).await[..], &longer, |_| {}).await.unwrap();
+    assert_eq!((copied.position(), imported.position()), (Position(20), Position(20)));
+    assert_eq!(tally(&longer).await.digest(), before);
+    let rejected = transfer::copy(&from, &longer, Until::Stopped, |_| {}).await;
+    let Err(Broken { error: CopyError::SourceBehind { source_head, target_head }, .. }) = rejected else {
+        panic!("{rejected:?}")
+    };
+    assert_eq!((source_head, target_head), (Position(20), Position(25)));
 }
 
 /// The records of `log`, with one byte changed in the one at `damaged`.

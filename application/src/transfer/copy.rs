@@ -61,6 +61,17 @@ pub enum CopyError {
     /// The target holds a commit that the source does not. The target is not changed.
     #[error("the target has a different history at position {0}: choose an empty log")]
     AnotherHistory(Position),
+    /// The source of a continuous copy lacks commits that the target holds. The target is not changed.
+    #[error(
+        "the source ends at position {source_head}, but the target holds commits up to position {target_head}: the \
+         source was restored to an older state or has a different history; keep the target, and check the source"
+    )]
+    SourceBehind {
+        /// The last position of the source.
+        source_head: Position,
+        /// The last position of the target.
+        target_head: Position,
+    },
     /// The target holds commits, and only an empty one can start a new history.
     #[error("the target is not empty: salvaging around gaps starts a new history, which needs an empty log")]
     NotEmpty,
@@ -91,13 +102,18 @@ impl CopyError {
             Self::Target(error) => {
                 matches!(error.fault, Fault::Unreachable | Fault::WriteFailed | Fault::Full)
             }
-            Self::AnotherHistory(_) | Self::NotEmpty | Self::TooLarge { .. } | Self::TargetInUse(_) => false,
+            Self::AnotherHistory(_)
+            | Self::SourceBehind { .. }
+            | Self::NotEmpty
+            | Self::TooLarge { .. }
+            | Self::TargetInUse(_) => false,
         }
     }
 }
 
-/// Copies `from` into `to`. Resumes where an earlier copy stopped; rejects a target whose last record is not in the source,
-/// and, before anything is copied up to the head, one that does not accept every record.
+/// Copies `from` into `to`. Resumes where an earlier copy stopped; rejects a target with a different history, and, before
+/// anything is copied up to the head, one that does not accept every record. A copy up to the head changes nothing in a
+/// target that holds the whole source, and possibly more.
 pub async fn copy(
     from: &dyn LogSource,
     to: &dyn EventLog,
@@ -158,7 +174,7 @@ async fn copy_on(
         }
         let records = copied.tally.read_next(from, ReadBound::BATCH).await?;
         if records.is_empty() && until == Until::Head {
-            return target.ends_at(copied.tally.position());
+            return target.check_holds(copied.tally.last()).await;
         }
         for record in records {
             let commit = copied.check_next(&record)?;
@@ -193,7 +209,7 @@ async fn check_sizes(from: &dyn LogSource, to: &dyn EventLog) -> Result<(), Copy
 async fn compare(from: &dyn LogSource, last: &StoredRecord) -> Result<(), CopyError> {
     let head = from.head().await?;
     if head < last.position {
-        return Err(CopyError::AnotherHistory(head.next()));
+        return Err(CopyError::SourceBehind { source_head: head, target_head: last.position });
     }
     match from.read(Position(last.position.0 - 1), ReadBound::ONE).await?.first() {
         Some(found) if found.bytes == last.bytes => Ok(()),
@@ -245,9 +261,16 @@ impl<'a> CopyTarget<'a> {
         Ok(())
     }
 
-    /// The target must hold nothing after the last record of the source.
-    pub(super) fn ends_at(&self, last: Position) -> Result<(), CopyError> {
-        if self.version.position > last { Err(CopyError::AnotherHistory(last.next())) } else { Ok(()) }
+    /// A target that is longer than the source must hold the last record of the source.
+    pub(super) async fn check_holds(&self, last: Option<&StoredRecord>) -> Result<(), CopyError> {
+        let Some(last) = last.filter(|last| last.position < self.version.position) else { return Ok(()) };
+        let before = Position(last.position.0 - 1);
+        let found = self.to.read(before, ReadBound::ONE).await.map_err(CopyError::Target)?;
+        if found.first().is_some_and(|found| found.bytes == last.bytes) {
+            Ok(())
+        } else {
+            Err(CopyError::AnotherHistory(last.position))
+        }
     }
 }
 

@@ -58,9 +58,9 @@ pub async fn export(
     }
 }
 
-/// Imports a file into `to`. Resumes an interrupted import. Rejects a target with a different history, and a file
-/// without a matching manifest. Only the end of the file shows a missing manifest, so a file that can be read twice
-/// should be [checked](check_export) first.
+/// Imports a file into `to`. Resumes an interrupted import, and changes nothing in a target that holds the whole file,
+/// and possibly more. Rejects a target with a different history, and a file without a matching manifest. Only the end of
+/// the file shows a missing manifest, so a file that can be read twice should be [checked](check_export) first.
 pub async fn import(
     file: impl BufRead,
     to: &dyn EventLog,
@@ -76,7 +76,7 @@ pub async fn import(
         Ok(())
     })
     .await?;
-    match target.ends_at(tally.position()) {
+    match target.check_holds(tally.last()).await {
         Ok(()) => Ok(tally),
         Err(error) => Err(Broken { sound: Box::new(tally), error: error.into() }),
     }

@@ -39,6 +39,7 @@ async fn import(
 ) -> anyhow::Result<()> {
     let log = wire::open_log(url).await?;
     CopyError::check_size(largest, &*log).map_err(super::with_advice)?;
+    let before = log.head().await?;
     let imported = transfer::import(lines, &*log, |position| progress.reached(position)).await;
     drop(progress);
     let imported = imported.map_err(|broken| match &broken.error {
@@ -48,7 +49,11 @@ async fn import(
             broken.sound.position()
         ),
     })?;
-    report::field("imported", url);
+    if before >= imported.position() {
+        report::nothing_new("imported", url, before, imported.position());
+    } else {
+        report::field("imported", url);
+    }
     report::tally(&imported);
     Ok(())
 }

@@ -11,6 +11,12 @@ pub(super) fn field(name: &str, value: impl Display) {
     output::print_line(format_args!("{name:<11} {value}"));
 }
 
+/// Reports that the target, which ends at `head`, already held everything up to `position`.
+pub(super) fn nothing_new(name: &str, target: impl Display, head: Position, position: Position) {
+    let more = if head > position { format!(" and continues to position {head}") } else { String::new() };
+    field(name, format!("nothing: {target} already holds everything{more}"));
+}
+
 pub(super) fn tally(tally: &Tally) {
     field("position", tally.position());
     field("events", tally.events);
