@@ -302,7 +302,7 @@ fn a_state_directory_on_a_full_disk_stops_the_start() {
     let mount = r#"mount -t tmpfs -o size=16k tmpfs "$0" && ! cat /dev/zero 2>&- > "$0/full"; exec "$@""#;
     app.run_by(&["unshare", "--mount", "sh", "-c", mount, state].map(str::to_owned));
     let rejected = app.try_start_again().expect_err("the record cannot be written");
-    check_rejected(&rejected, &format!("the record of the applied log cannot be written to {state}"));
+    check_rejected(&rejected, &format!("the state file cannot be written to {state}"));
 }
 
 #[test]
