@@ -300,7 +300,7 @@ fn a_log_that_cannot_be_read_is_reported_in_one_sentence() {
     for (address, key, words) in [
         (operators, "", "needs an API key with the scope log: name its file with --key-file"),
         (operators, "nonsense", "responded with 401: the service rejected the API key"),
-        (operators, "two words", "an API key is one word"),
+        (operators, "two words", "the API key must be a single word"),
         (
             operators,
             app.key.as_str(),
