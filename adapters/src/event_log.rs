@@ -23,7 +23,7 @@ pub struct SalvagedLog {
     /// The records that can be read.
     pub log: Arc<dyn LogSource>,
     /// The last position that the log is known to have had.
-    pub reach: Position,
+    pub last_known: Position,
     /// Whether it is known where the log ended.
     pub end_is_known: bool,
 }
@@ -31,7 +31,7 @@ pub struct SalvagedLog {
 impl SalvagedLog {
     /// Wraps a log that its engine reads up to the first damage.
     pub async fn new(log: impl LogSource) -> Result<Self, LogError> {
-        Ok(Self { reach: log.head().await?, log: Arc::new(log), end_is_known: true })
+        Ok(Self { last_known: log.head().await?, log: Arc::new(log), end_is_known: true })
     }
 }
 

@@ -296,7 +296,7 @@ fn check_alone(about: &Metadata) -> io::Result<()> {
     match about.file_type() {
         kind if kind.is_symlink() => Err(link()),
         kind if !kind.is_file() => Err(not_regular()),
-        _ if about.nlink() > 1 => Err(invalid("it has another name (a hard link): remove that name")),
+        _ if about.nlink() > 1 => Err(invalid("it has another hard link: remove that link")),
         _ => Ok(()),
     }
 }

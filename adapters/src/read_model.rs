@@ -121,7 +121,7 @@ impl Pets {
         self.first_ids.partition_point(|first| *first <= id).saturating_sub(1)
     }
 
-    /// The first location from `from` on whose pet has this status, or any.
+    /// The first location at or after `from` whose pet has this status, if one is given.
     fn next(&self, from: PetLocation, status: Option<PetStatus>) -> Option<PetLocation> {
         let PetLocation { chunk, slot } = from;
         if let Some(slot) = self.chunk(chunk).next(slot, status) {

@@ -121,7 +121,9 @@ impl ServiceClient {
     pub fn with_key(self, key: &str) -> Result<Self, ClientError> {
         let key = key.trim();
         if key.is_empty() || !key.bytes().all(|byte| byte.is_ascii_graphic()) {
-            return Err(ClientError::Unusable("an API key is one word of visible characters".into()));
+            return Err(ClientError::Unusable(
+                "the API key must be a single word of visible characters".into(),
+            ));
         }
         let key =
             HeaderValue::try_from(format!("Bearer {key}")).expect("visible characters are a header value");
@@ -215,7 +217,7 @@ fn cut_off(error: &dyn Error) -> ClientError {
 fn no_tls(error: &io::Error) -> ClientError {
     match error.get_ref().and_then(|inner| inner.downcast_ref()) {
         Some(rustls::Error::InvalidCertificate(_)) => ClientError::Unusable(format!(
-            "the certificate is not trusted: {error}; name the file of a private CA with --ca"
+            "the certificate is not trusted: {error}; pass a private CA with --ca FILE"
         )),
         Some(rustls::Error::InvalidMessage(InvalidMessage::InvalidContentType)) => {
             ClientError::Unusable("the service does not use TLS: use http:// instead of https://".into())

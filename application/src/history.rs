@@ -27,7 +27,7 @@ impl Default for History {
     }
 }
 
-/// Rejects a log that ends with this commit if a salvage has not finished it.
+/// Rejects a log whose last commit marks an unfinished salvage.
 pub(crate) fn check_complete(last: &Commit) -> Result<(), LogError> {
     if last.node != NodeId::UNFINISHED_SALVAGE {
         return Ok(());
@@ -60,7 +60,7 @@ impl History {
         }
         if commit.previous != self.head_hash {
             let detail = format!(
-                "the commit at position {position} does not follow the commits before it: it was written after different ones"
+                "the commit at position {position} does not match the hash of the commit before it: part of the log was replaced"
             );
             return Err(LogError::new(Fault::Damaged, detail));
         }

@@ -13,7 +13,7 @@ use std::{
     time::{Duration, Instant},
 };
 
-/// The maximum size of the queue, in bytes. With `--log debug` that is a burst of some thousand requests.
+/// The maximum size of the queue, in bytes. With `--log debug` that is a burst of a few thousand requests.
 const WAITING_MAX: usize = 1024 * 1024;
 
 /// The cost of a queued line besides its bytes, which also limits the number of short lines.

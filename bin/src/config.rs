@@ -116,7 +116,7 @@ pub(crate) struct ServeArguments {
     /// balancers that try the next node when they cannot connect.
     #[arg(long, help_heading = "Listening", env = "PETSTORE_LISTEN_WHEN_READY")]
     pub(crate) listen_when_ready: bool,
-    /// Address and port of the admin listener, for probes, metrics and the log [default: none]
+    /// Address and port of the admin (ops) listener, for probes, metrics and the log [default: none]
     #[arg(long, help_heading = "Listening", env = "PETSTORE_OPS_LISTEN", value_name = "ADDR", value_parser = address)]
     pub(crate) ops_listen: Option<SocketAddr>,
     #[command(flatten, next_help_heading = "Storage")]
@@ -142,8 +142,8 @@ pub(crate) struct ServeArguments {
         value_name = "FILE"
     )]
     pub(crate) keys: PathBuf,
-    /// Directory for the record of the applied log. A log without the recorded commit is rejected. Must not be on the
-    /// disk of the store. "none" runs without a record [default: the directory of the key file]
+    /// Directory of the state file, which holds the last applied commit. A log without that commit is rejected. Must not
+    /// be on the disk of the store. "none" runs without a state file [default: the directory of the key file]
     #[arg(long, help_heading = "Storage", env = "PETSTORE_STATE", value_name = "DIR")]
     pub(crate) state: Option<PathBuf>,
     /// Start even if the log is empty, older than the recorded one or a different one, and record it.
@@ -162,8 +162,8 @@ pub(crate) struct ServeArguments {
     /// The private key of --tls-cert (PEM). Only the user that runs the service should be able to read it.
     #[arg(long, help_heading = "TLS", env = "PETSTORE_TLS_KEY", value_name = "FILE", requires = "tls_cert")]
     pub(crate) tls_key: Option<PathBuf>,
-    /// Maximum number of open connections. At the limit, the oldest unauthenticated connection is closed that is idle or
-    /// whose requests take longer than a second; if there is none, the new one gets 503. The limit on open files may
+    /// Maximum number of open connections. At the limit, the oldest unauthenticated connection that is idle or has
+    /// only requests older than a second is closed; if there is none, the new one gets 503. The limit on open files may
     /// allow fewer.
     #[arg(long, help_heading = "Limits", env = "PETSTORE_MAX_CONNECTIONS", default_value_t = 10_000, value_name = "N",
           value_parser = clap::value_parser!(u32).range(1..))]

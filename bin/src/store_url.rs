@@ -125,7 +125,7 @@ impl FromStr for StoreUrl {
     fn from_str(url: &str) -> Result<Self, String> {
         let unknown = || {
             format!(
-                "this build supports {}, and for a running service https://HOST:PORT",
+                "this build accepts {}, or https://HOST:PORT of a running service",
                 EngineEntry::url_forms()
             )
         };
@@ -137,7 +137,7 @@ impl FromStr for StoreUrl {
         let place = match engine.location {
             Location::Path if rest.starts_with("file:") || rest.starts_with("//") => {
                 return Err(format!(
-                    "a path follows {scheme}:, not a URL: write {scheme}:PATH, without file: and //"
+                    "a path follows {scheme}:, not a URL: write {scheme}:PATH, without file: or //"
                 ));
             }
             Location::Path if canonical(rest) == "/" => {

@@ -159,7 +159,7 @@ fn advise(error: LogError) -> LogError {
     if error.fault != Fault::AnotherLog {
         return error;
     }
-    let advice = "restore the log, or start with --accept-new-log to adopt it as it is (ids after its end are assigned again)";
+    let advice = "restore the log, or start with --accept-new-log to adopt it as it is (ids beyond its end will be reused)";
     LogError::new(error.fault, format!("{error}: {advice}"))
 }
 
@@ -190,8 +190,8 @@ impl LogRecorder {
         let record = StateRecord::of(name, directory);
         record.prepare().map_err(|error| {
             let detail = format!(
-                "the record of the applied log cannot be written to {} ({error}): name another directory with --state, or \
-                 run without a record with --state none",
+                "the state file cannot be written to {} ({error}): name another directory with --state, or \
+                 run without one with --state none",
                 directory.display()
             );
             LogError::new(Fault::CannotOpen, detail)
@@ -203,7 +203,7 @@ impl LogRecorder {
         let Some(record) = &self.record else { return Ok(None) };
         record.read().map_err(|error| {
             let detail = format!(
-                "the record of the applied log {} cannot be used ({error}): restore it, or start with --accept-new-log to \
+                "the state file {} cannot be used ({error}): restore it, or start with --accept-new-log to \
                  adopt the log as it is",
                 record.file().display()
             );
@@ -331,6 +331,6 @@ mod tests {
         assert_eq!(open_known_log(&url, Some(known)).await.unwrap().head().await, Ok(Position(20)));
         let log = open_source(&url, &Access { key: None, ca: None }).await.unwrap();
         let salvaged = salvage(&url).await.unwrap();
-        assert_eq!(salvaged.reach, log.head().await.unwrap());
+        assert_eq!(salvaged.last_known, log.head().await.unwrap());
     }
 }

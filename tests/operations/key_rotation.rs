@@ -85,7 +85,7 @@ fn only_the_new_key_works_after_the_overlap() {
     wait_for_status(&app, &new, 200);
     let again = keys(&app, &["rotate", &app.key]);
     assert_eq!(again.code, Some(1), "{again:?}");
-    assert!(again.stderr.contains("was rotated before"), "{}", again.stderr);
+    assert!(again.stderr.contains("was already rotated"), "{}", again.stderr);
 }
 
 #[test]

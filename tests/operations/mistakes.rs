@@ -234,7 +234,7 @@ fn a_manifest_with_a_changed_field_is_rejected() {
         let rejected = petstore(["log", "import", file.to_str().unwrap(), "--store", &imported]);
         assert_eq!(rejected.code, Some(1), "{field}: {rejected:?}");
         assert_eq!(rejected.stderr.lines().count(), 1, "{field}: {}", rejected.stderr);
-        assert!(rejected.stderr.contains("line 3 of the file is a manifest that does not match"), "{field}");
+        assert!(rejected.stderr.contains("line 3 is a manifest that does not match"), "{field}");
     }
 }
 
@@ -248,7 +248,7 @@ fn a_tail_from_beyond_the_end_names_the_end() {
 
 #[test]
 fn a_store_url_that_would_lead_elsewhere_is_rejected() {
-    let not_a_url = "a path follows sqlite:, not a URL: write sqlite:PATH, without file: and //\n";
+    let not_a_url = "a path follows sqlite:, not a URL: write sqlite:PATH, without file: or //\n";
     for (store, sentence) in [
         ("sqlite:file:x.db", not_a_url),
         ("sqlite://host/path.db", not_a_url),
@@ -302,7 +302,7 @@ fn a_state_directory_on_a_full_disk_stops_the_start() {
     let mount = r#"mount -t tmpfs -o size=16k tmpfs "$0" && ! cat /dev/zero 2>&- > "$0/full"; exec "$@""#;
     app.run_by(&["unshare", "--mount", "sh", "-c", mount, state].map(str::to_owned));
     let rejected = app.try_start_again().expect_err("the record cannot be written");
-    check_rejected(&rejected, &format!("the record of the applied log cannot be written to {state}"));
+    check_rejected(&rejected, &format!("the state file cannot be written to {state}"));
 }
 
 #[test]
@@ -362,7 +362,7 @@ fn an_interrupted_export_says_that_it_is_incomplete() {
         waiting.then_some(())
     });
     let finished = interrupt(export);
-    check_rejected(&finished, "of 400 commits: the export is incomplete; start it again\n");
+    check_rejected(&finished, "of 400 commits: the export is incomplete; run it again\n");
     assert!(finished.stderr.starts_with("petstore: interrupted after "), "{}", finished.stderr);
 }
 
@@ -386,7 +386,7 @@ fn an_interrupted_import_says_how_far_it_came_and_resumes() {
     let finished = interrupt(import);
     check_rejected(
         &finished,
-        "petstore: interrupted after 2 commits: the target keeps what it has; the same command resumes from there\n",
+        "petstore: interrupted after 2 commits: the target keeps what was copied; run the same command to resume\n",
     );
     drop(input);
     let file = directory.path().join("export.jsonl");

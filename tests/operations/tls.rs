@@ -172,7 +172,7 @@ fn the_log_is_read_over_https_from_a_service_that_is_trusted() {
     let rejected = stat(&[]);
     assert_eq!(rejected.status.code(), Some(1), "{rejected:?}");
     let sentence = String::from_utf8(rejected.stderr).unwrap();
-    assert!(sentence.contains("name the file of a private CA with --ca"), "{sentence}");
+    assert!(sentence.contains("pass a private CA with --ca FILE"), "{sentence}");
 }
 
 #[test]
@@ -231,7 +231,7 @@ fn a_pair_that_does_not_fit_is_rejected_in_one_sentence() {
     fs::copy(path("server.key"), path("open.key")).unwrap();
     fs::set_permissions(path("open.key"), fs::Permissions::from_mode(0o644)).unwrap();
     for (certificate, key, reason) in [
-        ("server.pem", "another.key", "it does not fit"),
+        ("server.pem", "another.key", "it does not match"),
         ("server.pem", "open.key", "every user can read this private key; run chmod 600"),
         ("server.key", "server.key", "it must hold a chain of PEM certificates"),
         ("server.pem", "server.pem", "server.pem cannot be used"),

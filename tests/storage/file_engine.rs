@@ -48,7 +48,7 @@ async fn the_example_rejects_a_log_that_has_lost_its_end_and_salvages_the_rest()
     assert_eq!(fs::read(&path).unwrap().len(), whole.len() - 1, "a rejected log stays as it is");
 
     let salvaged = FileLog::salvage(&path).unwrap();
-    assert_eq!(salvaged.reach, Position(3));
+    assert_eq!(salvaged.last_known, Position(3));
     let read = salvaged.log.read(Position::START, application::ports::ReadBound::BATCH).await.unwrap();
     assert_eq!(read.len(), 2);
 }

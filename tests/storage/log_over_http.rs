@@ -300,13 +300,13 @@ fn a_log_that_cannot_be_read_is_reported_in_one_sentence() {
     for (address, key, words) in [
         (operators, "", "needs an API key with the scope log: name its file with --key-file"),
         (operators, "nonsense", "responded with 401: the service rejected the API key"),
-        (operators, "two words", "an API key is one word"),
+        (operators, "two words", "the API key must be a single word"),
         (
             operators,
             app.key.as_str(),
-            "responded with 403: the API key lacks the scope log; issue a key that has it",
+            "responded with 403: the API key lacks the log scope; issue a key that has it",
         ),
-        (app.address(), &key, "no log at this address; use the address of the admin listener"),
+        (app.address(), &key, "no log at this address; use the --ops-listen address"),
         (([0, 0, 0, 0], port).into(), &key, "use https, or add ?tls=off"),
         (([127, 0, 0, 1], 1).into(), &key, "cannot connect"),
     ] {

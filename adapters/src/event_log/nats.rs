@@ -144,7 +144,7 @@ impl NatsLog {
         stream::head(&info)?;
         let sync_settings = Arc::new(SyncSettings::new(&address));
         sync_settings.follow(epoch, &info).await;
-        sync_settings.check_statement()?;
+        sync_settings.check_sync_always()?;
         let mut background = JoinSet::new();
         let announcements = listen(&connection, &address, &mut background).await?;
         if sync_settings.is_monitored() {

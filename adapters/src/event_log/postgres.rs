@@ -87,7 +87,7 @@ impl LogSource for PostgresLog {
     async fn read(&self, after: Position, bound: ReadBound) -> Result<Vec<StoredRecord>, LogError> {
         let session = self.link.session().await?;
         let records = session.in_time(READ_TIMEOUT, session.read(after, bound)).await?;
-        self.link.read(&records);
+        self.link.note_read(&records);
         for (record, position) in records.iter().zip(after.0 + 1..) {
             if record.position != Position(position) {
                 let detail = format!(

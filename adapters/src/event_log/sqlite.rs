@@ -72,8 +72,8 @@ impl Engine for Sqlite {
         holds_log(&connect(&layout.path, WRITE)?, &layout.path)
     }
 
-    /// Without the index, which SQLite recreates. The files may be opened only while SQLite has the database closed:
-    /// closing a handle would release SQLite's locks.
+    /// Excludes the index (-shm), which SQLite recreates. The files may be opened only while SQLite has the database
+    /// closed: closing a handle would release SQLite's locks.
     fn files(layout: &Layout) -> io::Result<Vec<PathBuf>> {
         // SQLite does not follow symbolic links here, but changes the owner of its files to that of the database, even
         // through hard links.
@@ -175,7 +175,7 @@ impl Engine for Sqlite {
     fn salvage(layout: &Layout, _: Option<Version>) -> Result<FoundRecords, LogError> {
         let copy = StoreCopy::temporary::<Self>(layout)?;
         let salvaged = Self::new(&copy.layout, connect(&copy.layout.path, READ_ONLY)?, READ_ONLY)?;
-        // If even the last position cannot be read, the mark replaces it.
+        // If even the last position cannot be read, the high-water mark is used instead.
         let last = salvaged.last().map_or(Position::START, |last| last.position);
         Ok(FoundRecords { records: Box::new(salvaged), last, copy: Some(copy) })
     }

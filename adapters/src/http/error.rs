@@ -150,7 +150,7 @@ impl ApiError {
             Self::IdempotencyKeyReused => {
                 "this Idempotency-Key was already used for a different pet: choose a new one".into()
             }
-            Self::PreconditionFailed => "If-Match does not name the current ETag".into(),
+            Self::PreconditionFailed => "If-Match does not match the current ETag".into(),
             Self::PayloadTooLarge => format!("the body must be at most {} KiB", BODY_MAX / 1024).into(),
             Self::RateLimited(_) => {
                 "too many requests with this API key; retry after the time in Retry-After".into()
@@ -158,7 +158,7 @@ impl ApiError {
             Self::TooManyFailedKeys(..) => {
                 "too many invalid API keys from this address; retry after the time in Retry-After".into()
             }
-            Self::Internal => "the service failed unexpectedly".into(),
+            Self::Internal => "internal error: report the X-Request-Id to the operator".into(),
             Self::NotCaughtUp => {
                 "this node has not reached the requested Log-Position yet, or its log has another history"
                     .into()

@@ -106,7 +106,7 @@ pub(super) async fn run(
     }
 }
 
-/// Returns the next connection. Failures are logged and retried: they are those of one client, or pass.
+/// Returns the next connection. Skips errors of a single client; logs any other error and retries.
 async fn accept(listener: &TcpListener) -> (TcpStream, IpAddr) {
     let mut failures = 0;
     loop {

@@ -1,4 +1,4 @@
-//! A chunk of some thousand pets, in about 17 bytes each; a `Pet` with its name takes 84. Nothing in it moves when a
+//! A chunk of a few thousand pets, at about 17 bytes each; a `Pet` with its name takes 84. Nothing in it moves when a
 //! pet is added.
 
 use application::PetView;
@@ -79,7 +79,7 @@ impl PetChunk {
         (self.id(slot) == id.get()).then_some(slot)
     }
 
-    /// The first slot from `from` on whose pet has this status, or any.
+    /// The first slot at or after `from` whose pet has this status, if one is given.
     pub(super) fn next(&self, from: usize, status: Option<PetStatus>) -> Option<usize> {
         match status {
             None => (from < self.len()).then_some(from),

@@ -25,7 +25,7 @@ pub enum ExportError {
     #[error("the file cannot be read or written: {0}")]
     File(#[from] io::Error),
     /// The file is not a complete export.
-    #[error("line {line} of the file {what}")]
+    #[error("line {line} {what}")]
     NotAnExport {
         /// The line number, from 1.
         line: u64,

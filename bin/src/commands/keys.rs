@@ -18,7 +18,6 @@ use clap::{Args, Subcommand, ValueEnum};
 
 use crate::output;
 
-/// The subcommands.
 #[derive(Debug, Subcommand)]
 pub(crate) enum KeysCommand {
     /// Create a key and print it, alone, on the last line of standard output.
@@ -42,8 +41,8 @@ pub(crate) enum KeysCommand {
     },
     /// List all keys with their ids, names, scopes, times and states, but never the secrets.
     ///
-    /// The service records in a file next to the key file when each key was last used, with a delay of at
-    /// most ten seconds.
+    /// The last use of each key comes from a file next to the key file, which the service updates within ten
+    /// seconds.
     List {
         #[command(flatten)]
         file: KeyFileArgument,

@@ -48,14 +48,14 @@ pub(crate) async fn run(command: LogCommand) -> anyhow::Result<()> {
 fn after_an_interrupt(command: &LogCommand) -> &'static str {
     match command {
         LogCommand::Stat(_) | LogCommand::Verify { .. } | LogCommand::Find(_) => {
-            "nothing was changed; start it again"
+            "nothing was changed; run it again"
         }
         LogCommand::Tail { .. } => "nothing was changed",
-        LogCommand::Export(_) => "the export is incomplete; start it again",
+        LogCommand::Export(_) => "the export is incomplete; run it again",
         LogCommand::Import { .. }
         | LogCommand::Copy { .. }
         | LogCommand::Salvage { accept_gaps: false, .. } => {
-            "the target keeps what it has; the same command resumes from there"
+            "the target keeps what was copied; run the same command to resume"
         }
         LogCommand::Salvage { accept_gaps: true, .. } => {
             "the target is incomplete; start again with an empty one"

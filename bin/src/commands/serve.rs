@@ -223,7 +223,7 @@ fn share_descriptors(arguments: &ServeArguments) -> ConnectionShares {
             target: "petstore::service", connections_max = shares.clients,
             wanted = clients,
             open_files_max = limit,
-            "the limit on open files lowers --max-connections: raise it (ulimit -Hn, LimitNOFILE=)"
+            "--max-connections is lowered by the limit on open files: raise that limit (ulimit -Hn, LimitNOFILE=)"
         );
     }
     shares

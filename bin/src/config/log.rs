@@ -15,10 +15,10 @@ const INTERVAL_MIN: Duration = Duration::from_millis(100);
 pub(crate) enum LogCommand {
     /// Show the size and age of the log, and the durability that its engine promises.
     Stat(SourceArgument),
-    /// Read and check the whole log: checksums, positions, the hash chain, contradictions and the high-water mark.
+    /// Read and check the whole log: checksums, positions, the hash chain, pet ids and the high-water mark.
     /// Prints the digest and the head hash, or the first bad position and what can be salvaged.
     Verify {
-        /// Check that the log is, or continues, the history with this head hash, e.g. from the manifest of an export.
+        /// Check that the log contains the history with this head hash, e.g. from the manifest of an export.
         #[arg(long, value_name = "HASH")]
         head: Option<Digest>,
         #[command(flatten)]
@@ -67,8 +67,8 @@ pub(crate) enum LogCommand {
         accept_gaps: bool,
     },
     /// Print the last commits as lines of JSON, then new ones as they arrive, until interrupted. A sled or SQLite log
-    /// can be open in only one process, so there the command ends after the last commit; use the URL of the running
-    /// service instead.
+    /// can be open in only one process, so the command ends after its last commit; to follow it, use the URL of the
+    /// running service.
     Tail {
         /// Start after this position instead of ten commits before the end.
         #[arg(long, value_name = "POSITION", value_parser = whole_number::<u64>)]

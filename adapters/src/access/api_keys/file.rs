@@ -21,7 +21,7 @@ pub struct KeyFile {
     path: PathBuf,
 }
 
-/// An error of the key file, named by what the caller does next.
+/// An error of the key file, with what to do next.
 #[derive(Debug, Error)]
 pub enum KeyFileError {
     /// It does not exist: create it.
@@ -31,7 +31,7 @@ pub enum KeyFileError {
     #[error("the directory {path} does not exist: create it, or correct the path of the key file", path = .0.display())]
     NoDirectory(PathBuf),
     /// Its content is not valid: correct it or restore it.
-    #[error("the key file {path} cannot be used: {what}; correct it or restore a copy", path = .path.display())]
+    #[error("the key file {path} cannot be used: {what}; correct it or restore a backup", path = .path.display())]
     Broken {
         /// The file.
         path: PathBuf,
@@ -51,7 +51,7 @@ pub enum KeyFileError {
     /// Another version of petstore wrote it: use that version.
     #[error(
         "the key file {path} has version {version}, and this version of petstore reads 1 and 2: use the version that wrote \
-         it, or restore a copy", path = .path.display()
+         it, or restore a backup", path = .path.display()
     )]
     UnsupportedVersion {
         /// The file.
@@ -60,7 +60,7 @@ pub enum KeyFileError {
         version: u64,
     },
     /// Another process is changing it: try again.
-    #[error("another process holds the lock {path}: try again when it has ended", path = .0.display())]
+    #[error("another process holds the lock {path}: try again when that process has finished", path = .0.display())]
     Locked(PathBuf),
     /// A system error: check the path.
     #[error("cannot {action} {path}: {cause}; check the path, its permissions and the free space", path = .path.display())]
@@ -82,7 +82,7 @@ pub enum KeyFileError {
     #[error("no key has this id")]
     UnknownKey(Vec<KeyRecord>),
     /// The key was replaced before: rotate the key that has replaced it.
-    #[error("key {0} was rotated before: rotate {1}, the newest key of its owner")]
+    #[error("key {0} was already rotated: rotate {1}, the owner's newest key")]
     Replaced(KeyId, KeyId),
 }
 

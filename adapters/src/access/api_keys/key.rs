@@ -12,7 +12,7 @@ use thiserror::Error;
 /// A new API key in clear text. It is shown once and never stored.
 pub struct ApiKey(String);
 
-/// The SHA-256 of a key's text, by which the key is recognised but cannot be forged. Comparison takes constant time.
+/// The SHA-256 of a key's text: enough to recognise the key, but not to forge it. Comparison takes constant time.
 #[derive(Clone, Copy, Eq)]
 pub struct KeyHash([u8; 32]);
 

@@ -31,14 +31,14 @@ pub(super) fn find<E: Engine>(path: &Path) -> Result<SalvagedLog, LogError> {
     let acknowledged = HighWaterMark::read(&layout.mark).ok().flatten();
     let FoundRecords { records, last, copy } =
         panics::reading("salvaging the log", || E::salvage(&layout, acknowledged))?;
-    let reach = acknowledged.map_or(Position::START, |mark| mark.position).max(last);
+    let last_known = acknowledged.map_or(Position::START, |mark| mark.position).max(last);
     let durability = Durability {
         engine: "salvage",
         level: DurabilityLevel::Volatile,
         promise: "read-only: the intact records of a damaged store".into(),
         settings: vec![],
     };
-    let log = ReadOnlyLog::new(RecordSource { records, _copy: copy, _lock: lock }, reach, durability);
+    let log = ReadOnlyLog::new(RecordSource { records, _copy: copy, _lock: lock }, last_known, durability);
     // Without a mark, missing commits at the end cannot be detected.
-    Ok(SalvagedLog { log: Arc::new(log), reach, end_is_known: acknowledged.is_some() })
+    Ok(SalvagedLog { log: Arc::new(log), last_known, end_is_known: acknowledged.is_some() })
 }

@@ -58,7 +58,7 @@ const SHORT_CONNECTION: Duration = Duration::from_secs(2);
 /// A connection that reconnects automatically.
 pub(super) struct NatsConnection {
     pub(super) client: Client,
-    /// The number of the connection: how often it was lost before.
+    /// How many times the connection has been lost.
     epoch: watch::Receiver<u64>,
     /// When a leader last replied, or another server was tried.
     leader_seen: Mutex<Instant>,
@@ -109,7 +109,7 @@ impl NatsConnection {
             Ok(Err(error)) if failed_handshake(&error) => Err(LogError::new(
                 Fault::CannotOpen,
                 format!(
-                    "cannot connect to {address}: {error}; name the issuer of its certificate with ca=FILE, or use \
+                    "cannot connect to {address}: {error}; pass the CA of its certificate with ca=FILE, or use \
                      tls=off if the network is trusted"
                 ),
             )),
@@ -228,7 +228,7 @@ impl NatsConnection {
         }
     }
 
-    /// The number of the connection: how often it was lost before.
+    /// How many times the connection has been lost.
     pub(super) fn epoch(&self) -> u64 {
         *self.epoch.borrow()
     }
@@ -301,8 +301,8 @@ async fn options(address: &Address) -> Result<ConnectOptions, LogError> {
 }
 
 /// The client chooses the first server; after that, servers take turns. By default, the client prefers servers that
-/// never failed, and would always return to one that responds but has no leader. Discovered servers on a network are
-/// skipped if the connection need not be encrypted.
+/// never failed, and would always return to one that responds but has no leader. If the server decides on TLS, only
+/// servers on loopback are used.
 fn round_robin(mode: TlsMode) -> impl Fn(Vec<Server>, ServerInfo) -> Ready<Option<ReconnectToServer>> {
     let calls = AtomicUsize::new(0);
     move |mut servers, _| {
@@ -317,7 +317,8 @@ fn round_robin(mode: TlsMode) -> impl Fn(Vec<Server>, ServerInfo) -> Ready<Optio
     }
 }
 
-/// Attempts to connect. A server may accept connections and close them at once, for example at a limit of its account.
+/// The latest connection attempts. A server may accept connections and close them at once, for example at a limit of its
+/// account.
 #[derive(Debug, Default)]
 struct Attempts {
     connected: Option<Instant>,

@@ -26,11 +26,11 @@ pub(super) struct SyncSettings {
     monitors: Vec<String>,
     stated: bool,
     /// By server name.
-    checked: Mutex<BTreeMap<String, ServerReport>>,
+    reports: Mutex<BTreeMap<String, ServerReport>>,
     /// The number of the connection and the servers of the stream at the last poll.
-    asked_about: Mutex<Option<(u64, Vec<String>)>>,
+    last_poll: Mutex<Option<(u64, Vec<String>)>>,
     /// The last logged error of each endpoint. Locked during a poll.
-    asking: AsyncMutex<BTreeMap<String, LogOnce>>,
+    logged_errors: AsyncMutex<BTreeMap<String, LogOnce>>,
 }
 
 /// The sync setting that a server reported.
@@ -49,17 +49,23 @@ enum Verdict {
 impl SyncSettings {
     /// No setting is known until the first poll.
     pub(super) fn new(address: &Address) -> Self {
-        let (checked, asked_about, asking) = Default::default();
-        Self { monitors: address.monitors.clone(), stated: address.sync_stated, checked, asked_about, asking }
+        let (reports, last_poll, logged_errors) = Default::default();
+        Self {
+            monitors: address.monitors.clone(),
+            stated: address.sync_stated,
+            reports,
+            last_poll,
+            logged_errors,
+        }
     }
 
-    /// Rejects servers that contradict the statement of the operator.
-    pub(super) fn check_statement(&self) -> Result<(), LogError> {
-        let checked = self.checked.lock();
-        match checked.iter().find(|(_, report)| report.setting != SyncSetting::Always) {
+    /// Rejects servers that contradict sync=always in the store URL.
+    pub(super) fn check_sync_always(&self) -> Result<(), LogError> {
+        let reports = self.reports.lock();
+        match reports.iter().find(|(_, report)| report.setting != SyncSetting::Always) {
             Some((server, ServerReport { setting, .. })) if self.stated => Err(LogError::new(
                 Fault::CannotOpen,
-                format!("the store URL says sync=always, but server {server} syncs {setting}"),
+                format!("the store URL has sync=always, but {server} syncs {setting}: change one of them"),
             )),
             Some(_) | None => Ok(()),
         }
@@ -67,19 +73,19 @@ impl SyncSettings {
 
     /// Polls the servers. The last report of a server that does not respond counts until it is too old.
     pub(super) async fn refresh(&self) {
-        let mut asking = self.asking.lock().await;
-        let reports = self.ask(&mut asking).await;
-        self.checked.lock().extend(reports);
+        let mut logged_errors = self.logged_errors.lock().await;
+        let reports = self.ask(&mut logged_errors).await;
+        self.reports.lock().extend(reports);
     }
 
     /// Polls the servers if the connection or the servers of the stream have changed: one of them may have restarted.
     pub(super) async fn follow(&self, epoch: u64, info: &Info) {
         let current = Some((epoch, serving(info)));
-        if *self.asked_about.lock() == current {
+        if *self.last_poll.lock() == current {
             return;
         }
         self.refresh().await;
-        *self.asked_about.lock() = current;
+        *self.last_poll.lock() = current;
     }
 
     /// Polls all servers concurrently.
@@ -151,9 +157,9 @@ impl SyncSettings {
 
     /// Reported settings take precedence; the statement of the operator counts for servers without a report.
     fn verdict(&self, info: &Info) -> Verdict {
-        let checked = self.checked.lock();
+        let reports = self.reports.lock();
         let setting = |server: &str| {
-            let report = checked.get(server).filter(|report| report.asked.elapsed() < REPORT_AGE_MAX);
+            let report = reports.get(server).filter(|report| report.asked.elapsed() < REPORT_AGE_MAX);
             report.map(|report| &report.setting)
         };
         let serving = serving(info);
@@ -181,11 +187,11 @@ impl SyncSettings {
 
 fn buffered(replicas: usize) -> String {
     let copies = match replicas {
-        0 | 1 => "ONE server has it, and a power cut there can lose the last moments".into(),
-        2 => "it survives the end of a process, but a power cut can lose the last moments".into(),
+        0 | 1 => "ONE server has it, and a power cut there can lose the latest commits".into(),
+        2 => "it survives a process crash, but a power cut can lose the latest commits".into(),
         more => format!(
             "a majority of {more} servers has it, so losing one of them loses nothing, but a simultaneous \
-             power cut can lose the last moments"
+             power cut can lose the latest commits"
         ),
     };
     format!(

@@ -129,8 +129,8 @@ impl Link {
         }
     }
 
-    /// Remembers the last of these records if they continue the history up to the newest commit.
-    pub(super) fn read(&self, records: &[StoredRecord]) {
+    /// Remembers the last of these records if they include the newest commit, or none is known.
+    pub(super) fn note_read(&self, records: &[StoredRecord]) {
         let newest = *self.newest.lock();
         if (newest == Version::START || records.iter().any(|record| record.version() == newest))
             && let Some(last) = records.last()

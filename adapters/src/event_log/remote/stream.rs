@@ -139,7 +139,7 @@ impl RecordStream {
         Ok(Some(record))
     }
 
-    /// The end of the body. A service that stops ends an endless response after a complete line.
+    /// The end of the body. A stopping service ends a followed response after a complete line.
     fn ended(&self) -> LogError {
         let position = self.position();
         // A line without its line break means a lost connection, never a record.

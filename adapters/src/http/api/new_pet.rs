@@ -97,7 +97,7 @@ fn status(json: &str) -> Result<PetStatus, String> {
     word.unwrap_or_default().parse().map_err(|rule: UnknownPetStatus| rule.to_string())
 }
 
-/// The depth of brackets outside strings. For text that is no JSON, the parser reports the error.
+/// The depth of brackets outside strings. Invalid JSON is reported by the parser.
 fn nesting(text: &str) -> usize {
     let (mut depth, mut deepest) = (0_usize, 0);
     let (mut in_string, mut escaped) = (false, false);

@@ -68,7 +68,7 @@ pub(crate) async fn create(
         .into_response())
 }
 
-/// `GET /v1/pets/{petId}`, deprecated. Text that is no id names no pet.
+/// `GET /v1/pets/{petId}`, deprecated. Text that is not an id gets 404.
 pub(crate) async fn get(
     client: Client,
     _: NoQuery,

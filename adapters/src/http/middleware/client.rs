@@ -23,7 +23,7 @@ use crate::http::{
 /// The scheme of the `Authorization` header.
 const SCHEME: &[u8] = b"bearer";
 
-/// The owner of a valid key. As an extractor: of one that is within its rate limit.
+/// The owner of a valid key. The extractor also rejects a key over its rate limit.
 #[derive(Clone)]
 pub(crate) struct Authenticated {
     pub(crate) principal: Arc<Principal>,
@@ -43,7 +43,7 @@ pub(crate) struct Client {
 }
 
 impl Client {
-    /// Checks the key again: it may have been revoked, changed or have expired while the body arrived.
+    /// Checks the key again: it may have been revoked or changed, or have expired, while the body arrived.
     pub(crate) fn check_key(&self) -> Result<(), ApiError> {
         let scopes = self.keys.check(&self.principal.id).map_err(ApiError::RejectedKey)?;
         self.scope.map_or(Ok(()), |scope| require(scopes, scope))

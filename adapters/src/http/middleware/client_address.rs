@@ -27,7 +27,7 @@ pub struct TrustedProxy(IpNet);
 
 /// A text that is neither an address nor a range.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Error)]
-#[error("expected an IP address or a range of them, such as 10.0.0.0/8")]
+#[error("expected an IP address or range, such as 10.0.0.0/8")]
 pub struct InvalidTrustedProxy;
 
 impl Network {

@@ -24,9 +24,7 @@ pub(crate) fn check(request: &Request) -> Result<(), ApiError> {
         return Err(ApiError::invalid("Transfer-Encoding must be exactly chunked"));
     }
     if request.version() == Version::HTTP_2 && !is_authority_clear(request) {
-        return Err(ApiError::invalid(
-            ":authority must name a valid host, the same as Host if that is given",
-        ));
+        return Err(ApiError::invalid(":authority must be a valid host, and match Host if both are sent"));
     }
     let mut hosts = request.headers().get_all(HOST).iter();
     match (hosts.next(), hosts.next()) {

@@ -16,7 +16,7 @@ use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
 
 use super::timeouts::{Activity, Extent, InFlightRequest};
 
-/// Marks a response (in its extensions) that lasts as long as the client reads its chunks.
+/// Response extension: the body has no end, and lasts as long as the client keeps reading.
 #[derive(Debug, Clone, Copy)]
 pub(in crate::http) struct Endless;
 

@@ -5,8 +5,8 @@ use std::time::Duration;
 /// Limits on connections and on the time that clients may take.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Settings {
-    /// Maximum number of open connections. At the limit, the oldest idle unauthenticated connection is closed; if
-    /// there is none, the new one gets 503.
+    /// Maximum number of open connections. At the limit, the oldest unauthenticated connection without a recent
+    /// request is closed; if there is none, the new one gets 503.
     pub connections_max: usize,
     /// Maximum number of open connections per client address; further ones get 503. Does not apply to trusted
     /// proxies.
@@ -19,7 +19,7 @@ pub struct Settings {
     pub body_timeout: Duration,
     /// How long a connection may be idle.
     pub idle_timeout: Duration,
-    /// How long a client may read nothing of a response.
+    /// How long a client may stop reading a response.
     pub write_timeout: Duration,
     /// How long requests in flight may take to finish after the shutdown signal.
     pub drain: Duration,

@@ -153,7 +153,9 @@ impl CertificateAndKey {
             .expect("the provider supports the default versions")
             .with_no_client_auth()
             .with_single_cert(chain, private_key)
-            .map_err(|error| unusable(key, format!("it does not fit {}: {error}", certificate.display())))?;
+            .map_err(|error| {
+                unusable(key, format!("it does not match {}: {error}", certificate.display()))
+            })?;
         config.alpn_protocols = PROTOCOLS.map(<[u8]>::to_vec).into();
         Ok(Self { contents, config: Arc::new(config), begins, expires })
     }

@@ -20,7 +20,8 @@ pub(super) async fn run(from: &StoreUrl, to: &StoreUrl, accept_gaps: bool) -> an
     }
     let remains = wire::salvage(from).await?;
     if accept_gaps {
-        let found = transfer::read_around_gaps::<LogError>(&*remains.log, remains.reach, async |_| Ok(()));
+        let found =
+            transfer::read_around_gaps::<LogError>(&*remains.log, remains.last_known, async |_| Ok(()));
         if !found.await?.is_empty() {
             return salvage_around_gaps(&remains, from, to).await;
         }
@@ -54,9 +55,9 @@ pub(super) async fn run(from: &StoreUrl, to: &StoreUrl, accept_gaps: bool) -> an
 /// Adds every readable commit to an empty log.
 async fn salvage_around_gaps(remains: &SalvagedLog, from: &StoreUrl, to: &StoreUrl) -> anyhow::Result<()> {
     let target = wire::open_log(to).await?;
-    let progress = ProgressDisplay::up_to(remains.reach);
+    let progress = ProgressDisplay::up_to(remains.last_known);
     let reached = |position| progress.reached(position);
-    let salvaged = transfer::salvage_around_gaps(&*remains.log, remains.reach, &*target, reached).await;
+    let salvaged = transfer::salvage_around_gaps(&*remains.log, remains.last_known, &*target, reached).await;
     drop(progress);
     let (gaps, tally) = salvaged.map_err(super::with_advice)?;
     report::field("salvaged", format!("{to}, from {from}, in a new history"));
@@ -75,7 +76,7 @@ pub(super) async fn survey(remains: &SalvagedLog, first_bad: Option<Position>) {
         Err(Broken { sound, .. }) => *sound,
     };
     let beyond = sound.position().next();
-    if let Some(first_bad) = first_bad.or((beyond <= remains.reach).then_some(beyond)) {
+    if let Some(first_bad) = first_bad.or((beyond <= remains.last_known).then_some(beyond)) {
         report::field("first bad", first_bad);
     }
     report::field("salvageable", "with petstore log salvage:");
@@ -89,14 +90,14 @@ async fn report_intact_part(sound: &Tally, remains: &SalvagedLog) {
         report::field("unreadable", "nothing");
     } else {
         report::field("unreadable", report::ranges(&missing));
-        let left_out = between(&missing, sound.position().next(), remains.reach);
+        let left_out = between(&missing, sound.position().next(), remains.last_known);
         if !left_out.is_empty() {
             let what_to_do = "intact, but after a gap; --accept-gaps salvages them, in a new history";
             report::field("left out", format!("{}: {what_to_do}", report::ranges(&left_out)));
         }
     }
     if !remains.end_is_known {
-        let last = remains.reach;
+        let last = remains.last_known;
         report::field(
             "unknown",
             format!("whether there were commits after {last}, because the high-water mark is lost"),
@@ -107,11 +108,11 @@ async fn report_intact_part(sound: &Tally, remains: &SalvagedLog) {
 /// The positions that cannot be read or are not valid.
 async fn missing(sound: &Tally, remains: &SalvagedLog) -> Vec<(Position, Position)> {
     let first_bad = sound.position().next();
-    let read = transfer::read_around_gaps::<LogError>(&*remains.log, remains.reach, async |_| Ok(()));
+    let read = transfer::read_around_gaps::<LogError>(&*remains.log, remains.last_known, async |_| Ok(()));
     // After a record of a newer format, the rest counts as unreadable.
-    let mut missing = read.await.unwrap_or_else(|_| vec![(first_bad, remains.reach)]);
+    let mut missing = read.await.unwrap_or_else(|_| vec![(first_bad, remains.last_known)]);
     let found = !missing.iter().any(|(first, last)| (*first..=*last).contains(&first_bad));
-    if first_bad <= remains.reach && found {
+    if first_bad <= remains.last_known && found {
         missing.insert(0, (first_bad, first_bad));
     }
     missing

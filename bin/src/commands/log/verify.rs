@@ -55,8 +55,8 @@ fn report_head(head: Option<Digest>, known: Option<Position>) -> anyhow::Result<
             Ok(())
         }
         (Some(head), None) => bail!(
-            "the log is consistent, but no position in it has the head hash {head}: it was rewritten, or it is another \
-             log or an older state of it"
+            "the log is consistent, but no position in it has the head hash {head}: it was rewritten or rolled \
+             back, or is a different log"
         ),
     }
 }
