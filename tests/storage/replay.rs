@@ -78,5 +78,5 @@ async fn a_record_that_was_replaced_by_a_sound_one_breaks_the_chain() {
         }
     });
     let rejected = open(log.await).await.err().expect("a broken chain is rejected");
-    assert!(rejected.detail.contains("position 2345 does not follow"), "{rejected}");
+    assert!(rejected.detail.contains("position 2345 does not match the hash"), "{rejected}");
 }
