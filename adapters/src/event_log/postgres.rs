@@ -21,6 +21,7 @@ use application::ports::{
     Version,
 };
 use async_trait::async_trait;
+use futures_util::future::BoxFuture;
 use tokio::time::{self, Instant};
 
 use super::{IfMissing, check_size, environment};
@@ -48,20 +49,19 @@ impl PostgresLog {
     ///
     /// The password may also come from `PGPASSWORD`, or from the password file named by `passfile` or `PGPASSFILE`.
     /// [`Fault::Unreachable`] may be temporary: retry.
-    pub async fn open(url: &str) -> Result<Self, LogError> {
-        Self::connect(url, IfMissing::Create).await
+    pub fn open(url: &str) -> BoxFuture<'_, Result<Self, LogError>> {
+        Box::pin(Self::connect(url, IfMissing::Create, None))
     }
 
     /// Opens an existing log, without creating tables.
-    pub async fn open_existing(url: &str) -> Result<Self, LogError> {
-        Self::connect(url, IfMissing::Fail).await
+    pub fn open_existing(url: &str) -> BoxFuture<'_, Result<Self, LogError>> {
+        Box::pin(Self::connect(url, IfMissing::Fail, None))
     }
 
     /// Opens an existing log on a server that holds this commit. If no server holds it, and one of them does not
     /// respond, the error is [`Fault::Unreachable`].
-    pub async fn open_holding(url: &str, newest: Version) -> Result<Self, LogError> {
-        let settings = ConnectionSettings::parse(url, &environment::of_this_process)?;
-        Ok(Self { link: Link::open(settings, IfMissing::Fail, Some(newest)).await? })
+    pub fn open_holding(url: &str, newest: Version) -> BoxFuture<'_, Result<Self, LogError>> {
+        Box::pin(Self::connect(url, IfMissing::Fail, Some(newest)))
     }
 
     /// The name of the log that a URL selects: its database and schema. `None` if the URL names no server.
@@ -76,9 +76,9 @@ impl PostgresLog {
         ConnectionSettings::parse(url, &|_| None).map(drop)
     }
 
-    async fn connect(url: &str, if_missing: IfMissing) -> Result<Self, LogError> {
+    async fn connect(url: &str, if_missing: IfMissing, newest: Option<Version>) -> Result<Self, LogError> {
         let settings = ConnectionSettings::parse(url, &environment::of_this_process)?;
-        Ok(Self { link: Link::open(settings, if_missing, None).await? })
+        Ok(Self { link: Link::open(settings, if_missing, newest).await? })
     }
 }
 

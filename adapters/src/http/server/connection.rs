@@ -12,11 +12,9 @@ use hyper_util::{
     rt::{TokioExecutor, TokioIo},
     server::conn::auto,
 };
-use tokio::{
-    io::{AsyncRead, AsyncWrite},
-    net::TcpStream,
-    sync::watch,
-};
+use tokio::{net::TcpStream, sync::watch};
+use tokio_rustls::server::TlsStream;
+use tokio_util::either::Either;
 use tower::ServiceExt as _;
 
 use super::{
@@ -82,15 +80,17 @@ impl Connection {
         mut draining: watch::Receiver<bool>,
     ) {
         let connection = Arc::new(self);
-        let Some(tls) = tls else { return connection.watch(connection.serve(stream, draining)).await };
-        let serve_tls = async {
-            let stream = tokio::select! {
-                stream = tls.accept(stream) => stream?,
-                _ = draining.wait_for(|draining| *draining) => return Ok(()),
+        let serve = async {
+            let stream = match tls {
+                None => Either::Left(stream),
+                Some(tls) => tokio::select! {
+                    stream = tls.accept(stream) => Either::Right(Box::new(stream?)),
+                    _ = draining.wait_for(|draining| *draining) => return Ok(()),
+                },
             };
             connection.serve(stream, draining).await
         };
-        connection.watch(serve_tls).await;
+        connection.watch(serve).await;
     }
 
     /// Runs `serve` until it ends, the client is too slow, or the connection is evicted.
@@ -109,14 +109,11 @@ impl Connection {
         tracing::debug!(target: "petstore::http", client = %self.peer, %reason, "connection closed");
     }
 
-    async fn serve<S>(
+    async fn serve(
         self: &Arc<Self>,
-        stream: S,
+        stream: Either<TcpStream, Box<TlsStream<TcpStream>>>,
         mut draining: watch::Receiver<bool>,
-    ) -> Result<(), CloseReason>
-    where
-        S: AsyncRead + AsyncWrite + Unpin + Send + 'static,
-    {
+    ) -> Result<(), CloseReason> {
         let stream = InstrumentedStream { stream, activity: self.slot.activity.clone() };
         let connection = self.clone();
         let service = service_fn(move |request| {
