@@ -125,7 +125,7 @@ impl Row {
                 latencies
             });
         }
-        let mut latencies: Vec<_> = clients.join_all().await.concat();
+        let mut latencies: Vec<Duration> = clients.join_all().await.concat();
         let elapsed = begun.elapsed();
         latencies.sort_unstable();
         let (appends, conflicts) = (
@@ -134,7 +134,7 @@ impl Row {
         );
         self.rates.push(ratio(latencies.len() as u64, 1) / elapsed.as_secs_f64());
         self.conflicts.push(ratio(conflicts, appends));
-        let percentile = |percent| latencies[latencies.len() * percent / 100].as_secs_f64() * 1e3;
+        let percentile = |percent: usize| latencies[latencies.len() * percent / 100].as_secs_f64() * 1e3;
         self.p50s.push(percentile(50));
         self.p99s.push(percentile(99));
     }

@@ -12,8 +12,11 @@ use hyper_util::{
     rt::{TokioExecutor, TokioIo},
     server::conn::auto,
 };
-use tokio::{net::TcpStream, sync::watch};
-use tokio_rustls::server::TlsStream;
+use tokio::{
+    io::{AsyncRead, AsyncWrite},
+    net::TcpStream,
+    sync::watch,
+};
 use tokio_util::either::Either;
 use tower::ServiceExt as _;
 
@@ -109,11 +112,14 @@ impl Connection {
         tracing::debug!(target: "petstore::http", client = %self.peer, %reason, "connection closed");
     }
 
-    async fn serve(
+    async fn serve<S>(
         self: &Arc<Self>,
-        stream: Either<TcpStream, Box<TlsStream<TcpStream>>>,
+        stream: S,
         mut draining: watch::Receiver<bool>,
-    ) -> Result<(), CloseReason> {
+    ) -> Result<(), CloseReason>
+    where
+        S: AsyncRead + AsyncWrite + Unpin + Send + 'static,
+    {
         let stream = InstrumentedStream { stream, activity: self.slot.activity.clone() };
         let connection = self.clone();
         let service = service_fn(move |request| {
