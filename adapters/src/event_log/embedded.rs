@@ -58,7 +58,7 @@ pub use reading::{Records, Visit, damaged};
 pub use salvage::FoundRecords;
 
 pub(crate) use high_water_mark::check_nothing_is_lost;
-pub(crate) use opening::{check, close};
+pub(crate) use opening::{check, discard};
 pub(crate) use panics::{one_line, silence_panics};
 pub(crate) use reading::read_within;
 

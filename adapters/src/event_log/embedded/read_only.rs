@@ -9,9 +9,9 @@ use tokio::task;
 
 use super::{
     copy::StoreCopy,
-    engine::{CloseMode, Engine},
+    engine::Engine,
     high_water_mark::{self, HighWaterMark},
-    opening::{check, close},
+    opening::{check, discard, files_of},
     panics,
     reading::{Records, read_within},
     shared,
@@ -42,9 +42,7 @@ impl ReadOnlyLog {
         let layout = E::layout(path);
         layout.check_kind()?;
         let lock = layout.lock_shared()?;
-        // Checked first, because the engine may follow links.
-        let files =
-            E::files(&layout).map_err(|error| layout.rejected(&format!("cannot be opened ({error})")))?;
+        let files = files_of::<E>(&layout)?;
         let mark = HighWaterMark::read(&layout.mark)?;
         if mark.is_none() && files.is_empty() {
             return Err(layout.missing());
@@ -61,8 +59,7 @@ impl ReadOnlyLog {
                 Ok(Self::new(source, last.position, durability))
             }
             Err(error) => {
-                close(engine, CloseMode::LeaveFiles)
-                    .unwrap_or_else(|error| tracing::debug!(target: "petstore::storage", %error, "cannot close a failed engine"));
+                discard(engine);
                 Err(error)
             }
         }
