@@ -25,7 +25,6 @@ use tokio::time::{self, Instant};
 
 use super::{IfMissing, check_size, environment};
 use link::Link;
-use settings::ConnectionSettings;
 
 /// How long an append may take. Shorter than the timeout of a client, so that the client learns the outcome.
 const APPEND_TIMEOUT: Duration = Duration::from_millis(3_500);
@@ -49,19 +48,18 @@ impl PostgresLog {
     /// The password may also come from `PGPASSWORD`, or from the password file named by `passfile` or `PGPASSFILE`.
     /// [`Fault::Unreachable`] may be temporary: retry.
     pub async fn open(url: &str) -> Result<Self, LogError> {
-        Self::connect(url, IfMissing::Create).await
+        Self::connect(url, IfMissing::Create, Version::START).await
     }
 
     /// Opens an existing log, without creating tables.
     pub async fn open_existing(url: &str) -> Result<Self, LogError> {
-        Self::connect(url, IfMissing::Fail).await
+        Self::connect(url, IfMissing::Fail, Version::START).await
     }
 
     /// Opens an existing log on a server that holds this commit. If no server holds it, and one of them does not
     /// respond, the error is [`Fault::Unreachable`].
     pub async fn open_holding(url: &str, newest: Version) -> Result<Self, LogError> {
-        let settings = ConnectionSettings::parse(url, &environment::of_this_process)?;
-        Ok(Self { link: Link::open(settings, IfMissing::Fail, Some(newest)).await? })
+        Self::connect(url, IfMissing::Fail, newest).await
     }
 
     /// The name of the log that a URL selects: its database and schema. `None` if the URL names no server.
@@ -73,12 +71,12 @@ impl PostgresLog {
     /// Parses a URL without connecting anywhere.
     #[cfg(feature = "fuzzing")]
     pub fn check_url(url: &str) -> Result<(), LogError> {
-        ConnectionSettings::parse(url, &|_| None).map(drop)
+        settings::parse(url, &|_| None).map(drop)
     }
 
-    async fn connect(url: &str, if_missing: IfMissing) -> Result<Self, LogError> {
-        let settings = ConnectionSettings::parse(url, &environment::of_this_process)?;
-        Ok(Self { link: Link::open(settings, if_missing, None).await? })
+    async fn connect(url: &str, if_missing: IfMissing, newest: Version) -> Result<Self, LogError> {
+        let targets = settings::parse(url, &environment::of_this_process)?;
+        Ok(Self { link: Link::open(targets, if_missing, newest).await? })
     }
 }
 
