@@ -137,7 +137,7 @@ impl KeyFile {
     }
 
     /// Rejects a file that other users could change or replace.
-    pub(super) fn check_protection(&self) -> Result<(), KeyFileError> {
+    pub fn check_protection(&self) -> Result<(), KeyFileError> {
         let unprotected = |path: &Path, mode| KeyFileError::Unprotected { path: path.to_owned(), mode };
         if private_files::is_writable_by_others(&self.path) {
             return Err(unprotected(&self.path, "go-w"));

@@ -9,9 +9,9 @@ use tokio::task;
 
 use super::{
     copy::StoreCopy,
-    engine::{CloseMode, Engine},
+    engine::Engine,
     high_water_mark::{self, HighWaterMark},
-    opening::{check, close},
+    opening::{check, discard},
     panics,
     reading::{Records, read_within},
     shared,
@@ -61,8 +61,7 @@ impl ReadOnlyLog {
                 Ok(Self::new(source, last.position, durability))
             }
             Err(error) => {
-                close(engine, CloseMode::LeaveFiles)
-                    .unwrap_or_else(|error| tracing::debug!(target: "petstore::storage", %error, "cannot close a failed engine"));
+                discard(engine);
                 Err(error)
             }
         }

@@ -33,7 +33,7 @@ use tokio::{
 };
 
 use super::address::{Address, Credentials, TlsMode};
-use crate::event_log::loopback::is_loopback;
+use crate::{event_log::loopback::is_loopback, root_certificates};
 
 /// How long one server may take to accept a connection.
 const GREETING_TIMEOUT: Duration = Duration::from_secs(2);
@@ -106,13 +106,17 @@ impl NatsConnection {
         let connecting = time::timeout(CONNECT_TIMEOUT, options.connect(&address.servers));
         match connecting.await {
             Ok(Ok(client)) => Ok(Self { client, epoch, leader_seen: Mutex::new(Instant::now()) }),
-            Ok(Err(error)) if failed_handshake(&error) => Err(LogError::new(
-                Fault::CannotOpen,
-                format!(
-                    "cannot connect to {address}: {error}; pass the CA of its certificate with ca=FILE, or use \
-                     tls=off if the network is trusted"
-                ),
-            )),
+            Ok(Err(error)) if failed_handshake(&error) => {
+                let cause = root_certificates::rejection(&error).map_or_else(
+                    || error.to_string(),
+                    |reason| format!("its certificate is rejected: {reason}"),
+                );
+                let detail = format!(
+                    "cannot connect to {address}: {cause}; pass the CA of the certificate with ca=FILE, or use tls=off \
+                     if the network is trusted"
+                );
+                Err(LogError::new(Fault::CannotOpen, detail))
+            }
             Ok(Err(error)) => {
                 let fault = match error.kind() {
                     ConnectErrorKind::Dns

@@ -9,6 +9,7 @@ use tokio_postgres::{
 };
 
 use super::session::APPEND_LIMIT;
+use crate::root_certificates;
 
 /// The server is unreachable, or rejected the session.
 pub(super) fn connect_error(server: &str, error: &Error) -> LogError {
@@ -29,7 +30,7 @@ pub(super) fn connect_error(server: &str, error: &Error) -> LogError {
         return LogError::new(if may_pass(error) { Fault::Unreachable } else { Fault::CannotOpen }, detail);
     }
     let what_to_do = if failed_handshake(error) {
-        "; name the issuer of its certificate with sslrootcert=FILE, or use sslmode=disable if the network is trusted"
+        "; set sslrootcert=FILE to the CA certificate of the server, or sslmode=disable if the network is trusted"
     } else {
         "; check the URL, and that the server is running"
     };
@@ -45,7 +46,8 @@ pub(super) fn unreachable(server: &str, what: &str) -> LogError {
 /// The server did not reply in time.
 pub(super) fn no_reply(server: &str, timeout: Duration) -> LogError {
     let detail = format!(
-        "PostgreSQL at {server}: no reply within {timeout:?}; another session may hold a lock: see pg_stat_activity"
+        "PostgreSQL at {server}: no reply within {timeout:?}; another session may hold a lock (see pg_stat_activity), or a \
+         synchronous standby is missing (see pg_stat_replication)"
     );
     LogError::new(Fault::Unreachable, detail)
 }
@@ -119,6 +121,9 @@ pub(super) fn combined(errors: Vec<LogError>) -> LogError {
 pub(super) fn describe(error: &Error) -> String {
     if let Some(error) = error.as_db_error() {
         return format!("{} (SQLSTATE {})", error.message(), error.code().code());
+    }
+    if let Some(reason) = root_certificates::rejection(error) {
+        return format!("the certificate of the server is rejected: {reason}");
     }
     let mut description = error.to_string();
     let mut source = error.source();

@@ -169,7 +169,10 @@ async fn durability_of(session: &Session) -> Result<Durability, LogError> {
 async fn wait_for_standbys(session: &Session) -> Result<(), LogError> {
     let Ok(waited) = time::timeout(STANDBY_TIMEOUT, session.wait_for_standbys()).await else {
         session.disconnect();
-        return Err(error_mapping::unreachable(session.server(), "waits for its synchronous standbys"));
+        return Err(error_mapping::unreachable(
+            session.server(),
+            "waits for its synchronous standbys; see pg_stat_replication",
+        ));
     };
     waited.map_err(|error| error_mapping::query_error(session.server(), &error))?;
     if session.has_warned() {
