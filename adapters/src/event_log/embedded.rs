@@ -65,7 +65,7 @@ pub(crate) use reading::read_within;
 use super::{SalvagedLog, check_size};
 use high_water_mark::HighWaterMark;
 use log_thread::{LogThread, QueuedAppend};
-use shared::SharedEngine;
+use shared::SharedState;
 
 /// The largest record: far larger than any record of the writer, and small enough to be held in memory a few times.
 pub const RECORD_MAX: usize = 8 * 1024 * 1024;
@@ -80,7 +80,7 @@ const CLOSE_TIMEOUT: Duration = Duration::from_secs(15);
 /// A log on an embedded engine. Holds its store until it is dropped. Dropping blocks until everything is closed, but
 /// only for a limited time: a hanging disk must not keep the process alive.
 pub struct EmbeddedLog<E: Engine> {
-    shared: Arc<SharedEngine<E>>,
+    shared: Arc<SharedState<E>>,
     /// `None` only while the log is being dropped.
     requests: Option<mpsc::Sender<QueuedAppend>>,
     thread: Option<JoinHandle<()>>,

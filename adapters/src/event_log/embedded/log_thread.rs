@@ -24,7 +24,7 @@ use super::{
     open_files::OpenFiles,
     opening::{self, LockedStore, OpenedEngine},
     panics,
-    shared::SharedEngine,
+    shared::SharedState,
     space,
 };
 
@@ -54,7 +54,7 @@ pub(super) struct LogThread<E> {
     /// Whether this process has created or stored anything. If not, closing leaves the files unchanged.
     changed: bool,
     state: ThreadState,
-    shared: Arc<SharedEngine<E>>,
+    shared: Arc<SharedState<E>>,
 }
 
 /// Whether the thread accepts records, named by what happens next.
@@ -75,7 +75,7 @@ impl<E: Engine> LogThread<E> {
     pub(super) fn open(path: &Path) -> Result<Self, LogError> {
         let store = opening::open_store::<E>(path)?;
         let OpenedEngine { engine, last, files } = opening::open_engine(&store)?;
-        let shared = Arc::new(SharedEngine::new(engine, &store.layout, last.position));
+        let shared = Arc::new(SharedState::new(engine, &store.layout, last.position));
         let changed = store.is_new;
         let now = Instant::now();
         let mut thread =
@@ -86,7 +86,7 @@ impl<E: Engine> LogThread<E> {
         Ok(thread)
     }
 
-    pub(super) fn shared(&self) -> Arc<SharedEngine<E>> {
+    pub(super) fn shared(&self) -> Arc<SharedState<E>> {
         self.shared.clone()
     }
 

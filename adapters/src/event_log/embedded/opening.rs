@@ -113,6 +113,6 @@ pub(crate) fn close<E: Engine>(engine: E, mode: CloseMode) -> Result<(), LogErro
 /// engine may have failed before.
 pub(crate) fn discard<E: Engine>(engine: E) {
     if let Err(error) = close(engine, CloseMode::LeaveFiles) {
-        tracing::debug!(target: "petstore::storage", %error, "cannot close a failed engine");
+        tracing::debug!(target: "petstore::storage", %error, "cannot close the engine");
     }
 }

@@ -14,7 +14,7 @@ use crate::root_certificates;
 /// The server is unreachable, or rejected the session.
 pub(super) fn connect_error(server: &str, error: &Error) -> LogError {
     if is_standby(error) {
-        return unreachable(
+        return unreachable_error(
             server,
             "is a standby or read-only; name the primary, or all servers, in the URL",
         );
@@ -39,7 +39,7 @@ pub(super) fn connect_error(server: &str, error: &Error) -> LogError {
 }
 
 /// The server does not work at the moment.
-pub(super) fn unreachable(server: &str, what: &str) -> LogError {
+pub(super) fn unreachable_error(server: &str, what: &str) -> LogError {
     LogError::new(Fault::Unreachable, format!("PostgreSQL at {server} {what}"))
 }
 
@@ -97,7 +97,7 @@ fn lost(server: &str, error: &Error) -> LogError {
         Some(code) if [SqlState::LOCK_NOT_AVAILABLE, SqlState::QUERY_CANCELED].contains(code) => {
             no_reply(server, APPEND_LIMIT)
         }
-        _ => unreachable(server, &format!("was lost while it stored a commit: {}", describe(error))),
+        _ => unreachable_error(server, &format!("was lost while it stored a commit: {}", describe(error))),
     }
 }
 
