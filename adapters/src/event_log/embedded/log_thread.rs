@@ -24,7 +24,7 @@ use super::{
     open_files::OpenFiles,
     opening::{self, LockedStore, OpenedEngine},
     panics,
-    shared::SharedEngine,
+    shared::SharedState,
     space,
 };
 
@@ -51,7 +51,7 @@ pub(super) struct LogThread<E> {
     /// Whether this process has created or stored anything. If not, closing leaves the files unchanged.
     changed: bool,
     state: ThreadState,
-    shared: Arc<SharedEngine<E>>,
+    shared: Arc<SharedState<E>>,
 }
 
 /// Whether the thread accepts records, named by what happens next.
@@ -72,18 +72,18 @@ impl<E: Engine> LogThread<E> {
     pub(super) fn open(path: &Path) -> Result<Self, LogError> {
         let store = opening::open_store::<E>(path)?;
         let OpenedEngine { engine, last, files } = opening::open_engine(&store)?;
-        let shared = Arc::new(SharedEngine::new(engine, &store.layout, last.position));
+        let shared = Arc::new(SharedState::new(engine, &store.layout, last.position));
         let changed = store.is_new;
         let now = Instant::now();
-        let mut owner =
+        let mut thread =
             Self { store, files, mark_synced: now, measured: now, changed, state: ThreadState::Open, shared };
-        owner.continue_from(last)?;
-        owner.create_ballast();
-        owner.measure();
-        Ok(owner)
+        thread.continue_from(last)?;
+        thread.create_ballast();
+        thread.measure();
+        Ok(thread)
     }
 
-    pub(super) fn shared(&self) -> Arc<SharedEngine<E>> {
+    pub(super) fn shared(&self) -> Arc<SharedState<E>> {
         self.shared.clone()
     }
 

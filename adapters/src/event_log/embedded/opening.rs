@@ -123,9 +123,10 @@ pub(crate) fn close<E: Engine>(engine: E, mode: CloseMode) -> Result<(), LogErro
     panics::writing("closing the log", || engine.close(mode))
 }
 
-/// Closes an engine that is no longer used. Errors are expected: it may have failed before.
+/// Closes an engine that is not used any more, and leaves its files as they are. An error is expected, because the
+/// engine may have failed before.
 pub(crate) fn discard<E: Engine>(engine: E) {
     if let Err(error) = close(engine, CloseMode::LeaveFiles) {
-        tracing::debug!(target: "petstore::storage", %error, "cannot close a failed engine");
+        tracing::debug!(target: "petstore::storage", %error, "cannot close the engine");
     }
 }

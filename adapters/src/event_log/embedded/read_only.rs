@@ -17,7 +17,8 @@ use super::{
     shared,
 };
 
-/// A store opened read-only. While it is held, no process can open the store for writing.
+/// A store opened read-only. While it is held, no process can open the store for writing,
+/// provided that the lock could be taken.
 pub struct ReadOnlyLog {
     source: Arc<RecordSource>,
     head: Position,
@@ -28,7 +29,7 @@ pub struct ReadOnlyLog {
 pub(super) struct RecordSource {
     pub(super) records: Box<dyn Records>,
     pub(super) _copy: Option<StoreCopy>,
-    /// `None` if the store has no lock file.
+    /// `None` if there is no readable lock file.
     pub(super) _lock: Option<File>,
 }
 
