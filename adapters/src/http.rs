@@ -159,5 +159,5 @@ pub fn serve_admin(
         shutdown.await;
         ending.end_streams();
     });
-    Box::pin(server::run("operators", listener, router, service, settings, shutdown))
+    Box::pin(server::run("admin", listener, router, service, settings, shutdown))
 }

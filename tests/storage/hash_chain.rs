@@ -74,11 +74,8 @@ async fn a_completely_rewritten_history_has_a_different_head_hash() {
     let log = history(5).await;
     let kept = walk(&log).await.unwrap().head_hash().unwrap();
     let forged = rewritten(&log, 2, Chain::Mended).await;
-    assert!(walk(&forged).await.is_ok(), "it is sound in itself");
-    let find = async |log: &dyn EventLog| transfer::find_head_hash(log, kept, |_| {}).await.unwrap().1;
-    assert_eq!(find(&forged).await, None);
-    contract::fill(&log, contract::version(&log).await, 1).await;
-    assert_eq!(find(&log).await, Some(Position(5)), "a log that has grown since is the same history");
+    let sound_in_itself = walk(&forged).await.unwrap();
+    assert_ne!(sound_in_itself.head_hash().unwrap(), kept);
 }
 
 #[tokio::test]
@@ -87,7 +84,7 @@ async fn the_script_in_the_docs_detects_what_verify_detects() {
     let script = page.split("```python\n").nth(1).and_then(|rest| rest.split("```").next()).unwrap();
     let sound = history(5).await;
     let (lines, head) = (exported(&sound).await, walk(&sound).await.unwrap().head_hash().unwrap());
-    assert_eq!(checked(script, &lines), format!("sound: {head}"));
+    assert_eq!(checked(script, &lines), format!("verified: {head}"));
     let forged = String::from_utf8(lines).unwrap().replacen("Rex", "Max", 1);
     assert_eq!(checked(script, forged.as_bytes()), "position 2 does not follow the records before it");
 }

@@ -35,7 +35,7 @@ pub use salvage::SalvagedStream;
 
 use self::{
     address::Address,
-    connection::{NatsConnection, RESPONSE_TIMEOUT, RequestFailure, unreachable},
+    connection::{NatsConnection, RESPONSE_TIMEOUT, RequestFailure, unreachable_error},
     durability::SyncSettings,
 };
 use super::{check_size, environment};
@@ -149,7 +149,7 @@ impl NatsLog {
         let info = stream::leader_info(&connection, &address).await?;
         stream::head(&info)?;
         let sync_settings = Arc::new(SyncSettings::new(&address));
-        sync_settings.follow(epoch, &info).await;
+        sync_settings.refresh_if_changed(epoch, &info).await;
         sync_settings.check_sync_always()?;
         let mut background = JoinSet::new();
         let announcements = listen(&connection, &address, &mut background).await?;
@@ -203,7 +203,7 @@ impl NatsLog {
         let promised = self.durability().level;
         match self.head().await {
             // The writer decides later whether that is enough.
-            Ok(_) if self.durability().level < promised => Err(AppendError::NotStored(unreachable(
+            Ok(_) if self.durability().level < promised => Err(AppendError::NotStored(unreachable_error(
                 "after a reconnect, the servers promise less durability",
             ))),
             Ok(_) => Ok(()),
@@ -275,21 +275,21 @@ impl LogSource for NatsLog {
             Ok(info) => info,
             Err(error) => {
                 if error.fault == Fault::Unreachable {
-                    self.connection.leader_missing().await;
+                    self.connection.leave_if_leaderless().await;
                 }
                 return Err(error);
             }
         };
         if self.may_be_stale(&info, &before) {
-            self.connection.leader_missing().await;
+            self.connection.leave_if_leaderless().await;
             let (reported, known) = (info.state.last_sequence, before.state.last_sequence);
-            return Err(unreachable(format!(
+            return Err(unreachable_error(format!(
                 "the leader reports position {reported}, but {known} was stored: another server may have replaced it"
             )));
         }
         self.connection.leader_responded();
         let head = stream::head(&info);
-        self.sync_settings.follow(epoch, &info).await;
+        self.sync_settings.refresh_if_changed(epoch, &info).await;
         *self.validated_epoch.lock() = head.clone().map(|_| epoch);
         let head = head?;
         let known = Position(before.state.last_sequence);
@@ -380,22 +380,13 @@ impl EventLog for NatsLog {
     /// server compares the sequence first, so only a real commit shows whether it has room.
     async fn check_writable(&self) -> Result<(), LogError> {
         let (subject, headers) = self.append_headers(PROBE_SEQUENCE);
-        match self.connection.request(subject, headers, Bytes::new(), RESPONSE_TIMEOUT).await {
-            Ok(reply) => {
-                match acknowledgement::outcome(&self.address.stream, PROBE_SEQUENCE, &reply.payload) {
-                    Ok(_) | Err(AppendError::Conflict) => Ok(()),
-                    Err(
-                        AppendError::NotStored(error)
-                        | AppendError::Unclear(error)
-                        | AppendError::Closed(error),
-                    ) => Err(error),
-                }
+        let reply = self.connection.request(subject, headers, Bytes::new(), RESPONSE_TIMEOUT).await;
+        let reply = reply.map_err(RequestFailure::into_error)?;
+        match acknowledgement::outcome(&self.address.stream, PROBE_SEQUENCE, &reply.payload) {
+            Ok(_) | Err(AppendError::Conflict) => Ok(()),
+            Err(AppendError::NotStored(error) | AppendError::Unclear(error) | AppendError::Closed(error)) => {
+                Err(error)
             }
-            Err(
-                RequestFailure::NotSent(error)
-                | RequestFailure::NoResponders(error)
-                | RequestFailure::NoResponse(error),
-            ) => Err(error),
         }
     }
 
@@ -408,7 +399,12 @@ impl EventLog for NatsLog {
 async fn connect(url: &str) -> Result<(Address, NatsConnection), LogError> {
     let address = Address::parse(url, &environment::of_this_process)?;
     let connection = NatsConnection::open(&address).await?;
-    check_server(&connection)?;
+    let (major, minor) = SERVER_MIN;
+    if !connection.client.is_server_compatible(major, minor, 0) {
+        let version = connection.client.server_info().version;
+        let detail = format!("nats-server {version} is too old: petstore needs {major}.{minor} or newer");
+        return Err(LogError::new(Fault::CannotOpen, detail));
+    }
     Ok((address, connection))
 }
 
@@ -418,17 +414,6 @@ impl fmt::Debug for NatsLog {
     }
 }
 
-fn check_server(connection: &NatsConnection) -> Result<(), LogError> {
-    let (major, minor) = SERVER_MIN;
-    let info = connection.client.server_info();
-    if !connection.client.is_server_compatible(major, minor, 0) {
-        let detail =
-            format!("nats-server {} is too old: petstore needs {major}.{minor} or newer", info.version);
-        return Err(LogError::new(Fault::CannotOpen, detail));
-    }
-    Ok(())
-}
-
 /// Subscribes to the announcements of the leader.
 async fn listen(
     connection: &NatsConnection,
@@ -436,7 +421,8 @@ async fn listen(
     background: &mut JoinSet<()>,
 ) -> Result<watch::Receiver<()>, LogError> {
     let stored = connection.client.subscribe(stream::stored_subject(&address.stream)).await;
-    let mut stored = stored.map_err(|error| unreachable(format!("cannot subscribe to commits: {error}")))?;
+    let mut stored =
+        stored.map_err(|error| unreachable_error(format!("cannot subscribe to commits: {error}")))?;
     let (announced, announcements) = watch::channel(());
     background.spawn(async move {
         while stored.next().await.is_some() {

@@ -24,16 +24,13 @@ use super::{
     open_files::OpenFiles,
     opening::{self, LockedStore, OpenedEngine},
     panics,
-    shared::SharedEngine,
+    shared::SharedState,
     space,
 };
 
-/// The interval at which the high-water mark is synced after commits.
-const MARK_SYNC_INTERVAL: Duration = Duration::from_secs(1);
-/// The interval at which an idle log checks its files, and a full one the free space.
-const CHECK_INTERVAL: Duration = Duration::from_secs(1);
-/// The interval at which the files and the free space are measured.
-const MEASURE_INTERVAL: Duration = Duration::from_secs(1);
+/// The interval at which the high-water mark is synced after commits, files and free space are measured, an idle log
+/// checks its files, and a full one the free space.
+const MAINTENANCE_INTERVAL: Duration = Duration::from_secs(1);
 /// The delays before the log is reopened.
 const REOPEN: Backoff = Backoff::new(Duration::from_secs(1), Duration::from_secs(4));
 
@@ -54,7 +51,7 @@ pub(super) struct LogThread<E> {
     /// Whether this process has created or stored anything. If not, closing leaves the files unchanged.
     changed: bool,
     state: ThreadState,
-    shared: Arc<SharedEngine<E>>,
+    shared: Arc<SharedState<E>>,
 }
 
 /// Whether the thread accepts records, named by what happens next.
@@ -75,18 +72,18 @@ impl<E: Engine> LogThread<E> {
     pub(super) fn open(path: &Path) -> Result<Self, LogError> {
         let store = opening::open_store::<E>(path)?;
         let OpenedEngine { engine, last, files } = opening::open_engine(&store)?;
-        let shared = Arc::new(SharedEngine::new(engine, &store.layout, last.position));
+        let shared = Arc::new(SharedState::new(engine, &store.layout, last.position));
         let changed = store.is_new;
         let now = Instant::now();
-        let mut owner =
+        let mut thread =
             Self { store, files, mark_synced: now, measured: now, changed, state: ThreadState::Open, shared };
-        owner.continue_from(last)?;
-        owner.create_ballast();
-        owner.measure();
-        Ok(owner)
+        thread.continue_from(last)?;
+        thread.create_ballast();
+        thread.measure();
+        Ok(thread)
     }
 
-    pub(super) fn shared(&self) -> Arc<SharedEngine<E>> {
+    pub(super) fn shared(&self) -> Arc<SharedState<E>> {
         self.shared.clone()
     }
 
@@ -119,10 +116,14 @@ impl<E: Engine> LogThread<E> {
                     let _ = request.reply.send(outcome);
                 }
                 Ok(None) => return,
-                Err(_elapsed) => self.check_idle_log(),
+                // Detects missing files before the next commit.
+                Err(_elapsed) if matches!(self.state, ThreadState::Open) => {
+                    drop(self.close_if_files_missing());
+                }
+                Err(_elapsed) => {}
             }
             self.run_maintenance();
-            if self.measured.elapsed() >= MEASURE_INTERVAL {
+            if self.measured.elapsed() >= MAINTENANCE_INTERVAL {
                 self.measure();
             }
         }
@@ -141,14 +142,6 @@ impl<E: Engine> LogThread<E> {
             disk_reserved: space.map(|(_, reserved)| reserved),
         };
         self.measured = Instant::now();
-    }
-
-    /// Detects missing files before the next commit.
-    fn check_idle_log(&mut self) {
-        match self.state {
-            ThreadState::Open => drop(self.close_if_files_missing()),
-            ThreadState::Full | ThreadState::Failed { .. } | ThreadState::Lost => {}
-        }
     }
 
     fn append(&mut self, expected: Version, record: &Record) -> Result<Position, AppendError> {
@@ -200,9 +193,10 @@ impl<E: Engine> LogThread<E> {
     /// The time of the next maintenance, even without requests.
     fn next_maintenance(&self) -> Option<Instant> {
         match self.state {
-            ThreadState::Open if self.store.mark.is_synced() => Some(Instant::now() + CHECK_INTERVAL),
-            ThreadState::Open => Some(self.mark_synced + MARK_SYNC_INTERVAL),
-            ThreadState::Full => Some(Instant::now() + CHECK_INTERVAL),
+            ThreadState::Open if !self.store.mark.is_synced() => {
+                Some(self.mark_synced + MAINTENANCE_INTERVAL)
+            }
+            ThreadState::Open | ThreadState::Full => Some(Instant::now() + MAINTENANCE_INTERVAL),
             ThreadState::Failed { retry_at, .. } => Some(retry_at),
             ThreadState::Lost => None,
         }
@@ -231,7 +225,7 @@ impl<E: Engine> LogThread<E> {
     }
 
     fn maintain(&mut self) -> Result<(), LogError> {
-        if !self.store.mark.is_synced() && self.mark_synced.elapsed() >= MARK_SYNC_INTERVAL {
+        if !self.store.mark.is_synced() && self.mark_synced.elapsed() >= MAINTENANCE_INTERVAL {
             self.store.mark.sync().map_err(io_error("syncing the high-water mark"))?;
             self.mark_synced = Instant::now();
         }
@@ -291,10 +285,8 @@ impl<E: Engine> LogThread<E> {
     fn replace_engine(&mut self) -> Result<(), LogError> {
         // Closing an engine may remove some of its files.
         self.files = OpenFiles::default();
-        // Drops the cache of the engine. An error is expected, because the engine has failed before.
-        self.close_engine(CloseMode::LeaveFiles).unwrap_or_else(
-            |error| tracing::debug!(target: "petstore::storage", %error, "cannot close a failed engine"),
-        );
+        // Drops the cache of the engine.
+        self.discard_engine();
         self.store.mark.settle().map_err(io_error("writing the high-water mark"))?;
         let OpenedEngine { engine, last, files } = opening::open_engine(&self.store)?;
         self.files = files;
@@ -343,14 +335,21 @@ impl<E: Engine> LogThread<E> {
                 "closing the log failed; every acknowledged commit is durable"
             );
         }
-        self.close_engine(CloseMode::LeaveFiles).unwrap_or_else(
-            |error| tracing::debug!(target: "petstore::storage", %error, "cannot close a failed engine"),
-        );
+        self.discard_engine();
     }
 
     fn close_engine(&self, mode: CloseMode) -> Result<(), LogError> {
-        // Waits for readers. New readers wait only until the engine is taken out.
-        let engine = self.shared.engine.write().take();
-        engine.map_or(Ok(()), |engine| opening::close(engine, mode))
+        self.take_engine().map_or(Ok(()), |engine| opening::close(engine, mode))
+    }
+
+    fn discard_engine(&self) {
+        if let Some(engine) = self.take_engine() {
+            opening::discard(engine);
+        }
+    }
+
+    /// Waits for readers. New readers wait only until the engine is taken out.
+    fn take_engine(&self) -> Option<E> {
+        self.shared.engine.write().take()
     }
 }
