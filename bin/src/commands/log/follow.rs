@@ -1,6 +1,7 @@
 //! `petstore log copy --follow`: keeps a copy of a growing log up to date, and reports its lag.
 
 use std::{
+    cell::Cell,
     convert::Infallible,
     time::{Duration, Instant},
 };
@@ -35,6 +36,14 @@ struct Reached {
     time: Option<DateTime<Utc>>,
 }
 
+/// The last measured lag of the copy.
+#[derive(Debug, Clone, Copy)]
+struct Lag {
+    commits: u64,
+    millis: u128,
+    measured: Instant,
+}
+
 /// Runs until it is interrupted.
 pub(super) async fn run(
     from: &StoreUrl,
@@ -63,7 +72,7 @@ pub(super) async fn run(
         _ = terminate.recv() => return Ok(()),
     };
     let reached = watch::Sender::new(Reached::default());
-    let mut waiting = false;
+    let (mut waiting, lag) = (false, Cell::new(None));
     let copying = transfer::copy(&*source, &*target, Until::Stopped, |step| match step {
         CopyStep::Resumed(position) => {
             let what = if waiting { "resumed" } else { "following" };
@@ -87,7 +96,7 @@ pub(super) async fn run(
             let broken = ended.expect_err("a copy that follows its source ends only with an error");
             return Err(anyhow!("{broken}; the copy ends at position {}", broken.sound.position()));
         }
-        never = report_lag(&*source, reached.subscribe(), report_every) => match never {},
+        never = report_lag(&*source, reached.subscribe(), &lag, report_every) => match never {},
         _ = interrupt.recv() => {}
         _ = terminate.recv() => {}
     }
@@ -108,6 +117,10 @@ pub(super) async fn run(
                 "unknown: the source does not respond; later commits are not in the copy",
             );
         }
+    }
+    if let Some(Lag { commits, millis, measured }) = lag.get() {
+        let ago = measured.elapsed().as_millis();
+        report::field("measured", format!("{commits} commits, {millis} ms behind, {ago} ms ago"));
     }
     report::field("next", format!("the same command resumes; petstore serve --store {to} serves the copy"));
     Ok(())
@@ -135,6 +148,7 @@ async fn retrying<L>(open: impl AsyncFn() -> Result<L, LogError>) -> Result<L, L
 async fn report_lag(
     source: &dyn LogSource,
     mut reached: watch::Receiver<Reached>,
+    lag: &Cell<Option<Lag>>,
     every: Duration,
 ) -> Infallible {
     loop {
@@ -151,6 +165,7 @@ async fn report_lag(
         let caught_up =
             time::timeout(every, reached.wait_for(|reached| reached.position >= head)).await.is_ok();
         let (than, millis) = (if caught_up { "" } else { "more than " }, asked.elapsed().as_millis());
+        lag.set(Some(Lag { commits, millis, measured: asked }));
         let position = reached.borrow().position;
         report::field(
             "behind",
