@@ -26,7 +26,7 @@ pub(super) fn so_far() -> String {
 pub(super) async fn check_all(log: &dyn LogSource) -> Result<Tally, Broken<LogError>> {
     let progress = match ProgressDisplay::through(log).await {
         Ok(progress) => progress,
-        Err(error) => return Err(Broken { sound: Box::default(), error }),
+        Err(error) => return Err(Broken { intact: Box::default(), error }),
     };
     transfer::walk(log, async |record, _| {
         progress.reached(record.position);
@@ -42,7 +42,7 @@ pub(super) async fn find_head_hash(
 ) -> Result<(Tally, Option<Position>), Broken<LogError>> {
     let progress = match ProgressDisplay::through(log).await {
         Ok(progress) => progress,
-        Err(error) => return Err(Broken { sound: Box::default(), error }),
+        Err(error) => return Err(Broken { intact: Box::default(), error }),
     };
     transfer::find_head_hash(log, head_hash, |position| progress.reached(position)).await
 }
