@@ -374,22 +374,13 @@ impl EventLog for NatsLog {
     /// server compares the sequence first, so only a real commit shows whether it has room.
     async fn check_writable(&self) -> Result<(), LogError> {
         let (subject, headers) = self.append_headers(PROBE_SEQUENCE);
-        match self.connection.request(subject, headers, Bytes::new(), RESPONSE_TIMEOUT).await {
-            Ok(reply) => {
-                match acknowledgement::outcome(&self.address.stream, PROBE_SEQUENCE, &reply.payload) {
-                    Ok(_) | Err(AppendError::Conflict) => Ok(()),
-                    Err(
-                        AppendError::NotStored(error)
-                        | AppendError::Unclear(error)
-                        | AppendError::Closed(error),
-                    ) => Err(error),
-                }
+        let reply = self.connection.request(subject, headers, Bytes::new(), RESPONSE_TIMEOUT).await;
+        let reply = reply.map_err(RequestFailure::into_error)?;
+        match acknowledgement::outcome(&self.address.stream, PROBE_SEQUENCE, &reply.payload) {
+            Ok(_) | Err(AppendError::Conflict) => Ok(()),
+            Err(AppendError::NotStored(error) | AppendError::Unclear(error) | AppendError::Closed(error)) => {
+                Err(error)
             }
-            Err(
-                RequestFailure::NotSent(error)
-                | RequestFailure::NoResponders(error)
-                | RequestFailure::NoResponse(error),
-            ) => Err(error),
         }
     }
 
@@ -402,7 +393,12 @@ impl EventLog for NatsLog {
 async fn connect(url: &str) -> Result<(Address, NatsConnection), LogError> {
     let address = Address::parse(url, &environment::of_this_process)?;
     let connection = NatsConnection::open(&address).await?;
-    check_server(&connection)?;
+    let (major, minor) = SERVER_MIN;
+    if !connection.client.is_server_compatible(major, minor, 0) {
+        let version = connection.client.server_info().version;
+        let detail = format!("nats-server {version} is too old: petstore needs {major}.{minor} or newer");
+        return Err(LogError::new(Fault::CannotOpen, detail));
+    }
     Ok((address, connection))
 }
 
@@ -410,17 +406,6 @@ impl fmt::Debug for NatsLog {
     fn fmt(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
         formatter.debug_tuple("NatsLog").field(&self.address).finish()
     }
-}
-
-fn check_server(connection: &NatsConnection) -> Result<(), LogError> {
-    let (major, minor) = SERVER_MIN;
-    let info = connection.client.server_info();
-    if !connection.client.is_server_compatible(major, minor, 0) {
-        let detail =
-            format!("nats-server {} is too old: petstore needs {major}.{minor} or newer", info.version);
-        return Err(LogError::new(Fault::CannotOpen, detail));
-    }
-    Ok(())
 }
 
 /// Subscribes to the announcements of the leader.

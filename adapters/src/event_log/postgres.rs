@@ -25,7 +25,6 @@ use tokio::time::{self, Instant};
 
 use super::{IfMissing, check_size, environment};
 use link::Link;
-use settings::ConnectionSettings;
 
 /// How long an append may take. Shorter than the time that the application gives a write, so that its client learns
 /// the outcome.
@@ -74,12 +73,12 @@ impl PostgresLog {
     /// Parses a URL without connecting anywhere.
     #[cfg(feature = "fuzzing")]
     pub fn check_url(url: &str) -> Result<(), LogError> {
-        ConnectionSettings::parse(url, &|_| None).map(drop)
+        settings::parse(url, &|_| None).map(drop)
     }
 
     async fn connect(url: &str, if_missing: IfMissing, newest: Version) -> Result<Self, LogError> {
-        let settings = ConnectionSettings::parse(url, &environment::of_this_process)?;
-        Ok(Self { link: Link::open(settings, if_missing, newest).await? })
+        let targets = settings::parse(url, &environment::of_this_process)?;
+        Ok(Self { link: Link::open(targets, if_missing, newest).await? })
     }
 }
 
