@@ -66,7 +66,7 @@ fn main() {
         (issue("web shop", "read"), issue("warehouse", "write"), issue("monthly report", "read"));
     let admin = Browser::start();
     admin.emulate(1280, 900, "light");
-    admin.open(&format!("http://{}/", app.operators()));
+    admin.open(&format!("http://{}/", app.admin()));
     admin.see("#overview:not([hidden])");
 
     let (start, ended) = (Instant::now(), &AtomicBool::new(false));

@@ -29,7 +29,7 @@ pub struct SalvagedLog {
 }
 
 impl SalvagedLog {
-    /// Wraps a log that its engine reads up to the first damage.
+    /// Wraps a log whose engine stops reading at the first damage.
     pub async fn new(log: impl LogSource) -> Result<Self, LogError> {
         Ok(Self { last_known: log.head().await?, log: Arc::new(log), end_is_known: true })
     }
@@ -51,6 +51,6 @@ fn check_size(record: &Record, max: usize) -> Result<(), AppendError> {
 pub(crate) enum IfMissing {
     /// Create it.
     Create,
-    /// Fail, so that a read-only tool creates nothing.
+    /// Fail: neither a read-only tool nor a reconnect may create a log.
     Fail,
 }

@@ -158,5 +158,5 @@ pub async fn serve_admin(
         shutdown.await;
         ending.end_streams();
     };
-    server::run("operators", listener, router, service, settings, shutdown).await;
+    server::run("admin", listener, router, service, settings, shutdown).await;
 }

@@ -1,9 +1,9 @@
-//! The root certificates that a TLS client trusts. A leaf that every adapter may use.
+//! The root certificates that a TLS client trusts, and the reasons why it rejects a certificate. A leaf that every adapter may use.
 
-use std::path::Path;
+use std::{error::Error, io, iter, path::Path};
 
 use rustls::{
-    RootCertStore,
+    CertificateError, RootCertStore,
     pki_types::{CertificateDer, pem::PemObject as _},
 };
 
@@ -26,4 +26,32 @@ pub(crate) fn load(file: Option<&Path>) -> Result<RootCertStore, String> {
         Err(error) => error.to_string(),
     };
     Err(format!("{} holds no usable certificate: {why}", file.display()))
+}
+
+/// The reason why the certificate of the server was rejected, or `None` if the error has another cause. The library
+/// prints most reasons as the names of its variants.
+pub(crate) fn rejection(error: &(dyn Error + 'static)) -> Option<String> {
+    let mut causes = iter::successors(Some(error), |&error| error.source()).filter_map(tls_error);
+    let reason = causes.find_map(|error| match error {
+        rustls::Error::InvalidCertificate(reason) => Some(reason),
+        _ => None,
+    })?;
+    Some(match reason {
+        CertificateError::UnknownIssuer => "its issuer is not trusted".into(),
+        CertificateError::Expired | CertificateError::ExpiredContext { .. } => "it has expired".into(),
+        CertificateError::NotValidYet | CertificateError::NotValidYetContext { .. } => {
+            "it is not valid yet".into()
+        }
+        CertificateError::Other(error) if error.to_string() == "CaUsedAsEndEntity" => {
+            "it is a CA certificate, which cannot identify a server".into()
+        }
+        reason => reason.to_string(),
+    })
+}
+
+fn tls_error<'e>(error: &'e (dyn Error + 'static)) -> Option<&'e rustls::Error> {
+    match error.downcast_ref::<io::Error>() {
+        Some(error) => error.get_ref()?.downcast_ref(),
+        None => error.downcast_ref(),
+    }
 }

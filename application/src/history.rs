@@ -22,8 +22,7 @@ pub(crate) struct History {
 
 impl Default for History {
     fn default() -> Self {
-        let (version, inventory) = Default::default();
-        Self { version, inventory, head_hash: Digest::of(b"") }
+        Self { version: Version::default(), inventory: Inventory::default(), head_hash: Digest::of(b"") }
     }
 }
 
@@ -40,22 +39,25 @@ pub(crate) fn check_complete(last: &Commit) -> Result<(), LogError> {
 }
 
 impl History {
-    /// The history that ends with this commit, whose record has this digest. The commit identifies all earlier ones by
+    /// The history that ends with this commit, whose record has this hash. The commit identifies all earlier ones by
     /// their hash.
-    pub(crate) fn after(commit: &Commit, record: Digest) -> Result<Self, LogError> {
+    pub(crate) fn after(commit: &Commit, record_hash: Digest) -> Result<Self, LogError> {
         let before = Position(commit.position.0.saturating_sub(1));
         let version = Version { position: before, commit: None };
         let mut history = Self { version, head_hash: commit.previous, ..Self::default() };
-        history.add(commit, record)?;
+        history.add(commit, record_hash)?;
         Ok(history)
     }
 
-    /// Adds the next commit, whose record has this digest. Changes nothing if commits are missing before it, or if it
+    /// Adds the next commit, whose record has this hash. Changes nothing if commits are missing before it, or if it
     /// contradicts the history.
-    pub(crate) fn add(&mut self, commit: &Commit, record: Digest) -> Result<(), LogError> {
+    pub(crate) fn add(&mut self, commit: &Commit, record_hash: Digest) -> Result<(), LogError> {
         let (last, position) = (self.version.position, commit.position);
         if position != last.next() {
-            let detail = format!("position {last} is followed by {position}: commits are missing");
+            let detail = format!(
+                "position {last} is followed by {position} instead of {}: commits are missing or out of order",
+                last.next()
+            );
             return Err(LogError::new(Fault::Damaged, detail));
         }
         if commit.previous != self.head_hash {
@@ -73,7 +75,7 @@ impl History {
         }
         self.inventory = inventory;
         self.version = Version::at(position, commit.id);
-        self.head_hash = record;
+        self.head_hash = record_hash;
         Ok(())
     }
 }

@@ -45,6 +45,9 @@ impl Cli {
     /// Parses the arguments of this process. Exits after a mistake and for `--help`.
     pub(crate) fn from_arguments() -> Self {
         Self::try_parse().unwrap_or_else(|mut error| {
+            if let Some(variable) = invalid_variable(&error) {
+                error.insert(ContextKind::InvalidArg, ContextValue::String(variable));
+            }
             if let Some((flag, value)) = negative_value(&error, env::args()) {
                 let message = format!("invalid value '{value}' for '{flag}': it must not be negative");
                 Self::command().error(ErrorKind::InvalidValue, message).exit();
@@ -60,6 +63,15 @@ impl Cli {
             error.exit()
         })
     }
+}
+
+/// The environment variable that holds the invalid value of a flag, if it comes from there.
+fn invalid_variable(error: &clap::Error) -> Option<String> {
+    let context = |kind| error.get(kind).map(ToString::to_string);
+    let (flag, value) = (context(ContextKind::InvalidArg)?, context(ContextKind::InvalidValue)?);
+    let flag = flag.split(' ').next()?.strip_prefix("--")?;
+    let name = format!("PETSTORE_{}", flag.replace('-', "_").to_uppercase());
+    env::var(&name).is_ok_and(|set| set == value).then_some(name)
 }
 
 /// The flag and the value, if the mistake is a negative number, which clap takes for a flag.
@@ -110,7 +122,7 @@ pub(crate) enum Command {
 #[expect(clippy::struct_excessive_bools, reason = "each is a flag of the command line")]
 pub(crate) struct ServeArguments {
     /// Address and port to listen on. Port 0 picks a free port.
-    #[arg(long, help_heading = "Listening", env = "PETSTORE_LISTEN", default_value = "127.0.0.1:8080", value_parser = address)]
+    #[arg(long, help_heading = "Listening", env = "PETSTORE_LISTEN", default_value = "127.0.0.1:8080", value_name = "ADDR", value_parser = address)]
     pub(crate) listen: SocketAddr,
     /// Start listening only when the log has been replayed, instead of responding with 503 until then. For load
     /// balancers that try the next node when they cannot connect.

@@ -31,7 +31,7 @@ static ENGINES: &[EngineEntry] = &[
         access: LogAccess::Shared,
         open: |url| Box::pin(async move { Ok(opened(PostgresLog::open(&url).await?)) }),
         open_existing: |url, newest| {
-            Box::pin(async move { Ok(opened(PostgresLog::open_holding(&url, newest).await?)) })
+            Box::pin(async move { Ok(opened(PostgresLog::open_preferring(&url, newest).await?)) })
         },
         read: |url| Box::pin(async move { Ok(source(PostgresLog::open_existing(&url).await?)) }),
         salvage: |url| {

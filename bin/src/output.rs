@@ -1,5 +1,5 @@
-//! Prints to standard output and standard error. Unlike `println!`, it does not panic on a closed pipe. Any other error
-//! of standard output makes the command fail at its end.
+//! Prints to standard output and standard error. Unlike `println!`, it does not panic on a closed pipe. Any other write
+//! error is remembered, and the command fails with it at the end.
 
 use std::{
     fmt::Display,
@@ -10,8 +10,8 @@ use std::{
 
 use anyhow::bail;
 
-/// The first error of standard output.
-static FAILED: OnceLock<io::Error> = OnceLock::new();
+/// The first error from writing to standard output.
+static FIRST_ERROR: OnceLock<io::Error> = OnceLock::new();
 
 /// Prints a whole document to standard output.
 pub(crate) fn print_document(document: &[u8]) -> anyhow::Result<()> {
@@ -27,7 +27,7 @@ pub(crate) fn print_line(line: impl Display) {
 /// Fails if something could not be printed to standard output.
 pub(crate) fn check() -> anyhow::Result<()> {
     record(io::stdout().flush());
-    match FAILED.get() {
+    match FIRST_ERROR.get() {
         Some(error) => bail!("cannot write to {}: {error}", destination()),
         None => Ok(()),
     }
@@ -35,6 +35,7 @@ pub(crate) fn check() -> anyhow::Result<()> {
 
 /// The destination of standard output: the path of a file, if it is one.
 pub(crate) fn destination() -> String {
+    // For a pipe or a socket, the link reads `pipe:[1234]`, which is not a path.
     let target = fs::read_link("/proc/self/fd/1").ok().filter(|target| target.is_absolute());
     target.map_or_else(|| "standard output".to_owned(), |file| file.display().to_string())
 }
@@ -45,9 +46,10 @@ pub(crate) fn print_error(line: impl Display) {
 }
 
 fn record(written: io::Result<()>) {
-    match written {
-        // The reader, for example `head`, has closed the pipe.
-        Err(error) if error.kind() != io::ErrorKind::BrokenPipe => drop(FAILED.set(error)),
-        Ok(()) | Err(_) => {}
+    // A broken pipe is not an error: the reader, for example `head`, has read enough.
+    if let Err(error) = written
+        && error.kind() != io::ErrorKind::BrokenPipe
+    {
+        let _ = FIRST_ERROR.set(error);
     }
 }

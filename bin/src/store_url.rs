@@ -1,6 +1,7 @@
 //! Store URLs, which select a storage engine and a log.
 
 use std::{
+    env,
     ffi::OsStr,
     fmt,
     path::{self, Path, PathBuf},
@@ -112,8 +113,13 @@ impl TypedValueParser for StoreUrlParser {
     ) -> Result<StoreUrl, clap::Error> {
         let parsed = value.to_str().ok_or_else(|| "it is not UTF-8".to_owned()).and_then(str::parse);
         parsed.map_err(|reason: String| {
-            let flag = argument.map(clap::Arg::to_string).unwrap_or_default();
-            let message = format!("invalid value for '{flag}': {reason}\n");
+            let variable = argument.and_then(clap::Arg::get_env);
+            let variable = variable.filter(|name| env::var_os(name).as_deref() == Some(value));
+            let place = match variable {
+                Some(name) => name.display().to_string(),
+                None => argument.map(clap::Arg::to_string).unwrap_or_default(),
+            };
+            let message = format!("invalid value for '{place}': {reason}\n");
             clap::Error::raw(ErrorKind::ValueValidation, message).with_cmd(command)
         })
     }
@@ -125,7 +131,7 @@ impl FromStr for StoreUrl {
     fn from_str(url: &str) -> Result<Self, String> {
         let unknown = || {
             format!(
-                "this build accepts {}, or https://HOST:PORT of a running service",
+                "this build accepts {}; commands that only read a log also accept https://HOST:PORT of a running service",
                 EngineEntry::url_forms()
             )
         };

@@ -78,8 +78,8 @@ pub(crate) async fn open_source(url: &StoreUrl, access: &Access) -> Result<Sourc
         return (engine.read)(place).await;
     };
     let key = access.key.as_deref().ok_or_else(|| {
-        let detail = "the log of a service needs an API key with the scope log: name its file with --key-file, or put \
-                      it into PETSTORE_LOG_KEY";
+        let detail = "the log of a service needs an API key with the scope \"log\": name its file with --key-file, or \
+                      set PETSTORE_LOG_KEY to the key";
         LogError::new(Fault::CannotOpen, detail)
     })?;
     Ok(Arc::new(RemoteLog::open(service.clone(), access.ca.as_deref(), key).await?))
@@ -259,7 +259,7 @@ impl LogRecorder {
             tracing::warn!(
                 target: "petstore::service",
                 error = %reason,
-                "cannot update the record of the applied log"
+                "cannot update the state file"
             );
         }
     }

@@ -10,7 +10,7 @@ pub struct Inventory {
     last_id: Option<PetId>,
 }
 
-/// The error that all ids are assigned.
+/// The error for a new pet when all ids are assigned.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Error)]
 #[error("all pet ids have been assigned")]
 pub struct IdsExhausted;

@@ -103,7 +103,7 @@ fn only_callers_with_a_key_learn_the_position_of_the_log() {
         let with_key = app.anonymous("GET", "/readyz").header("Authorization", &format!("Bearer {key}"));
         assert_eq!(ready(with_key), 1);
     }
-    assert_eq!(ready(Call::new(app.operators(), "GET", "/readyz")), 1, "operators need no key");
+    assert_eq!(ready(Call::new(app.admin(), "GET", "/readyz")), 1, "operators need no key");
 }
 
 #[test]

@@ -160,7 +160,7 @@ fn no_page_may_call_the_admin_listener() {
         let request = format!(
             "GET {path} HTTP/1.1\r\nHost: {host}\r\nOrigin: {SHOP}\r\n{more}Connection: close\r\n\r\n"
         );
-        Response::parse(&raw(app.operators(), request.as_bytes()), false).unwrap()
+        Response::parse(&raw(app.admin(), request.as_bytes()), false).unwrap()
     };
     for host in ["localhost", "LOCALHOST:9100", "127.0.0.1:1", "[::1]:80"] {
         let response = get("/metrics", host, "");

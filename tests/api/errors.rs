@@ -173,20 +173,25 @@ fn a_body_that_does_not_arrive_times_out() {
     exchange(&app, head).unwrap().error(408, "request_timeout");
 }
 
+/// Opens connections, sends a request on each, and keeps those whose response has this status.
+fn hold_connections(app: &App, count: usize, request: &str, status: &[u8; 12]) -> Vec<TcpStream> {
+    let connect = || {
+        let mut stream = TcpStream::connect(app.address()).unwrap();
+        stream.write_all(request.as_bytes()).unwrap();
+        let mut first = [0; 12];
+        stream.read_exact(&mut first).unwrap();
+        (&first == status).then_some(stream)
+    };
+    // Connections that were closed a moment ago may still count.
+    (0..count).map(|_| eventually("a connection is accepted", connect)).collect()
+}
+
 #[test]
 fn connections_above_the_limit_get_503_with_retry_after() {
     let app = App::start_with(&["--max-connections", "3"]);
     // Without a key, an idle connection would make room for the next one.
     let list = format!("GET /v1/pets HTTP/1.1\r\nHost: a\r\nAuthorization: Bearer {}\r\n\r\n", app.key);
-    let connect = || {
-        let mut stream = TcpStream::connect(app.address()).unwrap();
-        stream.write_all(list.as_bytes()).unwrap();
-        let mut first = [0; 12];
-        stream.read_exact(&mut first).unwrap();
-        (&first == b"HTTP/1.1 200").then_some(stream)
-    };
-    // Connections that were closed a moment ago may still count.
-    let held: Vec<_> = (0..3).map(|_| eventually("there is a place", connect)).collect();
+    let held = hold_connections(&app, 3, &list, b"HTTP/1.1 200");
     let response = app.anonymous("GET", "/livez").send();
     response.error(503, "busy");
     assert!(response.header("retry-after").is_some());
@@ -198,14 +203,7 @@ fn connections_above_the_limit_get_503_with_retry_after() {
 fn requests_without_a_key_hold_no_connection_slot_for_long() {
     let app = App::start_with(&["--max-connections", "3"]);
     let endless = "POST /v1/pets HTTP/1.1\r\nHost: a\r\nContent-Length: 100\r\n\r\n{";
-    let connect = || {
-        let mut stream = TcpStream::connect(app.address()).unwrap();
-        stream.write_all(endless.as_bytes()).unwrap();
-        let mut first = [0; 12];
-        stream.read_exact(&mut first).unwrap();
-        (&first == b"HTTP/1.1 401").then_some(stream)
-    };
-    let held: Vec<_> = (0..3).map(|_| eventually("there is a place", connect)).collect();
+    let held = hold_connections(&app, 3, endless, b"HTTP/1.1 401");
     app.anonymous("GET", "/livez").send().error(503, "busy");
     thread::sleep(Duration::from_secs(2));
     assert_eq!(app.get("/v1/pets").status, 200, "the oldest of them was evicted");

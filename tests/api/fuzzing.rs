@@ -77,7 +77,7 @@ fn passed(summary: &str) -> usize {
 
 /// Checks the counters of the service, in case the tool overlooks something.
 fn assert_no_server_errors(app: &App) {
-    let metrics = Call::new(app.operators(), "GET", "/metrics").send();
+    let metrics = Call::new(app.admin(), "GET", "/metrics").send();
     let counted = metrics.text().lines().filter(|line| line.starts_with("petstore_http_requests_total"));
     // A probe that was asked before the service was ready has said so.
     let counted = counted.filter(|line| !line.contains("operation=\"observe\""));

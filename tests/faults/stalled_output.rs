@@ -64,7 +64,7 @@ impl Service {
         self.address_after("is starting on")
     }
 
-    fn operators(&self) -> SocketAddr {
+    fn admin(&self) -> SocketAddr {
         self.address_after("probes and metrics on")
     }
 
@@ -91,7 +91,7 @@ impl Service {
     }
 
     fn dropped_lines(&self) -> u64 {
-        let metrics = Call::new(self.operators(), "GET", "/metrics").send();
+        let metrics = Call::new(self.admin(), "GET", "/metrics").send();
         let line =
             metrics.text().lines().find_map(|line| line.strip_prefix("petstore_log_lines_dropped_total "));
         line.expect("the metric is there").parse().unwrap()
@@ -126,7 +126,7 @@ fn requests_probes_and_shutdown_do_not_wait_for_a_stalled_reader_of_the_log() {
     let mut service = Service::start();
     service.fill_the_log();
     for (listener, path) in
-        [(service.address(), "/livez"), (service.address(), "/readyz"), (service.operators(), "/readyz")]
+        [(service.address(), "/livez"), (service.address(), "/readyz"), (service.admin(), "/readyz")]
     {
         assert_eq!(Call::new(listener, "GET", path).send().status, 200, "{path}");
     }
@@ -152,9 +152,9 @@ fn a_second_signal_does_not_wait_for_a_stalled_reader_of_the_log() {
     held.read_exact(&mut asked_for_the_body).unwrap();
     assert_eq!(&asked_for_the_body, b"HTTP/1.1 100");
     service.process.signal("TERM");
-    let operators = service.operators();
+    let admin = service.admin();
     eventually("the service leaves", || {
-        let probe = Call::new(operators, "GET", "/readyz").try_send();
+        let probe = Call::new(admin, "GET", "/readyz").try_send();
         probe.is_none_or(|response| response.status == 503).then_some(())
     });
     service.process.signal("INT");

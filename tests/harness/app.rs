@@ -222,7 +222,7 @@ impl App {
     }
 
     /// Where the service shows probes and metrics, if it was started with `--ops-listen`.
-    pub fn operators(&self) -> SocketAddr {
+    pub fn admin(&self) -> SocketAddr {
         eventually("the service says where its probes and metrics are", || {
             let (stdout, _) = self.printed();
             let (address, _) =

@@ -199,8 +199,8 @@ pub(crate) fn search_path() -> String {
 fn a_backup_is_verified_and_old_ones_are_removed() {
     let directory = tempfile::tempdir().unwrap();
     let store = format!("sled:{}", directory.path().join("log").display());
-    let operators = ["--ops-listen", "127.0.0.1:0"];
-    let app = App::start_on(program(), &store, tempfile::tempdir().unwrap(), &operators);
+    let admin = ["--ops-listen", "127.0.0.1:0"];
+    let app = App::start_on(program(), &store, tempfile::tempdir().unwrap(), &admin);
     app.add("Rex");
     let backups = Backups::new(directory.path(), app.keys_file());
     for day in 10..26 {
@@ -212,7 +212,7 @@ fn a_backup_is_verified_and_old_ones_are_removed() {
     assert!(!rejected.status.success(), "the store is in use: {rejected:?}");
     assert_eq!(backups.names("jsonl").len(), 16, "a backup that failed is not there, and removes nothing");
     let key = key_file(directory.path(), &app.issue_key(&["--name", "backup", "--scope", "log"]));
-    let url = format!("http://{}", app.operators());
+    let url = format!("http://{}", app.admin());
     eventually("the running service is backed up, once the key is active", || {
         let online = backups.backup(&store).arg(&url).env("PETSTORE_KEY_FILE", &key).output().unwrap();
         online.status.success().then_some(())
@@ -323,7 +323,7 @@ fn a_continuous_copy_reports_when_it_is_complete() {
     let copy = format!("sled:{}", directory.path().join("copy").display());
     let metrics = directory.path().join("petstore-copy.prom");
     let following = Command::new(file("petstore-copy"))
-        .args([&format!("http://{}", app.operators()), &copy, "--report-every", "1s"])
+        .args([&format!("http://{}", app.admin()), &copy, "--report-every", "1s"])
         .env("PATH", search_path())
         .env("PETSTORE_KEY_FILE", key)
         .env("TEXTFILE_DIRECTORY", directory.path())

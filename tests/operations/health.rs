@@ -24,7 +24,7 @@ fn reads_and_writes_have_probes_of_their_own() {
     let codes = |address: SocketAddr| {
         ["ready", "reads", "writes"].map(|probe| health(address, &["--probe", probe]).code.unwrap())
     };
-    let listeners = [app.address(), app.operators()];
+    let listeners = [app.address(), app.admin()];
     assert_eq!(listeners.map(codes), [[0, 0, 0]; 2]);
     // Nothing can be written any more, and everything can be read.
     fs::rename(&store, store.with_extension("moved")).unwrap();
@@ -39,8 +39,8 @@ fn reads_and_writes_have_probes_of_their_own() {
 #[test]
 fn the_exit_code_follows_the_service_from_ready_to_draining_to_gone() {
     let mut app = App::start_with(&["--ops-listen", "127.0.0.1:0", "--drain-delay", "1h"]);
-    let (public, operators) = (app.address(), app.operators());
-    for address in [public, operators] {
+    let (public, admin) = (app.address(), app.admin());
+    for address in [public, admin] {
         for (probe, word) in [("ready", "ready"), ("live", "alive")] {
             let output = health(address, &["--probe", probe]);
             assert_eq!(output.code, Some(0), "{output:?}");
@@ -53,7 +53,7 @@ fn the_exit_code_follows_the_service_from_ready_to_draining_to_gone() {
     });
     assert_eq!(draining.code, Some(1), "{draining:?}");
     assert!(draining.stdout.contains("draining"), "{draining:?}");
-    let alive = health(operators, &["--probe", "live"]);
+    let alive = health(admin, &["--probe", "live"]);
     assert_eq!(alive.code, Some(0), "{alive:?}");
     app.kill();
     let gone = health(public, &[]);

@@ -37,7 +37,7 @@ fn creates_over_the_limit_are_rejected_and_repeated_ones_succeed() {
     assert_eq!((again.status, again.json()), (201, first.json()), "a repeat adds nothing");
     assert_eq!(app.all_pets().len(), 2);
     assert_eq!(app.get("/readyz").status, 200, "the node serves as it should");
-    let metrics = Call::new(app.operators(), "GET", "/metrics").send();
+    let metrics = Call::new(app.admin(), "GET", "/metrics").send();
     for line in ["petstore_pets 2\n", "petstore_pets_limit 2\n"] {
         assert!(metrics.text().contains(line), "{line}: {}", metrics.text());
     }

@@ -1,4 +1,4 @@
-//! `--ops-listen`: probes and metrics for operators, including who still calls the deprecated operation.
+//! `--ops-listen`: the probes and metrics of the admin listener, including the clients of the deprecated operation.
 
 use std::net::SocketAddr;
 
@@ -24,7 +24,7 @@ fn requests_are_counted_by_operation_and_status() {
     app.call("HEAD", "/v1/pets").send();
     app.anonymous("GET", "/v1/pets").send();
     app.get("/v1/nowhere");
-    let text = metrics(app.operators());
+    let text = metrics(app.admin());
     for line in [
         r#"petstore_http_requests_total{operation="createPet",status="201"} 1"#,
         r#"petstore_http_requests_total{operation="createPet",status="400"} 1"#,
@@ -46,7 +46,7 @@ fn requests_are_counted_by_operation_and_status() {
 fn the_largest_pet_limit_is_shown() {
     let most = usize::MAX.to_string();
     let app = App::start_with(&[&OPS[..], &["--max-pets", &most]].concat());
-    let text = metrics(app.operators());
+    let text = metrics(app.admin());
     assert!(text.contains(&format!("\npetstore_pets_limit {most}\n")), "{text}");
 }
 
@@ -60,7 +60,7 @@ fn an_operator_sees_who_still_calls_what_will_be_removed() {
     app.get_as(&key, "/v1/pets/2");
     app.anonymous("GET", "/v1/pets/1").send();
     app.get_as("nonsense", "/v1/pets/1");
-    let text = metrics(app.operators());
+    let text = metrics(app.admin());
     let calls: Vec<_> =
         text.lines().filter(|line| line.starts_with("petstore_deprecated_calls_total")).collect();
     assert_eq!(
@@ -90,7 +90,7 @@ fn a_public_parser_reads_the_metrics() {
     app.get("/v1/pets/1");
     let parse = "import sys\nfrom prometheus_client.openmetrics.parser import text_string_to_metric_families as parse\n\
         print(sorted(family.name for family in parse(sys.argv[1])))";
-    let families = succeed(python_tool("python").arg("-c").arg(parse).arg(metrics(app.operators())));
+    let families = succeed(python_tool("python").arg("-c").arg(parse).arg(metrics(app.admin())));
     for name in
         ["petstore_http_requests", "petstore_http_request_duration_seconds", "petstore_deprecated_calls"]
     {
@@ -101,7 +101,7 @@ fn a_public_parser_reads_the_metrics() {
 #[test]
 fn the_operators_listener_serves_probes_but_no_operations() {
     let app = App::start_with(&OPS);
-    let ops = app.operators();
+    let ops = app.admin();
     for path in ["/livez", "/readyz", "/readyz/reads", "/readyz/writes"] {
         assert_eq!(Call::new(ops, "GET", path).send().status, 200, "{path}");
     }
@@ -115,7 +115,7 @@ fn the_operators_listener_serves_probes_but_no_operations() {
 #[test]
 fn the_service_stops_cleanly_while_operators_are_connected() {
     let mut app = App::start_with(&OPS);
-    let held = std::net::TcpStream::connect(app.operators()).unwrap();
+    let held = std::net::TcpStream::connect(app.admin()).unwrap();
     app.post(r#"{"name":"Rex","categoryId":7}"#);
     assert!(app.terminate().success());
     drop(held);

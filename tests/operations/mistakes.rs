@@ -96,12 +96,12 @@ fn a_port_without_an_address_leads_to_listen() {
 #[test]
 fn two_listeners_on_one_address_are_named() {
     // Nothing is bound: the service rejects before it listens.
-    for (listen, operators) in [("127.0.0.1:8080", "127.0.0.1:8080"), ("0.0.0.0:8080", "127.0.0.1:8080")] {
-        let flags = ["--listen", listen, "--ops-listen", operators, "--insecure-http"];
+    for (listen, admin) in [("127.0.0.1:8080", "127.0.0.1:8080"), ("0.0.0.0:8080", "127.0.0.1:8080")] {
+        let flags = ["--listen", listen, "--ops-listen", admin, "--insecure-http"];
         let rejected =
             petstore(["serve", "--store", "memory:", "--keys", "/nowhere/keys"].iter().chain(&flags));
         let sentence = format!(
-            "petstore: --listen {listen} and --ops-listen {operators} are the same address: choose another port for \
+            "petstore: --listen {listen} and --ops-listen {admin} are the same address: choose another port for \
              --ops-listen\n"
         );
         check_rejected(&rejected, &sentence);
@@ -118,11 +118,11 @@ fn a_wrong_scheme_leads_to_the_right_one() {
     let target = format!("sled:{}", directory.join("copy").display());
     for (url, hint) in [
         (
-            format!("http://{}", secure.app.operators()),
+            format!("http://{}", secure.app.admin()),
             "if the service uses TLS, use https:// instead of http://",
         ),
         (
-            format!("https://{}", plain.operators()),
+            format!("https://{}", plain.admin()),
             "the service does not use TLS: use http:// instead of https://",
         ),
     ] {

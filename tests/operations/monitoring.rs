@@ -33,7 +33,7 @@ fn busy_app(flags: &[&str]) -> App {
 }
 
 fn metrics(app: &App) -> String {
-    let response = Call::new(app.operators(), "GET", "/metrics").send();
+    let response = Call::new(app.admin(), "GET", "/metrics").send();
     assert_eq!(response.status, 200);
     response.text().to_owned()
 }
@@ -136,7 +136,7 @@ fn operators_see_what_the_service_does() {
         ("petstore_commit_bytes_count", 2.0),
         ("petstore_log_append_duration_seconds_count", 2.0),
         ("petstore_log_append_duration_seconds_sum", 0.000_001),
-        (r#"petstore_http_connections{listener="operators"}"#, 1.0),
+        (r#"petstore_http_connections{listener="admin"}"#, 1.0),
         (r#"petstore_http_connections_limit{listener="public"}"#, 100.0),
         (r#"petstore_authentication_failures_total{reason="unknown"}"#, 1.0),
         (r#"petstore_authentication_failures_total{reason="revoked"}"#, 1.0),
@@ -227,7 +227,7 @@ impl Drop for Prometheus {
 fn a_real_prometheus_scrapes_a_reachable_listener_with_a_key_for_metrics() {
     let app = busy_app(&["--ops-listen", "0.0.0.0:0", "--ops-insecure-http"]);
     let key = app.issue_key(&["--name", "prometheus", "--scope", "metrics"]);
-    let ops = format!("127.0.0.1:{}", app.operators().port()).parse().unwrap();
+    let ops = format!("127.0.0.1:{}", app.admin().port()).parse().unwrap();
     let status = |key: &str| {
         let call = Call::new(ops, "GET", "/metrics").header("Authorization", &format!("Bearer {key}"));
         call.send().status

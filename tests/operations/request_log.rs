@@ -106,7 +106,7 @@ fn every_kind_of_rejection_is_logged_and_the_client_does_not_learn_the_reason() 
 fn reading_the_log_is_logged_with_the_client_address() {
     let app = App::start_with(&[&JSON[..], &["--ops-listen", "127.0.0.1:0"]].concat());
     let key = app.log_key();
-    let call = Call::new(app.operators(), "GET", "/log").header("Authorization", &format!("Bearer {key}"));
+    let call = Call::new(app.admin(), "GET", "/log").header("Authorization", &format!("Bearer {key}"));
     assert_eq!(call.send().status, 200);
     line(&app, "log stream started", "client", "127.0.0.1");
     let completed = line(&app, "log stream completed", "client", "127.0.0.1");

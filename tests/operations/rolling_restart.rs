@@ -234,16 +234,17 @@ fn a_rolling_restart_checks_nodes_over_https() {
 #[test]
 fn a_node_that_listens_when_it_is_ready_rejects_connections_until_then() {
     let postgres = PostgresServer::start();
-    let (port, operators) = (free_port(), free_port());
+    let (port, admin) = (free_port(), free_port());
     let mut postgres = postgres;
     let database = postgres.create_database();
-    let flags = ["--listen-when-ready", "--ops-listen", &format!("127.0.0.1:{operators}")];
+    let flags = ["--listen-when-ready", "--ops-listen", &format!("127.0.0.1:{admin}")];
     let mut app = App::stopped_on(program(), &postgres.url(&database), tempfile::tempdir().unwrap(), &flags);
     app.use_port(port);
     postgres.kill();
     app.begin();
     let probe = |port: u16, path: &str| Call::new(([127, 0, 0, 1], port).into(), "GET", path).try_send();
-    let starting = eventually("operators see that it starts", || probe(operators, "/readyz"));
+    let starting =
+        eventually("the admin listener reports that the service is starting", || probe(admin, "/readyz"));
     assert!(starting.status == 503 && starting.text().contains("starting"), "{}", starting.text());
     assert!(probe(port, "/livez").is_none(), "the port is still closed");
     postgres.start_again();

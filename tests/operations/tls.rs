@@ -91,14 +91,14 @@ fn clients_call_the_service_over_https_with_http_1_and_http_2() {
     let old = secure.curl("/livez", &["--tls-max", "1.1"]);
     assert!(!old.status.success(), "TLS 1.1 is too old");
     assert!(secure.curl("/livez", &["--tls-max", "1.2"]).status.success());
-    let metrics = secure.curl("/livez", &[&format!("https://{}/metrics", secure.app.operators())]);
+    let metrics = secure.curl("/livez", &[&format!("https://{}/metrics", secure.app.admin())]);
     let metrics = String::from_utf8_lossy(&metrics.stdout).into_owned();
     let expiry = metrics.split("\npetstore_tls_certificate_expiry_timestamp_seconds ").nth(1).unwrap();
     let expiry: u64 = expiry.lines().next().unwrap().parse().unwrap();
     let now = SystemTime::now().duration_since(SystemTime::UNIX_EPOCH).unwrap().as_secs();
     assert!((89..=90).contains(&((expiry - now) / 86_400)), "{expiry}");
     let ca = secure.app.directory().join("ca.pem");
-    let address = format!("https://{}", secure.app.operators());
+    let address = format!("https://{}", secure.app.admin());
     let healthy = petstore(["health", &address, "--ca", ca.to_str().unwrap()]);
     assert_eq!(healthy.code, Some(0), "{healthy:?}");
     assert_eq!(petstore(["health", &address]).code, Some(3), "an unknown authority is not trusted");
@@ -158,12 +158,12 @@ fn a_new_certificate_is_loaded_without_a_failed_request() {
 #[test]
 fn the_log_is_read_over_https_from_a_service_that_is_trusted() {
     let secure = Secure::start(&["--ops-listen", "127.0.0.1:0"]);
-    let operators = format!("https://{}", secure.app.operators());
+    let admin = format!("https://{}", secure.app.admin());
     let directory = secure.app.directory();
     let key = key_file(directory, &secure.app.issue_key(&["--name", "backup", "--scope", "log"]));
     let stat = |more: &[&str]| {
         let mut stat = Command::new(program());
-        stat.args(["log", "stat", "--store", &operators, "--key-file"]).arg(&key).args(more);
+        stat.args(["log", "stat", "--store", &admin, "--key-file"]).arg(&key).args(more);
         stat.output().unwrap()
     };
     let ca = directory.join("ca.pem");
@@ -172,7 +172,11 @@ fn the_log_is_read_over_https_from_a_service_that_is_trusted() {
     let rejected = stat(&[]);
     assert_eq!(rejected.status.code(), Some(1), "{rejected:?}");
     let sentence = String::from_utf8(rejected.stderr).unwrap();
-    assert!(sentence.contains("pass a private CA with --ca FILE"), "{sentence}");
+    assert!(
+        sentence
+            .contains("its issuer is not trusted; if a private CA issued it, pass that CA with --ca FILE"),
+        "{sentence}"
+    );
 }
 
 #[test]
@@ -298,7 +302,7 @@ fn clients_that_make_no_tls_connection_are_evicted_at_the_limit() {
 fn metrics_on_a_reachable_address_need_a_key_with_their_scope() {
     let app = App::start_with(&["--ops-listen", "0.0.0.0:0", "--ops-insecure-http"]);
     let metrics = |key: Option<&str>| {
-        let call = Call::new(app.operators(), "GET", "/metrics");
+        let call = Call::new(app.admin(), "GET", "/metrics");
         match key {
             Some(key) => call.header("Authorization", &format!("Bearer {key}")).send(),
             None => call.send(),
@@ -309,7 +313,7 @@ fn metrics_on_a_reachable_address_need_a_key_with_their_scope() {
     let scraper = app.issue_key(&["--name", "scraper", "--scope", "metrics"]);
     eventually("the new key is active", || (metrics(Some(&scraper)).status == 200).then_some(()));
     assert_eq!(app.get_as(&scraper, "/v1/pets").status, 403, "it is for nothing else");
-    assert_eq!(Call::new(app.operators(), "GET", "/readyz").send().status, 200, "probes need no key");
+    assert_eq!(Call::new(app.admin(), "GET", "/readyz").send().status, 200, "probes need no key");
 }
 
 #[test]
@@ -327,16 +331,16 @@ fn a_tail_tells_a_planned_stop_from_a_cut_connection() {
             secure.status("/v1/pets", &["--header", "Content-Type: application/json", "--data", &pet])
         };
         let key = secure.app.issue_key(&["--name", "reader", "--scope", "log"]);
-        let (operators, directory) = (format!("https://{}", secure.app.operators()), secure.app.directory());
+        let (admin, directory) = (format!("https://{}", secure.app.admin()), secure.app.directory());
         let (key_file, ca) = (key_file(directory, &key), directory.join("ca.pem"));
         let access = ["--key-file", key_file.to_str().unwrap(), "--ca", ca.to_str().unwrap()];
         eventually("the key is active", || {
-            let stat = petstore(["log", "stat", "--store", &operators].iter().chain(&access));
+            let stat = petstore(["log", "stat", "--store", &admin].iter().chain(&access));
             (stat.code == Some(0)).then_some(())
         });
         assert_eq!(add("Rex"), "201\n");
         let mut tail = Command::new(program())
-            .args(["log", "tail", "--store", &operators])
+            .args(["log", "tail", "--store", &admin])
             .args(access)
             .stdout(Stdio::piped())
             .stderr(Stdio::piped())

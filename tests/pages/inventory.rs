@@ -97,7 +97,7 @@ fn an_idle_page_polls_cheaply() {
     let browser = open(app.address());
     sign_in(&browser, &app.key);
     eventually("the page is refreshed by 304", || {
-        let metrics = harness::Call::new(app.operators(), "GET", "/metrics").send();
+        let metrics = harness::Call::new(app.admin(), "GET", "/metrics").send();
         metrics.text().contains(r#"operation="listPets",status="304""#).then_some(())
     });
 }

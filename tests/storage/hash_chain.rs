@@ -87,7 +87,7 @@ async fn the_script_in_the_docs_detects_what_verify_detects() {
     let script = page.split("```python\n").nth(1).and_then(|rest| rest.split("```").next()).unwrap();
     let sound = history(5).await;
     let (lines, head) = (exported(&sound).await, walk(&sound).await.unwrap().head_hash().unwrap());
-    assert_eq!(checked(script, &lines), format!("sound: {head}"));
+    assert_eq!(checked(script, &lines), format!("verified: {head}"));
     let forged = String::from_utf8(lines).unwrap().replacen("Rex", "Max", 1);
     assert_eq!(checked(script, forged.as_bytes()), "position 2 does not follow the records before it");
 }

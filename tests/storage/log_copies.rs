@@ -37,14 +37,14 @@ struct Copying {
 
 impl Copying {
     /// Follows the service whose admin listener is on this port.
-    fn start(operators: u16, key: &str, to: &str) -> Self {
+    fn start(admin: u16, key: &str, to: &str) -> Self {
         let directory = tempfile::tempdir().unwrap();
         let key_file = key_file(directory.path(), key);
         let output = |name| File::create(directory.path().join(name)).unwrap();
         let child = Command::new(program())
             .args(["log", "copy", "--follow", "--report-every", "200ms", "--to", to, "--key-file"])
             .arg(key_file)
-            .args(["--from", &format!("http://127.0.0.1:{operators}")])
+            .args(["--from", &format!("http://127.0.0.1:{admin}")])
             .stdin(Stdio::null())
             .stdout(output("stdout"))
             .stderr(output("stderr"))
@@ -253,9 +253,9 @@ fn time_of(record: &str) -> DateTime<Utc> {
 }
 
 /// Writes an online backup to this file.
-fn back_up(operators: u16, key: &str, file: &Path) {
+fn back_up(admin: u16, key: &str, file: &Path) {
     let exported = Command::new(program())
-        .args(["log", "export", "--store", &format!("http://127.0.0.1:{operators}")])
+        .args(["log", "export", "--store", &format!("http://127.0.0.1:{admin}")])
         .env("PETSTORE_LOG_KEY", key)
         .stdout(fs::File::create(file).unwrap())
         .stderr(Stdio::piped())
@@ -267,7 +267,7 @@ fn back_up(operators: u16, key: &str, file: &Path) {
 #[test]
 fn every_backup_under_load_is_whole_and_holds_what_was_acknowledged_before_it_began() {
     let backups = from_environment("PETSTORE_BACKUPS", 3);
-    let (mut app, key, operators) = source();
+    let (mut app, key, admin) = source();
     let directory = tempfile::tempdir().unwrap();
     let file = |number: u64| directory.path().join(format!("{number}.jsonl"));
     let (pets, post) = (Acknowledged::default(), app.call("POST", "/v1/pets"));
@@ -282,7 +282,7 @@ fn every_backup_under_load_is_whole_and_holds_what_was_acknowledged_before_it_be
             });
             before.push(pets.so_far());
             let begun = Instant::now();
-            back_up(operators, &key, &file(number));
+            back_up(admin, &key, &file(number));
             let took = begun.elapsed();
             let lines = fs::read_to_string(file(number)).unwrap().lines().count() - 1;
             println!(
@@ -313,9 +313,9 @@ fn every_backup_under_load_is_whole_and_holds_what_was_acknowledged_before_it_be
 #[test]
 fn a_copy_of_a_killed_service_lacks_no_more_than_its_lag_and_is_served_at_once() {
     let seconds = from_environment("PETSTORE_COPY_SECONDS", 3);
-    let (mut app, key, operators) = source();
+    let (mut app, key, admin) = source();
     let (_directory, target) = target();
-    let copying = Copying::start(operators, &key, &target);
+    let copying = Copying::start(admin, &key, &target);
     copying.wait_for(0);
     let (pets, post) = (Acknowledged::default(), app.call("POST", "/v1/pets"));
     thread::scope(|scope| {

@@ -107,19 +107,19 @@ fn add(app: &App, names: &[&str]) {
 fn the_log_is_sent_as_it_is_exported() {
     let (mut app, key) = start(&[]);
     add(&app, &["Rex", "Tom", "Ada"]);
-    let operators = app.operators();
-    let lines = whole(operators, &key, "?after=0");
-    assert_eq!(lines, [&whole(operators, &key, "")[..3], &lines[3..]].concat(), "0 is the default");
-    let rest = whole(operators, &key, "?after=2");
+    let admin = app.admin();
+    let lines = whole(admin, &key, "?after=0");
+    assert_eq!(lines, [&whole(admin, &key, "")[..3], &lines[3..]].concat(), "0 is the default");
+    let rest = whole(admin, &key, "?after=2");
     assert_eq!(rest[0], lines[2]);
     let manifest = |line: &str| serde_json::from_str::<Value>(line).unwrap()["manifest"].clone();
     let (all, last) = (manifest(&lines[3]), manifest(&rest[1]));
     assert_eq!((&all["first"], &all["last"], &all["commits"]), (&1.into(), &3.into(), &3.into()));
     assert_eq!((&last["first"], &last["last"], &last["commits"]), (&3.into(), &3.into(), &1.into()));
     assert_eq!(all["head"], last["head"], "of the same history");
-    let nothing = manifest(&whole(operators, &key, "?after=3&follow=false")[0]);
+    let nothing = manifest(&whole(admin, &key, "?after=3&follow=false")[0]);
     assert_eq!((&nothing["last"], &nothing["commits"]), (&3.into(), &0.into()));
-    let head = head(operators, &key);
+    let head = head(admin, &key);
     assert_eq!((head.header("log-position"), head.header("content-length")), (Some("3"), None));
 
     assert!(app.terminate().success());
@@ -134,18 +134,18 @@ fn the_log_is_sent_as_it_is_exported() {
 #[test]
 fn only_a_key_with_the_scope_log_may_read_the_log() {
     let (app, key) = start(&[]);
-    let operators = app.operators();
-    Call::new(operators, "GET", "/log").send().error(401, "unauthorized");
-    log(operators, "nonsense", "GET", "").error(401, "unauthorized");
-    let message = log(operators, &app.key, "GET", "?after=x").error(403, "forbidden");
+    let admin = app.admin();
+    Call::new(admin, "GET", "/log").send().error(401, "unauthorized");
+    log(admin, "nonsense", "GET", "").error(401, "unauthorized");
+    let message = log(admin, &app.key, "GET", "?after=x").error(403, "forbidden");
     assert!(message.contains("log"), "{message}");
     let metrics = app.issue_key(&["--name", "scraper", "--scope", "metrics"]);
-    eventually("the new key is active", || (log(operators, &metrics, "GET", "").status != 401).then_some(()));
-    log(operators, &metrics, "GET", "").error(403, "forbidden");
+    eventually("the new key is active", || (log(admin, &metrics, "GET", "").status != 401).then_some(()));
+    log(admin, &metrics, "GET", "").error(403, "forbidden");
     app.get_as(&key, "/log").error(404, "not_found");
     app.get_as(&key, "/v1/pets").error(403, "forbidden");
-    log(operators, &key, "POST", "").error(405, "method_not_allowed");
-    assert_eq!(log(operators, &key, "GET", "").status, 200);
+    log(admin, &key, "POST", "").error(405, "method_not_allowed");
+    assert_eq!(log(admin, &key, "GET", "").status, 200);
     app.wait_for_log("backup");
 }
 
@@ -162,7 +162,7 @@ fn an_invalid_query_gets_400_with_the_rule() {
         ("?after=2", "the end of the log, which is at position 1"),
         ("?after=2&follow=true", "the end of the log, which is at position 1"),
     ] {
-        let message = log(app.operators(), &key, "GET", query).error(400, "invalid_request");
+        let message = log(app.admin(), &key, "GET", query).error(400, "invalid_request");
         assert!(message.contains(words), "{query}: {message}");
     }
 }
@@ -171,13 +171,13 @@ fn an_invalid_query_gets_400_with_the_rule() {
 fn a_follower_gets_new_commits_and_heartbeats_and_ends_with_the_service() {
     let (mut app, key) = start(&["--drain-delay", "1s"]);
     add(&app, &["Rex"]);
-    let mut follower = Reading::begin(app.operators(), &key, "?follow=true");
+    let mut follower = Reading::begin(app.admin(), &key, "?follow=true");
     assert_eq!(follower.status(), 200);
     assert_eq!(position(&follower.line().unwrap()), 1);
     add(&app, &["Tom"]);
     assert_eq!(position(&follower.line().unwrap()), 2, "as it becomes durable, without a heartbeat before");
     assert_eq!(follower.line().unwrap(), "", "a heartbeat");
-    let readers = Call::new(app.operators(), "GET", "/metrics").send();
+    let readers = Call::new(app.admin(), "GET", "/metrics").send();
     assert!(readers.text().contains("\npetstore_log_readers 1\n"), "{}", readers.text());
     app.signal("TERM");
     // A draining service still serves, and its last commits reach the follower.
@@ -191,7 +191,7 @@ fn a_follower_gets_new_commits_and_heartbeats_and_ends_with_the_service() {
 fn a_follower_whose_key_is_revoked_gets_nothing_more() {
     let (app, key) = start(&[]);
     add(&app, &["Rex"]);
-    let mut follower = Reading::begin(app.operators(), &key, "?follow=true");
+    let mut follower = Reading::begin(app.admin(), &key, "?follow=true");
     assert_eq!(follower.status(), 200);
     assert_eq!(position(&follower.line().unwrap()), 1);
     let file = app.keys_file();
@@ -205,17 +205,16 @@ fn a_follower_whose_key_is_revoked_gets_nothing_more() {
 #[test]
 fn readers_above_the_limit_get_503() {
     let (app, key) = start(&[]);
-    let mut readers: Vec<_> =
-        (0..16).map(|_| Reading::begin(app.operators(), &key, "?follow=true")).collect();
+    let mut readers: Vec<_> = (0..16).map(|_| Reading::begin(app.admin(), &key, "?follow=true")).collect();
     for reader in &mut readers {
         assert_eq!(reader.status(), 200);
     }
-    let rejected = log(app.operators(), &key, "GET", "");
+    let rejected = log(app.admin(), &key, "GET", "");
     rejected.error(503, "busy");
     assert!(rejected.header("retry-after").is_some());
     drop(readers);
     eventually("a reader is accepted again", || {
-        (log(app.operators(), &key, "GET", "").status == 200).then_some(())
+        (log(app.admin(), &key, "GET", "").status == 200).then_some(())
     });
 }
 
@@ -237,10 +236,10 @@ fn a_reader_that_does_not_read_is_closed_and_can_resume() {
     app.use_store(&store);
     app.start_again();
 
-    let mut slow = Reading::begin(app.operators(), &key, "?follow=true");
+    let mut slow = Reading::begin(app.admin(), &key, "?follow=true");
     assert_eq!(slow.status(), 200);
     app.wait_for_log("reason=\"slow_or_disconnected_client\"");
-    let metrics = Call::new(app.operators(), "GET", "/metrics").send();
+    let metrics = Call::new(app.admin(), "GET", "/metrics").send();
     let only_this_scrape = "\npetstore_http_in_flight_bytes 2048\n";
     assert!(metrics.text().contains(only_this_scrape), "its memory is given back");
     let mut received = Vec::new();
@@ -249,7 +248,7 @@ fn a_reader_that_does_not_read_is_closed_and_can_resume() {
     let received = String::from_utf8_lossy(&received);
     let records = received.matches('\n').count();
     assert!((1..40).contains(&records), "{records} records were under way");
-    let rest = whole(app.operators(), &key, &format!("?after={records}"));
+    let rest = whole(app.admin(), &key, &format!("?after={records}"));
     let sent: Vec<_> = received.lines().take(records).chain(rest.iter().map(String::as_str)).collect();
     assert!(sent[..40] == stored[..40], "the same bytes in two parts");
 }
@@ -258,25 +257,25 @@ fn a_reader_that_does_not_read_is_closed_and_can_resume() {
 fn a_running_service_is_exported_verified_searched_and_copied() {
     let (mut app, key) = start(&[]);
     add(&app, &["Rex", "Tom"]);
-    let operators = app.operators();
-    let export = on_service(operators, &key, &["export"]);
+    let admin = app.admin();
+    let export = on_service(admin, &key, &["export"]);
     assert_eq!(export.code, Some(0), "{export:?}");
-    let verified = on_service(operators, &key, &["verify"]);
+    let verified = on_service(admin, &key, &["verify"]);
     assert_eq!(verified.code, Some(0), "{verified:?}");
-    let stat = on_service(operators, &key, &["stat"]);
+    let stat = on_service(admin, &key, &["stat"]);
     assert_eq!(stat.code, Some(0), "{stat:?}");
     assert!(stat.stdout.contains("engine of the service = sled"), "{}", stat.stdout);
-    let found = on_service(operators, &key, &["find", "--pet", "2"]);
+    let found = on_service(admin, &key, &["find", "--pet", "2"]);
     assert!(found.code == Some(0) && found.stdout.contains("added pet 2: \"Tom\""), "{found:?}");
     let head = verified.value("head hash").to_owned();
     add(&app, &["Ada"]);
-    let grown = on_service(operators, &key, &["verify", "--head", &head]);
+    let grown = on_service(admin, &key, &["verify", "--head", &head]);
     assert!(grown.stdout.contains("up to position 2, this is the history"), "{grown:?}");
 
     let directory = tempfile::tempdir().unwrap();
     let file = |name: &str| directory.path().join(name).to_str().unwrap().to_owned();
     let key_file = key_file(directory.path(), &key);
-    let (from, to) = (format!("http://{operators}"), format!("sqlite:{}", file("copy")));
+    let (from, to) = (format!("http://{admin}"), format!("sqlite:{}", file("copy")));
     let copy = ["log", "copy", "--from", &from, "--to", &to, "--key-file", key_file.to_str().unwrap()];
     for _ in 0..2 {
         let copied = petstore(copy);
@@ -296,13 +295,13 @@ fn a_running_service_is_exported_verified_searched_and_copied() {
 #[test]
 fn a_log_that_cannot_be_read_is_reported_in_one_sentence() {
     let (app, key) = start(&[]);
-    let (operators, port) = (app.operators(), app.operators().port());
+    let (admin, port) = (app.admin(), app.admin().port());
     for (address, key, words) in [
-        (operators, "", "needs an API key with the scope log: name its file with --key-file"),
-        (operators, "nonsense", "responded with 401: the service rejected the API key"),
-        (operators, "two words", "the API key must be a single word"),
+        (admin, "", "needs an API key with the scope \"log\": name its file with --key-file"),
+        (admin, "nonsense", "responded with 401: the service rejected the API key"),
+        (admin, "two words", "the API key must be a single word"),
         (
-            operators,
+            admin,
             app.key.as_str(),
             "responded with 403: the API key lacks the log scope; issue a key that has it",
         ),
@@ -324,7 +323,7 @@ fn a_log_that_cannot_be_read_is_reported_in_one_sentence() {
         .output()
         .unwrap();
     assert!(waived.status.success(), "{waived:?}");
-    let url = format!("http://{operators}");
+    let url = format!("http://{admin}");
     let keys = app.keys_file();
     let serve = ["serve", "--listen", "127.0.0.1:0", "--keys", keys.to_str().unwrap(), "--store", &url];
     for command in [
@@ -363,7 +362,7 @@ fn respond_with(body: String) -> SocketAddr {
 fn a_response_that_is_not_whole_is_no_backup() {
     let (app, key) = start(&[]);
     add(&app, &["Rex", "Tom"]);
-    let whole = on_service(app.operators(), &key, &["export"]).stdout;
+    let whole = on_service(app.admin(), &key, &["export"]).stdout;
     let lines: Vec<_> = whole.lines().map(|line| format!("{line}\n")).collect();
     let [first, second, manifest] = &lines[..] else { panic!("{lines:?}") };
     let export = |body: String| on_service(respond_with(body), &key, &["export"]);

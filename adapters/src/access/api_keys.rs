@@ -224,7 +224,7 @@ impl ApiKeys {
 
     /// The file with the first key, if that key is still active. This does not count as a use of the key.
     pub fn active_first_key(&self) -> Option<PathBuf> {
-        let path = self.file.first_key();
+        let path = self.file.first_key_path();
         let key = private_files::read(&path, FIRST_KEY_BYTES_MAX).ok()?;
         let key = str::from_utf8(&key).ok()?;
         let hash = KeyHash::of_presented(key.trim_end())?;

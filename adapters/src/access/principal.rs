@@ -15,8 +15,8 @@ use super::allowance::Allowance;
 pub struct Principal {
     /// The key that was used.
     pub id: KeyId,
-    /// The owner: the id of the first key that was issued to it. A rotated key keeps its owner, so events and
-    /// idempotency keys belong to the owner, not to the key.
+    /// The owner, identified by the first key that was issued to them. Rotation passes the owner on to the new key, so
+    /// events and idempotency keys belong to the owner, not to the key.
     pub owner: KeyId,
     /// The name that the operator gave it.
     pub name: String,
@@ -37,8 +37,8 @@ pub struct KeyUsage {
     pub limited: AtomicU64,
 }
 
-/// A rejected key, with its id and name if it was ever issued. Only the log of the service shows the reason; the client
-/// learns only that the key is not valid.
+/// A rejected key, with its id and name if it was ever issued. Only the service log shows the reason; the client learns
+/// only that the key is not valid.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum RejectedKey {
     /// The key was never issued.

@@ -18,7 +18,7 @@ enum Period {
     Hour,
 }
 
-/// A text that is not a rate limit.
+/// A string that is not a rate limit.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Error)]
 #[error("a rate limit is a number from 1 to {max} and /s, /m or /h, such as 10/s", max = RateLimit::REQUESTS_MAX)]
 pub struct InvalidRateLimit;

@@ -58,14 +58,14 @@ pub use reading::{Records, Visit, damaged};
 pub use salvage::FoundRecords;
 
 pub(crate) use high_water_mark::check_nothing_is_lost;
-pub(crate) use opening::{check, close};
+pub(crate) use opening::{check, discard};
 pub(crate) use panics::{one_line, silence_panics};
 pub(crate) use reading::read_within;
 
 use super::{SalvagedLog, check_size};
 use high_water_mark::HighWaterMark;
 use log_thread::{LogThread, QueuedAppend};
-use shared::SharedEngine;
+use shared::SharedState;
 
 /// The largest record: far larger than any record of the writer, and small enough to be held in memory a few times.
 pub const RECORD_MAX: usize = 8 * 1024 * 1024;
@@ -80,10 +80,10 @@ const CLOSE_TIMEOUT: Duration = Duration::from_secs(15);
 /// A log on an embedded engine. Holds its store until it is dropped. Dropping blocks until everything is closed, but
 /// only for a limited time: a hanging disk must not keep the process alive.
 pub struct EmbeddedLog<E: Engine> {
-    shared: Arc<SharedEngine<E>>,
+    shared: Arc<SharedState<E>>,
     /// `None` only while the log is being dropped.
     requests: Option<mpsc::Sender<QueuedAppend>>,
-    owner: Option<JoinHandle<()>>,
+    thread: Option<JoinHandle<()>>,
     /// Disconnects when the thread has closed the log.
     closed: Closed,
 }
@@ -102,29 +102,29 @@ impl<E: Engine> EmbeddedLog<E> {
         let (opened, outcome) = std::sync::mpsc::channel();
         let (closing, closed) = std::sync::mpsc::channel::<()>();
         let path = path.as_ref().to_path_buf();
-        let owner = thread::Builder::new().name("petstore-log".into()).spawn(move || {
+        let thread = thread::Builder::new().name("petstore-log".into()).spawn(move || {
             // Dropped last, even if the thread panics.
             let _closing = closing;
-            match open_owner(&path) {
-                Ok((owner, runtime)) => {
+            match open_log_thread(&path) {
+                Ok((log_thread, runtime)) => {
                     // Cannot fail: the caller waits for this message.
-                    let _ = opened.send(Ok(owner.shared()));
-                    owner.run(&runtime, queue);
+                    let _ = opened.send(Ok(log_thread.shared()));
+                    log_thread.run(&runtime, queue);
                 }
                 Err(error) => {
                     let _ = opened.send(Err(error));
                 }
             }
         });
-        let owner = owner.map_err(|error| no_thread(&error))?;
+        let thread = thread.map_err(|error| no_thread(&error))?;
         match outcome.recv() {
             Ok(Ok(shared)) => {
-                let (requests, owner) = (Some(requests), Some(owner));
-                Ok(Self { shared, requests, owner, closed: Mutex::new(closed) })
+                let (requests, thread) = (Some(requests), Some(thread));
+                Ok(Self { shared, requests, thread, closed: Mutex::new(closed) })
             }
             Ok(Err(error)) => {
                 // Wait until the store is released, so that the caller can retry at once.
-                let _ = owner.join();
+                let _ = thread.join();
                 Err(error)
             }
             Err(_) => Err(stopped()),
@@ -168,11 +168,11 @@ impl<E: Engine> EmbeddedLog<E> {
 
     /// Whether the thread has ended. It ends early only if its error handling panics.
     fn has_stopped(&self) -> bool {
-        self.owner.as_ref().is_some_and(JoinHandle::is_finished)
+        self.thread.as_ref().is_some_and(JoinHandle::is_finished)
     }
 }
 
-fn open_owner<E: Engine>(path: &Path) -> Result<(LogThread<E>, Runtime), LogError> {
+fn open_log_thread<E: Engine>(path: &Path) -> Result<(LogThread<E>, Runtime), LogError> {
     let runtime = runtime::Builder::new_current_thread().enable_time().build();
     let runtime = runtime.map_err(|error| no_thread(&error))?;
     Ok((LogThread::open(path)?, runtime))
@@ -229,7 +229,7 @@ impl<E: Engine> EventLog for EmbeddedLog<E> {
 impl<E: Engine> Drop for EmbeddedLog<E> {
     fn drop(&mut self) {
         self.requests = None;
-        let Some(owner) = self.owner.take() else { return };
+        let Some(thread) = self.thread.take() else { return };
         match self.closed.get_mut().recv_timeout(CLOSE_TIMEOUT) {
             Err(RecvTimeoutError::Timeout) => {
                 tracing::warn!(
@@ -240,7 +240,7 @@ impl<E: Engine> Drop for EmbeddedLog<E> {
             }
             Ok(()) | Err(RecvTimeoutError::Disconnected) => {
                 // A panic was reported when it happened.
-                let _ = owner.join();
+                let _ = thread.join();
             }
         }
     }

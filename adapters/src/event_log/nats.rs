@@ -35,7 +35,7 @@ pub use salvage::SalvagedStream;
 
 use self::{
     address::Address,
-    connection::{NatsConnection, RESPONSE_TIMEOUT, RequestFailure, unreachable},
+    connection::{NatsConnection, RESPONSE_TIMEOUT, RequestFailure, unreachable_error},
     durability::SyncSettings,
 };
 use super::{check_size, environment};
@@ -143,7 +143,7 @@ impl NatsLog {
         let info = stream::leader_info(&connection, &address).await?;
         stream::head(&info)?;
         let sync_settings = Arc::new(SyncSettings::new(&address));
-        sync_settings.follow(epoch, &info).await;
+        sync_settings.refresh_if_changed(epoch, &info).await;
         sync_settings.check_sync_always()?;
         let mut background = JoinSet::new();
         let announcements = listen(&connection, &address, &mut background).await?;
@@ -197,7 +197,7 @@ impl NatsLog {
         let promised = self.durability().level;
         match self.head().await {
             // The writer decides later whether that is enough.
-            Ok(_) if self.durability().level < promised => Err(AppendError::NotStored(unreachable(
+            Ok(_) if self.durability().level < promised => Err(AppendError::NotStored(unreachable_error(
                 "after a reconnect, the servers promise less durability",
             ))),
             Ok(_) => Ok(()),
@@ -269,21 +269,21 @@ impl LogSource for NatsLog {
             Ok(info) => info,
             Err(error) => {
                 if error.fault == Fault::Unreachable {
-                    self.connection.leader_missing().await;
+                    self.connection.leave_if_leaderless().await;
                 }
                 return Err(error);
             }
         };
         if self.may_be_stale(&info, &before) {
-            self.connection.leader_missing().await;
+            self.connection.leave_if_leaderless().await;
             let (reported, known) = (info.state.last_sequence, before.state.last_sequence);
-            return Err(unreachable(format!(
+            return Err(unreachable_error(format!(
                 "the leader reports position {reported}, but {known} was stored: another server may have replaced it"
             )));
         }
         self.connection.leader_responded();
         let head = stream::head(&info);
-        self.sync_settings.follow(epoch, &info).await;
+        self.sync_settings.refresh_if_changed(epoch, &info).await;
         *self.validated_epoch.lock() = head.clone().map(|_| epoch);
         let head = head?;
         let known = Position(before.state.last_sequence);
@@ -430,7 +430,8 @@ async fn listen(
     background: &mut JoinSet<()>,
 ) -> Result<watch::Receiver<()>, LogError> {
     let stored = connection.client.subscribe(stream::stored_subject(&address.stream)).await;
-    let mut stored = stored.map_err(|error| unreachable(format!("cannot subscribe to commits: {error}")))?;
+    let mut stored =
+        stored.map_err(|error| unreachable_error(format!("cannot subscribe to commits: {error}")))?;
     let (announced, announcements) = watch::channel(());
     background.spawn(async move {
         while stored.next().await.is_some() {

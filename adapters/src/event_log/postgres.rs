@@ -27,7 +27,8 @@ use super::{IfMissing, check_size, environment};
 use link::Link;
 use settings::ConnectionSettings;
 
-/// How long an append may take. Shorter than the timeout of a client, so that the client learns the outcome.
+/// How long an append may take. Shorter than the time that the application gives a write, so that its client learns
+/// the outcome.
 const APPEND_TIMEOUT: Duration = Duration::from_millis(3_500);
 /// The largest record. PostgreSQL stores up to 1 GiB in a column, but not within `APPEND_TIMEOUT`.
 const RECORD_MAX: usize = 32 * 1024 * 1024;
@@ -49,19 +50,19 @@ impl PostgresLog {
     /// The password may also come from `PGPASSWORD`, or from the password file named by `passfile` or `PGPASSFILE`.
     /// [`Fault::Unreachable`] may be temporary: retry.
     pub async fn open(url: &str) -> Result<Self, LogError> {
-        Self::connect(url, IfMissing::Create).await
+        Self::connect(url, IfMissing::Create, Version::START).await
     }
 
     /// Opens an existing log, without creating tables.
     pub async fn open_existing(url: &str) -> Result<Self, LogError> {
-        Self::connect(url, IfMissing::Fail).await
+        Self::connect(url, IfMissing::Fail, Version::START).await
     }
 
-    /// Opens an existing log on a server that holds this commit. If no server holds it, and one of them does not
-    /// respond, the error is [`Fault::Unreachable`].
-    pub async fn open_holding(url: &str, newest: Version) -> Result<Self, LogError> {
-        let settings = ConnectionSettings::parse(url, &environment::of_this_process)?;
-        Ok(Self { link: Link::open(settings, IfMissing::Fail, Some(newest)).await? })
+    /// Opens an existing log, preferably on a server that holds this commit. If none does and one of them does not
+    /// respond, the error is [`Fault::Unreachable`], because that one may hold it. If all respond, the log opens, and the
+    /// caller checks which commits it lacks.
+    pub async fn open_preferring(url: &str, newest: Version) -> Result<Self, LogError> {
+        Self::connect(url, IfMissing::Fail, newest).await
     }
 
     /// The name of the log that a URL selects: its database and schema. `None` if the URL names no server.
@@ -76,9 +77,9 @@ impl PostgresLog {
         ConnectionSettings::parse(url, &|_| None).map(drop)
     }
 
-    async fn connect(url: &str, if_missing: IfMissing) -> Result<Self, LogError> {
+    async fn connect(url: &str, if_missing: IfMissing, newest: Version) -> Result<Self, LogError> {
         let settings = ConnectionSettings::parse(url, &environment::of_this_process)?;
-        Ok(Self { link: Link::open(settings, if_missing, None).await? })
+        Ok(Self { link: Link::open(settings, if_missing, newest).await? })
     }
 }
 
@@ -114,7 +115,6 @@ impl LogSource for PostgresLog {
         loop {
             let session = self.link.session().await?;
             let next_look = deadline.min(Instant::now() + POLL_INTERVAL);
-            // A missed notification is covered by polling.
             let notified = time::timeout_at(next_look, session.announced_beyond(position)).await.is_ok();
             if notified || Instant::now() >= deadline {
                 return Ok(());
@@ -141,14 +141,15 @@ impl EventLog for PostgresLog {
             Ok(Ok(Some(_))) if session.has_warned() => {
                 session.disconnect();
                 let what = "stored a commit with a warning; its standbys may not have it";
-                Err(AppendError::Unclear(error_mapping::unreachable(session.server(), what)))
+                Err(AppendError::Unclear(error_mapping::unreachable_error(session.server(), what)))
             }
             Ok(Ok(Some(position))) => {
-                self.link.applied(Version::at(position, record.id));
+                self.link.raise_newest(Version::at(position, record.id));
                 Ok(position)
             }
             Ok(Ok(None)) => Err(AppendError::Conflict),
             Ok(Err(error)) => {
+                // A read has ended the session because the server did not reply: report that, not the closed connection.
                 if let Some(cause) = session.no_reply().filter(|_| error.is_closed()) {
                     return Err(AppendError::Unclear(cause.clone()));
                 }

@@ -173,6 +173,9 @@ fn show(Issued { key, record, .. }: &Issued, place: &str) -> anyhow::Result<()> 
 
 fn list(file: &KeyFile) -> anyhow::Result<()> {
     let keys = file.keys()?;
+    if let Err(error) = file.check_protection() {
+        writeln!(io::stderr().lock(), "warning: {error}")?;
+    }
     let text = table::render(&keys, file.last_uses().ok().as_ref(), Utc::now());
     output::print_document(text.as_bytes())
 }

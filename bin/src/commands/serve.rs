@@ -307,9 +307,10 @@ fn print_greeting(
 ) {
     let promise = store.durability().promise;
     let (url_of_store, count, position) = (&arguments.store.store, store.count(), store.version().position);
-    output
-        .stdout
-        .print_line(format_args!("ready: {count} pets at position {position} in {url_of_store} ({promise})"));
+    let pets = if count == 1 { "pet" } else { "pets" };
+    output.stdout.print_line(format_args!(
+        "ready: {count} {pets} at position {position} in {url_of_store} ({promise})"
+    ));
     output.stdout.print_line(format_args!("API documentation: {url}/docs"));
     if let Some(file) = keys.active_first_key() {
         let file = quoted(&file);

@@ -1,6 +1,7 @@
 //! The log line about the configuration at startup.
 
 use adapters::access::RateLimit;
+use clap::{ValueEnum as _, builder::PossibleValue};
 
 use super::ServeArguments;
 
@@ -8,6 +9,7 @@ impl ServeArguments {
     /// Logs the configuration. A store URL shows no password.
     pub(crate) fn log(&self) {
         let limit = |limit: Option<RateLimit>| limit.map(|limit| limit.to_string());
+        let level = self.require_durability.to_possible_value();
         tracing::info!(
             target: "petstore::service",
             version = env!("CARGO_PKG_VERSION"),
@@ -15,7 +17,7 @@ impl ServeArguments {
             listen = %self.listen,
             ops_listen = self.ops_listen.map(display),
             store = %self.store.store,
-            require_durability = ?self.require_durability,
+            require_durability = level.as_ref().map(PossibleValue::get_name),
             keys = %self.keys.display(),
             tls_cert = self.tls_cert.as_ref().map(|path| display(path.display())),
             max_connections = self.max_connections,

@@ -116,7 +116,7 @@ fn a_copy_whose_source_or_target_is_killed_resumes_to_the_same_digest() {
     let from = history(Engine::Sled, &directory.path().join("source"));
     let expected = digest(&from);
     let limit = copy_time(&from, &Engine::Sqlite.url(directory.path()));
-    let operators = format!("127.0.0.1:{}", free_port());
+    let admin = format!("127.0.0.1:{}", free_port());
     let mut postgres = PostgresServer::start();
     let runtime = tokio::runtime::Runtime::new().unwrap();
     let mut nats = runtime.block_on(NatsCluster::start(1, NatsSync::Default));
@@ -124,10 +124,10 @@ fn a_copy_whose_source_or_target_is_killed_resumes_to_the_same_digest() {
         let target = directory.path().join(number.to_string());
         std::fs::create_dir(&target).unwrap();
         let to = Engine::Sqlite.url(&target);
-        let mut app = App::start_on(program(), &from, TempDir::new().unwrap(), &["--ops-listen", &operators]);
+        let mut app = App::start_on(program(), &from, TempDir::new().unwrap(), &["--ops-listen", &admin]);
         let key = key_file(app.directory(), &app.log_key());
         let access = ["--key-file", key.to_str().unwrap()];
-        let url = format!("http://{operators}");
+        let url = format!("http://{admin}");
         let copy = Copy { from: &url, to: &to, access: &access };
         copy.run(&mut tally, &mut dice, limit, |_| app.crash());
         assert!(app.terminate().success());

@@ -13,7 +13,10 @@ async fn the_durability_of_a_single_server_is_reported_truthfully() {
     let cluster = NatsCluster::start(1, NatsSync::Default).await;
     let durability = promised(&cluster.url("PETS")).await;
     assert_eq!((durability.engine, durability.level), ("nats", DurabilityLevel::Buffered));
-    assert!(durability.promise.contains("PERHAPS ACKNOWLEDGED BEFORE IT IS ON DISK"), "{durability:?}");
+    assert!(
+        durability.promise.contains("COMMITS MAY BE ACKNOWLEDGED BEFORE THEY ARE ON DISK"),
+        "{durability:?}"
+    );
     assert!(durability.promise.contains("ONE server"), "{durability:?}");
     assert_eq!(fact(&durability, "replicas"), "1");
     assert_eq!(fact(&durability, "storage"), "file");

@@ -90,7 +90,7 @@ impl Load {
         reached.expect("every store accepts pets again, without a restart").expect("the load continues");
     }
 
-    /// Returns after every store rejected a pet because it cannot reach its log, and says so to operators.
+    /// Returns after every store rejected a pet because it cannot reach its log, and says so to admin.
     pub(super) async fn is_rejected_everywhere(&self) {
         let mut tallies = self.acknowledged.subscribe();
         let before = tallies.borrow().rejected.clone();

@@ -25,7 +25,7 @@ fn v1_is_503_throughout_replay_and_the_probes_show_its_progress() {
         let begun = Instant::now();
         app.begin();
         assert!(app.wait_until_listening().is_ok());
-        let operators = app.operators();
+        let admin = app.admin();
         let mut seen = vec![];
         eventually("the service is ready", || {
             // The pets are asked for first: what they show was shown before the probe called the service ready.
@@ -33,7 +33,7 @@ fn v1_is_503_throughout_replay_and_the_probes_show_its_progress() {
             let create = app.post(r#"{"name":"Rex","categoryId":"not a number"}"#);
             let public = app.anonymous("GET", "/readyz").send();
             let with_key = app.get("/readyz");
-            let admin = Call::new(operators, "GET", "/readyz").send();
+            let admin = Call::new(admin, "GET", "/readyz").send();
             if admin.status == 200 {
                 return Some(());
             }
@@ -63,9 +63,9 @@ fn a_kill_during_replay_costs_nothing() {
         let mut app = stopped(engine, COMMITS, PETS_PER_COMMIT);
         app.begin();
         assert!(app.wait_until_listening().is_ok());
-        let operators = app.operators();
+        let admin = app.admin();
         eventually("the replay is under way", || {
-            let report = Call::new(operators, "GET", "/readyz").send().json();
+            let report = Call::new(admin, "GET", "/readyz").send().json();
             (report["status"] == "starting" && report["position"].as_u64()? > 0).then_some(())
         });
         app.kill();

@@ -50,8 +50,8 @@ pub enum KeyFileError {
     },
     /// Another version of petstore wrote it: use that version.
     #[error(
-        "the key file {path} has version {version}, and this version of petstore reads 1 and 2: use the version that wrote \
-         it, or restore a backup", path = .path.display()
+        "the key file {path} has format version {version}, and this petstore reads 1 to {max}: run the petstore that wrote it, or \
+         restore a backup", path = .path.display(), max = document::KEY_FILE_VERSION
     )]
     UnsupportedVersion {
         /// The file.
@@ -75,13 +75,13 @@ pub enum KeyFileError {
     /// It holds as many keys as it may: delete entries that are no longer used.
     #[error("the key file {path} already holds {max} keys, the maximum: delete the entries of revoked or expired keys from it", path = .0.display(), max = KeyFile::KEYS_MAX)]
     Full(PathBuf),
-    /// The system has no random numbers, so no key would be secret.
+    /// The random number generator of the system failed, and without it a key could be guessed.
     #[error("the system's random number generator failed: {0}; try again")]
     NoRandomness(getrandom::Error),
     /// No key has the given id: choose one of these.
     #[error("no key has this id")]
     UnknownKey(Vec<KeyRecord>),
-    /// The key was replaced before: rotate the key that has replaced it.
+    /// The key was already rotated: rotate its successor.
     #[error("key {0} was already rotated: rotate {1}, the owner's newest key")]
     Replaced(KeyId, KeyId),
 }
@@ -106,7 +106,7 @@ impl KeyFile {
     }
 
     /// The file with the secret of the first key.
-    pub fn first_key(&self) -> PathBuf {
+    pub fn first_key_path(&self) -> PathBuf {
         private_files::directory_of(&self.path).join(KeyName::of_the_first_key().as_str())
     }
 
@@ -137,7 +137,7 @@ impl KeyFile {
     }
 
     /// Rejects a file that other users could change or replace.
-    pub(super) fn check_protection(&self) -> Result<(), KeyFileError> {
+    pub fn check_protection(&self) -> Result<(), KeyFileError> {
         let unprotected = |path: &Path, mode| KeyFileError::Unprotected { path: path.to_owned(), mode };
         if private_files::is_writable_by_others(&self.path) {
             return Err(unprotected(&self.path, "go-w"));

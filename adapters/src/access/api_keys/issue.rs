@@ -80,7 +80,7 @@ impl KeyFile {
         };
         let Issued { key, record, .. } = self.generate(new, None, &[], now)?;
         // The secret is written first: after a kill in between, the next startup finds no key file and tries again.
-        let path = self.first_key();
+        let path = self.first_key_path();
         let line = format!("{}\n", key.reveal());
         private_files::replace(&path, line.as_bytes()).map_err(io_error("write", &path))?;
         lock.store(&[record])?;

@@ -1,5 +1,5 @@
-//! The secret: generation, recognition and hashing. Only this file handles the text of a key; all other code uses its
-//! hash.
+//! The secret: generation, recognition and hashing. Only this file interprets the text of a key; to compare and store
+//! keys, all other code uses the hash.
 
 use std::{fmt, str::FromStr, sync::LazyLock};
 
@@ -9,14 +9,14 @@ use sha2::{Digest as _, Sha256};
 use subtle::ConstantTimeEq as _;
 use thiserror::Error;
 
-/// A new API key in clear text. It is shown once and never stored.
+/// A new API key in clear text. It is shown once, and only the first key is also written to a file.
 pub struct ApiKey(String);
 
 /// The SHA-256 of a key's text: enough to recognise the key, but not to forge it. Comparison takes constant time.
 #[derive(Clone, Copy, Eq)]
 pub struct KeyHash([u8; 32]);
 
-/// A text that is not a hash.
+/// A string that is not the hash of a key.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Error)]
 #[error("must be 64 lower-case hexadecimal digits")]
 pub struct InvalidKeyHash;
@@ -128,7 +128,8 @@ pub(super) fn is_id(text: &str) -> bool {
     HEXLOWER.decode(text.as_bytes()).is_ok_and(|id| id.len() == ID_BYTES)
 }
 
-/// Whether prefix, length, digits and checksum are valid. No secret is involved, so it may stop early.
+/// Whether prefix, length, digits and checksum are valid. Nothing is compared with a
+/// stored secret, so returning early reveals nothing.
 fn is_well_formed(text: &str) -> bool {
     let Some(digits) = text.strip_prefix(PREFIX).filter(|digits| digits.len() == DIGITS) else {
         return false;
@@ -141,8 +142,8 @@ fn is_well_formed(text: &str) -> bool {
     checksum(random) == found
 }
 
-/// Low byte first, the bit order of the CRC. So every error within 32 consecutive bits, and therefore any single wrong
-/// digit, is detected.
+/// The CRC-32C of the random bytes, low byte first. CRC-32C processes low bits first, and only in the matching byte order
+/// does it detect every error within 32 consecutive bits, and therefore any single wrong digit.
 fn checksum(random: &[u8]) -> [u8; CHECKSUM_BYTES] {
     crc32c::crc32c(random).to_le_bytes()
 }

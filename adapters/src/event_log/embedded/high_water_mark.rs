@@ -19,7 +19,8 @@ pub(crate) fn check_nothing_is_lost(
     head: Position,
     found: Option<CommitId>,
 ) -> Result<(), LogError> {
-    let (position, Some(commit)) = (mark.position, mark.commit) else { return Ok(()) };
+    let Some(commit) = mark.commit else { return Ok(()) };
+    let position = mark.position;
     let detail = match found {
         Some(found) if found == commit => return Ok(()),
         Some(found) => format!(
@@ -118,7 +119,7 @@ impl HighWaterMark {
     }
 }
 
-/// The error that a log exists without its mark.
+/// The error for a log without its mark.
 pub(super) fn missing(path: &Path) -> LogError {
     end_unknown(path, "is missing")
 }

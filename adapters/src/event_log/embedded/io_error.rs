@@ -1,4 +1,5 @@
-//! Maps file system errors to errors of the log, and file-size signals to errors.
+//! Maps file system errors to errors of the log, and turns a write over the file size limit into an error
+//! instead of a fatal signal.
 
 use std::io;
 

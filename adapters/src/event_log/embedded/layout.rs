@@ -1,4 +1,4 @@
-//! The paths of a store's files, their permissions, and the lock that allows one process at a time.
+//! The paths of a store's files, their permissions, and the lock, which admits either one writer or any number of readers.
 
 use std::{
     fs::{File, Permissions, TryLockError},
@@ -16,7 +16,7 @@ use crate::private_files::{
 /// The paths of a store.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Layout {
-    /// The path that the operator has named: a directory or a file.
+    /// The store itself: a directory or a file. If the operator named a link to a file, its target.
     pub path: PathBuf,
     /// The directory that holds the files.
     pub directory: PathBuf,
@@ -31,7 +31,7 @@ pub struct Layout {
 }
 
 impl Layout {
-    /// A store in a separate directory.
+    /// A store that has a directory to itself.
     pub fn in_directory(path: &Path) -> Self {
         Self::new(path, path, |name| path.join(name))
     }
@@ -67,11 +67,11 @@ impl Layout {
 
     /// Rejects a file where a directory is expected, and vice versa.
     pub(super) fn check_kind(&self) -> Result<(), LogError> {
-        let Ok(about) = self.path.metadata() else { return Ok(()) };
+        let Ok(metadata) = self.path.metadata() else { return Ok(()) };
         let (fits, kind) = if self.path == self.directory {
-            (about.is_dir(), "directory")
+            (metadata.is_dir(), "directory")
         } else {
-            (about.is_file(), "file")
+            (metadata.is_file(), "file")
         };
         if fits {
             return Ok(());
@@ -89,36 +89,39 @@ impl Layout {
             Err(TryLockError::WouldBlock) => {
                 Err(self.rejected("is in use by another process; stop that process or choose another path"))
             }
-            Err(TryLockError::Error(error)) => Err(self.not_writable(&error)),
+            Err(TryLockError::Error(error)) => Err(self.rejected(&format!(
+                "cannot be locked ({error}); choose a path on a file system that supports locks"
+            ))),
         }
     }
 
-    /// Takes a shared lock, which excludes processes that write. Changes nothing. Without a readable lock file, either
-    /// no process has the store open, or this process cannot find out.
+    /// Takes a shared lock, which excludes processes that write. Changes nothing. Returns `None` if there is no readable
+    /// lock file: either no process has the store open, or this process cannot find out.
     pub(super) fn lock_shared(&self) -> Result<Option<File>, LogError> {
         let Ok(lock) = open_to_read(&self.lock) else { return Ok(None) };
         match lock.try_lock_shared() {
             Err(TryLockError::WouldBlock) => Err(self.rejected(
                 "is in use by another process; if that is a running service, read the log through its admin listener",
             )),
+            // A file system without locks must not prevent reading.
             Ok(()) | Err(TryLockError::Error(_)) => Ok(Some(lock)),
         }
     }
 
-    /// The error that no store exists at the path.
+    /// The error for a path without a store.
     pub(super) fn missing(&self) -> LogError {
         let detail = format!("no store at {}; check the path", self.path.display());
         LogError::new(Fault::CannotOpen, detail)
     }
 
-    /// The error that the store cannot be opened, with the reason.
+    /// The error for a store that cannot be opened. `why` completes the sentence "the store PATH …".
     pub(super) fn rejected(&self, why: &str) -> LogError {
         LogError::new(Fault::CannotOpen, format!("the store {} {why}", self.path.display()))
     }
 
     fn not_writable(&self, error: &io::Error) -> LogError {
         self.rejected(&format!(
-            "cannot be written to ({error}); make it and its directory writable for this user, or choose another path"
+            "cannot be written to ({error}); make it and its directory writable by this user, or choose another path"
         ))
     }
 }

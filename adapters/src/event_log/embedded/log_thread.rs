@@ -24,7 +24,7 @@ use super::{
     open_files::OpenFiles,
     opening::{self, LockedStore, OpenedEngine},
     panics,
-    shared::SharedEngine,
+    shared::SharedState,
     space,
 };
 
@@ -54,7 +54,7 @@ pub(super) struct LogThread<E> {
     /// Whether this process has created or stored anything. If not, closing leaves the files unchanged.
     changed: bool,
     state: ThreadState,
-    shared: Arc<SharedEngine<E>>,
+    shared: Arc<SharedState<E>>,
 }
 
 /// Whether the thread accepts records, named by what happens next.
@@ -75,18 +75,18 @@ impl<E: Engine> LogThread<E> {
     pub(super) fn open(path: &Path) -> Result<Self, LogError> {
         let store = opening::open_store::<E>(path)?;
         let OpenedEngine { engine, last, files } = opening::open_engine(&store)?;
-        let shared = Arc::new(SharedEngine::new(engine, &store.layout, last.position));
+        let shared = Arc::new(SharedState::new(engine, &store.layout, last.position));
         let changed = store.is_new;
         let now = Instant::now();
-        let mut owner =
+        let mut thread =
             Self { store, files, mark_synced: now, measured: now, changed, state: ThreadState::Open, shared };
-        owner.continue_from(last)?;
-        owner.create_ballast();
-        owner.measure();
-        Ok(owner)
+        thread.continue_from(last)?;
+        thread.create_ballast();
+        thread.measure();
+        Ok(thread)
     }
 
-    pub(super) fn shared(&self) -> Arc<SharedEngine<E>> {
+    pub(super) fn shared(&self) -> Arc<SharedState<E>> {
         self.shared.clone()
     }
 
@@ -291,10 +291,8 @@ impl<E: Engine> LogThread<E> {
     fn replace_engine(&mut self) -> Result<(), LogError> {
         // Closing an engine may remove some of its files.
         self.files = OpenFiles::default();
-        // Drops the cache of the engine. An error is expected, because the engine has failed before.
-        self.close_engine(CloseMode::LeaveFiles).unwrap_or_else(
-            |error| tracing::debug!(target: "petstore::storage", %error, "cannot close a failed engine"),
-        );
+        // Drops the cache of the engine.
+        self.discard_engine();
         self.store.mark.settle().map_err(io_error("writing the high-water mark"))?;
         let OpenedEngine { engine, last, files } = opening::open_engine(&self.store)?;
         self.files = files;
@@ -343,14 +341,21 @@ impl<E: Engine> LogThread<E> {
                 "closing the log failed; every acknowledged commit is durable"
             );
         }
-        self.close_engine(CloseMode::LeaveFiles).unwrap_or_else(
-            |error| tracing::debug!(target: "petstore::storage", %error, "cannot close a failed engine"),
-        );
+        self.discard_engine();
     }
 
     fn close_engine(&self, mode: CloseMode) -> Result<(), LogError> {
-        // Waits for readers. New readers wait only until the engine is taken out.
-        let engine = self.shared.engine.write().take();
-        engine.map_or(Ok(()), |engine| opening::close(engine, mode))
+        self.take_engine().map_or(Ok(()), |engine| opening::close(engine, mode))
+    }
+
+    fn discard_engine(&self) {
+        if let Some(engine) = self.take_engine() {
+            opening::discard(engine);
+        }
+    }
+
+    /// Waits for readers. New readers wait only until the engine is taken out.
+    fn take_engine(&self) -> Option<E> {
+        self.shared.engine.write().take()
     }
 }

@@ -26,12 +26,12 @@ type FileId = (u64, u64);
 
 impl OpenFiles {
     /// Records the identity of the open mark and of the files that an engine has just opened. The files of the engine
-    /// are looked up by path, because SQLite's files must not be opened a second time.
-    pub(super) fn new(mark: (&Path, &File), records: Vec<PathBuf>) -> Result<Self, LogError> {
+    /// are looked up by path: opening and closing one of SQLite's files a second time would release its locks.
+    pub(super) fn new(mark: (&Path, &File), engine_files: Vec<PathBuf>) -> Result<Self, LogError> {
         let (mark_path, mark) = mark;
         let mark = mark.metadata().map_err(io_error("looking up the high-water mark"))?;
         let mut files = vec![(mark_path.to_path_buf(), file_id(&mark))];
-        for path in records {
+        for path in engine_files {
             let file_id = look_up(&path)?.ok_or_else(|| file_missing(&path))?;
             files.push((path, file_id));
         }
@@ -54,7 +54,7 @@ impl OpenFiles {
 /// The identity of the file at `path`, if it exists.
 fn look_up(path: &Path) -> Result<Option<FileId>, LogError> {
     match path.metadata() {
-        Ok(about) => Ok(Some(file_id(&about))),
+        Ok(metadata) => Ok(Some(file_id(&metadata))),
         Err(error) if matches!(error.kind(), io::ErrorKind::NotFound | io::ErrorKind::NotADirectory) => {
             Ok(None)
         }
@@ -62,8 +62,8 @@ fn look_up(path: &Path) -> Result<Option<FileId>, LogError> {
     }
 }
 
-fn file_id(about: &Metadata) -> FileId {
-    (about.dev(), about.ino())
+fn file_id(metadata: &Metadata) -> FileId {
+    (metadata.dev(), metadata.ino())
 }
 
 fn file_missing(path: &Path) -> LogError {

@@ -89,9 +89,7 @@ fn try_to_open<E: Engine>(
     match checked {
         Ok((last, files)) => Ok(OpenedEngine { engine, last, files }),
         Err(error) => {
-            close(engine, CloseMode::LeaveFiles).unwrap_or_else(
-                |error| tracing::debug!(target: "petstore::storage", %error, "cannot close a failed engine"),
-            );
+            discard(engine);
             Err(error)
         }
     }
@@ -109,4 +107,12 @@ pub(crate) fn check<E: Engine>(engine: &E, acknowledged: Version) -> Result<Vers
 /// Closes an engine. A panic while it is dropped becomes an error.
 pub(crate) fn close<E: Engine>(engine: E, mode: CloseMode) -> Result<(), LogError> {
     panics::writing("closing the log", || engine.close(mode))
+}
+
+/// Closes an engine that is not used any more, and leaves its files as they are. An error is expected, because the
+/// engine may have failed before.
+pub(crate) fn discard<E: Engine>(engine: E) {
+    if let Err(error) = close(engine, CloseMode::LeaveFiles) {
+        tracing::debug!(target: "petstore::storage", %error, "cannot close the engine");
+    }
 }

@@ -9,15 +9,16 @@ use tokio::task;
 
 use super::{
     copy::StoreCopy,
-    engine::{CloseMode, Engine},
+    engine::Engine,
     high_water_mark::{self, HighWaterMark},
-    opening::{check, close},
+    opening::{check, discard},
     panics,
     reading::{Records, read_within},
     shared,
 };
 
-/// A store opened read-only. While it is held, no process can open the store for writing.
+/// A store opened read-only. While it is held, no process can open the store for writing,
+/// provided that the lock could be taken.
 pub struct ReadOnlyLog {
     source: Arc<RecordSource>,
     head: Position,
@@ -28,7 +29,7 @@ pub struct ReadOnlyLog {
 pub(super) struct RecordSource {
     pub(super) records: Box<dyn Records>,
     pub(super) _copy: Option<StoreCopy>,
-    /// `None` if the store has no lock file.
+    /// `None` if there is no readable lock file.
     pub(super) _lock: Option<File>,
 }
 
@@ -42,7 +43,7 @@ impl ReadOnlyLog {
         let layout = E::layout(path);
         layout.check_kind()?;
         let lock = layout.lock_shared()?;
-        // Checked first, because the engine may follow links.
+        // Rejects links in the store, before the engine follows them.
         let files =
             E::files(&layout).map_err(|error| layout.rejected(&format!("cannot be opened ({error})")))?;
         let mark = HighWaterMark::read(&layout.mark)?;
@@ -61,8 +62,7 @@ impl ReadOnlyLog {
                 Ok(Self::new(source, last.position, durability))
             }
             Err(error) => {
-                close(engine, CloseMode::LeaveFiles)
-                    .unwrap_or_else(|error| tracing::debug!(target: "petstore::storage", %error, "cannot close a failed engine"));
+                discard(engine);
                 Err(error)
             }
         }

@@ -52,7 +52,7 @@ pub(crate) fn read_within(
     }
 }
 
-/// The error that the record at `position` is damaged.
+/// The error for a damaged record at `position`.
 pub fn damaged(position: Position, what: &str) -> LogError {
     let detail = format!(
         "the record at position {position} is damaged: {what}; restore the store from a backup, or salvage what is \

@@ -13,7 +13,7 @@ use tokio::sync::watch;
 use super::{engine::Engine, layout::Layout, reading::read_within};
 
 const PROMISE: &str = "every acknowledged commit is on this machine's disk: it survives kill -9 and power cuts, \
-                       provided that the disk keeps what it reports as synced";
+                       if the disk honours fsync";
 
 /// Describes the durability of a store.
 pub(super) fn durability_of<E: Engine>(engine: &E, layout: &Layout) -> Durability {
@@ -28,7 +28,7 @@ pub(super) fn durability_of<E: Engine>(engine: &E, layout: &Layout) -> Durabilit
     }
 }
 
-pub(super) struct SharedEngine<E> {
+pub(super) struct SharedState<E> {
     /// `None` while the log is being reopened.
     pub(super) engine: RwLock<Option<E>>,
     /// The last position that is durable.
@@ -41,7 +41,7 @@ pub(super) struct SharedEngine<E> {
     pub(super) storage_stats: RwLock<StorageStats>,
 }
 
-impl<E: Engine> SharedEngine<E> {
+impl<E: Engine> SharedState<E> {
     pub(super) fn new(engine: E, layout: &Layout, head: Position) -> Self {
         let durability = durability_of(&engine, layout);
         let engine = RwLock::new(Some(engine));
@@ -59,7 +59,7 @@ impl<E: Engine> SharedEngine<E> {
     /// Returns durable records after `after`, within `bound`. Works even after a failed write.
     pub(super) fn read(&self, after: Position, bound: ReadBound) -> Result<Vec<StoredRecord>, LogError> {
         match &*self.engine.read() {
-            // The engine shows a record before it is durable; readers must not see it earlier.
+            // The engine shows a record before it is durable; readers must not see it until then.
             Some(engine) => read_within(engine, after, *self.head.borrow(), bound),
             None => Err(self.why_closed()),
         }
@@ -83,7 +83,7 @@ impl<E: Engine> SharedEngine<E> {
 
     /// Wakes threads that hang inside the engine.
     pub(super) fn unblock(&self) {
-        // Recursive, because the log thread may wait for exactly those readers that hang.
+        // Recursive: otherwise this would wait behind the log thread, which may be waiting for the readers that hang.
         if let Some(engine) = self.engine.try_read_recursive()
             && let Some(engine) = &*engine
         {

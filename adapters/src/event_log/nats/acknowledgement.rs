@@ -3,7 +3,7 @@
 use application::ports::{AppendError, Fault, LogError, Position};
 use async_nats::jetstream::{ErrorCode, publish::PublishAck, response::Response};
 
-use super::connection::unreachable;
+use super::connection::unreachable_error;
 
 /// Returns the outcome of an append after `expected`.
 pub(super) fn outcome(stream: &str, expected: Position, reply: &[u8]) -> Result<Position, AppendError> {
@@ -13,7 +13,7 @@ pub(super) fn outcome(stream: &str, expected: Position, reply: &[u8]) -> Result<
         }
         Ok(Response::Ok(ack)) => {
             let detail = format!(
-                "the commit for position {} was stored at {} of stream {}: another client publishes there",
+                "the commit for position {} was stored at sequence {} of stream {}: another client is publishing to this stream",
                 expected.next(),
                 ack.sequence,
                 ack.stream
@@ -22,7 +22,7 @@ pub(super) fn outcome(stream: &str, expected: Position, reply: &[u8]) -> Result<
         }
         Ok(Response::Err { error }) => error,
         Err(error) => {
-            return Err(AppendError::Unclear(unreachable(format!(
+            return Err(AppendError::Unclear(unreachable_error(format!(
                 "the acknowledgement cannot be parsed: {error}"
             ))));
         }
@@ -38,7 +38,7 @@ pub(super) fn outcome(stream: &str, expected: Position, reply: &[u8]) -> Result<
         | ErrorCode::INSUFFICIENT_RESOURCES
         | ErrorCode::STORAGE_RESOURCES_EXCEEDED => rejected(Fault::Full),
         ErrorCode::STREAM_MESSAGE_EXCEEDS_MAXIMUM => rejected(Fault::TooLarge),
-        // Other errors of the leader reveal nothing about the replicas.
+        // After any other error of the leader, the replicas may still store the commit.
         _ => AppendError::Unclear(LogError::new(
             Fault::WriteFailed,
             format!("NATS failed to store a commit: {error}"),

@@ -5,6 +5,7 @@ use std::{
     error::Error as _,
     future::{self, Ready},
     io,
+    path::Path,
     sync::{
         Arc,
         atomic::{AtomicUsize, Ordering},
@@ -33,7 +34,7 @@ use tokio::{
 };
 
 use super::address::{Address, Credentials, TlsMode};
-use crate::event_log::loopback::is_loopback;
+use crate::{event_log::loopback::is_loopback, root_certificates};
 
 /// How long one server may take to accept a connection.
 const GREETING_TIMEOUT: Duration = Duration::from_secs(2);
@@ -41,13 +42,13 @@ const GREETING_TIMEOUT: Duration = Duration::from_secs(2);
 const CONNECT_TIMEOUT: Duration = Duration::from_secs(5);
 /// How long a reply may take.
 pub(super) const RESPONSE_TIMEOUT: Duration = Duration::from_secs(3);
-/// API requests are repeated after each of these timeouts, because no server replies during an election and the new
-/// leader should be asked soon. Together they are as long as `RESPONSE_TIMEOUT`.
+/// An API request is sent up to three times, with these timeouts, because no server replies during an election and the
+/// new leader should be asked soon. Together they are as long as `RESPONSE_TIMEOUT`.
 const REQUEST_TIMEOUTS: [Duration; 3] =
     [Duration::from_millis(500), Duration::from_secs(1), Duration::from_millis(1_500)];
 /// How often an idle server is pinged. The client disconnects from a server that misses three pings.
 const PING_INTERVAL: Duration = Duration::from_secs(1);
-/// Another server is tried if no leader has replied for this long. About the duration of an election.
+/// Another server is tried if no leader has replied for this long. Longer than an election usually takes.
 const LEADERLESS_MAX: Duration = Duration::from_secs(5);
 /// The delay before the next attempt to connect.
 const RECONNECT: Backoff = Backoff::new(Duration::from_millis(20), Duration::from_millis(500));
@@ -86,8 +87,8 @@ impl NatsConnection {
     /// Connects to one of the servers. Fails within seconds if none of them responds.
     pub(super) async fn open(address: &Address) -> Result<Self, LogError> {
         let (lost, epoch) = watch::channel(0);
-        let attempts = Arc::new(Mutex::new(Attempts::default()));
-        let delays = attempts.clone();
+        let short_connections = Arc::new(Mutex::new(ShortConnections::default()));
+        let delays = short_connections.clone();
         let options = options(address)
             .await?
             .name("petstore")
@@ -97,7 +98,7 @@ impl NatsConnection {
             .reconnect_delay_callback(move |attempt| delays.lock().delay(attempt))
             .reconnect_to_server_callback(round_robin(address.tls.mode))
             .event_callback(move |event| {
-                attempts.lock().report(&event);
+                short_connections.lock().report(&event);
                 if event == Event::Disconnected {
                     lost.send_modify(|count| *count += 1);
                 }
@@ -106,13 +107,17 @@ impl NatsConnection {
         let connecting = time::timeout(CONNECT_TIMEOUT, options.connect(&address.servers));
         match connecting.await {
             Ok(Ok(client)) => Ok(Self { client, epoch, leader_seen: Mutex::new(Instant::now()) }),
-            Ok(Err(error)) if failed_handshake(&error) => Err(LogError::new(
-                Fault::CannotOpen,
-                format!(
-                    "cannot connect to {address}: {error}; pass the CA of its certificate with ca=FILE, or use \
-                     tls=off if the network is trusted"
-                ),
-            )),
+            Ok(Err(error)) if failed_handshake(&error) => {
+                let cause = root_certificates::rejection(&error).map_or_else(
+                    || error.to_string(),
+                    |reason| format!("its certificate is rejected: {reason}"),
+                );
+                let detail = format!(
+                    "cannot connect to {address}: {cause}; pass the CA of the certificate with ca=FILE, or use tls=off \
+                     if the network is trusted"
+                );
+                Err(LogError::new(Fault::CannotOpen, detail))
+            }
             Ok(Err(error)) => {
                 let fault = match error.kind() {
                     ConnectErrorKind::Dns
@@ -127,7 +132,7 @@ impl NatsConnection {
                 let advice = "check the URL, the credentials, and that the server is running";
                 Err(LogError::new(fault, format!("cannot connect to {address}: {error}; {advice}")))
             }
-            Err(_) => Err(unreachable(format!(
+            Err(_) => Err(unreachable_error(format!(
                 "cannot connect to {address} within {CONNECT_TIMEOUT:?}; check that it is running"
             ))),
         }
@@ -136,8 +141,8 @@ impl NatsConnection {
     /// Sends a request and waits for its reply.
     ///
     /// The client queues requests that it cannot send, and sends them after a reconnect, even if their callers have
-    /// stopped waiting. So nothing is passed to it while it is disconnected (`NotSent`). Once it has a request, the
-    /// outcome of a failure is unknown (`NoResponse`).
+    /// stopped waiting. So nothing is passed to it while it is disconnected (`NotSent`). Once it has a request,
+    /// most failures leave it open whether the request was processed (`NoResponse`).
     pub(super) async fn request(
         &self,
         subject: String,
@@ -152,24 +157,24 @@ impl NatsConnection {
             biased;
             reply = reply => reply,
             _ = epoch.changed() => {
-                return Err(RequestFailure::NoResponse(unreachable("the connection was lost before the reply arrived")));
+                return Err(RequestFailure::NoResponse(unreachable_error("the connection was lost before the reply arrived")));
             }
         };
         match reply {
             Ok(Ok(message)) => Ok(message),
             Ok(Err(error)) => Err(match error.kind() {
-                RequestErrorKind::NoResponders => {
-                    RequestFailure::NoResponders(unreachable("the stream has no leader at the moment"))
-                }
+                RequestErrorKind::NoResponders => RequestFailure::NoResponders(unreachable_error(
+                    "no server responded: the stream has no leader at the moment, or JetStream is not enabled",
+                )),
                 RequestErrorKind::MaxPayloadExceeded => RequestFailure::NotSent(LogError::new(
                     Fault::TooLarge,
                     format!("the NATS server accepts at most {} bytes", self.client.max_payload()),
                 )),
                 RequestErrorKind::InvalidSubject | RequestErrorKind::TimedOut | RequestErrorKind::Other => {
-                    RequestFailure::NoResponse(unreachable(error.to_string()))
+                    RequestFailure::NoResponse(unreachable_error(error.to_string()))
                 }
             }),
-            Err(_) => Err(RequestFailure::NoResponse(unreachable(format!(
+            Err(_) => Err(RequestFailure::NoResponse(unreachable_error(format!(
                 "the NATS servers did not reply within {timeout:?}"
             )))),
         }
@@ -184,7 +189,7 @@ impl NatsConnection {
     ) -> Result<T, ApiFailure> {
         let body = Bytes::from(serde_json::to_vec(body).expect("our requests always serialise"));
         let subject = format!("$JS.API.{what}.{stream}");
-        let mut last_error = unreachable("no request was sent");
+        let mut last_error = unreachable_error("no request was sent");
         for timeout in REQUEST_TIMEOUTS {
             match self.request(subject.clone(), HeaderMap::new(), body.clone(), timeout).await {
                 Ok(reply) => return parse(what, &reply.payload),
@@ -207,9 +212,9 @@ impl NatsConnection {
         self.leader_seen.lock().elapsed() > LEADERLESS_MAX
     }
 
-    /// Records that no leader replied, and reconnects to another server after a while. A server that is cut off from
+    /// Reconnects to another server if no leader has replied for [`LEADERLESS_MAX`]. A server that is cut off from
     /// the others still responds to pings, so the client would stay connected to it.
-    pub(super) async fn leader_missing(&self) {
+    pub(super) async fn leave_if_leaderless(&self) {
         let leave = {
             let mut leader_seen = self.leader_seen.lock();
             let leave = leader_seen.elapsed() > LEADERLESS_MAX;
@@ -233,19 +238,21 @@ impl NatsConnection {
         *self.epoch.borrow()
     }
 
-    /// Notifies of the next loss of the connection. Fails if there is no connection now.
+    /// Returns a receiver that changes when the connection is lost. Fails if there is no connection now.
     pub(super) fn watch(&self) -> Result<watch::Receiver<u64>, LogError> {
         let mut epoch = self.epoch.clone();
         epoch.mark_unchanged();
         match self.client.connection_state() {
             State::Connected => Ok(epoch),
-            State::Disconnected | State::Pending => Err(unreachable("not connected to the NATS servers")),
+            State::Disconnected | State::Pending => {
+                Err(unreachable_error("not connected to the NATS servers"))
+            }
         }
     }
 }
 
-/// The error of servers that do not respond at the moment.
-pub(super) fn unreachable(detail: impl Into<String>) -> LogError {
+/// An error that may pass: the servers do not respond at the moment.
+pub(super) fn unreachable_error(detail: impl Into<String>) -> LogError {
     LogError::new(Fault::Unreachable, detail)
 }
 
@@ -263,13 +270,13 @@ fn parse<T: DeserializeOwned>(what: &str, reply: &[u8]) -> Result<T, ApiFailure>
         Ok(Response::Err { error }) => Err(ApiFailure::Rejected(error)),
         Err(error) => {
             let detail = format!("the reply of the NATS server to {what} cannot be parsed: {error}");
-            Err(ApiFailure::NoResponse(unreachable(detail)))
+            Err(ApiFailure::NoResponse(unreachable_error(detail)))
         }
     }
 }
 
 async fn options(address: &Address) -> Result<ConnectOptions, LogError> {
-    let cannot_read = |file: &std::path::Path, error: std::io::Error| {
+    let cannot_read = |file: &Path, error: io::Error| {
         LogError::new(Fault::CannotOpen, format!("cannot use {}: {error}", file.display()))
     };
     let mut options = match &address.identity {
@@ -301,15 +308,16 @@ async fn options(address: &Address) -> Result<ConnectOptions, LogError> {
 }
 
 /// The client chooses the first server; after that, servers take turns. By default, the client prefers servers that
-/// never failed, and would always return to one that responds but has no leader. If the server decides on TLS, only
-/// servers on loopback are used.
+/// never failed, and would always return to one that responds but has no leader. In mode
+/// `ServerDecides`, only servers on loopback are used: the cluster may announce others, to which the connection could be
+/// unencrypted.
 fn round_robin(mode: TlsMode) -> impl Fn(Vec<Server>, ServerInfo) -> Ready<Option<ReconnectToServer>> {
     let calls = AtomicUsize::new(0);
     move |mut servers, _| {
         if mode == TlsMode::ServerDecides {
             servers.retain(|server| is_loopback(server.addr.host()));
         }
-        // Sorted, because the client reorders its list between attempts.
+        // Sorted, because the client reorders its list between short_connections.
         servers.sort_by_key(|server| (server.addr.host().to_owned(), server.addr.port()));
         let next = calls.fetch_add(1, Ordering::Relaxed).checked_sub(1);
         let server = next.and_then(|next| servers.get(next % servers.len()));
@@ -317,25 +325,25 @@ fn round_robin(mode: TlsMode) -> impl Fn(Vec<Server>, ServerInfo) -> Ready<Optio
     }
 }
 
-/// The latest connection attempts. A server may accept connections and close them at once, for example at a limit of its
-/// account.
+/// Counts connections that ended soon. A server may accept connections and close them at once, for example when the
+/// account has reached its connection limit.
 #[derive(Debug, Default)]
-struct Attempts {
-    connected: Option<Instant>,
+struct ShortConnections {
+    connected_at: Option<Instant>,
     /// How many connections in a row ended soon.
-    short: u32,
+    in_a_row: u32,
 }
 
-impl Attempts {
+impl ShortConnections {
     fn delay(&self, attempt: usize) -> Duration {
-        RECONNECT.delay(u32::try_from(attempt).unwrap_or(u32::MAX).max(self.short.saturating_add(1)))
+        RECONNECT.delay(u32::try_from(attempt).unwrap_or(u32::MAX).max(self.in_a_row.saturating_add(1)))
     }
 
     fn report(&mut self, event: &Event) {
         match event {
             Event::Connected => {
-                self.connected = Some(Instant::now());
-                if self.short <= 1 {
+                self.connected_at = Some(Instant::now());
+                if self.in_a_row <= 1 {
                     tracing::info!(target: "petstore::storage", "connected to NATS");
                 }
             }
@@ -355,9 +363,9 @@ impl Attempts {
     }
 
     fn report_loss(&mut self) {
-        let is_short = self.connected.is_some_and(|connected| connected.elapsed() < SHORT_CONNECTION);
-        self.short = if is_short { self.short.saturating_add(1) } else { 0 };
-        match self.short {
+        let is_short = self.connected_at.is_some_and(|at| at.elapsed() < SHORT_CONNECTION);
+        self.in_a_row = if is_short { self.in_a_row.saturating_add(1) } else { 0 };
+        match self.in_a_row {
             0 | 1 => tracing::warn!(target: "petstore::storage", "connection to NATS lost; reconnecting"),
             2 => tracing::warn!(
                 target: "petstore::storage",
@@ -374,13 +382,13 @@ mod tests {
 
     #[tokio::test(start_paused = true)]
     async fn delays_grow_while_connections_do_not_last() {
-        let mut attempts = Attempts::default();
+        let mut short_connections = ShortConnections::default();
         let mut delays = Vec::new();
         for lasted in [60, 1, 1, 1, 1, 1, 1, 60, 1].map(Duration::from_secs) {
-            attempts.report(&Event::Connected);
+            short_connections.report(&Event::Connected);
             time::advance(lasted).await;
-            attempts.report(&Event::Disconnected);
-            delays.push(attempts.delay(1).as_millis());
+            short_connections.report(&Event::Disconnected);
+            delays.push(short_connections.delay(1).as_millis());
         }
         assert_eq!(delays, [20, 40, 80, 160, 320, 500, 500, 20, 40]);
     }

@@ -1,6 +1,6 @@
-//! The durability of an acknowledged message. Replicas and storage are settings of the stream. Whether the servers sync
-//! before they acknowledge is shown only by their monitoring endpoints. Without them, the operator can state it;
-//! otherwise it is reported as unknown.
+//! The durability of an acknowledged message. Replicas and storage are settings of the stream. Only the monitoring
+//! endpoints of the servers show whether they sync before they acknowledge. Where no endpoint responds, the statement of
+//! the operator counts (`sync=always` in the store URL); without either, the durability is reported as unknown.
 
 use std::{collections::BTreeMap, time::Duration};
 
@@ -24,10 +24,11 @@ const REPORT_AGE_MAX: Duration = Duration::from_secs(10);
 /// The known sync settings of the servers.
 pub(super) struct SyncSettings {
     monitors: Vec<String>,
+    /// Whether the store URL has `sync=always`, the statement of the operator.
     stated: bool,
     /// By server name.
     reports: Mutex<BTreeMap<String, ServerReport>>,
-    /// The number of the connection and the servers of the stream at the last poll.
+    /// The epoch of the connection and the servers in contact at the last poll.
     last_poll: Mutex<Option<(u64, Vec<String>)>>,
     /// The last logged error of each endpoint. Locked during a poll.
     logged_errors: AsyncMutex<BTreeMap<String, LogOnce>>,
@@ -41,6 +42,7 @@ struct ServerReport {
 
 /// Whether the servers sync a record before they acknowledge it.
 enum Verdict {
+    /// With a remark about the source, which begins with a space.
     Always(&'static str),
     NotAlways(String),
     Unknown(String),
@@ -49,13 +51,12 @@ enum Verdict {
 impl SyncSettings {
     /// No setting is known until the first poll.
     pub(super) fn new(address: &Address) -> Self {
-        let (reports, last_poll, logged_errors) = Default::default();
         Self {
             monitors: address.monitors.clone(),
             stated: address.sync_stated,
-            reports,
-            last_poll,
-            logged_errors,
+            reports: Mutex::default(),
+            last_poll: Mutex::default(),
+            logged_errors: AsyncMutex::default(),
         }
     }
 
@@ -79,8 +80,8 @@ impl SyncSettings {
     }
 
     /// Polls the servers if the connection or the servers of the stream have changed: one of them may have restarted.
-    pub(super) async fn follow(&self, epoch: u64, info: &Info) {
-        let current = Some((epoch, serving(info)));
+    pub(super) async fn refresh_if_changed(&self, epoch: u64, info: &Info) {
+        let current = Some((epoch, servers_in_contact(info)));
         if *self.last_poll.lock() == current {
             return;
         }
@@ -129,17 +130,17 @@ impl SyncSettings {
         let (level, promise) = match &verdict {
             Verdict::Always(source) if replicas >= 3 => (
                 DurabilityLevel::Replicated,
-                format!("on the disks of a majority of {replicas} servers before it is acknowledged{source}"),
+                format!(
+                    "every acknowledged commit is on the disks of a majority of {replicas} servers{source}"
+                ),
             ),
             Verdict::Always(source) => {
-                let copies = if replicas == 2 { "both of two servers" } else { "a single server" };
-                (
-                    DurabilityLevel::Synced,
-                    format!("on the disk of {copies} before it is acknowledged{source}"),
-                )
+                let copies =
+                    if replicas == 2 { "the disks of both servers" } else { "the disk of a single server" };
+                (DurabilityLevel::Synced, format!("every acknowledged commit is on {copies}{source}"))
             }
-            Verdict::NotAlways(_) => (DurabilityLevel::Buffered, buffered(replicas)),
-            Verdict::Unknown(_) => (DurabilityLevel::Buffered, format!("PERHAPS {}", buffered(replicas))),
+            Verdict::NotAlways(_) => (DurabilityLevel::Buffered, buffered("ARE", replicas)),
+            Verdict::Unknown(_) => (DurabilityLevel::Buffered, buffered("MAY BE", replicas)),
         };
         let sync = match verdict {
             Verdict::Always(source) => format!("always{source}"),
@@ -149,7 +150,7 @@ impl SyncSettings {
             ("replicas", replicas.to_string()),
             ("storage", format!("{:?}", info.config.storage).to_lowercase()),
             ("sync_interval", sync),
-            ("servers", servers(info).collect::<Vec<_>>().join(", ")),
+            ("servers", all_servers(info).collect::<Vec<_>>().join(", ")),
         ];
         let settings = settings.into_iter().map(|(name, value)| (name.into(), value)).collect();
         Durability { engine: "nats", level, promise, settings }
@@ -162,13 +163,13 @@ impl SyncSettings {
             let report = reports.get(server).filter(|report| report.asked.elapsed() < REPORT_AGE_MAX);
             report.map(|report| &report.setting)
         };
-        let serving = serving(info);
+        let serving = servers_in_contact(info);
         let settings: Vec<_> = serving.iter().map(|server| (server, setting(server))).collect();
-        let otherwise = settings.iter().find_map(|(server, setting)| match setting {
+        let not_always = settings.iter().find_map(|(server, setting)| match setting {
             Some(SyncSetting::Always) | None => None,
             Some(SyncSetting::Every(interval)) => Some((server, interval)),
         });
-        if let Some((server, interval)) = otherwise {
+        if let Some((server, interval)) = not_always {
             return Verdict::NotAlways(format!("{interval:?} (checked on {server})"));
         }
         let unchecked = settings.iter().find(|(_, setting)| setting.is_none());
@@ -178,31 +179,32 @@ impl SyncSettings {
             Some((server, _)) if self.is_monitored() => {
                 Verdict::Unknown(format!("UNKNOWN for {server}: its monitoring endpoint did not respond"))
             }
-            Some(_) | None => Verdict::Unknown(
+            None => Verdict::Unknown("UNKNOWN: the stream reports no servers".into()),
+            Some(_) => Verdict::Unknown(
                 "UNKNOWN: no monitoring endpoint is configured; by default servers acknowledge before they sync".into(),
             ),
         }
     }
 }
 
-fn buffered(replicas: usize) -> String {
+fn buffered(are: &str, replicas: usize) -> String {
     let copies = match replicas {
-        0 | 1 => "ONE server has it, and a power cut there can lose the latest commits".into(),
-        2 => "it survives a process crash, but a power cut can lose the latest commits".into(),
+        0 | 1 => "only ONE server has them, and a power cut there can lose the latest".into(),
+        2 => "they survive a crash of the processes, but a power cut can lose the latest".into(),
         more => format!(
-            "a majority of {more} servers has it, so losing one of them loses nothing, but a simultaneous \
-             power cut can lose the latest commits"
+            "a majority of {more} servers has them, so the loss of one server loses nothing, but a simultaneous power cut \
+             can lose the latest"
         ),
     };
     format!(
-        "ACKNOWLEDGED BEFORE IT IS ON DISK: {copies} (run the servers with sync_interval: always and put \
+        "COMMITS {are} ACKNOWLEDGED BEFORE THEY ARE ON DISK: {copies} (run the servers with sync_interval: always and put \
          sync=always or monitor=host:port into the store URL)"
     )
 }
 
 /// The names of the leader and of the replicas that it is in contact with. Other replicas acknowledge nothing, so their
 /// settings do not matter.
-fn serving(info: &Info) -> Vec<String> {
+fn servers_in_contact(info: &Info) -> Vec<String> {
     let leader = info.cluster.iter().filter_map(|cluster| cluster.leader.clone());
     let mut replicas: Vec<_> = stream::in_contact(info).map(|peer| peer.name.clone()).collect();
     replicas.sort_unstable();
@@ -210,7 +212,7 @@ fn serving(info: &Info) -> Vec<String> {
 }
 
 /// The names of the servers that hold the stream.
-fn servers(info: &Info) -> impl Iterator<Item = &str> {
+fn all_servers(info: &Info) -> impl Iterator<Item = &str> {
     let cluster = info.cluster.iter();
     cluster.flat_map(|cluster| {
         cluster.leader.as_deref().into_iter().chain(cluster.replicas.iter().map(|peer| &*peer.name))

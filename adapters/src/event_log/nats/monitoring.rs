@@ -8,7 +8,7 @@ use tokio::time;
 use crate::service_client::{self, ServiceClient};
 
 const TIMEOUT: Duration = Duration::from_secs(2);
-/// Monitoring pages have a few kilobytes; a longer response is something else.
+/// A monitoring page is a few kilobytes long; anything much longer is not one.
 const PAGE_MAX: usize = 1024 * 1024;
 
 /// When a server syncs stored messages.

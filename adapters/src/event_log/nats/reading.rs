@@ -13,7 +13,7 @@ use tokio::time;
 
 use super::{
     COMMIT_ID,
-    connection::{ApiFailure, NatsConnection, RESPONSE_TIMEOUT, unreachable},
+    connection::{ApiFailure, NatsConnection, RESPONSE_TIMEOUT, unreachable_error},
     stream::commits_subject,
 };
 
@@ -40,7 +40,7 @@ pub(super) async fn from_any_replica(
     let inbox = client.new_inbox();
     let (batch, max_bytes) = (bound.records.min(RECORDS_MAX), bound.bytes.min(BYTES_MAX));
     let request = json!({ "seq": after.next().0, "batch": batch, "max_bytes": max_bytes }).to_string();
-    let failed = |error: &dyn std::error::Error| unreachable(format!("no connection to read: {error}"));
+    let failed = |error: &dyn std::error::Error| unreachable_error(format!("no connection to read: {error}"));
     let mut replies = client.subscribe(inbox.clone()).await.map_err(|error| failed(&error))?;
     let subject = format!("$JS.API.DIRECT.GET.{stream}");
     client.publish_with_reply(subject, inbox, request.into()).await.map_err(|error| failed(&error))?;
@@ -93,7 +93,7 @@ pub(super) async fn from_leader(
         }
         Err(ApiFailure::Rejected(error)) if error.error_code() == ErrorCode::NO_MESSAGE_FOUND => Ok(None),
         Err(ApiFailure::Rejected(error)) => {
-            Err(unreachable(format!("NATS rejected a read of stream {stream}: {error}")))
+            Err(unreachable_error(format!("NATS rejected a read of stream {stream}: {error}")))
         }
         Err(ApiFailure::NoResponse(error)) => Err(error),
     }

@@ -13,15 +13,17 @@ use tokio::time::{self, Instant};
 
 use super::{
     address::Address,
-    connection::{ApiFailure, NatsConnection, unreachable},
+    connection::{ApiFailure, NatsConnection, unreachable_error},
 };
 
-/// The number of replicas of a new stream, if there are enough servers: one may fail.
+/// The number of replicas of a new stream if there are enough servers. With three, it survives the loss of one.
 const REPLICAS: usize = 3;
-/// A replica that the leader has not heard from for this long does not count for the majority. Three heartbeats.
+/// A replica that the leader has not heard from for this long does not count towards the majority. The time of
+/// three heartbeats.
 const CONTACT_MAX: Duration = Duration::from_secs(3);
-/// How long, and how often, to look for an existing stream. An election is shorter.
+/// How long to look for an existing stream. Longer than an election usually takes.
 const FIND_TIMEOUT: Duration = Duration::from_secs(5);
+/// How often to look for it.
 const FIND_INTERVAL: Duration = Duration::from_millis(250);
 
 /// The subject of a store's commits. Each store has its own, so stores can share a cluster.
@@ -40,7 +42,7 @@ pub(super) async fn ensure(connection: &NatsConnection, address: &Address) -> Re
     if exists(connection, address).await? { Ok(()) } else { create(connection, address).await }
 }
 
-/// Waits until the stream exists: a new leader may not know it yet.
+/// Waits until the stream exists: a newly elected leader of the cluster may not know of it yet.
 pub(super) async fn find(connection: &NatsConnection, address: &Address) -> Result<(), LogError> {
     let deadline = Instant::now() + FIND_TIMEOUT;
     while !exists(connection, address).await? {
@@ -57,7 +59,7 @@ async fn exists(connection: &NatsConnection, address: &Address) -> Result<bool, 
     match connection.ask::<Info>("STREAM.INFO", &address.stream, &()).await {
         Ok(_) => Ok(true),
         Err(ApiFailure::Rejected(error)) if error.error_code() == ErrorCode::STREAM_NOT_FOUND => Ok(false),
-        Err(failure) => Err(rejected("find", address, failure)),
+        Err(failure) => Err(api_error("find", address, failure)),
     }
 }
 
@@ -66,23 +68,23 @@ async fn exists(connection: &NatsConnection, address: &Address) -> Result<bool, 
 pub(super) async fn leader_info(connection: &NatsConnection, address: &Address) -> Result<Info, LogError> {
     let info: Info = match connection.ask("STREAM.INFO", &address.stream, &()).await {
         Ok(info) => info,
-        // A new leader may not know the stream yet.
+        // Only after a while without a leader, because a newly elected one may not know of the stream yet.
         Err(ApiFailure::Rejected(error))
             if error.error_code() == ErrorCode::STREAM_NOT_FOUND && connection.is_leaderless() =>
         {
             let detail = format!("stream {} was deleted; restore it from a backup", address.stream);
             return Err(LogError::new(Fault::AnotherLog, detail));
         }
-        Err(failure) => return Err(rejected("describe", address, failure)),
+        Err(failure) => return Err(api_error("describe", address, failure)),
     };
     // A former leader that is cut off from the others still replies, and names no leader.
     if info.cluster.as_ref().is_some_and(|cluster| cluster.leader.as_ref().is_none_or(String::is_empty)) {
-        return Err(unreachable(format!("stream {} has no leader at the moment", address.stream)));
+        return Err(unreachable_error(format!("stream {} has no leader at the moment", address.stream)));
     }
     let replicas = info.cluster.as_ref().map_or(0, |cluster| cluster.replicas.len());
     let heard = in_contact(&info).count();
     if 2 * (heard + 1) <= replicas + 1 {
-        return Err(unreachable(format!(
+        return Err(unreachable_error(format!(
             "the leader of stream {} can reach only {heard} of its {replicas} replicas: no majority",
             address.stream
         )));
@@ -116,7 +118,7 @@ pub(super) fn head(info: &Info) -> Result<Position, LogError> {
         return Err(LogError::new(
             Fault::Damaged,
             format!(
-                "stream {name} holds {} messages from {} to {}: commits are missing, restore it from a backup",
+                "stream {name} holds {} messages with sequence numbers {} to {}, so commits are missing; restore it from a backup",
                 state.messages, state.first_sequence, state.last_sequence
             ),
         ));
@@ -131,7 +133,8 @@ async fn create(connection: &NatsConnection, address: &Address) -> Result<(), Lo
     };
     let servers = connection.client.server_info().connect_urls.len().max(address.servers.len());
     let mut made = create(address.replicas.unwrap_or(REPLICAS)).await;
-    // With three known servers, fail and be retried: a stream with fewer replicas would be a surprise.
+    // Use one replica only if fewer servers are known than replicas are needed. Otherwise some servers are down: fail and
+    // let the caller retry, rather than create a stream with less redundancy than the operator expects.
     if let Err(ApiFailure::Rejected(error)) = &made
         && address.replicas.is_none()
         && servers < REPLICAS
@@ -143,7 +146,7 @@ async fn create(connection: &NatsConnection, address: &Address) -> Result<(), Lo
         Ok(_) => Ok(()),
         // Another node has created it with a different number of replicas.
         Err(ApiFailure::Rejected(error)) if error.error_code() == ErrorCode::STREAM_NAME_EXIST => Ok(()),
-        Err(failure) => Err(rejected("create", address, failure)),
+        Err(failure) => Err(api_error("create", address, failure)),
     }
 }
 
@@ -210,7 +213,7 @@ fn broken_rules(config: &Config) -> Vec<&'static str> {
     rules.into_iter().filter_map(|(kept, rule)| (!kept).then_some(rule)).collect()
 }
 
-fn rejected(what: &str, address: &Address, failure: ApiFailure) -> LogError {
+fn api_error(action: &str, address: &Address, failure: ApiFailure) -> LogError {
     match failure {
         ApiFailure::NoResponse(error) => error,
         ApiFailure::Rejected(error) => {
@@ -219,12 +222,12 @@ fn rejected(what: &str, address: &Address, failure: ApiFailure) -> LogError {
                 | ErrorCode::JETSTREAM_NOT_ENABLED_FOR_ACCOUNT
                 | ErrorCode::STREAM_SUBJECT_OVERLAP
                 | ErrorCode::STREAM_REPLICAS_NOT_SUPPORTED => Fault::CannotOpen,
-                // A new leader may not know an existing stream yet.
+                // Any other error may pass: a newly elected leader, for example, may not know of the stream yet.
                 _ => Fault::Unreachable,
             };
             LogError::new(
                 fault,
-                format!("NATS rejected the request to {what} stream {}: {error}", address.stream),
+                format!("NATS rejected the request to {action} stream {}: {error}", address.stream),
             )
         }
     }

@@ -9,11 +9,12 @@ use tokio_postgres::{
 };
 
 use super::session::APPEND_LIMIT;
+use crate::root_certificates;
 
 /// The server is unreachable, or rejected the session.
 pub(super) fn connect_error(server: &str, error: &Error) -> LogError {
     if is_standby(error) {
-        return unreachable(
+        return unreachable_error(
             server,
             "is a standby or read-only; name the primary, or all servers, in the URL",
         );
@@ -29,7 +30,7 @@ pub(super) fn connect_error(server: &str, error: &Error) -> LogError {
         return LogError::new(if may_pass(error) { Fault::Unreachable } else { Fault::CannotOpen }, detail);
     }
     let what_to_do = if failed_handshake(error) {
-        "; name the issuer of its certificate with sslrootcert=FILE, or use sslmode=disable if the network is trusted"
+        "; set sslrootcert=FILE to the CA certificate of the server, or sslmode=disable if the network is trusted"
     } else {
         "; check the URL, and that the server is running"
     };
@@ -38,14 +39,15 @@ pub(super) fn connect_error(server: &str, error: &Error) -> LogError {
 }
 
 /// The server does not work at the moment.
-pub(super) fn unreachable(server: &str, what: &str) -> LogError {
+pub(super) fn unreachable_error(server: &str, what: &str) -> LogError {
     LogError::new(Fault::Unreachable, format!("PostgreSQL at {server} {what}"))
 }
 
 /// The server did not reply in time.
 pub(super) fn no_reply(server: &str, timeout: Duration) -> LogError {
     let detail = format!(
-        "PostgreSQL at {server}: no reply within {timeout:?}; another session may hold a lock: see pg_stat_activity"
+        "PostgreSQL at {server}: no reply within {timeout:?}; another session may hold a lock (see pg_stat_activity), or a \
+         synchronous standby is missing (see pg_stat_replication)"
     );
     LogError::new(Fault::Unreachable, detail)
 }
@@ -95,7 +97,7 @@ fn lost(server: &str, error: &Error) -> LogError {
         Some(code) if [SqlState::LOCK_NOT_AVAILABLE, SqlState::QUERY_CANCELED].contains(code) => {
             no_reply(server, APPEND_LIMIT)
         }
-        _ => unreachable(server, &format!("was lost while it stored a commit: {}", describe(error))),
+        _ => unreachable_error(server, &format!("was lost while it stored a commit: {}", describe(error))),
     }
 }
 
@@ -119,6 +121,9 @@ pub(super) fn combined(errors: Vec<LogError>) -> LogError {
 pub(super) fn describe(error: &Error) -> String {
     if let Some(error) = error.as_db_error() {
         return format!("{} (SQLSTATE {})", error.message(), error.code().code());
+    }
+    if let Some(reason) = root_certificates::rejection(error) {
+        return format!("the certificate of the server is rejected: {reason}");
     }
     let mut description = error.to_string();
     let mut source = error.source();

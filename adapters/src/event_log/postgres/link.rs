@@ -19,7 +19,7 @@ use super::{
 };
 use crate::event_log::IfMissing;
 
-/// The delay after a failed attempt to connect. Until then, calls get its error.
+/// The delay between attempts to connect. Until the next one, calls fail with the error of the last one.
 const RETRY: Backoff = Backoff::new(Duration::from_millis(100), Duration::from_secs(1));
 /// The delay before other servers are tried again, while the connected one lacks the newest commit.
 const BEHIND_DELAY: Duration = Duration::from_secs(1);
@@ -59,14 +59,13 @@ impl Link {
     pub(super) async fn open(
         settings: ConnectionSettings,
         if_missing: IfMissing,
-        newest: Option<Version>,
+        newest: Version,
     ) -> Result<Self, LogError> {
-        let newest = newest.unwrap_or(Version::START);
         let Attempt { session, errors } = Session::open(&settings, if_missing, newest).await;
-        let may_appear = errors.iter().any(|error| error.fault == Fault::Unreachable);
+        let another_may_hold_it = errors.iter().any(|error| error.fault == Fault::Unreachable);
         let session = match session {
-            // The caller checks which commits the log lacks.
-            Some((session, holds)) if holds == HeldCommits::Newest || !may_appear => session,
+            // If no better server can be expected, use one that lacks the newest commit. The caller checks what is missing.
+            Some((session, holds)) if holds == HeldCommits::Newest || !another_may_hold_it => session,
             Some(_) | None => return Err(error_mapping::combined(errors)),
         };
         let durability = RwLock::new((durability_of(&session).await?, Instant::now()));
@@ -116,26 +115,27 @@ impl Link {
         let newest = *self.newest.lock();
         let Attempt { session, errors } = Session::open(&self.settings, IfMissing::Fail, newest).await;
         let (session, holds) = session.ok_or_else(|| error_mapping::combined(errors))?;
-        self.note(durability_of(&session).await?);
+        self.set_durability(durability_of(&session).await?);
         wait_for_standbys(&session).await?;
         Ok((session, holds))
     }
 
-    /// Remembers a commit that was stored after the newest one.
-    pub(super) fn applied(&self, version: Version) {
+    /// Remembers this commit if it is newer than the newest one known.
+    pub(super) fn raise_newest(&self, version: Version) {
         let mut newest = self.newest.lock();
         if version.position > newest.position {
             *newest = version;
         }
     }
 
-    /// Remembers the last of these records if they include the newest commit, or none is known.
+    /// Remembers the last of these records if they continue the known history: they include the newest known commit, or no
+    /// commit is known yet.
     pub(super) fn note_read(&self, records: &[StoredRecord]) {
         let newest = *self.newest.lock();
         if (newest == Version::START || records.iter().any(|record| record.version() == newest))
             && let Some(last) = records.last()
         {
-            self.applied(last.version());
+            self.raise_newest(last.version());
         }
     }
 
@@ -144,11 +144,11 @@ impl Link {
         if self.durability.read().1.elapsed() >= DURABILITY_AGE_MAX
             && let Ok(durability) = durability_of(session).await
         {
-            self.note(durability);
+            self.set_durability(durability);
         }
     }
 
-    fn note(&self, durability: Durability) {
+    fn set_durability(&self, durability: Durability) {
         *self.durability.write() = (durability, Instant::now());
     }
 
@@ -169,12 +169,15 @@ async fn durability_of(session: &Session) -> Result<Durability, LogError> {
 async fn wait_for_standbys(session: &Session) -> Result<(), LogError> {
     let Ok(waited) = time::timeout(STANDBY_TIMEOUT, session.wait_for_standbys()).await else {
         session.disconnect();
-        return Err(error_mapping::unreachable(session.server(), "waits for its synchronous standbys"));
+        return Err(error_mapping::unreachable_error(
+            session.server(),
+            "is still waiting for its synchronous standbys; see pg_stat_replication",
+        ));
     };
     waited.map_err(|error| error_mapping::query_error(session.server(), &error))?;
     if session.has_warned() {
         let what = "has stopped waiting for its synchronous standbys";
-        return Err(error_mapping::unreachable(session.server(), what));
+        return Err(error_mapping::unreachable_error(session.server(), what));
     }
     Ok(())
 }

@@ -1,6 +1,10 @@
 //! The password file of PostgreSQL's own clients: lines of `host:port:database:user:password`.
 
-use std::{fs, os::unix::fs::PermissionsExt as _, path::PathBuf};
+use std::{
+    fs,
+    os::unix::fs::PermissionsExt as _,
+    path::{Path, PathBuf},
+};
 
 use application::ports::{Fault, LogError};
 
@@ -10,7 +14,7 @@ use crate::event_log::environment::Environment;
 pub(super) struct Passwords(Vec<[String; 5]>);
 
 /// Reads the file at `named`, or else the one that `PGPASSFILE` names, or else `~/.pgpass` if it exists.
-pub(super) fn choose(
+pub(super) fn load(
     named: Option<PathBuf>,
     environment: Environment<'_>,
 ) -> Result<Option<Passwords>, LogError> {
@@ -25,12 +29,12 @@ pub(super) fn choose(
         .ok())
 }
 
-fn read(path: &PathBuf) -> Result<Passwords, LogError> {
+fn read(path: &Path) -> Result<Passwords, LogError> {
     let unusable =
         |why: String| LogError::new(Fault::CannotOpen, format!("the password file {} {why}", path.display()));
     let metadata = fs::metadata(path).map_err(|error| unusable(format!("cannot be read: {error}")))?;
     if metadata.permissions().mode() & 0o077 != 0 {
-        return Err(unusable("can be read by other users; protect it with chmod 600".into()));
+        return Err(unusable("is accessible to other users; protect it with chmod 600".into()));
     }
     let text = fs::read_to_string(path).map_err(|error| unusable(format!("cannot be read: {error}")))?;
     Ok(Passwords::parse(&text))

@@ -1,4 +1,5 @@
-//! Parses a `postgres://` URL and the environment into one configuration per server. Passwords stay inside it.
+//! Parses a `postgres://` URL and the environment into one configuration per server. Neither `Debug` output nor
+//! errors show passwords.
 
 use std::{
     fmt,
@@ -19,7 +20,7 @@ use super::{
 };
 use crate::event_log::{environment::Environment, loopback::is_loopback};
 
-/// How long opening a session with the only server may take, unless the URL has a `connect_timeout`.
+/// How long opening a session may take if the URL names one server, unless it has a `connect_timeout`.
 const CONNECT_TIMEOUT: Duration = Duration::from_secs(3);
 /// The same for each of several servers, because the primary may be the last one.
 const CONNECT_TIMEOUT_AMONG_SEVERAL: Duration = Duration::from_secs(2);
@@ -64,7 +65,7 @@ impl ConnectionSettings {
         if !url.rest.contains("target_session_attrs=") {
             config.target_session_attrs(TargetSessionAttrs::ReadWrite);
         }
-        let passwords = passfile::choose(url.passfile.clone(), environment)?;
+        let passwords = passfile::load(url.passfile.clone(), environment)?;
         Ok(Self { targets: targets(&url, &config, passwords.as_ref())? })
     }
 
@@ -79,7 +80,8 @@ impl ConnectionSettings {
     }
 }
 
-/// The database and the schema that a URL selects, which name the log; never the server or the user.
+/// The database and the schema that a URL selects, which name the log; never the server. Without a database, the user's
+/// name selects it.
 pub(super) fn log_name(url: &str, environment: Environment<'_>) -> String {
     let config = Url::split(url).ok().and_then(|url| url.rest.parse::<Config>().ok()).unwrap_or_default();
     let user = config
@@ -111,19 +113,19 @@ struct Url {
 
 impl Url {
     fn split(url: &str) -> Result<Self, LogError> {
-        let Some((_, body)) =
-            url.split_once("://").filter(|(scheme, _)| matches!(*scheme, "postgres" | "postgresql"))
+        let (address, query) = url.split_once('?').unwrap_or((url, ""));
+        let Some((_, place)) =
+            address.split_once("://").filter(|(scheme, _)| matches!(*scheme, "postgres" | "postgresql"))
         else {
             return Err(unusable("a PostgreSQL URL starts with postgres://".into()));
         };
-        let (place, options) = body.split_once('?').unwrap_or((body, ""));
-        // The client library takes the text after the first `@` for a host, and messages name hosts.
-        if place.matches('@').count() > 1 || options.contains('@') {
+        // The client library takes everything after the first `@` for hosts, so part of a password with an `@` would
+        // appear in messages.
+        if place.matches('@').count() > 1 || query.contains('@') {
             let rule = "percent-encode special characters in the user, password and options of a PostgreSQL URL (@ is \
                         %40, ? is %3F)";
             return Err(unusable(rule.into()));
         }
-        let (address, query) = url.split_once('?').unwrap_or((url, ""));
         let mut split = Self::default();
         let mut others = Vec::new();
         for parameter in query.split('&').filter(|parameter| !parameter.is_empty()) {
@@ -140,7 +142,7 @@ impl Url {
     }
 
     /// Whether to encrypt the connection to `host`, and which certificates to trust. The modes are those of
-    /// PostgreSQL's own clients, with two differences on a network: the default is `verify-full`, and modes that accept
+    /// PostgreSQL's own clients except `allow`, with two differences on a network: the default is `verify-full`, and modes that accept
     /// any certificate are rejected, because an attacker in between could impersonate the server.
     fn encryption(&self, host: &str) -> Result<(SslMode, Option<Trust>), LogError> {
         let modes = "disable, prefer, require, verify-ca or verify-full";
@@ -233,9 +235,7 @@ fn without_hosts(all: &Config) -> Config {
 }
 
 fn decoded(value: &str) -> String {
-    // Unlike in a form, a plus sign is literal here.
-    let value = value.replace('+', "%2B");
-    form_urlencoded::parse(value.as_bytes()).map(|(value, _)| value.into_owned()).collect()
+    percent_encoding::percent_decode_str(value).decode_utf8_lossy().into_owned()
 }
 
 fn unusable(detail: String) -> LogError {

@@ -27,16 +27,16 @@ pub(super) enum Trust {
     IssuerAndName,
 }
 
-/// Creates a TLS connector with this trust, for the certificates of a file or of the system.
+/// Creates a TLS connector with this level of trust, and with the root certificates from `file` or from the system.
 pub(super) fn connector(trust: Trust, file: Option<&Path>) -> Result<MakeRustlsConnect, LogError> {
     let provider = Arc::new(ring::default_provider());
     let verifier = match trust {
-        Trust::Any => Verifier { provider: provider.clone(), roots: None },
+        Trust::Any => Verifier { provider: provider.clone(), inner: None },
         Trust::Issuer | Trust::IssuerAndName => {
             let roots = root_certificates::load(file).map_err(|why| unusable(&why))?;
             let verifier = WebPkiServerVerifier::builder_with_provider(roots.into(), provider.clone());
             let verifier = verifier.build().map_err(|error| unusable(&error.to_string()))?;
-            Verifier { provider: provider.clone(), roots: Some((verifier, trust)) }
+            Verifier { provider: provider.clone(), inner: Some((verifier, trust)) }
         }
     };
     let config = ClientConfig::builder_with_provider(provider)
@@ -56,7 +56,8 @@ fn unusable(why: &str) -> LogError {
 #[derive(Debug)]
 struct Verifier {
     provider: Arc<CryptoProvider>,
-    roots: Option<(Arc<WebPkiServerVerifier>, Trust)>,
+    /// `None` accepts any certificate.
+    inner: Option<(Arc<WebPkiServerVerifier>, Trust)>,
 }
 
 impl ServerCertVerifier for Verifier {
@@ -68,8 +69,8 @@ impl ServerCertVerifier for Verifier {
         ocsp_response: &[u8],
         now: UnixTime,
     ) -> Result<ServerCertVerified, Error> {
-        let Some((roots, trust)) = &self.roots else { return Ok(ServerCertVerified::assertion()) };
-        let verified = roots.verify_server_cert(end_entity, intermediates, server_name, ocsp_response, now);
+        let Some((inner, trust)) = &self.inner else { return Ok(ServerCertVerified::assertion()) };
+        let verified = inner.verify_server_cert(end_entity, intermediates, server_name, ocsp_response, now);
         match verified {
             Err(Error::InvalidCertificate(
                 CertificateError::NotValidForName | CertificateError::NotValidForNameContext { .. },

@@ -5,7 +5,7 @@ use std::io;
 use application::ports::{LogError, Position, ReadBound, Version};
 
 use super::{Sled, inspect};
-use crate::event_log::embedded::{CloseMode, Layout, StoreCopy, check, close, io_error, read_within};
+use crate::event_log::embedded::{Layout, StoreCopy, check, discard, io_error, read_within};
 
 /// Rejects a store that has lost commits, with all its files unchanged.
 ///
@@ -35,9 +35,7 @@ pub(super) fn try_if_suspect(layout: &Layout, acknowledged: Version) -> Result<(
     };
     let engine = Sled::open_in(&copy.layout)?;
     let outcome = check(&engine, acknowledged).and_then(|last| read_through(&engine, last.position));
-    close(engine, CloseMode::LeaveFiles).unwrap_or_else(
-        |error| tracing::debug!(target: "petstore::storage", %error, "cannot close a failed engine"),
-    );
+    discard(engine);
     outcome
 }
 

@@ -26,7 +26,7 @@ fn meaning(error: &Error) -> (Fault, &'static str) {
         }
         Some(ErrorCode::TooBig) => (Fault::TooLarge, "make smaller commits"),
         Some(ErrorCode::CannotOpen | ErrorCode::PermissionDenied | ErrorCode::ReadOnly) => {
-            (Fault::CannotOpen, "make the file and its directory writable for this user")
+            (Fault::CannotOpen, "make the file and its directory writable by this user")
         }
         // SQLite does not say why a write has failed.
         Some(_) if getrlimit(Resource::Fsize).current.is_some() => {

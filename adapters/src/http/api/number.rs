@@ -50,7 +50,8 @@ fn scaled(whole: &str, fraction: &str, exponent: i64) -> Option<u64> {
     number.checked_mul(10_u64.checked_pow(u32::try_from(zeros).ok()?)?)
 }
 
-/// An exponent, saturated: beyond the range of `i64`, only zero can be an int64.
+/// Parses an exponent, and clamps it to the range of `i64`: with an exponent beyond that range, a number is an int64 only
+/// if it is zero, whatever the exponent.
 fn exponent_of(text: &str) -> Option<i64> {
     match text.parse::<i64>() {
         Ok(exponent) => Some(exponent),
@@ -134,7 +135,7 @@ mod tests {
     }
 
     #[test]
-    fn a_number_as_long_as_a_body_is_read_to_its_end() {
+    fn a_number_may_be_as_long_as_a_request_body() {
         let zeros = "0".repeat(60_000);
         assert_eq!(int64(&format!("0.{zeros}7e60001")), Some(7));
         assert_eq!(int64(&format!("7{zeros}e-60000")), Some(7));
@@ -152,7 +153,7 @@ mod tests {
         }
     }
 
-    /// The same number written with a point and an exponent that make up for each other, and with idle zeros.
+    /// The same number with a shifted decimal point, the exponent that undoes the shift, and redundant zeros.
     fn spelled(number: i64, point: usize, padding: usize) -> String {
         let sign = if number < 0 { "-" } else { "" };
         let digits = format!("{}{}", number.unsigned_abs(), "0".repeat(padding));
@@ -170,7 +171,7 @@ mod tests {
             prop_assert_eq!(int64(&spelled(number, point, padding)), Some(number));
         }
 
-        /// The oracle shifts the digits as text and lets 128 bits judge the range.
+        /// The oracle shifts the digits as text, and checks the range with `i128`.
         #[test]
         fn any_number_is_an_integer_exactly_when_its_written_out_form_is(
             negative: bool, whole in "0|[1-9][0-9]{0,18}", fraction in "[0-9]{0,6}", exponent in -25_i32..15,

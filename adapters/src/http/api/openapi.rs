@@ -1,6 +1,6 @@
-//! The interface as an OpenAPI 3.1 document: `docs/openapi.json`, which is kept by hand. What the program decides is
-//! written over it: servers, routes, names, deprecation and limits. A test compares the result with the file, so the
-//! two cannot disagree.
+//! The API as an OpenAPI 3.1 document: `docs/openapi.json`, which is maintained by hand. Whatever the code defines
+//! (introduction, servers, routes, limits and so on) replaces the content of the file. A test compares the result with
+//! the file, so the two cannot disagree.
 
 use application::Limit;
 use domain::{PetId, PetName, PetStatus};
@@ -34,7 +34,7 @@ pub(crate) fn document(site: &Site) -> String {
 }
 
 /// The operations as described in the file, with paths relative to the servers. An operation that the file does not
-/// describe has nothing but its name.
+/// describe gets only its name and `deprecated`.
 fn paths(described: &Value) -> Value {
     let mut paths = json!({});
     for row in OPERATIONS.iter().filter(|row| row.is_in_api()) {
@@ -175,7 +175,7 @@ mod tests {
     }
 
     #[test]
-    fn the_pattern_of_a_name_says_what_the_name_itself_says() {
+    fn the_pattern_accepts_the_same_names_as_the_service() {
         let file = file();
         let pattern = &file["components"]["schemas"]["NewPet"]["properties"]["name"]["pattern"];
         let pattern = Regex::new(pattern.as_str().unwrap()).unwrap();

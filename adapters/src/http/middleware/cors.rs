@@ -39,13 +39,13 @@ const REQUEST_HEADERS: HeaderValue = HeaderValue::from_static(
      traceparent",
 );
 
-/// The response headers that a page may read, besides those that every page may.
+/// The response headers that a page may read in addition to the CORS-safelisted ones.
 const EXPOSED_HEADERS: HeaderValue = HeaderValue::from_static(
     "Link, ETag, Location, Log-Position, Preference-Applied, Retry-After, RateLimit, RateLimit-Policy, \
      Idempotency-Replayed, Deprecation, Sunset, X-Request-Id, WWW-Authenticate",
 );
 
-/// How long a browser may cache a preflight, in seconds: two hours, the most that any browser accepts.
+/// How long a browser may cache a preflight, in seconds: two hours, the most that Chromium accepts.
 const MAX_AGE: HeaderValue = HeaderValue::from_static("7200");
 
 const ANY: HeaderValue = HeaderValue::from_static("*");
@@ -57,9 +57,9 @@ pub struct Origin(HeaderValue);
 /// The pages that may call the service.
 pub type Origins = Arc<[Origin]>;
 
-/// A text that no browser would send as an origin.
+/// A string that is neither `*` nor an origin as browsers write it.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Error)]
-#[error("expected http(s)://HOST[:PORT] in lower case and without a path, or *")]
+#[error("expected http(s)://HOST[:PORT] in lower case, without a path, a user or the default port, or *")]
 pub struct InvalidOrigin;
 
 /// The value of `Access-Control-Allow-Origin` for a request, if its page is an allowed one.

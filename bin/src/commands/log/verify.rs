@@ -15,7 +15,10 @@ pub(super) async fn run(source: &SourceArgument, head: Option<Digest>) -> anyhow
     let (error, first_bad) = match wire::open_source(url, &source.access.access()?).await {
         Ok(log) => match check(&*log, head).await {
             Ok((tally, known)) => {
-                report::field("sound", url);
+                report::field(
+                    "verified",
+                    format_args!("{url}: checksums, positions, hash chain and pet ids"),
+                );
                 report::tally(&tally);
                 return report_head(head, known);
             }

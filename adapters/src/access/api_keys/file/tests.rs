@@ -275,8 +275,8 @@ fn a_file_of_another_version_is_rejected_and_left_unchanged() {
         let text = format!("version = {version}\nunknown = true\n");
         fs::write(file.path(), &text).unwrap();
         let sentence = format!(
-            "the key file {} has version {version}, and this version of petstore reads 1 and 2: use the version that \
-             wrote it, or restore a backup",
+            "the key file {} has format version {version}, and this petstore reads 1 to 2: run the petstore that wrote \
+             it, or restore a backup",
             file.path().display()
         );
         assert_eq!(file.keys().unwrap_err().to_string(), sentence);

@@ -1,5 +1,6 @@
 //! Metrics of the process: memory, file descriptors, CPU time and start time, under the names that Prometheus libraries
-//! use. They come from `/proc`; where there is none, they are absent.
+//! use. They come from `/proc`; where there is none, they are absent. The memory limit, which those libraries do not have,
+//! also takes control groups into account.
 
 use std::{fmt, fs, path::Path, str::FromStr};
 
@@ -35,7 +36,8 @@ pub(super) fn encode(encoder: &mut Encoder<'_>) -> fmt::Result {
     times(encoder)
 }
 
-/// The memory of the machine, or the smallest limit of the control groups (version 2) that the process is in.
+/// The memory of the machine, or the smallest limit of the control groups (version 2) that the process is in, whichever is
+/// less.
 fn memory_limit() -> Option<u64> {
     let memory = fs::read_to_string("/proc/meminfo").unwrap_or_default();
     let machine = value::<u64>(&memory, "MemTotal:").map(|kib| kib * 1024);
@@ -54,6 +56,7 @@ fn times(encoder: &mut Encoder<'_>) -> fmt::Result {
     let stat = fs::read_to_string("/proc/self/stat").unwrap_or_default();
     // The name of the binary is in parentheses and may contain any character.
     let fields: Vec<&str> = stat.rsplit(')').next().unwrap_or_default().split_ascii_whitespace().collect();
+    // Fields are numbered from 1 as in proc(5); the first one after the name is field 3.
     let ticks = |field: usize| Some(seconds(fields.get(field - 3)?.parse().ok()?));
     if let (Some(user), Some(system)) = (ticks(14), ticks(15)) {
         encoder.counter("process_cpu_seconds", "User and system CPU time.", user + system)?;
