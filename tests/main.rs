@@ -25,6 +25,7 @@ mod api {
 /// The log: engines, nodes, restarts, and the commands that read and copy it.
 mod storage {
     mod another_log;
+    mod copier;
     mod copy_circle;
     pub(crate) mod engines;
     mod file_engine;

@@ -208,6 +208,7 @@ mod tests {
                 model.insert(capacity, key, pet(id));
             }
             prop_assert_eq!(cache.len, model.0.len());
+            prop_assert_eq!(cache.by_count.len(), cache.owners.len(), "every owner has one count");
             for (key, pet) in &model.0 {
                 prop_assert_eq!(cache.find(key), Some(pet));
             }

@@ -21,7 +21,7 @@ use crate::{
     commit::Commit,
     digest::Digest,
     history::{self, History},
-    ports::{LogError, LogSource, Position, ReadBound, StoredRecord},
+    ports::{LogError, LogSource, ReadBound, StoredRecord},
 };
 
 /// An incomplete walk.
@@ -60,25 +60,6 @@ pub async fn walk<E: std::error::Error + From<LogError>>(
     };
     let walked = walked.await;
     checked.end(walked)
-}
-
-/// Reads the whole log like [`walk`], and finds the last position at which `head_hash` was the head hash.
-pub async fn find_head_hash(
-    log: &dyn LogSource,
-    head_hash: Digest,
-    mut progress: impl FnMut(Position),
-) -> Result<(Tally, Option<Position>), Broken<LogError>> {
-    let mut found = None;
-    let tally = walk(log, async |record, commit| {
-        progress(record.position);
-        if commit.previous == head_hash {
-            found = Some(Position(record.position.0 - 1));
-        }
-        Ok(())
-    })
-    .await?;
-    let found = if tally.head_hash() == Some(head_hash) { Some(tally.position()) } else { found };
-    Ok((tally, found))
 }
 
 /// A history that is checked record by record.

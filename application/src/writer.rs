@@ -18,7 +18,6 @@ use crate::{
     decision::{self, CommitContext, EVENTS_MAX, PendingCommit},
     digest::Digest,
     health::Health,
-    node_state::DecisionState,
     pet_store::LogAccess,
     ports::{
         AppendError, Clock, CommitId, DurabilityLevel, Fault, LogError, Position, ReadBound, ReadModel,
@@ -237,20 +236,17 @@ impl Writer {
     /// Decides the next commit, and returns it with the version that it follows.
     fn decide(&self) -> (Version, PendingCommit) {
         let requests = self.waiting.iter().map(|request| &request.command);
-        let context = CommitContext {
-            now: self.clock.now(),
-            id: CommitId(Uuid::now_v7()),
-            node: self.node,
-            record_limit: self.replica.log.record_limit(),
-            remaining_capacity: usize::MAX,
-        };
-        let decide = |state: &DecisionState| {
-            let pets = || self.replica.state.show(ReadModel::count).0;
-            let remaining_capacity = self.pets_max.map_or(usize::MAX, |most| most.saturating_sub(pets()));
-            let context = CommitContext { remaining_capacity, ..context };
+        let pets = || self.replica.state.show(ReadModel::count).0;
+        self.replica.state.with(|state| {
+            let context = CommitContext {
+                now: self.clock.now(),
+                id: CommitId(Uuid::now_v7()),
+                node: self.node,
+                record_limit: self.replica.log.record_limit(),
+                remaining_capacity: self.pets_max.map_or(usize::MAX, |most| most.saturating_sub(pets())),
+            };
             (state.history.version, decision::decide(state, requests, context))
-        };
-        self.replica.state.with(decide)
+        })
     }
 
     /// Stores the commit right after `base`, and resolves an unclear outcome.

@@ -9,7 +9,7 @@ use std::{
 
 use adapters::{
     access::{
-        Authenticator, RateLimit,
+        RateLimit,
         api_keys::{ApiKeys, KeyFile},
     },
     event_log::{SalvagedLog, remote::RemoteLog},
@@ -269,39 +269,12 @@ impl LogRecorder {
     }
 }
 
-/// The API keys of the running service.
-#[derive(Clone)]
-pub(crate) struct ServiceKeys {
-    keys: Arc<ApiKeys>,
-}
-
-impl ServiceKeys {
-    /// Loads the key file, and reloads it when it changes. Creates it with a first key if it does not exist.
-    pub(crate) fn open(file: &Path, rate_limit: Option<RateLimit>) -> anyhow::Result<Self> {
-        KeyFile::at(file).issue_first(SystemClock.now())?;
-        let keys = ApiKeys::open(file, Arc::new(SystemClock), rate_limit)?;
-        tokio::spawn(keys.clone().watch());
-        Ok(Self { keys })
-    }
-
-    pub(crate) fn authenticator(&self) -> Arc<dyn Authenticator> {
-        self.keys.clone()
-    }
-
-    /// The file with the first key, if that key is still active.
-    pub(crate) fn active_first_key(&self) -> Option<PathBuf> {
-        self.keys.active_first_key()
-    }
-
-    /// Reloads the key file.
-    pub(crate) fn reload(&self) {
-        self.keys.reload();
-    }
-
-    /// Records the last use of each key.
-    pub(crate) fn close(&self) {
-        self.keys.save_last_uses();
-    }
+/// Loads the key file, and reloads it when it changes. Creates it with a first key if it does not exist.
+pub(crate) fn open_keys(file: &Path, rate_limit: Option<RateLimit>) -> anyhow::Result<Arc<ApiKeys>> {
+    KeyFile::at(file).issue_first(SystemClock.now())?;
+    let keys = ApiKeys::open(file, Arc::new(SystemClock), rate_limit)?;
+    tokio::spawn(keys.clone().watch());
+    Ok(keys)
 }
 
 #[cfg(test)]

@@ -74,11 +74,8 @@ async fn a_completely_rewritten_history_has_a_different_head_hash() {
     let log = history(5).await;
     let kept = walk(&log).await.unwrap().head_hash().unwrap();
     let forged = rewritten(&log, 2, Chain::Mended).await;
-    assert!(walk(&forged).await.is_ok(), "it is sound in itself");
-    let find = async |log: &dyn EventLog| transfer::find_head_hash(log, kept, |_| {}).await.unwrap().1;
-    assert_eq!(find(&forged).await, None);
-    contract::fill(&log, contract::version(&log).await, 1).await;
-    assert_eq!(find(&log).await, Some(Position(5)), "a log that has grown since is the same history");
+    let sound_in_itself = walk(&forged).await.unwrap();
+    assert_ne!(sound_in_itself.head_hash().unwrap(), kept);
 }
 
 #[tokio::test]

@@ -271,6 +271,11 @@ fn a_running_service_is_exported_verified_searched_and_copied() {
     add(&app, &["Ada"]);
     let grown = on_service(admin, &key, &["verify", "--head", &head]);
     assert!(grown.stdout.contains("up to position 2, this is the history"), "{grown:?}");
+    let other = on_service(admin, &key, &["verify", "--head", &"0".repeat(64)]);
+    assert!(
+        other.code == Some(1) && other.stderr.contains("no position in it has the head hash"),
+        "{other:?}"
+    );
 
     let directory = tempfile::tempdir().unwrap();
     let file = |name: &str| directory.path().join(name).to_str().unwrap().to_owned();

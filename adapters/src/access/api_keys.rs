@@ -65,8 +65,7 @@ pub struct ApiKeys {
 }
 
 /// The keys of the last loaded file, by id.
-#[derive(Default)]
-struct ActiveKeys(HashMap<[u8; ID_BYTES], Arc<KeyEntry>>);
+type ActiveKeys = HashMap<[u8; ID_BYTES], Arc<KeyEntry>>;
 
 /// A key of the file with its usage.
 struct KeyEntry {
@@ -153,9 +152,9 @@ impl ApiKeys {
         let mut loaded = self.loaded.lock();
         let outcome = self.file.read().and_then(|content| {
             if content != loaded.content {
-                let before = self.keys.read().0.clone();
+                let before = self.keys.read().clone();
                 let count = self.activate(&content)?;
-                changes::log(&before, &self.keys.read().0);
+                changes::log(&before, &self.keys.read());
                 loaded.content = content;
                 self.reloads.fetch_add(1, Relaxed);
                 tracing::info!(target: "petstore::keys", active = count, "key file reloaded");
@@ -211,14 +210,13 @@ impl ApiKeys {
         let now = self.clock.now();
         let active = records.iter().filter(|record| record.state(now) == KeyState::Active).count();
         let mut keys = self.keys.write();
-        let by_id: HashMap<_, _> = records
+        *keys = records
             .into_iter()
             .map(|record| {
-                let before = keys.0.get(&record.hash.id_bytes()).map(|entry| &**entry);
+                let before = keys.get(&record.hash.id_bytes()).map(|entry| &**entry);
                 (record.hash.id_bytes(), Arc::new(KeyEntry::new(record, self.rate_limit, before)))
             })
             .collect();
-        keys.0 = by_id;
         Ok(active)
     }
 
@@ -228,42 +226,40 @@ impl ApiKeys {
         let key = private_files::read(&path, FIRST_KEY_BYTES_MAX).ok()?;
         let key = str::from_utf8(&key).ok()?;
         let hash = KeyHash::of_presented(key.trim_end())?;
-        let entry = self.keys.read().find(&hash)?;
+        let entry = self.find(&hash)?;
         entry.check(self.clock.now()).ok().map(|_| path)
+    }
+
+    /// Looks a key up by a part of its hash, so the duration reveals nothing about any key.
+    fn find(&self, hash: &KeyHash) -> Option<Arc<KeyEntry>> {
+        self.keys.read().get(&hash.id_bytes()).filter(|entry| entry.record.hash == *hash).cloned()
     }
 
     fn last_uses(&self) -> BTreeMap<KeyId, Option<DateTime<Utc>>> {
         let keys = self.keys.read();
-        keys.0.values().map(|entry| (entry.principal.id.clone(), entry.last_use.get())).collect()
+        keys.values().map(|entry| (entry.principal.id.clone(), entry.last_use.get())).collect()
     }
 }
 
 impl Authenticator for ApiKeys {
     fn authenticate(&self, key: &str) -> Result<Arc<Principal>, RejectedKey> {
-        let entry = self.keys.read().find(&KeyHash::of_text(key)).ok_or(RejectedKey::Unknown)?;
+        let entry = self.find(&KeyHash::of_text(key)).ok_or(RejectedKey::Unknown)?;
         entry.accept(self.clock.now())
     }
 
     fn check(&self, id: &KeyId) -> Result<Scopes, RejectedKey> {
         let keys = self.keys.read();
         let id = HEXLOWER.decode(id.0.as_bytes()).ok().and_then(|id| id.try_into().ok());
-        let entry = id.and_then(|id: [u8; ID_BYTES]| keys.0.get(&id)).ok_or(RejectedKey::Unknown)?;
+        let entry = id.and_then(|id: [u8; ID_BYTES]| keys.get(&id)).ok_or(RejectedKey::Unknown)?;
         entry.check(self.clock.now()).map(|principal| principal.scopes)
     }
 
     fn principals(&self) -> Vec<Arc<Principal>> {
-        self.keys.read().0.values().map(|entry| entry.principal.clone()).collect()
+        self.keys.read().values().map(|entry| entry.principal.clone()).collect()
     }
 
     fn reloads(&self) -> KeyReloads {
         KeyReloads { loaded: self.reloads.load(Relaxed), failed: self.failed_reloads.load(Relaxed) }
-    }
-}
-
-impl ActiveKeys {
-    /// Looks a key up by a part of its hash, so the duration reveals nothing about any key.
-    fn find(&self, hash: &KeyHash) -> Option<Arc<KeyEntry>> {
-        self.0.get(&hash.id_bytes()).filter(|entry| entry.record.hash == *hash).cloned()
     }
 }
 

@@ -23,7 +23,7 @@ use application::ports::{
 use async_nats::{HeaderMap, header::NATS_EXPECTED_LAST_SEQUENCE, jetstream::stream::Info};
 use async_trait::async_trait;
 use bytes::Bytes;
-use futures_util::StreamExt as _;
+use futures_util::{StreamExt as _, future::BoxFuture};
 use parking_lot::Mutex;
 use tokio::{
     sync::watch,
@@ -105,23 +105,29 @@ impl NatsLog {
     /// `password-file`. Other options: `creds` (a credentials file), `tls=off`, `tls=required` or `tls=first`, `ca`,
     /// `cert` and `key` (PEM files), `replicas` (of a new stream), `monitor=host:port[,host:port]` (to check the sync
     /// settings of the servers) and `sync=always` (to state them).
-    pub async fn open(url: &str) -> Result<Self, LogError> {
-        let (address, connection) = connect(url).await?;
-        stream::ensure(&connection, &address).await?;
-        Self::attach(address, connection).await
+    pub fn open(url: &str) -> BoxFuture<'_, Result<Self, LogError>> {
+        Box::pin(async move {
+            let (address, connection) = connect(url).await?;
+            stream::ensure(&connection, &address).await?;
+            Self::attach(address, connection).await
+        })
     }
 
     /// Opens an existing stream, without creating one.
-    pub async fn open_existing(url: &str) -> Result<Self, LogError> {
-        let (address, connection) = connect(url).await?;
-        stream::find(&connection, &address).await?;
-        Self::attach(address, connection).await
+    pub fn open_existing(url: &str) -> BoxFuture<'_, Result<Self, LogError>> {
+        Box::pin(async move {
+            let (address, connection) = connect(url).await?;
+            stream::find(&connection, &address).await?;
+            Self::attach(address, connection).await
+        })
     }
 
     /// Opens a stream that may have lost messages, to read the remaining ones.
-    pub async fn salvage(url: &str) -> Result<SalvagedStream, LogError> {
-        let (address, connection) = connect(url).await?;
-        SalvagedStream::open(address, connection).await
+    pub fn salvage(url: &str) -> BoxFuture<'_, Result<SalvagedStream, LogError>> {
+        Box::pin(async move {
+            let (address, connection) = connect(url).await?;
+            SalvagedStream::open(address, connection).await
+        })
     }
 
     /// The name of the stream that a URL selects. `None` if the URL names no stream.
@@ -374,22 +380,13 @@ impl EventLog for NatsLog {
     /// server compares the sequence first, so only a real commit shows whether it has room.
     async fn check_writable(&self) -> Result<(), LogError> {
         let (subject, headers) = self.append_headers(PROBE_SEQUENCE);
-        match self.connection.request(subject, headers, Bytes::new(), RESPONSE_TIMEOUT).await {
-            Ok(reply) => {
-                match acknowledgement::outcome(&self.address.stream, PROBE_SEQUENCE, &reply.payload) {
-                    Ok(_) | Err(AppendError::Conflict) => Ok(()),
-                    Err(
-                        AppendError::NotStored(error)
-                        | AppendError::Unclear(error)
-                        | AppendError::Closed(error),
-                    ) => Err(error),
-                }
+        let reply = self.connection.request(subject, headers, Bytes::new(), RESPONSE_TIMEOUT).await;
+        let reply = reply.map_err(RequestFailure::into_error)?;
+        match acknowledgement::outcome(&self.address.stream, PROBE_SEQUENCE, &reply.payload) {
+            Ok(_) | Err(AppendError::Conflict) => Ok(()),
+            Err(AppendError::NotStored(error) | AppendError::Unclear(error) | AppendError::Closed(error)) => {
+                Err(error)
             }
-            Err(
-                RequestFailure::NotSent(error)
-                | RequestFailure::NoResponders(error)
-                | RequestFailure::NoResponse(error),
-            ) => Err(error),
         }
     }
 
@@ -402,7 +399,12 @@ impl EventLog for NatsLog {
 async fn connect(url: &str) -> Result<(Address, NatsConnection), LogError> {
     let address = Address::parse(url, &environment::of_this_process)?;
     let connection = NatsConnection::open(&address).await?;
-    check_server(&connection)?;
+    let (major, minor) = SERVER_MIN;
+    if !connection.client.is_server_compatible(major, minor, 0) {
+        let version = connection.client.server_info().version;
+        let detail = format!("nats-server {version} is too old: petstore needs {major}.{minor} or newer");
+        return Err(LogError::new(Fault::CannotOpen, detail));
+    }
     Ok((address, connection))
 }
 
@@ -410,17 +412,6 @@ impl fmt::Debug for NatsLog {
     fn fmt(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
         formatter.debug_tuple("NatsLog").field(&self.address).finish()
     }
-}
-
-fn check_server(connection: &NatsConnection) -> Result<(), LogError> {
-    let (major, minor) = SERVER_MIN;
-    let info = connection.client.server_info();
-    if !connection.client.is_server_compatible(major, minor, 0) {
-        let detail =
-            format!("nats-server {} is too old: petstore needs {major}.{minor} or newer", info.version);
-        return Err(LogError::new(Fault::CannotOpen, detail));
-    }
-    Ok(())
 }
 
 /// Subscribes to the announcements of the leader.

@@ -1,5 +1,7 @@
 //! The record format: its bytes never change, and damaged records and records of other formats are rejected.
 
+use std::sync::Arc;
+
 use proptest::prelude::*;
 
 use super::*;
@@ -64,6 +66,17 @@ fn numbers_in_any_other_spelling_than_ours_are_left_to_serde() {
     for number in ["", "-", "00", "07", "-0", "-07", "+7", "7.0", "9223372036854775808"] {
         assert!(!read(number), "{number}");
     }
+}
+
+#[test]
+fn consecutive_events_of_one_owner_share_its_text() {
+    let entry =
+        |owner: &str| Entry { event: pet(1, "Rex", 0, None), by: KeyId(owner.into()), request_key: None };
+    let entries = vec![entry("a"), entry("a"), entry("b")];
+    let commit = decode(&encode(&Commit { entries, ..the_golden_commit() }).bytes).unwrap();
+    let [first, second, third] = [0, 1, 2].map(|index| commit.entries[index].by.0.clone());
+    assert!(Arc::ptr_eq(&first, &second), "10 million pets are decoded without as many copies");
+    assert_eq!(*third, *"b");
 }
 
 #[test]

@@ -11,7 +11,10 @@ use std::{
     time::Duration,
 };
 
-use adapters::http::{self, Listener, Service, Settings, Tls};
+use adapters::{
+    access::api_keys::ApiKeys,
+    http::{self, Listener, Service, Settings, Tls},
+};
 use anyhow::{Context as _, anyhow};
 use application::PetStore;
 use sd_notify::NotifyState;
@@ -28,12 +31,11 @@ use crate::{
     background_writer::BackgroundWriter,
     config::{LogFormat, ServeArguments},
     descriptors::{self, ConnectionShares},
-    output, service_manager,
-    wire::{self, ServiceKeys},
+    output, service_manager, wire,
 };
 
-/// Resolves when a server has to stop.
-type Stopped = Pin<Box<dyn Future<Output = ()> + Send>>;
+/// A server, or the signal that stops it.
+type Task = Pin<Box<dyn Future<Output = ()> + Send>>;
 
 /// How long hanging threads may delay the exit of the process.
 const THREADS_TIMEOUT: Duration = Duration::from_secs(1);
@@ -112,12 +114,12 @@ impl Output {
 async fn serve(arguments: ServeArguments, output: &Output) -> anyhow::Result<()> {
     let mut signals = StopSignals::new()?;
     arguments.log();
-    let keys = ServiceKeys::open(&arguments.keys, arguments.clients.rate_limit)?;
+    let keys = wire::open_keys(&arguments.keys, arguments.clients.rate_limit)?;
     let tls = open_tls(&arguments)?;
     let scheme = if tls.is_some() { "https" } else { "http" };
     reload_on_hangup(keys.clone(), tls.clone())?;
 
-    let service = Service::new(keys.authenticator(), arguments.site(), output.stderr.dropped());
+    let service = Service::new(keys.clone(), arguments.site(), output.stderr.dropped());
     let service = service.with_tls(tls.clone()).with_client_limits(arguments.clients.limits());
     let service = service.with_access_log(arguments.access_log());
     let service = Arc::new(service);
@@ -192,7 +194,7 @@ async fn serve(arguments: ServeArguments, output: &Output) -> anyhow::Result<()>
         drop(service);
         let close = async {
             // Writes files, and a hanging disk must not delay signals.
-            spawn_blocking(move || keys.close()).await?;
+            spawn_blocking(move || keys.save_last_uses()).await?;
             recorder.record(store.identity()).await;
             close(store).await
         };
@@ -238,7 +240,7 @@ fn open_tls(arguments: &ServeArguments) -> anyhow::Result<Option<Arc<Tls>>> {
 }
 
 /// Reloads the key file and the certificate on SIGHUP, which would otherwise end the process.
-fn reload_on_hangup(keys: ServiceKeys, tls: Option<Arc<Tls>>) -> io::Result<()> {
+fn reload_on_hangup(keys: Arc<ApiKeys>, tls: Option<Arc<Tls>>) -> io::Result<()> {
     let mut hangup = signal(SignalKind::hangup())?;
     tokio::spawn(async move {
         while hangup.recv().await.is_some() {
@@ -298,13 +300,7 @@ async fn close(mut store: Arc<PetStore>) -> anyhow::Result<()> {
 }
 
 /// Prints the state of the store, and a curl command if the first key is still active.
-fn print_greeting(
-    output: &Output,
-    arguments: &ServeArguments,
-    store: &PetStore,
-    url: &str,
-    keys: &ServiceKeys,
-) {
+fn print_greeting(output: &Output, arguments: &ServeArguments, store: &PetStore, url: &str, keys: &ApiKeys) {
     let promise = store.durability().promise;
     let (url_of_store, count, position) = (&arguments.store.store, store.count(), store.version().position);
     let pets = if count == 1 { "pet" } else { "pets" };
@@ -355,10 +351,7 @@ struct RunningServer {
 }
 
 impl RunningServer {
-    fn start<S>(serve: impl FnOnce(Stopped) -> S) -> Self
-    where
-        S: Future<Output = ()> + Send + 'static,
-    {
+    fn start(serve: impl FnOnce(Task) -> Task) -> Self {
         let (stop, stopped) = oneshot::channel();
         // Dropping the sender also stops the server.
         let stopped = Box::pin(async { drop(stopped.await) });

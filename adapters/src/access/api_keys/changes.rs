@@ -1,16 +1,12 @@
 //! Logs the differences between two versions of the key file.
 
-use std::{collections::HashMap, sync::Arc};
-
-use super::{KeyEntry, key::ID_BYTES, record::KeyRecord};
+use super::{ActiveKeys, record::KeyRecord};
 
 /// The maximum number of changes that are logged individually.
 const LINES_MAX: usize = 50;
 
-type Keys = HashMap<[u8; ID_BYTES], Arc<KeyEntry>>;
-
 /// Logs each key that was issued, replaced, revoked, changed or removed.
-pub(super) fn log(before: &Keys, after: &Keys) {
+pub(super) fn log(before: &ActiveKeys, after: &ActiveKeys) {
     let kept_or_new = after.iter().filter_map(|(id, entry)| {
         let change = before.get(id).map_or(Some("issued"), |old| change(&old.record, &entry.record))?;
         Some((&entry.record, change))

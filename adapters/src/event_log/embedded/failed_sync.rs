@@ -12,14 +12,13 @@
 //! Dropping is not sufficient, because the kernel may ignore the advice; hence the second comparison.
 
 use std::{
-    fs::{self, File},
+    fs::File,
     io::{self, Write as _},
     num::NonZeroU64,
     os::unix::fs::FileExt as _,
-    path::{Path, PathBuf},
+    path::Path,
 };
 
-use application::ports::Fault;
 use rustix::{
     fs::{Advice, fadvise},
     io::Errno,
@@ -49,36 +48,8 @@ pub(super) fn write_marker_if_possible(marker: &Path) {
     }
 }
 
-/// Writes the marker if opening the log has failed because of the disk. A sync of the next startup may succeed, which
-/// proves nothing about the failed one.
-pub(super) fn write_marker_after(fault: Fault, marker: &Path) {
-    match fault {
-        Fault::WriteFailed | Fault::Full => write_marker_if_possible(marker),
-        Fault::Unreachable
-        | Fault::Damaged
-        | Fault::FilesMissing
-        | Fault::Diverged
-        | Fault::AnotherLog
-        | Fault::Foreign
-        | Fault::UnsupportedFormat
-        | Fault::CannotOpen
-        | Fault::TooLarge
-        | Fault::NotDurable
-        | Fault::Stopped => {}
-    }
-}
-
-/// Makes the disk hold what readers of these files see, and verifies it.
-pub(super) fn resolve(files: &[PathBuf]) -> io::Result<()> {
-    files.iter().try_for_each(|path| bring_to_disk(path))
-}
-
-/// Removes the marker: the files can be trusted again.
-pub(super) fn remove_marker(marker: &Path) -> io::Result<()> {
-    fs::remove_file(marker)
-}
-
-fn bring_to_disk(path: &Path) -> io::Result<()> {
+/// Makes the disk hold what readers of the file see, and verifies it.
+pub(super) fn bring_to_disk(path: &Path) -> io::Result<()> {
     let cached = private_files::open(path)?;
     // Only clean pages can be compared and dropped. The success of this sync proves nothing about the failed one.
     cached.sync_all()?;

@@ -28,12 +28,9 @@ use super::{
     space,
 };
 
-/// The interval at which the high-water mark is synced after commits.
-const MARK_SYNC_INTERVAL: Duration = Duration::from_secs(1);
-/// The interval at which an idle log checks its files, and a full one the free space.
-const CHECK_INTERVAL: Duration = Duration::from_secs(1);
-/// The interval at which the files and the free space are measured.
-const MEASURE_INTERVAL: Duration = Duration::from_secs(1);
+/// The interval at which the high-water mark is synced after commits, files and free space are measured, an idle log
+/// checks its files, and a full one the free space.
+const MAINTENANCE_INTERVAL: Duration = Duration::from_secs(1);
 /// The delays before the log is reopened.
 const REOPEN: Backoff = Backoff::new(Duration::from_secs(1), Duration::from_secs(4));
 
@@ -119,10 +116,14 @@ impl<E: Engine> LogThread<E> {
                     let _ = request.reply.send(outcome);
                 }
                 Ok(None) => return,
-                Err(_elapsed) => self.check_idle_log(),
+                // Detects missing files before the next commit.
+                Err(_elapsed) if matches!(self.state, ThreadState::Open) => {
+                    drop(self.close_if_files_missing());
+                }
+                Err(_elapsed) => {}
             }
             self.run_maintenance();
-            if self.measured.elapsed() >= MEASURE_INTERVAL {
+            if self.measured.elapsed() >= MAINTENANCE_INTERVAL {
                 self.measure();
             }
         }
@@ -141,14 +142,6 @@ impl<E: Engine> LogThread<E> {
             disk_reserved: space.map(|(_, reserved)| reserved),
         };
         self.measured = Instant::now();
-    }
-
-    /// Detects missing files before the next commit.
-    fn check_idle_log(&mut self) {
-        match self.state {
-            ThreadState::Open => drop(self.close_if_files_missing()),
-            ThreadState::Full | ThreadState::Failed { .. } | ThreadState::Lost => {}
-        }
     }
 
     fn append(&mut self, expected: Version, record: &Record) -> Result<Position, AppendError> {
@@ -200,9 +193,10 @@ impl<E: Engine> LogThread<E> {
     /// The time of the next maintenance, even without requests.
     fn next_maintenance(&self) -> Option<Instant> {
         match self.state {
-            ThreadState::Open if self.store.mark.is_synced() => Some(Instant::now() + CHECK_INTERVAL),
-            ThreadState::Open => Some(self.mark_synced + MARK_SYNC_INTERVAL),
-            ThreadState::Full => Some(Instant::now() + CHECK_INTERVAL),
+            ThreadState::Open if !self.store.mark.is_synced() => {
+                Some(self.mark_synced + MAINTENANCE_INTERVAL)
+            }
+            ThreadState::Open | ThreadState::Full => Some(Instant::now() + MAINTENANCE_INTERVAL),
             ThreadState::Failed { retry_at, .. } => Some(retry_at),
             ThreadState::Lost => None,
         }
@@ -231,7 +225,7 @@ impl<E: Engine> LogThread<E> {
     }
 
     fn maintain(&mut self) -> Result<(), LogError> {
-        if !self.store.mark.is_synced() && self.mark_synced.elapsed() >= MARK_SYNC_INTERVAL {
+        if !self.store.mark.is_synced() && self.mark_synced.elapsed() >= MAINTENANCE_INTERVAL {
             self.store.mark.sync().map_err(io_error("syncing the high-water mark"))?;
             self.mark_synced = Instant::now();
         }

@@ -1,8 +1,11 @@
 //! Opens a log, at startup and after an error. The log is neither served nor changed before it is known to be complete.
 
-use std::{fs::File, path::Path};
+use std::{
+    fs::{self, File},
+    path::{Path, PathBuf},
+};
 
-use application::ports::{LogError, Version};
+use application::ports::{Fault, LogError, Version};
 
 use super::{
     engine::{CloseMode, Engine},
@@ -31,14 +34,18 @@ pub(super) struct OpenedEngine<E> {
     pub(super) files: OpenFiles,
 }
 
+/// Returns the files of a log. Called before the engine opens them, because it may follow links.
+pub(super) fn files_of<E: Engine>(layout: &Layout) -> Result<Vec<PathBuf>, LogError> {
+    E::files(layout).map_err(|error| layout.rejected(&format!("cannot be opened ({error})")))
+}
+
 /// Takes the lock and opens the high-water mark. The mark is the first file to be created, so a log without a mark has
 /// lost it.
 pub(super) fn open_store<E: Engine>(path: &Path) -> Result<LockedStore, LogError> {
     let layout = E::layout(path);
     layout.check_kind()?;
     let exists = || {
-        // Checked first, because the engine may follow links.
-        E::files(&layout).map_err(|error| layout.rejected(&format!("cannot be opened ({error})")))?;
+        files_of::<E>(&layout)?;
         panics::reading("looking for the log", || E::exists(&layout))
     };
     if layout.path.is_file() && !layout.lock.exists() {
@@ -46,7 +53,7 @@ pub(super) fn open_store<E: Engine>(path: &Path) -> Result<LockedStore, LogError
         exists()?;
     }
     let lock = layout.lock()?;
-    E::files(&layout).map_err(|error| layout.rejected(&format!("cannot be opened ({error})")))?;
+    files_of::<E>(&layout)?;
     let (mark, is_new) = match HighWaterMark::open(&layout.mark)? {
         Some(mark) => (mark, false),
         None if exists()? => return Err(high_water_mark::missing(&layout.mark)),
@@ -60,8 +67,12 @@ pub(super) fn open_store<E: Engine>(path: &Path) -> Result<LockedStore, LogError
 /// After a failed write or sync, the files are first compared with the disk. A commit on top of data that exists only
 /// in the page cache would be lost together with that data.
 pub(super) fn open_engine<E: Engine>(store: &LockedStore) -> Result<OpenedEngine<E>, LogError> {
-    let not_synced = &store.layout.not_synced;
-    try_to_open(store).inspect_err(|error| failed_sync::write_marker_after(error.fault, not_synced))
+    try_to_open(store).inspect_err(|error| {
+        // A sync of the next startup may succeed, which proves nothing about a failed one.
+        if matches!(error.fault, Fault::WriteFailed | Fault::Full) {
+            failed_sync::write_marker_if_possible(&store.layout.not_synced);
+        }
+    })
 }
 
 fn try_to_open<E: Engine>(
@@ -71,7 +82,10 @@ fn try_to_open<E: Engine>(
     space::make_room_to_open(&layout.directory, &layout.ballast);
     let has_failed_sync = layout.has_failed_sync_marker();
     if has_failed_sync {
-        E::files(layout).and_then(|files| failed_sync::resolve(&files)).map_err(&not_synced)?;
+        let files = E::files(layout);
+        files
+            .and_then(|files| files.iter().try_for_each(|file| failed_sync::bring_to_disk(file)))
+            .map_err(&not_synced)?;
     }
     // The last writes of a killed process may still be in the page cache.
     E::files(layout).and_then(|files| sync_files(&layout.directory, &files)).map_err(&not_synced)?;
@@ -81,7 +95,7 @@ fn try_to_open<E: Engine>(
         panics::writing("preparing the log", || engine.prepare(layout))?;
         sync_directory(&layout.directory).map_err(&not_synced)?;
         if has_failed_sync {
-            failed_sync::remove_marker(&layout.not_synced).map_err(&not_synced)?;
+            fs::remove_file(&layout.not_synced).map_err(&not_synced)?;
         }
         let files = OpenFiles::new((&layout.mark, mark.file()), E::record_files(layout))?;
         Ok((last, files))

@@ -11,7 +11,7 @@ use super::{
     copy::StoreCopy,
     engine::Engine,
     high_water_mark::{self, HighWaterMark},
-    opening::{check, discard},
+    opening::{check, discard, files_of},
     panics,
     reading::{Records, read_within},
     shared,
@@ -43,9 +43,7 @@ impl ReadOnlyLog {
         let layout = E::layout(path);
         layout.check_kind()?;
         let lock = layout.lock_shared()?;
-        // Rejects links in the store, before the engine follows them.
-        let files =
-            E::files(&layout).map_err(|error| layout.rejected(&format!("cannot be opened ({error})")))?;
+        let files = files_of::<E>(&layout)?;
         let mark = HighWaterMark::read(&layout.mark)?;
         if mark.is_none() && files.is_empty() {
             return Err(layout.missing());

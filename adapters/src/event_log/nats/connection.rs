@@ -75,6 +75,15 @@ pub(super) enum RequestFailure {
     NoResponse(LogError),
 }
 
+impl RequestFailure {
+    /// The error itself.
+    pub(super) fn into_error(self) -> LogError {
+        match self {
+            Self::NotSent(error) | Self::NoResponders(error) | Self::NoResponse(error) => error,
+        }
+    }
+}
+
 /// A failed request to the JetStream API.
 pub(super) enum ApiFailure {
     /// The server replied with an error.

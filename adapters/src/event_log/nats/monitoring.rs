@@ -2,7 +2,7 @@
 
 use std::{fmt, io, time::Duration};
 
-use serde::Deserialize;
+use serde_json::Value;
 use tokio::time;
 
 use crate::service_client::{self, ServiceClient};
@@ -29,26 +29,6 @@ impl fmt::Display for SyncSetting {
     }
 }
 
-#[derive(Deserialize)]
-struct VarzReply {
-    server_name: String,
-    jetstream: JetStream,
-}
-
-#[derive(Deserialize)]
-struct JetStream {
-    config: Config,
-}
-
-#[derive(Deserialize)]
-struct Config {
-    #[serde(default)]
-    sync_always: bool,
-    /// In nanoseconds.
-    #[serde(default)]
-    sync_interval: u64,
-}
-
 /// Requests the monitoring page at `host`, and returns the host with the server's name and setting.
 pub(super) async fn ask(host: String) -> (String, io::Result<(String, SyncSetting)>) {
     let report = match time::timeout(TIMEOUT, get(&host)).await {
@@ -63,11 +43,15 @@ async fn get(host: &str) -> io::Result<(String, SyncSetting)> {
     let client = ServiceClient::new(url, None).map_err(io::Error::other)?;
     let response = client.send("GET", "/varz").await.map_err(io::Error::other)?;
     let page = service_client::text(response, PAGE_MAX).await.map_err(io::Error::other)?;
-    let VarzReply { server_name, jetstream: JetStream { config } } = serde_json::from_str(&page)?;
-    let setting = if config.sync_always {
-        SyncSetting::Always
-    } else {
-        SyncSetting::Every(Duration::from_nanos(config.sync_interval))
+    let page: Value = serde_json::from_str(&page)?;
+    let (Some(server), Some(config)) =
+        (page["server_name"].as_str(), page["jetstream"]["config"].as_object())
+    else {
+        return Err(io::Error::other("this is not the monitoring page of a server with JetStream"));
     };
-    Ok((server_name, setting))
+    let nanos = config.get("sync_interval").and_then(Value::as_u64).unwrap_or_default();
+    let is_always = config.get("sync_always") == Some(&Value::Bool(true));
+    let setting =
+        if is_always { SyncSetting::Always } else { SyncSetting::Every(Duration::from_nanos(nanos)) };
+    Ok((server.to_owned(), setting))
 }

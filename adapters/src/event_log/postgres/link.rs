@@ -15,7 +15,7 @@ use tokio::{
 use super::{
     error_mapping,
     session::{Attempt, HeldCommits, Session},
-    settings::ConnectionSettings,
+    settings::Target,
 };
 use crate::event_log::IfMissing;
 
@@ -32,7 +32,8 @@ const DURABILITY_AGE_MAX: Duration = Duration::from_secs(1);
 
 /// The connection to the primary. Every use reconnects if necessary.
 pub(super) struct Link {
-    settings: ConnectionSettings,
+    /// The servers of the URL.
+    targets: Vec<Target>,
     state: Mutex<LinkState>,
     /// The newest commit that this node has read or appended: servers that hold it are preferred.
     newest: SyncMutex<Version>,
@@ -57,11 +58,11 @@ enum LinkState {
 impl Link {
     /// Connects for the first time.
     pub(super) async fn open(
-        settings: ConnectionSettings,
+        targets: Vec<Target>,
         if_missing: IfMissing,
         newest: Version,
     ) -> Result<Self, LogError> {
-        let Attempt { session, errors } = Session::open(&settings, if_missing, newest).await;
+        let Attempt { session, errors } = Session::open(&targets, if_missing, newest).await;
         let another_may_hold_it = errors.iter().any(|error| error.fault == Fault::Unreachable);
         let session = match session {
             // If no better server can be expected, use one that lacks the newest commit. The caller checks what is missing.
@@ -73,7 +74,7 @@ impl Link {
             wait_for_standbys(&session).await?;
         }
         let state = Mutex::new(LinkState::Connected(Arc::new(session)));
-        Ok(Self { settings, state, newest: SyncMutex::new(newest), durability })
+        Ok(Self { targets, state, newest: SyncMutex::new(newest), durability })
     }
 
     /// The open session, or a new one.
@@ -113,7 +114,7 @@ impl Link {
     async fn reconnect(&self) -> Result<(Session, HeldCommits), LogError> {
         // Missing tables are not recreated: a log that has vanished is not an empty log.
         let newest = *self.newest.lock();
-        let Attempt { session, errors } = Session::open(&self.settings, IfMissing::Fail, newest).await;
+        let Attempt { session, errors } = Session::open(&self.targets, IfMissing::Fail, newest).await;
         let (session, holds) = session.ok_or_else(|| error_mapping::combined(errors))?;
         self.set_durability(durability_of(&session).await?);
         wait_for_standbys(&session).await?;
@@ -158,7 +159,8 @@ impl Link {
 
     /// All servers of the URL, for messages.
     pub(super) fn servers(&self) -> String {
-        self.settings.servers()
+        let servers: Vec<_> = self.targets.iter().map(|target| target.server.as_str()).collect();
+        servers.join(", ")
     }
 }
 

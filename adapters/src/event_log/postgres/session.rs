@@ -22,10 +22,7 @@ use tokio::{
 };
 use tokio_postgres::{AsyncMessage, Client, Connection, Error, NoTls, Statement, types::Type};
 
-use super::{
-    durability, error_mapping, schema,
-    settings::{ConnectionSettings, Target},
-};
+use super::{durability, error_mapping, schema, settings::Target};
 use crate::event_log::IfMissing;
 
 /// The statement timeout of the server: a little shorter than that of the client, so that no statement runs after the
@@ -109,13 +106,9 @@ impl Drop for Driver {
 
 impl Session {
     /// Connects to the first writable server that holds `newest`.
-    pub(super) async fn open(
-        settings: &ConnectionSettings,
-        if_missing: IfMissing,
-        newest: Version,
-    ) -> Attempt {
+    pub(super) async fn open(targets: &[Target], if_missing: IfMissing, newest: Version) -> Attempt {
         let mut attempt = Attempt { session: None, errors: Vec::new() };
-        for target in settings.targets() {
+        for target in targets {
             let opening = async {
                 let session = Self::open_at(target, if_missing).await?;
                 let holds = session.holds(newest).await;

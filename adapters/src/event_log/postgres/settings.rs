@@ -26,12 +26,6 @@ const CONNECT_TIMEOUT: Duration = Duration::from_secs(3);
 const CONNECT_TIMEOUT_AMONG_SEVERAL: Duration = Duration::from_secs(2);
 const DEFAULT_PORT: u16 = 5432;
 
-/// The servers of the URL, in its order.
-#[derive(Debug)]
-pub(super) struct ConnectionSettings {
-    targets: Vec<Target>,
-}
-
 /// One server.
 pub(super) struct Target {
     /// Host and port, for messages.
@@ -42,55 +36,44 @@ pub(super) struct Target {
     pub(super) connect_timeout: Duration,
 }
 
-impl ConnectionSettings {
-    /// Parses the URL. Errors never repeat it, since it may hold a password.
-    pub(super) fn parse(url: &str, environment: Environment<'_>) -> Result<Self, LogError> {
-        let url = Url::split(url)?;
-        let mut config: Config = url.rest.parse().map_err(|error: tokio_postgres::Error| {
-            unusable(format!("the PostgreSQL URL cannot be used: {}", error_mapping::describe(&error)))
-        })?;
-        if config.get_user().is_none()
-            && let Some(user) = environment("PGUSER").or_else(|| environment("USER"))
-        {
-            config.user(user);
-        }
-        if config.get_password().is_none()
-            && let Some(password) = environment("PGPASSWORD")
-        {
-            config.password(password);
-        }
-        if config.get_application_name().is_none() {
-            config.application_name("petstore");
-        }
-        if !url.rest.contains("target_session_attrs=") {
-            config.target_session_attrs(TargetSessionAttrs::ReadWrite);
-        }
-        let passwords = passfile::load(url.passfile.clone(), environment)?;
-        Ok(Self { targets: targets(&url, &config, passwords.as_ref())? })
+/// Returns the servers of a URL, in its order. Errors never repeat the URL, since it may hold a password.
+pub(super) fn parse(url: &str, environment: Environment<'_>) -> Result<Vec<Target>, LogError> {
+    let url = Url::split(url)?;
+    let mut config: Config = url.rest.parse().map_err(|error: tokio_postgres::Error| {
+        unusable(format!("the PostgreSQL URL cannot be used: {}", error_mapping::describe(&error)))
+    })?;
+    if config.get_user().is_none()
+        && let Some(user) = user(environment)
+    {
+        config.user(user);
     }
+    if config.get_password().is_none()
+        && let Some(password) = environment("PGPASSWORD")
+    {
+        config.password(password);
+    }
+    if config.get_application_name().is_none() {
+        config.application_name("petstore");
+    }
+    if !url.rest.contains("target_session_attrs=") {
+        config.target_session_attrs(TargetSessionAttrs::ReadWrite);
+    }
+    let passwords = passfile::load(url.passfile.clone(), environment)?;
+    targets(&url, &config, passwords.as_ref())
+}
 
-    pub(super) fn targets(&self) -> &[Target] {
-        &self.targets
-    }
-
-    /// All servers, for messages.
-    pub(super) fn servers(&self) -> String {
-        let servers: Vec<_> = self.targets.iter().map(|target| target.server.as_str()).collect();
-        servers.join(", ")
-    }
+/// The user of a URL that names none.
+fn user(environment: Environment<'_>) -> Option<String> {
+    environment("PGUSER").or_else(|| environment("USER"))
 }
 
 /// The database and the schema that a URL selects, which name the log; never the server. Without a database, the user's
 /// name selects it.
 pub(super) fn log_name(url: &str, environment: Environment<'_>) -> String {
     let config = Url::split(url).ok().and_then(|url| url.rest.parse::<Config>().ok()).unwrap_or_default();
-    let user = config
-        .get_user()
-        .map(str::to_owned)
-        .or_else(|| environment("PGUSER"))
-        .or_else(|| environment("USER"));
     // Without a database, the URL selects the one that is named after the user.
-    let database = config.get_dbname().map(str::to_owned).or(user).unwrap_or_default();
+    let named = config.get_dbname().or(config.get_user()).map(str::to_owned);
+    let database = named.or_else(|| user(environment)).unwrap_or_default();
     let path = config.get_options().and_then(|options| options.split_once("search_path="));
     let schema = path.and_then(|(_, path)| path.split_ascii_whitespace().next()).unwrap_or_default();
     format!("postgres:{database}/{schema}")

@@ -17,6 +17,7 @@ use tokio::{
     net::TcpStream,
     sync::watch,
 };
+use tokio_util::either::Either;
 use tower::ServiceExt as _;
 
 use super::{
@@ -89,15 +90,17 @@ impl Connection {
         mut draining: watch::Receiver<bool>,
     ) {
         let connection = Arc::new(self);
-        let Some(tls) = tls else { return connection.watch(connection.serve(stream, draining)).await };
-        let serve_tls = async {
-            let stream = tokio::select! {
-                stream = tls.accept(stream) => stream?,
-                _ = draining.wait_for(|draining| *draining) => return Ok(()),
+        let serve = async {
+            let stream = match tls {
+                None => Either::Left(stream),
+                Some(tls) => tokio::select! {
+                    stream = tls.accept(stream) => Either::Right(Box::new(stream?)),
+                    _ = draining.wait_for(|draining| *draining) => return Ok(()),
+                },
             };
             connection.serve(stream, draining).await
         };
-        connection.watch(serve_tls).await;
+        connection.watch(serve).await;
     }
 
     /// Runs `serve` until it ends, the client is too slow, or the connection is evicted.

@@ -4,9 +4,9 @@ use std::{collections::BTreeMap, fmt::Write as _};
 
 use adapters::access::api_keys::KeyRecord;
 use application::KeyId;
-use chrono::{DateTime, SecondsFormat, Utc};
+use chrono::{DateTime, Utc};
 
-use super::printable;
+use super::{printable, time};
 
 const COLUMNS: [&str; 9] =
     ["ID", "OWNER", "STATE", "SCOPES", "LIMIT", "CREATED", "EXPIRES", "LAST USED", "NAME"];
@@ -52,10 +52,6 @@ fn row(
         last_use.map_or_else(|| "unknown".to_owned(), |used| used.map_or_else(|| "never".to_owned(), time)),
         printable(&key.name),
     ]
-}
-
-fn time(time: DateTime<Utc>) -> String {
-    time.to_rfc3339_opts(SecondsFormat::Secs, true)
 }
 
 #[cfg(test)]

@@ -3,7 +3,7 @@
 use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
 
 use application::{
-    Digest,
+    commit::Commit,
     ports::{LogError, LogSource, Position},
     transfer::{self, Broken, Tally},
 };
@@ -22,29 +22,21 @@ pub(super) fn so_far() -> String {
     }
 }
 
-/// Reads and checks every record, and shows the progress.
-pub(super) async fn check_all(log: &dyn LogSource) -> Result<Tally, Broken<LogError>> {
+/// Reads and checks every record, shows the progress, and passes each commit to `visit`.
+pub(super) async fn check_all(
+    log: &dyn LogSource,
+    mut visit: impl FnMut(&Commit),
+) -> Result<Tally, Broken<LogError>> {
     let progress = match ProgressDisplay::through(log).await {
         Ok(progress) => progress,
         Err(error) => return Err(Broken { sound: Box::default(), error }),
     };
-    transfer::walk(log, async |record, _| {
-        progress.reached(record.position);
+    transfer::walk(log, async |_, commit| {
+        progress.reached(commit.position);
+        visit(commit);
         Ok(())
     })
     .await
-}
-
-/// Reads and checks every record, shows the progress, and finds the last position with this head hash.
-pub(super) async fn find_head_hash(
-    log: &dyn LogSource,
-    head_hash: Digest,
-) -> Result<(Tally, Option<Position>), Broken<LogError>> {
-    let progress = match ProgressDisplay::through(log).await {
-        Ok(progress) => progress,
-        Err(error) => return Err(Broken { sound: Box::default(), error }),
-    };
-    transfer::find_head_hash(log, head_hash, |position| progress.reached(position)).await
 }
 
 /// A progress bar. It disappears when it is dropped.

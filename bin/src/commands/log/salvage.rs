@@ -71,7 +71,7 @@ async fn salvage_around_gaps(remains: &SalvagedLog, from: &StoreUrl, to: &StoreU
 
 /// Reports what a salvage would copy. `first_bad` is the first bad position that the engine has found, if any.
 pub(super) async fn survey(remains: &SalvagedLog, first_bad: Option<Position>) {
-    let sound = match progress::check_all(&*remains.log).await {
+    let sound = match progress::check_all(&*remains.log, |_| ()).await {
         Ok(sound) => sound,
         Err(Broken { sound, .. }) => *sound,
     };

@@ -36,14 +36,22 @@ pub(super) async fn run(source: &SourceArgument, head: Option<Digest>) -> anyhow
     Err(error.into())
 }
 
+/// Reads and checks the whole log, and returns the last position with this head hash, if there is one.
 async fn check(
     log: &dyn LogSource,
     head: Option<Digest>,
 ) -> Result<(Tally, Option<Position>), Broken<LogError>> {
-    match head {
-        None => Ok((progress::check_all(log).await?, None)),
-        Some(head) => progress::find_head_hash(log, head).await,
+    let mut known = None;
+    let tally = progress::check_all(log, |commit| {
+        if head == Some(commit.previous) {
+            known = Some(Position(commit.position.0 - 1));
+        }
+    })
+    .await?;
+    if head.is_some() && head == tally.head_hash() {
+        known = Some(tally.position());
     }
+    Ok((tally, known))
 }
 
 /// Reports whether the history has the given head hash. `known` is the position where it has it, if any.

@@ -4,17 +4,18 @@ use tempfile::NamedTempFile;
 
 use super::*;
 
-fn parse(url: &str) -> Result<ConnectionSettings, LogError> {
-    ConnectionSettings::parse(url, &|_| None)
+fn parse(url: &str) -> Result<Vec<Target>, LogError> {
+    super::parse(url, &|_| None)
 }
 
 #[test]
 fn every_host_of_the_url_becomes_a_separate_target() {
-    let settings =
+    let targets =
         parse("postgres://rex:bone@one:1111,two:2222,three/pets?sslmode=disable&options=-c%20work_mem%3D1MB")
             .unwrap();
-    assert_eq!(settings.servers(), "one:1111, two:2222, three:5432");
-    for target in settings.targets() {
+    let servers: Vec<_> = targets.iter().map(|target| target.server.as_str()).collect();
+    assert_eq!(servers, ["one:1111", "two:2222", "three:5432"]);
+    for target in &targets {
         assert_eq!(target.config.get_hosts().len(), 1);
         assert_eq!(target.config.get_user(), Some("rex"));
         assert_eq!(target.config.get_password(), Some(&b"bone"[..]));
@@ -31,9 +32,9 @@ fn every_sslmode_of_postgresql_is_supported() {
         ("prefer", SslMode::Prefer, true),
         ("require", SslMode::Require, true),
     ] {
-        let settings = parse(&format!("postgres://localhost/pets?sslmode={mode}")).unwrap();
-        assert_eq!(settings.targets()[0].config.get_ssl_mode(), expected, "{mode}");
-        assert_eq!(settings.targets()[0].tls.is_some(), encrypted, "{mode}");
+        let targets = parse(&format!("postgres://localhost/pets?sslmode={mode}")).unwrap();
+        assert_eq!(targets[0].config.get_ssl_mode(), expected, "{mode}");
+        assert_eq!(targets[0].tls.is_some(), encrypted, "{mode}");
     }
     for mode in ["verify-ca", "verify-full", "require"] {
         let error =
@@ -45,7 +46,7 @@ fn every_sslmode_of_postgresql_is_supported() {
 
 #[test]
 fn on_a_network_a_verified_certificate_or_an_explicit_waiver_is_required() {
-    let mode = |url: &str| parse(url).map(|settings| settings.targets()[0].config.get_ssl_mode());
+    let mode = |url: &str| parse(url).map(|targets| targets[0].config.get_ssl_mode());
     for local in ["localhost", "127.0.0.1", "[::1]", "%2Frun%2Fpostgresql"] {
         for sslmode in ["", "?sslmode=prefer", "?sslmode=disable"] {
             mode(&format!("postgres://{local}/pets{sslmode}")).unwrap();
@@ -68,8 +69,8 @@ fn the_password_comes_from_the_url_or_the_environment_or_a_file() {
     let file = NamedTempFile::new().unwrap();
     std::fs::write(&file, "two:5432:pets:rex:of the file\n").unwrap();
     let path = file.path().display().to_string();
-    let password = |settings: &ConnectionSettings, nth: usize| {
-        settings.targets()[nth].config.get_password().map(|bytes| String::from_utf8_lossy(bytes).into_owned())
+    let password = |targets: &[Target], nth: usize| {
+        targets[nth].config.get_password().map(|bytes| String::from_utf8_lossy(bytes).into_owned())
     };
 
     let of_file = parse(&format!("postgres://rex@one,two/pets?sslmode=disable&passfile={path}")).unwrap();
@@ -80,12 +81,10 @@ fn the_password_comes_from_the_url_or_the_environment_or_a_file() {
         "PGPASSFILE" => Some(path.clone()),
         _ => None,
     };
-    let of_environment =
-        ConnectionSettings::parse("postgres://rex@two/pets?sslmode=disable", &environment).unwrap();
+    let of_environment = super::parse("postgres://rex@two/pets?sslmode=disable", &environment).unwrap();
     assert_eq!(password(&of_environment, 0), Some("of the environment".into()));
     let of_url =
-        ConnectionSettings::parse("postgres://rex:of%20the%20url@two/pets?sslmode=disable", &environment)
-            .unwrap();
+        super::parse("postgres://rex:of%20the%20url@two/pets?sslmode=disable", &environment).unwrap();
     assert_eq!(password(&of_url, 0), Some("of the url".into()));
 }
 

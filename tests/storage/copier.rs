@@ -1,0 +1,261 @@
+//! How a copy handles failures of either side, one at a time, on a simulated clock.
+
+use std::{
+    collections::VecDeque,
+    sync::{Mutex, PoisonError},
+    time::Duration,
+};
+
+use adapters::event_log::memory::MemoryLog;
+use application::{
+    contract,
+    ports::{
+        AppendError, Durability, EventLog, Fault, LogError, LogSource, Position, ReadBound, Record,
+        StoredRecord, Version,
+    },
+    transfer::{self, Broken, CopyError, CopyStep, Tally, Until},
+};
+use async_trait::async_trait;
+use tokio::time::{self, Instant};
+
+/// The outcome of a call.
+#[derive(Debug, Clone, Copy)]
+enum Failure {
+    /// The call succeeds.
+    None,
+    /// The call fails with this fault. An append stores nothing.
+    Fails(Fault),
+    /// The append is stored, and its response is lost.
+    ResponseLost,
+    /// The append is not stored, and its outcome is unclear.
+    RequestLost,
+    /// The append conflicts, although nothing is stored at its position.
+    ConflictsWithNothing,
+    /// The log shows nothing.
+    ShowsNothing,
+}
+
+/// A log whose next calls fail as listed.
+struct Failing {
+    log: MemoryLog,
+    waits: Mutex<VecDeque<Failure>>,
+    reads: Mutex<VecDeque<Failure>>,
+    appends: Mutex<VecDeque<Failure>>,
+    record_limit: usize,
+}
+
+impl Failing {
+    fn new(log: MemoryLog) -> Self {
+        let (waits, reads, appends) = Default::default();
+        Self { log, waits, reads, appends, record_limit: usize::MAX }
+    }
+}
+
+fn next(failures: &Mutex<VecDeque<Failure>>) -> Option<Failure> {
+    failures.lock().unwrap_or_else(PoisonError::into_inner).pop_front()
+}
+
+#[async_trait]
+impl LogSource for Failing {
+    async fn read(&self, after: Position, bound: ReadBound) -> Result<Vec<StoredRecord>, LogError> {
+        match next(&self.reads) {
+            Some(Failure::Fails(fault)) => Err(LogError::new(fault, "cannot read")),
+            Some(Failure::ShowsNothing) => Ok(vec![]),
+            Some(_) | None => self.log.read(after, bound).await,
+        }
+    }
+
+    async fn head(&self) -> Result<Position, LogError> {
+        self.log.head().await
+    }
+
+    async fn wait_for(&self, position: Position, timeout: Duration) -> Result<(), LogError> {
+        match next(&self.waits) {
+            Some(Failure::Fails(fault)) => Err(LogError::new(fault, "cannot wait")),
+            Some(_) | None => self.log.wait_for(position, timeout).await,
+        }
+    }
+
+    fn durability(&self) -> Durability {
+        self.log.durability()
+    }
+}
+
+#[async_trait]
+impl EventLog for Failing {
+    async fn append(&self, expected: Version, record: &Record) -> Result<Position, AppendError> {
+        let lost = || AppendError::Unclear(LogError::new(Fault::Unreachable, "no response"));
+        match next(&self.appends) {
+            Some(Failure::Fails(fault)) => Err(AppendError::NotStored(LogError::new(fault, "rejected"))),
+            Some(Failure::ResponseLost) => {
+                self.log.append(expected, record).await?;
+                Err(lost())
+            }
+            Some(Failure::RequestLost) => Err(lost()),
+            Some(Failure::ConflictsWithNothing) => Err(AppendError::Conflict),
+            Some(Failure::None | Failure::ShowsNothing) | None => self.log.append(expected, record).await,
+        }
+    }
+
+    fn record_limit(&self) -> usize {
+        self.record_limit
+    }
+}
+
+async fn history(commits: u64) -> MemoryLog {
+    let log = MemoryLog::default();
+    contract::fill(&log, Version::START, commits).await;
+    log
+}
+
+/// The delays before the retries of a continuous copy, in milliseconds, and its end: `None` if it does not end.
+async fn follow(from: &Failing, to: &Failing) -> (Vec<u128>, Option<CopyError>) {
+    let mut failed: Option<Instant> = None;
+    let mut delays = Vec::new();
+    let copying = transfer::copy(from, to, Until::Stopped, |step| match step {
+        CopyStep::Waiting(_) => {
+            delays.extend(failed.map(|failed| failed.elapsed().as_millis()));
+            failed = Some(Instant::now());
+        }
+        CopyStep::Resumed(_) | CopyStep::Stored(_) => {
+            delays.extend(failed.take().map(|failed| failed.elapsed().as_millis()));
+        }
+    });
+    let ended = time::timeout(Duration::from_mins(10), copying).await;
+    let ended = ended.ok().map(|ended| ended.expect_err("it ends only with an error").error);
+    (delays, ended)
+}
+
+fn failing(faults: &[Fault]) -> Mutex<VecDeque<Failure>> {
+    Mutex::new(faults.iter().copied().map(Failure::Fails).collect())
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_target_that_does_not_accept_every_record_stays_empty() {
+    let from = history(3).await;
+    let largest = transfer::walk::<LogError>(&from, async |_, _| Ok(())).await.unwrap().largest;
+    let small = Failing { record_limit: largest - 1, ..Failing::new(MemoryLog::default()) };
+    let rejected = transfer::copy(&from, &small, Until::Head, |_| {}).await.unwrap_err();
+    let CopyError::TooLarge { largest: size, limit } = rejected.error else { panic!("{rejected}") };
+    assert_eq!((size, limit, small.head().await), (largest, largest - 1, Ok(Position::START)));
+    let large = Failing { record_limit: largest, ..Failing::new(MemoryLog::default()) };
+    transfer::copy(&from, &large, Until::Head, |_| {}).await.unwrap();
+    assert_eq!(large.head().await, Ok(Position(3)));
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_continuous_copy_retries_with_growing_delays_and_resumes() {
+    use Fault::{Full, Unreachable, WriteFailed};
+    let from = Failing { waits: failing(&[Unreachable; 3]), ..Failing::new(history(3).await) };
+    let to =
+        Failing { appends: failing(&[Unreachable, WriteFailed, Full]), ..Failing::new(history(0).await) };
+    let (delays, ended) = follow(&from, &to).await;
+    assert_eq!(delays, [250, 500, 1_000, 250, 500, 1_000], "first of the source, then of the target");
+    assert!(ended.is_none(), "{ended:?}");
+    assert_eq!(to.head().await, Ok(Position(3)));
+}
+
+#[tokio::test(start_paused = true)]
+async fn the_delay_of_a_continuous_copy_starts_again_after_progress() {
+    let fails = Failure::Fails(Fault::Unreachable);
+    let waits = Mutex::new([fails, fails, Failure::None, fails].into());
+    let from = Failing { waits, ..Failing::new(history(1).await) };
+    let (delays, _) = follow(&from, &Failing::new(MemoryLog::default())).await;
+    assert_eq!(delays, [250, 500, 250]);
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_continuous_copy_ends_when_a_retry_cannot_help() {
+    let from = Failing { waits: failing(&[Fault::Damaged]), ..Failing::new(history(3).await) };
+    let (delays, ended) = follow(&from, &Failing::new(MemoryLog::default())).await;
+    assert!(delays.is_empty() && matches!(ended, Some(CopyError::Source(_))), "{ended:?}");
+    let to = Failing { appends: failing(&[Fault::CannotOpen]), ..Failing::new(MemoryLog::default()) };
+    let (delays, ended) = follow(&Failing::new(history(3).await), &to).await;
+    assert!(delays.is_empty() && matches!(ended, Some(CopyError::Target(_))), "{ended:?}");
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_copy_up_to_the_head_never_retries() {
+    let unreachable = || failing(&[Fault::Unreachable; 9]);
+    let from = Failing { reads: unreachable(), ..Failing::new(history(3).await) };
+    let ended = transfer::copy(&from, &MemoryLog::default(), Until::Head, |_| {}).await.unwrap_err();
+    assert!(matches!(ended.error, CopyError::Source(_)), "{ended}");
+    let to = Failing { appends: unreachable(), ..Failing::new(MemoryLog::default()) };
+    let ended = transfer::copy(&history(3).await, &to, Until::Head, |_| {}).await.unwrap_err();
+    assert!(matches!(ended.error, CopyError::Target(_)), "{ended}");
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_continuous_copy_resumes_only_onto_a_beginning_of_its_source() {
+    let from = Failing::new(history(3).await);
+    let to = Failing::new(MemoryLog::default());
+    transfer::copy(&from, &to, Until::Head, |_| {}).await.unwrap();
+    let (_, ended) = follow(&from, &to).await;
+    assert!(ended.is_none(), "the target holds everything: {ended:?}");
+    let (_, ended) = follow(&from, &Failing::new(history(2).await)).await;
+    assert!(matches!(ended, Some(CopyError::AnotherHistory(Position(2)))), "{ended:?}");
+    let behind = Failing { reads: Mutex::new([Failure::ShowsNothing].into()), ..from };
+    let (delays, ended) = follow(&behind, &to).await;
+    assert_eq!(delays, [250], "a record that is not visible yet is read again");
+    assert!(ended.is_none(), "{ended:?}");
+}
+
+async fn copied_with(appends: impl Into<VecDeque<Failure>>) -> (Result<Tally, Broken<CopyError>>, Failing) {
+    let to = Failing { appends: Mutex::new(appends.into()), ..Failing::new(MemoryLog::default()) };
+    (transfer::copy(&history(2).await, &to, Until::Head, |_| {}).await, to)
+}
+
+#[tokio::test(start_paused = true)]
+async fn an_append_with_an_unclear_outcome_is_stored_exactly_once() {
+    for failure in [Failure::ResponseLost, Failure::RequestLost, Failure::ConflictsWithNothing] {
+        let (copied, to) = copied_with([failure]).await;
+        assert_eq!(copied.unwrap().position(), Position(2), "{failure:?}");
+        assert_eq!(to.head().await, Ok(Position(2)), "{failure:?}");
+    }
+}
+
+#[tokio::test(start_paused = true)]
+async fn an_append_whose_outcome_stays_unclear_ends_the_copy() {
+    let (ended, _) = copied_with([Failure::RequestLost; 20]).await;
+    assert!(matches!(ended, Err(Broken { error: CopyError::Target(_), .. })), "{ended:?}");
+    let (ended, _) = copied_with([Failure::ConflictsWithNothing; 20]).await;
+    assert!(matches!(ended, Err(Broken { error: CopyError::TargetInUse(Position(1)), .. })), "{ended:?}");
+}
+
+/// A target to which another process appends before the first append of the copy.
+struct InUse(MemoryLog);
+
+#[async_trait]
+impl LogSource for InUse {
+    async fn read(&self, after: Position, bound: ReadBound) -> Result<Vec<StoredRecord>, LogError> {
+        self.0.read(after, bound).await
+    }
+
+    async fn head(&self) -> Result<Position, LogError> {
+        self.0.head().await
+    }
+
+    async fn wait_for(&self, position: Position, timeout: Duration) -> Result<(), LogError> {
+        self.0.wait_for(position, timeout).await
+    }
+
+    fn durability(&self) -> Durability {
+        self.0.durability()
+    }
+}
+
+#[async_trait]
+impl EventLog for InUse {
+    async fn append(&self, expected: Version, record: &Record) -> Result<Position, AppendError> {
+        contract::fill(&self.0, expected, 1).await;
+        self.0.append(expected, record).await
+    }
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_target_that_another_process_writes_to_is_reported() {
+    let to = InUse(MemoryLog::default());
+    let ended = transfer::copy(&history(2).await, &to, Until::Head, |_| {}).await.unwrap_err();
+    assert!(matches!(ended.error, CopyError::TargetInUse(Position(1))), "{ended}");
+    assert_eq!(to.head().await, Ok(Position(1)), "nothing is written over it");
+}
