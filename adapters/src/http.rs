@@ -30,6 +30,7 @@ use axum::{
     middleware::from_fn_with_state,
     routing::{MethodRouter, any},
 };
+use futures_util::future::BoxFuture;
 use tower::ServiceBuilder;
 use tower_http::timeout::RequestBodyDeadlineLayer;
 
@@ -133,30 +134,30 @@ pub fn document(site: &Site) -> String {
 }
 
 /// Serves the public listener until `shutdown` completes, then finishes requests in flight within [`Settings::drain`].
-pub async fn serve(
+pub fn serve(
     listener: Listener,
     service: Arc<Service>,
     settings: Settings,
-    shutdown: impl Future<Output = ()>,
-) {
+    shutdown: BoxFuture<'static, ()>,
+) -> BoxFuture<'static, ()> {
     let router = public(&service, settings.body_timeout);
-    server::run("public", listener, router, service, settings, shutdown).await;
+    Box::pin(server::run("public", listener, router, service, settings, shutdown))
 }
 
 /// Serves probes, metrics and the log on the admin listener, like [`serve`].
-pub async fn serve_admin(
+pub fn serve_admin(
     listener: Listener,
     service: Arc<Service>,
     settings: Settings,
-    shutdown: impl Future<Output = ()>,
-) {
+    shutdown: BoxFuture<'static, ()>,
+) -> BoxFuture<'static, ()> {
     let is_local = listener.tcp.local_addr().is_ok_and(|address| address.ip().is_loopback());
     let reach = if is_local { Reach::ThisMachine } else { Reach::OtherMachines };
     let router = admin(&service, reach);
     let ending = service.clone();
-    let shutdown = async move {
+    let shutdown = Box::pin(async move {
         shutdown.await;
         ending.end_streams();
-    };
-    server::run("admin", listener, router, service, settings, shutdown).await;
+    });
+    Box::pin(server::run("admin", listener, router, service, settings, shutdown))
 }

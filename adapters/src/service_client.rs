@@ -3,6 +3,7 @@
 use std::{error::Error, fmt, io, path::Path, str::FromStr, sync::Arc, time::Duration};
 
 use bytes::Bytes;
+use futures_util::future::BoxFuture;
 use http_body_util::{BodyExt as _, Empty, Limited};
 use hyper::{
     Request, Response,
@@ -13,12 +14,9 @@ use hyper::{
 use hyper_util::rt::TokioIo;
 use rustls::{ClientConfig, InvalidMessage, crypto::ring, pki_types::ServerName};
 use thiserror::Error;
-use tokio::{
-    io::{AsyncRead, AsyncWrite},
-    net::TcpStream,
-    time,
-};
-use tokio_rustls::TlsConnector;
+use tokio::{net::TcpStream, time};
+use tokio_rustls::{TlsConnector, client::TlsStream};
+use tokio_util::either::Either;
 
 use crate::root_certificates;
 
@@ -136,9 +134,15 @@ impl ServiceClient {
     }
 
     /// Sends a request without a body.
-    pub async fn send(&self, method: &str, path: &str) -> Result<Response<Incoming>, ClientError> {
-        let sent = time::timeout(RESPONSE_TIMEOUT, self.exchange(method, path)).await;
-        sent.map_err(|_| ClientError::Unreachable(format!("no response within {RESPONSE_TIMEOUT:?}")))?
+    pub fn send<'a>(
+        &'a self,
+        method: &'a str,
+        path: &'a str,
+    ) -> BoxFuture<'a, Result<Response<Incoming>, ClientError>> {
+        Box::pin(async move {
+            let sent = time::timeout(RESPONSE_TIMEOUT, self.exchange(method, path)).await;
+            sent.map_err(|_| ClientError::Unreachable(format!("no response within {RESPONSE_TIMEOUT:?}")))?
+        })
     }
 
     async fn exchange(&self, method: &str, path: &str) -> Result<Response<Incoming>, ClientError> {
@@ -155,7 +159,7 @@ impl ServiceClient {
             ))
         })?;
         let Some(tls) = &self.tls else {
-            return exchange(stream, request).await.map_err(|error| no_http(&error));
+            return exchange(Either::Left(stream), request).await.map_err(|error| no_http(&error));
         };
         let host = self.url.host();
         let name = ServerName::try_from(host.trim_matches(['[', ']']).to_owned());
@@ -163,7 +167,7 @@ impl ServiceClient {
             ClientError::Unusable(format!("{host} is not a name that a certificate can have"))
         })?;
         let stream = tls.connect(name, stream).await.map_err(|error| no_tls(&error))?;
-        exchange(stream, request).await.map_err(|error| cut_off(&error))
+        exchange(Either::Right(stream), request).await.map_err(|error| cut_off(&error))
     }
 }
 
@@ -175,7 +179,7 @@ pub async fn text(response: Response<Incoming>, bytes_max: usize) -> Result<Stri
 }
 
 async fn exchange(
-    stream: impl AsyncRead + AsyncWrite + Unpin + Send + 'static,
+    stream: Either<TcpStream, TlsStream<TcpStream>>,
     request: Request<Empty<Bytes>>,
 ) -> Result<Response<Incoming>, hyper::Error> {
     let (mut sender, connection) = http1::handshake(TokioIo::new(stream)).await?;

@@ -1,5 +1,5 @@
-//! How many pets 1, 2 and 4 nodes add per second on each engine, how often their appends conflict, and how
-//! long a caller waits. All in one run, next to a baseline: one node on a memory log.
+//! How many pets 1, 2 and 4 nodes add per second, how often their appends conflict, and how long a client waits. Every
+//! node has the same number of clients.
 //!
 //! `cargo bench --package tests --bench nodes` starts the servers it needs and prints the table. Machines are noisy:
 //! compare rows of one run, not numbers of two.
@@ -12,9 +12,7 @@ use std::{
     time::{Duration, Instant},
 };
 
-use adapters::event_log::{
-    memory::MemoryLog, nats::NatsLog, postgres::PostgresLog, sled::SledLog, sqlite::SqliteLog,
-};
+use adapters::event_log::{nats::NatsLog, postgres::PostgresLog};
 use application::{
     LogAccess, PetStore,
     ports::{
@@ -26,41 +24,34 @@ use async_trait::async_trait;
 use harness::{NatsCluster, NatsSync, PostgresServer, create, open_node};
 use tokio::task::JoinSet;
 
-const CALLERS: usize = 256;
+const NODES: [usize; 3] = [1, 2, 4];
+const CLIENTS_PER_NODE: usize = 64;
 const ROUNDS: usize = 3;
 const ROUND: Duration = Duration::from_secs(3);
 
 #[tokio::main]
 async fn main() {
-    let directory = tempfile::tempdir().expect("a temporary directory");
-    let path = directory.path();
-    let sled = SledLog::open(path.join("sled")).expect("sled opens");
-    let sqlite = SqliteLog::open(path.join("sqlite.db")).expect("SQLite opens");
-    // The yardstick goes first.
-    let mut rows = vec![
-        Row::new("memory", vec![Arc::new(MemoryLog::default())], LogAccess::Exclusive).await,
-        Row::new("sled", vec![Arc::new(sled)], LogAccess::Exclusive).await,
-        Row::new("sqlite", vec![Arc::new(sqlite)], LogAccess::Exclusive).await,
-    ];
     let mut postgres = PostgresServer::start();
-    let careful = NatsCluster::start(3, NatsSync::Always).await;
-    let careless = NatsCluster::start(3, NatsSync::Default).await;
-    for nodes in [1, 2, 4] {
+    let synced = NatsCluster::start(3, NatsSync::Always).await;
+    let unsynced = NatsCluster::start(3, NatsSync::Default).await;
+    let mut rows = Vec::new();
+    for nodes in NODES {
         let database = postgres.create_database();
         let url = postgres.url(&database);
         let logs =
             open_all(nodes, async || PostgresLog::open(&url).await.expect("PostgreSQL responds")).await;
-        rows.push(Row::new("postgres", logs, LogAccess::Shared).await);
+        rows.push(Row::new("PostgreSQL", logs).await);
     }
-    for (name, cluster) in [("nats R3, sync always", &careful), ("nats R3, default", &careless)] {
-        for nodes in [1, 2, 4] {
+    for (name, cluster) in [("JetStream, sync always", &synced), ("JetStream, default sync", &unsynced)] {
+        for nodes in NODES {
             let url = cluster.url(&format!("PETS{nodes}"));
             let logs = open_all(nodes, async || NatsLog::open(&url).await.expect("JetStream responds")).await;
-            rows.push(Row::new(name, logs, LogAccess::Shared).await);
+            rows.push(Row::new(name, logs).await);
         }
     }
     println!(
-        "{CALLERS} callers, all nodes in one process on this machine; medians of {ROUNDS} interleaved rounds of {} s\n",
+        "{CLIENTS_PER_NODE} clients per node; servers, nodes and clients on this machine, without HTTP; medians of \
+         {ROUNDS} interleaved rounds of {} s\n",
         ROUND.as_secs()
     );
     for _ in 0..ROUNDS {
@@ -69,20 +60,23 @@ async fn main() {
         }
     }
     println!(
-        "{:<22} {:>5} {:>10} {:>7} {:>10} {:>9}",
-        "engine", "nodes", "creates/s", "ratio", "conflicts", "p99 ms"
+        "| engine | nodes | creates/s | / one node | conflicting appends | p50, ms | p99, ms | / one node |"
     );
-    let yardstick = median(&rows[0].rates);
-    for row in &rows {
-        println!(
-            "{:<22} {:>5} {:>10.0} {:>7.2} {:>9.0}% {:>9.1}",
-            row.name,
-            row.stores.len(),
-            median(&row.rates),
-            median(&row.rates) / yardstick,
-            100.0 * median(&row.conflicts),
-            median(&row.p99s),
-        );
+    println!("|---|--:|--:|--:|--:|--:|--:|--:|");
+    for engine in rows.chunks(NODES.len()) {
+        for row in engine {
+            println!(
+                "| {} | {} | {:.0} | {:.2} | {:.0} % | {:.1} | {:.1} | {:.1} |",
+                row.name,
+                row.stores.len(),
+                median(&row.rates),
+                median(&row.rates) / median(&engine[0].rates),
+                100.0 * median(&row.conflicts),
+                median(&row.p50s),
+                median(&row.p99s),
+                median(&row.p99s) / median(&engine[0].p99s),
+            );
+        }
     }
 }
 
@@ -101,26 +95,27 @@ struct Row {
     counts: Arc<Counts>,
     rates: Vec<f64>,
     conflicts: Vec<f64>,
+    p50s: Vec<f64>,
     p99s: Vec<f64>,
 }
 
 impl Row {
-    async fn new(name: &'static str, logs: Vec<Arc<dyn EventLog>>, access: LogAccess) -> Self {
+    async fn new(name: &'static str, logs: Vec<Arc<dyn EventLog>>) -> Self {
         let counts = Arc::<Counts>::default();
         let mut stores = Vec::new();
         for log in logs {
             let log = Arc::new(Counted { log, counts: counts.clone() });
-            stores.push(Arc::new(open_node(log, access).await));
+            stores.push(Arc::new(open_node(log, LogAccess::Shared).await));
         }
-        Self { name, stores, counts, rates: vec![], conflicts: vec![], p99s: vec![] }
+        Self { name, stores, counts, rates: vec![], conflicts: vec![], p50s: vec![], p99s: vec![] }
     }
 
     async fn measure(&mut self) {
         let begun = Instant::now();
-        let mut callers = JoinSet::new();
-        for caller in 0..CALLERS {
-            let store = self.stores[caller % self.stores.len()].clone();
-            callers.spawn(async move {
+        let mut clients = JoinSet::new();
+        for store in self.stores.iter().cycle().take(CLIENTS_PER_NODE * self.stores.len()) {
+            let store = store.clone();
+            clients.spawn(async move {
                 let mut latencies = Vec::new();
                 while begun.elapsed() < ROUND {
                     let asked = Instant::now();
@@ -130,7 +125,7 @@ impl Row {
                 latencies
             });
         }
-        let mut latencies: Vec<_> = callers.join_all().await.concat();
+        let mut latencies: Vec<Duration> = clients.join_all().await.concat();
         let elapsed = begun.elapsed();
         latencies.sort_unstable();
         let (appends, conflicts) = (
@@ -139,7 +134,9 @@ impl Row {
         );
         self.rates.push(ratio(latencies.len() as u64, 1) / elapsed.as_secs_f64());
         self.conflicts.push(ratio(conflicts, appends));
-        self.p99s.push(latencies[latencies.len() * 99 / 100].as_secs_f64() * 1e3);
+        let percentile = |percent: usize| latencies[latencies.len() * percent / 100].as_secs_f64() * 1e3;
+        self.p50s.push(percentile(50));
+        self.p99s.push(percentile(99));
     }
 }
 

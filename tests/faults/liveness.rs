@@ -31,7 +31,7 @@ async fn serve_on(log: Arc<FaultyLog>, access: LogAccess) -> (Arc<PetStore>, Soc
         Listener { tcp: listener, tls: None },
         service,
         Settings::default(),
-        std::future::pending(),
+        Box::pin(std::future::pending()),
     ));
     (store, address)
 }

@@ -159,7 +159,7 @@ static SERVICE: LazyLock<SocketAddr> = LazyLock::new(|| {
         let service = Arc::new(Service::new(Arc::new(AnyKey), Site::default(), Arc::default()));
         service.open(Arc::new(open_node(Arc::<MemoryLog>::default(), LogAccess::Exclusive).await));
         let listener = Listener { tcp: listener, tls: None };
-        tokio::spawn(http::serve(listener, service, Settings::default(), std::future::pending()));
+        tokio::spawn(http::serve(listener, service, Settings::default(), Box::pin(std::future::pending())));
         address
     })
 });

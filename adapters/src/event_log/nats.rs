@@ -23,7 +23,7 @@ use application::ports::{
 use async_nats::{HeaderMap, header::NATS_EXPECTED_LAST_SEQUENCE, jetstream::stream::Info};
 use async_trait::async_trait;
 use bytes::Bytes;
-use futures_util::StreamExt as _;
+use futures_util::{StreamExt as _, future::BoxFuture};
 use parking_lot::Mutex;
 use tokio::{
     sync::watch,
@@ -105,23 +105,29 @@ impl NatsLog {
     /// `password-file`. Other options: `creds` (a credentials file), `tls=off`, `tls=required` or `tls=first`, `ca`,
     /// `cert` and `key` (PEM files), `replicas` (of a new stream), `monitor=host:port[,host:port]` (to check the sync
     /// settings of the servers) and `sync=always` (to state them).
-    pub async fn open(url: &str) -> Result<Self, LogError> {
-        let (address, connection) = connect(url).await?;
-        stream::ensure(&connection, &address).await?;
-        Self::attach(address, connection).await
+    pub fn open(url: &str) -> BoxFuture<'_, Result<Self, LogError>> {
+        Box::pin(async move {
+            let (address, connection) = connect(url).await?;
+            stream::ensure(&connection, &address).await?;
+            Self::attach(address, connection).await
+        })
     }
 
     /// Opens an existing stream, without creating one.
-    pub async fn open_existing(url: &str) -> Result<Self, LogError> {
-        let (address, connection) = connect(url).await?;
-        stream::find(&connection, &address).await?;
-        Self::attach(address, connection).await
+    pub fn open_existing(url: &str) -> BoxFuture<'_, Result<Self, LogError>> {
+        Box::pin(async move {
+            let (address, connection) = connect(url).await?;
+            stream::find(&connection, &address).await?;
+            Self::attach(address, connection).await
+        })
     }
 
     /// Opens a stream that may have lost messages, to read the remaining ones.
-    pub async fn salvage(url: &str) -> Result<SalvagedStream, LogError> {
-        let (address, connection) = connect(url).await?;
-        SalvagedStream::open(address, connection).await
+    pub fn salvage(url: &str) -> BoxFuture<'_, Result<SalvagedStream, LogError>> {
+        Box::pin(async move {
+            let (address, connection) = connect(url).await?;
+            SalvagedStream::open(address, connection).await
+        })
     }
 
     /// The name of the stream that a URL selects. `None` if the URL names no stream.

@@ -21,6 +21,7 @@ use application::ports::{
     Version,
 };
 use async_trait::async_trait;
+use futures_util::future::BoxFuture;
 use tokio::time::{self, Instant};
 
 use super::{IfMissing, check_size, environment};
@@ -48,20 +49,20 @@ impl PostgresLog {
     ///
     /// The password may also come from `PGPASSWORD`, or from the password file named by `passfile` or `PGPASSFILE`.
     /// [`Fault::Unreachable`] may be temporary: retry.
-    pub async fn open(url: &str) -> Result<Self, LogError> {
-        Self::connect(url, IfMissing::Create, Version::START).await
+    pub fn open(url: &str) -> BoxFuture<'_, Result<Self, LogError>> {
+        Box::pin(Self::connect(url, IfMissing::Create, Version::START))
     }
 
     /// Opens an existing log, without creating tables.
-    pub async fn open_existing(url: &str) -> Result<Self, LogError> {
-        Self::connect(url, IfMissing::Fail, Version::START).await
+    pub fn open_existing(url: &str) -> BoxFuture<'_, Result<Self, LogError>> {
+        Box::pin(Self::connect(url, IfMissing::Fail, Version::START))
     }
 
     /// Opens an existing log, preferably on a server that holds this commit. If none does and one of them does not
     /// respond, the error is [`Fault::Unreachable`], because that one may hold it. If all respond, the log opens, and the
     /// caller checks which commits it lacks.
-    pub async fn open_preferring(url: &str, newest: Version) -> Result<Self, LogError> {
-        Self::connect(url, IfMissing::Fail, newest).await
+    pub fn open_preferring(url: &str, newest: Version) -> BoxFuture<'_, Result<Self, LogError>> {
+        Box::pin(Self::connect(url, IfMissing::Fail, newest))
     }
 
     /// The name of the log that a URL selects: its database and schema. `None` if the URL names no server.

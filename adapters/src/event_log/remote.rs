@@ -11,6 +11,7 @@ use application::ports::{
     Durability, DurabilityLevel, Fault, LogError, LogSource, Position, ReadBound, StoredRecord,
 };
 use async_trait::async_trait;
+use futures_util::future::BoxFuture;
 use hyper::{Response, body::Incoming};
 use serde_json::Value;
 use tokio::sync::Mutex;
@@ -40,7 +41,15 @@ struct Reading {
 impl RemoteLog {
     /// Opens the log of the service at `url` with an API key. For https it trusts the certificates in `ca`, or those of
     /// the system. Over plain HTTP it sends the key only to this machine, unless the URL has `?tls=off`.
-    pub async fn open(url: ServiceUrl, ca: Option<&Path>, key: &str) -> Result<Self, LogError> {
+    pub fn open<'a>(
+        url: ServiceUrl,
+        ca: Option<&'a Path>,
+        key: &'a str,
+    ) -> BoxFuture<'a, Result<Self, LogError>> {
+        Box::pin(Self::connect(url, ca, key))
+    }
+
+    async fn connect(url: ServiceUrl, ca: Option<&Path>, key: &str) -> Result<Self, LogError> {
         if !url.is_protected() && !is_loopback(url.host()) {
             let detail = format!(
                 "{url} is on a network, and plain HTTP would expose the API key and the log there: use https, or add \

@@ -9,10 +9,11 @@ mod settings;
 mod timeouts;
 mod tls;
 
-use std::{io, net::IpAddr, pin::pin, sync::Arc, time::Duration};
+use std::{io, net::IpAddr, sync::Arc, time::Duration};
 
 use application::Backoff;
 use axum::{Router, response::IntoResponse as _};
+use futures_util::future::BoxFuture;
 use tokio::{
     io::AsyncWriteExt as _,
     net::{TcpListener, TcpStream},
@@ -35,6 +36,7 @@ pub use settings::Settings;
 pub use tls::{Tls, TlsError};
 
 pub(super) use admission::Admission;
+pub(super) use connection::Peer;
 pub(super) use instrumented::Endless;
 pub(super) use request_body::{DRAIN_MAX, OutOfMemory};
 pub(super) use timeouts::{HELD_MAX, HeldBytes, InFlightRequest};
@@ -61,7 +63,7 @@ pub(super) async fn run(
     router: Router,
     service: Arc<Service>,
     settings: Settings,
-    shutdown: impl Future<Output = ()>,
+    mut shutdown: BoxFuture<'static, ()>,
 ) {
     let admission = Arc::new(Admission::new(name, &settings));
     service.listeners.lock().push(admission.clone());
@@ -69,7 +71,6 @@ pub(super) async fn run(
     let rejections = Arc::new(Semaphore::new(settings.rejections_max));
     let (drain, draining) = watch::channel(false);
     let mut connections = JoinSet::new();
-    let mut shutdown = pin!(shutdown);
     loop {
         let (stream, peer) = tokio::select! {
             biased;

@@ -34,8 +34,8 @@ use crate::{
     output, service_manager, wire,
 };
 
-/// Resolves when a server has to stop.
-type Stopped = Pin<Box<dyn Future<Output = ()> + Send>>;
+/// A server, or the signal that stops it.
+type Task = Pin<Box<dyn Future<Output = ()> + Send>>;
 
 /// How long hanging threads may delay the exit of the process.
 const THREADS_TIMEOUT: Duration = Duration::from_secs(1);
@@ -351,10 +351,7 @@ struct RunningServer {
 }
 
 impl RunningServer {
-    fn start<S>(serve: impl FnOnce(Stopped) -> S) -> Self
-    where
-        S: Future<Output = ()> + Send + 'static,
-    {
+    fn start(serve: impl FnOnce(Task) -> Task) -> Self {
         let (stop, stopped) = oneshot::channel();
         // Dropping the sender also stops the server.
         let stopped = Box::pin(async { drop(stopped.await) });

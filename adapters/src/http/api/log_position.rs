@@ -12,10 +12,10 @@ pub(crate) const LOG_POSITION: HeaderName = HeaderName::from_static("log-positio
 
 /// The value of the header: the position, and the first digits of the record's hash.
 pub(crate) fn log_position(LogPosition { position, hash }: LogPosition) -> HeaderValue {
-    let mut digits = itoa::Buffer::new();
+    let (mut digits, hex) = (itoa::Buffer::new(), &mut [0; 16]);
     let position = digits.format(position.0);
     header_value(match hash {
-        Some(hash) => [position, "-", &HEXLOWER.encode(&hash)].concat(),
+        Some(hash) => [position, "-", HEXLOWER.encode_mut_str(&hash, hex)].concat(),
         None => position.to_owned(),
     })
 }

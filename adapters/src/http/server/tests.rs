@@ -46,9 +46,8 @@ async fn start(settings: Settings) -> Server {
     let store = PetStore::open(log, pets, Arc::new(SystemClock), Options::new(LogAccess::Exclusive)).await;
     service.open(Arc::new(store.unwrap()));
     let (shutdown, stop) = oneshot::channel();
-    let task = tokio::spawn(serve(Listener { tcp: listener, tls: None }, service.clone(), settings, async {
-        stop.await.unwrap();
-    }));
+    let stopped = Box::pin(async { stop.await.unwrap() });
+    let task = tokio::spawn(serve(Listener { tcp: listener, tls: None }, service.clone(), settings, stopped));
     Server { address, service, shutdown, task }
 }
 
