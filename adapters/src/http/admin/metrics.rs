@@ -234,7 +234,11 @@ fn readiness(encoder: &mut Encoder<'_>, service: &Service) -> fmt::Result {
     };
     let reasons = ["starting", "draining"].into_iter().chain(Fault::ALL.map(Fault::name));
     let samples = reasons.map(|reason| ([("reason", reason)], u64::from(current == Some(reason))));
-    encoder.gauges("petstore_not_ready", "1 for the reason why this node is not ready.", samples)
+    encoder.gauges(
+        "petstore_not_ready",
+        "1 with the reason as a label, while this node is not ready.",
+        samples,
+    )
 }
 
 fn connections(encoder: &mut Encoder<'_>, service: &Service) -> fmt::Result {
@@ -296,7 +300,7 @@ fn writer(encoder: &mut Encoder<'_>, store: &PetStore) -> fmt::Result {
     encoder.histogram("petstore_commit_bytes", "Bytes per commit.", &statistics.commit_bytes, 1.0)?;
     let help = "Time that the log took to store or reject a commit.";
     encoder.histogram("petstore_log_append_duration_seconds", help, &statistics.append_micros, MICROS)?;
-    let help = "Commits that were decided again because another node had appended first.";
+    let help = "Commits that were rebuilt because another node had appended first.";
     encoder.counter("petstore_log_conflicts", help, statistics.conflicts.load(Relaxed))?;
     let help = "Appends that were repeated because their outcome was unknown.";
     encoder.counter("petstore_log_retries", help, statistics.retries.load(Relaxed))?;

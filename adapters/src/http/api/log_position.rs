@@ -25,7 +25,7 @@ pub(crate) fn requested(headers: &HeaderMap) -> Result<Option<LogPosition>, ApiE
     let mut given = headers.get_all(LOG_POSITION).iter();
     let Some(value) = given.next() else { return Ok(None) };
     let position = value.to_str().ok().and_then(parse).filter(|_| given.next().is_none());
-    let rule = "Log-Position must be given once, as it was received: a position, a dash and 16 hex digits";
+    let rule = "Log-Position must be given once and be the value of an earlier response: a position, a dash and 16 hex digits";
     position.map(Some).ok_or(ApiError::invalid(rule))
 }
 
