@@ -251,7 +251,7 @@ impl<E: Engine> LogThread<E> {
             return gone;
         }
         failed_sync::write_marker_if_possible(&self.store.layout.not_synced);
-        let detail = format!("{error}; the log is reopened automatically when the error is gone");
+        let detail = format!("{error}; writes resume automatically once the error is resolved");
         let state = ThreadState::Failed { retry_at: Instant::now() + REOPEN.delay(failures), failures };
         self.stop(state, LogError::new(error.fault, detail))
     }

@@ -118,7 +118,7 @@ pub(super) fn head(info: &Info) -> Result<Position, LogError> {
         return Err(LogError::new(
             Fault::Damaged,
             format!(
-                "stream {name} holds {} messages with sequence numbers {} to {}, so commits are missing; restore it from a backup",
+                "stream {name} holds {} messages with sequence numbers {} to {}, so commits are missing",
                 state.messages, state.first_sequence, state.last_sequence
             ),
         ));
