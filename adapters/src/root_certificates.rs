@@ -28,24 +28,37 @@ pub(crate) fn load(file: Option<&Path>) -> Result<RootCertStore, String> {
     Err(format!("{} holds no usable certificate: {why}", file.display()))
 }
 
-/// The reason why the certificate of the server was rejected, or `None` if the error has another cause. The library
-/// prints most reasons as the names of its variants.
-pub(crate) fn rejection(error: &(dyn Error + 'static)) -> Option<String> {
+/// Explains why the certificate of the server was rejected, or returns `None` if the error has another cause. `option`
+/// is how to pass a private CA. The library prints most reasons as the names of its variants.
+pub(crate) fn rejection(error: &(dyn Error + 'static), option: &str) -> Option<String> {
     let mut causes = iter::successors(Some(error), |&error| error.source()).filter_map(tls_error);
     let reason = causes.find_map(|error| match error {
         rustls::Error::InvalidCertificate(reason) => Some(reason),
         _ => None,
     })?;
     Some(match reason {
-        CertificateError::UnknownIssuer => "its issuer is not trusted".into(),
-        CertificateError::Expired | CertificateError::ExpiredContext { .. } => "it has expired".into(),
+        CertificateError::Expired | CertificateError::ExpiredContext { .. } => {
+            "its certificate has expired: renew it".into()
+        }
         CertificateError::NotValidYet | CertificateError::NotValidYetContext { .. } => {
-            "it is not valid yet".into()
+            "its certificate is not valid yet: check the clocks".into()
+        }
+        CertificateError::NotValidForName | CertificateError::NotValidForNameContext { .. } => {
+            "its certificate was issued for another name: use a name from the certificate".into()
         }
         CertificateError::Other(error) if error.to_string() == "CaUsedAsEndEntity" => {
-            "it is a CA certificate, which cannot identify a server".into()
+            "its certificate is that of a CA, which cannot identify a server: issue a server certificate"
+                .into()
         }
-        reason => reason.to_string(),
+        CertificateError::UnknownIssuer
+        | CertificateError::BadSignature
+        | CertificateError::UnsupportedSignatureAlgorithmContext { .. }
+        | CertificateError::UnsupportedSignatureAlgorithmForPublicKeyContext { .. } => {
+            format!(
+                "its certificate was not issued by a trusted CA: pass the certificate of its CA with {option}"
+            )
+        }
+        reason => format!("its certificate is not valid: {reason}"),
     })
 }
 

@@ -219,10 +219,8 @@ fn cut_off(error: &dyn Error) -> ClientError {
 
 /// Maps a TLS error. A rejected certificate will be rejected again; any other failure may be temporary.
 fn no_tls(error: &io::Error) -> ClientError {
-    if let Some(reason) = root_certificates::rejection(error) {
-        return ClientError::Unusable(format!(
-            "the certificate of the service is rejected: {reason}; if a private CA issued it, pass that CA with --ca FILE"
-        ));
+    if let Some(reason) = root_certificates::rejection(error, "--ca FILE") {
+        return ClientError::Unusable(reason);
     }
     match error.get_ref().and_then(|inner| inner.downcast_ref()) {
         Some(rustls::Error::InvalidMessage(InvalidMessage::InvalidContentType)) => {

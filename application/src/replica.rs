@@ -76,13 +76,13 @@ impl Replica {
             }
             match (before.not_ready(), health.not_ready()) {
                 (None, Some(error)) => {
-                    tracing::error!(target: "petstore::log", fault = %error.fault, %error, "not ready");
+                    tracing::error!(target: "petstore::log", fault = error.fault.name(), %error, "not ready");
                 }
                 (Some(_), None) => tracing::info!(target: "petstore::log", "ready again"),
                 (Some(old), Some(new)) if old != new => {
                     tracing::warn!(
                         target: "petstore::log",
-                        fault = %new.fault, error = %new,
+                        fault = new.fault.name(), error = %new,
                         "still not ready"
                     );
                 }
@@ -310,7 +310,7 @@ impl Replica {
             Some(commit) if commit.id == first => self.check_holds(identity.version()).await,
             Some(_) => {
                 let detail = format!(
-                    "the log starts with a different commit than the log that this node has applied up to position {position}"
+                    "this is not the log that this node has applied up to position {position}: its first commit is different"
                 );
                 Err(LogError::new(Fault::AnotherLog, detail))
             }

@@ -29,7 +29,7 @@ use crate::{
 #[error("{error}")]
 pub struct Broken<E: std::error::Error> {
     /// The tally of the intact records before the error.
-    pub sound: Box<Tally>,
+    pub intact: Box<Tally>,
     /// The error that ended the walk.
     pub error: E,
 }
@@ -86,7 +86,7 @@ impl Checked {
     fn end<E: std::error::Error>(self, ended: Result<(), E>) -> Result<Tally, Broken<E>> {
         match ended {
             Ok(()) => Ok(self.tally),
-            Err(error) => Err(Broken { sound: Box::new(self.tally), error }),
+            Err(error) => Err(Broken { intact: Box::new(self.tally), error }),
         }
     }
 }

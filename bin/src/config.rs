@@ -102,8 +102,8 @@ pub(crate) enum Command {
     /// Issue, list, rotate and revoke API keys. A running service picks up changes within two seconds.
     #[command(subcommand)]
     Keys(KeysCommand),
-    /// Inspect, verify, search, export, copy and salvage a log. A sled or SQLite log must not be in use; read it
-    /// through the running service instead.
+    /// Inspect, verify, search, export, copy and salvage a log. While a service uses a sled or SQLite log, pass the URL
+    /// of its admin listener instead of the store.
     #[command(subcommand)]
     Log(LogCommand),
     /// Print the OpenAPI 3.1 document that the service serves at /openapi.json.
@@ -154,11 +154,12 @@ pub(crate) struct ServeArguments {
         value_name = "FILE"
     )]
     pub(crate) keys: PathBuf,
-    /// Directory of the state file, which holds the last applied commit. A log without that commit is rejected. Must not
-    /// be on the disk of the store. "none" runs without a state file [default: the directory of the key file]
+    /// Directory of the state file, which records the id and position of the last applied commit. A log without that
+    /// commit is rejected. Best on another disk than the store. "none" runs without a state file [default: the directory
+    /// of the key file]
     #[arg(long, help_heading = "Storage", env = "PETSTORE_STATE", value_name = "DIR")]
     pub(crate) state: Option<PathBuf>,
-    /// Start even if the log is empty, older than the recorded one or a different one, and record it.
+    /// Start even if the log is missing, empty, older than the recorded one or a different one, and record it.
     #[arg(long, help_heading = "Storage", env = "PETSTORE_ACCEPT_NEW_LOG")]
     pub(crate) accept_new_log: bool,
     /// Allow plain HTTP on an address that other machines can reach. Use it only behind a proxy that terminates TLS.
@@ -174,11 +175,11 @@ pub(crate) struct ServeArguments {
     /// The private key of --tls-cert (PEM). Only the user that runs the service should be able to read it.
     #[arg(long, help_heading = "TLS", env = "PETSTORE_TLS_KEY", value_name = "FILE", requires = "tls_cert")]
     pub(crate) tls_key: Option<PathBuf>,
-    /// Maximum number of open connections. At the limit, the oldest unauthenticated connection that is idle or has
-    /// only requests older than a second is closed; if there is none, the new one gets 503. The limit on open files may
-    /// allow fewer.
+    /// Maximum number of open connections. At the limit, a new connection replaces the oldest unauthenticated one that is
+    /// idle or has waited for more than a second; if there is none, the new one gets 503. A lower limit on open files
+    /// (ulimit -n) takes precedence.
     #[arg(long, help_heading = "Limits", env = "PETSTORE_MAX_CONNECTIONS", default_value_t = 10_000, value_name = "N",
-          value_parser = clap::value_parser!(u32).range(1..))]
+          value_parser = positive)]
     pub(crate) max_connections: u32,
     #[command(flatten, next_help_heading = "Limits")]
     pub(crate) clients: ClientLimitArguments,
@@ -236,7 +237,8 @@ pub(crate) struct AddressArguments {
 #[derive(Debug, Clone, Args)]
 pub(crate) struct StoreArgument {
     /// Where the log is stored: sled:PATH, sqlite:PATH, `postgres://USER@HOST/DATABASE`, `nats://HOST:PORT/STREAM`, or
-    /// memory: (lost when the process ends). Pass passwords in the environment or a file instead of the URL.
+    /// memory: (lost when the process ends). Pass passwords in PGPASSWORD or a passfile (PostgreSQL), or in `NATS_PASSWORD`
+    /// or a creds file (NATS), not in the URL.
     #[arg(
         long,
         env = "PETSTORE_STORE",
@@ -330,8 +332,18 @@ fn whole_number<T: FromStr>(text: &str) -> Result<T, String> {
     text.parse().map_err(|_| "expected a whole number, for example 1000".into())
 }
 
+/// Parses a number that must not be zero.
+pub(crate) fn positive(text: &str) -> Result<u32, String> {
+    let number = whole_number(text)?;
+    if number == 0 { Err("must be at least 1".into()) } else { Ok(number) }
+}
+
 fn address(text: &str) -> Result<SocketAddr, String> {
-    let rule = "expected HOST:PORT, for example 127.0.0.1:8080";
-    let mut addresses = text.to_socket_addrs().map_err(|error| format!("{error}; {rule}"))?;
-    addresses.next().ok_or_else(|| format!("the host has no address; {rule}"))
+    let is_port = |port: &str| port.parse::<u16>().is_ok();
+    if !text.rsplit_once(':').is_some_and(|(host, port)| !host.is_empty() && is_port(port)) {
+        return Err("expected HOST:PORT, for example 127.0.0.1:8080".into());
+    }
+    let mut addresses =
+        text.to_socket_addrs().map_err(|error| format!("the host name cannot be resolved: {error}"))?;
+    addresses.next().ok_or_else(|| "the host has no address".into())
 }

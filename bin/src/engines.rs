@@ -124,12 +124,16 @@ impl EngineEntry {
 
     /// The URL forms of all engines, for messages.
     pub(crate) fn url_forms() -> String {
-        let forms = ENGINES.iter().map(|engine| match engine.location {
-            Location::Path => format!("{}:PATH", engine.scheme()),
+        ENGINES.iter().map(Self::url_form).collect::<Vec<_>>().join(", ")
+    }
+
+    /// The form of this engine's URLs, for messages.
+    pub(crate) fn url_form(&self) -> String {
+        match self.location {
+            Location::Path => format!("{}:PATH", self.scheme()),
             Location::Server { form, .. } => form.to_owned(),
-            Location::Memory => format!("{}:", engine.scheme()),
-        });
-        forms.collect::<Vec<_>>().join(", ")
+            Location::Memory => format!("{}:", self.scheme()),
+        }
     }
 }
 

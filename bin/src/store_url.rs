@@ -131,7 +131,7 @@ impl FromStr for StoreUrl {
     fn from_str(url: &str) -> Result<Self, String> {
         let unknown = || {
             format!(
-                "this build accepts {}; commands that only read a log also accept https://HOST:PORT of a running service",
+                "expected one of {}; commands that only read a log also accept https://HOST:PORT of a running service",
                 EngineEntry::url_forms()
             )
         };
@@ -153,7 +153,9 @@ impl FromStr for StoreUrl {
             Location::Server { log_name, .. } => log_name(url).map(|_| url),
             Location::Memory => rest.is_empty().then_some(rest),
         };
-        place.map(|place| Self::Engine { engine, place: place.to_owned() }).ok_or_else(unknown)
+        place
+            .map(|place| Self::Engine { engine, place: place.to_owned() })
+            .ok_or_else(|| format!("expected {}", engine.url_form()))
     }
 }
 

@@ -34,7 +34,7 @@ use crate::{
 
 /// How long startup waits for an engine that cannot be reached.
 const START_TIMEOUT: Duration = Duration::from_secs(30);
-/// The interval at which the record of the applied log is updated.
+/// The interval at which the state file is updated.
 const RECORD_INTERVAL: Duration = Duration::from_secs(3);
 /// The delay between attempts to open the store.
 const START_RETRY_DELAY: Duration = Duration::from_millis(500);
@@ -56,7 +56,7 @@ fn engine_of(url: &StoreUrl) -> Result<(&'static EngineEntry, String), LogError>
         StoreUrl::Engine { engine, place } => Ok((engine, place.clone())),
         StoreUrl::Service(url) => {
             let detail = format!(
-                "{url} is a running service, whose log can only be read (petstore log export, verify, stat, tail, find, copy)"
+                "{url} is a running service, not a store; petstore log export, verify, stat, tail, find and copy can read its log"
             );
             Err(LogError::new(Fault::CannotOpen, detail))
         }
@@ -78,7 +78,7 @@ pub(crate) async fn open_source(url: &StoreUrl, access: &Access) -> Result<Sourc
         return (engine.read)(place).await;
     };
     let key = access.key.as_deref().ok_or_else(|| {
-        let detail = "the log of a service needs an API key with the scope \"log\": name its file with --key-file, or \
+        let detail = "reading the log of a service needs an API key with the scope \"log\": name its file with --key-file, or \
                       set PETSTORE_LOG_KEY to the key";
         LogError::new(Fault::CannotOpen, detail)
     })?;
@@ -88,7 +88,7 @@ pub(crate) async fn open_source(url: &StoreUrl, access: &Access) -> Result<Sourc
 #[derive(Debug)]
 pub(crate) struct StoreOptions {
     pub(crate) required: DurabilityLevel,
-    /// The directory of the record of the applied log, or `None` to run without one.
+    /// The directory of the state file, or `None` to run without one.
     pub(crate) state: Option<PathBuf>,
     /// Whether to adopt a log without the recorded commit.
     pub(crate) accept_new_log: bool,
@@ -105,7 +105,7 @@ pub(crate) async fn open_store(
     if options.accept_new_log {
         tracing::warn!(
             target: "petstore::service",
-            "--accept-new-log is set: the log is adopted as it is; remove the flag before the next startup"
+            "--accept-new-log is set: the log is accepted as it is; remove the flag before the next startup"
         );
     }
     let deadline = Instant::now() + START_TIMEOUT;
@@ -114,7 +114,7 @@ pub(crate) async fn open_store(
         match try_to_open_store(url, options, progress).await {
             Err(error) if error.fault == Fault::Unreachable && Instant::now() < deadline => {
                 if let Change::Failed(error) = log.attempt(Some(&error)) {
-                    tracing::warn!(target: "petstore::service", %error, "waiting for the storage engine");
+                    tracing::warn!(target: "petstore::service", %error, "storage engine unreachable, retrying");
                 }
                 time::sleep(START_RETRY_DELAY).await;
             }
@@ -134,7 +134,10 @@ async fn try_to_open_store(
     let log = open_known_log(url, known).await?;
     let durability = log.durability();
     if durability.level < required {
-        let detail = format!("{url} promises less than --require-durability: {}", durability.promise);
+        let detail = format!(
+            "--require-durability asks for more than the store {url} promises: {}",
+            durability.promise
+        );
         return Err(LogError::new(Fault::CannotOpen, detail));
     }
     let options = Options { access: url.access(), required, known, pets_max, progress: progress.clone() };
@@ -154,16 +157,24 @@ async fn open_known_log(url: &StoreUrl, known: Option<LogIdentity>) -> Result<Lo
     (engine.open_existing)(place, known.version()).await
 }
 
-/// Adds advice to the error of a log without the recorded commit.
+/// What to do about a damaged log.
+pub(crate) const DAMAGE_ADVICE: &str =
+    "restore a backup, or copy the intact commits into a new store with petstore log salvage";
+
+/// Adds advice to the error of a log that is damaged or lacks the recorded commit.
 fn advise(error: LogError) -> LogError {
-    if error.fault != Fault::AnotherLog {
-        return error;
-    }
-    let advice = "restore the log, or start with --accept-new-log to adopt it as it is (ids beyond its end will be reused)";
-    LogError::new(error.fault, format!("{error}: {advice}"))
+    let advice = match error.fault {
+        Fault::AnotherLog => {
+            "restore the log, or start once with --accept-new-log to accept it as it is (ids after its end are assigned \
+             again)"
+        }
+        Fault::Damaged => DAMAGE_ADVICE,
+        _ => return error,
+    };
+    LogError::new(error.fault, format!("{error}; {advice}"))
 }
 
-/// Updates the record of the applied log, if there is one.
+/// Updates the state file, if there is one.
 #[derive(Clone)]
 pub(crate) struct LogRecorder {
     record: Option<Arc<StateRecord>>,
@@ -183,15 +194,21 @@ impl LogRecorder {
             return Ok(Self { record: None, last: Arc::default() });
         };
         if url.contains(directory) {
-            let detail =
-                format!("--state {} is inside the store: name another directory", directory.display());
+            let detail = format!(
+                "--state {} is inside the store {url}: choose another path for one of them",
+                directory.display()
+            );
+            return Err(LogError::new(Fault::CannotOpen, detail));
+        }
+        if directory.is_file() {
+            let detail = format!("--state {} is a file: name a directory", directory.display());
             return Err(LogError::new(Fault::CannotOpen, detail));
         }
         let record = StateRecord::of(name, directory);
         record.prepare().map_err(|error| {
             let detail = format!(
                 "the state file cannot be written to {} ({error}): name another directory with --state, or \
-                 run without one with --state none",
+                 pass --state none to run without a state file",
                 directory.display()
             );
             LogError::new(Fault::CannotOpen, detail)
@@ -203,8 +220,8 @@ impl LogRecorder {
         let Some(record) = &self.record else { return Ok(None) };
         record.read().map_err(|error| {
             let detail = format!(
-                "the state file {} cannot be used ({error}): restore it, or start with --accept-new-log to \
-                 adopt the log as it is",
+                "the state file {} cannot be used ({error}): restore it, or start once with --accept-new-log \
+                 to accept the log as it is",
                 record.file().display()
             );
             LogError::new(Fault::CannotOpen, detail)

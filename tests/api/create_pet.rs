@@ -95,7 +95,7 @@ fn invalid_bodies_are_rejected_and_change_nothing() {
     let deep = format!(r#"{{"name":"a","categoryId":1,"x":{}1{}}}"#, "[".repeat(5_000), "]".repeat(4_999));
     let more = [
         (too_long.as_bytes(), "name must have at most 200 characters"),
-        (deep.as_bytes(), "the body must be nested"),
+        (deep.as_bytes(), "the body is nested too deeply"),
     ];
     for (body, reason) in BODIES.iter().copied().chain(more) {
         let response = app.call("POST", "/v1/pets").json(body).send();

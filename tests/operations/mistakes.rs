@@ -324,8 +324,10 @@ fn a_target_that_already_holds_more_is_a_success() {
     let imported = petstore(["log", "import", file.to_str().unwrap(), "--store", &store("longer")]);
     for finished in [copied, imported] {
         assert_eq!(finished.code, Some(0), "{finished:?}");
-        let expected =
-            format!("nothing: {} already holds everything and continues to position 2\n", store("longer"));
+        let expected = format!(
+            "nothing: {} already holds everything up to position 1, and ends at position 2\n",
+            store("longer")
+        );
         assert!(finished.stdout.contains(&expected), "{finished:?}");
     }
 }

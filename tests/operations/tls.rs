@@ -173,8 +173,7 @@ fn the_log_is_read_over_https_from_a_service_that_is_trusted() {
     assert_eq!(rejected.status.code(), Some(1), "{rejected:?}");
     let sentence = String::from_utf8(rejected.stderr).unwrap();
     assert!(
-        sentence
-            .contains("its issuer is not trusted; if a private CA issued it, pass that CA with --ca FILE"),
+        sentence.contains("not issued by a trusted CA: pass the certificate of its CA with --ca FILE"),
         "{sentence}"
     );
 }
@@ -235,7 +234,7 @@ fn a_pair_that_does_not_fit_is_rejected_in_one_sentence() {
     fs::copy(path("server.key"), path("open.key")).unwrap();
     fs::set_permissions(path("open.key"), fs::Permissions::from_mode(0o644)).unwrap();
     for (certificate, key, reason) in [
-        ("server.pem", "another.key", "it does not match"),
+        ("server.pem", "another.key", "it does not belong to the certificate"),
         ("server.pem", "open.key", "every user can read this private key; run chmod 600"),
         ("server.key", "server.key", "it must hold a chain of PEM certificates"),
         ("server.pem", "server.pem", "server.pem cannot be used"),

@@ -84,7 +84,7 @@ fn a_dropped_table_is_not_an_empty_log() {
     let other = App::on(&server.url("postgres"));
     is_rejected(&mut app, "the log is empty");
     assert_eq!(other.post(REX).status, 201);
-    is_rejected(&mut app, "starts with a different commit");
+    is_rejected(&mut app, "its first commit is different");
     is_accepted(&mut app, 1);
 }
 

@@ -66,7 +66,7 @@ async fn the_head_hash_is_the_hash_of_the_last_record() {
 async fn an_old_record_that_was_rewritten_with_its_checksum_is_detected() {
     let log = history(5).await;
     let broken = walk(&rewritten(&log, 2, Chain::Broken).await).await.unwrap_err();
-    assert_eq!((broken.sound.position(), broken.error.fault), (Position(2), Fault::Damaged), "{broken}");
+    assert_eq!((broken.intact.position(), broken.error.fault), (Position(2), Fault::Damaged), "{broken}");
 }
 
 #[tokio::test]
@@ -74,16 +74,16 @@ async fn a_completely_rewritten_history_has_a_different_head_hash() {
     let log = history(5).await;
     let kept = walk(&log).await.unwrap().head_hash().unwrap();
     let forged = rewritten(&log, 2, Chain::Mended).await;
-    let sound_in_itself = walk(&forged).await.unwrap();
-    assert_ne!(sound_in_itself.head_hash().unwrap(), kept);
+    let consistent = walk(&forged).await.unwrap();
+    assert_ne!(consistent.head_hash().unwrap(), kept);
 }
 
 #[tokio::test]
 async fn the_script_in_the_docs_detects_what_verify_detects() {
     let page = fs::read_to_string(concat!(env!("CARGO_MANIFEST_DIR"), "/../docs/storage-format.md")).unwrap();
     let script = page.split("```python\n").nth(1).and_then(|rest| rest.split("```").next()).unwrap();
-    let sound = history(5).await;
-    let (lines, head) = (exported(&sound).await, walk(&sound).await.unwrap().head_hash().unwrap());
+    let intact = history(5).await;
+    let (lines, head) = (exported(&intact).await, walk(&intact).await.unwrap().head_hash().unwrap());
     assert_eq!(checked(script, &lines), format!("verified: {head}"));
     let forged = String::from_utf8(lines).unwrap().replacen("Rex", "Max", 1);
     assert_eq!(checked(script, forged.as_bytes()), "position 2 does not follow the records before it");

@@ -22,7 +22,7 @@ fn owner(app: &App, name: &str) -> String {
     row.split_whitespace().nth(1).unwrap().to_owned()
 }
 
-/// Three pets: two by the key of the test, the last of them under a request key, and one by a visitor.
+/// Three pets: two by the key of the test, the last of them under an idempotency key, and one by a visitor.
 #[test]
 fn events_are_found_by_pet_owner_request_key_and_time() {
     let mut app = App::on_engine("sled", &[]);
@@ -46,10 +46,10 @@ fn events_are_found_by_pet_owner_request_key_and_time() {
     assert_eq!(found(&app, &["--pet", "3"]), [3]);
     assert_eq!(found(&app, &["--by", &test]), [1, 2]);
     assert_eq!(found(&app, &["--by", &visitor]), [3]);
-    assert_eq!(found(&app, &["--request-key", "k-1"]), [2]);
+    assert_eq!(found(&app, &["--idempotency-key", "k-1"]), [2]);
     assert_eq!(found(&app, &["--since", "1h"]), [1, 2, 3]);
     assert_eq!(found(&app, &["--since", "2026-01-01", "--by", &test, "--pet", "1"]), [1]);
-    for nothing in [["--since", "9999-01-01T00:00:00Z"], ["--pet", "4"], ["--request-key", "K-1"]] {
+    for nothing in [["--since", "9999-01-01T00:00:00Z"], ["--pet", "4"], ["--idempotency-key", "K-1"]] {
         let found = find(&app, &nothing);
         assert_eq!((found.code, found.stdout.as_str()), (Some(1), ""), "{nothing:?}");
         assert!(found.stderr.contains("no event") && found.stderr.contains("matches"), "{found:?}");
@@ -59,7 +59,7 @@ fn events_are_found_by_pet_owner_request_key_and_time() {
     let facts: Vec<_> = lines.lines().map(|line| line.split("  ").nth(2).unwrap()).collect();
     let expected = [
         format!(r#"{test} added pet 1: "Rex", category 7, sold"#),
-        format!(r#"{test} added pet 2: "a\u{{202e}}b\"c", category -1, no status, request key "k-1""#),
+        format!(r#"{test} added pet 2: "a\u{{202e}}b\"c", category -1, no status, idempotency key "k-1""#),
         format!(r#"{visitor} added pet 3: "Tom", category 7, no status"#),
     ];
     assert_eq!(facts, expected);
@@ -80,7 +80,7 @@ fn an_invalid_filter_is_rejected() {
         &["--pet", "0"],
         &["--pet", "Rex"],
         &["--since", "yesterday"],
-        &["--request-key", ""],
+        &["--idempotency-key", ""],
     ] {
         let rejected = petstore(["log", "find", "--store", "memory:"].iter().chain(wrong));
         assert_eq!(rejected.code, Some(2), "{wrong:?}: {rejected:?}");

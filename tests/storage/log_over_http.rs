@@ -288,7 +288,10 @@ fn a_running_service_is_exported_verified_searched_and_copied() {
     }
     fs::set_permissions(&key_file, fs::Permissions::from_mode(0o644)).unwrap();
     let open = petstore(copy);
-    assert!(open.code == Some(1) && open.stderr.contains("every user can use the API key in"), "{open:?}");
+    assert!(
+        open.code == Some(1) && open.stderr.contains("other users have access to the API key in"),
+        "{open:?}"
+    );
     fs::write(file("backup"), &export.stdout).unwrap();
     let restored = format!("sled:{}", file("restored"));
     let imported = petstore(["log", "import", &file("backup"), "--store", &restored]);
@@ -338,7 +341,7 @@ fn a_log_that_cannot_be_read_is_reported_in_one_sentence() {
     ] {
         let rejected = petstore(command);
         assert_eq!(rejected.code, Some(1), "{rejected:?}");
-        assert!(rejected.stderr.contains("a running service, whose log can only be read"), "{rejected:?}");
+        assert!(rejected.stderr.contains("is a running service, not a store"), "{rejected:?}");
     }
 }
 

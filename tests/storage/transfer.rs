@@ -107,7 +107,7 @@ async fn two_histories_are_never_mixed_when_the_source_is_replaced_during_a_copy
     let to = MemoryLog::default();
     let broken = transfer::copy(&from, &to, Until::Head, |_| {}).await.unwrap_err();
     assert!(matches!(&broken.error, CopyError::Source(error) if error.fault == Fault::Diverged), "{broken}");
-    assert_eq!((broken.sound.position(), to.head().await), (Position(2), Ok(Position(2))));
+    assert_eq!((broken.intact.position(), to.head().await), (Position(2), Ok(Position(2))));
 }
 
 #[tokio::test]
@@ -190,7 +190,7 @@ async fn a_copy_resumes_onto_a_target_with_a_damaged_middle_and_verify_finds_the
     transfer::copy(&from, &to, Until::Head, |_| {}).await.unwrap();
     assert_eq!(to.head().await, Ok(Position(30)));
     let broken = transfer::walk::<LogError>(&to, async |_, _| Ok(())).await.unwrap_err();
-    assert_eq!((broken.error.fault, broken.sound.position()), (Fault::Damaged, Position(6)), "{broken}");
+    assert_eq!((broken.error.fault, broken.intact.position()), (Fault::Damaged, Position(6)), "{broken}");
 }
 
 #[tokio::test]
@@ -248,9 +248,9 @@ async fn an_incomplete_export_is_rejected_at_the_line_where_it_breaks() {
         (text.clone() + &text, 11),
     ] {
         let rejected = transfer::import(broken.as_bytes(), &MemoryLog::default(), |_| {}).await;
-        let Err(Broken { error: ExportError::NotAnExport { line, .. }, sound }) = rejected else {
+        let Err(Broken { error: ExportError::NotAnExport { line, .. }, intact }) = rejected else {
             panic!("{rejected:?}")
         };
-        assert_eq!((line, sound.position()), (at, Position(at - 1)));
+        assert_eq!((line, intact.position()), (at, Position(at - 1)));
     }
 }

@@ -54,7 +54,7 @@ pub use engine::{CloseMode, Engine, open_copy};
 pub use io_error::io_error;
 pub use layout::{Layout, sync_files};
 pub use read_only::ReadOnlyLog;
-pub use reading::{Records, Visit, damaged};
+pub use reading::{Records, Visit, damaged, missing};
 pub use salvage::FoundRecords;
 
 pub(crate) use high_water_mark::check_nothing_is_lost;
@@ -135,7 +135,8 @@ impl<E: Engine> EmbeddedLog<E> {
     pub fn open_existing(path: impl AsRef<Path>) -> Result<Self, LogError> {
         let layout = E::layout(path.as_ref());
         if HighWaterMark::read(&layout.mark)?.is_none() && !E::exists(&layout)? {
-            return Err(LogError::new(Fault::AnotherLog, layout.missing().detail));
+            let detail = format!("no store at {}, where this node has applied a log", layout.path.display());
+            return Err(LogError::new(Fault::AnotherLog, detail));
         }
         Self::open(path)
     }

@@ -92,8 +92,7 @@ impl LogSource for PostgresLog {
         for (record, position) in records.iter().zip(after.0 + 1..) {
             if record.position != Position(position) {
                 let detail = format!(
-                    "PostgreSQL at {}: position {position} is missing from the table {}, because rows were deleted; \
-                     restore the database from a backup, or see petstore log salvage",
+                    "PostgreSQL at {}: position {position} is missing from the table {}, because rows were deleted",
                     session.server(),
                     schema::COMMITS
                 );

@@ -88,6 +88,11 @@ pub(super) fn scope_of(method: &Method) -> Option<Scope> {
     }
 }
 
+/// The names in the metrics; some occur more than once.
+pub(super) fn names() -> impl Iterator<Item = &'static str> {
+    OPERATIONS.iter().chain([&OTHER]).map(|row| row.name)
+}
+
 /// The rows of one path.
 pub(super) fn at(path: &str) -> impl Iterator<Item = &'static Operation> {
     OPERATIONS.iter().filter(move |row| row.path == path)

@@ -36,6 +36,7 @@ pub use settings::Settings;
 pub use tls::{Tls, TlsError};
 
 pub(super) use admission::Admission;
+pub(super) use connection::Peer;
 pub(super) use instrumented::Endless;
 pub(super) use request_body::{DRAIN_MAX, OutOfMemory};
 pub(super) use timeouts::{HELD_MAX, HeldBytes, InFlightRequest};

@@ -202,7 +202,7 @@ async fn check_sizes(from: &dyn LogSource, to: &dyn EventLog) -> Result<(), Copy
         return Ok(());
     }
     let walked = walk::<LogError>(from, async |_, _| Ok(())).await;
-    CopyError::check_size(walked.unwrap_or_else(|broken| *broken.sound).largest, to)
+    CopyError::check_size(walked.unwrap_or_else(|broken| *broken.intact).largest, to)
 }
 
 /// The source must hold the last commit of the target.

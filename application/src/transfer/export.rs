@@ -54,7 +54,7 @@ pub async fn export(
     .await?;
     match file.write_all(&tally.manifest(now)).and_then(|()| file.flush()) {
         Ok(()) => Ok(tally),
-        Err(error) => Err(Broken { sound: Box::new(tally), error: error.into() }),
+        Err(error) => Err(Broken { intact: Box::new(tally), error: error.into() }),
     }
 }
 
@@ -68,7 +68,7 @@ pub async fn import(
 ) -> Result<Tally, Broken<ExportError>> {
     let mut target = match CopyTarget::open(to).await {
         Ok(target) => target,
-        Err(error) => return Err(Broken { sound: Box::default(), error: error.into() }),
+        Err(error) => return Err(Broken { intact: Box::default(), error: error.into() }),
     };
     let tally = read(file, async |record, commit| {
         target.take(record, commit.id).await?;
@@ -78,7 +78,7 @@ pub async fn import(
     .await?;
     match target.check_holds(tally.last()).await {
         Ok(()) => Ok(tally),
-        Err(error) => Err(Broken { sound: Box::new(tally), error: error.into() }),
+        Err(error) => Err(Broken { intact: Box::new(tally), error: error.into() }),
     }
 }
 
@@ -99,7 +99,12 @@ async fn read(
             let wrong = |what: String| ExportError::NotAnExport { line: position.0, what };
             line.clear();
             if file.by_ref().take(LINE_MAX).read_until(b'\n', &mut line)? == 0 {
-                return Err(wrong("is missing: an export ends with a manifest; export again".into()));
+                let what = if position.0 == 1 {
+                    "is missing: the input is empty"
+                } else {
+                    "is missing: an export ends with a manifest; export again"
+                };
+                return Err(wrong(what.into()));
             }
             let bytes = line.strip_suffix(b"\n").unwrap_or(&line);
             if Tally::is_manifest(bytes) {
@@ -115,7 +120,7 @@ async fn read(
             }
             let record = StoredRecord { position, id: None, bytes: Bytes::copy_from_slice(bytes) };
             let commit = checked.check_next(&record);
-            let commit = commit.map_err(|error| wrong(format!("is not the next commit: {error}")))?;
+            let commit = commit.map_err(|error| wrong(format!("cannot be used: {error}; export again")))?;
             visit(&record, &commit).await?;
             checked.tally.add_commit(record, &commit);
         }

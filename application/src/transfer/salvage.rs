@@ -11,11 +11,11 @@ use crate::{
     ports::{EventLog, Fault, LogError, LogSource, Position, ReadBound, StoredRecord},
 };
 
-/// Reads every intact record up to `reach`, and passes its commit to `visit`. Returns the first and the last position
+/// Reads every intact record up to `last`, and passes its commit to `visit`. Returns the first and the last position
 /// of each gap, in order.
 pub async fn read_around_gaps<E: From<LogError>>(
     log: &dyn LogSource,
-    reach: Position,
+    last: Position,
     mut visit: impl AsyncFnMut(Commit) -> Result<(), E>,
 ) -> Result<Vec<(Position, Position)>, E> {
     let mut gaps: Vec<(Position, Position)> = Vec::new();
@@ -24,7 +24,7 @@ pub async fn read_around_gaps<E: From<LogError>>(
         Some(_) | None => gaps.push((position, position)),
     };
     let (mut after, mut bound) = (Position::START, ReadBound::BATCH);
-    while after < reach {
+    while after < last {
         let records = match log.read(after, bound).await {
             Err(error) if !matches!(error.fault, Fault::Damaged | Fault::Foreign) => return Err(error.into()),
             // A record of the batch is damaged or foreign; read one at a time up to it.
@@ -59,7 +59,7 @@ pub async fn read_around_gaps<E: From<LogError>>(
 /// commit is added, the history ends with [`NodeId::UNFINISHED_SALVAGE`], and nodes reject it.
 pub async fn salvage_around_gaps(
     from: &dyn LogSource,
-    reach: Position,
+    last: Position,
     to: &dyn EventLog,
     mut progress: impl FnMut(Position),
 ) -> Result<(Vec<(Position, Position)>, Tally), CopyError> {
@@ -69,7 +69,7 @@ pub async fn salvage_around_gaps(
     let mut added = Checked::default();
     // The last commit is not known before the next one is read.
     let mut pending: Option<Commit> = None;
-    let gaps = read_around_gaps::<CopyError>(from, reach, async |commit| {
+    let gaps = read_around_gaps::<CopyError>(from, last, async |commit| {
         progress(commit.position);
         match pending.replace(commit) {
             Some(commit) => add(to, &mut added, commit, NodeId::UNFINISHED_SALVAGE).await,

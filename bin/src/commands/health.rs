@@ -7,7 +7,7 @@ use std::{
 };
 
 use adapters::service_client::{self, ServiceClient, ServiceUrl};
-use anyhow::{Context as _, bail};
+use anyhow::bail;
 use clap::{Args, ValueEnum};
 use tokio::time;
 
@@ -53,7 +53,7 @@ enum Probe {
 pub(crate) async fn run(arguments: HealthArguments) -> ExitCode {
     let HealthArguments { url, probe, ca, timeout } = arguments;
     let asked = time::timeout(timeout, ask(&url, probe, ca.as_deref())).await;
-    match asked.with_context(|| format!("no response within {timeout:?}")).flatten() {
+    match asked.unwrap_or_else(|_| bail!("no response within {timeout:?}")) {
         Ok((status, report)) => {
             output::print_line(report);
             if let Err(error) = output::check() {

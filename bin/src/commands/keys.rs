@@ -133,11 +133,11 @@ fn issue(file: &KeyFile, new: NewKey, now: DateTime<Utc>) -> anyhow::Result<()> 
         )?;
     }
     if issued.namesakes > 0 {
-        let namesakes = issued.namesakes;
-        writeln!(
-            stderr,
-            "note: {namesakes} other active key(s) have this name; revoke those that are no longer needed"
-        )?;
+        let namesakes = match issued.namesakes {
+            1 => "another active key has".to_owned(),
+            more => format!("{more} other active keys have"),
+        };
+        writeln!(stderr, "note: {namesakes} this name; revoke the keys that are no longer needed")?;
     }
     show(&issued, "")
 }
@@ -151,24 +151,26 @@ fn rotate(file: &KeyFile, text: &str, rotation: Rotation, now: DateTime<Utc>) ->
                 }
                 state @ (KeyState::Expired | KeyState::Revoked) => state.to_string(),
             };
-            show(&issued, &format!(" in place of {} ({end})", replaced.id()))
+            show(&issued, &format!("the old key {} is {end}\n", replaced.id()))
         }
         Err(error) => Err(with_known_ids(file, error)),
     }
 }
 
 /// Describes a new key on standard error, and prints it alone on standard output.
-fn show(Issued { key, record, .. }: &Issued, place: &str) -> anyhow::Result<()> {
+fn show(Issued { key, record, .. }: &Issued, note: &str) -> anyhow::Result<()> {
     let until =
         record.expires.map_or_else(|| "until it is revoked".to_owned(), |end| format!("until {}", time(end)));
     let limit = record.rate_limit.map_or_else(String::new, |limit| format!(", {limit}"));
     let (id, name, scopes) = (record.id(), printable(&record.name), record.scopes);
     writeln!(
         io::stderr().lock(),
-        "issued key {id} for {name} ({scopes}{limit}){place}, valid {until}; store it safely, it is not shown again:"
+        "issued key {id} (name {name}, scopes {scopes}{limit}), valid {until}\n{note}store the new key safely; it is not \
+         shown again:"
     )?;
-    writeln!(io::stdout().lock(), "{}", key.reveal())
-        .with_context(|| format!("cannot print key {id}: revoke it and issue another"))
+    writeln!(io::stdout().lock(), "{}", key.reveal()).map_err(|error| {
+        anyhow!("key {id} was issued but cannot be printed: {error}; revoke it and issue another")
+    })
 }
 
 fn list(file: &KeyFile) -> anyhow::Result<()> {

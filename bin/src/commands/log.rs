@@ -15,10 +15,13 @@ mod verify;
 use std::{process, time::Duration};
 
 use anyhow::{anyhow, bail};
-use application::transfer::CopyError;
+use application::{
+    ports::{Fault, LogError},
+    transfer::CopyError,
+};
 pub(crate) use find::FindArguments;
 
-use crate::{config::LogCommand, output};
+use crate::{config::LogCommand, output, wire::DAMAGE_ADVICE};
 
 /// How long an interrupted command may take to clean up. A command that blocks on its input or output never does.
 const INTERRUPT_TIMEOUT: Duration = Duration::from_secs(1);
@@ -38,7 +41,7 @@ pub(crate) async fn run(command: LogCommand) -> anyhow::Result<()> {
         }
     });
     tokio::select! {
-        outcome = carry_out(command) => outcome,
+        outcome = carry_out(command) => outcome.map_err(advise),
         // Returns normally, so that a temporary copy of a store is deleted.
         _ = tokio::signal::ctrl_c() => bail!("interrupted{}: {what_to_do}", progress::so_far()),
     }
@@ -63,13 +66,22 @@ fn after_an_interrupt(command: &LogCommand) -> &'static str {
     }
 }
 
+/// Adds advice to the error of a damaged log.
+fn advise(error: anyhow::Error) -> anyhow::Error {
+    match error.downcast_ref() {
+        Some(LogError { fault: Fault::Damaged, .. }) => anyhow!("{error}; {DAMAGE_ADVICE}"),
+        Some(_) | None => error,
+    }
+}
+
 /// Adds advice that depends on the engine to the error of a copy.
 fn with_advice(error: CopyError) -> anyhow::Error {
     match error {
         CopyError::TooLarge { .. } => {
             anyhow!("{error}: choose another engine, or raise the limit of its servers (NATS: max_payload)")
         }
-        error => error.into(),
+        CopyError::Source(LogError { fault: Fault::Damaged, .. }) => anyhow!("{error}; {DAMAGE_ADVICE}"),
+        error => anyhow!("{error}"),
     }
 }
 

@@ -4,12 +4,14 @@ use adapters::access::RateLimit;
 use adapters::http::{ClientLimits, TrustedProxy};
 use clap::Args;
 
+use super::positive;
+
 #[derive(Debug, Args)]
 pub(crate) struct ClientLimitArguments {
     /// Maximum number of open connections per client address; further ones get 503. An IPv6 client is its /64 network.
     /// Does not apply to trusted proxies [default: no limit]
     #[arg(long, env = "PETSTORE_CONNECTIONS_PER_ADDRESS", value_name = "N",
-          value_parser = clap::value_parser!(u32).range(1..))]
+          value_parser = positive)]
     pub(crate) connections_per_address: Option<u32>,
     /// Maximum request rate of each API key, for example 100/s, 1000/m or 5000/h; requests over the limit get 429. A
     /// limit that was issued with a key takes precedence [default: no limit]

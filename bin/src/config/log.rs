@@ -99,7 +99,7 @@ pub(crate) struct SourceArgument {
 /// Access to the log of a running service. Other logs need none of it.
 #[derive(Debug, Clone, Args)]
 pub(crate) struct AccessArguments {
-    /// File with an API key that has the scope log, for the log of a running service. Alternatively, set
+    /// File with an API key that has the scope "log", for the log of a running service. Alternatively, set
     /// `PETSTORE_LOG_KEY` to the key.
     #[arg(long, env = "PETSTORE_KEY_FILE", value_name = "FILE")]
     key_file: Option<PathBuf>,
@@ -113,11 +113,20 @@ impl AccessArguments {
     pub(crate) fn access(&self) -> anyhow::Result<Access> {
         let key = match &self.key_file {
             Some(file) => {
-                let unreadable = || format!("the key file {} cannot be read", file.display());
-                if fs::metadata(file).with_context(unreadable)?.permissions().mode() & 0o007 != 0 {
-                    bail!("every user can use the API key in {0}: run chmod 600 {0}", file.display());
+                let path = file.display();
+                let unreadable = || format!("cannot read the API key in {path}");
+                let metadata = fs::metadata(file).with_context(unreadable)?;
+                if metadata.is_dir() {
+                    bail!("{path} is a directory: name the file with the API key with --key-file");
                 }
-                Some(fs::read_to_string(file).with_context(unreadable)?)
+                if metadata.permissions().mode() & 0o007 != 0 {
+                    bail!("other users have access to the API key in {path}: run chmod 600 {path}");
+                }
+                let key = fs::read_to_string(file).with_context(unreadable)?;
+                if key.trim().is_empty() {
+                    bail!("{path} is empty: it must hold one API key");
+                }
+                Some(key)
             }
             None => env::var("PETSTORE_LOG_KEY").ok().filter(|key| !key.is_empty()),
         };

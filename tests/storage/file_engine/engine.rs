@@ -11,7 +11,7 @@ use std::{
 };
 
 use adapters::event_log::embedded::{
-    CloseMode, Engine, Layout, Records, Visit, damaged, io_error, sync_files,
+    CloseMode, Engine, Layout, Records, Visit, io_error, missing, sync_files,
 };
 use application::ports::{CommitId, LogError, Position, Record, StoredRecord, Version};
 use uuid::Uuid;
@@ -121,7 +121,7 @@ impl Engine for FileEngine {
 impl Records for FileEngine {
     fn visit(&self, after: Position, last: Position, visit: &mut Visit<'_>) -> Result<(), LogError> {
         for position in (after.0 + 1..=last.0).map(Position) {
-            let Some(frame) = self.frame(position) else { return Err(damaged(position, "it is missing")) };
+            let Some(frame) = self.frame(position) else { return Err(missing(position)) };
             let mut bytes = vec![0; frame.len as usize];
             self.file.read_exact_at(&mut bytes, frame.start).map_err(io_error("reading the log"))?;
             if visit(StoredRecord { position, id: Some(frame.commit), bytes: bytes.into() }).is_break() {

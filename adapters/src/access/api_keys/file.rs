@@ -31,7 +31,7 @@ pub enum KeyFileError {
     #[error("the directory {path} does not exist: create it, or correct the path of the key file", path = .0.display())]
     NoDirectory(PathBuf),
     /// Its content is not valid: correct it or restore it.
-    #[error("the key file {path} cannot be used: {what}; correct it or restore a backup", path = .path.display())]
+    #[error("the key file {path} cannot be used: {what}; correct the file or the path, or restore a backup", path = .path.display())]
     Broken {
         /// The file.
         path: PathBuf,
@@ -63,7 +63,7 @@ pub enum KeyFileError {
     #[error("another process holds the lock {path}: try again when that process has finished", path = .0.display())]
     Locked(PathBuf),
     /// A system error: check the path.
-    #[error("cannot {action} {path}: {cause}; check the path, its permissions and the free space", path = .path.display())]
+    #[error("cannot {action} {path}: {cause}; check the path and its permissions", path = .path.display())]
     Io {
         /// The attempted action.
         action: &'static str,

@@ -25,12 +25,12 @@ pub(crate) fn check_nothing_is_lost(
         Some(found) if found == commit => return Ok(()),
         Some(found) => format!(
             "position {position} holds commit {}, but {} was acknowledged there: this is another \
-             log, or its end was lost and rewritten; restore the whole store from a backup",
+             log, or its end was lost and rewritten",
             found.0, commit.0
         ),
         None => format!(
-            "the log ends at position {head}, but commits up to {position} were acknowledged: its end is \
-             lost; restore the store from a backup, or salvage what is left into a new one"
+            "the log ends at position {head}, but commits up to {position} were acknowledged: the rest is missing or \
+             cannot be read"
         ),
     };
     Err(LogError::new(Fault::Damaged, detail))
@@ -126,8 +126,8 @@ pub(super) fn missing(path: &Path) -> LogError {
 
 fn end_unknown(path: &Path, what: &str) -> LogError {
     let detail = format!(
-        "the high-water mark {} {what}, so it is unknown whether the end of the log is lost; restore the file from a \
-         backup of the store, or salvage the log into a new one",
+        "the high-water mark {} {what}: without this file of the store, commits that are missing at the end of the log \
+         cannot be detected",
         path.display()
     );
     LogError::new(Fault::Damaged, detail)
@@ -141,7 +141,10 @@ fn opened(path: &Path, file: io::Result<File>) -> Result<Option<File>, LogError>
 }
 
 fn cannot_open(path: &Path, error: &io::Error) -> LogError {
-    let detail = format!("the high-water mark {} cannot be opened: {error}", path.display());
+    let detail = format!(
+        "the high-water mark {} cannot be opened: {error}; run as the user that owns the store",
+        path.display()
+    );
     LogError::new(Fault::CannotOpen, detail)
 }
 

@@ -15,9 +15,7 @@ thread_local! {
 
 /// Calls an engine that reads or opens its files. A panic then almost always means damaged files.
 pub(crate) fn reading<T>(doing: &str, call: impl FnOnce() -> Result<T, LogError>) -> Result<T, LogError> {
-    let what_to_do = "its files are probably damaged; restore the store from a backup, or salvage what is left into a \
-                      new one";
-    catch(doing, Fault::Damaged, what_to_do, call)
+    catch(doing, Fault::Damaged, "its files are probably damaged", call)
 }
 
 /// Calls an engine that writes or syncs its files. Reopening shows whether they are intact.

@@ -48,15 +48,16 @@ pub(crate) fn read_within(
         _ if !found.is_empty() => Ok(found),
         Err(error) => Err(error),
         // A damaged page can hide records without an error.
-        Ok(()) => Err(damaged(next, "it is missing")),
+        Ok(()) => Err(missing(next)),
     }
 }
 
 /// The error for a damaged record at `position`.
 pub fn damaged(position: Position, what: &str) -> LogError {
-    let detail = format!(
-        "the record at position {position} is damaged: {what}; restore the store from a backup, or salvage what is \
-         intact into a new one"
-    );
-    LogError::new(Fault::Damaged, detail)
+    LogError::new(Fault::Damaged, format!("the commit at position {position} is damaged: {what}"))
+}
+
+/// The error for a missing record at `position`.
+pub fn missing(position: Position) -> LogError {
+    LogError::new(Fault::Damaged, format!("the commit at position {position} is missing"))
 }

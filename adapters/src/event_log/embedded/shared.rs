@@ -12,7 +12,7 @@ use tokio::sync::watch;
 
 use super::{engine::Engine, layout::Layout, reading::read_within};
 
-const PROMISE: &str = "every acknowledged commit is on this machine's disk: it survives kill -9 and power cuts, \
+const PROMISE: &str = "every acknowledged commit is on the local disk: it survives kill -9 and power cuts, \
                        if the disk honours fsync";
 
 /// Describes the durability of a store.

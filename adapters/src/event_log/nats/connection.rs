@@ -117,14 +117,11 @@ impl NatsConnection {
         match connecting.await {
             Ok(Ok(client)) => Ok(Self { client, epoch, leader_seen: Mutex::new(Instant::now()) }),
             Ok(Err(error)) if failed_handshake(&error) => {
-                let cause = root_certificates::rejection(&error).map_or_else(
-                    || error.to_string(),
-                    |reason| format!("its certificate is rejected: {reason}"),
-                );
-                let detail = format!(
-                    "cannot connect to {address}: {cause}; pass the CA of the certificate with ca=FILE, or use tls=off \
-                     if the network is trusted"
-                );
+                let options = "ca=FILE, or use tls=off if the network is trusted";
+                let cause = root_certificates::rejection(&error, options).unwrap_or_else(|| {
+                    format!("{error}; use tls=off if the server has no TLS and the network is trusted")
+                });
+                let detail = format!("cannot connect to {address}: {cause}");
                 Err(LogError::new(Fault::CannotOpen, detail))
             }
             Ok(Err(error)) => {

@@ -29,8 +29,13 @@ pub(super) fn connect_error(server: &str, error: &Error) -> LogError {
         let detail = format!("PostgreSQL at {server} rejected the session: {}{what_to_do}", describe(error));
         return LogError::new(if may_pass(error) { Fault::Unreachable } else { Fault::CannotOpen }, detail);
     }
+    let options = "sslrootcert=FILE, or use sslmode=disable if the network is trusted";
+    if let Some(reason) = root_certificates::rejection(error, options) {
+        let detail = format!("PostgreSQL at {server} cannot be used: {reason}");
+        return LogError::new(Fault::CannotOpen, detail);
+    }
     let what_to_do = if failed_handshake(error) {
-        "; set sslrootcert=FILE to the CA certificate of the server, or sslmode=disable if the network is trusted"
+        "; use sslmode=disable if the server has no TLS and the network is trusted"
     } else {
         "; check the URL, and that the server is running"
     };
@@ -121,9 +126,6 @@ pub(super) fn combined(errors: Vec<LogError>) -> LogError {
 pub(super) fn describe(error: &Error) -> String {
     if let Some(error) = error.as_db_error() {
         return format!("{} (SQLSTATE {})", error.message(), error.code().code());
-    }
-    if let Some(reason) = root_certificates::rejection(error) {
-        return format!("the certificate of the server is rejected: {reason}");
     }
     let mut description = error.to_string();
     let mut source = error.source();

@@ -12,10 +12,7 @@ pub(super) fn log_error(doing: &str) -> impl Fn(::sled::Error) -> LogError {
         ::sled::Error::Io(error) => io_error(doing)(original(error)),
         ::sled::Error::Corruption { .. } | ::sled::Error::CollectionNotFound(_) => LogError::new(
             Fault::Damaged,
-            format!(
-                "{doing} failed: the files of the storage engine are damaged; restore the store from a \
-                 backup, or salvage what is left into a new one"
-            ),
+            format!("{doing} failed: the files of the storage engine are damaged"),
         ),
         ::sled::Error::Unsupported(reason) => {
             LogError::new(Fault::CannotOpen, format!("{doing} failed: {}", one_line(&reason)))

@@ -16,11 +16,11 @@ fn meaning(error: &Error) -> (Fault, &'static str) {
     match error.sqlite_error_code() {
         Some(ErrorCode::DiskFull) => (Fault::Full, "the disk is full; free some space"),
         // Without a code, the query succeeded but a value has the wrong type.
-        Some(ErrorCode::NotADatabase | ErrorCode::DatabaseCorrupt) | None => (
-            Fault::Damaged,
-            "the file is damaged, or not a petstore log; check the path, restore a backup, or salvage what is left (if \
-             nothing can be salvaged, try .recover of the sqlite3 shell on a copy)",
-        ),
+        Some(ErrorCode::NotADatabase | ErrorCode::DatabaseCorrupt) | None => {
+            let what_to_do = "the file is damaged, or not a petstore log; check the path (if nothing can be salvaged, try \
+                              .recover of the sqlite3 shell on a copy)";
+            (Fault::Damaged, what_to_do)
+        }
         Some(ErrorCode::DatabaseBusy | ErrorCode::DatabaseLocked) => {
             (Fault::Unreachable, "another process holds the database; stop it")
         }

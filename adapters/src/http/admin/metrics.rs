@@ -30,7 +30,7 @@ use prometheus_client::{
         text,
     },
     metrics::{
-        MetricType,
+        MetricType, TypedMetric,
         counter::{ConstCounter, Counter},
         family::Family,
         gauge::ConstGauge,
@@ -43,6 +43,7 @@ use crate::access::{Principal, Scope};
 use crate::http::{
     error::ApiError,
     middleware::client::{Authenticated, require},
+    operations,
     server::HELD_MAX,
     service::Service,
 };
@@ -63,14 +64,20 @@ const OTHER_KEYS: &str = "(others)";
 /// The metrics of the HTTP adapter. Labels have fixed values or come from the key file, never from a request: clients
 /// cannot create series.
 pub(in crate::http) struct Metrics {
-    requests: Family<RequestLabels, Counter>,
-    durations: Family<Label, Histogram>,
+    operations: BTreeMap<&'static str, OperationMetrics>,
     auth_failures: Family<Label, Counter>,
     /// The number of calls by operation and name of the API key.
     deprecated_calls: Mutex<BTreeMap<&'static str, BTreeMap<String, u64>>>,
 }
 
-#[derive(Clone, Debug, PartialEq, Eq, Hash, EncodeLabelSet)]
+/// The responses of one operation.
+struct OperationMetrics {
+    /// The number by status code.
+    by_status: Mutex<BTreeMap<u16, u64>>,
+    durations: Histogram,
+}
+
+#[derive(EncodeLabelSet)]
 struct RequestLabels {
     operation: &'static str,
     status: u16,
@@ -87,19 +94,25 @@ impl Default for Metrics {
             drop(auth_failures.get_or_create(&[("reason", reason)]));
         }
         Self {
-            requests: Family::default(),
-            durations: Family::new_with_constructor(|| Histogram::new(DURATION_BUCKETS)),
+            operations: operations::names().map(|name| (name, OperationMetrics::new())).collect(),
             auth_failures,
             deprecated_calls: Mutex::default(),
         }
     }
 }
 
+impl OperationMetrics {
+    fn new() -> Self {
+        Self { by_status: Mutex::default(), durations: Histogram::new(DURATION_BUCKETS) }
+    }
+}
+
 impl Metrics {
     /// Counts a response.
     pub(in crate::http) fn record(&self, operation: &'static str, status: StatusCode, took: Duration) {
-        self.requests.get_or_create(&RequestLabels { operation, status: status.as_u16() }).inc();
-        self.durations.get_or_create(&[("operation", operation)]).observe(took.as_secs_f64());
+        let OperationMetrics { by_status, durations } = &self.operations[operation];
+        *by_status.lock().entry(status.as_u16()).or_default() += 1;
+        durations.observe(took.as_secs_f64());
     }
 
     /// Counts a call of a deprecated operation, so that operators see which clients still use it.
@@ -164,11 +177,17 @@ impl Collector for ServiceCollector {
 }
 
 fn requests(encoder: &mut Encoder<'_>, metrics: &Metrics) -> fmt::Result {
-    let Metrics { requests, durations, auth_failures, deprecated_calls } = metrics;
+    let Metrics { operations, auth_failures, deprecated_calls } = metrics;
     encoder.info("petstore_build", "The running version.", &[("version", env!("CARGO_PKG_VERSION"))])?;
-    encoder.metric("petstore_http_requests", "Responses by operation and status code.", requests)?;
+    let requests = operations.iter().flat_map(|(operation, metrics)| {
+        let by_status = metrics.by_status.lock().clone();
+        by_status.into_iter().map(|(status, count)| (RequestLabels { operation, status }, count))
+    });
+    encoder.counters("petstore_http_requests", "Responses by operation and status code.", requests)?;
     let help = "Time from receiving the head of a request to its response, by operation.";
-    encoder.metric("petstore_http_request_duration_seconds", help, durations)?;
+    let durations = operations.iter().filter(|(_, metrics)| !metrics.by_status.lock().is_empty());
+    let durations = durations.map(|(operation, metrics)| ([("operation", *operation)], &metrics.durations));
+    encoder.metrics("petstore_http_request_duration_seconds", help, durations)?;
     let help = "Requests without a valid API key, by the reason why it is not valid.";
     encoder.metric("petstore_authentication_failures", help, auth_failures)?;
     let calls = deprecated_calls.lock();
@@ -215,7 +234,11 @@ fn readiness(encoder: &mut Encoder<'_>, service: &Service) -> fmt::Result {
     };
     let reasons = ["starting", "draining"].into_iter().chain(Fault::ALL.map(Fault::name));
     let samples = reasons.map(|reason| ([("reason", reason)], u64::from(current == Some(reason))));
-    encoder.gauges("petstore_not_ready", "1 for the reason why this node is not ready.", samples)
+    encoder.gauges(
+        "petstore_not_ready",
+        "1 with the reason as a label, while this node is not ready.",
+        samples,
+    )
 }
 
 fn connections(encoder: &mut Encoder<'_>, service: &Service) -> fmt::Result {
@@ -277,7 +300,7 @@ fn writer(encoder: &mut Encoder<'_>, store: &PetStore) -> fmt::Result {
     encoder.histogram("petstore_commit_bytes", "Bytes per commit.", &statistics.commit_bytes, 1.0)?;
     let help = "Time that the log took to store or reject a commit.";
     encoder.histogram("petstore_log_append_duration_seconds", help, &statistics.append_micros, MICROS)?;
-    let help = "Commits that were decided again because another node had appended first.";
+    let help = "Commits that were rebuilt because another node had appended first.";
     encoder.counter("petstore_log_conflicts", help, statistics.conflicts.load(Relaxed))?;
     let help = "Appends that were repeated because their outcome was unknown.";
     encoder.counter("petstore_log_retries", help, statistics.retries.load(Relaxed))?;
@@ -312,6 +335,16 @@ const MICROS: f64 = 1_000_000.0;
 impl Encoder<'_> {
     fn metric(&mut self, name: &str, help: &str, metric: &impl EncodeMetric) -> fmt::Result {
         metric.encode(self.0.encode_descriptor(name, help, None, metric.metric_type())?)
+    }
+
+    fn metrics<'a, Labels: EncodeLabelSet, Metric: EncodeMetric + TypedMetric + 'a>(
+        &mut self,
+        name: &str,
+        help: &str,
+        mut metrics: impl Iterator<Item = (Labels, &'a Metric)>,
+    ) -> fmt::Result {
+        let mut family = self.0.encode_descriptor(name, help, None, Metric::TYPE)?;
+        metrics.try_for_each(|(labels, metric)| metric.encode(family.encode_family(&labels)?))
     }
 
     fn gauge(&mut self, name: &str, help: &str, value: impl EncodeGaugeValue) -> fmt::Result {

@@ -119,7 +119,9 @@ impl EntityTag {
     }
 
     fn of_hash(hash: [u8; 16]) -> Self {
-        Self(header_value(["\"", REPRESENTATION, "-", &HEXLOWER.encode(&hash), "\""].concat()))
+        let hex = &mut [0; 32];
+        let hex = HEXLOWER.encode_mut_str(&hash, hex);
+        Self(header_value(["\"", REPRESENTATION, "-", hex, "\""].concat()))
     }
 }
 

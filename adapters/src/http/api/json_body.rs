@@ -54,7 +54,7 @@ fn unreadable(error: &axum::Error) -> ApiError {
     } else if is_caused_by::<OutOfMemory>(error) {
         ApiError::Busy("too much memory is in use by requests in flight")
     } else {
-        ApiError::invalid("the body must be complete and correctly framed")
+        ApiError::invalid("the body is incomplete, or its chunks are malformed")
     }
 }
 
@@ -72,9 +72,9 @@ fn check_media_type(headers: &HeaderMap) -> Result<(), ApiError> {
     let mut given = headers.get_all(CONTENT_TYPE).iter();
     match (given.next().and_then(|value| value.to_str().ok()), given.next()) {
         (Some(value), None) if is_json(value) => Ok(()),
-        (Some(_) | None, _) => {
-            Err(ApiError::UnsupportedMediaType("Content-Type must be application/json in UTF-8"))
-        }
+        (Some(_) | None, _) => Err(ApiError::UnsupportedMediaType(
+            "Content-Type must be application/json, with charset=utf-8 if a charset is given",
+        )),
     }
 }
 

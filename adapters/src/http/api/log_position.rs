@@ -12,10 +12,10 @@ pub(crate) const LOG_POSITION: HeaderName = HeaderName::from_static("log-positio
 
 /// The value of the header: the position, and the first digits of the record's hash.
 pub(crate) fn log_position(LogPosition { position, hash }: LogPosition) -> HeaderValue {
-    let mut digits = itoa::Buffer::new();
+    let (mut digits, hex) = (itoa::Buffer::new(), &mut [0; 16]);
     let position = digits.format(position.0);
     header_value(match hash {
-        Some(hash) => [position, "-", &HEXLOWER.encode(&hash)].concat(),
+        Some(hash) => [position, "-", HEXLOWER.encode_mut_str(&hash, hex)].concat(),
         None => position.to_owned(),
     })
 }
@@ -25,7 +25,7 @@ pub(crate) fn requested(headers: &HeaderMap) -> Result<Option<LogPosition>, ApiE
     let mut given = headers.get_all(LOG_POSITION).iter();
     let Some(value) = given.next() else { return Ok(None) };
     let position = value.to_str().ok().and_then(parse).filter(|_| given.next().is_none());
-    let rule = "Log-Position must be given once, as it was received: a position, a dash and 16 hex digits";
+    let rule = "Log-Position must be given once and be the value of an earlier response: a position, a dash and 16 hex digits";
     position.map(Some).ok_or(ApiError::invalid(rule))
 }
 

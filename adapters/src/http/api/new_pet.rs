@@ -36,7 +36,7 @@ fn fields(body: &[u8]) -> Result<Fields<'_>, String> {
         return Err("a body is required: send a JSON object".into());
     }
     if nesting(text) > NESTING_MAX {
-        return Err(format!("the body must be nested at most {NESTING_MAX} levels deep"));
+        return Err(format!("the body is nested too deeply; at most {NESTING_MAX} levels are allowed"));
     }
     let mut json = serde_json::Deserializer::from_str(text);
     let fields = json.deserialize_map(FieldsVisitor).and_then(|fields| json.end().map(|()| fields));

@@ -110,7 +110,9 @@ mod tests {
             ApiError::IdempotencyKeyReused,
             ApiError::PreconditionFailed,
             ApiError::PayloadTooLarge,
-            ApiError::UnsupportedMediaType("Content-Type must be application/json in UTF-8"),
+            ApiError::UnsupportedMediaType(
+                "Content-Type must be application/json, with charset=utf-8 if a charset is given",
+            ),
             ApiError::Internal,
             orders::RESERVED,
             ApiError::RateLimited(1),

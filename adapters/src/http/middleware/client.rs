@@ -16,8 +16,7 @@ use axum::{
 use super::{client_address::Network, observe::RequestContext, rate_limit};
 use crate::access::{Authenticator, Balance, Principal, Scope, Scopes};
 use crate::http::{
-    api::log_position, error::ApiError, limits::LOG_POSITION_TIMEOUT, operations::scope_of,
-    server::InFlightRequest, service::Service,
+    api::log_position, error::ApiError, limits::LOG_POSITION_TIMEOUT, operations::scope_of, service::Service,
 };
 
 /// The scheme of the `Authorization` header.
@@ -79,7 +78,7 @@ impl FromRequestParts<Arc<Service>> for Authenticated {
         let context = RequestContext::of(parts);
         let authenticated = authenticate(service, &parts.headers, context.client);
         let authenticated = authenticated.inspect_err(|error| record_failure(service, error))?;
-        if let Some(request) = parts.extensions.get::<InFlightRequest>() {
+        if let Some(request) = &context.in_flight {
             request.mark_authenticated();
         }
         let Self { principal, balance, .. } = context.authenticated.get_or_init(|| authenticated.clone());

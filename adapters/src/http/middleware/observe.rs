@@ -40,7 +40,7 @@ use crate::http::{
     },
     error::ApiError,
     operations::{self, Operation},
-    server::InFlightRequest,
+    server::{InFlightRequest, Peer},
     service::Service,
 };
 
@@ -52,6 +52,8 @@ pub(crate) struct RequestContext {
     pub(crate) operation: &'static Operation,
     /// The address of the client, as far as trusted proxies report it.
     pub(crate) client: IpAddr,
+    /// `None` in tests that call a router without a connection.
+    pub(crate) in_flight: Option<InFlightRequest>,
     /// Set by the extractor that authenticates the client. Only authenticated clients see the position of the log.
     pub(crate) authenticated: OnceLock<Authenticated>,
 }
@@ -78,11 +80,12 @@ pub(crate) async fn observe(
     mut request: Request,
     next: Next,
 ) -> Response {
-    let exchange = Exchange::begin(&service, origins, &request);
+    let peer = request.extensions_mut().remove().map(|ConnectInfo(peer)| peer);
+    let exchange = Exchange::begin(&service, origins, peer, &request);
     request.extensions_mut().insert(exchange.context.clone());
     let response = if let Err(error) = framing::check(&request) {
         error.into_response()
-    } else if !exchange.context.operation.is_probe() && is_out_of_memory(&request) {
+    } else if exchange.context.is_out_of_memory() && !exchange.context.operation.is_probe() {
         ApiError::Busy("too much memory is in use by requests in flight").into_response()
     } else if let Some(preflight) = cors::preflight(&request, exchange.origin.as_ref()) {
         preflight
@@ -100,20 +103,25 @@ pub(crate) async fn observe(
 
 impl RequestContext {
     /// The context of a request that has passed `observe`.
-    pub(crate) fn of(parts: &Parts) -> Arc<Self> {
-        parts.extensions.get::<Arc<Self>>().expect("every router has this middleware").clone()
+    pub(crate) fn of(parts: &Parts) -> &Self {
+        parts.extensions.get::<Arc<Self>>().expect("every router has this middleware")
+    }
+
+    fn is_out_of_memory(&self) -> bool {
+        self.in_flight.as_ref().is_some_and(|request| !request.has_memory())
     }
 }
 
 impl Exchange {
-    fn begin(service: &Service, origins: Origins, request: &Request) -> Self {
+    fn begin(service: &Service, origins: Origins, peer: Option<Peer>, request: &Request) -> Self {
         let (headers, extensions) = (request.headers(), request.extensions());
         let path = extensions.get::<MatchedPath>().map(MatchedPath::as_str);
         debug_assert!(path.is_none_or(operations::is_known), "{path:?} has no row in the operations table");
-        let peer = extensions.get().map_or(Ipv4Addr::UNSPECIFIED.into(), |ConnectInfo(peer)| *peer);
+        let address = peer.as_ref().map_or(Ipv4Addr::UNSPECIFIED.into(), |peer| peer.address);
         let context = RequestContext {
             operation: Operation::of(request.method(), path),
-            client: client_address::of(peer, &service.client_limits.trusted_proxies, headers),
+            client: client_address::of(address, &service.client_limits.trusted_proxies, headers),
+            in_flight: peer.map(|peer| peer.request),
             authenticated: OnceLock::new(),
         };
         Self {
@@ -143,11 +151,12 @@ impl Exchange {
     }
 
     /// Completes a response, counts it and logs it.
-    fn finish(&self, service: &Service, mut response: Response) -> Response {
+    fn finish(self, service: &Service, mut response: Response) -> Response {
         self.add_headers(service, &mut response);
         let took = self.begun.elapsed();
         service.metrics.record(self.context.operation.name, response.status(), took);
-        service.request_log.record(self, &response, took);
+        service.request_log.record(&self, &response, took);
+        response.headers_mut().insert(X_REQUEST_ID, self.id);
         response
     }
 
@@ -155,7 +164,6 @@ impl Exchange {
         let rejected = response.status().is_client_error() || response.status().is_server_error();
         let RequestContext { operation, authenticated, .. } = &*self.context;
         let headers = response.headers_mut();
-        headers.insert(X_REQUEST_ID, self.id.clone());
         headers.insert(X_CONTENT_TYPE_OPTIONS, NOSNIFF);
         headers.entry(CACHE_CONTROL).or_insert(NO_STORE);
         if operation.deprecated {
@@ -177,10 +185,6 @@ impl Exchange {
             headers.insert(CONNECTION, HeaderValue::from_static("close"));
         }
     }
-}
-
-fn is_out_of_memory(request: &Request) -> bool {
-    request.extensions().get::<InFlightRequest>().is_some_and(|request| !request.has_memory())
 }
 
 fn panic_message(panic: &(dyn Any + Send)) -> &str {

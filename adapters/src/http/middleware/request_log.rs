@@ -73,7 +73,7 @@ impl RequestLog {
         if self.which == AccessLog::Rejected && self.limiter.check().is_err() {
             return self.suppress();
         }
-        tracing::info!(target: "petstore::http", client = %peer, error, "request rejected: invalid HTTP");
+        tracing::info!(target: "petstore::http", client = %peer, error, "invalid HTTP request rejected");
     }
 
     /// Counts a suppressed line. The first one schedules the report.

@@ -22,10 +22,10 @@ use tower::ServiceExt as _;
 
 use super::{
     admission::Slot,
-    instrumented::{InstrumentedStream, ResponseBody},
+    instrumented::{Endless, InstrumentedStream, ResponseBody},
     request_body,
     settings::Settings,
-    timeouts::InFlightRequest,
+    timeouts::{Extent, InFlightRequest},
     tls::Tls,
 };
 use crate::http::service::Service;
@@ -44,6 +44,13 @@ const CONNECTION_WINDOW: u32 = 1024 * 1024;
 
 /// The end of a connection that did not end well.
 type CloseReason = Box<dyn Error + Send + Sync>;
+
+/// The client of a request, for the middleware.
+#[derive(Clone)]
+pub(in crate::http) struct Peer {
+    pub(in crate::http) address: IpAddr,
+    pub(in crate::http) request: InFlightRequest,
+}
 
 /// What all connections of a listener share.
 pub(super) struct Shared {
@@ -145,21 +152,21 @@ impl Connection {
         in_flight: InFlightRequest,
     ) -> Result<Response<ResponseBody>, Infallible> {
         let mut request = request_body::wrap(request, &in_flight);
-        request.extensions_mut().insert(ConnectInfo(self.peer));
-        request.extensions_mut().insert(in_flight.clone());
+        request.extensions_mut().insert(ConnectInfo(Peer { address: self.peer, request: in_flight.clone() }));
         let Ok(mut response) = self.shared.router.clone().oneshot(request).await;
         // axum adds a length to every empty body, but these responses have none.
         if matches!(response.status(), StatusCode::NO_CONTENT | StatusCode::NOT_MODIFIED) {
             response.headers_mut().remove(CONTENT_LENGTH);
         }
-        if in_flight.is_authenticated() {
+        let is_endless = response.extensions().get::<Endless>().is_some();
+        let is_authenticated =
+            in_flight.response_began(if is_endless { Extent::Endless } else { Extent::Bounded });
+        if is_authenticated {
             self.slot.mark_authenticated();
-        }
-        let response = ResponseBody::wrap(response, in_flight);
-        if !self.slot.is_of_trusted_proxy() {
+        } else if !self.slot.is_of_trusted_proxy() {
             self.slot.activity.evict_if_flooded();
         }
-        Ok(response)
+        Ok(response.map(|body| ResponseBody { body, request: in_flight }))
     }
 }
 

@@ -7,14 +7,11 @@ use std::{
     task::{Context, Poll, ready},
 };
 
-use axum::{
-    body::{Body, Bytes},
-    http::Response,
-};
+use axum::body::{Body, Bytes};
 use hyper::body::{Body as HttpBody, Buf, Frame, SizeHint};
 use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
 
-use super::timeouts::{Activity, Extent, InFlightRequest};
+use super::timeouts::{Activity, InFlightRequest};
 
 /// Response extension: the body has no end, and lasts as long as the client keeps reading.
 #[derive(Debug, Clone, Copy)]
@@ -75,17 +72,8 @@ impl<S: AsyncWrite + Unpin> AsyncWrite for InstrumentedStream<S> {
 
 /// A response body that keeps its request in flight until the client has read its last chunk.
 pub(super) struct ResponseBody {
-    body: Body,
-    request: InFlightRequest,
-}
-
-impl ResponseBody {
-    /// Wraps the body of a response that the client can read from now on.
-    pub(super) fn wrap(response: Response<Body>, request: InFlightRequest) -> Response<Self> {
-        let is_endless = response.extensions().get::<Endless>().is_some();
-        request.response_began(if is_endless { Extent::Endless } else { Extent::Bounded });
-        response.map(|body| Self { body, request })
-    }
+    pub(super) body: Body,
+    pub(super) request: InFlightRequest,
 }
 
 impl HttpBody for ResponseBody {

@@ -323,19 +323,14 @@ impl InFlightRequest {
         self.update(|request| request.is_receiving = false);
     }
 
-    /// Whether the request has a valid API key.
-    pub(super) fn is_authenticated(&self) -> bool {
-        let state = self.0.activity.state.lock();
-        state.in_flight.iter().any(|request| request.id == self.0.id && request.is_authenticated)
-    }
-
-    /// Records that the client can read the response.
-    pub(super) fn response_began(&self, extent: Extent) {
+    /// Records that the client can read the response. Returns whether the request has a valid API key.
+    pub(super) fn response_began(&self, extent: Extent) -> bool {
         self.update(|request| {
             request.extent = extent;
             request.unread = usize::from(extent == Extent::Bounded);
             request.progress = None;
-        });
+            request.is_authenticated
+        })
     }
 
     /// Records a chunk that holds this much memory until the client has read it.
@@ -367,11 +362,10 @@ impl InFlightRequest {
         });
     }
 
-    fn update(&self, change: impl FnOnce(&mut Request)) {
+    fn update<T>(&self, change: impl FnOnce(&mut Request) -> T) -> T {
         let mut state = self.0.activity.state.lock();
-        if let Some(request) = state.in_flight.iter_mut().find(|request| request.id == self.0.id) {
-            change(request);
-        }
+        let request = state.in_flight.iter_mut().find(|request| request.id == self.0.id);
+        change(request.expect("a request is in flight as long as its guard"))
     }
 }
 

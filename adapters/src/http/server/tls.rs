@@ -13,7 +13,10 @@ use parking_lot::Mutex;
 use rustls::{
     ServerConfig,
     crypto::ring,
-    pki_types::{CertificateDer, PrivateKeyDer, pem::PemObject as _},
+    pki_types::{
+        CertificateDer, PrivateKeyDer,
+        pem::{self, PemObject as _},
+    },
 };
 use thiserror::Error;
 use tokio::{net::TcpStream, task, time};
@@ -139,22 +142,28 @@ impl CertificateAndKey {
         }
         let chain: Vec<_> = CertificateDer::pem_slice_iter(&contents[0])
             .collect::<Result<_, _>>()
-            .map_err(|error| unusable(certificate, error))?;
+            .map_err(|error| unusable(certificate, not_pem(&contents[0], &error)))?;
         let periods: Option<Vec<_>> = chain.iter().map(period).collect();
         let common = |one: Validity, other: Validity| (one.0.max(other.0), one.1.min(other.1));
         let (begins, expires) =
             periods.and_then(|periods| periods.into_iter().reduce(common)).ok_or_else(|| {
                 unusable(certificate, "it must hold a chain of PEM certificates, the service's own first")
             })?;
-        let private_key =
-            PrivateKeyDer::from_pem_slice(&contents[1]).map_err(|error| unusable(key, error))?;
+        let private_key = PrivateKeyDer::from_pem_slice(&contents[1])
+            .map_err(|error| unusable(key, not_pem(&contents[1], &error)))?;
         let mut config = ServerConfig::builder_with_provider(Arc::new(ring::default_provider()))
             .with_safe_default_protocol_versions()
             .expect("the provider supports the default versions")
             .with_no_client_auth()
             .with_single_cert(chain, private_key)
-            .map_err(|error| {
-                unusable(key, format!("it does not match {}: {error}", certificate.display()))
+            .map_err(|error| match error {
+                rustls::Error::InconsistentKeys(_) => {
+                    unusable(key, format!("it does not belong to the certificate {}", certificate.display()))
+                }
+                rustls::Error::General(_) => {
+                    unusable(key, "it must be an ECDSA or Ed25519 key, or an RSA key with at least 2048 bits")
+                }
+                error => unusable(key, error),
             })?;
         config.alpn_protocols = PROTOCOLS.map(<[u8]>::to_vec).into();
         Ok(Self { contents, config: Arc::new(config), begins, expires })
@@ -171,6 +180,18 @@ fn read(path: &Path) -> Result<Vec<u8>, TlsError> {
 
 fn unusable(path: &Path, reason: impl Display) -> TlsError {
     TlsError(format!("the TLS file {} cannot be used: {reason}", path.display()))
+}
+
+/// The reason why a file cannot be parsed. The library prints markers as lists of bytes.
+fn not_pem(content: &[u8], error: &pem::Error) -> String {
+    if content.windows(9).any(|word| word == b"ENCRYPTED") {
+        return "the private key is encrypted; store it without a passphrase".into();
+    }
+    match error {
+        pem::Error::MissingSectionEnd { .. } => "its END line is missing".into(),
+        pem::Error::NoItemsFound => "it contains no PEM private key".into(),
+        error => format!("it is not valid PEM: {error}"),
+    }
 }
 
 fn period(certificate: &CertificateDer<'_>) -> Option<Validity> {

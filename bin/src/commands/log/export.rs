@@ -21,6 +21,7 @@ pub(super) async fn run(source: &SourceArgument) -> anyhow::Result<()> {
             "cannot write to {}: {error}; the export is incomplete: delete it, and export again where there is room",
             output::destination()
         ),
+        Err(Broken { error: ExportError::Log(error), .. }) => Err(error.into()),
         exported => exported.map(|_| ()).map_err(Into::into),
     }
 }

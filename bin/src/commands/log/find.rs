@@ -45,8 +45,8 @@ struct Filter {
     #[arg(long, value_name = "TIME")]
     since: Option<Since>,
     /// The Idempotency-Key of a request.
-    #[arg(long, value_name = "KEY", value_parser = request_key)]
-    request_key: Option<RequestKey>,
+    #[arg(long, value_name = "KEY", value_parser = idempotency_key)]
+    idempotency_key: Option<RequestKey>,
 }
 
 impl Filter {
@@ -57,7 +57,7 @@ impl Filter {
         self.pet.is_none_or(|id| id == pet)
             && self.by.as_ref().is_none_or(|by| **by == *entry.by.0)
             && self.since.is_none_or(|Since(time)| commit.time >= time)
-            && self.request_key.as_ref().is_none_or(|key| entry.request_key.as_ref() == Some(key))
+            && self.idempotency_key.as_ref().is_none_or(|key| entry.request_key.as_ref() == Some(key))
     }
 }
 
@@ -112,7 +112,7 @@ pub(super) async fn run(FindArguments { filter, json, source }: &FindArguments) 
         // The reader, for example `head`, has closed the pipe.
         Err(FindError::Output(error)) if error.kind() == io::ErrorKind::BrokenPipe => Ok(()),
         Err(FindError::Output(error)) => bail!("cannot write to {}: {error}", output::destination()),
-        Err(error) => Err(error.into()),
+        Err(FindError::Log(error)) => Err(error.into()),
         Ok(()) if found == 0 => bail!("no event in {} matches", source.store),
         Ok(()) => Ok(()),
     }
@@ -121,7 +121,7 @@ pub(super) async fn run(FindArguments { filter, json, source }: &FindArguments) 
 fn as_text(commit: &Commit, entry: &Entry) -> String {
     let time = commit.time.to_rfc3339_opts(SecondsFormat::Millis, true);
     let (position, by, what) = (commit.position, entry.by.0.escape_debug(), describe(&entry.event));
-    let request = entry.request_key.as_ref().map(|key| format!(", request key {:?}", key.as_str()));
+    let request = entry.request_key.as_ref().map(|key| format!(", idempotency key {:?}", key.as_str()));
     format!("{time}  position {position}  {by} {what}{}", request.unwrap_or_default())
 }
 
@@ -151,6 +151,6 @@ fn pet_id(text: &str) -> Result<PetId, String> {
     PetId::new(id).map_err(|error| error.to_string())
 }
 
-fn request_key(text: &str) -> Result<RequestKey, String> {
+fn idempotency_key(text: &str) -> Result<RequestKey, String> {
     RequestKey::new(text).map_err(|error| error.to_string())
 }

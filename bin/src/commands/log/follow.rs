@@ -94,7 +94,7 @@ pub(super) async fn run(
     tokio::select! {
         ended = copying => {
             let broken = ended.expect_err("a copy that follows its source ends only with an error");
-            return Err(anyhow!("{broken}; the copy ends at position {}", broken.sound.position()));
+            return Err(anyhow!("{broken}; the copy ends at position {}", broken.intact.position()));
         }
         never = report_lag(&*source, reached.subscribe(), &lag, report_every) => match never {},
         _ = interrupt.recv() => {}
@@ -120,9 +120,12 @@ pub(super) async fn run(
     }
     if let Some(Lag { commits, millis, measured }) = lag.get() {
         let ago = measured.elapsed().as_millis();
-        report::field("measured", format!("{commits} commits, {millis} ms behind, {ago} ms ago"));
+        report::field("lag", format!("{commits} commits, {millis} ms (measured {ago} ms ago)"));
     }
-    report::field("next", format!("the same command resumes; petstore serve --store {to} serves the copy"));
+    report::field(
+        "next",
+        format!("run the same command to resume, or petstore serve --store {to} to serve the copy"),
+    );
     Ok(())
 }
 

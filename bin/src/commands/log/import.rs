@@ -7,32 +7,37 @@ use std::{
 };
 
 use anyhow::{Context as _, anyhow};
-use application::transfer::{self, CopyError, ExportError};
+use application::{
+    ports::Position,
+    transfer::{self, CopyError, ExportError},
+};
 
 use super::{progress::ProgressDisplay, report};
 use crate::{store_url::StoreUrl, wire};
 
 pub(super) async fn run(file: &Path, url: &StoreUrl) -> anyhow::Result<()> {
     if file == Path::new("-") {
-        return import(io::stdin().lock(), 0, url, ProgressDisplay::without_end()).await;
+        return import(io::stdin().lock(), "standard input", 0, url, ProgressDisplay::without_end()).await;
     }
-    let cannot_open = || format!("cannot open {}", file.display());
+    let name = file.display().to_string();
+    let cannot_open = || format!("cannot open {name}");
     let mut opened = File::open(file).with_context(cannot_open)?;
     let (mut progress, mut largest) = (ProgressDisplay::without_end(), 0);
     if opened.metadata().with_context(cannot_open)?.is_file() {
         // Check the whole file first: a partial import would look complete.
         let complete = transfer::check_export(BufReader::new(&opened))
             .await
-            .map_err(|broken| anyhow!("{} is not a complete export: {broken}", file.display()))?;
+            .map_err(|broken| anyhow!("{name} cannot be imported: {broken}"))?;
         (progress, largest) = (ProgressDisplay::up_to(complete.position()), complete.largest);
         opened.rewind()?;
     }
-    import(BufReader::new(opened), largest, url, progress).await
+    import(BufReader::new(opened), &name, largest, url, progress).await
 }
 
-/// Imports records. `largest` is the size of the largest one, or 0 if unknown.
+/// Imports records from the file or stream `name`. `largest` is the size of the largest one, or 0 if unknown.
 async fn import(
     lines: impl BufRead,
+    name: &str,
     largest: usize,
     url: &StoreUrl,
     progress: ProgressDisplay,
@@ -42,17 +47,25 @@ async fn import(
     let before = log.head().await?;
     let imported = transfer::import(lines, &*log, |position| progress.reached(position)).await;
     drop(progress);
-    let imported = imported.map_err(|broken| match &broken.error {
-        ExportError::Target(_) => anyhow!("{broken}"),
-        ExportError::Log(_) | ExportError::File(_) | ExportError::NotAnExport { .. } => anyhow!(
-            "{broken}; {url} now holds the history up to position {}, and importing a complete export resumes from there",
-            broken.sound.position()
-        ),
+    let imported = imported.map_err(|broken| {
+        let outcome = match broken.intact.position() {
+            Position::START => "nothing was imported".to_owned(),
+            position => format!(
+                "{url} now holds the history up to position {position}, and importing a complete export resumes from there"
+            ),
+        };
+        match &broken.error {
+            ExportError::Target(_) => anyhow!("{broken}"),
+            ExportError::File(error) => anyhow!("cannot read {name}: {error}; {outcome}"),
+            ExportError::Log(_) | ExportError::NotAnExport { .. } => {
+                anyhow!("{name} cannot be imported: {broken}; {outcome}")
+            }
+        }
     })?;
     if before >= imported.position() {
         report::nothing_new("imported", url, before, imported.position());
     } else {
-        report::field("imported", url);
+        report::field("imported", format!("{name} into {url}"));
     }
     report::tally(&imported);
     Ok(())

@@ -29,7 +29,7 @@ pub(super) async fn check_all(
 ) -> Result<Tally, Broken<LogError>> {
     let progress = match ProgressDisplay::through(log).await {
         Ok(progress) => progress,
-        Err(error) => return Err(Broken { sound: Box::default(), error }),
+        Err(error) => return Err(Broken { intact: Box::default(), error }),
     };
     transfer::walk(log, async |_, commit| {
         progress.reached(commit.position);

@@ -13,8 +13,11 @@ pub(super) fn field(name: &str, value: impl Display) {
 
 /// Reports that the target, which ends at `head`, already held everything up to `position`.
 pub(super) fn nothing_new(name: &str, target: impl Display, head: Position, position: Position) {
-    let more = if head > position { format!(" and continues to position {head}") } else { String::new() };
-    field(name, format!("nothing: {target} already holds everything{more}"));
+    if position == Position::START {
+        return field(name, "nothing: the source is empty");
+    }
+    let more = if head > position { format!(", and ends at position {head}") } else { String::new() };
+    field(name, format!("nothing: {target} already holds everything up to position {position}{more}"));
 }
 
 pub(super) fn tally(tally: &Tally) {

@@ -35,18 +35,18 @@ pub(super) async fn run(from: &StoreUrl, to: &StoreUrl, accept_gaps: bool) -> an
     })
     .await;
     drop(progress);
-    let (sound, reason) = match copied {
-        Ok(sound) => (sound, None),
+    let (intact, reason) = match copied {
+        Ok(intact) => (intact, None),
         // Reaching the damage is the expected end.
-        Err(Broken { sound, error: CopyError::Source(reason) }) => (*sound, Some(reason)),
+        Err(Broken { intact, error: CopyError::Source(reason) }) => (*intact, Some(reason)),
         Err(Broken { error, .. }) => return Err(super::with_advice(error)),
     };
-    report::field("salvaged", format!("{to}, from {from}"));
-    report_intact_part(&sound, &remains).await;
+    report::field("salvaged", format!("{from} into {to}"));
+    report_intact_part(&intact, &remains).await;
     if let Some(reason) = reason {
         report::field("reason", reason);
     }
-    if sound.position() == Position::START {
+    if intact.position() == Position::START {
         bail!("nothing was salvaged: no commit at the start of {from} can be read");
     }
     Ok(())
@@ -60,7 +60,7 @@ async fn salvage_around_gaps(remains: &SalvagedLog, from: &StoreUrl, to: &StoreU
     let salvaged = transfer::salvage_around_gaps(&*remains.log, remains.last_known, &*target, reached).await;
     drop(progress);
     let (gaps, tally) = salvaged.map_err(super::with_advice)?;
-    report::field("salvaged", format!("{to}, from {from}, in a new history"));
+    report::field("salvaged", format!("{from} into {to}, with new positions and a new head hash"));
     report::tally(&tally);
     report::field("unreadable", report::ranges(&gaps));
     if tally.position() == Position::START {
@@ -71,28 +71,33 @@ async fn salvage_around_gaps(remains: &SalvagedLog, from: &StoreUrl, to: &StoreU
 
 /// Reports what a salvage would copy. `first_bad` is the first bad position that the engine has found, if any.
 pub(super) async fn survey(remains: &SalvagedLog, first_bad: Option<Position>) {
-    let sound = match progress::check_all(&*remains.log, |_| ()).await {
-        Ok(sound) => sound,
-        Err(Broken { sound, .. }) => *sound,
+    let intact = match progress::check_all(&*remains.log, |_| ()).await {
+        Ok(intact) => intact,
+        Err(Broken { intact, .. }) => *intact,
     };
-    let beyond = sound.position().next();
+    let beyond = intact.position().next();
     if let Some(first_bad) = first_bad.or((beyond <= remains.last_known).then_some(beyond)) {
         report::field("first bad", first_bad);
     }
-    report::field("salvageable", "with petstore log salvage:");
-    report_intact_part(&sound, remains).await;
+    let salvageable =
+        if intact.position() == Position::START { "nothing" } else { "with petstore log salvage:" };
+    report::field("salvageable", salvageable);
+    report_intact_part(&intact, remains).await;
 }
 
-async fn report_intact_part(sound: &Tally, remains: &SalvagedLog) {
-    report::tally(sound);
-    let missing = missing(sound, remains).await;
-    if missing.is_empty() {
+async fn report_intact_part(intact: &Tally, remains: &SalvagedLog) {
+    if intact.position() > Position::START {
+        report::tally(intact);
+    }
+    let missing = missing(intact, remains).await;
+    if missing.is_empty() && remains.last_known > Position::START {
         report::field("unreadable", "nothing");
-    } else {
+    }
+    if !missing.is_empty() {
         report::field("unreadable", report::ranges(&missing));
-        let left_out = between(&missing, sound.position().next(), remains.last_known);
+        let left_out = between(&missing, intact.position().next(), remains.last_known);
         if !left_out.is_empty() {
-            let what_to_do = "intact, but after a gap; --accept-gaps salvages them, in a new history";
+            let what_to_do = "intact, but after a gap; --accept-gaps salvages them too, with new positions and a new head hash";
             report::field("left out", format!("{}: {what_to_do}", report::ranges(&left_out)));
         }
     }
@@ -106,8 +111,8 @@ async fn report_intact_part(sound: &Tally, remains: &SalvagedLog) {
 }
 
 /// The positions that cannot be read or are not valid.
-async fn missing(sound: &Tally, remains: &SalvagedLog) -> Vec<(Position, Position)> {
-    let first_bad = sound.position().next();
+async fn missing(intact: &Tally, remains: &SalvagedLog) -> Vec<(Position, Position)> {
+    let first_bad = intact.position().next();
     let read = transfer::read_around_gaps::<LogError>(&*remains.log, remains.last_known, async |_| Ok(()));
     // After a record of a newer format, the rest counts as unreadable.
     let mut missing = read.await.unwrap_or_else(|_| vec![(first_bad, remains.last_known)]);

@@ -5,7 +5,7 @@ use crate::{config::SourceArgument, wire};
 
 pub(super) async fn run(source: &SourceArgument) -> anyhow::Result<()> {
     let log = wire::open_source(&source.store, &source.access.access()?).await?;
-    let tally = progress::check_all(&*log, |_| ()).await?;
+    let tally = progress::check_all(&*log, |_| ()).await.map_err(|broken| broken.error)?;
     let durability = log.durability();
     report::field("store", &source.store);
     report::field("engine", durability.engine);

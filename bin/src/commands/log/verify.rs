@@ -22,7 +22,7 @@ pub(super) async fn run(source: &SourceArgument, head: Option<Digest>) -> anyhow
                 report::tally(&tally);
                 return report_head(head, known);
             }
-            Err(Broken { error, sound }) => (error, Some(sound.position().next())),
+            Err(Broken { error, intact }) => (error, Some(intact.position().next())),
         },
         Err(error) => (error, None),
     };
