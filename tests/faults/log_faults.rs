@@ -142,6 +142,16 @@ async fn a_request_that_arrives_while_a_commit_is_overtaken_shares_the_next_try(
 }
 
 #[tokio::test(start_paused = true)]
+async fn a_commit_that_another_node_overtakes_leaves_this_node_ready() {
+    let log = Arc::<FaultyLog>::default();
+    let store = shared(&log).await;
+    let changes = store.health_changes();
+    log.fails_with(LogFault::Overtaken);
+    assert_eq!(create(&store).await, Ok(2));
+    assert!(!changes.has_changed().unwrap());
+}
+
+#[tokio::test(start_paused = true)]
 async fn an_unclear_append_is_resolved_when_a_newer_program_wrote_at_its_position() {
     let log = Arc::<FaultyLog>::default();
     let store = alone(&log).await;
