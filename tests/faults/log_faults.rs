@@ -193,6 +193,20 @@ async fn an_engine_that_rejects_every_commit_stops_writes_until_it_takes_one_aga
 }
 
 #[tokio::test(start_paused = true)]
+async fn writes_stay_stopped_while_probes_are_rejected() {
+    let log = FaultyLog::with(LogFault::RejectsEveryAppendAndProbe);
+    let store = shared(&log).await;
+    assert_eq!(create(&store).await, Err(WriteError::Unavailable(Fault::WriteFailed)));
+    for _ in 0..40 {
+        time::sleep(Duration::from_millis(250)).await;
+        assert_eq!(fault(&store), Some(Fault::WriteFailed));
+    }
+    log.fails_with(LogFault::None);
+    after_a_while().await;
+    assert_eq!((fault(&store), create(&store).await), (None, Ok(1)));
+}
+
+#[tokio::test(start_paused = true)]
 async fn nothing_is_written_to_a_log_that_was_found_damaged() {
     let log = Arc::<FaultyLog>::default();
     let store = shared(&log).await;
