@@ -74,12 +74,17 @@ async fn while_the_log_stays_unreachable_every_create_is_rejected_at_once() {
 async fn an_idle_node_notices_that_its_log_has_closed_and_that_it_is_open_again() {
     let log = Arc::<FaultyLog>::default();
     let store = alone(&log).await;
+    let mut changes = store.health_changes();
+    after_a_while().await;
+    assert!(!changes.has_changed().unwrap(), "nothing has happened");
     log.fails_with(LogFault::Disconnected);
     after_a_while().await;
     assert_eq!(fault(&store), Some(Fault::Unreachable), "without a write");
+    assert!(changes.has_changed().unwrap());
+    changes.mark_unchanged();
     log.fails_with(LogFault::None);
     after_a_while().await;
-    assert_eq!(fault(&store), None);
+    assert_eq!((fault(&store), changes.has_changed().unwrap()), (None, true));
 }
 
 #[tokio::test(start_paused = true)]

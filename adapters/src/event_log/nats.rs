@@ -154,7 +154,7 @@ impl NatsLog {
         let mut background = JoinSet::new();
         let announcements = listen(&connection, &address, &mut background).await?;
         if sync_settings.is_monitored() {
-            background.spawn(refresh_periodically(sync_settings.clone()));
+            background.spawn(sync_settings.clone().refresh_periodically());
         }
         Ok(Self {
             address,
@@ -430,13 +430,6 @@ async fn listen(
         }
     });
     Ok(announcements)
-}
-
-async fn refresh_periodically(sync_settings: Arc<SyncSettings>) {
-    loop {
-        time::sleep(durability::REFRESH_INTERVAL).await;
-        sync_settings.refresh().await;
-    }
 }
 
 #[cfg(test)]

@@ -25,7 +25,7 @@ use super::{
     opening::{self, LockedStore, OpenedEngine},
     panics,
     shared::SharedState,
-    space,
+    space::{self, Space},
 };
 
 /// The interval at which the high-water mark is synced after commits, files and free space are measured, an idle log
@@ -132,14 +132,14 @@ impl<E: Engine> LogThread<E> {
     /// Measures the files and the free space. This thread may block on the disk; readers of the statistics may not.
     fn measure(&mut self) {
         let layout = &self.store.layout;
-        let space = space::free_and_reserved(&layout.directory).ok();
+        let space = Space::of(&layout.directory).ok();
         let files = E::files(layout).unwrap_or_default();
         let bytes = files.iter().filter_map(|file| Some(file.metadata().ok()?.len())).sum();
         *self.shared.storage_stats.write() = StorageStats {
             sync_micros: None,
             log_bytes: Some(bytes),
-            disk_free: space.map(|(free, _)| free),
-            disk_reserved: space.map(|(_, reserved)| reserved),
+            disk_free: space.map(|space| space.free),
+            disk_reserved: space.map(|space| space.floor),
         };
         self.measured = Instant::now();
     }

@@ -30,13 +30,13 @@ const RESUME_MARGIN: u64 = MIB / 2;
 
 /// Free space, and the reserve.
 #[derive(Debug, Clone, Copy)]
-struct Space {
-    free: u64,
-    floor: u64,
+pub(super) struct Space {
+    pub(super) free: u64,
+    pub(super) floor: u64,
 }
 
 impl Space {
-    fn of(path: &Path) -> io::Result<Self> {
+    pub(super) fn of(path: &Path) -> io::Result<Self> {
         let disk = statvfs(path)?;
         let floor = (disk.f_blocks * disk.f_frsize / FLOOR_SHARE).clamp(FLOOR_MIN, FLOOR_MAX);
         Ok(Self { free: disk.f_bavail * disk.f_frsize, floor })
@@ -45,12 +45,6 @@ impl Space {
     fn ballast(self) -> u64 {
         self.floor / BALLAST_SHARE
     }
-}
-
-/// Returns the free space and the reserve.
-pub(super) fn free_and_reserved(store: &Path) -> io::Result<(u64, u64)> {
-    let Space { free, floor } = Space::of(store)?;
-    Ok((free, floor))
 }
 
 /// Rejects a record that does not fit, before anything is written.

@@ -2,12 +2,16 @@
 //! endpoints of the servers show whether they sync before they acknowledge. Where no endpoint responds, the statement of
 //! the operator counts (`sync=always` in the store URL); without either, the durability is reported as unknown.
 
-use std::{collections::BTreeMap, time::Duration};
+use std::{collections::BTreeMap, sync::Arc, time::Duration};
 
 use application::ports::{Durability, DurabilityLevel, Fault, LogError};
 use async_nats::jetstream::stream::Info;
 use parking_lot::Mutex;
-use tokio::{sync::Mutex as AsyncMutex, task::JoinSet, time::Instant};
+use tokio::{
+    sync::Mutex as AsyncMutex,
+    task::JoinSet,
+    time::{self, Instant},
+};
 
 use super::{
     address::Address,
@@ -17,7 +21,7 @@ use super::{
 use crate::log_once::{Change, LogOnce};
 
 /// How often the monitoring endpoints are polled: a restarted server may have other settings.
-pub(super) const REFRESH_INTERVAL: Duration = Duration::from_secs(1);
+const REFRESH_INTERVAL: Duration = Duration::from_secs(1);
 /// An older report no longer counts.
 const REPORT_AGE_MAX: Duration = Duration::from_secs(10);
 
@@ -72,11 +76,12 @@ impl SyncSettings {
         }
     }
 
-    /// Polls the servers. The last report of a server that does not respond counts until it is too old.
-    pub(super) async fn refresh(&self) {
-        let mut logged_errors = self.logged_errors.lock().await;
-        let reports = self.ask(&mut logged_errors).await;
-        self.reports.lock().extend(reports);
+    /// Polls the servers, for as long as it is polled itself.
+    pub(super) async fn refresh_periodically(self: Arc<Self>) {
+        loop {
+            time::sleep(REFRESH_INTERVAL).await;
+            self.refresh().await;
+        }
     }
 
     /// Polls the servers if the connection or the servers of the stream have changed: one of them may have restarted.
@@ -89,11 +94,11 @@ impl SyncSettings {
         *self.last_poll.lock() = current;
     }
 
-    /// Polls all servers concurrently.
-    async fn ask(&self, logged: &mut BTreeMap<String, LogOnce>) -> BTreeMap<String, ServerReport> {
+    /// Polls all servers concurrently. The last report of a server that does not respond counts until it is too old.
+    async fn refresh(&self) {
+        let mut logged = self.logged_errors.lock().await;
         let asked = Instant::now();
         let mut polling: JoinSet<_> = self.monitors.iter().cloned().map(monitoring::ask).collect();
-        let mut reports = BTreeMap::new();
         while let Some(Ok((monitor, report))) = polling.join_next().await {
             match logged.entry(monitor.clone()).or_default().attempt(report.as_ref().err()) {
                 Change::None => {}
@@ -113,10 +118,9 @@ impl SyncSettings {
                 }
             }
             if let Ok((server, setting)) = report {
-                reports.insert(server, ServerReport { setting, asked });
+                self.reports.lock().insert(server, ServerReport { setting, asked });
             }
         }
-        reports
     }
 
     /// Whether the store URL names monitoring endpoints.

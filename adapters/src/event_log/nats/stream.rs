@@ -4,7 +4,7 @@ use std::time::Duration;
 
 use application::ports::{Fault, LogError, Position};
 use async_nats::jetstream::{
-    self, ErrorCode,
+    ErrorCode,
     stream::{
         Config, DiscardPolicy, Info, PeerInfo, PersistenceMode, Republish, RetentionPolicy, StorageType,
     },
@@ -138,7 +138,8 @@ async fn create(connection: &NatsConnection, address: &Address) -> Result<(), Lo
     if let Err(ApiFailure::Rejected(error)) = &made
         && address.replicas.is_none()
         && servers < REPLICAS
-        && too_few_servers(error)
+        && [ErrorCode::STREAM_REPLICAS_NOT_SUPPORTED, ErrorCode::CLUSTER_NO_PEERS]
+            .contains(&error.error_code())
     {
         made = create(1).await;
     }
@@ -148,10 +149,6 @@ async fn create(connection: &NatsConnection, address: &Address) -> Result<(), Lo
         Err(ApiFailure::Rejected(error)) if error.error_code() == ErrorCode::STREAM_NAME_EXIST => Ok(()),
         Err(failure) => Err(api_error("create", address, failure)),
     }
-}
-
-fn too_few_servers(error: &jetstream::Error) -> bool {
-    [ErrorCode::STREAM_REPLICAS_NOT_SUPPORTED, ErrorCode::CLUSTER_NO_PEERS].contains(&error.error_code())
 }
 
 /// The settings of a new stream: it keeps all messages in order on disk, and nothing can be deleted.
