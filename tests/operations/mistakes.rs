@@ -429,7 +429,9 @@ fn a_salvage_that_saves_nothing_fails() {
     let finished = petstore(["log", "salvage", "--from", &store, "--to", &to]);
     check_rejected(
         &finished,
-        &format!("petstore: nothing was salvaged: no commit at the start of {store} can be read\n"),
+        &format!(
+            "petstore: nothing was salvaged: no commit at the start of {store} can be read; check the path\n"
+        ),
     );
     assert!(finished.stdout.contains("unreadable  1 to 2\n"), "{}", finished.stdout);
 }
