@@ -12,5 +12,5 @@ mod private_files;
 pub mod read_model;
 mod root_certificates;
 pub mod service_client;
-pub mod state_record;
+pub mod state_file;
 pub mod system;

@@ -10,7 +10,7 @@ use thiserror::Error;
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Hash)]
 pub struct Digest(pub [u8; 32]);
 
-/// A text that is not a digest.
+/// A string that is not a digest.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Error)]
 #[error("must be {} hex digits", 2 * size_of::<Digest>())]
 pub struct InvalidDigest;

@@ -39,8 +39,8 @@ pub(crate) fn check_complete(last: &Commit) -> Result<(), LogError> {
 }
 
 impl History {
-    /// The history that ends with this commit, whose record has this hash. The commit identifies all earlier ones by
-    /// their hash.
+    /// The history that ends with this commit, whose record has this hash. The earlier commits are
+    /// not needed: the commit contains the hash of the record before it, which identifies all of them.
     pub(crate) fn after(commit: &Commit, record_hash: Digest) -> Result<Self, LogError> {
         let before = Position(commit.position.0.saturating_sub(1));
         let version = Version { position: before, commit: None };

@@ -14,7 +14,7 @@ use crate::commit::KeyId;
 #[derive(Debug, Clone, PartialEq, Eq, Hash)]
 pub struct RequestKey(Arc<str>);
 
-/// A text that is not an idempotency key.
+/// A string that is not an idempotency key.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Error)]
 #[error("must be 1 to {max} visible ASCII characters", max = RequestKey::MAX_CHARS)]
 pub struct InvalidRequestKey;

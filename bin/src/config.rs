@@ -17,7 +17,7 @@ use std::{
 use adapters::http::{AccessLog, ContactUrl, Origin, ServerUrl, Site};
 use application::ports::DurabilityLevel;
 use clap::{
-    Args, CommandFactory as _, Parser, Subcommand, ValueEnum,
+    Args, Parser, Subcommand, ValueEnum,
     error::{ContextKind, ContextValue, ErrorKind},
 };
 
@@ -49,8 +49,8 @@ impl Cli {
                 error.insert(ContextKind::InvalidArg, ContextValue::String(variable));
             }
             if let Some((flag, value)) = negative_value(&error, env::args()) {
-                let message = format!("invalid value '{value}' for '{flag}': it must not be negative");
-                Self::command().error(ErrorKind::InvalidValue, message).exit();
+                let message = format!("invalid value '{value}' for '{flag}': it must not be negative\n");
+                clap::Error::raw(ErrorKind::InvalidValue, message).exit();
             }
             // Names of this flag in other servers.
             let unknown = error.get(ContextKind::InvalidArg).map(ToString::to_string);
@@ -339,9 +339,11 @@ pub(crate) fn positive(text: &str) -> Result<u32, String> {
 }
 
 fn address(text: &str) -> Result<SocketAddr, String> {
-    let is_port = |port: &str| port.parse::<u16>().is_ok();
-    if !text.rsplit_once(':').is_some_and(|(host, port)| !host.is_empty() && is_port(port)) {
-        return Err("expected HOST:PORT, for example 127.0.0.1:8080".into());
+    match text.rsplit_once(':') {
+        Some((host, port)) if !host.is_empty() && !port.is_empty() => {
+            port.parse::<u16>().map_err(|_| "the port must be a number from 0 to 65535")?;
+        }
+        Some(_) | None => return Err("expected HOST:PORT, for example 127.0.0.1:8080".into()),
     }
     let mut addresses =
         text.to_socket_addrs().map_err(|error| format!("the host name cannot be resolved: {error}"))?;

@@ -1,5 +1,5 @@
-//! Prints to standard output and standard error. Unlike `println!`, it does not panic on a closed pipe. Any other write
-//! error is remembered, and the command fails with it at the end.
+//! Prints to standard output and standard error. Unlike `println!`, it does not panic on a closed pipe. Any other error
+//! from standard output is remembered, and the command fails with it at the end; errors from standard error are ignored.
 
 use std::{
     fmt::Display,

@@ -15,7 +15,7 @@ use adapters::{
     event_log::{SalvagedLog, remote::RemoteLog},
     log_once::{Change, LogOnce},
     read_model::MemoryReadModel,
-    state_record::StateRecord,
+    state_file::StateFile,
     system::SystemClock,
 };
 use application::{
@@ -90,7 +90,7 @@ pub(crate) struct StoreOptions {
     pub(crate) required: DurabilityLevel,
     /// The directory of the state file, or `None` to run without one.
     pub(crate) state: Option<PathBuf>,
-    /// Whether to adopt a log without the recorded commit.
+    /// Whether to accept a log without the recorded commit.
     pub(crate) accept_new_log: bool,
     pub(crate) pets_max: Option<usize>,
 }
@@ -135,7 +135,7 @@ async fn try_to_open_store(
     let durability = log.durability();
     if durability.level < required {
         let detail = format!(
-            "--require-durability asks for more than the store {url} promises: {}",
+            "the store {url} promises less than --require-durability asks for ({})",
             durability.promise
         );
         return Err(LogError::new(Fault::CannotOpen, detail));
@@ -165,8 +165,8 @@ pub(crate) const DAMAGE_ADVICE: &str =
 fn advise(error: LogError) -> LogError {
     let advice = match error.fault {
         Fault::AnotherLog => {
-            "restore the log, or start once with --accept-new-log to accept it as it is (ids after its end are assigned \
-             again)"
+            "restore the log, or start once with --accept-new-log to accept the log as it is (ids after its end are \
+             assigned again)"
         }
         Fault::Damaged => DAMAGE_ADVICE,
         _ => return error,
@@ -177,13 +177,13 @@ fn advise(error: LogError) -> LogError {
 /// Updates the state file, if there is one.
 #[derive(Clone)]
 pub(crate) struct LogRecorder {
-    record: Option<Arc<StateRecord>>,
+    record: Option<Arc<StateFile>>,
     last: Arc<Mutex<LastUpdate>>,
 }
 
 #[derive(Default)]
 struct LastUpdate {
-    /// The recorded log. It is not recorded again, because the operator may have adopted another log in the meantime.
+    /// The recorded log. It is not recorded again, because the operator may have accepted another log in the meantime.
     recorded: Option<LogIdentity>,
     failure: LogOnce,
 }
@@ -204,7 +204,7 @@ impl LogRecorder {
             let detail = format!("--state {} is a file: name a directory", directory.display());
             return Err(LogError::new(Fault::CannotOpen, detail));
         }
-        let record = StateRecord::of(name, directory);
+        let record = StateFile::of(name, directory);
         record.prepare().map_err(|error| {
             let detail = format!(
                 "the state file cannot be written to {} ({error}): name another directory with --state, or \
@@ -262,7 +262,7 @@ impl LogRecorder {
     async fn update(
         &self,
         identity: Option<LogIdentity>,
-        update: impl FnOnce(&StateRecord) -> io::Result<()> + Send + 'static,
+        update: impl FnOnce(&StateFile) -> io::Result<()> + Send + 'static,
     ) {
         let Some(record) = self.record.clone() else { return };
         let updated = tokio::task::spawn_blocking(move || update(&record)).await;

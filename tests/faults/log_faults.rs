@@ -142,6 +142,16 @@ async fn a_request_that_arrives_while_a_commit_is_overtaken_shares_the_next_try(
 }
 
 #[tokio::test(start_paused = true)]
+async fn a_commit_that_another_node_overtakes_leaves_this_node_ready() {
+    let log = Arc::<FaultyLog>::default();
+    let store = shared(&log).await;
+    let changes = store.health_changes();
+    log.fails_with(LogFault::Overtaken);
+    assert_eq!(create(&store).await, Ok(2));
+    assert!(!changes.has_changed().unwrap());
+}
+
+#[tokio::test(start_paused = true)]
 async fn an_unclear_append_is_resolved_when_a_newer_program_wrote_at_its_position() {
     let log = Arc::<FaultyLog>::default();
     let store = alone(&log).await;
@@ -180,6 +190,20 @@ async fn an_engine_that_rejects_every_commit_stops_writes_until_it_takes_one_aga
     after_a_while().await;
     assert_eq!(fault(&store), None, "without another write");
     assert_eq!(create(&store).await, Ok(2));
+}
+
+#[tokio::test(start_paused = true)]
+async fn writes_stay_stopped_while_probes_are_rejected() {
+    let log = FaultyLog::with(LogFault::RejectsEveryAppendAndProbe);
+    let store = shared(&log).await;
+    assert_eq!(create(&store).await, Err(WriteError::Unavailable(Fault::WriteFailed)));
+    for _ in 0..40 {
+        time::sleep(Duration::from_millis(250)).await;
+        assert_eq!(fault(&store), Some(Fault::WriteFailed));
+    }
+    log.fails_with(LogFault::None);
+    after_a_while().await;
+    assert_eq!((fault(&store), create(&store).await), (None, Ok(1)));
 }
 
 #[tokio::test(start_paused = true)]

@@ -65,7 +65,7 @@ impl Service {
     }
 
     fn admin(&self) -> SocketAddr {
-        self.address_after("probes and metrics on")
+        self.address_after("probes, metrics and the log on")
     }
 
     fn connect(&self) -> TcpStream {

@@ -25,6 +25,7 @@ async fn every_unclear_append_ends_with_exactly_one_pet() {
         (LogFault::LosesTheResponse, 1, 1),
         (LogFault::LosesTheAppend, 1, 1),
         (LogFault::LandsLate, 1, 1),
+        (LogFault::LandsLateWhileDisconnected, 1, 1),
         (LogFault::OvertakenUnseen, 2, 2),
         (LogFault::Overtaken, 2, 2),
     ] {

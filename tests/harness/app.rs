@@ -225,8 +225,12 @@ impl App {
     pub fn admin(&self) -> SocketAddr {
         eventually("the service says where its probes and metrics are", || {
             let (stdout, _) = self.printed();
-            let (address, _) =
-                stdout.split_once("probes and metrics on ")?.1.split_once("://")?.1.split_once('\n')?;
+            let (address, _) = stdout
+                .split_once("probes, metrics and the log on ")?
+                .1
+                .split_once("://")?
+                .1
+                .split_once('\n')?;
             Some(address.parse().expect("an address"))
         })
     }

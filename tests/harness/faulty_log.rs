@@ -3,7 +3,7 @@
 use std::{
     sync::{
         Arc, Mutex, PoisonError,
-        atomic::{AtomicBool, AtomicUsize, Ordering},
+        atomic::{AtomicUsize, Ordering},
     },
     time::Duration,
 };
@@ -32,6 +32,8 @@ pub enum LogFault {
     LosesTheAppend,
     /// The append is stored, and can be seen only after it was sent again.
     LandsLate,
+    /// The append is stored, and can be seen only after it was sent again, which fails without a connection.
+    LandsLateWhileDisconnected,
     /// Another node stores a commit first, and the response to ours is lost.
     OvertakenUnseen,
     /// Another node stores a commit first.
@@ -54,6 +56,8 @@ pub enum LogFault {
     LosesEveryAppend,
     /// Every append is rejected, and everything else works.
     RejectsEveryAppend,
+    /// Every append is rejected, and so is every probe.
+    RejectsEveryAppendAndProbe,
     /// The head is said to be damaged; everything else works.
     SaysItIsDamaged,
     /// Every append takes a minute.
@@ -71,8 +75,8 @@ pub struct FaultyLog {
     fault: Mutex<LogFault>,
     /// How often the head still cannot be read.
     closed_for: AtomicUsize,
-    /// Whether the last commit cannot be seen yet.
-    hidden: AtomicBool,
+    /// The outcome of the next append, until which the last commit cannot be seen.
+    hidden_until: Mutex<Option<AppendError>>,
 }
 
 impl FaultyLog {
@@ -132,6 +136,7 @@ impl FaultyLog {
             | LogFault::Disconnected
             | LogFault::LosesEveryAppend
             | LogFault::RejectsEveryAppend
+            | LogFault::RejectsEveryAppendAndProbe
             | LogFault::SaysItIsDamaged
             | LogFault::Slow
             | LogFault::AppendsPanic
@@ -139,6 +144,7 @@ impl FaultyLog {
             LogFault::LosesTheResponse
             | LogFault::LosesTheAppend
             | LogFault::LandsLate
+            | LogFault::LandsLateWhileDisconnected
             | LogFault::OvertakenUnseen
             | LogFault::Overtaken
             | LogFault::OvertakenSlowly
@@ -157,6 +163,7 @@ impl FaultyLog {
             | LogFault::LosesTheResponse
             | LogFault::LosesTheAppend
             | LogFault::LandsLate
+            | LogFault::LandsLateWhileDisconnected
             | LogFault::OvertakenUnseen
             | LogFault::Overtaken
             | LogFault::OvertakenSlowly
@@ -166,6 +173,7 @@ impl FaultyLog {
             | LogFault::ClosesAfterStoring
             | LogFault::LosesEveryAppend
             | LogFault::RejectsEveryAppend
+            | LogFault::RejectsEveryAppendAndProbe
             | LogFault::SaysItIsDamaged
             | LogFault::Slow
             | LogFault::AppendsPanic
@@ -182,7 +190,7 @@ impl FaultyLog {
 #[async_trait]
 impl LogSource for FaultyLog {
     async fn read(&self, after: Position, bound: ReadBound) -> Result<Vec<StoredRecord>, LogError> {
-        if self.hidden.load(Ordering::SeqCst) {
+        if self.hidden_until.lock().unwrap_or_else(PoisonError::into_inner).is_some() {
             return Ok(vec![]);
         }
         self.reach()?.read(after, bound).await
@@ -218,10 +226,12 @@ impl EventLog for FaultyLog {
             contract::head_hash(&*log, log.head().await.expect("memory has no faults")).await,
             expected.position.0 + 1,
         );
-        if self.hidden.swap(false, Ordering::SeqCst) {
-            return Err(AppendError::Conflict);
+        let hidden_until = self.hidden_until.lock().unwrap_or_else(PoisonError::into_inner).take();
+        if let Some(error) = hidden_until {
+            return Err(error);
         }
-        match self.fault_of_append() {
+        let fault = self.fault_of_append();
+        match fault {
             LogFault::None | LogFault::WaitsPanic | LogFault::SaysItIsDamaged => {
                 log.append(expected, record).await
             }
@@ -232,10 +242,12 @@ impl EventLog for FaultyLog {
             LogFault::LosesTheAppend | LogFault::LosesEveryAppend | LogFault::Away => {
                 Err(AppendError::Unclear(lost()))
             }
-            LogFault::LandsLate => {
+            LogFault::LandsLate | LogFault::LandsLateWhileDisconnected => {
                 log.append(expected, record).await?;
                 self.closed_for.store(1, Ordering::SeqCst);
-                self.hidden.store(true, Ordering::SeqCst);
+                let connected = fault == LogFault::LandsLate;
+                let next = if connected { AppendError::Conflict } else { AppendError::NotStored(lost()) };
+                *self.hidden_until.lock().unwrap_or_else(PoisonError::into_inner) = Some(next);
                 Err(AppendError::Unclear(lost()))
             }
             LogFault::OvertakenUnseen => {
@@ -258,8 +270,8 @@ impl EventLog for FaultyLog {
             LogFault::RejectsTheRecord => {
                 Err(AppendError::NotStored(LogError::new(Fault::TooLarge, "too large")))
             }
-            LogFault::RejectsEveryAppend => {
-                Err(AppendError::NotStored(LogError::new(Fault::WriteFailed, "permission denied")))
+            LogFault::RejectsEveryAppend | LogFault::RejectsEveryAppendAndProbe => {
+                Err(AppendError::NotStored(rejected()))
             }
             LogFault::ClosesBeforeStoring => Err(self.close()),
             LogFault::ClosesAfterStoring => {
@@ -274,6 +286,17 @@ impl EventLog for FaultyLog {
             LogFault::AppendsPanic => panic!("the log has a bug"),
         }
     }
+
+    async fn check_writable(&self) -> Result<(), LogError> {
+        match self.fault() {
+            LogFault::RejectsEveryAppendAndProbe => Err(rejected()),
+            _ => self.head().await.map(drop),
+        }
+    }
+}
+
+fn rejected() -> LogError {
+    LogError::new(Fault::WriteFailed, "permission denied")
 }
 
 fn lost() -> LogError {

@@ -289,6 +289,6 @@ fn importing_an_incomplete_export_leaves_no_store_behind() {
     let store = format!("sled:{}", target.display());
     let rejected = petstore(["log", "import", cut.to_str().unwrap(), "--store", &store]);
     assert_eq!(rejected.code, Some(1), "{rejected:?}");
-    assert!(rejected.stderr.contains("cannot be imported: line 4 is missing"), "{}", rejected.stderr);
+    assert!(rejected.stderr.contains("cut.jsonl: line 4 is missing"), "{}", rejected.stderr);
     assert!(!target.exists(), "nothing that looks whole and is not");
 }

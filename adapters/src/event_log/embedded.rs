@@ -135,7 +135,8 @@ impl<E: Engine> EmbeddedLog<E> {
     pub fn open_existing(path: impl AsRef<Path>) -> Result<Self, LogError> {
         let layout = E::layout(path.as_ref());
         if HighWaterMark::read(&layout.mark)?.is_none() && !E::exists(&layout)? {
-            let detail = format!("no store at {}, where this node has applied a log", layout.path.display());
+            let detail =
+                format!("no store at {}, although this node has applied a log there", layout.path.display());
             return Err(LogError::new(Fault::AnotherLog, detail));
         }
         Self::open(path)

@@ -35,7 +35,7 @@ pub struct InvalidContactUrl;
 
 /// An invalid server URL.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Error)]
-#[error("expected http(s)://HOST[:PORT][/PATH]/v1: the URL must end in /v1")]
+#[error("expected an http:// or https:// URL that ends in /v1, for example https://api.example.com/v1")]
 pub struct InvalidServerUrl;
 
 impl ServerUrl {

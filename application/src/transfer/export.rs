@@ -120,7 +120,10 @@ async fn read(
             }
             let record = StoredRecord { position, id: None, bytes: Bytes::copy_from_slice(bytes) };
             let commit = checked.check_next(&record);
-            let commit = commit.map_err(|error| wrong(format!("cannot be used: {error}; export again")))?;
+            let commit = commit.map_err(|error| match position.0 {
+                1 => wrong("is not the first commit of an export; check the path, or export again".into()),
+                _ => wrong(format!("cannot be used: {error}; export again")),
+            })?;
             visit(&record, &commit).await?;
             checked.tally.add_commit(record, &commit);
         }

@@ -143,7 +143,7 @@ async fn serve(arguments: ServeArguments, output: &Output) -> anyhow::Result<()>
     let mut admin = None;
     if let Some(address) = arguments.ops_listen {
         let (listener, address) = listen(address, "--ops-listen").await?;
-        output.stdout.print_line(format_args!("probes and metrics on {scheme}://{address}"));
+        output.stdout.print_line(format_args!("probes, metrics and the log on {scheme}://{address}"));
         let settings = Settings { connections_max: shares.admin, connections_per_address: None, ..settings };
         let listener = Listener { tcp: listener, tls: tls.clone() };
         let serve = |stopped| http::serve_admin(listener, service.clone(), settings, stopped);

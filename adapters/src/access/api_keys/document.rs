@@ -63,12 +63,13 @@ struct StoredKey {
     revoked: Option<Datetime>,
 }
 
-pub(super) fn parse(text: &[u8]) -> Result<Vec<KeyRecord>, ParseError> {
+pub(super) fn parse(content: &[u8]) -> Result<Vec<KeyRecord>, ParseError> {
+    let text = str::from_utf8(content).map_err(|_| ParseError::Invalid("it is not UTF-8 text".into()))?;
     let version = version(text)?;
     if !(1..=KEY_FILE_VERSION).contains(&version) {
         return Err(ParseError::UnsupportedVersion(version));
     }
-    let file: File = toml::from_slice(text).map_err(|error| one_line(text, &error))?;
+    let file: File = toml::from_str(text).map_err(|error| one_line(text, &error))?;
     let mut ids = HashSet::with_capacity(file.key.len());
     file.key
         .into_iter()
@@ -157,19 +158,22 @@ pub(super) fn time_from_toml(time: &Datetime) -> Result<DateTime<Utc>, String> {
 }
 
 /// The version of the file, independent of its other fields.
-fn version(text: &[u8]) -> Result<u64, ParseError> {
+fn version(text: &str) -> Result<u64, ParseError> {
     #[derive(Deserialize)]
     struct Versioned {
         version: u64,
     }
-    toml::from_slice(text).map(|Versioned { version }| version).map_err(|error| one_line(text, &error))
+    toml::from_str(text).map(|Versioned { version }| version).map_err(|error| one_line(text, &error))
 }
 
-/// The parser's error in one line.
-fn one_line(text: &[u8], error: &toml::de::Error) -> ParseError {
+/// The parser's error in one line, without words that have another meaning here.
+fn one_line(text: &str, error: &toml::de::Error) -> ParseError {
     let place = error.span().and_then(|span| text.get(..span.start));
-    let line = place.map(|before| before.split(|byte| *byte == b'\n').count());
+    let line = place.map(|before| before.split('\n').count());
     let message = error.message().replace('\n', ", ");
+    let message = message
+        .replace("unknown variant", "unknown value")
+        .replace("key with no value", "name without a value");
     ParseError::Invalid(line.map_or_else(|| message.clone(), |line| format!("line {line}: {message}")))
 }
 

@@ -108,8 +108,8 @@ impl HighWaterMark {
         Ok(())
     }
 
-    /// Writes and syncs the mark in both slots, so that it survives the loss of either. Called at a clean stop and
-    /// after a failed sync, when the cache and the disk may differ.
+    /// Writes and syncs the mark in both slots, so that it survives the loss of either. Called at a clean stop,
+    /// and when the log is reopened after an error, because the cache and the disk may differ.
     pub(super) fn settle(&mut self) -> io::Result<()> {
         for _ in 0..SLOTS {
             self.raise(self.mark)?;

@@ -101,7 +101,7 @@ impl Layout {
         let Ok(lock) = open_to_read(&self.lock) else { return Ok(None) };
         match lock.try_lock_shared() {
             Err(TryLockError::WouldBlock) => Err(self.rejected(
-                "is in use by another process; if that is a running service, read the log through its admin listener",
+                "is in use by another process; if that is a running service, pass https://HOST:PORT of its --ops-listen instead",
             )),
             // A file system without locks must not prevent reading.
             Ok(()) | Err(TryLockError::Error(_)) => Ok(Some(lock)),

@@ -11,7 +11,8 @@ pub type Visit<'a> = dyn FnMut(StoredRecord) -> ControlFlow<()> + 'a;
 
 /// A source of records.
 pub trait Records: Send + Sync + 'static {
-    /// Passes the records after `after` up to `last`, which exists, to `visit`, oldest first, until it breaks.
+    /// Passes records to `visit`, oldest first, until `visit` breaks: those after `after`, up to and including `last`. The
+    /// record at `last` exists.
     fn visit(&self, after: Position, last: Position, visit: &mut Visit<'_>) -> Result<(), LogError>;
 }
 

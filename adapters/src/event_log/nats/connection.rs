@@ -88,7 +88,7 @@ impl RequestFailure {
 pub(super) enum ApiFailure {
     /// The server replied with an error.
     Rejected(jetstream::Error),
-    /// No reply arrived.
+    /// No reply arrived, or it cannot be parsed.
     NoResponse(LogError),
 }
 
@@ -323,7 +323,7 @@ fn round_robin(mode: TlsMode) -> impl Fn(Vec<Server>, ServerInfo) -> Ready<Optio
         if mode == TlsMode::ServerDecides {
             servers.retain(|server| is_loopback(server.addr.host()));
         }
-        // Sorted, because the client reorders its list between short_connections.
+        // Sorted, because the client reorders its list between attempts.
         servers.sort_by_key(|server| (server.addr.host().to_owned(), server.addr.port()));
         let next = calls.fetch_add(1, Ordering::Relaxed).checked_sub(1);
         let server = next.and_then(|next| servers.get(next % servers.len()));

@@ -81,11 +81,11 @@ pub(super) async fn leader_info(connection: &NatsConnection, address: &Address) 
     if info.cluster.as_ref().is_some_and(|cluster| cluster.leader.as_ref().is_none_or(String::is_empty)) {
         return Err(unreachable_error(format!("stream {} has no leader at the moment", address.stream)));
     }
-    let replicas = info.cluster.as_ref().map_or(0, |cluster| cluster.replicas.len());
+    let followers = info.cluster.as_ref().map_or(0, |cluster| cluster.replicas.len());
     let heard = in_contact(&info).count();
-    if 2 * (heard + 1) <= replicas + 1 {
+    if 2 * (heard + 1) <= followers + 1 {
         return Err(unreachable_error(format!(
-            "the leader of stream {} can reach only {heard} of its {replicas} replicas: no majority",
+            "the leader of stream {} can reach only {heard} of the {followers} other servers: no majority",
             address.stream
         )));
     }

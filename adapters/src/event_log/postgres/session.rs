@@ -32,7 +32,7 @@ const READ_LIMIT: Duration = Duration::from_secs(14);
 
 /// The primary key assigns positions; the values of a sequence would become visible out of order. The condition
 /// prevents gaps, so a reader that sees a row sees all rows before it. It also compares the id of the previous commit,
-/// so that no commit is stored on a different history than the one it was decided on.
+/// so that no commit is stored on a different history than the one it was based on.
 const APPEND: &str = "\
     WITH stored AS (\
         INSERT INTO petstore_commits (position, id, bytes) \

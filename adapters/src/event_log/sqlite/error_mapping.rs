@@ -17,7 +17,7 @@ fn meaning(error: &Error) -> (Fault, &'static str) {
         Some(ErrorCode::DiskFull) => (Fault::Full, "the disk is full; free some space"),
         // Without a code, the query succeeded but a value has the wrong type.
         Some(ErrorCode::NotADatabase | ErrorCode::DatabaseCorrupt) | None => {
-            let what_to_do = "the file is damaged, or not a petstore log; check the path (if nothing can be salvaged, try \
+            let what_to_do = "the file is damaged, or not a petstore log; check the path (as a last resort, try \
                               .recover of the sqlite3 shell on a copy)";
             (Fault::Damaged, what_to_do)
         }

@@ -19,7 +19,7 @@ pub(crate) fn request_key(headers: &HeaderMap) -> Result<Option<RequestKey>, Str
     headers.get_all(IDEMPOTENCY_KEY).iter().for_each(|value| field.give(value));
     field.read("Idempotency-Key", |value| {
         let key = value.to_str().ok().and_then(unquoted).unwrap_or_default();
-        RequestKey::new(&*key).map_err(|rule| rule.to_string())
+        RequestKey::new(&*key).map_err(|rule| format!("{rule}, in matching quotes or none"))
     })
 }
 

@@ -25,7 +25,7 @@ pub(crate) struct Network(IpAddr);
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct TrustedProxy(IpNet);
 
-/// A text that is neither an address nor a range.
+/// A string that is neither an address nor a range.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Error)]
 #[error("expected an IP address or range, such as 10.0.0.0/8")]
 pub struct InvalidTrustedProxy;

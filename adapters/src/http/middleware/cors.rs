@@ -59,7 +59,7 @@ pub type Origins = Arc<[Origin]>;
 
 /// A string that is neither `*` nor an origin as browsers write it.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Error)]
-#[error("expected http(s)://HOST[:PORT] in lower case, without a path, a user or the default port, or *")]
+#[error("expected * or http(s)://HOST[:PORT] in lower case, without a path, a user or the default port")]
 pub struct InvalidOrigin;
 
 /// The value of `Access-Control-Allow-Origin` for a request, if its page is an allowed one.
@@ -72,7 +72,7 @@ pub(crate) fn allowed_origin(origins: &[Origin], headers: &HeaderMap) -> Option<
     Some(allowed.0.clone())
 }
 
-/// Adds the CORS headers to a response. `Vary` tells caches that they depend on the page.
+/// Adds the CORS headers to a response. `Vary` tells caches that these headers depend on the page.
 pub(crate) fn announce(origins: &[Origin], allowed: Option<&HeaderValue>, headers: &mut HeaderMap) {
     if origins.is_empty() {
         return;

@@ -12,7 +12,7 @@ use parking_lot::Mutex;
 use super::client_address::Network;
 use crate::access::{RateLimit, quota};
 
-/// The maximum number of clients that are counted separately. All others share one count.
+/// The maximum number of clients in the table. While it is full, all clients share one count.
 const CLIENTS_MAX: usize = 10_000;
 
 /// The shortest interval between two removals of expired counts, which happen only when the table is full.

@@ -27,7 +27,7 @@ pub(super) async fn run(file: &Path, url: &StoreUrl) -> anyhow::Result<()> {
         // Check the whole file first: a partial import would look complete.
         let complete = transfer::check_export(BufReader::new(&opened))
             .await
-            .map_err(|broken| anyhow!("{name} cannot be imported: {broken}"))?;
+            .map_err(|broken| anyhow!("cannot import {name}: {broken}"))?;
         (progress, largest) = (ProgressDisplay::up_to(complete.position()), complete.largest);
         opened.rewind()?;
     }
@@ -58,7 +58,7 @@ async fn import(
             ExportError::Target(_) => anyhow!("{broken}"),
             ExportError::File(error) => anyhow!("cannot read {name}: {error}; {outcome}"),
             ExportError::Log(_) | ExportError::NotAnExport { .. } => {
-                anyhow!("{name} cannot be imported: {broken}; {outcome}")
+                anyhow!("cannot import {name}: {broken}; {outcome}")
             }
         }
     })?;

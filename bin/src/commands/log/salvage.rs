@@ -41,13 +41,15 @@ pub(super) async fn run(from: &StoreUrl, to: &StoreUrl, accept_gaps: bool) -> an
         Err(Broken { intact, error: CopyError::Source(reason) }) => (*intact, Some(reason)),
         Err(Broken { error, .. }) => return Err(super::with_advice(error)),
     };
-    report::field("salvaged", format!("{from} into {to}"));
+    if intact.position() > Position::START {
+        report::field("salvaged", format!("{from} into {to}"));
+    }
     report_intact_part(&intact, &remains).await;
     if let Some(reason) = reason {
         report::field("reason", reason);
     }
     if intact.position() == Position::START {
-        bail!("nothing was salvaged: no commit at the start of {from} can be read");
+        bail!("nothing was salvaged: no commit at the start of {from} can be read; check the path");
     }
     Ok(())
 }
@@ -102,11 +104,11 @@ async fn report_intact_part(intact: &Tally, remains: &SalvagedLog) {
         }
     }
     if !remains.end_is_known {
-        let last = remains.last_known;
-        report::field(
-            "unknown",
-            format!("whether there were commits after {last}, because the high-water mark is lost"),
-        );
+        let unknown = match remains.last_known {
+            Position::START => "how many commits there were".to_owned(),
+            last => format!("whether there were commits after position {last}"),
+        };
+        report::field("unknown", format!("{unknown}, because the high-water mark is lost"));
     }
 }
 

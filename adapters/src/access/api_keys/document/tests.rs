@@ -130,7 +130,7 @@ fn anything_that_is_not_fully_understood_is_rejected_with_a_reason() {
         ("revoked", "revokd", "line 11: unknown field `revokd`"),
         ("\"web shop\"", "\"\"", "key 1: a name must contain at least one character"),
         ("[\"read\", \"write\"]", "[]", "key 1: scopes must not be empty"),
-        ("\"write\"", "\"delete\"", "line 8: unknown variant `delete`"),
+        ("\"write\"", "\"delete\"", "line 8: unknown value `delete`"),
         ("9f86d081884c\"", "9f86d081884d\"", "key 1: id must be 9f86d081884c, the start of its hash"),
         ("b0f00a08", "b0f00a0", "key 1: hash must be 64 lower-case hexadecimal digits"),
         ("2026-01-02T03:04:05Z", "2026-01-02", "key 1: 2026-01-02 is not a time with date and zone"),
@@ -148,7 +148,7 @@ fn anything_that_is_not_fully_understood_is_rejected_with_a_reason() {
         ("\"571aa35373f7\"", "\"571aa35373F7\"", "key 1: owner must be the id of a key"),
         ("\"571aa35373f7\"", "\"web shop\"", "key 1: owner must be the id of a key"),
         ("\"10/s\"", "\"10\"", "key 1: a rate limit is a number from 1 to 1000000 and /s, /m or /h"),
-        ("\"metrics\"", "\"delete\"", "line 9: unknown variant `delete`"),
+        ("\"metrics\"", "\"delete\"", "line 9: unknown value `delete`"),
         ("overlap-until", "overlap", "line 13: unknown field `overlap`"),
     ] {
         check_rejection(&EXAMPLE_2.replace(from, to), reason);

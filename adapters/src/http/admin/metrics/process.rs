@@ -48,8 +48,8 @@ fn memory_limit() -> Option<u64> {
 
 /// The limits of a control group and of the groups around it. A group without a limit says `max`.
 fn group_limits(root: &Path, group: &str) -> impl Iterator<Item = u64> {
-    let directories = Path::new(group).ancestors().map(|group| root.join(group).join("memory.max"));
-    directories.filter_map(|file| fs::read_to_string(file).ok()?.trim().parse().ok())
+    let files = Path::new(group).ancestors().map(|group| root.join(group).join("memory.max"));
+    files.filter_map(|file| fs::read_to_string(file).ok()?.trim().parse().ok())
 }
 
 fn times(encoder: &mut Encoder<'_>) -> fmt::Result {

@@ -1,5 +1,5 @@
-//! The record of the applied log: a small checksummed file. Startup rejects a log that does not hold the recorded
-//! commit, so that a node never goes back.
+//! The state file: a small checksummed file that names the newest commit that this node has applied. Startup rejects a
+//! log that does not hold this commit, so that a node never goes back.
 
 use std::{
     fs,
@@ -17,16 +17,16 @@ use uuid::Uuid;
 
 use crate::private_files::{create_directories, create_file, directory_of, lock, read, replace, with_suffix};
 
-/// The maximum size of a record: far more than it needs.
+/// The maximum size: far more than a state file needs.
 const SIZE_MAX: u64 = 64 * 1024;
-/// The size of a trial write: a block, which is more than a usual record.
+/// The size of a trial write: a block, which is more than a usual state file.
 const TRIAL_SIZE: usize = 4096;
-/// How long to wait for another node that updates the same record.
+/// How long to wait for another node that updates the same file.
 const LOCK_TIMEOUT: Duration = Duration::from_secs(5);
 
-/// The record of one log. Nodes that follow the same log may share it.
+/// The state file of one log. Nodes that follow the same log may share it.
 #[derive(Debug)]
-pub struct StateRecord {
+pub struct StateFile {
     file: PathBuf,
     log: String,
 }
@@ -39,19 +39,19 @@ struct Content {
     commit: Uuid,
 }
 
-impl StateRecord {
-    /// The record of the log with this name. The name contains neither hosts nor users.
+impl StateFile {
+    /// The state file of the log with this name. The name contains neither hosts nor users.
     pub fn of(log: String, directory: &Path) -> Self {
         let hash = Digest::of(log.as_bytes()).to_string();
         Self { file: directory.join(format!("log-{}.json", &hash[..16])), log }
     }
 
-    /// The file of the record.
+    /// The path of the file.
     pub fn file(&self) -> &Path {
         &self.file
     }
 
-    /// Creates the directory if it is missing, and checks that the record can be updated: a full disk fails a trial
+    /// Creates the directory if it is missing, and checks that the file can be updated: a full disk fails a trial
     /// write.
     pub fn prepare(&self) -> io::Result<()> {
         create_directories(directory_of(&self.file))?;
@@ -133,8 +133,8 @@ mod tests {
         }
     }
 
-    fn record(directory: &Path) -> StateRecord {
-        StateRecord::of("sled:/pets".into(), directory)
+    fn record(directory: &Path) -> StateFile {
+        StateFile::of("sled:/pets".into(), directory)
     }
 
     #[test]
