@@ -68,3 +68,25 @@ fn tls_error<'e>(error: &'e (dyn Error + 'static)) -> Option<&'e rustls::Error> 
         None => error.downcast_ref(),
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_rejected_certificate_is_explained_in_words() {
+        for (reason, words) in [
+            (CertificateError::UnknownIssuer, "pass the certificate of its CA with --ca FILE"),
+            (CertificateError::BadSignature, "pass the certificate of its CA with --ca FILE"),
+            (CertificateError::Expired, "renew it"),
+            (CertificateError::NotValidYet, "check the clocks"),
+            (CertificateError::NotValidForName, "use a name from the certificate"),
+            (CertificateError::Revoked, "is not valid"),
+        ] {
+            let error = io::Error::other(rustls::Error::InvalidCertificate(reason));
+            let explained = rejection(&error, "--ca FILE").unwrap();
+            assert!(explained.contains(words), "{explained}");
+        }
+        assert_eq!(rejection(&io::Error::other("no route"), "--ca FILE"), None);
+    }
+}

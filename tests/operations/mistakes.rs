@@ -333,6 +333,34 @@ fn a_target_that_already_holds_more_is_a_success() {
 }
 
 #[test]
+fn an_error_in_an_environment_variable_names_the_variable() {
+    for (variable, value) in [
+        ("PETSTORE_LISTEN", "nowhere"),
+        ("PETSTORE_STORE", "mysql:x"),
+        ("PETSTORE_ACCESS_LOG", "maybe"),
+        ("PETSTORE_DRAIN", "-1s"),
+    ] {
+        let rejected = Command::new(program()).arg("serve").env(variable, value).output().unwrap();
+        let stderr = String::from_utf8(rejected.stderr).unwrap();
+        assert_eq!(rejected.status.code(), Some(2), "{variable}: {stderr}");
+        assert!(stderr.contains(&format!("for '{variable}'")), "{variable}: {stderr}");
+    }
+}
+
+#[test]
+fn a_list_of_keys_warns_about_a_file_that_others_can_change() {
+    let directory = TempDir::new().unwrap();
+    let keys = directory.path().join("keys.toml");
+    let keys = keys.to_str().unwrap();
+    assert_eq!(petstore(["keys", "issue", "--name", "a", "--keys", keys]).code, Some(0));
+    assert_eq!(petstore(["keys", "list", "--keys", keys]).stderr, "");
+    fs::set_permissions(keys, fs::Permissions::from_mode(0o666)).unwrap();
+    let listed = petstore(["keys", "list", "--keys", keys]);
+    assert_eq!(listed.code, Some(0), "{listed:?}");
+    assert!(listed.stderr.starts_with("warning: other users can write to "), "{listed:?}");
+}
+
+#[test]
 fn a_truncated_sqlite_file_leads_to_recover() {
     let directory = TempDir::new().unwrap();
     let path = directory.path().join("log.db");
