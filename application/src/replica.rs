@@ -127,11 +127,11 @@ impl Replica {
     /// append again at any moment.
     pub(crate) async fn overtaken(&self, base: Version) -> Result<(), LogError> {
         self.statistics.overtaken();
-        let has_applied = {
+        {
             let _turn = self.turn.lock().await;
-            self.apply_next().await?
-        };
-        if !has_applied && self.state.version() == base {
+            self.apply_next().await?;
+        }
+        if self.state.version() == base {
             // The other commit is stored but not visible yet.
             time::sleep(LAG_DELAY).await;
         }
@@ -209,7 +209,7 @@ impl Replica {
         match head.cmp(&version.position) {
             cmp::Ordering::Greater => {
                 let _turn = self.turn.lock().await;
-                self.apply_next().await.map(|_| ())
+                self.apply_next().await
             }
             // Nothing new, an outdated head, or a log that lacks the newest applied commit.
             cmp::Ordering::Equal | cmp::Ordering::Less => self.check_holds(version).await,
@@ -253,12 +253,10 @@ impl Replica {
         Ok(())
     }
 
-    /// Reads and applies the next commits, and returns whether there were any.
-    async fn apply_next(&self) -> Result<bool, LogError> {
+    /// Reads and applies the next commits, if there are any.
+    async fn apply_next(&self) -> Result<(), LogError> {
         let records = self.next_records().await?;
-        let has_next = !records.is_empty();
-        self.apply(records).await?;
-        Ok(has_next)
+        self.apply(records).await
     }
 
     async fn apply(&self, records: Vec<StoredRecord>) -> Result<(), LogError> {

@@ -88,6 +88,18 @@ async fn an_idle_node_notices_that_its_log_has_closed_and_that_it_is_open_again(
 }
 
 #[tokio::test(start_paused = true)]
+async fn a_node_that_cannot_read_its_log_for_five_seconds_is_not_ready_for_reads() {
+    let log = Arc::<FaultyLog>::default();
+    let store = shared(&log).await;
+    log.fails_with(LogFault::Disconnected);
+    time::sleep(Duration::from_secs(4)).await;
+    assert_eq!(store.health().not_ready_for_reads(), None);
+    time::sleep(Duration::from_secs(4)).await;
+    let health = store.health();
+    assert_eq!(health.not_ready_for_reads().map(|error| error.fault), Some(Fault::Unreachable));
+}
+
+#[tokio::test(start_paused = true)]
 async fn nothing_is_stored_long_after_its_callers_got_an_error() {
     let log = Arc::<FaultyLog>::default();
     let store = shared(&log).await;
