@@ -2,7 +2,7 @@
 
 use std::{pin::pin, time::Duration};
 
-use adapters::event_log::PostgresLog;
+use adapters::event_log::postgres::PostgresLog;
 use application::{
     PetStore, WriteError,
     ports::{DurabilityLevel, Fault, Position},
