@@ -50,10 +50,10 @@ impl PostgresLog {
     /// The password may also come from `PGPASSWORD`, or from the password file named by `passfile` or `PGPASSFILE`.
     /// [`Fault::Unreachable`] may be temporary: retry.
     pub fn open(url: &str) -> BoxFuture<'_, Result<Self, LogError>> {
-        Box::pin(Self::connect(url, IfMissing::Create, Version::START))
+        Box::pin(Self::connect_replicated(url, IfMissing::Create, Version::START))
     }
 
-    /// Opens an existing log, without creating tables.
+    /// Opens an existing log for reading it as it is: without creating tables, or waiting for standbys.
     pub fn open_existing(url: &str) -> BoxFuture<'_, Result<Self, LogError>> {
         Box::pin(Self::connect(url, IfMissing::Fail, Version::START))
     }
@@ -62,7 +62,7 @@ impl PostgresLog {
     /// respond, the error is [`Fault::Unreachable`], because that one may hold it. If all respond, the log opens, and the
     /// caller checks which commits it lacks.
     pub fn open_preferring(url: &str, newest: Version) -> BoxFuture<'_, Result<Self, LogError>> {
-        Box::pin(Self::connect(url, IfMissing::Fail, newest))
+        Box::pin(Self::connect_replicated(url, IfMissing::Fail, newest))
     }
 
     /// The name of the log that a URL selects: its database and schema. `None` if the URL names no server.
@@ -75,6 +75,13 @@ impl PostgresLog {
     #[cfg(feature = "fuzzing")]
     pub fn check_url(url: &str) -> Result<(), LogError> {
         settings::parse(url, &|_| None).map(drop)
+    }
+
+    /// Connects, and waits for the synchronous standbys: clients take what they read for durable.
+    async fn connect_replicated(url: &str, if_missing: IfMissing, newest: Version) -> Result<Self, LogError> {
+        let log = Self::connect(url, if_missing, newest).await?;
+        log.link.wait_for_standbys().await?;
+        Ok(log)
     }
 
     async fn connect(url: &str, if_missing: IfMissing, newest: Version) -> Result<Self, LogError> {

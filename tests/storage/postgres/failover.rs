@@ -2,6 +2,7 @@
 
 use std::{pin::pin, time::Duration};
 
+use adapters::event_log::postgres::PostgresLog;
 use application::{
     PetStore, WriteError,
     ports::{DurabilityLevel, Fault, Position},
@@ -143,6 +144,26 @@ async fn a_commit_whose_wait_for_the_standbys_was_cancelled_is_not_acknowledged(
 
     set_standby(&primary, "");
     eventually("writes resume", || create(&store, "after")).await;
+}
+
+/// The server may hold commits that did not wait for the standbys, so a node must not show them.
+#[tokio::test(flavor = "multi_thread")]
+async fn a_node_does_not_open_its_log_before_the_standbys_have_everything() {
+    let primary = PostgresServer::start();
+    let url = primary.url("postgres");
+    let store = node(&url).await;
+    create(&store, "before").await.unwrap();
+    let newest = store.version();
+    set_standby(&primary, "missing");
+
+    eventually("the server waits for its standbys", async || match PostgresLog::open(&url).await {
+        Ok(_) => Err("the first start did not wait"),
+        Err(error) => Ok(assert_eq!(error.fault, Fault::Unreachable, "{error}")),
+    })
+    .await;
+    let restarted = PostgresLog::open_preferring(&url, newest).await;
+    assert_eq!(restarted.err().map(|error| error.fault), Some(Fault::Unreachable), "a restart");
+    assert!(PostgresLog::open_existing(&url).await.is_ok(), "a tool reads what is there");
 }
 
 fn set_standby(primary: &PostgresServer, name: &str) {

@@ -70,11 +70,13 @@ impl Link {
             Some(_) | None => return Err(error_mapping::combined(errors)),
         };
         let durability = RwLock::new((durability_of(&session).await?, Instant::now()));
-        if if_missing == IfMissing::Create {
-            wait_for_standbys(&session).await?;
-        }
         let state = Mutex::new(LinkState::Connected(Arc::new(session)));
         Ok(Self { targets, state, newest: SyncMutex::new(newest), durability })
+    }
+
+    /// Waits until the synchronous standbys have everything that the server has.
+    pub(super) async fn wait_for_standbys(&self) -> Result<(), LogError> {
+        wait_for_standbys(&*self.session().await?).await
     }
 
     /// The open session, or a new one.
