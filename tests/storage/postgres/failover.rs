@@ -156,11 +156,12 @@ async fn a_node_does_not_open_its_log_before_the_standbys_have_everything() {
     let newest = store.version();
     set_standby(&primary, "missing");
 
-    eventually("the server waits for its standbys", async || match PostgresLog::open(&url).await {
-        Ok(_) => Err("the first start did not wait"),
-        Err(error) => Ok(assert_eq!(error.fault, Fault::Unreachable, "{error}")),
+    // The server begins to wait for its standbys a moment after the setting changes.
+    let first_start = eventually("the server waits for its standbys", async || {
+        PostgresLog::open(&url).await.err().ok_or("it was opened at once")
     })
     .await;
+    assert_eq!(first_start.fault, Fault::Unreachable, "{first_start}");
     let restarted = PostgresLog::open_preferring(&url, newest).await;
     assert_eq!(restarted.err().map(|error| error.fault), Some(Fault::Unreachable), "a restart");
     assert!(PostgresLog::open_existing(&url).await.is_ok(), "a tool reads what is there");
