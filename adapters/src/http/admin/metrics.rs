@@ -70,7 +70,7 @@ pub(in crate::http) struct Metrics {
     deprecated_calls: Mutex<BTreeMap<&'static str, BTreeMap<String, u64>>>,
 }
 
-/// The responses of one operation.
+/// The responses of one operation. Every request counts here, and a `Family` would hash its labels each time.
 struct OperationMetrics {
     /// The number by status code.
     by_status: Mutex<BTreeMap<u16, u64>>,

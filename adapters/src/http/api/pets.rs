@@ -30,7 +30,7 @@ use crate::http::{
 /// Clients may store a response, but must revalidate it each time; the entity tag makes that cheap.
 const REVALIDATE: HeaderValue = HeaderValue::from_static("private, no-cache");
 
-/// The number of headers of a pet, which has most.
+/// The number of headers of a response to `getPet`, which has the most.
 const HEADERS_MAX: usize = 12;
 
 /// `GET /v1/pets`. A 304 and most 412 are decided before the page is rendered.
