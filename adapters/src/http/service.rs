@@ -13,8 +13,8 @@ use tokio::sync::{Semaphore, watch};
 use super::{
     admin::{log::LOG_READERS_MAX, metrics::Metrics},
     error::ApiError,
-    limits::ClientLimits,
     middleware::{
+        client_address::TrustedProxy,
         failed_auth::FailedAuth,
         request_id::RequestIds,
         request_log::{AccessLog, RequestLog},
@@ -22,7 +22,16 @@ use super::{
     server::{Admission, HeldBytes, Tls},
     site::Site,
 };
-use crate::access::Authenticator;
+use crate::access::{Authenticator, RateLimit};
+
+/// Limits per client address. None by default.
+#[derive(Debug, Clone, Default)]
+pub struct ClientLimits {
+    /// The rate of invalid keys that get 401; above it, they get 429.
+    pub failed_auth: Option<RateLimit>,
+    /// Proxies whose forwarding headers are trusted.
+    pub trusted_proxies: Vec<TrustedProxy>,
+}
 
 /// The state of the HTTP adapter. It serves probes before the store is open, too.
 pub struct Service {

@@ -15,7 +15,7 @@ use std::{
 
 use application::{
     PetStore,
-    ports::{Durability, DurabilityLevel, Fault, StorageStats},
+    ports::{Durability, Fault, StorageStats},
 };
 use axum::{
     extract::State,
@@ -38,6 +38,7 @@ use prometheus_client::{
     },
     registry::Registry,
 };
+use serde_json::json;
 
 use crate::access::{Principal, Scope};
 use crate::http::{
@@ -65,7 +66,7 @@ const OTHER_KEYS: &str = "(others)";
 /// cannot create series.
 pub(in crate::http) struct Metrics {
     operations: BTreeMap<&'static str, OperationMetrics>,
-    auth_failures: Family<Label, Counter>,
+    auth_failures: Family<[(&'static str, &'static str); 1], Counter>,
     /// The number of calls by operation and name of the API key.
     deprecated_calls: Mutex<BTreeMap<&'static str, BTreeMap<String, u64>>>,
 }
@@ -77,33 +78,17 @@ struct OperationMetrics {
     durations: Histogram,
 }
 
-#[derive(EncodeLabelSet)]
-struct RequestLabels {
-    operation: &'static str,
-    status: u16,
-}
-
-/// The name and value of an only label.
-type Label = [(&'static str, &'static str); 1];
-
 impl Default for Metrics {
     fn default() -> Self {
-        let auth_failures = Family::<Label, Counter>::default();
+        let auth_failures = Family::<_, Counter>::default();
         for reason in AUTH_FAILURES {
             // A series that starts at 0 makes its first increase visible.
             drop(auth_failures.get_or_create(&[("reason", reason)]));
         }
-        Self {
-            operations: operations::names().map(|name| (name, OperationMetrics::new())).collect(),
-            auth_failures,
-            deprecated_calls: Mutex::default(),
-        }
-    }
-}
-
-impl OperationMetrics {
-    fn new() -> Self {
-        Self { by_status: Mutex::default(), durations: Histogram::new(DURATION_BUCKETS) }
+        let operation =
+            || OperationMetrics { by_status: Mutex::default(), durations: Histogram::new(DURATION_BUCKETS) };
+        let operations = operations::names().map(|name| (name, operation())).collect();
+        Self { operations, auth_failures, deprecated_calls: Mutex::default() }
     }
 }
 
@@ -181,13 +166,14 @@ fn requests(encoder: &mut Encoder<'_>, metrics: &Metrics) -> fmt::Result {
     encoder.info("petstore_build", "The running version.", &[("version", env!("CARGO_PKG_VERSION"))])?;
     let requests = operations.iter().flat_map(|(operation, metrics)| {
         let by_status = metrics.by_status.lock().clone();
-        by_status.into_iter().map(|(status, count)| (RequestLabels { operation, status }, count))
+        let labels = |status: u16| [("operation", (*operation).to_owned()), ("status", status.to_string())];
+        by_status.into_iter().map(move |(status, count)| (labels(status), count))
     });
     encoder.counters("petstore_http_requests", "Responses by operation and status code.", requests)?;
     let help = "Time from receiving the head of a request to its response, by operation.";
     let durations = operations.iter().filter(|(_, metrics)| !metrics.by_status.lock().is_empty());
-    let durations = durations.map(|(operation, metrics)| ([("operation", *operation)], &metrics.durations));
-    encoder.metrics("petstore_http_request_duration_seconds", help, durations)?;
+    let durations = durations.map(|(name, metrics)| ([("operation", *name)], metrics.durations.clone()));
+    encoder.family("petstore_http_request_duration_seconds", help, durations)?;
     let help = "Requests without a valid API key, by the reason why it is not valid.";
     encoder.metric("petstore_authentication_failures", help, auth_failures)?;
     let calls = deprecated_calls.lock();
@@ -270,12 +256,8 @@ fn connections(encoder: &mut Encoder<'_>, service: &Service) -> fmt::Result {
 
 fn state(encoder: &mut Encoder<'_>, store: &PetStore) -> fmt::Result {
     let Durability { engine, level, promise, settings: _ } = store.durability();
-    let level = match level {
-        DurabilityLevel::Volatile => "volatile",
-        DurabilityLevel::Buffered => "buffered",
-        DurabilityLevel::Synced => "synced",
-        DurabilityLevel::Replicated => "replicated",
-    };
+    let level = json!(level);
+    let level = level.as_str().unwrap_or_default();
     let labels = [("engine", engine), ("durability", level), ("promise", &*promise)];
     encoder.info("petstore_store", "The storage engine and its durability.", &labels)?;
     encoder.gauge("petstore_pets", "Pets in the inventory.", store.count())?;
@@ -337,14 +319,14 @@ impl Encoder<'_> {
         metric.encode(self.0.encode_descriptor(name, help, None, metric.metric_type())?)
     }
 
-    fn metrics<'a, Labels: EncodeLabelSet, Metric: EncodeMetric + TypedMetric + 'a>(
+    fn family<Labels: EncodeLabelSet, Metric: EncodeMetric + TypedMetric>(
         &mut self,
         name: &str,
         help: &str,
-        mut metrics: impl Iterator<Item = (Labels, &'a Metric)>,
+        metrics: impl IntoIterator<Item = (Labels, Metric)>,
     ) -> fmt::Result {
         let mut family = self.0.encode_descriptor(name, help, None, Metric::TYPE)?;
-        metrics.try_for_each(|(labels, metric)| metric.encode(family.encode_family(&labels)?))
+        metrics.into_iter().try_for_each(|(labels, metric)| metric.encode(family.encode_family(&labels)?))
     }
 
     fn gauge(&mut self, name: &str, help: &str, value: impl EncodeGaugeValue) -> fmt::Result {
@@ -363,10 +345,9 @@ impl Encoder<'_> {
         &mut self,
         name: &str,
         help: &str,
-        mut samples: impl Iterator<Item = (Labels, u64)>,
+        samples: impl Iterator<Item = (Labels, u64)>,
     ) -> fmt::Result {
-        let mut family = self.0.encode_descriptor(name, help, None, MetricType::Gauge)?;
-        samples.try_for_each(|(labels, value)| family.encode_family(&labels)?.encode_gauge(&value))
+        self.family(name, help, samples.map(|(labels, value)| (labels, ConstGauge::new(value))))
     }
 
     fn counters<Labels: EncodeLabelSet>(
@@ -375,10 +356,7 @@ impl Encoder<'_> {
         help: &str,
         samples: impl IntoIterator<Item = (Labels, u64)>,
     ) -> fmt::Result {
-        let mut family = self.0.encode_descriptor(name, help, None, MetricType::Counter)?;
-        samples.into_iter().try_for_each(|(labels, value)| {
-            family.encode_family(&labels)?.encode_counter::<NoLabelSet, _, u64>(&value, None)
-        })
+        self.family(name, help, samples.into_iter().map(|(labels, value)| (labels, ConstCounter::new(value))))
     }
 
     /// Writes a histogram of the application. `scale` is the number of its units per unit of the metric.

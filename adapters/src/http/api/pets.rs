@@ -14,10 +14,10 @@ use domain::PetId;
 
 use super::{
     conditional::{EntityTag, Preconditions},
-    create_request::CreateRequest,
     idempotency,
     list_query::{ListQuery, next_page},
     log_position::{LOG_POSITION, log_position},
+    new_pet::CreateRequest,
     number, pet_json,
     prefer::NoQuery,
 };

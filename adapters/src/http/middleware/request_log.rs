@@ -114,7 +114,7 @@ fn write(exchange: &Exchange, response: &Response, took: Duration, event: &str) 
                 path = &*shortened(uri.path().as_bytes()),
                 status = response.status().as_u16(),
                 code = error.map(ApiError::code),
-                error = error.map(|error| shortened(error.message().as_bytes())).as_deref(),
+                error = error.map(|error| shortened(error.to_string().as_bytes())).as_deref(),
                 reason = error.and_then(ApiError::auth_failure),
                 key = key.map(display),
                 key_name,

@@ -11,14 +11,14 @@ use std::{
     time::Duration,
 };
 
+use ipnet::IpNet;
 use parking_lot::Mutex;
 use tokio::{
     sync::{OwnedSemaphorePermit, Semaphore},
     time,
 };
 
-use super::{settings::Settings, timeouts::Activity};
-use crate::http::middleware::client_address::Network;
+use super::{Settings, timeouts::Activity};
 
 /// How long to wait for the slot of an evicted connection, which closes at once.
 const EVICTION_TIMEOUT: Duration = Duration::from_millis(100);
@@ -40,7 +40,7 @@ pub(in crate::http) struct Admission {
 
 #[derive(Default)]
 struct OpenConnections {
-    per_client: HashMap<Network, usize>,
+    per_client: HashMap<IpNet, usize>,
     /// Connections without a valid API key so far, oldest first.
     unauthenticated: BTreeMap<u64, Arc<Activity>>,
     next_id: u64,
@@ -51,7 +51,7 @@ pub(super) struct Slot {
     pub(super) activity: Arc<Activity>,
     admission: Arc<Admission>,
     id: u64,
-    client: Option<Network>,
+    client: Option<IpNet>,
     is_authenticated: AtomicBool,
     _permit: OwnedSemaphorePermit,
 }
@@ -78,7 +78,7 @@ impl Admission {
     /// no limit per address.
     pub(super) async fn admit(
         self: &Arc<Self>,
-        client: Option<Network>,
+        client: Option<IpNet>,
         activity: Arc<Activity>,
     ) -> Result<Slot, &'static str> {
         if client.is_some_and(|client| self.connections_of(client) >= self.per_client_max) {
@@ -100,7 +100,7 @@ impl Admission {
         Ok(Slot { activity, admission, id, client, is_authenticated, _permit: permit })
     }
 
-    fn connections_of(&self, client: Network) -> usize {
+    fn connections_of(&self, client: IpNet) -> usize {
         self.open.lock().per_client.get(&client).copied().unwrap_or_default()
     }
 
@@ -156,13 +156,14 @@ impl Drop for Slot {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::http::middleware::client_address;
 
     #[tokio::test]
     async fn a_client_gets_its_limit_of_connections_and_no_entry_remains() {
         let settings = Settings { connections_per_address: Some(2), ..Settings::default() };
         let admission = Arc::new(Admission::new("test", &settings));
         let admit = async |last| {
-            let client = Network::of([9, 9, 9, last].into());
+            let client = client_address::network([9, 9, 9, last].into());
             admission.admit(Some(client), Activity::new(Arc::default())).await
         };
         let open = (admit(9).await.ok().unwrap(), admit(9).await.ok().unwrap());

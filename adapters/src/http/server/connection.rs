@@ -21,10 +21,10 @@ use tokio_util::either::Either;
 use tower::ServiceExt as _;
 
 use super::{
+    Settings,
     admission::Slot,
     instrumented::{Endless, InstrumentedStream, ResponseBody},
     request_body,
-    settings::Settings,
     timeouts::{Extent, InFlightRequest},
     tls::Tls,
 };

@@ -39,7 +39,7 @@ use futures_util::task::AtomicWaker;
 use parking_lot::Mutex;
 use tokio::time::{self, Instant};
 
-use super::settings::Settings;
+use super::Settings;
 
 /// Memory of one connection above which its requests get 503: a large page on each of its streams.
 const HELD_PER_CONNECTION_MAX: usize = 4 * 1024 * 1024;

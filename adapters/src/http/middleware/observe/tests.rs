@@ -250,6 +250,7 @@ async fn the_operations_table_the_routers_and_the_description_agree() {
             let operation = &description["paths"][path.trim_start_matches("/v1")][method.to_lowercase()];
             if row.is_in_api() && method != "HEAD" {
                 assert_eq!(operation["operationId"], row.name, "{method} {path}");
+                assert_eq!(operation["deprecated"], row.deprecated, "{method} {path}");
             } else {
                 assert!(operation.is_null(), "{method} {path} is described, but not in the table");
             }
