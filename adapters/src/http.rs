@@ -146,7 +146,7 @@ pub fn serve_admin(
     let ending = service.clone();
     let shutdown = Box::pin(async move {
         shutdown.await;
-        ending.end_streams();
+        ending.ending.send_replace(true);
     });
     Box::pin(server::run("admin", listener, router, service, settings, shutdown))
 }

@@ -42,10 +42,11 @@ use serde_json::json;
 
 use crate::access::{Principal, Scope};
 use crate::http::{
+    admin::log::LOG_READERS_MAX,
     error::ApiError,
     middleware::client::{Authenticated, require},
     operations,
-    server::HELD_MAX,
+    server::{Admission, HELD_MAX},
     service::Service,
 };
 
@@ -167,9 +168,9 @@ fn requests(encoder: &mut Encoder<'_>, metrics: &Metrics) -> fmt::Result {
     let requests = operations.iter().flat_map(|(operation, metrics)| {
         let by_status = metrics.by_status.lock().clone();
         let labels = |status: u16| [("operation", (*operation).to_owned()), ("status", status.to_string())];
-        by_status.into_iter().map(move |(status, count)| (labels(status), count))
+        by_status.into_iter().map(move |(status, count)| (labels(status), ConstCounter::new(count)))
     });
-    encoder.counters("petstore_http_requests", "Responses by operation and status code.", requests)?;
+    encoder.family("petstore_http_requests", "Responses by operation and status code.", requests)?;
     let help = "Time from receiving the head of a request to its response, by operation.";
     let durations = operations.iter().filter(|(_, metrics)| !metrics.by_status.lock().is_empty());
     let durations = durations.map(|(name, metrics)| ([("operation", *name)], metrics.durations.clone()));
@@ -178,10 +179,12 @@ fn requests(encoder: &mut Encoder<'_>, metrics: &Metrics) -> fmt::Result {
     encoder.metric("petstore_authentication_failures", help, auth_failures)?;
     let calls = deprecated_calls.lock();
     let calls = calls.iter().flat_map(|(operation, calls)| {
-        calls.iter().map(|(key, count)| ([("operation", *operation), ("key", key)], *count))
+        calls
+            .iter()
+            .map(|(key, count)| ([("operation", *operation), ("key", key)], ConstCounter::new(*count)))
     });
     let help = "Calls of deprecated operations by the name of the API key.";
-    encoder.counters("petstore_deprecated_calls", help, calls)
+    encoder.family("petstore_deprecated_calls", help, calls)
 }
 
 /// The busiest keys have their own series; all others share one.
@@ -193,24 +196,27 @@ fn keys(encoder: &mut Encoder<'_>, service: &Service) -> fmt::Result {
     used.sort_by_key(|principal| (Reverse(requests(principal)), principal.id.clone()));
     let (shown, others) = used.split_at(used.len().min(KEYS_MAX));
     let mut counters = |name, help, count: fn(&Principal) -> u64| {
-        let shown = shown.iter().map(|principal| {
-            ([("key", principal.name.as_str()), ("key_id", &principal.id.0)], count(principal))
-        });
+        let shown = shown.iter().map(|principal| ([&*principal.name, &*principal.id.0], count(principal)));
         let all = others.iter().map(|principal| count(principal)).sum();
-        let others = (!others.is_empty()).then_some(([("key", OTHER_KEYS), ("key_id", "")], all));
-        encoder.counters(name, help, shown.chain(others))
+        let others = (!others.is_empty()).then_some(([OTHER_KEYS, ""], all));
+        encoder.family(
+            name,
+            help,
+            shown
+                .chain(others)
+                .map(|([key, id], count)| ([("key", key), ("key_id", id)], ConstCounter::new(count))),
+        )
     };
     counters("petstore_key_requests", "Requests with a valid API key, by its name and id.", requests)?;
     let help = "Requests rejected by the rate limit of their API key, by its name and id.";
     counters("petstore_key_rate_limited", help, limited)?;
     let reloads = service.keys.reloads();
-    let outcomes = [([("outcome", "loaded")], reloads.loaded), ([("outcome", "failed")], reloads.failed)];
-    encoder.counters("petstore_key_reloads", "Reloads of the key file after a change, by outcome.", outcomes)
+    let outcomes = [("loaded", reloads.loaded), ("failed", reloads.failed)];
+    let outcomes = outcomes.map(|(outcome, count)| ([("outcome", outcome)], ConstCounter::new(count)));
+    encoder.family("petstore_key_reloads", "Reloads of the key file after a change, by outcome.", outcomes)
 }
 
 fn readiness(encoder: &mut Encoder<'_>, service: &Service) -> fmt::Result {
-    let help = "1 if this node accepts reads and writes, otherwise 0.";
-    encoder.gauge("petstore_ready", help, u32::from(service.is_ready()))?;
     let health = service.opened().map(PetStore::health);
     let fault = health.as_ref().and_then(|health| health.not_ready()).map(|error| error.fault.name());
     let current = match (service.is_draining(), &health) {
@@ -218,32 +224,38 @@ fn readiness(encoder: &mut Encoder<'_>, service: &Service) -> fmt::Result {
         (false, None) => Some("starting"),
         (false, Some(_)) => fault,
     };
+    let help = "1 if this node accepts reads and writes, otherwise 0.";
+    encoder.gauge("petstore_ready", help, u32::from(current.is_none()))?;
     let reasons = ["starting", "draining"].into_iter().chain(Fault::ALL.map(Fault::name));
-    let samples = reasons.map(|reason| ([("reason", reason)], u64::from(current == Some(reason))));
-    encoder.gauges(
-        "petstore_not_ready",
-        "1 with the reason as a label, while this node is not ready.",
-        samples,
-    )
+    let is_current = |reason| ConstGauge::new(u32::from(current == Some(reason)));
+    let samples = reasons.map(|reason| ([("reason", reason)], is_current(reason)));
+    let help = "1 with the reason as a label, while this node is not ready.";
+    encoder.family("petstore_not_ready", help, samples)
 }
 
 fn connections(encoder: &mut Encoder<'_>, service: &Service) -> fmt::Result {
     let listeners = service.listeners.lock().clone();
-    let open = listeners.iter().map(|listener| ([("listener", listener.name)], listener.open() as u64));
-    encoder.gauges("petstore_http_connections", "Open connections by listener.", open)?;
-    let limits = listeners.iter().map(|listener| ([("listener", listener.name)], listener.limit as u64));
-    encoder.gauges("petstore_http_connections_limit", "Maximum number of open connections.", limits)?;
+    let gauges = |value: fn(&Admission) -> usize| {
+        let value = move |listener| ConstGauge::new(value(listener) as u64);
+        listeners.iter().map(move |listener| ([("listener", listener.name)], value(listener)))
+    };
+    encoder.family("petstore_http_connections", "Open connections by listener.", gauges(Admission::open))?;
+    let limits = gauges(|listener| listener.limit);
+    encoder.family("petstore_http_connections_limit", "Maximum number of open connections.", limits)?;
     let rejected = listeners.iter().flat_map(|listener| {
-        [("full", &listener.rejected_full), ("address", &listener.rejected_address)]
-            .map(|(reason, count)| ([("listener", listener.name), ("reason", reason)], count.load(Relaxed)))
+        let reasons = [("full", &listener.rejected_full), ("address", &listener.rejected_address)];
+        reasons.map(|(reason, count)| {
+            ([("listener", listener.name), ("reason", reason)], ConstCounter::new(count.load(Relaxed)))
+        })
     });
     let help = "Connections rejected at the limit of the listener (full) or of their address (address).";
-    encoder.counters("petstore_http_connections_refused", help, rejected)?;
+    encoder.family("petstore_http_connections_refused", help, rejected)?;
     let help = "Memory of requests in flight: bodies received so far, and responses not yet read by clients.";
     encoder.gauge("petstore_http_in_flight_bytes", help, service.held.load(Relaxed) as u64)?;
     let help = "Maximum memory of requests in flight; above it, requests get 503.";
     encoder.gauge("petstore_http_in_flight_bytes_limit", help, HELD_MAX)?;
-    encoder.gauge("petstore_log_readers", "Responses of /log in progress.", service.log_readers())?;
+    let readers = LOG_READERS_MAX - service.log_readers.available_permits();
+    encoder.gauge("petstore_log_readers", "Responses of /log in progress.", readers)?;
     let help = "Log lines dropped because standard error was not read in time.";
     encoder.counter("petstore_log_lines_dropped", help, service.dropped_log_lines.load(Relaxed))?;
     if let Some(tls) = &service.tls {
@@ -339,24 +351,6 @@ impl Encoder<'_> {
 
     fn info(&mut self, name: &str, help: &str, labels: &impl EncodeLabelSet) -> fmt::Result {
         self.0.encode_descriptor(name, help, None, MetricType::Info)?.encode_info(labels)
-    }
-
-    fn gauges<Labels: EncodeLabelSet>(
-        &mut self,
-        name: &str,
-        help: &str,
-        samples: impl Iterator<Item = (Labels, u64)>,
-    ) -> fmt::Result {
-        self.family(name, help, samples.map(|(labels, value)| (labels, ConstGauge::new(value))))
-    }
-
-    fn counters<Labels: EncodeLabelSet>(
-        &mut self,
-        name: &str,
-        help: &str,
-        samples: impl IntoIterator<Item = (Labels, u64)>,
-    ) -> fmt::Result {
-        self.family(name, help, samples.into_iter().map(|(labels, value)| (labels, ConstCounter::new(value))))
     }
 
     /// Writes a histogram of the application. `scale` is the number of its units per unit of the metric.
