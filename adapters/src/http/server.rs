@@ -20,6 +20,7 @@ use tokio::{
     task::JoinSet,
     time,
 };
+use tokio_util::either::Either;
 
 use self::{
     connection::{Connection, Shared},
@@ -35,9 +36,8 @@ pub use tls::{Tls, TlsError};
 
 pub(super) use admission::Admission;
 pub(super) use connection::Peer;
-pub(super) use instrumented::Endless;
 pub(super) use request_body::{DRAIN_MAX, OutOfMemory};
-pub(super) use timeouts::{HELD_MAX, HeldBytes, InFlightRequest};
+pub(super) use timeouts::{Extent, HELD_MAX, HeldBytes, InFlightRequest};
 
 /// How long a rejected client may take to read its response.
 const REJECTION_TIMEOUT: Duration = Duration::from_secs(1);
@@ -126,7 +126,14 @@ pub(super) async fn run(
         match admission.admit(client, Activity::new(service.held.clone())).await {
             Ok(slot) => {
                 let connection = Connection { shared: shared.clone(), peer, slot };
-                connections.spawn(connection.run(stream, tls.clone(), draining.clone()));
+                let tls = tls.clone();
+                let stream = async move {
+                    Ok(match tls {
+                        None => Either::Left(stream),
+                        Some(tls) => Either::Right(Box::new(tls.accept(stream).await?)),
+                    })
+                };
+                connections.spawn(connection.run(stream, draining.clone()));
             }
             // A response would need a TLS handshake, which costs more than it is worth.
             Err(_) if tls.is_some() => {}

@@ -32,7 +32,7 @@ use crate::{
         },
         error::ApiError,
         middleware::client::{Authenticated, require},
-        server::Endless,
+        server::Extent,
         service::Service,
     },
 };
@@ -78,7 +78,7 @@ pub(crate) async fn show(
     let position = log_position(LogPosition { position: head, hash: None });
     let media_type = HeaderValue::from_static("application/jsonl; charset=utf-8");
     response.headers_mut().extend([(CONTENT_TYPE, media_type), (LOG_POSITION, position)]);
-    response.extensions_mut().insert(Endless);
+    response.extensions_mut().insert(Extent::Endless);
     Ok(response)
 }
 

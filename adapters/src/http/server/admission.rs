@@ -81,11 +81,17 @@ impl Admission {
         client: Option<IpNet>,
         activity: Arc<Activity>,
     ) -> Result<Slot, &'static str> {
-        if client.is_some_and(|client| self.connections_of(client) >= self.per_client_max) {
+        let connections_of = |client| self.open.lock().per_client.get(&client).copied().unwrap_or_default();
+        if client.is_some_and(|client| connections_of(client) >= self.per_client_max) {
             self.rejected_address.fetch_add(1, Relaxed);
             return Err("too many connections are open from this address");
         }
-        let Some(permit) = self.acquire().await else {
+        let mut permit = self.slots.clone().try_acquire_owned().ok();
+        if permit.is_none() && self.evict_oldest_unused() {
+            let freed = time::timeout(EVICTION_TIMEOUT, self.slots.clone().acquire_owned()).await;
+            permit = freed.ok().and_then(Result::ok);
+        }
+        let Some(permit) = permit else {
             self.rejected_full.fetch_add(1, Relaxed);
             return Err("too many connections are open");
         };
@@ -98,21 +104,6 @@ impl Admission {
         open.unauthenticated.insert(id, activity.clone());
         let (admission, is_authenticated) = (self.clone(), AtomicBool::new(false));
         Ok(Slot { activity, admission, id, client, is_authenticated, _permit: permit })
-    }
-
-    fn connections_of(&self, client: IpNet) -> usize {
-        self.open.lock().per_client.get(&client).copied().unwrap_or_default()
-    }
-
-    /// Takes a free slot, or that of an evicted connection.
-    async fn acquire(&self) -> Option<OwnedSemaphorePermit> {
-        if let Ok(permit) = self.slots.clone().try_acquire_owned() {
-            return Some(permit);
-        }
-        if !self.evict_oldest_unused() {
-            return None;
-        }
-        time::timeout(EVICTION_TIMEOUT, self.slots.clone().acquire_owned()).await.ok()?.ok()
     }
 
     /// Evicts the oldest unauthenticated connection without a recent request; `false` if there is none.

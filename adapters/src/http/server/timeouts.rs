@@ -117,10 +117,11 @@ struct Request {
     progress: Option<Instant>,
 }
 
-/// How long a response is.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(super) enum Extent {
+/// How long a response is: a response extension.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+pub(in crate::http) enum Extent {
     /// It has an end, so reading a part of a chunk counts as progress.
+    #[default]
     Bounded,
     /// It lasts as long as the client reads whole chunks in time.
     Endless,
@@ -142,8 +143,8 @@ impl Activity {
         Arc::new(Self { state, watchdog, held, total_held })
     }
 
-    /// Begins a request. It is in flight until the last clone of the guard is dropped.
-    pub(super) fn begin(self: &Arc<Self>) -> InFlightRequest {
+    /// Begins a request.
+    pub(super) fn begin(self: &Arc<Self>) -> Arc<InFlightRequest> {
         let mut state = self.state.lock();
         let id = state.next_id;
         state.next_id += 1;
@@ -158,7 +159,7 @@ impl Activity {
         });
         drop(state);
         self.hold(REQUEST_COST);
-        InFlightRequest(Arc::new(Guard { activity: self.clone(), id }))
+        Arc::new(InFlightRequest { activity: self.clone(), id })
     }
 
     /// Records that the service stops.
@@ -289,11 +290,8 @@ impl Activity {
     }
 }
 
-/// Keeps a request in flight.
-#[derive(Clone)]
-pub(in crate::http) struct InFlightRequest(Arc<Guard>);
-
-struct Guard {
+/// Keeps a request in flight until it is dropped.
+pub(in crate::http) struct InFlightRequest {
     activity: Arc<Activity>,
     id: u64,
 }
@@ -302,7 +300,7 @@ impl InFlightRequest {
     /// Whether there is memory for another response. An HTTP/2 stream runs in a separate task, so it sees the memory of
     /// the streams before it.
     pub(in crate::http) fn has_memory(&self) -> bool {
-        self.0.activity.has_memory()
+        self.activity.has_memory()
     }
 
     /// Records that the request has a valid API key.
@@ -312,14 +310,14 @@ impl InFlightRequest {
 
     /// Records a part of the body. Returns whether there is memory for it.
     pub(super) fn body_received(&self, bytes: usize) -> bool {
-        self.0.activity.hold(bytes);
+        self.activity.hold(bytes);
         self.update(|request| request.is_receiving = true);
-        self.0.activity.has_memory()
+        self.activity.has_memory()
     }
 
     /// Records that the body is complete, or is not wanted any more.
     pub(super) fn body_ended(&self, bytes: usize) {
-        self.0.activity.release(bytes);
+        self.activity.release(bytes);
         self.update(|request| request.is_receiving = false);
     }
 
@@ -335,7 +333,7 @@ impl InFlightRequest {
 
     /// Records a chunk that holds this much memory until the client has read it.
     pub(super) fn chunk_began(&self, held: usize) {
-        self.0.activity.hold(held);
+        self.activity.hold(held);
         self.update(|request| {
             if request.unread == 0 {
                 request.progress = None;
@@ -355,7 +353,7 @@ impl InFlightRequest {
 
     /// Records that the client has read a chunk, or that the chunk was dropped.
     pub(super) fn chunk_ended(&self, held: usize) {
-        self.0.activity.release(held);
+        self.activity.release(held);
         self.update(|request| {
             request.unread -= 1;
             request.progress = None;
@@ -363,13 +361,13 @@ impl InFlightRequest {
     }
 
     fn update<T>(&self, change: impl FnOnce(&mut Request) -> T) -> T {
-        let mut state = self.0.activity.state.lock();
-        let request = state.in_flight.iter_mut().find(|request| request.id == self.0.id);
+        let mut state = self.activity.state.lock();
+        let request = state.in_flight.iter_mut().find(|request| request.id == self.id);
         change(request.expect("a request is in flight as long as its guard"))
     }
 }
 
-impl Drop for Guard {
+impl Drop for InFlightRequest {
     fn drop(&mut self) {
         self.activity.release(REQUEST_COST);
         let mut state = self.activity.state.lock();
