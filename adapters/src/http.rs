@@ -18,7 +18,11 @@ mod server;
 mod service;
 mod site;
 
-use std::{sync::Arc, time::Duration};
+use std::{
+    net::{IpAddr, Ipv4Addr},
+    sync::Arc,
+    time::Duration,
+};
 
 use application::Health;
 use axum::{
@@ -68,12 +72,13 @@ fn public(service: &Arc<Service>, body_timeout: Duration) -> Router {
 
 /// The admin listener. `/log` shows everything, so it needs a key everywhere; metrics only when other machines can
 /// connect.
-fn admin(service: &Arc<Service>, reach: Reach) -> Router {
-    let without_key = match reach {
-        Reach::ThisMachine => pages::admin()
+fn admin(service: &Arc<Service>, address: IpAddr) -> Router {
+    let without_key = if address.is_loopback() {
+        pages::admin()
             .route("/metrics", get_only(metrics::show))
-            .layer(from_fn_with_state(service.clone(), require_local_host)),
-        Reach::OtherMachines => pages::admin().route("/metrics", get_only(metrics::show_with_key)),
+            .layer(from_fn_with_state(service.clone(), require_local_host))
+    } else {
+        pages::admin().route("/metrics", get_only(metrics::show_with_key))
     };
     without_key
         .route("/log", get_only(log::show))
@@ -115,13 +120,6 @@ fn header_value(text: String) -> HeaderValue {
     HeaderValue::try_from(text).expect("plain ASCII is valid in a header")
 }
 
-/// Who can connect to the admin listener.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-enum Reach {
-    ThisMachine,
-    OtherMachines,
-}
-
 /// Serves the public listener until `shutdown` completes, then finishes requests in flight within [`Settings::drain`].
 pub fn serve(
     listener: Listener,
@@ -140,9 +138,8 @@ pub fn serve_admin(
     settings: Settings,
     shutdown: BoxFuture<'static, ()>,
 ) -> BoxFuture<'static, ()> {
-    let is_local = listener.tcp.local_addr().is_ok_and(|address| address.ip().is_loopback());
-    let reach = if is_local { Reach::ThisMachine } else { Reach::OtherMachines };
-    let router = admin(&service, reach);
+    let address = listener.tcp.local_addr().map_or(Ipv4Addr::UNSPECIFIED.into(), |address| address.ip());
+    let router = admin(&service, address);
     let ending = service.clone();
     let shutdown = Box::pin(async move {
         shutdown.await;

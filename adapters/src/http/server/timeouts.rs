@@ -84,6 +84,7 @@ pub(super) struct Activity {
     total_held: Arc<HeldBytes>,
 }
 
+#[derive(Default)]
 struct State {
     /// The bytes of the HTTP/2 preface that have not arrived: none for HTTP/2, `None` for HTTP/1.
     preface: Option<&'static [u8]>,
@@ -96,14 +97,16 @@ struct State {
     draining: Option<Instant>,
 }
 
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 enum Waiting {
     /// The rest of a head.
+    #[default]
     Head,
     /// The first byte of the next request.
     NextRequest,
 }
 
+#[derive(Default)]
 struct Request {
     id: u64,
     begun: Option<Instant>,
@@ -130,17 +133,8 @@ pub(in crate::http) enum Extent {
 impl Activity {
     /// Records a new connection, which waits for a head.
     pub(super) fn new(total_held: Arc<HeldBytes>) -> Arc<Self> {
-        let state = State {
-            preface: Some(HTTP2_PREFACE),
-            waiting: (Waiting::Head, None),
-            in_flight: Vec::new(),
-            next_id: 0,
-            stalled: None,
-            is_evicted: false,
-            draining: None,
-        };
-        let (state, watchdog, held) = (Mutex::new(state), AtomicWaker::new(), HeldBytes::new(0));
-        Arc::new(Self { state, watchdog, held, total_held })
+        let state = Mutex::new(State { preface: Some(HTTP2_PREFACE), ..State::default() });
+        Arc::new(Self { state, watchdog: AtomicWaker::new(), held: HeldBytes::new(0), total_held })
     }
 
     /// Begins a request.
@@ -148,15 +142,7 @@ impl Activity {
         let mut state = self.state.lock();
         let id = state.next_id;
         state.next_id += 1;
-        state.in_flight.push(Request {
-            id,
-            begun: None,
-            is_authenticated: false,
-            is_receiving: false,
-            extent: Extent::Bounded,
-            unread: 0,
-            progress: None,
-        });
+        state.in_flight.push(Request { id, ..Request::default() });
         drop(state);
         self.hold(REQUEST_COST);
         Arc::new(InFlightRequest { activity: self.clone(), id })
