@@ -56,7 +56,6 @@ const OPEN_METRICS: &str = "application/openmetrics-text; version=1.0.0; charset
 const DURATION_BUCKETS: [f64; 14] =
     [0.0001, 0.00025, 0.0005, 0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0, 5.0];
 
-/// The reasons for which authentication fails.
 const AUTH_FAILURES: [&str; 5] = ["missing", "malformed", "unknown", "expired", "revoked"];
 
 /// The maximum number of API keys with their own series. All other keys share one.
@@ -74,7 +73,6 @@ pub(in crate::http) struct Metrics {
 
 /// The responses of one operation. Every request counts here, and a `Family` would hash its labels each time.
 struct OperationMetrics {
-    /// The number by status code.
     by_status: Mutex<BTreeMap<u16, u64>>,
     durations: Histogram,
 }
@@ -94,7 +92,6 @@ impl Default for Metrics {
 }
 
 impl Metrics {
-    /// Counts a response.
     pub(in crate::http) fn record(&self, operation: &'static str, status: StatusCode, took: Duration) {
         let OperationMetrics { by_status, durations } = &self.operations[operation];
         *by_status.lock().entry(status.as_u16()).or_default() += 1;
@@ -113,13 +110,11 @@ impl Metrics {
         }
     }
 
-    /// Counts a request that failed to authenticate.
     pub(in crate::http) fn record_auth_failure(&self, reason: &'static str) {
         self.auth_failures.get_or_create(&[("reason", reason)]).inc();
     }
 }
 
-/// `GET /metrics`.
 pub(in crate::http) async fn show(State(service): State<Arc<Service>>) -> Response {
     let mut registry = Registry::default();
     registry.register_collector(Box::new(ServiceCollector(service)));
@@ -320,7 +315,6 @@ fn storage(encoder: &mut Encoder<'_>, storage: &StorageStats) -> fmt::Result {
     Ok(())
 }
 
-/// Writes one metric after the other.
 struct Encoder<'a>(DescriptorEncoder<'a>);
 
 /// Microseconds per second.

@@ -131,13 +131,11 @@ pub(in crate::http) enum Extent {
 }
 
 impl Activity {
-    /// Records a new connection, which waits for a head.
     pub(super) fn new(total_held: Arc<HeldBytes>) -> Arc<Self> {
         let state = Mutex::new(State { preface: Some(HTTP2_PREFACE), ..State::default() });
         Arc::new(Self { state, watchdog: AtomicWaker::new(), held: HeldBytes::new(0), total_held })
     }
 
-    /// Begins a request.
     pub(super) fn begin(self: &Arc<Self>) -> Arc<InFlightRequest> {
         let mut state = self.state.lock();
         let id = state.next_id;
@@ -148,7 +146,6 @@ impl Activity {
         Arc::new(InFlightRequest { activity: self.clone(), id })
     }
 
-    /// Records that the service stops.
     pub(super) fn drain(&self) {
         self.state.lock().draining = Some(Instant::now());
     }
@@ -196,7 +193,6 @@ impl Activity {
         }
     }
 
-    /// Records bytes from the client.
     pub(super) fn received(&self, bytes: &[u8]) {
         let mut state = self.state.lock();
         if let Some(missing) = state.preface {
@@ -289,7 +285,6 @@ impl InFlightRequest {
         self.activity.has_memory()
     }
 
-    /// Records that the request has a valid API key.
     pub(in crate::http) fn mark_authenticated(&self) {
         self.update(|request| request.is_authenticated = true);
     }
@@ -328,7 +323,6 @@ impl InFlightRequest {
         });
     }
 
-    /// Records that the client has read a part of a chunk.
     pub(super) fn chunk_advanced(&self) {
         self.update(|request| {
             if request.extent == Extent::Bounded {
