@@ -174,9 +174,8 @@ fn requests(encoder: &mut Encoder<'_>, metrics: &Metrics) -> fmt::Result {
     encoder.metric("petstore_authentication_failures", help, auth_failures)?;
     let calls = deprecated_calls.lock();
     let calls = calls.iter().flat_map(|(operation, calls)| {
-        calls
-            .iter()
-            .map(|(key, count)| ([("operation", *operation), ("key", key)], ConstCounter::new(*count)))
+        let labels = |key| [("operation", *operation), ("key", key)];
+        calls.iter().map(move |(key, count)| (labels(key), ConstCounter::new(*count)))
     });
     let help = "Calls of deprecated operations by the name of the API key.";
     encoder.family("petstore_deprecated_calls", help, calls)
@@ -194,13 +193,9 @@ fn keys(encoder: &mut Encoder<'_>, service: &Service) -> fmt::Result {
         let shown = shown.iter().map(|principal| ([&*principal.name, &*principal.id.0], count(principal)));
         let all = others.iter().map(|principal| count(principal)).sum();
         let others = (!others.is_empty()).then_some(([OTHER_KEYS, ""], all));
-        encoder.family(
-            name,
-            help,
-            shown
-                .chain(others)
-                .map(|([key, id], count)| ([("key", key), ("key_id", id)], ConstCounter::new(count))),
-        )
+        let labels = |[key, id]: [_; 2]| [("key", key), ("key_id", id)];
+        let counts = shown.chain(others).map(|(key, count)| (labels(key), ConstCounter::new(count)));
+        encoder.family(name, help, counts)
     };
     counters("petstore_key_requests", "Requests with a valid API key, by its name and id.", requests)?;
     let help = "Requests rejected by the rate limit of their API key, by its name and id.";
@@ -253,12 +248,9 @@ fn connections(encoder: &mut Encoder<'_>, service: &Service) -> fmt::Result {
     encoder.gauge("petstore_log_readers", "Responses of /log in progress.", readers)?;
     let help = "Log lines dropped because standard error was not read in time.";
     encoder.counter("petstore_log_lines_dropped", help, service.dropped_log_lines.load(Relaxed))?;
-    if let Some(tls) = &service.tls {
-        let help = "Expiry of the TLS certificate, in seconds since 1970.";
-        let expiry = tls.expires().timestamp();
-        encoder.gauge("petstore_tls_certificate_expiry_timestamp_seconds", help, expiry)?;
-    }
-    Ok(())
+    let help = "Expiry of the TLS certificate, in seconds since 1970.";
+    let expiry = service.tls.as_ref().map(|tls| tls.expires().timestamp());
+    encoder.gauge_if_known("petstore_tls_certificate_expiry_timestamp_seconds", help, expiry)
 }
 
 fn state(encoder: &mut Encoder<'_>, store: &PetStore) -> fmt::Result {
@@ -268,11 +260,9 @@ fn state(encoder: &mut Encoder<'_>, store: &PetStore) -> fmt::Result {
     let labels = [("engine", engine), ("durability", level), ("promise", &*promise)];
     encoder.info("petstore_store", "The storage engine and its durability.", &labels)?;
     encoder.gauge("petstore_pets", "Pets in the inventory.", store.count())?;
-    if let Some(limit) = store.pets_max() {
-        let help = "Maximum number of pets; at the limit, creates are rejected.";
-        // A `usize` would have to fit into an `i64`.
-        encoder.gauge("petstore_pets_limit", help, limit as u64)?;
-    }
+    let help = "Maximum number of pets; at the limit, creates are rejected.";
+    // A `usize` would have to fit into an `i64`.
+    encoder.gauge_if_known("petstore_pets_limit", help, store.pets_max().map(|limit| limit as u64))?;
     let position = store.version().position.0;
     encoder.gauge("petstore_log_position", "Last commit applied by this node.", position)?;
     encoder.gauge("petstore_replica_lag_commits", "Commits not yet applied by this node.", store.lag())?;
@@ -303,16 +293,11 @@ fn storage(encoder: &mut Encoder<'_>, storage: &StorageStats) -> fmt::Result {
         let help = "Time to write and sync a commit to the local disk.";
         encoder.histogram("petstore_log_sync_duration_seconds", help, sync, MICROS)?;
     }
-    for (name, help, value) in [
-        ("petstore_log_bytes", "Size of the files of the log.", storage.log_bytes),
-        ("petstore_disk_free_bytes", "Free space on the disk of the log.", storage.disk_free),
-        ("petstore_disk_reserved_bytes", "Free space that the log never uses.", storage.disk_reserved),
-    ] {
-        if let Some(value) = value {
-            encoder.gauge(name, help, value)?;
-        }
-    }
-    Ok(())
+    encoder.gauge_if_known("petstore_log_bytes", "Size of the files of the log.", storage.log_bytes)?;
+    let help = "Free space on the disk of the log.";
+    encoder.gauge_if_known("petstore_disk_free_bytes", help, storage.disk_free)?;
+    let help = "Free space that the log never uses.";
+    encoder.gauge_if_known("petstore_disk_reserved_bytes", help, storage.disk_reserved)
 }
 
 struct Encoder<'a>(DescriptorEncoder<'a>);
@@ -337,6 +322,15 @@ impl Encoder<'_> {
 
     fn gauge(&mut self, name: &str, help: &str, value: impl EncodeGaugeValue) -> fmt::Result {
         self.metric(name, help, &ConstGauge::new(value))
+    }
+
+    fn gauge_if_known(
+        &mut self,
+        name: &str,
+        help: &str,
+        value: Option<impl EncodeGaugeValue>,
+    ) -> fmt::Result {
+        value.map_or(Ok(()), |value| self.gauge(name, help, value))
     }
 
     fn counter(&mut self, name: &str, help: &str, value: impl EncodeCounterValue) -> fmt::Result {

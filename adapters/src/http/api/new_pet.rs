@@ -6,7 +6,7 @@ use application::RequestKey;
 use axum::extract::{FromRequest, Request};
 use domain::{CategoryId, NewPet, PetName, PetStatus, UnknownPetStatus};
 use serde::de::{Deserializer as _, MapAccess, Visitor};
-use serde_json::{error::Category, value::RawValue};
+use serde_json::value::RawValue;
 
 use super::{field::Field, idempotency, json_body::JsonBody, number, prefer::Handling};
 use crate::http::error::ApiError;
@@ -138,21 +138,18 @@ fn nesting(text: &str) -> usize {
 }
 
 fn malformed(error: &serde_json::Error, text: &str) -> String {
+    if error.is_data() {
+        return "the body must be a JSON object".into();
+    }
     let (line, column) = (error.line(), error.column());
     let reason = error.to_string();
     // The parser appends the place, which our message puts last.
     let reason = reason.split(" at line ").next().unwrap_or_default();
     let rest =
         text.split('\n').nth(line.saturating_sub(1)).and_then(|line| line.get(column.checked_sub(1)?..));
-    match (error.classify(), rest.and_then(|rest| rest.chars().next())) {
-        (Category::Data, _) => "the body must be a JSON object".into(),
-        (Category::Syntax, Some(found)) => {
-            format!("the body must be valid JSON: {reason}, found {found:?} at line {line}, column {column}")
-        }
-        (Category::Syntax | Category::Eof | Category::Io, _) => {
-            format!("the body must be valid JSON: {reason} at line {line}, column {column}")
-        }
-    }
+    let found = rest.and_then(|rest| rest.chars().next()).filter(|_| error.is_syntax());
+    let found = found.map(|found| format!(", found {found:?}")).unwrap_or_default();
+    format!("the body must be valid JSON: {reason}{found} at line {line}, column {column}")
 }
 
 #[cfg(test)]

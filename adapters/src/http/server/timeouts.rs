@@ -8,7 +8,7 @@
 //! | state | begins | timeout |
 //! |---|---|---|
 //! | head | with the connection, and with the first byte after idling; more bytes do not extend it | `head_timeout` |
-//! | request in flight | when its head is complete; ends when the client has its response and its body was read | `request_timeout` |
+//! | request in flight | when its head is complete; ends when the client has its response and its body was read | `body_timeout` + `idle_timeout` + `write_timeout` |
 //! | response unread | with the response, and again with each part of it that the client reads | `write_timeout` |
 //! | chunk of an endless response unread | with the chunk, and again with each whole chunk that the client reads | `write_timeout` |
 //! | idle | when no request is in flight | `idle_timeout` |
@@ -160,10 +160,6 @@ impl Activity {
         self.total_held.fetch_sub(bytes, Relaxed);
     }
 
-    fn has_memory(&self) -> bool {
-        self.held.load(Relaxed) < HELD_PER_CONNECTION_MAX && self.total_held.load(Relaxed) < HELD_MAX
-    }
-
     fn has_pressure(&self) -> bool {
         self.total_held.load(Relaxed) >= PRESSURE
     }
@@ -242,6 +238,7 @@ impl Activity {
     fn deadline(&self, now: Instant, settings: &Settings) -> (Instant, bool) {
         let has_pressure = self.has_pressure();
         let write_timeout = if has_pressure { PRESSURE_TIMEOUT } else { settings.write_timeout };
+        let request_timeout = settings.body_timeout + settings.idle_timeout + settings.write_timeout;
         let mut state = self.state.lock();
         let is_idle = state.in_flight.is_empty();
         if state.is_evicted {
@@ -251,7 +248,7 @@ impl Activity {
             let begun = *request.begun.get_or_insert(now);
             let end = match request.extent {
                 Extent::Bounded if request.is_receiving && has_pressure => begun + PRESSURE_TIMEOUT,
-                Extent::Bounded => begun + settings.request_timeout(),
+                Extent::Bounded => begun + request_timeout,
                 Extent::Endless => now + settings.idle_timeout,
             };
             let progress = *request.progress.get_or_insert(now);
@@ -282,7 +279,8 @@ impl InFlightRequest {
     /// Whether there is memory for another response. An HTTP/2 stream runs in a separate task, so it sees the memory of
     /// the streams before it.
     pub(in crate::http) fn has_memory(&self) -> bool {
-        self.activity.has_memory()
+        let Activity { held, total_held, .. } = &*self.activity;
+        held.load(Relaxed) < HELD_PER_CONNECTION_MAX && total_held.load(Relaxed) < HELD_MAX
     }
 
     pub(in crate::http) fn mark_authenticated(&self) {
@@ -293,7 +291,7 @@ impl InFlightRequest {
     pub(super) fn body_received(&self, bytes: usize) -> bool {
         self.activity.hold(bytes);
         self.update(|request| request.is_receiving = true);
-        self.activity.has_memory()
+        self.has_memory()
     }
 
     /// Records that the body is complete, or is not wanted any more.
