@@ -14,5 +14,5 @@ pub use self::{
     allowance::{Allowance, Balance, quota},
     authenticator::{Authenticator, KeyReloads},
     principal::{KeyUsage, Principal, RejectedKey, Scope, Scopes},
-    rate_limit::{InvalidRateLimit, RateLimit},
+    rate_limit::RateLimit,
 };
