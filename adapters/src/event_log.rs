@@ -43,7 +43,7 @@ fn check_size(record: &Record, max: usize) -> Result<(), AppendError> {
         return Ok(());
     }
     let detail = format!("a record of {size} bytes is over the limit of {max}");
-    Err(AppendError::NotStored(LogError::new(Fault::TooLarge, detail)))
+    Err(AppendError::NotStored(Fault::TooLarge.error(detail)))
 }
 
 /// What to do if the log does not exist.

@@ -47,14 +47,13 @@ impl DecodeError {
     pub fn at(&self, position: Position) -> LogError {
         match self {
             Self::Damaged(what) => {
-                LogError::new(Fault::Damaged, format!("the commit at position {position} is damaged: {what}"))
+                Fault::Damaged.error(format!("the commit at position {position} is damaged: {what}"))
             }
-            Self::UnsupportedFormat(_) | Self::UnsupportedEvent { .. } => LogError::new(
-                Fault::UnsupportedFormat,
-                format!(
+            Self::UnsupportedFormat(_) | Self::UnsupportedEvent { .. } => {
+                Fault::UnsupportedFormat.error(format!(
                     "the commit at position {position} cannot be read: {self}; use the version that wrote it"
-                ),
-            ),
+                ))
+            }
         }
     }
 }
@@ -113,7 +112,7 @@ pub fn decode_stored(record: &StoredRecord) -> Result<Commit, LogError> {
         ),
         Some(_) | None => return Ok(commit),
     };
-    Err(LogError::new(Fault::Damaged, detail))
+    Err(Fault::Damaged.error(detail))
 }
 
 /// Returns the record without its checksum, if the checksum matches.

@@ -308,7 +308,6 @@ async fn log_durability_changes(log: Arc<dyn EventLog>) {
 }
 
 fn stopped(part: &str, panic: &JoinError) -> LogError {
-    let detail =
-        format!("the {part} stopped unexpectedly ({panic}): restart the service, and report this bug");
-    LogError::new(Fault::Stopped, detail)
+    Fault::Stopped
+        .error(format!("the {part} stopped unexpectedly ({panic}): restart the service, and report this bug"))
 }

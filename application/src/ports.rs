@@ -147,13 +147,6 @@ pub struct LogError {
     pub detail: String,
 }
 
-impl LogError {
-    /// Creates an error from a kind and its detail.
-    pub fn new(fault: Fault, detail: impl Into<String>) -> Self {
-        Self { fault, detail: detail.into() }
-    }
-}
-
 /// The kinds of errors of a log. Their texts reveal no paths, hosts or system errors.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Error)]
 pub enum Fault {
@@ -216,6 +209,11 @@ impl Fault {
         Self::Stopped,
     ];
 
+    /// The error of this kind with this detail.
+    pub fn error(self, detail: impl Into<String>) -> LogError {
+        LogError { fault: self, detail: detail.into() }
+    }
+
     /// The name in metrics and responses, for example in alert rules.
     pub fn name(self) -> &'static str {
         match self {
@@ -255,8 +253,7 @@ impl Durability {
         if self.level >= required {
             return Ok(());
         }
-        let detail = format!("the log promises less than required: {}", self.promise);
-        Err(LogError::new(Fault::NotDurable, detail))
+        Err(Fault::NotDurable.error(format!("the log promises less than required: {}", self.promise)))
     }
 }
 

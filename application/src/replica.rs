@@ -307,17 +307,14 @@ impl Replica {
         match found.first().map(codec::decode_stored).transpose()? {
             Some(commit) if commit.id == first => self.check_holds(identity.version()).await,
             Some(_) => {
-                let detail = format!(
+                Err(Fault::AnotherLog.error(format!(
                     "this is not the log that this node has applied up to position {position}: its first commit is different"
-                );
-                Err(LogError::new(Fault::AnotherLog, detail))
+                )))
             }
             None if self.head().await? > Position::START => Err(not_shown(Position::START.next())),
-            None => {
-                let detail =
-                    format!("the log is empty, but this node has applied commits up to position {position}");
-                Err(LogError::new(Fault::AnotherLog, detail))
-            }
+            None => Err(Fault::AnotherLog.error(format!(
+                "the log is empty, but this node has applied commits up to position {position}"
+            ))),
         }
     }
 
@@ -347,7 +344,7 @@ impl Replica {
                 )
             }
         };
-        Err(LogError::new(Fault::AnotherLog, detail))
+        Err(Fault::AnotherLog.error(detail))
     }
 }
 
@@ -358,8 +355,7 @@ fn rejection(health: &Health) -> Option<&LogError> {
 
 /// A replica of the engine is behind the head that it reported; retry.
 fn not_shown(position: Position) -> LogError {
-    let detail = format!("the commit at position {position} is not visible yet");
-    LogError::new(Fault::Unreachable, detail)
+    Fault::Unreachable.error(format!("the commit at position {position} is not visible yet"))
 }
 
 fn before(position: Position) -> Position {

@@ -261,7 +261,7 @@ impl Writer {
                 Err(AppendError::Unclear(error) | AppendError::NotStored(error)) => error,
                 // The first copy may have been stored after the last read.
                 Err(AppendError::Conflict) => {
-                    LogError::new(Fault::Unreachable, "an earlier attempt may have been stored")
+                    Fault::Unreachable.error("an earlier attempt may have been stored")
                 }
             };
             is_unclear = true;
@@ -288,7 +288,7 @@ impl Writer {
         if let Ok(outcome) = time::timeout(APPEND_TIMEOUT, &mut appending).await {
             return outcome;
         }
-        let slow = LogError::new(Fault::Unreachable, "an append takes longer than its timeout");
+        let slow = Fault::Unreachable.error("an append takes longer than its timeout");
         self.stop_writes(&slow);
         appending.await
     }

@@ -55,10 +55,9 @@ fn engine_of(url: &StoreUrl) -> Result<(&'static EngineEntry, String), LogError>
     match url {
         StoreUrl::Engine { engine, place } => Ok((engine, place.clone())),
         StoreUrl::Service(url) => {
-            let detail = format!(
+            Err(Fault::CannotOpen.error(format!(
                 "{url} is a running service, not a store; petstore log export, verify, stat, tail, find and copy can read its log"
-            );
-            Err(LogError::new(Fault::CannotOpen, detail))
+            )))
         }
     }
 }
@@ -80,7 +79,7 @@ pub(crate) async fn open_source(url: &StoreUrl, access: &Access) -> Result<Sourc
     let key = access.key.as_deref().ok_or_else(|| {
         let detail = "reading the log of a service needs an API key with the scope \"log\": name its file with --key-file, or \
                       set PETSTORE_LOG_KEY to the key";
-        LogError::new(Fault::CannotOpen, detail)
+        Fault::CannotOpen.error(detail)
     })?;
     Ok(Arc::new(RemoteLog::open(service.clone(), access.ca.as_deref(), key).await?))
 }
@@ -134,11 +133,10 @@ async fn try_to_open_store(
     let log = open_known_log(url, known).await?;
     let durability = log.durability();
     if durability.level < required {
-        let detail = format!(
+        return Err(Fault::CannotOpen.error(format!(
             "the store {url} promises less than --require-durability asks for ({})",
             durability.promise
-        );
-        return Err(LogError::new(Fault::CannotOpen, detail));
+        )));
     }
     let options = Options { access: url.access(), required, known, pets_max, progress: progress.clone() };
     let read_model = Arc::<MemoryReadModel>::default();
@@ -171,7 +169,7 @@ fn advise(error: LogError) -> LogError {
         Fault::Damaged => DAMAGE_ADVICE,
         _ => return error,
     };
-    LogError::new(error.fault, format!("{error}; {advice}"))
+    error.fault.error(format!("{error}; {advice}"))
 }
 
 /// Updates the state file, if there is one.
@@ -194,24 +192,22 @@ impl LogRecorder {
             return Ok(Self { record: None, last: Arc::default() });
         };
         if url.contains(directory) {
-            let detail = format!(
+            return Err(Fault::CannotOpen.error(format!(
                 "--state {} is inside the store {url}: choose another path for one of them",
                 directory.display()
-            );
-            return Err(LogError::new(Fault::CannotOpen, detail));
+            )));
         }
         if directory.is_file() {
             let detail = format!("--state {} is a file: name a directory", directory.display());
-            return Err(LogError::new(Fault::CannotOpen, detail));
+            return Err(Fault::CannotOpen.error(detail));
         }
         let record = StateFile::of(name, directory);
         record.prepare().map_err(|error| {
-            let detail = format!(
+            Fault::CannotOpen.error(format!(
                 "the state file cannot be written to {} ({error}): name another directory with --state, or \
                  pass --state none to run without a state file",
                 directory.display()
-            );
-            LogError::new(Fault::CannotOpen, detail)
+            ))
         })?;
         Ok(Self { record: Some(Arc::new(record)), last: Arc::default() })
     }
@@ -219,12 +215,11 @@ impl LogRecorder {
     fn read(&self) -> Result<Option<LogIdentity>, LogError> {
         let Some(record) = &self.record else { return Ok(None) };
         record.read().map_err(|error| {
-            let detail = format!(
+            Fault::CannotOpen.error(format!(
                 "the state file {} cannot be used ({error}): restore it, or start once with --accept-new-log \
                  to accept the log as it is",
                 record.file().display()
-            );
-            LogError::new(Fault::CannotOpen, detail)
+            ))
         })
     }
 
@@ -273,11 +268,7 @@ impl LogRecorder {
             last.recorded = identity;
         }
         if let Change::Failed(reason) = last.failure.attempt(updated.as_ref().err()) {
-            tracing::warn!(
-                target: "petstore::service",
-                error = %reason,
-                "cannot update the state file"
-            );
+            tracing::warn!(target: "petstore::service", error = %reason, "cannot update the state file");
         }
     }
 

@@ -137,7 +137,7 @@ impl<E: Engine> EmbeddedLog<E> {
         if HighWaterMark::read(&layout.mark)?.is_none() && !E::exists(&layout)? {
             let detail =
                 format!("no store at {}, although this node has applied a log there", layout.path.display());
-            return Err(LogError::new(Fault::AnotherLog, detail));
+            return Err(Fault::AnotherLog.error(detail));
         }
         Self::open(path)
     }
@@ -255,9 +255,9 @@ impl<E: Engine> fmt::Debug for EmbeddedLog<E> {
 }
 
 fn stopped() -> LogError {
-    LogError::new(Fault::Stopped, "the log thread ended unexpectedly; restart the service")
+    Fault::Stopped.error("the log thread ended unexpectedly; restart the service")
 }
 
 fn no_thread(error: &std::io::Error) -> LogError {
-    LogError::new(Fault::CannotOpen, format!("cannot start the log thread: {error}"))
+    Fault::CannotOpen.error(format!("cannot start the log thread: {error}"))
 }

@@ -264,7 +264,7 @@ impl LogSource for NatsLog {
         }
         let detail =
             format!("the commit at position {} is missing, but the log continues to {head}", after.next());
-        Err(LogError::new(Fault::Damaged, detail))
+        Err(Fault::Damaged.error(detail))
     }
 
     async fn head(&self) -> Result<Position, LogError> {
@@ -303,11 +303,10 @@ impl LogSource for NatsLog {
         }
         *self.last.lock() = LastCommit::default();
         // Reported once; the follower then compares the log with its applied commits.
-        let detail = format!(
+        Err(Fault::Diverged.error(format!(
             "stream {} went back from position {known} to {head}, or was recreated",
             self.address.stream
-        );
-        Err(LogError::new(Fault::Diverged, detail))
+        )))
     }
 
     async fn wait_for(&self, position: Position, timeout: Duration) -> Result<(), LogError> {
@@ -403,7 +402,7 @@ async fn connect(url: &str) -> Result<(Address, NatsConnection), LogError> {
     if !connection.client.is_server_compatible(major, minor, 0) {
         let version = connection.client.server_info().version;
         let detail = format!("nats-server {version} is too old: petstore needs {major}.{minor} or newer");
-        return Err(LogError::new(Fault::CannotOpen, detail));
+        return Err(Fault::CannotOpen.error(detail));
     }
     Ok((address, connection))
 }

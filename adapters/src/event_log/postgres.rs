@@ -98,12 +98,11 @@ impl LogSource for PostgresLog {
         self.link.note_read(&records);
         for (record, position) in records.iter().zip(after.0 + 1..) {
             if record.position != Position(position) {
-                let detail = format!(
+                return Err(Fault::Damaged.error(format!(
                     "PostgreSQL at {}: position {position} is missing from the table {}, because rows were deleted",
                     session.server(),
                     schema::COMMITS
-                );
-                return Err(LogError::new(Fault::Damaged, detail));
+                )));
             }
         }
         Ok(records)

@@ -51,11 +51,10 @@ impl RemoteLog {
 
     async fn connect(url: ServiceUrl, ca: Option<&Path>, key: &str) -> Result<Self, LogError> {
         if !url.is_protected() && !is_loopback(url.host()) {
-            let detail = format!(
+            return Err(Fault::CannotOpen.error(format!(
                 "{url} is on a network, and plain HTTP would expose the API key and the log there: use https, or add \
                  ?tls=off to the URL if you trust the network"
-            );
-            return Err(LogError::new(Fault::CannotOpen, detail));
+            )));
         }
         let wrong = |error| failed(&url, error);
         let client =
@@ -83,11 +82,10 @@ impl RemoteLog {
         if let Some(known) = known
             && stream.first().await.map_err(|error| self.named(&error))?.as_ref() != Some(known)
         {
-            let detail = format!(
+            return Err(Fault::Diverged.error(format!(
                 "{} no longer holds the commit that was read at position {after}: its log was replaced",
                 self.client.url()
-            );
-            return Err(LogError::new(Fault::Diverged, detail));
+            )));
         }
         Ok(stream)
     }
@@ -116,11 +114,11 @@ impl RemoteLog {
             _ => (Fault::CannotOpen, "the service rejected the request"),
         };
         let message = message.unwrap_or_else(|| meaning.into());
-        Err(LogError::new(fault, format!("{url} responded with {status}: {message}")))
+        Err(fault.error(format!("{url} responded with {status}: {message}")))
     }
 
     fn named(&self, error: &LogError) -> LogError {
-        LogError::new(error.fault, format!("{}: {error}", self.client.url()))
+        error.fault.error(format!("{}: {error}", self.client.url()))
     }
 }
 
@@ -192,7 +190,7 @@ impl LogSource for RemoteLog {
         position.map(Position).ok_or_else(|| {
             let detail =
                 format!("{} is not a petstore service: its response has no Log-Position", self.client.url());
-            LogError::new(Fault::CannotOpen, detail)
+            Fault::CannotOpen.error(detail)
         })
     }
 
@@ -218,7 +216,7 @@ impl LogSource for RemoteLog {
 
 fn failed(url: &ServiceUrl, error: ClientError) -> LogError {
     match error {
-        ClientError::Unreachable(detail) => LogError::new(Fault::Unreachable, format!("{url}: {detail}")),
-        ClientError::Unusable(detail) => LogError::new(Fault::CannotOpen, format!("{url}: {detail}")),
+        ClientError::Unreachable(detail) => Fault::Unreachable.error(format!("{url}: {detail}")),
+        ClientError::Unusable(detail) => Fault::CannotOpen.error(format!("{url}: {detail}")),
     }
 }

@@ -214,10 +214,9 @@ async fn compare(from: &dyn LogSource, last: &StoredRecord) -> Result<(), CopyEr
     match from.read(Position(last.position.0 - 1), ReadBound::ONE).await?.first() {
         Some(found) if found.bytes == last.bytes => Ok(()),
         Some(_) => Err(CopyError::AnotherHistory(last.position)),
-        None => {
-            let detail = format!("the commit at position {} is not visible yet", last.position);
-            Err(LogError::new(Fault::Unreachable, detail).into())
-        }
+        None => Err(Fault::Unreachable
+            .error(format!("the commit at position {} is not visible yet", last.position))
+            .into()),
     }
 }
 
@@ -235,8 +234,7 @@ impl<'a> CopyTarget<'a> {
             let head = to.head().await?;
             let Some(before) = head.0.checked_sub(1) else { return Ok((Version::START, None)) };
             let record = to.read(Position(before), ReadBound::ONE).await?.pop().ok_or_else(|| {
-                let detail = format!("the last commit, at position {head}, is not visible yet");
-                LogError::new(Fault::Unreachable, detail)
+                Fault::Unreachable.error(format!("the last commit, at position {head}, is not visible yet"))
             })?;
             Ok((Version::at(head, codec::decode_stored(&record)?.id), Some(record)))
         };

@@ -33,7 +33,7 @@ pub(crate) fn check_nothing_is_lost(
              cannot be read"
         ),
     };
-    Err(LogError::new(Fault::Damaged, detail))
+    Err(Fault::Damaged.error(detail))
 }
 
 /// The file that holds the mark.
@@ -125,12 +125,11 @@ pub(super) fn missing(path: &Path) -> LogError {
 }
 
 fn end_unknown(path: &Path, what: &str) -> LogError {
-    let detail = format!(
+    Fault::Damaged.error(format!(
         "the high-water mark {} {what}: without this file of the store, commits that are missing at the end of the log \
          cannot be detected",
         path.display()
-    );
-    LogError::new(Fault::Damaged, detail)
+    ))
 }
 
 fn opened(path: &Path, file: io::Result<File>) -> Result<Option<File>, LogError> {
@@ -141,11 +140,10 @@ fn opened(path: &Path, file: io::Result<File>) -> Result<Option<File>, LogError>
 }
 
 fn cannot_open(path: &Path, error: &io::Error) -> LogError {
-    let detail = format!(
+    Fault::CannotOpen.error(format!(
         "the high-water mark {} cannot be opened: {error}; run as the user that owns the store",
         path.display()
-    );
-    LogError::new(Fault::CannotOpen, detail)
+    ))
 }
 
 /// The newest mark in the file, and its slot.

@@ -77,7 +77,7 @@ impl Layout {
             return Ok(());
         }
         let detail = format!("{} is not a {kind}; choose another path for the store", self.path.display());
-        Err(LogError::new(Fault::CannotOpen, detail))
+        Err(Fault::CannotOpen.error(detail))
     }
 
     /// Creates the directory if it is missing, and takes the exclusive lock. Dropping the file releases the lock.
@@ -110,13 +110,12 @@ impl Layout {
 
     /// The error for a path without a store.
     pub(super) fn missing(&self) -> LogError {
-        let detail = format!("no store at {}; check the path", self.path.display());
-        LogError::new(Fault::CannotOpen, detail)
+        Fault::CannotOpen.error(format!("no store at {}; check the path", self.path.display()))
     }
 
     /// The error for a store that cannot be opened. `why` completes the sentence "the store PATH …".
     pub(super) fn rejected(&self, why: &str) -> LogError {
-        LogError::new(Fault::CannotOpen, format!("the store {} {why}", self.path.display()))
+        Fault::CannotOpen.error(format!("the store {} {why}", self.path.display()))
     }
 
     fn not_writable(&self, error: &io::Error) -> LogError {

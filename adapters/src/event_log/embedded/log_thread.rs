@@ -95,7 +95,7 @@ impl<E: Engine> LogThread<E> {
                 Ok(()) => return self.close(),
                 Err(panic) => {
                     let detail = format!("the log thread panicked ({})", panics::message(&*panic));
-                    self.fail(&LogError::new(Fault::WriteFailed, detail), 1);
+                    self.fail(&Fault::WriteFailed.error(detail), 1);
                 }
             }
         }
@@ -253,7 +253,7 @@ impl<E: Engine> LogThread<E> {
         failed_sync::write_marker_if_possible(&self.store.layout.not_synced);
         let detail = format!("{error}; writes resume automatically once the error is resolved");
         let state = ThreadState::Failed { retry_at: Instant::now() + REOPEN.delay(failures), failures };
-        self.stop(state, LogError::new(error.fault, detail))
+        self.stop(state, error.fault.error(detail))
     }
 
     /// Reopens the log. While the disk still fails, the old engine keeps serving reads.

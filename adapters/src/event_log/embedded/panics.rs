@@ -36,8 +36,7 @@ fn catch<T>(
     CATCHING.set(outer);
     outcome.unwrap_or_else(|panic| {
         let message = message(&*panic);
-        let detail = format!("{doing} failed inside the storage engine ({message}): {what_to_do}");
-        Err(LogError::new(fault, detail))
+        Err(fault.error(format!("{doing} failed inside the storage engine ({message}): {what_to_do}")))
     })
 }
 

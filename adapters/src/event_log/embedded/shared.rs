@@ -78,7 +78,7 @@ impl<E: Engine> SharedState<E> {
 
     pub(super) fn why_closed(&self) -> LogError {
         let being_opened = "the log is being reopened; try again in a moment";
-        self.closed.read().clone().unwrap_or_else(|| LogError::new(Fault::Unreachable, being_opened))
+        self.closed.read().clone().unwrap_or_else(|| Fault::Unreachable.error(being_opened))
     }
 
     /// Wakes threads that hang inside the engine.

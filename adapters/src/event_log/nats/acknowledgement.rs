@@ -1,6 +1,6 @@
 //! Interprets JetStream's reply to an append.
 
-use application::ports::{AppendError, Fault, LogError, Position};
+use application::ports::{AppendError, Fault, Position};
 use async_nats::jetstream::{ErrorCode, publish::PublishAck, response::Response};
 
 use super::connection::unreachable_error;
@@ -12,13 +12,12 @@ pub(super) fn outcome(stream: &str, expected: Position, reply: &[u8]) -> Result<
             return Ok(expected.next());
         }
         Ok(Response::Ok(ack)) => {
-            let detail = format!(
+            return Err(AppendError::Closed(Fault::Diverged.error(format!(
                 "the commit for position {} was stored at sequence {} of stream {}: another client is publishing to this stream",
                 expected.next(),
                 ack.sequence,
                 ack.stream
-            );
-            return Err(AppendError::Closed(LogError::new(Fault::Diverged, detail)));
+            ))));
         }
         Ok(Response::Err { error }) => error,
         Err(error) => {
@@ -28,7 +27,7 @@ pub(super) fn outcome(stream: &str, expected: Position, reply: &[u8]) -> Result<
         }
     };
     let rejected =
-        |fault| AppendError::NotStored(LogError::new(fault, format!("NATS rejected a commit: {error}")));
+        |fault: Fault| AppendError::NotStored(fault.error(format!("NATS rejected a commit: {error}")));
     Err(match error.error_code() {
         ErrorCode::STREAM_WRONG_LAST_SEQUENCE | ErrorCode::STREAM_WRONG_LAST_SEQUENCE_CONSTANT => {
             AppendError::Conflict
@@ -39,9 +38,8 @@ pub(super) fn outcome(stream: &str, expected: Position, reply: &[u8]) -> Result<
         | ErrorCode::STORAGE_RESOURCES_EXCEEDED => rejected(Fault::Full),
         ErrorCode::STREAM_MESSAGE_EXCEEDS_MAXIMUM => rejected(Fault::TooLarge),
         // After any other error of the leader, the replicas may still store the commit.
-        _ => AppendError::Unclear(LogError::new(
-            Fault::WriteFailed,
-            format!("NATS failed to store a commit: {error}"),
-        )),
+        _ => {
+            AppendError::Unclear(Fault::WriteFailed.error(format!("NATS failed to store a commit: {error}")))
+        }
     })
 }

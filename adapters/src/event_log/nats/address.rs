@@ -209,7 +209,7 @@ fn replicas(number: &str) -> Result<usize, LogError> {
 }
 
 fn wrong(rule: impl fmt::Display) -> LogError {
-    LogError::new(Fault::CannotOpen, format!("the store URL {rule}"))
+    Fault::CannotOpen.error(format!("the store URL {rule}"))
 }
 
 #[cfg(test)]

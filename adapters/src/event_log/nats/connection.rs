@@ -121,8 +121,7 @@ impl NatsConnection {
                 let cause = root_certificates::rejection(&error, options).unwrap_or_else(|| {
                     format!("{error}; use tls=off if the server has no TLS and the network is trusted")
                 });
-                let detail = format!("cannot connect to {address}: {cause}");
-                Err(LogError::new(Fault::CannotOpen, detail))
+                Err(Fault::CannotOpen.error(format!("cannot connect to {address}: {cause}")))
             }
             Ok(Err(error)) => {
                 let fault = match error.kind() {
@@ -136,7 +135,7 @@ impl NatsConnection {
                     | ConnectErrorKind::Tls => Fault::CannotOpen,
                 };
                 let advice = "check the URL, the credentials, and that the server is running";
-                Err(LogError::new(fault, format!("cannot connect to {address}: {error}; {advice}")))
+                Err(fault.error(format!("cannot connect to {address}: {error}; {advice}")))
             }
             Err(_) => Err(unreachable_error(format!(
                 "cannot connect to {address} within {CONNECT_TIMEOUT:?}; check that it is running"
@@ -172,10 +171,12 @@ impl NatsConnection {
                 RequestErrorKind::NoResponders => RequestFailure::NoResponders(unreachable_error(
                     "no server responded: the stream has no leader at the moment, or JetStream is not enabled",
                 )),
-                RequestErrorKind::MaxPayloadExceeded => RequestFailure::NotSent(LogError::new(
-                    Fault::TooLarge,
-                    format!("the NATS server accepts at most {} bytes", self.client.max_payload()),
-                )),
+                RequestErrorKind::MaxPayloadExceeded => {
+                    RequestFailure::NotSent(Fault::TooLarge.error(format!(
+                        "the NATS server accepts at most {} bytes",
+                        self.client.max_payload()
+                    )))
+                }
                 RequestErrorKind::InvalidSubject | RequestErrorKind::TimedOut | RequestErrorKind::Other => {
                     RequestFailure::NoResponse(unreachable_error(error.to_string()))
                 }
@@ -259,7 +260,7 @@ impl NatsConnection {
 
 /// An error that may pass: the servers do not respond at the moment.
 pub(super) fn unreachable_error(detail: impl Into<String>) -> LogError {
-    LogError::new(Fault::Unreachable, detail)
+    Fault::Unreachable.error(detail)
 }
 
 /// Whether TLS is the cause: the server has none, or its certificate is not trusted.
@@ -283,7 +284,7 @@ fn parse<T: DeserializeOwned>(what: &str, reply: &[u8]) -> Result<T, ApiFailure>
 
 async fn options(address: &Address) -> Result<ConnectOptions, LogError> {
     let cannot_read = |file: &Path, error: io::Error| {
-        LogError::new(Fault::CannotOpen, format!("cannot use {}: {error}", file.display()))
+        Fault::CannotOpen.error(format!("cannot use {}: {error}", file.display()))
     };
     let mut options = match &address.identity {
         Credentials::Anonymous => ConnectOptions::new(),

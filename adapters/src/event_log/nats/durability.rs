@@ -68,8 +68,7 @@ impl SyncSettings {
     pub(super) fn check_sync_always(&self) -> Result<(), LogError> {
         let reports = self.reports.lock();
         match reports.iter().find(|(_, report)| report.setting != SyncSetting::Always) {
-            Some((server, ServerReport { setting, .. })) if self.stated => Err(LogError::new(
-                Fault::CannotOpen,
+            Some((server, ServerReport { setting, .. })) if self.stated => Err(Fault::CannotOpen.error(
                 format!("the store URL has sync=always, but {server} syncs {setting}: change one of them"),
             )),
             Some(_) | None => Ok(()),

@@ -83,7 +83,7 @@ pub(super) async fn from_leader(
     match connection.ask::<StoredMessage>("STREAM.MSG.GET", stream, &json!({ "seq": position.0 })).await {
         Ok(reply) => {
             let message = StreamMessage::try_from(reply.message).map_err(|error| {
-                LogError::new(Fault::Damaged, format!("the message at {position} cannot be read: {error}"))
+                Fault::Damaged.error(format!("the message at {position} cannot be read: {error}"))
             })?;
             let id = commit_id(Some(&message.headers));
             if id.is_none() {
@@ -105,13 +105,12 @@ fn commit_id(headers: Option<&HeaderMap>) -> Option<CommitId> {
 }
 
 fn foreign(stream: &str, position: Position) -> LogError {
-    let detail = format!(
+    Fault::Foreign.error(format!(
         "the message at position {position} of stream {stream} was not published by petstore: it has no header \
          {COMMIT_ID}; allow only petstore's user to publish on {}, and move the log to a new stream with petstore log \
          salvage",
         commits_subject(stream)
-    );
-    LogError::new(Fault::Foreign, detail)
+    ))
 }
 
 fn sequence(message: &Message) -> Option<u64> {

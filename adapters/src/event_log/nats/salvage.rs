@@ -40,8 +40,7 @@ impl LogSource for SalvagedStream {
             found.extend(reading::from_leader(&self.connection, stream, after.next()).await?);
         }
         if found.is_empty() {
-            let detail = format!("the commit at position {} is missing", after.next());
-            return Err(LogError::new(Fault::Damaged, detail));
+            return Err(Fault::Damaged.error(format!("the commit at position {} is missing", after.next())));
         }
         Ok(found)
     }

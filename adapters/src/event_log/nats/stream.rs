@@ -48,7 +48,7 @@ pub(super) async fn find(connection: &NatsConnection, address: &Address) -> Resu
     while !exists(connection, address).await? {
         if Instant::now() >= deadline {
             let detail = format!("stream {} does not exist; check the URL", address.stream);
-            return Err(LogError::new(Fault::AnotherLog, detail));
+            return Err(Fault::AnotherLog.error(detail));
         }
         time::sleep(FIND_INTERVAL).await;
     }
@@ -73,7 +73,7 @@ pub(super) async fn leader_info(connection: &NatsConnection, address: &Address) 
             if error.error_code() == ErrorCode::STREAM_NOT_FOUND && connection.is_leaderless() =>
         {
             let detail = format!("stream {} was deleted; restore it from a backup", address.stream);
-            return Err(LogError::new(Fault::AnotherLog, detail));
+            return Err(Fault::AnotherLog.error(detail));
         }
         Err(failure) => return Err(api_error("describe", address, failure)),
     };
@@ -105,23 +105,17 @@ pub(super) fn head(info: &Info) -> Result<Position, LogError> {
     let name = &info.config.name;
     let broken = broken_rules(&info.config);
     if !broken.is_empty() {
-        return Err(LogError::new(
-            Fault::CannotOpen,
-            format!(
-                "the settings of stream {name} do not suit a log ({}): correct them or name another stream",
-                broken.join(", ")
-            ),
-        ));
+        return Err(Fault::CannotOpen.error(format!(
+            "the settings of stream {name} do not suit a log ({}): correct them or name another stream",
+            broken.join(", ")
+        )));
     }
     let state = &info.state;
     if state.messages != state.last_sequence || (state.messages > 0 && state.first_sequence != 1) {
-        return Err(LogError::new(
-            Fault::Damaged,
-            format!(
-                "stream {name} holds {} messages with sequence numbers {} to {}, so commits are missing",
-                state.messages, state.first_sequence, state.last_sequence
-            ),
-        ));
+        return Err(Fault::Damaged.error(format!(
+            "stream {name} holds {} messages with sequence numbers {} to {}, so commits are missing",
+            state.messages, state.first_sequence, state.last_sequence
+        )));
     }
     Ok(Position(state.last_sequence))
 }
@@ -222,10 +216,7 @@ fn api_error(action: &str, address: &Address, failure: ApiFailure) -> LogError {
                 // Any other error may pass: a newly elected leader, for example, may not know of the stream yet.
                 _ => Fault::Unreachable,
             };
-            LogError::new(
-                fault,
-                format!("NATS rejected the request to {action} stream {}: {error}", address.stream),
-            )
+            fault.error(format!("NATS rejected the request to {action} stream {}: {error}", address.stream))
         }
     }
 }

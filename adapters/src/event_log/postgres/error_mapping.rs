@@ -27,12 +27,11 @@ pub(super) fn connect_error(server: &str, error: &Error) -> LogError {
             _ => "",
         };
         let detail = format!("PostgreSQL at {server} rejected the session: {}{what_to_do}", describe(error));
-        return LogError::new(if may_pass(error) { Fault::Unreachable } else { Fault::CannotOpen }, detail);
+        return (if may_pass(error) { Fault::Unreachable } else { Fault::CannotOpen }).error(detail);
     }
     let options = "sslrootcert=FILE, or use sslmode=disable if the network is trusted";
     if let Some(reason) = root_certificates::rejection(error, options) {
-        let detail = format!("PostgreSQL at {server} cannot be used: {reason}");
-        return LogError::new(Fault::CannotOpen, detail);
+        return Fault::CannotOpen.error(format!("PostgreSQL at {server} cannot be used: {reason}"));
     }
     let what_to_do = if failed_handshake(error) {
         "; use sslmode=disable if the server has no TLS and the network is trusted"
@@ -40,21 +39,20 @@ pub(super) fn connect_error(server: &str, error: &Error) -> LogError {
         "; check the URL, and that the server is running"
     };
     let detail = format!("PostgreSQL at {server} cannot be reached: {}{what_to_do}", describe(error));
-    LogError::new(if may_pass(error) { Fault::Unreachable } else { Fault::CannotOpen }, detail)
+    (if may_pass(error) { Fault::Unreachable } else { Fault::CannotOpen }).error(detail)
 }
 
 /// The server does not work at the moment.
 pub(super) fn unreachable_error(server: &str, what: &str) -> LogError {
-    LogError::new(Fault::Unreachable, format!("PostgreSQL at {server} {what}"))
+    Fault::Unreachable.error(format!("PostgreSQL at {server} {what}"))
 }
 
 /// The server did not reply in time.
 pub(super) fn no_reply(server: &str, timeout: Duration) -> LogError {
-    let detail = format!(
+    Fault::Unreachable.error(format!(
         "PostgreSQL at {server}: no reply within {timeout:?}; another session may hold a lock (see pg_stat_activity), or a \
          synchronous standby is missing (see pg_stat_replication)"
-    );
-    LogError::new(Fault::Unreachable, detail)
+    ))
 }
 
 /// A statement other than an append failed.
@@ -67,7 +65,7 @@ pub(super) fn query_error(server: &str, error: &Error) -> LogError {
             _ => Fault::Unreachable,
         },
     };
-    LogError::new(fault, format!("PostgreSQL at {server} failed: {}", describe(error)))
+    fault.error(format!("PostgreSQL at {server} failed: {}", describe(error)))
 }
 
 /// An append failed. Unless the server reports a rollback, the commit may be stored.
@@ -93,8 +91,7 @@ fn rejection(server: &str, error: &Error) -> Option<LogError> {
         _ => return None,
     };
     let what_to_do = if is_read_only(error) { "; name the primary, or all servers, in the URL" } else { "" };
-    let detail = format!("PostgreSQL at {server} rejected a commit: {}{what_to_do}", describe(error));
-    Some(LogError::new(fault, detail))
+    Some(fault.error(format!("PostgreSQL at {server} rejected a commit: {}{what_to_do}", describe(error))))
 }
 
 fn lost(server: &str, error: &Error) -> LogError {
@@ -119,7 +116,7 @@ pub(super) fn combined(errors: Vec<LogError>) -> LogError {
         errors.first().map_or(Fault::CannotOpen, |error| error.fault)
     };
     let details: Vec<_> = errors.into_iter().map(|error| error.detail).collect();
-    LogError::new(fault, details.join("; "))
+    fault.error(details.join("; "))
 }
 
 /// The error with its causes. Neither the server nor the driver repeats a password.

@@ -31,7 +31,7 @@ pub(super) fn load(
 
 fn read(path: &Path) -> Result<Passwords, LogError> {
     let unusable =
-        |why: String| LogError::new(Fault::CannotOpen, format!("the password file {} {why}", path.display()));
+        |why: String| Fault::CannotOpen.error(format!("the password file {} {why}", path.display()));
     let metadata = fs::metadata(path).map_err(|error| unusable(format!("cannot be read: {error}")))?;
     if metadata.permissions().mode() & 0o077 != 0 {
         return Err(unusable("is accessible to other users; protect it with chmod 600".into()));

@@ -34,7 +34,7 @@ pub(super) async fn ensure(client: &Client, server: &str, if_missing: IfMissing)
         }
         IfMissing::Fail if !exist => {
             let detail = format!("the database at {server} holds no log; check the URL");
-            return Err(LogError::new(Fault::AnotherLog, detail));
+            return Err(Fault::AnotherLog.error(detail));
         }
         IfMissing::Create | IfMissing::Fail => {}
     }
@@ -44,19 +44,15 @@ pub(super) async fn ensure(client: &Client, server: &str, if_missing: IfMissing)
     match version {
         Some(VERSION) => Ok(()),
         Some(version) if version > VERSION => {
-            let detail = format!(
+            Err(Fault::UnsupportedFormat.error(format!(
                 "the tables in PostgreSQL at {server} have version {version}, and this petstore supports {VERSION}; run the \
                  version of petstore that created them, or a newer one"
-            );
-            Err(LogError::new(Fault::UnsupportedFormat, detail))
+            )))
         }
-        Some(_) | None => {
-            let detail = format!(
-                "the table petstore_schema in PostgreSQL at {server} was not created by petstore; choose another \
+        Some(_) | None => Err(Fault::CannotOpen.error(format!(
+            "the table petstore_schema in PostgreSQL at {server} was not created by petstore; choose another \
                  database"
-            );
-            Err(LogError::new(Fault::CannotOpen, detail))
-        }
+        ))),
     }
 }
 
@@ -74,12 +70,11 @@ async fn exist(client: &Client) -> Result<bool, Error> {
 
 fn cannot_create(server: &str, error: &Error) -> LogError {
     if error.code() == Some(&SqlState::INSUFFICIENT_PRIVILEGE) {
-        let detail = format!(
+        return Fault::CannotOpen.error(format!(
             "the user may not create tables in PostgreSQL at {server} ({}); grant it CREATE on the schema for the \
              first start",
             error_mapping::describe(error)
-        );
-        return LogError::new(Fault::CannotOpen, detail);
+        ));
     }
     error_mapping::query_error(server, error)
 }

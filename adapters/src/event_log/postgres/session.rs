@@ -126,7 +126,7 @@ impl Session {
                         newest.position
                     );
                     let detail = format!("PostgreSQL at {} {what}", target.server);
-                    attempt.errors.push(LogError::new(Fault::AnotherLog, detail));
+                    attempt.errors.push(Fault::AnotherLog.error(detail));
                     attempt.session.get_or_insert((session, HeldCommits::Older));
                 }
                 Ok(Err(error)) => attempt.errors.push(error),
@@ -155,11 +155,10 @@ impl Session {
         )?;
         let failed = |error: Error| error_mapping::query_error(&target.server, &error);
         if server_start(&appending).await.map_err(failed)? != server_start(&reading).await.map_err(failed)? {
-            let detail = format!(
+            return Err(Fault::Unreachable.error(format!(
                 "two connections to {} reached two PostgreSQL servers; name each server in the URL",
                 target.server
-            );
-            return Err(LogError::new(Fault::Unreachable, detail));
+            )));
         }
         schema::ensure(&appending, &target.server, if_missing).await?;
         let channel = schema::channel(&appending).await.map_err(failed)?;

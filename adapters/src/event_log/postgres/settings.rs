@@ -222,7 +222,7 @@ fn decoded(value: &str) -> String {
 }
 
 fn unusable(detail: String) -> LogError {
-    LogError::new(Fault::CannotOpen, detail)
+    Fault::CannotOpen.error(detail)
 }
 
 #[cfg(test)]

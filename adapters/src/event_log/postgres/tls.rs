@@ -49,7 +49,7 @@ pub(super) fn connector(trust: Trust, file: Option<&Path>) -> Result<MakeRustlsC
 }
 
 fn unusable(why: &str) -> LogError {
-    LogError::new(Fault::CannotOpen, format!("{why}; name a PEM file with sslrootcert"))
+    Fault::CannotOpen.error(format!("{why}; name a PEM file with sslrootcert"))
 }
 
 /// Checks a server's certificate as strictly as required. Signatures are always checked.

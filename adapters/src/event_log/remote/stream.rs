@@ -146,20 +146,19 @@ impl RecordStream {
         if self.mode == StreamMode::ToHead || !self.begun.is_empty() {
             return self.cut_off("the connection was closed");
         }
-        let detail = format!(
+        Fault::Unreachable.error(format!(
             "the response ended after position {position}: the service has stopped, or the API key is no longer valid"
-        );
-        LogError::new(Fault::Unreachable, detail)
+        ))
     }
 
     fn cut_off(&self, why: &str) -> LogError {
         let detail = format!("the response was cut off after position {}: {why}", self.position());
-        LogError::new(Fault::Unreachable, detail)
+        Fault::Unreachable.error(detail)
     }
 
     fn damaged(&self, what: &str) -> LogError {
         let detail = format!("the line after position {} {what}: read the log again", self.position());
         // Only the response is damaged; the log may be intact.
-        LogError::new(Fault::Unreachable, detail)
+        Fault::Unreachable.error(detail)
     }
 }

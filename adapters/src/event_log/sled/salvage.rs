@@ -46,7 +46,7 @@ pub(super) fn find(layout: &Layout, acknowledged: Option<Version>) -> Result<Fou
     };
     let found = find().map_err(|error: io::Error| {
         let detail = format!("the store {} cannot be read: {error}; check the path", layout.path.display());
-        LogError::new(Fault::CannotOpen, detail)
+        Fault::CannotOpen.error(detail)
     })?;
     let last = found.records.last().map_or(Position::START, |record| record.version.position);
     Ok(FoundRecords { records: Box::new(found), last, copy: None })

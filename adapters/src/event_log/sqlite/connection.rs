@@ -93,7 +93,7 @@ pub(super) fn holds_log(connection: &Connection, path: &Path) -> Result<bool, Lo
         ),
         _ => (Fault::CannotOpen, "is not a petstore log; choose another path".to_owned()),
     };
-    Err(LogError::new(fault, format!("the file {} {what}", path.display())))
+    Err(fault.error(format!("the file {} {what}", path.display())))
 }
 
 /// Sets the pragmas that make commits durable, and verifies them.
@@ -106,10 +106,9 @@ pub(super) fn set_up(connection: &Connection) -> Result<(), LogError> {
     if mode == "wal" && synchronous == SYNCHRONOUS_FULL {
         return on_close(connection, CloseMode::LeaveFiles);
     }
-    let detail = format!(
+    Err(Fault::CannotOpen.error(format!(
         "SQLite cannot make commits durable here (journal_mode {mode}, synchronous {synchronous}); choose a local disk"
-    );
-    Err(LogError::new(Fault::CannotOpen, detail))
+    )))
 }
 
 /// Returns the commit that the query finds.

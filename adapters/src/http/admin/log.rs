@@ -286,8 +286,7 @@ impl Drop for Sending {
 }
 
 fn not_shown(head: Position) -> LogError {
-    let detail = format!("the commits up to position {head} are not visible yet");
-    LogError::new(Fault::Unreachable, detail)
+    Fault::Unreachable.error(format!("the commits up to position {head} are not visible yet"))
 }
 
 #[cfg(test)]
