@@ -20,7 +20,7 @@ use adapters::{
 };
 use application::{
     Health, Options, PetStore, ReplayProgress,
-    ports::{Clock as _, DurabilityLevel, Fault, LogError, LogIdentity},
+    ports::{Clock as _, Fault, LogError, LogIdentity},
 };
 use tokio::{
     sync::watch,
@@ -28,6 +28,7 @@ use tokio::{
 };
 
 use crate::{
+    config::ServeArguments,
     engines::{EngineEntry, Log, Source},
     store_url::StoreUrl,
 };
@@ -84,24 +85,13 @@ pub(crate) async fn open_source(url: &StoreUrl, access: &Access) -> Result<Sourc
     Ok(Arc::new(RemoteLog::open(service.clone(), access.ca.as_deref(), key).await?))
 }
 
-#[derive(Debug)]
-pub(crate) struct StoreOptions {
-    pub(crate) required: DurabilityLevel,
-    /// The directory of the state file, or `None` to run without one.
-    pub(crate) state: Option<PathBuf>,
-    /// Whether to accept a log without the recorded commit.
-    pub(crate) accept_new_log: bool,
-    pub(crate) pets_max: Option<usize>,
-}
-
 /// Opens the log and replays it. Waits for an engine that cannot be reached. Rejects an engine that promises less than
 /// required, and a log without the recorded commit.
 pub(crate) async fn open_store(
-    url: &StoreUrl,
-    options: &StoreOptions,
+    arguments: &ServeArguments,
     progress: &Arc<ReplayProgress>,
 ) -> Result<(PetStore, LogRecorder), LogError> {
-    if options.accept_new_log {
+    if arguments.accept_new_log {
         tracing::warn!(
             target: "petstore::service",
             "--accept-new-log is set: the log is accepted as it is; remove the flag before the next startup"
@@ -110,7 +100,7 @@ pub(crate) async fn open_store(
     let deadline = Instant::now() + START_TIMEOUT;
     let mut log = LogOnce::default();
     loop {
-        match try_to_open_store(url, options, progress).await {
+        match try_to_open_store(arguments, progress).await {
             Err(error) if error.fault == Fault::Unreachable && Instant::now() < deadline => {
                 if let Change::Failed(error) = log.attempt(Some(&error)) {
                     tracing::warn!(target: "petstore::service", %error, "storage engine unreachable, retrying");
@@ -123,12 +113,12 @@ pub(crate) async fn open_store(
 }
 
 async fn try_to_open_store(
-    url: &StoreUrl,
-    options: &StoreOptions,
+    arguments: &ServeArguments,
     progress: &Arc<ReplayProgress>,
 ) -> Result<(PetStore, LogRecorder), LogError> {
-    let &StoreOptions { required, ref state, accept_new_log, pets_max } = options;
-    let recorder = LogRecorder::new(url, state.as_deref())?;
+    let (url, required) = (&arguments.store.store, arguments.require_durability.into());
+    let &ServeArguments { accept_new_log, max_pets: pets_max, .. } = arguments;
+    let recorder = LogRecorder::new(url, arguments.state_directory().as_deref())?;
     let known = if accept_new_log { None } else { recorder.read()? };
     let log = open_known_log(url, known).await?;
     let durability = log.durability();

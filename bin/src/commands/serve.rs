@@ -113,20 +113,21 @@ impl Output {
 
 async fn serve(arguments: ServeArguments, output: &Output) -> anyhow::Result<()> {
     let mut signals = StopSignals::new()?;
+    let arguments = Arc::new(arguments);
     arguments.log();
-    let keys = wire::open_keys(&arguments.keys, arguments.clients.rate_limit)?;
+    let keys = wire::open_keys(&arguments.keys, arguments.rate_limit)?;
     let tls = open_tls(&arguments)?;
     let scheme = if tls.is_some() { "https" } else { "http" };
     reload_on_hangup(keys.clone(), tls.clone())?;
 
     let service = Service::new(keys.clone(), arguments.site(), output.stderr.dropped());
-    let service = service.with_tls(tls.clone()).with_client_limits(arguments.clients.limits());
+    let service = service.with_tls(tls.clone()).with_client_limits(arguments.client_limits());
     let service = service.with_access_log(arguments.access_log());
     let service = Arc::new(service);
     let shares = share_descriptors(&arguments);
     let settings = Settings {
         connections_max: shares.clients,
-        connections_per_address: arguments.clients.connections_per_address.map(|most| most as usize),
+        connections_per_address: arguments.connections_per_address.map(|most| most as usize),
         rejections_max: shares.rejections,
         drain: arguments.drain,
         ..Settings::default()
@@ -151,9 +152,8 @@ async fn serve(arguments: ServeArguments, output: &Output) -> anyhow::Result<()>
     }
 
     // A separate task, so that a hanging close after a cancelled opening cannot block this one.
-    let (url, options) = (arguments.store.store.clone(), arguments.store_options());
-    let progress = service.replay();
-    let opening = tokio::spawn(async move { wire::open_store(&url, &options, &progress).await });
+    let (options, progress) = (arguments.clone(), service.replay());
+    let opening = tokio::spawn(async move { wire::open_store(&options, &progress).await });
     let (store, recorder) = tokio::select! {
         opened = opening => opened.context("the store could not be opened")??,
         () = signals.received() => return Ok(()),
