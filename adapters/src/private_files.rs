@@ -115,7 +115,7 @@ pub(crate) fn open_or_create(path: &Path) -> io::Result<File> {
             Err(error) if error.kind() == io::ErrorKind::NotFound => {}
             opened => return opened,
         }
-        match place.create() {
+        match place.create_like(None) {
             // Another process has created it in between.
             Err(error) if error.kind() == io::ErrorKind::AlreadyExists => {}
             created => return created,
@@ -243,10 +243,6 @@ impl<'a> DirectoryEntry<'a> {
         };
         check_alone(&file.metadata()?)?;
         Ok(file)
-    }
-
-    fn create(&self) -> io::Result<File> {
-        self.create_like(None)
     }
 
     /// Creates a new file. If this process is root, the file belongs to `owner`, or else to the owner of the directory,

@@ -26,17 +26,11 @@ const RESPONSE_TIMEOUT: Duration = Duration::from_secs(10);
 /// The URL of a service.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct ServiceUrl {
-    scheme: Scheme,
+    uses_tls: bool,
     /// Host and port.
     authority: String,
     /// Whether the operator trusts the network (`?tls=off`).
     waived: bool,
-}
-
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-enum Scheme {
-    Http,
-    Https,
 }
 
 /// A request without a response, named by what the caller can do.
@@ -55,20 +49,20 @@ impl FromStr for ServiceUrl {
 
     fn from_str(text: &str) -> Result<Self, Self::Err> {
         let rule = "expected http://HOST:PORT or https://HOST:PORT, for example http://127.0.0.1:8080";
-        let (scheme, rest) = match text.split_once("://") {
-            Some(("http", rest)) => (Scheme::Http, rest),
-            Some(("https", rest)) => (Scheme::Https, rest),
+        let (uses_tls, rest) = match text.split_once("://") {
+            Some(("http", rest)) => (false, rest),
+            Some(("https", rest)) => (true, rest),
             Some(_) | None => return Err(rule),
         };
         let (rest, waived) = match rest.strip_suffix("?tls=off") {
-            Some(rest) if scheme == Scheme::Http => (rest, true),
+            Some(rest) if !uses_tls => (rest, true),
             Some(_) | None => (rest, false),
         };
         let authority = rest.strip_suffix('/').unwrap_or(rest);
         let is_plain = |c: char| c.is_ascii_alphanumeric() || "-._:[]".contains(c);
         let port = authority.rsplit_once(':').map(|(host, port)| (!host.is_empty(), port.parse::<u16>()));
         if matches!(port, Some((true, Ok(_)))) && authority.chars().all(is_plain) {
-            Ok(Self { scheme, authority: authority.to_owned(), waived })
+            Ok(Self { uses_tls, authority: authority.to_owned(), waived })
         } else {
             Err(rule)
         }
@@ -77,10 +71,7 @@ impl FromStr for ServiceUrl {
 
 impl fmt::Display for ServiceUrl {
     fn fmt(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let scheme = match self.scheme {
-            Scheme::Http => "http",
-            Scheme::Https => "https",
-        };
+        let scheme = if self.uses_tls { "https" } else { "http" };
         write!(formatter, "{scheme}://{}", self.authority)
     }
 }
@@ -93,7 +84,7 @@ impl ServiceUrl {
 
     /// Whether requests are encrypted, or need not be encrypted.
     pub fn is_protected(&self) -> bool {
-        self.scheme == Scheme::Https || self.waived
+        self.uses_tls || self.waived
     }
 }
 
@@ -108,10 +99,7 @@ pub struct ServiceClient {
 impl ServiceClient {
     /// Creates a client for this service. For https it trusts the certificates in `ca`, or those of the system.
     pub fn new(url: ServiceUrl, ca: Option<&Path>) -> Result<Self, ClientError> {
-        let tls = match url.scheme {
-            Scheme::Http => None,
-            Scheme::Https => Some(connector(ca)?),
-        };
+        let tls = if url.uses_tls { Some(connector(ca)?) } else { None };
         Ok(Self { url, tls, key: None })
     }
 

@@ -7,8 +7,7 @@
 //! Reading order: this file (the public API), `engine` (the trait that an engine implements), `log_thread` (the thread
 //! that writes, and its error handling), `opening` (the checks before a log is served), `shared` (the state that other
 //! threads read). Then the parts: `layout` (the paths), `open_files` (detects deleted files), `high_water_mark`,
-//! `failed_sync`, `space`, `panics`, `reading`, `read_only`, and `salvage` (reads a store that can no longer be
-//! opened).
+//! `failed_sync`, `space`, `panics`, `reading`, `read_only` (also for a store that can no longer be opened).
 
 mod copy;
 mod engine;
@@ -22,7 +21,6 @@ mod opening;
 mod panics;
 mod read_only;
 mod reading;
-mod salvage;
 mod shared;
 mod space;
 #[cfg(test)]
@@ -53,9 +51,8 @@ pub use copy::StoreCopy;
 pub use engine::{CloseMode, Engine, open_copy};
 pub use io_error::io_error;
 pub use layout::{Layout, sync_files};
-pub use read_only::ReadOnlyLog;
+pub use read_only::{FoundRecords, ReadOnlyLog};
 pub use reading::{Records, Visit, damaged, missing};
-pub use salvage::FoundRecords;
 
 pub(crate) use high_water_mark::check_nothing_is_lost;
 pub(crate) use opening::{check, discard};
@@ -149,7 +146,7 @@ impl<E: Engine> EmbeddedLog<E> {
 
     /// Finds every record that can still be read in the store at `path`. Blocks.
     pub fn salvage(path: impl AsRef<Path>) -> Result<SalvagedLog, LogError> {
-        salvage::find::<E>(path.as_ref())
+        ReadOnlyLog::salvage::<E>(path.as_ref())
     }
 
     /// Awaits a call that depends on the engine, and unblocks the engine at intervals.

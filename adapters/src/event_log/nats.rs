@@ -35,7 +35,7 @@ pub use salvage::SalvagedStream;
 
 use self::{
     address::Address,
-    connection::{NatsConnection, RESPONSE_TIMEOUT, RequestFailure, unreachable_error},
+    connection::{NatsConnection, RESPONSE_TIMEOUT, RequestFailure},
     durability::SyncSettings,
 };
 use super::{check_size, environment};
@@ -203,9 +203,9 @@ impl NatsLog {
         let promised = self.durability().level;
         match self.head().await {
             // The writer decides later whether that is enough.
-            Ok(_) if self.durability().level < promised => Err(AppendError::NotStored(unreachable_error(
-                "after a reconnect, the servers promise less durability",
-            ))),
+            Ok(_) if self.durability().level < promised => Err(AppendError::NotStored(
+                Fault::Unreachable.error("after a reconnect, the servers promise less durability"),
+            )),
             Ok(_) => Ok(()),
             Err(error) if error.fault == Fault::Unreachable => Err(AppendError::NotStored(error)),
             Err(error) => Err(AppendError::Closed(error)),
@@ -283,7 +283,7 @@ impl LogSource for NatsLog {
         if self.may_be_stale(&info, &before) {
             self.connection.leave_if_leaderless().await;
             let (reported, known) = (info.state.last_sequence, before.state.last_sequence);
-            return Err(unreachable_error(format!(
+            return Err(Fault::Unreachable.error(format!(
                 "the leader reports position {reported}, but {known} was stored: another server may have replaced it"
             )));
         }
@@ -421,7 +421,7 @@ async fn listen(
 ) -> Result<watch::Receiver<()>, LogError> {
     let stored = connection.client.subscribe(stream::stored_subject(&address.stream)).await;
     let mut stored =
-        stored.map_err(|error| unreachable_error(format!("cannot subscribe to commits: {error}")))?;
+        stored.map_err(|error| Fault::Unreachable.error(format!("cannot subscribe to commits: {error}")))?;
     let (announced, announcements) = watch::channel(());
     background.spawn(async move {
         while stored.next().await.is_some() {

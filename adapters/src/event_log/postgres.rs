@@ -80,7 +80,7 @@ impl PostgresLog {
     /// Connects, and waits for the synchronous standbys: clients take what they read for durable.
     async fn connect_replicated(url: &str, if_missing: IfMissing, newest: Version) -> Result<Self, LogError> {
         let log = Self::connect(url, if_missing, newest).await?;
-        log.link.wait_for_standbys().await?;
+        log.link.session().await?.wait_for_standbys().await?;
         Ok(log)
     }
 
@@ -194,6 +194,6 @@ impl EventLog for PostgresLog {
 
 impl fmt::Debug for PostgresLog {
     fn fmt(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
-        formatter.debug_struct("PostgresLog").field("servers", &self.link.servers()).finish_non_exhaustive()
+        formatter.debug_struct("PostgresLog").finish_non_exhaustive()
     }
 }

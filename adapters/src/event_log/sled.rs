@@ -15,7 +15,6 @@ mod salvage;
 mod tests;
 
 use std::{
-    fmt,
     fs::{self, File},
     io,
     path::{Path, PathBuf},
@@ -173,12 +172,6 @@ impl Sled {
 
     fn assemble(&self, position: Position) -> Result<(Version, Bytes), LogError> {
         assemble(position, &mut self.db.range(chunks::key(position, 0)..chunks::key(position.next(), 0)))
-    }
-}
-
-impl fmt::Debug for Sled {
-    fn fmt(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
-        formatter.write_str("Sled")
     }
 }
 

@@ -95,7 +95,7 @@ impl KeyHash {
     }
 
     /// Parses the text of a hash: 64 lower-case hexadecimal digits.
-    pub(super) fn parse(text: &str) -> Option<Self> {
+    pub fn parse(text: &str) -> Option<Self> {
         HEXLOWER.decode(text.as_bytes()).ok()?.try_into().ok().map(Self)
     }
 }

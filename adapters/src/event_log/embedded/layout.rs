@@ -83,7 +83,11 @@ impl Layout {
     /// Creates the directory if it is missing, and takes the exclusive lock. Dropping the file releases the lock.
     pub(super) fn lock(&self) -> Result<File, LogError> {
         let lock = create_directories(&self.directory).and_then(|()| open_or_create(&self.lock));
-        let lock = lock.map_err(|error| self.not_writable(&error))?;
+        let lock = lock.map_err(|error| {
+            self.rejected(&format!(
+                "cannot be written to ({error}); make it and its directory writable by this user, or choose another path"
+            ))
+        })?;
         match lock.try_lock() {
             Ok(()) => Ok(lock),
             Err(TryLockError::WouldBlock) => {
@@ -108,20 +112,9 @@ impl Layout {
         }
     }
 
-    /// The error for a path without a store.
-    pub(super) fn missing(&self) -> LogError {
-        Fault::CannotOpen.error(format!("no store at {}; check the path", self.path.display()))
-    }
-
     /// The error for a store that cannot be opened. `why` completes the sentence "the store PATH …".
     pub(super) fn rejected(&self, why: &str) -> LogError {
         Fault::CannotOpen.error(format!("the store {} {why}", self.path.display()))
-    }
-
-    fn not_writable(&self, error: &io::Error) -> LogError {
-        self.rejected(&format!(
-            "cannot be written to ({error}); make it and its directory writable by this user, or choose another path"
-        ))
     }
 }
 

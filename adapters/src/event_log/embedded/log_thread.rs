@@ -22,7 +22,7 @@ use super::{
     failed_sync,
     io_error::io_error,
     open_files::OpenFiles,
-    opening::{self, LockedStore, OpenedEngine},
+    opening::{self, LockedStore},
     panics,
     shared::SharedState,
     space::{self, Space},
@@ -71,7 +71,7 @@ impl<E: Engine> LogThread<E> {
     /// Opens the store at `path`, and checks that it is complete.
     pub(super) fn open(path: &Path) -> Result<Self, LogError> {
         let store = opening::open_store::<E>(path)?;
-        let OpenedEngine { engine, last, files } = opening::open_engine(&store)?;
+        let (engine, last, files) = opening::open_engine(&store)?;
         let shared = Arc::new(SharedState::new(engine, &store.layout, last.position));
         let changed = store.is_new;
         let now = Instant::now();
@@ -288,7 +288,7 @@ impl<E: Engine> LogThread<E> {
         // Drops the cache of the engine.
         self.discard_engine();
         self.store.mark.settle().map_err(io_error("writing the high-water mark"))?;
-        let OpenedEngine { engine, last, files } = opening::open_engine(&self.store)?;
+        let (engine, last, files) = opening::open_engine(&self.store)?;
         self.files = files;
         *self.shared.engine.write() = Some(engine);
         self.continue_from(last)

@@ -27,13 +27,6 @@ pub(super) struct LockedStore {
     _lock: File,
 }
 
-/// An engine whose log is complete.
-pub(super) struct OpenedEngine<E> {
-    pub(super) engine: E,
-    pub(super) last: Version,
-    pub(super) files: OpenFiles,
-}
-
 /// Returns the files of a log. Called before the engine opens them, because it may follow links.
 pub(super) fn files_of<E: Engine>(layout: &Layout) -> Result<Vec<PathBuf>, LogError> {
     E::files(layout).map_err(|error| layout.rejected(&format!("cannot be opened ({error})")))
@@ -62,11 +55,12 @@ pub(super) fn open_store<E: Engine>(path: &Path) -> Result<LockedStore, LogError
     Ok(LockedStore { layout, mark, is_new, _lock: lock })
 }
 
-/// Opens the engine, and checks that its log is durable and complete. No other engine may have the files open.
+/// Opens the engine, and checks that its log is durable and complete. Also returns the last commit and the open files.
+/// No other engine may have the files open.
 ///
 /// After a failed write or sync, the files are first compared with the disk. A commit on top of data that exists only
 /// in the page cache would be lost together with that data.
-pub(super) fn open_engine<E: Engine>(store: &LockedStore) -> Result<OpenedEngine<E>, LogError> {
+pub(super) fn open_engine<E: Engine>(store: &LockedStore) -> Result<(E, Version, OpenFiles), LogError> {
     try_to_open(store).inspect_err(|error| {
         // A sync of the next startup may succeed, which proves nothing about a failed one.
         if matches!(error.fault, Fault::WriteFailed | Fault::Full) {
@@ -77,7 +71,7 @@ pub(super) fn open_engine<E: Engine>(store: &LockedStore) -> Result<OpenedEngine
 
 fn try_to_open<E: Engine>(
     LockedStore { layout, mark, .. }: &LockedStore,
-) -> Result<OpenedEngine<E>, LogError> {
+) -> Result<(E, Version, OpenFiles), LogError> {
     let not_synced = io_error("writing the log to the disk");
     space::make_room_to_open(&layout.directory, &layout.ballast);
     let has_failed_sync = layout.has_failed_sync_marker();
@@ -101,7 +95,7 @@ fn try_to_open<E: Engine>(
         Ok((last, files))
     });
     match checked {
-        Ok((last, files)) => Ok(OpenedEngine { engine, last, files }),
+        Ok((last, files)) => Ok((engine, last, files)),
         Err(error) => {
             discard(engine);
             Err(error)

@@ -3,8 +3,6 @@
 use application::ports::{AppendError, Fault, Position};
 use async_nats::jetstream::{ErrorCode, publish::PublishAck, response::Response};
 
-use super::connection::unreachable_error;
-
 /// Returns the outcome of an append after `expected`.
 pub(super) fn outcome(stream: &str, expected: Position, reply: &[u8]) -> Result<Position, AppendError> {
     let error = match serde_json::from_slice::<Response<PublishAck>>(reply) {
@@ -21,9 +19,9 @@ pub(super) fn outcome(stream: &str, expected: Position, reply: &[u8]) -> Result<
         }
         Ok(Response::Err { error }) => error,
         Err(error) => {
-            return Err(AppendError::Unclear(unreachable_error(format!(
-                "the acknowledgement cannot be parsed: {error}"
-            ))));
+            return Err(AppendError::Unclear(
+                Fault::Unreachable.error(format!("the acknowledgement cannot be parsed: {error}")),
+            ));
         }
     };
     let rejected =

@@ -19,10 +19,7 @@ use application::{
 };
 use async_nats::{
     Client, ConnectError, ConnectErrorKind, ConnectOptions, Event, HeaderMap, Message, ReconnectToServer,
-    Request, RequestErrorKind, Server, ServerInfo,
-    connection::State,
-    jetstream::{self, response::Response},
-    rustls,
+    Request, RequestErrorKind, Server, ServerInfo, connection::State, jetstream::response::Response, rustls,
 };
 use bytes::Bytes;
 use parking_lot::Mutex;
@@ -84,14 +81,6 @@ impl RequestFailure {
     }
 }
 
-/// A failed request to the JetStream API.
-pub(super) enum ApiFailure {
-    /// The server replied with an error.
-    Rejected(jetstream::Error),
-    /// No reply arrived, or it cannot be parsed.
-    NoResponse(LogError),
-}
-
 impl NatsConnection {
     /// Connects to one of the servers. Fails within seconds if none of them responds.
     pub(super) async fn open(address: &Address) -> Result<Self, LogError> {
@@ -137,7 +126,7 @@ impl NatsConnection {
                 let advice = "check the URL, the credentials, and that the server is running";
                 Err(fault.error(format!("cannot connect to {address}: {error}; {advice}")))
             }
-            Err(_) => Err(unreachable_error(format!(
+            Err(_) => Err(Fault::Unreachable.error(format!(
                 "cannot connect to {address} within {CONNECT_TIMEOUT:?}; check that it is running"
             ))),
         }
@@ -162,13 +151,13 @@ impl NatsConnection {
             biased;
             reply = reply => reply,
             _ = epoch.changed() => {
-                return Err(RequestFailure::NoResponse(unreachable_error("the connection was lost before the reply arrived")));
+                return Err(RequestFailure::NoResponse(Fault::Unreachable.error("the connection was lost before the reply arrived")));
             }
         };
         match reply {
             Ok(Ok(message)) => Ok(message),
             Ok(Err(error)) => Err(match error.kind() {
-                RequestErrorKind::NoResponders => RequestFailure::NoResponders(unreachable_error(
+                RequestErrorKind::NoResponders => RequestFailure::NoResponders(Fault::Unreachable.error(
                     "no server responded: the stream has no leader at the moment, or JetStream is not enabled",
                 )),
                 RequestErrorKind::MaxPayloadExceeded => {
@@ -178,35 +167,41 @@ impl NatsConnection {
                     )))
                 }
                 RequestErrorKind::InvalidSubject | RequestErrorKind::TimedOut | RequestErrorKind::Other => {
-                    RequestFailure::NoResponse(unreachable_error(error.to_string()))
+                    RequestFailure::NoResponse(Fault::Unreachable.error(error.to_string()))
                 }
             }),
-            Err(_) => Err(RequestFailure::NoResponse(unreachable_error(format!(
+            Err(_) => Err(RequestFailure::NoResponse(Fault::Unreachable.error(format!(
                 "the NATS servers did not reply within {timeout:?}"
             )))),
         }
     }
 
-    /// Sends an idempotent request to the JetStream API, and repeats it if necessary.
+    /// Sends an idempotent request to the JetStream API, and repeats it if necessary. The response may be an error.
     pub(super) async fn ask<T: DeserializeOwned>(
         &self,
         what: &str,
         stream: &str,
         body: &impl Serialize,
-    ) -> Result<T, ApiFailure> {
+    ) -> Result<Response<T>, LogError> {
         let body = Bytes::from(serde_json::to_vec(body).expect("our requests always serialise"));
         let subject = format!("$JS.API.{what}.{stream}");
-        let mut last_error = unreachable_error("no request was sent");
+        let mut last_error = Fault::Unreachable.error("no request was sent");
         for timeout in REQUEST_TIMEOUTS {
             match self.request(subject.clone(), HeaderMap::new(), body.clone(), timeout).await {
-                Ok(reply) => return parse(what, &reply.payload),
+                Ok(reply) => {
+                    return serde_json::from_slice(&reply.payload).map_err(|error| {
+                        Fault::Unreachable.error(format!(
+                            "the reply of the NATS server to {what} cannot be parsed: {error}"
+                        ))
+                    });
+                }
                 Err(RequestFailure::NotSent(error) | RequestFailure::NoResponders(error)) => {
-                    return Err(ApiFailure::NoResponse(error));
+                    return Err(error);
                 }
                 Err(RequestFailure::NoResponse(error)) => last_error = error,
             }
         }
-        Err(ApiFailure::NoResponse(last_error))
+        Err(last_error)
     }
 
     /// Records that the leader replied.
@@ -252,15 +247,10 @@ impl NatsConnection {
         match self.client.connection_state() {
             State::Connected => Ok(epoch),
             State::Disconnected | State::Pending => {
-                Err(unreachable_error("not connected to the NATS servers"))
+                Err(Fault::Unreachable.error("not connected to the NATS servers"))
             }
         }
     }
-}
-
-/// An error that may pass: the servers do not respond at the moment.
-pub(super) fn unreachable_error(detail: impl Into<String>) -> LogError {
-    Fault::Unreachable.error(detail)
 }
 
 /// Whether TLS is the cause: the server has none, or its certificate is not trusted.
@@ -269,17 +259,6 @@ fn failed_handshake(error: &ConnectError) -> bool {
         error.source().and_then(|cause| cause.downcast_ref::<io::Error>()).and_then(io::Error::get_ref);
     error.kind() == ConnectErrorKind::Tls
         || cause.and_then(|cause| cause.downcast_ref::<rustls::Error>()).is_some()
-}
-
-fn parse<T: DeserializeOwned>(what: &str, reply: &[u8]) -> Result<T, ApiFailure> {
-    match serde_json::from_slice(reply) {
-        Ok(Response::Ok(reply)) => Ok(reply),
-        Ok(Response::Err { error }) => Err(ApiFailure::Rejected(error)),
-        Err(error) => {
-            let detail = format!("the reply of the NATS server to {what} cannot be parsed: {error}");
-            Err(ApiFailure::NoResponse(unreachable_error(detail)))
-        }
-    }
 }
 
 async fn options(address: &Address) -> Result<ConnectOptions, LogError> {

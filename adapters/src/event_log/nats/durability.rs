@@ -15,7 +15,7 @@ use tokio::{
 
 use super::{
     address::Address,
-    monitoring::{self, SyncSetting},
+    monitoring::{self, SyncInterval},
     stream,
 };
 use crate::log_once::{Change, LogOnce};
@@ -30,26 +30,12 @@ pub(super) struct SyncSettings {
     monitors: Vec<String>,
     /// Whether the store URL has `sync=always`, the statement of the operator.
     stated: bool,
-    /// By server name.
-    reports: Mutex<BTreeMap<String, ServerReport>>,
+    /// The last report of each server, by its name, and when it was requested.
+    reports: Mutex<BTreeMap<String, (SyncInterval, Instant)>>,
     /// The epoch of the connection and the servers in contact at the last poll.
     last_poll: Mutex<Option<(u64, Vec<String>)>>,
     /// The last logged error of each endpoint. Locked during a poll.
     logged_errors: AsyncMutex<BTreeMap<String, LogOnce>>,
-}
-
-/// The sync setting that a server reported.
-struct ServerReport {
-    setting: SyncSetting,
-    asked: Instant,
-}
-
-/// Whether the servers sync a record before they acknowledge it.
-enum Verdict {
-    /// With a remark about the source, which begins with a space.
-    Always(&'static str),
-    NotAlways(String),
-    Unknown(String),
 }
 
 impl SyncSettings {
@@ -67,10 +53,10 @@ impl SyncSettings {
     /// Rejects servers that contradict sync=always in the store URL.
     pub(super) fn check_sync_always(&self) -> Result<(), LogError> {
         let reports = self.reports.lock();
-        match reports.iter().find(|(_, report)| report.setting != SyncSetting::Always) {
-            Some((server, ServerReport { setting, .. })) if self.stated => Err(Fault::CannotOpen.error(
-                format!("the store URL has sync=always, but {server} syncs {setting}: change one of them"),
-            )),
+        match reports.iter().find_map(|(server, (interval, _))| Some((server, (*interval)?))) {
+            Some((server, interval)) if self.stated => Err(Fault::CannotOpen.error(format!(
+                "the store URL has sync=always, but {server} syncs every {interval:?}: change one of them"
+            ))),
             Some(_) | None => Ok(()),
         }
     }
@@ -116,8 +102,8 @@ impl SyncSettings {
                     );
                 }
             }
-            if let Ok((server, setting)) = report {
-                self.reports.lock().insert(server, ServerReport { setting, asked });
+            if let Ok((server, interval)) = report {
+                self.reports.lock().insert(server, (interval, asked));
             }
         }
     }
@@ -129,25 +115,19 @@ impl SyncSettings {
 
     pub(super) fn durability(&self, info: &Info) -> Durability {
         let replicas = info.config.num_replicas;
-        let verdict = self.verdict(info);
-        let (level, promise) = match &verdict {
-            Verdict::Always(source) if replicas >= 3 => (
-                DurabilityLevel::Replicated,
-                format!(
-                    "every acknowledged commit is on the disks of a majority of {replicas} servers{source}"
-                ),
-            ),
-            Verdict::Always(source) => {
-                let copies =
-                    if replicas == 2 { "the disks of both servers" } else { "the disk of a single server" };
-                (DurabilityLevel::Synced, format!("every acknowledged commit is on {copies}{source}"))
+        let (level, promise, sync) = match self.syncs_always(info) {
+            Ok(source) => {
+                let (level, copies) = match replicas {
+                    0 | 1 => (DurabilityLevel::Synced, "the disk of a single server".to_owned()),
+                    2 => (DurabilityLevel::Synced, "the disks of both servers".to_owned()),
+                    more => {
+                        (DurabilityLevel::Replicated, format!("the disks of a majority of {more} servers"))
+                    }
+                };
+                let promise = format!("every acknowledged commit is on {copies}{source}");
+                (level, promise, format!("always{source}"))
             }
-            Verdict::NotAlways(_) => (DurabilityLevel::Buffered, buffered("ARE", replicas)),
-            Verdict::Unknown(_) => (DurabilityLevel::Buffered, buffered("MAY BE", replicas)),
-        };
-        let sync = match verdict {
-            Verdict::Always(source) => format!("always{source}"),
-            Verdict::NotAlways(what) | Verdict::Unknown(what) => what,
+            Err((are, sync)) => (DurabilityLevel::Buffered, buffered(are, replicas), sync),
         };
         let settings = [
             ("replicas", replicas.to_string()),
@@ -159,33 +139,31 @@ impl SyncSettings {
         Durability { engine: "nats", level, promise, settings }
     }
 
-    /// Reported settings take precedence; the statement of the operator counts for servers without a report.
-    fn verdict(&self, info: &Info) -> Verdict {
+    /// Whether the servers sync a record before they acknowledge it: a remark about the source of this knowledge, or
+    /// else the verb for "commits are acknowledged too early" and the setting. Reported settings take precedence; the
+    /// statement of the operator counts for servers without a report.
+    fn syncs_always(&self, info: &Info) -> Result<&'static str, (&'static str, String)> {
         let reports = self.reports.lock();
-        let setting = |server: &str| {
-            let report = reports.get(server).filter(|report| report.asked.elapsed() < REPORT_AGE_MAX);
-            report.map(|report| &report.setting)
+        let report = |server: &str| {
+            let report = reports.get(server).filter(|(_, asked)| asked.elapsed() < REPORT_AGE_MAX);
+            report.map(|(interval, _)| *interval)
         };
         let serving = servers_in_contact(info);
-        let settings: Vec<_> = serving.iter().map(|server| (server, setting(server))).collect();
-        let not_always = settings.iter().find_map(|(server, setting)| match setting {
-            Some(SyncSetting::Always) | None => None,
-            Some(SyncSetting::Every(interval)) => Some((server, interval)),
-        });
-        if let Some((server, interval)) = not_always {
-            return Verdict::NotAlways(format!("{interval:?} (checked on {server})"));
+        let late = serving.iter().find_map(|server| Some((server, report(server)??)));
+        if let Some((server, interval)) = late {
+            return Err(("ARE", format!("{interval:?} (checked on {server})")));
         }
-        let unchecked = settings.iter().find(|(_, setting)| setting.is_none());
-        match unchecked {
-            None if !settings.is_empty() => Verdict::Always(" (checked)"),
-            Some(_) | None if self.stated => Verdict::Always(" (stated by the operator, not checked)"),
-            Some((server, _)) if self.is_monitored() => {
-                Verdict::Unknown(format!("UNKNOWN for {server}: its monitoring endpoint did not respond"))
+        match serving.iter().find(|server| report(server).is_none()) {
+            None if !serving.is_empty() => Ok(" (checked)"),
+            Some(_) | None if self.stated => Ok(" (stated by the operator, not checked)"),
+            Some(server) if self.is_monitored() => {
+                Err(("MAY BE", format!("UNKNOWN for {server}: its monitoring endpoint did not respond")))
             }
-            None => Verdict::Unknown("UNKNOWN: the stream reports no servers".into()),
-            Some(_) => Verdict::Unknown(
+            None => Err(("MAY BE", "UNKNOWN: the stream reports no servers".into())),
+            Some(_) => Err((
+                "MAY BE",
                 "UNKNOWN: no monitoring endpoint is configured; by default servers acknowledge before they sync".into(),
-            ),
+            )),
         }
     }
 }

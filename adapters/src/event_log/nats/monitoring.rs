@@ -1,6 +1,6 @@
 //! Reads the name and the sync setting of a server from its monitoring endpoint.
 
-use std::{fmt, io, time::Duration};
+use std::{io, time::Duration};
 
 use serde_json::Value;
 use tokio::time;
@@ -11,26 +11,11 @@ const TIMEOUT: Duration = Duration::from_secs(2);
 /// A monitoring page is a few kilobytes long; anything much longer is not one.
 const PAGE_MAX: usize = 1024 * 1024;
 
-/// When a server syncs stored messages.
-#[derive(Debug, Clone, PartialEq, Eq)]
-pub(super) enum SyncSetting {
-    /// Before it acknowledges.
-    Always,
-    /// At this interval, independent of acknowledgements.
-    Every(Duration),
-}
-
-impl fmt::Display for SyncSetting {
-    fn fmt(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
-        match self {
-            Self::Always => formatter.write_str("before it acknowledges"),
-            Self::Every(interval) => write!(formatter, "every {interval:?}"),
-        }
-    }
-}
+/// The interval at which a server syncs stored messages, or `None` if it syncs before it acknowledges.
+pub(super) type SyncInterval = Option<Duration>;
 
 /// Requests the monitoring page at `host`, and returns the host with the server's name and setting.
-pub(super) async fn ask(host: String) -> (String, io::Result<(String, SyncSetting)>) {
+pub(super) async fn ask(host: String) -> (String, io::Result<(String, SyncInterval)>) {
     let report = match time::timeout(TIMEOUT, get(&host)).await {
         Ok(report) => report,
         Err(elapsed) => Err(elapsed.into()),
@@ -38,7 +23,7 @@ pub(super) async fn ask(host: String) -> (String, io::Result<(String, SyncSettin
     (host, report)
 }
 
-async fn get(host: &str) -> io::Result<(String, SyncSetting)> {
+async fn get(host: &str) -> io::Result<(String, SyncInterval)> {
     let url = format!("http://{host}").parse().map_err(io::Error::other)?;
     let client = ServiceClient::new(url, None).map_err(io::Error::other)?;
     let response = client.send("GET", "/varz").await.map_err(io::Error::other)?;
@@ -51,7 +36,5 @@ async fn get(host: &str) -> io::Result<(String, SyncSetting)> {
     };
     let nanos = config.get("sync_interval").and_then(Value::as_u64).unwrap_or_default();
     let is_always = config.get("sync_always") == Some(&Value::Bool(true));
-    let setting =
-        if is_always { SyncSetting::Always } else { SyncSetting::Every(Duration::from_nanos(nanos)) };
-    Ok((server.to_owned(), setting))
+    Ok((server.to_owned(), (!is_always).then(|| Duration::from_nanos(nanos))))
 }
