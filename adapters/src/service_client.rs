@@ -176,7 +176,6 @@ async fn exchange(
     sender.send_request(request).await
 }
 
-/// Creates a TLS connector that accepts trusted certificates.
 fn connector(ca: Option<&Path>) -> Result<TlsConnector, ClientError> {
     let roots = root_certificates::load(ca).map_err(ClientError::Unusable)?;
     let config = ClientConfig::builder_with_provider(Arc::new(ring::default_provider()))

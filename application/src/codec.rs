@@ -60,7 +60,6 @@ impl DecodeError {
 
 /// The number of the record format.
 pub const FORMAT: u64 = 2;
-/// The first bytes of every record of that format.
 const PREFIX: &[u8] = b"{\"v\":2,";
 /// The checksum is in the last bytes of a record of any format: `,"crc32c":"` 8 digits `"}`.
 const CHECKSUM_OPEN: &[u8] = b",\"crc32c\":\"";
@@ -146,26 +145,20 @@ struct Envelope<'a> {
     v: u64,
     position: u64,
     id: Uuid,
-    #[serde(borrow)]
     previous: Cow<'a, str>,
-    #[serde(borrow)]
     node: Cow<'a, str>,
-    #[serde(borrow)]
     time: Cow<'a, str>,
-    #[serde(borrow)]
     events: Vec<EventV1<'a>>,
 }
 
 #[derive(Serialize, Deserialize)]
 #[serde(rename_all = "camelCase")]
 struct EventV1<'a> {
-    #[serde(borrow)]
     r#type: Cow<'a, str>,
     v: u64,
     pet: PetV1<'a>,
-    #[serde(borrow)]
     by: Cow<'a, str>,
-    #[serde(borrow, default, skip_serializing_if = "Option::is_none")]
+    #[serde(default, skip_serializing_if = "Option::is_none")]
     request_key: Option<Cow<'a, str>>,
 }
 
@@ -173,10 +166,9 @@ struct EventV1<'a> {
 #[serde(rename_all = "camelCase")]
 struct PetV1<'a> {
     id: i64,
-    #[serde(borrow)]
     name: Cow<'a, str>,
     category_id: i64,
-    #[serde(borrow, default, skip_serializing_if = "Option::is_none")]
+    #[serde(default, skip_serializing_if = "Option::is_none")]
     status: Option<Cow<'a, str>>,
 }
 

@@ -14,9 +14,8 @@ use crate::{
     node_state::DecisionState,
 };
 
-/// The most events in one commit.
+/// The limits of one commit: its events, and their bytes.
 pub(crate) const EVENTS_MAX: usize = 1_024;
-/// The most bytes of events in one commit.
 pub(crate) const BYTES_MAX: usize = 512 * 1024;
 
 /// A commit that is not stored yet, and the replies to send once it is.
@@ -30,13 +29,11 @@ pub(crate) struct PendingCommit {
 /// The inputs of a decision besides the state and the commands.
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct CommitContext {
-    /// The time on the clock of this node.
     pub(crate) now: DateTime<Utc>,
     pub(crate) id: CommitId,
     pub(crate) node: NodeId,
     /// The size of the largest record that the log accepts.
     pub(crate) record_limit: usize,
-    /// How many more pets may be added.
     pub(crate) remaining_capacity: usize,
 }
 

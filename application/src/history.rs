@@ -13,7 +13,6 @@ use crate::{
 pub(crate) struct History {
     /// The last commit.
     pub(crate) version: Version,
-    /// The assigned ids.
     pub(crate) inventory: Inventory,
     /// The head hash: the SHA-256 of the last record, or of the empty string. It identifies the whole history, and the
     /// next commit contains it.

@@ -247,16 +247,6 @@ pub struct Durability {
     pub settings: Vec<(String, String)>,
 }
 
-impl Durability {
-    /// Rejects an engine that promises less than required.
-    pub(crate) fn reaches(&self, required: DurabilityLevel) -> Result<(), LogError> {
-        if self.level >= required {
-            return Ok(());
-        }
-        Err(Fault::NotDurable.error(format!("the log promises less than required: {}", self.promise)))
-    }
-}
-
 /// Levels of durability, in ascending order.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Serialize)]
 #[serde(rename_all = "lowercase")]

@@ -1,7 +1,11 @@
 //! Reads the log: replays it at startup, catches up before a decision is repeated, and follows a log that other nodes
 //! write to. The same for all engines.
 
-use std::{cmp, sync::Arc, time::Duration};
+use std::{
+    cmp,
+    sync::{Arc, atomic::Ordering::Relaxed},
+    time::Duration,
+};
 
 use tokio::{
     sync::{Mutex, watch},
@@ -37,7 +41,7 @@ const MAX_STALENESS: Duration = Duration::from_secs(5);
 pub(crate) struct Replica {
     pub(crate) log: Arc<dyn EventLog>,
     pub(crate) state: Arc<NodeState>,
-    health: watch::Sender<Health>,
+    pub(crate) health: watch::Sender<Health>,
     pub(crate) statistics: Arc<Statistics>,
     /// Held from reading a batch to applying it.
     turn: Arc<Mutex<()>>,
@@ -55,10 +59,6 @@ impl Replica {
         self.health.borrow()
     }
 
-    pub(crate) fn health_changes(&self) -> watch::Receiver<Health> {
-        self.health.subscribe()
-    }
-
     /// Changes the health, and logs the change if it affects the readiness of this node.
     pub(crate) fn change_health(&self, change: impl FnOnce(&mut Health)) {
         // Read first: the state must not be locked while the health is locked.
@@ -67,7 +67,7 @@ impl Replica {
             let before = health.clone();
             change(health);
             if let Some(error) = rejection(health).filter(|_| rejection(&before).is_none()) {
-                self.statistics.log_rejected();
+                self.statistics.rejected_logs.fetch_add(1, Relaxed);
                 tracing::error!(
                     target: "petstore::log",
                     position, head = self.statistics.head().0, %error,
@@ -126,7 +126,7 @@ impl Replica {
     /// Applies the commits of other nodes after `base`, or the first part of them. Reads once, because other nodes may
     /// append again at any moment.
     pub(crate) async fn overtaken(&self, base: Version) -> Result<(), LogError> {
-        self.statistics.overtaken();
+        self.statistics.conflicts.fetch_add(1, Relaxed);
         {
             let _turn = self.turn.lock().await;
             self.apply_next().await?;

@@ -87,14 +87,6 @@ impl Statistics {
         self.commit_bytes.observe(bytes as u64);
     }
 
-    pub(crate) fn overtaken(&self) {
-        self.conflicts.fetch_add(1, Relaxed);
-    }
-
-    pub(crate) fn retried(&self) {
-        self.retries.fetch_add(1, Relaxed);
-    }
-
     /// The log responded with this head.
     pub(crate) fn seen(&self, head: Position) {
         self.head.store(head.0, Relaxed);
@@ -106,17 +98,13 @@ impl Statistics {
         Position(self.head.load(Relaxed))
     }
 
-    pub(crate) fn log_rejected(&self) {
-        self.rejected_logs.fetch_add(1, Relaxed);
-    }
-
     /// The number of commits after this position.
     pub(crate) fn lag(&self, applied: Position) -> u64 {
         self.head.load(Relaxed).saturating_sub(applied.0)
     }
 
     /// The time since the log last responded.
-    pub(crate) fn unseen_for(&self) -> Duration {
+    pub fn unseen_for(&self) -> Duration {
         self.seen.lock().elapsed()
     }
 }

@@ -419,7 +419,6 @@ fn log_filter(text: &str) -> Result<String, String> {
     }
 }
 
-/// Parses a duration with its unit.
 pub(crate) fn duration(text: &str) -> Result<Duration, String> {
     humantime::parse_duration(text)
         .map_err(|_| "expected a number with a unit, for example 10s, 500ms or 1m 30s".into())

@@ -3,7 +3,7 @@
 use std::{
     io,
     path::{Path, PathBuf},
-    sync::{Arc, Mutex, MutexGuard, PoisonError, Weak},
+    sync::{Arc, Weak},
     time::Duration,
 };
 
@@ -23,7 +23,7 @@ use application::{
     ports::{Clock as _, Fault, LogError, LogIdentity},
 };
 use tokio::{
-    sync::watch,
+    sync::{Mutex, watch},
     time::{self, Instant},
 };
 
@@ -35,9 +35,7 @@ use crate::{
 
 /// How long startup waits for an engine that cannot be reached.
 const START_TIMEOUT: Duration = Duration::from_secs(30);
-/// The interval at which the state file is updated.
 const RECORD_INTERVAL: Duration = Duration::from_secs(3);
-/// The delay between attempts to open the store.
 const START_RETRY_DELAY: Duration = Duration::from_millis(500);
 
 /// Opens the log, and creates it if it does not exist.
@@ -221,7 +219,8 @@ impl LogRecorder {
 
     /// Records the newest commit that the store has applied.
     pub(crate) async fn record(&self, identity: Option<LogIdentity>) {
-        if let Some(identity) = identity.filter(|_| self.last().recorded != identity) {
+        let Some(identity) = identity else { return };
+        if self.last.lock().await.recorded != Some(identity) {
             self.update(Some(identity), move |record| record.advance(identity)).await;
         }
     }
@@ -253,17 +252,13 @@ impl LogRecorder {
         let updated = tokio::task::spawn_blocking(move || update(&record)).await;
         // A runtime that shuts down cancels the work.
         let Ok(updated) = updated else { return };
-        let mut last = self.last();
+        let mut last = self.last.lock().await;
         if updated.is_ok() {
             last.recorded = identity;
         }
         if let Change::Failed(reason) = last.failure.attempt(updated.as_ref().err()) {
             tracing::warn!(target: "petstore::service", error = %reason, "cannot update the state file");
         }
-    }
-
-    fn last(&self) -> MutexGuard<'_, LastUpdate> {
-        self.last.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
 

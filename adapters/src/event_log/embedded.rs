@@ -81,12 +81,9 @@ pub struct EmbeddedLog<E: Engine> {
     /// `None` only while the log is being dropped.
     requests: Option<mpsc::Sender<QueuedAppend>>,
     thread: Option<JoinHandle<()>>,
-    /// Disconnects when the thread has closed the log.
-    closed: Closed,
+    /// Disconnects when the thread has closed the log. The lock makes it `Sync`.
+    closed: Mutex<std::sync::mpsc::Receiver<()>>,
 }
-
-/// A channel that only signals its disconnection. The lock makes it `Sync`.
-type Closed = Mutex<std::sync::mpsc::Receiver<()>>;
 
 impl<E: Engine> EmbeddedLog<E> {
     /// Opens the store at `path`, and creates it if it does not exist. Blocks.
@@ -105,7 +102,7 @@ impl<E: Engine> EmbeddedLog<E> {
             match open_log_thread(&path) {
                 Ok((log_thread, runtime)) => {
                     // Cannot fail: the caller waits for this message.
-                    let _ = opened.send(Ok(log_thread.shared()));
+                    let _ = opened.send(Ok(log_thread.shared.clone()));
                     log_thread.run(&runtime, queue);
                 }
                 Err(error) => {

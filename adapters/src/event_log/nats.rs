@@ -176,7 +176,6 @@ impl NatsLog {
         (stream::commits_subject(&self.address.stream), headers)
     }
 
-    /// The last known position.
     fn known(&self) -> Position {
         Position(self.info.lock().state.last_sequence)
     }
@@ -413,7 +412,6 @@ impl fmt::Debug for NatsLog {
     }
 }
 
-/// Subscribes to the announcements of the leader.
 async fn listen(
     connection: &NatsConnection,
     address: &Address,

@@ -32,7 +32,6 @@ use link::Link;
 const APPEND_TIMEOUT: Duration = Duration::from_millis(3_500);
 /// The largest record. PostgreSQL stores up to 1 GiB in a column, but not within `APPEND_TIMEOUT`.
 const RECORD_MAX: usize = 32 * 1024 * 1024;
-/// How long the server may take to return the head.
 const HEAD_TIMEOUT: Duration = Duration::from_secs(2);
 /// How long a batch of records may take, even over a slow network.
 const READ_TIMEOUT: Duration = Duration::from_secs(15);
@@ -100,7 +99,7 @@ impl LogSource for PostgresLog {
             if record.position != Position(position) {
                 return Err(Fault::Damaged.error(format!(
                     "PostgreSQL at {}: position {position} is missing from the table {}, because rows were deleted",
-                    session.server(),
+                    session.server,
                     schema::COMMITS
                 )));
             }
@@ -146,7 +145,7 @@ impl EventLog for PostgresLog {
             Ok(Ok(Some(_))) if session.has_warned() => {
                 session.disconnect();
                 let what = "stored a commit with a warning; its standbys may not have it";
-                Err(AppendError::Unclear(error_mapping::unreachable_error(session.server(), what)))
+                Err(AppendError::Unclear(error_mapping::unreachable_error(&session.server, what)))
             }
             Ok(Ok(Some(position))) => {
                 self.link.raise_newest(Version::at(position, record.id));
@@ -155,10 +154,10 @@ impl EventLog for PostgresLog {
             Ok(Ok(None)) => Err(AppendError::Conflict),
             Ok(Err(error)) => {
                 // A read has ended the session because the server did not reply: report that, not the closed connection.
-                if let Some(cause) = session.no_reply().filter(|_| error.is_closed()) {
+                if let Some(cause) = session.no_reply.get().filter(|_| error.is_closed()) {
                     return Err(AppendError::Unclear(cause.clone()));
                 }
-                let outcome = error_mapping::append_error(session.server(), &error);
+                let outcome = error_mapping::append_error(&session.server, &error);
                 if error_mapping::is_read_only(&error) {
                     // This server is no longer the primary; another one may be.
                     session.disconnect();
@@ -167,7 +166,7 @@ impl EventLog for PostgresLog {
             }
             Err(_) => {
                 session.disconnect();
-                Err(AppendError::Unclear(error_mapping::no_reply(session.server(), APPEND_TIMEOUT)))
+                Err(AppendError::Unclear(error_mapping::no_reply(&session.server, APPEND_TIMEOUT)))
             }
         }
     }
@@ -176,14 +175,14 @@ impl EventLog for PostgresLog {
         let session = self.link.session().await?;
         let Ok(probed) = time::timeout(APPEND_TIMEOUT, session.check_writable()).await else {
             session.disconnect();
-            return Err(error_mapping::no_reply(session.server(), APPEND_TIMEOUT));
+            return Err(error_mapping::no_reply(&session.server, APPEND_TIMEOUT));
         };
         probed.map_err(|error| {
             if error_mapping::is_read_only(&error) {
                 // This server is no longer the primary; another one may be.
                 session.disconnect();
             }
-            error_mapping::probe_error(session.server(), &error)
+            error_mapping::probe_error(&session.server, &error)
         })
     }
 

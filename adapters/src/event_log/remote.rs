@@ -20,7 +20,6 @@ use self::stream::{RecordStream, StreamMode};
 use super::loopback::is_loopback;
 use crate::service_client::{self, ClientError, ServiceClient, ServiceUrl};
 
-/// The maximum size of an error response.
 const REPORT_MAX: usize = 64 * 1024;
 
 /// A log that another process serves and may append to.
@@ -174,7 +173,7 @@ impl LogSource for RemoteLog {
         // Taken out, so that an error or a cancelled read leaves no partly read response.
         let records = current.records(bound).await.map_err(|error| self.named(&error))?;
         // A read of a single record does not continue; a follower opens an endless response.
-        if !current.has_ended() && bound != ReadBound::ONE {
+        if !current.has_ended && bound != ReadBound::ONE {
             *stream = Some(current);
         }
         if let Some(newest) = records.last() {

@@ -126,7 +126,6 @@ pub(crate) fn run(command: KeysCommand) -> anyhow::Result<()> {
     }
 }
 
-/// The maximum number of keys that an error message names.
 const NAMED_MAX: usize = 10;
 
 fn issue(file: &KeyFile, new: NewKey, now: DateTime<Utc>) -> anyhow::Result<()> {

@@ -34,7 +34,6 @@ use crate::{
     output, service_manager, wire,
 };
 
-/// A server, or the signal that stops it.
 type Task = Pin<Box<dyn Future<Output = ()> + Send>>;
 
 /// How long hanging threads may delay the exit of the process.
@@ -120,7 +119,7 @@ async fn serve(arguments: ServeArguments, output: &Output) -> anyhow::Result<()>
     let scheme = if tls.is_some() { "https" } else { "http" };
     reload_on_hangup(keys.clone(), tls.clone())?;
 
-    let service = Service::new(keys.clone(), arguments.site(), output.stderr.dropped());
+    let service = Service::new(keys.clone(), arguments.site(), output.stderr.dropped.clone());
     let service = service.with_tls(tls.clone()).with_client_limits(arguments.client_limits());
     let service = service.with_access_log(arguments.access_log());
     let service = Arc::new(service);
@@ -301,7 +300,7 @@ async fn close(mut store: Arc<PetStore>) -> anyhow::Result<()> {
 
 /// Prints the state of the store, and a curl command if the first key is still active.
 fn print_greeting(output: &Output, arguments: &ServeArguments, store: &PetStore, url: &str, keys: &ApiKeys) {
-    let promise = store.durability().promise;
+    let promise = store.log().durability().promise;
     let (url_of_store, count, position) = (&arguments.store.store, store.count(), store.version().position);
     let pets = if count == 1 { "pet" } else { "pets" };
     output.stdout.print_line(format_args!(

@@ -56,7 +56,6 @@ struct StoredKey {
     revoked: Option<Datetime>,
 }
 
-/// Parses the file at `path`.
 pub(super) fn parse(content: &[u8], path: &Path) -> Result<Vec<KeyRecord>, KeyFileError> {
     let text = str::from_utf8(content).map_err(|_| broken(path, "it is not UTF-8 text"))?;
     let version = version(text).map_err(|error| broken(path, one_line(text, &error)))?;
@@ -81,7 +80,6 @@ pub(super) fn parse(content: &[u8], path: &Path) -> Result<Vec<KeyRecord>, KeyFi
     file.key.into_iter().zip(1..).map(parse).collect()
 }
 
-/// Encodes the file.
 pub(super) fn write(records: &[KeyRecord]) -> String {
     let file = File { version: KEY_FILE_VERSION, key: records.iter().map(StoredKey::from).collect() };
     let body = toml::to_string(&file).expect("texts, times and lists of scopes are always TOML");

@@ -146,7 +146,6 @@ impl LockedKeyFile {
     }
 }
 
-/// The error of a system call.
 pub(super) fn io_error(action: &str, path: &Path) -> impl FnOnce(io::Error) -> KeyFileError {
     move |cause| {
         let path = path.display();

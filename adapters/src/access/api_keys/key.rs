@@ -112,7 +112,6 @@ impl fmt::Display for KeyHash {
     }
 }
 
-/// Whether the text has the form of a key id.
 pub(super) fn is_id(text: &str) -> bool {
     HEXLOWER.decode(text.as_bytes()).is_ok_and(|id| id.len() == ID_BYTES)
 }

@@ -83,7 +83,6 @@ impl KeyName {
     /// The maximum length of a name, in Unicode scalar values.
     pub const MAX_CHARS: usize = 100;
 
-    /// The name of the key that the first startup issues.
     pub(super) fn of_the_first_key() -> Self {
         Self("first-key".to_owned())
     }

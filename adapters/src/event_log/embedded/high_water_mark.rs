@@ -36,14 +36,15 @@ pub(crate) fn check_nothing_is_lost(
     Err(Fault::Damaged.error(detail))
 }
 
-/// The file that holds the mark.
 #[derive(Debug)]
 pub(super) struct HighWaterMark {
-    file: File,
-    mark: Version,
+    pub(super) file: File,
+    /// The version that the log must reach.
+    pub(super) mark: Version,
     /// The slot to write to; the other one is synced.
     slot: usize,
-    synced: bool,
+    /// Whether the mark would survive a power cut.
+    pub(super) synced: bool,
 }
 
 /// Slots lie on separate pages, so that no write can touch both.
@@ -77,20 +78,6 @@ impl HighWaterMark {
         newest(&file).map(|(_, mark)| Some(mark)).ok_or_else(|| end_unknown(path, BOTH_DAMAGED))
     }
 
-    /// The version that the log must reach.
-    pub(super) fn mark(&self) -> Version {
-        self.mark
-    }
-
-    pub(super) fn file(&self) -> &File {
-        &self.file
-    }
-
-    /// Whether the mark would survive a power cut.
-    pub(super) fn is_synced(&self) -> bool {
-        self.synced
-    }
-
     /// Raises the mark. The new mark survives the process; [`sync`](Self::sync) makes it survive a power cut.
     pub(super) fn raise(&mut self, mark: Version) -> io::Result<()> {
         self.mark = mark;
@@ -119,7 +106,6 @@ impl HighWaterMark {
     }
 }
 
-/// The error for a log without its mark.
 pub(super) fn missing(path: &Path) -> LogError {
     end_unknown(path, "is missing")
 }

@@ -22,7 +22,6 @@ pub struct Layout {
     pub directory: PathBuf,
     /// Locked by the process that has the store open.
     pub(super) lock: PathBuf,
-    /// The high-water mark.
     pub(super) mark: PathBuf,
     /// Reserved space, which is released when the disk is full.
     pub(super) ballast: PathBuf,

@@ -31,10 +31,8 @@ use super::{
 /// The interval at which the high-water mark is synced after commits, files and free space are measured, an idle log
 /// checks its files, and a full one the free space.
 const MAINTENANCE_INTERVAL: Duration = Duration::from_secs(1);
-/// The delays before the log is reopened.
 const REOPEN: Backoff = Backoff::new(Duration::from_secs(1), Duration::from_secs(4));
 
-/// An append, with the channel for its outcome.
 pub(super) struct QueuedAppend {
     pub(super) expected: Version,
     pub(super) record: Record,
@@ -51,7 +49,7 @@ pub(super) struct LogThread<E> {
     /// Whether this process has created or stored anything. If not, closing leaves the files unchanged.
     changed: bool,
     state: ThreadState,
-    shared: Arc<SharedState<E>>,
+    pub(super) shared: Arc<SharedState<E>>,
 }
 
 /// Whether the thread accepts records, named by what happens next.
@@ -81,10 +79,6 @@ impl<E: Engine> LogThread<E> {
         thread.create_ballast();
         thread.measure();
         Ok(thread)
-    }
-
-    pub(super) fn shared(&self) -> Arc<SharedState<E>> {
-        self.shared.clone()
     }
 
     /// Runs until the queue is closed, then closes the log. After a panic, the log is reopened.
@@ -148,7 +142,7 @@ impl<E: Engine> LogThread<E> {
         if let Some(error) = self.shared.closed.read().clone() {
             return Err(AppendError::Closed(error));
         }
-        if expected != self.store.mark.mark() {
+        if expected != self.store.mark.mark {
             return Err(AppendError::Conflict);
         }
         if let Err(error) = space::check_room(&self.store.layout.directory, record.bytes.len()) {
@@ -193,7 +187,7 @@ impl<E: Engine> LogThread<E> {
     /// The time of the next maintenance, even without requests.
     fn next_maintenance(&self) -> Option<Instant> {
         match self.state {
-            ThreadState::Open if !self.store.mark.is_synced() => {
+            ThreadState::Open if !self.store.mark.synced => {
                 Some(self.mark_synced + MAINTENANCE_INTERVAL)
             }
             ThreadState::Open | ThreadState::Full => Some(Instant::now() + MAINTENANCE_INTERVAL),
@@ -225,7 +219,7 @@ impl<E: Engine> LogThread<E> {
     }
 
     fn maintain(&mut self) -> Result<(), LogError> {
-        if !self.store.mark.is_synced() && self.mark_synced.elapsed() >= MAINTENANCE_INTERVAL {
+        if !self.store.mark.synced && self.mark_synced.elapsed() >= MAINTENANCE_INTERVAL {
             self.store.mark.sync().map_err(io_error("syncing the high-water mark"))?;
             self.mark_synced = Instant::now();
         }
@@ -297,7 +291,7 @@ impl<E: Engine> LogThread<E> {
     /// Raises the mark to the end of the log, which is durable.
     fn continue_from(&mut self, last: Version) -> Result<(), LogError> {
         let mark = &mut self.store.mark;
-        if last != mark.mark() {
+        if last != mark.mark {
             let raised = mark.raise(last).and_then(|()| mark.sync());
             raised.map_err(io_error("writing the high-water mark"))?;
         }

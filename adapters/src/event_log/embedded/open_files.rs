@@ -22,7 +22,6 @@ use rustix::{
 
 use super::io_error::io_error;
 
-/// The files that hold the log, by path.
 #[derive(Debug, Default)]
 pub(super) struct OpenFiles(Vec<(PathBuf, FileId)>);
 

@@ -18,11 +18,9 @@ use super::{
 };
 use crate::private_files::sync_directory;
 
-/// A store that this process has locked.
 pub(super) struct LockedStore {
     pub(super) layout: Layout,
     pub(super) mark: HighWaterMark,
-    /// Whether this process has created it.
     pub(super) is_new: bool,
     _lock: File,
 }
@@ -84,14 +82,14 @@ fn try_to_open<E: Engine>(
     // The last writes of a killed process may still be in the page cache.
     E::files(layout).and_then(|files| sync_files(&layout.directory, &files)).map_err(&not_synced)?;
     let doing = format!("opening the store {}", layout.path.display());
-    let engine = panics::reading(&doing, || E::open(layout, mark.mark()))?;
-    let checked = check(&engine, mark.mark()).and_then(|last| {
+    let engine = panics::reading(&doing, || E::open(layout, mark.mark))?;
+    let checked = check(&engine, mark.mark).and_then(|last| {
         panics::writing("preparing the log", || engine.prepare(layout))?;
         sync_directory(&layout.directory).map_err(&not_synced)?;
         if has_failed_sync {
             fs::remove_file(&layout.not_synced).map_err(&not_synced)?;
         }
-        let files = OpenFiles::new((&layout.mark, mark.file()), E::record_files(layout))?;
+        let files = OpenFiles::new((&layout.mark, &mark.file), E::record_files(layout))?;
         Ok((last, files))
     });
     match checked {

@@ -40,7 +40,6 @@ fn catch<T>(
     })
 }
 
-/// The message of a panic, in one line.
 pub(super) fn message(panic: &(dyn Any + Send)) -> String {
     let message = panic.downcast_ref::<String>().map(String::as_str);
     one_line(message.or_else(|| panic.downcast_ref::<&str>().copied()).unwrap_or("no message"))

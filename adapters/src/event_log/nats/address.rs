@@ -23,7 +23,6 @@ pub(super) struct Address {
     pub(super) monitors: Vec<String>,
 }
 
-/// How this client authenticates.
 #[derive(Clone, PartialEq, Eq)]
 pub(super) enum Credentials {
     Anonymous,
@@ -33,17 +32,14 @@ pub(super) enum Credentials {
     File(PathBuf),
 }
 
-/// How the connection is protected.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub(super) struct TlsOptions {
     pub(super) mode: TlsMode,
     /// The only authority whose certificates are trusted; otherwise those that the system trusts.
     pub(super) ca: Option<PathBuf>,
-    /// The client's certificate and its key.
     pub(super) client: Option<(PathBuf, PathBuf)>,
 }
 
-/// Whether the connection must be encrypted.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub(super) enum TlsMode {
     /// If the server requires it. The default if all servers are on this machine.

@@ -37,7 +37,6 @@ use crate::{event_log::loopback::is_loopback, root_certificates};
 const GREETING_TIMEOUT: Duration = Duration::from_secs(2);
 /// How long connecting may take in total, for any number of servers.
 const CONNECT_TIMEOUT: Duration = Duration::from_secs(5);
-/// How long a reply may take.
 pub(super) const RESPONSE_TIMEOUT: Duration = Duration::from_secs(3);
 /// An API request is sent up to three times, with these timeouts, because no server replies during an election and the
 /// new leader should be asked soon. Together they are as long as `RESPONSE_TIMEOUT`.
@@ -47,13 +46,11 @@ const REQUEST_TIMEOUTS: [Duration; 3] =
 const PING_INTERVAL: Duration = Duration::from_secs(1);
 /// Another server is tried if no leader has replied for this long. Longer than an election usually takes.
 const LEADERLESS_MAX: Duration = Duration::from_secs(5);
-/// The delay before the next attempt to connect.
 const RECONNECT: Backoff = Backoff::new(Duration::from_millis(20), Duration::from_millis(500));
 
 /// A connection that ended sooner than this counts as a failed attempt to connect.
 const SHORT_CONNECTION: Duration = Duration::from_secs(2);
 
-/// A connection that reconnects automatically.
 pub(super) struct NatsConnection {
     pub(super) client: Client,
     /// How many times the connection has been lost.
@@ -73,7 +70,6 @@ pub(super) enum RequestFailure {
 }
 
 impl RequestFailure {
-    /// The error itself.
     pub(super) fn into_error(self) -> LogError {
         match self {
             Self::NotSent(error) | Self::NoResponders(error) | Self::NoResponse(error) => error,
@@ -204,7 +200,6 @@ impl NatsConnection {
         Err(last_error)
     }
 
-    /// Records that the leader replied.
     pub(super) fn leader_responded(&self) {
         *self.leader_seen.lock() = Instant::now();
     }

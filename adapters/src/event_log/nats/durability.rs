@@ -25,7 +25,6 @@ const REFRESH_INTERVAL: Duration = Duration::from_secs(1);
 /// An older report no longer counts.
 const REPORT_AGE_MAX: Duration = Duration::from_secs(10);
 
-/// The known sync settings of the servers.
 pub(super) struct SyncSettings {
     monitors: Vec<String>,
     /// Whether the store URL has `sync=always`, the statement of the operator.
@@ -108,7 +107,6 @@ impl SyncSettings {
         }
     }
 
-    /// Whether the store URL names monitoring endpoints.
     pub(super) fn is_monitored(&self) -> bool {
         !self.monitors.is_empty()
     }
@@ -192,7 +190,6 @@ fn servers_in_contact(info: &Info) -> Vec<String> {
     leader.chain(replicas).collect()
 }
 
-/// The names of the servers that hold the stream.
 fn all_servers(info: &Info) -> impl Iterator<Item = &str> {
     let cluster = info.cluster.iter();
     cluster.flat_map(|cluster| {

@@ -75,7 +75,6 @@ pub(super) async fn from_any_replica(
     Ok(found)
 }
 
-/// Reads the record at `position` from the leader of the stream.
 pub(super) async fn from_leader(
     connection: &NatsConnection,
     stream: &str,

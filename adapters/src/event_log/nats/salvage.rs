@@ -13,7 +13,6 @@ use super::{Address, connection::NatsConnection, reading, stream};
 pub struct SalvagedStream {
     pub(super) address: Address,
     pub(super) connection: NatsConnection,
-    /// The last sequence of the stream.
     pub(super) last: Position,
 }
 

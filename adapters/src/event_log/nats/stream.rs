@@ -21,7 +21,6 @@ const REPLICAS: usize = 3;
 const CONTACT_MAX: Duration = Duration::from_secs(3);
 /// How long to look for an existing stream. Longer than an election usually takes.
 const FIND_TIMEOUT: Duration = Duration::from_secs(5);
-/// How often to look for it.
 const FIND_INTERVAL: Duration = Duration::from_millis(250);
 
 /// The subject of a store's commits. Each store has its own, so stores can share a cluster.
@@ -172,7 +171,6 @@ fn config(stream: &str, replicas: usize) -> Config {
     }
 }
 
-/// The rules that a stream's settings break.
 fn broken_rules(config: &Config) -> Vec<&'static str> {
     let rules = [
         (

@@ -47,7 +47,6 @@ pub(super) fn unreachable_error(server: &str, what: &str) -> LogError {
     Fault::Unreachable.error(format!("PostgreSQL at {server} {what}"))
 }
 
-/// The server did not reply in time.
 pub(super) fn no_reply(server: &str, timeout: Duration) -> LogError {
     Fault::Unreachable.error(format!(
         "PostgreSQL at {server}: no reply within {timeout:?}; another session may hold a lock (see pg_stat_activity), or a \
@@ -73,7 +72,6 @@ pub(super) fn append_error(server: &str, error: &Error) -> AppendError {
     rejection(server, error).map_or_else(|| AppendError::Unclear(lost(server, error)), AppendError::NotStored)
 }
 
-/// A probe of an append failed.
 pub(super) fn probe_error(server: &str, error: &Error) -> LogError {
     rejection(server, error).unwrap_or_else(|| lost(server, error))
 }
@@ -103,7 +101,6 @@ fn lost(server: &str, error: &Error) -> LogError {
     }
 }
 
-/// Whether the server is read-only.
 pub(super) fn is_read_only(error: &Error) -> bool {
     error.code() == Some(&SqlState::READ_ONLY_SQL_TRANSACTION)
 }

@@ -16,12 +16,10 @@ use crate::event_log::IfMissing;
 const RETRY: Backoff = Backoff::new(Duration::from_millis(100), Duration::from_secs(1));
 /// The delay before other servers are tried again, while the connected one lacks the newest commit.
 const BEHIND_DELAY: Duration = Duration::from_secs(1);
-/// The maximum age of the known durability settings.
 const DURABILITY_AGE_MAX: Duration = Duration::from_secs(1);
 
 /// The connection to the primary. Every use reconnects if necessary.
 pub(super) struct Link {
-    /// The servers of the URL.
     targets: Vec<Target>,
     state: Mutex<LinkState>,
     /// The newest commit that this node has read or appended: servers that hold it are preferred.

@@ -10,7 +10,6 @@ use application::ports::{Fault, LogError};
 
 use crate::event_log::environment::Environment;
 
-/// The lines of a password file.
 pub(super) struct Passwords(Vec<[String; 5]>);
 
 /// Reads the file at `named`, or else the one that `PGPASSFILE` names, or else `~/.pgpass` if it exists.

@@ -7,10 +7,8 @@ use tokio_postgres::{Client, Error, error::SqlState};
 use super::error_mapping;
 use crate::event_log::IfMissing;
 
-/// The table that holds the commits.
 pub(super) const COMMITS: &str = "petstore_commits";
 
-/// The schema version that this petstore reads and writes.
 const VERSION: i32 = 1;
 
 /// Several nodes may start at once on an empty database: the advisory lock lets one of them create the tables. The key

@@ -66,12 +66,11 @@ const HEAD: &str = "SELECT coalesce(max(position), 0) FROM petstore_commits";
 
 /// An open session with one server.
 pub(super) struct Session {
-    server: String,
+    pub(super) server: String,
     /// Whether the server held the newest commit that this node had read or appended.
     pub(super) holds_newest: bool,
     appending: Client,
     append: Statement,
-    /// The channel on which nodes notify each other of commits.
     channel: String,
     reading: Client,
     read: Statement,
@@ -84,7 +83,7 @@ pub(super) struct Session {
     drivers: [Driver; 2],
     disconnected: AtomicBool,
     /// The error with which this node ended the session, if the server did not reply.
-    no_reply: OnceLock<LogError>,
+    pub(super) no_reply: OnceLock<LogError>,
 }
 
 /// The task that drives one connection. Dropping it ends the connection.
@@ -129,7 +128,6 @@ impl Session {
         (older, errors)
     }
 
-    /// Whether the server holds this commit.
     async fn holds(&self, Version { position, commit }: Version) -> Result<bool, Error> {
         let (Ok(position), Some(commit)) = (i64::try_from(position.0), commit) else { return Ok(true) };
         self.reading.query_one(HOLDS, &[&position, &commit.0]).await?.try_get(0)
@@ -192,7 +190,6 @@ impl Session {
         }))
     }
 
-    /// Inserts a row and rolls back.
     pub(super) async fn check_writable(&self) -> Result<(), Error> {
         let probed = self.appending.batch_execute(PROBE).await;
         if probed.is_err() {
@@ -226,7 +223,6 @@ impl Session {
         self.warned.load(Ordering::Relaxed)
     }
 
-    /// Records after `after`, within `bound`.
     pub(super) async fn read(&self, after: Position, bound: ReadBound) -> Result<Vec<StoredRecord>, Error> {
         let Ok(after) = i64::try_from(after.0) else { return Ok(vec![]) };
         let most = |bound: usize| i64::try_from(bound).unwrap_or(i64::MAX);
@@ -245,7 +241,6 @@ impl Session {
         records.collect()
     }
 
-    /// The last position.
     pub(super) async fn head(&self) -> Result<Position, Error> {
         let before = *self.announced.borrow();
         let head = position(self.reading.query_one(&self.head, &[]).await?.try_get(0)?);
@@ -292,16 +287,6 @@ impl Session {
         reply.map_err(|error| error_mapping::query_error(&self.server, &error))
     }
 
-    /// The error with which this node ended the session, if the server did not reply.
-    pub(super) fn no_reply(&self) -> Option<&LogError> {
-        self.no_reply.get()
-    }
-
-    pub(super) fn server(&self) -> &str {
-        &self.server
-    }
-
-    /// Reads the durability settings of the server.
     pub(super) async fn durability(&self) -> Result<Durability, LogError> {
         self.in_time(SETTINGS_TIMEOUT, durability::look_up(&self.reading)).await
     }

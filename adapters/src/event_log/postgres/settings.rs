@@ -26,7 +26,6 @@ const CONNECT_TIMEOUT: Duration = Duration::from_secs(3);
 const CONNECT_TIMEOUT_AMONG_SEVERAL: Duration = Duration::from_secs(2);
 const DEFAULT_PORT: u16 = 5432;
 
-/// One server.
 pub(super) struct Target {
     /// Host and port, for messages.
     pub(super) server: String,

@@ -16,7 +16,6 @@ use tokio_postgres_rustls::MakeRustlsConnect;
 
 use crate::root_certificates;
 
-/// Which certificates are accepted.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Trust {
     /// Any certificate: the connection is encrypted, but the server is not authenticated.

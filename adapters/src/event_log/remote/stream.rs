@@ -23,7 +23,6 @@ pub(super) enum StreamMode {
     Follow,
 }
 
-/// The lines of a response, with their tally.
 pub(super) struct RecordStream {
     body: Incoming,
     /// Received bytes that are not split into lines yet.
@@ -35,7 +34,7 @@ pub(super) struct RecordStream {
     /// A complete line that has not been taken yet.
     line: Option<Vec<u8>>,
     heard: Instant,
-    has_ended: bool,
+    pub(super) has_ended: bool,
 }
 
 impl RecordStream {
@@ -47,11 +46,6 @@ impl RecordStream {
     /// The position of the last record that was taken.
     pub(super) fn position(&self) -> Position {
         self.tally.position()
-    }
-
-    /// Whether the response has ended.
-    pub(super) fn has_ended(&self) -> bool {
-        self.has_ended
     }
 
     /// Returns the first record, without a timeout.

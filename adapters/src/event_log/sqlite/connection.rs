@@ -20,7 +20,6 @@ use crate::{
 
 /// Marks a database as a petstore log: the letters "pets".
 const APPLICATION_ID: i32 = 0x7065_7473;
-/// The schema version of this petstore.
 pub(super) const VERSION: i32 = 1;
 /// How long to wait for another process that uses the database.
 const BUSY_TIMEOUT: Duration = Duration::from_secs(2);
@@ -111,7 +110,6 @@ pub(super) fn set_up(connection: &Connection) -> Result<(), LogError> {
     )))
 }
 
-/// Returns the commit that the query finds.
 pub(super) fn commit(
     connection: &Connection,
     query: &str,

@@ -28,7 +28,6 @@ const HEAD_TIMEOUT: Duration = Duration::from_secs(2);
 /// The delay before an unreachable log is opened again.
 const REOPEN_DELAY: Duration = Duration::from_secs(1);
 
-/// The progress of the copy.
 #[derive(Debug, Clone, Copy, Default)]
 struct Reached {
     position: Position,
