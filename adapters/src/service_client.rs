@@ -99,8 +99,16 @@ pub struct ServiceClient {
 impl ServiceClient {
     /// Creates a client for this service. For https it trusts the certificates in `ca`, or those of the system.
     pub fn new(url: ServiceUrl, ca: Option<&Path>) -> Result<Self, ClientError> {
-        let tls = if url.uses_tls { Some(connector(ca)?) } else { None };
-        Ok(Self { url, tls, key: None })
+        if !url.uses_tls {
+            return Ok(Self { url, tls: None, key: None });
+        }
+        let roots = root_certificates::load(ca).map_err(ClientError::Unusable)?;
+        let config = ClientConfig::builder_with_provider(Arc::new(ring::default_provider()))
+            .with_safe_default_protocol_versions()
+            .expect("the provider supports the default versions")
+            .with_root_certificates(roots)
+            .with_no_client_auth();
+        Ok(Self { url, tls: Some(TlsConnector::from(Arc::new(config))), key: None })
     }
 
     /// Sends this API key with every request.
@@ -174,16 +182,6 @@ async fn exchange(
     // The connection ends when the response has been read or dropped. Its errors also appear in the response.
     tokio::spawn(connection);
     sender.send_request(request).await
-}
-
-fn connector(ca: Option<&Path>) -> Result<TlsConnector, ClientError> {
-    let roots = root_certificates::load(ca).map_err(ClientError::Unusable)?;
-    let config = ClientConfig::builder_with_provider(Arc::new(ring::default_provider()))
-        .with_safe_default_protocol_versions()
-        .expect("the provider supports the default versions")
-        .with_root_certificates(roots)
-        .with_no_client_auth();
-    Ok(TlsConnector::from(Arc::new(config)))
 }
 
 /// Maps the error of a plain HTTP request. A service that expects TLS sends an alert or closes the connection.

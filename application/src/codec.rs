@@ -262,13 +262,10 @@ impl TryFrom<PetV1<'_>> for Pet {
         let broken = |rule: String| format!("pet {}: {rule}", pet.id);
         let id = PetId::new(pet.id).map_err(|error| broken(error.to_string()))?;
         let name = PetName::new(&*pet.name).map_err(|error| broken(format!("its name {error}")))?;
-        let status = pet.status.as_deref().map(status).transpose().map_err(broken)?;
+        let status = pet.status.as_deref().map(str::parse::<PetStatus>).transpose();
+        let status = status.map_err(|error| broken(format!("its status {error}")))?;
         Ok(Self { id, details: NewPet { name, category_id: CategoryId(pet.category_id), status } })
     }
-}
-
-fn status(text: &str) -> Result<PetStatus, String> {
-    text.parse().map_err(|error| format!("its status {error}"))
 }
 
 /// The id of a node: 16 hex digits.

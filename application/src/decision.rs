@@ -4,7 +4,7 @@
 use std::collections::HashMap;
 
 use chrono::{DateTime, SubsecRound as _, Utc};
-use domain::{NewPet, Pet};
+use domain::Pet;
 
 use crate::{
     codec,
@@ -56,7 +56,8 @@ pub(crate) fn decide<'a>(
         let key = request_key.clone().map(|key| ScopedKey { owner: by.clone(), key });
         let earlier = key.as_ref().and_then(|key| keys.get(key).or_else(|| state.idempotency.find(key)));
         let created = match earlier {
-            Some(first) => Err(reply_again(first, pet)),
+            Some(first) if first.details == *pet => Err(Ok(Created { pet: first.clone(), replayed: true })),
+            Some(_) => Err(Err(WriteError::RequestKeyReused)),
             None if remaining_capacity == 0 => Err(Err(WriteError::Full)),
             None => inventory.create(pet.clone()).map_err(|error| Err(error.into())),
         };
@@ -86,18 +87,9 @@ pub(crate) fn decide<'a>(
     PendingCommit { commit, replies }
 }
 
-/// The reply to a request whose idempotency key has already added this pet.
-fn reply_again(first: &Pet, requested: &NewPet) -> Result<Created, WriteError> {
-    if first.details == *requested {
-        Ok(Created { pet: first.clone(), replayed: true })
-    } else {
-        Err(WriteError::RequestKeyReused)
-    }
-}
-
 #[cfg(test)]
 mod tests {
-    use domain::{CategoryId, PetName};
+    use domain::{CategoryId, NewPet, PetName};
     use proptest::prelude::*;
     use uuid::Uuid;
 

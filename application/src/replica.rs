@@ -112,13 +112,8 @@ impl Replica {
         // The log may be replaced at any moment, so replay at least up to the recorded version.
         let head = self.head().await?;
         self.read_up_to(head.max(least)).await?;
-        self.check_complete().await
-    }
-
-    /// Rejects the log of an unfinished salvage.
-    async fn check_complete(&self) -> Result<(), LogError> {
-        let position = self.state.version().position;
-        let last = self.log.read(before(position), ReadBound::ONE).await?;
+        // The log of an unfinished salvage is rejected.
+        let last = self.log.read(before(self.state.version().position), ReadBound::ONE).await?;
         let last = last.first().map(codec::decode_stored).transpose()?;
         last.as_ref().map_or(Ok(()), history::check_complete)
     }

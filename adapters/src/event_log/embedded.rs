@@ -42,7 +42,7 @@ use application::ports::{
 use async_trait::async_trait;
 use parking_lot::Mutex;
 use tokio::{
-    runtime::{self, Runtime},
+    runtime,
     sync::{mpsc, oneshot},
     task, time,
 };
@@ -99,7 +99,9 @@ impl<E: Engine> EmbeddedLog<E> {
         let thread = thread::Builder::new().name("petstore-log".into()).spawn(move || {
             // Dropped last, even if the thread panics.
             let _closing = closing;
-            match open_log_thread(&path) {
+            let runtime = runtime::Builder::new_current_thread().enable_time().build();
+            let runtime = runtime.map_err(|error| no_thread(&error));
+            match runtime.and_then(|runtime| Ok((LogThread::open(&path)?, runtime))) {
                 Ok((log_thread, runtime)) => {
                     // Cannot fail: the caller waits for this message.
                     let _ = opened.send(Ok(log_thread.shared.clone()));
@@ -157,21 +159,10 @@ impl<E: Engine> EmbeddedLog<E> {
         }
     }
 
-    /// The error of an append that the thread took and never completed.
-    fn no_outcome(&self) -> LogError {
-        if self.has_stopped() { stopped() } else { self.shared.why_closed() }
-    }
-
     /// Whether the thread has ended. It ends early only if its error handling panics.
     fn has_stopped(&self) -> bool {
         self.thread.as_ref().is_some_and(JoinHandle::is_finished)
     }
-}
-
-fn open_log_thread<E: Engine>(path: &Path) -> Result<(LogThread<E>, Runtime), LogError> {
-    let runtime = runtime::Builder::new_current_thread().enable_time().build();
-    let runtime = runtime.map_err(|error| no_thread(&error))?;
-    Ok((LogThread::open(path)?, runtime))
 }
 
 #[async_trait]
@@ -214,7 +205,11 @@ impl<E: Engine> EventLog for EmbeddedLog<E> {
         let requests = self.requests.as_ref().expect("only drop takes the queue");
         let request = QueuedAppend { expected, record: record.clone(), reply };
         requests.send(request).await.map_err(|_| AppendError::Closed(stopped()))?;
-        self.unblocking(outcome).await.map_err(|_| AppendError::Closed(self.no_outcome()))?
+        self.unblocking(outcome).await.unwrap_or_else(|_| {
+            // The thread took the append and never completed it.
+            let error = if self.has_stopped() { stopped() } else { self.shared.why_closed() };
+            Err(AppendError::Closed(error))
+        })
     }
 
     fn record_limit(&self) -> usize {

@@ -2,14 +2,12 @@
 //!
 //! Reading order: this file (the public API), `nats/stream.rs` (the settings of the stream, and its head),
 //! `nats/reading.rs` (records), `nats/acknowledgement.rs` (the outcome of an append), `nats/connection.rs` (requests
-//! and reconnects), `nats/durability.rs` and `nats/monitoring.rs` (the promise of an acknowledgement),
-//! `nats/address.rs` (the URL).
+//! and reconnects), `nats/durability.rs` (the promise of an acknowledgement), `nats/address.rs` (the URL).
 
 mod acknowledgement;
 mod address;
 mod connection;
 mod durability;
-mod monitoring;
 mod reading;
 mod salvage;
 mod stream;

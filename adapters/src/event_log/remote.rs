@@ -13,6 +13,7 @@ use application::ports::{
 use async_trait::async_trait;
 use futures_util::future::BoxFuture;
 use hyper::{Response, body::Incoming};
+use serde::Deserialize as _;
 use serde_json::Value;
 use tokio::sync::Mutex;
 
@@ -128,12 +129,8 @@ async fn durability_of(client: &ServiceClient) -> Durability {
         Err(_) => String::new(),
     };
     let report: Value = serde_json::from_str(&report).unwrap_or_default();
-    let level = match report["durability"]["level"].as_str() {
-        Some("replicated") => DurabilityLevel::Replicated,
-        Some("synced") => DurabilityLevel::Synced,
-        Some("buffered") => DurabilityLevel::Buffered,
-        Some(_) | None => DurabilityLevel::Volatile,
-    };
+    let level = DurabilityLevel::deserialize(&report["durability"]["level"]);
+    let level = level.unwrap_or(DurabilityLevel::Volatile);
     let promise = report["durability"]["promise"].as_str().unwrap_or("not reported by the service");
     let engine = report["engine"].as_str().unwrap_or("unknown");
     Durability {

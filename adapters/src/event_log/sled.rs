@@ -158,7 +158,11 @@ impl Records for Sled {
 impl Sled {
     /// Opens or creates sled's files. Nothing is durable yet.
     fn open_in(layout: &Layout) -> Result<Self, LogError> {
-        silence_own_threads();
+        static SILENCED: Once = Once::new();
+        // Suppresses the report of panics in sled's threads. Their callers get the error.
+        SILENCED.call_once(|| {
+            silence_panics(|| thread::current().name().is_some_and(|name| name.starts_with("sled-io-")));
+        });
         // Every append flushes, so a background flusher would only add syncs.
         let config = ::sled::Config::new()
             .path(directory(layout))
@@ -181,14 +185,6 @@ fn assemble(position: Position, pairs: &mut ::sled::Iter) -> Result<(Version, By
         Some(Ok(_)) | None => Err(damaged(position, "it is missing or incomplete")),
         Some(Err(error)) => Err(log_error(&format!("reading position {position}"))(error)),
     })
-}
-
-/// Suppresses the report of panics in sled's threads. Their callers get the error.
-fn silence_own_threads() {
-    static SILENCED: Once = Once::new();
-    SILENCED.call_once(|| {
-        silence_panics(|| thread::current().name().is_some_and(|name| name.starts_with("sled-io-")));
-    });
 }
 
 /// The directory of sled's files.

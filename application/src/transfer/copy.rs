@@ -121,37 +121,30 @@ pub async fn copy(
     mut report: impl FnMut(CopyStep<'_>),
 ) -> Result<Tally, Broken<CopyError>> {
     let mut copied = Checked::default();
-    let ended = run(from, to, until, &mut copied, &mut report).await;
-    copied.end(ended)
-}
-
-async fn run(
-    from: &dyn LogSource,
-    to: &dyn EventLog,
-    until: Until,
-    copied: &mut Checked,
-    report: &mut impl FnMut(CopyStep<'_>),
-) -> Result<(), CopyError> {
-    let mut target = CopyTarget::open(to).await?;
-    match (until, &target.last) {
-        (Until::Head, _) => check_sizes(from, to).await?,
-        (Until::Stopped, Some(last)) => {
-            *copied = Checked::resume(last.clone()).map_err(CopyError::Target)?;
-        }
-        (Until::Stopped, None) => {}
-    }
-    let mut failures = 0;
-    loop {
-        let before = copied.tally.position();
-        match copy_on(from, &mut target, until, copied, report).await {
-            Err(error) if until == Until::Stopped && error.may_pass() => {
-                report(CopyStep::Waiting(&error));
-                failures = if copied.tally.position() > before { 1 } else { failures + 1 };
-                time::sleep(RETRY.delay(failures)).await;
+    let ended = async {
+        let mut target = CopyTarget::open(to).await?;
+        match (until, &target.last) {
+            (Until::Head, _) => check_sizes(from, to).await?,
+            (Until::Stopped, Some(last)) => {
+                copied = Checked::resume(last.clone()).map_err(CopyError::Target)?;
             }
-            ended => return ended,
+            (Until::Stopped, None) => {}
         }
-    }
+        let mut failures = 0;
+        loop {
+            let before = copied.tally.position();
+            match copy_on(from, &mut target, until, &mut copied, &mut report).await {
+                Err(error) if until == Until::Stopped && error.may_pass() => {
+                    report(CopyStep::Waiting(&error));
+                    failures = if copied.tally.position() > before { 1 } else { failures + 1 };
+                    time::sleep(RETRY.delay(failures)).await;
+                }
+                ended => return ended,
+            }
+        }
+    };
+    let ended = ended.await;
+    copied.end(ended)
 }
 
 /// Copies until the head is reached or something fails.

@@ -26,6 +26,12 @@ const HEADER: &str = "\
 
 ";
 
+/// The version of the file, independent of its other fields.
+#[derive(Deserialize)]
+struct Versioned {
+    version: u64,
+}
+
 #[derive(Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 struct File {
@@ -58,7 +64,8 @@ struct StoredKey {
 
 pub(super) fn parse(content: &[u8], path: &Path) -> Result<Vec<KeyRecord>, KeyFileError> {
     let text = str::from_utf8(content).map_err(|_| broken(path, "it is not UTF-8 text"))?;
-    let version = version(text).map_err(|error| broken(path, one_line(text, &error)))?;
+    let invalid = |error: toml::de::Error| broken(path, one_line(text, &error));
+    let Versioned { version } = toml::from_str(text).map_err(invalid)?;
     if !(1..=KEY_FILE_VERSION).contains(&version) {
         return Err(KeyFileError::Unusable(format!(
             "the key file {} has format version {version}, and this petstore reads 1 to {KEY_FILE_VERSION}: run the petstore \
@@ -66,7 +73,7 @@ pub(super) fn parse(content: &[u8], path: &Path) -> Result<Vec<KeyRecord>, KeyFi
             path.display()
         )));
     }
-    let file: File = toml::from_str(text).map_err(|error| broken(path, one_line(text, &error)))?;
+    let file: File = toml::from_str(text).map_err(invalid)?;
     let mut ids = HashSet::with_capacity(file.key.len());
     let parse = |(entry, number): (StoredKey, usize)| {
         let invalid = |rule| broken(path, format!("key {number}: {rule}"));
@@ -145,15 +152,6 @@ pub(super) fn time_from_toml(time: &Datetime) -> Result<DateTime<Utc>, String> {
         .ok()
         .filter(|time| (0..=9_999).contains(&time.year()))
         .ok_or_else(|| format!("{time} is not a time with date and zone, like 2030-12-05T00:00:00Z"))
-}
-
-/// The version of the file, independent of its other fields.
-fn version(text: &str) -> Result<u64, toml::de::Error> {
-    #[derive(Deserialize)]
-    struct Versioned {
-        version: u64,
-    }
-    toml::from_str(text).map(|Versioned { version }| version)
 }
 
 /// The parser's error in one line, without words that have another meaning here.

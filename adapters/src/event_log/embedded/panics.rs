@@ -29,7 +29,8 @@ fn catch<T>(
     what_to_do: &str,
     call: impl FnOnce() -> Result<T, LogError>,
 ) -> Result<T, LogError> {
-    silence();
+    static SILENCED: Once = Once::new();
+    SILENCED.call_once(|| silence_panics(|| CATCHING.get()));
     let outer = CATCHING.replace(true);
     // Unwind-safe, because the engine is closed and reopened after a panic.
     let outcome = panic::catch_unwind(AssertUnwindSafe(call));
@@ -49,11 +50,6 @@ pub(super) fn message(panic: &(dyn Any + Send)) -> String {
 pub(crate) fn one_line(text: &str) -> String {
     const WORDS_MAX: usize = 20;
     text.split_whitespace().take(WORDS_MAX).collect::<Vec<_>>().join(" ")
-}
-
-fn silence() {
-    static SILENCED: Once = Once::new();
-    SILENCED.call_once(|| silence_panics(|| CATCHING.get()));
 }
 
 /// Suppresses the report of panics that are caught. Other panics are reported as before.

@@ -328,7 +328,20 @@ impl ShortConnections {
                     tracing::info!(target: "petstore::storage", "connected to NATS");
                 }
             }
-            Event::Disconnected => self.report_loss(),
+            Event::Disconnected => {
+                let is_short = self.connected_at.is_some_and(|at| at.elapsed() < SHORT_CONNECTION);
+                self.in_a_row = if is_short { self.in_a_row.saturating_add(1) } else { 0 };
+                match self.in_a_row {
+                    0 | 1 => {
+                        tracing::warn!(target: "petstore::storage", "connection to NATS lost; reconnecting");
+                    }
+                    2 => tracing::warn!(
+                        target: "petstore::storage",
+                        "connection to NATS lost again within {SHORT_CONNECTION:?}; such losses are not logged until a connection lasts"
+                    ),
+                    _ => {}
+                }
+            }
             // The only sign of a missing permission: such a request gets no reply.
             Event::ServerError(error) => {
                 tracing::warn!(target: "petstore::storage", %error, "NATS server reported an error");
@@ -340,19 +353,6 @@ impl ShortConnections {
             | Event::ClientError(_) => {
                 tracing::debug!(target: "petstore::storage", %event, "NATS client event");
             }
-        }
-    }
-
-    fn report_loss(&mut self) {
-        let is_short = self.connected_at.is_some_and(|at| at.elapsed() < SHORT_CONNECTION);
-        self.in_a_row = if is_short { self.in_a_row.saturating_add(1) } else { 0 };
-        match self.in_a_row {
-            0 | 1 => tracing::warn!(target: "petstore::storage", "connection to NATS lost; reconnecting"),
-            2 => tracing::warn!(
-                target: "petstore::storage",
-                "connection to NATS lost again within {SHORT_CONNECTION:?}; such losses are not logged until a connection lasts"
-            ),
-            _ => {}
         }
     }
 }

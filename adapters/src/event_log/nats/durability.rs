@@ -2,28 +2,34 @@
 //! endpoints of the servers show whether they sync before they acknowledge. Where no endpoint responds, the statement of
 //! the operator counts (`sync=always` in the store URL); without either, the durability is reported as unknown.
 
-use std::{collections::BTreeMap, sync::Arc, time::Duration};
+use std::{collections::BTreeMap, io, sync::Arc, time::Duration};
 
 use application::ports::{Durability, DurabilityLevel, Fault, LogError};
 use async_nats::jetstream::stream::Info;
 use parking_lot::Mutex;
+use serde_json::Value;
 use tokio::{
     sync::Mutex as AsyncMutex,
     task::JoinSet,
     time::{self, Instant},
 };
 
-use super::{
-    address::Address,
-    monitoring::{self, SyncInterval},
-    stream,
+use super::{address::Address, stream};
+use crate::{
+    log_once::{Change, LogOnce},
+    service_client::{self, ServiceClient},
 };
-use crate::log_once::{Change, LogOnce};
 
 /// How often the monitoring endpoints are polled: a restarted server may have other settings.
 const REFRESH_INTERVAL: Duration = Duration::from_secs(1);
+const POLL_TIMEOUT: Duration = Duration::from_secs(2);
+/// A monitoring page is a few kilobytes long; anything much longer is not one.
+const PAGE_MAX: usize = 1024 * 1024;
 /// An older report no longer counts.
 const REPORT_AGE_MAX: Duration = Duration::from_secs(10);
+
+/// The interval at which a server syncs stored messages, or `None` if it syncs before it acknowledges.
+type SyncInterval = Option<Duration>;
 
 pub(super) struct SyncSettings {
     monitors: Vec<String>,
@@ -82,7 +88,7 @@ impl SyncSettings {
     async fn refresh(&self) {
         let mut logged = self.logged_errors.lock().await;
         let asked = Instant::now();
-        let mut polling: JoinSet<_> = self.monitors.iter().cloned().map(monitoring::ask).collect();
+        let mut polling: JoinSet<_> = self.monitors.iter().cloned().map(ask).collect();
         while let Some(Ok((monitor, report))) = polling.join_next().await {
             match logged.entry(monitor.clone()).or_default().attempt(report.as_ref().err()) {
                 Change::None => {}
@@ -127,11 +133,14 @@ impl SyncSettings {
             }
             Err((are, sync)) => (DurabilityLevel::Buffered, buffered(are, replicas), sync),
         };
+        let servers = info.cluster.iter().flat_map(|cluster| {
+            cluster.leader.as_deref().into_iter().chain(cluster.replicas.iter().map(|peer| &*peer.name))
+        });
         let settings = [
             ("replicas", replicas.to_string()),
             ("storage", format!("{:?}", info.config.storage).to_lowercase()),
             ("sync_interval", sync),
-            ("servers", all_servers(info).collect::<Vec<_>>().join(", ")),
+            ("servers", servers.collect::<Vec<_>>().join(", ")),
         ];
         let settings = settings.into_iter().map(|(name, value)| (name.into(), value)).collect();
         Durability { engine: "nats", level, promise, settings }
@@ -166,6 +175,31 @@ impl SyncSettings {
     }
 }
 
+/// Requests the monitoring page at `host`, and returns the host with the server's name and setting.
+async fn ask(host: String) -> (String, io::Result<(String, SyncInterval)>) {
+    let report = match time::timeout(POLL_TIMEOUT, get(&host)).await {
+        Ok(report) => report,
+        Err(elapsed) => Err(elapsed.into()),
+    };
+    (host, report)
+}
+
+async fn get(host: &str) -> io::Result<(String, SyncInterval)> {
+    let url = format!("http://{host}").parse().map_err(io::Error::other)?;
+    let client = ServiceClient::new(url, None).map_err(io::Error::other)?;
+    let response = client.send("GET", "/varz").await.map_err(io::Error::other)?;
+    let page = service_client::text(response, PAGE_MAX).await.map_err(io::Error::other)?;
+    let page: Value = serde_json::from_str(&page)?;
+    let (Some(server), Some(config)) =
+        (page["server_name"].as_str(), page["jetstream"]["config"].as_object())
+    else {
+        return Err(io::Error::other("this is not the monitoring page of a server with JetStream"));
+    };
+    let nanos = config.get("sync_interval").and_then(Value::as_u64).unwrap_or_default();
+    let is_always = config.get("sync_always") == Some(&Value::Bool(true));
+    Ok((server.to_owned(), (!is_always).then(|| Duration::from_nanos(nanos))))
+}
+
 fn buffered(are: &str, replicas: usize) -> String {
     let copies = match replicas {
         0 | 1 => "only ONE server has them, and a power cut there can lose the latest".into(),
@@ -188,11 +222,4 @@ fn servers_in_contact(info: &Info) -> Vec<String> {
     let mut replicas: Vec<_> = stream::in_contact(info).map(|peer| peer.name.clone()).collect();
     replicas.sort_unstable();
     leader.chain(replicas).collect()
-}
-
-fn all_servers(info: &Info) -> impl Iterator<Item = &str> {
-    let cluster = info.cluster.iter();
-    cluster.flat_map(|cluster| {
-        cluster.leader.as_deref().into_iter().chain(cluster.replicas.iter().map(|peer| &*peer.name))
-    })
 }

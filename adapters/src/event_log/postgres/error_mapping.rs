@@ -13,7 +13,8 @@ use crate::root_certificates;
 
 /// The server is unreachable, or rejected the session.
 pub(super) fn connect_error(server: &str, error: &Error) -> LogError {
-    if is_standby(error) {
+    // The driver rejects a server whose sessions are read-only.
+    if io_cause(error).is_some_and(|cause| cause.kind() == io::ErrorKind::PermissionDenied) {
         return unreachable_error(
             server,
             "is a standby or read-only; name the primary, or all servers, in the URL",
@@ -132,11 +133,6 @@ pub(super) fn describe(error: &Error) -> String {
 
 fn class(code: &SqlState) -> &str {
     code.code().get(..2).unwrap_or_default()
-}
-
-/// Whether the driver rejected the server because its sessions are read-only.
-fn is_standby(error: &Error) -> bool {
-    io_cause(error).is_some_and(|cause| cause.kind() == io::ErrorKind::PermissionDenied)
 }
 
 /// Whether a retry may help: the network or the server is down, as opposed to a rejected session.

@@ -25,7 +25,9 @@ const CREATE: &str = "\
 /// Ensures that the tables exist and have the supported version.
 pub(super) async fn ensure(client: &Client, server: &str, if_missing: IfMissing) -> Result<(), LogError> {
     let failed = |error: Error| error_mapping::query_error(server, &error);
-    let exist = exist(client).await.map_err(failed)?;
+    // The table with the version is created last.
+    let exist = client.query_one("SELECT to_regclass('petstore_schema') IS NOT NULL", &[]).await;
+    let exist: bool = exist.and_then(|row| row.try_get(0)).map_err(failed)?;
     match if_missing {
         IfMissing::Create if !exist => {
             client.batch_execute(CREATE).await.map_err(|error| cannot_create(server, &error))?;
@@ -59,11 +61,6 @@ pub(super) async fn ensure(client: &Client, server: &str, if_missing: IfMissing)
 pub(super) async fn channel(client: &Client) -> Result<String, Error> {
     let channel = "SELECT 'petstore_' || 'petstore_commits'::regclass::oid";
     client.query_one(channel, &[]).await?.try_get(0)
-}
-
-async fn exist(client: &Client) -> Result<bool, Error> {
-    // The table with the version is created last.
-    client.query_one("SELECT to_regclass('petstore_schema') IS NOT NULL", &[]).await?.try_get(0)
 }
 
 fn cannot_create(server: &str, error: &Error) -> LogError {

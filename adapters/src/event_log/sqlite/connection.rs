@@ -2,7 +2,7 @@
 
 use std::{
     os::unix::ffi::OsStrExt as _,
-    path::{self, Path, PathBuf},
+    path::{self, Path},
     time::Duration,
 };
 
@@ -56,8 +56,13 @@ pub(super) const READ_UNCHANGING: OpenFlags = READ_ONLY.union(OpenFlags::SQLITE_
 /// Connects to the database without changing it: the write-ahead log stays as it is, even when the connection is
 /// closed.
 pub(super) fn connect(path: &Path, access: OpenFlags) -> Result<Connection, LogError> {
-    // Only a URI can request the immutable mode.
-    let name = if access == READ_UNCHANGING { unchanging(path) } else { path.to_path_buf() };
+    let name = if access == READ_UNCHANGING {
+        // Only a URI can request the immutable mode.
+        let absolute = path::absolute(path).unwrap_or_else(|_| path.to_path_buf());
+        format!("file://{}?immutable=1", percent_encode(absolute.as_os_str().as_bytes(), IN_URI)).into()
+    } else {
+        path.to_path_buf()
+    };
     let connect = || {
         let connection = Connection::open_with_flags(name, access | OpenFlags::SQLITE_OPEN_NO_MUTEX)?;
         connection.busy_timeout(BUSY_TIMEOUT)?;
@@ -71,11 +76,6 @@ pub(super) fn connect(path: &Path, access: OpenFlags) -> Result<Connection, LogE
         if length(&with_suffix(path, "-wal")) > 0 { CloseMode::LeaveFiles } else { CloseMode::Checkpoint },
     )?;
     Ok(connection)
-}
-
-fn unchanging(path: &Path) -> PathBuf {
-    let absolute = path::absolute(path).unwrap_or_else(|_| path.to_path_buf());
-    format!("file://{}?immutable=1", percent_encode(absolute.as_os_str().as_bytes(), IN_URI)).into()
 }
 
 /// Returns whether the database holds a log, or `false` if it is empty. Rejects any other content.
