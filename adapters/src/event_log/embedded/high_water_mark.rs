@@ -106,11 +106,8 @@ impl HighWaterMark {
     }
 }
 
-pub(super) fn missing(path: &Path) -> LogError {
-    end_unknown(path, "is missing")
-}
-
-fn end_unknown(path: &Path, what: &str) -> LogError {
+/// The error of a log whose mark `what`.
+pub(super) fn end_unknown(path: &Path, what: &str) -> LogError {
     Fault::Damaged.error(format!(
         "the high-water mark {} {what}: without this file of the store, commits that are missing at the end of the log \
          cannot be detected",

@@ -47,7 +47,7 @@ pub(super) fn open_store<E: Engine>(path: &Path) -> Result<LockedStore, LogError
     files_of::<E>(&layout)?;
     let (mark, is_new) = match HighWaterMark::open(&layout.mark)? {
         Some(mark) => (mark, false),
-        None if exists()? => return Err(high_water_mark::missing(&layout.mark)),
+        None if exists()? => return Err(high_water_mark::end_unknown(&layout.mark, "is missing")),
         None => (HighWaterMark::create(&layout.mark).map_err(io_error("creating the store"))?, true),
     };
     Ok(LockedStore { layout, mark, is_new, _lock: lock })
