@@ -194,24 +194,18 @@ impl<'a> From<&'a Commit> for Envelope<'a> {
 impl<'a> From<&'a Entry> for EventV1<'a> {
     fn from(entry: &'a Entry) -> Self {
         let (name, version) = PET_ADDED;
-        let PetEvent::Added(pet) = &entry.event;
+        let PetEvent::Added(Pet { id, details }) = &entry.event;
         Self {
             r#type: name.into(),
             v: version,
-            pet: pet.into(),
+            pet: PetV1 {
+                id: id.get(),
+                name: details.name.as_str().into(),
+                category_id: details.category_id.0,
+                status: details.status.map(|status| status.as_str().into()),
+            },
             by: (&*entry.by.0).into(),
             request_key: entry.request_key.as_ref().map(|key| key.as_str().into()),
-        }
-    }
-}
-
-impl<'a> From<&'a Pet> for PetV1<'a> {
-    fn from(pet: &'a Pet) -> Self {
-        Self {
-            id: pet.id.get(),
-            name: pet.details.name.as_str().into(),
-            category_id: pet.details.category_id.0,
-            status: pet.details.status.map(|status| status.as_str().into()),
         }
     }
 }

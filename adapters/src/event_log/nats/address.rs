@@ -107,17 +107,14 @@ impl Address {
                 ("ca", file) => self.tls.ca = Some(file.into()),
                 ("cert", file) => cert = Some(file.into()),
                 ("key", file) => key = Some(file.into()),
-                ("creds", file) => self.identify(|_| Some(Credentials::File(file.into())))?,
-                ("password-file", file) => self.identify(|identity| match identity {
+                ("creds", file) => self.identity = Credentials::File(file.into()),
+                ("password-file", file) => {
                     // A user without a password is parsed as a token.
-                    Credentials::Token(user) => {
-                        Some(Credentials::PasswordFile { user: user.clone(), file: file.into() })
-                    }
-                    Credentials::Anonymous
-                    | Credentials::Password { .. }
-                    | Credentials::PasswordFile { .. }
-                    | Credentials::File(_) => None,
-                })?,
+                    let Credentials::Token(user) = &self.identity else {
+                        return Err(wrong("must name a user without a password for the password file"));
+                    };
+                    self.identity = Credentials::PasswordFile { user: user.clone(), file: file.into() };
+                }
                 ("replicas", number) => self.replicas = Some(replicas(number)?),
                 ("sync", "always") => self.sync_stated = true,
                 ("monitor", servers) => self.monitors.extend(hosts(servers)?),
@@ -132,12 +129,6 @@ impl Address {
                 return Err(wrong("must have both cert and key, or neither"));
             }
         };
-        Ok(())
-    }
-
-    fn identify(&mut self, how: impl FnOnce(&Credentials) -> Option<Credentials>) -> Result<(), LogError> {
-        self.identity = how(&self.identity)
-            .ok_or_else(|| wrong("must name a user without a password for the password file"))?;
         Ok(())
     }
 }

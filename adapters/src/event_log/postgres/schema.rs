@@ -4,8 +4,7 @@
 use application::ports::{Fault, LogError};
 use tokio_postgres::{Client, Error, error::SqlState};
 
-use super::error_mapping;
-use crate::event_log::IfMissing;
+use super::{IfMissing, error_mapping};
 
 pub(super) const COMMITS: &str = "petstore_commits";
 
