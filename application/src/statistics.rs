@@ -98,11 +98,6 @@ impl Statistics {
         Position(self.head.load(Relaxed))
     }
 
-    /// The number of commits after this position.
-    pub(crate) fn lag(&self, applied: Position) -> u64 {
-        self.head.load(Relaxed).saturating_sub(applied.0)
-    }
-
     /// The time since the log last responded.
     pub fn unseen_for(&self) -> Duration {
         self.seen.lock().elapsed()

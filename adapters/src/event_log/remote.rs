@@ -19,7 +19,7 @@ use tokio::sync::Mutex;
 
 use self::stream::{RecordStream, StreamMode};
 use super::loopback::is_loopback;
-use crate::service_client::{self, ClientError, ServiceClient, ServiceUrl};
+use crate::service_client::{self, ServiceClient, ServiceUrl};
 
 const REPORT_MAX: usize = 64 * 1024;
 
@@ -56,7 +56,7 @@ impl RemoteLog {
                  ?tls=off to the URL if you trust the network"
             )));
         }
-        let wrong = |error| failed(&url, error);
+        let wrong = |error: LogError| named(&url, &error);
         let client =
             ServiceClient::new(url.clone(), ca).and_then(|client| client.with_key(key)).map_err(wrong)?;
         let log = Self { durability: durability_of(&client).await, client, reading: Mutex::default() };
@@ -80,7 +80,7 @@ impl RemoteLog {
         let response = self.ask("GET", &format!("/log?after={first}{follow}")).await?;
         let mut stream = RecordStream::new(response.into_body(), mode, first);
         if let Some(known) = known
-            && stream.first().await.map_err(|error| self.named(&error))?.as_ref() != Some(known)
+            && stream.first().await.map_err(|error| named(self.client.url(), &error))?.as_ref() != Some(known)
         {
             return Err(Fault::Diverged.error(format!(
                 "{} no longer holds the commit that was read at position {after}: its log was replaced",
@@ -92,7 +92,7 @@ impl RemoteLog {
 
     async fn ask(&self, method: &str, path: &str) -> Result<Response<Incoming>, LogError> {
         let url = self.client.url();
-        let response = self.client.send(method, path).await.map_err(|error| failed(url, error))?;
+        let response = self.client.send(method, path).await.map_err(|error| named(url, &error))?;
         let status = response.status().as_u16();
         if status == 200 {
             return Ok(response);
@@ -115,10 +115,6 @@ impl RemoteLog {
         };
         let message = message.unwrap_or_else(|| meaning.into());
         Err(fault.error(format!("{url} responded with {status}: {message}")))
-    }
-
-    fn named(&self, error: &LogError) -> LogError {
-        error.fault.error(format!("{}: {error}", self.client.url()))
     }
 }
 
@@ -168,7 +164,7 @@ impl LogSource for RemoteLog {
             None => self.begin(after, StreamMode::ToHead, last.as_ref()).await?,
         };
         // Taken out, so that an error or a cancelled read leaves no partly read response.
-        let records = current.records(bound).await.map_err(|error| self.named(&error))?;
+        let records = current.records(bound).await.map_err(|error| named(self.client.url(), &error))?;
         // A read of a single record does not continue; a follower opens an endless response.
         if !current.has_ended && bound != ReadBound::ONE {
             *stream = Some(current);
@@ -200,7 +196,7 @@ impl LogSource for RemoteLog {
         let Some(current) = stream else { return Ok(()) };
         if let Err(error) = current.wait(timeout).await {
             *stream = None;
-            return Err(self.named(&error));
+            return Err(named(self.client.url(), &error));
         }
         Ok(())
     }
@@ -210,9 +206,7 @@ impl LogSource for RemoteLog {
     }
 }
 
-fn failed(url: &ServiceUrl, error: ClientError) -> LogError {
-    match error {
-        ClientError::Unreachable(detail) => Fault::Unreachable.error(format!("{url}: {detail}")),
-        ClientError::Unusable(detail) => Fault::CannotOpen.error(format!("{url}: {detail}")),
-    }
+/// Adds the URL to an error.
+fn named(url: &ServiceUrl, error: &LogError) -> LogError {
+    error.fault.error(format!("{url}: {error}"))
 }
