@@ -74,19 +74,6 @@ pub struct Statistics {
 }
 
 impl Statistics {
-    pub(crate) async fn append<T>(&self, append: impl Future<Output = T>) -> T {
-        let begun = Instant::now();
-        let outcome = append.await;
-        self.append_micros.observe_micros(begun.elapsed());
-        outcome
-    }
-
-    /// A commit was stored.
-    pub(crate) fn stored(&self, events: usize, bytes: usize) {
-        self.commit_events.observe(events as u64);
-        self.commit_bytes.observe(bytes as u64);
-    }
-
     /// The log responded with this head.
     pub(crate) fn seen(&self, head: Position) {
         self.head.store(head.0, Relaxed);

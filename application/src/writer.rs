@@ -55,13 +55,6 @@ pub(crate) struct QueuedCommand {
     pub(crate) reply: oneshot::Sender<Result<Created, WriteError>>,
 }
 
-impl QueuedCommand {
-    /// Sends the reply. The client may have stopped waiting.
-    fn reply(self, reply: Result<Created, WriteError>) {
-        let _ = self.reply.send(reply);
-    }
-}
-
 pub(crate) struct Writer {
     replica: Replica,
     clock: Arc<dyn Clock>,
@@ -212,7 +205,9 @@ impl Writer {
         match self.store(base, &pending, &record).await {
             Outcome::Stored => match self.replica.state.apply(&pending.commit, Digest::of(&record.bytes)) {
                 Ok(()) => {
-                    self.replica.statistics.stored(pending.commit.entries.len(), record.bytes.len());
+                    let statistics = &self.replica.statistics;
+                    statistics.commit_events.observe(pending.commit.entries.len() as u64);
+                    statistics.commit_bytes.observe(record.bytes.len() as u64);
                     self.rejections = 0;
                     self.reply(pending);
                     if let Some(fairness) = &mut self.fairness {
@@ -298,13 +293,17 @@ impl Writer {
     /// Appends, and stops writes if the append takes longer than its clients wait. It is never abandoned, because the
     /// commit may still be stored.
     async fn append(&self, expected: Version, record: &Record) -> Result<Position, AppendError> {
-        let mut appending = pin!(self.replica.statistics.append(self.replica.log.append(expected, record)));
-        if let Ok(outcome) = time::timeout(APPEND_TIMEOUT, &mut appending).await {
-            return outcome;
-        }
-        let slow = Fault::Unreachable.error("an append takes longer than its timeout");
-        self.stop_writes(&slow);
-        appending.await
+        let begun = Instant::now();
+        let mut appending = pin!(self.replica.log.append(expected, record));
+        let outcome = match time::timeout(APPEND_TIMEOUT, &mut appending).await {
+            Ok(outcome) => outcome,
+            Err(_elapsed) => {
+                self.stop_writes(&Fault::Unreachable.error("an append takes longer than its timeout"));
+                appending.await
+            }
+        };
+        self.replica.statistics.append_micros.observe_micros(begun.elapsed());
+        outcome
     }
 
     /// Looks for a commit whose append had an unclear outcome. `None` means that it is not stored and may be sent
@@ -352,14 +351,15 @@ impl Writer {
 
     fn reply(&mut self, PendingCommit { replies, .. }: PendingCommit) {
         for (request, reply) in self.waiting.drain(..replies.len()).zip(replies) {
-            request.reply(reply);
+            // The client may have stopped waiting.
+            let _ = request.reply.send(reply);
         }
     }
 
     /// Rejects the first `count` requests.
     fn reject(&mut self, count: usize, fault: Fault) {
         for request in self.waiting.drain(..count) {
-            request.reply(Err(WriteError::Unavailable(fault)));
+            let _ = request.reply.send(Err(WriteError::Unavailable(fault)));
         }
     }
 
