@@ -138,9 +138,8 @@ impl ServiceClient {
         let request = request.body(Empty::new()).expect("methods, paths and hosts of ours make a request");
         let stream = TcpStream::connect(authority).await;
         let stream = stream.map_err(|error| {
-            Fault::Unreachable.error(format!(
-                "cannot connect: {error}; check the URL, and that the service is running"
-            ))
+            Fault::Unreachable
+                .error(format!("cannot connect: {error}; check the URL, and that the service is running"))
         })?;
         let Some(tls) = &self.tls else {
             return exchange(Either::Left(stream), request).await.map_err(|error| no_http(&error));

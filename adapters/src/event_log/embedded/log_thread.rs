@@ -187,9 +187,7 @@ impl<E: Engine> LogThread<E> {
     /// The time of the next maintenance, even without requests.
     fn next_maintenance(&self) -> Option<Instant> {
         match self.state {
-            ThreadState::Open if !self.store.mark.synced => {
-                Some(self.mark_synced + MAINTENANCE_INTERVAL)
-            }
+            ThreadState::Open if !self.store.mark.synced => Some(self.mark_synced + MAINTENANCE_INTERVAL),
             ThreadState::Open | ThreadState::Full => Some(Instant::now() + MAINTENANCE_INTERVAL),
             ThreadState::Failed { retry_at, .. } => Some(retry_at),
             ThreadState::Lost => None,

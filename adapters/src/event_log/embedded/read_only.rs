@@ -53,8 +53,9 @@ impl ReadOnlyLog {
         let doing = format!("opening the store {}", layout.path.display());
         let open = || E::open_to_read(&layout, mark.unwrap_or(Version::START));
         let (engine, copy) = panics::reading(&doing, open)?;
-        let last =
-            mark.ok_or_else(|| high_water_mark::end_unknown(&layout.mark, "is missing")).and_then(|mark| check(&engine, mark));
+        let last = mark
+            .ok_or_else(|| high_water_mark::end_unknown(&layout.mark, "is missing"))
+            .and_then(|mark| check(&engine, mark));
         match last {
             Ok(last) => {
                 let durability = shared::durability_of(&engine, &layout);
