@@ -113,9 +113,9 @@ impl Replica {
         let head = self.head().await?;
         self.read_up_to(head.max(least)).await?;
         // The log of an unfinished salvage is rejected.
-        let last = self.log.read(before(self.state.version().position), ReadBound::ONE).await?;
-        let last = last.first().map(codec::decode_stored).transpose()?;
-        last.as_ref().map_or(Ok(()), history::check_complete)
+        let newest = self.log.read(before(self.state.version().position), ReadBound::ONE).await?;
+        let newest = newest.first().map(codec::decode_stored).transpose()?;
+        newest.as_ref().map_or(Ok(()), history::check_complete)
     }
 
     /// Applies the commits of other nodes after `base`, or the first part of them. Reads once, because other nodes may
