@@ -15,7 +15,7 @@ use std::{
 
 use adapters::{
     access::{RateLimit, api_keys::KEY_FILE_VERSION},
-    http::{API_VERSION, AccessLog, ClientLimits, ContactUrl, Origin, ServerUrl, Site, TrustedProxy},
+    http::{API_VERSION, ContactUrl, Origin, ServerUrl, Site, TrustedProxy},
 };
 use anyhow::bail;
 use application::{codec, ports::DurabilityLevel};
@@ -207,7 +207,7 @@ pub(crate) struct ServeArguments {
     /// Maximum rate of wrong API keys per client address, for example 10/m; requests over the limit get 429 instead of
     /// 401. Valid keys from the same address are not affected [default: no limit]
     #[arg(long, help_heading = "Limits", env = "PETSTORE_FAILED_AUTH_LIMIT", value_name = "LIMIT")]
-    failed_auth_limit: Option<RateLimit>,
+    pub(crate) failed_auth_limit: Option<RateLimit>,
     /// Address or range of a trusted proxy, for example 10.0.0.0/8. The address of its client is taken from Forwarded
     /// or X-Forwarded-For. Repeat the flag or separate ranges with commas [default: none]
     #[arg(
@@ -217,7 +217,7 @@ pub(crate) struct ServeArguments {
         value_name = "CIDR",
         value_delimiter = ','
     )]
-    trusted_proxy: Vec<TrustedProxy>,
+    pub(crate) trusted_proxy: Vec<TrustedProxy>,
     /// How long to report "not ready" before the listener is closed, for example 5s.
     #[arg(long, help_heading = "Shutdown", env = "PETSTORE_DRAIN_DELAY", default_value = "0s", value_name = "TIME", value_parser = duration)]
     pub(crate) drain_delay: Duration,
@@ -292,14 +292,6 @@ impl ServeArguments {
             Some(state) => Some(state.clone()),
             None => Some(self.keys.with_file_name("")),
         }
-    }
-
-    pub(crate) fn client_limits(&self) -> ClientLimits {
-        ClientLimits { failed_auth: self.failed_auth_limit, trusted_proxies: self.trusted_proxy.clone() }
-    }
-
-    pub(crate) fn access_log(&self) -> AccessLog {
-        if self.access_log { AccessLog::All } else { AccessLog::Rejected }
     }
 
     pub(crate) fn site(&self) -> Site {
