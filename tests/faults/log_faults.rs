@@ -198,6 +198,12 @@ async fn an_engine_that_rejects_every_commit_stops_writes_until_it_takes_one_aga
         assert_eq!((create(&store).await, fault(&store)), (rejected(), Some(Fault::WriteFailed)));
         time::sleep(Duration::from_millis(100)).await;
     }
+    log.fails_with(LogFault::ReportsConflicts);
+    for _ in 0..100 {
+        let _unanswered = time::timeout(Duration::from_millis(100), create(&store)).await;
+        time::sleep(Duration::from_millis(100)).await;
+        assert_eq!(fault(&store), Some(Fault::WriteFailed), "a conflict does not show that it takes commits");
+    }
     log.fails_with(LogFault::None);
     after_a_while().await;
     assert_eq!(fault(&store), None, "without another write");
@@ -216,6 +222,14 @@ async fn writes_stay_stopped_while_probes_are_rejected() {
     log.fails_with(LogFault::None);
     after_a_while().await;
     assert_eq!((fault(&store), create(&store).await), (None, Ok(1)));
+    log.fails_with(LogFault::RejectsEveryAppendAndProbe);
+    assert_eq!(create(&store).await, Err(WriteError::Unavailable(Fault::WriteFailed)));
+    log.fails_with(LogFault::Disconnected);
+    after_a_while().await;
+    assert_eq!(fault(&store), Some(Fault::Unreachable));
+    log.fails_with(LogFault::None);
+    time::sleep(Duration::from_millis(900)).await;
+    assert_eq!(fault(&store), None, "an outage ends without the delay of a probe");
 }
 
 #[tokio::test(start_paused = true)]
