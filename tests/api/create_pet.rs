@@ -80,15 +80,6 @@ fn category_ids_keep_every_digit() {
 }
 
 #[test]
-fn one_response_names_every_error_in_a_body() {
-    let app = App::start();
-    let message = app.post("{}").error(400, "invalid_request");
-    assert!(message.contains("name") && message.contains("categoryId"), "{message}");
-    let message = app.post(r#"{"name":"","categoryId":"x","status":"gone"}"#).error(400, "invalid_request");
-    assert!(["name", "categoryId", "status"].iter().all(|field| message.contains(field)), "{message}");
-}
-
-#[test]
 fn invalid_bodies_are_rejected_and_change_nothing() {
     let app = App::start();
     let too_long = format!(r#"{{"name":"{}","categoryId":1}}"#, "x".repeat(201));
@@ -110,7 +101,7 @@ fn invalid_bodies_are_rejected_and_change_nothing() {
 fn unknown_fields_are_ignored() {
     let app = App::start();
     let response =
-        app.post(r#"{"name":"a","categoryId":1,"id":99,"photo":{"urls":[null,{"x":[1e999]}]},"":0}"#);
+        app.post(r#"{"name":"a","categoryId":1,"id":99,"photo":{"urls":[null,{"x":[1e999]}]},"photo":0,"Name":3,"":0}"#);
     assert_eq!(response.status, 201, "{}", response.text());
     assert_eq!(response.json()["id"], 1, "ids are assigned by the service");
 }

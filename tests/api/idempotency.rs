@@ -7,7 +7,7 @@ use harness::{App, Response, petstore};
 use super::bad_requests::IDEMPOTENCY_KEYS;
 
 fn send(app: &App, api_key: &str, key: &str, body: &str) -> Response {
-    let call = app.anonymous("POST", "/v1/pets").header("Authorization", &format!("Bearer {api_key}"));
+    let call = app.anonymous("POST", "/v1/pets").key(api_key);
     call.header("Idempotency-Key", key).json(body).send()
 }
 

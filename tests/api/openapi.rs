@@ -259,9 +259,7 @@ fn every_kind_of_response_is_described() {
         |key: &str, body: &str| app.call("POST", "/v1/pets").header("Idempotency-Key", key).json(body).send();
     let reader = app.issue_key(&["--name", "reader", "--scope", "read"]);
     let writer = app.issue_key(&["--name", "writer", "--scope", "write"]);
-    harness::eventually("the new keys are active", || {
-        (app.get_as(&reader, "/v1/pets").status == 200).then_some(())
-    });
+    harness::wait_until("the new keys are active", || app.get_as(&reader, "/v1/pets").status == 200);
     let bearer = |key: &str| format!("Bearer {key}");
     for response in [
         post("a", pet),

@@ -9,7 +9,7 @@ use std::{
     time::Duration,
 };
 
-use harness::{Call, eventually, petstore, program};
+use harness::{Call, eventually, petstore, program, signal, wait_until};
 use tempfile::TempDir;
 
 /// More requests than a pipe and the queue for the log can hold lines.
@@ -46,7 +46,7 @@ impl Service {
         let stderr = process.stderr.take();
         let service =
             Self { process: Process(process), stderr, directory, key: issued.stdout.trim().to_owned() };
-        eventually("the service is ready", || service.printed().contains("ready:").then_some(()));
+        wait_until("the service is ready", || service.printed().contains("ready:"));
         service
     }
 
@@ -103,9 +103,7 @@ struct Process(Child);
 
 impl Process {
     fn signal(&self, name: &str) {
-        assert!(
-            Command::new("kill").args(["-s", name, &self.0.id().to_string()]).status().unwrap().success()
-        );
+        signal(self.0.id(), name);
     }
 
     fn exit_code(&mut self) -> Option<i32> {
@@ -131,7 +129,7 @@ fn requests_probes_and_shutdown_do_not_wait_for_a_stalled_reader_of_the_log() {
         assert_eq!(Call::new(listener, "GET", path).send().status, 200, "{path}");
     }
     let create = Call::new(service.address(), "POST", "/v1/pets");
-    let create = create.header("Authorization", &format!("Bearer {}", service.key));
+    let create = create.key(&service.key);
     assert_eq!(create.json(r#"{"name":"Rex","categoryId":7}"#).send().status, 201);
     assert!(service.dropped_lines() > 0, "what does not fit is dropped and counted");
     service.process.signal("TERM");
@@ -153,9 +151,9 @@ fn a_second_signal_does_not_wait_for_a_stalled_reader_of_the_log() {
     assert_eq!(&asked_for_the_body, b"HTTP/1.1 100");
     service.process.signal("TERM");
     let admin = service.admin();
-    eventually("the service leaves", || {
+    wait_until("the service leaves", || {
         let probe = Call::new(admin, "GET", "/readyz").try_send();
-        probe.is_none_or(|response| response.status == 503).then_some(())
+        probe.is_none_or(|response| response.status == 503)
     });
     service.process.signal("INT");
     assert_eq!(service.process.exit_code(), Some(1));
@@ -193,9 +191,9 @@ fn a_service_starts_and_stops_while_its_output_is_not_read() {
     let free = TcpListener::bind("127.0.0.1:0").and_then(|listener| listener.local_addr()).unwrap();
     let (mut process, _unread) =
         start_mute(&["--listen", &free.to_string(), "--store", "memory:", "--keys", keys.to_str().unwrap()]);
-    eventually("the service is ready", || {
+    wait_until("the service is ready", || {
         let probe = Call::new(free, "GET", "/readyz").try_send();
-        probe.is_some_and(|response| response.status == 200).then_some(())
+        probe.is_some_and(|response| response.status == 200)
     });
     process.signal("TERM");
     assert_eq!(process.exit_code(), Some(0));

@@ -14,7 +14,7 @@ use tempfile::TempDir;
 use crate::{
     engine::Place,
     http::{Call, Response},
-    program::{Finished, eventually, petstore, program},
+    program::{self, Finished, eventually, petstore, program, wait_until},
 };
 
 /// A running service with its own directory and API key. Killed when dropped.
@@ -130,8 +130,7 @@ impl App {
 
     /// Sends a signal by name.
     pub fn signal(&self, name: &str) {
-        let pid = self.pid().to_string();
-        assert!(Command::new("kill").args(["-s", name, &pid]).status().expect("kill runs").success());
+        program::signal(self.pid(), name);
     }
 
     /// Waits for the process to end.
@@ -269,7 +268,7 @@ impl App {
     /// Makes another key, and waits until the service accepts it.
     pub fn issue_active_key(&self, arguments: &[&str]) -> String {
         let key = self.issue_key(arguments);
-        eventually("the new key is active", || (self.get_as(&key, "/v1/pets").status != 401).then_some(()));
+        wait_until("the new key is active", || self.get_as(&key, "/v1/pets").status != 401);
         key
     }
 
@@ -288,7 +287,7 @@ impl App {
 
     /// A call with the key of this service.
     pub fn call(&self, method: &str, path: &str) -> Call {
-        self.anonymous(method, path).header("Authorization", &format!("Bearer {}", self.key))
+        self.anonymous(method, path).key(&self.key)
     }
 
     /// A call without a key.
@@ -324,7 +323,7 @@ impl App {
 
     /// `GET` with another key.
     pub fn get_as(&self, key: &str, path: &str) -> Response {
-        self.anonymous("GET", path).header("Authorization", &format!("Bearer {key}")).send()
+        self.anonymous("GET", path).key(key).send()
     }
 
     /// Adds a pet with this name.

@@ -52,6 +52,12 @@ impl Call {
         self
     }
 
+    /// Adds an API key.
+    #[must_use]
+    pub fn key(self, key: &str) -> Self {
+        self.header("Authorization", &format!("Bearer {key}"))
+    }
+
     /// Gives a body and says that it is JSON.
     #[must_use]
     pub fn json(self, body: impl Into<Vec<u8>>) -> Self {

@@ -15,7 +15,10 @@ use std::{
 
 use tempfile::TempDir;
 
-use crate::{network::Network, program::eventually};
+use crate::{
+    network::Network,
+    program::{signal, wait_until},
+};
 
 const USER: &str = "petstore";
 const PASSWORD: &str = "hunter2";
@@ -132,8 +135,7 @@ impl PostgresServer {
 
     /// Asks the server to end, which cuts all connections, and waits until it has.
     pub fn stop(&mut self) {
-        let pid = self.child.id().to_string();
-        assert!(Command::new("kill").args(["-s", "INT", &pid]).status().expect("kill runs").success());
+        signal(self.child.id(), "INT");
         self.child.wait().expect("a server that is asked to end does so");
     }
 
@@ -193,13 +195,13 @@ impl PostgresServer {
     }
 
     fn wait_until_ready(&mut self) {
-        eventually("PostgreSQL is ready", || {
+        wait_until("PostgreSQL is ready", || {
             let log = fs::read_to_string(self.directory.path().join("log")).expect("the output is kept");
             if let Some(status) = self.child.try_wait().expect("a child can be asked") {
                 assert!(log.contains(NOT_YET), "PostgreSQL ended with {status}: {log}");
                 self.child = self.spawn();
             }
-            READY.iter().any(|ready| log.contains(ready)).then_some(())
+            READY.iter().any(|ready| log.contains(ready))
         });
     }
 }

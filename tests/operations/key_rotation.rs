@@ -3,7 +3,7 @@
 
 use std::fs;
 
-use harness::{App, Response, eventually, petstore};
+use harness::{App, Response, petstore, wait_until};
 
 const REX: &str = r#"{"name":"Rex","categoryId":7}"#;
 
@@ -14,25 +14,18 @@ fn keys(app: &App, arguments: &[&str]) -> harness::Finished {
 
 /// Replaces the key and waits until the service accepts the new one.
 fn rotate(app: &App, key: &str, arguments: &[&str]) -> String {
-    let rotated = keys(app, &[&["rotate", key], arguments].concat());
-    assert_eq!(rotated.code, Some(0), "{}", rotated.stderr);
+    let rotated = keys(app, &[&["rotate", key], arguments].concat()).exits_with(0);
     let new = rotated.stdout.lines().last().expect("the key is the last line").to_owned();
     wait_for_status(app, &new, 200);
     new
 }
 
 fn wait_for_status(app: &App, key: &str, status: u16) {
-    eventually("a change of the key file is active", || {
-        (app.get_as(key, "/v1/pets").status == status).then_some(())
-    });
+    wait_until("a change of the key file is active", || app.get_as(key, "/v1/pets").status == status);
 }
 
 fn create(app: &App, key: &str, request_key: &str) -> Response {
-    app.anonymous("POST", "/v1/pets")
-        .header("Authorization", &format!("Bearer {key}"))
-        .header("Idempotency-Key", request_key)
-        .json(REX)
-        .send()
+    app.anonymous("POST", "/v1/pets").key(key).header("Idempotency-Key", request_key).json(REX).send()
 }
 
 #[test]
@@ -83,9 +76,7 @@ fn only_the_new_key_works_after_the_overlap() {
     let new = rotate(&app, &app.key, &["--overlap", "0s"]);
     wait_for_status(&app, &app.key, 401);
     wait_for_status(&app, &new, 200);
-    let again = keys(&app, &["rotate", &app.key]);
-    assert_eq!(again.code, Some(1), "{again:?}");
-    assert!(again.stderr.contains("was already rotated"), "{}", again.stderr);
+    keys(&app, &["rotate", &app.key]).exits_with(1).says("was already rotated");
 }
 
 #[test]

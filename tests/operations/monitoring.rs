@@ -8,7 +8,7 @@ use std::{
     process::{Child, Command, Stdio},
 };
 
-use harness::{App, Call, eventually, petstore, root, succeed};
+use harness::{App, Call, eventually, petstore, root, succeed, wait_until};
 use regex::Regex;
 use serde_json::Value;
 
@@ -118,14 +118,13 @@ fn the_alerts_fire_when_they_should() {
 fn operators_see_what_the_service_does() {
     let app = busy_app(&["--ops-listen", "127.0.0.1:0", "--failed-auth-limit", "100/s"]);
     let limited = app.issue_key(&["--name", "limited", "--rate-limit", "1/h"]);
-    eventually("the limit is reached", || (app.get_as(&limited, "/v1/pets").status == 429).then_some(()));
+    wait_until("the limit is reached", || app.get_as(&limited, "/v1/pets").status == 429);
     let file = app.keys_file().display().to_string();
     let revoked = app.issue_key(&["--name", "gone"]);
     assert_eq!(petstore(["keys", "revoke", &revoked, "--keys", &file]).code, Some(0));
-    eventually("a revoked key is rejected", || {
+    wait_until("a revoked key is rejected", || {
         app.get_as(&revoked, "/v1/pets");
-        (value(&metrics(&app), r#"petstore_authentication_failures_total{reason="revoked"}"#) > 0.0)
-            .then_some(())
+        value(&metrics(&app), r#"petstore_authentication_failures_total{reason="revoked"}"#) > 0.0
     });
     app.anonymous("GET", "/v1/pets").send();
     app.anonymous("GET", "/v1/pets").header("Authorization", "Bearer a b").send();
@@ -229,12 +228,14 @@ fn a_real_prometheus_scrapes_a_reachable_listener_with_a_key_for_metrics() {
     let key = app.issue_key(&["--name", "prometheus", "--scope", "metrics"]);
     let ops = format!("127.0.0.1:{}", app.admin().port()).parse().unwrap();
     let status = |key: &str| {
-        let call = Call::new(ops, "GET", "/metrics").header("Authorization", &format!("Bearer {key}"));
+        let call = Call::new(ops, "GET", "/metrics").key(key);
         call.send().status
     };
-    eventually("the key for metrics is active", || (status(&key) == 200).then_some(()));
+    wait_until("the key for metrics is active", || status(&key) == 200);
     assert_eq!(status(&app.key), 403, "another scope is not enough");
     Call::new(ops, "GET", "/metrics").send().error(401, "unauthorized");
+    assert_eq!(app.get_as(&key, "/v1/pets").status, 403, "it is for nothing else");
+    assert_eq!(Call::new(ops, "GET", "/readyz").send().status, 200, "probes need no key");
 
     let directory = tempfile::tempdir().unwrap();
     fs::write(directory.path().join("petstore-metrics-key"), format!("{key}\n")).unwrap();

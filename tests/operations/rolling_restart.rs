@@ -7,7 +7,7 @@ use std::{
     thread,
 };
 
-use harness::{App, Call, PostgresServer, eventually, free_port, program, succeed};
+use harness::{App, Call, PostgresServer, eventually, free_port, program, signal, succeed, wait_until};
 use tempfile::TempDir;
 
 use super::{
@@ -62,9 +62,7 @@ fn nodes_behind_nginx_are_restarted_without_losing_a_request() {
         ],
     );
     let address = ([127, 0, 0, 1], http).into();
-    let call = |method: &str| {
-        Call::new(address, method, "/v1/pets").header("Authorization", &format!("Bearer {key}"))
-    };
+    let call = |method: &str| Call::new(address, method, "/v1/pets").key(&key);
     eventually("nginx responds", || (call("GET").try_send()?.status == 200).then_some(()));
 
     // What restarts a node: it asks the test, which has started it.
@@ -101,7 +99,7 @@ fn nodes_behind_nginx_are_restarted_without_losing_a_request() {
                 fs::remove_file(&asked).unwrap();
             }
         });
-        eventually("some requests are under way", || (created.load(Relaxed) > 20).then_some(()));
+        wait_until("some requests are under way", || created.load(Relaxed) > 20);
         let output = succeed(
             Command::new(file("rolling-restart"))
                 .args([&path("nodes.conf"), &restart])
@@ -200,16 +198,15 @@ fn a_rolling_restart_that_does_not_finish_puts_its_node_back() {
 
     // Interrupted by a signal, then killed: the next run puts the node back.
     let hangs = cluster.path("hangs");
-    for signal in ["TERM", "KILL"] {
+    for name in ["TERM", "KILL"] {
         let script = format!("touch {hangs}; while [ -e {hangs} ]; do sleep 0.1; done");
         let mut interrupted = cluster.restart(&script).spawn().unwrap();
-        eventually("a node is being restarted", || fs::exists(&hangs).unwrap().then_some(()));
+        wait_until("a node is being restarted", || fs::exists(&hangs).unwrap());
         assert!(cluster.nodes().contains(" down;"), "{}", cluster.nodes());
-        let pid = interrupted.id().to_string();
-        assert!(Command::new("kill").args(["-s", signal, &pid]).status().unwrap().success());
+        signal(interrupted.id(), name);
         assert!(!interrupted.wait().unwrap().success(), "although the command still runs");
         fs::remove_file(&hangs).unwrap();
-        assert_eq!(cluster.nodes() == cluster.listed, signal == "TERM", "{}", cluster.nodes());
+        assert_eq!(cluster.nodes() == cluster.listed, name == "TERM", "{}", cluster.nodes());
     }
     let output = succeed(&mut cluster.restart("true"));
     assert!(output.contains("an earlier run was killed"), "{output}");

@@ -10,7 +10,7 @@ use std::{
     time::Duration,
 };
 
-use harness::{App, eventually, petstore, program, root, succeed};
+use harness::{App, eventually, petstore, program, root, succeed, wait_until};
 
 fn unit() -> PathBuf {
     root().join("docs/deploy/petstore.service")
@@ -93,9 +93,9 @@ fn a_service_that_hangs_does_not_feed_the_watchdog() {
         .map(Hanging)
         .expect("strace runs: tests/run installs it");
     let url = format!("http://{}", service.app.address());
-    eventually("the service hangs", || {
+    wait_until("the service hangs", || {
         let output = petstore(["health", url.as_str(), "--probe", "live", "--timeout", "1s"]);
-        (output.code == Some(3)).then_some(())
+        output.code == Some(3)
     });
     service.socket.set_nonblocking(true).unwrap();
     while service.socket.recv(&mut [0; 64]).is_ok() {}

@@ -2,7 +2,7 @@
 
 use std::net::SocketAddr;
 
-use harness::{App, Browser, Call, eventually};
+use harness::{App, Browser, Call, eventually, wait_until};
 use serde_json::json;
 
 const ENTER: &str = "\u{e007}";
@@ -52,14 +52,14 @@ fn an_operator_sees_the_state_and_live_plots() {
     for fact in ["Engine", "Version", "Uptime", "Pets", "Position", "Lag"] {
         assert!(browser.text("#facts").contains(fact), "{fact}");
     }
-    eventually("the plots show requests of each operation", || {
+    wait_until("the plots show requests of each operation", || {
         work(&app);
         let shown = plot(&browser, "Requests by operation");
         let rate =
             |name: &str| shown.split('|').any(|item| item.starts_with(name) && !item.ends_with(">0/s"));
-        (rate("listPets") && rate("createPet") && rate("getPet")).then_some(())
+        rate("listPets") && rate("createPet") && rate("getPet")
     });
-    eventually("and latencies, commits and times of the log", || {
+    wait_until("and latencies, commits and times of the log", || {
         work(&app);
         let latency = plot(&browser, "Latency");
         let commits = plot(&browser, "Commits");
@@ -67,7 +67,7 @@ fn an_operator_sees_the_state_and_live_plots() {
         let known = |shown: &str, name: &str| {
             shown.split('|').any(|item| item.strip_prefix(name).is_some_and(|value| !value.starts_with('–')))
         };
-        (known(&latency, "p99") && known(&commits, "commits") && known(&append, "append p99")).then_some(())
+        known(&latency, "p99") && known(&commits, "commits") && known(&append, "append p99")
     });
     assert!(plot(&browser, "Rejected and failed requests").contains("createPet 4xx"));
     assert!(plot(&browser, "Requests with an invalid key").contains("unknown"));
@@ -143,7 +143,7 @@ fn the_page_fits_every_screen_and_passes_an_accessibility_check() {
     let (app, ops) = reachable();
     let key = app.issue_key(&["--name", "operator", "--scope", "metrics"]);
     let old = app.issue_key(&["--name", "a web shop with quite a long name <b>&amp; markup</b>"]);
-    eventually("the key is active", || (app.get_as(&old, "/v1/pets").status == 200).then_some(()));
+    wait_until("the key is active", || app.get_as(&old, "/v1/pets").status == 200);
     let browser = open(ops);
     for (part, signed_in) in [("sign-in", false), ("page", true)] {
         browser.see("#sign-in:not([hidden])");

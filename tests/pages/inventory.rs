@@ -1,7 +1,7 @@
 //! The page at `/` in a real browser: signing in, browsing, adding pets, and what happens when something goes
 //! wrong.
 
-use harness::{App, Browser, CutProxy, eventually};
+use harness::{App, Browser, CutProxy, eventually, wait_until};
 use serde_json::json;
 
 const TAB: &str = "\u{e004}";
@@ -29,7 +29,7 @@ fn rows(browser: &Browser) -> Vec<String> {
 }
 
 fn wait_for_rows(browser: &Browser, expected: &[&str]) {
-    eventually(&format!("the table shows {expected:?}"), || (rows(browser) == expected).then_some(()));
+    wait_until(&format!("the table shows {expected:?}"), || rows(browser) == expected);
 }
 
 fn add(browser: &Browser, name: &str, category: &str, status: &str) {
@@ -96,9 +96,9 @@ fn an_idle_page_polls_cheaply() {
     let app = App::start_with(&["--ops-listen", "127.0.0.1:0"]);
     let browser = open(app.address());
     sign_in(&browser, &app.key);
-    eventually("the page is refreshed by 304", || {
+    wait_until("the page is refreshed by 304", || {
         let metrics = harness::Call::new(app.admin(), "GET", "/metrics").send();
-        metrics.text().contains(r#"operation="listPets",status="304""#).then_some(())
+        metrics.text().contains(r#"operation="listPets",status="304""#)
     });
 }
 
@@ -133,7 +133,7 @@ async fn a_create_whose_response_is_lost_is_sent_again_and_adds_one_pet() {
     proxy.lose_the_response_to("Idempotency-Key:");
     add(&browser, "Rex", "7", "sold");
     wait_for_rows(&browser, &["1|Rex|7|sold"]);
-    eventually("the response was lost", || (proxy.lost_responses() == 1).then_some(()));
+    wait_until("the response was lost", || proxy.lost_responses() == 1);
     assert_eq!(
         app.get("/v1/pets").json(),
         json!([{ "id": 1, "name": "Rex", "categoryId": 7, "status": "sold" }])
@@ -162,14 +162,14 @@ fn a_read_only_key_sees_no_form_that_it_cannot_use() {
     let app = App::start();
     let reader = app.issue_key(&["--name", "reader", "--scope", "read"]);
     let browser = open(app.address());
-    eventually("the new key works", || (app.get_as(&reader, "/v1/pets").status == 200).then_some(()));
+    wait_until("the new key works", || app.get_as(&reader, "/v1/pets").status == 200);
     sign_in(&browser, &reader);
     assert_eq!(browser.run("return document.querySelector('#add').hidden"), json!(true));
     browser.click("#sign-out");
     sign_in(&browser, &app.key);
     assert_eq!(browser.run("return document.querySelector('#add').hidden"), json!(false));
     let allowed = |key: &str| {
-        let call = app.anonymous("OPTIONS", "/v1/pets").header("Authorization", &format!("Bearer {key}"));
+        let call = app.anonymous("OPTIONS", "/v1/pets").key(key);
         call.send().header("allow").unwrap().to_owned()
     };
     assert_eq!([allowed(&reader), allowed(&app.key)], ["GET, HEAD, OPTIONS", "GET, HEAD, POST, OPTIONS"]);
@@ -242,7 +242,7 @@ fn names_are_shown_as_text_and_large_numbers_stay_exact() {
 }
 
 fn add_waits(browser: &Browser, pets: usize) {
-    eventually(&format!("there are {pets} pets"), || (rows(browser).len() == pets).then_some(()));
+    wait_until(&format!("there are {pets} pets"), || rows(browser).len() == pets);
 }
 
 #[test]

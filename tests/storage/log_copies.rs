@@ -20,6 +20,7 @@ use std::{
 use chrono::{DateTime, Utc};
 use harness::{
     App, Call, Finished, PostgresServer, eventually, exported, free_port, key_file, petstore, program,
+    signal, wait_until,
 };
 use serde_json::Value;
 use tempfile::TempDir;
@@ -63,7 +64,7 @@ impl Copying {
     }
 
     fn wait_until_printed(&self, words: &str) {
-        eventually(words, || self.read("stdout").contains(words).then_some(()));
+        wait_until(words, || self.read("stdout").contains(words));
     }
 
     fn kill(&mut self) {
@@ -73,8 +74,7 @@ impl Copying {
 
     /// Sends what Ctrl-C sends.
     fn interrupt(mut self) -> Finished {
-        let pid = self.child.id().to_string();
-        assert!(Command::new("kill").args(["-s", "INT", &pid]).status().unwrap().success());
+        signal(self.child.id(), "INT");
         self.ended()
     }
 
@@ -139,8 +139,7 @@ fn a_copy_survives_restarts_of_its_source_and_its_own_end() {
     add(&app, 1);
     assert!(app.terminate().success());
     copying.wait_until_printed("ended after position 10: the service has stopped");
-    let ended = copying.interrupt();
-    assert_eq!(ended.code, Some(0), "{ended:?}");
+    let ended = copying.interrupt().exits_with(0);
     for words in
         ["the copy ends at position 10", "behind      unknown: http:", "run the same command to resume"]
     {
@@ -156,16 +155,15 @@ fn an_interrupted_copy_reports_its_position() {
     add(&app, 2);
     let copying = Copying::start(port, &key, &target);
     copying.wait_for(2);
-    let ended = copying.interrupt();
-    assert_eq!(ended.code, Some(0), "{ended:?}");
+    let ended = copying.interrupt().exits_with(0);
     for words in
         ["the copy ends at position 2", "behind      0 commits\n", " ms (measured ", "to serve the copy"]
     {
         assert!(ended.stdout.contains(words), "{words}: {}", ended.stdout);
     }
-    let embedded = petstore(["log", "copy", "--follow", "--from", app.store(), "--to", "memory:"]);
-    assert_eq!(embedded.code, Some(1));
-    assert!(embedded.stderr.contains("use the --ops-listen address"), "{}", embedded.stderr);
+    petstore(["log", "copy", "--follow", "--from", app.store(), "--to", "memory:"])
+        .exits_with(1)
+        .says("use the --ops-listen address");
 }
 
 #[test]
@@ -199,16 +197,9 @@ fn a_copy_rejects_another_history() {
     let first = app.store().to_owned();
     app.use_store(&format!("sled:{}", app.directory().join("another").display()));
     app.start_again();
-    let rejected = copying.ended();
-    assert_eq!(rejected.code, Some(1), "{rejected:?}");
-    assert!(
-        rejected.stderr.contains("different history") && rejected.stderr.contains("position 2"),
-        "{rejected:?}"
-    );
+    copying.ended().exits_with(1).says("different history").says("position 2");
     add(&app, 3);
-    let rejected = Copying::start(port, &key, &target).ended();
-    assert_eq!(rejected.code, Some(1), "{rejected:?}");
-    assert!(rejected.stderr.contains("different history at position 2"), "{rejected:?}");
+    Copying::start(port, &key, &target).ended().exits_with(1).says("different history at position 2");
     assert_eq!(exported(&target), exported(&first), "the copy is unchanged");
 }
 
@@ -280,8 +271,8 @@ fn every_backup_under_load_is_whole_and_holds_what_was_acknowledged_before_it_be
             scope.spawn(|| pets.add_pets(&post));
         }
         for number in 0..backups {
-            eventually("there is more to back up", || {
-                (pets.so_far().len() >= before.last().map_or(0, Vec::len) + PETS_BETWEEN).then_some(())
+            wait_until("there is more to back up", || {
+                pets.so_far().len() >= before.last().map_or(0, Vec::len) + PETS_BETWEEN
             });
             before.push(pets.so_far());
             let begun = Instant::now();
@@ -298,8 +289,7 @@ fn every_backup_under_load_is_whole_and_holds_what_was_acknowledged_before_it_be
     assert!(app.terminate().success());
     let stored = exported(app.store());
     for (number, before) in (0..).zip(before) {
-        let restored = petstore(["log", "import", file(number).to_str().unwrap(), "--store", "memory:"]);
-        assert_eq!(restored.code, Some(0), "backup {number} is whole: {}", restored.stderr);
+        petstore(["log", "import", file(number).to_str().unwrap(), "--store", "memory:"]).exits_with(0);
         let text = fs::read_to_string(file(number)).unwrap();
         let mut lines: Vec<_> = text.lines().map(str::to_owned).collect();
         assert!(lines.pop().unwrap().starts_with("{\"manifest\""));
@@ -328,8 +318,7 @@ fn a_copy_of_a_killed_service_lacks_no_more_than_its_lag_and_is_served_at_once()
         thread::sleep(Duration::from_secs(seconds));
         app.kill();
     });
-    let ended = copying.interrupt();
-    assert_eq!(ended.code, Some(0), "{ended:?}");
+    let ended = copying.interrupt().exits_with(0);
     let reports: Vec<_> = ended.stdout.lines().filter(|line| line.starts_with("behind")).collect();
     println!("{}", reports[reports.len().saturating_sub(5)..].join("\n"));
     // The copy replaces the service, with the same keys.

@@ -8,7 +8,9 @@ use std::{
     thread,
 };
 
-use harness::{App, NatsCluster, NatsSync, PostgresServer, eventually, ids, petstore, program};
+use harness::{
+    App, NatsCluster, NatsSync, PostgresServer, eventually, ids, petstore, program, serve, wait_until,
+};
 use serde_json::json;
 
 /// Runs `check` with nodes on PostgreSQL, then with nodes on a JetStream cluster of three.
@@ -89,9 +91,7 @@ fn a_request_key_works_across_nodes() {
         let keys = std::fs::read(nodes[0].keys_file()).unwrap();
         std::fs::write(nodes[1].keys_file(), keys).unwrap();
         let send = |node: &App| {
-            let call = node
-                .anonymous("POST", "/v1/pets")
-                .header("Authorization", &format!("Bearer {}", nodes[0].key));
+            let call = node.anonymous("POST", "/v1/pets").key(&nodes[0].key);
             call.header("Idempotency-Key", "order-1").json(r#"{"name":"Rex","categoryId":7}"#).send()
         };
         let first = send(&nodes[0]);
@@ -119,8 +119,8 @@ fn a_node_that_loses_its_engine_reports_it_keeps_serving_reads_and_recovers() {
     rejected.error(503, "unavailable");
     assert!(rejected.header("retry-after").is_some());
     let wait_for = |status: u16| {
-        eventually(&format!("/readyz says {status}"), || {
-            (app.anonymous("GET", "/readyz").send().status == status).then_some(())
+        wait_until(&format!("/readyz says {status}"), || {
+            app.anonymous("GET", "/readyz").send().status == status
         });
     };
     wait_for(503);
@@ -142,14 +142,9 @@ fn an_engine_that_acknowledges_too_early_is_reported_and_can_be_rejected() {
         (&json!("nats"), &json!("buffered")),
         "{ready}"
     );
-    let directory = tempfile::tempdir().unwrap();
-    let keys = directory.path().join("keys.toml");
-    let url = cluster.url("PETS");
-    let arguments =
-        ["serve", "--listen", "127.0.0.1:0", "--store", &url, "--require-durability", "synced", "--keys"];
-    let rejected = petstore(arguments.into_iter().chain([keys.to_str().unwrap()]));
-    assert_eq!(rejected.code, Some(1), "{rejected:?}");
-    assert!(rejected.stderr.contains("--require-durability"), "{}", rejected.stderr);
+    serve(&cluster.url("PETS"), &["--require-durability", "synced"])
+        .exits_with(1)
+        .says("--require-durability");
 }
 
 #[test]
@@ -160,8 +155,7 @@ fn inspecting_a_missing_log_does_not_create_it() {
     let cluster = runtime.block_on(NatsCluster::start(1, NatsSync::Always));
     for url in [postgres.url(&database), cluster.url("NOWHERE")] {
         for _ in 0..2 {
-            let output = petstore(["log", "verify", "--store", &url]);
-            assert_eq!(output.code, Some(1), "{output:?}");
+            let output = petstore(["log", "verify", "--store", &url]).exits_with(1);
             assert_eq!(output.stderr.trim().lines().count(), 1, "one sentence: {}", output.stderr);
         }
     }

@@ -12,7 +12,7 @@ use std::{
     thread,
 };
 
-use harness::{App, eventually, program};
+use harness::{App, program, wait_until};
 
 use super::{
     engine::Engine,
@@ -281,9 +281,9 @@ impl Lane {
                 trace::detach(self.app.pid());
                 let (post, ledger) = (self.app.call("POST", "/v1/pets"), &self.ledger);
                 let mut tries = 0..;
-                eventually(&format!("writes continue after {point:?}"), || {
+                wait_until(&format!("writes continue after {point:?}"), || {
                     let name = format!("again {}", tries.next().expect("endless"));
-                    (create(&post, ledger, &name) == Some(201)).then_some(())
+                    create(&post, ledger, &name) == Some(201)
                 });
             }
             Met::End => {

@@ -4,7 +4,7 @@ use std::time::{Duration, Instant};
 
 use adapters::event_log::nats::NatsLog;
 use application::ports::{Durability, DurabilityLevel, Fault, LogSource as _};
-use harness::{App, NatsCluster, NatsSync, eventually, program};
+use harness::{App, NatsCluster, NatsSync, program, wait_until};
 
 use super::open_log;
 
@@ -83,23 +83,19 @@ async fn a_server_that_restarts_with_less_or_unknown_durability_stops_writes() {
                 (changes("before=Replicated now=Buffered"), changes("before=Buffered now=Replicated"));
             cluster.servers_mut()[server].restart_with(old, new);
             let restarted = Instant::now();
-            eventually("writes stop", || {
+            wait_until("writes stop", || {
                 let stopped = reason() == "the storage engine promises less durability than required";
                 if !stopped {
                     app.post(REX);
                 }
-                stopped.then_some(())
+                stopped
             });
             assert!(restarted.elapsed() < 2 * REPORT_AGE_MAX, "{new}: after {:?}", restarted.elapsed());
             app.post(REX).error(503, "unavailable");
-            eventually("the lower level is logged", || {
-                (changes("before=Replicated now=Buffered") > lowered).then_some(())
-            });
+            wait_until("the lower level is logged", || changes("before=Replicated now=Buffered") > lowered);
             cluster.servers_mut()[server].restart_with(new, old);
-            eventually("writes resume", || (app.post(REX).status == 201).then_some(()));
-            eventually("the higher level is logged", || {
-                (changes("before=Buffered now=Replicated") > raised).then_some(())
-            });
+            wait_until("writes resume", || app.post(REX).status == 201);
+            wait_until("the higher level is logged", || changes("before=Buffered now=Replicated") > raised);
         }
     }
 }
@@ -124,7 +120,7 @@ async fn lose_server_of_three(choose: impl FnOnce(usize) -> usize) {
     app.add("Rex");
     let lost = choose(cluster.leader_of("PETS").await);
     cluster.servers_mut()[lost].kill();
-    eventually("writes resume", || (app.post(REX).status == 201).then_some(()));
+    wait_until("writes resume", || app.post(REX).status == 201);
     let resumed = Instant::now();
     while resumed.elapsed() < REPORT_AGE_MAX + Duration::from_secs(2) {
         app.add("Rex");

@@ -1,6 +1,6 @@
 //! A JetStream account that has used up its storage: the service says so until there is room again.
 
-use harness::{App, NatsCluster, NatsSync, eventually};
+use harness::{App, NatsCluster, NatsSync, eventually, wait_until};
 
 const REX: &str = r#"{"name": "Rex", "categoryId": 1}"#;
 
@@ -41,6 +41,6 @@ async fn is_full_and_has_room_again(servers: usize) {
     for server in cluster.servers() {
         server.reconfigure("max_file: 40000", "max_file: 4000000");
     }
-    eventually("the service is ready, without a write", || not_ready().is_none().then_some(()));
-    eventually("pets are taken again", || (app.post(REX).status == 201).then_some(()));
+    wait_until("the service is ready, without a write", || not_ready().is_none());
+    wait_until("pets are taken again", || app.post(REX).status == 201);
 }

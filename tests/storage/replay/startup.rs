@@ -85,8 +85,8 @@ fn a_flipped_bit_in_the_first_middle_or_last_record_rejects_the_start() {
             let log = app.directory().join("log");
             flip(engine, &log, position);
             let before = records(engine, &log);
-            let rejected = app.try_start_again().expect_err("a damaged record is found by the replay");
-            assert_eq!(rejected.code, Some(1), "{engine}: {}", rejected.stderr);
+            let rejected =
+                app.try_start_again().expect_err("a damaged record is found by the replay").exits_with(1);
             let named = format!("position {position} ");
             assert!(rejected.stderr.contains(&named), "{engine}, {position}: {}", rejected.stderr);
             let verified = petstore(["log", "verify", "--store", app.store()]);
