@@ -26,12 +26,7 @@ fn a_repeated_request_gets_the_first_response_again() {
         // The same pet, written differently: what counts is what it says.
         let again =
             send(&app, &key, "\"order-1\"", r#"{ "status": "sold", "categoryId": 7.0, "name": "\u0052ex" }"#);
-        assert_eq!(
-            (again.status, again.header("idempotency-replayed")),
-            (201, Some("true")),
-            "{}",
-            again.text()
-        );
+        assert_eq!((again.status, again.header("idempotency-replayed")), (201, Some("true")));
         assert_eq!((&again.body, again.header("location")), (&first.body, first.header("location")));
     }
     send(&app, &key, "order-1", r#"{"name":"Bella","categoryId":7}"#).error(409, "idempotency_key_reused");

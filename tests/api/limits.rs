@@ -142,11 +142,7 @@ fn ten_thousand_wrong_keys_are_limited_and_good_keys_are_not_affected() {
         let call = Call::new(address, "GET", "/v1/pets").header("X-Forwarded-For", client);
         call.key(key).send().status
     };
-    assert_eq!(
-        from("198.51.100.7", "petstore_wrong"),
-        429,
-        "this peer is no trusted proxy: the header is ignored"
-    );
+    assert_eq!(from("198.51.100.7", "petstore_wrong"), 429, "this peer is not trusted");
     assert_eq!(from("198.51.100.7", &app.key), 200);
 }
 
@@ -160,11 +156,7 @@ fn behind_a_trusted_proxy_each_client_is_counted_alone() {
     let x = "X-Forwarded-For";
     assert_eq!([(); 2].map(|()| status(x, "198.51.100.7", "wrong")), [401, 429]);
     assert_eq!(status(x, "198.51.100.8", "wrong"), 401, "another client");
-    assert_eq!(
-        status(x, "198.51.100.9, 198.51.100.7", "wrong"),
-        429,
-        "what the client sent itself does not count"
-    );
+    assert_eq!(status(x, "198.51.100.9, 198.51.100.7", "wrong"), 429, "sent by the client itself");
     assert_eq!(status(x, "198.51.100.7, 10.1.2.3", "wrong"), 429, "proxies behind proxies");
     assert_eq!(status("Forwarded", "for=198.51.100.7;proto=https", "wrong"), 429, "the standard header");
     assert_eq!(status(x, "2001:db8:0:1::1", "wrong"), 401);

@@ -5,9 +5,7 @@ use std::{
     path::{Path, PathBuf},
 };
 
-use harness::{App, eventually, program};
-
-const REX: &str = r#"{"name":"Rex","categoryId":7}"#;
+use harness::{App, REX, eventually, program};
 
 /// A way to lose a store, given the directory that holds it and nothing else.
 type Loss = fn(&Path);

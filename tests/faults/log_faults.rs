@@ -15,11 +15,11 @@ async fn shared(log: &Arc<FaultyLog>) -> PetStore {
     open_node(log.clone(), LogAccess::Shared).await
 }
 
-async fn alone(log: &Arc<FaultyLog>) -> PetStore {
+pub(super) async fn alone(log: &Arc<FaultyLog>) -> PetStore {
     open_node(log.clone(), LogAccess::Exclusive).await
 }
 
-async fn create(store: &PetStore) -> Result<i64, WriteError> {
+pub(super) async fn create(store: &PetStore) -> Result<i64, WriteError> {
     harness::create(store, "Rex").await.map(|pet| pet.id.get())
 }
 

@@ -10,16 +10,15 @@ use std::{
 
 use adapters::{
     access::{
-        Authenticator, Principal, RejectedKey, Scope, Scopes,
+        Scope,
         api_keys::{KeyFile, NewKey},
     },
     event_log::{memory::MemoryLog, nats::NatsLog, postgres::PostgresLog, sled::fuzzing},
-    http::{self, Listener, Service, Settings, Site},
 };
-use application::{KeyId, LogAccess, codec, transfer};
+use application::{LogAccess, codec, transfer};
 use chrono::DateTime;
-use harness::open_node;
-use tokio::{net::TcpListener, runtime::Runtime};
+use harness::{REX, open_node};
+use tokio::runtime::Runtime;
 
 #[expect(dead_code, reason = "only the schemes are needed")]
 #[path = "../../bin/src/engines.rs"]
@@ -123,7 +122,7 @@ fn query(bytes: &[u8]) {
 
 fn header(method: &str, name: &str, value: &[u8]) {
     if value.iter().all(|byte| *byte == b'\t' || (*byte >= b' ' && *byte != 0x7F)) {
-        let body = r#"{"name":"Rex","categoryId":7}"#;
+        let body = REX;
         let (kind, body) = match method {
             "POST" => ("Content-Type: application/json\r\n", body),
             _ => ("", ""),
@@ -153,30 +152,9 @@ static RUNTIME: LazyLock<Runtime> = LazyLock::new(|| Runtime::new().expect("a ru
 
 /// The service on an empty store in memory, which accepts every key.
 static SERVICE: LazyLock<SocketAddr> = LazyLock::new(|| {
-    RUNTIME.block_on(async {
-        let listener = TcpListener::bind("127.0.0.1:0").await.expect("a free port");
-        let address = listener.local_addr().expect("an address");
-        let service = Arc::new(Service::new(Arc::new(AnyKey), Site::default(), Arc::default()));
-        service.open(Arc::new(open_node(Arc::<MemoryLog>::default(), LogAccess::Exclusive).await));
-        let listener = Listener { tcp: listener, tls: None };
-        tokio::spawn(http::serve(listener, service, Settings::default(), Box::pin(std::future::pending())));
-        address
-    })
+    let node = open_node(Arc::<MemoryLog>::default(), LogAccess::Exclusive);
+    RUNTIME.block_on(async { serve_node(Arc::new(node.await)).await })
 });
-
-struct AnyKey;
-
-impl Authenticator for AnyKey {
-    fn authenticate(&self, _key: &str) -> Result<Arc<Principal>, RejectedKey> {
-        let id = KeyId("1".into());
-        let (owner, name, scopes) = (id.clone(), "every key".into(), Scopes::READ_WRITE);
-        Ok(Arc::new(Principal { owner, id, name, scopes, allowance: None, usage: Arc::default() }))
-    }
-
-    fn check(&self, _: &KeyId) -> Result<Scopes, RejectedKey> {
-        Ok(Scopes::READ_WRITE)
-    }
-}
 
 /// Sends a request, given up to its last line, over a connection that is kept, and reads the response to its end.
 fn ask(request: &[u8]) {

@@ -44,14 +44,9 @@ impl App {
 
     /// Starts on an empty store, with more flags.
     pub fn start_with(flags: &[&str]) -> Self {
-        Self::start_program(program(), flags)
-    }
-
-    /// Starts this build of the program on an empty store.
-    pub fn start_program(program: &Path, flags: &[&str]) -> Self {
         let directory = tempfile::tempdir().expect("a temporary directory");
         let place = Place::new(directory.path());
-        let mut app = Self::stopped_on(program, &place.store, directory, flags);
+        let mut app = Self::stopped_on(program(), &place.store, directory, flags);
         app.place = Some(place);
         app.start_again();
         app
@@ -270,6 +265,17 @@ impl App {
         let key = self.issue_key(arguments);
         wait_until("the new key is active", || self.get_as(&key, "/v1/pets").status != 401);
         key
+    }
+
+    /// Revokes a key.
+    pub fn revoke(&self, key: &str) {
+        petstore(["keys", "revoke", key, "--keys", self.keys_file().to_str().expect("a plain path")])
+            .exits_with(0);
+    }
+
+    /// Waits until a list with this key gets this status.
+    pub fn wait_for_status(&self, key: &str, status: u16) {
+        wait_until("a change of the key file is active", || self.get_as(key, "/v1/pets").status == status);
     }
 
     /// Makes a key that may read the log of the service, and waits until the service accepts it.

@@ -12,6 +12,9 @@ use serde_json::Value;
 /// No response takes longer, not even one that waits for a timeout of the service.
 const TIMEOUT: Duration = Duration::from_secs(90);
 
+/// A pet, as a client sends it.
+pub const REX: &str = r#"{"name":"Rex","categoryId":7}"#;
+
 /// A request in the making.
 #[derive(Debug, Clone)]
 pub struct Call {

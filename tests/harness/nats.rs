@@ -6,7 +6,7 @@ use std::{
     iter,
     net::{SocketAddr, TcpListener},
     path::{Path, PathBuf},
-    process::{Child, Command, Stdio},
+    process::{Command, Stdio},
     sync::OnceLock,
     time::Duration,
 };
@@ -16,7 +16,7 @@ use rustix::process::{Pid, Signal, WaitOptions, kill_process, waitpid};
 use tempfile::TempDir;
 use tokio::time::{self, Instant};
 
-use crate::{http::Call, network::Network, proxy::CutProxy, tools::tools};
+use crate::{http::Call, network::Network, program::Running, proxy::CutProxy, tools::tools};
 
 /// Longer than a cluster takes to elect its leaders, even on a busy machine.
 const TIMEOUT: Duration = Duration::from_mins(1);
@@ -57,7 +57,7 @@ pub struct NatsServer {
     directory: PathBuf,
     client: SocketAddr,
     monitor: SocketAddr,
-    child: Child,
+    child: Running,
     /// Where the server is, if not on this machine itself.
     network: Option<Network>,
 }
@@ -214,8 +214,8 @@ impl NatsServer {
 
     /// Ends the process without warning.
     pub fn kill(&mut self) {
-        self.child.kill().expect("the server was running");
-        self.child.wait().expect("a killed process ends");
+        self.child.0.kill().expect("the server was running");
+        self.child.0.wait().expect("a killed process ends");
     }
 
     /// Starts the server again on the same files and ports, after it was killed.
@@ -270,15 +270,7 @@ impl NatsServer {
     }
 
     fn pid(&self) -> Pid {
-        Pid::from_child(&self.child)
-    }
-}
-
-impl Drop for NatsServer {
-    fn drop(&mut self) {
-        // It may have been killed already, which is just as well.
-        let _ = self.child.kill();
-        let _ = self.child.wait();
+        Pid::from_child(&self.child.0)
     }
 }
 
@@ -301,18 +293,14 @@ fn free_ports(count: usize) -> Vec<SocketAddr> {
     listeners.iter().map(|listener| listener.local_addr().expect("a bound listener has an address")).collect()
 }
 
-fn spawn(directory: &Path, network: Option<&Network>) -> Child {
+fn spawn(directory: &Path, network: Option<&Network>) -> Running {
     let log = File::options().create(true).append(true).open(directory.join("server.log"));
     let mut command =
         network.map_or_else(|| Command::new(nats_server()), |network| network.command(nats_server()));
-    command
-        .arg("-c")
-        .arg(directory.join("server.conf"))
-        .stdin(Stdio::null())
-        .stdout(Stdio::null())
-        .stderr(log.expect("the temporary directory can be written"))
-        .spawn()
-        .expect("nats-server starts")
+    let log = log.expect("the temporary directory can be written");
+    command.arg("-c").arg(directory.join("server.conf"));
+    let server = command.stdin(Stdio::null()).stdout(Stdio::null()).stderr(log).spawn();
+    Running(server.expect("nats-server starts"))
 }
 
 /// The program: what `PETSTORE_NATS_SERVER` names, or else the one that `tests/run` has installed, or the first in the `PATH`.

@@ -5,7 +5,7 @@ use std::{
     net::TcpListener,
     os::unix::fs::PermissionsExt as _,
     path::{Path, PathBuf},
-    process::{Command, Stdio},
+    process::{Child, Command, Stdio},
     sync::OnceLock,
     thread,
     time::{Duration, Instant},
@@ -144,6 +144,18 @@ pub fn digest(store: &str) -> String {
     let verified = petstore(["log", "verify", "--store", store]);
     assert_eq!(verified.code, Some(0), "{}", verified.stderr);
     verified.value("digest").to_owned()
+}
+
+/// A process that is killed when dropped.
+#[derive(Debug)]
+pub struct Running(pub Child);
+
+impl Drop for Running {
+    fn drop(&mut self) {
+        // It may have ended already.
+        let _ = self.0.kill();
+        let _ = self.0.wait();
+    }
 }
 
 /// Writes a key to a file that only its owner can read.

@@ -9,8 +9,8 @@ use std::{
 };
 
 use harness::{
-    App, eventually, free_port, key_file, not_run, petstore, program, python_tool, root, signal, succeed,
-    wait_until,
+    App, REX, eventually, free_port, key_file, not_run, petstore, program, python_tool, root, signal,
+    succeed, wait_until,
 };
 use rustix::process::geteuid;
 
@@ -87,7 +87,7 @@ fn nginx_terminates_tls_in_front_of_the_service() {
     };
     let pets = format!("https://pets.example.com:{https}/v1/pets");
     wait_until("nginx responds", || curl(&pets, &[]).ends_with("\n200 2"));
-    let created = curl(&pets, &["--json", r#"{"name":"Rex","categoryId":7}"#]);
+    let created = curl(&pets, &["--json", REX]);
     assert!(created.ends_with("\n201 2"), "{created}");
     assert!(curl(&pets, &["--http1.1"]).contains("Rex"));
     // The limit of the proxy is that of the service.

@@ -7,7 +7,7 @@ use std::{
     thread,
 };
 
-use harness::{App, Finished, eventually, petstore, program, wait_until};
+use harness::{App, Finished, REX, eventually, petstore, program, wait_until};
 
 fn health(address: impl std::fmt::Display, arguments: &[&str]) -> Finished {
     let url = format!("http://{address}");
@@ -28,7 +28,7 @@ fn reads_and_writes_have_probes_of_their_own() {
     assert_eq!(listeners.map(codes), [[0, 0, 0]; 2]);
     // Nothing can be written any more, and everything can be read.
     fs::rename(&store, store.with_extension("moved")).unwrap();
-    assert_eq!(app.post(r#"{"name":"Rex","categoryId":7}"#).status, 503);
+    assert_eq!(app.post(REX).status, 503);
     assert_eq!(listeners.map(codes), [[1, 0, 1]; 2]);
     let output = health(app.address(), &["--probe", "writes"]);
     assert!(output.stdout.contains("were deleted, moved or replaced"), "{output:?}");

@@ -106,10 +106,7 @@ fn a_wrong_scheme_leads_to_the_right_one() {
         ] {
             let rejected = petstore(&command);
             assert_eq!(rejected.code, Some(code), "{command:?}: {rejected:?}");
-            assert!(
-                rejected.stderr.contains(&url) && rejected.stderr.contains(hint),
-                "{command:?}: {rejected:?}"
-            );
+            assert!(rejected.stderr.contains(&url) && rejected.stderr.contains(hint), "{rejected:?}");
         }
     }
 }

@@ -3,12 +3,11 @@
 use std::{
     collections::BTreeSet,
     fs,
-    net::TcpListener,
     path::{Path, PathBuf},
-    process::{Child, Command, Stdio},
+    process::{Command, Stdio},
 };
 
-use harness::{App, Call, eventually, petstore, root, succeed, wait_until};
+use harness::{App, Call, REX, Running, eventually, free_port, petstore, root, succeed, wait_until};
 use regex::Regex;
 use serde_json::Value;
 
@@ -121,7 +120,7 @@ fn operators_see_what_the_service_does() {
     wait_until("the limit is reached", || app.get_as(&limited, "/v1/pets").status == 429);
     let file = app.keys_file().display().to_string();
     let revoked = app.issue_key(&["--name", "gone"]);
-    assert_eq!(petstore(["keys", "revoke", &revoked, "--keys", &file]).code, Some(0));
+    app.revoke(&revoked);
     wait_until("a revoked key is rejected", || {
         app.get_as(&revoked, "/v1/pets");
         value(&metrics(&app), r#"petstore_authentication_failures_total{reason="revoked"}"#) > 0.0
@@ -176,7 +175,7 @@ fn an_embedded_store_shows_its_syncs_and_its_disk() {
     let store = format!("sled:{}", directory.path().join("log").display());
     let flags = ["--ops-listen", "127.0.0.1:0"];
     let app = App::start_on(harness::program(), &store, tempfile::tempdir().unwrap(), &flags);
-    app.post(r#"{"name":"Rex","categoryId":7}"#);
+    app.post(REX);
     // The files are measured every second.
     let now = eventually("the file of the log has grown", || {
         let now = metrics(&app);
@@ -186,24 +185,23 @@ fn an_embedded_store_shows_its_syncs_and_its_disk() {
     assert!(value(&now, "petstore_disk_free_bytes") >= value(&now, "petstore_disk_reserved_bytes"), "{now}");
 }
 
-/// A Prometheus. Killed when dropped.
+/// A running Prometheus.
 struct Prometheus {
-    process: Child,
+    _process: Running,
     url: String,
 }
 
 impl Prometheus {
     fn start(directory: &Path) -> Self {
-        let port = TcpListener::bind("127.0.0.1:0").unwrap().local_addr().unwrap().port();
+        let port = free_port();
         let process = Command::new("prometheus")
             .arg(format!("--config.file={}", directory.join("prometheus.yml").display()))
             .arg(format!("--storage.tsdb.path={}", directory.join("data").display()))
             .arg(format!("--web.listen-address=127.0.0.1:{port}"))
             .stdout(Stdio::null())
             .stderr(fs::File::create(directory.join("log")).unwrap())
-            .spawn()
-            .unwrap();
-        Self { process, url: format!("http://127.0.0.1:{port}") }
+            .spawn();
+        Self { _process: Running(process.unwrap()), url: format!("http://127.0.0.1:{port}") }
     }
 
     fn query(&self, expression: &str) -> Result<String, String> {
@@ -211,14 +209,6 @@ impl Prometheus {
         let output = promtool.args(["query", "instant", &self.url, expression]).output().unwrap();
         let finished = |bytes: &[u8]| String::from_utf8_lossy(bytes).into_owned();
         if output.status.success() { Ok(finished(&output.stdout)) } else { Err(finished(&output.stderr)) }
-    }
-}
-
-impl Drop for Prometheus {
-    fn drop(&mut self) {
-        // It may have ended already.
-        let _ = self.process.kill();
-        let _ = self.process.wait();
     }
 }
 

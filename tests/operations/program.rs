@@ -31,12 +31,7 @@ fn the_first_start_creates_a_key_and_prints_a_command_that_works_when_pasted() {
         .current_dir(directory.path())
         .output()
         .unwrap();
-    assert_eq!(
-        String::from_utf8_lossy(&pasted.stdout),
-        "[]",
-        "{line}: {}",
-        String::from_utf8_lossy(&pasted.stderr)
-    );
+    assert_eq!(String::from_utf8_lossy(&pasted.stdout), "[]", "{pasted:?}");
     let data = directory.path().join("petstore-data");
     let key = fs::read_to_string(data.join("first-key")).unwrap();
     let printed = fs::read_to_string(directory.path().join("output")).unwrap();

@@ -6,11 +6,11 @@ use std::{
     fs,
     os::unix::net::UnixDatagram,
     path::PathBuf,
-    process::{Child, Command, Stdio},
+    process::{Command, Stdio},
     time::Duration,
 };
 
-use harness::{App, eventually, petstore, program, root, succeed, wait_until};
+use harness::{App, Running, eventually, petstore, program, root, succeed, wait_until};
 
 fn unit() -> PathBuf {
     root().join("docs/deploy/petstore.service")
@@ -85,12 +85,13 @@ fn a_service_that_hangs_does_not_feed_the_watchdog() {
     service.app.start_again();
     while service.next_message() != "WATCHDOG=1" {}
     // From now on, a wait for events never ends: the runtime hangs, while its threads are as they were.
+    // It continues when the tracer is gone; before that, it could not even be killed.
     let hanging = Command::new("strace")
         .args(["-f", "-qq", "-o", "/dev/null", "-e", "trace=epoll_wait,epoll_pwait"])
         .args(["-e", "inject=epoll_wait,epoll_pwait:delay_enter=600s", "-p", &service.app.pid().to_string()])
         .stdin(Stdio::null())
         .spawn()
-        .map(Hanging)
+        .map(Running)
         .expect("strace runs: tests/run installs it");
     let url = format!("http://{}", service.app.address());
     wait_until("the service hangs", || {
@@ -106,16 +107,6 @@ fn a_service_that_hangs_does_not_feed_the_watchdog() {
     drop(hanging);
     service.socket.set_read_timeout(Some(Duration::from_mins(1))).unwrap();
     assert_eq!(service.next_message(), "WATCHDOG=1", "fed again when it resumes");
-}
-
-/// What makes a service hang. The service continues when this is dropped; before that, it could not even be killed.
-struct Hanging(Child);
-
-impl Drop for Hanging {
-    fn drop(&mut self) {
-        self.0.kill().unwrap();
-        self.0.wait().unwrap();
-    }
 }
 
 #[test]

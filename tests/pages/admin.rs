@@ -5,6 +5,8 @@ use std::net::SocketAddr;
 use harness::{App, Browser, Call, eventually, wait_until};
 use serde_json::json;
 
+use super::inventory::{check_files, stores};
+
 const ENTER: &str = "\u{e007}";
 const TAB: &str = "\u{e004}";
 
@@ -97,12 +99,7 @@ fn where_metrics_need_a_key_the_page_asks_for_one() {
         browser.see_text("#key-error", words);
         assert_eq!(browser.run("return document.querySelector('#overview').hidden"), json!(true));
     }
-    let stored = || {
-        let stored = browser.run(
-            "return JSON.stringify([{...localStorage}, {...sessionStorage}, document.cookie, location.href])",
-        );
-        stored.to_string().contains(&key)
-    };
+    let stored = || stores(&browser, &key);
     browser.fill("#key", &key);
     // With the keyboard alone.
     browser.press(ENTER);
@@ -188,24 +185,7 @@ fn the_page_is_small_and_contacts_no_other_host() {
     let ops = app.admin();
     let browser = open(ops);
     browser.see("#overview:not([hidden])");
-    let origin = format!("http://{ops}");
-    let mut files = browser.requested();
-    files.retain(|url| !url.ends_with("/metrics") && !url.starts_with("data:"));
-    files.dedup();
-    let mut weight = 0;
-    for url in &files {
-        let path = url.strip_prefix(&origin).unwrap_or_else(|| panic!("the page asks {url}"));
-        let file = Call::new(ops, "GET", path).header("Accept", "text/html").send();
-        assert_eq!(file.status, 200, "{url}");
-        weight += file.body.len();
-    }
-    assert!(files.len() >= 4, "{files:?}");
-    assert!(weight < 40_000, "{weight} bytes in {files:?}");
-    println!("{weight} bytes in {} files", files.len());
-    let page = Call::new(ops, "GET", "/").header("Accept", "text/html").send();
-    let policy = page.header("content-security-policy").unwrap();
-    assert!(policy.starts_with("default-src 'none';") && !policy.contains("unsafe"), "{policy}");
-    assert_eq!(page.header("x-frame-options"), Some("DENY"));
+    check_files(&browser, ops, "/metrics", 40_000);
     let directory = Call::new(ops, "GET", "/").send();
     assert_eq!((directory.status, directory.header("content-type")), (200, Some("application/json")));
     assert_eq!(directory.json()["metrics"], "/metrics");

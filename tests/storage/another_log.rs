@@ -2,10 +2,10 @@
 
 use std::{fs, os::unix::fs::PermissionsExt as _, path::Path};
 
-use harness::{App, NatsCluster, NatsSync, PostgresServer, eventually, ids, petstore, program, wait_until};
+use harness::{
+    App, NatsCluster, NatsSync, PostgresServer, REX, eventually, ids, petstore, program, wait_until,
+};
 use serde_json::Value;
-
-const REX: &str = r#"{"name": "Rex", "categoryId": 1}"#;
 
 /// Waits until the service has recorded its log, and checks that only its owner can read the record.
 fn noted(app: &App) {

@@ -9,7 +9,7 @@ use std::{
 };
 
 use harness::{
-    App, NatsCluster, NatsSync, PostgresServer, eventually, ids, petstore, program, serve, wait_until,
+    App, NatsCluster, NatsSync, PostgresServer, REX, eventually, ids, petstore, program, serve, wait_until,
 };
 use serde_json::json;
 
@@ -29,7 +29,7 @@ fn on_shared_engines(nodes: usize, check: impl Fn(&[App])) {
 fn a_client_that_sends_the_position_sees_the_write_of_another_node_at_once() {
     on_shared_engines(2, |nodes| {
         for _ in 0..10 {
-            let created = nodes[0].post(r#"{"name":"Rex","categoryId":7}"#);
+            let created = nodes[0].post(REX);
             assert_eq!(created.status, 201, "{}", created.text());
             let position = created.header("log-position").unwrap();
             let path = created.header("location").unwrap();
@@ -55,7 +55,7 @@ fn four_nodes_that_write_at_once_lose_nothing_and_never_assign_the_same_id() {
                 for _ in 0..4 {
                     scope.spawn(|| {
                         for _ in 0..10 {
-                            let response = node.post(r#"{"name":"Rex","categoryId":7}"#);
+                            let response = node.post(REX);
                             assert_eq!(response.status, 201, "{}", response.text());
                             let (position, _) =
                                 response.header("log-position").unwrap().split_once('-').unwrap();
@@ -75,11 +75,7 @@ fn four_nodes_that_write_at_once_lose_nothing_and_never_assign_the_same_id() {
         let last = acknowledged.iter().map(|(_, position)| *position).max().unwrap().to_string();
         for node in nodes {
             assert_eq!(node.call("GET", "/v1/pets").header("Log-Position", &last).send().status, 200);
-            assert_eq!(
-                ids(&node.all_pets()),
-                given.iter().copied().collect::<Vec<_>>(),
-                "every node shows every pet"
-            );
+            assert_eq!(ids(&node.all_pets()), given.iter().copied().collect::<Vec<_>>(), "every pet");
         }
     });
 }
@@ -92,7 +88,7 @@ fn a_request_key_works_across_nodes() {
         std::fs::write(nodes[1].keys_file(), keys).unwrap();
         let send = |node: &App| {
             let call = node.anonymous("POST", "/v1/pets").key(&nodes[0].key);
-            call.header("Idempotency-Key", "order-1").json(r#"{"name":"Rex","categoryId":7}"#).send()
+            call.header("Idempotency-Key", "order-1").json(REX).send()
         };
         let first = send(&nodes[0]);
         let again = eventually("the changed key file is active", || {
@@ -203,9 +199,5 @@ fn tail_shows_the_last_commits_and_then_the_new_ones() {
     let store = format!("sqlite:{}", embedded.path().join("log.db").display());
     assert_eq!(petstore(["log", "copy", "--from", app.store(), "--to", &store]).code, Some(0));
     let shown = petstore(["log", "tail", "--after", "11", "--store", &store]);
-    assert_eq!(
-        (shown.code, shown.stdout.lines().count()),
-        (Some(0), 2),
-        "it ends after the last one: {shown:?}"
-    );
+    assert_eq!((shown.code, shown.stdout.lines().count()), (Some(0), 2), "{shown:?}");
 }

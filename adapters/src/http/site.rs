@@ -103,16 +103,8 @@ mod tests {
         {
             assert_eq!(text.parse::<ContactUrl>().unwrap().as_str(), text);
         }
-        for text in [
-            "",
-            "pets@example.com",
-            "https://",
-            "mailto:",
-            "mailto:@",
-            "tel:1",
-            "https://a b",
-            "javascript:1",
-        ] {
+        let wrong = "pets@example.com https:// mailto: mailto:@ tel:1 javascript:1";
+        for text in wrong.split(' ').chain(["", "https://a b"]) {
             assert_eq!(text.parse::<ContactUrl>(), Err(InvalidContactUrl), "{text}");
         }
     }

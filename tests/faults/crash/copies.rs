@@ -13,12 +13,14 @@ use application::{
     contract,
     ports::{EventLog, Version},
 };
-use harness::{App, NatsCluster, NatsSync, PostgresServer, digest, free_port, key_file, petstore, program};
+use harness::{
+    App, Chance, NatsCluster, NatsSync, PostgresServer, digest, free_port, key_file, petstore, program,
+};
 use tempfile::TempDir;
 
 use super::{
     engine::Engine,
-    scenario::{Dice, Rounds, Scenario, Tally},
+    scenario::{Rounds, Scenario, Tally},
 };
 
 /// So many commits that a copy takes many times as long as the start of a process.
@@ -33,7 +35,13 @@ struct Copy<'a> {
 
 impl Copy<'_> {
     /// Lets `kill` interrupt the copy at random moments within `limit`. A copy that is not interrupted must succeed.
-    fn run(&self, tally: &mut Tally, dice: &mut Dice, mut limit: Duration, mut kill: impl FnMut(&mut Child)) {
+    fn run(
+        &self,
+        tally: &mut Tally,
+        dice: &mut Chance,
+        mut limit: Duration,
+        mut kill: impl FnMut(&mut Child),
+    ) {
         loop {
             let mut copy = Command::new(program())
                 .args(["log", "copy", "--from", self.from, "--to", self.to])

@@ -10,13 +10,13 @@ use std::{
     thread,
 };
 
-use harness::{App, Finished, petstore, program};
+use harness::{App, Chance, Finished, petstore, program};
 
 use super::{
     engine::Engine,
     ledger::Ledger,
     load::create,
-    scenario::{Dice, Rounds, Scenario, Tally},
+    scenario::{Rounds, Scenario, Tally},
 };
 
 /// Commits of one pet each, and then so many writers at a time with so many pets each.
@@ -64,20 +64,20 @@ fn a_sqlite_log_that_lost_its_last_byte_is_rejected_and_left_unchanged() {
     }
 }
 
-fn flip(bytes: &mut [u8], dice: &mut Dice) -> String {
+fn flip(bytes: &mut [u8], dice: &mut Chance) -> String {
     let used = bytes.iter().rposition(|byte| *byte != 0).map_or(bytes.len(), |last| last + 1);
-    let place = usize::try_from(dice.below(used as u64)).expect("within the file");
-    bytes[place] ^= 1 << dice.below(8);
+    let place = dice.index(used);
+    bytes[place] ^= 1 << dice.index(8);
     format!("bit flipped in byte {place}")
 }
 
-fn cut_off(bytes: &mut Vec<u8>, dice: &mut Dice) -> String {
-    let len = usize::try_from(dice.below(bytes.len() as u64)).expect("within the file");
+fn cut_off(bytes: &mut Vec<u8>, dice: &mut Chance) -> String {
+    let len = dice.index(bytes.len());
     bytes.truncate(len);
     format!("cut off at {len}")
 }
 
-fn flip_or_cut_off(round: u64, bytes: &mut Vec<u8>, dice: &mut Dice) -> String {
+fn flip_or_cut_off(round: u64, bytes: &mut Vec<u8>, dice: &mut Chance) -> String {
     if round.is_multiple_of(CUTS) { cut_off(bytes, dice) } else { flip(bytes, dice) }
 }
 
@@ -86,7 +86,7 @@ fn damage_stores(
     name: &'static str,
     engine: Engine,
     rounds: Rounds,
-    damage: impl Fn(u64, &mut Vec<u8>, &mut Dice) -> String,
+    damage: impl Fn(u64, &mut Vec<u8>, &mut Chance) -> String,
 ) {
     let mut scenario = Scenario::begin(name, rounds);
     let mut tally = Tally::default();
@@ -95,7 +95,7 @@ fn damage_stores(
     tally.acknowledged = originals.iter().map(|original| original.acknowledged).sum();
     while tally.rounds < scenario.rounds {
         tally.rounds += 1;
-        let original = dice.one_of(&originals);
+        let original = &originals[dice.index(originals.len())];
         let store = original.copy();
         let file = store.choose_file(&mut dice);
         let mut bytes = fs::read(&file).expect("a file of the store");
@@ -115,11 +115,7 @@ fn damage_stores(
         } else {
             assert_rejected(&outcome, &what);
             assert!(!was_served, "{what}: what is rejected once is rejected every time");
-            assert_eq!(
-                changes(&before, &store.contents()),
-                no_changes(),
-                "{what}: a rejected store stays as it is"
-            );
+            assert_eq!(changes(&before, &store.contents()), no_changes(), "{what}: it stays as it is");
             tally.count("rejected", 1);
             let saved = salvage(&store, original, &outcome.stderr, &what);
             tally.count("commits salvaged of them", saved);
@@ -273,13 +269,13 @@ impl Store {
     }
 
     /// Mostly a file with records, now and then one of the others that are not empty.
-    fn choose_file(&self, dice: &mut Dice) -> PathBuf {
+    fn choose_file(&self, dice: &mut Chance) -> PathBuf {
         let mut files: Vec<_> = self.contents().into_iter().filter(|(_, bytes)| !bytes.is_empty()).collect();
-        if dice.below(4) > 0 {
+        if dice.index(4) > 0 {
             let names = ["sled/db", "pets", "pets-wal"];
             files.retain(|(path, _)| names.iter().any(|name| path.ends_with(name)));
         }
-        dice.one_of(&files).0.clone()
+        files[dice.index(files.len())].0.clone()
     }
 
     /// What the store consists of, without the files that are recreated whenever it is opened.

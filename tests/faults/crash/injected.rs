@@ -183,7 +183,7 @@ impl Points {
         let interruptions = engine.interruptible().iter().map(|call| (*call, Fault::Interruption));
         let rows = rows.chain(interruptions).collect();
         let stride = engine.stride();
-        Self { rows, next: 0, nth: 1 + scenario.dice(0).below(stride), stride, left: scenario.rounds }
+        Self { rows, next: 0, nth: scenario.dice(0).within(1..=stride), stride, left: scenario.rounds }
     }
 
     fn next(&mut self) -> Option<Point> {

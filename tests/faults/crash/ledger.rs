@@ -83,11 +83,7 @@ impl Ledger {
 
     /// Compares everything that the service shows with everything that it owes, and adds to the tally.
     pub(crate) fn settle(&self, app: &App, tally: &mut Tally) {
-        self.settle_with(&app.all_pets(), tally);
-    }
-
-    /// Compares these pets, all there are, with everything that is owed.
-    pub(crate) fn settle_with(&self, pets: &[Value], tally: &mut Tally) {
+        let pets = app.all_pets();
         let mut book = self.book();
         let mut names = HashSet::new();
         for (pet, expected) in pets.iter().zip(1_i64..) {

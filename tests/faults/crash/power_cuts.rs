@@ -5,7 +5,7 @@
 
 use std::{sync::Arc, thread, time::Duration};
 
-use harness::{App, petstore, program};
+use harness::{App, Chance, petstore, program};
 
 use super::{
     disk::{Disk, Format},
@@ -77,7 +77,7 @@ struct Bench {
     app: App,
     disk: Disk,
     ledger: Arc<Ledger>,
-    dice: scenario::Dice,
+    dice: Chance,
 }
 
 /// Runs rounds that end with a cut, on ext4 and xfs by turns, and settles after each.

@@ -69,7 +69,7 @@ fn limit_files(engine: Engine, mut scenario: Scenario) {
     while tally.rounds < scenario.rounds {
         tally.rounds += 1;
         let ledger = begin_new_store(&mut app, engine, tally.rounds);
-        let limit = limits.start + dice.below(limits.end - limits.start);
+        let limit = dice.within(limits.start..=limits.end - 1);
         app.run_by(&["prlimit".into(), format!("--fsize={limit}:unlimited")]);
         app.start_again();
         let post = app.call("POST", "/v1/pets");

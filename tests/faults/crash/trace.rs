@@ -3,10 +3,10 @@
 use std::{
     fs,
     path::{Path, PathBuf},
-    process::{Child, Command},
+    process::Command,
 };
 
-use harness::wait_until;
+use harness::{Running, wait_until};
 
 /// A tracer in the making.
 #[derive(Debug, Clone)]
@@ -46,26 +46,15 @@ impl Tracer {
     }
 
     /// Traces a process that runs already, all of its threads.
-    pub(crate) fn attach(mut self, pid: u32) -> Attached {
+    pub(crate) fn attach(mut self, pid: u32) -> Running {
         // A tracer of a process that it has not started cannot leave its own parent.
         self.0.retain(|word| word != "-D");
         let (program, flags) = self.0.split_first().expect("the first word is the program");
         let tracer = Command::new(program).args(flags).args(["-p", &pid.to_string()]).spawn();
-        let attached = Attached(tracer.expect("strace starts"));
+        let attached = Running(tracer.expect("strace starts"));
         let is_traced = |status: &String| !status.contains("TracerPid:\t0\n");
         wait_until("every thread is traced", || threads(pid).iter().all(is_traced));
         attached
-    }
-}
-
-/// A tracer that goes when it is dropped.
-pub(crate) struct Attached(Child);
-
-impl Drop for Attached {
-    fn drop(&mut self) {
-        // It ends together with the process that it traces.
-        let _ = self.0.kill();
-        let _ = self.0.wait();
     }
 }
 

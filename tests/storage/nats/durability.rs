@@ -4,7 +4,7 @@ use std::time::{Duration, Instant};
 
 use adapters::event_log::nats::NatsLog;
 use application::ports::{Durability, DurabilityLevel, Fault, LogSource as _};
-use harness::{App, NatsCluster, NatsSync, program, wait_until};
+use harness::{App, NatsCluster, NatsSync, REX, program, wait_until};
 
 use super::open_log;
 
@@ -61,7 +61,6 @@ async fn the_operator_can_choose_the_number_of_copies() {
     assert_eq!(durability.level, DurabilityLevel::Synced);
 }
 
-const REX: &str = r#"{"name":"Rex","categoryId":7}"#;
 /// What a server said about itself no longer counts after this.
 const REPORT_AGE_MAX: Duration = Duration::from_secs(10);
 

@@ -3,11 +3,10 @@
 
 use application::{contract, ports::Version};
 use async_nats::HeaderMap;
-use harness::{App, NatsCluster, NatsSync, eventually, ids, petstore, wait_until};
+use harness::{App, NatsCluster, NatsSync, REX, eventually, ids, petstore, wait_until};
 
 use super::open_log;
 
-const REX: &str = r#"{"name": "Rex", "categoryId": 1}"#;
 const COMMITS: &str = "petstore.PETS.commits";
 
 #[tokio::test(flavor = "multi_thread")]

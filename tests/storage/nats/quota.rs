@@ -1,8 +1,6 @@
 //! A JetStream account that has used up its storage: the service says so until there is room again.
 
-use harness::{App, NatsCluster, NatsSync, eventually, wait_until};
-
-const REX: &str = r#"{"name": "Rex", "categoryId": 1}"#;
+use harness::{App, NatsCluster, NatsSync, REX, eventually, wait_until};
 
 #[tokio::test(flavor = "multi_thread")]
 async fn a_single_server_that_is_full_stops_writes_until_it_has_room_again() {

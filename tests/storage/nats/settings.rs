@@ -3,7 +3,7 @@
 use std::time::Duration;
 
 use async_nats::jetstream::{Context, stream::Config};
-use harness::{App, CutProxy, NatsCluster, NatsSync, wait_until};
+use harness::{App, CutProxy, NatsCluster, NatsSync, REX, wait_until};
 
 #[tokio::test(flavor = "multi_thread")]
 async fn writing_stops_while_a_stream_may_drop_commits_and_resumes_when_it_is_corrected() {
@@ -65,8 +65,6 @@ async fn the_settings_are_checked_after_a_reconnect_before_anything_is_written()
         app.printed().1.contains("max_age must be unlimited")
     });
 }
-
-const REX: &str = r#"{"name": "Rex", "categoryId": 1}"#;
 
 fn service(store: &str) -> App {
     App::on(store)

@@ -2,9 +2,7 @@
 
 use std::thread;
 
-use harness::{App, PostgresServer, eventually, petstore, program, wait_until};
-
-const REX: &str = r#"{"name": "Rex", "categoryId": 1}"#;
+use harness::{App, PostgresServer, REX, eventually, petstore, program, wait_until};
 
 #[test]
 fn a_revoked_right_stops_writes_until_it_is_granted_again() {

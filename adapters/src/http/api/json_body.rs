@@ -127,6 +127,8 @@ mod tests {
             "text/plain",
             "text/json",
             "application/jsonp",
+            "application/xml",
+            "*/*",
             "application/json+x",
             "application/vnd.api+json",
             "application/x-www-form-urlencoded",

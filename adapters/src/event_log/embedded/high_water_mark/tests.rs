@@ -66,18 +66,10 @@ fn a_settled_mark_survives_the_loss_of_either_slot() {
 fn only_a_log_that_holds_the_marked_commit_passes() {
     let directory = TempDir::new().unwrap();
     let mut high_water_mark = HighWaterMark::create(&directory.path().join("mark")).unwrap();
-    assert_eq!(
-        check_nothing_is_lost(high_water_mark.mark(), Position(0), None),
-        Ok(()),
-        "nothing was promised yet"
-    );
+    assert_eq!(check_nothing_is_lost(high_water_mark.mark(), Position(0), None), Ok(()), "no promise");
     high_water_mark.raise(mark(5)).unwrap();
     assert_eq!(check_nothing_is_lost(high_water_mark.mark(), Position(5), mark(5).commit), Ok(()));
-    assert_eq!(
-        check_nothing_is_lost(high_water_mark.mark(), Position(9), mark(5).commit),
-        Ok(()),
-        "ahead is fine"
-    );
+    assert_eq!(check_nothing_is_lost(high_water_mark.mark(), Position(9), mark(5).commit), Ok(()), "ahead");
     for (head, found) in [(Position(4), None), (Position(0), None), (Position(5), mark(6).commit)] {
         let rejected = check_nothing_is_lost(high_water_mark.mark(), head, found).unwrap_err();
         assert_eq!(rejected.fault, Fault::Damaged, "{head} {found:?}");
