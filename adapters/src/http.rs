@@ -8,7 +8,6 @@ mod admin;
 mod api;
 mod error;
 mod fallback;
-mod limits;
 mod middleware;
 mod operations;
 mod pages;
@@ -16,14 +15,18 @@ mod server;
 mod service;
 mod site;
 
-use std::{sync::Arc, time::Duration};
+use std::{
+    net::{IpAddr, Ipv4Addr},
+    sync::Arc,
+    time::Duration,
+};
 
 use application::Health;
 use axum::{
     Router,
     extract::DefaultBodyLimit,
     handler::Handler,
-    http::HeaderValue,
+    http::{HeaderMap, HeaderValue},
     middleware::from_fn_with_state,
     routing::{MethodRouter, any},
 };
@@ -31,24 +34,19 @@ use futures_util::future::BoxFuture;
 use tower::ServiceBuilder;
 use tower_http::timeout::RequestBodyDeadlineLayer;
 
-pub use api::openapi::API_VERSION;
-pub use limits::ClientLimits;
+pub use api::openapi::{API_VERSION, document};
 pub use middleware::{
-    client_address::{InvalidTrustedProxy, TrustedProxy},
-    cors::{InvalidOrigin, Origin, Origins},
+    client_address::TrustedProxy,
+    cors::{Origin, Origins},
     request_log::AccessLog,
 };
 pub use server::{Listener, Settings, Tls, TlsError};
-pub use service::Service;
-pub use site::{ContactUrl, InvalidContactUrl, InvalidServerUrl, ServerUrl, Site};
+pub use service::{ClientLimits, Service};
+pub use site::{ContactUrl, InvalidSetting, ServerUrl, Site};
 
-use admin::{
-    log, metrics,
-    probes::{self, Audience},
-};
-use api::{openapi, orders, pets};
-use limits::BODY_MAX;
-use middleware::{framing::require_local_host, observe::observe};
+use admin::{log, metrics, probes};
+use api::{json_body::BODY_MAX, orders, pets};
+use middleware::{client::has_valid_key, framing::require_local_host, observe::observe};
 
 /// The public listener. Every path under `/v1` needs a key, those that do not exist included.
 fn public(service: &Arc<Service>, body_timeout: Duration) -> Router {
@@ -61,7 +59,7 @@ fn public(service: &Arc<Service>, body_timeout: Duration) -> Router {
         .route("/v1/pets/{petId}", operation().get(pets::get))
         .route("/v1/store/orders", operation().get(orders::list))
         .merge(rest_of_api(any(fallback::api_not_found)))
-        .merge(probes(Audience::ClientsWithKey))
+        .merge(probes(has_valid_key))
         .merge(pages::docs(document(&service.site), &service.site))
         .merge(pages::inventory(&service.site))
         .fallback(fallback::unknown)
@@ -71,24 +69,25 @@ fn public(service: &Arc<Service>, body_timeout: Duration) -> Router {
 
 /// The admin listener. `/log` shows everything, so it needs a key everywhere; metrics only when other machines can
 /// connect.
-fn admin(service: &Arc<Service>, reach: Reach) -> Router {
-    let without_key = match reach {
-        Reach::ThisMachine => pages::admin()
+fn admin(service: &Arc<Service>, address: IpAddr) -> Router {
+    let without_key = if address.is_loopback() {
+        pages::admin()
             .route("/metrics", get_only(metrics::show))
-            .layer(from_fn_with_state(service.clone(), require_local_host)),
-        Reach::OtherMachines => pages::admin().route("/metrics", get_only(metrics::show_with_key)),
+            .layer(from_fn_with_state(service.clone(), require_local_host))
+    } else {
+        pages::admin().route("/metrics", get_only(metrics::show_with_key))
     };
     without_key
         .route("/log", get_only(log::show))
         .merge(rest_of_api(any(fallback::admin_api_not_found)))
-        .merge(probes(Audience::Everyone))
+        .merge(probes(|_, _| true))
         .fallback(fallback::admin_not_found)
         .layer(from_fn_with_state((service.clone(), Origins::default()), observe))
         .with_state(service.clone())
 }
 
-fn probes(position: Audience) -> Router<Arc<Service>> {
-    let ready = |obstacle| get_only(probes::ready(obstacle, position));
+fn probes(may_see_position: fn(&Service, &HeaderMap) -> bool) -> Router<Arc<Service>> {
+    let ready = |obstacle| get_only(probes::ready(obstacle, may_see_position));
     Router::new()
         .route("/livez", get_only(probes::live))
         .route("/readyz", ready(Health::not_ready))
@@ -118,18 +117,6 @@ fn header_value(text: String) -> HeaderValue {
     HeaderValue::try_from(text).expect("plain ASCII is valid in a header")
 }
 
-/// Who can connect to the admin listener.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-enum Reach {
-    ThisMachine,
-    OtherMachines,
-}
-
-/// The API as an OpenAPI document.
-pub fn document(site: &Site) -> String {
-    openapi::document(site)
-}
-
 /// Serves the public listener until `shutdown` completes, then finishes requests in flight within [`Settings::drain`].
 pub fn serve(
     listener: Listener,
@@ -148,13 +135,12 @@ pub fn serve_admin(
     settings: Settings,
     shutdown: BoxFuture<'static, ()>,
 ) -> BoxFuture<'static, ()> {
-    let is_local = listener.tcp.local_addr().is_ok_and(|address| address.ip().is_loopback());
-    let reach = if is_local { Reach::ThisMachine } else { Reach::OtherMachines };
-    let router = admin(&service, reach);
+    let address = listener.tcp.local_addr().map_or(Ipv4Addr::UNSPECIFIED.into(), |address| address.ip());
+    let router = admin(&service, address);
     let ending = service.clone();
     let shutdown = Box::pin(async move {
         shutdown.await;
-        ending.end_streams();
+        ending.ending.send_replace(true);
     });
     Box::pin(server::run("admin", listener, router, service, settings, shutdown))
 }

@@ -108,7 +108,7 @@ pub fn petstore<S: AsRef<std::ffi::OsStr>>(arguments: impl IntoIterator<Item = S
     finished(Command::new(program()).args(arguments))
 }
 
-/// Starts a service that is expected to end by itself, on this store and with more flags.
+/// Starts a service that must not start, on this store and with more flags.
 pub fn serve(store: &str, flags: &[&str]) -> Finished {
     let directory = tempfile::tempdir().expect("a temporary directory");
     let listen: &[&str] = if flags.contains(&"--listen") { &[] } else { &["--listen", "127.0.0.1:0"] };

@@ -1,11 +1,10 @@
 //! The API under `/v1`: handlers, their extractors, and the encoding of pets.
 
 pub(crate) mod conditional;
-pub(crate) mod create_request;
 pub(crate) mod deprecation;
 mod field;
 mod idempotency;
-mod json_body;
+pub(crate) mod json_body;
 pub(crate) mod list_query;
 pub(crate) mod log_position;
 mod new_pet;

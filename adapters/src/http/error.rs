@@ -11,8 +11,9 @@ use axum::{
     response::{IntoResponse, Response},
 };
 use serde_json::json;
+use thiserror::Error;
 
-use super::limits::BODY_MAX;
+use super::api::json_body::BODY_MAX;
 use crate::access::{RejectedKey, Scope};
 
 /// The media type of the API.
@@ -25,33 +26,52 @@ const CHALLENGE: HeaderValue = HeaderValue::from_static(r#"Bearer realm="petstor
 const CHALLENGE_INVALID_KEY: HeaderValue =
     HeaderValue::from_static(r#"Bearer realm="petstore", error="invalid_token""#);
 
-/// An error response.
-#[derive(Debug, Clone, PartialEq, Eq)]
+/// An error response. Its text is the message for the client.
+#[derive(Debug, Clone, PartialEq, Eq, Error)]
 pub(crate) enum ApiError {
+    #[error("{0}")]
     InvalidRequest(Cow<'static, str>),
+    #[error("an API key is required: send it as Authorization: Bearer <API_KEY>")]
     MissingKey,
+    #[error("the API key is not valid")]
     MalformedKey,
     /// Clients do not see the reason; the request log does.
+    #[error("the API key is not valid")]
     RejectedKey(RejectedKey),
+    #[error("the API key lacks the {0} scope")]
     Forbidden(Scope),
+    #[error("{0}")]
     NotFound(Cow<'static, str>),
-    /// Holds the allowed methods.
+    #[error("method not allowed; allowed: {0}")]
     MethodNotAllowed(String),
+    #[error("the body took too long to arrive")]
     RequestTimeout,
+    #[error("this Idempotency-Key was already used for a different pet: choose a new one")]
     IdempotencyKeyReused,
+    #[error("If-Match does not match the current ETag")]
     PreconditionFailed,
+    #[error("the body must be at most {} KiB", BODY_MAX / 1024)]
     PayloadTooLarge,
+    #[error("{0}")]
     UnsupportedMediaType(&'static str),
+    #[error("internal error: report the X-Request-Id to the operator")]
     Internal,
+    #[error("{0}")]
     NotImplemented(&'static str),
     /// The rate limit of the key is exhausted; holds the seconds to wait.
+    #[error("too many requests with this API key; retry after the time in Retry-After")]
     RateLimited(u64),
-    /// Too many invalid keys came from this address; holds the seconds to wait.
+    /// Holds the seconds to wait.
+    #[error("too many invalid API keys from this address; retry after the time in Retry-After")]
     TooManyFailedKeys(u64, RejectedKey),
+    #[error("{0}")]
     Busy(&'static str),
+    #[error("{0}")]
     Unavailable(Cow<'static, str>),
     /// Unavailable until an operator acts, so without `Retry-After`.
+    #[error("{0}")]
     Full(String),
+    #[error("this node has not reached the requested Log-Position yet, or its log has another history")]
     NotCaughtUp,
 }
 
@@ -66,7 +86,10 @@ impl ApiError {
         self.kind().0
     }
 
-    /// The status and the code.
+    pub(super) fn code(&self) -> &'static str {
+        self.kind().1
+    }
+
     fn kind(&self) -> (StatusCode, &'static str) {
         match self {
             Self::InvalidRequest(_) => (StatusCode::BAD_REQUEST, "invalid_request"),
@@ -108,11 +131,6 @@ impl ApiError {
         }
     }
 
-    /// The machine-readable code.
-    pub(super) fn code(&self) -> &'static str {
-        self.kind().1
-    }
-
     /// The reason of a failed authentication, for metrics and the request log.
     pub(super) fn auth_failure(&self) -> Option<&'static str> {
         if *self == Self::MissingKey {
@@ -133,43 +151,9 @@ impl ApiError {
         }
     }
 
-    pub(super) fn message(&self) -> Cow<'_, str> {
-        match self {
-            Self::InvalidRequest(message) | Self::Unavailable(message) | Self::NotFound(message) => {
-                Cow::Borrowed(message)
-            }
-            Self::Full(message) => Cow::Borrowed(message),
-            Self::MissingKey => "an API key is required: send it as Authorization: Bearer <API_KEY>".into(),
-            Self::MalformedKey | Self::RejectedKey(_) => "the API key is not valid".into(),
-            Self::Forbidden(scope) => format!("the API key lacks the {scope} scope").into(),
-            Self::UnsupportedMediaType(message) | Self::NotImplemented(message) | Self::Busy(message) => {
-                (*message).into()
-            }
-            Self::MethodNotAllowed(methods) => format!("method not allowed; allowed: {methods}").into(),
-            Self::RequestTimeout => "the body took too long to arrive".into(),
-            Self::IdempotencyKeyReused => {
-                "this Idempotency-Key was already used for a different pet: choose a new one".into()
-            }
-            Self::PreconditionFailed => "If-Match does not match the current ETag".into(),
-            Self::PayloadTooLarge => format!("the body must be at most {} KiB", BODY_MAX / 1024).into(),
-            Self::RateLimited(_) => {
-                "too many requests with this API key; retry after the time in Retry-After".into()
-            }
-            Self::TooManyFailedKeys(..) => {
-                "too many invalid API keys from this address; retry after the time in Retry-After".into()
-            }
-            Self::Internal => "internal error: report the X-Request-Id to the operator".into(),
-            Self::NotCaughtUp => {
-                "this node has not reached the requested Log-Position yet, or its log has another history"
-                    .into()
-            }
-        }
-    }
-
     pub(super) fn body(&self) -> Vec<u8> {
         let (status, code) = self.kind();
-        let error = json!({ "code": code, "message": self.message(), "status": status.as_u16() });
-        error.to_string().into_bytes()
+        json!({ "code": code, "message": self.to_string(), "status": status.as_u16() }).to_string().into()
     }
 }
 

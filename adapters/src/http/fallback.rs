@@ -36,14 +36,14 @@ pub(super) async fn unknown(method: Method, uri: Uri) -> Response {
 fn not_found(uri: &Uri) -> ApiError {
     let path = uri.path().trim_end_matches('/');
     let candidates = [path.to_owned(), format!("/v1{path}"), path.replace("/v1/v1", "/v1")];
-    let known = || OPERATIONS.iter().map(|row| row.path).filter(|path| !is_on_admin_listener(path));
-    let exists = |path: &&String| known().any(|template| matches_template(path, template));
+    let is_public = |path: &str| !["/metrics", "/log"].contains(&path) && !path.starts_with("/admin/");
+    let public = || OPERATIONS.iter().filter(|row| is_public(row.path));
+    let exists = |path: &&String| public().any(|row| matches_template(path, row.path));
     let nearest = || {
         let similarity = |known: &str| strsim::jaro_winkler(path, known);
-        known()
-            .filter(|path| operations::is_in_api(path))
-            .max_by(|one, other| similarity(one).total_cmp(&similarity(other)))
-            .filter(|nearest| similarity(nearest) > MISSPELT)
+        let paths = OPERATIONS.iter().filter(|row| row.is_in_api()).map(|row| row.path);
+        let nearest = paths.max_by(|one, other| similarity(one).total_cmp(&similarity(other)));
+        nearest.filter(|nearest| similarity(nearest) > MISSPELT)
     };
     let meant = candidates.iter().filter(|path| path.len() <= HINT_MAX).find(exists).map(String::as_str);
     let hint = meant.or_else(nearest).map(|meant| format!("did you mean {meant}? "));
@@ -84,14 +84,8 @@ fn allowed(path: &MatchedPath, method: &Method, scopes: Option<Scopes>) -> Respo
     }
 }
 
-fn is_on_admin_listener(path: &str) -> bool {
-    ["/metrics", "/log"].contains(&path) || path.starts_with("/admin/")
-}
-
-/// Whether a path matches the template of a row, which has at most one parameter.
 fn matches_template(path: &str, template: &str) -> bool {
-    let Some((before, parameter)) = template.split_once('{') else { return path == template };
-    let after = parameter.split_once('}').map_or("", |(_, after)| after);
-    let value = path.strip_prefix(before).and_then(|rest| rest.strip_suffix(after));
-    value.is_some_and(|value| !value.is_empty() && !value.contains('/'))
+    let matches = |(part, name): (&str, &str)| part == name || name.starts_with('{') && !part.is_empty();
+    path.split('/').count() == template.split('/').count()
+        && path.split('/').zip(template.split('/')).all(matches)
 }

@@ -1,5 +1,5 @@
-//! The operations table: a row for each method of each path. It feeds the metrics, the OpenAPI document, `Deprecation`,
-//! `Allow` and CORS; a test compares it with the routers.
+//! The operations table: a row for each method of each path. It feeds the metrics, `Deprecation`, `Allow` and CORS; a
+//! test compares it with the routers and with the OpenAPI document.
 
 use axum::http::Method;
 
@@ -66,7 +66,7 @@ impl Operation {
     }
 
     pub(super) fn is_in_api(&self) -> bool {
-        is_in_api(self.path)
+        self.path.starts_with(PREFIX)
     }
 
     pub(super) fn is_probe(&self) -> bool {
@@ -101,11 +101,6 @@ pub(super) fn at(path: &str) -> impl Iterator<Item = &'static Operation> {
 /// Whether a route has a row, or is one of those under `/v1` that match everything else.
 pub(super) fn is_known(path: &str) -> bool {
     at(path).next().is_some() || ["/v1", "/v1/", "/v1/{*rest}"].contains(&path)
-}
-
-/// Whether a path belongs to the API, existing or not.
-pub(super) fn is_in_api(path: &str) -> bool {
-    path.strip_prefix(PREFIX).is_some_and(|rest| rest.is_empty() || rest.starts_with('/'))
 }
 
 #[cfg(test)]

@@ -16,7 +16,7 @@ use axum::{
     routing::MethodRouter,
 };
 
-use self::asset::{Asset, IMMUTABLE};
+use self::asset::Asset;
 use super::{get_only, service::Service, site::Site};
 
 const HTML: &str = "text/html; charset=utf-8";
@@ -48,8 +48,8 @@ pub(crate) fn docs(document: String, site: &Site) -> Router<Arc<Service>> {
         .route("/docs/page.js", file(Asset::new(JAVASCRIPT, include_str!("pages/docs/page.js"))))
         .route("/docs/page.css", file(Asset::new(CSS, include_str!("pages/docs/page.css"))))
         .route("/docs/icon.svg", file(Asset::new(SVG, include_str!("pages/docs/icon.svg"))))
-        .route("/docs/swagger-ui-5.34.1.js", file(ui_script.with_caching(IMMUTABLE)))
-        .route("/docs/swagger-ui-5.34.1.css", file(ui_style.with_caching(IMMUTABLE)))
+        .route("/docs/swagger-ui-5.34.1.js", file(ui_script))
+        .route("/docs/swagger-ui-5.34.1.css", file(ui_style))
         .route("/docs/swagger-ui-bundle.js.LICENSE.txt", file(Asset::new(TEXT, licence)))
 }
 

@@ -5,7 +5,6 @@ mod admission;
 mod connection;
 mod instrumented;
 mod request_body;
-mod settings;
 mod timeouts;
 mod tls;
 
@@ -21,6 +20,7 @@ use tokio::{
     task::JoinSet,
     time,
 };
+use tokio_util::either::Either;
 
 use self::{
     connection::{Connection, Shared},
@@ -28,18 +28,16 @@ use self::{
 };
 use super::{
     error::ApiError,
-    middleware::client_address::{Network, is_trusted},
+    middleware::client_address::{is_trusted, network},
     service::Service,
 };
 
-pub use settings::Settings;
 pub use tls::{Tls, TlsError};
 
 pub(super) use admission::Admission;
 pub(super) use connection::Peer;
-pub(super) use instrumented::Endless;
 pub(super) use request_body::{DRAIN_MAX, OutOfMemory};
-pub(super) use timeouts::{HELD_MAX, HeldBytes, InFlightRequest};
+pub(super) use timeouts::{Extent, HELD_MAX, HeldBytes, InFlightRequest};
 
 /// How long a rejected client may take to read its response.
 const REJECTION_TIMEOUT: Duration = Duration::from_secs(1);
@@ -53,6 +51,51 @@ pub struct Listener {
     pub tcp: TcpListener,
     /// Serves HTTPS with this certificate; without it, plain HTTP.
     pub tls: Option<Arc<Tls>>,
+}
+
+/// Limits on connections and on the time that clients may take.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Settings {
+    /// Maximum number of open connections. At the limit, the oldest unauthenticated connection without a recent
+    /// request is closed; if there is none, the new one gets 503.
+    pub connections_max: usize,
+    /// Maximum number of open connections per client address; further ones get 503. Does not apply to trusted
+    /// proxies.
+    pub connections_per_address: Option<usize>,
+    /// Maximum number of rejected connections that are being sent a 503; further ones are closed without a response.
+    pub rejections_max: usize,
+    /// Timeout for the head of a request, from its first byte or from the beginning of the connection.
+    pub head_timeout: Duration,
+    /// Timeout for the body of a request.
+    pub body_timeout: Duration,
+    /// How long a connection may be idle.
+    pub idle_timeout: Duration,
+    /// How long a client may stop reading a response.
+    pub write_timeout: Duration,
+    /// How long requests in flight may take to finish after the shutdown signal.
+    pub drain: Duration,
+}
+
+impl Default for Settings {
+    fn default() -> Self {
+        Self {
+            connections_max: 10_000,
+            connections_per_address: None,
+            rejections_max: 256,
+            head_timeout: Duration::from_secs(10),
+            body_timeout: Duration::from_secs(30),
+            idle_timeout: Duration::from_mins(1),
+            write_timeout: Duration::from_secs(30),
+            drain: Duration::from_secs(10),
+        }
+    }
+}
+
+impl Settings {
+    /// Maximum time for a whole request: reading, processing and writing.
+    pub(super) fn request_timeout(&self) -> Duration {
+        self.body_timeout + self.idle_timeout + self.write_timeout
+    }
 }
 
 /// Serves until `shutdown` completes, then finishes requests in flight within [`Settings::drain`]. `name` is that of the
@@ -79,11 +122,18 @@ pub(super) async fn run(
             accepted = accept(&tcp) => accepted,
         };
         let is_trusted = is_trusted(&service.client_limits.trusted_proxies, peer);
-        let client = (!is_trusted).then(|| Network::of(peer));
+        let client = (!is_trusted).then(|| network(peer));
         match admission.admit(client, Activity::new(service.held.clone())).await {
             Ok(slot) => {
                 let connection = Connection { shared: shared.clone(), peer, slot };
-                connections.spawn(connection.run(stream, tls.clone(), draining.clone()));
+                let tls = tls.clone();
+                let stream = async move {
+                    Ok(match tls {
+                        None => Either::Left(stream),
+                        Some(tls) => Either::Right(Box::new(tls.accept(stream).await?)),
+                    })
+                };
+                connections.spawn(connection.run(stream, draining.clone()));
             }
             // A response would need a TLS handshake, which costs more than it is worth.
             Err(_) if tls.is_some() => {}

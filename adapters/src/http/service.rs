@@ -13,8 +13,8 @@ use tokio::sync::{Semaphore, watch};
 use super::{
     admin::{log::LOG_READERS_MAX, metrics::Metrics},
     error::ApiError,
-    limits::ClientLimits,
     middleware::{
+        client_address::TrustedProxy,
         failed_auth::FailedAuth,
         request_id::RequestIds,
         request_log::{AccessLog, RequestLog},
@@ -22,7 +22,16 @@ use super::{
     server::{Admission, HeldBytes, Tls},
     site::Site,
 };
-use crate::access::Authenticator;
+use crate::access::{Authenticator, RateLimit};
+
+/// Limits per client address. None by default.
+#[derive(Debug, Clone, Default)]
+pub struct ClientLimits {
+    /// The rate of invalid keys that get 401; above it, they get 429.
+    pub failed_auth: Option<RateLimit>,
+    /// Proxies whose forwarding headers are trusted.
+    pub trusted_proxies: Vec<TrustedProxy>,
+}
 
 /// The state of the HTTP adapter. It serves probes before the store is open, too.
 pub struct Service {
@@ -39,12 +48,12 @@ pub struct Service {
     pub(super) listeners: Mutex<Vec<Arc<Admission>>>,
     /// A permit for each response of `/log`.
     pub(super) log_readers: Arc<Semaphore>,
-    /// The progress of the replay, until the store is open.
-    pub(super) replay: Arc<ReplayProgress>,
+    /// The progress that the probes show until the store is open.
+    pub replay: Arc<ReplayProgress>,
     store: OnceLock<Arc<PetStore>>,
     draining: AtomicBool,
-    /// Whether endless responses have to end.
-    ending: watch::Sender<bool>,
+    /// Whether endless responses have to end, after everything that is stored now.
+    pub(super) ending: watch::Sender<bool>,
 }
 
 impl Service {
@@ -90,11 +99,6 @@ impl Service {
         Self { client_limits, failed_auth, ..self }
     }
 
-    /// The progress that the probes show until the store is open.
-    pub fn replay(&self) -> Arc<ReplayProgress> {
-        self.replay.clone()
-    }
-
     /// Starts to serve the store. A second store is ignored.
     pub fn open(&self, store: Arc<PetStore>) {
         let _ = self.store.set(store);
@@ -105,28 +109,8 @@ impl Service {
         self.draining.store(true, Ordering::Relaxed);
     }
 
-    /// Ends endless responses after everything that is stored now.
-    pub(super) fn end_streams(&self) {
-        self.ending.send_replace(true);
-    }
-
-    /// Becomes true when [`end_streams`](Self::end_streams) is called.
-    pub(super) fn ending(&self) -> watch::Receiver<bool> {
-        self.ending.subscribe()
-    }
-
-    /// The number of responses of `/log` in progress.
-    pub(super) fn log_readers(&self) -> usize {
-        LOG_READERS_MAX - self.log_readers.available_permits()
-    }
-
     pub(super) fn is_draining(&self) -> bool {
         self.draining.load(Ordering::Relaxed)
-    }
-
-    /// Whether this node accepts reads and writes, and is not draining.
-    pub(super) fn is_ready(&self) -> bool {
-        !self.is_draining() && self.opened().is_some_and(|store| store.health().not_ready().is_none())
     }
 
     pub(super) fn opened(&self) -> Option<&PetStore> {

@@ -22,47 +22,29 @@ pub struct Site {
 
 /// The public URL of a service, ending in the version of the API.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub struct ServerUrl(String);
+pub struct ServerUrl(pub(super) String);
 
 /// The contact of the operator: a web page or a `mailto:` address.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub struct ContactUrl(String);
+pub struct ContactUrl(pub(super) String);
 
-/// An invalid contact URL.
+/// A setting that cannot be parsed; holds what is expected.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Error)]
-#[error("expected the http(s):// or mailto: URL where you can be reached")]
-pub struct InvalidContactUrl;
-
-/// An invalid server URL.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Error)]
-#[error("expected an http:// or https:// URL that ends in /v1, for example https://api.example.com/v1")]
-pub struct InvalidServerUrl;
+#[error("expected {0}")]
+pub struct InvalidSetting(pub(super) &'static str);
 
 impl ServerUrl {
-    /// The address as it was given, without a slash at its end.
-    pub fn as_str(&self) -> &str {
-        &self.0
-    }
-
     /// Its scheme, host and port: what a browser asks for permission to call.
     pub(super) fn origin(&self) -> &str {
-        let host = self.0.find("://").map_or(0, |scheme| scheme + "://".len());
-        let end = self.0[host..].find('/').map_or(self.0.len(), |path| host + path);
+        let end = self.0.match_indices('/').nth(2).map_or(self.0.len(), |(path, _)| path);
         &self.0[..end]
     }
 }
 
-impl ContactUrl {
-    /// The URL as it was given.
-    pub fn as_str(&self) -> &str {
-        &self.0
-    }
-}
-
 impl FromStr for ContactUrl {
-    type Err = InvalidContactUrl;
+    type Err = InvalidSetting;
 
-    fn from_str(text: &str) -> Result<Self, InvalidContactUrl> {
+    fn from_str(text: &str) -> Result<Self, InvalidSetting> {
         let of_the_web = ["http://", "https://"].iter().any(|scheme| text.starts_with(scheme));
         let page = of_the_web
             && text.parse::<Uri>().is_ok_and(|uri| uri.host().is_some_and(|host| !host.is_empty()));
@@ -70,26 +52,27 @@ impl FromStr for ContactUrl {
             to.split_once('@').is_some_and(|(name, host)| !name.is_empty() && !host.is_empty())
         });
         let plain = text.chars().all(|c| c.is_ascii_graphic());
-        if (page || mail) && plain { Ok(Self(text.to_owned())) } else { Err(InvalidContactUrl) }
+        let url = Some(text.to_owned()).filter(|_| (page || mail) && plain);
+        url.map(Self).ok_or(InvalidSetting("the http(s):// or mailto: URL where you can be reached"))
     }
 }
 
 impl FromStr for ServerUrl {
-    type Err = InvalidServerUrl;
+    type Err = InvalidSetting;
 
-    fn from_str(text: &str) -> Result<Self, InvalidServerUrl> {
+    fn from_str(text: &str) -> Result<Self, InvalidSetting> {
         let text = text.trim_end_matches('/');
-        let uri: Uri = text.parse().map_err(|_| InvalidServerUrl)?;
-        let web = uri.scheme().is_some_and(|scheme| [Scheme::HTTP, Scheme::HTTPS].contains(scheme));
-        let host =
-            uri.authority().is_some_and(|host| !host.as_str().contains('@') && !host.host().is_empty());
-        let plain = |c: char| c.is_ascii_alphanumeric() || "-._~:/[]".contains(c);
+        let is_api = text.parse::<Uri>().is_ok_and(|uri| {
+            let web = uri.scheme().is_some_and(|scheme| [Scheme::HTTP, Scheme::HTTPS].contains(scheme));
+            let host = uri.host().is_some_and(|host| !host.is_empty());
+            web && host && uri.path().ends_with("/v1")
+        });
         // A quote, a comma or a semicolon would mean something in the headers that name the address.
-        if web && host && uri.path().ends_with("/v1") && text.chars().all(plain) {
-            Ok(Self(text.to_owned()))
-        } else {
-            Err(InvalidServerUrl)
-        }
+        let plain = |c: char| c.is_ascii_alphanumeric() || "-._~:/[]".contains(c);
+        let url = Some(text.to_owned()).filter(|_| is_api && text.chars().all(plain));
+        url.map(Self).ok_or(InvalidSetting(
+            "an http:// or https:// URL that ends in /v1, for example https://api.example.com/v1",
+        ))
     }
 }
 
@@ -101,11 +84,11 @@ mod tests {
     fn a_contact_is_a_web_page_or_a_mail_address() {
         for text in ["https://example.com/help?topic=pets", "http://help.internal", "mailto:pets@example.com"]
         {
-            assert_eq!(text.parse::<ContactUrl>().unwrap().as_str(), text);
+            assert_eq!(text.parse(), Ok(ContactUrl(text.to_owned())));
         }
         let wrong = "pets@example.com https:// mailto: mailto:@ tel:1 javascript:1";
         for text in wrong.split(' ').chain(["", "https://a b"]) {
-            assert_eq!(text.parse::<ContactUrl>(), Err(InvalidContactUrl), "{text}");
+            assert!(text.parse::<ContactUrl>().is_err(), "{text}");
         }
     }
 
@@ -118,7 +101,7 @@ mod tests {
             ("http://[::1]:80/api/v1", "http://[::1]:80"),
         ] {
             let url: ServerUrl = text.parse().unwrap();
-            assert_eq!((url.as_str(), url.origin()), (text.trim_end_matches('/'), origin));
+            assert_eq!((&*url.0, url.origin()), (text.trim_end_matches('/'), origin));
         }
         for text in [
             "",
@@ -133,7 +116,7 @@ mod tests {
             "https://pets.example.com/;script-src/v1",
             "https:///v1",
         ] {
-            assert_eq!(text.parse::<ServerUrl>(), Err(InvalidServerUrl), "{text}");
+            assert!(text.parse::<ServerUrl>().is_err(), "{text}");
         }
     }
 }

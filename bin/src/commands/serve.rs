@@ -152,7 +152,7 @@ async fn serve(arguments: ServeArguments, output: &Output) -> anyhow::Result<()>
 
     // A separate task, so that a hanging close after a cancelled opening cannot block this one.
     let (url, options) = (arguments.store.store.clone(), arguments.store_options());
-    let progress = service.replay();
+    let progress = service.replay.clone();
     let opening = tokio::spawn(async move { wire::open_store(&url, &options, &progress).await });
     let (store, recorder) = tokio::select! {
         opened = opening => opened.context("the store could not be opened")??,

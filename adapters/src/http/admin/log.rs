@@ -3,17 +3,17 @@
 //! The format is that of an export: without `follow`, the last line is a manifest, and a response without one is incomplete.
 //! With `follow`, empty lines keep the connection alive.
 
-use std::{collections::VecDeque, convert::Infallible, net::IpAddr, sync::Arc, time::Duration};
+use std::{collections::VecDeque, convert::Infallible, sync::Arc, time::Duration};
 
 use application::{
-    KeyId, LogPosition, codec,
+    LogPosition, codec,
     ports::{Fault, LogError, LogSource, Position, ReadBound},
     transfer::Tally,
 };
 use axum::{
     body::{Body, Bytes},
     extract::State,
-    http::{HeaderName, HeaderValue, Method, Uri, header::CONTENT_TYPE},
+    http::{HeaderValue, Method, Uri, header::CONTENT_TYPE},
     response::{IntoResponse as _, Response},
 };
 use chrono::Utc;
@@ -24,7 +24,7 @@ use tokio::{
 };
 
 use crate::{
-    access::{Authenticator, Scope},
+    access::Scope,
     http::{
         api::{
             log_position::{LOG_POSITION, log_position},
@@ -32,7 +32,7 @@ use crate::{
         },
         error::ApiError,
         middleware::client::{Authenticated, require},
-        server::Endless,
+        server::Extent,
         service::Service,
     },
 };
@@ -52,9 +52,6 @@ const CHUNK_BYTES: usize = 64 * 1024;
 /// How much is read at a time, because several clients may hold as much.
 const BATCH: ReadBound = ReadBound { records: 1_024, bytes: 256 * 1024 };
 
-const JSON_LINES: (HeaderName, HeaderValue) =
-    (CONTENT_TYPE, HeaderValue::from_static("application/jsonl; charset=utf-8"));
-
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 struct Query {
     after: Position,
@@ -72,15 +69,16 @@ pub(crate) async fn show(
     let query = Query::parse(uri.query().unwrap_or_default())?;
     let head = head_beyond(&service, query.after).await?;
     let body = if method == Method::GET {
-        send(&service, &reader, query, head)?
+        send(&service, reader, query, head)?
     } else {
         // Its length is unknown, or axum would add a `Content-Length` of 0.
         Body::from_stream(stream::empty::<Result<Bytes, Infallible>>())
     };
     let mut response = body.into_response();
     let position = log_position(LogPosition { position: head, hash: None });
-    response.headers_mut().extend([JSON_LINES, (LOG_POSITION, position)]);
-    response.extensions_mut().insert(Endless);
+    let media_type = HeaderValue::from_static("application/jsonl; charset=utf-8");
+    response.headers_mut().extend([(CONTENT_TYPE, media_type), (LOG_POSITION, position)]);
+    response.extensions_mut().insert(Extent::Endless);
     Ok(response)
 }
 
@@ -101,11 +99,15 @@ async fn head_beyond(service: &Service, after: Position) -> Result<Position, Api
     Ok(head)
 }
 
-fn send(service: &Service, reader: &Authenticated, query: Query, head: Position) -> Result<Body, ApiError> {
-    let Authenticated { principal, address: client, .. } = reader;
-    let Query { after, follow } = query;
+fn send(
+    service: &Arc<Service>,
+    reader: Authenticated,
+    Query { after, follow }: Query,
+    head: Position,
+) -> Result<Body, ApiError> {
     let permit = service.log_readers.clone().try_acquire_owned();
     let permit = permit.map_err(|_| ApiError::Busy("too many clients are reading the log"))?;
+    let Authenticated { principal, address: client, .. } = &reader;
     tracing::info!(target: "petstore::http", key = %principal.id, key_name = principal.name, %client, %after, %head, follow, "log stream started");
     let sending = Sending {
         log: service.store()?.log(),
@@ -113,16 +115,21 @@ fn send(service: &Service, reader: &Authenticated, query: Query, head: Position)
         goal: if follow { Goal::Follow } else { Goal::Head(head) },
         ready: VecDeque::new(),
         last_sent: Instant::now(),
-        ending: service.ending(),
-        keys: service.keys.clone(),
-        key: principal.id.clone(),
-        checked: Instant::now(),
-        client: *client,
+        ending: service.ending.subscribe(),
+        key_checked: Instant::now(),
+        service: service.clone(),
+        reader,
         _permit: permit,
     };
     let chunks = stream::unfold(sending, async |mut sending: Sending| {
-        let chunk = sending.next().await.transpose()?;
-        Some((chunk, sending))
+        let chunk = sending.next().await.inspect_err(|error| {
+            tracing::warn!(target: "petstore::http", %error, "cannot read the log for a client");
+        });
+        if chunk.is_err() {
+            sending.goal = Goal::Aborted("read_error");
+        }
+        sending.last_sent = Instant::now();
+        Some((chunk.transpose()?, sending))
     });
     Ok(Body::from_stream(chunks))
 }
@@ -153,6 +160,8 @@ impl Query {
 
 /// A response in progress.
 struct Sending {
+    service: Arc<Service>,
+    reader: Authenticated,
     log: Arc<dyn LogSource>,
     /// The records that were sent, or are ready to be.
     sent: Tally,
@@ -161,11 +170,7 @@ struct Sending {
     ready: VecDeque<Bytes>,
     last_sent: Instant,
     ending: watch::Receiver<bool>,
-    keys: Arc<dyn Authenticator>,
-    key: KeyId,
-    /// When the key was last checked.
-    checked: Instant,
-    client: IpAddr,
+    key_checked: Instant,
     _permit: OwnedSemaphorePermit,
 }
 
@@ -177,33 +182,35 @@ enum Goal {
     /// Records as they are appended, until the service stops.
     Follow,
     Reached,
-    Aborted,
+    /// Holds the reason.
+    Aborted(&'static str),
 }
 
 impl Sending {
-    /// The next chunk, or `None` at the end. An error aborts the response.
+    /// The next chunk, or `None` at the end.
     async fn next(&mut self) -> Result<Option<Bytes>, LogError> {
-        let chunk = loop {
-            if self.checked.elapsed() >= KEY_CHECK_INTERVAL {
-                if !self.keys.check(&self.key).is_ok_and(|scopes| scopes.allow(Scope::Log)) {
-                    self.abort("invalid_key");
+        loop {
+            if self.key_checked.elapsed() >= KEY_CHECK_INTERVAL {
+                let scopes = self.service.keys.check(&self.reader.principal.id);
+                if !scopes.is_ok_and(|scopes| scopes.allow(Scope::Log)) {
+                    self.goal = Goal::Aborted("invalid_key");
                     return Ok(None);
                 }
-                self.checked = Instant::now();
+                self.key_checked = Instant::now();
             }
             if let Some(chunk) = self.ready.pop_front() {
-                break chunk;
+                return Ok(Some(chunk));
             }
             match self.goal {
                 Goal::Head(head) if self.sent.position() < head => {
-                    let lines = self.read(head).await?;
-                    if lines == 0 {
-                        return Err(self.failed(not_shown(head)));
+                    if self.read(head).await? == 0 {
+                        let detail = format!("the commits up to position {head} are not visible yet");
+                        return Err(LogError::new(Fault::Unreachable, detail));
                     }
                 }
                 Goal::Head(_) => {
                     self.goal = Goal::Reached;
-                    break self.sent.manifest(Utc::now()).into();
+                    return Ok(Some(self.sent.manifest(Utc::now()).into()));
                 }
                 Goal::Follow => {
                     // Read before the log, so that everything acknowledged before the shutdown is sent.
@@ -214,27 +221,18 @@ impl Sending {
                     if ending {
                         self.goal = Goal::Reached;
                     } else if self.last_sent.elapsed() >= HEARTBEAT_INTERVAL {
-                        break Bytes::from(b"\n".to_vec());
+                        return Ok(Some(Bytes::from(b"\n".to_vec())));
                     } else {
                         self.wait().await?;
                     }
                 }
-                Goal::Reached | Goal::Aborted => return Ok(None),
+                Goal::Reached | Goal::Aborted(_) => return Ok(None),
             }
-        };
-        self.last_sent = Instant::now();
-        Ok(Some(chunk))
+        }
     }
 
     /// Reads the next lines up to `end`, and returns their size in bytes.
     async fn read(&mut self, end: Position) -> Result<usize, LogError> {
-        let lines = self.read_lines(end).await.map_err(|error| self.failed(error))?;
-        // Copied, so that each chunk releases its memory when it was sent.
-        self.ready.extend(lines.chunks(CHUNK_BYTES).map(Bytes::copy_from_slice));
-        Ok(lines.len())
-    }
-
-    async fn read_lines(&mut self, end: Position) -> Result<Vec<u8>, LogError> {
         let mut records = self.sent.read_next(&*self.log, BATCH).await?;
         records.retain(|record| record.position <= end);
         let mut lines = Vec::with_capacity(records.iter().map(|record| record.bytes.len() + 1).sum());
@@ -244,50 +242,37 @@ impl Sending {
             lines.push(b'\n');
             self.sent.add_commit(record, &commit);
         }
-        Ok(lines)
+        // Copied, so that each chunk releases its memory when it was sent.
+        self.ready.extend(lines.chunks(CHUNK_BYTES).map(Bytes::copy_from_slice));
+        Ok(lines.len())
     }
 
     async fn wait(&mut self) -> Result<(), LogError> {
         let timeout = HEARTBEAT_INTERVAL.saturating_sub(self.last_sent.elapsed()).min(KEY_CHECK_INTERVAL);
-        let waited = tokio::select! {
+        tokio::select! {
             waited = self.log.wait_for(self.sent.position(), timeout) => waited,
             _ = self.ending.changed() => Ok(()),
             // An engine may take longer than the timeout.
             () = time::sleep(timeout) => Ok(()),
-        };
-        waited.map_err(|error| self.failed(error))
-    }
-
-    fn failed(&mut self, error: LogError) -> LogError {
-        tracing::warn!(target: "petstore::http", %error, "cannot read the log for a client");
-        self.abort("read_error");
-        error
-    }
-
-    /// Logs why the response ends early.
-    fn abort(&mut self, reason: &str) {
-        self.goal = Goal::Aborted;
-        let (key, client, position) = (&self.key, self.client, self.sent.position());
-        tracing::warn!(target: "petstore::http", %key, %client, %position, reason, "log stream aborted");
-    }
-}
-
-impl Drop for Sending {
-    fn drop(&mut self) {
-        match self.goal {
-            Goal::Reached => {
-                let (key, client, position) = (&self.key, self.client, self.sent.position());
-                tracing::info!(target: "petstore::http", %key, %client, %position, "log stream completed");
-            }
-            Goal::Head(_) | Goal::Follow => self.abort("slow_or_disconnected_client"),
-            Goal::Aborted => {}
         }
     }
 }
 
-fn not_shown(head: Position) -> LogError {
-    let detail = format!("the commits up to position {head} are not visible yet");
-    LogError::new(Fault::Unreachable, detail)
+/// Logs how the response ended.
+impl Drop for Sending {
+    fn drop(&mut self) {
+        let Authenticated { principal, address: client, .. } = &self.reader;
+        let (key, position) = (&principal.id, self.sent.position());
+        let reason = match self.goal {
+            Goal::Reached => {
+                tracing::info!(target: "petstore::http", %key, %client, %position, "log stream completed");
+                return;
+            }
+            Goal::Head(_) | Goal::Follow => "slow_or_disconnected_client",
+            Goal::Aborted(reason) => reason,
+        };
+        tracing::warn!(target: "petstore::http", %key, %client, %position, reason, "log stream aborted");
+    }
 }
 
 #[cfg(test)]

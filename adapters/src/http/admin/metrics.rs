@@ -15,7 +15,7 @@ use std::{
 
 use application::{
     PetStore,
-    ports::{Durability, DurabilityLevel, Fault, StorageStats},
+    ports::{Durability, Fault, StorageStats},
 };
 use axum::{
     extract::State,
@@ -38,13 +38,15 @@ use prometheus_client::{
     },
     registry::Registry,
 };
+use serde_json::json;
 
 use crate::access::{Principal, Scope};
 use crate::http::{
+    admin::log::LOG_READERS_MAX,
     error::ApiError,
     middleware::client::{Authenticated, require},
     operations,
-    server::HELD_MAX,
+    server::{Admission, HELD_MAX},
     service::Service,
 };
 
@@ -65,7 +67,7 @@ const OTHER_KEYS: &str = "(others)";
 /// cannot create series.
 pub(in crate::http) struct Metrics {
     operations: BTreeMap<&'static str, OperationMetrics>,
-    auth_failures: Family<Label, Counter>,
+    auth_failures: Family<[(&'static str, &'static str); 1], Counter>,
     /// The number of calls by operation and name of the API key.
     deprecated_calls: Mutex<BTreeMap<&'static str, BTreeMap<String, u64>>>,
 }
@@ -77,33 +79,17 @@ struct OperationMetrics {
     durations: Histogram,
 }
 
-#[derive(EncodeLabelSet)]
-struct RequestLabels {
-    operation: &'static str,
-    status: u16,
-}
-
-/// The name and value of an only label.
-type Label = [(&'static str, &'static str); 1];
-
 impl Default for Metrics {
     fn default() -> Self {
-        let auth_failures = Family::<Label, Counter>::default();
+        let auth_failures = Family::<_, Counter>::default();
         for reason in AUTH_FAILURES {
             // A series that starts at 0 makes its first increase visible.
             drop(auth_failures.get_or_create(&[("reason", reason)]));
         }
-        Self {
-            operations: operations::names().map(|name| (name, OperationMetrics::new())).collect(),
-            auth_failures,
-            deprecated_calls: Mutex::default(),
-        }
-    }
-}
-
-impl OperationMetrics {
-    fn new() -> Self {
-        Self { by_status: Mutex::default(), durations: Histogram::new(DURATION_BUCKETS) }
+        let operation =
+            || OperationMetrics { by_status: Mutex::default(), durations: Histogram::new(DURATION_BUCKETS) };
+        let operations = operations::names().map(|name| (name, operation())).collect();
+        Self { operations, auth_failures, deprecated_calls: Mutex::default() }
     }
 }
 
@@ -181,21 +167,24 @@ fn requests(encoder: &mut Encoder<'_>, metrics: &Metrics) -> fmt::Result {
     encoder.info("petstore_build", "The running version.", &[("version", env!("CARGO_PKG_VERSION"))])?;
     let requests = operations.iter().flat_map(|(operation, metrics)| {
         let by_status = metrics.by_status.lock().clone();
-        by_status.into_iter().map(|(status, count)| (RequestLabels { operation, status }, count))
+        let labels = |status: u16| [("operation", (*operation).to_owned()), ("status", status.to_string())];
+        by_status.into_iter().map(move |(status, count)| (labels(status), ConstCounter::new(count)))
     });
-    encoder.counters("petstore_http_requests", "Responses by operation and status code.", requests)?;
+    encoder.family("petstore_http_requests", "Responses by operation and status code.", requests)?;
     let help = "Time from receiving the head of a request to its response, by operation.";
     let durations = operations.iter().filter(|(_, metrics)| !metrics.by_status.lock().is_empty());
-    let durations = durations.map(|(operation, metrics)| ([("operation", *operation)], &metrics.durations));
-    encoder.metrics("petstore_http_request_duration_seconds", help, durations)?;
+    let durations = durations.map(|(name, metrics)| ([("operation", *name)], metrics.durations.clone()));
+    encoder.family("petstore_http_request_duration_seconds", help, durations)?;
     let help = "Requests without a valid API key, by the reason why it is not valid.";
     encoder.metric("petstore_authentication_failures", help, auth_failures)?;
     let calls = deprecated_calls.lock();
     let calls = calls.iter().flat_map(|(operation, calls)| {
-        calls.iter().map(|(key, count)| ([("operation", *operation), ("key", key)], *count))
+        calls
+            .iter()
+            .map(|(key, count)| ([("operation", *operation), ("key", key)], ConstCounter::new(*count)))
     });
     let help = "Calls of deprecated operations by the name of the API key.";
-    encoder.counters("petstore_deprecated_calls", help, calls)
+    encoder.family("petstore_deprecated_calls", help, calls)
 }
 
 /// The busiest keys have their own series; all others share one.
@@ -207,24 +196,27 @@ fn keys(encoder: &mut Encoder<'_>, service: &Service) -> fmt::Result {
     used.sort_by_key(|principal| (Reverse(requests(principal)), principal.id.clone()));
     let (shown, others) = used.split_at(used.len().min(KEYS_MAX));
     let mut counters = |name, help, count: fn(&Principal) -> u64| {
-        let shown = shown.iter().map(|principal| {
-            ([("key", principal.name.as_str()), ("key_id", &principal.id.0)], count(principal))
-        });
+        let shown = shown.iter().map(|principal| ([&*principal.name, &*principal.id.0], count(principal)));
         let all = others.iter().map(|principal| count(principal)).sum();
-        let others = (!others.is_empty()).then_some(([("key", OTHER_KEYS), ("key_id", "")], all));
-        encoder.counters(name, help, shown.chain(others))
+        let others = (!others.is_empty()).then_some(([OTHER_KEYS, ""], all));
+        encoder.family(
+            name,
+            help,
+            shown
+                .chain(others)
+                .map(|([key, id], count)| ([("key", key), ("key_id", id)], ConstCounter::new(count))),
+        )
     };
     counters("petstore_key_requests", "Requests with a valid API key, by its name and id.", requests)?;
     let help = "Requests rejected by the rate limit of their API key, by its name and id.";
     counters("petstore_key_rate_limited", help, limited)?;
     let reloads = service.keys.reloads();
-    let outcomes = [([("outcome", "loaded")], reloads.loaded), ([("outcome", "failed")], reloads.failed)];
-    encoder.counters("petstore_key_reloads", "Reloads of the key file after a change, by outcome.", outcomes)
+    let outcomes = [("loaded", reloads.loaded), ("failed", reloads.failed)];
+    let outcomes = outcomes.map(|(outcome, count)| ([("outcome", outcome)], ConstCounter::new(count)));
+    encoder.family("petstore_key_reloads", "Reloads of the key file after a change, by outcome.", outcomes)
 }
 
 fn readiness(encoder: &mut Encoder<'_>, service: &Service) -> fmt::Result {
-    let help = "1 if this node accepts reads and writes, otherwise 0.";
-    encoder.gauge("petstore_ready", help, u32::from(service.is_ready()))?;
     let health = service.opened().map(PetStore::health);
     let fault = health.as_ref().and_then(|health| health.not_ready()).map(|error| error.fault.name());
     let current = match (service.is_draining(), &health) {
@@ -232,32 +224,38 @@ fn readiness(encoder: &mut Encoder<'_>, service: &Service) -> fmt::Result {
         (false, None) => Some("starting"),
         (false, Some(_)) => fault,
     };
+    let help = "1 if this node accepts reads and writes, otherwise 0.";
+    encoder.gauge("petstore_ready", help, u32::from(current.is_none()))?;
     let reasons = ["starting", "draining"].into_iter().chain(Fault::ALL.map(Fault::name));
-    let samples = reasons.map(|reason| ([("reason", reason)], u64::from(current == Some(reason))));
-    encoder.gauges(
-        "petstore_not_ready",
-        "1 with the reason as a label, while this node is not ready.",
-        samples,
-    )
+    let is_current = |reason| ConstGauge::new(u32::from(current == Some(reason)));
+    let samples = reasons.map(|reason| ([("reason", reason)], is_current(reason)));
+    let help = "1 with the reason as a label, while this node is not ready.";
+    encoder.family("petstore_not_ready", help, samples)
 }
 
 fn connections(encoder: &mut Encoder<'_>, service: &Service) -> fmt::Result {
     let listeners = service.listeners.lock().clone();
-    let open = listeners.iter().map(|listener| ([("listener", listener.name)], listener.open() as u64));
-    encoder.gauges("petstore_http_connections", "Open connections by listener.", open)?;
-    let limits = listeners.iter().map(|listener| ([("listener", listener.name)], listener.limit as u64));
-    encoder.gauges("petstore_http_connections_limit", "Maximum number of open connections.", limits)?;
+    let gauges = |value: fn(&Admission) -> usize| {
+        let value = move |listener| ConstGauge::new(value(listener) as u64);
+        listeners.iter().map(move |listener| ([("listener", listener.name)], value(listener)))
+    };
+    encoder.family("petstore_http_connections", "Open connections by listener.", gauges(Admission::open))?;
+    let limits = gauges(|listener| listener.limit);
+    encoder.family("petstore_http_connections_limit", "Maximum number of open connections.", limits)?;
     let rejected = listeners.iter().flat_map(|listener| {
-        [("full", &listener.rejected_full), ("address", &listener.rejected_address)]
-            .map(|(reason, count)| ([("listener", listener.name), ("reason", reason)], count.load(Relaxed)))
+        let reasons = [("full", &listener.rejected_full), ("address", &listener.rejected_address)];
+        reasons.map(|(reason, count)| {
+            ([("listener", listener.name), ("reason", reason)], ConstCounter::new(count.load(Relaxed)))
+        })
     });
     let help = "Connections rejected at the limit of the listener (full) or of their address (address).";
-    encoder.counters("petstore_http_connections_refused", help, rejected)?;
+    encoder.family("petstore_http_connections_refused", help, rejected)?;
     let help = "Memory of requests in flight: bodies received so far, and responses not yet read by clients.";
     encoder.gauge("petstore_http_in_flight_bytes", help, service.held.load(Relaxed) as u64)?;
     let help = "Maximum memory of requests in flight; above it, requests get 503.";
     encoder.gauge("petstore_http_in_flight_bytes_limit", help, HELD_MAX)?;
-    encoder.gauge("petstore_log_readers", "Responses of /log in progress.", service.log_readers())?;
+    let readers = LOG_READERS_MAX - service.log_readers.available_permits();
+    encoder.gauge("petstore_log_readers", "Responses of /log in progress.", readers)?;
     let help = "Log lines dropped because standard error was not read in time.";
     encoder.counter("petstore_log_lines_dropped", help, service.dropped_log_lines.load(Relaxed))?;
     if let Some(tls) = &service.tls {
@@ -270,12 +268,8 @@ fn connections(encoder: &mut Encoder<'_>, service: &Service) -> fmt::Result {
 
 fn state(encoder: &mut Encoder<'_>, store: &PetStore) -> fmt::Result {
     let Durability { engine, level, promise, settings: _ } = store.durability();
-    let level = match level {
-        DurabilityLevel::Volatile => "volatile",
-        DurabilityLevel::Buffered => "buffered",
-        DurabilityLevel::Synced => "synced",
-        DurabilityLevel::Replicated => "replicated",
-    };
+    let level = json!(level);
+    let level = level.as_str().unwrap_or_default();
     let labels = [("engine", engine), ("durability", level), ("promise", &*promise)];
     encoder.info("petstore_store", "The storage engine and its durability.", &labels)?;
     encoder.gauge("petstore_pets", "Pets in the inventory.", store.count())?;
@@ -337,14 +331,14 @@ impl Encoder<'_> {
         metric.encode(self.0.encode_descriptor(name, help, None, metric.metric_type())?)
     }
 
-    fn metrics<'a, Labels: EncodeLabelSet, Metric: EncodeMetric + TypedMetric + 'a>(
+    fn family<Labels: EncodeLabelSet, Metric: EncodeMetric + TypedMetric>(
         &mut self,
         name: &str,
         help: &str,
-        mut metrics: impl Iterator<Item = (Labels, &'a Metric)>,
+        metrics: impl IntoIterator<Item = (Labels, Metric)>,
     ) -> fmt::Result {
         let mut family = self.0.encode_descriptor(name, help, None, Metric::TYPE)?;
-        metrics.try_for_each(|(labels, metric)| metric.encode(family.encode_family(&labels)?))
+        metrics.into_iter().try_for_each(|(labels, metric)| metric.encode(family.encode_family(&labels)?))
     }
 
     fn gauge(&mut self, name: &str, help: &str, value: impl EncodeGaugeValue) -> fmt::Result {
@@ -357,28 +351,6 @@ impl Encoder<'_> {
 
     fn info(&mut self, name: &str, help: &str, labels: &impl EncodeLabelSet) -> fmt::Result {
         self.0.encode_descriptor(name, help, None, MetricType::Info)?.encode_info(labels)
-    }
-
-    fn gauges<Labels: EncodeLabelSet>(
-        &mut self,
-        name: &str,
-        help: &str,
-        mut samples: impl Iterator<Item = (Labels, u64)>,
-    ) -> fmt::Result {
-        let mut family = self.0.encode_descriptor(name, help, None, MetricType::Gauge)?;
-        samples.try_for_each(|(labels, value)| family.encode_family(&labels)?.encode_gauge(&value))
-    }
-
-    fn counters<Labels: EncodeLabelSet>(
-        &mut self,
-        name: &str,
-        help: &str,
-        samples: impl IntoIterator<Item = (Labels, u64)>,
-    ) -> fmt::Result {
-        let mut family = self.0.encode_descriptor(name, help, None, MetricType::Counter)?;
-        samples.into_iter().try_for_each(|(labels, value)| {
-            family.encode_family(&labels)?.encode_counter::<NoLabelSet, _, u64>(&value, None)
-        })
     }
 
     /// Writes a histogram of the application. `scale` is the number of its units per unit of the metric.

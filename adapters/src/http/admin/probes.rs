@@ -9,7 +9,7 @@ use std::{
 
 use application::{
     Health, PetStore,
-    ports::{Durability, DurabilityLevel, Fault, LogError},
+    ports::{Fault, LogError},
 };
 use axum::{
     extract::State,
@@ -17,10 +17,10 @@ use axum::{
     response::{IntoResponse, Response},
 };
 use serde::Serialize;
+use serde_json::{Value, json};
 
 use crate::http::{
     error::{JSON, not_ready},
-    middleware::client::has_valid_key,
     service::Service,
 };
 
@@ -28,34 +28,19 @@ use crate::http::{
 const READY: &str = "ready";
 
 /// The body of a readiness probe.
-#[derive(Serialize)]
+#[derive(Default, Serialize)]
 struct Report {
     status: &'static str,
     #[serde(skip_serializing_if = "Option::is_none")]
     reason: Option<String>,
-    #[serde(flatten)]
-    engine: Option<EngineReport>,
-    #[serde(flatten)]
-    progress: Option<Progress>,
-}
-
-#[derive(Serialize)]
-struct EngineReport {
-    engine: &'static str,
-    durability: Promise,
-}
-
-#[derive(Serialize)]
-struct Promise {
-    level: DurabilityLevel,
-    promise: String,
-}
-
-/// The last applied position, and the head of the log during a replay or if the log lacks that position. Shown to operators
-/// and to clients with a key.
-#[derive(Serialize)]
-struct Progress {
-    position: u64,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    engine: Option<&'static str>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    durability: Option<Value>,
+    /// The last applied position.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    position: Option<u64>,
+    /// The head of the log, during a replay or if the log lacks that position.
     #[serde(skip_serializing_if = "Option::is_none")]
     head: Option<u64>,
 }
@@ -64,37 +49,18 @@ struct Progress {
 pub(crate) async fn live(State(service): State<Arc<Service>>) -> Response {
     if service.opened().is_some_and(|store| store.health().needs_restart()) {
         let reason = Some(Fault::Stopped.to_string());
-        return Report { status: "stopped", reason, engine: None, progress: None }.into_response();
+        return Report { status: "stopped", reason, ..Report::default() }.into_response();
     }
     ([(CONTENT_TYPE, JSON)], r#"{"status":"alive"}"#).into_response()
 }
 
-/// Finds the reason why a node is not ready.
-type Obstacle = fn(&Health) -> Option<&LogError>;
-
-/// Who may see the position of the log.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) enum Audience {
-    Everyone,
-    ClientsWithKey,
-}
-
-/// `GET /readyz` and its two parts.
+/// `GET /readyz` and its two parts. `obstacle` finds the reason why a node is not ready; `may_see_position` decides
+/// whether a client may see the position of the log.
 pub(crate) fn ready(
-    obstacle: Obstacle,
-    position: Audience,
+    obstacle: fn(&Health) -> Option<&LogError>,
+    may_see_position: fn(&Service, &HeaderMap) -> bool,
 ) -> impl Fn(State<Arc<Service>>, HeaderMap) -> Ready<Response> + Clone {
     move |State(service), headers| {
-        let mut report = Report::of(&service, obstacle);
-        if position == Audience::ClientsWithKey && !has_valid_key(&service, &headers) {
-            report.progress = None;
-        }
-        future::ready(report.into_response())
-    }
-}
-
-impl Report {
-    fn of(service: &Service, obstacle: Obstacle) -> Self {
         let store = service.opened();
         let reason = store.and_then(|store| obstacle(&store.health()).map(|error| error.fault.to_string()));
         let status = match (service.is_draining(), store, &reason) {
@@ -103,27 +69,27 @@ impl Report {
             (false, Some(_), Some(_)) => "unavailable",
             (false, Some(_), None) => READY,
         };
-        let progress = match store {
-            Some(store) => Progress {
-                position: store.version().position.0,
-                head: store.rejected_head().map(|head| head.0),
-            },
-            None => Progress { position: service.replay.position().0, head: Some(service.replay.head().0) },
+        let durability = store.map(PetStore::durability);
+        let (position, head) = match store {
+            Some(store) => (store.version().position, store.rejected_head()),
+            None => (service.replay.position(), Some(service.replay.head())),
         };
-        Self { status, reason, engine: store.map(EngineReport::of), progress: Some(progress) }
-    }
-}
-
-impl EngineReport {
-    fn of(store: &PetStore) -> Self {
-        let Durability { engine, level, promise, .. } = store.durability();
-        Self { engine, durability: Promise { level, promise } }
+        let is_shown = may_see_position(&service, &headers);
+        let report = Report {
+            status,
+            reason,
+            engine: durability.as_ref().map(|durability| durability.engine),
+            durability: durability.map(|it| json!({ "level": it.level, "promise": it.promise })),
+            position: is_shown.then_some(position.0),
+            head: head.filter(|_| is_shown).map(|head| head.0),
+        };
+        future::ready(report.into_response())
     }
 }
 
 impl IntoResponse for Report {
     fn into_response(self) -> Response {
-        let json = serde_json::to_vec(&self).expect("texts and a number are always JSON");
+        let json = serde_json::to_vec(&self).expect("texts and numbers are always JSON");
         if self.status == READY { ([(CONTENT_TYPE, JSON)], json).into_response() } else { not_ready(json) }
     }
 }

@@ -25,10 +25,6 @@ use crate::http::{error::ApiError, header_value};
 /// The version of the JSON encoding. A change of the encoding changes the number, or old tags would match new bytes.
 const REPRESENTATION: &str = "1";
 
-/// A strong entity tag: the same tag at the same path means the same bytes.
-#[derive(Debug, Clone, PartialEq, Eq)]
-pub(crate) struct EntityTag(HeaderValue);
-
 /// The `If-Match` and `If-None-Match` headers of a request.
 pub(crate) struct Preconditions {
     if_match: Vec<HeaderValue>,
@@ -51,18 +47,16 @@ impl Preconditions {
 
     /// Rejects a request whose `If-Match` does not name this tag. RFC 9110 asks for a strong comparison, and for this
     /// check before that of `If-None-Match`.
-    pub(crate) fn require_match(&self, tag: &EntityTag) -> Result<(), ApiError> {
-        if self.if_match.is_empty() || any_tag(&self.if_match, |listed| listed == tag.0.as_bytes()) {
+    pub(crate) fn require_match(&self, tag: &HeaderValue) -> Result<(), ApiError> {
+        if self.if_match.is_empty() || any_tag(&self.if_match, |listed| listed == tag.as_bytes()) {
             return Ok(());
         }
         Err(ApiError::PreconditionFailed)
     }
 
     /// Whether `If-None-Match` names this tag. RFC 9110 asks for a weak comparison.
-    pub(crate) fn is_not_modified(&self, tag: &EntityTag) -> bool {
-        any_tag(&self.if_none_match, |listed| {
-            listed.strip_prefix(b"W/").unwrap_or(listed) == tag.0.as_bytes()
-        })
+    pub(crate) fn is_not_modified(&self, tag: &HeaderValue) -> bool {
+        any_tag(&self.if_none_match, |listed| listed.strip_prefix(b"W/").unwrap_or(listed) == tag.as_bytes())
     }
 }
 
@@ -88,41 +82,33 @@ fn tags(mut list: &[u8]) -> impl Iterator<Item = &[u8]> {
     })
 }
 
-impl From<EntityTag> for HeaderValue {
-    fn from(EntityTag(value): EntityTag) -> Self {
-        value
-    }
+/// The strong tag of a page at this version. The commit id distinguishes the log from a restored or emptied one.
+pub(crate) fn version_tag(Version { position, commit }: &Version) -> HeaderValue {
+    let (mut digits, mut hex) = (itoa::Buffer::new(), Uuid::encode_buffer());
+    let position = digits.format(position.0);
+    let (dash, commit) = match commit {
+        Some(CommitId(id)) => ("-", &*id.simple().encode_lower(&mut hex)),
+        None => ("", ""),
+    };
+    header_value(["\"", REPRESENTATION, "-", position, dash, commit, "\""].concat())
 }
 
-impl EntityTag {
-    /// The tag of a page at this version. The commit id distinguishes the log from a restored or emptied one.
-    pub(crate) fn of_version(Version { position, commit }: &Version) -> Self {
-        let (mut digits, mut hex) = (itoa::Buffer::new(), Uuid::encode_buffer());
-        let position = digits.format(position.0);
-        let (dash, commit) = match commit {
-            Some(CommitId(id)) => ("-", &*id.simple().encode_lower(&mut hex)),
-            None => ("", ""),
-        };
-        Self(header_value(["\"", REPRESENTATION, "-", position, dash, commit, "\""].concat()))
-    }
+/// The strong tag of one pet: a hash of its JSON, keyed with the first commit of the log. It is the same on every node
+/// and after every restart, and differs between logs. SHA-256 would be a third of all instructions of a get.
+pub(crate) fn pet_tag(CommitId(log): CommitId, json: &[u8]) -> HeaderValue {
+    hash_tag(SipHasher24::new_with_key(log.as_bytes()).hash(json).as_u128().to_be_bytes())
+}
 
-    /// The tag of one pet: a hash of its JSON, keyed with the first commit of the log. It is the same on every node and
-    /// after every restart, and differs between logs. SHA-256 would be a third of all instructions of a get.
-    pub(crate) fn of_pet(CommitId(log): CommitId, json: &[u8]) -> Self {
-        Self::of_hash(SipHasher24::new_with_key(log.as_bytes()).hash(json).as_u128().to_be_bytes())
-    }
+/// The strong tag of a file that is part of the binary.
+pub(crate) fn file_tag(bytes: &[u8]) -> HeaderValue {
+    let hash: [u8; 32] = Sha256::digest(bytes).into();
+    hash_tag(*hash.first_chunk().expect("a SHA-256 is longer"))
+}
 
-    /// The tag of a file that is part of the binary.
-    pub(crate) fn of_file(bytes: &[u8]) -> Self {
-        let hash: [u8; 32] = Sha256::digest(bytes).into();
-        Self::of_hash(*hash.first_chunk().expect("a SHA-256 is longer"))
-    }
-
-    fn of_hash(hash: [u8; 16]) -> Self {
-        let hex = &mut [0; 32];
-        let hex = HEXLOWER.encode_mut_str(&hash, hex);
-        Self(header_value(["\"", REPRESENTATION, "-", hex, "\""].concat()))
-    }
+fn hash_tag(hash: [u8; 16]) -> HeaderValue {
+    let hex = &mut [0; 32];
+    let hex = HEXLOWER.encode_mut_str(&hash, hex);
+    header_value(["\"", REPRESENTATION, "-", hex, "\""].concat())
 }
 
 #[cfg(test)]
@@ -137,8 +123,8 @@ mod tests {
         values.iter().map(|value| (name.clone(), HeaderValue::try_from(*value).unwrap())).collect()
     }
 
-    fn tag() -> EntityTag {
-        EntityTag(HeaderValue::from_static("\"1-7\""))
+    fn tag() -> HeaderValue {
+        HeaderValue::from_static("\"1-7\"")
     }
 
     fn is_not_modified(values: &[&str]) -> bool {
@@ -195,12 +181,12 @@ mod tests {
         let (one, other) = ("00000000000000000000000000000001", "00000000000000000000000000000002");
         let tags = [(0, None), (1, Some(one)), (1, Some(other)), (2, Some(one))].map(|(position, commit)| {
             let commit = commit.map(|id| CommitId(id.parse().unwrap()));
-            EntityTag::of_version(&Version { position: Position(position), commit })
+            version_tag(&Version { position: Position(position), commit })
         });
         for (index, tag) in tags.iter().enumerate() {
             assert!(!tags[..index].contains(tag), "{tag:?}");
         }
-        assert_eq!(tags[1].0, "\"1-1-00000000000000000000000000000001\"");
+        assert_eq!(tags[1], "\"1-1-00000000000000000000000000000001\"");
     }
 
     proptest! {
@@ -209,8 +195,8 @@ mod tests {
             content in ".{0,20}", other in ".{0,20}", log: u128, other_log: u128,
         ) {
             let log_of = |id| CommitId(uuid::Uuid::from_u128(id));
-            let tag = |log, content: &str| EntityTag::of_pet(log_of(log), content.as_bytes());
-            let held = HeaderMap::from_iter([(IF_NONE_MATCH, tag(log, &content).into())]);
+            let tag = |log, content: &str| pet_tag(log_of(log), content.as_bytes());
+            let held = HeaderMap::from_iter([(IF_NONE_MATCH, tag(log, &content))]);
             let held = Preconditions::of(&held);
             prop_assert!(held.is_not_modified(&tag(log, &content)));
             prop_assert_eq!(held.is_not_modified(&tag(log, &other)), content == other);

@@ -14,9 +14,7 @@ const SUCCESSOR: (HeaderName, HeaderValue) =
 
 /// Adds the headers.
 pub(crate) fn announce(headers: &mut HeaderMap) {
-    for (name, value) in [DEPRECATION, SUNSET, SUCCESSOR] {
-        headers.append(name, value);
-    }
+    headers.extend([DEPRECATION, SUNSET, SUCCESSOR]);
 }
 
 #[cfg(test)]

@@ -14,7 +14,10 @@ use axum::{
 use http_body_util::{BodyExt as _, LengthLimitError};
 use tower_http::timeout::TimeoutError;
 
-use crate::http::{error::ApiError, limits::BODY_MAX, server::OutOfMemory};
+use crate::http::{error::ApiError, server::OutOfMemory};
+
+/// Maximum size of a request body, in bytes. A pet takes less than 2 KiB.
+pub(crate) const BODY_MAX: usize = 64 * 1024;
 
 /// A complete body that is declared as JSON; it is not parsed yet.
 pub(crate) struct JsonBody(pub(crate) Vec<u8>);

@@ -1,6 +1,8 @@
 //! The `Log-Position` header: in a response, the last commit that it shows; in a request, the commit that the response
 //! must show at least, so that clients read their writes on every node.
 
+use std::time::Duration;
+
 use application::{LogPosition, ports::Position};
 use axum::http::{HeaderMap, HeaderName, HeaderValue};
 use data_encoding::HEXLOWER;
@@ -9,6 +11,9 @@ use super::number;
 use crate::http::{error::ApiError, header_value};
 
 pub(crate) const LOG_POSITION: HeaderName = HeaderName::from_static("log-position");
+
+/// How long a request waits for the commit that it asks for.
+pub(crate) const TIMEOUT: Duration = Duration::from_secs(1);
 
 /// The value of the header: the position, and the first digits of the record's hash.
 pub(crate) fn log_position(LogPosition { position, hash }: LogPosition) -> HeaderValue {

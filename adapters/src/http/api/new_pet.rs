@@ -1,22 +1,50 @@
-//! The body of a create request: a valid pet, or one message that names every fault.
+//! The request of a create: a valid pet and its `Idempotency-Key`, or one message that names every fault.
 
 use std::fmt;
 
+use application::RequestKey;
+use axum::extract::{FromRequest, Request};
 use domain::{CategoryId, NewPet, PetName, PetStatus, UnknownPetStatus};
 use serde::de::{Deserializer as _, MapAccess, Visitor};
 use serde_json::{error::Category, value::RawValue};
 
 use super::{
     field::{self, Field},
+    idempotency,
+    json_body::JsonBody,
     number,
     prefer::Handling,
 };
+use crate::http::error::ApiError;
 
 /// The deepest nesting of values, in ignored fields too.
 const NESTING_MAX: usize = 64;
 
-/// Parses a pet.
-pub(crate) fn parse(body: &[u8], handling: Handling) -> Result<NewPet, String> {
+/// A pet to add. Media type and size are checked first; then one rejection names every fault of the query string, the
+/// headers and the body.
+pub(crate) struct CreateRequest {
+    pub(crate) pet: NewPet,
+    pub(crate) request_key: Option<RequestKey>,
+}
+
+impl<S: Send + Sync> FromRequest<S> for CreateRequest {
+    type Rejection = ApiError;
+
+    async fn from_request(request: Request, state: &S) -> Result<Self, ApiError> {
+        let handling = Handling::of(request.headers());
+        let query = handling.check_query(request.uri().query().unwrap_or_default(), &[]);
+        let request_key = idempotency::request_key(request.headers());
+        let JsonBody(body) = JsonBody::from_request(request, state).await?;
+        match (query, request_key, parse(&body, handling)) {
+            (Ok(()), Ok(request_key), Ok(pet)) => Ok(Self { pet, request_key }),
+            (query, request_key, pet) => {
+                Err(ApiError::invalid(field::faults([query.err(), request_key.err(), pet.err()])))
+            }
+        }
+    }
+}
+
+pub(super) fn parse(body: &[u8], handling: Handling) -> Result<NewPet, String> {
     let fields = fields(body)?;
     let name = fields.name.require("name", |json| name(json.get()));
     let category_id = fields.category_id.require("categoryId", |json| category_id(json.get()));

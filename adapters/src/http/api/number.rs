@@ -1,68 +1,36 @@
 //! Integers from their decimal text. No value is converted to a float, so nothing is rounded; exponents are
 //! not expanded digit by digit, so `1e999999999` costs no more than `1`.
 
-use std::num::IntErrorKind;
-
-/// The most decimal digits an int64 can have.
-const INT64_DIGITS: i64 = 19;
+use std::{borrow::Cow, num::IntErrorKind};
 
 /// The integer that a JSON number stands for, if it is exactly an int64: `1.0`, `1e3` and `-0` are integers too.
 pub(crate) fn int64(json: &str) -> Option<i64> {
-    let (negative, unsigned) = match json.strip_prefix('-') {
-        Some(rest) => (true, rest),
-        None => (false, json),
-    };
-    let (mantissa, exponent) = match unsigned.split_once(['e', 'E']) {
-        Some((mantissa, exponent)) => (mantissa, exponent_of(exponent)?),
-        None => (unsigned, 0),
-    };
+    let (mantissa, exponent) = json.split_once(['e', 'E']).unwrap_or((json, "0"));
     let (whole, fraction) = mantissa.split_once('.').unwrap_or((mantissa, ""));
-    if whole.is_empty() || !whole.bytes().chain(fraction.bytes()).all(|byte| byte.is_ascii_digit()) {
+    let unsigned = whole.strip_prefix('-').unwrap_or(whole);
+    if unsigned.is_empty() || !unsigned.bytes().chain(fraction.bytes()).all(|byte| byte.is_ascii_digit()) {
         return None;
     }
-    let magnitude = scaled(whole, fraction, exponent)?;
-    if negative { 0_i64.checked_sub_unsigned(magnitude) } else { i64::try_from(magnitude).ok() }
+    let digits = if fraction.is_empty() { Cow::from(whole) } else { [whole, fraction].concat().into() };
+    let significant = digits.trim_end_matches('0');
+    let exponent = match exponent.parse::<isize>() {
+        Ok(exponent) => Some(exponent),
+        // Zero is an int64 with every exponent, any other number with none of these.
+        Err(error) if matches!(error.kind(), IntErrorKind::PosOverflow | IntErrorKind::NegOverflow) => None,
+        Err(_) => return None,
+    };
+    if matches!(significant, "" | "-") {
+        return Some(0);
+    }
+    let zeros = exponent?.checked_add_unsigned(digits.len() - significant.len())?;
+    let zeros = u32::try_from(zeros.checked_sub_unsigned(fraction.len())?).ok()?;
+    significant.parse::<i64>().ok()?.checked_mul(10_i64.checked_pow(zeros)?)
 }
 
 /// A number in a path, a query or a header: plain decimal digits, without sign, blanks or leading zeros.
 pub(crate) fn plain(text: &str) -> Option<u64> {
-    let digits = !text.is_empty() && text.bytes().all(|byte| byte.is_ascii_digit());
-    let padded = text.len() > 1 && text.starts_with('0');
-    if digits && !padded { text.parse().ok() } else { None }
-}
-
-/// `whole.fraction × 10^exponent`, if that has no fraction and at most 19 digits.
-fn scaled(whole: &str, fraction: &str, exponent: i64) -> Option<u64> {
-    let digits = || whole.bytes().chain(fraction.bytes());
-    let leading = digits().take_while(|digit| *digit == b'0').count();
-    let total = whole.len() + fraction.len();
-    if leading == total {
-        return Some(0);
-    }
-    let trailing = digits().rev().take_while(|digit| *digit == b'0').count();
-    let significant = total - leading - trailing;
-    let zeros = exponent.checked_sub(length(fraction.len())?)?.checked_add(length(trailing)?)?;
-    if zeros < 0 || length(significant)?.checked_add(zeros)? > INT64_DIGITS {
-        return None;
-    }
-    let number = digits().skip(leading).take(significant);
-    let number = number.fold(0_u64, |number, digit| number * 10 + u64::from(digit - b'0'));
-    number.checked_mul(10_u64.checked_pow(u32::try_from(zeros).ok()?)?)
-}
-
-/// Parses an exponent, and clamps it to the range of `i64`: with an exponent beyond that range, a number is an int64 only
-/// if it is zero, whatever the exponent.
-fn exponent_of(text: &str) -> Option<i64> {
-    match text.parse::<i64>() {
-        Ok(exponent) => Some(exponent),
-        Err(error) if *error.kind() == IntErrorKind::PosOverflow => Some(i64::MAX),
-        Err(error) if *error.kind() == IntErrorKind::NegOverflow => Some(i64::MIN),
-        Err(_) => None,
-    }
-}
-
-fn length(count: usize) -> Option<i64> {
-    i64::try_from(count).ok()
+    let number = text.parse().ok()?;
+    (itoa::Buffer::new().format(number) == text).then_some(number)
 }
 
 #[cfg(test)]

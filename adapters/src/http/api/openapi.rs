@@ -1,15 +1,9 @@
-//! The API as an OpenAPI 3.1 document: `docs/openapi.json`, which is maintained by hand. Whatever the code defines
-//! (introduction, servers, routes, limits and so on) replaces the content of the file. A test compares the result with
-//! the file, so the two cannot disagree.
+//! The API as an OpenAPI 3.1 document: `docs/openapi.json`, which is maintained by hand, with the introduction, the
+//! version, the servers and the contact filled in. Tests compare its operations, limits and errors with the code.
 
-use application::Limit;
-use domain::{PetId, PetName, PetStatus};
 use serde_json::{Value, json};
 
-use crate::http::{
-    operations::{OPERATIONS, PREFIX},
-    site::Site,
-};
+use crate::http::{operations::PREFIX, site::Site};
 
 /// The version of the API.
 pub const API_VERSION: &str = "1.0.0";
@@ -17,60 +11,23 @@ pub const API_VERSION: &str = "1.0.0";
 const FILE: &str = include_str!("../../../../docs/openapi.json");
 
 /// The document as text: the same bytes for the same site.
-pub(crate) fn document(site: &Site) -> String {
+pub fn document(site: &Site) -> String {
     let mut document: Value = serde_json::from_str(FILE).expect("the file is JSON");
     document["info"]["description"] = include_str!("openapi/description.md").into();
     document["info"]["version"] = API_VERSION.into();
     document["servers"] = servers(site);
     if let Some(contact) = &site.contact {
-        document["info"]["contact"] = match contact.as_str().strip_prefix("mailto:") {
+        document["info"]["contact"] = match contact.0.strip_prefix("mailto:") {
             Some(address) => json!({ "email": address }),
-            None => json!({ "url": contact.as_str() }),
+            None => json!({ "url": contact.0 }),
         };
     }
-    set_limits(&mut document);
-    document["paths"] = paths(&document["paths"]);
     format!("{document:#}\n")
-}
-
-/// The operations as described in the file, with paths relative to the servers. An operation that the file does not
-/// describe gets only its name and `deprecated`.
-fn paths(described: &Value) -> Value {
-    let mut paths = json!({});
-    for row in OPERATIONS.iter().filter(|row| row.is_in_api()) {
-        let path = row.path.strip_prefix(PREFIX).unwrap_or(row.path);
-        let method = row.method.as_str().to_ascii_lowercase();
-        let operation = &mut paths[path][&method];
-        *operation = described[path][&method].clone();
-        operation["operationId"] = row.name.into();
-        operation["deprecated"] = row.deprecated.into();
-    }
-    paths
-}
-
-/// Writes the limits that the service enforces.
-fn set_limits(document: &mut Value) {
-    let list = &mut document["paths"]["/pets"]["get"];
-    let schema = &mut parameter(list, "limit")["schema"];
-    schema["minimum"] = Limit::MIN.into();
-    schema["maximum"] = Limit::MAX.into();
-    schema["default"] = Limit::DEFAULT.get().into();
-    list["responses"]["200"]["content"]["application/json"]["schema"]["maxItems"] = Limit::MAX.into();
-    let schemas = &mut document["components"]["schemas"];
-    schemas["NewPet"]["properties"]["name"]["maxLength"] = PetName::MAX_CHARS.into();
-    schemas["Pet"]["allOf"][1]["properties"]["id"]["minimum"] = PetId::FIRST.get().into();
-    schemas["PetStatus"]["enum"] = PetStatus::ALL.map(PetStatus::as_str).as_slice().into();
-}
-
-fn parameter<'a>(operation: &'a mut Value, name: &str) -> &'a mut Value {
-    let parameters = operation["parameters"].as_array_mut().into_iter().flatten();
-    let named = parameters.into_iter().find(|parameter| parameter["name"] == name);
-    named.expect("the file describes the parameter")
 }
 
 fn servers(site: &Site) -> Value {
     let named = [(&site.base_url, "Production"), (&site.staging_url, "Staging")];
-    let named = named.iter().filter_map(|(url, name)| Some((url.as_ref()?.as_str(), *name)));
+    let named = named.iter().filter_map(|(url, name)| Some((&*url.as_ref()?.0, *name)));
     let servers = [(PREFIX, "This service")].into_iter().chain(named);
     servers.map(|(url, description)| json!({ "url": url, "description": description })).collect()
 }
@@ -78,7 +35,9 @@ fn servers(site: &Site) -> Value {
 #[cfg(test)]
 mod tests {
     use crate::access::{RejectedKey, Scope};
+    use application::Limit;
     use axum::http::HeaderMap;
+    use domain::{PetId, PetName, PetStatus};
     use regex::Regex;
 
     use super::super::{
@@ -157,6 +116,23 @@ mod tests {
         for error in &sent {
             assert!(examples.contains(error), "{error:?} has no example");
         }
+    }
+
+    #[test]
+    fn the_limits_are_those_that_the_service_enforces() {
+        let file = file();
+        let list = &file["paths"]["/pets"]["get"];
+        let mut parameters = list["parameters"].as_array().unwrap().iter();
+        let limit = &parameters.find(|parameter| parameter["name"] == "limit").unwrap()["schema"];
+        assert_eq!(limit["minimum"], Limit::MIN);
+        assert_eq!(limit["maximum"], Limit::MAX);
+        assert_eq!(limit["default"], Limit::DEFAULT.get());
+        let page = &list["responses"]["200"]["content"]["application/json"]["schema"];
+        assert_eq!(page["maxItems"], Limit::MAX);
+        let schemas = &file["components"]["schemas"];
+        assert_eq!(schemas["NewPet"]["properties"]["name"]["maxLength"], PetName::MAX_CHARS);
+        assert_eq!(schemas["Pet"]["allOf"][1]["properties"]["id"]["minimum"], PetId::FIRST.get());
+        assert_eq!(schemas["PetStatus"]["enum"], json!(PetStatus::ALL.map(PetStatus::as_str)));
     }
 
     #[test]

@@ -13,11 +13,11 @@ use axum::{
 use domain::PetId;
 
 use super::{
-    conditional::{EntityTag, Preconditions},
-    create_request::CreateRequest,
+    conditional::{Preconditions, pet_tag, version_tag},
     idempotency,
     list_query::{ListQuery, next_page},
     log_position::{LOG_POSITION, log_position},
+    new_pet::CreateRequest,
     number, pet_json,
     prefer::NoQuery,
 };
@@ -40,7 +40,7 @@ pub(crate) async fn list(
     preconditions: Preconditions,
 ) -> Result<Response, ApiError> {
     let (version, position) = client.store.shown()?;
-    let tag = EntityTag::of_version(&version);
+    let tag = version_tag(&version);
     preconditions.require_match(&tag)?;
     if preconditions.is_not_modified(&tag) {
         return Ok((StatusCode::NOT_MODIFIED, validators(tag, position)).into_response());
@@ -48,7 +48,7 @@ pub(crate) async fn list(
     let mut page = pet_json::Page::with_capacity(query.limit);
     let (end, position) = client.store.list(&query, &mut |pet| page.push(pet))?;
     // The page may show a later version than the one above.
-    let tag = if end.version == version { tag } else { EntityTag::of_version(&end.version) };
+    let tag = if end.version == version { tag } else { version_tag(&end.version) };
     preconditions.require_match(&tag)?;
     let link = end.next.map(|after| [(LINK, next_page(&query, after))]);
     Ok((validators(tag, position), link, json(page.into_json())).into_response())
@@ -83,7 +83,7 @@ pub(crate) async fn get(
         return Ok(([(LOG_POSITION, log_position(position))], ApiError::NO_SUCH_PET).into_response());
     };
     let log = client.store.log_id().expect("a pet came with a commit, so there is a first one");
-    let tag = EntityTag::of_pet(log, &pet);
+    let tag = pet_tag(log, &pet);
     preconditions.require_match(&tag)?;
     if preconditions.is_not_modified(&tag) {
         return Ok((StatusCode::NOT_MODIFIED, validators(tag, position)).into_response());
@@ -100,8 +100,8 @@ fn json(body: Vec<u8>) -> Response {
 }
 
 /// The headers of a response that clients may store, and the commit that it shows.
-fn validators(tag: EntityTag, shown: LogPosition) -> [(HeaderName, HeaderValue); 3] {
-    [(ETAG, tag.into()), (CACHE_CONTROL, REVALIDATE), (LOG_POSITION, log_position(shown))]
+fn validators(tag: HeaderValue, shown: LogPosition) -> [(HeaderName, HeaderValue); 3] {
+    [(ETAG, tag), (CACHE_CONTROL, REVALIDATE), (LOG_POSITION, log_position(shown))]
 }
 
 fn pet_id(text: &str) -> Option<PetId> {

@@ -1,64 +1,38 @@
 //! The address of a client: that of the peer, or the one that trusted proxies report.
 
-use std::{
-    net::{IpAddr, Ipv6Addr},
-    str::FromStr,
-};
+use std::{net::IpAddr, str::FromStr};
 
 use axum::http::{
     HeaderMap, HeaderName,
     header::{FORWARDED, HeaderValue},
 };
 use ipnet::IpNet;
-use thiserror::Error;
+
+use crate::http::site::InvalidSetting;
 
 const X_FORWARDED_FOR: HeaderName = HeaderName::from_static("x-forwarded-for");
-
-/// The part of an IPv6 address that one subscriber is given.
-const IPV6_NETWORK: u128 = !0 << 64;
-
-/// One client: an IPv4 address, or an IPv6 network of 64 bits.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
-pub(crate) struct Network(IpAddr);
 
 /// A proxy, or a range of them, whose reports about client addresses are trusted.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct TrustedProxy(IpNet);
 
-/// A string that is neither an address nor a range.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Error)]
-#[error("expected an IP address or range, such as 10.0.0.0/8")]
-pub struct InvalidTrustedProxy;
-
-impl Network {
-    /// Stands for all clients beyond a limit.
-    pub(crate) const OTHERS: Self = Self(IpAddr::V6(Ipv6Addr::UNSPECIFIED));
-
-    pub(crate) fn of(address: IpAddr) -> Self {
-        Self(match address {
-            IpAddr::V4(_) => address,
-            IpAddr::V6(address) => Ipv6Addr::from_bits(address.to_bits() & IPV6_NETWORK).into(),
-        })
-    }
-}
-
-impl TrustedProxy {
-    fn covers(self, address: IpAddr) -> bool {
-        self.0.contains(&address)
-    }
-}
-
 impl FromStr for TrustedProxy {
-    type Err = InvalidTrustedProxy;
+    type Err = InvalidSetting;
 
-    fn from_str(text: &str) -> Result<Self, InvalidTrustedProxy> {
+    fn from_str(text: &str) -> Result<Self, InvalidSetting> {
         let address = text.parse::<IpAddr>().map(|address| address.to_canonical().into());
-        address.or_else(|_| text.parse()).map(Self).map_err(|_| InvalidTrustedProxy)
+        let range = address.or_else(|_| text.parse());
+        range.map(Self).map_err(|_| InvalidSetting("an IP address or range, such as 10.0.0.0/8"))
     }
 }
 
 pub(crate) fn is_trusted(proxies: &[TrustedProxy], address: IpAddr) -> bool {
-    proxies.iter().any(|proxy| proxy.covers(address))
+    proxies.iter().any(|TrustedProxy(range)| range.contains(&address))
+}
+
+/// What counts as one client: an IPv4 address, or the 64 bits of an IPv6 address that one subscriber is given.
+pub(crate) fn network(address: IpAddr) -> IpNet {
+    IpNet::new_assert(address, if address.is_ipv4() { 32 } else { 64 }).trunc()
 }
 
 /// The client behind a peer. Every proxy appends the address that it saw, so the list is read from its end, as long as the
@@ -68,32 +42,22 @@ pub(crate) fn of(peer: IpAddr, proxies: &[TrustedProxy], headers: &HeaderMap) ->
     if !is_trusted(proxies, peer) {
         return peer;
     }
-    let walk = |hops: Vec<Option<IpAddr>>| {
-        let mut client = peer;
-        for hop in hops.into_iter().rev() {
-            let Some(hop) = hop else { break };
-            client = hop;
-            if !is_trusted(proxies, client) {
-                break;
-            }
-        }
-        client
-    };
-    let values = |name| headers.get_all(name).iter().map(HeaderValue::to_str);
     // A header that is not text is ignored.
-    let forwarded: Option<Vec<&str>> = values(FORWARDED).collect::<Result<_, _>>().ok();
-    let x_forwarded_for: Option<Vec<&str>> = values(X_FORWARDED_FOR).collect::<Result<_, _>>().ok();
-    let forwarded = forwarded.unwrap_or_default().join(",");
-    let x_forwarded_for = x_forwarded_for.unwrap_or_default().join(",");
-    match (forwarded.is_empty(), x_forwarded_for.is_empty()) {
-        (true, true) => peer,
-        (false, true) => walk(forwarded_hops(&forwarded)),
-        (true, false) => walk(x_forwarded_for.split(',').map(node).collect()),
-        (false, false) => {
-            let client = walk(forwarded_hops(&forwarded));
-            let other = walk(x_forwarded_for.split(',').map(node).collect());
-            if client == other { client } else { peer }
-        }
+    let list = |name| {
+        let values = headers.get_all(name).iter().map(HeaderValue::to_str);
+        let values: Vec<&str> = values.collect::<Result<_, _>>().ok()?;
+        Some(values.join(",")).filter(|list| !list.is_empty())
+    };
+    let client = |hops: Vec<Option<IpAddr>>| {
+        let known: Vec<IpAddr> = hops.into_iter().rev().map_while(|hop| hop).collect();
+        let first_client = known.iter().find(|hop| !is_trusted(proxies, **hop));
+        *first_client.or(known.last()).unwrap_or(&peer)
+    };
+    let forwarded = list(FORWARDED).map(|list| client(forwarded_hops(&list)));
+    let x_forwarded_for = list(X_FORWARDED_FOR).map(|list| client(list.split(',').map(node).collect()));
+    match (forwarded, x_forwarded_for) {
+        (Some(one), Some(other)) if one != other => peer,
+        (one, other) => one.or(other).unwrap_or(peer),
     }
 }
 
@@ -193,7 +157,7 @@ mod tests {
 
     #[test]
     fn an_ipv6_client_is_its_network() {
-        let network = |text: &str| Network::of(text.parse().unwrap());
+        let network = |text: &str| super::network(text.parse().unwrap());
         assert_eq!(network("2001:db8:1:2::1"), network("2001:db8:1:2:ffff::9"));
         assert_ne!(network("2001:db8:1:2::1"), network("2001:db8:1:3::1"));
         assert_ne!(network("9.9.9.9"), network("9.9.9.8"));
@@ -205,7 +169,7 @@ mod tests {
             assert!(text.parse::<TrustedProxy>().is_ok(), "{text}");
         }
         for text in ["", "proxy", "10.0.0.0/33", "10.0.0.1:80", "*"] {
-            assert_eq!(text.parse::<TrustedProxy>(), Err(InvalidTrustedProxy), "{text}");
+            assert!(text.parse::<TrustedProxy>().is_err(), "{text}");
         }
     }
 }

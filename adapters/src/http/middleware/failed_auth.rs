@@ -1,15 +1,19 @@
 //! The limit on failed authentication per client address. A valid key is never rejected by it: keys are checked first, and
 //! only invalid ones count.
 
-use std::time::{Duration, Instant};
+use std::{
+    net::IpAddr,
+    time::{Duration, Instant},
+};
 
 use governor::{
     DefaultKeyedRateLimiter, RateLimiter,
     clock::{Clock as _, DefaultClock},
 };
+use ipnet::IpNet;
 use parking_lot::Mutex;
 
-use super::client_address::Network;
+use super::client_address;
 use crate::access::{RateLimit, quota};
 
 /// The maximum number of clients in the table. While it is full, all clients share one count.
@@ -19,7 +23,7 @@ const CLIENTS_MAX: usize = 10_000;
 const CLEANUP_INTERVAL: Duration = Duration::from_secs(1);
 
 pub(crate) struct FailedAuth {
-    clients: DefaultKeyedRateLimiter<Network>,
+    clients: DefaultKeyedRateLimiter<IpNet>,
     cleaned: Mutex<Option<Instant>>,
 }
 
@@ -29,8 +33,9 @@ impl FailedAuth {
     }
 
     /// Counts an invalid key. Over the limit, the error is the time to wait.
-    pub(crate) fn count(&self, client: Network) -> Result<(), Duration> {
-        let client = if self.has_capacity() { client } else { Network::OTHERS };
+    pub(crate) fn count(&self, address: IpAddr) -> Result<(), Duration> {
+        let all_clients = IpNet::default();
+        let client = if self.has_capacity() { client_address::network(address) } else { all_clients };
         self.clients.check_key(&client).map_err(|until| until.wait_time_from(DefaultClock::default().now()))
     }
 
@@ -49,12 +54,12 @@ impl FailedAuth {
 
 #[cfg(test)]
 mod tests {
-    use std::net::{IpAddr, Ipv4Addr};
+    use std::net::Ipv4Addr;
 
     use super::*;
 
-    fn client(number: u32) -> Network {
-        Network::of(IpAddr::V4(Ipv4Addr::from_bits(number)))
+    fn client(number: u32) -> IpAddr {
+        Ipv4Addr::from_bits(number).into()
     }
 
     #[test]

@@ -12,7 +12,7 @@ use std::{
 };
 
 use axum::{
-    extract::{ConnectInfo, MatchedPath, Request, State},
+    extract::{MatchedPath, Request, State},
     http::{
         HeaderValue, Method, Uri,
         header::{CACHE_CONTROL, CONNECTION, USER_AGENT, X_CONTENT_TYPE_OPTIONS},
@@ -53,7 +53,7 @@ pub(crate) struct RequestContext {
     /// The address of the client, as far as trusted proxies report it.
     pub(crate) client: IpAddr,
     /// `None` in tests that call a router without a connection.
-    pub(crate) in_flight: Option<InFlightRequest>,
+    pub(crate) in_flight: Option<Arc<InFlightRequest>>,
     /// Set by the extractor that authenticates the client. Only authenticated clients see the position of the log.
     pub(crate) authenticated: OnceLock<Authenticated>,
 }
@@ -80,7 +80,7 @@ pub(crate) async fn observe(
     mut request: Request,
     next: Next,
 ) -> Response {
-    let peer = request.extensions_mut().remove().map(|ConnectInfo(peer)| peer);
+    let peer = request.extensions_mut().remove();
     let exchange = Exchange::begin(&service, origins, peer, &request);
     request.extensions_mut().insert(exchange.context.clone());
     let response = if let Err(error) = framing::check(&request) {

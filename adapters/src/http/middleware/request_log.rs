@@ -54,31 +54,28 @@ pub(crate) struct RequestLog {
 impl RequestLog {
     /// Logs a request, if it is one of those that are logged.
     pub(crate) fn record(&self, exchange: &Exchange, response: &Response, took: Duration) {
-        let status = response.status().as_u16();
-        if status < 400 {
-            match self.which {
-                AccessLog::Rejected => {}
-                AccessLog::All => write(exchange, response, took, "request completed"),
-            }
-            return;
+        let event = match response.status().as_u16() {
+            ..400 if self.which == AccessLog::Rejected => return,
+            ..400 => "request completed",
+            400..500 => "request rejected",
+            500.. => "request failed",
+        };
+        if self.may_write() {
+            write(exchange, response, took, event);
         }
-        if self.which == AccessLog::Rejected && self.limiter.check().is_err() {
-            return self.suppress();
-        }
-        write(exchange, response, took, if status < 500 { "request rejected" } else { "request failed" });
     }
 
     /// Logs a request that the HTTP parser rejected. Only the address of the peer is known.
     pub(crate) fn record_unparsed(&self, peer: IpAddr, error: &str) {
-        if self.which == AccessLog::Rejected && self.limiter.check().is_err() {
-            return self.suppress();
+        if self.may_write() {
+            tracing::info!(target: "petstore::http", client = %peer, error, "invalid HTTP request rejected");
         }
-        tracing::info!(target: "petstore::http", client = %peer, error, "invalid HTTP request rejected");
     }
 
-    /// Counts a suppressed line. The first one schedules the report.
-    fn suppress(&self) {
-        if self.suppressed.fetch_add(1, Relaxed) == 0 {
+    /// Whether the rate limit admits a line. The first suppressed line schedules a report of their number.
+    fn may_write(&self) -> bool {
+        let is_admitted = self.which == AccessLog::All || self.limiter.check().is_ok();
+        if !is_admitted && self.suppressed.fetch_add(1, Relaxed) == 0 {
             let suppressed = self.suppressed.clone();
             tokio::spawn(async move {
                 time::sleep(REPORT_INTERVAL).await;
@@ -86,6 +83,7 @@ impl RequestLog {
                 tracing::warn!(target: "petstore::http", suppressed, "request log rate limit reached");
             });
         }
+        is_admitted
     }
 }
 
@@ -114,7 +112,7 @@ fn write(exchange: &Exchange, response: &Response, took: Duration, event: &str) 
                 path = &*shortened(uri.path().as_bytes()),
                 status = response.status().as_u16(),
                 code = error.map(ApiError::code),
-                error = error.map(|error| shortened(error.message().as_bytes())).as_deref(),
+                error = error.map(|error| shortened(error.to_string().as_bytes())).as_deref(),
                 reason = error.and_then(ApiError::auth_failure),
                 key = key.map(display),
                 key_name,

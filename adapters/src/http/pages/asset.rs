@@ -12,14 +12,8 @@ use axum::{
 };
 use flate2::read::GzDecoder;
 
-use crate::http::api::conditional::{EntityTag, Preconditions};
+use crate::http::api::conditional::{Preconditions, file_tag};
 
-/// For a file that may change with the binary: revalidate it each time.
-const REVALIDATED: HeaderValue = HeaderValue::from_static("no-cache");
-/// For a file whose path changes with its content.
-pub(crate) const IMMUTABLE: HeaderValue = HeaderValue::from_static("public, max-age=31536000, immutable");
-
-/// One file.
 pub(crate) struct Asset {
     headers: HeaderMap,
     gzipped: Option<Variant>,
@@ -31,27 +25,26 @@ pub(crate) struct Asset {
 
 struct Variant {
     bytes: Bytes,
-    tag: EntityTag,
+    tag: HeaderValue,
 }
 
 impl Asset {
-    /// A file that is stored as it is.
+    /// A file that is stored as it is. It may change with the binary, so clients revalidate it each time.
     pub(crate) fn new(media_type: &'static str, content: impl Into<Bytes>) -> Self {
-        let headers = [(CONTENT_TYPE, HeaderValue::from_static(media_type)), (CACHE_CONTROL, REVALIDATED)];
+        let caching = HeaderValue::from_static("no-cache");
+        let headers = [(CONTENT_TYPE, HeaderValue::from_static(media_type)), (CACHE_CONTROL, caching)];
         let plain = Variant::new(content.into()).into();
         Self { headers: headers.into_iter().collect(), gzipped: None, plain, html: None }
     }
 
-    /// A file that is stored gzipped.
+    /// A file that is stored gzipped, and whose path changes with its content.
     pub(crate) fn gzipped(media_type: &'static str, packed: &'static [u8]) -> Self {
         let gzipped = Some(Variant::new(Bytes::from_static(packed)));
-        let asset = Self { gzipped, plain: OnceLock::new(), ..Self::new(media_type, "") };
-        asset.with_headers([(VARY, HeaderValue::from_static("Accept-Encoding"))])
-    }
-
-    pub(crate) fn with_caching(mut self, caching: HeaderValue) -> Self {
-        self.headers.insert(CACHE_CONTROL, caching);
-        self
+        let mut asset = Self { gzipped, plain: OnceLock::new(), ..Self::new(media_type, "") };
+        let caching = HeaderValue::from_static("public, max-age=31536000, immutable");
+        asset.headers.insert(CACHE_CONTROL, caching);
+        asset.headers.insert(VARY, HeaderValue::from_static("Accept-Encoding"));
+        asset
     }
 
     pub(crate) fn with_headers<const N: usize>(mut self, headers: [(HeaderName, HeaderValue); N]) -> Self {
@@ -82,7 +75,7 @@ impl Asset {
             Some(gzipped) => self.plain.get_or_init(|| gzipped.unpacked()),
             None => self.plain.get().expect("a file that is not stored gzipped is stored plain"),
         };
-        headers.insert(ETAG, variant.tag.clone().into());
+        headers.insert(ETAG, variant.tag.clone());
         let preconditions = Preconditions::of(request);
         if let Err(error) = preconditions.require_match(&variant.tag) {
             error.into_response()
@@ -96,7 +89,7 @@ impl Asset {
 
 impl Variant {
     fn new(bytes: Bytes) -> Self {
-        Self { tag: EntityTag::of_file(&bytes), bytes }
+        Self { tag: file_tag(&bytes), bytes }
     }
 
     fn unpacked(&self) -> Self {

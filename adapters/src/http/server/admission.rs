@@ -11,14 +11,14 @@ use std::{
     time::Duration,
 };
 
+use ipnet::IpNet;
 use parking_lot::Mutex;
 use tokio::{
     sync::{OwnedSemaphorePermit, Semaphore},
     time,
 };
 
-use super::{settings::Settings, timeouts::Activity};
-use crate::http::middleware::client_address::Network;
+use super::{Settings, timeouts::Activity};
 
 /// How long to wait for the slot of an evicted connection, which closes at once.
 const EVICTION_TIMEOUT: Duration = Duration::from_millis(100);
@@ -40,7 +40,7 @@ pub(in crate::http) struct Admission {
 
 #[derive(Default)]
 struct OpenConnections {
-    per_client: HashMap<Network, usize>,
+    per_client: HashMap<IpNet, usize>,
     /// Connections without a valid API key so far, oldest first.
     unauthenticated: BTreeMap<u64, Arc<Activity>>,
     next_id: u64,
@@ -51,7 +51,7 @@ pub(super) struct Slot {
     pub(super) activity: Arc<Activity>,
     admission: Arc<Admission>,
     id: u64,
-    client: Option<Network>,
+    client: Option<IpNet>,
     is_authenticated: AtomicBool,
     _permit: OwnedSemaphorePermit,
 }
@@ -78,14 +78,20 @@ impl Admission {
     /// no limit per address.
     pub(super) async fn admit(
         self: &Arc<Self>,
-        client: Option<Network>,
+        client: Option<IpNet>,
         activity: Arc<Activity>,
     ) -> Result<Slot, &'static str> {
-        if client.is_some_and(|client| self.connections_of(client) >= self.per_client_max) {
+        let connections_of = |client| self.open.lock().per_client.get(&client).copied().unwrap_or_default();
+        if client.is_some_and(|client| connections_of(client) >= self.per_client_max) {
             self.rejected_address.fetch_add(1, Relaxed);
             return Err("too many connections are open from this address");
         }
-        let Some(permit) = self.acquire().await else {
+        let mut permit = self.slots.clone().try_acquire_owned().ok();
+        if permit.is_none() && self.evict_oldest_unused() {
+            let freed = time::timeout(EVICTION_TIMEOUT, self.slots.clone().acquire_owned()).await;
+            permit = freed.ok().and_then(Result::ok);
+        }
+        let Some(permit) = permit else {
             self.rejected_full.fetch_add(1, Relaxed);
             return Err("too many connections are open");
         };
@@ -98,21 +104,6 @@ impl Admission {
         open.unauthenticated.insert(id, activity.clone());
         let (admission, is_authenticated) = (self.clone(), AtomicBool::new(false));
         Ok(Slot { activity, admission, id, client, is_authenticated, _permit: permit })
-    }
-
-    fn connections_of(&self, client: Network) -> usize {
-        self.open.lock().per_client.get(&client).copied().unwrap_or_default()
-    }
-
-    /// Takes a free slot, or that of an evicted connection.
-    async fn acquire(&self) -> Option<OwnedSemaphorePermit> {
-        if let Ok(permit) = self.slots.clone().try_acquire_owned() {
-            return Some(permit);
-        }
-        if !self.evict_oldest_unused() {
-            return None;
-        }
-        time::timeout(EVICTION_TIMEOUT, self.slots.clone().acquire_owned()).await.ok()?.ok()
     }
 
     /// Evicts the oldest unauthenticated connection without a recent request; `false` if there is none.
@@ -156,13 +147,14 @@ impl Drop for Slot {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::http::middleware::client_address;
 
     #[tokio::test]
     async fn a_client_gets_its_limit_of_connections_and_no_entry_remains() {
         let settings = Settings { connections_per_address: Some(2), ..Settings::default() };
         let admission = Arc::new(Admission::new("test", &settings));
         let admit = async |last| {
-            let client = Network::of([9, 9, 9, last].into());
+            let client = client_address::network([9, 9, 9, last].into());
             admission.admit(Some(client), Activity::new(Arc::default())).await
         };
         let open = (admit(9).await.ok().unwrap(), admit(9).await.ok().unwrap());

@@ -1,10 +1,9 @@
 //! One connection: TLS handshake, HTTP/1 or HTTP/2, and graceful shutdown.
 
-use std::{convert::Infallible, error::Error, net::IpAddr, pin::pin, sync::Arc};
+use std::{convert::Infallible, io, net::IpAddr, pin::pin, sync::Arc};
 
 use axum::{
-    Router,
-    extract::ConnectInfo,
+    BoxError, Router,
     http::{Request, Response, StatusCode, header::CONTENT_LENGTH},
 };
 use hyper::{body::Incoming, service::service_fn};
@@ -14,19 +13,16 @@ use hyper_util::{
 };
 use tokio::{
     io::{AsyncRead, AsyncWrite},
-    net::TcpStream,
     sync::watch,
 };
-use tokio_util::either::Either;
 use tower::ServiceExt as _;
 
 use super::{
+    Settings,
     admission::Slot,
-    instrumented::{Endless, InstrumentedStream, ResponseBody},
+    instrumented::{InstrumentedStream, ResponseBody},
     request_body,
-    settings::Settings,
     timeouts::{Extent, InFlightRequest},
-    tls::Tls,
 };
 use crate::http::service::Service;
 
@@ -42,14 +38,11 @@ const STREAM_WINDOW: u32 = 64 * 1024;
 /// Bytes that an HTTP/2 client may send on all streams of a connection before the service reads them.
 const CONNECTION_WINDOW: u32 = 1024 * 1024;
 
-/// The end of a connection that did not end well.
-type CloseReason = Box<dyn Error + Send + Sync>;
-
 /// The client of a request, for the middleware.
 #[derive(Clone)]
 pub(in crate::http) struct Peer {
     pub(in crate::http) address: IpAddr,
-    pub(in crate::http) request: InFlightRequest,
+    pub(in crate::http) request: Arc<InFlightRequest>,
 }
 
 /// What all connections of a listener share.
@@ -82,57 +75,46 @@ pub(super) struct Connection {
 }
 
 impl Connection {
-    /// Serves the connection until it ends. When `draining` becomes true, requests in flight are finished.
-    pub(super) async fn run(
+    /// Serves the connection until it ends, the client is too slow, or the connection is evicted. `stream` completes
+    /// after the TLS handshake. When `draining` becomes true, requests in flight are finished.
+    pub(super) async fn run<S>(
         self,
-        stream: TcpStream,
-        tls: Option<Arc<Tls>>,
-        mut draining: watch::Receiver<bool>,
-    ) {
+        stream: impl Future<Output = io::Result<S>>,
+        draining: watch::Receiver<bool>,
+    ) where
+        S: AsyncRead + AsyncWrite + Unpin + Send + 'static,
+    {
         let connection = Arc::new(self);
-        let serve = async {
-            let stream = match tls {
-                None => Either::Left(stream),
-                Some(tls) => tokio::select! {
-                    stream = tls.accept(stream) => Either::Right(Box::new(stream?)),
-                    _ = draining.wait_for(|draining| *draining) => return Ok(()),
-                },
-            };
-            connection.serve(stream, draining).await
-        };
-        connection.watch(serve).await;
-    }
-
-    /// Runs `serve` until it ends, the client is too slow, or the connection is evicted.
-    async fn watch(&self, serve: impl Future<Output = Result<(), CloseReason>>) {
+        let Self { shared, peer, slot } = &*connection;
         let ended = tokio::select! {
             // The second branch inspects the state after the connection has made progress.
             biased;
-            ended = serve => ended,
-            () = self.slot.activity.expired(&self.shared.settings) => Err("timed out, or evicted while idle and unauthenticated".into()),
+            ended = connection.serve(stream, draining) => ended,
+            () = slot.activity.expired(&shared.settings) => Err("timed out, or evicted while idle and unauthenticated".into()),
         };
         let Err(reason) = ended else { return };
         // The HTTP parser sends its own response, so such a request is logged here.
         if reason.downcast_ref::<hyper::Error>().is_some_and(hyper::Error::is_parse) {
-            self.shared.service.request_log.record_unparsed(self.peer, &reason.to_string());
+            shared.service.request_log.record_unparsed(*peer, &reason.to_string());
         }
-        tracing::debug!(target: "petstore::http", client = %self.peer, %reason, "connection closed");
+        tracing::debug!(target: "petstore::http", client = %peer, %reason, "connection closed");
     }
 
     async fn serve<S>(
         self: &Arc<Self>,
-        stream: S,
+        stream: impl Future<Output = io::Result<S>>,
         mut draining: watch::Receiver<bool>,
-    ) -> Result<(), CloseReason>
+    ) -> Result<(), BoxError>
     where
         S: AsyncRead + AsyncWrite + Unpin + Send + 'static,
     {
-        let stream = InstrumentedStream { stream, activity: self.slot.activity.clone() };
-        let connection = self.clone();
-        let service = service_fn(move |request| {
-            let in_flight = connection.slot.activity.begin();
-            connection.clone().respond(request, in_flight)
-        });
+        let activity = &self.slot.activity;
+        let stream = tokio::select! {
+            biased;
+            stream = stream => InstrumentedStream { stream: stream?, activity: activity.clone() },
+            _ = draining.wait_for(|draining| *draining) => return Ok(()),
+        };
+        let service = service_fn(|request| self.clone().respond(request, activity.begin()));
         let mut http = pin!(self.shared.builder.serve_connection(TokioIo::new(stream), service));
         tokio::select! {
             // A request that waits in the socket when the shutdown begins gets its response. hyper-util's
@@ -141,7 +123,7 @@ impl Connection {
             ended = http.as_mut() => return ended,
             _ = draining.wait_for(|draining| *draining) => {}
         }
-        self.slot.activity.drain();
+        activity.drain();
         http.as_mut().graceful_shutdown();
         http.await
     }
@@ -149,19 +131,17 @@ impl Connection {
     async fn respond(
         self: Arc<Self>,
         request: Request<Incoming>,
-        in_flight: InFlightRequest,
+        in_flight: Arc<InFlightRequest>,
     ) -> Result<Response<ResponseBody>, Infallible> {
         let mut request = request_body::wrap(request, &in_flight);
-        request.extensions_mut().insert(ConnectInfo(Peer { address: self.peer, request: in_flight.clone() }));
+        request.extensions_mut().insert(Peer { address: self.peer, request: in_flight.clone() });
         let Ok(mut response) = self.shared.router.clone().oneshot(request).await;
         // axum adds a length to every empty body, but these responses have none.
         if matches!(response.status(), StatusCode::NO_CONTENT | StatusCode::NOT_MODIFIED) {
             response.headers_mut().remove(CONTENT_LENGTH);
         }
-        let is_endless = response.extensions().get::<Endless>().is_some();
-        let is_authenticated =
-            in_flight.response_began(if is_endless { Extent::Endless } else { Extent::Bounded });
-        if is_authenticated {
+        let extent = response.extensions().get::<Extent>().copied().unwrap_or_default();
+        if in_flight.response_began(extent) {
             self.slot.mark_authenticated();
         } else if !self.slot.is_of_trusted_proxy() {
             self.slot.activity.evict_if_flooded();

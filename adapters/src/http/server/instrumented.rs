@@ -13,10 +13,6 @@ use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
 
 use super::timeouts::{Activity, InFlightRequest};
 
-/// Response extension: the body has no end, and lasts as long as the client keeps reading.
-#[derive(Debug, Clone, Copy)]
-pub(in crate::http) struct Endless;
-
 /// A stream that reports received bytes and stalled writes.
 pub(super) struct InstrumentedStream<S> {
     pub(super) stream: S,
@@ -73,7 +69,7 @@ impl<S: AsyncWrite + Unpin> AsyncWrite for InstrumentedStream<S> {
 /// A response body that keeps its request in flight until the client has read its last chunk.
 pub(super) struct ResponseBody {
     pub(super) body: Body,
-    pub(super) request: InFlightRequest,
+    pub(super) request: Arc<InFlightRequest>,
 }
 
 impl HttpBody for ResponseBody {
@@ -103,11 +99,11 @@ pub(super) struct Chunk {
     bytes: Bytes,
     /// The memory that the chunk holds: none if it is a part of a file that all responses share.
     held: usize,
-    request: InFlightRequest,
+    request: Arc<InFlightRequest>,
 }
 
 impl Chunk {
-    pub(super) fn new(bytes: Bytes, request: InFlightRequest) -> Self {
+    pub(super) fn new(bytes: Bytes, request: Arc<InFlightRequest>) -> Self {
         let held = if bytes.is_unique() { bytes.len() } else { 0 };
         request.chunk_began(held);
         Self { bytes, held, request }

@@ -3,6 +3,7 @@
 
 use std::{
     pin::Pin,
+    sync::Arc,
     task::{Context, Poll, ready},
     time::Duration,
 };
@@ -32,7 +33,7 @@ struct RequestBody {
     is_drained: bool,
     /// The bytes received so far, which the reader of the body keeps.
     received: usize,
-    request: InFlightRequest,
+    request: Arc<InFlightRequest>,
 }
 
 /// A body is not read any further because requests in flight hold too much memory.
@@ -41,7 +42,7 @@ struct RequestBody {
 pub(in crate::http) struct OutOfMemory;
 
 /// Wraps the body of a request.
-pub(super) fn wrap(request: Request<Incoming>, in_flight: &InFlightRequest) -> Request<Body> {
+pub(super) fn wrap(request: Request<Incoming>, in_flight: &Arc<InFlightRequest>) -> Request<Body> {
     // A client that waits for `100 Continue` has not sent its body. An HTTP/2 stream could be reset, but some clients
     // then drop the response.
     let is_drained = request.version() == Version::HTTP_2 || !request.headers().contains_key(EXPECT);
@@ -96,7 +97,7 @@ impl Drop for RequestBody {
 }
 
 /// Reads and discards a body. Its request stays in flight until then.
-async fn drain(mut incoming: Incoming, _request: InFlightRequest) {
+async fn drain(mut incoming: Incoming, _request: Arc<InFlightRequest>) {
     let _ = time::timeout(DRAIN_TIMEOUT, async {
         let mut drained = 0;
         while drained <= DRAIN_MAX

@@ -39,7 +39,7 @@ use futures_util::task::AtomicWaker;
 use parking_lot::Mutex;
 use tokio::time::{self, Instant};
 
-use super::settings::Settings;
+use super::Settings;
 
 /// Memory of one connection above which its requests get 503: a large page on each of its streams.
 const HELD_PER_CONNECTION_MAX: usize = 4 * 1024 * 1024;
@@ -84,6 +84,7 @@ pub(super) struct Activity {
     total_held: Arc<HeldBytes>,
 }
 
+#[derive(Default)]
 struct State {
     /// The bytes of the HTTP/2 preface that have not arrived: none for HTTP/2, `None` for HTTP/1.
     preface: Option<&'static [u8]>,
@@ -96,14 +97,16 @@ struct State {
     draining: Option<Instant>,
 }
 
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 enum Waiting {
     /// The rest of a head.
+    #[default]
     Head,
     /// The first byte of the next request.
     NextRequest,
 }
 
+#[derive(Default)]
 struct Request {
     id: u64,
     begun: Option<Instant>,
@@ -117,10 +120,11 @@ struct Request {
     progress: Option<Instant>,
 }
 
-/// How long a response is.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(super) enum Extent {
+/// How long a response is: a response extension.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+pub(in crate::http) enum Extent {
     /// It has an end, so reading a part of a chunk counts as progress.
+    #[default]
     Bounded,
     /// It lasts as long as the client reads whole chunks in time.
     Endless,
@@ -129,36 +133,19 @@ pub(super) enum Extent {
 impl Activity {
     /// Records a new connection, which waits for a head.
     pub(super) fn new(total_held: Arc<HeldBytes>) -> Arc<Self> {
-        let state = State {
-            preface: Some(HTTP2_PREFACE),
-            waiting: (Waiting::Head, None),
-            in_flight: Vec::new(),
-            next_id: 0,
-            stalled: None,
-            is_evicted: false,
-            draining: None,
-        };
-        let (state, watchdog, held) = (Mutex::new(state), AtomicWaker::new(), HeldBytes::new(0));
-        Arc::new(Self { state, watchdog, held, total_held })
+        let state = Mutex::new(State { preface: Some(HTTP2_PREFACE), ..State::default() });
+        Arc::new(Self { state, watchdog: AtomicWaker::new(), held: HeldBytes::new(0), total_held })
     }
 
-    /// Begins a request. It is in flight until the last clone of the guard is dropped.
-    pub(super) fn begin(self: &Arc<Self>) -> InFlightRequest {
+    /// Begins a request.
+    pub(super) fn begin(self: &Arc<Self>) -> Arc<InFlightRequest> {
         let mut state = self.state.lock();
         let id = state.next_id;
         state.next_id += 1;
-        state.in_flight.push(Request {
-            id,
-            begun: None,
-            is_authenticated: false,
-            is_receiving: false,
-            extent: Extent::Bounded,
-            unread: 0,
-            progress: None,
-        });
+        state.in_flight.push(Request { id, ..Request::default() });
         drop(state);
         self.hold(REQUEST_COST);
-        InFlightRequest(Arc::new(Guard { activity: self.clone(), id }))
+        Arc::new(InFlightRequest { activity: self.clone(), id })
     }
 
     /// Records that the service stops.
@@ -289,11 +276,8 @@ impl Activity {
     }
 }
 
-/// Keeps a request in flight.
-#[derive(Clone)]
-pub(in crate::http) struct InFlightRequest(Arc<Guard>);
-
-struct Guard {
+/// Keeps a request in flight until it is dropped.
+pub(in crate::http) struct InFlightRequest {
     activity: Arc<Activity>,
     id: u64,
 }
@@ -302,7 +286,7 @@ impl InFlightRequest {
     /// Whether there is memory for another response. An HTTP/2 stream runs in a separate task, so it sees the memory of
     /// the streams before it.
     pub(in crate::http) fn has_memory(&self) -> bool {
-        self.0.activity.has_memory()
+        self.activity.has_memory()
     }
 
     /// Records that the request has a valid API key.
@@ -312,14 +296,14 @@ impl InFlightRequest {
 
     /// Records a part of the body. Returns whether there is memory for it.
     pub(super) fn body_received(&self, bytes: usize) -> bool {
-        self.0.activity.hold(bytes);
+        self.activity.hold(bytes);
         self.update(|request| request.is_receiving = true);
-        self.0.activity.has_memory()
+        self.activity.has_memory()
     }
 
     /// Records that the body is complete, or is not wanted any more.
     pub(super) fn body_ended(&self, bytes: usize) {
-        self.0.activity.release(bytes);
+        self.activity.release(bytes);
         self.update(|request| request.is_receiving = false);
     }
 
@@ -335,7 +319,7 @@ impl InFlightRequest {
 
     /// Records a chunk that holds this much memory until the client has read it.
     pub(super) fn chunk_began(&self, held: usize) {
-        self.0.activity.hold(held);
+        self.activity.hold(held);
         self.update(|request| {
             if request.unread == 0 {
                 request.progress = None;
@@ -355,7 +339,7 @@ impl InFlightRequest {
 
     /// Records that the client has read a chunk, or that the chunk was dropped.
     pub(super) fn chunk_ended(&self, held: usize) {
-        self.0.activity.release(held);
+        self.activity.release(held);
         self.update(|request| {
             request.unread -= 1;
             request.progress = None;
@@ -363,13 +347,13 @@ impl InFlightRequest {
     }
 
     fn update<T>(&self, change: impl FnOnce(&mut Request) -> T) -> T {
-        let mut state = self.0.activity.state.lock();
-        let request = state.in_flight.iter_mut().find(|request| request.id == self.0.id);
+        let mut state = self.activity.state.lock();
+        let request = state.in_flight.iter_mut().find(|request| request.id == self.id);
         change(request.expect("a request is in flight as long as its guard"))
     }
 }
 
-impl Drop for Guard {
+impl Drop for InFlightRequest {
     fn drop(&mut self) {
         self.activity.release(REQUEST_COST);
         let mut state = self.activity.state.lock();

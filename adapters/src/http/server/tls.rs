@@ -49,8 +49,15 @@ pub struct TlsError(String);
 pub struct Tls {
     certificate: PathBuf,
     key: PathBuf,
-    active: Mutex<CertificateAndKey>,
-    last_reported: Mutex<LastReported>,
+    state: Mutex<State>,
+}
+
+struct State {
+    active: CertificateAndKey,
+    /// The last logged problem, so that it is not logged every second.
+    error: LogOnce,
+    /// When the expiry was last logged.
+    expiry_reported: Option<DateTime<Utc>>,
 }
 
 struct CertificateAndKey {
@@ -61,27 +68,18 @@ struct CertificateAndKey {
     expires: DateTime<Utc>,
 }
 
-/// When a certificate begins to be valid, and when it expires.
-type Validity = (DateTime<Utc>, DateTime<Utc>);
-
-/// The last logged problems, so that none is logged every second.
-#[derive(Default)]
-struct LastReported {
-    error: LogOnce,
-    expiry: Option<DateTime<Utc>>,
-}
-
 impl Tls {
     /// Loads a certificate chain and its private key, both in PEM.
     pub fn open(certificate: impl Into<PathBuf>, key: impl Into<PathBuf>) -> Result<Self, TlsError> {
         let (certificate, key) = (certificate.into(), key.into());
-        let active = Mutex::new(CertificateAndKey::load(&certificate, &key)?);
-        Ok(Self { certificate, key, active, last_reported: Mutex::default() })
+        let active = CertificateAndKey::load(&certificate, &key)?;
+        let state = Mutex::new(State { active, error: LogOnce::default(), expiry_reported: None });
+        Ok(Self { certificate, key, state })
     }
 
     /// The earliest time at which a certificate in the chain expires.
     pub fn expires(&self) -> DateTime<Utc> {
-        self.active.lock().expires
+        self.state.lock().active.expires
     }
 
     /// Reloads the files at intervals, for as long as it is polled.
@@ -97,39 +95,39 @@ impl Tls {
     /// Activates the pair in the files if it can be used. A pair that is expired or not yet valid does not replace a valid one.
     /// Open connections keep theirs.
     pub fn reload(&self) {
-        let mut last_reported = self.last_reported.lock();
-        let loaded = CertificateAndKey::load(&self.certificate, &self.key).and_then(|loaded| {
-            let now = Utc::now();
-            if self.active.lock().is_valid(now) && !loaded.is_valid(now) {
+        let loaded = CertificateAndKey::load(&self.certificate, &self.key);
+        let (mut state, now) = (self.state.lock(), Utc::now());
+        let State { active, error, expiry_reported } = &mut *state;
+        let loaded = loaded.and_then(|loaded| {
+            if active.is_valid(now) && !loaded.is_valid(now) {
                 let reason = format!("it is valid only from {} to {}", loaded.begins, loaded.expires);
                 return Err(unusable(&self.certificate, reason));
             }
             Ok(loaded)
         });
-        if let Change::Failed(error) = last_reported.error.attempt(loaded.as_ref().err()) {
+        if let Change::Failed(error) = error.attempt(loaded.as_ref().err()) {
             tracing::warn!(target: "petstore::http", %error, "TLS certificate not reloaded, the previous one stays active");
         }
-        if let Ok(loaded) = loaded {
-            let mut active = self.active.lock();
-            if active.contents != loaded.contents {
-                tracing::info!(target: "petstore::http", expires = %loaded.expires, "TLS certificate reloaded");
-                *active = loaded;
-                last_reported.expiry = None;
-            }
+        if let Ok(loaded) = loaded
+            && active.contents != loaded.contents
+        {
+            tracing::info!(target: "petstore::http", expires = %loaded.expires, "TLS certificate reloaded");
+            *active = loaded;
+            *expiry_reported = None;
         }
-        let (now, expires) = (Utc::now(), self.expires());
-        let is_due = last_reported.expiry.is_none_or(|last| now - last >= EXPIRY_REPORT_INTERVAL);
+        let expires = active.expires;
+        let is_due = expiry_reported.is_none_or(|last| now - last >= EXPIRY_REPORT_INTERVAL);
         if is_due && now > expires - EXPIRY_NOTICE {
             let event =
                 if now > expires { "TLS certificate expired" } else { "TLS certificate expires soon" };
             tracing::warn!(target: "petstore::http", %expires, file = %self.certificate.display(), "{event}");
-            last_reported.expiry = Some(now);
+            *expiry_reported = Some(now);
         }
     }
 
     /// Performs the handshake with the active certificate.
     pub(super) async fn accept(&self, stream: TcpStream) -> io::Result<TlsStream<TcpStream>> {
-        let config = self.active.lock().config.clone();
+        let config = self.state.lock().active.config.clone();
         TlsAcceptor::from(config).accept(stream).await
     }
 }
@@ -143,12 +141,12 @@ impl CertificateAndKey {
         let chain: Vec<_> = CertificateDer::pem_slice_iter(&contents[0])
             .collect::<Result<_, _>>()
             .map_err(|error| unusable(certificate, not_pem(&contents[0], &error)))?;
-        let periods: Option<Vec<_>> = chain.iter().map(period).collect();
-        let common = |one: Validity, other: Validity| (one.0.max(other.0), one.1.min(other.1));
-        let (begins, expires) =
-            periods.and_then(|periods| periods.into_iter().reduce(common)).ok_or_else(|| {
-                unusable(certificate, "it must hold a chain of PEM certificates, the service's own first")
-            })?;
+        let periods: Option<Vec<_>> = chain.iter().map(validity).collect();
+        let (begins, expires): (Vec<_>, Vec<_>) = periods.unwrap_or_default().into_iter().unzip();
+        let (Some(begins), Some(expires)) = (begins.into_iter().max(), expires.into_iter().min()) else {
+            let rule = "it must hold a chain of PEM certificates, the service's own first";
+            return Err(unusable(certificate, rule));
+        };
         let private_key = PrivateKeyDer::from_pem_slice(&contents[1])
             .map_err(|error| unusable(key, not_pem(&contents[1], &error)))?;
         let mut config = ServerConfig::builder_with_provider(Arc::new(ring::default_provider()))
@@ -194,7 +192,8 @@ fn not_pem(content: &[u8], error: &pem::Error) -> String {
     }
 }
 
-fn period(certificate: &CertificateDer<'_>) -> Option<Validity> {
+/// When a certificate begins to be valid, and when it expires.
+fn validity(certificate: &CertificateDer<'_>) -> Option<(DateTime<Utc>, DateTime<Utc>)> {
     let validity = Certificate::from_der(certificate).ok()?.tbs_certificate.validity;
     let time =
         |time: Time| DateTime::from_timestamp(i64::try_from(time.to_unix_duration().as_secs()).ok()?, 0);

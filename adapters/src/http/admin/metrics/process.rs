@@ -10,28 +10,23 @@ use super::Encoder;
 
 pub(super) fn encode(encoder: &mut Encoder<'_>) -> fmt::Result {
     let status = fs::read_to_string("/proc/self/status").unwrap_or_default();
-    for (field, name, help) in [
-        ("VmRSS:", "process_resident_memory_bytes", "Resident memory."),
-        ("VmSize:", "process_virtual_memory_bytes", "Virtual memory."),
-    ] {
-        if let Some(kib) = value::<u64>(&status, field) {
-            encoder.gauge(name, help, kib * 1024)?;
-        }
-    }
-    if let Some(limit) = memory_limit() {
-        let help = "Memory that the process may use: the limit of its control group, or all of the machine's memory.";
-        encoder.gauge("petstore_memory_limit_bytes", help, limit)?;
-    }
-    if let Some(threads) = value::<u64>(&status, "Threads:") {
-        encoder.gauge("process_threads", "Threads.", threads)?;
-    }
-    if let Ok(open) = fs::read_dir("/proc/self/fd") {
-        // One of them is the directory that is being read.
-        encoder.gauge("process_open_fds", "Open file descriptors.", open.count().saturating_sub(1))?;
-    }
     let limits = fs::read_to_string("/proc/self/limits").unwrap_or_default();
-    if let Some(most) = value::<u64>(&limits, "Max open files") {
-        encoder.gauge("process_max_fds", "Maximum number of open file descriptors.", most)?;
+    let bytes = |name| value::<u64>(&status, name).map(|kib| kib * 1024);
+    // One of the open files is the directory that is being read.
+    let open = fs::read_dir("/proc/self/fd").ok().map(|open| open.count().saturating_sub(1) as u64);
+    let limit =
+        "Memory that the process may use: the limit of its control group, or all of the machine's memory.";
+    for (name, help, value) in [
+        ("process_resident_memory_bytes", "Resident memory.", bytes("VmRSS:")),
+        ("process_virtual_memory_bytes", "Virtual memory.", bytes("VmSize:")),
+        ("petstore_memory_limit_bytes", limit, memory_limit()),
+        ("process_threads", "Threads.", value(&status, "Threads:")),
+        ("process_open_fds", "Open file descriptors.", open),
+        ("process_max_fds", "Maximum number of open file descriptors.", value(&limits, "Max open files")),
+    ] {
+        if let Some(value) = value {
+            encoder.gauge(name, help, value)?;
+        }
     }
     times(encoder)
 }

@@ -17,7 +17,7 @@ use tower::ServiceExt as _;
 
 use super::*;
 use crate::access::{Authenticator, Principal, RejectedKey, Scope, Scopes};
-use crate::http::{Reach, Site, admin, admin::metrics, document, operations::OPERATIONS, public};
+use crate::http::{Site, admin, admin::metrics, document, operations::OPERATIONS, public};
 
 /// Knows one key, and breaks at another.
 struct Keys;
@@ -193,7 +193,8 @@ async fn the_operations_table_the_routers_and_the_description_agree() {
         for method in ["GET", "HEAD", "POST", "PUT", "PATCH", "DELETE", "TRACE", "OPTIONS"] {
             let row = Operation::of(&method.parse().unwrap(), Some(path));
             let service = service();
-            let routers = [public(&service, Duration::from_secs(1)), admin(&service, Reach::ThisMachine)];
+            let routers =
+                [public(&service, Duration::from_secs(1)), admin(&service, Ipv4Addr::LOCALHOST.into())];
             let mut served = 0;
             for router in routers {
                 let response = respond_by(&router, request(method, &path.replace("{petId}", "1"))).await;
@@ -209,6 +210,7 @@ async fn the_operations_table_the_routers_and_the_description_agree() {
             let operation = &description["paths"][path.trim_start_matches("/v1")][method.to_lowercase()];
             if row.is_in_api() && method != "HEAD" {
                 assert_eq!(operation["operationId"], row.name, "{method} {path}");
+                assert_eq!(operation["deprecated"], row.deprecated, "{method} {path}");
             } else {
                 assert!(operation.is_null(), "{method} {path} is described, but not in the table");
             }

@@ -1,6 +1,6 @@
 //! Whole connections over a pipe in memory. A test of one timeout makes all others too long to fire.
 
-use std::{sync::atomic::Ordering::Relaxed, time::Duration};
+use std::{future, sync::atomic::Ordering::Relaxed, time::Duration};
 
 use axum::{
     body::Bytes,
@@ -67,8 +67,8 @@ impl Peer {
         let activity = Activity::new(service.held.clone());
         let server = tokio::spawn(async move {
             let slot = Arc::new(Admission::new("test", &settings)).admit(None, activity).await.ok().unwrap();
-            let connection = Arc::new(Connection { shared, peer: [127, 0, 0, 1].into(), slot });
-            connection.watch(connection.serve(theirs, draining)).await;
+            let connection = Connection { shared, peer: [127, 0, 0, 1].into(), slot };
+            connection.run(future::ready(Ok(theirs)), draining).await;
         });
         Self { stream, drain, service, server }
     }
