@@ -8,7 +8,7 @@ use std::{
     thread,
 };
 
-use harness::{App, Call, REX, Response, petstore, wait_until};
+use harness::{App, Call, Connection, REX, Response, petstore, wait_until};
 use serde_json::Value;
 
 #[test]
@@ -204,20 +204,8 @@ fn a_key_that_expires_on_an_open_connection_is_rejected_there() {
     let app = App::start();
     let brief = app.issue_active_key(&["--name", "brief", "--expires-in", "10s"]);
 
-    let mut stream = TcpStream::connect(app.address()).unwrap();
-    let request = format!("GET /v1/pets HTTP/1.1\r\nhost: x\r\nauthorization: Bearer {brief}\r\n\r\n");
-    let mut over_http_1 = || {
-        stream.write_all(request.as_bytes()).unwrap();
-        let (mut response, mut part) = (Vec::new(), [0; 1024]);
-        loop {
-            let length = stream.read(&mut part).unwrap();
-            assert!(length > 0, "the connection stays open");
-            response.extend_from_slice(&part[..length]);
-            if let Some(response) = Response::parse(&response, false) {
-                return response.status;
-            }
-        }
-    };
+    let mut connection = Connection::open(app.address(), &brief);
+    let mut over_http_1 = || connection.list().status;
 
     let runtime = tokio::runtime::Runtime::new().unwrap();
     let mut requests = runtime.block_on(async {

@@ -1,8 +1,6 @@
 //! Limits for clients: requests per key, wrong keys per address, connections per address, and whose address it is.
 
 use std::{
-    io::{Read as _, Write as _},
-    net::{SocketAddr, TcpStream},
     sync::{
         Arc,
         atomic::{AtomicBool, Ordering::Relaxed},
@@ -11,38 +9,7 @@ use std::{
     time::{Duration, Instant},
 };
 
-use harness::{App, Call, Response, eventually, petstore, wait_until};
-
-/// Sends many requests on one connection.
-struct Client {
-    stream: TcpStream,
-    request: Vec<u8>,
-}
-
-impl Client {
-    fn new(address: SocketAddr, key: &str) -> Self {
-        let stream = TcpStream::connect(address).unwrap();
-        stream.set_nodelay(true).unwrap();
-        let head = format!("GET /v1/pets HTTP/1.1\r\nHost: {address}\r\nAuthorization: Bearer {key}\r\n\r\n");
-        Self { stream, request: head.into_bytes() }
-    }
-
-    fn send(&mut self) -> Response {
-        self.try_send().expect("the connection stays open")
-    }
-
-    fn try_send(&mut self) -> Option<Response> {
-        self.stream.write_all(&self.request).ok()?;
-        let (mut bytes, mut part) = (Vec::new(), [0; 4096]);
-        loop {
-            if let Some(response) = Response::parse(&bytes, false) {
-                return Some(response);
-            }
-            let length = self.stream.read(&mut part).ok().filter(|length| *length > 0)?;
-            bytes.extend_from_slice(&part[..length]);
-        }
-    }
-}
+use harness::{App, Call, Connection, eventually, petstore, wait_until};
 
 #[test]
 fn a_key_that_has_used_up_its_limit_gets_429_and_others_do_not() {
@@ -119,18 +86,18 @@ fn the_limit_of_the_service_is_not_stored_with_new_keys() {
 fn ten_thousand_wrong_keys_are_limited_and_good_keys_are_not_affected() {
     let app = App::start_with(&["--failed-auth-limit", "5/h", "--trusted-proxy", "127.0.0.2"]);
     let address = app.address();
-    let mut wrong = Client::new(address, "petstore_wrong");
-    let mut good = Client::new(address, &app.key);
+    let mut wrong = Connection::open(address, "petstore_wrong");
+    let mut good = Connection::open(address, &app.key);
     let mut statuses = std::collections::BTreeMap::new();
     for number in 0..10_000 {
-        let response = wrong.send();
+        let response = wrong.list();
         *statuses.entry(response.status).or_insert(0) += 1;
         if response.status == 429 {
             let wait: u64 = response.header("retry-after").unwrap().parse().unwrap();
             assert!((1..=720).contains(&wait), "{wait}");
         }
         if number % 100 == 0 {
-            assert_eq!(good.send().status, 200, "a good key from the same address");
+            assert_eq!(good.list().status, 200, "a good key from the same address");
         }
     }
     println!("10,000 wrong keys from one address: {statuses:?}");
@@ -172,8 +139,8 @@ fn one_address_gets_so_many_connections_and_others_get_theirs() {
     let held_one = || {
         // A connection from the start of the test may not be gone yet.
         eventually("there is a place", || {
-            let mut client = Client::new(app.address(), &app.key);
-            (client.try_send()?.status == 200).then_some(client)
+            let mut client = Connection::open(app.address(), &app.key);
+            (client.try_list()?.status == 200).then_some(client)
         })
     };
     let mut held: Vec<_> = (0..3).map(|_| held_one()).collect();
@@ -203,12 +170,12 @@ fn a_noisy_key_at_its_limit_does_not_slow_a_quiet_one() {
     const ROUNDS: usize = 300;
     let app = App::start();
     let noisy = app.issue_active_key(&["--name", "noisy", "--rate-limit", "10/s"]);
-    let mut quiet = Client::new(app.address(), &app.key);
+    let mut quiet = Connection::open(app.address(), &app.key);
     let mut p99 = || {
         let mut times: Vec<Duration> = (0..ROUNDS)
             .map(|_| {
                 let begun = Instant::now();
-                assert_eq!(quiet.send().status, 200);
+                assert_eq!(quiet.list().status, 200);
                 let took = begun.elapsed();
                 thread::sleep(Duration::from_millis(2));
                 took
@@ -220,11 +187,11 @@ fn a_noisy_key_at_its_limit_does_not_slow_a_quiet_one() {
     let idle = p99();
     let stop = Arc::new(AtomicBool::new(false));
     let crowd = thread::spawn({
-        let (mut client, stop) = (Client::new(app.address(), &noisy), stop.clone());
+        let (mut client, stop) = (Connection::open(app.address(), &noisy), stop.clone());
         move || {
             let (mut served, mut rejected) = (0, 0);
             while !stop.load(Relaxed) {
-                match client.send().status {
+                match client.list().status {
                     200 => served += 1,
                     429 => rejected += 1,
                     other => panic!("{other}"),

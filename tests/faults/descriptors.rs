@@ -1,7 +1,7 @@
 //! A low limit on open files, and idle unauthenticated connections that would use all of them.
 
 use std::{
-    io::{ErrorKind, Read as _, Write as _},
+    io::{ErrorKind, Read as _},
     net::{SocketAddr, TcpStream},
     sync::{
         Arc,
@@ -11,7 +11,7 @@ use std::{
     time::Duration,
 };
 
-use harness::{App, petstore, program, wait_until};
+use harness::{App, Connection, petstore, program, wait_until};
 use tempfile::TempDir;
 
 /// More than the service can have open.
@@ -59,18 +59,6 @@ impl Drop for IdleConnections {
     }
 }
 
-/// The status of a response without a body, on a connection that stays open.
-fn ask(open: &mut TcpStream, key: &str) -> String {
-    write!(open, "HEAD /v1/pets HTTP/1.1\r\nHost: a\r\nAuthorization: Bearer {key}\r\n\r\n").unwrap();
-    let mut head = Vec::new();
-    while !head.ends_with(b"\r\n\r\n") {
-        let mut byte = [0];
-        open.read_exact(&mut byte).expect("an authenticated connection stays open");
-        head.extend(byte);
-    }
-    String::from_utf8_lossy(&head[9..12]).into_owned()
-}
-
 #[test]
 fn idle_connections_neither_keep_clients_out_nor_revoked_keys_active() {
     let directory = TempDir::new().unwrap();
@@ -79,8 +67,8 @@ fn idle_connections_neither_keep_clients_out_nor_revoked_keys_active() {
     app.run_by(&["prlimit", "--nofile=256:256"].map(str::to_owned));
     app.start_again();
     let other = app.issue_active_key(&["--name", "other"]);
-    let mut open = TcpStream::connect(app.address()).unwrap();
-    assert_eq!(ask(&mut open, &other), "200");
+    let mut open = Connection::open(app.address(), &other);
+    assert_eq!(open.list().status, 200);
 
     let _idle = IdleConnections::keep_open(app.address());
     let status = |key: &str| {
@@ -89,7 +77,7 @@ fn idle_connections_neither_keep_clients_out_nor_revoked_keys_active() {
     };
     wait_until("a client with a key is served", || status(&app.key) == Some(200));
     app.revoke(&other);
-    wait_until("the revoked key is rejected", || ask(&mut open, &other) == "401");
+    wait_until("the revoked key is rejected", || open.list().status == 401);
     assert!(!app.printed().1.contains("Too many open files"), "{}", app.printed().1);
 }
 

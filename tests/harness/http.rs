@@ -104,6 +104,44 @@ impl Call {
     }
 }
 
+/// A connection that stays open, with one API key.
+#[derive(Debug)]
+pub struct Connection {
+    stream: TcpStream,
+    key: String,
+}
+
+impl Connection {
+    /// Connects to the service.
+    pub fn open(address: SocketAddr, key: &str) -> Self {
+        let stream = TcpStream::connect(address).expect("the service accepts a connection");
+        stream
+            .set_nodelay(true)
+            .and_then(|()| stream.set_read_timeout(Some(TIMEOUT)))
+            .expect("a socket has options");
+        Self { stream, key: key.to_owned() }
+    }
+
+    /// Lists pets, which must not end the connection.
+    pub fn list(&mut self) -> Response {
+        self.try_list().expect("the connection stays open")
+    }
+
+    /// Lists pets; `None` if the connection ends.
+    pub fn try_list(&mut self) -> Option<Response> {
+        write!(self.stream, "GET /v1/pets HTTP/1.1\r\nHost: a\r\nAuthorization: Bearer {}\r\n\r\n", self.key)
+            .ok()?;
+        let (mut bytes, mut part) = (Vec::new(), [0; 4096]);
+        loop {
+            if let Some(response) = Response::parse(&bytes, false) {
+                return Some(response);
+            }
+            let length = self.stream.read(&mut part).ok().filter(|length| *length > 0)?;
+            bytes.extend_from_slice(&part[..length]);
+        }
+    }
+}
+
 /// Sends these bytes as they are and returns everything that comes back until the service closes.
 pub fn raw(address: SocketAddr, bytes: &[u8]) -> Vec<u8> {
     exchange(address, bytes, |_| false).expect("the service accepts a connection")

@@ -41,36 +41,19 @@ fn nodes_behind_nginx_are_restarted_without_losing_a_request() {
     let second = node(&store, ports[1], Some(&first));
     let (key, nodes) = (first.key.clone(), std::sync::Mutex::new([first, second]));
 
-    let directory = tempfile::tempdir().unwrap();
-    let path = |name: &str| directory.path().join(name).to_str().unwrap().to_owned();
-    let listed =
-        ports.map(|port| format!("server 127.0.0.1:{port} max_fails=3 fail_timeout=10s;\n")).concat();
-    fs::write(path("nodes.conf"), &listed).unwrap();
-    let (https, http) = (free_port(), free_port());
-    let include = format!("include {};", path("nodes.conf"));
-    let _nginx: Nginx = nginx_with(
-        directory.path(),
-        https,
-        http,
-        &[
-            ("server 127.0.0.1:8080 max_fails=3 fail_timeout=10s;", &include),
-            // The clients of this test speak plain HTTP.
-            (
-                "return 403;",
-                "location / { proxy_pass http://petstore; proxy_http_version 1.1; proxy_set_header Connection \"\"; proxy_next_upstream error timeout http_503; }",
-            ),
-        ],
-    );
+    let http = free_port();
+    // The clients of this test speak plain HTTP.
+    let plain = "location / { proxy_pass http://petstore; proxy_http_version 1.1; proxy_set_header Connection \"\"; proxy_next_upstream error timeout http_503; }";
+    let addresses = ports.map(|port| format!("127.0.0.1:{port}"));
+    let cluster = Cluster::of(&addresses, " max_fails=3 fail_timeout=10s", http, &[("return 403;", plain)]);
     let address = ([127, 0, 0, 1], http).into();
     let call = |method: &str| Call::new(address, method, "/v1/pets").key(&key);
     eventually("nginx responds", || (call("GET").try_send()?.status == 200).then_some(()));
 
     // What restarts a node: it asks the test, which has started it.
-    let (restart, asked) = (path("restart"), path("asked"));
-    let script =
-        "#!/bin/sh\necho $1 >ASKED.new && mv ASKED.new ASKED\nwhile [ -e ASKED ]; do sleep 0.1; done\n";
-    fs::write(&restart, script.replace("ASKED", &asked)).unwrap();
-    succeed(Command::new("chmod").args(["+x", &restart]));
+    let asked = cluster.path("asked");
+    let script = "echo $1 >ASKED.new && mv ASKED.new ASKED\nwhile [ -e ASKED ]; do sleep 0.1; done";
+    let mut restart = cluster.restart(&script.replace("ASKED", &asked));
     let (done, created, read) = (AtomicBool::new(false), AtomicUsize::new(0), AtomicUsize::new(0));
     thread::scope(|scope| {
         for client in 0..CLIENTS {
@@ -100,22 +83,13 @@ fn nodes_behind_nginx_are_restarted_without_losing_a_request() {
             }
         });
         wait_until("some requests are under way", || created.load(Relaxed) > 20);
-        let output = succeed(
-            Command::new(file("rolling-restart"))
-                .args([&path("nodes.conf"), &restart])
-                .env("PATH", search_path())
-                .env(
-                    "NGINX_COMMAND",
-                    format!("nginx -c {0}/nginx.conf -e {0}/errors", directory.path().display()),
-                )
-                .env("NGINX_PID", path("pid")),
-        );
+        let output = succeed(restart.env_remove("TIMEOUT"));
         done.store(true, Relaxed);
         assert_eq!(output.matches("restarted").count(), 2, "{output}");
     });
     let (created, read) = (created.into_inner(), read.into_inner());
     println!("two nodes restarted: {created} creates and {read} reads, none lost");
-    assert_eq!(fs::read_to_string(path("nodes.conf")).unwrap(), listed);
+    assert_eq!(cluster.nodes(), cluster.listed);
     let nodes = nodes.into_inner().unwrap();
     // The last creates may have gone to the other node.
     let pets =
@@ -135,14 +109,15 @@ struct Cluster {
 }
 
 impl Cluster {
-    fn of(nodes: [&App; 2]) -> Self {
+    /// nginx with these changes of its configuration, and with these parameters of every node.
+    fn of(nodes: &[String], parameters: &str, http: u16, changes: &[(&str, &str)]) -> Self {
         let directory = tempfile::tempdir().unwrap();
-        let listed = nodes.map(|app| format!("\tserver\t{};\n", app.address())).concat();
+        let listed: String = nodes.iter().map(|node| format!("\tserver\t{node}{parameters};\n")).collect();
         let file = directory.path().join("nodes.conf");
         fs::write(&file, &listed).unwrap();
         let include = format!("include {};", file.display());
         let change = ("server 127.0.0.1:8080 max_fails=3 fail_timeout=10s;", include.as_str());
-        let nginx = nginx_with(directory.path(), free_port(), free_port(), &[change]);
+        let nginx = nginx_with(directory.path(), free_port(), http, &[&[change], changes].concat());
         let cluster = Self { directory, listed, _nginx: nginx };
         eventually("nginx runs", || {
             fs::read_to_string(cluster.path("pid")).ok().filter(|pid| !pid.is_empty())
@@ -185,7 +160,7 @@ impl Cluster {
 #[test]
 fn a_rolling_restart_that_does_not_finish_puts_its_node_back() {
     let (first, second) = (App::start(), App::start());
-    let cluster = Cluster::of([&first, &second]);
+    let cluster = Cluster::of(&[&first, &second].map(|app| app.address().to_string()), "", free_port(), &[]);
     cluster.assert_fails(&mut cluster.restart("exit 7"), "exited with status 7");
     cluster.assert_fails(&mut cluster.restart("exec sleep 60"), "did not finish within 5 s");
     let stop_first = format!("kill -s STOP {}", first.pid());
@@ -221,7 +196,7 @@ fn a_rolling_restart_checks_nodes_over_https() {
     let mut second = App::stopped_on(program(), "memory:", tempfile::tempdir().unwrap(), &flags);
     second.begin();
     second.wait_until_listening().unwrap();
-    let cluster = Cluster::of([&first, &second]);
+    let cluster = Cluster::of(&[&first, &second].map(|app| app.address().to_string()), "", free_port(), &[]);
     cluster.assert_fails(&mut cluster.restart("true"), "is not ready");
     let output =
         succeed(cluster.restart("true").env("NODE_SCHEME", "https").env("PETSTORE_CA", path("ca.pem")));

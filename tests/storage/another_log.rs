@@ -1,18 +1,28 @@
 //! A log on a server that was emptied, dropped or replaced: it is rejected until an operator accepts it.
 
-use std::{fs, os::unix::fs::PermissionsExt as _, path::Path};
+use std::{
+    fs,
+    os::unix::fs::PermissionsExt as _,
+    path::{Path, PathBuf},
+};
 
 use harness::{
     App, NatsCluster, NatsSync, PostgresServer, REX, eventually, ids, petstore, program, wait_until,
 };
 use serde_json::Value;
 
+/// The record of the log in this directory, if there is one.
+fn record_in(directory: &Path) -> Option<PathBuf> {
+    let files = fs::read_dir(directory).unwrap().map(|file| file.unwrap().path());
+    let records: Vec<_> =
+        files.filter(|path| path.extension().is_some_and(|ending| ending == "json")).collect();
+    assert!(records.len() < 2, "{records:?}");
+    records.into_iter().next()
+}
+
 /// Waits until the service has recorded its log, and checks that only its owner can read the record.
 fn noted(app: &App) {
-    let note = eventually("the log is remembered", || {
-        let files = fs::read_dir(app.directory()).unwrap().map(|file| file.unwrap().path());
-        files.into_iter().find(|path| path.extension().is_some_and(|ending| ending == "json"))
-    });
+    let note = eventually("the log is remembered", || record_in(app.directory()));
     assert_eq!(fs::metadata(&note).unwrap().permissions().mode() & 0o777, 0o600);
     let note = fs::read_to_string(note).unwrap();
     assert!(note.contains("first_commit") && !note.contains("hunter2"), "{note}");
@@ -58,11 +68,7 @@ fn rejects_its_log(node: &App, position: i64, head: i64) {
 
 /// The position in the only record in this directory.
 fn recorded_position(directory: &Path) -> i64 {
-    let files = fs::read_dir(directory).unwrap().map(|file| file.unwrap().path());
-    let records: Vec<_> =
-        files.filter(|path| path.extension().is_some_and(|ending| ending == "json")).collect();
-    let [record] = &*records else { panic!("{records:?}") };
-    let text = fs::read_to_string(record).unwrap();
+    let text = fs::read_to_string(record_in(directory).unwrap()).unwrap();
     let content: Value = serde_json::from_str(text.lines().next().unwrap()).unwrap();
     content["position"].as_i64().unwrap()
 }
@@ -264,9 +270,7 @@ fn a_damaged_record_is_rejected_and_none_is_kept_if_the_operator_says_so() {
     assert_eq!(app.post(REX).status, 201);
     noted(&app);
     app.terminate();
-    let files = fs::read_dir(app.directory()).unwrap().map(|file| file.unwrap().path());
-    let note =
-        files.into_iter().find(|path| path.extension().is_some_and(|ending| ending == "json")).unwrap();
+    let note = record_in(app.directory()).unwrap();
     let text = fs::read_to_string(&note).unwrap();
     fs::write(&note, text.replacen("\"position\":1", "\"position\":0", 1)).unwrap();
     is_rejected(&mut app, "its checksum does not match");
