@@ -158,15 +158,6 @@ async fn a_rejected_request_gets_no_100_continue() {
 }
 
 #[tokio::test]
-async fn an_idle_connection_is_closed_when_the_server_stops() {
-    let mut peer = Peer::connect(PATIENT);
-    peer.send(LIVEZ).await;
-    peer.read_past("}").await;
-    peer.drain.send_replace(true);
-    assert_eq!(peer.read_to_the_end().await, "");
-}
-
-#[tokio::test]
 async fn a_request_that_has_begun_to_arrive_gets_a_response_when_the_server_stops() {
     let mut peer = Peer::connect(PATIENT);
     let (first, second) = LIVEZ.split_at(20);
