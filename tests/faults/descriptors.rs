@@ -11,7 +11,7 @@ use std::{
     time::Duration,
 };
 
-use harness::{App, Connection, petstore, program, wait_until};
+use harness::{App, Connection, program, wait_until};
 use tempfile::TempDir;
 
 /// More than the service can have open.

@@ -26,8 +26,8 @@ pub use network::Network;
 pub use node::{Page, all_pets, create, open_node, page, pet, pet_named, serve_node};
 pub use postgres::PostgresServer;
 pub use program::{
-    Finished, Running, digest, eventually, exported, finished, free_port, key_file, packaged_program,
-    petstore, program, serve, signal, wait_until,
+    Finished, Running, digest, eventually, eventually_ok, exported, finished, free_port, key_file,
+    packaged_program, petstore, program, serve, signal, wait_until,
 };
 pub use proxy::CutProxy;
 pub use tools::{files_below, node_module, not_run, python_tool, root, succeed, tools};

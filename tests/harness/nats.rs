@@ -8,20 +8,20 @@ use std::{
     path::{Path, PathBuf},
     process::{Command, Stdio},
     sync::OnceLock,
-    time::Duration,
 };
 
 use async_nats::jetstream;
 use rustix::process::{Pid, Signal, WaitOptions, kill_process, waitpid};
 use tempfile::TempDir;
-use tokio::time::{self, Instant};
 
-use crate::{http::Call, network::Network, program::Running, proxy::CutProxy, tools::tools};
+use crate::{
+    http::Call,
+    network::Network,
+    program::{Running, eventually_ok},
+    proxy::CutProxy,
+    tools::tools,
+};
 
-/// Longer than a cluster takes to elect its leaders, even on a busy machine.
-const TIMEOUT: Duration = Duration::from_mins(1);
-/// How often to look again for something that must happen soon.
-const INTERVAL: Duration = Duration::from_millis(20);
 /// Older servers lack what the log needs, or what the tests look at.
 const SERVER_MIN: (u32, u32) = (2, 14);
 
@@ -192,12 +192,12 @@ impl NatsCluster {
     /// Which server leads the stream.
     pub async fn leader_of(&self, stream: &str) -> usize {
         let jetstream = self.jetstream().await;
-        eventually("the stream has a leader", async || {
+        let leader = async || {
             let info = jetstream.get_stream(stream).await.ok()?.get_info().await.ok()?;
             let leader = info.cluster?.leader?;
             self.servers.iter().position(|server| server.name == leader)
-        })
-        .await
+        };
+        eventually_ok("the stream has a leader", async || leader().await.ok_or(())).await
     }
 
     fn list(&self, address: impl Fn(&NatsServer) -> SocketAddr) -> String {
@@ -258,9 +258,9 @@ impl NatsServer {
 
     /// Waits until JetStream responds here.
     pub async fn wait_until_ready(&self) {
-        eventually(&format!("server {} is ready", self.name), async || {
-            let health = Call::new(self.monitor, "GET", "/healthz").try_send()?;
-            (health.status == 200).then_some(())
+        eventually_ok(&format!("server {} is ready", self.name), async || {
+            let health = Call::new(self.monitor, "GET", "/healthz").try_send();
+            health.is_some_and(|health| health.status == 200).then_some(()).ok_or("not healthy")
         })
         .await;
     }
@@ -271,18 +271,6 @@ impl NatsServer {
 
     fn pid(&self) -> Pid {
         Pid::from_child(&self.child.0)
-    }
-}
-
-/// Looks until it sees something, and fails with the words of the expectation if that never happens.
-async fn eventually<T>(expectation: &str, look: impl AsyncFn() -> Option<T>) -> T {
-    let deadline = Instant::now() + TIMEOUT;
-    loop {
-        if let Some(seen) = look().await {
-            return seen;
-        }
-        assert!(Instant::now() < deadline, "{expectation} within {TIMEOUT:?}");
-        time::sleep(INTERVAL).await;
     }
 }
 

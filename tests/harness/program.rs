@@ -1,7 +1,9 @@
 //! Builds the program `petstore` and runs its commands.
 
 use std::{
-    env, fs,
+    env,
+    fmt::Debug,
+    fs,
     net::TcpListener,
     os::unix::fs::PermissionsExt as _,
     path::{Path, PathBuf},
@@ -187,4 +189,19 @@ pub fn eventually<T>(expectation: &str, mut look: impl FnMut() -> Option<T>) -> 
 /// Waits until something holds, and fails with the words of the expectation if that never happens.
 pub fn wait_until(expectation: &str, mut holds: impl FnMut() -> bool) {
     eventually(expectation, || holds().then_some(()));
+}
+
+/// Repeats an attempt until it succeeds, and fails with the words of the expectation and the last error if it never does.
+pub async fn eventually_ok<T, E: Debug, F: Future<Output = Result<T, E>>>(
+    expectation: &str,
+    mut attempt: impl FnMut() -> F,
+) -> T {
+    let deadline = Instant::now() + TIMEOUT;
+    loop {
+        match attempt().await {
+            Ok(done) => return done,
+            Err(error) => assert!(Instant::now() < deadline, "{expectation} within {TIMEOUT:?}: {error:?}"),
+        }
+        tokio::time::sleep(INTERVAL).await;
+    }
 }

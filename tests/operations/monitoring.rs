@@ -7,7 +7,7 @@ use std::{
     process::{Command, Stdio},
 };
 
-use harness::{App, Call, REX, Running, eventually, free_port, petstore, root, succeed, wait_until};
+use harness::{App, Call, REX, Running, eventually, free_port, root, succeed, wait_until};
 use regex::Regex;
 use serde_json::Value;
 
@@ -118,7 +118,6 @@ fn operators_see_what_the_service_does() {
     let app = busy_app(&["--ops-listen", "127.0.0.1:0", "--failed-auth-limit", "100/s"]);
     let limited = app.issue_key(&["--name", "limited", "--rate-limit", "1/h"]);
     wait_until("the limit is reached", || app.get_as(&limited, "/v1/pets").status == 429);
-    let file = app.keys_file().display().to_string();
     let revoked = app.issue_key(&["--name", "gone"]);
     app.revoke(&revoked);
     wait_until("a revoked key is rejected", || {

@@ -66,7 +66,6 @@ fn a_key_in_the_wrong_place_and_signs_that_reorder_a_line_are_not_logged() {
 #[test]
 fn every_kind_of_rejection_is_logged_and_the_client_does_not_learn_the_reason() {
     let app = App::start_with(&["--log-format", "json", "--trusted-proxy", "127.0.0.1"]);
-    let file = app.keys_file().display().to_string();
     let revoked = app.issue_key(&["--name", "gone"]);
     app.revoke(&revoked);
     let brief = app.issue_key(&["--name", "brief", "--expires-in", "1s"]);

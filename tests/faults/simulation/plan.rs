@@ -5,7 +5,6 @@
 use std::time::Duration;
 
 use application::LogAccess;
-
 use harness::Chance;
 
 /// In seconds.
