@@ -17,7 +17,8 @@ use crate::{
 const LIVEZ: &[u8] = b"GET /livez HTTP/1.1\r\nhost: x\r\n\r\n";
 const LIST: &[u8] = b"GET /v1/pets HTTP/1.1\r\nhost: x\r\nauthorization: Bearer k\r\n\r\n";
 
-struct AnyKey;
+/// Accepts every key.
+pub(super) struct AnyKey;
 
 impl Authenticator for AnyKey {
     fn authenticate(&self, _: &str) -> Result<Arc<Principal>, RejectedKey> {
@@ -26,7 +27,7 @@ impl Authenticator for AnyKey {
         Ok(Arc::new(Principal { id: id.clone(), owner: id, name, scopes, allowance, usage: Arc::default() }))
     }
 
-    fn check(&self, _: &application::KeyId) -> Result<Scopes, RejectedKey> {
+    fn check(&self, _: &KeyId) -> Result<Scopes, RejectedKey> {
         Ok(Scopes::READ_WRITE)
     }
 }

@@ -17,10 +17,9 @@ use tokio::{
 };
 
 use super::*;
-use crate::access::{Authenticator, Principal, RejectedKey, Scopes};
 use crate::http::{
     Service, Site, public,
-    server::{admission::Admission, timeouts::Activity},
+    server::{admission::Admission, tests::AnyKey, timeouts::Activity},
 };
 
 const NEVER: Duration = Duration::from_hours(1);
@@ -37,18 +36,6 @@ const PATIENT: Settings = Settings {
 };
 const LIVEZ: &str = "GET /livez HTTP/1.1\r\nhost: x\r\n\r\n";
 
-struct NoKeys;
-
-impl Authenticator for NoKeys {
-    fn authenticate(&self, _: &str) -> Result<Arc<Principal>, RejectedKey> {
-        Err(RejectedKey::Unknown)
-    }
-
-    fn check(&self, _: &application::KeyId) -> Result<Scopes, RejectedKey> {
-        Ok(Scopes::READ_WRITE)
-    }
-}
-
 /// A client at the other end of a connection.
 struct Peer {
     stream: DuplexStream,
@@ -61,7 +48,7 @@ impl Peer {
     fn connect(settings: Settings) -> Self {
         let (stream, theirs) = tokio::io::duplex(1024);
         let (drain, draining) = watch::channel(false);
-        let service = Arc::new(Service::new(Arc::new(NoKeys), Site::default(), Arc::default()));
+        let service = Arc::new(Service::new(Arc::new(AnyKey), Site::default(), Arc::default()));
         let shared =
             Arc::new(Shared::new(public(&service, settings.body_timeout), service.clone(), settings));
         let activity = Activity::new(service.held.clone());
