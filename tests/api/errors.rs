@@ -173,11 +173,11 @@ fn connections_above_the_limit_get_503_with_retry_after() {
     // Without a key, an idle connection would make room for the next one.
     let list = format!("GET /v1/pets HTTP/1.1\r\nHost: a\r\nAuthorization: Bearer {}\r\n\r\n", app.key);
     let held = hold_connections(&app, 3, &list, b"HTTP/1.1 200");
-    let response = app.anonymous("GET", "/livez").send();
+    let response = app.probe("/livez");
     response.error(503, "busy");
     assert!(response.header("retry-after").is_some());
     drop(held);
-    wait_until("a free place is used again", || app.anonymous("GET", "/livez").send().status == 200);
+    wait_until("a free place is used again", || app.probe("/livez").status == 200);
 }
 
 /// Such a request lasts until its body has been drained, for five seconds.
@@ -186,7 +186,7 @@ fn requests_without_a_key_hold_no_connection_slot_for_long() {
     let app = App::start_with(&["--max-connections", "3"]);
     let endless = "POST /v1/pets HTTP/1.1\r\nHost: a\r\nContent-Length: 100\r\n\r\n{";
     let held = hold_connections(&app, 3, endless, b"HTTP/1.1 401");
-    app.anonymous("GET", "/livez").send().error(503, "busy");
+    app.probe("/livez").error(503, "busy");
     thread::sleep(Duration::from_secs(2));
     assert_eq!(app.get("/v1/pets").status, 200, "the oldest of them was evicted");
     drop(held);
@@ -195,8 +195,8 @@ fn requests_without_a_key_hold_no_connection_slot_for_long() {
 #[test]
 fn probes_need_no_key_and_reveal_no_secrets() {
     let app = App::start();
-    assert_eq!(app.anonymous("GET", "/livez").send().status, 200);
-    let ready = app.anonymous("GET", "/readyz").send();
+    assert_eq!(app.probe("/livez").status, 200);
+    let ready = app.probe("/readyz");
     assert_eq!(ready.status, 200);
     let directory = app.directory().to_str().unwrap();
     assert!(!ready.text().contains(directory), "{}", ready.text());

@@ -149,13 +149,8 @@ fn one_address_gets_so_many_connections_and_others_get_theirs() {
     assert!(message.contains("from this address"), "{message}");
     assert_eq!(rejected.header("retry-after"), Some("1"));
     let elsewhere = std::process::Command::new("curl")
-        .args([
-            "--silent",
-            "--interface",
-            "127.0.0.9",
-            "--header",
-            &format!("Authorization: Bearer {}", app.key),
-        ])
+        .args(["--silent", "--interface", "127.0.0.9"])
+        .args(["--header", &format!("Authorization: Bearer {}", app.key)])
         .args(["--output", "/dev/null", "--write-out", "%{http_code}"])
         .arg(format!("http://{}/v1/pets", app.address()))
         .output()

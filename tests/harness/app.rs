@@ -143,6 +143,16 @@ impl App {
         self.wait_until_ready();
     }
 
+    /// The response of a probe to a client without a key.
+    pub fn probe(&self, path: &str) -> Response {
+        self.anonymous("GET", path).send()
+    }
+
+    /// The metrics of a service that was started with `--ops-listen`.
+    pub fn metrics(&self) -> String {
+        Call::new(self.admin(), "GET", "/metrics").send().text().to_owned()
+    }
+
     /// Waits until the service is ready.
     pub fn wait_until_ready(&self) {
         eventually("the service is ready", || {
@@ -186,14 +196,8 @@ impl App {
         let mut words = self.wrapper.iter().map(OsStr::new).chain([self.program.as_os_str()]);
         let child = Command::new(words.next().expect("the program is always there"))
             .args(words)
-            .args([
-                "serve",
-                "--listen",
-                &format!("127.0.0.1:{}", self.port),
-                "--store",
-                &self.store,
-                "--keys",
-            ])
+            .args(["serve", "--listen", &format!("127.0.0.1:{}", self.port)])
+            .args(["--store", &self.store, "--keys"])
             .arg(self.keys_file())
             .args(&self.flags)
             .stdin(Stdio::null())

@@ -77,17 +77,7 @@ impl PostgresServer {
         let directory = directory();
         make_data(directory.path());
         let made = as_other_user(Command::new("openssl"))
-            .args([
-                "req",
-                "-x509",
-                "-newkey",
-                "ec",
-                "-pkeyopt",
-                "ec_paramgen_curve:P-256",
-                "-nodes",
-                "-days",
-                "2",
-            ])
+            .args("req -x509 -newkey ec -pkeyopt ec_paramgen_curve:P-256 -nodes -days 2".split(' '))
             .args(["-subj", "/CN=localhost", "-addext", &format!("subjectAltName={name}")])
             .args(["-addext", "basicConstraints=critical,CA:FALSE", "-keyout", "key.pem", "-out", "cert.pem"])
             .current_dir(directory.path())

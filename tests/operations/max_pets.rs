@@ -2,7 +2,7 @@
 
 use std::fs;
 
-use harness::{App, Call, Response, program};
+use harness::{App, Response, program};
 use tempfile::TempDir;
 
 const REX: &str = r#"{"name":"Rex","categoryId":7,"status":"available"}"#;
@@ -37,9 +37,9 @@ fn creates_over_the_limit_are_rejected_and_repeated_ones_succeed() {
     assert_eq!((again.status, again.json()), (201, first.json()), "a repeat adds nothing");
     assert_eq!(app.all_pets().len(), 2);
     assert_eq!(app.get("/readyz").status, 200, "the node serves as it should");
-    let metrics = Call::new(app.admin(), "GET", "/metrics").send();
+    let metrics = app.metrics();
     for line in ["petstore_pets 2\n", "petstore_pets_limit 2\n"] {
-        assert!(metrics.text().contains(line), "{line}: {}", metrics.text());
+        assert!(metrics.contains(line), "{line}: {metrics}");
     }
 }
 

@@ -31,12 +31,6 @@ fn busy_app(flags: &[&str]) -> App {
     app
 }
 
-fn metrics(app: &App) -> String {
-    let response = Call::new(app.admin(), "GET", "/metrics").send();
-    assert_eq!(response.status, 200);
-    response.text().to_owned()
-}
-
 fn value(metrics: &str, series: &str) -> f64 {
     let line = metrics.lines().find_map(|line| line.strip_prefix(series)?.strip_prefix(' '));
     line.unwrap_or_else(|| panic!("{series} in {metrics}")).parse().unwrap()
@@ -68,7 +62,7 @@ fn expressions() -> Vec<String> {
 #[test]
 fn every_metric_that_the_dashboard_and_the_alerts_name_exists() {
     let app = busy_app(&["--ops-listen", "127.0.0.1:0"]);
-    let metrics = metrics(&app);
+    let metrics = app.metrics();
     let sample = Regex::new("^[a-z_]+").unwrap();
     let known: BTreeSet<_> = metrics.lines().filter_map(|line| Some(sample.find(line)?.as_str())).collect();
     let metric = Regex::new(r"\b(petstore|process)_[a-z_]+").unwrap();
@@ -91,7 +85,7 @@ fn every_metric_that_the_dashboard_and_the_alerts_name_exists() {
 fn the_dashboard_shows_every_metric() {
     let app = busy_app(&["--ops-listen", "127.0.0.1:0"]);
     let shown = dashboard_expressions().join("\n");
-    let metrics = metrics(&app);
+    let metrics = app.metrics();
     let family = Regex::new("(?m)^# TYPE (petstore_[a-z_]+) ").unwrap();
     let families = family.captures_iter(&metrics).map(|found| found.get(1).unwrap().as_str());
     let of_scripts =
@@ -122,11 +116,11 @@ fn operators_see_what_the_service_does() {
     app.revoke(&revoked);
     wait_until("a revoked key is rejected", || {
         app.get_as(&revoked, "/v1/pets");
-        value(&metrics(&app), r#"petstore_authentication_failures_total{reason="revoked"}"#) > 0.0
+        value(&app.metrics(), r#"petstore_authentication_failures_total{reason="revoked"}"#) > 0.0
     });
     app.anonymous("GET", "/v1/pets").send();
     app.anonymous("GET", "/v1/pets").header("Authorization", "Bearer a b").send();
-    let now = metrics(&app);
+    let now = app.metrics();
     for (series, least) in [
         ("petstore_commit_events_count", 2.0),
         ("petstore_commit_events_sum", 2.0),
@@ -177,7 +171,7 @@ fn an_embedded_store_shows_its_syncs_and_its_disk() {
     app.post(REX);
     // The files are measured every second.
     let now = eventually("the file of the log has grown", || {
-        let now = metrics(&app);
+        let now = app.metrics();
         (value(&now, "petstore_log_bytes") >= 100.0).then_some(now)
     });
     assert!(value(&now, "petstore_log_sync_duration_seconds_count") >= 1.0, "{now}");

@@ -204,14 +204,7 @@ fn a_password_in_a_store_url_is_not_logged_at_the_start() {
     let finished = std::process::Command::new("timeout")
         .arg("3")
         .arg(harness::program())
-        .args([
-            "serve",
-            "--listen",
-            "127.0.0.1:0",
-            "--store",
-            "postgres://me:s3cret@127.0.0.1:1/pets",
-            "--keys",
-        ])
+        .args("serve --listen 127.0.0.1:0 --store postgres://me:s3cret@127.0.0.1:1/pets --keys".split(' '))
         .arg(&keys)
         .output()
         .unwrap();

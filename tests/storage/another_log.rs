@@ -53,7 +53,7 @@ fn is_accepted(app: &mut App, pets: usize) {
 /// The node serves all that it has applied, writes nothing, and names both positions.
 fn rejects_its_log(node: &App, position: i64, head: i64) {
     wait_until("the node says why it is not ready", || {
-        let ready = node.anonymous("GET", "/readyz").send();
+        let ready = node.probe("/readyz");
         let reason = "the log lacks commits that this node has applied";
         ready.status == 503 && ready.json()["reason"] == reason
     });

@@ -177,8 +177,8 @@ fn a_follower_gets_new_commits_and_heartbeats_and_ends_with_the_service() {
     add(&app, &["Tom"]);
     assert_eq!(position(&follower.line().unwrap()), 2, "as it becomes durable, without a heartbeat before");
     assert_eq!(follower.line().unwrap(), "", "a heartbeat");
-    let readers = Call::new(app.admin(), "GET", "/metrics").send();
-    assert!(readers.text().contains("\npetstore_log_readers 1\n"), "{}", readers.text());
+    let readers = app.metrics();
+    assert!(readers.contains("\npetstore_log_readers 1\n"), "{readers}");
     app.signal("TERM");
     // A draining service still serves, and its last commits reach the follower.
     add(&app, &["Ada"]);
@@ -234,9 +234,9 @@ fn a_reader_that_does_not_read_is_closed_and_can_resume() {
     let mut slow = Reading::begin(app.admin(), &key, "?follow=true");
     assert_eq!(slow.status(), 200);
     app.wait_for_log("reason=\"slow_or_disconnected_client\"");
-    let metrics = Call::new(app.admin(), "GET", "/metrics").send();
+    let metrics = app.metrics();
     let only_this_scrape = "\npetstore_http_in_flight_bytes 2048\n";
-    assert!(metrics.text().contains(only_this_scrape), "its memory is given back");
+    assert!(metrics.contains(only_this_scrape), "its memory is given back");
     let mut received = Vec::new();
     // It ends with a reset, or in the middle of a record.
     let _ = slow.0.read_to_end(&mut received);

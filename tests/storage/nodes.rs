@@ -115,13 +115,11 @@ fn a_node_that_loses_its_engine_reports_it_keeps_serving_reads_and_recovers() {
     rejected.error(503, "unavailable");
     assert!(rejected.header("retry-after").is_some());
     let wait_for = |status: u16| {
-        wait_until(&format!("/readyz says {status}"), || {
-            app.anonymous("GET", "/readyz").send().status == status
-        });
+        wait_until(&format!("/readyz says {status}"), || app.probe("/readyz").status == status);
     };
     wait_for(503);
     assert_eq!(app.get("/v1/pets/1").status, 200, "reads continue from memory");
-    assert_eq!(app.anonymous("GET", "/livez").send().status, 200);
+    assert_eq!(app.probe("/livez").status, 200);
     server.start_again();
     wait_for(200);
     assert_eq!(app.post(r#"{"name":"Bella","categoryId":7}"#).status, 201, "without a restart");
@@ -132,7 +130,7 @@ fn an_engine_that_acknowledges_too_early_is_reported_and_can_be_rejected() {
     let runtime = tokio::runtime::Runtime::new().unwrap();
     let cluster = runtime.block_on(NatsCluster::start(1, NatsSync::Default));
     let app = App::on(&cluster.url("PETS"));
-    let ready = app.anonymous("GET", "/readyz").send().json();
+    let ready = app.probe("/readyz").json();
     assert_eq!(
         (&ready["engine"], &ready["durability"]["level"]),
         (&json!("nats"), &json!("buffered")),
@@ -165,8 +163,8 @@ fn a_node_that_starts_before_its_engine_waits_for_it() {
     let mut app = App::stopped_on(program(), &url, tempfile::tempdir().unwrap(), &[]);
     app.begin();
     app.wait_until_listening().expect("the service responds before its engine does");
-    assert_eq!(app.anonymous("GET", "/livez").send().status, 200);
-    let ready = app.anonymous("GET", "/readyz").send();
+    assert_eq!(app.probe("/livez").status, 200);
+    let ready = app.probe("/readyz");
     assert_eq!((ready.status, ready.json()["status"].as_str()), (503, Some("starting")), "{}", ready.text());
     app.get("/v1/pets").error(503, "unavailable");
     server.start_again();

@@ -97,15 +97,15 @@ impl Bench {
             }
         };
         wait_until("the probes report the full disk before a write fails", || {
-            self.app.anonymous("GET", "/readyz/writes").send().status == 503
+            self.app.probe("/readyz/writes").status == 503
         });
         for _ in 0..3 {
             assert_eq!(self.create_next(), Some(503), "{way:?}: no room, no pet");
         }
-        let ready = self.app.anonymous("GET", "/readyz").send();
+        let ready = self.app.probe("/readyz");
         assert_eq!(ready.status, 503, "{way:?}");
         assert!(ready.text().contains("full"), "{way:?}: the reason is shown: {}", ready.text());
-        assert_eq!(self.app.anonymous("GET", "/livez").send().status, 200, "{way:?}");
+        assert_eq!(self.app.probe("/livez").status, 200, "{way:?}");
         assert_eq!(self.app.get("/v1/pets").status, 200, "{way:?}: reads continue");
         std::fs::remove_file(filler).expect("the filler is ours");
         let freed = Instant::now();

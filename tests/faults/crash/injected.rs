@@ -120,8 +120,8 @@ fn let_every_sync_fail(mut lane: Lane, files: &[PathBuf]) {
     for count in 0..5 {
         assert_eq!(create(&post, &lane.ledger, &format!("pet {count}")), Some(503));
         assert_eq!(lane.app.get("/v1/pets").text(), "[]", "what is not durable is not shown");
-        assert_eq!(lane.app.anonymous("GET", "/livez").send().status, 200);
-        assert_eq!(lane.app.anonymous("GET", "/readyz").send().status, 503);
+        assert_eq!(lane.app.probe("/livez").status, 200);
+        assert_eq!(lane.app.probe("/readyz").status, 503);
     }
     lane.app.kill();
     let mut tally = Tally::default();
@@ -179,7 +179,7 @@ fn next(points: &Mutex<Points>) -> Option<Point> {
 impl Points {
     fn new(engine: Engine, scenario: &Scenario) -> Self {
         let faults = [Fault::Error("EIO"), Fault::Kill, Fault::Error("ENOSPC")];
-        let rows = faults.iter().flat_map(|fault| engine.calls().iter().map(|call| (*call, *fault)));
+        let rows = faults.iter().flat_map(|fault| engine.calls().map(|call| (call, *fault)));
         let interruptions = engine.interruptible().iter().map(|call| (*call, Fault::Interruption));
         let rows = rows.chain(interruptions).collect();
         let stride = engine.stride();
@@ -276,7 +276,7 @@ impl Lane {
                     self.app.printed()
                 );
                 assert_eq!(self.app.get("/v1/pets").status, 200, "{point:?}: reads continue");
-                assert_eq!(self.app.anonymous("GET", "/livez").send().status, 200, "{point:?}");
+                assert_eq!(self.app.probe("/livez").status, 200, "{point:?}");
                 // The fault is over, also for threads that have not met it yet.
                 trace::detach(self.app.pid());
                 let (post, ledger) = (self.app.call("POST", "/v1/pets"), &self.ledger);

@@ -77,8 +77,8 @@ fn limit_files(engine: Engine, mut scenario: Scenario) {
         let mut next = || create(&post, &ledger, &names.next().expect("endless"));
         wait_until("the limit is reached", || next() == Some(503));
         assert_eq!(app.get("/v1/pets").status, 200, "reads continue");
-        assert_eq!(app.anonymous("GET", "/livez").send().status, 200);
-        assert_eq!(app.anonymous("GET", "/readyz").send().status, 503);
+        assert_eq!(app.probe("/livez").status, 200);
+        assert_eq!(app.probe("/readyz").status, 503);
         let lifted =
             Command::new("prlimit").args([&format!("--pid={}", app.pid()), "--fsize=unlimited"]).status();
         assert!(lifted.expect("prlimit runs").success());

@@ -71,7 +71,7 @@ async fn a_server_that_restarts_with_less_or_unknown_durability_stops_writes() {
     let required = ["--require-durability", "replicated"];
     let app = App::start_on(program(), &url, tempfile::tempdir().unwrap(), &required);
     app.add("Rex");
-    let reason = || app.anonymous("GET", "/readyz").send().json()["reason"].clone();
+    let reason = || app.probe("/readyz").json()["reason"].clone();
     for (old, new) in [("sync_interval: always", "sync_interval: 2m"), ("http: ", "#http: ")] {
         let leader = cluster.leader_of("PETS").await;
         for server in [leader, (leader + 1) % 3] {

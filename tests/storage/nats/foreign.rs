@@ -3,7 +3,7 @@
 
 use application::{contract, ports::Version};
 use async_nats::HeaderMap;
-use harness::{App, NatsCluster, NatsSync, REX, eventually, ids, petstore, wait_until};
+use harness::{App, NatsCluster, NatsSync, REX, ids, petstore};
 
 use super::open_log;
 
@@ -21,10 +21,7 @@ async fn a_foreign_message_is_named_and_salvage_moves_the_log_to_a_new_stream() 
     let stray = jetstream.publish(COMMITS, "hello".into()).await.expect("every client may publish");
     stray.await.expect("it is stored");
 
-    let reason = eventually("the service is not ready", || {
-        let ready = app.anonymous("GET", "/readyz").send();
-        (ready.status == 503).then(|| ready.json()["reason"].clone())
-    });
+    let reason = app.wait_until_not_ready().json()["reason"].clone();
     assert_eq!(reason, "another program has written to the log");
     app.post(REX).error(503, "unavailable");
     assert_eq!(ids(&app.all_pets()), [1, 2], "reads continue");
@@ -62,14 +59,11 @@ async fn a_message_whose_commit_id_disagrees_with_its_record_is_rejected() {
         "the commit at position 3 is stored with the id {}, but its record has {}",
         other.0, record.id.0
     );
-    let reason = eventually("the service is not ready", || {
-        let ready = app.anonymous("GET", "/readyz").send();
-        (ready.status == 503).then(|| ready.json()["reason"].clone())
-    });
+    let reason = app.wait_until_not_ready().json()["reason"].clone();
     assert_eq!(reason, "the log is damaged");
     app.post(REX).error(503, "unavailable");
     assert_eq!(ids(&app.all_pets()), pets, "reads continue");
-    wait_until("the log names both ids", || app.printed().1.contains(&ids_differ));
+    app.wait_for_log(&ids_differ);
 
     app.terminate();
     app.try_start_again().expect_err("a damaged log is not served").exits_with(1).says(&ids_differ);

@@ -19,7 +19,7 @@ async fn is_full_and_has_room_again(servers: usize) {
     let store = format!("nats://shop:shop@{}/PETS?replicas=1", cluster.addresses());
     let app = App::on(&store);
     let not_ready = || {
-        let ready = app.anonymous("GET", "/readyz").send();
+        let ready = app.probe("/readyz");
         (ready.status == 503).then(|| ready.json()["reason"].clone())
     };
     let reason = eventually("the account is full", || {
@@ -32,8 +32,7 @@ async fn is_full_and_has_room_again(servers: usize) {
         app.post(REX).error(503, "unavailable");
         assert_eq!(not_ready().as_ref(), Some(&reason));
     }
-    let printed =
-        eventually("the log says so", || Some(app.printed().1).filter(|log| log.contains("not ready")));
+    let printed = app.wait_for_log("not ready");
     assert_eq!(printed.matches("not ready").count(), 1, "one line for the change: {printed}");
 
     for server in cluster.servers() {

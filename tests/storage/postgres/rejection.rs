@@ -16,14 +16,12 @@ fn a_revoked_right_stops_writes_until_it_is_granted_again() {
     server.sql("postgres", "REVOKE INSERT ON petstore_commits FROM shop");
     for _ in 0..20 {
         app.post(REX).error(503, "unavailable");
-        let ready = app.anonymous("GET", "/readyz").send();
+        let ready = app.probe("/readyz");
         assert_eq!(ready.status, 503, "{}", ready.text());
         assert_eq!(ready.json()["reason"], "a write to storage failed");
     }
     assert_eq!(app.get("/v1/pets/1").status, 200, "reads continue");
-    let printed = eventually("the log says so", || {
-        Some(app.printed().1).filter(|log| log.contains("permission denied"))
-    });
+    let printed = app.wait_for_log("permission denied");
     assert_eq!(printed.matches("permission denied").count(), 1, "one line for the change: {printed}");
 
     server.sql("postgres", "GRANT INSERT ON petstore_commits TO shop");
@@ -38,7 +36,7 @@ fn writes_stop_while_the_server_promises_less_than_required() {
     let required = ["--require-durability", "synced"];
     let app = App::start_on(program(), &server.url("postgres"), tempfile::tempdir().unwrap(), &required);
     assert_eq!(app.post(REX).status, 201);
-    let ready = || app.anonymous("GET", "/readyz").send();
+    let ready = || app.probe("/readyz");
     let set = |value: &str| {
         server.sql("postgres", &format!("ALTER SYSTEM SET synchronous_commit = {value}"));
         server.sql("postgres", "SELECT pg_reload_conf()");
@@ -54,9 +52,7 @@ fn writes_stop_while_the_server_promises_less_than_required() {
     }
     assert_eq!(ready().status, 503);
     assert_eq!(app.get("/v1/pets/1").status, 200, "reads continue");
-    let printed = eventually("the log says so", || {
-        Some(app.printed().1).filter(|log| log.contains("promises less than required"))
-    });
+    let printed = app.wait_for_log("promises less than required");
     assert_eq!(printed.matches("promises less than required").count(), 1, "one line: {printed}");
 
     set("on");

@@ -31,7 +31,7 @@ fn v1_is_503_throughout_replay_and_the_probes_show_its_progress() {
             // The pets are asked for first: what they show was shown before the probe called the service ready.
             let pets = app.get("/v1/pets?limit=1");
             let create = app.post(r#"{"name":"Rex","categoryId":"not a number"}"#);
-            let public = app.anonymous("GET", "/readyz").send();
+            let public = app.probe("/readyz");
             let with_key = app.get("/readyz");
             let admin = Call::new(admin, "GET", "/readyz").send();
             if admin.status == 200 {
