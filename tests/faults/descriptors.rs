@@ -83,8 +83,7 @@ fn idle_connections_neither_keep_clients_out_nor_revoked_keys_active() {
 
 #[test]
 fn the_soft_limit_is_raised_to_the_hard_one() {
-    let directory = TempDir::new().unwrap();
-    let mut app = App::stopped_on(program(), "memory:", directory, &[]);
+    let mut app = App::stopped("memory:", &[]);
     app.run_by(&["prlimit", "--nofile=128:512"].map(str::to_owned));
     app.start_again();
     let limits = std::fs::read_to_string(format!("/proc/{}/limits", app.pid())).unwrap();

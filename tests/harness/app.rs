@@ -61,7 +61,19 @@ impl App {
 
     /// Starts on this store, with a new directory for its other files.
     pub fn on(store: &str) -> Self {
-        Self::start_on(program(), store, tempfile::tempdir().expect("a temporary directory"), &[])
+        Self::on_with(store, &[])
+    }
+
+    /// Starts on this store, with more flags.
+    pub fn on_with(store: &str, flags: &[&str]) -> Self {
+        let mut app = Self::stopped(store, flags);
+        app.start_again();
+        app
+    }
+
+    /// A service on this store that has not been started yet, with a new directory for its other files.
+    pub fn stopped(store: &str, flags: &[&str]) -> Self {
+        Self::stopped_on(program(), store, tempfile::tempdir().expect("a temporary directory"), flags)
     }
 
     /// Starts on an empty embedded store in the directory of the service.

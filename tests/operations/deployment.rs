@@ -196,7 +196,7 @@ fn a_backup_is_verified_and_old_ones_are_removed() {
     let directory = tempfile::tempdir().unwrap();
     let store = format!("sled:{}", directory.path().join("log").display());
     let admin = ["--ops-listen", "127.0.0.1:0"];
-    let app = App::start_on(program(), &store, tempfile::tempdir().unwrap(), &admin);
+    let app = App::on_with(&store, &admin);
     app.add("Rex");
     let backups = Backups::new(directory.path(), app.keys_file());
     for day in 10..26 {
@@ -230,7 +230,7 @@ fn a_log_that_does_not_continue_the_newest_backup_is_not_backed_up() {
     let directory = tempfile::tempdir().unwrap();
     let store = |name: &str| format!("sled:{}", directory.path().join(name).display());
     let log_with = |name: &str, pets: &[&str]| {
-        let mut app = App::start_on(program(), &store(name), tempfile::tempdir().unwrap(), &[]);
+        let mut app = App::on(&store(name));
         for pet in pets {
             app.add(pet);
         }

@@ -223,7 +223,7 @@ fn a_store_url_that_would_lead_elsewhere_is_rejected() {
 
 #[test]
 fn a_key_file_that_others_can_change_or_replace_is_rejected() {
-    let mut app = App::stopped_on(program(), "memory:", TempDir::new().unwrap(), &[]);
+    let mut app = App::stopped("memory:", &[]);
     let (directory, keys) = (app.directory().to_owned(), app.keys_file());
     let set_modes = |directory_mode: u32, file_mode: u32| {
         fs::set_permissions(&directory, fs::Permissions::from_mode(directory_mode)).unwrap();
@@ -258,7 +258,7 @@ fn a_state_directory_on_a_full_disk_stops_the_start() {
     fs::create_dir(&state).unwrap();
     let state = state.to_str().unwrap();
     let store = format!("sled:{}", store.display());
-    let mut app = App::stopped_on(program(), &store, TempDir::new().unwrap(), &["--state", state]);
+    let mut app = App::stopped(&store, &["--state", state]);
     let mount = r#"mount -t tmpfs -o size=16k tmpfs "$0" && ! cat /dev/zero 2>&- > "$0/full"; exec "$@""#;
     app.run_by(&["unshare", "--mount", "sh", "-c", mount, state].map(str::to_owned));
     app.try_start_again()

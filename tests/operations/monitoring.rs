@@ -164,10 +164,7 @@ fn operators_see_what_the_service_does() {
 
 #[test]
 fn an_embedded_store_shows_its_syncs_and_its_disk() {
-    let directory = tempfile::tempdir().unwrap();
-    let store = format!("sled:{}", directory.path().join("log").display());
-    let flags = ["--ops-listen", "127.0.0.1:0"];
-    let app = App::start_on(harness::program(), &store, tempfile::tempdir().unwrap(), &flags);
+    let app = App::on_engine("sled", &["--ops-listen", "127.0.0.1:0"]);
     app.post(REX);
     // The files are measured every second.
     let now = eventually("the file of the log has grown", || {

@@ -7,7 +7,7 @@ use std::{
     thread,
 };
 
-use harness::{App, Call, PostgresServer, eventually, free_port, program, signal, succeed, wait_until};
+use harness::{App, Call, PostgresServer, eventually, free_port, signal, succeed, wait_until};
 use tempfile::TempDir;
 
 use super::{
@@ -21,7 +21,7 @@ const CLIENTS: usize = 4;
 /// A node on its own port, with the keys of the first one.
 fn node(store: &str, port: u16, keys_of: Option<&App>) -> App {
     let flags = ["--listen-when-ready", "--drain", "30s"];
-    let mut app = App::stopped_on(program(), store, tempfile::tempdir().unwrap(), &flags);
+    let mut app = App::stopped(store, &flags);
     if let Some(first) = keys_of {
         fs::copy(first.keys_file(), app.keys_file()).unwrap();
         app.key.clone_from(&first.key);
@@ -193,7 +193,7 @@ fn a_rolling_restart_checks_nodes_over_https() {
     let first = Secure::start(&[]).app;
     let path = |name: &str| first.directory().join(name).to_str().unwrap().to_owned();
     let flags = ["--tls-cert", &path("server.pem"), "--tls-key", &path("server.key")];
-    let mut second = App::stopped_on(program(), "memory:", tempfile::tempdir().unwrap(), &flags);
+    let mut second = App::stopped("memory:", &flags);
     second.begin();
     second.wait_until_listening().unwrap();
     let cluster = Cluster::of(&[&first, &second].map(|app| app.address().to_string()), "", free_port(), &[]);
@@ -210,7 +210,7 @@ fn a_node_that_listens_when_it_is_ready_rejects_connections_until_then() {
     let mut postgres = postgres;
     let database = postgres.create_database();
     let flags = ["--listen-when-ready", "--ops-listen", &format!("127.0.0.1:{admin}")];
-    let mut app = App::stopped_on(program(), &postgres.url(&database), tempfile::tempdir().unwrap(), &flags);
+    let mut app = App::stopped(&postgres.url(&database), &flags);
     app.use_port(port);
     postgres.kill();
     app.begin();

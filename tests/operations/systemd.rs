@@ -112,8 +112,7 @@ fn a_service_that_hangs_does_not_feed_the_watchdog() {
 #[test]
 fn a_missing_service_manager_does_not_stop_the_service() {
     for socket in ["/nowhere/notify", "@petstore-no-listener", ""] {
-        let directory = tempfile::tempdir().unwrap();
-        let mut app = App::stopped_on(program(), "memory:", directory, &[]);
+        let mut app = App::stopped("memory:", &[]);
         app.run_by(&["env".to_owned(), format!("NOTIFY_SOCKET={socket}")]);
         app.start_again();
         app.wait_for_log("NOTIFY_SOCKET");
@@ -174,8 +173,7 @@ fn a_service_on_its_own_disk_connects_to_no_host_and_makes_no_forbidden_system_c
 fn trace_of_a_service() -> String {
     let directory = tempfile::tempdir().unwrap();
     let (trace, store) = (directory.path().join("trace"), directory.path().join("log"));
-    let mut app =
-        App::stopped_on(program(), &format!("sled:{}", store.display()), tempfile::tempdir().unwrap(), &[]);
+    let mut app = App::stopped(&format!("sled:{}", store.display()), &[]);
     let strace = ["strace", "-D", "-f", "-qq", "-o", trace.to_str().unwrap()];
     app.run_by(&strace.map(str::to_owned));
     app.start_again();

@@ -215,7 +215,7 @@ fn nodes_that_share_a_state_directory_never_move_the_record_back() {
     let server = PostgresServer::start();
     let state = tempfile::tempdir().unwrap();
     let flags = ["--state", state.path().to_str().unwrap()];
-    let start = || App::start_on(program(), &server.url("postgres"), tempfile::tempdir().unwrap(), &flags);
+    let start = || App::on_with(&server.url("postgres"), &flags);
     let (mut ahead, mut behind) = (start(), start());
     assert_eq!(ahead.post(REX).status, 201);
     wait_until("both show the pet", || behind.all_pets().len() == 1);
@@ -264,9 +264,7 @@ fn an_embedded_log_that_is_gone_is_not_created_again() {
 
 #[test]
 fn a_damaged_record_is_rejected_and_none_is_kept_if_the_operator_says_so() {
-    let directory = tempfile::tempdir().unwrap();
-    let store = format!("sled:{}", directory.path().join("log").display());
-    let mut app = App::start_on(program(), &store, directory, &[]);
+    let mut app = App::on_engine("sled", &[]);
     assert_eq!(app.post(REX).status, 201);
     noted(&app);
     app.terminate();

@@ -308,7 +308,7 @@ fn a_copy_of_a_killed_service_lacks_no_more_than_its_lag_and_is_served_at_once()
     let reports: Vec<_> = ended.stdout.lines().filter(|line| line.starts_with("behind")).collect();
     println!("{}", reports[reports.len().saturating_sub(5)..].join("\n"));
     // The copy replaces the service, with the same keys.
-    let mut successor = App::stopped_on(program(), &target, tempfile::tempdir().unwrap(), &[]);
+    let mut successor = App::stopped(&target, &[]);
     fs::copy(app.keys_file(), successor.keys_file()).unwrap();
     successor.key.clone_from(&app.key);
     let begun = Instant::now();

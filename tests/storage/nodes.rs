@@ -160,7 +160,7 @@ fn a_node_that_starts_before_its_engine_waits_for_it() {
     let mut server = PostgresServer::start();
     let url = server.url("postgres");
     server.kill();
-    let mut app = App::stopped_on(program(), &url, tempfile::tempdir().unwrap(), &[]);
+    let mut app = App::stopped(&url, &[]);
     app.begin();
     app.wait_until_listening().expect("the service responds before its engine does");
     assert_eq!(app.probe("/livez").status, 200);

@@ -262,8 +262,7 @@ impl Store {
     }
 
     fn serve(&self) -> Result<App, Finished> {
-        let directory = tempfile::tempdir().expect("a temporary directory");
-        let mut app = App::stopped_on(program(), &self.url(), directory, &[]);
+        let mut app = App::stopped(&self.url(), &[]);
         app.try_start_again()?;
         Ok(app)
     }

@@ -12,7 +12,7 @@ use std::{
     thread,
 };
 
-use harness::{App, program, wait_until};
+use harness::{App, wait_until};
 
 use super::{
     engine::Engine,
@@ -218,8 +218,7 @@ struct Lane {
 
 impl Lane {
     fn new(engine: Engine) -> Self {
-        let directory = tempfile::tempdir().expect("a temporary directory");
-        let app = App::stopped_on(program(), "memory:", directory, &[]);
+        let app = App::stopped("memory:", &[]);
         Self { engine, app, ledger: Arc::default(), stores: 0 }
     }
 

@@ -5,7 +5,7 @@
 
 use std::{sync::Arc, thread, time::Duration};
 
-use harness::{App, Chance, petstore, program};
+use harness::{App, Chance, petstore};
 
 use super::{
     disk::{Disk, Format},
@@ -112,8 +112,7 @@ fn on_both_disks(mut scenario: Scenario, mut until_cut: impl FnMut(&mut Bench, u
 impl Bench {
     fn new(format: Format, scenario: &Scenario) -> Result<Self, String> {
         let disk = Disk::new(format, DISK_MIB)?;
-        let directory = tempfile::tempdir().expect("a temporary directory");
-        let app = App::stopped_on(program(), "memory:", directory, &[]);
+        let app = App::stopped("memory:", &[]);
         let dice = scenario.dice(format as u64);
         Ok(Self { app, disk, ledger: Arc::default(), dice })
     }

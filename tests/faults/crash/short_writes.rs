@@ -5,7 +5,7 @@
 
 use std::{path::Path, process::Command, sync::Arc};
 
-use harness::{App, petstore, program, wait_until};
+use harness::{App, petstore, wait_until};
 
 use super::{
     engine::Engine,
@@ -39,7 +39,7 @@ fn a_limit_on_file_sizes_stops_writes_to_sqlite_and_nothing_else() {
 
 fn shorten_writes(engine: Engine, mut scenario: Scenario) {
     let mut tally = Tally::default();
-    let mut app = stopped_app();
+    let mut app = App::stopped("memory:", &[]);
     let library = match shortener(app.directory()) {
         Ok(library) => library,
         Err(reason) => return scenario::not_run(scenario.name, &reason),
@@ -65,7 +65,7 @@ fn limit_files(engine: Engine, mut scenario: Scenario) {
     let limits = engine.file_limits();
     let mut tally = Tally::default();
     let mut dice = scenario.dice(0);
-    let mut app = stopped_app();
+    let mut app = App::stopped("memory:", &[]);
     while tally.rounds < scenario.rounds {
         tally.rounds += 1;
         let ledger = begin_new_store(&mut app, engine, tally.rounds);
@@ -87,10 +87,6 @@ fn limit_files(engine: Engine, mut scenario: Scenario) {
         scenario.check(&tally);
     }
     scenario.end(&tally);
-}
-
-fn stopped_app() -> App {
-    App::stopped_on(program(), "memory:", tempfile::tempdir().expect("a temporary directory"), &[])
 }
 
 fn begin_new_store(app: &mut App, engine: Engine, round: u64) -> Arc<Ledger> {

@@ -4,7 +4,7 @@ use std::time::{Duration, Instant};
 
 use adapters::event_log::nats::NatsLog;
 use application::ports::{Durability, DurabilityLevel, Fault, LogSource as _};
-use harness::{App, NatsCluster, NatsSync, REX, program, wait_until};
+use harness::{App, NatsCluster, NatsSync, REX, wait_until};
 
 use super::open_log;
 
@@ -69,7 +69,7 @@ async fn a_server_that_restarts_with_less_or_unknown_durability_stops_writes() {
     let mut cluster = NatsCluster::start(3, NatsSync::Always).await;
     let url = format!("{}?monitor={}", cluster.url("PETS"), cluster.monitors());
     let required = ["--require-durability", "replicated"];
-    let app = App::start_on(program(), &url, tempfile::tempdir().unwrap(), &required);
+    let app = App::on_with(&url, &required);
     app.add("Rex");
     let reason = || app.probe("/readyz").json()["reason"].clone();
     for (old, new) in [("sync_interval: always", "sync_interval: 2m"), ("http: ", "#http: ")] {
@@ -115,7 +115,7 @@ async fn lose_server_of_three(choose: impl FnOnce(usize) -> usize) {
     let mut cluster = NatsCluster::start(3, NatsSync::Always).await;
     let url = format!("{}?monitor={}", cluster.url("PETS"), cluster.monitors());
     let required = ["--require-durability", "replicated"];
-    let app = App::start_on(program(), &url, tempfile::tempdir().unwrap(), &required);
+    let app = App::on_with(&url, &required);
     app.add("Rex");
     let lost = choose(cluster.leader_of("PETS").await);
     cluster.servers_mut()[lost].kill();

@@ -2,7 +2,7 @@
 
 use std::thread;
 
-use harness::{App, PostgresServer, REX, eventually, petstore, program, wait_until};
+use harness::{App, PostgresServer, REX, eventually, petstore, wait_until};
 
 #[test]
 fn a_revoked_right_stops_writes_until_it_is_granted_again() {
@@ -34,7 +34,7 @@ fn a_revoked_right_stops_writes_until_it_is_granted_again() {
 fn writes_stop_while_the_server_promises_less_than_required() {
     let server = PostgresServer::start();
     let required = ["--require-durability", "synced"];
-    let app = App::start_on(program(), &server.url("postgres"), tempfile::tempdir().unwrap(), &required);
+    let app = App::on_with(&server.url("postgres"), &required);
     assert_eq!(app.post(REX).status, 201);
     let ready = || app.probe("/readyz");
     let set = |value: &str| {
