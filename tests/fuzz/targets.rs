@@ -17,7 +17,7 @@ use adapters::{
 };
 use application::{LogAccess, codec, transfer};
 use chrono::DateTime;
-use harness::{REX, open_node};
+use harness::{REX, open_node, serve_node};
 use tokio::runtime::Runtime;
 
 #[expect(dead_code, reason = "only the schemes are needed")]
