@@ -5,7 +5,6 @@ mod stores;
 
 use std::{
     fs::{self, File, Metadata},
-    io::Read as _,
     os::unix::fs::{MetadataExt as _, PermissionsExt as _, chown, lchown, symlink},
     path::{Path, PathBuf},
     process::{Child, Command, Stdio},
@@ -136,9 +135,7 @@ impl Service {
 }
 
 fn read(path: &Path) -> Option<String> {
-    let mut text = String::new();
-    File::open(path).ok()?.read_to_string(&mut text).ok()?;
-    Some(text.trim_end().to_owned())
+    fs::read_to_string(path).ok().map(|text| text.trim_end().to_owned())
 }
 
 #[test]

@@ -3,8 +3,7 @@
 use std::{
     cell::RefCell,
     fs,
-    io::{self, Read as _, Write as _},
-    net::{SocketAddr, TcpStream},
+    net::SocketAddr,
     sync::{Arc, LazyLock},
 };
 
@@ -17,7 +16,7 @@ use adapters::{
 };
 use application::{LogAccess, codec, transfer};
 use chrono::DateTime;
-use harness::{REX, open_node, serve_node};
+use harness::{Connection, REX, open_node, serve_node};
 use tokio::runtime::Runtime;
 
 #[expect(dead_code, reason = "only the schemes are needed")]
@@ -158,40 +157,16 @@ static SERVICE: LazyLock<SocketAddr> = LazyLock::new(|| {
 
 /// Sends a request, given up to its last line, over a connection that is kept, and reads the response to its end.
 fn ask(request: &[u8]) {
-    thread_local!(static CONNECTION: RefCell<Option<TcpStream>> = const { RefCell::new(None) });
+    thread_local!(static CONNECTION: RefCell<Option<Connection>> = const { RefCell::new(None) });
     let line = request.iter().position(|byte| *byte == b'\n').expect("a request line") + 1;
     let (line, rest) = request.split_at(line);
     let request = [line, b"Host: localhost\r\nAuthorization: Bearer key\r\n", rest].concat();
     CONNECTION.with_borrow_mut(|kept| {
-        let connection =
-            kept.get_or_insert_with(|| TcpStream::connect(*SERVICE).expect("the service listens"));
-        connection.write_all(&request).expect("the service reads");
-        let mut response = Vec::new();
-        let mut part = [0; 4_096];
-        while !is_whole(&response) {
-            match connection.read(&mut part) {
-                Ok(0) => panic!("the service responds completely"),
-                Ok(read) => response.extend_from_slice(&part[..read]),
-                // libFuzzer has its own timer.
-                Err(error) if error.kind() == io::ErrorKind::Interrupted => {}
-                Err(error) => panic!("the service responds: {error}"),
-            }
-        }
-        assert!(
-            response.starts_with(b"HTTP/1.1 ") && response[9] < b'5',
-            "{}",
-            String::from_utf8_lossy(&response)
-        );
-        if String::from_utf8_lossy(&response).contains("connection: close") {
+        let connection = kept.get_or_insert_with(|| Connection::open(*SERVICE, "key"));
+        let response = connection.send(&request).expect("the service responds completely");
+        assert!(response.status < 500, "{response:?}");
+        if response.all("connection").contains(&"close") {
             *kept = None;
         }
     });
-}
-
-/// Whether this is a response with all of its body.
-fn is_whole(response: &[u8]) -> bool {
-    let text = String::from_utf8_lossy(response);
-    let Some((head, body)) = text.split_once("\r\n\r\n") else { return false };
-    let length = head.lines().find_map(|line| line.strip_prefix("content-length: "));
-    body.len() >= length.map_or(0, |length| length.parse().expect("a length"))
 }

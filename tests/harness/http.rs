@@ -129,15 +129,23 @@ impl Connection {
 
     /// Lists pets; `None` if the connection ends.
     pub fn try_list(&mut self) -> Option<Response> {
-        write!(self.stream, "GET /v1/pets HTTP/1.1\r\nHost: a\r\nAuthorization: Bearer {}\r\n\r\n", self.key)
-            .ok()?;
+        let list = format!("GET /v1/pets HTTP/1.1\r\nHost: a\r\nAuthorization: Bearer {}\r\n\r\n", self.key);
+        self.send(list.as_bytes())
+    }
+
+    /// Sends these bytes, and reads a response; `None` if the connection ends.
+    pub fn send(&mut self, request: &[u8]) -> Option<Response> {
+        self.stream.write_all(request).ok()?;
         let (mut bytes, mut part) = (Vec::new(), [0; 4096]);
         loop {
+            match self.stream.read(&mut part) {
+                Err(error) if error.kind() == ErrorKind::Interrupted => {}
+                Ok(0) | Err(_) => return None,
+                Ok(length) => bytes.extend_from_slice(&part[..length]),
+            }
             if let Some(response) = Response::parse(&bytes, false) {
                 return Some(response);
             }
-            let length = self.stream.read(&mut part).ok().filter(|length| *length > 0)?;
-            bytes.extend_from_slice(&part[..length]);
         }
     }
 }

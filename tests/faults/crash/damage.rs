@@ -10,7 +10,7 @@ use std::{
     thread,
 };
 
-use harness::{App, Chance, Finished, petstore, program};
+use harness::{App, Chance, Finished, files_below, petstore, program};
 
 use super::{
     engine::Engine,
@@ -60,7 +60,7 @@ fn a_sqlite_log_that_lost_its_last_byte_is_rejected_and_left_unchanged() {
         assert_rejected(&rejected, "one byte less");
         let reason = format!("ends at position {last}, but commits up to {head}");
         assert!(rejected.stderr.contains(&reason), "{}", rejected.stderr);
-        assert_eq!(changes(&before, &store.contents()), no_changes());
+        assert_eq!(changes(&before, &store.contents()), Vec::<PathBuf>::new());
     }
 }
 
@@ -115,7 +115,11 @@ fn damage_stores(
         } else {
             assert_rejected(&outcome, &what);
             assert!(!was_served, "{what}: what is rejected once is rejected every time");
-            assert_eq!(changes(&before, &store.contents()), no_changes(), "{what}: it stays as it is");
+            assert_eq!(
+                changes(&before, &store.contents()),
+                Vec::<PathBuf>::new(),
+                "{what}: it stays as it is"
+            );
             tally.count("rejected", 1);
             let saved = salvage(&store, original, &outcome.stderr, &what);
             tally.count("commits salvaged of them", saved);
@@ -131,7 +135,11 @@ fn salvage(damaged: &Store, original: &Original, rejection: &str, what: &str) ->
     let target = damaged.engine.url(&damaged.directory.path().join("salvaged"));
     let before = damaged.contents();
     let output = petstore(["log", "salvage", "--from", &damaged.url(), "--to", &target]);
-    assert_eq!(changes(&before, &damaged.contents()), no_changes(), "{what}: salvaging changes nothing");
+    assert_eq!(
+        changes(&before, &damaged.contents()),
+        Vec::<PathBuf>::new(),
+        "{what}: salvaging changes nothing"
+    );
     if output.code != Some(0) {
         // SQLite can make no sense of some files; sled's chunks are found whatever happened to the rest of the file.
         assert!(damaged.engine == Engine::Sqlite || output.stderr.contains("nothing"), "{what}: {output:?}");
@@ -280,9 +288,9 @@ impl Store {
     /// What the store consists of, without the files that are recreated whenever it is opened.
     fn contents(&self) -> BTreeMap<PathBuf, Vec<u8>> {
         let made_anew = ["pets-shm", "pets.lock", "pets.ballast", "ballast"];
-        let mut files = contents(&self.path());
-        files.retain(|path, _| !made_anew.iter().any(|name| path.ends_with(name)));
-        files
+        let mut files = files_below(&self.path());
+        files.retain(|path| !made_anew.iter().any(|name| path.ends_with(name)));
+        files.into_iter().map(|path| (path.clone(), fs::read(path).expect("a file"))).collect()
     }
 }
 
@@ -292,26 +300,8 @@ fn commits(export: &Finished) -> Vec<String> {
     export.stdout.lines().filter(|line| line.starts_with("{\"v\":")).map(str::to_owned).collect()
 }
 
-/// Every file below a directory and what is in it.
-fn contents(directory: &Path) -> BTreeMap<PathBuf, Vec<u8>> {
-    let mut found = BTreeMap::new();
-    for entry in fs::read_dir(directory).expect("a directory").map(Result::unwrap) {
-        let path = entry.path();
-        if path.is_dir() {
-            found.extend(contents(&path));
-        } else {
-            found.insert(path.clone(), fs::read(&path).expect("a file"));
-        }
-    }
-    found
-}
-
 /// The files that differ.
 fn changes(one: &BTreeMap<PathBuf, Vec<u8>>, other: &BTreeMap<PathBuf, Vec<u8>>) -> Vec<PathBuf> {
     let differs = |path: &&PathBuf| one.get(*path) != other.get(*path);
     one.keys().chain(other.keys()).filter(differs).cloned().collect()
-}
-
-fn no_changes() -> Vec<PathBuf> {
-    vec![]
 }
