@@ -1,13 +1,10 @@
 //! Real NATS servers on free ports, with a temporary directory, that a test can kill, stop and start.
 
 use std::{
-    env,
     fs::{self, File},
-    iter,
     net::{SocketAddr, TcpListener},
     path::{Path, PathBuf},
     process::{Command, Stdio},
-    sync::OnceLock,
 };
 
 use async_nats::jetstream;
@@ -21,9 +18,6 @@ use crate::{
     proxy::CutProxy,
     tools::tools,
 };
-
-/// Older servers lack what the log needs, or what the tests look at.
-const SERVER_MIN: (u32, u32) = (2, 14);
 
 /// When the servers bring to disk what they acknowledge.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -283,41 +277,10 @@ fn free_ports(count: usize) -> Vec<SocketAddr> {
 
 fn spawn(directory: &Path, network: Option<&Network>) -> Running {
     let log = File::options().create(true).append(true).open(directory.join("server.log"));
-    let mut command =
-        network.map_or_else(|| Command::new(nats_server()), |network| network.command(nats_server()));
+    let program = tools().join("python/bin/nats-server");
+    let mut command = network.map_or_else(|| Command::new(&program), |network| network.command(&program));
     let log = log.expect("the temporary directory can be written");
     command.arg("-c").arg(directory.join("server.conf"));
     let server = command.stdin(Stdio::null()).stdout(Stdio::null()).stderr(log).spawn();
-    Running(server.expect("nats-server starts"))
-}
-
-/// The program: what `PETSTORE_NATS_SERVER` names, or else the one that `tests/run` has installed, or the first in the `PATH`.
-fn nats_server() -> &'static Path {
-    static SERVER: OnceLock<PathBuf> = OnceLock::new();
-    SERVER.get_or_init(|| {
-        let named = env::var_os("PETSTORE_NATS_SERVER").filter(|name| !name.is_empty());
-        let candidates = if let Some(named) = named {
-            vec![PathBuf::from(named)]
-        } else {
-            let path = env::var_os("PATH").unwrap_or_default();
-            let installed = tools().join("python/bin");
-            let directories = iter::once(installed).chain(env::split_paths(&path));
-            directories.map(|directory| directory.join("nats-server")).collect()
-        };
-        let (major, minor) = SERVER_MIN;
-        candidates.into_iter().find(|server| is_new_enough(server)).unwrap_or_else(|| {
-            panic!(
-                "no nats-server {major}.{minor} or newer: start with `tests/run`, which installs one, or name yours in \
-                 PETSTORE_NATS_SERVER"
-            )
-        })
-    })
-}
-
-fn is_new_enough(server: &Path) -> bool {
-    let Ok(response) = Command::new(server).arg("--version").output() else { return false };
-    let response = String::from_utf8_lossy(&response.stdout);
-    let mut numbers = response.trim().rsplit('v').next().into_iter().flat_map(|version| version.split('.'));
-    let mut number = || numbers.next()?.parse::<u32>().ok();
-    number().zip(number()).is_some_and(|version| version >= SERVER_MIN)
+    Running(server.expect("nats-server starts: tests/run installs it"))
 }
