@@ -23,18 +23,20 @@ struct Notifying {
 }
 
 impl Notifying {
-    fn start(watchdog: Duration) -> Self {
+    fn start(watchdog: Duration, more: &[&str]) -> Self {
         let directory = tempfile::tempdir().unwrap();
         let path = directory.path().join("notify");
         let socket = UnixDatagram::bind(&path).unwrap();
         socket.set_read_timeout(Some(Duration::from_mins(1))).unwrap();
         let store = format!("sled:{}", directory.path().join("log").display());
         let mut app = App::stopped_on(program(), &store, directory, &[]);
-        app.run_by(&[
+        let mut variables = vec![
             "env".to_owned(),
             format!("NOTIFY_SOCKET={}", path.display()),
             format!("WATCHDOG_USEC={}", watchdog.as_micros()),
-        ]);
+        ];
+        variables.extend(more.iter().map(|&variable| variable.to_owned()));
+        app.run_by(&variables);
         Self { app, socket }
     }
 
@@ -47,7 +49,7 @@ impl Notifying {
 
 #[test]
 fn systemd_hears_that_the_service_is_ready_alive_and_stopping() {
-    let mut service = Notifying::start(Duration::from_millis(200));
+    let mut service = Notifying::start(Duration::from_millis(200), &[]);
     service.app.begin();
     assert_eq!(service.next_message(), "READY=1");
     // A service that is ready responds to requests.
@@ -64,13 +66,7 @@ fn systemd_hears_that_the_service_is_ready_alive_and_stopping() {
 
 #[test]
 fn a_watchdog_that_is_meant_for_another_process_is_not_fed() {
-    let mut service = Notifying::start(Duration::from_millis(2));
-    service.app.run_by(&[
-        "env".to_owned(),
-        format!("NOTIFY_SOCKET={}", service.app.directory().join("notify").display()),
-        "WATCHDOG_USEC=2000".to_owned(),
-        "WATCHDOG_PID=1".to_owned(),
-    ]);
+    let mut service = Notifying::start(Duration::from_millis(2), &["WATCHDOG_PID=1"]);
     service.app.start_again();
     for _ in 0..20 {
         assert_eq!(service.app.get("/v1/pets").status, 200);
@@ -81,7 +77,7 @@ fn a_watchdog_that_is_meant_for_another_process_is_not_fed() {
 
 #[test]
 fn a_service_that_hangs_does_not_feed_the_watchdog() {
-    let mut service = Notifying::start(Duration::from_millis(100));
+    let mut service = Notifying::start(Duration::from_millis(100), &[]);
     service.app.start_again();
     while service.next_message() != "WATCHDOG=1" {}
     // From now on, a wait for events never ends: the runtime hangs, while its threads are as they were.

@@ -23,12 +23,7 @@ pub(crate) struct Secure {
 
 impl Secure {
     pub(crate) fn start(flags: &[&str]) -> Self {
-        let directory = tempfile::tempdir().unwrap();
-        certify(directory.path(), Duration::from_hours(24 * 90));
-        let path = |name: &str| directory.path().join(name).to_str().unwrap().to_owned();
-        let (certificate, key) = (path("server.pem"), path("server.key"));
-        let flags = [&["--tls-cert", &certificate, "--tls-key", &key], flags].concat();
-        let mut app = App::stopped_on(program(), "memory:", directory, &flags);
+        let mut app = stopped(Duration::from_hours(24 * 90), flags);
         app.begin();
         app.wait_until_listening().unwrap();
         let secure = Self { app };
@@ -54,6 +49,16 @@ impl Secure {
         let output = ["--output", "/dev/null", "--write-out", "%{http_code}\n"];
         String::from_utf8(self.curl(path, &[arguments, &output].concat()).stdout).unwrap()
     }
+}
+
+/// A service that has not been started yet, with a certificate that is valid for so long from now.
+fn stopped(valid: Duration, flags: &[&str]) -> App {
+    let directory = tempfile::tempdir().unwrap();
+    certify(directory.path(), valid);
+    let path = |name: &str| directory.path().join(name).to_str().unwrap().to_owned();
+    let (certificate, key) = (path("server.pem"), path("server.key"));
+    let flags = [&["--tls-cert", &certificate, "--tls-key", &key], flags].concat();
+    App::stopped_on(program(), "memory:", directory, &flags)
 }
 
 /// Writes a new authority and a certificate that it signed, valid for so long from now.
@@ -211,12 +216,7 @@ fn a_certificate_that_is_not_valid_now_does_not_replace_a_valid_one() {
 
 #[test]
 fn an_expired_certificate_is_reported() {
-    let directory = tempfile::tempdir().unwrap();
-    certify(directory.path(), Duration::ZERO);
-    let path = |name: &str| directory.path().join(name).to_str().unwrap().to_owned();
-    let (certificate, key) = (path("server.pem"), path("server.key"));
-    let flags = ["--tls-cert", &certificate, "--tls-key", &key];
-    let mut app = App::stopped_on(program(), "memory:", directory, &flags);
+    let mut app = stopped(Duration::ZERO, &[]);
     app.begin();
     app.wait_for_log("TLS certificate expired expires=");
 }
