@@ -19,7 +19,7 @@ pub use app::App;
 pub use browser::Browser;
 pub use chance::Chance;
 pub use faulty_log::{FaultyLog, LogFault, in_format};
-pub use history::{added, history};
+pub use history::{added, history, open_embedded};
 pub use http::{Call, Connection, REX, Response, ids, raw};
 pub use nats::{NatsCluster, NatsServer, NatsSync};
 pub use network::Network;

@@ -2,12 +2,11 @@
 
 use std::{fs, path::Path};
 
-use adapters::event_log::{sled::SledLog, sqlite::SqliteLog};
 use application::{
     contract,
-    ports::{EventLog, Position, ReadBound, Version},
+    ports::{Position, ReadBound, Version},
 };
-use harness::{App, in_format, petstore, serve};
+use harness::{App, in_format, open_embedded, petstore, serve};
 use serde_json::{Value, json};
 
 fn add(app: &App) -> i64 {
@@ -90,13 +89,7 @@ async fn a_log_with_another_record_format_is_rejected_and_left_unchanged() {
     for (format, engine) in [(1, "sled"), (3, "sled"), (1, "sqlite"), (3, "sqlite")] {
         let directory = tempfile::tempdir().unwrap();
         let path = directory.path().join("pets");
-        let open = || -> Box<dyn EventLog> {
-            match engine {
-                "sled" => Box::new(SledLog::open(&path).unwrap()),
-                _ => Box::new(SqliteLog::open(&path).unwrap()),
-            }
-        };
-        let log = open();
+        let log = open_embedded(engine, &path);
         let head = contract::fill(&*log, Version::START, 1).await;
         log.append(head, &in_format(format, &contract::record(2))).await.unwrap();
         let records = log.read(Position::START, ReadBound::BATCH).await.unwrap();
@@ -118,7 +111,7 @@ async fn a_log_with_another_record_format_is_rejected_and_left_unchanged() {
             // sled rewrites its file whenever it is opened; what it stores must not change.
             assert!(database(&path) == bytes, "{command:?} left the file unchanged");
             assert_eq!(
-                open().read(Position::START, ReadBound::BATCH).await,
+                open_embedded(engine, &path).read(Position::START, ReadBound::BATCH).await,
                 Ok(records.clone()),
                 "{command:?}"
             );

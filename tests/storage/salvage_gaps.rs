@@ -3,14 +3,14 @@
 
 use std::{fs, path::Path, sync::Arc};
 
-use adapters::event_log::{memory::MemoryLog, sled::SledLog, sqlite::SqliteLog};
+use adapters::event_log::memory::MemoryLog;
 use application::{
     contract,
-    ports::{EventLog, Position, Version},
+    ports::{Position, Version},
     transfer,
 };
 use async_nats::{HeaderMap, jetstream::stream::Config};
-use harness::{App, NatsCluster, NatsSync, PostgresServer, exported, petstore};
+use harness::{App, NatsCluster, NatsSync, PostgresServer, exported, open_embedded, petstore};
 use serde_json::Value;
 use tempfile::TempDir;
 use tokio::task::{self, LocalSet};
@@ -113,10 +113,7 @@ async fn no_command_accepts_the_target_of_an_interrupted_run() {
         let mut app = App::on(&store);
         assert!(app.terminate().success());
 
-        let target: Arc<dyn EventLog> = match engine {
-            "sled" => Arc::new(SledLog::open(&path).unwrap()),
-            _ => Arc::new(SqliteLog::open(&path).unwrap()),
-        };
+        let target = open_embedded(engine, &path);
         let (from, to) = (source.clone(), target.clone());
         let run = async move {
             let progress = |position| assert!(position < Position(PETS), "the run is interrupted");

@@ -8,13 +8,10 @@ use std::{
     time::{Duration, Instant},
 };
 
-use adapters::event_log::{sled::SledLog, sqlite::SqliteLog};
-use application::{
-    contract,
-    ports::{EventLog, Version},
-};
+use application::{Version, contract};
 use harness::{
-    App, Chance, NatsCluster, NatsSync, PostgresServer, digest, free_port, key_file, petstore, program,
+    App, Chance, NatsCluster, NatsSync, PostgresServer, digest, free_port, key_file, open_embedded, petstore,
+    program,
 };
 use tempfile::TempDir;
 
@@ -71,11 +68,8 @@ impl Copy<'_> {
 fn history(engine: Engine, directory: &Path) -> String {
     std::fs::create_dir(directory).unwrap();
     let url = engine.url(directory);
-    let path = url.split_once(':').unwrap().1;
-    let log: Box<dyn EventLog> = match engine {
-        Engine::Sled => Box::new(SledLog::open(path).unwrap()),
-        Engine::Sqlite => Box::new(SqliteLog::open(path).unwrap()),
-    };
+    let (scheme, path) = url.split_once(':').unwrap();
+    let log = open_embedded(scheme, Path::new(path));
     tokio::runtime::Runtime::new().unwrap().block_on(contract::fill(&*log, Version::START, COMMITS));
     url
 }

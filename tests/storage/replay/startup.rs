@@ -3,13 +3,11 @@
 use std::{
     fs,
     path::Path,
-    sync::Arc,
     time::{Duration, Instant},
 };
 
-use adapters::event_log::{sled::SledLog, sqlite::SqliteLog};
-use application::{RequestKey, commit::Entry, contract, ports::EventLog};
-use harness::{App, Call, added, eventually, history, petstore, program};
+use application::{RequestKey, commit::Entry, contract};
+use harness::{App, Call, added, eventually, history, open_embedded, petstore, program};
 
 const ENGINES: [&str; 2] = ["sled", "sqlite"];
 /// Full commits: a replay of them takes seconds in a test build.
@@ -101,10 +99,7 @@ fn stopped(engine: &str, commits: u64, pets: i64) -> App {
     let directory = tempfile::tempdir().unwrap();
     let path = directory.path().join("log");
     let store = format!("{engine}:{}", path.display());
-    let log: Arc<dyn EventLog> = match engine {
-        "sled" => Arc::new(SledLog::open(path).unwrap()),
-        _ => Arc::new(SqliteLog::open(path).unwrap()),
-    };
+    let log = open_embedded(engine, &path);
     let filled = contract::append_all(&*log, history(commits, pets, entry));
     tokio::runtime::Runtime::new().unwrap().block_on(filled);
     drop(log);
