@@ -44,8 +44,8 @@ pub async fn serve_node(store: Arc<PetStore>) -> SocketAddr {
     let address = tcp.local_addr().expect("an address");
     let service = Arc::new(Service::new(Arc::new(AnyKey), Site::default(), Arc::default()));
     service.open(store);
-    let never = Box::pin(future::pending());
-    tokio::spawn(http::serve(Listener { tcp, tls: None }, service, Settings::default(), never));
+    let listener = Listener { tcp, tls: None };
+    tokio::spawn(http::serve(listener, service, Settings::default(), Box::pin(future::pending())));
     address
 }
 
