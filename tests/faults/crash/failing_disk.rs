@@ -95,10 +95,7 @@ impl Bench {
         self.disk.cut_power();
         self.app.kill();
         self.disk.restart();
-        match self.app.try_start_again() {
-            Ok(()) => self.ledger.settle(&self.app, tally),
-            Err(rejection) => tally.rejected_opens.push(rejection.stderr),
-        }
+        self.ledger.start_and_settle(&mut self.app, tally);
     }
 
     /// Asks for some pets, and returns how many were rejected.

@@ -114,10 +114,7 @@ impl Bench {
         tally.rounds += 1;
         self.create_some(20);
         self.app.kill();
-        match self.app.try_start_again() {
-            Ok(()) => self.ledger.settle(&self.app, tally),
-            Err(rejection) => tally.rejected_opens.push(rejection.stderr),
-        }
+        self.ledger.start_and_settle(&mut self.app, tally);
     }
 
     fn create_some(&mut self, count: u64) {

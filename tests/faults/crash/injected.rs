@@ -321,10 +321,7 @@ impl Lane {
     /// Starts the service without any fault, which must work, and settles.
     fn recover(&mut self, tally: &mut Tally) {
         self.app.run_by(&[]);
-        match self.app.try_start_again() {
-            Ok(()) => self.ledger.settle(&self.app, tally),
-            Err(rejection) => tally.rejected_opens.push(rejection.stderr),
-        }
+        self.ledger.start_and_settle(&mut self.app, tally);
         self.app.kill();
     }
 

@@ -81,6 +81,14 @@ impl Ledger {
         self.book().owed.last_key_value().map_or(0, |(id, _)| *id)
     }
 
+    /// Starts the service, which must work, and settles.
+    pub(crate) fn start_and_settle(&self, app: &mut App, tally: &mut Tally) {
+        match app.try_start_again() {
+            Ok(()) => self.settle(app, tally),
+            Err(rejection) => tally.rejected_opens.push(rejection.stderr),
+        }
+    }
+
     /// Compares everything that the service shows with everything that it owes, and adds to the tally.
     pub(crate) fn settle(&self, app: &App, tally: &mut Tally) {
         let pets = app.all_pets();

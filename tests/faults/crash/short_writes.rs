@@ -98,10 +98,7 @@ fn begin_new_store(app: &mut App, engine: Engine, round: u64) -> Arc<Ledger> {
 fn settle(app: &mut App, ledger: &Ledger, tally: &mut Tally) {
     app.kill();
     app.run_by(&[]);
-    match app.try_start_again() {
-        Ok(()) => ledger.settle(app, tally),
-        Err(rejection) => tally.rejected_opens.push(rejection.stderr),
-    }
+    ledger.start_and_settle(app, tally);
     app.kill();
     petstore(["log", "verify", "--store", app.store()]).exits_with(0);
 }
