@@ -48,11 +48,7 @@ fn kill_again_and_again(engine: Engine, mut scenario: Scenario) {
             app.kill();
             tally.rounds += 1;
         }
-        if let Err(rejection) = app.try_start_again() {
-            tally.rejected_opens.push(rejection.stderr);
-            scenario.check(&tally);
-        }
-        ledger.settle(&app, &mut tally);
+        ledger.start_and_settle(&mut app, &mut tally);
         scenario.check(&tally);
     }
     app.kill();

@@ -95,11 +95,7 @@ fn on_both_disks(mut scenario: Scenario, mut until_cut: impl FnMut(&mut Bench, u
         until_cut(bench, round);
         bench.disk.restart();
         tally.rounds += 1;
-        if let Err(rejection) = bench.app.try_start_again() {
-            tally.rejected_opens.push(rejection.stderr);
-            scenario.check(&tally);
-        }
-        bench.ledger.settle(&bench.app, &mut tally);
+        bench.ledger.start_and_settle(&mut bench.app, &mut tally);
         scenario.check(&tally);
         bench.app.kill();
     }
