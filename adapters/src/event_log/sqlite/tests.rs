@@ -40,9 +40,12 @@ async fn only_the_owner_can_read_the_files() {
     }
 }
 
+/// Takes something away from the log at a path.
+type Loss = fn(&Path);
+
 #[tokio::test]
 async fn a_log_that_has_lost_commits_or_its_mark_is_rejected_and_left_unchanged() {
-    let losses: [(fn(&Path), &str); 4] = [
+    let losses: [(Loss, &str); 4] = [
         (|path| fs::write(path, "").unwrap(), ""),
         (|path| fs::remove_file(path).unwrap(), "ends at position 0, but commits up to 3"),
         (|path| fs::remove_file(path.with_extension("db.mark")).unwrap(), "mark"),
