@@ -92,7 +92,7 @@ fn pseudo_headers_in_trailers_do_not_change_the_request() {
     let json = ("content-type", "application/json".into());
     let key = ("authorization", format!("Bearer {}", app.key));
     let post = head("POST", "/v1/pets").into_iter().chain([json, key]);
-    let body = frame(DATA, 0, bREX);
+    let body = frame(DATA, 0, REX.as_bytes());
     let trailers = [(":method", "GET".into()), (":path", "/livez".into())];
     let status = converse(&app, &[headers(0, post), body, headers(END_STREAM, trailers)]);
     assert!(status.is_some_and(|status| status != STATUS_200), "{status:?}");

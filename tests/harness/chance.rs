@@ -14,6 +14,7 @@ impl Chance {
     }
 
     /// A separate stream for another part of the run: what one part draws does not shift the others.
+    #[must_use]
     pub fn fork(&mut self) -> Self {
         Self(self.next())
     }

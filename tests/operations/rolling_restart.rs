@@ -45,7 +45,7 @@ fn nodes_behind_nginx_are_restarted_without_losing_a_request() {
     // The clients of this test speak plain HTTP.
     let plain = "location / { proxy_pass http://petstore; proxy_http_version 1.1; proxy_set_header Connection \"\"; proxy_next_upstream error timeout http_503; }";
     let addresses = ports.map(|port| format!("127.0.0.1:{port}"));
-    let cluster = Cluster::of(&addresses, " max_fails=3 fail_timeout=10s", http, &[("return 403;", plain)]);
+    let cluster = Cluster::of(addresses, " max_fails=3 fail_timeout=10s", http, &[("return 403;", plain)]);
     let address = ([127, 0, 0, 1], http).into();
     let call = |method: &str| Call::new(address, method, "/v1/pets").key(&key);
     eventually("nginx responds", || (call("GET").try_send()?.status == 200).then_some(()));
@@ -110,9 +110,9 @@ struct Cluster {
 
 impl Cluster {
     /// nginx with these changes of its configuration, and with these parameters of every node.
-    fn of(nodes: &[String], parameters: &str, http: u16, changes: &[(&str, &str)]) -> Self {
+    fn of(nodes: [String; 2], parameters: &str, http: u16, changes: &[(&str, &str)]) -> Self {
         let directory = tempfile::tempdir().unwrap();
-        let listed: String = nodes.iter().map(|node| format!("\tserver\t{node}{parameters};\n")).collect();
+        let listed = nodes.map(|node| format!("\tserver\t{node}{parameters};\n")).concat();
         let file = directory.path().join("nodes.conf");
         fs::write(&file, &listed).unwrap();
         let include = format!("include {};", file.display());
@@ -160,7 +160,7 @@ impl Cluster {
 #[test]
 fn a_rolling_restart_that_does_not_finish_puts_its_node_back() {
     let (first, second) = (App::start(), App::start());
-    let cluster = Cluster::of(&[&first, &second].map(|app| app.address().to_string()), "", free_port(), &[]);
+    let cluster = Cluster::of([&first, &second].map(|app| app.address().to_string()), "", free_port(), &[]);
     cluster.assert_fails(&mut cluster.restart("exit 7"), "exited with status 7");
     cluster.assert_fails(&mut cluster.restart("exec sleep 60"), "did not finish within 5 s");
     let stop_first = format!("kill -s STOP {}", first.pid());
@@ -196,7 +196,7 @@ fn a_rolling_restart_checks_nodes_over_https() {
     let mut second = App::stopped("memory:", &flags);
     second.begin();
     second.wait_until_listening().unwrap();
-    let cluster = Cluster::of(&[&first, &second].map(|app| app.address().to_string()), "", free_port(), &[]);
+    let cluster = Cluster::of([&first, &second].map(|app| app.address().to_string()), "", free_port(), &[]);
     cluster.assert_fails(&mut cluster.restart("true"), "is not ready");
     let output =
         succeed(cluster.restart("true").env("NODE_SCHEME", "https").env("PETSTORE_CA", path("ca.pem")));

@@ -28,7 +28,7 @@ pub(crate) fn check(plan: &Plan, truth: &Truth, operations: &Operations) -> Verd
 }
 
 fn only_sent_requests_are_stored(truth: &Truth, operations: &Operations) -> Verdict {
-    for stored in truth.commits.iter() {
+    for stored in &truth.commits {
         for (entry, pet) in history::pets(&stored.commit) {
             let sent = operations.creates.iter().any(|create| {
                 let request = &create.request;
