@@ -38,10 +38,9 @@ pub use api::openapi::{API_VERSION, document};
 pub use middleware::{
     client_address::TrustedProxy,
     cors::{Origin, Origins},
-    request_log::AccessLog,
 };
 pub use server::{Listener, Settings, Tls, TlsError};
-pub use service::{ClientLimits, Service};
+pub use service::Service;
 pub use site::{ContactUrl, InvalidSetting, ServerUrl, Site};
 
 use admin::{log, metrics, probes};
@@ -104,11 +103,7 @@ fn rest_of_api(not_found: MethodRouter<Arc<Service>>) -> Router<Arc<Service>> {
 }
 
 /// A path outside `/v1`: `GET`, `HEAD` and `OPTIONS`, for clients with and without a key.
-fn get_only<H, T>(handler: H) -> MethodRouter<Arc<Service>>
-where
-    H: Handler<T, Arc<Service>>,
-    T: 'static,
-{
+fn get_only<T: 'static>(handler: impl Handler<T, Arc<Service>>) -> MethodRouter<Arc<Service>> {
     any(fallback::method_not_allowed).get(handler)
 }
 

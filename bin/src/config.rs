@@ -14,7 +14,7 @@ use std::{
     time::Duration,
 };
 
-use adapters::http::{AccessLog, ContactUrl, Origin, ServerUrl, Site};
+use adapters::http::{ContactUrl, Origin, ServerUrl, Site};
 use application::ports::DurabilityLevel;
 use clap::{
     Args, Parser, Subcommand, ValueEnum,
@@ -261,10 +261,6 @@ impl ServeArguments {
             accept_new_log: self.accept_new_log,
             pets_max: self.max_pets,
         }
-    }
-
-    pub(crate) fn access_log(&self) -> AccessLog {
-        if self.access_log { AccessLog::All } else { AccessLog::Rejected }
     }
 
     pub(crate) fn site(&self) -> Site {

@@ -133,13 +133,11 @@ impl ApiError {
 
     /// The reason of a failed authentication, for metrics and the request log.
     pub(super) fn auth_failure(&self) -> Option<&'static str> {
-        if *self == Self::MissingKey {
-            return Some("missing");
+        match self {
+            Self::MissingKey => Some("missing"),
+            Self::MalformedKey => Some("malformed"),
+            error => error.rejected_key().map(RejectedKey::reason),
         }
-        if *self == Self::MalformedKey {
-            return Some("malformed");
-        }
-        self.rejected_key().map(RejectedKey::reason)
     }
 
     /// The rejected key, if authentication failed because of it.

@@ -11,12 +11,12 @@ use axum::{
     Router,
     http::{
         HeaderMap, HeaderName, HeaderValue, StatusCode,
-        header::{CONTENT_SECURITY_POLICY, LOCATION, REFERRER_POLICY, X_FRAME_OPTIONS},
+        header::{CONTENT_SECURITY_POLICY, LOCATION, REFERRER_POLICY, VARY, X_FRAME_OPTIONS},
     },
     routing::MethodRouter,
 };
 
-use self::asset::Asset;
+use self::asset::{Asset, prefers_html};
 use super::{get_only, service::Service, site::Site};
 
 const HTML: &str = "text/html; charset=utf-8";
@@ -26,9 +26,6 @@ const JSON: &str = "application/json";
 const SVG: &str = "image/svg+xml";
 const TEXT: &str = "text/plain; charset=utf-8";
 
-const OPENER_POLICY: HeaderName = HeaderName::from_static("cross-origin-opener-policy");
-
-/// The responses at `/` for clients that do not ask for HTML.
 const DIRECTORY: &str =
     r#"{"service":"petstore","pets":"/v1/pets","docs":"/docs","openapi":"/openapi.json"}"#;
 const ADMIN_DIRECTORY: &str =
@@ -36,7 +33,7 @@ const ADMIN_DIRECTORY: &str =
 
 /// The OpenAPI document, and Swagger UI that shows it.
 pub(crate) fn docs(document: String, site: &Site) -> Router<Arc<Service>> {
-    let page = Asset::new(HTML, include_str!("pages/docs/page.html")).with_headers(protection(site));
+    let page = page(include_str!("pages/docs/page.html"), site);
     let ui_script = Asset::gzipped(JAVASCRIPT, include_bytes!("pages/docs/swagger-ui-bundle.js.gz"));
     let ui_style = Asset::gzipped(CSS, include_bytes!("pages/docs/swagger-ui.css.gz"));
     let licence = include_str!("pages/docs/swagger-ui-bundle.js.LICENSE.txt");
@@ -55,21 +52,20 @@ pub(crate) fn docs(document: String, site: &Site) -> Router<Arc<Service>> {
 
 /// The inventory page. It calls the API with the key that a person enters.
 pub(crate) fn inventory(site: &Site) -> Router<Arc<Service>> {
-    let page = Asset::new(HTML, include_str!("pages/inventory/page.html")).with_headers(protection(site));
+    let page = page(include_str!("pages/inventory/page.html"), site);
     let style = concat!(include_str!("pages/base.css"), include_str!("pages/inventory/page.css"));
     Router::new()
-        .route("/", file(Asset::new(JSON, DIRECTORY).or_html(page)))
+        .route("/", page_or_directory(page, DIRECTORY))
         .route("/inventory/page.css", file(Asset::new(CSS, style)))
         .route("/inventory/page.js", file(Asset::new(JAVASCRIPT, include_str!("pages/inventory/page.js"))))
 }
 
 /// The admin page. It reads `/metrics`, with a key where that needs one.
 pub(crate) fn admin() -> Router<Arc<Service>> {
-    let page = Asset::new(HTML, include_str!("pages/admin/page.html"));
-    let page = page.with_headers(protection(&Site::default()));
+    let page = page(include_str!("pages/admin/page.html"), &Site::default());
     let style = concat!(include_str!("pages/base.css"), include_str!("pages/admin/page.css"));
     Router::new()
-        .route("/", file(Asset::new(JSON, ADMIN_DIRECTORY).or_html(page)))
+        .route("/", page_or_directory(page, ADMIN_DIRECTORY))
         .route("/admin/page.css", file(Asset::new(CSS, style)))
         .route("/admin/page.js", file(Asset::new(JAVASCRIPT, include_str!("pages/admin/page.js"))))
         .route("/admin/icon.svg", file(Asset::new(SVG, include_str!("pages/docs/icon.svg"))))
@@ -80,20 +76,32 @@ fn file(asset: Asset) -> MethodRouter<Arc<Service>> {
     get_only(async move |headers: HeaderMap| asset.respond(&headers))
 }
 
-/// Restricts a page to its own files, and to calls of this service and of those in the OpenAPI document.
-fn protection(site: &Site) -> [(HeaderName, HeaderValue); 4] {
+/// The page for clients that ask for HTML, otherwise the directory.
+fn page_or_directory(page: Asset, directory: &'static str) -> MethodRouter<Arc<Service>> {
+    let vary = || [(VARY, HeaderValue::from_static("Accept"))];
+    let page = page.with_headers(vary());
+    let directory = Asset::new(JSON, directory).with_headers(vary());
+    let assets = Arc::new((page, directory));
+    get_only(async move |headers: HeaderMap| {
+        let asset = if prefers_html(&headers) { &assets.0 } else { &assets.1 };
+        asset.respond(&headers)
+    })
+}
+
+/// A page that is restricted to its own files, and to calls of this service and of those in the OpenAPI document.
+fn page(html: &'static str, site: &Site) -> Asset {
     let servers = [&site.base_url, &site.staging_url].into_iter().flatten();
     let servers: String = servers.flat_map(|url| [" ", url.origin()]).collect();
     let policy = format!(
         "default-src 'none'; script-src 'self'; style-src 'self'; img-src 'self' data:; connect-src 'self'{servers}; \
          base-uri 'none'; form-action 'none'; frame-ancestors 'none'"
     );
-    [
+    Asset::new(HTML, html).with_headers([
         (CONTENT_SECURITY_POLICY, HeaderValue::try_from(policy).expect("addresses are plain ASCII")),
         (REFERRER_POLICY, HeaderValue::from_static("no-referrer")),
         (X_FRAME_OPTIONS, HeaderValue::from_static("DENY")),
-        (OPENER_POLICY, HeaderValue::from_static("same-origin")),
-    ]
+        (HeaderName::from_static("cross-origin-opener-policy"), HeaderValue::from_static("same-origin")),
+    ])
 }
 
 #[cfg(test)]

@@ -91,13 +91,6 @@ impl Default for Settings {
     }
 }
 
-impl Settings {
-    /// Maximum time for a whole request: reading, processing and writing.
-    pub(super) fn request_timeout(&self) -> Duration {
-        self.body_timeout + self.idle_timeout + self.write_timeout
-    }
-}
-
 /// Serves until `shutdown` completes, then finishes requests in flight within [`Settings::drain`]. `name` is that of the
 /// listener in the metrics.
 pub(super) async fn run(
@@ -121,7 +114,7 @@ pub(super) async fn run(
             Some(_) = connections.join_next() => continue,
             accepted = accept(&tcp) => accepted,
         };
-        let is_trusted = is_trusted(&service.client_limits.trusted_proxies, peer);
+        let is_trusted = is_trusted(&service.trusted_proxies, peer);
         let client = (!is_trusted).then(|| network(peer));
         match admission.admit(client, Activity::new(service.held.clone())).await {
             Ok(slot) => {

@@ -14,30 +14,19 @@ use super::{
     admin::{log::LOG_READERS_MAX, metrics::Metrics},
     error::ApiError,
     middleware::{
-        client_address::TrustedProxy,
-        failed_auth::FailedAuth,
-        request_id::RequestIds,
-        request_log::{AccessLog, RequestLog},
+        client_address::TrustedProxy, failed_auth::FailedAuth, request_id::RequestIds,
+        request_log::RequestLog,
     },
     server::{Admission, HeldBytes, Tls},
     site::Site,
 };
 use crate::access::{Authenticator, RateLimit};
 
-/// Limits per client address. None by default.
-#[derive(Debug, Clone, Default)]
-pub struct ClientLimits {
-    /// The rate of invalid keys that get 401; above it, they get 429.
-    pub failed_auth: Option<RateLimit>,
-    /// Proxies whose forwarding headers are trusted.
-    pub trusted_proxies: Vec<TrustedProxy>,
-}
-
 /// The state of the HTTP adapter. It serves probes before the store is open, too.
 pub struct Service {
     pub(super) keys: Arc<dyn Authenticator>,
     pub(super) request_log: RequestLog,
-    pub(super) client_limits: ClientLimits,
+    pub(super) trusted_proxies: Vec<TrustedProxy>,
     pub(super) failed_auth: Option<FailedAuth>,
     pub(super) ids: RequestIds,
     pub(super) metrics: Metrics,
@@ -62,7 +51,7 @@ impl Service {
         Self {
             keys,
             request_log: RequestLog::default(),
-            client_limits: ClientLimits::default(),
+            trusted_proxies: Vec::new(),
             failed_auth: None,
             ids: RequestIds::new(),
             metrics: Metrics::default(),
@@ -85,18 +74,23 @@ impl Service {
         Self { tls, ..self }
     }
 
-    /// Selects the requests that are logged.
+    /// Logs every request, not only rejected and failed ones.
     #[must_use]
-    pub fn with_access_log(mut self, which: AccessLog) -> Self {
-        self.request_log.which = which;
+    pub fn with_access_log(mut self) -> Self {
+        self.request_log.logs_all = true;
         self
     }
 
-    /// Sets the limits per client address.
+    /// Limits the rate of invalid keys per client address; above it, they get 429 instead of 401.
     #[must_use]
-    pub fn with_client_limits(self, client_limits: ClientLimits) -> Self {
-        let failed_auth = client_limits.failed_auth.map(FailedAuth::new);
-        Self { client_limits, failed_auth, ..self }
+    pub fn with_failed_auth_limit(self, limit: Option<RateLimit>) -> Self {
+        Self { failed_auth: limit.map(FailedAuth::new), ..self }
+    }
+
+    /// Trusts the forwarding headers of these proxies.
+    #[must_use]
+    pub fn with_trusted_proxies(self, trusted_proxies: Vec<TrustedProxy>) -> Self {
+        Self { trusted_proxies, ..self }
     }
 
     /// Starts to serve the store. A second store is ignored.

@@ -120,9 +120,11 @@ async fn serve(arguments: ServeArguments, output: &Output) -> anyhow::Result<()>
     reload_on_hangup(keys.clone(), tls.clone())?;
 
     let service = Service::new(keys.clone(), arguments.site(), output.stderr.dropped());
-    let service = service.with_tls(tls.clone()).with_client_limits(arguments.clients.limits());
-    let service = service.with_access_log(arguments.access_log());
-    let service = Arc::new(service);
+    let service = service
+        .with_tls(tls.clone())
+        .with_failed_auth_limit(arguments.clients.failed_auth_limit)
+        .with_trusted_proxies(arguments.clients.trusted_proxy.clone());
+    let service = Arc::new(if arguments.access_log { service.with_access_log() } else { service });
     let shares = share_descriptors(&arguments);
     let settings = Settings {
         connections_max: shares.clients,

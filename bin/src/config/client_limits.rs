@@ -1,7 +1,6 @@
 //! Limits per client.
 
-use adapters::access::RateLimit;
-use adapters::http::{ClientLimits, TrustedProxy};
+use adapters::{access::RateLimit, http::TrustedProxy};
 use clap::Args;
 
 use super::positive;
@@ -25,10 +24,4 @@ pub(crate) struct ClientLimitArguments {
     /// or X-Forwarded-For. Repeat the flag or separate ranges with commas [default: none]
     #[arg(long, env = "PETSTORE_TRUSTED_PROXY", value_name = "CIDR", value_delimiter = ',')]
     pub(crate) trusted_proxy: Vec<TrustedProxy>,
-}
-
-impl ClientLimitArguments {
-    pub(crate) fn limits(&self) -> ClientLimits {
-        ClientLimits { failed_auth: self.failed_auth_limit, trusted_proxies: self.trusted_proxy.clone() }
-    }
 }

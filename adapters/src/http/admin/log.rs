@@ -52,12 +52,6 @@ const CHUNK_BYTES: usize = 64 * 1024;
 /// How much is read at a time, because several clients may hold as much.
 const BATCH: ReadBound = ReadBound { records: 1_024, bytes: 256 * 1024 };
 
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-struct Query {
-    after: Position,
-    follow: bool,
-}
-
 /// `GET /log`, and `HEAD` for the last position alone.
 pub(crate) async fn show(
     State(service): State<Arc<Service>>,
@@ -66,8 +60,8 @@ pub(crate) async fn show(
     uri: Uri,
 ) -> Result<Response, ApiError> {
     require(reader.principal.scopes, Scope::Log)?;
-    let query = Query::parse(uri.query().unwrap_or_default())?;
-    let head = head_beyond(&service, query.after).await?;
+    let query = parse_query(uri.query().unwrap_or_default())?;
+    let head = head_beyond(&service, query.0).await?;
     let body = if method == Method::GET {
         send(&service, reader, query, head)?
     } else {
@@ -102,7 +96,7 @@ async fn head_beyond(service: &Service, after: Position) -> Result<Position, Api
 fn send(
     service: &Arc<Service>,
     reader: Authenticated,
-    Query { after, follow }: Query,
+    (after, follow): (Position, bool),
     head: Position,
 ) -> Result<Body, ApiError> {
     let permit = service.log_readers.clone().try_acquire_owned();
@@ -134,31 +128,29 @@ fn send(
     Ok(Body::from_stream(chunks))
 }
 
-impl Query {
-    fn parse(query: &str) -> Result<Self, ApiError> {
-        let (mut after, mut follow) = (None, None);
-        for (name, value) in form_urlencoded::parse(query.as_bytes()) {
-            let twice = match &*name {
-                "after" => {
-                    let position = number::plain(&value).map(Position);
-                    let rule = "after must be the position of a commit, or 0 for everything";
-                    after.replace(position.ok_or(ApiError::invalid(rule))?).is_some()
-                }
-                "follow" => {
-                    let value = value.parse().map_err(|_| ApiError::invalid("follow must be true or false"));
-                    follow.replace(value?).is_some()
-                }
-                _ => return Err(ApiError::invalid("the only query parameters of /log are after and follow")),
-            };
-            if twice {
-                return Err(ApiError::invalid(format!("{name} must be given once")));
+/// The position after which to begin, and whether to follow the log.
+fn parse_query(query: &str) -> Result<(Position, bool), ApiError> {
+    let (mut after, mut follow) = (None, None);
+    for (name, value) in form_urlencoded::parse(query.as_bytes()) {
+        let twice = match &*name {
+            "after" => {
+                let position = number::plain(&value).map(Position);
+                let rule = "after must be the position of a commit, or 0 for everything";
+                after.replace(position.ok_or(ApiError::invalid(rule))?).is_some()
             }
+            "follow" => {
+                let value = value.parse().map_err(|_| ApiError::invalid("follow must be true or false"));
+                follow.replace(value?).is_some()
+            }
+            _ => return Err(ApiError::invalid("the only query parameters of /log are after and follow")),
+        };
+        if twice {
+            return Err(ApiError::invalid(format!("{name} must be given once")));
         }
-        Ok(Self { after: after.unwrap_or(Position::START), follow: follow.unwrap_or_default() })
     }
+    Ok((after.unwrap_or(Position::START), follow.unwrap_or_default()))
 }
 
-/// A response in progress.
 struct Sending {
     service: Arc<Service>,
     reader: Authenticated,
@@ -281,19 +273,19 @@ mod tests {
 
     #[test]
     fn the_query_selects_the_first_record_and_whether_to_follow() {
-        let query = |after, follow| Ok(Query { after: Position(after), follow });
+        let query = |after, follow| Ok((Position(after), follow));
         for (text, expected) in [
             ("", query(0, false)),
             ("after=0", query(0, false)),
             ("after=17&follow=false", query(17, false)),
             ("follow=true&after=18446744073709551615", query(u64::MAX, true)),
         ] {
-            assert_eq!(Query::parse(text), expected, "{text}");
+            assert_eq!(parse_query(text), expected, "{text}");
         }
         let positions = "after= after=-1 after=x after=01 after=18446744073709551616 after=1&after=1 After=1";
         let others = "follow=1 follow follow=true&follow=true limit=1 x";
         for text in positions.split(' ').chain(others.split(' ')) {
-            let rejected = Query::parse(text).unwrap_err();
+            let rejected = parse_query(text).unwrap_err();
             assert_eq!(rejected.status(), 400, "{text}");
         }
     }

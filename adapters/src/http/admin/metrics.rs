@@ -56,7 +56,6 @@ const OPEN_METRICS: &str = "application/openmetrics-text; version=1.0.0; charset
 const DURATION_BUCKETS: [f64; 14] =
     [0.0001, 0.00025, 0.0005, 0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0, 5.0];
 
-/// The reasons for which authentication fails.
 const AUTH_FAILURES: [&str; 5] = ["missing", "malformed", "unknown", "expired", "revoked"];
 
 /// The maximum number of API keys with their own series. All other keys share one.
@@ -74,7 +73,6 @@ pub(in crate::http) struct Metrics {
 
 /// The responses of one operation. Every request counts here, and a `Family` would hash its labels each time.
 struct OperationMetrics {
-    /// The number by status code.
     by_status: Mutex<BTreeMap<u16, u64>>,
     durations: Histogram,
 }
@@ -94,7 +92,6 @@ impl Default for Metrics {
 }
 
 impl Metrics {
-    /// Counts a response.
     pub(in crate::http) fn record(&self, operation: &'static str, status: StatusCode, took: Duration) {
         let OperationMetrics { by_status, durations } = &self.operations[operation];
         *by_status.lock().entry(status.as_u16()).or_default() += 1;
@@ -113,13 +110,11 @@ impl Metrics {
         }
     }
 
-    /// Counts a request that failed to authenticate.
     pub(in crate::http) fn record_auth_failure(&self, reason: &'static str) {
         self.auth_failures.get_or_create(&[("reason", reason)]).inc();
     }
 }
 
-/// `GET /metrics`.
 pub(in crate::http) async fn show(State(service): State<Arc<Service>>) -> Response {
     let mut registry = Registry::default();
     registry.register_collector(Box::new(ServiceCollector(service)));
@@ -179,9 +174,8 @@ fn requests(encoder: &mut Encoder<'_>, metrics: &Metrics) -> fmt::Result {
     encoder.metric("petstore_authentication_failures", help, auth_failures)?;
     let calls = deprecated_calls.lock();
     let calls = calls.iter().flat_map(|(operation, calls)| {
-        calls
-            .iter()
-            .map(|(key, count)| ([("operation", *operation), ("key", key)], ConstCounter::new(*count)))
+        let labels = |key| [("operation", *operation), ("key", key)];
+        calls.iter().map(move |(key, count)| (labels(key), ConstCounter::new(*count)))
     });
     let help = "Calls of deprecated operations by the name of the API key.";
     encoder.family("petstore_deprecated_calls", help, calls)
@@ -199,13 +193,9 @@ fn keys(encoder: &mut Encoder<'_>, service: &Service) -> fmt::Result {
         let shown = shown.iter().map(|principal| ([&*principal.name, &*principal.id.0], count(principal)));
         let all = others.iter().map(|principal| count(principal)).sum();
         let others = (!others.is_empty()).then_some(([OTHER_KEYS, ""], all));
-        encoder.family(
-            name,
-            help,
-            shown
-                .chain(others)
-                .map(|([key, id], count)| ([("key", key), ("key_id", id)], ConstCounter::new(count))),
-        )
+        let labels = |[key, id]: [_; 2]| [("key", key), ("key_id", id)];
+        let counts = shown.chain(others).map(|(key, count)| (labels(key), ConstCounter::new(count)));
+        encoder.family(name, help, counts)
     };
     counters("petstore_key_requests", "Requests with a valid API key, by its name and id.", requests)?;
     let help = "Requests rejected by the rate limit of their API key, by its name and id.";
@@ -258,12 +248,9 @@ fn connections(encoder: &mut Encoder<'_>, service: &Service) -> fmt::Result {
     encoder.gauge("petstore_log_readers", "Responses of /log in progress.", readers)?;
     let help = "Log lines dropped because standard error was not read in time.";
     encoder.counter("petstore_log_lines_dropped", help, service.dropped_log_lines.load(Relaxed))?;
-    if let Some(tls) = &service.tls {
-        let help = "Expiry of the TLS certificate, in seconds since 1970.";
-        let expiry = tls.expires().timestamp();
-        encoder.gauge("petstore_tls_certificate_expiry_timestamp_seconds", help, expiry)?;
-    }
-    Ok(())
+    let help = "Expiry of the TLS certificate, in seconds since 1970.";
+    let expiry = service.tls.as_ref().map(|tls| tls.expires().timestamp());
+    encoder.gauge_if_known("petstore_tls_certificate_expiry_timestamp_seconds", help, expiry)
 }
 
 fn state(encoder: &mut Encoder<'_>, store: &PetStore) -> fmt::Result {
@@ -273,11 +260,9 @@ fn state(encoder: &mut Encoder<'_>, store: &PetStore) -> fmt::Result {
     let labels = [("engine", engine), ("durability", level), ("promise", &*promise)];
     encoder.info("petstore_store", "The storage engine and its durability.", &labels)?;
     encoder.gauge("petstore_pets", "Pets in the inventory.", store.count())?;
-    if let Some(limit) = store.pets_max() {
-        let help = "Maximum number of pets; at the limit, creates are rejected.";
-        // A `usize` would have to fit into an `i64`.
-        encoder.gauge("petstore_pets_limit", help, limit as u64)?;
-    }
+    let help = "Maximum number of pets; at the limit, creates are rejected.";
+    // A `usize` would have to fit into an `i64`.
+    encoder.gauge_if_known("petstore_pets_limit", help, store.pets_max().map(|limit| limit as u64))?;
     let position = store.version().position.0;
     encoder.gauge("petstore_log_position", "Last commit applied by this node.", position)?;
     encoder.gauge("petstore_replica_lag_commits", "Commits not yet applied by this node.", store.lag())?;
@@ -308,19 +293,13 @@ fn storage(encoder: &mut Encoder<'_>, storage: &StorageStats) -> fmt::Result {
         let help = "Time to write and sync a commit to the local disk.";
         encoder.histogram("petstore_log_sync_duration_seconds", help, sync, MICROS)?;
     }
-    for (name, help, value) in [
-        ("petstore_log_bytes", "Size of the files of the log.", storage.log_bytes),
-        ("petstore_disk_free_bytes", "Free space on the disk of the log.", storage.disk_free),
-        ("petstore_disk_reserved_bytes", "Free space that the log never uses.", storage.disk_reserved),
-    ] {
-        if let Some(value) = value {
-            encoder.gauge(name, help, value)?;
-        }
-    }
-    Ok(())
+    encoder.gauge_if_known("petstore_log_bytes", "Size of the files of the log.", storage.log_bytes)?;
+    let help = "Free space on the disk of the log.";
+    encoder.gauge_if_known("petstore_disk_free_bytes", help, storage.disk_free)?;
+    let help = "Free space that the log never uses.";
+    encoder.gauge_if_known("petstore_disk_reserved_bytes", help, storage.disk_reserved)
 }
 
-/// Writes one metric after the other.
 struct Encoder<'a>(DescriptorEncoder<'a>);
 
 /// Microseconds per second.
@@ -343,6 +322,15 @@ impl Encoder<'_> {
 
     fn gauge(&mut self, name: &str, help: &str, value: impl EncodeGaugeValue) -> fmt::Result {
         self.metric(name, help, &ConstGauge::new(value))
+    }
+
+    fn gauge_if_known(
+        &mut self,
+        name: &str,
+        help: &str,
+        value: Option<impl EncodeGaugeValue>,
+    ) -> fmt::Result {
+        value.map_or(Ok(()), |value| self.gauge(name, help, value))
     }
 
     fn counter(&mut self, name: &str, help: &str, value: impl EncodeCounterValue) -> fmt::Result {

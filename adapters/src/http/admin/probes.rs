@@ -24,10 +24,8 @@ use crate::http::{
     service::Service,
 };
 
-/// The status of a node that is ready.
 const READY: &str = "ready";
 
-/// The body of a readiness probe.
 #[derive(Default, Serialize)]
 struct Report {
     status: &'static str,

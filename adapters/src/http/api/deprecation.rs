@@ -12,7 +12,6 @@ const SUNSET: (HeaderName, HeaderValue) =
 const SUCCESSOR: (HeaderName, HeaderValue) =
     (LINK, HeaderValue::from_static(r#"</v1/pets>; rel="successor-version""#));
 
-/// Adds the headers.
 pub(crate) fn announce(headers: &mut HeaderMap) {
     headers.extend([DEPRECATION, SUNSET, SUCCESSOR]);
 }

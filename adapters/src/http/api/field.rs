@@ -1,6 +1,5 @@
 //! A named value in a query string, a header or a body. A repeated name is a fault.
 
-/// An optional value.
 #[derive(Default)]
 pub(crate) enum Field<T> {
     #[default]
@@ -17,31 +16,30 @@ impl<T> Field<T> {
         };
     }
 
-    /// Parses the value, if there is one. The error names the field and the rule.
+    /// Parses the value, if there is one. A fault names the field and the rule.
     pub(crate) fn read<R>(
         self,
         name: &str,
+        faults: &mut Vec<String>,
         read: impl FnOnce(&T) -> Result<R, String>,
-    ) -> Result<Option<R>, String> {
+    ) -> Option<R> {
         let value = match self {
-            Self::Absent => Ok(None),
-            Self::Given(value) => read(&value).map(Some),
+            Self::Absent => return None,
+            Self::Given(value) => read(&value),
             Self::Repeated => Err("must be given only once".into()),
         };
-        value.map_err(|rule| format!("{name} {rule}"))
+        value.map_err(|rule| faults.push(format!("{name} {rule}"))).ok()
     }
 
-    /// Parses a required value.
     pub(crate) fn require<R>(
         self,
         name: &str,
+        faults: &mut Vec<String>,
         read: impl FnOnce(&T) -> Result<R, String>,
-    ) -> Result<R, String> {
-        self.read(name, read)?.ok_or_else(|| format!("{name} is required"))
+    ) -> Option<R> {
+        if matches!(self, Self::Absent) {
+            faults.push(format!("{name} is required"));
+        }
+        self.read(name, faults, read)
     }
-}
-
-/// One message that names every fault.
-pub(crate) fn faults(faults: impl IntoIterator<Item = Option<String>>) -> String {
-    faults.into_iter().flatten().collect::<Vec<_>>().join("; ")
 }

@@ -13,11 +13,10 @@ const IDEMPOTENCY_KEY: HeaderName = HeaderName::from_static("idempotency-key");
 pub(crate) const REPLAYED: (HeaderName, HeaderValue) =
     (HeaderName::from_static("idempotency-replayed"), HeaderValue::from_static("true"));
 
-/// The key of a request, if it has one.
-pub(crate) fn request_key(headers: &HeaderMap) -> Result<Option<RequestKey>, String> {
+pub(crate) fn request_key(headers: &HeaderMap, faults: &mut Vec<String>) -> Option<RequestKey> {
     let mut field = Field::Absent;
     headers.get_all(IDEMPOTENCY_KEY).iter().for_each(|value| field.give(value));
-    field.read("Idempotency-Key", |value| {
+    field.read("Idempotency-Key", faults, |value| {
         let key = value.to_str().ok().and_then(unquoted).unwrap_or_default();
         RequestKey::new(&*key).map_err(|rule| format!("{rule}, in matching quotes or none"))
     })
@@ -48,7 +47,9 @@ mod tests {
     fn read(values: &[&str]) -> Result<Option<String>, String> {
         let headers =
             values.iter().map(|value| (IDEMPOTENCY_KEY, HeaderValue::try_from(*value).unwrap())).collect();
-        request_key(&headers).map(|key| key.map(|key| key.as_str().to_owned()))
+        let mut faults = Vec::new();
+        let key = request_key(&headers, &mut faults).map(|key| key.as_str().to_owned());
+        faults.pop().map_or(Ok(key), Err)
     }
 
     #[test]

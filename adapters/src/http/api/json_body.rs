@@ -48,7 +48,6 @@ async fn collect(mut body: Body) -> Result<Vec<u8>, axum::Error> {
     Ok(collected)
 }
 
-/// A body that is too large, too slow or broken.
 fn unreadable(error: &axum::Error) -> ApiError {
     if is_caused_by::<LengthLimitError>(error) {
         ApiError::PayloadTooLarge

@@ -9,14 +9,9 @@ use axum::{
 };
 use domain::{PetId, PetStatus, UnknownPetStatus};
 
-use super::{
-    field::{self, Field},
-    number,
-    prefer::Handling,
-};
+use super::{field::Field, number, prefer::Handling};
 use crate::http::{error::ApiError, header_value};
 
-/// The query parameters of a list.
 const PARAMETERS: &[&str] = &["limit", "status", "after"];
 
 /// The page that a request asks for. A rejection names every fault of the query string: that is why axum's `Query`,
@@ -42,18 +37,15 @@ pub(super) fn parse(query: &str, handling: Handling) -> Result<ListPets, String>
             _ => {}
         }
     }
-    let limit = limits.read("limit", |text| limit(text));
-    let status = statuses.read("status", |text| status(text));
-    let after = afters.read("after", |text| after(text));
-    let known = handling.check_query(query, PARAMETERS);
-    match (limit, status, after, known) {
-        (Ok(limit), Ok(status), Ok(after), Ok(())) => {
-            Ok(ListPets { limit: limit.unwrap_or(Limit::DEFAULT), status, after: after.flatten() })
-        }
-        (limit, status, after, known) => {
-            Err(field::faults([limit.err(), status.err(), after.err(), known.err()]))
-        }
+    let mut faults = Vec::new();
+    let limit = limits.read("limit", &mut faults, |text| limit(text));
+    let status = statuses.read("status", &mut faults, |text| status(text));
+    let after = afters.read("after", &mut faults, |text| after(text));
+    faults.extend(handling.check_query(query, PARAMETERS).err());
+    if !faults.is_empty() {
+        return Err(faults.join("; "));
     }
+    Ok(ListPets { limit: limit.unwrap_or(Limit::DEFAULT), status, after: after.flatten() })
 }
 
 /// The names and values of a query string. Few need to be decoded, and `form_urlencoded` is slow.

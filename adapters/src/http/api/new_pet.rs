@@ -6,15 +6,9 @@ use application::RequestKey;
 use axum::extract::{FromRequest, Request};
 use domain::{CategoryId, NewPet, PetName, PetStatus, UnknownPetStatus};
 use serde::de::{Deserializer as _, MapAccess, Visitor};
-use serde_json::{error::Category, value::RawValue};
+use serde_json::value::RawValue;
 
-use super::{
-    field::{self, Field},
-    idempotency,
-    json_body::JsonBody,
-    number,
-    prefer::Handling,
-};
+use super::{field::Field, idempotency, json_body::JsonBody, number, prefer::Handling};
 use crate::http::error::ApiError;
 
 /// The deepest nesting of values, in ignored fields too.
@@ -33,28 +27,26 @@ impl<S: Send + Sync> FromRequest<S> for CreateRequest {
     async fn from_request(request: Request, state: &S) -> Result<Self, ApiError> {
         let handling = Handling::of(request.headers());
         let query = handling.check_query(request.uri().query().unwrap_or_default(), &[]);
-        let request_key = idempotency::request_key(request.headers());
+        let mut faults = Vec::from_iter(query.err());
+        let request_key = idempotency::request_key(request.headers(), &mut faults);
         let JsonBody(body) = JsonBody::from_request(request, state).await?;
-        match (query, request_key, parse(&body, handling)) {
-            (Ok(()), Ok(request_key), Ok(pet)) => Ok(Self { pet, request_key }),
-            (query, request_key, pet) => {
-                Err(ApiError::invalid(field::faults([query.err(), request_key.err(), pet.err()])))
-            }
+        let pet = parse(&body, handling).map_err(|fault| faults.push(fault));
+        match pet {
+            Ok(pet) if faults.is_empty() => Ok(Self { pet, request_key }),
+            Ok(_) | Err(()) => Err(ApiError::invalid(faults.join("; "))),
         }
     }
 }
 
 pub(super) fn parse(body: &[u8], handling: Handling) -> Result<NewPet, String> {
-    let fields = fields(body)?;
-    let name = fields.name.require("name", |json| name(json.get()));
-    let category_id = fields.category_id.require("categoryId", |json| category_id(json.get()));
-    let status = fields.status.read("status", |json| status(json.get()));
-    let known = handling.check("field", &fields.unknown, &["name", "categoryId", "status"]);
-    match (name, category_id, status, known) {
-        (Ok(name), Ok(category_id), Ok(status), Ok(())) => Ok(NewPet { name, category_id, status }),
-        (name, category_id, status, known) => {
-            Err(field::faults([name.err(), category_id.err(), status.err(), known.err()]))
-        }
+    let (fields, mut faults) = (fields(body)?, Vec::new());
+    let name = fields.name.require("name", &mut faults, |json| name(json.get()));
+    let category_id = fields.category_id.require("categoryId", &mut faults, |json| category_id(json.get()));
+    let status = fields.status.read("status", &mut faults, |json| status(json.get()));
+    faults.extend(handling.check("field", &fields.unknown, &["name", "categoryId", "status"]).err());
+    match (name, category_id) {
+        (Some(name), Some(category_id)) if faults.is_empty() => Ok(NewPet { name, category_id, status }),
+        (Some(_) | None, _) => Err(faults.join("; ")),
     }
 }
 
@@ -146,21 +138,18 @@ fn nesting(text: &str) -> usize {
 }
 
 fn malformed(error: &serde_json::Error, text: &str) -> String {
+    if error.is_data() {
+        return "the body must be a JSON object".into();
+    }
     let (line, column) = (error.line(), error.column());
     let reason = error.to_string();
     // The parser appends the place, which our message puts last.
     let reason = reason.split(" at line ").next().unwrap_or_default();
     let rest =
         text.split('\n').nth(line.saturating_sub(1)).and_then(|line| line.get(column.checked_sub(1)?..));
-    match (error.classify(), rest.and_then(|rest| rest.chars().next())) {
-        (Category::Data, _) => "the body must be a JSON object".into(),
-        (Category::Syntax, Some(found)) => {
-            format!("the body must be valid JSON: {reason}, found {found:?} at line {line}, column {column}")
-        }
-        (Category::Syntax | Category::Eof | Category::Io, _) => {
-            format!("the body must be valid JSON: {reason} at line {line}, column {column}")
-        }
-    }
+    let found = rest.and_then(|rest| rest.chars().next()).filter(|_| error.is_syntax());
+    let found = found.map(|found| format!(", found {found:?}")).unwrap_or_default();
+    format!("the body must be valid JSON: {reason}{found} at line {line}, column {column}")
 }
 
 #[cfg(test)]

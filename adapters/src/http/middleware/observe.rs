@@ -120,7 +120,7 @@ impl Exchange {
         let address = peer.as_ref().map_or(Ipv4Addr::UNSPECIFIED.into(), |peer| peer.address);
         let context = RequestContext {
             operation: Operation::of(request.method(), path),
-            client: client_address::of(address, &service.client_limits.trusted_proxies, headers),
+            client: client_address::of(address, &service.trusted_proxies, headers),
             in_flight: peer.map(|peer| peer.request),
             authenticated: OnceLock::new(),
         };

@@ -31,21 +31,10 @@ const TEXT_MAX: usize = 200;
 const KEY_PREFIX: &str = "petstore_";
 /// A shorter text after the prefix is no key.
 const SECRET_MIN: usize = 8;
-/// Replaces a key.
-const HIDDEN: &str = "***";
-
-/// The requests that are logged.
-#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
-pub enum AccessLog {
-    /// Rejected and failed requests: status 400 and above.
-    #[default]
-    Rejected,
-    /// All requests.
-    All,
-}
 
 pub(crate) struct RequestLog {
-    pub(crate) which: AccessLog,
+    /// Whether every request is logged, without a limit on the rate.
+    pub(crate) logs_all: bool,
     limiter: DefaultDirectRateLimiter,
     /// Lines suppressed since the last report.
     suppressed: Arc<AtomicU64>,
@@ -55,7 +44,7 @@ impl RequestLog {
     /// Logs a request, if it is one of those that are logged.
     pub(crate) fn record(&self, exchange: &Exchange, response: &Response, took: Duration) {
         let event = match response.status().as_u16() {
-            ..400 if self.which == AccessLog::Rejected => return,
+            ..400 if !self.logs_all => return,
             ..400 => "request completed",
             400..500 => "request rejected",
             500.. => "request failed",
@@ -74,7 +63,7 @@ impl RequestLog {
 
     /// Whether the rate limit admits a line. The first suppressed line schedules a report of their number.
     fn may_write(&self) -> bool {
-        let is_admitted = self.which == AccessLog::All || self.limiter.check().is_ok();
+        let is_admitted = self.logs_all || self.limiter.check().is_ok();
         if !is_admitted && self.suppressed.fetch_add(1, Relaxed) == 0 {
             let suppressed = self.suppressed.clone();
             tokio::spawn(async move {
@@ -90,7 +79,7 @@ impl RequestLog {
 impl Default for RequestLog {
     fn default() -> Self {
         let limiter = RateLimiter::direct(Quota::per_second(LINES_PER_SECOND_MAX));
-        Self { which: AccessLog::default(), limiter, suppressed: Arc::default() }
+        Self { logs_all: false, limiter, suppressed: Arc::default() }
     }
 }
 
@@ -140,9 +129,8 @@ pub(super) fn shortened(bytes: &[u8]) -> String {
     let mut shown = parts.next().unwrap_or_default().to_owned();
     for part in parts {
         let secret = part.bytes().take_while(u8::is_ascii_alphanumeric).count();
-        shown.push_str(KEY_PREFIX);
-        shown.push_str(if secret < SECRET_MIN { part } else { HIDDEN });
-        shown.push_str(if secret < SECRET_MIN { "" } else { &part[secret..] });
+        let (hidden, rest) = if secret < SECRET_MIN { ("", part) } else { ("***", &part[secret..]) };
+        shown.extend([KEY_PREFIX, hidden, rest]);
     }
     shown.replace(changes_the_line, "\u{fffd}")
 }

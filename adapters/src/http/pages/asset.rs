@@ -19,8 +19,6 @@ pub(crate) struct Asset {
     gzipped: Option<Variant>,
     /// Unpacked for the first client that does not accept gzip; all browsers do.
     plain: OnceLock<Variant>,
-    /// The page at the same path, for clients that ask for HTML.
-    html: Option<Box<Asset>>,
 }
 
 struct Variant {
@@ -34,7 +32,7 @@ impl Asset {
         let caching = HeaderValue::from_static("no-cache");
         let headers = [(CONTENT_TYPE, HeaderValue::from_static(media_type)), (CACHE_CONTROL, caching)];
         let plain = Variant::new(content.into()).into();
-        Self { headers: headers.into_iter().collect(), gzipped: None, plain, html: None }
+        Self { headers: headers.into_iter().collect(), gzipped: None, plain }
     }
 
     /// A file that is stored gzipped, and whose path changes with its content.
@@ -52,20 +50,8 @@ impl Asset {
         self
     }
 
-    /// Serves `page` instead to clients that ask for HTML.
-    pub(crate) fn or_html(mut self, mut page: Self) -> Self {
-        for asset in [&mut self, &mut page] {
-            asset.headers.append(VARY, HeaderValue::from_static("Accept"));
-        }
-        self.html = Some(Box::new(page));
-        self
-    }
-
     /// The file, 304 for clients that have it, or 412 for clients that ask for a different version.
     pub(crate) fn respond(&self, request: &HeaderMap) -> Response {
-        if let Some(page) = self.html.as_ref().filter(|_| prefers_html(request)) {
-            return page.respond(request);
-        }
         let mut headers = self.headers.clone();
         let variant = match &self.gzipped {
             Some(gzipped) if accepts_gzip(request) => {
@@ -105,7 +91,7 @@ fn accepts_gzip(request: &HeaderMap) -> bool {
 }
 
 /// Whether the client asks for HTML by name, as browsers do, and does not prefer JSON. `*/*` does not count.
-fn prefers_html(request: &HeaderMap) -> bool {
+pub(crate) fn prefers_html(request: &HeaderMap) -> bool {
     let html = weight(request, &ACCEPT, "text/html");
     html > 0.0 && html >= weight(request, &ACCEPT, "application/json")
 }

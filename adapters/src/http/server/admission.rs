@@ -69,7 +69,6 @@ impl Admission {
         }
     }
 
-    /// The number of open connections.
     pub(in crate::http) fn open(&self) -> usize {
         self.limit - self.slots.available_permits()
     }

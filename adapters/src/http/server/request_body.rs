@@ -41,7 +41,6 @@ struct RequestBody {
 #[error("too much memory is in use")]
 pub(in crate::http) struct OutOfMemory;
 
-/// Wraps the body of a request.
 pub(super) fn wrap(request: Request<Incoming>, in_flight: &Arc<InFlightRequest>) -> Request<Body> {
     // A client that waits for `100 Continue` has not sent its body. An HTTP/2 stream could be reset, but some clients
     // then drop the response.

@@ -8,7 +8,7 @@
 //! | state | begins | timeout |
 //! |---|---|---|
 //! | head | with the connection, and with the first byte after idling; more bytes do not extend it | `head_timeout` |
-//! | request in flight | when its head is complete; ends when the client has its response and its body was read | `request_timeout` |
+//! | request in flight | when its head is complete; ends when the client has its response and its body was read | `body_timeout` + `idle_timeout` + `write_timeout` |
 //! | response unread | with the response, and again with each part of it that the client reads | `write_timeout` |
 //! | chunk of an endless response unread | with the chunk, and again with each whole chunk that the client reads | `write_timeout` |
 //! | idle | when no request is in flight | `idle_timeout` |
@@ -131,13 +131,11 @@ pub(in crate::http) enum Extent {
 }
 
 impl Activity {
-    /// Records a new connection, which waits for a head.
     pub(super) fn new(total_held: Arc<HeldBytes>) -> Arc<Self> {
         let state = Mutex::new(State { preface: Some(HTTP2_PREFACE), ..State::default() });
         Arc::new(Self { state, watchdog: AtomicWaker::new(), held: HeldBytes::new(0), total_held })
     }
 
-    /// Begins a request.
     pub(super) fn begin(self: &Arc<Self>) -> Arc<InFlightRequest> {
         let mut state = self.state.lock();
         let id = state.next_id;
@@ -148,7 +146,6 @@ impl Activity {
         Arc::new(InFlightRequest { activity: self.clone(), id })
     }
 
-    /// Records that the service stops.
     pub(super) fn drain(&self) {
         self.state.lock().draining = Some(Instant::now());
     }
@@ -161,10 +158,6 @@ impl Activity {
     fn release(&self, bytes: usize) {
         self.held.fetch_sub(bytes, Relaxed);
         self.total_held.fetch_sub(bytes, Relaxed);
-    }
-
-    fn has_memory(&self) -> bool {
-        self.held.load(Relaxed) < HELD_PER_CONNECTION_MAX && self.total_held.load(Relaxed) < HELD_MAX
     }
 
     fn has_pressure(&self) -> bool {
@@ -196,7 +189,6 @@ impl Activity {
         }
     }
 
-    /// Records bytes from the client.
     pub(super) fn received(&self, bytes: &[u8]) {
         let mut state = self.state.lock();
         if let Some(missing) = state.preface {
@@ -246,6 +238,7 @@ impl Activity {
     fn deadline(&self, now: Instant, settings: &Settings) -> (Instant, bool) {
         let has_pressure = self.has_pressure();
         let write_timeout = if has_pressure { PRESSURE_TIMEOUT } else { settings.write_timeout };
+        let request_timeout = settings.body_timeout + settings.idle_timeout + settings.write_timeout;
         let mut state = self.state.lock();
         let is_idle = state.in_flight.is_empty();
         if state.is_evicted {
@@ -255,7 +248,7 @@ impl Activity {
             let begun = *request.begun.get_or_insert(now);
             let end = match request.extent {
                 Extent::Bounded if request.is_receiving && has_pressure => begun + PRESSURE_TIMEOUT,
-                Extent::Bounded => begun + settings.request_timeout(),
+                Extent::Bounded => begun + request_timeout,
                 Extent::Endless => now + settings.idle_timeout,
             };
             let progress = *request.progress.get_or_insert(now);
@@ -286,10 +279,10 @@ impl InFlightRequest {
     /// Whether there is memory for another response. An HTTP/2 stream runs in a separate task, so it sees the memory of
     /// the streams before it.
     pub(in crate::http) fn has_memory(&self) -> bool {
-        self.activity.has_memory()
+        let Activity { held, total_held, .. } = &*self.activity;
+        held.load(Relaxed) < HELD_PER_CONNECTION_MAX && total_held.load(Relaxed) < HELD_MAX
     }
 
-    /// Records that the request has a valid API key.
     pub(in crate::http) fn mark_authenticated(&self) {
         self.update(|request| request.is_authenticated = true);
     }
@@ -298,7 +291,7 @@ impl InFlightRequest {
     pub(super) fn body_received(&self, bytes: usize) -> bool {
         self.activity.hold(bytes);
         self.update(|request| request.is_receiving = true);
-        self.activity.has_memory()
+        self.has_memory()
     }
 
     /// Records that the body is complete, or is not wanted any more.
@@ -328,7 +321,6 @@ impl InFlightRequest {
         });
     }
 
-    /// Records that the client has read a part of a chunk.
     pub(super) fn chunk_advanced(&self) {
         self.update(|request| {
             if request.extent == Extent::Bounded {

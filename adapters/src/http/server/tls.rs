@@ -37,9 +37,6 @@ const RELOAD_INTERVAL: Duration = Duration::from_secs(1);
 const EXPIRY_NOTICE: TimeDelta = TimeDelta::days(14);
 const EXPIRY_REPORT_INTERVAL: TimeDelta = TimeDelta::days(1);
 
-/// Offered to clients in this order.
-const PROTOCOLS: [&[u8]; 2] = [b"h2", b"http/1.1"];
-
 /// The reason why a certificate or its key cannot be used.
 #[derive(Debug, Clone, PartialEq, Eq, Error)]
 #[error("{0}")]
@@ -56,7 +53,6 @@ struct State {
     active: CertificateAndKey,
     /// The last logged problem, so that it is not logged every second.
     error: LogOnce,
-    /// When the expiry was last logged.
     expiry_reported: Option<DateTime<Utc>>,
 }
 
@@ -125,7 +121,6 @@ impl Tls {
         }
     }
 
-    /// Performs the handshake with the active certificate.
     pub(super) async fn accept(&self, stream: TcpStream) -> io::Result<TlsStream<TcpStream>> {
         let config = self.state.lock().active.config.clone();
         TlsAcceptor::from(config).accept(stream).await
@@ -134,6 +129,7 @@ impl Tls {
 
 impl CertificateAndKey {
     fn load(certificate: &Path, key: &Path) -> Result<Self, TlsError> {
+        let read = |path| read_named(path, FILE_MAX).map_err(|error| unusable(path, error));
         let contents = [read(certificate)?, read(key)?];
         if is_readable_by_all(key) {
             return Err(unusable(key, "every user can read this private key; run chmod 600 on it"));
@@ -163,17 +159,13 @@ impl CertificateAndKey {
                 }
                 error => unusable(key, error),
             })?;
-        config.alpn_protocols = PROTOCOLS.map(<[u8]>::to_vec).into();
+        config.alpn_protocols = vec![b"h2".to_vec(), b"http/1.1".to_vec()];
         Ok(Self { contents, config: Arc::new(config), begins, expires })
     }
 
     fn is_valid(&self, now: DateTime<Utc>) -> bool {
         (self.begins..=self.expires).contains(&now)
     }
-}
-
-fn read(path: &Path) -> Result<Vec<u8>, TlsError> {
-    read_named(path, FILE_MAX).map_err(|error| unusable(path, error))
 }
 
 fn unusable(path: &Path, reason: impl Display) -> TlsError {

@@ -14,20 +14,15 @@ pub(super) fn encode(encoder: &mut Encoder<'_>) -> fmt::Result {
     let bytes = |name| value::<u64>(&status, name).map(|kib| kib * 1024);
     // One of the open files is the directory that is being read.
     let open = fs::read_dir("/proc/self/fd").ok().map(|open| open.count().saturating_sub(1) as u64);
-    let limit =
+    encoder.gauge_if_known("process_resident_memory_bytes", "Resident memory.", bytes("VmRSS:"))?;
+    encoder.gauge_if_known("process_virtual_memory_bytes", "Virtual memory.", bytes("VmSize:"))?;
+    let help =
         "Memory that the process may use: the limit of its control group, or all of the machine's memory.";
-    for (name, help, value) in [
-        ("process_resident_memory_bytes", "Resident memory.", bytes("VmRSS:")),
-        ("process_virtual_memory_bytes", "Virtual memory.", bytes("VmSize:")),
-        ("petstore_memory_limit_bytes", limit, memory_limit()),
-        ("process_threads", "Threads.", value(&status, "Threads:")),
-        ("process_open_fds", "Open file descriptors.", open),
-        ("process_max_fds", "Maximum number of open file descriptors.", value(&limits, "Max open files")),
-    ] {
-        if let Some(value) = value {
-            encoder.gauge(name, help, value)?;
-        }
-    }
+    encoder.gauge_if_known("petstore_memory_limit_bytes", help, memory_limit())?;
+    encoder.gauge_if_known("process_threads", "Threads.", value::<u64>(&status, "Threads:"))?;
+    encoder.gauge_if_known("process_open_fds", "Open file descriptors.", open)?;
+    let (help, max) = ("Maximum number of open file descriptors.", value::<u64>(&limits, "Max open files"));
+    encoder.gauge_if_known("process_max_fds", help, max)?;
     times(encoder)
 }
 
@@ -57,11 +52,9 @@ fn times(encoder: &mut Encoder<'_>) -> fmt::Result {
         encoder.counter("process_cpu_seconds", "User and system CPU time.", user + system)?;
     }
     let system = fs::read_to_string("/proc/stat").unwrap_or_default();
-    if let (Some(since_boot), Some(boot)) = (ticks(22), value::<f64>(&system, "btime")) {
-        let help = "Start of the process, in seconds since 1970.";
-        encoder.gauge("process_start_time_seconds", help, boot + since_boot)?;
-    }
-    Ok(())
+    let started = ticks(22).zip(value::<f64>(&system, "btime")).map(|(since_boot, boot)| boot + since_boot);
+    let help = "Start of the process, in seconds since 1970.";
+    encoder.gauge_if_known("process_start_time_seconds", help, started)
 }
 
 #[expect(clippy::cast_precision_loss, reason = "the process would have to run for a million years")]
