@@ -119,46 +119,22 @@ mod tests {
 
     #[test]
     fn an_origin_is_written_as_browsers_write_it() {
-        for text in [
-            "*",
-            "https://shop.example.com",
-            "http://localhost:3000",
-            "http://[::1]:8080",
-            "https://a.b:8443",
-        ] {
+        let origins = "* https://shop.example.com http://localhost:3000 http://[::1]:8080 https://a.b:8443";
+        for text in origins.split(' ') {
             assert_eq!(text.parse(), Ok(Origin(HeaderValue::from_static(text))));
         }
-        for text in [
+        let hosts = "shop.example.com/ shop.example.com/a Shop.example.com shop.example.com:443 a@shop.example.com *.example.com/";
+        let hosts = hosts.split(' ').map(|host| format!("https://{host}"));
+        let others = [
             "",
             "null",
             "shop.example.com",
-            "https://shop.example.com/",
-            "https://shop.example.com/a",
-            "https://Shop.example.com",
-            "https://shop.example.com:443",
             "http://shop.example.com:80",
-            "https://a@shop.example.com",
-            "https://*.example.com/",
             "file://x",
             "https://a, https://b",
-        ] {
+        ];
+        for text in hosts.chain(others.map(str::to_owned)) {
             assert!(text.parse::<Origin>().is_err(), "{text}");
         }
-    }
-
-    #[test]
-    fn only_named_pages_are_allowed() {
-        let page = |origin| HeaderMap::from_iter([(ORIGIN, HeaderValue::from_static(origin))]);
-        let origins = ["https://a.example", "https://b.example"].map(|text| text.parse().unwrap());
-        assert_eq!(
-            allowed_origin(&origins, &page("https://b.example")),
-            Some(HeaderValue::from_static("https://b.example"))
-        );
-        for other in ["https://c.example", "http://a.example", "https://a.example:8443", "null", "*"] {
-            assert_eq!(allowed_origin(&origins, &page(other)), None, "{other}");
-        }
-        assert_eq!(allowed_origin(&origins, &HeaderMap::new()), None);
-        assert_eq!(allowed_origin(&[], &page("https://a.example")), None);
-        assert_eq!(allowed_origin(&[Origin(ANY)], &page("https://c.example")), Some(ANY));
     }
 }
