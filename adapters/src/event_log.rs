@@ -43,15 +43,5 @@ fn check_size(record: &Record, max: usize) -> Result<(), AppendError> {
         return Ok(());
     }
     let detail = format!("a record of {size} bytes is over the limit of {max}");
-    Err(AppendError::NotStored(LogError::new(Fault::TooLarge, detail)))
-}
-
-/// What to do if the log does not exist.
-#[cfg(feature = "postgres")]
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) enum IfMissing {
-    /// Create it.
-    Create,
-    /// Fail: neither a read-only tool nor a reconnect may create a log.
-    Fail,
+    Err(AppendError::NotStored(Fault::TooLarge.error(detail)))
 }

@@ -31,10 +31,8 @@ const LOCK_RETRY_DELAY: Duration = Duration::from_millis(10);
 
 /// Flags that prevent waiting for the other end of a pipe that was put in the place of a file.
 const NON_BLOCKING: OFlags = OFlags::NONBLOCK.union(OFlags::CLOEXEC);
-/// Flags for opening petstore's own files.
 const OWN_FILE: OFlags = OFlags::RDWR.union(OFlags::NOFOLLOW).union(NON_BLOCKING);
 
-/// The parent directory of a path.
 pub(crate) fn directory_of(path: &Path) -> &Path {
     path.parent().filter(|directory| !directory.as_os_str().is_empty()).unwrap_or(Path::new("."))
 }
@@ -115,7 +113,7 @@ pub(crate) fn open_or_create(path: &Path) -> io::Result<File> {
             Err(error) if error.kind() == io::ErrorKind::NotFound => {}
             opened => return opened,
         }
-        match place.create() {
+        match place.create_like(None) {
             // Another process has created it in between.
             Err(error) if error.kind() == io::ErrorKind::AlreadyExists => {}
             created => return created,
@@ -245,10 +243,6 @@ impl<'a> DirectoryEntry<'a> {
         Ok(file)
     }
 
-    fn create(&self) -> io::Result<File> {
-        self.create_like(None)
-    }
-
     /// Creates a new file. If this process is root, the file belongs to `owner`, or else to the owner of the directory,
     /// so that a service of another user can read it.
     fn create_like(&self, owner: Option<UserAndGroup>) -> io::Result<File> {
@@ -301,7 +295,6 @@ fn check_alone(about: &Metadata) -> io::Result<()> {
     }
 }
 
-/// Adds the path to an error.
 fn at(path: &Path, error: &io::Error) -> io::Error {
     io::Error::new(error.kind(), format!("{}: {error}", path.display()))
 }

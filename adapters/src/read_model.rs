@@ -49,8 +49,9 @@ impl ReadModel for MemoryReadModel {
 
     fn get(&self, id: PetId, sink: &mut dyn FnMut(PetView<'_>)) -> Version {
         let pets = self.0.read();
-        if let Some(PetLocation { chunk, slot }) = pets.location(id) {
-            sink(pets.chunk(chunk).pet(slot));
+        let chunk = pets.chunk(pets.chunk_of(id.get()));
+        if let Some(slot) = chunk.slot_of(id) {
+            sink(chunk.pet(slot));
         }
         pets.version
     }
@@ -81,7 +82,9 @@ impl ReadModel for MemoryReadModel {
 impl Pets {
     fn add(&mut self, pet: &PetView<'_>) {
         if !self.last.has_room_for(pet) {
-            self.close_last();
+            let mut chunk = mem::take(&mut self.last);
+            chunk.shrink();
+            self.full.push(chunk);
         }
         if self.last.len() == 0 {
             self.first_ids.push(pet.id.get());
@@ -93,20 +96,8 @@ impl Pets {
         self.count += 1;
     }
 
-    /// Starts a new chunk.
-    fn close_last(&mut self) {
-        let mut chunk = mem::take(&mut self.last);
-        chunk.shrink();
-        self.full.push(chunk);
-    }
-
     fn chunk(&self, number: usize) -> &PetChunk {
         self.full.get(number).unwrap_or(&self.last)
-    }
-
-    fn location(&self, id: PetId) -> Option<PetLocation> {
-        let chunk = self.chunk_of(id.get());
-        self.chunk(chunk).slot_of(id).map(|slot| PetLocation { chunk, slot })
     }
 
     /// The location after the pet with this id, which need not exist.

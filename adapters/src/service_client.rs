@@ -1,7 +1,9 @@
-//! A small HTTP client: one request per connection, plain or over TLS, with a streamed response.
+//! A small HTTP client: one request per connection, plain or over TLS, with a streamed response. After the fault
+//! `Unreachable`, a retry may succeed.
 
 use std::{error::Error, fmt, io, path::Path, str::FromStr, sync::Arc, time::Duration};
 
+use application::ports::{Fault, LogError};
 use bytes::Bytes;
 use futures_util::future::BoxFuture;
 use http_body_util::{BodyExt as _, Empty, Limited};
@@ -13,7 +15,6 @@ use hyper::{
 };
 use hyper_util::rt::TokioIo;
 use rustls::{ClientConfig, InvalidMessage, crypto::ring, pki_types::ServerName};
-use thiserror::Error;
 use tokio::{net::TcpStream, time};
 use tokio_rustls::{TlsConnector, client::TlsStream};
 use tokio_util::either::Either;
@@ -26,28 +27,11 @@ const RESPONSE_TIMEOUT: Duration = Duration::from_secs(10);
 /// The URL of a service.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct ServiceUrl {
-    scheme: Scheme,
+    uses_tls: bool,
     /// Host and port.
     authority: String,
     /// Whether the operator trusts the network (`?tls=off`).
     waived: bool,
-}
-
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-enum Scheme {
-    Http,
-    Https,
-}
-
-/// A request without a response, named by what the caller can do.
-#[derive(Debug, Error)]
-pub enum ClientError {
-    /// No response at the moment: try again later.
-    #[error("{0}")]
-    Unreachable(String),
-    /// A retry would fail too.
-    #[error("{0}")]
-    Unusable(String),
 }
 
 impl FromStr for ServiceUrl {
@@ -55,20 +39,20 @@ impl FromStr for ServiceUrl {
 
     fn from_str(text: &str) -> Result<Self, Self::Err> {
         let rule = "expected http://HOST:PORT or https://HOST:PORT, for example http://127.0.0.1:8080";
-        let (scheme, rest) = match text.split_once("://") {
-            Some(("http", rest)) => (Scheme::Http, rest),
-            Some(("https", rest)) => (Scheme::Https, rest),
+        let (uses_tls, rest) = match text.split_once("://") {
+            Some(("http", rest)) => (false, rest),
+            Some(("https", rest)) => (true, rest),
             Some(_) | None => return Err(rule),
         };
         let (rest, waived) = match rest.strip_suffix("?tls=off") {
-            Some(rest) if scheme == Scheme::Http => (rest, true),
+            Some(rest) if !uses_tls => (rest, true),
             Some(_) | None => (rest, false),
         };
         let authority = rest.strip_suffix('/').unwrap_or(rest);
         let is_plain = |c: char| c.is_ascii_alphanumeric() || "-._:[]".contains(c);
         let port = authority.rsplit_once(':').map(|(host, port)| (!host.is_empty(), port.parse::<u16>()));
         if matches!(port, Some((true, Ok(_)))) && authority.chars().all(is_plain) {
-            Ok(Self { scheme, authority: authority.to_owned(), waived })
+            Ok(Self { uses_tls, authority: authority.to_owned(), waived })
         } else {
             Err(rule)
         }
@@ -77,10 +61,7 @@ impl FromStr for ServiceUrl {
 
 impl fmt::Display for ServiceUrl {
     fn fmt(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let scheme = match self.scheme {
-            Scheme::Http => "http",
-            Scheme::Https => "https",
-        };
+        let scheme = if self.uses_tls { "https" } else { "http" };
         write!(formatter, "{scheme}://{}", self.authority)
     }
 }
@@ -93,7 +74,7 @@ impl ServiceUrl {
 
     /// Whether requests are encrypted, or need not be encrypted.
     pub fn is_protected(&self) -> bool {
-        self.scheme == Scheme::Https || self.waived
+        self.uses_tls || self.waived
     }
 }
 
@@ -107,21 +88,24 @@ pub struct ServiceClient {
 
 impl ServiceClient {
     /// Creates a client for this service. For https it trusts the certificates in `ca`, or those of the system.
-    pub fn new(url: ServiceUrl, ca: Option<&Path>) -> Result<Self, ClientError> {
-        let tls = match url.scheme {
-            Scheme::Http => None,
-            Scheme::Https => Some(connector(ca)?),
-        };
-        Ok(Self { url, tls, key: None })
+    pub fn new(url: ServiceUrl, ca: Option<&Path>) -> Result<Self, LogError> {
+        if !url.uses_tls {
+            return Ok(Self { url, tls: None, key: None });
+        }
+        let roots = root_certificates::load(ca).map_err(|why| Fault::CannotOpen.error(why))?;
+        let config = ClientConfig::builder_with_provider(Arc::new(ring::default_provider()))
+            .with_safe_default_protocol_versions()
+            .expect("the provider supports the default versions")
+            .with_root_certificates(roots)
+            .with_no_client_auth();
+        Ok(Self { url, tls: Some(TlsConnector::from(Arc::new(config))), key: None })
     }
 
     /// Sends this API key with every request.
-    pub fn with_key(self, key: &str) -> Result<Self, ClientError> {
+    pub fn with_key(self, key: &str) -> Result<Self, LogError> {
         let key = key.trim();
         if key.is_empty() || !key.bytes().all(|byte| byte.is_ascii_graphic()) {
-            return Err(ClientError::Unusable(
-                "the API key must be a single word of visible characters".into(),
-            ));
+            return Err(Fault::CannotOpen.error("the API key must be a single word of visible characters"));
         }
         let key =
             HeaderValue::try_from(format!("Bearer {key}")).expect("visible characters are a header value");
@@ -138,14 +122,14 @@ impl ServiceClient {
         &'a self,
         method: &'a str,
         path: &'a str,
-    ) -> BoxFuture<'a, Result<Response<Incoming>, ClientError>> {
+    ) -> BoxFuture<'a, Result<Response<Incoming>, LogError>> {
         Box::pin(async move {
             let sent = time::timeout(RESPONSE_TIMEOUT, self.exchange(method, path)).await;
-            sent.map_err(|_| ClientError::Unreachable(format!("no response within {RESPONSE_TIMEOUT:?}")))?
+            sent.map_err(|_| Fault::Unreachable.error(format!("no response within {RESPONSE_TIMEOUT:?}")))?
         })
     }
 
-    async fn exchange(&self, method: &str, path: &str) -> Result<Response<Incoming>, ClientError> {
+    async fn exchange(&self, method: &str, path: &str) -> Result<Response<Incoming>, LogError> {
         let authority = &self.url.authority;
         let mut request = Request::builder().method(method).uri(path).header(HOST, authority);
         if let Some(key) = &self.key {
@@ -154,9 +138,8 @@ impl ServiceClient {
         let request = request.body(Empty::new()).expect("methods, paths and hosts of ours make a request");
         let stream = TcpStream::connect(authority).await;
         let stream = stream.map_err(|error| {
-            ClientError::Unreachable(format!(
-                "cannot connect: {error}; check the URL, and that the service is running"
-            ))
+            Fault::Unreachable
+                .error(format!("cannot connect: {error}; check the URL, and that the service is running"))
         })?;
         let Some(tls) = &self.tls else {
             return exchange(Either::Left(stream), request).await.map_err(|error| no_http(&error));
@@ -164,7 +147,7 @@ impl ServiceClient {
         let host = self.url.host();
         let name = ServerName::try_from(host.trim_matches(['[', ']']).to_owned());
         let name = name.map_err(|_| {
-            ClientError::Unusable(format!("{host} is not a name that a certificate can have"))
+            Fault::CannotOpen.error(format!("{host} is not a name that a certificate can have"))
         })?;
         let stream = tls.connect(name, stream).await.map_err(|error| no_tls(&error))?;
         exchange(Either::Right(stream), request).await.map_err(|error| cut_off(&error))
@@ -172,7 +155,7 @@ impl ServiceClient {
 }
 
 /// Reads the body of a response as text of at most `bytes_max` bytes.
-pub async fn text(response: Response<Incoming>, bytes_max: usize) -> Result<String, ClientError> {
+pub async fn text(response: Response<Incoming>, bytes_max: usize) -> Result<String, LogError> {
     let body = Limited::new(response.into_body(), bytes_max).collect().await;
     let body = body.map_err(|error| cut_off(&*error))?.to_bytes();
     Ok(String::from_utf8_lossy(&body).into_owned())
@@ -188,44 +171,33 @@ async fn exchange(
     sender.send_request(request).await
 }
 
-/// Creates a TLS connector that accepts trusted certificates.
-fn connector(ca: Option<&Path>) -> Result<TlsConnector, ClientError> {
-    let roots = root_certificates::load(ca).map_err(ClientError::Unusable)?;
-    let config = ClientConfig::builder_with_provider(Arc::new(ring::default_provider()))
-        .with_safe_default_protocol_versions()
-        .expect("the provider supports the default versions")
-        .with_root_certificates(roots)
-        .with_no_client_auth();
-    Ok(TlsConnector::from(Arc::new(config)))
-}
-
 /// Maps the error of a plain HTTP request. A service that expects TLS sends an alert or closes the connection.
-fn no_http(error: &hyper::Error) -> ClientError {
+fn no_http(error: &hyper::Error) -> LogError {
     if error.is_parse() {
         let hint = "if the service uses TLS, use https:// instead of http://";
-        ClientError::Unusable(format!("the response is not HTTP; {hint}"))
+        Fault::CannotOpen.error(format!("the response is not HTTP; {hint}"))
     } else if error.is_incomplete_message() {
         let hint = "if the service uses TLS, use https://";
-        ClientError::Unreachable(format!("the connection was closed without a response; {hint}"))
+        Fault::Unreachable.error(format!("the connection was closed without a response; {hint}"))
     } else {
         cut_off(error)
     }
 }
 
-fn cut_off(error: &dyn Error) -> ClientError {
+fn cut_off(error: &dyn Error) -> LogError {
     let cause = error.source().map(|cause| format!(": {cause}")).unwrap_or_default();
-    ClientError::Unreachable(format!("the response was cut off: {error}{cause}"))
+    Fault::Unreachable.error(format!("the response was cut off: {error}{cause}"))
 }
 
 /// Maps a TLS error. A rejected certificate will be rejected again; any other failure may be temporary.
-fn no_tls(error: &io::Error) -> ClientError {
+fn no_tls(error: &io::Error) -> LogError {
     if let Some(reason) = root_certificates::rejection(error, "--ca FILE") {
-        return ClientError::Unusable(reason);
+        return Fault::CannotOpen.error(reason);
     }
     match error.get_ref().and_then(|inner| inner.downcast_ref()) {
         Some(rustls::Error::InvalidMessage(InvalidMessage::InvalidContentType)) => {
-            ClientError::Unusable("the service does not use TLS: use http:// instead of https://".into())
+            Fault::CannotOpen.error("the service does not use TLS: use http:// instead of https://")
         }
-        Some(_) | None => ClientError::Unreachable(format!("cannot make a TLS connection: {error}")),
+        Some(_) | None => Fault::Unreachable.error(format!("cannot make a TLS connection: {error}")),
     }
 }

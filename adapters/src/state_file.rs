@@ -8,12 +8,8 @@ use std::{
     time::Duration,
 };
 
-use application::{
-    Digest,
-    ports::{CommitId, LogIdentity, Position},
-};
+use application::{Digest, ports::LogIdentity};
 use serde::{Deserialize, Serialize};
-use uuid::Uuid;
 
 use crate::private_files::{create_directories, create_file, directory_of, lock, read, replace, with_suffix};
 
@@ -34,9 +30,8 @@ pub struct StateFile {
 #[derive(Serialize, Deserialize)]
 struct Content {
     log: String,
-    first_commit: Uuid,
-    position: u64,
-    commit: Uuid,
+    #[serde(flatten)]
+    identity: LogIdentity,
 }
 
 impl StateFile {
@@ -76,11 +71,7 @@ impl StateFile {
             return Err(damaged());
         }
         let content: Content = serde_json::from_str(json)?;
-        Ok(Some(LogIdentity {
-            first: CommitId(content.first_commit),
-            position: Position(content.position),
-            newest: CommitId(content.commit),
-        }))
+        Ok(Some(content.identity))
     }
 
     /// Records a newer commit of the same log. An older commit changes nothing, because another node may be ahead.
@@ -112,9 +103,8 @@ impl StateFile {
         lock(&with_suffix(&self.file, ".lock"), LOCK_TIMEOUT)
     }
 
-    fn write(&self, LogIdentity { first, position, newest }: LogIdentity) -> io::Result<()> {
-        let content =
-            Content { log: self.log.clone(), first_commit: first.0, position: position.0, commit: newest.0 };
+    fn write(&self, identity: LogIdentity) -> io::Result<()> {
+        let content = Content { log: self.log.clone(), identity };
         let json = serde_json::to_string(&content)?;
         replace(&self.file, format!("{json}\n{:08x}\n", crc32c::crc32c(json.as_bytes())).as_bytes())
     }
@@ -122,6 +112,9 @@ impl StateFile {
 
 #[cfg(test)]
 mod tests {
+    use application::ports::{CommitId, Position};
+    use uuid::Uuid;
+
     use super::*;
 
     fn identity(first: u128, position: u64) -> LogIdentity {

@@ -47,21 +47,19 @@ impl DecodeError {
     pub fn at(&self, position: Position) -> LogError {
         match self {
             Self::Damaged(what) => {
-                LogError::new(Fault::Damaged, format!("the commit at position {position} is damaged: {what}"))
+                Fault::Damaged.error(format!("the commit at position {position} is damaged: {what}"))
             }
-            Self::UnsupportedFormat(_) | Self::UnsupportedEvent { .. } => LogError::new(
-                Fault::UnsupportedFormat,
-                format!(
+            Self::UnsupportedFormat(_) | Self::UnsupportedEvent { .. } => {
+                Fault::UnsupportedFormat.error(format!(
                     "the commit at position {position} cannot be read: {self}; use the version that wrote it"
-                ),
-            ),
+                ))
+            }
         }
     }
 }
 
 /// The number of the record format.
 pub const FORMAT: u64 = 2;
-/// The first bytes of every record of that format.
 const PREFIX: &[u8] = b"{\"v\":2,";
 /// The checksum is in the last bytes of a record of any format: `,"crc32c":"` 8 digits `"}`.
 const CHECKSUM_OPEN: &[u8] = b",\"crc32c\":\"";
@@ -113,7 +111,7 @@ pub fn decode_stored(record: &StoredRecord) -> Result<Commit, LogError> {
         ),
         Some(_) | None => return Ok(commit),
     };
-    Err(LogError::new(Fault::Damaged, detail))
+    Err(Fault::Damaged.error(detail))
 }
 
 /// Returns the record without its checksum, if the checksum matches.
@@ -147,26 +145,20 @@ struct Envelope<'a> {
     v: u64,
     position: u64,
     id: Uuid,
-    #[serde(borrow)]
     previous: Cow<'a, str>,
-    #[serde(borrow)]
     node: Cow<'a, str>,
-    #[serde(borrow)]
     time: Cow<'a, str>,
-    #[serde(borrow)]
     events: Vec<EventV1<'a>>,
 }
 
 #[derive(Serialize, Deserialize)]
 #[serde(rename_all = "camelCase")]
 struct EventV1<'a> {
-    #[serde(borrow)]
     r#type: Cow<'a, str>,
     v: u64,
     pet: PetV1<'a>,
-    #[serde(borrow)]
     by: Cow<'a, str>,
-    #[serde(borrow, default, skip_serializing_if = "Option::is_none")]
+    #[serde(default, skip_serializing_if = "Option::is_none")]
     request_key: Option<Cow<'a, str>>,
 }
 
@@ -174,10 +166,9 @@ struct EventV1<'a> {
 #[serde(rename_all = "camelCase")]
 struct PetV1<'a> {
     id: i64,
-    #[serde(borrow)]
     name: Cow<'a, str>,
     category_id: i64,
-    #[serde(borrow, default, skip_serializing_if = "Option::is_none")]
+    #[serde(default, skip_serializing_if = "Option::is_none")]
     status: Option<Cow<'a, str>>,
 }
 
@@ -203,24 +194,18 @@ impl<'a> From<&'a Commit> for Envelope<'a> {
 impl<'a> From<&'a Entry> for EventV1<'a> {
     fn from(entry: &'a Entry) -> Self {
         let (name, version) = PET_ADDED;
-        let PetEvent::Added(pet) = &entry.event;
+        let PetEvent::Added(Pet { id, details }) = &entry.event;
         Self {
             r#type: name.into(),
             v: version,
-            pet: pet.into(),
+            pet: PetV1 {
+                id: id.get(),
+                name: details.name.as_str().into(),
+                category_id: details.category_id.0,
+                status: details.status.map(|status| status.as_str().into()),
+            },
             by: (&*entry.by.0).into(),
             request_key: entry.request_key.as_ref().map(|key| key.as_str().into()),
-        }
-    }
-}
-
-impl<'a> From<&'a Pet> for PetV1<'a> {
-    fn from(pet: &'a Pet) -> Self {
-        Self {
-            id: pet.id.get(),
-            name: pet.details.name.as_str().into(),
-            category_id: pet.details.category_id.0,
-            status: pet.details.status.map(|status| status.as_str().into()),
         }
     }
 }
@@ -271,13 +256,10 @@ impl TryFrom<PetV1<'_>> for Pet {
         let broken = |rule: String| format!("pet {}: {rule}", pet.id);
         let id = PetId::new(pet.id).map_err(|error| broken(error.to_string()))?;
         let name = PetName::new(&*pet.name).map_err(|error| broken(format!("its name {error}")))?;
-        let status = pet.status.as_deref().map(status).transpose().map_err(broken)?;
+        let status = pet.status.as_deref().map(str::parse::<PetStatus>).transpose();
+        let status = status.map_err(|error| broken(format!("its status {error}")))?;
         Ok(Self { id, details: NewPet { name, category_id: CategoryId(pet.category_id), status } })
     }
-}
-
-fn status(text: &str) -> Result<PetStatus, String> {
-    text.parse().map_err(|error| format!("its status {error}"))
 }
 
 /// The id of a node: 16 hex digits.

@@ -5,7 +5,6 @@ use thiserror::Error;
 
 use crate::{commit::KeyId, idempotency::RequestKey, ports::Fault};
 
-/// A command that changes the inventory.
 #[derive(Debug, Clone)]
 pub(crate) enum WriteCommand {
     Create(CreatePet),

@@ -4,6 +4,7 @@ use std::{fmt, sync::Arc};
 
 use chrono::{DateTime, Utc};
 use domain::PetEvent;
+use serde::{Deserialize, Serialize};
 use uuid::Uuid;
 
 use crate::{digest::Digest, idempotency::RequestKey};
@@ -69,7 +70,7 @@ pub struct Entry {
 }
 
 /// The number of a commit. 0 is the empty log.
-#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, PartialOrd, Ord, Hash)]
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
 pub struct Position(pub u64);
 
 impl Position {
@@ -90,7 +91,7 @@ impl fmt::Display for Position {
 }
 
 /// The id of a commit, unique across nodes and histories: a time-ordered UUID (version 7).
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Serialize, Deserialize)]
 pub struct CommitId(pub Uuid);
 
 /// A version of a log: its last position, and the commit there.
@@ -113,13 +114,15 @@ impl Version {
 }
 
 /// The identity of a log that a node has applied: its first commit, and the newest commit that it must hold.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 pub struct LogIdentity {
     /// The first commit of the log.
+    #[serde(rename = "first_commit")]
     pub first: CommitId,
     /// The position of the newest applied commit.
     pub position: Position,
     /// The newest applied commit.
+    #[serde(rename = "commit")]
     pub newest: CommitId,
 }
 

@@ -4,7 +4,7 @@
 use std::collections::HashMap;
 
 use chrono::{DateTime, SubsecRound as _, Utc};
-use domain::{NewPet, Pet};
+use domain::Pet;
 
 use crate::{
     codec,
@@ -14,9 +14,8 @@ use crate::{
     node_state::DecisionState,
 };
 
-/// The most events in one commit.
+/// The limits of one commit: its events, and their bytes.
 pub(crate) const EVENTS_MAX: usize = 1_024;
-/// The most bytes of events in one commit.
 pub(crate) const BYTES_MAX: usize = 512 * 1024;
 
 /// A commit that is not stored yet, and the replies to send once it is.
@@ -30,13 +29,11 @@ pub(crate) struct PendingCommit {
 /// The inputs of a decision besides the state and the commands.
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct CommitContext {
-    /// The time on the clock of this node.
     pub(crate) now: DateTime<Utc>,
     pub(crate) id: CommitId,
     pub(crate) node: NodeId,
     /// The size of the largest record that the log accepts.
     pub(crate) record_limit: usize,
-    /// How many more pets may be added.
     pub(crate) remaining_capacity: usize,
 }
 
@@ -59,7 +56,8 @@ pub(crate) fn decide<'a>(
         let key = request_key.clone().map(|key| ScopedKey { owner: by.clone(), key });
         let earlier = key.as_ref().and_then(|key| keys.get(key).or_else(|| state.idempotency.find(key)));
         let created = match earlier {
-            Some(first) => Err(reply_again(first, pet)),
+            Some(first) if first.details == *pet => Err(Ok(Created { pet: first.clone(), replayed: true })),
+            Some(_) => Err(Err(WriteError::RequestKeyReused)),
             None if remaining_capacity == 0 => Err(Err(WriteError::Full)),
             None => inventory.create(pet.clone()).map_err(|error| Err(error.into())),
         };
@@ -89,18 +87,9 @@ pub(crate) fn decide<'a>(
     PendingCommit { commit, replies }
 }
 
-/// The reply to a request whose idempotency key has already added this pet.
-fn reply_again(first: &Pet, requested: &NewPet) -> Result<Created, WriteError> {
-    if first.details == *requested {
-        Ok(Created { pet: first.clone(), replayed: true })
-    } else {
-        Err(WriteError::RequestKeyReused)
-    }
-}
-
 #[cfg(test)]
 mod tests {
-    use domain::{CategoryId, PetName};
+    use domain::{CategoryId, NewPet, PetName};
     use proptest::prelude::*;
     use uuid::Uuid;
 

@@ -4,16 +4,10 @@ use std::{fmt, str::FromStr};
 
 use data_encoding::{HEXLOWER, HEXLOWER_PERMISSIVE};
 use sha2::{Digest as _, Sha256};
-use thiserror::Error;
 
 /// A SHA-256 digest, written as 64 lower-case hex digits.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Hash)]
 pub struct Digest(pub [u8; 32]);
-
-/// A string that is not a digest.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Error)]
-#[error("must be {} hex digits", 2 * size_of::<Digest>())]
-pub struct InvalidDigest;
 
 impl Digest {
     /// The digest of these bytes.
@@ -29,11 +23,11 @@ impl fmt::Display for Digest {
 }
 
 impl FromStr for Digest {
-    type Err = InvalidDigest;
+    type Err = &'static str;
 
-    fn from_str(text: &str) -> Result<Self, InvalidDigest> {
-        let bytes = HEXLOWER_PERMISSIVE.decode(text.as_bytes()).map_err(|_| InvalidDigest)?;
-        bytes.try_into().map(Self).map_err(|_| InvalidDigest)
+    fn from_str(text: &str) -> Result<Self, Self::Err> {
+        let bytes = HEXLOWER_PERMISSIVE.decode(text.as_bytes()).ok().and_then(|bytes| bytes.try_into().ok());
+        bytes.map(Self).ok_or("must be 64 hex digits")
     }
 }
 
@@ -50,7 +44,7 @@ mod tests {
         let long = format!("{text}00");
         let foreign = text.replace('e', "ä");
         for wrong in ["", &text[1..], &long, &foreign, &text.replace('e', "g")] {
-            assert_eq!(wrong.parse::<Digest>(), Err(InvalidDigest), "{wrong}");
+            assert_eq!(wrong.parse::<Digest>(), Err("must be 64 hex digits"), "{wrong}");
         }
     }
 }

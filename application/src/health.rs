@@ -30,18 +30,23 @@ enum LogState {
 impl Health {
     /// The reason why this node should get no traffic, if there is one.
     pub fn not_ready(&self) -> Option<&LogError> {
-        self.reads_stopped().or(self.writes.as_ref()).or_else(|| self.not_followed())
+        self.reads_stopped().or(self.writes.as_ref()).or_else(|| self.not_ready_for_reads())
     }
 
     /// The reason why this node should get no reads, if there is one. Without the commits of other nodes, it would show
     /// outdated pets.
     pub fn not_ready_for_reads(&self) -> Option<&LogError> {
-        self.not_followed()
+        let log = match &self.log {
+            LogState::Following => None,
+            LogState::Disconnected(error) => error.as_ref(),
+            LogState::Unusable(error) => Some(error),
+        };
+        log.or(self.follower.as_ref())
     }
 
     /// The reason why this node should get no writes, if there is one.
     pub fn not_ready_for_writes(&self) -> Option<&LogError> {
-        self.writes.as_ref().or_else(|| self.not_followed())
+        self.writes.as_ref().or_else(|| self.not_ready_for_reads())
     }
 
     /// Whether a task of this node has ended, so that only a restart helps.
@@ -65,15 +70,6 @@ impl Health {
 
     pub(crate) fn is_following(&self) -> bool {
         self.log == LogState::Following
-    }
-
-    fn not_followed(&self) -> Option<&LogError> {
-        let log = match &self.log {
-            LogState::Following => None,
-            LogState::Disconnected(error) => error.as_ref(),
-            LogState::Unusable(error) => Some(error),
-        };
-        log.or(self.follower.as_ref())
     }
 
     /// The log has been read up to its head, and holds the newest applied commit.

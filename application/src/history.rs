@@ -13,7 +13,6 @@ use crate::{
 pub(crate) struct History {
     /// The last commit.
     pub(crate) version: Version,
-    /// The assigned ids.
     pub(crate) inventory: Inventory,
     /// The head hash: the SHA-256 of the last record, or of the empty string. It identifies the whole history, and the
     /// next commit contains it.
@@ -31,11 +30,10 @@ pub(crate) fn check_complete(last: &Commit) -> Result<(), LogError> {
     if last.node != NodeId::UNFINISHED_SALVAGE {
         return Ok(());
     }
-    let detail = format!(
+    Err(Fault::CannotOpen.error(format!(
         "the log is an unfinished salvage that ends at position {}: delete it, and salvage again into an empty log",
         last.position
-    );
-    Err(LogError::new(Fault::CannotOpen, detail))
+    )))
 }
 
 impl History {
@@ -54,23 +52,20 @@ impl History {
     pub(crate) fn add(&mut self, commit: &Commit, record_hash: Digest) -> Result<(), LogError> {
         let (last, position) = (self.version.position, commit.position);
         if position != last.next() {
-            let detail = format!(
+            return Err(Fault::Damaged.error(format!(
                 "position {last} is followed by {position} instead of {}: commits are missing or out of order",
                 last.next()
-            );
-            return Err(LogError::new(Fault::Damaged, detail));
+            )));
         }
         if commit.previous != self.head_hash {
-            let detail = format!(
+            return Err(Fault::Damaged.error(format!(
                 "the commit at position {position} does not match the hash of the commit before it: part of the log was replaced"
-            );
-            return Err(LogError::new(Fault::Damaged, detail));
+            )));
         }
         let mut inventory = self.inventory.clone();
         for entry in &commit.entries {
             inventory.apply(&entry.event).map_err(|contradiction| {
-                let detail = format!("the commit at position {position} is invalid: {contradiction}");
-                LogError::new(Fault::Damaged, detail)
+                Fault::Damaged.error(format!("the commit at position {position} is invalid: {contradiction}"))
             })?;
         }
         self.inventory = inventory;

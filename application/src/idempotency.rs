@@ -58,7 +58,6 @@ pub(crate) struct IdempotencyCache {
     len: usize,
 }
 
-/// The pets that were added for one owner.
 #[derive(Debug, Default, PartialEq, Eq)]
 struct OwnerEntries {
     pets: HashMap<RequestKey, Pet>,
@@ -72,7 +71,6 @@ impl Default for IdempotencyCache {
 }
 
 impl IdempotencyCache {
-    /// The number of keys that are remembered.
     pub(crate) const CAPACITY: usize = 1_000_000;
 
     pub(crate) fn with_capacity(capacity: usize) -> Self {

@@ -31,7 +31,7 @@ mod writer;
 pub use backoff::Backoff;
 pub use commands::{CreatePet, Created, WriteError};
 pub use commit::KeyId;
-pub use digest::{Digest, InvalidDigest};
+pub use digest::Digest;
 pub use health::Health;
 pub use idempotency::{InvalidRequestKey, RequestKey};
 pub use log_position::{HASH_PREFIX, LogPosition};

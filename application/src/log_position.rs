@@ -25,7 +25,6 @@ impl From<Position> for LogPosition {
     }
 }
 
-/// The hashes of the last commits.
 #[derive(Debug)]
 pub(crate) struct Recent {
     last: Position,

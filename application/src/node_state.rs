@@ -14,7 +14,6 @@ use crate::{
     ports::{CommitId, LogError, LogIdentity, Position, ReadModel, Version},
 };
 
-/// The state of a node, rebuilt from the log.
 pub(crate) struct NodeState {
     state: Mutex<DecisionState>,
     read_model: Arc<dyn ReadModel>,
@@ -68,7 +67,6 @@ impl NodeState {
         self.state.lock().history.version
     }
 
-    /// The first commit of the log, if it ever had one.
     pub(crate) fn first(&self) -> Option<CommitId> {
         self.first.get().copied()
     }

@@ -6,7 +6,7 @@ use domain::PetId;
 use thiserror::Error;
 use tokio::{
     sync::{mpsc, oneshot, watch},
-    task::{JoinError, JoinHandle, JoinSet},
+    task::{JoinHandle, JoinSet},
     time,
 };
 
@@ -18,7 +18,7 @@ use crate::{
     page::{ListPets, PageEnd, PetView},
     ports::{
         Clock, CommitId, Durability, DurabilityLevel, EventLog, Fault, LogError, LogIdentity, LogSource,
-        Position, ReadModel, StorageStats, Version,
+        Position, ReadModel, Version,
     },
     replay::ReplayProgress,
     replica::Replica,
@@ -26,7 +26,6 @@ use crate::{
     writer::{self, QueuedCommand, Writer},
 };
 
-/// The interval at which changes of the durability are detected.
 const DURABILITY_INTERVAL: Duration = Duration::from_millis(250);
 
 /// The pet store of one node. Reads are served from memory; writes go through one writer.
@@ -95,13 +94,15 @@ impl PetStore {
         replica.start(known).await?;
         let (requests, queue) = mpsc::channel(Self::QUEUE_MAX);
         let writer = Writer::new(replica.clone(), clock, queue, access, required, pets_max);
-        let writer = tokio::spawn(supervise_writer(writer, replica.clone()));
+        let stop_writes = |health: &mut Health, error: LogError| health.stop_writes(&error);
+        let writer = tokio::spawn(supervise("writer", writer.run(), replica.clone(), stop_writes));
         let mut background = JoinSet::new();
         match access {
             // The durability of an embedded engine does not change while it is open.
             LogAccess::Exclusive => {}
             LogAccess::Shared => {
-                background.spawn(supervise_follower(replica.clone()));
+                let follower = replica.clone().follow();
+                background.spawn(supervise("follower", follower, replica.clone(), Health::stop_follower));
                 background.spawn(log_durability_changes(replica.log.clone()));
             }
         }
@@ -223,22 +224,12 @@ impl PetStore {
 
     /// The number of known commits that this node has not applied yet.
     pub fn lag(&self) -> u64 {
-        self.replica.statistics.lag(self.version().position)
+        self.replica.statistics.head().0.saturating_sub(self.version().position.0)
     }
 
     /// The last position of a log that lacks the newest applied commit, or `None` while this node follows its log.
     pub fn rejected_head(&self) -> Option<Position> {
         self.replica.rejected_head()
-    }
-
-    /// The time since the log last responded.
-    pub fn log_unseen_for(&self) -> Duration {
-        self.replica.statistics.unseen_for()
-    }
-
-    /// Statistics about the storage.
-    pub fn storage(&self) -> StorageStats {
-        self.replica.log.storage_stats()
     }
 
     /// The health of this node.
@@ -248,12 +239,7 @@ impl PetStore {
 
     /// Notifies of changes of the health.
     pub fn health_changes(&self) -> watch::Receiver<Health> {
-        self.replica.health_changes()
-    }
-
-    /// The durability of an acknowledged create.
-    pub fn durability(&self) -> Durability {
-        self.replica.log.durability()
+        self.replica.health.subscribe()
     }
 
     /// Stops the writer and releases the log. No client waits for a reply, so an unclear append stays unresolved.
@@ -273,20 +259,21 @@ impl PetStore {
     }
 }
 
-/// Runs the writer. If it panics, the health reports it.
-async fn supervise_writer(writer: Writer, replica: Replica) {
-    if let Err(panic) = tokio::spawn(writer.run()).await {
-        replica.change_health(|health| health.stop_writes(&stopped("writer", &panic)));
-    }
-}
-
-/// Runs the follower. If it panics, the health reports it.
-async fn supervise_follower(replica: Replica) {
+/// Runs a task. If it panics, the health reports it.
+async fn supervise(
+    part: &'static str,
+    task: impl Future<Output = ()> + Send + 'static,
+    replica: Replica,
+    report: fn(&mut Health, LogError),
+) {
     // A `JoinSet`, so that the task ends with the store.
-    let mut following = JoinSet::new();
-    following.spawn(replica.clone().follow());
-    if let Some(Err(panic)) = following.join_next().await {
-        replica.change_health(|health| health.stop_follower(stopped("follower", &panic)));
+    let mut running = JoinSet::new();
+    running.spawn(task);
+    if let Some(Err(panic)) = running.join_next().await {
+        let error = Fault::Stopped.error(format!(
+            "the {part} stopped unexpectedly ({panic}): restart the service, and report this bug"
+        ));
+        replica.change_health(|health| report(health, error));
     }
 }
 
@@ -305,10 +292,4 @@ async fn log_durability_changes(log: Arc<dyn EventLog>) {
             known = level;
         }
     }
-}
-
-fn stopped(part: &str, panic: &JoinError) -> LogError {
-    let detail =
-        format!("the {part} stopped unexpectedly ({panic}): restart the service, and report this bug");
-    LogError::new(Fault::Stopped, detail)
 }

@@ -6,7 +6,7 @@ use async_trait::async_trait;
 use bytes::Bytes;
 use chrono::{DateTime, Utc};
 use domain::PetId;
-use serde::Serialize;
+use serde::{Deserialize, Serialize};
 use thiserror::Error;
 
 pub use crate::commit::{CommitId, LogIdentity, Position, Version};
@@ -147,13 +147,6 @@ pub struct LogError {
     pub detail: String,
 }
 
-impl LogError {
-    /// Creates an error from a kind and its detail.
-    pub fn new(fault: Fault, detail: impl Into<String>) -> Self {
-        Self { fault, detail: detail.into() }
-    }
-}
-
 /// The kinds of errors of a log. Their texts reveal no paths, hosts or system errors.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Error)]
 pub enum Fault {
@@ -216,6 +209,11 @@ impl Fault {
         Self::Stopped,
     ];
 
+    /// The error of this kind with this detail.
+    pub fn error(self, detail: impl Into<String>) -> LogError {
+        LogError { fault: self, detail: detail.into() }
+    }
+
     /// The name in metrics and responses, for example in alert rules.
     pub fn name(self) -> &'static str {
         match self {
@@ -249,19 +247,8 @@ pub struct Durability {
     pub settings: Vec<(String, String)>,
 }
 
-impl Durability {
-    /// Rejects an engine that promises less than required.
-    pub(crate) fn reaches(&self, required: DurabilityLevel) -> Result<(), LogError> {
-        if self.level >= required {
-            return Ok(());
-        }
-        let detail = format!("the log promises less than required: {}", self.promise);
-        Err(LogError::new(Fault::NotDurable, detail))
-    }
-}
-
 /// Levels of durability, in ascending order.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Serialize)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
 #[serde(rename_all = "lowercase")]
 pub enum DurabilityLevel {
     /// Lost when the process ends.

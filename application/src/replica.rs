@@ -1,7 +1,11 @@
 //! Reads the log: replays it at startup, catches up before a decision is repeated, and follows a log that other nodes
 //! write to. The same for all engines.
 
-use std::{cmp, sync::Arc, time::Duration};
+use std::{
+    cmp,
+    sync::{Arc, atomic::Ordering::Relaxed},
+    time::Duration,
+};
 
 use tokio::{
     sync::{Mutex, watch},
@@ -37,7 +41,7 @@ const MAX_STALENESS: Duration = Duration::from_secs(5);
 pub(crate) struct Replica {
     pub(crate) log: Arc<dyn EventLog>,
     pub(crate) state: Arc<NodeState>,
-    health: watch::Sender<Health>,
+    pub(crate) health: watch::Sender<Health>,
     pub(crate) statistics: Arc<Statistics>,
     /// Held from reading a batch to applying it.
     turn: Arc<Mutex<()>>,
@@ -55,10 +59,6 @@ impl Replica {
         self.health.borrow()
     }
 
-    pub(crate) fn health_changes(&self) -> watch::Receiver<Health> {
-        self.health.subscribe()
-    }
-
     /// Changes the health, and logs the change if it affects the readiness of this node.
     pub(crate) fn change_health(&self, change: impl FnOnce(&mut Health)) {
         // Read first: the state must not be locked while the health is locked.
@@ -67,7 +67,7 @@ impl Replica {
             let before = health.clone();
             change(health);
             if let Some(error) = rejection(health).filter(|_| rejection(&before).is_none()) {
-                self.statistics.log_rejected();
+                self.statistics.rejected_logs.fetch_add(1, Relaxed);
                 tracing::error!(
                     target: "petstore::log",
                     position, head = self.statistics.head().0, %error,
@@ -112,21 +112,16 @@ impl Replica {
         // The log may be replaced at any moment, so replay at least up to the recorded version.
         let head = self.head().await?;
         self.read_up_to(head.max(least)).await?;
-        self.check_complete().await
-    }
-
-    /// Rejects the log of an unfinished salvage.
-    async fn check_complete(&self) -> Result<(), LogError> {
-        let position = self.state.version().position;
-        let last = self.log.read(before(position), ReadBound::ONE).await?;
-        let last = last.first().map(codec::decode_stored).transpose()?;
-        last.as_ref().map_or(Ok(()), history::check_complete)
+        // The log of an unfinished salvage is rejected.
+        let newest = self.log.read(before(self.state.version().position), ReadBound::ONE).await?;
+        let newest = newest.first().map(codec::decode_stored).transpose()?;
+        newest.as_ref().map_or(Ok(()), history::check_complete)
     }
 
     /// Applies the commits of other nodes after `base`, or the first part of them. Reads once, because other nodes may
     /// append again at any moment.
     pub(crate) async fn overtaken(&self, base: Version) -> Result<(), LogError> {
-        self.statistics.overtaken();
+        self.statistics.conflicts.fetch_add(1, Relaxed);
         {
             let _turn = self.turn.lock().await;
             self.apply_next().await?;
@@ -307,17 +302,14 @@ impl Replica {
         match found.first().map(codec::decode_stored).transpose()? {
             Some(commit) if commit.id == first => self.check_holds(identity.version()).await,
             Some(_) => {
-                let detail = format!(
+                Err(Fault::AnotherLog.error(format!(
                     "this is not the log that this node has applied up to position {position}: its first commit is different"
-                );
-                Err(LogError::new(Fault::AnotherLog, detail))
+                )))
             }
             None if self.head().await? > Position::START => Err(not_shown(Position::START.next())),
-            None => {
-                let detail =
-                    format!("the log is empty, but this node has applied commits up to position {position}");
-                Err(LogError::new(Fault::AnotherLog, detail))
-            }
+            None => Err(Fault::AnotherLog.error(format!(
+                "the log is empty, but this node has applied commits up to position {position}"
+            ))),
         }
     }
 
@@ -347,7 +339,7 @@ impl Replica {
                 )
             }
         };
-        Err(LogError::new(Fault::AnotherLog, detail))
+        Err(Fault::AnotherLog.error(detail))
     }
 }
 
@@ -358,8 +350,7 @@ fn rejection(health: &Health) -> Option<&LogError> {
 
 /// A replica of the engine is behind the head that it reported; retry.
 fn not_shown(position: Position) -> LogError {
-    let detail = format!("the commit at position {position} is not visible yet");
-    LogError::new(Fault::Unreachable, detail)
+    Fault::Unreachable.error(format!("the commit at position {position} is not visible yet"))
 }
 
 fn before(position: Position) -> Position {

@@ -74,27 +74,6 @@ pub struct Statistics {
 }
 
 impl Statistics {
-    pub(crate) async fn append<T>(&self, append: impl Future<Output = T>) -> T {
-        let begun = Instant::now();
-        let outcome = append.await;
-        self.append_micros.observe_micros(begun.elapsed());
-        outcome
-    }
-
-    /// A commit was stored.
-    pub(crate) fn stored(&self, events: usize, bytes: usize) {
-        self.commit_events.observe(events as u64);
-        self.commit_bytes.observe(bytes as u64);
-    }
-
-    pub(crate) fn overtaken(&self) {
-        self.conflicts.fetch_add(1, Relaxed);
-    }
-
-    pub(crate) fn retried(&self) {
-        self.retries.fetch_add(1, Relaxed);
-    }
-
     /// The log responded with this head.
     pub(crate) fn seen(&self, head: Position) {
         self.head.store(head.0, Relaxed);
@@ -106,17 +85,8 @@ impl Statistics {
         Position(self.head.load(Relaxed))
     }
 
-    pub(crate) fn log_rejected(&self) {
-        self.rejected_logs.fetch_add(1, Relaxed);
-    }
-
-    /// The number of commits after this position.
-    pub(crate) fn lag(&self, applied: Position) -> u64 {
-        self.head.load(Relaxed).saturating_sub(applied.0)
-    }
-
     /// The time since the log last responded.
-    pub(crate) fn unseen_for(&self) -> Duration {
+    pub fn unseen_for(&self) -> Duration {
         self.seen.lock().elapsed()
     }
 }

@@ -1,17 +1,24 @@
 //! The only writer of a node: takes all queued requests, decides them on the current state, appends one commit, applies
-//! it, and then replies. This gives every engine group commit.
+//! it, and then replies. This gives every engine group commit. While the log accepts no commits, the writer rejects
+//! requests, and retries until writes can resume.
 
-mod recovery;
-
-use std::{collections::VecDeque, pin::pin, sync::Arc, time::Duration};
+use std::{
+    collections::VecDeque,
+    ops::ControlFlow,
+    pin::pin,
+    sync::{Arc, atomic::Ordering::Relaxed},
+    time::Duration,
+};
 
 use tokio::{
     sync::{mpsc, oneshot},
-    task, time,
+    task,
+    time::{self, Instant},
 };
 use uuid::Uuid;
 
 use crate::{
+    backoff::Backoff,
     codec,
     commands::{Created, WriteCommand, WriteError},
     commit::NodeId,
@@ -20,8 +27,8 @@ use crate::{
     health::Health,
     pet_store::LogAccess,
     ports::{
-        AppendError, Clock, CommitId, DurabilityLevel, Fault, LogError, Position, ReadBound, ReadModel,
-        Record, Version,
+        AppendError, Clock, CommitId, Durability, DurabilityLevel, Fault, LogError, Position, ReadBound,
+        ReadModel, Record, Version,
     },
     replica::Replica,
     write_fairness::WriteFairness,
@@ -31,6 +38,9 @@ use crate::{
 pub(crate) const APPEND_TIMEOUT: Duration = Duration::from_secs(5);
 /// The delay before a failed log is tried again.
 const RETRY_DELAY: Duration = Duration::from_millis(500);
+/// The delays between probes of an engine that rejects commits. They grow, because a probe may trigger the election of
+/// a new leader.
+const PROBE: Backoff = Backoff::new(RETRY_DELAY, Duration::from_secs(4));
 /// The interval at which an idle writer checks a log without a follower.
 const IDLE_CHECK_INTERVAL: Duration = Duration::from_secs(1);
 /// The maximum number of yields before a commit is made of the requests that have arrived (docs/decisions/0012).
@@ -43,13 +53,6 @@ const MAX_EMPTY_YIELDS: usize = 2;
 pub(crate) struct QueuedCommand {
     pub(crate) command: WriteCommand,
     pub(crate) reply: oneshot::Sender<Result<Created, WriteError>>,
-}
-
-impl QueuedCommand {
-    /// Sends the reply. The client may have stopped waiting.
-    fn reply(self, reply: Result<Created, WriteError>) {
-        let _ = self.reply.send(reply);
-    }
 }
 
 pub(crate) struct Writer {
@@ -180,7 +183,11 @@ impl Writer {
         if self.required == DurabilityLevel::Volatile {
             return Ok(());
         }
-        self.replica.log.durability().reaches(self.required)
+        let Durability { level, promise, .. } = self.replica.log.durability();
+        if level >= self.required {
+            return Ok(());
+        }
+        Err(Fault::NotDurable.error(format!("the log promises less than required: {promise}")))
     }
 
     /// Makes one commit of as many waiting requests as fit, and replies to them.
@@ -198,7 +205,9 @@ impl Writer {
         match self.store(base, &pending, &record).await {
             Outcome::Stored => match self.replica.state.apply(&pending.commit, Digest::of(&record.bytes)) {
                 Ok(()) => {
-                    self.replica.statistics.stored(pending.commit.entries.len(), record.bytes.len());
+                    let statistics = &self.replica.statistics;
+                    statistics.commit_events.observe(pending.commit.entries.len() as u64);
+                    statistics.commit_bytes.observe(record.bytes.len() as u64);
                     self.rejections = 0;
                     self.reply(pending);
                     if let Some(fairness) = &mut self.fairness {
@@ -261,7 +270,7 @@ impl Writer {
                 Err(AppendError::Unclear(error) | AppendError::NotStored(error)) => error,
                 // The first copy may have been stored after the last read.
                 Err(AppendError::Conflict) => {
-                    LogError::new(Fault::Unreachable, "an earlier attempt may have been stored")
+                    Fault::Unreachable.error("an earlier attempt may have been stored")
                 }
             };
             is_unclear = true;
@@ -269,7 +278,7 @@ impl Writer {
             if let Some(outcome) = self.resolve_unclear_append(base, pending, error).await {
                 break outcome;
             }
-            self.replica.statistics.retried();
+            self.replica.statistics.retries.fetch_add(1, Relaxed);
         };
         match outcome {
             Outcome::Stored => self.resume_writes(),
@@ -284,13 +293,17 @@ impl Writer {
     /// Appends, and stops writes if the append takes longer than its clients wait. It is never abandoned, because the
     /// commit may still be stored.
     async fn append(&self, expected: Version, record: &Record) -> Result<Position, AppendError> {
-        let mut appending = pin!(self.replica.statistics.append(self.replica.log.append(expected, record)));
-        if let Ok(outcome) = time::timeout(APPEND_TIMEOUT, &mut appending).await {
-            return outcome;
-        }
-        let slow = LogError::new(Fault::Unreachable, "an append takes longer than its timeout");
-        self.stop_writes(&slow);
-        appending.await
+        let begun = Instant::now();
+        let mut appending = pin!(self.replica.log.append(expected, record));
+        let outcome = match time::timeout(APPEND_TIMEOUT, &mut appending).await {
+            Ok(outcome) => outcome,
+            Err(_elapsed) => {
+                self.stop_writes(&Fault::Unreachable.error("an append takes longer than its timeout"));
+                appending.await
+            }
+        };
+        self.replica.statistics.append_micros.observe_micros(begun.elapsed());
+        outcome
     }
 
     /// Looks for a commit whose append had an unclear outcome. `None` means that it is not stored and may be sent
@@ -338,14 +351,70 @@ impl Writer {
 
     fn reply(&mut self, PendingCommit { replies, .. }: PendingCommit) {
         for (request, reply) in self.waiting.drain(..replies.len()).zip(replies) {
-            request.reply(reply);
+            // The client may have stopped waiting.
+            let _ = request.reply.send(reply);
         }
     }
 
     /// Rejects the first `count` requests.
     fn reject(&mut self, count: usize, fault: Fault) {
         for request in self.waiting.drain(..count) {
-            request.reply(Err(WriteError::Unavailable(fault)));
+            let _ = request.reply.send(Err(WriteError::Unavailable(fault)));
         }
+    }
+
+    /// Finds out whether the engine rejected one commit or rejects all of them, because of missing permissions, a quota
+    /// or a full disk. In that case every request is rejected until a probe succeeds. Some engines accept probes and
+    /// still reject commits, so writes resume only with the next commit, or after a second without requests.
+    async fn probe(&mut self, covered: usize, mut error: LogError) {
+        if self.rejections == 0 && self.replica.log.check_writable().await.is_ok() {
+            self.rejections = 1;
+            tracing::warn!(target: "petstore::log", %error, "commit rejected");
+            self.resume_writes();
+            return self.reject(covered, error.fault);
+        }
+        loop {
+            self.stop_writes(&error);
+            self.rejections = self.rejections.saturating_add(1);
+            if self.reject_all(error.fault, PROBE.delay(self.rejections)).await.is_break() {
+                return;
+            }
+            match self.replica.log.check_writable().await {
+                Ok(()) => return,
+                Err(again) if again.fault == Fault::Unreachable => return self.recover(again).await,
+                Err(again) => error = again,
+            }
+        }
+    }
+
+    /// Waits until the log can be read and this node has caught up. Requests wait during a short outage; during a
+    /// longer one, they are rejected at once.
+    async fn recover(&mut self, mut error: LogError) {
+        let begun = Instant::now();
+        loop {
+            self.stop_writes(&error);
+            let is_short = error.fault == Fault::Unreachable && begun.elapsed() < APPEND_TIMEOUT;
+            if is_short && !self.queue.is_closed() {
+                time::sleep(RETRY_DELAY).await;
+            } else if self.reject_all(error.fault, RETRY_DELAY).await.is_break() {
+                return;
+            }
+            match self.replica.resume().await.and_then(|()| self.check_durability()) {
+                Ok(()) => return self.resume_writes(),
+                Err(again) => error = again,
+            }
+        }
+    }
+
+    /// Rejects queued requests, and new ones until the next retry. Breaks when the queue is closed.
+    async fn reject_all(&mut self, fault: Fault, delay: Duration) -> ControlFlow<()> {
+        self.reject(self.waiting.len(), fault);
+        let next_try = Instant::now() + delay;
+        while let Ok(request) = time::timeout_at(next_try, self.queue.recv()).await {
+            let Some(request) = request else { return ControlFlow::Break(()) };
+            self.waiting.push_back(request);
+            self.reject(1, fault);
+        }
+        ControlFlow::Continue(())
     }
 }

@@ -27,7 +27,8 @@ pub(crate) struct BackgroundWriter {
     queue: Sender<Message>,
     /// The cost of all lines in the queue.
     waiting: Arc<AtomicUsize>,
-    dropped: Arc<AtomicU64>,
+    /// The number of dropped lines.
+    pub(crate) dropped: Arc<AtomicU64>,
 }
 
 enum Message {
@@ -53,14 +54,8 @@ impl BackgroundWriter {
         Ok(Self { queue, waiting, dropped })
     }
 
-    /// Queues one line.
     pub(crate) fn print_line(&self, line: impl Display) {
         self.send(format!("{line}\n").into());
-    }
-
-    /// The number of dropped lines.
-    pub(crate) fn dropped(&self) -> Arc<AtomicU64> {
-        self.dropped.clone()
     }
 
     /// Waits until everything has been written, or for `timeout`. The rest is lost.
@@ -209,7 +204,7 @@ mod tests {
             output.print_line(&line);
         }
         output.flush(Duration::from_millis(20));
-        assert_eq!(output.dropped().load(Relaxed), 100);
+        assert_eq!(output.dropped.load(Relaxed), 100);
         assert!(read.lock().unwrap().is_empty());
 
         drop(release);
@@ -223,6 +218,6 @@ mod tests {
         output.print_line("a");
         output.print_line("b");
         output.flush(Duration::from_mins(1));
-        assert_eq!(output.dropped().load(Relaxed), 2);
+        assert_eq!(output.dropped.load(Relaxed), 2);
     }
 }

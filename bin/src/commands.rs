@@ -1,9 +1,7 @@
-//! The commands, one file each.
+//! The commands.
 
-pub(crate) mod completions;
+pub(crate) mod documents;
 pub(crate) mod health;
 pub(crate) mod keys;
 pub(crate) mod log;
-pub(crate) mod man;
-pub(crate) mod openapi;
 pub(crate) mod serve;

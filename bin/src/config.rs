@@ -1,41 +1,49 @@
 //! The command line. Every flag of `serve` has an environment variable of the same name. Other commands have variables
 //! only for connection settings, because a forgotten variable would change what a single command does.
 
-mod client_limits;
-mod listeners;
 mod log;
-mod summary;
 
 use std::{
     env,
     net::{SocketAddr, ToSocketAddrs as _},
     path::PathBuf,
+    process,
     str::FromStr,
+    sync::LazyLock,
     time::Duration,
 };
 
-use adapters::http::{ContactUrl, Origin, ServerUrl, Site};
-use application::ports::DurabilityLevel;
+use adapters::{
+    access::{RateLimit, api_keys::KEY_FILE_VERSION},
+    http::{API_VERSION, ContactUrl, Origin, ServerUrl, Site, TrustedProxy},
+};
+use anyhow::bail;
+use application::{codec, ports::DurabilityLevel};
 use clap::{
     Args, Parser, Subcommand, ValueEnum,
+    builder::PossibleValue,
     error::{ContextKind, ContextValue, ErrorKind},
 };
+use clap_complete::Shell;
 
-use self::client_limits::ClientLimitArguments;
 use crate::{
-    commands::{
-        completions::CompletionsArguments, health::HealthArguments, keys::KeysCommand, man::ManArguments,
-    },
+    commands::{health::HealthArguments, keys::KeysCommand},
     store_url::StoreUrl,
-    version,
-    wire::StoreOptions,
 };
 
 pub(crate) use log::{AccessArguments, LogCommand, SourceArgument};
 
+const VERSION: &str = env!("CARGO_PKG_VERSION");
+
+/// The version of the binary, and those of the formats that `docs/versioning.md` covers.
+static LONG_VERSION: LazyLock<String> = LazyLock::new(|| {
+    let format = codec::FORMAT;
+    format!("{VERSION}\nAPI {API_VERSION}\nrecord format {format}\nkey file {KEY_FILE_VERSION}")
+});
+
 /// An inventory service for a pet store, on a durable append-only log.
 #[derive(Debug, Parser)]
-#[command(name = "petstore", version, long_version = version::LONG.as_str(), propagate_version = true, max_term_width = 100)]
+#[command(name = "petstore", version, long_version = LONG_VERSION.as_str(), propagate_version = true, max_term_width = 100)]
 pub(crate) struct Cli {
     #[command(subcommand)]
     pub(crate) command: Command,
@@ -113,9 +121,16 @@ pub(crate) enum Command {
     /// Prints the report of the service. Exit status: 0 healthy, 1 unhealthy, 3 no valid response.
     Health(HealthArguments),
     /// Print a completion script for a shell.
-    Completions(CompletionsArguments),
+    Completions {
+        /// The shell to complete commands in.
+        shell: Shell,
+    },
     /// Print the manual page.
-    Man(ManArguments),
+    Man {
+        /// Write petstore.1 and one page for each subcommand into this directory instead of printing petstore.1.
+        #[arg(long, value_name = "DIRECTORY")]
+        dir: Option<PathBuf>,
+    },
 }
 
 #[derive(Debug, Args)]
@@ -181,8 +196,28 @@ pub(crate) struct ServeArguments {
     #[arg(long, help_heading = "Limits", env = "PETSTORE_MAX_CONNECTIONS", default_value_t = 10_000, value_name = "N",
           value_parser = positive)]
     pub(crate) max_connections: u32,
-    #[command(flatten, next_help_heading = "Limits")]
-    pub(crate) clients: ClientLimitArguments,
+    /// Maximum number of open connections per client address; further ones get 503. An IPv6 client is its /64 network.
+    /// Does not apply to trusted proxies [default: no limit]
+    #[arg(long, help_heading = "Limits", env = "PETSTORE_CONNECTIONS_PER_ADDRESS", value_name = "N", value_parser = positive)]
+    pub(crate) connections_per_address: Option<u32>,
+    /// Maximum request rate of each API key, for example 100/s, 1000/m or 5000/h; requests over the limit get 429. A
+    /// limit that was issued with a key takes precedence [default: no limit]
+    #[arg(long, help_heading = "Limits", env = "PETSTORE_RATE_LIMIT", value_name = "LIMIT")]
+    pub(crate) rate_limit: Option<RateLimit>,
+    /// Maximum rate of wrong API keys per client address, for example 10/m; requests over the limit get 429 instead of
+    /// 401. Valid keys from the same address are not affected [default: no limit]
+    #[arg(long, help_heading = "Limits", env = "PETSTORE_FAILED_AUTH_LIMIT", value_name = "LIMIT")]
+    pub(crate) failed_auth_limit: Option<RateLimit>,
+    /// Address or range of a trusted proxy, for example 10.0.0.0/8. The address of its client is taken from Forwarded
+    /// or X-Forwarded-For. Repeat the flag or separate ranges with commas [default: none]
+    #[arg(
+        long,
+        help_heading = "Limits",
+        env = "PETSTORE_TRUSTED_PROXY",
+        value_name = "CIDR",
+        value_delimiter = ','
+    )]
+    pub(crate) trusted_proxy: Vec<TrustedProxy>,
     /// How long to report "not ready" before the listener is closed, for example 5s.
     #[arg(long, help_heading = "Shutdown", env = "PETSTORE_DRAIN_DELAY", default_value = "0s", value_name = "TIME", value_parser = duration)]
     pub(crate) drain_delay: Duration,
@@ -250,21 +285,79 @@ pub(crate) struct StoreArgument {
 }
 
 impl ServeArguments {
-    pub(crate) fn store_options(&self) -> StoreOptions {
-        StoreOptions {
-            required: self.require_durability.into(),
-            state: match &self.state {
-                Some(state) if state.as_os_str() == "none" => None,
-                Some(state) => Some(state.clone()),
-                None => Some(self.keys.with_file_name("")),
-            },
-            accept_new_log: self.accept_new_log,
-            pets_max: self.max_pets,
+    /// The directory of the state file, or `None` to run without one.
+    pub(crate) fn state_directory(&self) -> Option<PathBuf> {
+        match &self.state {
+            Some(state) if state.as_os_str() == "none" => None,
+            Some(state) => Some(state.clone()),
+            None => Some(self.keys.with_file_name("")),
         }
     }
 
     pub(crate) fn site(&self) -> Site {
         Site { origins: self.cors_origin.clone().into(), ..self.addresses.site() }
+    }
+
+    /// Checks the addresses of the listeners before anything is opened.
+    pub(crate) fn check_listeners(&self) -> anyhow::Result<()> {
+        let listen = self.listen;
+        // The system would report the address as taken by another process.
+        if let Some(admin) = self.ops_listen
+            && listen.port() == admin.port()
+            && listen.port() != 0
+            && (listen.ip() == admin.ip() || listen.ip().is_unspecified() || admin.ip().is_unspecified())
+        {
+            bail!(
+                "--listen {listen} and --ops-listen {admin} are the same address: choose another port for \
+                 --ops-listen"
+            );
+        }
+        // On a network, plain HTTP would expose API keys.
+        let listeners = [
+            (Some(listen), "--insecure-http"),
+            (self.ops_listen.filter(|_| !self.ops_insecure_http), "--ops-insecure-http"),
+        ];
+        for (address, flag) in listeners {
+            if let Some(address) = address.filter(|address| !address.ip().is_loopback())
+                && self.tls_cert.is_none()
+                && !self.insecure_http
+            {
+                bail!(
+                    "{address} is reachable from other machines, and plain HTTP exposes API keys to the network: listen on \
+                     127.0.0.1, give a certificate with --tls-cert and --tls-key, or pass {flag} if a proxy in front \
+                     terminates TLS"
+                )
+            }
+        }
+        Ok(())
+    }
+
+    /// Logs the configuration. A store URL shows no password.
+    pub(crate) fn log(&self) {
+        let limit = |limit: Option<RateLimit>| limit.map(|limit| limit.to_string());
+        let level = self.require_durability.to_possible_value();
+        tracing::info!(
+            target: "petstore::service",
+            version = VERSION,
+            pid = process::id(),
+            listen = %self.listen,
+            ops_listen = self.ops_listen.map(tracing::field::display),
+            store = %self.store.store,
+            require_durability = level.as_ref().map(PossibleValue::get_name),
+            keys = %self.keys.display(),
+            tls_cert = self.tls_cert.as_ref().map(|path| tracing::field::display(path.display())),
+            max_connections = self.max_connections,
+            max_pets = self.max_pets,
+            rate_limit = limit(self.rate_limit),
+            failed_auth_limit = limit(self.failed_auth_limit),
+            connections_per_address = self.connections_per_address,
+            trusted_proxies = self.trusted_proxy.len(),
+            cors_origins = self.cors_origin.len(),
+            access_log = self.access_log,
+            listen_when_ready = self.listen_when_ready,
+            drain_seconds = self.drain.as_secs(),
+            "starting"
+        );
     }
 }
 
@@ -318,7 +411,6 @@ fn log_filter(text: &str) -> Result<String, String> {
     }
 }
 
-/// Parses a duration with its unit.
 pub(crate) fn duration(text: &str) -> Result<Duration, String> {
     humantime::parse_duration(text)
         .map_err(|_| "expected a number with a unit, for example 10s, 500ms or 1m 30s".into())

@@ -19,7 +19,6 @@ use application::{
     ports::{EventLog, LogError, LogSource, Version},
 };
 
-/// The engines of this build.
 static ENGINES: &[EngineEntry] = &[
     EngineEntry::embedded::<Sled>(),
     #[cfg(feature = "sqlite")]

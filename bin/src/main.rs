@@ -9,11 +9,11 @@ mod engines;
 mod output;
 mod service_manager;
 mod store_url;
-mod version;
 mod wire;
 
 use std::process::ExitCode;
 
+use commands::documents;
 use config::{Cli, Command};
 use mimalloc::MiMalloc;
 
@@ -28,11 +28,11 @@ fn main() -> ExitCode {
         Command::Serve(arguments) => return commands::serve::run(*arguments),
         Command::Keys(command) => commands::keys::run(command),
         Command::Log(command) => commands::log::run(command),
-        Command::Openapi(arguments) => commands::openapi::run(&arguments),
+        Command::Openapi(arguments) => documents::openapi(&arguments),
         // Has its own exit codes.
         Command::Health(arguments) => return commands::health::run(arguments),
-        Command::Completions(arguments) => commands::completions::run(&arguments),
-        Command::Man(arguments) => commands::man::run(&arguments),
+        Command::Completions { shell } => documents::completions(shell),
+        Command::Man { dir } => documents::man(dir.as_deref()),
     };
     match outcome.and_then(|()| output::check()) {
         Ok(()) => ExitCode::SUCCESS,

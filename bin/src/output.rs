@@ -13,13 +13,11 @@ use anyhow::bail;
 /// The first error from writing to standard output.
 static FIRST_ERROR: OnceLock<io::Error> = OnceLock::new();
 
-/// Prints a whole document to standard output.
 pub(crate) fn print_document(document: &[u8]) -> anyhow::Result<()> {
     record(io::stdout().lock().write_all(document));
     check()
 }
 
-/// Prints one line to standard output.
 pub(crate) fn print_line(line: impl Display) {
     record(writeln!(io::stdout(), "{line}"));
 }
@@ -40,7 +38,6 @@ pub(crate) fn destination() -> String {
     target.map_or_else(|| "standard output".to_owned(), |file| file.display().to_string())
 }
 
-/// Prints one line to standard error.
 pub(crate) fn print_error(line: impl Display) {
     let _ = writeln!(io::stderr(), "{line}");
 }

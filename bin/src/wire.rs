@@ -3,7 +3,7 @@
 use std::{
     io,
     path::{Path, PathBuf},
-    sync::{Arc, Mutex, MutexGuard, PoisonError, Weak},
+    sync::{Arc, Weak},
     time::Duration,
 };
 
@@ -20,23 +20,22 @@ use adapters::{
 };
 use application::{
     Health, Options, PetStore, ReplayProgress,
-    ports::{Clock as _, DurabilityLevel, Fault, LogError, LogIdentity},
+    ports::{Clock as _, Fault, LogError, LogIdentity},
 };
 use tokio::{
-    sync::watch,
+    sync::{Mutex, watch},
     time::{self, Instant},
 };
 
 use crate::{
+    config::ServeArguments,
     engines::{EngineEntry, Log, Source},
     store_url::StoreUrl,
 };
 
 /// How long startup waits for an engine that cannot be reached.
 const START_TIMEOUT: Duration = Duration::from_secs(30);
-/// The interval at which the state file is updated.
 const RECORD_INTERVAL: Duration = Duration::from_secs(3);
-/// The delay between attempts to open the store.
 const START_RETRY_DELAY: Duration = Duration::from_millis(500);
 
 /// Opens the log, and creates it if it does not exist.
@@ -55,10 +54,9 @@ fn engine_of(url: &StoreUrl) -> Result<(&'static EngineEntry, String), LogError>
     match url {
         StoreUrl::Engine { engine, place } => Ok((engine, place.clone())),
         StoreUrl::Service(url) => {
-            let detail = format!(
+            Err(Fault::CannotOpen.error(format!(
                 "{url} is a running service, not a store; petstore log export, verify, stat, tail, find and copy can read its log"
-            );
-            Err(LogError::new(Fault::CannotOpen, detail))
+            )))
         }
     }
 }
@@ -80,29 +78,18 @@ pub(crate) async fn open_source(url: &StoreUrl, access: &Access) -> Result<Sourc
     let key = access.key.as_deref().ok_or_else(|| {
         let detail = "reading the log of a service needs an API key with the scope \"log\": name its file with --key-file, or \
                       set PETSTORE_LOG_KEY to the key";
-        LogError::new(Fault::CannotOpen, detail)
+        Fault::CannotOpen.error(detail)
     })?;
     Ok(Arc::new(RemoteLog::open(service.clone(), access.ca.as_deref(), key).await?))
-}
-
-#[derive(Debug)]
-pub(crate) struct StoreOptions {
-    pub(crate) required: DurabilityLevel,
-    /// The directory of the state file, or `None` to run without one.
-    pub(crate) state: Option<PathBuf>,
-    /// Whether to accept a log without the recorded commit.
-    pub(crate) accept_new_log: bool,
-    pub(crate) pets_max: Option<usize>,
 }
 
 /// Opens the log and replays it. Waits for an engine that cannot be reached. Rejects an engine that promises less than
 /// required, and a log without the recorded commit.
 pub(crate) async fn open_store(
-    url: &StoreUrl,
-    options: &StoreOptions,
+    arguments: &ServeArguments,
     progress: &Arc<ReplayProgress>,
 ) -> Result<(PetStore, LogRecorder), LogError> {
-    if options.accept_new_log {
+    if arguments.accept_new_log {
         tracing::warn!(
             target: "petstore::service",
             "--accept-new-log is set: the log is accepted as it is; remove the flag before the next startup"
@@ -111,7 +98,7 @@ pub(crate) async fn open_store(
     let deadline = Instant::now() + START_TIMEOUT;
     let mut log = LogOnce::default();
     loop {
-        match try_to_open_store(url, options, progress).await {
+        match try_to_open_store(arguments, progress).await {
             Err(error) if error.fault == Fault::Unreachable && Instant::now() < deadline => {
                 if let Change::Failed(error) = log.attempt(Some(&error)) {
                     tracing::warn!(target: "petstore::service", %error, "storage engine unreachable, retrying");
@@ -124,21 +111,20 @@ pub(crate) async fn open_store(
 }
 
 async fn try_to_open_store(
-    url: &StoreUrl,
-    options: &StoreOptions,
+    arguments: &ServeArguments,
     progress: &Arc<ReplayProgress>,
 ) -> Result<(PetStore, LogRecorder), LogError> {
-    let &StoreOptions { required, ref state, accept_new_log, pets_max } = options;
-    let recorder = LogRecorder::new(url, state.as_deref())?;
+    let (url, required) = (&arguments.store.store, arguments.require_durability.into());
+    let &ServeArguments { accept_new_log, max_pets: pets_max, .. } = arguments;
+    let recorder = LogRecorder::new(url, arguments.state_directory().as_deref())?;
     let known = if accept_new_log { None } else { recorder.read()? };
     let log = open_known_log(url, known).await?;
     let durability = log.durability();
     if durability.level < required {
-        let detail = format!(
+        return Err(Fault::CannotOpen.error(format!(
             "the store {url} promises less than --require-durability asks for ({})",
             durability.promise
-        );
-        return Err(LogError::new(Fault::CannotOpen, detail));
+        )));
     }
     let options = Options { access: url.access(), required, known, pets_max, progress: progress.clone() };
     let read_model = Arc::<MemoryReadModel>::default();
@@ -171,7 +157,7 @@ fn advise(error: LogError) -> LogError {
         Fault::Damaged => DAMAGE_ADVICE,
         _ => return error,
     };
-    LogError::new(error.fault, format!("{error}; {advice}"))
+    error.fault.error(format!("{error}; {advice}"))
 }
 
 /// Updates the state file, if there is one.
@@ -194,24 +180,22 @@ impl LogRecorder {
             return Ok(Self { record: None, last: Arc::default() });
         };
         if url.contains(directory) {
-            let detail = format!(
+            return Err(Fault::CannotOpen.error(format!(
                 "--state {} is inside the store {url}: choose another path for one of them",
                 directory.display()
-            );
-            return Err(LogError::new(Fault::CannotOpen, detail));
+            )));
         }
         if directory.is_file() {
             let detail = format!("--state {} is a file: name a directory", directory.display());
-            return Err(LogError::new(Fault::CannotOpen, detail));
+            return Err(Fault::CannotOpen.error(detail));
         }
         let record = StateFile::of(name, directory);
         record.prepare().map_err(|error| {
-            let detail = format!(
+            Fault::CannotOpen.error(format!(
                 "the state file cannot be written to {} ({error}): name another directory with --state, or \
                  pass --state none to run without a state file",
                 directory.display()
-            );
-            LogError::new(Fault::CannotOpen, detail)
+            ))
         })?;
         Ok(Self { record: Some(Arc::new(record)), last: Arc::default() })
     }
@@ -219,12 +203,11 @@ impl LogRecorder {
     fn read(&self) -> Result<Option<LogIdentity>, LogError> {
         let Some(record) = &self.record else { return Ok(None) };
         record.read().map_err(|error| {
-            let detail = format!(
+            Fault::CannotOpen.error(format!(
                 "the state file {} cannot be used ({error}): restore it, or start once with --accept-new-log \
                  to accept the log as it is",
                 record.file().display()
-            );
-            LogError::new(Fault::CannotOpen, detail)
+            ))
         })
     }
 
@@ -236,7 +219,8 @@ impl LogRecorder {
 
     /// Records the newest commit that the store has applied.
     pub(crate) async fn record(&self, identity: Option<LogIdentity>) {
-        if let Some(identity) = identity.filter(|_| self.last().recorded != identity) {
+        let Some(identity) = identity else { return };
+        if self.last.lock().await.recorded != Some(identity) {
             self.update(Some(identity), move |record| record.advance(identity)).await;
         }
     }
@@ -268,21 +252,13 @@ impl LogRecorder {
         let updated = tokio::task::spawn_blocking(move || update(&record)).await;
         // A runtime that shuts down cancels the work.
         let Ok(updated) = updated else { return };
-        let mut last = self.last();
+        let mut last = self.last.lock().await;
         if updated.is_ok() {
             last.recorded = identity;
         }
         if let Change::Failed(reason) = last.failure.attempt(updated.as_ref().err()) {
-            tracing::warn!(
-                target: "petstore::service",
-                error = %reason,
-                "cannot update the state file"
-            );
+            tracing::warn!(target: "petstore::service", error = %reason, "cannot update the state file");
         }
-    }
-
-    fn last(&self) -> MutexGuard<'_, LastUpdate> {
-        self.last.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
 

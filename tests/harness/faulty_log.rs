@@ -183,7 +183,7 @@ impl FaultyLog {
 
     fn close(&self) -> AppendError {
         self.closed_for.store(2, Ordering::SeqCst);
-        AppendError::Closed(LogError::new(Fault::WriteFailed, "the disk said no"))
+        AppendError::Closed(Fault::WriteFailed.error("the disk said no"))
     }
 }
 
@@ -201,9 +201,9 @@ impl LogSource for FaultyLog {
             self.closed_for.fetch_update(Ordering::SeqCst, Ordering::SeqCst, |left| left.checked_sub(1));
         match closed {
             _ if self.fault() == LogFault::SaysItIsDamaged => {
-                Err(LogError::new(Fault::Damaged, "the first commits are gone"))
+                Err(Fault::Damaged.error("the first commits are gone"))
             }
-            Ok(_) => Err(LogError::new(Fault::WriteFailed, "not opened again yet")),
+            Ok(_) => Err(Fault::WriteFailed.error("not opened again yet")),
             Err(_) => self.reach()?.head().await,
         }
     }
@@ -267,9 +267,7 @@ impl EventLog for FaultyLog {
                 log.append(expected, &in_format(3, record)).await?;
                 Err(AppendError::Unclear(lost()))
             }
-            LogFault::RejectsTheRecord => {
-                Err(AppendError::NotStored(LogError::new(Fault::TooLarge, "too large")))
-            }
+            LogFault::RejectsTheRecord => Err(AppendError::NotStored(Fault::TooLarge.error("too large"))),
             LogFault::RejectsEveryAppend | LogFault::RejectsEveryAppendAndProbe => {
                 Err(AppendError::NotStored(rejected()))
             }
@@ -296,11 +294,11 @@ impl EventLog for FaultyLog {
 }
 
 fn rejected() -> LogError {
-    LogError::new(Fault::WriteFailed, "permission denied")
+    Fault::WriteFailed.error("permission denied")
 }
 
 fn lost() -> LogError {
-    LogError::new(Fault::Unreachable, "the connection broke")
+    Fault::Unreachable.error("the connection broke")
 }
 
 /// The same record in another format.

@@ -59,7 +59,7 @@ fn next(failures: &Mutex<VecDeque<Failure>>) -> Option<Failure> {
 impl LogSource for Failing {
     async fn read(&self, after: Position, bound: ReadBound) -> Result<Vec<StoredRecord>, LogError> {
         match next(&self.reads) {
-            Some(Failure::Fails(fault)) => Err(LogError::new(fault, "cannot read")),
+            Some(Failure::Fails(fault)) => Err(fault.error("cannot read")),
             Some(Failure::ShowsNothing) => Ok(vec![]),
             Some(_) | None => self.log.read(after, bound).await,
         }
@@ -71,7 +71,7 @@ impl LogSource for Failing {
 
     async fn wait_for(&self, position: Position, timeout: Duration) -> Result<(), LogError> {
         match next(&self.waits) {
-            Some(Failure::Fails(fault)) => Err(LogError::new(fault, "cannot wait")),
+            Some(Failure::Fails(fault)) => Err(fault.error("cannot wait")),
             Some(_) | None => self.log.wait_for(position, timeout).await,
         }
     }
@@ -84,9 +84,9 @@ impl LogSource for Failing {
 #[async_trait]
 impl EventLog for Failing {
     async fn append(&self, expected: Version, record: &Record) -> Result<Position, AppendError> {
-        let lost = || AppendError::Unclear(LogError::new(Fault::Unreachable, "no response"));
+        let lost = || AppendError::Unclear(Fault::Unreachable.error("no response"));
         match next(&self.appends) {
-            Some(Failure::Fails(fault)) => Err(AppendError::NotStored(LogError::new(fault, "rejected"))),
+            Some(Failure::Fails(fault)) => Err(AppendError::NotStored(fault.error("rejected"))),
             Some(Failure::ResponseLost) => {
                 self.log.append(expected, record).await?;
                 Err(lost())

@@ -1,17 +1,15 @@
 //! API keys. Their hashes are stored in one small file that may change while the service runs.
 //!
-//! Reading order: [`ApiKeys`] (authenticates every request), `file` (the key file), `issue`, `rotate` and `revoke` (its
-//! changes), `record` (one entry), `key` (the secret), `document` (the TOML text), `last_use`.
+//! Reading order: [`ApiKeys`] (authenticates every request), `file` (the key file), `lifecycle` (its changes), `record`
+//! (one entry), `key` (the secret), `document` (the TOML text), `last_use`.
 
 mod changes;
 mod document;
 mod file;
-mod issue;
 mod key;
 mod last_use;
+mod lifecycle;
 mod record;
-mod revoke;
-mod rotate;
 
 use std::{
     collections::{BTreeMap, HashMap},
@@ -36,11 +34,9 @@ use tokio::{
 pub use self::{
     document::KEY_FILE_VERSION,
     file::{KeyFile, KeyFileError},
-    issue::{Issued, NewKey},
-    key::{ApiKey, InvalidKeyHash, KeyHash},
-    record::{InvalidKeyName, KeyName, KeyRecord, KeyState},
-    revoke::Revoked,
-    rotate::{Rotated, Rotation},
+    key::{ApiKey, KeyHash},
+    lifecycle::{Issued, NewKey},
+    record::{KeyName, KeyRecord, KeyState},
 };
 use self::{key::ID_BYTES, last_use::LastUse};
 use crate::{
@@ -184,7 +180,10 @@ impl ApiKeys {
     /// harmless.
     pub fn save_last_uses(&self) {
         let mut saved = self.saved.lock();
-        let uses = self.last_uses();
+        let uses: BTreeMap<_, _> = {
+            let keys = self.keys.read();
+            keys.values().map(|entry| (entry.principal.id.clone(), entry.last_use.get())).collect()
+        };
         if uses == saved.uses || uses.values().all(Option::is_none) {
             return;
         }
@@ -234,17 +233,15 @@ impl ApiKeys {
     fn find(&self, hash: &KeyHash) -> Option<Arc<KeyEntry>> {
         self.keys.read().get(&hash.id_bytes()).filter(|entry| entry.record.hash == *hash).cloned()
     }
-
-    fn last_uses(&self) -> BTreeMap<KeyId, Option<DateTime<Utc>>> {
-        let keys = self.keys.read();
-        keys.values().map(|entry| (entry.principal.id.clone(), entry.last_use.get())).collect()
-    }
 }
 
 impl Authenticator for ApiKeys {
     fn authenticate(&self, key: &str) -> Result<Arc<Principal>, RejectedKey> {
         let entry = self.find(&KeyHash::of_text(key)).ok_or(RejectedKey::Unknown)?;
-        entry.accept(self.clock.now())
+        let now = self.clock.now();
+        let principal = entry.check(now)?.clone();
+        entry.last_use.set(now);
+        Ok(principal)
     }
 
     fn check(&self, id: &KeyId) -> Result<Scopes, RejectedKey> {
@@ -290,13 +287,6 @@ impl KeyEntry {
             KeyState::Expired => Err(RejectedKey::Expired(self.record.id(), self.principal.name.clone())),
             KeyState::Revoked => Err(RejectedKey::Revoked(self.record.id(), self.principal.name.clone())),
         }
-    }
-
-    /// Checks the key, and records its use.
-    fn accept(&self, now: DateTime<Utc>) -> Result<Arc<Principal>, RejectedKey> {
-        let principal = self.check(now)?;
-        self.last_use.set(now);
-        Ok(principal.clone())
     }
 }
 

@@ -128,23 +128,13 @@ impl Scope {
     pub const ALL: [Self; 4] = [Self::Read, Self::Write, Self::Log, Self::Metrics];
 
     const fn bit(self) -> u8 {
-        match self {
-            Self::Read => 1,
-            Self::Write => 2,
-            Self::Log => 4,
-            Self::Metrics => 8,
-        }
+        1 << self as u8
     }
 }
 
 impl fmt::Display for Scope {
     fn fmt(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
-        formatter.write_str(match self {
-            Self::Read => "read",
-            Self::Write => "write",
-            Self::Log => "log",
-            Self::Metrics => "metrics",
-        })
+        self.serialize(formatter)
     }
 }
 

@@ -2,26 +2,17 @@
 
 use std::{fmt, num::NonZeroU32, str::FromStr, time::Duration};
 
-use thiserror::Error;
+/// The periods, with their units.
+const PERIODS: [(&str, Duration); 3] =
+    [("s", Duration::from_secs(1)), ("m", Duration::from_mins(1)), ("h", Duration::from_hours(1))];
 
 /// A number of requests per second, minute or hour.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct RateLimit {
     requests: NonZeroU32,
-    period: Period,
+    unit: &'static str,
+    period: Duration,
 }
-
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-enum Period {
-    Second,
-    Minute,
-    Hour,
-}
-
-/// A string that is not a rate limit.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Error)]
-#[error("a rate limit is a number from 1 to {max} and /s, /m or /h, such as 10/s", max = RateLimit::REQUESTS_MAX)]
-pub struct InvalidRateLimit;
 
 impl RateLimit {
     /// The maximum number of requests per period.
@@ -34,45 +25,29 @@ impl RateLimit {
 
     /// The length of one period.
     pub fn period(self) -> Duration {
-        match self.period {
-            Period::Second => Duration::from_secs(1),
-            Period::Minute => Duration::from_mins(1),
-            Period::Hour => Duration::from_hours(1),
-        }
+        self.period
     }
 }
 
 impl FromStr for RateLimit {
-    type Err = InvalidRateLimit;
+    type Err = &'static str;
 
-    fn from_str(text: &str) -> Result<Self, InvalidRateLimit> {
-        let (requests, period) = text.split_once('/').ok_or(InvalidRateLimit)?;
-        let period = match period {
-            "s" => Period::Second,
-            "m" => Period::Minute,
-            "h" => Period::Hour,
-            _ => return Err(InvalidRateLimit),
+    fn from_str(text: &str) -> Result<Self, Self::Err> {
+        let parse = || {
+            let (requests, unit) = text.split_once('/')?;
+            let (unit, period) = PERIODS.into_iter().find(|(known, _)| *known == unit)?;
+            // Parsing a number would accept a plus sign.
+            let requests = Some(requests).filter(|text| text.bytes().all(|digit| digit.is_ascii_digit()))?;
+            let requests: NonZeroU32 = requests.parse().ok()?;
+            (requests.get() <= Self::REQUESTS_MAX).then_some(Self { requests, unit, period })
         };
-        // Parsing a number would accept a plus sign.
-        if !requests.bytes().all(|digit| digit.is_ascii_digit()) {
-            return Err(InvalidRateLimit);
-        }
-        let requests: NonZeroU32 = requests.parse().map_err(|_| InvalidRateLimit)?;
-        if requests.get() > Self::REQUESTS_MAX {
-            return Err(InvalidRateLimit);
-        }
-        Ok(Self { requests, period })
+        parse().ok_or("a rate limit is a number from 1 to 1000000 and /s, /m or /h, such as 10/s")
     }
 }
 
 impl fmt::Display for RateLimit {
     fn fmt(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let period = match self.period {
-            Period::Second => "s",
-            Period::Minute => "m",
-            Period::Hour => "h",
-        };
-        write!(formatter, "{}/{period}", self.requests)
+        write!(formatter, "{}/{}", self.requests, self.unit)
     }
 }
 
@@ -108,7 +83,8 @@ mod tests {
             "1/s/s",
             " 1/s",
         ] {
-            assert_eq!(text.parse::<RateLimit>(), Err(InvalidRateLimit), "{text:?}");
+            let rule = text.parse::<RateLimit>().unwrap_err();
+            assert!(rule.contains(&format!("from 1 to {} and", RateLimit::REQUESTS_MAX)), "{text:?}: {rule}");
         }
     }
 }

@@ -7,8 +7,7 @@
 //! Reading order: this file (the public API), `engine` (the trait that an engine implements), `log_thread` (the thread
 //! that writes, and its error handling), `opening` (the checks before a log is served), `shared` (the state that other
 //! threads read). Then the parts: `layout` (the paths), `open_files` (detects deleted files), `high_water_mark`,
-//! `failed_sync`, `space`, `panics`, `reading`, `read_only`, and `salvage` (reads a store that can no longer be
-//! opened).
+//! `failed_sync`, `space`, `panics`, `reading`, `read_only` (also for a store that can no longer be opened).
 
 mod copy;
 mod engine;
@@ -22,7 +21,6 @@ mod opening;
 mod panics;
 mod read_only;
 mod reading;
-mod salvage;
 mod shared;
 mod space;
 #[cfg(test)]
@@ -44,7 +42,7 @@ use application::ports::{
 use async_trait::async_trait;
 use parking_lot::Mutex;
 use tokio::{
-    runtime::{self, Runtime},
+    runtime,
     sync::{mpsc, oneshot},
     task, time,
 };
@@ -53,9 +51,8 @@ pub use copy::StoreCopy;
 pub use engine::{CloseMode, Engine, open_copy};
 pub use io_error::io_error;
 pub use layout::{Layout, sync_files};
-pub use read_only::ReadOnlyLog;
+pub use read_only::{FoundRecords, ReadOnlyLog};
 pub use reading::{Records, Visit, damaged, missing};
-pub use salvage::FoundRecords;
 
 pub(crate) use high_water_mark::check_nothing_is_lost;
 pub(crate) use opening::{check, discard};
@@ -84,12 +81,9 @@ pub struct EmbeddedLog<E: Engine> {
     /// `None` only while the log is being dropped.
     requests: Option<mpsc::Sender<QueuedAppend>>,
     thread: Option<JoinHandle<()>>,
-    /// Disconnects when the thread has closed the log.
-    closed: Closed,
+    /// Disconnects when the thread has closed the log. The lock makes it `Sync`.
+    closed: Mutex<std::sync::mpsc::Receiver<()>>,
 }
-
-/// A channel that only signals its disconnection. The lock makes it `Sync`.
-type Closed = Mutex<std::sync::mpsc::Receiver<()>>;
 
 impl<E: Engine> EmbeddedLog<E> {
     /// Opens the store at `path`, and creates it if it does not exist. Blocks.
@@ -105,10 +99,12 @@ impl<E: Engine> EmbeddedLog<E> {
         let thread = thread::Builder::new().name("petstore-log".into()).spawn(move || {
             // Dropped last, even if the thread panics.
             let _closing = closing;
-            match open_log_thread(&path) {
+            let runtime = runtime::Builder::new_current_thread().enable_time().build();
+            let runtime = runtime.map_err(|error| no_thread(&error));
+            match runtime.and_then(|runtime| Ok((LogThread::open(&path)?, runtime))) {
                 Ok((log_thread, runtime)) => {
                     // Cannot fail: the caller waits for this message.
-                    let _ = opened.send(Ok(log_thread.shared()));
+                    let _ = opened.send(Ok(log_thread.shared.clone()));
                     log_thread.run(&runtime, queue);
                 }
                 Err(error) => {
@@ -137,7 +133,7 @@ impl<E: Engine> EmbeddedLog<E> {
         if HighWaterMark::read(&layout.mark)?.is_none() && !E::exists(&layout)? {
             let detail =
                 format!("no store at {}, although this node has applied a log there", layout.path.display());
-            return Err(LogError::new(Fault::AnotherLog, detail));
+            return Err(Fault::AnotherLog.error(detail));
         }
         Self::open(path)
     }
@@ -149,7 +145,7 @@ impl<E: Engine> EmbeddedLog<E> {
 
     /// Finds every record that can still be read in the store at `path`. Blocks.
     pub fn salvage(path: impl AsRef<Path>) -> Result<SalvagedLog, LogError> {
-        salvage::find::<E>(path.as_ref())
+        ReadOnlyLog::salvage::<E>(path.as_ref())
     }
 
     /// Awaits a call that depends on the engine, and unblocks the engine at intervals.
@@ -163,21 +159,10 @@ impl<E: Engine> EmbeddedLog<E> {
         }
     }
 
-    /// The error of an append that the thread took and never completed.
-    fn no_outcome(&self) -> LogError {
-        if self.has_stopped() { stopped() } else { self.shared.why_closed() }
-    }
-
     /// Whether the thread has ended. It ends early only if its error handling panics.
     fn has_stopped(&self) -> bool {
         self.thread.as_ref().is_some_and(JoinHandle::is_finished)
     }
-}
-
-fn open_log_thread<E: Engine>(path: &Path) -> Result<(LogThread<E>, Runtime), LogError> {
-    let runtime = runtime::Builder::new_current_thread().enable_time().build();
-    let runtime = runtime.map_err(|error| no_thread(&error))?;
-    Ok((LogThread::open(path)?, runtime))
 }
 
 #[async_trait]
@@ -220,7 +205,11 @@ impl<E: Engine> EventLog for EmbeddedLog<E> {
         let requests = self.requests.as_ref().expect("only drop takes the queue");
         let request = QueuedAppend { expected, record: record.clone(), reply };
         requests.send(request).await.map_err(|_| AppendError::Closed(stopped()))?;
-        self.unblocking(outcome).await.map_err(|_| AppendError::Closed(self.no_outcome()))?
+        self.unblocking(outcome).await.unwrap_or_else(|_| {
+            // The thread took the append and never completed it.
+            let error = if self.has_stopped() { stopped() } else { self.shared.why_closed() };
+            Err(AppendError::Closed(error))
+        })
     }
 
     fn record_limit(&self) -> usize {
@@ -255,9 +244,9 @@ impl<E: Engine> fmt::Debug for EmbeddedLog<E> {
 }
 
 fn stopped() -> LogError {
-    LogError::new(Fault::Stopped, "the log thread ended unexpectedly; restart the service")
+    Fault::Stopped.error("the log thread ended unexpectedly; restart the service")
 }
 
 fn no_thread(error: &std::io::Error) -> LogError {
-    LogError::new(Fault::CannotOpen, format!("cannot start the log thread: {error}"))
+    Fault::CannotOpen.error(format!("cannot start the log thread: {error}"))
 }

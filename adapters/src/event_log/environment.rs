@@ -2,7 +2,6 @@
 
 use std::env;
 
-/// Looks up a variable by its name.
 pub(super) type Environment<'a> = &'a dyn Fn(&str) -> Option<String>;
 
 /// Looks up a variable of this process. An empty one counts as unset.

@@ -2,14 +2,12 @@
 //!
 //! Reading order: this file (the public API), `nats/stream.rs` (the settings of the stream, and its head),
 //! `nats/reading.rs` (records), `nats/acknowledgement.rs` (the outcome of an append), `nats/connection.rs` (requests
-//! and reconnects), `nats/durability.rs` and `nats/monitoring.rs` (the promise of an acknowledgement),
-//! `nats/address.rs` (the URL).
+//! and reconnects), `nats/durability.rs` (the promise of an acknowledgement), `nats/address.rs` (the URL).
 
 mod acknowledgement;
 mod address;
 mod connection;
 mod durability;
-mod monitoring;
 mod reading;
 mod salvage;
 mod stream;
@@ -35,7 +33,7 @@ pub use salvage::SalvagedStream;
 
 use self::{
     address::Address,
-    connection::{NatsConnection, RESPONSE_TIMEOUT, RequestFailure, unreachable_error},
+    connection::{NatsConnection, RESPONSE_TIMEOUT, RequestFailure},
     durability::SyncSettings,
 };
 use super::{check_size, environment};
@@ -176,7 +174,6 @@ impl NatsLog {
         (stream::commits_subject(&self.address.stream), headers)
     }
 
-    /// The last known position.
     fn known(&self) -> Position {
         Position(self.info.lock().state.last_sequence)
     }
@@ -203,9 +200,9 @@ impl NatsLog {
         let promised = self.durability().level;
         match self.head().await {
             // The writer decides later whether that is enough.
-            Ok(_) if self.durability().level < promised => Err(AppendError::NotStored(unreachable_error(
-                "after a reconnect, the servers promise less durability",
-            ))),
+            Ok(_) if self.durability().level < promised => Err(AppendError::NotStored(
+                Fault::Unreachable.error("after a reconnect, the servers promise less durability"),
+            )),
             Ok(_) => Ok(()),
             Err(error) if error.fault == Fault::Unreachable => Err(AppendError::NotStored(error)),
             Err(error) => Err(AppendError::Closed(error)),
@@ -264,7 +261,7 @@ impl LogSource for NatsLog {
         }
         let detail =
             format!("the commit at position {} is missing, but the log continues to {head}", after.next());
-        Err(LogError::new(Fault::Damaged, detail))
+        Err(Fault::Damaged.error(detail))
     }
 
     async fn head(&self) -> Result<Position, LogError> {
@@ -283,7 +280,7 @@ impl LogSource for NatsLog {
         if self.may_be_stale(&info, &before) {
             self.connection.leave_if_leaderless().await;
             let (reported, known) = (info.state.last_sequence, before.state.last_sequence);
-            return Err(unreachable_error(format!(
+            return Err(Fault::Unreachable.error(format!(
                 "the leader reports position {reported}, but {known} was stored: another server may have replaced it"
             )));
         }
@@ -303,11 +300,10 @@ impl LogSource for NatsLog {
         }
         *self.last.lock() = LastCommit::default();
         // Reported once; the follower then compares the log with its applied commits.
-        let detail = format!(
+        Err(Fault::Diverged.error(format!(
             "stream {} went back from position {known} to {head}, or was recreated",
             self.address.stream
-        );
-        Err(LogError::new(Fault::Diverged, detail))
+        )))
     }
 
     async fn wait_for(&self, position: Position, timeout: Duration) -> Result<(), LogError> {
@@ -403,7 +399,7 @@ async fn connect(url: &str) -> Result<(Address, NatsConnection), LogError> {
     if !connection.client.is_server_compatible(major, minor, 0) {
         let version = connection.client.server_info().version;
         let detail = format!("nats-server {version} is too old: petstore needs {major}.{minor} or newer");
-        return Err(LogError::new(Fault::CannotOpen, detail));
+        return Err(Fault::CannotOpen.error(detail));
     }
     Ok((address, connection))
 }
@@ -414,7 +410,6 @@ impl fmt::Debug for NatsLog {
     }
 }
 
-/// Subscribes to the announcements of the leader.
 async fn listen(
     connection: &NatsConnection,
     address: &Address,
@@ -422,7 +417,7 @@ async fn listen(
 ) -> Result<watch::Receiver<()>, LogError> {
     let stored = connection.client.subscribe(stream::stored_subject(&address.stream)).await;
     let mut stored =
-        stored.map_err(|error| unreachable_error(format!("cannot subscribe to commits: {error}")))?;
+        stored.map_err(|error| Fault::Unreachable.error(format!("cannot subscribe to commits: {error}")))?;
     let (announced, announcements) = watch::channel(());
     background.spawn(async move {
         while stored.next().await.is_some() {

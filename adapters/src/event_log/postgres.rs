@@ -1,47 +1,84 @@
 //! A log in PostgreSQL, one row per commit. Any number of nodes may share it.
 //!
-//! Reading order: this file (the public API), `postgres/session.rs` (the two connections and the SQL statements),
-//! `postgres/link.rs` (reconnecting), `postgres/schema.rs` (the tables), `postgres/error_mapping.rs`,
-//! `postgres/durability.rs` (the promise of the server), `postgres/settings.rs`, `postgres/passfile.rs`,
-//! `postgres/tls.rs` (from the URL to a connection).
+//! Reading order: this file (the public API, and reconnecting), `postgres/session.rs` (the two connections and the SQL
+//! statements), `postgres/schema.rs` (the tables), `postgres/error_mapping.rs`, `postgres/durability.rs` (the promise of
+//! the server), `postgres/settings.rs`, `postgres/passfile.rs`, `postgres/tls.rs` (from the URL to a connection).
 
 mod durability;
 mod error_mapping;
-mod link;
 mod passfile;
 mod schema;
 mod session;
 mod settings;
 mod tls;
 
-use std::{fmt, time::Duration};
+use std::{fmt, sync::Arc, time::Duration};
 
-use application::ports::{
-    AppendError, Durability, EventLog, Fault, LogError, LogSource, Position, ReadBound, Record, StoredRecord,
-    Version,
+use application::{
+    Backoff,
+    ports::{
+        AppendError, Durability, EventLog, Fault, LogError, LogSource, Position, ReadBound, Record,
+        StoredRecord, Version,
+    },
 };
 use async_trait::async_trait;
 use futures_util::future::BoxFuture;
-use tokio::time::{self, Instant};
+use parking_lot::{Mutex as SyncMutex, RwLock};
+use tokio::{
+    sync::Mutex,
+    time::{self, Instant},
+};
 
-use super::{IfMissing, check_size, environment};
-use link::Link;
+use self::{session::Session, settings::Target};
+use super::{check_size, environment};
 
 /// How long an append may take. Shorter than the time that the application gives a write, so that its client learns
 /// the outcome.
 const APPEND_TIMEOUT: Duration = Duration::from_millis(3_500);
 /// The largest record. PostgreSQL stores up to 1 GiB in a column, but not within `APPEND_TIMEOUT`.
 const RECORD_MAX: usize = 32 * 1024 * 1024;
-/// How long the server may take to return the head.
 const HEAD_TIMEOUT: Duration = Duration::from_secs(2);
 /// How long a batch of records may take, even over a slow network.
 const READ_TIMEOUT: Duration = Duration::from_secs(15);
 /// The polling interval, in case a notification gets lost.
 const POLL_INTERVAL: Duration = Duration::from_secs(1);
+/// The delay between attempts to connect. Until the next one, calls fail with the error of the last one.
+const RETRY: Backoff = Backoff::new(Duration::from_millis(100), Duration::from_secs(1));
+/// The delay before other servers are tried again, while the connected one lacks the newest commit.
+const BEHIND_DELAY: Duration = Duration::from_secs(1);
+const DURABILITY_AGE_MAX: Duration = Duration::from_secs(1);
 
 /// A log in a PostgreSQL database. Reconnects automatically to the server that is the primary.
 pub struct PostgresLog {
-    link: Link,
+    targets: Vec<Target>,
+    link: Mutex<Link>,
+    /// The newest commit that this node has read or appended: servers that hold it are preferred.
+    newest: SyncMutex<Version>,
+    /// The durability that the server reported, and when.
+    durability: RwLock<(Durability, Instant)>,
+}
+
+/// What to do if the log does not exist.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum IfMissing {
+    /// Create it.
+    Create,
+    /// Fail: neither a read-only tool nor a reconnect may create a log.
+    Fail,
+}
+
+/// The connection to the primary.
+enum Link {
+    Connected {
+        session: Arc<Session>,
+        /// When to look for another server, if this one lacks the newest commit.
+        until: Option<Instant>,
+    },
+    Lost {
+        error: LogError,
+        try_again: Instant,
+        failures: u32,
+    },
 }
 
 impl PostgresLog {
@@ -80,46 +117,116 @@ impl PostgresLog {
     /// Connects, and waits for the synchronous standbys: clients take what they read for durable.
     async fn connect_replicated(url: &str, if_missing: IfMissing, newest: Version) -> Result<Self, LogError> {
         let log = Self::connect(url, if_missing, newest).await?;
-        log.link.wait_for_standbys().await?;
+        log.session().await?.wait_for_standbys().await?;
         Ok(log)
     }
 
     async fn connect(url: &str, if_missing: IfMissing, newest: Version) -> Result<Self, LogError> {
         let targets = settings::parse(url, &environment::of_this_process)?;
-        Ok(Self { link: Link::open(targets, if_missing, newest).await? })
+        let (session, errors) = Session::open(&targets, if_missing, newest).await;
+        let another_may_hold_it = errors.iter().any(|error| error.fault == Fault::Unreachable);
+        // If no better server can be expected, use one that lacks the newest commit. The caller checks what is missing.
+        let session = session.filter(|session| session.holds_newest || !another_may_hold_it);
+        let session = session.ok_or_else(|| error_mapping::combined(errors))?;
+        let durability = RwLock::new((session.durability().await?, Instant::now()));
+        let link = Mutex::new(Link::Connected { session: Arc::new(session), until: None });
+        Ok(Self { targets, link, newest: SyncMutex::new(newest), durability })
+    }
+
+    /// The open session, or a new one.
+    async fn session(&self) -> Result<Arc<Session>, LogError> {
+        let mut link = self.link.lock().await;
+        let now = Instant::now();
+        let failures = match &*link {
+            Link::Connected { session, until }
+                if session.is_open() && until.is_none_or(|until| now < until) =>
+            {
+                return Ok(session.clone());
+            }
+            Link::Lost { error, try_again, .. } if now < *try_again => return Err(error.clone()),
+            Link::Connected { .. } => 1,
+            Link::Lost { failures, .. } => failures.saturating_add(1),
+        };
+        match self.reconnect().await {
+            Ok(session) => {
+                let session = Arc::new(session);
+                let until = (!session.holds_newest).then(|| Instant::now() + BEHIND_DELAY);
+                *link = Link::Connected { session: session.clone(), until };
+                Ok(session)
+            }
+            Err(error) => {
+                let try_again = Instant::now() + RETRY.delay(failures);
+                *link = Link::Lost { error: error.clone(), try_again, failures };
+                Err(error)
+            }
+        }
+    }
+
+    async fn reconnect(&self) -> Result<Session, LogError> {
+        // Missing tables are not recreated: a log that has vanished is not an empty log.
+        let newest = *self.newest.lock();
+        let (session, errors) = Session::open(&self.targets, IfMissing::Fail, newest).await;
+        let session = session.ok_or_else(|| error_mapping::combined(errors))?;
+        let durability = session.durability().await?;
+        *self.durability.write() = (durability, Instant::now());
+        session.wait_for_standbys().await?;
+        Ok(session)
+    }
+
+    /// Remembers this commit if it is newer than the newest one known.
+    fn raise_newest(&self, version: Version) {
+        let mut newest = self.newest.lock();
+        if version.position > newest.position {
+            *newest = version;
+        }
+    }
+
+    /// Remembers the last of these records if they continue the known history: they include the newest known commit, or no
+    /// commit is known yet.
+    fn note_read(&self, records: &[StoredRecord]) {
+        let newest = *self.newest.lock();
+        if (newest == Version::START || records.iter().any(|record| record.version() == newest))
+            && let Some(last) = records.last()
+        {
+            self.raise_newest(last.version());
+        }
     }
 }
 
 #[async_trait]
 impl LogSource for PostgresLog {
     async fn read(&self, after: Position, bound: ReadBound) -> Result<Vec<StoredRecord>, LogError> {
-        let session = self.link.session().await?;
+        let session = self.session().await?;
         let records = session.in_time(READ_TIMEOUT, session.read(after, bound)).await?;
-        self.link.note_read(&records);
+        self.note_read(&records);
         for (record, position) in records.iter().zip(after.0 + 1..) {
             if record.position != Position(position) {
-                let detail = format!(
+                return Err(Fault::Damaged.error(format!(
                     "PostgreSQL at {}: position {position} is missing from the table {}, because rows were deleted",
-                    session.server(),
+                    session.server,
                     schema::COMMITS
-                );
-                return Err(LogError::new(Fault::Damaged, detail));
+                )));
             }
         }
         Ok(records)
     }
 
     async fn head(&self) -> Result<Position, LogError> {
-        let session = self.link.session().await?;
+        let session = self.session().await?;
         let head = session.in_time(HEAD_TIMEOUT, session.head()).await?;
-        self.link.refresh_durability(&session).await;
+        // The settings of the server can change while it runs.
+        if self.durability.read().1.elapsed() >= DURABILITY_AGE_MAX
+            && let Ok(durability) = session.durability().await
+        {
+            *self.durability.write() = (durability, Instant::now());
+        }
         Ok(head)
     }
 
     async fn wait_for(&self, position: Position, timeout: Duration) -> Result<(), LogError> {
         let deadline = Instant::now() + timeout;
         loop {
-            let session = self.link.session().await?;
+            let session = self.session().await?;
             let next_look = deadline.min(Instant::now() + POLL_INTERVAL);
             let notified = time::timeout_at(next_look, session.announced_beyond(position)).await.is_ok();
             if notified || Instant::now() >= deadline {
@@ -133,7 +240,7 @@ impl LogSource for PostgresLog {
     }
 
     fn durability(&self) -> Durability {
-        self.link.durability()
+        self.durability.read().0.clone()
     }
 }
 
@@ -142,24 +249,24 @@ impl EventLog for PostgresLog {
     async fn append(&self, expected: Version, record: &Record) -> Result<Position, AppendError> {
         check_size(record, RECORD_MAX)?;
         // Nothing has been sent yet, so a failure here has stored nothing.
-        let session = self.link.session().await.map_err(AppendError::NotStored)?;
+        let session = self.session().await.map_err(AppendError::NotStored)?;
         match time::timeout(APPEND_TIMEOUT, session.append(expected, record)).await {
             Ok(Ok(Some(_))) if session.has_warned() => {
                 session.disconnect();
                 let what = "stored a commit with a warning; its standbys may not have it";
-                Err(AppendError::Unclear(error_mapping::unreachable_error(session.server(), what)))
+                Err(AppendError::Unclear(error_mapping::unreachable_error(&session.server, what)))
             }
             Ok(Ok(Some(position))) => {
-                self.link.raise_newest(Version::at(position, record.id));
+                self.raise_newest(Version::at(position, record.id));
                 Ok(position)
             }
             Ok(Ok(None)) => Err(AppendError::Conflict),
             Ok(Err(error)) => {
                 // A read has ended the session because the server did not reply: report that, not the closed connection.
-                if let Some(cause) = session.no_reply().filter(|_| error.is_closed()) {
+                if let Some(cause) = session.no_reply.get().filter(|_| error.is_closed()) {
                     return Err(AppendError::Unclear(cause.clone()));
                 }
-                let outcome = error_mapping::append_error(session.server(), &error);
+                let outcome = error_mapping::append_error(&session.server, &error);
                 if error_mapping::is_read_only(&error) {
                     // This server is no longer the primary; another one may be.
                     session.disconnect();
@@ -168,23 +275,23 @@ impl EventLog for PostgresLog {
             }
             Err(_) => {
                 session.disconnect();
-                Err(AppendError::Unclear(error_mapping::no_reply(session.server(), APPEND_TIMEOUT)))
+                Err(AppendError::Unclear(error_mapping::no_reply(&session.server, APPEND_TIMEOUT)))
             }
         }
     }
 
     async fn check_writable(&self) -> Result<(), LogError> {
-        let session = self.link.session().await?;
+        let session = self.session().await?;
         let Ok(probed) = time::timeout(APPEND_TIMEOUT, session.check_writable()).await else {
             session.disconnect();
-            return Err(error_mapping::no_reply(session.server(), APPEND_TIMEOUT));
+            return Err(error_mapping::no_reply(&session.server, APPEND_TIMEOUT));
         };
         probed.map_err(|error| {
             if error_mapping::is_read_only(&error) {
                 // This server is no longer the primary; another one may be.
                 session.disconnect();
             }
-            error_mapping::probe_error(session.server(), &error)
+            error_mapping::probe_error(&session.server, &error)
         })
     }
 
@@ -195,6 +302,6 @@ impl EventLog for PostgresLog {
 
 impl fmt::Debug for PostgresLog {
     fn fmt(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
-        formatter.debug_struct("PostgresLog").field("servers", &self.link.servers()).finish_non_exhaustive()
+        formatter.debug_struct("PostgresLog").finish_non_exhaustive()
     }
 }

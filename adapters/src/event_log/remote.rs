@@ -13,14 +13,14 @@ use application::ports::{
 use async_trait::async_trait;
 use futures_util::future::BoxFuture;
 use hyper::{Response, body::Incoming};
+use serde::Deserialize as _;
 use serde_json::Value;
 use tokio::sync::Mutex;
 
 use self::stream::{RecordStream, StreamMode};
 use super::loopback::is_loopback;
-use crate::service_client::{self, ClientError, ServiceClient, ServiceUrl};
+use crate::service_client::{self, ServiceClient, ServiceUrl};
 
-/// The maximum size of an error response.
 const REPORT_MAX: usize = 64 * 1024;
 
 /// A log that another process serves and may append to.
@@ -51,13 +51,12 @@ impl RemoteLog {
 
     async fn connect(url: ServiceUrl, ca: Option<&Path>, key: &str) -> Result<Self, LogError> {
         if !url.is_protected() && !is_loopback(url.host()) {
-            let detail = format!(
+            return Err(Fault::CannotOpen.error(format!(
                 "{url} is on a network, and plain HTTP would expose the API key and the log there: use https, or add \
                  ?tls=off to the URL if you trust the network"
-            );
-            return Err(LogError::new(Fault::CannotOpen, detail));
+            )));
         }
-        let wrong = |error| failed(&url, error);
+        let wrong = |error: LogError| named(&url, &error);
         let client =
             ServiceClient::new(url.clone(), ca).and_then(|client| client.with_key(key)).map_err(wrong)?;
         let log = Self { durability: durability_of(&client).await, client, reading: Mutex::default() };
@@ -81,20 +80,19 @@ impl RemoteLog {
         let response = self.ask("GET", &format!("/log?after={first}{follow}")).await?;
         let mut stream = RecordStream::new(response.into_body(), mode, first);
         if let Some(known) = known
-            && stream.first().await.map_err(|error| self.named(&error))?.as_ref() != Some(known)
+            && stream.first().await.map_err(|error| named(self.client.url(), &error))?.as_ref() != Some(known)
         {
-            let detail = format!(
+            return Err(Fault::Diverged.error(format!(
                 "{} no longer holds the commit that was read at position {after}: its log was replaced",
                 self.client.url()
-            );
-            return Err(LogError::new(Fault::Diverged, detail));
+            )));
         }
         Ok(stream)
     }
 
     async fn ask(&self, method: &str, path: &str) -> Result<Response<Incoming>, LogError> {
         let url = self.client.url();
-        let response = self.client.send(method, path).await.map_err(|error| failed(url, error))?;
+        let response = self.client.send(method, path).await.map_err(|error| named(url, &error))?;
         let status = response.status().as_u16();
         if status == 200 {
             return Ok(response);
@@ -116,11 +114,7 @@ impl RemoteLog {
             _ => (Fault::CannotOpen, "the service rejected the request"),
         };
         let message = message.unwrap_or_else(|| meaning.into());
-        Err(LogError::new(fault, format!("{url} responded with {status}: {message}")))
-    }
-
-    fn named(&self, error: &LogError) -> LogError {
-        LogError::new(error.fault, format!("{}: {error}", self.client.url()))
+        Err(fault.error(format!("{url} responded with {status}: {message}")))
     }
 }
 
@@ -131,12 +125,8 @@ async fn durability_of(client: &ServiceClient) -> Durability {
         Err(_) => String::new(),
     };
     let report: Value = serde_json::from_str(&report).unwrap_or_default();
-    let level = match report["durability"]["level"].as_str() {
-        Some("replicated") => DurabilityLevel::Replicated,
-        Some("synced") => DurabilityLevel::Synced,
-        Some("buffered") => DurabilityLevel::Buffered,
-        Some(_) | None => DurabilityLevel::Volatile,
-    };
+    let level = DurabilityLevel::deserialize(&report["durability"]["level"]);
+    let level = level.unwrap_or(DurabilityLevel::Volatile);
     let promise = report["durability"]["promise"].as_str().unwrap_or("not reported by the service");
     let engine = report["engine"].as_str().unwrap_or("unknown");
     Durability {
@@ -174,9 +164,9 @@ impl LogSource for RemoteLog {
             None => self.begin(after, StreamMode::ToHead, last.as_ref()).await?,
         };
         // Taken out, so that an error or a cancelled read leaves no partly read response.
-        let records = current.records(bound).await.map_err(|error| self.named(&error))?;
+        let records = current.records(bound).await.map_err(|error| named(self.client.url(), &error))?;
         // A read of a single record does not continue; a follower opens an endless response.
-        if !current.has_ended() && bound != ReadBound::ONE {
+        if !current.has_ended && bound != ReadBound::ONE {
             *stream = Some(current);
         }
         if let Some(newest) = records.last() {
@@ -192,7 +182,7 @@ impl LogSource for RemoteLog {
         position.map(Position).ok_or_else(|| {
             let detail =
                 format!("{} is not a petstore service: its response has no Log-Position", self.client.url());
-            LogError::new(Fault::CannotOpen, detail)
+            Fault::CannotOpen.error(detail)
         })
     }
 
@@ -206,7 +196,7 @@ impl LogSource for RemoteLog {
         let Some(current) = stream else { return Ok(()) };
         if let Err(error) = current.wait(timeout).await {
             *stream = None;
-            return Err(self.named(&error));
+            return Err(named(self.client.url(), &error));
         }
         Ok(())
     }
@@ -216,9 +206,7 @@ impl LogSource for RemoteLog {
     }
 }
 
-fn failed(url: &ServiceUrl, error: ClientError) -> LogError {
-    match error {
-        ClientError::Unreachable(detail) => LogError::new(Fault::Unreachable, format!("{url}: {detail}")),
-        ClientError::Unusable(detail) => LogError::new(Fault::CannotOpen, format!("{url}: {detail}")),
-    }
+/// Adds the URL to an error.
+fn named(url: &ServiceUrl, error: &LogError) -> LogError {
+    error.fault.error(format!("{url}: {error}"))
 }

@@ -15,7 +15,6 @@ mod salvage;
 mod tests;
 
 use std::{
-    fmt,
     fs::{self, File},
     io,
     path::{Path, PathBuf},
@@ -159,7 +158,11 @@ impl Records for Sled {
 impl Sled {
     /// Opens or creates sled's files. Nothing is durable yet.
     fn open_in(layout: &Layout) -> Result<Self, LogError> {
-        silence_own_threads();
+        static SILENCED: Once = Once::new();
+        // Suppresses the report of panics in sled's threads. Their callers get the error.
+        SILENCED.call_once(|| {
+            silence_panics(|| thread::current().name().is_some_and(|name| name.starts_with("sled-io-")));
+        });
         // Every append flushes, so a background flusher would only add syncs.
         let config = ::sled::Config::new()
             .path(directory(layout))
@@ -176,26 +179,12 @@ impl Sled {
     }
 }
 
-impl fmt::Debug for Sled {
-    fn fmt(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
-        formatter.write_str("Sled")
-    }
-}
-
 fn assemble(position: Position, pairs: &mut ::sled::Iter) -> Result<(Version, Bytes), LogError> {
     chunks::assemble(position, |number| match pairs.next() {
         Some(Ok((key, chunk))) if *key == chunks::key(position, number) => Ok(chunk),
         Some(Ok(_)) | None => Err(damaged(position, "it is missing or incomplete")),
         Some(Err(error)) => Err(log_error(&format!("reading position {position}"))(error)),
     })
-}
-
-/// Suppresses the report of panics in sled's threads. Their callers get the error.
-fn silence_own_threads() {
-    static SILENCED: Once = Once::new();
-    SILENCED.call_once(|| {
-        silence_panics(|| thread::current().name().is_some_and(|name| name.starts_with("sled-io-")));
-    });
 }
 
 /// The directory of sled's files.

@@ -14,7 +14,6 @@ use crate::{
     idempotency::RequestKey,
 };
 
-/// The length of a UUID in a record.
 const UUID_LEN: usize = 36;
 /// The first bytes of every event.
 const PET_ADDED: &str = r#"{"type":"pet_added","v":1,"pet":{"id":"#;

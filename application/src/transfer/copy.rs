@@ -121,37 +121,30 @@ pub async fn copy(
     mut report: impl FnMut(CopyStep<'_>),
 ) -> Result<Tally, Broken<CopyError>> {
     let mut copied = Checked::default();
-    let ended = run(from, to, until, &mut copied, &mut report).await;
-    copied.end(ended)
-}
-
-async fn run(
-    from: &dyn LogSource,
-    to: &dyn EventLog,
-    until: Until,
-    copied: &mut Checked,
-    report: &mut impl FnMut(CopyStep<'_>),
-) -> Result<(), CopyError> {
-    let mut target = CopyTarget::open(to).await?;
-    match (until, &target.last) {
-        (Until::Head, _) => check_sizes(from, to).await?,
-        (Until::Stopped, Some(last)) => {
-            *copied = Checked::resume(last.clone()).map_err(CopyError::Target)?;
-        }
-        (Until::Stopped, None) => {}
-    }
-    let mut failures = 0;
-    loop {
-        let before = copied.tally.position();
-        match copy_on(from, &mut target, until, copied, report).await {
-            Err(error) if until == Until::Stopped && error.may_pass() => {
-                report(CopyStep::Waiting(&error));
-                failures = if copied.tally.position() > before { 1 } else { failures + 1 };
-                time::sleep(RETRY.delay(failures)).await;
+    let ended = async {
+        let mut target = CopyTarget::open(to).await?;
+        match (until, &target.last) {
+            (Until::Head, _) => check_sizes(from, to).await?,
+            (Until::Stopped, Some(last)) => {
+                copied = Checked::resume(last.clone()).map_err(CopyError::Target)?;
             }
-            ended => return ended,
+            (Until::Stopped, None) => {}
         }
-    }
+        let mut failures = 0;
+        loop {
+            let before = copied.tally.position();
+            match copy_on(from, &mut target, until, &mut copied, &mut report).await {
+                Err(error) if until == Until::Stopped && error.may_pass() => {
+                    report(CopyStep::Waiting(&error));
+                    failures = if copied.tally.position() > before { 1 } else { failures + 1 };
+                    time::sleep(RETRY.delay(failures)).await;
+                }
+                ended => return ended,
+            }
+        }
+    };
+    let ended = ended.await;
+    copied.end(ended)
 }
 
 /// Copies until the head is reached or something fails.
@@ -214,10 +207,9 @@ async fn compare(from: &dyn LogSource, last: &StoredRecord) -> Result<(), CopyEr
     match from.read(Position(last.position.0 - 1), ReadBound::ONE).await?.first() {
         Some(found) if found.bytes == last.bytes => Ok(()),
         Some(_) => Err(CopyError::AnotherHistory(last.position)),
-        None => {
-            let detail = format!("the commit at position {} is not visible yet", last.position);
-            Err(LogError::new(Fault::Unreachable, detail).into())
-        }
+        None => Err(Fault::Unreachable
+            .error(format!("the commit at position {} is not visible yet", last.position))
+            .into()),
     }
 }
 
@@ -235,8 +227,7 @@ impl<'a> CopyTarget<'a> {
             let head = to.head().await?;
             let Some(before) = head.0.checked_sub(1) else { return Ok((Version::START, None)) };
             let record = to.read(Position(before), ReadBound::ONE).await?.pop().ok_or_else(|| {
-                let detail = format!("the last commit, at position {head}, is not visible yet");
-                LogError::new(Fault::Unreachable, detail)
+                Fault::Unreachable.error(format!("the last commit, at position {head}, is not visible yet"))
             })?;
             Ok((Version::at(head, codec::decode_stored(&record)?.id), Some(record)))
         };

@@ -112,11 +112,10 @@ impl Tally {
             // Compare only bytes: the last record may come from an engine that stores no ids.
             let found = log.read(before, ReadBound::ONE).await?;
             if found.first().is_none_or(|found| found.bytes != last.bytes) {
-                let detail = format!(
+                return Err(Fault::Diverged.error(format!(
                     "the log was replaced while it was read: the commit at position {} is different; start again",
                     last.position
-                );
-                return Err(LogError::new(Fault::Diverged, detail));
+                )));
             }
         }
         Ok(records)

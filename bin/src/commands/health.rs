@@ -17,7 +17,6 @@ use crate::{config::duration, output};
 const UNHEALTHY: u8 = 1;
 /// The exit status without a valid response. 2 means wrong usage.
 const NO_RESPONSE: u8 = 3;
-/// The maximum size of a response. A report is much shorter.
 const RESPONSE_MAX: usize = 64 * 1024;
 
 #[derive(Debug, Args)]

@@ -7,10 +7,10 @@ use std::{
     path::PathBuf,
 };
 
-use adapters::access::api_keys::{
-    Issued, KeyFile, KeyFileError, KeyHash, KeyName, KeyState, NewKey, Revoked, Rotated, Rotation,
+use adapters::access::{
+    RateLimit, Scope, Scopes,
+    api_keys::{Issued, KeyFile, KeyFileError, KeyHash, KeyName, KeyState, NewKey},
 };
-use adapters::access::{RateLimit, Scope, Scopes};
 use anyhow::{Context as _, anyhow};
 use application::KeyId;
 use chrono::{DateTime, SecondsFormat, TimeDelta, Utc};
@@ -102,24 +102,30 @@ pub(crate) enum ScopeArgument {
 const LIFETIME_MAX: TimeDelta = TimeDelta::days(3_650);
 
 pub(crate) fn run(command: KeysCommand) -> anyhow::Result<()> {
+    let now = Utc::now();
+    let expires = |lifetime: Option<TimeDelta>| lifetime.map(|lifetime| now + lifetime);
     match command {
         KeysCommand::Issue { name, scopes, expires_in, rate_limit, file } => {
-            let now = Utc::now();
-            let expires = expires_in.map(|lifetime| now + lifetime);
-            let new = NewKey { name, scopes: scopes_of(&scopes), rate_limit, expires };
+            let new = NewKey { name, scopes: scopes_of(&scopes), rate_limit, expires: expires(expires_in) };
             issue(&KeyFile::at(file.path), new, now)
         }
         KeysCommand::List { file } => list(&KeyFile::at(file.path)),
         KeysCommand::Rotate { id, overlap, expires_in, file } => {
-            let now = Utc::now();
-            let expires = expires_in.map(|lifetime| now + lifetime);
-            rotate(&KeyFile::at(file.path), &id, Rotation { overlap, expires }, now)
+            let file = KeyFile::at(file.path);
+            let rotated = file.rotate(&id_of(&id), overlap, expires(expires_in), now);
+            let (issued, replaced) = rotated.map_err(|error| with_known_ids(&file, error))?;
+            let end = match (replaced.state(now), replaced.end()) {
+                (KeyState::Active, end) => {
+                    end.map_or_else(String::new, |end| format!("accepted until {}", time(end)))
+                }
+                (state @ (KeyState::Expired | KeyState::Revoked), _) => state.to_string(),
+            };
+            show(&issued, &format!("the old key {} is {end}\n", replaced.id()))
         }
-        KeysCommand::Revoke { id, file } => revoke(&KeyFile::at(file.path), &id),
+        KeysCommand::Revoke { id, file } => revoke(&KeyFile::at(file.path), &id_of(&id)),
     }
 }
 
-/// The maximum number of keys that an error message names.
 const NAMED_MAX: usize = 10;
 
 fn issue(file: &KeyFile, new: NewKey, now: DateTime<Utc>) -> anyhow::Result<()> {
@@ -140,21 +146,6 @@ fn issue(file: &KeyFile, new: NewKey, now: DateTime<Utc>) -> anyhow::Result<()> 
         writeln!(stderr, "note: {namesakes} this name; revoke the keys that are no longer needed")?;
     }
     show(&issued, "")
-}
-
-fn rotate(file: &KeyFile, text: &str, rotation: Rotation, now: DateTime<Utc>) -> anyhow::Result<()> {
-    match file.rotate(&id_of(text), rotation, now) {
-        Ok(Rotated { issued, replaced }) => {
-            let end = match replaced.state(now) {
-                KeyState::Active => {
-                    replaced.end().map_or_else(String::new, |end| format!("accepted until {}", time(end)))
-                }
-                state @ (KeyState::Expired | KeyState::Revoked) => state.to_string(),
-            };
-            show(&issued, &format!("the old key {} is {end}\n", replaced.id()))
-        }
-        Err(error) => Err(with_known_ids(file, error)),
-    }
 }
 
 /// Describes a new key on standard error, and prints it alone on standard output.
@@ -182,18 +173,13 @@ fn list(file: &KeyFile) -> anyhow::Result<()> {
     output::print_document(text.as_bytes())
 }
 
-fn revoke(file: &KeyFile, text: &str) -> anyhow::Result<()> {
-    let id = id_of(text);
-    let words = match file.revoke(&id, Utc::now()) {
-        Ok(Revoked::Now(key)) => {
-            let name = printable(&key.name);
-            format!("revoked {id} ({name}); a running service rejects it within two seconds")
-        }
-        Ok(Revoked::Before(key)) => {
-            let when = key.revoked.map(time).unwrap_or_default();
-            format!("{id} ({}) was already revoked at {when}", printable(&key.name))
-        }
-        Err(error) => return Err(with_known_ids(file, error)),
+fn revoke(file: &KeyFile, id: &KeyId) -> anyhow::Result<()> {
+    let (key, changed) = file.revoke(id, Utc::now()).map_err(|error| with_known_ids(file, error))?;
+    let (name, when) = (printable(&key.name), key.revoked.map(time).unwrap_or_default());
+    let words = if changed {
+        format!("revoked {id} ({name}); a running service rejects it within two seconds")
+    } else {
+        format!("{id} ({name}) was already revoked at {when}")
     };
     writeln!(io::stdout().lock(), "{words}").context("cannot write to standard output")
 }

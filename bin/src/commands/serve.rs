@@ -34,7 +34,6 @@ use crate::{
     output, service_manager, wire,
 };
 
-/// A server, or the signal that stops it.
 type Task = Pin<Box<dyn Future<Output = ()> + Send>>;
 
 /// How long hanging threads may delay the exit of the process.
@@ -113,22 +112,23 @@ impl Output {
 
 async fn serve(arguments: ServeArguments, output: &Output) -> anyhow::Result<()> {
     let mut signals = StopSignals::new()?;
+    let arguments = Arc::new(arguments);
     arguments.log();
-    let keys = wire::open_keys(&arguments.keys, arguments.clients.rate_limit)?;
+    let keys = wire::open_keys(&arguments.keys, arguments.rate_limit)?;
     let tls = open_tls(&arguments)?;
     let scheme = if tls.is_some() { "https" } else { "http" };
     reload_on_hangup(keys.clone(), tls.clone())?;
 
-    let service = Service::new(keys.clone(), arguments.site(), output.stderr.dropped());
+    let service = Service::new(keys.clone(), arguments.site(), output.stderr.dropped.clone());
     let service = service
         .with_tls(tls.clone())
-        .with_failed_auth_limit(arguments.clients.failed_auth_limit)
-        .with_trusted_proxies(arguments.clients.trusted_proxy.clone());
+        .with_failed_auth_limit(arguments.failed_auth_limit)
+        .with_trusted_proxies(arguments.trusted_proxy.clone());
     let service = Arc::new(if arguments.access_log { service.with_access_log() } else { service });
     let shares = share_descriptors(&arguments);
     let settings = Settings {
         connections_max: shares.clients,
-        connections_per_address: arguments.clients.connections_per_address.map(|most| most as usize),
+        connections_per_address: arguments.connections_per_address.map(|most| most as usize),
         rejections_max: shares.rejections,
         drain: arguments.drain,
         ..Settings::default()
@@ -153,9 +153,8 @@ async fn serve(arguments: ServeArguments, output: &Output) -> anyhow::Result<()>
     }
 
     // A separate task, so that a hanging close after a cancelled opening cannot block this one.
-    let (url, options) = (arguments.store.store.clone(), arguments.store_options());
-    let progress = service.replay.clone();
-    let opening = tokio::spawn(async move { wire::open_store(&url, &options, &progress).await });
+    let (options, progress) = (arguments.clone(), service.replay.clone());
+    let opening = tokio::spawn(async move { wire::open_store(&options, &progress).await });
     let (store, recorder) = tokio::select! {
         opened = opening => opened.context("the store could not be opened")??,
         () = signals.received() => return Ok(()),
@@ -303,7 +302,7 @@ async fn close(mut store: Arc<PetStore>) -> anyhow::Result<()> {
 
 /// Prints the state of the store, and a curl command if the first key is still active.
 fn print_greeting(output: &Output, arguments: &ServeArguments, store: &PetStore, url: &str, keys: &ApiKeys) {
-    let promise = store.durability().promise;
+    let promise = store.log().durability().promise;
     let (url_of_store, count, position) = (&arguments.store.store, store.count(), store.version().position);
     let pets = if count == 1 { "pet" } else { "pets" };
     output.stdout.print_line(format_args!(
@@ -367,17 +366,17 @@ impl RunningServer {
 }
 
 /// SIGTERM and SIGINT, whichever comes first.
-struct StopSignals {
+pub(crate) struct StopSignals {
     terminate: Signal,
     interrupt: Signal,
 }
 
 impl StopSignals {
-    fn new() -> io::Result<Self> {
+    pub(crate) fn new() -> io::Result<Self> {
         Ok(Self { terminate: signal(SignalKind::terminate())?, interrupt: signal(SignalKind::interrupt())? })
     }
 
-    async fn received(&mut self) {
+    pub(crate) async fn received(&mut self) {
         tokio::select! {
             _ = self.terminate.recv() => {}
             _ = self.interrupt.recv() => {}

@@ -109,7 +109,6 @@ pub(crate) struct AccessArguments {
 }
 
 impl AccessArguments {
-    /// Reads the key.
     pub(crate) fn access(&self) -> anyhow::Result<Access> {
         let key = match &self.key_file {
             Some(file) => {

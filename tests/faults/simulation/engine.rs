@@ -201,7 +201,7 @@ impl Engine {
             return Err(closed.error());
         }
         if state.damaged {
-            return Err(LogError::new(Fault::Damaged, "commits are missing"));
+            return Err(Fault::Damaged.error("commits are missing"));
         }
         let visible = state.visible(node);
         state.seen[node] = visible;
@@ -337,7 +337,7 @@ impl Engine {
 
 impl Closed {
     fn error(&self) -> LogError {
-        LogError::new(self.fault, "the log is closed")
+        self.fault.error("the log is closed")
     }
 }
 

@@ -111,9 +111,7 @@ fn arrive(engine: &Arc<Engine>, sending: &Sending) -> Appended {
             let _ = engine.store(*expected, record);
             Err(unclear())
         }
-        Fate::Rejected => {
-            Err(AppendError::NotStored(LogError::new(Fault::TooLarge, "not a record for this engine")))
-        }
+        Fate::Rejected => Err(AppendError::NotStored(Fault::TooLarge.error("not a record for this engine"))),
         Fate::Closes { keeps, opens_after } => {
             let outcome = engine.close(*expected, record, keeps);
             if matches!(outcome, Err(AppendError::Closed(_))) {
@@ -171,9 +169,9 @@ fn fate(chance: &mut Chance, faults: &Faults) -> Fate {
 }
 
 pub(crate) fn unclear() -> AppendError {
-    AppendError::Unclear(LogError::new(Fault::Unreachable, "the response was lost"))
+    AppendError::Unclear(Fault::Unreachable.error("the response was lost"))
 }
 
 pub(crate) fn unreachable() -> LogError {
-    LogError::new(Fault::Unreachable, "the engine cannot be reached")
+    Fault::Unreachable.error("the engine cannot be reached")
 }

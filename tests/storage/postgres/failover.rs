@@ -26,7 +26,12 @@ async fn nodes_continue_on_a_promoted_synchronous_standby_and_nothing_is_lost() 
     let standby = PostgresServer::standby_of(&primary);
     let url = url_of_both(&primary, &standby);
     let nodes = [node(&url).await, node(&url).await];
-    assert_eq!(nodes[0].durability().level, DurabilityLevel::Replicated, "{:?}", nodes[0].durability());
+    assert_eq!(
+        nodes[0].log().durability().level,
+        DurabilityLevel::Replicated,
+        "{:?}",
+        nodes[0].log().durability()
+    );
     let mut acknowledged = Vec::new();
     for nth in 0..20 {
         acknowledged.push(create(&nodes[nth % 2], &format!("pet {nth}")).await.unwrap());
@@ -42,7 +47,12 @@ async fn nodes_continue_on_a_promoted_synchronous_standby_and_nothing_is_lost() 
         assert!(acknowledged.iter().all(|pet| stored.contains(pet)), "what was acknowledged is there");
     }
     // The standby waits for no other.
-    assert_eq!(nodes[0].durability().level, DurabilityLevel::Synced, "{:?}", nodes[0].durability());
+    assert_eq!(
+        nodes[0].log().durability().level,
+        DurabilityLevel::Synced,
+        "{:?}",
+        nodes[0].log().durability()
+    );
 }
 
 #[tokio::test(flavor = "multi_thread")]

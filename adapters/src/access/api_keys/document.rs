@@ -4,7 +4,7 @@
 //! rejected: such a field may be a restriction from another version or a misspelt `revoked`, and ignoring it would
 //! accept a key that must be rejected.
 
-use std::collections::HashSet;
+use std::{collections::HashSet, path::Path};
 
 use application::KeyId;
 use chrono::{DateTime, Datelike as _, SecondsFormat, Utc};
@@ -12,6 +12,7 @@ use serde::{Deserialize, Serialize};
 use toml::value::Datetime;
 
 use super::{
+    file::{KeyFileError, broken},
     key::{KeyHash, is_id},
     record::KeyRecord,
 };
@@ -25,12 +26,10 @@ const HEADER: &str = "\
 
 ";
 
-#[derive(Debug, PartialEq, Eq)]
-pub(super) enum ParseError {
-    /// The file has a version that this petstore does not read.
-    UnsupportedVersion(u64),
-    /// The content is not valid. The text names the rule and the place.
-    Invalid(String),
+/// The version of the file, independent of its other fields.
+#[derive(Deserialize)]
+struct Versioned {
+    version: u64,
 }
 
 #[derive(Serialize, Deserialize)]
@@ -63,30 +62,31 @@ struct StoredKey {
     revoked: Option<Datetime>,
 }
 
-pub(super) fn parse(content: &[u8]) -> Result<Vec<KeyRecord>, ParseError> {
-    let text = str::from_utf8(content).map_err(|_| ParseError::Invalid("it is not UTF-8 text".into()))?;
-    let version = version(text)?;
+pub(super) fn parse(content: &[u8], path: &Path) -> Result<Vec<KeyRecord>, KeyFileError> {
+    let text = str::from_utf8(content).map_err(|_| broken(path, "it is not UTF-8 text"))?;
+    let invalid = |error: toml::de::Error| broken(path, one_line(text, &error));
+    let Versioned { version } = toml::from_str(text).map_err(invalid)?;
     if !(1..=KEY_FILE_VERSION).contains(&version) {
-        return Err(ParseError::UnsupportedVersion(version));
+        return Err(KeyFileError::Unusable(format!(
+            "the key file {} has format version {version}, and this petstore reads 1 to {KEY_FILE_VERSION}: run the petstore \
+             that wrote it, or restore a backup",
+            path.display()
+        )));
     }
-    let file: File = toml::from_str(text).map_err(|error| one_line(text, &error))?;
+    let file: File = toml::from_str(text).map_err(invalid)?;
     let mut ids = HashSet::with_capacity(file.key.len());
-    file.key
-        .into_iter()
-        .enumerate()
-        .map(|(index, entry)| {
-            let invalid = |rule| ParseError::Invalid(format!("key {}: {rule}", index + 1));
-            let record = KeyRecord::try_from(entry).map_err(invalid)?;
-            if ids.insert(record.hash.id_bytes()) {
-                Ok(record)
-            } else {
-                Err(invalid(format!("the id {} occurs twice", record.id())))
-            }
-        })
-        .collect()
+    let parse = |(entry, number): (StoredKey, usize)| {
+        let invalid = |rule| broken(path, format!("key {number}: {rule}"));
+        let record = KeyRecord::try_from(entry).map_err(invalid)?;
+        if ids.insert(record.hash.id_bytes()) {
+            Ok(record)
+        } else {
+            Err(invalid(format!("the id {} occurs twice", record.id())))
+        }
+    };
+    file.key.into_iter().zip(1..).map(parse).collect()
 }
 
-/// Encodes the file.
 pub(super) fn write(records: &[KeyRecord]) -> String {
     let file = File { version: KEY_FILE_VERSION, key: records.iter().map(StoredKey::from).collect() };
     let body = toml::to_string(&file).expect("texts, times and lists of scopes are always TOML");
@@ -115,7 +115,7 @@ impl TryFrom<StoredKey> for KeyRecord {
     type Error = String;
 
     fn try_from(key: StoredKey) -> Result<Self, String> {
-        let hash: KeyHash = key.hash.parse().map_err(|rule| format!("hash {rule}"))?;
+        let hash = KeyHash::parse(&key.hash).ok_or("hash must be 64 lower-case hexadecimal digits")?;
         let id = hash.id();
         if key.id != *id.0 {
             return Err(format!("id must be {id}, the start of its hash"));
@@ -128,12 +128,9 @@ impl TryFrom<StoredKey> for KeyRecord {
                 Some(owner) if is_id(&owner) => KeyId(owner.into()),
                 Some(_) => return Err("owner must be the id of a key".to_owned()),
             },
-            name: key.name.parse().map_err(|rule| format!("{rule}"))?,
+            name: key.name.parse()?,
             scopes: Scopes::new(key.scopes).ok_or("scopes must not be empty")?,
-            rate_limit: key
-                .rate_limit
-                .map(|limit| limit.parse().map_err(|rule| format!("{rule}")))
-                .transpose()?,
+            rate_limit: key.rate_limit.as_deref().map(str::parse).transpose()?,
             created: time_from_toml(&key.created)?,
             expires: time(key.expires)?,
             overlap_until: time(key.overlap_until)?,
@@ -157,24 +154,17 @@ pub(super) fn time_from_toml(time: &Datetime) -> Result<DateTime<Utc>, String> {
         .ok_or_else(|| format!("{time} is not a time with date and zone, like 2030-12-05T00:00:00Z"))
 }
 
-/// The version of the file, independent of its other fields.
-fn version(text: &str) -> Result<u64, ParseError> {
-    #[derive(Deserialize)]
-    struct Versioned {
-        version: u64,
-    }
-    toml::from_str(text).map(|Versioned { version }| version).map_err(|error| one_line(text, &error))
-}
-
 /// The parser's error in one line, without words that have another meaning here.
-fn one_line(text: &str, error: &toml::de::Error) -> ParseError {
-    let place = error.span().and_then(|span| text.get(..span.start));
-    let line = place.map(|before| before.split('\n').count());
-    let message = error.message().replace('\n', ", ");
-    let message = message
+fn one_line(text: &str, error: &toml::de::Error) -> String {
+    let message = error
+        .message()
+        .replace('\n', ", ")
         .replace("unknown variant", "unknown value")
         .replace("key with no value", "name without a value");
-    ParseError::Invalid(line.map_or_else(|| message.clone(), |line| format!("line {line}: {message}")))
+    match error.span().and_then(|span| text.get(..span.start)) {
+        Some(before) => format!("line {}: {message}", before.split('\n').count()),
+        None => message,
+    }
 }
 
 #[cfg(test)]

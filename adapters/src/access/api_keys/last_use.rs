@@ -14,20 +14,18 @@ use toml::value::Datetime;
 
 use super::{
     document,
-    file::{KeyFile, KeyFileError, io_error},
+    file::{KeyFile, KeyFileError, broken, io_error},
 };
 use crate::private_files;
 
 /// How long recording waits for the lock of the key file. It is retried soon.
 const LOCK_TIMEOUT: Duration = Duration::from_secs(1);
 
-/// The time of the last use, to the second. Every request updates it.
-#[derive(Debug)]
+/// The time of the last use, to the second; 0 if there was none. Every request updates it.
+#[derive(Debug, Default)]
 pub(super) struct LastUse(AtomicI64);
 
 impl LastUse {
-    const NEVER: i64 = i64::MIN;
-
     pub(super) fn set(&self, now: DateTime<Utc>) {
         let now = now.timestamp();
         // Usually this second is already recorded; without a write, the cache line stays shared.
@@ -38,15 +36,9 @@ impl LastUse {
 
     pub(super) fn get(&self) -> Option<DateTime<Utc>> {
         match self.0.load(Ordering::Relaxed) {
-            Self::NEVER => None,
+            0 => None,
             seconds => DateTime::from_timestamp(seconds, 0),
         }
-    }
-}
-
-impl Default for LastUse {
-    fn default() -> Self {
-        Self(AtomicI64::new(Self::NEVER))
     }
 }
 
@@ -91,11 +83,12 @@ fn read(path: &Path) -> Result<BTreeMap<KeyId, DateTime<Utc>>, KeyFileError> {
         Err(error) if error.kind() == std::io::ErrorKind::NotFound => return Ok(BTreeMap::new()),
         found => found.map_err(io_error("read", path))?,
     };
-    let broken = |what: String| KeyFileError::Broken { path: path.to_owned(), what };
     let table: BTreeMap<String, Datetime> =
-        toml::from_slice(&content).map_err(|error| broken(error.message().to_owned()))?;
+        toml::from_slice(&content).map_err(|error| broken(path, error.message()))?;
     table
         .into_iter()
-        .map(|(id, used)| Ok((KeyId(id.into()), document::time_from_toml(&used).map_err(broken)?)))
+        .map(|(id, used)| {
+            Ok((KeyId(id.into()), document::time_from_toml(&used).map_err(|what| broken(path, what))?))
+        })
         .collect()
 }

@@ -4,7 +4,7 @@ use std::{fmt, str::FromStr};
 
 use application::KeyId;
 use chrono::{DateTime, Utc};
-use thiserror::Error;
+use serde::Serialize;
 
 use super::key::KeyHash;
 use crate::access::{RateLimit, Scopes};
@@ -33,7 +33,8 @@ pub struct KeyRecord {
 }
 
 /// Whether a key is accepted.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize)]
+#[serde(rename_all = "lowercase")]
 pub enum KeyState {
     /// It is accepted.
     Active,
@@ -46,20 +47,6 @@ pub enum KeyState {
 /// The name of a key.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct KeyName(String);
-
-/// An invalid name.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Error)]
-pub enum InvalidKeyName {
-    /// Empty, or white space only.
-    #[error("a name must contain at least one character that is not white space")]
-    Blank,
-    /// More characters than [`KeyName::MAX_CHARS`].
-    #[error("a name must have at most {max} characters", max = KeyName::MAX_CHARS)]
-    TooLong,
-    /// Contains line breaks, escapes, NUL or similar characters.
-    #[error("a name must not contain control characters")]
-    ControlCharacter,
-}
 
 impl KeyRecord {
     /// The id of the key, the same on every node.
@@ -88,11 +75,7 @@ impl KeyRecord {
 
 impl fmt::Display for KeyState {
     fn fmt(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
-        formatter.write_str(match self {
-            Self::Active => "active",
-            Self::Expired => "expired",
-            Self::Revoked => "revoked",
-        })
+        self.serialize(formatter)
     }
 }
 
@@ -100,7 +83,6 @@ impl KeyName {
     /// The maximum length of a name, in Unicode scalar values.
     pub const MAX_CHARS: usize = 100;
 
-    /// The name of the key that the first startup issues.
     pub(super) fn of_the_first_key() -> Self {
         Self("first-key".to_owned())
     }
@@ -112,19 +94,18 @@ impl KeyName {
 }
 
 impl FromStr for KeyName {
-    type Err = InvalidKeyName;
+    type Err = &'static str;
 
-    fn from_str(text: &str) -> Result<Self, InvalidKeyName> {
+    fn from_str(text: &str) -> Result<Self, Self::Err> {
         if text.chars().all(char::is_whitespace) {
-            return Err(InvalidKeyName::Blank);
+            Err("a name must contain at least one character that is not white space")
+        } else if text.chars().nth(Self::MAX_CHARS).is_some() {
+            Err("a name must have at most 100 characters")
+        } else if text.chars().any(char::is_control) {
+            Err("a name must not contain control characters")
+        } else {
+            Ok(Self(text.to_owned()))
         }
-        if text.chars().nth(Self::MAX_CHARS).is_some() {
-            return Err(InvalidKeyName::TooLong);
-        }
-        if text.chars().any(char::is_control) {
-            return Err(InvalidKeyName::ControlCharacter);
-        }
-        Ok(Self(text.to_owned()))
     }
 }
 
@@ -149,13 +130,13 @@ mod tests {
             assert_eq!((name.as_str(), &*name.to_string()), (text, text));
         }
         for (text, why) in [
-            ("", InvalidKeyName::Blank),
-            (" \u{a0}", InvalidKeyName::Blank),
-            (&*"é".repeat(101), InvalidKeyName::TooLong),
-            ("a\nb", InvalidKeyName::ControlCharacter),
-            ("\u{1b}[31mred", InvalidKeyName::ControlCharacter),
+            ("", "white space"),
+            (" \u{a0}", "white space"),
+            (&*"é".repeat(101), "at most 100 characters"),
+            ("a\nb", "control characters"),
+            ("\u{1b}[31mred", "control characters"),
         ] {
-            assert_eq!(text.parse::<KeyName>(), Err(why), "{text:?}");
+            assert!(text.parse::<KeyName>().unwrap_err().ends_with(why), "{text:?}");
         }
     }
 

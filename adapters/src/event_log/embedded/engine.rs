@@ -7,7 +7,7 @@ use std::{
 
 use application::ports::{CommitId, LogError, Position, Record, Version};
 
-use super::{copy::StoreCopy, layout::Layout, reading::Records, salvage::FoundRecords};
+use super::{copy::StoreCopy, layout::Layout, read_only::FoundRecords, reading::Records};
 
 /// A storage engine that keeps its files on this machine. Its methods may block and may panic: they are called on
 /// blocking threads, and a panic becomes an error.

@@ -41,7 +41,6 @@ pub(super) fn write_marker(marker: &Path) -> io::Result<()> {
     file.sync_all()
 }
 
-/// Writes the marker if the disk accepts writes.
 pub(super) fn write_marker_if_possible(marker: &Path) {
     if let Err(error) = write_marker(marker) {
         tracing::debug!(target: "petstore::storage", %error, "cannot write the failed-sync marker");

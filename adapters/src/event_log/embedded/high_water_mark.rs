@@ -33,17 +33,18 @@ pub(crate) fn check_nothing_is_lost(
              cannot be read"
         ),
     };
-    Err(LogError::new(Fault::Damaged, detail))
+    Err(Fault::Damaged.error(detail))
 }
 
-/// The file that holds the mark.
 #[derive(Debug)]
 pub(super) struct HighWaterMark {
-    file: File,
-    mark: Version,
+    pub(super) file: File,
+    /// The version that the log must reach.
+    pub(super) mark: Version,
     /// The slot to write to; the other one is synced.
     slot: usize,
-    synced: bool,
+    /// Whether the mark would survive a power cut.
+    pub(super) synced: bool,
 }
 
 /// Slots lie on separate pages, so that no write can touch both.
@@ -77,20 +78,6 @@ impl HighWaterMark {
         newest(&file).map(|(_, mark)| Some(mark)).ok_or_else(|| end_unknown(path, BOTH_DAMAGED))
     }
 
-    /// The version that the log must reach.
-    pub(super) fn mark(&self) -> Version {
-        self.mark
-    }
-
-    pub(super) fn file(&self) -> &File {
-        &self.file
-    }
-
-    /// Whether the mark would survive a power cut.
-    pub(super) fn is_synced(&self) -> bool {
-        self.synced
-    }
-
     /// Raises the mark. The new mark survives the process; [`sync`](Self::sync) makes it survive a power cut.
     pub(super) fn raise(&mut self, mark: Version) -> io::Result<()> {
         self.mark = mark;
@@ -119,18 +106,13 @@ impl HighWaterMark {
     }
 }
 
-/// The error for a log without its mark.
-pub(super) fn missing(path: &Path) -> LogError {
-    end_unknown(path, "is missing")
-}
-
-fn end_unknown(path: &Path, what: &str) -> LogError {
-    let detail = format!(
+/// The error of a log whose mark `what`.
+pub(super) fn end_unknown(path: &Path, what: &str) -> LogError {
+    Fault::Damaged.error(format!(
         "the high-water mark {} {what}: without this file of the store, commits that are missing at the end of the log \
          cannot be detected",
         path.display()
-    );
-    LogError::new(Fault::Damaged, detail)
+    ))
 }
 
 fn opened(path: &Path, file: io::Result<File>) -> Result<Option<File>, LogError> {
@@ -141,11 +123,10 @@ fn opened(path: &Path, file: io::Result<File>) -> Result<Option<File>, LogError>
 }
 
 fn cannot_open(path: &Path, error: &io::Error) -> LogError {
-    let detail = format!(
+    Fault::CannotOpen.error(format!(
         "the high-water mark {} cannot be opened: {error}; run as the user that owns the store",
         path.display()
-    );
-    LogError::new(Fault::CannotOpen, detail)
+    ))
 }
 
 /// The newest mark in the file, and its slot.

@@ -26,7 +26,7 @@ pub fn io_error(doing: &str) -> impl Fn(io::Error) -> LogError {
             ),
             _ => (Fault::WriteFailed, "check the disk"),
         };
-        LogError::new(fault, format!("{doing} failed ({error}): {what_to_do}"))
+        fault.error(format!("{doing} failed ({error}): {what_to_do}"))
     }
 }
 

@@ -22,7 +22,6 @@ pub struct Layout {
     pub directory: PathBuf,
     /// Locked by the process that has the store open.
     pub(super) lock: PathBuf,
-    /// The high-water mark.
     pub(super) mark: PathBuf,
     /// Reserved space, which is released when the disk is full.
     pub(super) ballast: PathBuf,
@@ -77,13 +76,17 @@ impl Layout {
             return Ok(());
         }
         let detail = format!("{} is not a {kind}; choose another path for the store", self.path.display());
-        Err(LogError::new(Fault::CannotOpen, detail))
+        Err(Fault::CannotOpen.error(detail))
     }
 
     /// Creates the directory if it is missing, and takes the exclusive lock. Dropping the file releases the lock.
     pub(super) fn lock(&self) -> Result<File, LogError> {
         let lock = create_directories(&self.directory).and_then(|()| open_or_create(&self.lock));
-        let lock = lock.map_err(|error| self.not_writable(&error))?;
+        let lock = lock.map_err(|error| {
+            self.rejected(&format!(
+                "cannot be written to ({error}); make it and its directory writable by this user, or choose another path"
+            ))
+        })?;
         match lock.try_lock() {
             Ok(()) => Ok(lock),
             Err(TryLockError::WouldBlock) => {
@@ -108,21 +111,9 @@ impl Layout {
         }
     }
 
-    /// The error for a path without a store.
-    pub(super) fn missing(&self) -> LogError {
-        let detail = format!("no store at {}; check the path", self.path.display());
-        LogError::new(Fault::CannotOpen, detail)
-    }
-
     /// The error for a store that cannot be opened. `why` completes the sentence "the store PATH …".
     pub(super) fn rejected(&self, why: &str) -> LogError {
-        LogError::new(Fault::CannotOpen, format!("the store {} {why}", self.path.display()))
-    }
-
-    fn not_writable(&self, error: &io::Error) -> LogError {
-        self.rejected(&format!(
-            "cannot be written to ({error}); make it and its directory writable by this user, or choose another path"
-        ))
+        Fault::CannotOpen.error(format!("the store {} {why}", self.path.display()))
     }
 }
 

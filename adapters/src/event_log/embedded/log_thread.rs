@@ -22,7 +22,7 @@ use super::{
     failed_sync,
     io_error::io_error,
     open_files::OpenFiles,
-    opening::{self, LockedStore, OpenedEngine},
+    opening::{self, LockedStore},
     panics,
     shared::SharedState,
     space::{self, Space},
@@ -31,10 +31,8 @@ use super::{
 /// The interval at which the high-water mark is synced after commits, files and free space are measured, an idle log
 /// checks its files, and a full one the free space.
 const MAINTENANCE_INTERVAL: Duration = Duration::from_secs(1);
-/// The delays before the log is reopened.
 const REOPEN: Backoff = Backoff::new(Duration::from_secs(1), Duration::from_secs(4));
 
-/// An append, with the channel for its outcome.
 pub(super) struct QueuedAppend {
     pub(super) expected: Version,
     pub(super) record: Record,
@@ -51,7 +49,7 @@ pub(super) struct LogThread<E> {
     /// Whether this process has created or stored anything. If not, closing leaves the files unchanged.
     changed: bool,
     state: ThreadState,
-    shared: Arc<SharedState<E>>,
+    pub(super) shared: Arc<SharedState<E>>,
 }
 
 /// Whether the thread accepts records, named by what happens next.
@@ -71,7 +69,7 @@ impl<E: Engine> LogThread<E> {
     /// Opens the store at `path`, and checks that it is complete.
     pub(super) fn open(path: &Path) -> Result<Self, LogError> {
         let store = opening::open_store::<E>(path)?;
-        let OpenedEngine { engine, last, files } = opening::open_engine(&store)?;
+        let (engine, last, files) = opening::open_engine(&store)?;
         let shared = Arc::new(SharedState::new(engine, &store.layout, last.position));
         let changed = store.is_new;
         let now = Instant::now();
@@ -83,10 +81,6 @@ impl<E: Engine> LogThread<E> {
         Ok(thread)
     }
 
-    pub(super) fn shared(&self) -> Arc<SharedState<E>> {
-        self.shared.clone()
-    }
-
     /// Runs until the queue is closed, then closes the log. After a panic, the log is reopened.
     pub(super) fn run(mut self, runtime: &Runtime, mut requests: mpsc::Receiver<QueuedAppend>) {
         loop {
@@ -95,7 +89,7 @@ impl<E: Engine> LogThread<E> {
                 Ok(()) => return self.close(),
                 Err(panic) => {
                     let detail = format!("the log thread panicked ({})", panics::message(&*panic));
-                    self.fail(&LogError::new(Fault::WriteFailed, detail), 1);
+                    self.fail(&Fault::WriteFailed.error(detail), 1);
                 }
             }
         }
@@ -148,7 +142,7 @@ impl<E: Engine> LogThread<E> {
         if let Some(error) = self.shared.closed.read().clone() {
             return Err(AppendError::Closed(error));
         }
-        if expected != self.store.mark.mark() {
+        if expected != self.store.mark.mark {
             return Err(AppendError::Conflict);
         }
         if let Err(error) = space::check_room(&self.store.layout.directory, record.bytes.len()) {
@@ -193,9 +187,7 @@ impl<E: Engine> LogThread<E> {
     /// The time of the next maintenance, even without requests.
     fn next_maintenance(&self) -> Option<Instant> {
         match self.state {
-            ThreadState::Open if !self.store.mark.is_synced() => {
-                Some(self.mark_synced + MAINTENANCE_INTERVAL)
-            }
+            ThreadState::Open if !self.store.mark.synced => Some(self.mark_synced + MAINTENANCE_INTERVAL),
             ThreadState::Open | ThreadState::Full => Some(Instant::now() + MAINTENANCE_INTERVAL),
             ThreadState::Failed { retry_at, .. } => Some(retry_at),
             ThreadState::Lost => None,
@@ -225,7 +217,7 @@ impl<E: Engine> LogThread<E> {
     }
 
     fn maintain(&mut self) -> Result<(), LogError> {
-        if !self.store.mark.is_synced() && self.mark_synced.elapsed() >= MAINTENANCE_INTERVAL {
+        if !self.store.mark.synced && self.mark_synced.elapsed() >= MAINTENANCE_INTERVAL {
             self.store.mark.sync().map_err(io_error("syncing the high-water mark"))?;
             self.mark_synced = Instant::now();
         }
@@ -253,7 +245,7 @@ impl<E: Engine> LogThread<E> {
         failed_sync::write_marker_if_possible(&self.store.layout.not_synced);
         let detail = format!("{error}; writes resume automatically once the error is resolved");
         let state = ThreadState::Failed { retry_at: Instant::now() + REOPEN.delay(failures), failures };
-        self.stop(state, LogError::new(error.fault, detail))
+        self.stop(state, error.fault.error(detail))
     }
 
     /// Reopens the log. While the disk still fails, the old engine keeps serving reads.
@@ -288,7 +280,7 @@ impl<E: Engine> LogThread<E> {
         // Drops the cache of the engine.
         self.discard_engine();
         self.store.mark.settle().map_err(io_error("writing the high-water mark"))?;
-        let OpenedEngine { engine, last, files } = opening::open_engine(&self.store)?;
+        let (engine, last, files) = opening::open_engine(&self.store)?;
         self.files = files;
         *self.shared.engine.write() = Some(engine);
         self.continue_from(last)
@@ -297,7 +289,7 @@ impl<E: Engine> LogThread<E> {
     /// Raises the mark to the end of the log, which is durable.
     fn continue_from(&mut self, last: Version) -> Result<(), LogError> {
         let mark = &mut self.store.mark;
-        if last != mark.mark() {
+        if last != mark.mark {
             let raised = mark.raise(last).and_then(|()| mark.sync());
             raised.map_err(io_error("writing the high-water mark"))?;
         }

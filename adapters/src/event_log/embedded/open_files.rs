@@ -22,7 +22,6 @@ use rustix::{
 
 use super::io_error::io_error;
 
-/// The files that hold the log, by path.
 #[derive(Debug, Default)]
 pub(super) struct OpenFiles(Vec<(PathBuf, FileId)>);
 
@@ -72,11 +71,10 @@ fn file_id(directory: impl AsFd, path: &Path, flags: AtFlags) -> Result<FileId, 
 }
 
 fn file_missing(path: &Path) -> LogError {
-    let detail = format!(
+    Fault::FilesMissing.error(format!(
         "the file {} was deleted, moved or replaced while the store was open; writes have stopped, and reads continue from \
          memory: download the pets with GET /v1/pets before you stop the service, because a backup may be older; then restore \
          the store from a backup",
         path.display()
-    );
-    LogError::new(Fault::FilesMissing, detail)
+    ))
 }

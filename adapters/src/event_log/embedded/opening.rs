@@ -18,20 +18,11 @@ use super::{
 };
 use crate::private_files::sync_directory;
 
-/// A store that this process has locked.
 pub(super) struct LockedStore {
     pub(super) layout: Layout,
     pub(super) mark: HighWaterMark,
-    /// Whether this process has created it.
     pub(super) is_new: bool,
     _lock: File,
-}
-
-/// An engine whose log is complete.
-pub(super) struct OpenedEngine<E> {
-    pub(super) engine: E,
-    pub(super) last: Version,
-    pub(super) files: OpenFiles,
 }
 
 /// Returns the files of a log. Called before the engine opens them, because it may follow links.
@@ -56,17 +47,18 @@ pub(super) fn open_store<E: Engine>(path: &Path) -> Result<LockedStore, LogError
     files_of::<E>(&layout)?;
     let (mark, is_new) = match HighWaterMark::open(&layout.mark)? {
         Some(mark) => (mark, false),
-        None if exists()? => return Err(high_water_mark::missing(&layout.mark)),
+        None if exists()? => return Err(high_water_mark::end_unknown(&layout.mark, "is missing")),
         None => (HighWaterMark::create(&layout.mark).map_err(io_error("creating the store"))?, true),
     };
     Ok(LockedStore { layout, mark, is_new, _lock: lock })
 }
 
-/// Opens the engine, and checks that its log is durable and complete. No other engine may have the files open.
+/// Opens the engine, and checks that its log is durable and complete. Also returns the last commit and the open files.
+/// No other engine may have the files open.
 ///
 /// After a failed write or sync, the files are first compared with the disk. A commit on top of data that exists only
 /// in the page cache would be lost together with that data.
-pub(super) fn open_engine<E: Engine>(store: &LockedStore) -> Result<OpenedEngine<E>, LogError> {
+pub(super) fn open_engine<E: Engine>(store: &LockedStore) -> Result<(E, Version, OpenFiles), LogError> {
     try_to_open(store).inspect_err(|error| {
         // A sync of the next startup may succeed, which proves nothing about a failed one.
         if matches!(error.fault, Fault::WriteFailed | Fault::Full) {
@@ -77,7 +69,7 @@ pub(super) fn open_engine<E: Engine>(store: &LockedStore) -> Result<OpenedEngine
 
 fn try_to_open<E: Engine>(
     LockedStore { layout, mark, .. }: &LockedStore,
-) -> Result<OpenedEngine<E>, LogError> {
+) -> Result<(E, Version, OpenFiles), LogError> {
     let not_synced = io_error("writing the log to the disk");
     space::make_room_to_open(&layout.directory, &layout.ballast);
     let has_failed_sync = layout.has_failed_sync_marker();
@@ -90,18 +82,18 @@ fn try_to_open<E: Engine>(
     // The last writes of a killed process may still be in the page cache.
     E::files(layout).and_then(|files| sync_files(&layout.directory, &files)).map_err(&not_synced)?;
     let doing = format!("opening the store {}", layout.path.display());
-    let engine = panics::reading(&doing, || E::open(layout, mark.mark()))?;
-    let checked = check(&engine, mark.mark()).and_then(|last| {
+    let engine = panics::reading(&doing, || E::open(layout, mark.mark))?;
+    let checked = check(&engine, mark.mark).and_then(|last| {
         panics::writing("preparing the log", || engine.prepare(layout))?;
         sync_directory(&layout.directory).map_err(&not_synced)?;
         if has_failed_sync {
             fs::remove_file(&layout.not_synced).map_err(&not_synced)?;
         }
-        let files = OpenFiles::new((&layout.mark, mark.file()), E::record_files(layout))?;
+        let files = OpenFiles::new((&layout.mark, &mark.file), E::record_files(layout))?;
         Ok((last, files))
     });
     match checked {
-        Ok((last, files)) => Ok(OpenedEngine { engine, last, files }),
+        Ok((last, files)) => Ok((engine, last, files)),
         Err(error) => {
             discard(engine);
             Err(error)

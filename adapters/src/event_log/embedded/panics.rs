@@ -29,19 +29,18 @@ fn catch<T>(
     what_to_do: &str,
     call: impl FnOnce() -> Result<T, LogError>,
 ) -> Result<T, LogError> {
-    silence();
+    static SILENCED: Once = Once::new();
+    SILENCED.call_once(|| silence_panics(|| CATCHING.get()));
     let outer = CATCHING.replace(true);
     // Unwind-safe, because the engine is closed and reopened after a panic.
     let outcome = panic::catch_unwind(AssertUnwindSafe(call));
     CATCHING.set(outer);
     outcome.unwrap_or_else(|panic| {
         let message = message(&*panic);
-        let detail = format!("{doing} failed inside the storage engine ({message}): {what_to_do}");
-        Err(LogError::new(fault, detail))
+        Err(fault.error(format!("{doing} failed inside the storage engine ({message}): {what_to_do}")))
     })
 }
 
-/// The message of a panic, in one line.
 pub(super) fn message(panic: &(dyn Any + Send)) -> String {
     let message = panic.downcast_ref::<String>().map(String::as_str);
     one_line(message.or_else(|| panic.downcast_ref::<&str>().copied()).unwrap_or("no message"))
@@ -51,11 +50,6 @@ pub(super) fn message(panic: &(dyn Any + Send)) -> String {
 pub(crate) fn one_line(text: &str) -> String {
     const WORDS_MAX: usize = 20;
     text.split_whitespace().take(WORDS_MAX).collect::<Vec<_>>().join(" ")
-}
-
-fn silence() {
-    static SILENCED: Once = Once::new();
-    SILENCED.call_once(|| silence_panics(|| CATCHING.get()));
 }
 
 /// Suppresses the report of panics that are caught. Other panics are reported as before.

@@ -1,9 +1,11 @@
-//! A read-only log. It changes no files, so it works on a read-only disk, and root leaves no files in the store of
-//! another user.
+//! A read-only log, of an intact store or of the intact records of a damaged one. It changes no files, so it works on a
+//! read-only disk, and root leaves no files in the store of another user.
 
-use std::{fmt, fs::File, path::Path, sync::Arc, time::Duration};
+use std::{fs::File, path::Path, sync::Arc, time::Duration};
 
-use application::ports::{Durability, LogError, LogSource, Position, ReadBound, StoredRecord, Version};
+use application::ports::{
+    Durability, DurabilityLevel, Fault, LogError, LogSource, Position, ReadBound, StoredRecord, Version,
+};
 use async_trait::async_trait;
 use tokio::task;
 
@@ -16,28 +18,27 @@ use super::{
     reading::{Records, read_within},
     shared,
 };
+use crate::event_log::SalvagedLog;
 
 /// A store opened read-only. While it is held, no process can open the store for writing,
 /// provided that the lock could be taken.
 pub struct ReadOnlyLog {
-    source: Arc<RecordSource>,
-    head: Position,
+    /// The records, and the lock, if there is a readable lock file.
+    source: Arc<(FoundRecords, Option<File>)>,
     durability: Durability,
 }
 
-/// The source of the records. Fields are dropped in order: the records before the copy.
-pub(super) struct RecordSource {
-    pub(super) records: Box<dyn Records>,
-    pub(super) _copy: Option<StoreCopy>,
-    /// `None` if there is no readable lock file.
-    pub(super) _lock: Option<File>,
+/// The records of a store, which may be damaged. Fields are dropped in order: the records before the copy.
+pub struct FoundRecords {
+    /// The records that can be read.
+    pub records: Box<dyn Records>,
+    /// The last position that the store is known to have had.
+    pub last: Position,
+    /// The copy that is read, if the engine has made one.
+    pub copy: Option<StoreCopy>,
 }
 
 impl ReadOnlyLog {
-    pub(super) fn new(source: RecordSource, head: Position, durability: Durability) -> Self {
-        Self { source: source.into(), head, durability }
-    }
-
     /// Opens the store at `path`, and checks that it is complete. Blocks.
     pub(super) fn open<E: Engine>(path: &Path) -> Result<Self, LogError> {
         let layout = E::layout(path);
@@ -46,18 +47,20 @@ impl ReadOnlyLog {
         let files = files_of::<E>(&layout)?;
         let mark = HighWaterMark::read(&layout.mark)?;
         if mark.is_none() && files.is_empty() {
-            return Err(layout.missing());
+            let detail = format!("no store at {}; check the path", layout.path.display());
+            return Err(Fault::CannotOpen.error(detail));
         }
         let doing = format!("opening the store {}", layout.path.display());
         let open = || E::open_to_read(&layout, mark.unwrap_or(Version::START));
         let (engine, copy) = panics::reading(&doing, open)?;
-        let last =
-            mark.ok_or_else(|| high_water_mark::missing(&layout.mark)).and_then(|mark| check(&engine, mark));
+        let last = mark
+            .ok_or_else(|| high_water_mark::end_unknown(&layout.mark, "is missing"))
+            .and_then(|mark| check(&engine, mark));
         match last {
             Ok(last) => {
                 let durability = shared::durability_of(&engine, &layout);
-                let source = RecordSource { records: Box::new(engine), _copy: copy, _lock: lock };
-                Ok(Self::new(source, last.position, durability))
+                let found = FoundRecords { records: Box::new(engine), last: last.position, copy };
+                Ok(Self { source: Arc::new((found, lock)), durability })
             }
             Err(error) => {
                 discard(engine);
@@ -65,24 +68,40 @@ impl ReadOnlyLog {
             }
         }
     }
-}
 
-impl fmt::Debug for ReadOnlyLog {
-    fn fmt(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
-        formatter.debug_struct("ReadOnlyLog").field("head", &self.head).finish_non_exhaustive()
+    /// Finds the readable records of the store at `path`, which may be damaged. Blocks.
+    pub(super) fn salvage<E: Engine>(path: &Path) -> Result<SalvagedLog, LogError> {
+        let layout = E::layout(path);
+        let lock = layout.lock_shared()?;
+        let acknowledged = HighWaterMark::read(&layout.mark).ok().flatten();
+        let mut found = panics::reading("salvaging the log", || E::salvage(&layout, acknowledged))?;
+        let last_known = acknowledged.map_or(found.last, |mark| mark.position.max(found.last));
+        found.last = last_known;
+        let durability = Durability {
+            engine: "salvage",
+            level: DurabilityLevel::Volatile,
+            promise: "read-only: the intact records of a damaged store".into(),
+            settings: vec![],
+        };
+        let log = Self { source: Arc::new((found, lock)), durability };
+        // Without a mark, missing commits at the end cannot be detected.
+        Ok(SalvagedLog { log: Arc::new(log), last_known, end_is_known: acknowledged.is_some() })
     }
 }
 
 #[async_trait]
 impl LogSource for ReadOnlyLog {
     async fn read(&self, after: Position, bound: ReadBound) -> Result<Vec<StoredRecord>, LogError> {
-        let (source, head) = (self.source.clone(), self.head);
-        let read = task::spawn_blocking(move || read_within(&*source.records, after, head, bound)).await;
-        read.expect("a panic while reading becomes an error")
+        let source = self.source.clone();
+        let read = task::spawn_blocking(move || {
+            let (found, _) = &*source;
+            read_within(&*found.records, after, found.last, bound)
+        });
+        read.await.expect("a panic while reading becomes an error")
     }
 
     async fn head(&self) -> Result<Position, LogError> {
-        Ok(self.head)
+        Ok(self.source.0.last)
     }
 
     async fn wait_for(&self, _: Position, _: Duration) -> Result<(), LogError> {

@@ -55,10 +55,10 @@ pub(crate) fn read_within(
 
 /// The error for a damaged record at `position`.
 pub fn damaged(position: Position, what: &str) -> LogError {
-    LogError::new(Fault::Damaged, format!("the commit at position {position} is damaged: {what}"))
+    Fault::Damaged.error(format!("the commit at position {position} is damaged: {what}"))
 }
 
 /// The error for a missing record at `position`.
 pub fn missing(position: Position) -> LogError {
-    LogError::new(Fault::Damaged, format!("the commit at position {position} is missing"))
+    Fault::Damaged.error(format!("the commit at position {position} is missing"))
 }

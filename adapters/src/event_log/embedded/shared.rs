@@ -15,7 +15,6 @@ use super::{engine::Engine, layout::Layout, reading::read_within};
 const PROMISE: &str = "every acknowledged commit is on the local disk: it survives kill -9 and power cuts, \
                        if the disk honours fsync";
 
-/// Describes the durability of a store.
 pub(super) fn durability_of<E: Engine>(engine: &E, layout: &Layout) -> Durability {
     let store = ("store", layout.path.display().to_string());
     let mark = ("high-water mark", "written with every commit, synced every second".to_owned());
@@ -37,7 +36,6 @@ pub(super) struct SharedState<E> {
     pub(super) closed: RwLock<Option<LogError>>,
     pub(super) durability: Durability,
     pub(super) sync_micros: Arc<Histogram>,
-    /// The latest measurements.
     pub(super) storage_stats: RwLock<StorageStats>,
 }
 
@@ -78,7 +76,7 @@ impl<E: Engine> SharedState<E> {
 
     pub(super) fn why_closed(&self) -> LogError {
         let being_opened = "the log is being reopened; try again in a moment";
-        self.closed.read().clone().unwrap_or_else(|| LogError::new(Fault::Unreachable, being_opened))
+        self.closed.read().clone().unwrap_or_else(|| Fault::Unreachable.error(being_opened))
     }
 
     /// Wakes threads that hang inside the engine.

@@ -69,14 +69,13 @@ fn require(store: &Path, bytes: u64) -> Result<(), LogError> {
     if space.free >= space.floor + bytes {
         return Ok(());
     }
-    let detail = format!(
+    Err(Fault::Full.error(format!(
         "only {} KiB are left on the disk of {}, and {} KiB must stay free; free some space, and writes resume \
          automatically",
         space.free / KIB,
         store.display(),
         space.floor / KIB
-    );
-    Err(LogError::new(Fault::Full, detail))
+    )))
 }
 
 /// Deletes the ballast if the disk is too full to open the engine.

@@ -1,9 +1,7 @@
 //! Interprets JetStream's reply to an append.
 
-use application::ports::{AppendError, Fault, LogError, Position};
+use application::ports::{AppendError, Fault, Position};
 use async_nats::jetstream::{ErrorCode, publish::PublishAck, response::Response};
-
-use super::connection::unreachable_error;
 
 /// Returns the outcome of an append after `expected`.
 pub(super) fn outcome(stream: &str, expected: Position, reply: &[u8]) -> Result<Position, AppendError> {
@@ -12,23 +10,22 @@ pub(super) fn outcome(stream: &str, expected: Position, reply: &[u8]) -> Result<
             return Ok(expected.next());
         }
         Ok(Response::Ok(ack)) => {
-            let detail = format!(
+            return Err(AppendError::Closed(Fault::Diverged.error(format!(
                 "the commit for position {} was stored at sequence {} of stream {}: another client is publishing to this stream",
                 expected.next(),
                 ack.sequence,
                 ack.stream
-            );
-            return Err(AppendError::Closed(LogError::new(Fault::Diverged, detail)));
+            ))));
         }
         Ok(Response::Err { error }) => error,
         Err(error) => {
-            return Err(AppendError::Unclear(unreachable_error(format!(
-                "the acknowledgement cannot be parsed: {error}"
-            ))));
+            return Err(AppendError::Unclear(
+                Fault::Unreachable.error(format!("the acknowledgement cannot be parsed: {error}")),
+            ));
         }
     };
     let rejected =
-        |fault| AppendError::NotStored(LogError::new(fault, format!("NATS rejected a commit: {error}")));
+        |fault: Fault| AppendError::NotStored(fault.error(format!("NATS rejected a commit: {error}")));
     Err(match error.error_code() {
         ErrorCode::STREAM_WRONG_LAST_SEQUENCE | ErrorCode::STREAM_WRONG_LAST_SEQUENCE_CONSTANT => {
             AppendError::Conflict
@@ -39,9 +36,8 @@ pub(super) fn outcome(stream: &str, expected: Position, reply: &[u8]) -> Result<
         | ErrorCode::STORAGE_RESOURCES_EXCEEDED => rejected(Fault::Full),
         ErrorCode::STREAM_MESSAGE_EXCEEDS_MAXIMUM => rejected(Fault::TooLarge),
         // After any other error of the leader, the replicas may still store the commit.
-        _ => AppendError::Unclear(LogError::new(
-            Fault::WriteFailed,
-            format!("NATS failed to store a commit: {error}"),
-        )),
+        _ => {
+            AppendError::Unclear(Fault::WriteFailed.error(format!("NATS failed to store a commit: {error}")))
+        }
     })
 }

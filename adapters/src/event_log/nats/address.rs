@@ -23,7 +23,6 @@ pub(super) struct Address {
     pub(super) monitors: Vec<String>,
 }
 
-/// How this client authenticates.
 #[derive(Clone, PartialEq, Eq)]
 pub(super) enum Credentials {
     Anonymous,
@@ -33,17 +32,14 @@ pub(super) enum Credentials {
     File(PathBuf),
 }
 
-/// How the connection is protected.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub(super) struct TlsOptions {
     pub(super) mode: TlsMode,
     /// The only authority whose certificates are trusted; otherwise those that the system trusts.
     pub(super) ca: Option<PathBuf>,
-    /// The client's certificate and its key.
     pub(super) client: Option<(PathBuf, PathBuf)>,
 }
 
-/// Whether the connection must be encrypted.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub(super) enum TlsMode {
     /// If the server requires it. The default if all servers are on this machine.
@@ -111,17 +107,14 @@ impl Address {
                 ("ca", file) => self.tls.ca = Some(file.into()),
                 ("cert", file) => cert = Some(file.into()),
                 ("key", file) => key = Some(file.into()),
-                ("creds", file) => self.identify(|_| Some(Credentials::File(file.into())))?,
-                ("password-file", file) => self.identify(|identity| match identity {
+                ("creds", file) => self.identity = Credentials::File(file.into()),
+                ("password-file", file) => {
                     // A user without a password is parsed as a token.
-                    Credentials::Token(user) => {
-                        Some(Credentials::PasswordFile { user: user.clone(), file: file.into() })
-                    }
-                    Credentials::Anonymous
-                    | Credentials::Password { .. }
-                    | Credentials::PasswordFile { .. }
-                    | Credentials::File(_) => None,
-                })?,
+                    let Credentials::Token(user) = &self.identity else {
+                        return Err(wrong("must name a user without a password for the password file"));
+                    };
+                    self.identity = Credentials::PasswordFile { user: user.clone(), file: file.into() };
+                }
                 ("replicas", number) => self.replicas = Some(replicas(number)?),
                 ("sync", "always") => self.sync_stated = true,
                 ("monitor", servers) => self.monitors.extend(hosts(servers)?),
@@ -136,12 +129,6 @@ impl Address {
                 return Err(wrong("must have both cert and key, or neither"));
             }
         };
-        Ok(())
-    }
-
-    fn identify(&mut self, how: impl FnOnce(&Credentials) -> Option<Credentials>) -> Result<(), LogError> {
-        self.identity = how(&self.identity)
-            .ok_or_else(|| wrong("must name a user without a password for the password file"))?;
         Ok(())
     }
 }
@@ -209,7 +196,7 @@ fn replicas(number: &str) -> Result<usize, LogError> {
 }
 
 fn wrong(rule: impl fmt::Display) -> LogError {
-    LogError::new(Fault::CannotOpen, format!("the store URL {rule}"))
+    Fault::CannotOpen.error(format!("the store URL {rule}"))
 }
 
 #[cfg(test)]

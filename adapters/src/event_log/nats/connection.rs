@@ -19,10 +19,7 @@ use application::{
 };
 use async_nats::{
     Client, ConnectError, ConnectErrorKind, ConnectOptions, Event, HeaderMap, Message, ReconnectToServer,
-    Request, RequestErrorKind, Server, ServerInfo,
-    connection::State,
-    jetstream::{self, response::Response},
-    rustls,
+    Request, RequestErrorKind, Server, ServerInfo, connection::State, jetstream::response::Response, rustls,
 };
 use bytes::Bytes;
 use parking_lot::Mutex;
@@ -40,7 +37,6 @@ use crate::{event_log::loopback::is_loopback, root_certificates};
 const GREETING_TIMEOUT: Duration = Duration::from_secs(2);
 /// How long connecting may take in total, for any number of servers.
 const CONNECT_TIMEOUT: Duration = Duration::from_secs(5);
-/// How long a reply may take.
 pub(super) const RESPONSE_TIMEOUT: Duration = Duration::from_secs(3);
 /// An API request is sent up to three times, with these timeouts, because no server replies during an election and the
 /// new leader should be asked soon. Together they are as long as `RESPONSE_TIMEOUT`.
@@ -50,13 +46,11 @@ const REQUEST_TIMEOUTS: [Duration; 3] =
 const PING_INTERVAL: Duration = Duration::from_secs(1);
 /// Another server is tried if no leader has replied for this long. Longer than an election usually takes.
 const LEADERLESS_MAX: Duration = Duration::from_secs(5);
-/// The delay before the next attempt to connect.
 const RECONNECT: Backoff = Backoff::new(Duration::from_millis(20), Duration::from_millis(500));
 
 /// A connection that ended sooner than this counts as a failed attempt to connect.
 const SHORT_CONNECTION: Duration = Duration::from_secs(2);
 
-/// A connection that reconnects automatically.
 pub(super) struct NatsConnection {
     pub(super) client: Client,
     /// How many times the connection has been lost.
@@ -76,20 +70,11 @@ pub(super) enum RequestFailure {
 }
 
 impl RequestFailure {
-    /// The error itself.
     pub(super) fn into_error(self) -> LogError {
         match self {
             Self::NotSent(error) | Self::NoResponders(error) | Self::NoResponse(error) => error,
         }
     }
-}
-
-/// A failed request to the JetStream API.
-pub(super) enum ApiFailure {
-    /// The server replied with an error.
-    Rejected(jetstream::Error),
-    /// No reply arrived, or it cannot be parsed.
-    NoResponse(LogError),
 }
 
 impl NatsConnection {
@@ -121,8 +106,7 @@ impl NatsConnection {
                 let cause = root_certificates::rejection(&error, options).unwrap_or_else(|| {
                     format!("{error}; use tls=off if the server has no TLS and the network is trusted")
                 });
-                let detail = format!("cannot connect to {address}: {cause}");
-                Err(LogError::new(Fault::CannotOpen, detail))
+                Err(Fault::CannotOpen.error(format!("cannot connect to {address}: {cause}")))
             }
             Ok(Err(error)) => {
                 let fault = match error.kind() {
@@ -136,9 +120,9 @@ impl NatsConnection {
                     | ConnectErrorKind::Tls => Fault::CannotOpen,
                 };
                 let advice = "check the URL, the credentials, and that the server is running";
-                Err(LogError::new(fault, format!("cannot connect to {address}: {error}; {advice}")))
+                Err(fault.error(format!("cannot connect to {address}: {error}; {advice}")))
             }
-            Err(_) => Err(unreachable_error(format!(
+            Err(_) => Err(Fault::Unreachable.error(format!(
                 "cannot connect to {address} within {CONNECT_TIMEOUT:?}; check that it is running"
             ))),
         }
@@ -163,52 +147,59 @@ impl NatsConnection {
             biased;
             reply = reply => reply,
             _ = epoch.changed() => {
-                return Err(RequestFailure::NoResponse(unreachable_error("the connection was lost before the reply arrived")));
+                return Err(RequestFailure::NoResponse(Fault::Unreachable.error("the connection was lost before the reply arrived")));
             }
         };
         match reply {
             Ok(Ok(message)) => Ok(message),
             Ok(Err(error)) => Err(match error.kind() {
-                RequestErrorKind::NoResponders => RequestFailure::NoResponders(unreachable_error(
+                RequestErrorKind::NoResponders => RequestFailure::NoResponders(Fault::Unreachable.error(
                     "no server responded: the stream has no leader at the moment, or JetStream is not enabled",
                 )),
-                RequestErrorKind::MaxPayloadExceeded => RequestFailure::NotSent(LogError::new(
-                    Fault::TooLarge,
-                    format!("the NATS server accepts at most {} bytes", self.client.max_payload()),
-                )),
+                RequestErrorKind::MaxPayloadExceeded => {
+                    RequestFailure::NotSent(Fault::TooLarge.error(format!(
+                        "the NATS server accepts at most {} bytes",
+                        self.client.max_payload()
+                    )))
+                }
                 RequestErrorKind::InvalidSubject | RequestErrorKind::TimedOut | RequestErrorKind::Other => {
-                    RequestFailure::NoResponse(unreachable_error(error.to_string()))
+                    RequestFailure::NoResponse(Fault::Unreachable.error(error.to_string()))
                 }
             }),
-            Err(_) => Err(RequestFailure::NoResponse(unreachable_error(format!(
+            Err(_) => Err(RequestFailure::NoResponse(Fault::Unreachable.error(format!(
                 "the NATS servers did not reply within {timeout:?}"
             )))),
         }
     }
 
-    /// Sends an idempotent request to the JetStream API, and repeats it if necessary.
+    /// Sends an idempotent request to the JetStream API, and repeats it if necessary. The response may be an error.
     pub(super) async fn ask<T: DeserializeOwned>(
         &self,
         what: &str,
         stream: &str,
         body: &impl Serialize,
-    ) -> Result<T, ApiFailure> {
+    ) -> Result<Response<T>, LogError> {
         let body = Bytes::from(serde_json::to_vec(body).expect("our requests always serialise"));
         let subject = format!("$JS.API.{what}.{stream}");
-        let mut last_error = unreachable_error("no request was sent");
+        let mut last_error = Fault::Unreachable.error("no request was sent");
         for timeout in REQUEST_TIMEOUTS {
             match self.request(subject.clone(), HeaderMap::new(), body.clone(), timeout).await {
-                Ok(reply) => return parse(what, &reply.payload),
+                Ok(reply) => {
+                    return serde_json::from_slice(&reply.payload).map_err(|error| {
+                        Fault::Unreachable.error(format!(
+                            "the reply of the NATS server to {what} cannot be parsed: {error}"
+                        ))
+                    });
+                }
                 Err(RequestFailure::NotSent(error) | RequestFailure::NoResponders(error)) => {
-                    return Err(ApiFailure::NoResponse(error));
+                    return Err(error);
                 }
                 Err(RequestFailure::NoResponse(error)) => last_error = error,
             }
         }
-        Err(ApiFailure::NoResponse(last_error))
+        Err(last_error)
     }
 
-    /// Records that the leader replied.
     pub(super) fn leader_responded(&self) {
         *self.leader_seen.lock() = Instant::now();
     }
@@ -251,15 +242,10 @@ impl NatsConnection {
         match self.client.connection_state() {
             State::Connected => Ok(epoch),
             State::Disconnected | State::Pending => {
-                Err(unreachable_error("not connected to the NATS servers"))
+                Err(Fault::Unreachable.error("not connected to the NATS servers"))
             }
         }
     }
-}
-
-/// An error that may pass: the servers do not respond at the moment.
-pub(super) fn unreachable_error(detail: impl Into<String>) -> LogError {
-    LogError::new(Fault::Unreachable, detail)
 }
 
 /// Whether TLS is the cause: the server has none, or its certificate is not trusted.
@@ -270,20 +256,9 @@ fn failed_handshake(error: &ConnectError) -> bool {
         || cause.and_then(|cause| cause.downcast_ref::<rustls::Error>()).is_some()
 }
 
-fn parse<T: DeserializeOwned>(what: &str, reply: &[u8]) -> Result<T, ApiFailure> {
-    match serde_json::from_slice(reply) {
-        Ok(Response::Ok(reply)) => Ok(reply),
-        Ok(Response::Err { error }) => Err(ApiFailure::Rejected(error)),
-        Err(error) => {
-            let detail = format!("the reply of the NATS server to {what} cannot be parsed: {error}");
-            Err(ApiFailure::NoResponse(unreachable_error(detail)))
-        }
-    }
-}
-
 async fn options(address: &Address) -> Result<ConnectOptions, LogError> {
     let cannot_read = |file: &Path, error: io::Error| {
-        LogError::new(Fault::CannotOpen, format!("cannot use {}: {error}", file.display()))
+        Fault::CannotOpen.error(format!("cannot use {}: {error}", file.display()))
     };
     let mut options = match &address.identity {
         Credentials::Anonymous => ConnectOptions::new(),
@@ -353,7 +328,20 @@ impl ShortConnections {
                     tracing::info!(target: "petstore::storage", "connected to NATS");
                 }
             }
-            Event::Disconnected => self.report_loss(),
+            Event::Disconnected => {
+                let is_short = self.connected_at.is_some_and(|at| at.elapsed() < SHORT_CONNECTION);
+                self.in_a_row = if is_short { self.in_a_row.saturating_add(1) } else { 0 };
+                match self.in_a_row {
+                    0 | 1 => {
+                        tracing::warn!(target: "petstore::storage", "connection to NATS lost; reconnecting");
+                    }
+                    2 => tracing::warn!(
+                        target: "petstore::storage",
+                        "connection to NATS lost again within {SHORT_CONNECTION:?}; such losses are not logged until a connection lasts"
+                    ),
+                    _ => {}
+                }
+            }
             // The only sign of a missing permission: such a request gets no reply.
             Event::ServerError(error) => {
                 tracing::warn!(target: "petstore::storage", %error, "NATS server reported an error");
@@ -365,19 +353,6 @@ impl ShortConnections {
             | Event::ClientError(_) => {
                 tracing::debug!(target: "petstore::storage", %event, "NATS client event");
             }
-        }
-    }
-
-    fn report_loss(&mut self) {
-        let is_short = self.connected_at.is_some_and(|at| at.elapsed() < SHORT_CONNECTION);
-        self.in_a_row = if is_short { self.in_a_row.saturating_add(1) } else { 0 };
-        match self.in_a_row {
-            0 | 1 => tracing::warn!(target: "petstore::storage", "connection to NATS lost; reconnecting"),
-            2 => tracing::warn!(
-                target: "petstore::storage",
-                "connection to NATS lost again within {SHORT_CONNECTION:?}; such losses are not logged until a connection lasts"
-            ),
-            _ => {}
         }
     }
 }

@@ -2,54 +2,45 @@
 //! endpoints of the servers show whether they sync before they acknowledge. Where no endpoint responds, the statement of
 //! the operator counts (`sync=always` in the store URL); without either, the durability is reported as unknown.
 
-use std::{collections::BTreeMap, sync::Arc, time::Duration};
+use std::{collections::BTreeMap, io, sync::Arc, time::Duration};
 
 use application::ports::{Durability, DurabilityLevel, Fault, LogError};
 use async_nats::jetstream::stream::Info;
 use parking_lot::Mutex;
+use serde_json::Value;
 use tokio::{
     sync::Mutex as AsyncMutex,
     task::JoinSet,
     time::{self, Instant},
 };
 
-use super::{
-    address::Address,
-    monitoring::{self, SyncSetting},
-    stream,
+use super::{address::Address, stream};
+use crate::{
+    log_once::{Change, LogOnce},
+    service_client::{self, ServiceClient},
 };
-use crate::log_once::{Change, LogOnce};
 
 /// How often the monitoring endpoints are polled: a restarted server may have other settings.
 const REFRESH_INTERVAL: Duration = Duration::from_secs(1);
+const POLL_TIMEOUT: Duration = Duration::from_secs(2);
+/// A monitoring page is a few kilobytes long; anything much longer is not one.
+const PAGE_MAX: usize = 1024 * 1024;
 /// An older report no longer counts.
 const REPORT_AGE_MAX: Duration = Duration::from_secs(10);
 
-/// The known sync settings of the servers.
+/// The interval at which a server syncs stored messages, or `None` if it syncs before it acknowledges.
+type SyncInterval = Option<Duration>;
+
 pub(super) struct SyncSettings {
     monitors: Vec<String>,
     /// Whether the store URL has `sync=always`, the statement of the operator.
     stated: bool,
-    /// By server name.
-    reports: Mutex<BTreeMap<String, ServerReport>>,
+    /// The last report of each server, by its name, and when it was requested.
+    reports: Mutex<BTreeMap<String, (SyncInterval, Instant)>>,
     /// The epoch of the connection and the servers in contact at the last poll.
     last_poll: Mutex<Option<(u64, Vec<String>)>>,
     /// The last logged error of each endpoint. Locked during a poll.
     logged_errors: AsyncMutex<BTreeMap<String, LogOnce>>,
-}
-
-/// The sync setting that a server reported.
-struct ServerReport {
-    setting: SyncSetting,
-    asked: Instant,
-}
-
-/// Whether the servers sync a record before they acknowledge it.
-enum Verdict {
-    /// With a remark about the source, which begins with a space.
-    Always(&'static str),
-    NotAlways(String),
-    Unknown(String),
 }
 
 impl SyncSettings {
@@ -67,11 +58,10 @@ impl SyncSettings {
     /// Rejects servers that contradict sync=always in the store URL.
     pub(super) fn check_sync_always(&self) -> Result<(), LogError> {
         let reports = self.reports.lock();
-        match reports.iter().find(|(_, report)| report.setting != SyncSetting::Always) {
-            Some((server, ServerReport { setting, .. })) if self.stated => Err(LogError::new(
-                Fault::CannotOpen,
-                format!("the store URL has sync=always, but {server} syncs {setting}: change one of them"),
-            )),
+        match reports.iter().find_map(|(server, (interval, _))| Some((server, (*interval)?))) {
+            Some((server, interval)) if self.stated => Err(Fault::CannotOpen.error(format!(
+                "the store URL has sync=always, but {server} syncs every {interval:?}: change one of them"
+            ))),
             Some(_) | None => Ok(()),
         }
     }
@@ -98,7 +88,7 @@ impl SyncSettings {
     async fn refresh(&self) {
         let mut logged = self.logged_errors.lock().await;
         let asked = Instant::now();
-        let mut polling: JoinSet<_> = self.monitors.iter().cloned().map(monitoring::ask).collect();
+        let mut polling: JoinSet<_> = self.monitors.iter().cloned().map(ask).collect();
         while let Some(Ok((monitor, report))) = polling.join_next().await {
             match logged.entry(monitor.clone()).or_default().attempt(report.as_ref().err()) {
                 Change::None => {}
@@ -117,78 +107,97 @@ impl SyncSettings {
                     );
                 }
             }
-            if let Ok((server, setting)) = report {
-                self.reports.lock().insert(server, ServerReport { setting, asked });
+            if let Ok((server, interval)) = report {
+                self.reports.lock().insert(server, (interval, asked));
             }
         }
     }
 
-    /// Whether the store URL names monitoring endpoints.
     pub(super) fn is_monitored(&self) -> bool {
         !self.monitors.is_empty()
     }
 
     pub(super) fn durability(&self, info: &Info) -> Durability {
         let replicas = info.config.num_replicas;
-        let verdict = self.verdict(info);
-        let (level, promise) = match &verdict {
-            Verdict::Always(source) if replicas >= 3 => (
-                DurabilityLevel::Replicated,
-                format!(
-                    "every acknowledged commit is on the disks of a majority of {replicas} servers{source}"
-                ),
-            ),
-            Verdict::Always(source) => {
-                let copies =
-                    if replicas == 2 { "the disks of both servers" } else { "the disk of a single server" };
-                (DurabilityLevel::Synced, format!("every acknowledged commit is on {copies}{source}"))
+        let (level, promise, sync) = match self.syncs_always(info) {
+            Ok(source) => {
+                let (level, copies) = match replicas {
+                    0 | 1 => (DurabilityLevel::Synced, "the disk of a single server".to_owned()),
+                    2 => (DurabilityLevel::Synced, "the disks of both servers".to_owned()),
+                    more => {
+                        (DurabilityLevel::Replicated, format!("the disks of a majority of {more} servers"))
+                    }
+                };
+                let promise = format!("every acknowledged commit is on {copies}{source}");
+                (level, promise, format!("always{source}"))
             }
-            Verdict::NotAlways(_) => (DurabilityLevel::Buffered, buffered("ARE", replicas)),
-            Verdict::Unknown(_) => (DurabilityLevel::Buffered, buffered("MAY BE", replicas)),
+            Err((are, sync)) => (DurabilityLevel::Buffered, buffered(are, replicas), sync),
         };
-        let sync = match verdict {
-            Verdict::Always(source) => format!("always{source}"),
-            Verdict::NotAlways(what) | Verdict::Unknown(what) => what,
-        };
+        let servers = info.cluster.iter().flat_map(|cluster| {
+            cluster.leader.as_deref().into_iter().chain(cluster.replicas.iter().map(|peer| &*peer.name))
+        });
         let settings = [
             ("replicas", replicas.to_string()),
             ("storage", format!("{:?}", info.config.storage).to_lowercase()),
             ("sync_interval", sync),
-            ("servers", all_servers(info).collect::<Vec<_>>().join(", ")),
+            ("servers", servers.collect::<Vec<_>>().join(", ")),
         ];
         let settings = settings.into_iter().map(|(name, value)| (name.into(), value)).collect();
         Durability { engine: "nats", level, promise, settings }
     }
 
-    /// Reported settings take precedence; the statement of the operator counts for servers without a report.
-    fn verdict(&self, info: &Info) -> Verdict {
+    /// Whether the servers sync a record before they acknowledge it: a remark about the source of this knowledge, or
+    /// else the verb for "commits are acknowledged too early" and the setting. Reported settings take precedence; the
+    /// statement of the operator counts for servers without a report.
+    fn syncs_always(&self, info: &Info) -> Result<&'static str, (&'static str, String)> {
         let reports = self.reports.lock();
-        let setting = |server: &str| {
-            let report = reports.get(server).filter(|report| report.asked.elapsed() < REPORT_AGE_MAX);
-            report.map(|report| &report.setting)
+        let report = |server: &str| {
+            let report = reports.get(server).filter(|(_, asked)| asked.elapsed() < REPORT_AGE_MAX);
+            report.map(|(interval, _)| *interval)
         };
         let serving = servers_in_contact(info);
-        let settings: Vec<_> = serving.iter().map(|server| (server, setting(server))).collect();
-        let not_always = settings.iter().find_map(|(server, setting)| match setting {
-            Some(SyncSetting::Always) | None => None,
-            Some(SyncSetting::Every(interval)) => Some((server, interval)),
-        });
-        if let Some((server, interval)) = not_always {
-            return Verdict::NotAlways(format!("{interval:?} (checked on {server})"));
+        let late = serving.iter().find_map(|server| Some((server, report(server)??)));
+        if let Some((server, interval)) = late {
+            return Err(("ARE", format!("{interval:?} (checked on {server})")));
         }
-        let unchecked = settings.iter().find(|(_, setting)| setting.is_none());
-        match unchecked {
-            None if !settings.is_empty() => Verdict::Always(" (checked)"),
-            Some(_) | None if self.stated => Verdict::Always(" (stated by the operator, not checked)"),
-            Some((server, _)) if self.is_monitored() => {
-                Verdict::Unknown(format!("UNKNOWN for {server}: its monitoring endpoint did not respond"))
+        match serving.iter().find(|server| report(server).is_none()) {
+            None if !serving.is_empty() => Ok(" (checked)"),
+            Some(_) | None if self.stated => Ok(" (stated by the operator, not checked)"),
+            Some(server) if self.is_monitored() => {
+                Err(("MAY BE", format!("UNKNOWN for {server}: its monitoring endpoint did not respond")))
             }
-            None => Verdict::Unknown("UNKNOWN: the stream reports no servers".into()),
-            Some(_) => Verdict::Unknown(
+            None => Err(("MAY BE", "UNKNOWN: the stream reports no servers".into())),
+            Some(_) => Err((
+                "MAY BE",
                 "UNKNOWN: no monitoring endpoint is configured; by default servers acknowledge before they sync".into(),
-            ),
+            )),
         }
     }
+}
+
+/// Requests the monitoring page at `host`, and returns the host with the server's name and setting.
+async fn ask(host: String) -> (String, io::Result<(String, SyncInterval)>) {
+    let report = match time::timeout(POLL_TIMEOUT, get(&host)).await {
+        Ok(report) => report,
+        Err(elapsed) => Err(elapsed.into()),
+    };
+    (host, report)
+}
+
+async fn get(host: &str) -> io::Result<(String, SyncInterval)> {
+    let url = format!("http://{host}").parse().map_err(io::Error::other)?;
+    let client = ServiceClient::new(url, None).map_err(io::Error::other)?;
+    let response = client.send("GET", "/varz").await.map_err(io::Error::other)?;
+    let page = service_client::text(response, PAGE_MAX).await.map_err(io::Error::other)?;
+    let page: Value = serde_json::from_str(&page)?;
+    let (Some(server), Some(config)) =
+        (page["server_name"].as_str(), page["jetstream"]["config"].as_object())
+    else {
+        return Err(io::Error::other("this is not the monitoring page of a server with JetStream"));
+    };
+    let nanos = config.get("sync_interval").and_then(Value::as_u64).unwrap_or_default();
+    let is_always = config.get("sync_always") == Some(&Value::Bool(true));
+    Ok((server.to_owned(), (!is_always).then(|| Duration::from_nanos(nanos))))
 }
 
 fn buffered(are: &str, replicas: usize) -> String {
@@ -213,12 +222,4 @@ fn servers_in_contact(info: &Info) -> Vec<String> {
     let mut replicas: Vec<_> = stream::in_contact(info).map(|peer| peer.name.clone()).collect();
     replicas.sort_unstable();
     leader.chain(replicas).collect()
-}
-
-/// The names of the servers that hold the stream.
-fn all_servers(info: &Info) -> impl Iterator<Item = &str> {
-    let cluster = info.cluster.iter();
-    cluster.flat_map(|cluster| {
-        cluster.leader.as_deref().into_iter().chain(cluster.replicas.iter().map(|peer| &*peer.name))
-    })
 }

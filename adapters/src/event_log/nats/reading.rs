@@ -4,7 +4,7 @@ use application::ports::{CommitId, Fault, LogError, Position, ReadBound, StoredR
 use async_nats::{
     HeaderMap, Message,
     header::NATS_SEQUENCE,
-    jetstream::{ErrorCode, message::StreamMessage, stream::RawMessage},
+    jetstream::{ErrorCode, message::StreamMessage, response::Response, stream::RawMessage},
 };
 use futures_util::StreamExt as _;
 use serde::Deserialize;
@@ -13,7 +13,7 @@ use tokio::time;
 
 use super::{
     COMMIT_ID,
-    connection::{ApiFailure, NatsConnection, RESPONSE_TIMEOUT, unreachable_error},
+    connection::{NatsConnection, RESPONSE_TIMEOUT},
     stream::commits_subject,
 };
 
@@ -40,7 +40,8 @@ pub(super) async fn from_any_replica(
     let inbox = client.new_inbox();
     let (batch, max_bytes) = (bound.records.min(RECORDS_MAX), bound.bytes.min(BYTES_MAX));
     let request = json!({ "seq": after.next().0, "batch": batch, "max_bytes": max_bytes }).to_string();
-    let failed = |error: &dyn std::error::Error| unreachable_error(format!("no connection to read: {error}"));
+    let failed =
+        |error: &dyn std::error::Error| Fault::Unreachable.error(format!("no connection to read: {error}"));
     let mut replies = client.subscribe(inbox.clone()).await.map_err(|error| failed(&error))?;
     let subject = format!("$JS.API.DIRECT.GET.{stream}");
     client.publish_with_reply(subject, inbox, request.into()).await.map_err(|error| failed(&error))?;
@@ -74,16 +75,15 @@ pub(super) async fn from_any_replica(
     Ok(found)
 }
 
-/// Reads the record at `position` from the leader of the stream.
 pub(super) async fn from_leader(
     connection: &NatsConnection,
     stream: &str,
     position: Position,
 ) -> Result<Option<StoredRecord>, LogError> {
-    match connection.ask::<StoredMessage>("STREAM.MSG.GET", stream, &json!({ "seq": position.0 })).await {
-        Ok(reply) => {
+    match connection.ask::<StoredMessage>("STREAM.MSG.GET", stream, &json!({ "seq": position.0 })).await? {
+        Response::Ok(reply) => {
             let message = StreamMessage::try_from(reply.message).map_err(|error| {
-                LogError::new(Fault::Damaged, format!("the message at {position} cannot be read: {error}"))
+                Fault::Damaged.error(format!("the message at {position} cannot be read: {error}"))
             })?;
             let id = commit_id(Some(&message.headers));
             if id.is_none() {
@@ -91,11 +91,10 @@ pub(super) async fn from_leader(
             }
             Ok(Some(StoredRecord { position, id, bytes: message.payload }))
         }
-        Err(ApiFailure::Rejected(error)) if error.error_code() == ErrorCode::NO_MESSAGE_FOUND => Ok(None),
-        Err(ApiFailure::Rejected(error)) => {
-            Err(unreachable_error(format!("NATS rejected a read of stream {stream}: {error}")))
+        Response::Err { error } if error.error_code() == ErrorCode::NO_MESSAGE_FOUND => Ok(None),
+        Response::Err { error } => {
+            Err(Fault::Unreachable.error(format!("NATS rejected a read of stream {stream}: {error}")))
         }
-        Err(ApiFailure::NoResponse(error)) => Err(error),
     }
 }
 
@@ -105,13 +104,12 @@ fn commit_id(headers: Option<&HeaderMap>) -> Option<CommitId> {
 }
 
 fn foreign(stream: &str, position: Position) -> LogError {
-    let detail = format!(
+    Fault::Foreign.error(format!(
         "the message at position {position} of stream {stream} was not published by petstore: it has no header \
          {COMMIT_ID}; allow only petstore's user to publish on {}, and move the log to a new stream with petstore log \
          salvage",
         commits_subject(stream)
-    );
-    LogError::new(Fault::Foreign, detail)
+    ))
 }
 
 fn sequence(message: &Message) -> Option<u64> {

@@ -13,7 +13,6 @@ use super::{Address, connection::NatsConnection, reading, stream};
 pub struct SalvagedStream {
     pub(super) address: Address,
     pub(super) connection: NatsConnection,
-    /// The last sequence of the stream.
     pub(super) last: Position,
 }
 
@@ -40,8 +39,7 @@ impl LogSource for SalvagedStream {
             found.extend(reading::from_leader(&self.connection, stream, after.next()).await?);
         }
         if found.is_empty() {
-            let detail = format!("the commit at position {} is missing", after.next());
-            return Err(LogError::new(Fault::Damaged, detail));
+            return Err(Fault::Damaged.error(format!("the commit at position {} is missing", after.next())));
         }
         Ok(found)
     }

@@ -4,17 +4,15 @@ use std::time::Duration;
 
 use application::ports::{Fault, LogError, Position};
 use async_nats::jetstream::{
-    ErrorCode,
+    Error, ErrorCode,
+    response::Response,
     stream::{
         Config, DiscardPolicy, Info, PeerInfo, PersistenceMode, Republish, RetentionPolicy, StorageType,
     },
 };
 use tokio::time::{self, Instant};
 
-use super::{
-    address::Address,
-    connection::{ApiFailure, NatsConnection, unreachable_error},
-};
+use super::{address::Address, connection::NatsConnection};
 
 /// The number of replicas of a new stream if there are enough servers. With three, it survives the loss of one.
 const REPLICAS: usize = 3;
@@ -23,7 +21,6 @@ const REPLICAS: usize = 3;
 const CONTACT_MAX: Duration = Duration::from_secs(3);
 /// How long to look for an existing stream. Longer than an election usually takes.
 const FIND_TIMEOUT: Duration = Duration::from_secs(5);
-/// How often to look for it.
 const FIND_INTERVAL: Duration = Duration::from_millis(250);
 
 /// The subject of a store's commits. Each store has its own, so stores can share a cluster.
@@ -48,7 +45,7 @@ pub(super) async fn find(connection: &NatsConnection, address: &Address) -> Resu
     while !exists(connection, address).await? {
         if Instant::now() >= deadline {
             let detail = format!("stream {} does not exist; check the URL", address.stream);
-            return Err(LogError::new(Fault::AnotherLog, detail));
+            return Err(Fault::AnotherLog.error(detail));
         }
         time::sleep(FIND_INTERVAL).await;
     }
@@ -56,35 +53,37 @@ pub(super) async fn find(connection: &NatsConnection, address: &Address) -> Resu
 }
 
 async fn exists(connection: &NatsConnection, address: &Address) -> Result<bool, LogError> {
-    match connection.ask::<Info>("STREAM.INFO", &address.stream, &()).await {
-        Ok(_) => Ok(true),
-        Err(ApiFailure::Rejected(error)) if error.error_code() == ErrorCode::STREAM_NOT_FOUND => Ok(false),
-        Err(failure) => Err(api_error("find", address, failure)),
+    match connection.ask::<Info>("STREAM.INFO", &address.stream, &()).await? {
+        Response::Ok(_) => Ok(true),
+        Response::Err { error } if error.error_code() == ErrorCode::STREAM_NOT_FOUND => Ok(false),
+        Response::Err { error } => Err(rejection("find", address, &error)),
     }
 }
 
 /// Requests the state of the stream from its leader. Fails if there is no leader or if it has lost its majority,
 /// because the other servers may have elected a new one.
 pub(super) async fn leader_info(connection: &NatsConnection, address: &Address) -> Result<Info, LogError> {
-    let info: Info = match connection.ask("STREAM.INFO", &address.stream, &()).await {
-        Ok(info) => info,
+    let info: Info = match connection.ask("STREAM.INFO", &address.stream, &()).await? {
+        Response::Ok(info) => info,
         // Only after a while without a leader, because a newly elected one may not know of the stream yet.
-        Err(ApiFailure::Rejected(error))
+        Response::Err { error }
             if error.error_code() == ErrorCode::STREAM_NOT_FOUND && connection.is_leaderless() =>
         {
             let detail = format!("stream {} was deleted; restore it from a backup", address.stream);
-            return Err(LogError::new(Fault::AnotherLog, detail));
+            return Err(Fault::AnotherLog.error(detail));
         }
-        Err(failure) => return Err(api_error("describe", address, failure)),
+        Response::Err { error } => return Err(rejection("describe", address, &error)),
     };
     // A former leader that is cut off from the others still replies, and names no leader.
     if info.cluster.as_ref().is_some_and(|cluster| cluster.leader.as_ref().is_none_or(String::is_empty)) {
-        return Err(unreachable_error(format!("stream {} has no leader at the moment", address.stream)));
+        return Err(
+            Fault::Unreachable.error(format!("stream {} has no leader at the moment", address.stream))
+        );
     }
     let followers = info.cluster.as_ref().map_or(0, |cluster| cluster.replicas.len());
     let heard = in_contact(&info).count();
     if 2 * (heard + 1) <= followers + 1 {
-        return Err(unreachable_error(format!(
+        return Err(Fault::Unreachable.error(format!(
             "the leader of stream {} can reach only {heard} of the {followers} other servers: no majority",
             address.stream
         )));
@@ -105,23 +104,17 @@ pub(super) fn head(info: &Info) -> Result<Position, LogError> {
     let name = &info.config.name;
     let broken = broken_rules(&info.config);
     if !broken.is_empty() {
-        return Err(LogError::new(
-            Fault::CannotOpen,
-            format!(
-                "the settings of stream {name} do not suit a log ({}): correct them or name another stream",
-                broken.join(", ")
-            ),
-        ));
+        return Err(Fault::CannotOpen.error(format!(
+            "the settings of stream {name} do not suit a log ({}): correct them or name another stream",
+            broken.join(", ")
+        )));
     }
     let state = &info.state;
     if state.messages != state.last_sequence || (state.messages > 0 && state.first_sequence != 1) {
-        return Err(LogError::new(
-            Fault::Damaged,
-            format!(
-                "stream {name} holds {} messages with sequence numbers {} to {}, so commits are missing",
-                state.messages, state.first_sequence, state.last_sequence
-            ),
-        ));
+        return Err(Fault::Damaged.error(format!(
+            "stream {name} holds {} messages with sequence numbers {} to {}, so commits are missing",
+            state.messages, state.first_sequence, state.last_sequence
+        )));
     }
     Ok(Position(state.last_sequence))
 }
@@ -132,22 +125,22 @@ async fn create(connection: &NatsConnection, address: &Address) -> Result<(), Lo
         connection.ask::<Info>("STREAM.CREATE", &address.stream, &config).await
     };
     let servers = connection.client.server_info().connect_urls.len().max(address.servers.len());
-    let mut made = create(address.replicas.unwrap_or(REPLICAS)).await;
+    let mut made = create(address.replicas.unwrap_or(REPLICAS)).await?;
     // Use one replica only if fewer servers are known than replicas are needed. Otherwise some servers are down: fail and
     // let the caller retry, rather than create a stream with less redundancy than the operator expects.
-    if let Err(ApiFailure::Rejected(error)) = &made
+    if let Response::Err { error } = &made
         && address.replicas.is_none()
         && servers < REPLICAS
         && [ErrorCode::STREAM_REPLICAS_NOT_SUPPORTED, ErrorCode::CLUSTER_NO_PEERS]
             .contains(&error.error_code())
     {
-        made = create(1).await;
+        made = create(1).await?;
     }
     match made {
-        Ok(_) => Ok(()),
+        Response::Ok(_) => Ok(()),
         // Another node has created it with a different number of replicas.
-        Err(ApiFailure::Rejected(error)) if error.error_code() == ErrorCode::STREAM_NAME_EXIST => Ok(()),
-        Err(failure) => Err(api_error("create", address, failure)),
+        Response::Err { error } if error.error_code() == ErrorCode::STREAM_NAME_EXIST => Ok(()),
+        Response::Err { error } => Err(rejection("create", address, &error)),
     }
 }
 
@@ -178,7 +171,6 @@ fn config(stream: &str, replicas: usize) -> Config {
     }
 }
 
-/// The rules that a stream's settings break.
 fn broken_rules(config: &Config) -> Vec<&'static str> {
     let rules = [
         (
@@ -210,22 +202,14 @@ fn broken_rules(config: &Config) -> Vec<&'static str> {
     rules.into_iter().filter_map(|(kept, rule)| (!kept).then_some(rule)).collect()
 }
 
-fn api_error(action: &str, address: &Address, failure: ApiFailure) -> LogError {
-    match failure {
-        ApiFailure::NoResponse(error) => error,
-        ApiFailure::Rejected(error) => {
-            let fault = match error.error_code() {
-                ErrorCode::JETSTREAM_NOT_ENABLED
-                | ErrorCode::JETSTREAM_NOT_ENABLED_FOR_ACCOUNT
-                | ErrorCode::STREAM_SUBJECT_OVERLAP
-                | ErrorCode::STREAM_REPLICAS_NOT_SUPPORTED => Fault::CannotOpen,
-                // Any other error may pass: a newly elected leader, for example, may not know of the stream yet.
-                _ => Fault::Unreachable,
-            };
-            LogError::new(
-                fault,
-                format!("NATS rejected the request to {action} stream {}: {error}", address.stream),
-            )
-        }
-    }
+fn rejection(action: &str, address: &Address, error: &Error) -> LogError {
+    let fault = match error.error_code() {
+        ErrorCode::JETSTREAM_NOT_ENABLED
+        | ErrorCode::JETSTREAM_NOT_ENABLED_FOR_ACCOUNT
+        | ErrorCode::STREAM_SUBJECT_OVERLAP
+        | ErrorCode::STREAM_REPLICAS_NOT_SUPPORTED => Fault::CannotOpen,
+        // Any other error may pass: a newly elected leader, for example, may not know of the stream yet.
+        _ => Fault::Unreachable,
+    };
+    fault.error(format!("NATS rejected the request to {action} stream {}: {error}", address.stream))
 }

@@ -3,7 +3,6 @@
 use application::ports::{Durability, DurabilityLevel};
 use tokio_postgres::{Client, Error};
 
-/// The settings on which the durability of an acknowledged commit depends.
 const SETTINGS: [&str; 5] =
     ["server_version", "fsync", "synchronous_commit", "full_page_writes", "synchronous_standby_names"];
 
@@ -13,7 +12,6 @@ const SETTINGS_SQL: &str = "\
     SELECT 'table', CASE relpersistence WHEN 'u' THEN 'UNLOGGED' ELSE 'logged' END \
         FROM pg_class WHERE oid = 'petstore_commits'::regclass";
 
-/// Reads the settings and derives the promise.
 pub(super) async fn look_up(client: &Client) -> Result<Durability, Error> {
     let rows = client.query(SETTINGS_SQL, &[&SETTINGS.as_slice()]).await?;
     let settings = rows.iter().map(|row| Ok((row.try_get(0)?, row.try_get(1)?)));

@@ -13,7 +13,8 @@ use crate::root_certificates;
 
 /// The server is unreachable, or rejected the session.
 pub(super) fn connect_error(server: &str, error: &Error) -> LogError {
-    if is_standby(error) {
+    // The driver rejects a server whose sessions are read-only.
+    if io_cause(error).is_some_and(|cause| cause.kind() == io::ErrorKind::PermissionDenied) {
         return unreachable_error(
             server,
             "is a standby or read-only; name the primary, or all servers, in the URL",
@@ -27,12 +28,11 @@ pub(super) fn connect_error(server: &str, error: &Error) -> LogError {
             _ => "",
         };
         let detail = format!("PostgreSQL at {server} rejected the session: {}{what_to_do}", describe(error));
-        return LogError::new(if may_pass(error) { Fault::Unreachable } else { Fault::CannotOpen }, detail);
+        return (if may_pass(error) { Fault::Unreachable } else { Fault::CannotOpen }).error(detail);
     }
     let options = "sslrootcert=FILE, or use sslmode=disable if the network is trusted";
     if let Some(reason) = root_certificates::rejection(error, options) {
-        let detail = format!("PostgreSQL at {server} cannot be used: {reason}");
-        return LogError::new(Fault::CannotOpen, detail);
+        return Fault::CannotOpen.error(format!("PostgreSQL at {server} cannot be used: {reason}"));
     }
     let what_to_do = if failed_handshake(error) {
         "; use sslmode=disable if the server has no TLS and the network is trusted"
@@ -40,21 +40,19 @@ pub(super) fn connect_error(server: &str, error: &Error) -> LogError {
         "; check the URL, and that the server is running"
     };
     let detail = format!("PostgreSQL at {server} cannot be reached: {}{what_to_do}", describe(error));
-    LogError::new(if may_pass(error) { Fault::Unreachable } else { Fault::CannotOpen }, detail)
+    (if may_pass(error) { Fault::Unreachable } else { Fault::CannotOpen }).error(detail)
 }
 
 /// The server does not work at the moment.
 pub(super) fn unreachable_error(server: &str, what: &str) -> LogError {
-    LogError::new(Fault::Unreachable, format!("PostgreSQL at {server} {what}"))
+    Fault::Unreachable.error(format!("PostgreSQL at {server} {what}"))
 }
 
-/// The server did not reply in time.
 pub(super) fn no_reply(server: &str, timeout: Duration) -> LogError {
-    let detail = format!(
+    Fault::Unreachable.error(format!(
         "PostgreSQL at {server}: no reply within {timeout:?}; another session may hold a lock (see pg_stat_activity), or a \
          synchronous standby is missing (see pg_stat_replication)"
-    );
-    LogError::new(Fault::Unreachable, detail)
+    ))
 }
 
 /// A statement other than an append failed.
@@ -67,7 +65,7 @@ pub(super) fn query_error(server: &str, error: &Error) -> LogError {
             _ => Fault::Unreachable,
         },
     };
-    LogError::new(fault, format!("PostgreSQL at {server} failed: {}", describe(error)))
+    fault.error(format!("PostgreSQL at {server} failed: {}", describe(error)))
 }
 
 /// An append failed. Unless the server reports a rollback, the commit may be stored.
@@ -75,7 +73,6 @@ pub(super) fn append_error(server: &str, error: &Error) -> AppendError {
     rejection(server, error).map_or_else(|| AppendError::Unclear(lost(server, error)), AppendError::NotStored)
 }
 
-/// A probe of an append failed.
 pub(super) fn probe_error(server: &str, error: &Error) -> LogError {
     rejection(server, error).unwrap_or_else(|| lost(server, error))
 }
@@ -93,8 +90,7 @@ fn rejection(server: &str, error: &Error) -> Option<LogError> {
         _ => return None,
     };
     let what_to_do = if is_read_only(error) { "; name the primary, or all servers, in the URL" } else { "" };
-    let detail = format!("PostgreSQL at {server} rejected a commit: {}{what_to_do}", describe(error));
-    Some(LogError::new(fault, detail))
+    Some(fault.error(format!("PostgreSQL at {server} rejected a commit: {}{what_to_do}", describe(error))))
 }
 
 fn lost(server: &str, error: &Error) -> LogError {
@@ -106,7 +102,6 @@ fn lost(server: &str, error: &Error) -> LogError {
     }
 }
 
-/// Whether the server is read-only.
 pub(super) fn is_read_only(error: &Error) -> bool {
     error.code() == Some(&SqlState::READ_ONLY_SQL_TRANSACTION)
 }
@@ -119,7 +114,7 @@ pub(super) fn combined(errors: Vec<LogError>) -> LogError {
         errors.first().map_or(Fault::CannotOpen, |error| error.fault)
     };
     let details: Vec<_> = errors.into_iter().map(|error| error.detail).collect();
-    LogError::new(fault, details.join("; "))
+    fault.error(details.join("; "))
 }
 
 /// The error with its causes. Neither the server nor the driver repeats a password.
@@ -138,11 +133,6 @@ pub(super) fn describe(error: &Error) -> String {
 
 fn class(code: &SqlState) -> &str {
     code.code().get(..2).unwrap_or_default()
-}
-
-/// Whether the driver rejected the server because its sessions are read-only.
-fn is_standby(error: &Error) -> bool {
-    io_cause(error).is_some_and(|cause| cause.kind() == io::ErrorKind::PermissionDenied)
 }
 
 /// Whether a retry may help: the network or the server is down, as opposed to a rejected session.

@@ -10,7 +10,6 @@ use application::ports::{Fault, LogError};
 
 use crate::event_log::environment::Environment;
 
-/// The lines of a password file.
 pub(super) struct Passwords(Vec<[String; 5]>);
 
 /// Reads the file at `named`, or else the one that `PGPASSFILE` names, or else `~/.pgpass` if it exists.
@@ -31,7 +30,7 @@ pub(super) fn load(
 
 fn read(path: &Path) -> Result<Passwords, LogError> {
     let unusable =
-        |why: String| LogError::new(Fault::CannotOpen, format!("the password file {} {why}", path.display()));
+        |why: String| Fault::CannotOpen.error(format!("the password file {} {why}", path.display()));
     let metadata = fs::metadata(path).map_err(|error| unusable(format!("cannot be read: {error}")))?;
     if metadata.permissions().mode() & 0o077 != 0 {
         return Err(unusable("is accessible to other users; protect it with chmod 600".into()));

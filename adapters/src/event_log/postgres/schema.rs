@@ -4,13 +4,10 @@
 use application::ports::{Fault, LogError};
 use tokio_postgres::{Client, Error, error::SqlState};
 
-use super::error_mapping;
-use crate::event_log::IfMissing;
+use super::{IfMissing, error_mapping};
 
-/// The table that holds the commits.
 pub(super) const COMMITS: &str = "petstore_commits";
 
-/// The schema version that this petstore reads and writes.
 const VERSION: i32 = 1;
 
 /// Several nodes may start at once on an empty database: the advisory lock lets one of them create the tables. The key
@@ -27,14 +24,16 @@ const CREATE: &str = "\
 /// Ensures that the tables exist and have the supported version.
 pub(super) async fn ensure(client: &Client, server: &str, if_missing: IfMissing) -> Result<(), LogError> {
     let failed = |error: Error| error_mapping::query_error(server, &error);
-    let exist = exist(client).await.map_err(failed)?;
+    // The table with the version is created last.
+    let exist = client.query_one("SELECT to_regclass('petstore_schema') IS NOT NULL", &[]).await;
+    let exist: bool = exist.and_then(|row| row.try_get(0)).map_err(failed)?;
     match if_missing {
         IfMissing::Create if !exist => {
             client.batch_execute(CREATE).await.map_err(|error| cannot_create(server, &error))?;
         }
         IfMissing::Fail if !exist => {
             let detail = format!("the database at {server} holds no log; check the URL");
-            return Err(LogError::new(Fault::AnotherLog, detail));
+            return Err(Fault::AnotherLog.error(detail));
         }
         IfMissing::Create | IfMissing::Fail => {}
     }
@@ -44,19 +43,15 @@ pub(super) async fn ensure(client: &Client, server: &str, if_missing: IfMissing)
     match version {
         Some(VERSION) => Ok(()),
         Some(version) if version > VERSION => {
-            let detail = format!(
+            Err(Fault::UnsupportedFormat.error(format!(
                 "the tables in PostgreSQL at {server} have version {version}, and this petstore supports {VERSION}; run the \
                  version of petstore that created them, or a newer one"
-            );
-            Err(LogError::new(Fault::UnsupportedFormat, detail))
+            )))
         }
-        Some(_) | None => {
-            let detail = format!(
-                "the table petstore_schema in PostgreSQL at {server} was not created by petstore; choose another \
+        Some(_) | None => Err(Fault::CannotOpen.error(format!(
+            "the table petstore_schema in PostgreSQL at {server} was not created by petstore; choose another \
                  database"
-            );
-            Err(LogError::new(Fault::CannotOpen, detail))
-        }
+        ))),
     }
 }
 
@@ -67,19 +62,13 @@ pub(super) async fn channel(client: &Client) -> Result<String, Error> {
     client.query_one(channel, &[]).await?.try_get(0)
 }
 
-async fn exist(client: &Client) -> Result<bool, Error> {
-    // The table with the version is created last.
-    client.query_one("SELECT to_regclass('petstore_schema') IS NOT NULL", &[]).await?.try_get(0)
-}
-
 fn cannot_create(server: &str, error: &Error) -> LogError {
     if error.code() == Some(&SqlState::INSUFFICIENT_PRIVILEGE) {
-        let detail = format!(
+        return Fault::CannotOpen.error(format!(
             "the user may not create tables in PostgreSQL at {server} ({}); grant it CREATE on the schema for the \
              first start",
             error_mapping::describe(error)
-        );
-        return LogError::new(Fault::CannotOpen, detail);
+        ));
     }
     error_mapping::query_error(server, error)
 }

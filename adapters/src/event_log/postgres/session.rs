@@ -22,13 +22,16 @@ use tokio::{
 };
 use tokio_postgres::{AsyncMessage, Client, Connection, Error, NoTls, Statement, types::Type};
 
-use super::{durability, error_mapping, schema, settings::Target};
-use crate::event_log::IfMissing;
+use super::{IfMissing, durability, error_mapping, schema, settings::Target};
 
 /// The statement timeout of the server: a little shorter than that of the client, so that no statement runs after the
 /// client has given up.
 pub(super) const APPEND_LIMIT: Duration = Duration::from_secs(3);
 const READ_LIMIT: Duration = Duration::from_secs(14);
+/// How long a server may take to report its settings.
+const SETTINGS_TIMEOUT: Duration = Duration::from_secs(2);
+/// How long the synchronous standbys may take to catch up.
+const STANDBY_TIMEOUT: Duration = Duration::from_secs(4);
 
 /// The primary key assigns positions; the values of a sequence would become visible out of order. The condition
 /// prevents gaps, so a reader that sees a row sees all rows before it. It also compares the id of the previous commit,
@@ -60,26 +63,13 @@ const EMPTY_TRANSACTION: &str = "SELECT pg_logical_emit_message(true, 'petstore'
 const HOLDS: &str = "SELECT EXISTS (SELECT 1 FROM petstore_commits WHERE position = $1 AND id = $2)";
 const HEAD: &str = "SELECT coalesce(max(position), 0) FROM petstore_commits";
 
-/// The outcome of an attempt to connect.
-pub(super) struct Attempt {
-    pub(super) session: Option<(Session, HeldCommits)>,
-    /// The errors of the servers that were not chosen.
-    pub(super) errors: Vec<LogError>,
-}
-
-/// Whether a server holds the newest commit that this node has read or appended.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(super) enum HeldCommits {
-    Newest,
-    Older,
-}
-
 /// An open session with one server.
 pub(super) struct Session {
-    server: String,
+    pub(super) server: String,
+    /// Whether the server held the newest commit that this node had read or appended.
+    pub(super) holds_newest: bool,
     appending: Client,
     append: Statement,
-    /// The channel on which nodes notify each other of commits.
     channel: String,
     reading: Client,
     read: Statement,
@@ -92,7 +82,7 @@ pub(super) struct Session {
     drivers: [Driver; 2],
     disconnected: AtomicBool,
     /// The error with which this node ended the session, if the server did not reply.
-    no_reply: OnceLock<LogError>,
+    pub(super) no_reply: OnceLock<LogError>,
 }
 
 /// The task that drives one connection. Dropping it ends the connection.
@@ -105,40 +95,38 @@ impl Drop for Driver {
 }
 
 impl Session {
-    /// Connects to the first writable server that holds `newest`.
-    pub(super) async fn open(targets: &[Target], if_missing: IfMissing, newest: Version) -> Attempt {
-        let mut attempt = Attempt { session: None, errors: Vec::new() };
+    /// Connects to the first writable server that holds `newest`, or else to the first writable one. Also returns the
+    /// errors of the other servers.
+    pub(super) async fn open(
+        targets: &[Target],
+        if_missing: IfMissing,
+        newest: Version,
+    ) -> (Option<Self>, Vec<LogError>) {
+        let (mut older, mut errors) = (None, Vec::new());
         for target in targets {
             let opening = async {
-                let session = Self::open_at(target, if_missing).await?;
+                let mut session = Self::open_at(target, if_missing).await?;
                 let holds = session.holds(newest).await;
-                holds
-                    .map_err(|error| error_mapping::query_error(&target.server, &error))
-                    .map(|holds| (session, holds))
+                session.holds_newest =
+                    holds.map_err(|error| error_mapping::query_error(&target.server, &error))?;
+                Ok(session)
             };
             match time::timeout(target.connect_timeout, opening).await {
-                Ok(Ok((session, true))) => {
-                    return Attempt { session: Some((session, HeldCommits::Newest)), errors: vec![] };
+                Ok(Ok(session)) if session.holds_newest => return (Some(session), vec![]),
+                Ok(Ok(session)) => {
+                    errors.push(Fault::AnotherLog.error(format!(
+                        "PostgreSQL at {} lacks the commit at position {} that this node has applied",
+                        target.server, newest.position
+                    )));
+                    older.get_or_insert(session);
                 }
-                Ok(Ok((session, false))) => {
-                    let what = format!(
-                        "lacks the commit at position {} that this node has applied",
-                        newest.position
-                    );
-                    let detail = format!("PostgreSQL at {} {what}", target.server);
-                    attempt.errors.push(LogError::new(Fault::AnotherLog, detail));
-                    attempt.session.get_or_insert((session, HeldCommits::Older));
-                }
-                Ok(Err(error)) => attempt.errors.push(error),
-                Err(_) => {
-                    attempt.errors.push(error_mapping::no_reply(&target.server, target.connect_timeout));
-                }
+                Ok(Err(error)) => errors.push(error),
+                Err(_) => errors.push(error_mapping::no_reply(&target.server, target.connect_timeout)),
             }
         }
-        attempt
+        (older, errors)
     }
 
-    /// Whether the server holds this commit.
     async fn holds(&self, Version { position, commit }: Version) -> Result<bool, Error> {
         let (Ok(position), Some(commit)) = (i64::try_from(position.0), commit) else { return Ok(true) };
         self.reading.query_one(HOLDS, &[&position, &commit.0]).await?.try_get(0)
@@ -146,26 +134,24 @@ impl Session {
 
     async fn open_at(target: &Target, if_missing: IfMissing) -> Result<Self, LogError> {
         let announced = Arc::new(watch::Sender::new(Position::START));
-        let (append_listener, read_listener) =
-            (NoticeHandler::new(&announced), NoticeHandler::new(&announced));
-        let warned = append_listener.warned.clone();
+        let warned = Arc::<AtomicBool>::default();
         let ((appending, append_driver), (reading, read_driver)) = tokio::try_join!(
-            connect(target, append_listener, APPEND_LIMIT),
-            connect(target, read_listener, READ_LIMIT)
+            connect(target, APPEND_LIMIT, announced.clone(), warned.clone()),
+            connect(target, READ_LIMIT, announced.clone(), Arc::default())
         )?;
         let failed = |error: Error| error_mapping::query_error(&target.server, &error);
         if server_start(&appending).await.map_err(failed)? != server_start(&reading).await.map_err(failed)? {
-            let detail = format!(
+            return Err(Fault::Unreachable.error(format!(
                 "two connections to {} reached two PostgreSQL servers; name each server in the URL",
                 target.server
-            );
-            return Err(LogError::new(Fault::Unreachable, detail));
+            )));
         }
         schema::ensure(&appending, &target.server, if_missing).await?;
         let channel = schema::channel(&appending).await.map_err(failed)?;
         reading.batch_execute(&format!("LISTEN {channel}")).await.map_err(failed)?;
         let session = Self {
             server: target.server.clone(),
+            holds_newest: false,
             append: appending
                 .prepare_typed(APPEND, &[Type::INT8, Type::UUID, Type::BYTEA, Type::TEXT, Type::UUID])
                 .await
@@ -203,7 +189,6 @@ impl Session {
         }))
     }
 
-    /// Inserts a row and rolls back.
     pub(super) async fn check_writable(&self) -> Result<(), Error> {
         let probed = self.appending.batch_execute(PROBE).await;
         if probed.is_err() {
@@ -216,9 +201,20 @@ impl Session {
     /// Waits until the synchronous standbys have everything that this server has. After a broken connection or a
     /// restart, the server may hold commits that did not wait for the standbys, and readers would take them for
     /// durable.
-    pub(super) async fn wait_for_standbys(&self) -> Result<(), Error> {
+    pub(super) async fn wait_for_standbys(&self) -> Result<(), LogError> {
         self.warned.store(false, Ordering::Relaxed);
-        self.appending.query_one(EMPTY_TRANSACTION, &[]).await.map(|_| ())
+        let waiting = self.appending.query_one(EMPTY_TRANSACTION, &[]);
+        let Ok(waited) = time::timeout(STANDBY_TIMEOUT, waiting).await else {
+            self.disconnect();
+            let what = "is still waiting for its synchronous standbys; see pg_stat_replication";
+            return Err(error_mapping::unreachable_error(&self.server, what));
+        };
+        waited.map_err(|error| error_mapping::query_error(&self.server, &error))?;
+        if self.has_warned() {
+            let what = "has stopped waiting for its synchronous standbys";
+            return Err(error_mapping::unreachable_error(&self.server, what));
+        }
+        Ok(())
     }
 
     /// Whether the server has warned about an append.
@@ -226,7 +222,6 @@ impl Session {
         self.warned.load(Ordering::Relaxed)
     }
 
-    /// Records after `after`, within `bound`.
     pub(super) async fn read(&self, after: Position, bound: ReadBound) -> Result<Vec<StoredRecord>, Error> {
         let Ok(after) = i64::try_from(after.0) else { return Ok(vec![]) };
         let most = |bound: usize| i64::try_from(bound).unwrap_or(i64::MAX);
@@ -245,7 +240,6 @@ impl Session {
         records.collect()
     }
 
-    /// The last position.
     pub(super) async fn head(&self) -> Result<Position, Error> {
         let before = *self.announced.borrow();
         let head = position(self.reading.query_one(&self.head, &[]).await?.try_get(0)?);
@@ -292,47 +286,26 @@ impl Session {
         reply.map_err(|error| error_mapping::query_error(&self.server, &error))
     }
 
-    /// The error with which this node ended the session, if the server did not reply.
-    pub(super) fn no_reply(&self) -> Option<&LogError> {
-        self.no_reply.get()
-    }
-
-    pub(super) fn server(&self) -> &str {
-        &self.server
-    }
-
-    /// Reads the durability settings of the server.
-    pub(super) async fn durability(&self) -> Result<Durability, Error> {
-        durability::look_up(&self.reading).await
-    }
-}
-
-/// Handles notifications and warnings, which arrive before the reply that they belong to.
-struct NoticeHandler {
-    announced: Arc<watch::Sender<Position>>,
-    warned: Arc<AtomicBool>,
-}
-
-impl NoticeHandler {
-    fn new(announced: &Arc<watch::Sender<Position>>) -> Self {
-        Self { announced: announced.clone(), warned: Arc::default() }
+    pub(super) async fn durability(&self) -> Result<Durability, LogError> {
+        self.in_time(SETTINGS_TIMEOUT, durability::look_up(&self.reading)).await
     }
 }
 
 async fn connect(
     target: &Target,
-    listener: NoticeHandler,
     limit: Duration,
+    announced: Arc<watch::Sender<Position>>,
+    warned: Arc<AtomicBool>,
 ) -> Result<(Client, Driver), LogError> {
     let failed = |error: Error| error_mapping::connect_error(&target.server, &error);
     let (client, driver) = match &target.tls {
         None => {
             let (client, connection) = target.config.connect(NoTls).await.map_err(failed)?;
-            (client, tokio::spawn(drive(connection, listener)))
+            (client, tokio::spawn(drive(connection, announced, warned)))
         }
         Some(tls) => {
             let (client, connection) = target.config.connect(tls.clone()).await.map_err(failed)?;
-            (client, tokio::spawn(drive(connection, listener)))
+            (client, tokio::spawn(drive(connection, announced, warned)))
         }
     };
     let driver = Driver(driver.abort_handle());
@@ -345,22 +318,23 @@ async fn connect(
     Ok((client, driver))
 }
 
-/// Drives one connection until it ends, and passes on notifications and warnings.
-async fn drive<S, T>(mut connection: Connection<S, T>, listener: NoticeHandler)
-where
-    S: AsyncRead + AsyncWrite + Unpin,
-    T: AsyncRead + AsyncWrite + Unpin,
-{
+/// Drives one connection until it ends, and passes on notifications and warnings, which arrive before the reply that
+/// they belong to.
+async fn drive(
+    mut connection: Connection<impl AsyncRead + AsyncWrite + Unpin, impl AsyncRead + AsyncWrite + Unpin>,
+    announced: Arc<watch::Sender<Position>>,
+    warned: Arc<AtomicBool>,
+) {
     loop {
         match future::poll_fn(|context| connection.poll_message(context)).await {
             Some(Ok(AsyncMessage::Notification(notification))) => {
                 if let Ok(position) = notification.payload().parse() {
-                    announce(&listener.announced, Position(position));
+                    announce(&announced, Position(position));
                 }
             }
             Some(Ok(AsyncMessage::Notice(notice))) => {
                 tracing::warn!(target: "petstore::storage", %notice, "PostgreSQL sent a warning");
-                listener.warned.store(true, Ordering::Relaxed);
+                warned.store(true, Ordering::Relaxed);
             }
             Some(Ok(_)) => {}
             // Calls that wait for a reply on this connection get the same error.

@@ -26,7 +26,6 @@ const CONNECT_TIMEOUT: Duration = Duration::from_secs(3);
 const CONNECT_TIMEOUT_AMONG_SEVERAL: Duration = Duration::from_secs(2);
 const DEFAULT_PORT: u16 = 5432;
 
-/// One server.
 pub(super) struct Target {
     /// Host and port, for messages.
     pub(super) server: String,
@@ -146,11 +145,6 @@ impl Url {
         }
         Ok((mode, Some(trust)))
     }
-
-    /// The file with the certificates to trust; `None` for those of the system.
-    fn root_file(&self) -> Option<&Path> {
-        self.sslrootcert.as_deref().filter(|file| *file != "system").map(Path::new)
-    }
 }
 
 /// Makes one configuration per server, so that an unresponsive server does not use up the timeout of the others.
@@ -170,6 +164,8 @@ fn targets(
     if ports.len() > 1 && ports.len() != hosts.len() {
         return Err(unusable("a PostgreSQL URL names one port, or one for each host".into()));
     }
+    // Without a file, the certificates of the system are trusted.
+    let roots = url.sslrootcert.as_deref().filter(|file| *file != "system").map(Path::new);
     let timeout = if hosts.len() > 1 { CONNECT_TIMEOUT_AMONG_SEVERAL } else { CONNECT_TIMEOUT };
     let targets = hosts.iter().enumerate().map(|(nth, host)| {
         let port = ports.get(nth).or(ports.first()).copied().unwrap_or(DEFAULT_PORT);
@@ -179,7 +175,7 @@ fn targets(
             Host::Tcp(name) => {
                 let (mode, trust) = url.encryption(name)?;
                 config.host(name).ssl_mode(mode);
-                (name.clone(), trust.map(|trust| tls::connector(trust, url.root_file())).transpose()?)
+                (name.clone(), trust.map(|trust| tls::connector(trust, roots)).transpose()?)
             }
             Host::Unix(path) => {
                 config.host_path(path).ssl_mode(SslMode::Disable);
@@ -222,7 +218,7 @@ fn decoded(value: &str) -> String {
 }
 
 fn unusable(detail: String) -> LogError {
-    LogError::new(Fault::CannotOpen, detail)
+    Fault::CannotOpen.error(detail)
 }
 
 #[cfg(test)]

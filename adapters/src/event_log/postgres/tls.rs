@@ -16,7 +16,6 @@ use tokio_postgres_rustls::MakeRustlsConnect;
 
 use crate::root_certificates;
 
-/// Which certificates are accepted.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Trust {
     /// Any certificate: the connection is encrypted, but the server is not authenticated.
@@ -49,7 +48,7 @@ pub(super) fn connector(trust: Trust, file: Option<&Path>) -> Result<MakeRustlsC
 }
 
 fn unusable(why: &str) -> LogError {
-    LogError::new(Fault::CannotOpen, format!("{why}; name a PEM file with sslrootcert"))
+    Fault::CannotOpen.error(format!("{why}; name a PEM file with sslrootcert"))
 }
 
 /// Checks a server's certificate as strictly as required. Signatures are always checked.

@@ -23,7 +23,6 @@ pub(super) enum StreamMode {
     Follow,
 }
 
-/// The lines of a response, with their tally.
 pub(super) struct RecordStream {
     body: Incoming,
     /// Received bytes that are not split into lines yet.
@@ -35,7 +34,7 @@ pub(super) struct RecordStream {
     /// A complete line that has not been taken yet.
     line: Option<Vec<u8>>,
     heard: Instant,
-    has_ended: bool,
+    pub(super) has_ended: bool,
 }
 
 impl RecordStream {
@@ -47,11 +46,6 @@ impl RecordStream {
     /// The position of the last record that was taken.
     pub(super) fn position(&self) -> Position {
         self.tally.position()
-    }
-
-    /// Whether the response has ended.
-    pub(super) fn has_ended(&self) -> bool {
-        self.has_ended
     }
 
     /// Returns the first record, without a timeout.
@@ -146,20 +140,19 @@ impl RecordStream {
         if self.mode == StreamMode::ToHead || !self.begun.is_empty() {
             return self.cut_off("the connection was closed");
         }
-        let detail = format!(
+        Fault::Unreachable.error(format!(
             "the response ended after position {position}: the service has stopped, or the API key is no longer valid"
-        );
-        LogError::new(Fault::Unreachable, detail)
+        ))
     }
 
     fn cut_off(&self, why: &str) -> LogError {
         let detail = format!("the response was cut off after position {}: {why}", self.position());
-        LogError::new(Fault::Unreachable, detail)
+        Fault::Unreachable.error(detail)
     }
 
     fn damaged(&self, what: &str) -> LogError {
         let detail = format!("the line after position {} {what}: read the log again", self.position());
         // Only the response is damaged; the log may be intact.
-        LogError::new(Fault::Unreachable, detail)
+        Fault::Unreachable.error(detail)
     }
 }

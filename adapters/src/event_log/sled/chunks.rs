@@ -11,7 +11,6 @@ use uuid::Uuid;
 
 use crate::event_log::embedded::damaged;
 
-/// The maximum size of a chunk.
 pub(super) const CHUNK_MAX: usize = 6 * 1024;
 /// The first bytes of every chunk. They never occur in UTF-8.
 const MAGIC: [u8; 4] = *b"\xFFpet";
@@ -82,7 +81,6 @@ impl Header {
         (header.checksum(payload) == *checksum).then_some((header, payload))
     }
 
-    /// How many chunks the record has.
     pub(super) fn chunks(&self) -> usize {
         (self.len as usize).div_ceil(PAYLOAD_MAX).max(1)
     }

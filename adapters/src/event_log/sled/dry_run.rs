@@ -34,16 +34,14 @@ pub(super) fn try_if_suspect(layout: &Layout, acknowledged: Version) -> Result<(
         Err(error) => return Err(io_error(doing)(error)),
     };
     let engine = Sled::open_in(&copy.layout)?;
-    let outcome = check(&engine, acknowledged).and_then(|last| read_through(&engine, last.position));
+    // Every record must be present. Its content is checked by the replay.
+    let outcome = check(&engine, acknowledged).and_then(|last| {
+        let mut after = Position::START;
+        while let Some(record) = read_within(&engine, after, last.position, ReadBound::BATCH)?.last() {
+            after = record.position;
+        }
+        Ok(())
+    });
     discard(engine);
     outcome
-}
-
-/// Checks that every record is present. Its content is checked by the replay.
-fn read_through(engine: &Sled, last: Position) -> Result<(), LogError> {
-    let mut after = Position::START;
-    while let Some(record) = read_within(engine, after, last, ReadBound::BATCH)?.last() {
-        after = record.position;
-    }
-    Ok(())
 }

@@ -10,15 +10,14 @@ use crate::event_log::embedded::{io_error, one_line};
 pub(super) fn log_error(doing: &str) -> impl Fn(::sled::Error) -> LogError {
     move |error| match error {
         ::sled::Error::Io(error) => io_error(doing)(original(error)),
-        ::sled::Error::Corruption { .. } | ::sled::Error::CollectionNotFound(_) => LogError::new(
-            Fault::Damaged,
-            format!("{doing} failed: the files of the storage engine are damaged"),
-        ),
+        ::sled::Error::Corruption { .. } | ::sled::Error::CollectionNotFound(_) => {
+            Fault::Damaged.error(format!("{doing} failed: the files of the storage engine are damaged"))
+        }
         ::sled::Error::Unsupported(reason) => {
-            LogError::new(Fault::CannotOpen, format!("{doing} failed: {}", one_line(&reason)))
+            Fault::CannotOpen.error(format!("{doing} failed: {}", one_line(&reason)))
         }
         ::sled::Error::ReportableBug(reason) => {
-            LogError::new(Fault::WriteFailed, format!("{doing} failed: {}", one_line(&reason)))
+            Fault::WriteFailed.error(format!("{doing} failed: {}", one_line(&reason)))
         }
     }
 }

@@ -94,7 +94,6 @@ fn holds<'a>(file: &File, offsets: impl Iterator<Item = &'a u64>, mark: Version)
     Ok(false)
 }
 
-/// Reads up to `len` bytes at `offset`.
 pub(super) fn read(file: &File, offset: u64, len: usize) -> io::Result<Vec<u8>> {
     let mut bytes = vec![0; len];
     let mut filled = 0;

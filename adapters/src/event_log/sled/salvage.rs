@@ -21,7 +21,6 @@ use crate::{
 /// The number of bytes scanned at a time, plus one chunk, so that no chunk is missed between two blocks.
 const BLOCK: usize = 4 * 1024 * 1024;
 
-/// The complete records in the file.
 #[derive(Debug)]
 struct FoundChunks {
     file: File,
@@ -37,7 +36,6 @@ struct CompleteRecord {
     places: Vec<u64>,
 }
 
-/// Scans sled's file.
 pub(super) fn find(layout: &Layout, acknowledged: Option<Version>) -> Result<FoundRecords, LogError> {
     let find = || {
         let file = open_to_read(&super::records(layout))?;
@@ -46,7 +44,7 @@ pub(super) fn find(layout: &Layout, acknowledged: Option<Version>) -> Result<Fou
     };
     let found = find().map_err(|error: io::Error| {
         let detail = format!("the store {} cannot be read: {error}; check the path", layout.path.display());
-        LogError::new(Fault::CannotOpen, detail)
+        Fault::CannotOpen.error(detail)
     })?;
     let last = found.records.last().map_or(Position::START, |record| record.version.position);
     Ok(FoundRecords { records: Box::new(found), last, copy: None })

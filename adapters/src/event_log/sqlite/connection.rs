@@ -2,7 +2,7 @@
 
 use std::{
     os::unix::ffi::OsStrExt as _,
-    path::{self, Path, PathBuf},
+    path::{self, Path},
     time::Duration,
 };
 
@@ -20,7 +20,6 @@ use crate::{
 
 /// Marks a database as a petstore log: the letters "pets".
 const APPLICATION_ID: i32 = 0x7065_7473;
-/// The schema version of this petstore.
 pub(super) const VERSION: i32 = 1;
 /// How long to wait for another process that uses the database.
 const BUSY_TIMEOUT: Duration = Duration::from_secs(2);
@@ -57,8 +56,13 @@ pub(super) const READ_UNCHANGING: OpenFlags = READ_ONLY.union(OpenFlags::SQLITE_
 /// Connects to the database without changing it: the write-ahead log stays as it is, even when the connection is
 /// closed.
 pub(super) fn connect(path: &Path, access: OpenFlags) -> Result<Connection, LogError> {
-    // Only a URI can request the immutable mode.
-    let name = if access == READ_UNCHANGING { unchanging(path) } else { path.to_path_buf() };
+    let name = if access == READ_UNCHANGING {
+        // Only a URI can request the immutable mode.
+        let absolute = path::absolute(path).unwrap_or_else(|_| path.to_path_buf());
+        format!("file://{}?immutable=1", percent_encode(absolute.as_os_str().as_bytes(), IN_URI)).into()
+    } else {
+        path.to_path_buf()
+    };
     let connect = || {
         let connection = Connection::open_with_flags(name, access | OpenFlags::SQLITE_OPEN_NO_MUTEX)?;
         connection.busy_timeout(BUSY_TIMEOUT)?;
@@ -72,11 +76,6 @@ pub(super) fn connect(path: &Path, access: OpenFlags) -> Result<Connection, LogE
         if length(&with_suffix(path, "-wal")) > 0 { CloseMode::LeaveFiles } else { CloseMode::Checkpoint },
     )?;
     Ok(connection)
-}
-
-fn unchanging(path: &Path) -> PathBuf {
-    let absolute = path::absolute(path).unwrap_or_else(|_| path.to_path_buf());
-    format!("file://{}?immutable=1", percent_encode(absolute.as_os_str().as_bytes(), IN_URI)).into()
 }
 
 /// Returns whether the database holds a log, or `false` if it is empty. Rejects any other content.
@@ -93,7 +92,7 @@ pub(super) fn holds_log(connection: &Connection, path: &Path) -> Result<bool, Lo
         ),
         _ => (Fault::CannotOpen, "is not a petstore log; choose another path".to_owned()),
     };
-    Err(LogError::new(fault, format!("the file {} {what}", path.display())))
+    Err(fault.error(format!("the file {} {what}", path.display())))
 }
 
 /// Sets the pragmas that make commits durable, and verifies them.
@@ -106,13 +105,11 @@ pub(super) fn set_up(connection: &Connection) -> Result<(), LogError> {
     if mode == "wal" && synchronous == SYNCHRONOUS_FULL {
         return on_close(connection, CloseMode::LeaveFiles);
     }
-    let detail = format!(
+    Err(Fault::CannotOpen.error(format!(
         "SQLite cannot make commits durable here (journal_mode {mode}, synchronous {synchronous}); choose a local disk"
-    );
-    Err(LogError::new(Fault::CannotOpen, detail))
+    )))
 }
 
-/// Returns the commit that the query finds.
 pub(super) fn commit(
     connection: &Connection,
     query: &str,

@@ -8,7 +8,7 @@ use rustix::process::{Resource, getrlimit};
 pub(super) fn log_error(doing: &str) -> impl Fn(Error) -> LogError {
     move |error| {
         let (fault, what_to_do) = meaning(&error);
-        LogError::new(fault, format!("{doing} failed ({error}): {what_to_do}"))
+        fault.error(format!("{doing} failed ({error}): {what_to_do}"))
     }
 }
 

@@ -128,7 +128,7 @@ async fn files_that_are_not_a_log_are_rejected_and_left_unchanged() {
 
     assert!(SqliteLog::open(path.parent().unwrap()).unwrap_err().detail.contains("not a file"));
     let nothing = path.with_extension("nothing");
-    assert!(SqliteLog::open_to_read(&nothing).unwrap_err().detail.contains("no store at"));
+    assert!(SqliteLog::open_to_read(&nothing).err().unwrap().detail.contains("no store at"));
     assert!(!nothing.exists());
 }
 

@@ -197,7 +197,7 @@ impl Sending {
                 Goal::Head(head) if self.sent.position() < head => {
                     if self.read(head).await? == 0 {
                         let detail = format!("the commits up to position {head} are not visible yet");
-                        return Err(LogError::new(Fault::Unreachable, detail));
+                        return Err(Fault::Unreachable.error(detail));
                     }
                 }
                 Goal::Head(_) => {

@@ -151,7 +151,7 @@ impl Collector for ServiceCollector {
         if let Some(store) = service.opened() {
             state(&mut encoder, store)?;
             writer(&mut encoder, store)?;
-            storage(&mut encoder, &store.storage())?;
+            storage(&mut encoder, &store.log().storage_stats())?;
         }
         process::encode(&mut encoder)
     }
@@ -254,7 +254,7 @@ fn connections(encoder: &mut Encoder<'_>, service: &Service) -> fmt::Result {
 }
 
 fn state(encoder: &mut Encoder<'_>, store: &PetStore) -> fmt::Result {
-    let Durability { engine, level, promise, settings: _ } = store.durability();
+    let Durability { engine, level, promise, settings: _ } = store.log().durability();
     let level = json!(level);
     let level = level.as_str().unwrap_or_default();
     let labels = [("engine", engine), ("durability", level), ("promise", &*promise)];
@@ -267,7 +267,7 @@ fn state(encoder: &mut Encoder<'_>, store: &PetStore) -> fmt::Result {
     encoder.gauge("petstore_log_position", "Last commit applied by this node.", position)?;
     encoder.gauge("petstore_replica_lag_commits", "Commits not yet applied by this node.", store.lag())?;
     let help = "Time since this node last read the end of the log.";
-    encoder.gauge("petstore_replica_unseen_seconds", help, store.log_unseen_for().as_secs_f64())
+    encoder.gauge("petstore_replica_unseen_seconds", help, store.statistics().unseen_for().as_secs_f64())
 }
 
 fn writer(encoder: &mut Encoder<'_>, store: &PetStore) -> fmt::Result {

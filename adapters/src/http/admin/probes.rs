@@ -8,7 +8,7 @@ use std::{
 };
 
 use application::{
-    Health, PetStore,
+    Health,
     ports::{Fault, LogError},
 };
 use axum::{
@@ -67,7 +67,7 @@ pub(crate) fn ready(
             (false, Some(_), Some(_)) => "unavailable",
             (false, Some(_), None) => READY,
         };
-        let durability = store.map(PetStore::durability);
+        let durability = store.map(|store| store.log().durability());
         let (position, head) = match store {
             Some(store) => (store.version().position, store.rejected_head()),
             None => (service.replay.position(), Some(service.replay.head())),

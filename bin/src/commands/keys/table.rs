@@ -56,7 +56,7 @@ fn row(
 
 #[cfg(test)]
 mod tests {
-    use adapters::access::{Scope, Scopes};
+    use adapters::access::{Scope, Scopes, api_keys::KeyHash};
     use chrono::TimeDelta;
 
     use super::*;
@@ -65,7 +65,7 @@ mod tests {
     fn every_key_has_a_line_and_every_column_is_aligned() {
         let created = DateTime::UNIX_EPOCH;
         let key = |digit: &str, name: &str, scopes| KeyRecord {
-            hash: digit.repeat(64).parse().unwrap(),
+            hash: KeyHash::parse(&digit.repeat(64)).unwrap(),
             owner: KeyId(digit.repeat(12).into()),
             name: name.parse().unwrap(),
             scopes,

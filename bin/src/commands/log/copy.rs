@@ -21,11 +21,6 @@ pub(super) async fn run(from: &StoreUrl, to: &StoreUrl, access: &AccessArguments
     });
     let copied = copied.await.map_err(|broken| super::with_advice(broken.error))?;
     drop(progress);
-    if before >= copied.position() {
-        report::nothing_new("copied", to, before, copied.position());
-    } else {
-        report::field("copied", format!("{from} to {to}"));
-    }
-    report::tally(&copied);
+    report::stored("copied", format!("{from} to {to}"), to, before, &copied);
     Ok(())
 }

@@ -1,9 +1,6 @@
 //! `petstore log find`: finds events in a log.
 
-use std::{
-    io::{self, BufWriter, Write as _},
-    str::FromStr,
-};
+use std::io::{self, BufWriter, Write as _};
 
 use anyhow::bail;
 use application::{
@@ -42,8 +39,8 @@ struct Filter {
     #[arg(long, value_name = "OWNER")]
     by: Option<String>,
     /// Only events from this time on: 2026-11-15, 2026-11-15T08:00:00Z, or how long ago, such as 12h.
-    #[arg(long, value_name = "TIME")]
-    since: Option<Since>,
+    #[arg(long, value_name = "TIME", value_parser = since)]
+    since: Option<DateTime<Utc>>,
     /// The Idempotency-Key of a request.
     #[arg(long, value_name = "KEY", value_parser = idempotency_key)]
     idempotency_key: Option<RequestKey>,
@@ -56,29 +53,8 @@ impl Filter {
         };
         self.pet.is_none_or(|id| id == pet)
             && self.by.as_ref().is_none_or(|by| **by == *entry.by.0)
-            && self.since.is_none_or(|Since(time)| commit.time >= time)
+            && self.since.is_none_or(|time| commit.time >= time)
             && self.idempotency_key.as_ref().is_none_or(|key| entry.request_key.as_ref() == Some(key))
-    }
-}
-
-/// The earliest time of a commit.
-#[derive(Debug, Clone, Copy)]
-struct Since(DateTime<Utc>);
-
-impl FromStr for Since {
-    type Err = &'static str;
-
-    fn from_str(text: &str) -> Result<Self, Self::Err> {
-        let time = || DateTime::parse_from_rfc3339(text).ok().map(|time| time.to_utc());
-        let date = || text.parse().ok().map(|date: NaiveDate| date.and_time(NaiveTime::MIN).and_utc());
-        let ago = || {
-            let span = TimeDelta::from_std(humantime::parse_duration(text).ok()?).ok()?;
-            Utc::now().checked_sub_signed(span)
-        };
-        let since = time().or_else(date).or_else(ago).map(Self);
-        since.ok_or(
-            "expected a time such as 2026-11-15T08:00:00Z, a date such as 2026-11-15, or an age such as 12h",
-        )
     }
 }
 
@@ -149,6 +125,18 @@ fn as_json(record: &[u8], index: usize) -> io::Result<String> {
 fn pet_id(text: &str) -> Result<PetId, String> {
     let id = text.parse().map_err(|_| "expected a number from 1 upwards")?;
     PetId::new(id).map_err(|error| error.to_string())
+}
+
+fn since(text: &str) -> Result<DateTime<Utc>, &'static str> {
+    let time = || DateTime::parse_from_rfc3339(text).ok().map(|time| time.to_utc());
+    let date = || text.parse().ok().map(|date: NaiveDate| date.and_time(NaiveTime::MIN).and_utc());
+    let ago = || {
+        let span = TimeDelta::from_std(humantime::parse_duration(text).ok()?).ok()?;
+        Utc::now().checked_sub_signed(span)
+    };
+    time().or_else(date).or_else(ago).ok_or(
+        "expected a time such as 2026-11-15T08:00:00Z, a date such as 2026-11-15, or an age such as 12h",
+    )
 }
 
 fn idempotency_key(text: &str) -> Result<RequestKey, String> {

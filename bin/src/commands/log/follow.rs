@@ -13,14 +13,10 @@ use application::{
     transfer::{self, CopyStep, Until},
 };
 use chrono::{DateTime, SecondsFormat, Utc};
-use tokio::{
-    signal::unix::{SignalKind, signal},
-    sync::watch,
-    time,
-};
+use tokio::{sync::watch, time};
 
 use super::report;
-use crate::{config::AccessArguments, store_url::StoreUrl, wire};
+use crate::{commands::serve::StopSignals, config::AccessArguments, store_url::StoreUrl, wire};
 
 /// How long the source may take to return its head when the copy ends.
 const HEAD_TIMEOUT: Duration = Duration::from_secs(2);
@@ -28,7 +24,6 @@ const HEAD_TIMEOUT: Duration = Duration::from_secs(2);
 /// The delay before an unreachable log is opened again.
 const REOPEN_DELAY: Duration = Duration::from_secs(1);
 
-/// The progress of the copy.
 #[derive(Debug, Clone, Copy, Default)]
 struct Reached {
     position: Position,
@@ -60,7 +55,7 @@ pub(super) async fn run(
              to it (https://HOST:PORT)"
         );
     }
-    let (mut interrupt, mut terminate) = (signal(SignalKind::interrupt())?, signal(SignalKind::terminate())?);
+    let mut signals = StopSignals::new()?;
     let access = access.access()?;
     let opened = async {
         let source = retrying(async || wire::open_source(from, &access).await).await?;
@@ -68,8 +63,7 @@ pub(super) async fn run(
     };
     let (source, target) = tokio::select! {
         opened = opened => opened?,
-        _ = interrupt.recv() => return Ok(()),
-        _ = terminate.recv() => return Ok(()),
+        () = signals.received() => return Ok(()),
     };
     let reached = watch::Sender::new(Reached::default());
     let (mut waiting, lag) = (false, Cell::new(None));
@@ -97,8 +91,7 @@ pub(super) async fn run(
             return Err(anyhow!("{broken}; the copy ends at position {}", broken.intact.position()));
         }
         never = report_lag(&*source, reached.subscribe(), &lag, report_every) => match never {},
-        _ = interrupt.recv() => {}
-        _ = terminate.recv() => {}
+        () = signals.received() => {}
     }
     // An append that was interrupted may have been stored.
     let position = target.head().await.unwrap_or(reached.borrow().position);
@@ -106,18 +99,12 @@ pub(super) async fn run(
     if let Some(time) = reached.borrow().time {
         report::field("last", time.to_rfc3339_opts(SecondsFormat::Millis, true));
     }
-    match time::timeout(HEAD_TIMEOUT, source.head()).await {
-        Ok(Ok(head)) => report::field("behind", format!("{} commits", head.0.saturating_sub(position.0))),
-        Ok(Err(error)) => {
-            report::field("behind", format!("unknown: {error}; later commits are not in the copy"));
-        }
-        Err(_) => {
-            report::field(
-                "behind",
-                "unknown: the source does not respond; later commits are not in the copy",
-            );
-        }
-    }
+    let behind = match time::timeout(HEAD_TIMEOUT, source.head()).await {
+        Ok(Ok(head)) => format!("{} commits", head.0.saturating_sub(position.0)),
+        Ok(Err(error)) => format!("unknown: {error}; later commits are not in the copy"),
+        Err(_) => "unknown: the source does not respond; later commits are not in the copy".to_owned(),
+    };
+    report::field("behind", behind);
     if let Some(Lag { commits, millis, measured }) = lag.get() {
         let ago = measured.elapsed().as_millis();
         report::field("lag", format!("{commits} commits, {millis} ms (measured {ago} ms ago)"));

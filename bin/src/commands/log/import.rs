@@ -62,11 +62,6 @@ async fn import(
             }
         }
     })?;
-    if before >= imported.position() {
-        report::nothing_new("imported", url, before, imported.position());
-    } else {
-        report::field("imported", format!("{name} into {url}"));
-    }
-    report::tally(&imported);
+    report::stored("imported", format!("{name} into {url}"), url, before, &imported);
     Ok(())
 }

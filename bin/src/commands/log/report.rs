@@ -5,19 +5,24 @@ use std::fmt::Display;
 use application::{ports::Position, transfer::Tally};
 use chrono::SecondsFormat;
 
-use crate::output;
+use crate::{output, store_url::StoreUrl};
 
 pub(super) fn field(name: &str, value: impl Display) {
     output::print_line(format_args!("{name:<11} {value}"));
 }
 
-/// Reports that the target, which ends at `head`, already held everything up to `position`.
-pub(super) fn nothing_new(name: &str, target: impl Display, head: Position, position: Position) {
+/// Reports what was stored in `target`, which ended at `before`: nothing if it already held everything.
+pub(super) fn stored(name: &str, from: impl Display, target: &StoreUrl, before: Position, stored: &Tally) {
+    let position = stored.position();
     if position == Position::START {
-        return field(name, "nothing: the source is empty");
+        field(name, "nothing: the source is empty");
+    } else if before >= position {
+        let more = if before > position { format!(", and ends at position {before}") } else { String::new() };
+        field(name, format!("nothing: {target} already holds everything up to position {position}{more}"));
+    } else {
+        field(name, from);
     }
-    let more = if head > position { format!(", and ends at position {head}") } else { String::new() };
-    field(name, format!("nothing: {target} already holds everything up to position {position}{more}"));
+    tally(stored);
 }
 
 pub(super) fn tally(tally: &Tally) {

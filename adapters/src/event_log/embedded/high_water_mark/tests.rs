@@ -9,7 +9,7 @@ fn mark(position: u64) -> Version {
 }
 
 fn reopened(path: &Path) -> Version {
-    HighWaterMark::open(path).unwrap().unwrap().mark()
+    HighWaterMark::open(path).unwrap().unwrap().mark
 }
 
 #[test]
@@ -67,19 +67,19 @@ fn only_a_log_that_holds_the_marked_commit_passes() {
     let directory = TempDir::new().unwrap();
     let mut high_water_mark = HighWaterMark::create(&directory.path().join("mark")).unwrap();
     assert_eq!(
-        check_nothing_is_lost(high_water_mark.mark(), Position(0), None),
+        check_nothing_is_lost(high_water_mark.mark, Position(0), None),
         Ok(()),
         "nothing was promised yet"
     );
     high_water_mark.raise(mark(5)).unwrap();
-    assert_eq!(check_nothing_is_lost(high_water_mark.mark(), Position(5), mark(5).commit), Ok(()));
+    assert_eq!(check_nothing_is_lost(high_water_mark.mark, Position(5), mark(5).commit), Ok(()));
     assert_eq!(
-        check_nothing_is_lost(high_water_mark.mark(), Position(9), mark(5).commit),
+        check_nothing_is_lost(high_water_mark.mark, Position(9), mark(5).commit),
         Ok(()),
         "ahead is fine"
     );
     for (head, found) in [(Position(4), None), (Position(0), None), (Position(5), mark(6).commit)] {
-        let rejected = check_nothing_is_lost(high_water_mark.mark(), head, found).unwrap_err();
+        let rejected = check_nothing_is_lost(high_water_mark.mark, head, found).unwrap_err();
         assert_eq!(rejected.fault, Fault::Damaged, "{head} {found:?}");
     }
 }
@@ -104,11 +104,11 @@ fn a_reopened_mark_does_not_write_over_the_one_that_was_synced_last() {
 fn a_mark_tells_whether_it_was_synced() {
     let directory = TempDir::new().unwrap();
     let mut high_water_mark = HighWaterMark::create(&directory.path().join("mark")).unwrap();
-    assert!(high_water_mark.is_synced());
+    assert!(high_water_mark.synced);
     high_water_mark.raise(mark(1)).unwrap();
-    assert!(!high_water_mark.is_synced());
+    assert!(!high_water_mark.synced);
     high_water_mark.sync().unwrap();
-    assert!(high_water_mark.is_synced());
+    assert!(high_water_mark.synced);
 }
 
 #[test]

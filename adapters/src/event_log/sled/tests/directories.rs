@@ -25,7 +25,7 @@ fn anything_but_a_directory_is_rejected_with_a_message() {
 fn tools_do_not_create_a_missing_store() {
     let directory = TempDir::new().unwrap();
     let path = directory.path().join("typo");
-    let rejected = SledLog::open_to_read(&path).unwrap_err();
+    let rejected = SledLog::open_to_read(&path).err().unwrap();
     assert!(rejected.detail.contains("no store at "), "{rejected}");
     assert!(!path.exists());
     assert!(SledLog::open_to_read(directory.path()).is_err(), "an empty directory is no store");

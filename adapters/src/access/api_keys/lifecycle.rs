@@ -1,17 +1,19 @@
-//! Issues keys: the first one at the first startup, and others on request.
+//! Issues, rotates and revokes keys.
 
 use std::{fs, path::PathBuf};
 
 use application::KeyId;
-use chrono::{DateTime, SubsecRound as _, Utc};
+use chrono::{DateTime, SubsecRound as _, TimeDelta, Utc};
 
 use super::{
-    file::{KeyFile, KeyFileError, io_error},
+    file::{KeyFile, KeyFileError, LockedKeyFile, io_error},
     key::ApiKey,
     record::{KeyName, KeyRecord, KeyState},
 };
-use crate::access::{RateLimit, Scopes};
-use crate::private_files;
+use crate::{
+    access::{RateLimit, Scopes},
+    private_files,
+};
 
 /// The properties of a new key.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -45,7 +47,10 @@ impl KeyFile {
     pub fn issue(&self, new: NewKey, now: DateTime<Utc>) -> Result<Issued, KeyFileError> {
         let directory = private_files::directory_of(self.path());
         if !directory.is_dir() {
-            return Err(KeyFileError::NoDirectory(directory.to_owned()));
+            return Err(KeyFileError::Unusable(format!(
+                "the directory {} does not exist: create it, or correct the path of the key file",
+                directory.display()
+            )));
         }
         let lock = self.lock(Self::LOCK_TIMEOUT)?;
         let (mut records, is_new) = match lock.keys() {
@@ -87,6 +92,65 @@ impl KeyFile {
         Ok(Some(path))
     }
 
+    /// Issues a key with the owner, name, scopes and rate limit of another, which stays valid for `overlap`. The new key
+    /// expires at `expires`, or else after the original lifetime of the replaced one. A revoked or expired key can be
+    /// rotated, but does not become valid again. Also returns the replaced key.
+    pub fn rotate(
+        &self,
+        id: &KeyId,
+        overlap: TimeDelta,
+        expires: Option<DateTime<Utc>>,
+        now: DateTime<Utc>,
+    ) -> Result<(Issued, KeyRecord), KeyFileError> {
+        let (lock, mut records, index) = self.lock_with(id)?;
+        let replaced = &records[index];
+        if replaced.overlap_until.is_some() {
+            let newest = records.iter().rfind(|record| record.owner == replaced.owner);
+            return Err(KeyFileError::Unusable(format!(
+                "key {id} was already rotated: rotate {}, the owner's newest key",
+                newest.unwrap_or(replaced).id()
+            )));
+        }
+        let lifetime = replaced.expires.map(|end| end - replaced.created);
+        let new = NewKey {
+            name: replaced.name.clone(),
+            scopes: replaced.scopes,
+            rate_limit: replaced.rate_limit,
+            expires: expires.or_else(|| lifetime.map(|lifetime| now + lifetime)),
+        };
+        let issued = self.generate(new, Some(replaced.owner.clone()), &records, now)?;
+        records[index].overlap_until = Some((now + overlap).trunc_subsecs(0));
+        let replaced = records[index].clone();
+        records.push(issued.record.clone());
+        lock.store(&records)?;
+        Ok((issued, replaced))
+    }
+
+    /// Revokes a key permanently. Also returns whether this has changed anything.
+    pub fn revoke(&self, id: &KeyId, now: DateTime<Utc>) -> Result<(KeyRecord, bool), KeyFileError> {
+        let (lock, mut records, index) = self.lock_with(id)?;
+        let record = &mut records[index];
+        let changed = record.revoked.is_none();
+        record.revoked.get_or_insert(now.trunc_subsecs(0));
+        let revoked = record.clone();
+        if changed {
+            lock.store(&records)?;
+        }
+        Ok((revoked, changed))
+    }
+
+    /// Locks the file, and returns its keys and the index of the key with this id.
+    fn lock_with(&self, id: &KeyId) -> Result<(LockedKeyFile, Vec<KeyRecord>, usize), KeyFileError> {
+        // Fail early if the file is missing: its directory, which holds the lock, may be missing too.
+        self.read()?;
+        let lock = self.lock(Self::LOCK_TIMEOUT)?;
+        let records = lock.keys()?;
+        match records.iter().position(|record| record.id() == *id) {
+            Some(index) => Ok((lock, records, index)),
+            None => Err(KeyFileError::UnknownKey(records)),
+        }
+    }
+
     /// Generates a key for `owner`, or for a new owner.
     pub(super) fn generate(
         &self,
@@ -96,12 +160,21 @@ impl KeyFile {
         now: DateTime<Utc>,
     ) -> Result<Issued, KeyFileError> {
         if others.len() >= Self::KEYS_MAX {
-            return Err(KeyFileError::Full(self.path().to_owned()));
+            return Err(KeyFileError::Unusable(format!(
+                "the key file {} already holds {} keys, the maximum: delete the entries of revoked or expired keys from it",
+                self.path().display(),
+                Self::KEYS_MAX
+            )));
         }
         let is_namesake = |other: &&KeyRecord| other.name == new.name && other.state(now) == KeyState::Active;
         let namesakes = others.iter().filter(is_namesake).count();
         let (key, hash) = loop {
-            let key = ApiKey::generate().map_err(KeyFileError::NoRandomness)?;
+            // Without the random number generator of the system, a key could be guessed.
+            let key = ApiKey::generate().map_err(|error| {
+                KeyFileError::Unusable(format!(
+                    "the system's random number generator failed: {error}; try again"
+                ))
+            })?;
             let (hash, id) = (key.hash(), key.hash().id());
             // The id of a deleted entry may still be an owner.
             if others.iter().all(|other| other.id() != id && other.owner != id) {
@@ -129,3 +202,6 @@ impl KeyFile {
         fs::symlink_metadata(self.path()).is_ok()
     }
 }
+
+#[cfg(test)]
+mod tests;
