@@ -136,7 +136,8 @@ fn bearer_token(headers: &HeaderMap) -> Result<&str, ApiError> {
         return Err(ApiError::MissingKey);
     }
     // Without an early exit, the compiler vectorises the scan.
-    if !token.iter().fold(true, |valid, byte| valid & byte.is_ascii_graphic() & (*byte != b',')) {
+    let is_valid = |byte: &u8| byte.is_ascii_graphic() && *byte != b',';
+    if !token.iter().fold(true, |valid, byte| valid & is_valid(byte)) {
         return Err(ApiError::MalformedKey);
     }
     str::from_utf8(token).map_err(|_| ApiError::MalformedKey)
